@@ -22,7 +22,7 @@ class Verification:
 
     ``comparisons``: one per output, in the model's order. ``kernels``: the kernel sets of LiteRT that ran.
     ``processor``: the processor that both runtimes ran on. ``diverging``: the first tensor that differs. ``operators``:
-    number of operators that were compared on LiteRT's own operands. ``by_packs``: how many of these the reference
+    number of operators that were compared on LiteRT's own operands. ``by_packs``: the number of those that reference
     kernels of packs compute. ``reasons``: why the verdict is inconclusive although nothing differs. ``partial``: accept
     an inconclusive verdict. ``end_to_end``: lines about outputs that exceed their tolerance although every operator agrees.
     ``tensors``: the comparison of each tensor on LiteRT's own operands, in execution order.
@@ -51,19 +51,22 @@ class Verification:
 
     @property
     def verdict(self) -> Verdict:
-        """Return ``differs`` if a comparison fails, else ``inconclusive`` if there is a reason, else ``agrees``."""
+        """Return ``differs`` if a comparison fails, ``inconclusive`` if there is a reason.
+
+        Otherwise return ``agrees``.
+        """
         if not all(comparison.ok for comparison in self.comparisons):
             return "differs"
         return "inconclusive" if self.reasons else "agrees"
 
     @property
     def ok(self) -> bool:
-        """True if the verdict is ``agrees``, or ``inconclusive`` and accepted by ``partial``."""
+        """True if the verdict is ``agrees``, or is inconclusive and accepted."""
         return self.verdict == "agrees" or (self.partial and self.verdict == "inconclusive")
 
     @property
     def text(self) -> str:
-        """Return the verdict, each output, the first wrong tensor and the notes, one per line."""
+        """Return lines with the verdict, the outputs, the first wrong tensor and notes."""
         lines = [self._headline()]
         lines += [
             f"  {'ok    ' if output.ok else 'FAILED'} {output.name}: {output.text}" for output in self.comparisons
@@ -92,7 +95,10 @@ class Verification:
 
 
 def merge_verifications(by_signature: Mapping[str, Verification]) -> Verification:
-    """Return the verdict on a joined model from the verifications of its signatures, by key."""
+    """Return the verdict on a joined model from the verdicts on its signatures.
+
+    ``by_signature``: the verification of each signature, by key.
+    """
 
     def prefix(key: str, texts: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(f"{key}: {text}" for text in texts)

@@ -43,7 +43,7 @@ _recorded: ContextVar[list[str] | None] = ContextVar("_recorded", default=None)
 
 @contextmanager
 def record_crashes() -> Iterator[list[str]]:
-    """Yield a list to which one line is added for each child that crashes in this context.
+    """Yield a list that gets one line for each child that crashes in this context.
 
     On a normal exit the lines are also added to the list of an enclosing context. On an exception they are not, because
     its message names the crash.
@@ -94,7 +94,10 @@ class Child:
         self._abandoned.append(number)
 
     def request(self, kernels: str, command: str, *arguments: Any) -> Any:
-        """Return the child's answer. Raises the LiteRTError that the child reports, and LiteRTCrash if the child ends."""
+        """Send a request, and return the child's answer.
+
+        Raises the LiteRTError that the child reports, and LiteRTCrash if the child ends.
+        """
         with self._lock:
             if not self.alive or self.owner != os.getpid():  # a fork has the parent's pipes
                 raise LiteRTCrash(f"LiteRT ({kernels} kernels): the process that ran the model has ended")
@@ -156,7 +159,7 @@ class Child:
 
 
 class ChildInterpreter:
-    """An interpreter in the shared child process, with the same methods as ``LocalInterpreter``."""
+    """An interpreter in the shared child process, with ``LocalInterpreter``'s methods."""
 
     def __init__(self, data: bytes, config: InterpreterConfig) -> None:
         self.config = config
@@ -165,10 +168,7 @@ class ChildInterpreter:
         weakref.finalize(self, self._child.abandon, self._number)
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """Invoke once, with inputs in the configured order.
-
-        Return the outputs in the configured order.
-        """
+        """Run once, with inputs and outputs in the configured order."""
         outputs: list[Array] = self._child.request(self.config.kernels, "run", self._number, list(arrays))
         return outputs
 

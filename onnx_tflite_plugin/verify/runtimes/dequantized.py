@@ -1,4 +1,7 @@
-"""Conversion between quantized tensors and float32, which a model converted with ``--quantization float`` has instead."""
+"""Conversion between quantized tensors and float32.
+
+A model that was converted with ``--quantization float`` has float32 in place of quantized tensors.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ def as_float(tensor: Tensor, array: Array) -> Array:
 def onnx_operand(tensor: Tensor, array: Array, *, is_float: bool) -> Array:
     """Return a tensor's array as the ONNX model takes it, before any change of layout.
 
-    Complex numbers are pairs. ``is_float``: the ONNX value is float32, also for a quantized tensor.
+    Complex numbers become pairs. ``is_float``: the ONNX value is float32, also for a quantized tensor.
     """
     array = as_pairs(array) if array.dtype.kind == "c" else array
     return as_float(tensor, array) if is_float else array

@@ -25,9 +25,9 @@ _SUBGRAPH_FIELD = re.compile("subgraph", re.IGNORECASE)
 
 
 def cut_file(data: bytes, subgraph: Subgraph, inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
-    """Return a TFLite file that computes tensors ``outputs`` of a subgraph from tensors ``inputs``, by index.
+    """Return a TFLite file that computes tensors ``outputs`` from tensors ``inputs``.
 
-    The subgraph becomes subgraph 0 of the new file. Unused content and signatures are left out. Raises InvalidModel
+    Tensors are indices in ``subgraph``. The subgraph becomes subgraph 0 of the new file. Unused content and signatures are left out. Raises InvalidModel
     beyond 2 GB.
     """
     return SubmodelWriter(data, subgraph).between(inputs, outputs)
@@ -51,7 +51,10 @@ class SubmodelWriter:
             raise InvalidModel("no submodel can be cut out of the file: an offset is invalid") from error
 
     def between(self, inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
-        """Return a TFLite file that computes ``outputs`` from ``inputs``; see :func:`cut_file`."""
+        """Return a TFLite file that computes ``outputs`` from ``inputs``.
+
+        See :func:`cut_file`.
+        """
         tensors = self._subgraph.tensors
         operators = operators_between(self._subgraph, [tensors[k] for k in inputs], [tensors[k] for k in outputs])
         return self.write([*operators], inputs, outputs)
@@ -98,7 +101,10 @@ class SubmodelWriter:
         return pack_model(model)
 
     def structure(self, inputs: Sequence[int], outputs: Sequence[int], extra_inputs: Sequence[int]) -> Model:
-        """Return the tensors of the file that ``write`` returns for the same arguments, without its operators."""
+        """Return the tensors of the file that ``write`` returns for the same arguments.
+
+        The structure has no operators.
+        """
         tensors = self._subgraph.tensors
         copies = [
             replace(tensors[index], index=len(tensors) + k, is_variable=False) for k, index in enumerate(extra_inputs)
@@ -114,7 +120,10 @@ class SubmodelWriter:
         return graph
 
     def _content(self, buffer: Any) -> Any:
-        """Return the buffer with content that a file of more than 2 GB stores after the FlatBuffer."""
+        """Return the buffer with its content.
+
+        A file of more than 2 GB stores the content after the FlatBuffer.
+        """
         if buffer.data is not None or buffer.offset <= 1:
             return buffer
         filled = self._schema.BufferT()
@@ -152,7 +161,7 @@ def _as_input(tensor: Any) -> Any:
 
 
 def _called_subgraphs(subgraphs: Sequence[Any], caller: Any) -> Collection[int]:
-    """Return the indices of the subgraphs that operators of ``caller`` call, directly or indirectly."""
+    """Return the indices of the subgraphs that ``caller`` calls, also indirectly."""
     called: set[int] = set()
     waiting = [caller]
     while waiting:
@@ -173,7 +182,10 @@ def _callees(operator: Any) -> Iterator[int]:
 
 
 def _used_tensors(graph: Any) -> Collection[int]:
-    """Return the tensors that operators or the subgraph boundary use, and the tensors of their blockwise scales."""
+    """Return the indices of used tensors, including those of blockwise scales.
+
+    Operators or the subgraph boundary use them.
+    """
     index_lists = [graph.inputs, graph.outputs]
     for operator in graph.operators or ():
         index_lists += [operator.inputs, operator.outputs, operator.intermediates]

@@ -43,7 +43,7 @@ class RunTimeout(LiteRTError):
 
 
 class NoKernel(LiteRTError):
-    """LiteRT has no kernel for an operator in one of the subgraphs. ``code``: the code of the operator."""
+    """LiteRT has no kernel for an operator. ``code``: the code of the operator."""
 
     def __init__(self, code: str) -> None:
         self.code = code
@@ -53,20 +53,23 @@ class NoKernel(LiteRTError):
 def find_unresolved_operator(text: str) -> str:
     """Return the code of the operator that LiteRT reports as having no kernel.
 
-    Empty for other messages.
+    Return an empty text for other messages.
     """
     match = _UNRESOLVED.search(text)
     return "" if match is None else CUSTOM + (match[1] or match[2]).rstrip(".")
 
 
 def refuses_dtype(text: str) -> bool:
-    """True if the message reports an unsupported dtype; retrying with other inputs cannot help then."""
+    """True if the message reports an unsupported dtype.
+
+    Another run with other inputs cannot help then.
+    """
     return _UNSUPPORTED_DTYPE.search(text) is not None
 
 
 @dataclass(frozen=True)
 class InterpreterConfig:
-    """Configuration of an interpreter: plain numbers and names that can be sent to another process.
+    """Configuration of an interpreter, which can be sent to another process.
 
     ``inputs`` and ``outputs``: tensors of ``subgraph`` by index. ``shapes``: stored shapes of the inputs. ``readable``:
     tensors that may be read after a run. ``signature``: key of the signature to run; None for the main subgraph.
@@ -88,7 +91,10 @@ class InterpreterConfig:
 
 
 class LocalInterpreter:
-    """One interpreter in this process, with its variables and resources. ``silent``: suppress LiteRT's log."""
+    """One interpreter in this process, with its variables and resources.
+
+    ``silent``: suppress LiteRT's log.
+    """
 
     def __init__(self, data: bytes, config: InterpreterConfig, *, silent: bool = True) -> None:
         self.config = config
@@ -107,10 +113,7 @@ class LocalInterpreter:
         self._shapes: tuple[tuple[int, ...], ...] | None = None
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """Invoke once, with inputs in the configured order.
-
-        Return the outputs in the configured order.
-        """
+        """Run once, with inputs and outputs in the configured order."""
         with self._convert_errors("run the model"):
             if self._runner is not None:
                 feeds = dict(zip(self.config.input_names, arrays, strict=True))
@@ -123,9 +126,9 @@ class LocalInterpreter:
             return [np.asarray(self.interpreter.get_tensor(index)) for index in self.config.outputs]
 
     def prepare(self, arrays: Sequence[Array]) -> Callable[[], Any]:
-        """Return a function that sets these inputs, invokes, and gets the outputs, without checks.
+        """Return a function that sets these inputs, runs once, and gets the outputs.
 
-        Requires a previous run on inputs of these shapes.
+        It checks nothing, and requires a previous run on inputs of these shapes.
         """
         interpreter, outputs = self.interpreter, self.config.outputs
         if self._runner is not None:
@@ -204,7 +207,10 @@ class LocalInterpreter:
 
     @contextlib.contextmanager
     def _convert_errors(self, action: str) -> Iterator[None]:
-        """Convert exceptions of LiteRT into LiteRTError. ``action``: what LiteRT was to do, for the message."""
+        """Convert exceptions of LiteRT into LiteRTError.
+
+        ``action``: the action that failed, for the message.
+        """
         try:
             with self._log_filter():
                 yield
@@ -220,5 +226,5 @@ class LocalInterpreter:
 
 
 def _format_message(text: str) -> str:
-    """Return a message of LiteRT in one line. LiteRT joins its sentences without a space."""
+    """Return a message of LiteRT in one line, with a space between sentences."""
     return " ".join(text.replace(".Node number", ". Node number").split()).removesuffix(".")

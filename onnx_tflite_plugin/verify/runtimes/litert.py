@@ -1,4 +1,4 @@
-"""Sessions of a TFLite model in LiteRT, with one of its kernel sets, in this process or in a child process."""
+"""Sessions of a TFLite model in LiteRT, in this process or in a child process."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _WIDENED = {"int4": np.int8, "int2": np.int8, "uint4": np.uint8}  # LiteRT's Pyt
 
 
 class Backend(Protocol):
-    """An interpreter in this process or in a child process. Each method raises LiteRTError."""
+    """An interpreter in this process or a child. Each method raises LiteRTError."""
 
     def run(self, arrays: Sequence[Array]) -> list[Array]: ...
 
@@ -118,23 +118,26 @@ class LiteRT:
 
     @property
     def interpreter(self) -> Any:
-        """Return LiteRT's own interpreter. Raises AttributeError if it is in another process."""
+        """Return LiteRT's own interpreter.
+
+        Raises AttributeError if it is in another process.
+        """
         if not isinstance(self.backend, LocalInterpreter):
             raise AttributeError("LiteRT runs in another process, so that its interpreter is not here")
         return self.backend.interpreter
 
     def run(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
-        """Invoke once, with inputs by name or in the model's order.
+        """Run once, and return the outputs in the model's order.
 
-        Return the outputs in its order.
+        ``inputs``: arrays by name, or in the model's order.
         """
         return self.backend.run(self._order_inputs(inputs))
 
     def prepare(self, arrays: Sequence[Array]) -> Callable[[], Any]:
-        """Return a function that sets these inputs, runs once and gets the outputs, for measurements.
+        """Return a function that sets these inputs, runs once and gets the outputs.
 
-        Unlike ``run`` it does not check the inputs, which takes as long as a small model. Requires ``isolated=False``,
-        and a previous run on inputs of these shapes.
+        The function is for measurements: it does not check the inputs, which takes as long as a small model. Requires
+        ``isolated=False``, and a previous run on inputs of these shapes.
         """
         if not isinstance(self.backend, LocalInterpreter):
             raise AttributeError("LiteRT runs in another process, so that its runs cannot be measured here")
@@ -152,7 +155,10 @@ class LiteRT:
         return self.backend.shapes(self._order_inputs(inputs))
 
     def tensors(self) -> dict[int, Array]:
-        """Return every readable computed tensor of the entry's subgraph after the last run, by index."""
+        """Return every readable computed tensor after the last run, by index.
+
+        The tensors are those of the entry's subgraph.
+        """
         return self.backend.tensors()
 
     def _order_inputs(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
@@ -194,7 +200,7 @@ def start_litert(
 
 
 def _encode_text(array: Array) -> Array:
-    """Return a scalar text as bytes, because LiteRT would read the address of a str object."""
+    """Return a scalar text as bytes; LiteRT would read the address of a str object."""
     if array.shape or array.dtype != object:
         return array
     text = array.item()

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 class OnnxResults:
-    """Callable that returns the results of operators for the inputs of a run, as far as the ONNX model holds them."""
+    """Callable that returns the results of operators in the ONNX model.
+
+    It takes the inputs of a run. Results that no value of the ONNX model holds are left out.
+    """
 
     def __init__(
         self, onnx: ModelProto | bytes | Path, entry: Entry, session: OnnxRuntime, operators: Iterable[Operator]

@@ -104,7 +104,7 @@ class OnnxRuntime:
     def load_constants(self, submodel: ModelProto) -> ModelProto | None:
         """Return a submodel with constants loaded from external files, in place.
 
-        None if they are too large.
+        Return None if they are too large.
         """
         from onnx import TensorProto
         from onnx.external_data_helper import load_external_data_for_tensor
@@ -132,7 +132,10 @@ class OnnxRuntime:
         self._state_values |= states
 
     def feeds(self, inputs: Mapping[str, Array] | Sequence[Array]) -> dict[str, Array]:
-        """Return the session's feeds: these inputs, given by name or in the model's order, and the states."""
+        """Return the session's feeds: the inputs and the states.
+
+        ``inputs``: arrays by name, or in the model's order.
+        """
         names = [info.name for info in self.inputs]
         if not isinstance(inputs, Mapping):
             if len(inputs) != len(names):
@@ -141,9 +144,9 @@ class OnnxRuntime:
         return {**self._state_values, **{name: _decode_text(array) for name, array in inputs.items()}}
 
     def run(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
-        """Run once, with inputs by name or in the model's order.
+        """Run once, and return the outputs without the states.
 
-        Return the outputs without the states.
+        ``inputs``: arrays by name, or in the model's order.
         """
         names = [info.name for info in self.outputs] + [state.output for state in self.states]
         names += self._keep
@@ -172,7 +175,10 @@ class OnnxRuntime:
         return [from_value(value, self._dtypes[name]) for name, value in results]
 
     def _invoke_in_place(self, names: Sequence[str], feeds: Mapping[str, Array]) -> Sequence[Array]:
-        """Return the session's results, with KV caches written in place: other slots keep their values."""
+        """Return the session's results, with KV caches written in place.
+
+        Slots that a run does not write keep their values.
+        """
         binding = self.session.io_binding()
         arrays = {name: np.array(array, order="C") for name, array in feeds.items()}  # values refer to their memory
         values = {name: to_value(array, self._dtypes[name]) for name, array in arrays.items()}
@@ -193,7 +199,7 @@ class OnnxRuntime:
 
 
 def states(proto: ModelProto) -> tuple[CarriedState, ...]:
-    """Return the states that the model declares. Raises OrtError if they cannot be read."""
+    """Return the states that the model declares. Raises OrtError for invalid metadata."""
     try:
         return read_states(props(proto.metadata_props))
     except ValueError as error:
@@ -201,7 +207,7 @@ def states(proto: ModelProto) -> tuple[CarriedState, ...]:
 
 
 def tensor_values(proto: ModelProto) -> tuple[TensorValue, ...]:
-    """Return the values of the main graph whose metadata names the TFLite tensor that they hold."""
+    """Return the values of the main graph that hold TFLite tensors, by their metadata."""
     graph = proto.graph
     infos = (*graph.input, *graph.value_info, *graph.output)
     values = (read_tensor(info.name, props(info.metadata_props)) for info in infos)

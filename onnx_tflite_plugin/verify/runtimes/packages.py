@@ -13,7 +13,10 @@ from onnx_tflite_plugin.errors import MissingExtra
 
 
 def import_optional(module: str) -> Any:
-    """Import and return a module. Raises MissingExtra with the pip command if it is not installed."""
+    """Import and return a module.
+
+    Raises MissingExtra, with the pip command, if it is not installed.
+    """
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Name of the processor that a verification ran on, and its 8-bit integer products."""
+"""Processor that a verification ran on: its name, and its 8-bit integer products."""
 
 from __future__ import annotations
 
@@ -18,16 +18,19 @@ if TYPE_CHECKING:
 
 @cache
 def processor() -> str:
-    """Return the name and the kind of 8-bit products: ``AMD EPYC 7B13 (saturates sums of uint8 x int8 products)``."""
+    """Return the name and the kind of 8-bit products.
+
+    Example: ``AMD EPYC 7B13 (saturates sums of uint8 x int8 products)``.
+    """
     kind = "adds uint8 x int8 products exactly" if multiplies_exactly() else "saturates sums of uint8 x int8 products"
     return f"{_name()} ({kind})"
 
 
 @cache
 def multiplies_exactly() -> bool:
-    """True if ONNX Runtime adds products of the largest uint8 and int8 exactly on this processor.
+    """True if ONNX Runtime adds 8-bit products exactly on this processor.
 
-    x86 processors without VNNI saturate.
+    x86 processors without VNNI saturate sums of products of the largest uint8 and int8.
     """
     (sums,) = multiply_integers(import_optional("onnxruntime"), *factors())
     return bool((sums == EXACT).all())

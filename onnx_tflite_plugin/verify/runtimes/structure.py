@@ -1,4 +1,4 @@
-"""Structure of a TFLite file, read with LiteRT's own schema package: tensors, operators, entries.
+"""Structure of a TFLite file, read with LiteRT's own schema package.
 
 Verification is thereby independent of the converter's reader: names, dtypes and operands come from the package that
 runs the model. Constants are not read until their values are requested.
@@ -35,7 +35,7 @@ _PLACEHOLDER = 127  # operator codes from this value on are in the wide field
 
 @dataclass(frozen=True)
 class Entry:
-    """Interface of one invocation: the inputs and outputs of the main graph or of a signature."""
+    """Interface of one run: inputs and outputs of the main graph or of a signature."""
 
     subgraph: Subgraph
     inputs: tuple[Tensor, ...]
@@ -136,9 +136,9 @@ def _signature_side(
 
 
 def block_scales(data: bytes, subgraph: int) -> dict[int, float]:
-    """Return the largest scale of each blockwise quantized tensor of a subgraph, by index.
+    """Return the largest scale of each blockwise quantized tensor, by index.
 
-    Raises InvalidModel.
+    Raises InvalidModel if the scales cannot be read.
     """
     schema = import_optional("ai_edge_litert.schema_py_generated")
     model = schema.Model.GetRootAs(data)
@@ -161,7 +161,7 @@ def block_scales(data: bytes, subgraph: int) -> dict[int, float]:
 
 
 def is_stateful(model: Model) -> bool:
-    """True if the model has variables or resources, which LiteRT keeps from run to run."""
+    """True if the model has variables or resources, which LiteRT keeps between runs."""
     return any(
         tensor.is_variable or tensor.dtype == "resource" for graph in model.subgraphs for tensor in graph.tensors
     )
@@ -184,7 +184,7 @@ def external_operands(operators: Sequence[Operator]) -> list[Tensor]:
 
 
 def _names(tensors: tuple[Tensor, ...]) -> tuple[str, ...]:
-    """Return the names of tensors, with the index appended to an empty or repeated name."""
+    """Return the names of tensors, with the index after an empty or repeated name."""
     names = [tensor.name for tensor in tensors]
     return tuple(
         tensor.name if tensor.name and names.count(tensor.name) == 1 else f"{tensor.name}#{tensor.index}"

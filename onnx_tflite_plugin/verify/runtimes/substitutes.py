@@ -1,4 +1,7 @@
-"""Search for operators that LiteRT has no kernel for, and for their replacements (see ``substitution``)."""
+"""Search for operators that LiteRT has no kernel for, and for their replacements.
+
+The module ``substitution`` runs models with such operators.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +37,9 @@ _MAX_REASONS = 2  # operators without a kernel whose reason is reported
 def find_substitutes(
     data: bytes, model: Model, entry: Entry, onnx: ModelProto | bytes | Path, session: OnnxRuntime, host: Host
 ) -> tuple[Substitutes, tuple[str, ...], tuple[str, ...]]:
-    """Return the substitutes of a model, notes for the user, and the reasons why not all operators can be compared.
+    """Return the substitutes of a model, notes for the user, and reasons.
 
-    Raises VerificationError if a pack fails.
+    The reasons explain why some operators cannot be compared. Raises VerificationError if a pack fails.
     """
     index, operators = entry.subgraph.index, entry.subgraph.operators
     nested_custom = any(
@@ -70,7 +73,7 @@ def find_substitutes(
 
 
 def find_missing_kernels(data: bytes, entry: Entry, *, nested_custom: bool = False) -> list[Operator]:
-    """Return the operators of the entry's subgraph that LiteRT has no kernel for, in execution order.
+    """Return the entry's operators that LiteRT has no kernel for, in execution order.
 
     LiteRT loads one operator of each custom code in isolation. ``nested_custom``: called subgraphs have custom
     operators, so LiteRT loads every operator.
@@ -99,7 +102,10 @@ def find_missing_kernels(data: bytes, entry: Entry, *, nested_custom: bool = Fal
 def _with_dependents(
     operators: Iterable[Operator], chosen: Mapping[int, Operator], held_tensors: Collection[int]
 ) -> dict[int, Operator]:
-    """Return the chosen operators, and downstream operators that read a tensor which the ONNX model does not hold."""
+    """Return the chosen operators, and operators that depend on their results.
+
+    An operator depends on them if it reads a result that the ONNX model does not hold.
+    """
     unavailable: set[int] = set()
     result: dict[int, Operator] = {}
     for op in operators:

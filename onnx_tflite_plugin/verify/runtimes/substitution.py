@@ -1,5 +1,6 @@
-"""Runs of models with operators that LiteRT has no kernel for; LiteRT runs the other operators.
+"""Runs of models with operators that LiteRT has no kernel for.
 
+LiteRT runs the other operators.
 A missing operator runs in NumPy with the reference kernel that its handler declares. If there is none, its results are
 taken from the ONNX model (``onnx_results``).
 """
@@ -40,7 +41,10 @@ def find_overridden_codes(operators: Iterable[Operator], host: Host) -> set[str]
 
 
 def find_overridden_operators(model: Model, subgraph: int, host: Host) -> list[int]:
-    """Return the indices of operators that LiteRT must not run, according to their handlers (``overrides_kernel``)."""
+    """Return the indices of operators whose handlers override LiteRT's kernel.
+
+    A handler does so with ``overrides_kernel``.
+    """
     target = target_named("onnxruntime")
     operators = model.subgraphs[subgraph].operators
     codes = find_overridden_codes(operators, host)
@@ -125,8 +129,9 @@ class PackKernel:
 def _as_stored(tensor: Tensor, k: int, array: Array, *, resized: bool, floats: bool = False) -> Array:
     """Return a result in the dtype of the TFLite file.
 
-    Raises Mismatch for a wrong shape or dtype. ``k``: index of the output, for messages. ``resized``: operands have
-    other sizes than in the file, so the result may have too. ``floats``: the kernel computes on dequantized values.
+    ``k``: index of the output, for messages. ``resized``: operands have other sizes than in the file, so the result may
+    have other sizes too. ``floats``: the kernel computes on dequantized values. Raises Mismatch for a wrong shape or
+    dtype.
     """
     dims = (None,) * tensor.rank if resized else tensor.dims
     if not agree(dims, array.shape):
@@ -153,7 +158,7 @@ def _is_integer(dtype: str) -> bool:
 def find_pack_kernels(
     model: Model, subgraph: int, indices: Iterable[int], host: Host, overrides: Mapping[str, Kernel] | None = None
 ) -> tuple[dict[int, PackKernel], dict[int, str]]:
-    """Return the reference kernels of operators, and the reasons for operators without one.
+    """Return the reference kernels of operators, and reasons for operators without.
 
     Both are by operator index. ``model``: as the converter's reader returns it. ``overrides``: kernels by operator
     code, in place of those that handlers declare.
@@ -165,9 +170,8 @@ def find_pack_kernels(
         bound = host.bind_operator(op, target, target.opsets[2])
         if not isinstance(bound, Bound):
             facts = "; ".join((bound.reason, *host.skipped_packs()))
-            remedy = (
-                f" ({bound.hint})" if bound.hint and type(bound) is Problem else ""
-            )  # others advise users, not authors
+            # hints of other kinds of problems advise users, not authors
+            remedy = f" ({bound.hint})" if bound.hint and type(bound) is Problem else ""
             reasons[index] = f"no handler takes the operator: {facts}{remedy}"
             continue
         kernel = (overrides or {}).get(op.code, bound.handler.kernel)
@@ -215,8 +219,9 @@ class Substitutes:
 
 
 class PartitionedLiteRT:
-    """Session with the interface of ``LiteRT``, in which LiteRT runs all operators except the substituted ones.
+    """Session with the interface of ``LiteRT`` for a model with substituted operators.
 
+    LiteRT runs all other operators.
     A variable tensor belongs to the partition or kernel that uses it. Raises InconclusiveError if several of them use
     one state.
     """
@@ -258,7 +263,7 @@ class PartitionedLiteRT:
 
 
 def _check_states(entry: Entry, steps: Sequence[Partition | int], substitutes: Substitutes) -> dict[int, Array]:
-    """Return the initial values of variable tensors that kernels of packs use, by index.
+    """Return the initial values of the packs' variable tensors, by index.
 
     Raises InconclusiveError for a state that several steps use. Operators whose results come from the ONNX model may
     share states.
@@ -283,9 +288,9 @@ def _check_states(entry: Entry, steps: Sequence[Partition | int], substitutes: S
 
 
 def _initial_value(tensor: Tensor) -> Array:
-    """Return the initial value of a variable tensor in LiteRT (ResetVariableTensor, core/subgraph.cc).
+    """Return the initial value of a variable tensor in LiteRT.
 
-    That is zero, or the zero point of int8.
+    The value is zero, or the zero point of int8 (ResetVariableTensor, core/subgraph.cc).
     """
     has_zero_point = tensor.dtype == "int8" and isinstance(tensor.quantization, Quantization)
     point = tensor.quantization.zero_point[0] if has_zero_point and isinstance(tensor.quantization, Quantization) else 0
@@ -293,9 +298,9 @@ def _initial_value(tensor: Tensor) -> Array:
 
 
 def _split(data: bytes, entry: Entry, substituted: set[int]) -> Iterator[Partition | int]:
-    """Yield the steps of a run in execution order: partitions for LiteRT, and indices of substituted operators.
+    """Yield the steps of a run in execution order.
 
-    If a substituted operator reads results that are computed from constants, these come first, in a partition without
+    A step is a partition for LiteRT, or the index of a substituted operator. If a substituted operator reads results that are computed from constants, these come first, in a partition without
     inputs. It runs with builtin kernels, because XNNPACK gives no access to weights that it dequantizes.
     """
     graph = entry.subgraph
@@ -317,7 +322,7 @@ def _split(data: bytes, entry: Entry, substituted: set[int]) -> Iterator[Partiti
 
 
 def _constant_operators(operators: Sequence[Operator], substituted: set[int]) -> list[Operator]:
-    """Return the operators that compute operands of the ``substituted`` operators from constants only."""
+    """Return the operators that compute constant operands of substituted operators."""
     producer_of: dict[int, Operator] = {}
     for op in operators:
         are_constant = [t.is_constant or t.index in producer_of for t in op.inputs if t is not None]
@@ -334,7 +339,10 @@ def _constant_operators(operators: Sequence[Operator], substituted: set[int]) ->
 
 
 def _make_partition(data: bytes, entry: Entry, operators: Sequence[Operator]) -> Partition:
-    """Return a partition whose outputs are the tensors that other operators read, and outputs of the model."""
+    """Return a partition of these operators.
+
+    Its outputs are the tensors that other operators read, and the outputs of the model.
+    """
     inside = {op.index for op in operators}
     computed = {t.index for op in operators for t in op.outputs if t is not None}
     read = {t.index: t for op in operators for t in op.inputs if t is not None and not t.is_constant}

@@ -1,4 +1,7 @@
-"""Conversion of the weights of dynamic-range operators to float constants, so that LiteRT's float kernels run."""
+"""Conversion of quantized weights to floats, so that LiteRT's float kernels run.
+
+Only the weights of dynamic-range operators are converted.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ _WIDE = {"INT16": np.int16, "INT32": np.int32, "INT64": np.int64}
 
 
 def dequantize_weights(schema: Any, model: Any) -> None:
-    """Replace the quantized weights of dynamic-range operators by float32 constants, in place."""
+    """Replace quantized weights of dynamic-range operators by float32, in place."""
     names = {value: name for name, value in vars(schema.TensorType).items() if not name.startswith("_")}
     for graph in model.subgraphs:
         replaced: dict[int, int] = {}
@@ -69,7 +72,10 @@ def _add_constant(schema: Any, model: Any, graph: Any, index: int, names: dict[i
 
 
 def dequantize_constant(model: Any, graph: Any, tensor: Any, names: dict[int, str]) -> Array:
-    """Return the dequantized values of a constant: quantized per tensor, per axis, or in blocks along the last axis."""
+    """Return the dequantized values of a constant.
+
+    It is quantized per tensor, per axis, or in blocks along the last axis.
+    """
     shape = [int(size) for size in tensor.shape]
     data, name = constant_data(model, tensor), names[tensor.type]
     integers = data.view(_WIDE[name]) if name in _WIDE else _unpack(data, _BITS[name], name == "UINT8")

@@ -1,4 +1,7 @@
-"""Main program of the child process: runs LiteRT's interpreters for ``child`` until standard input ends."""
+"""Main program of the child process, which runs LiteRT's interpreters.
+
+It answers requests of ``child`` until standard input ends.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,10 @@ def main() -> None:
 
 
 def _requests() -> Iterator[tuple[list[int], str, tuple[Any, ...]]]:
-    """Yield the parent's requests. The process ends with the parent, even while LiteRT runs."""
+    """Yield the parent's requests.
+
+    The process ends with the parent, even while LiteRT runs.
+    """
     queue: SimpleQueue[Any] = SimpleQueue()
 
     def read() -> None:

@@ -1,4 +1,4 @@
-"""Comparison of all submodels of a conversion on the same inputs, one segment after the other."""
+"""Comparison of all submodels of a conversion on the same inputs, by segment."""
 
 from __future__ import annotations
 
@@ -64,7 +64,10 @@ class SubmodelComparer:
         self.decision = Decision()
 
     def compare_runs(self, runs: Sequence[Run]) -> Decision:
-        """Compare every submodel on LiteRT's own operands in these runs, then on random ones."""
+        """Compare every submodel on LiteRT's own operands, then on random ones.
+
+        ``runs``: the inputs of each run of the whole model.
+        """
         points = CutPoints(self.trial.entry, self.session, skipped=self.skipped)
         if not (self.settings.stateful or self.session.states or self.settings.is_substituted):
             groups = points.segments(_SEGMENT_BYTES, self._shapes(runs))

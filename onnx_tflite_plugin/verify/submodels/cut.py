@@ -84,7 +84,7 @@ class CutModel:
 
 
 def _cut_graph(proto: ModelProto, points: CutPoints, outputs: Sequence[str], *, whole_model: bool) -> ModelProto:
-    """Return the model that computes ``outputs`` from graph inputs in place of cut values.
+    """Return the model that computes ``outputs``, with cut values as graph inputs.
 
     ``whole_model``: keep all inputs of the model.
     """

@@ -1,4 +1,4 @@
-"""Cut of the TFLite model: one LiteRT session runs many operators on separate operands."""
+"""Cut of the TFLite model: a LiteRT session runs many operators independently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdict on a conversion from its submodels, and notes on the end-to-end errors of the outputs."""
+"""Verdict on a conversion from its submodels, and notes on end-to-end errors."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ FLOAT_WEIGHTS, ROUNDED, PERTURBED = "float weights", "rounded operands", "pertur
 
 
 class OperandSet(NamedTuple):
-    """Operands of one run of all submodels, and the results of LiteRT's builtin kernels.
+    """Operands of one run of all submodels, and the results of builtin kernels.
 
     ``kind``: "observed", or a kind of random operands. ``inputs``: of the whole model. ``operands`` and ``expected``:
     arrays by tensor index.
@@ -36,7 +36,7 @@ class OperandSet(NamedTuple):
 
 
 class References:
-    """Further results of LiteRT for the current operand set, computed when first needed.
+    """Further results of LiteRT for the current operand set, computed on demand.
 
     They come from XNNPACK, from float weights (also on rounded operands), from operands without equal values, and from
     perturbed operands. ``dynamic_range``: the model has operators whose kernels quantize activations. ``stateful``:

@@ -1,4 +1,7 @@
-"""Segments: consecutive submodels that run and are compared together, so that memory is bounded."""
+"""Segments: consecutive submodels that run and are compared together.
+
+They limit the memory that a comparison needs.
+"""
 
 from __future__ import annotations
 

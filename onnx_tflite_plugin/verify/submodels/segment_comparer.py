@@ -108,9 +108,9 @@ class SegmentComparer:
         )
 
     def compare_run(self, inputs: Run, tensors: Mapping[int, Array]) -> OperandSet | None:
-        """Compare all submodels on LiteRT's tensors of one run, by index; return these operands.
+        """Compare all submodels on LiteRT's tensors of one run, and return the operands.
 
-        Return None if a tensor has no memory in this run.
+        ``tensors``: by index. Return None if a tensor has no memory in this run.
         """
         if not self.segment.operands <= tensors.keys():
             return None
@@ -340,7 +340,10 @@ def _merged_results(submodel: Submodel) -> int:
 
 
 def _largest_change(result: Array, expected: Array) -> float:
-    """Return the largest absolute difference of finite floats; 0 for other dtypes or shapes."""
+    """Return the largest absolute difference of finite floats.
+
+    Return 0 for other dtypes, and for different shapes.
+    """
     if result.dtype.kind != "f" or result.shape != expected.shape:
         return 0.0
     with np.errstate(invalid="ignore", over="ignore"):

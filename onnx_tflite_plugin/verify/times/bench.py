@@ -1,4 +1,4 @@
-"""The function ``bench``: time a model in LiteRT and its conversion in ONNX Runtime on the same inputs, in turns."""
+"""Function ``bench``: times of a model in LiteRT and of its conversion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Times of TFLite operators in isolation: each runs as a separate model, on its operands in the whole model."""
+"""Times of TFLite operators in isolation, each as a separate model.
+
+The model runs on the operands that the operator has in the whole model.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ def isolated_times(
 ) -> list[float | None]:
     """Return the processor time of each group of operators, in seconds per run.
 
-    None if it does not run in isolation. The overhead of a call is subtracted. ``tensors``: values of LiteRT's tensors,
+    The time is None for a group that does not run in isolation. The overhead of a call is subtracted. ``tensors``: values of LiteRT's tensors,
     by index. Groups run in turns, so that weights and values are evicted from the cache between two runs of a group, as
     in the whole model. The result is the median of ``rounds``.
     """
@@ -61,7 +64,7 @@ class _IsolatedOperators:
     def run(self, operators: Sequence[Operator]) -> Callable[[], object] | None:
         """Return a function that runs these operators, with XNNPACK or builtin kernels.
 
-        None if neither supports them. Operators that compute their constant operands are included, because kernels
+        Return None if neither set supports them. Operators that compute constant operands are included, because kernels
         prepare constant weights in advance.
         """
         inputs = [tensor for tensor in external_operands(operators) if tensor.index not in self._constant_producers]
@@ -76,7 +79,7 @@ class _IsolatedOperators:
             return None
 
     def _needed_results(self, operators: Sequence[Operator]) -> list[int]:
-        """Return the results of a group that other operators read, and outputs of the subgraph."""
+        """Return the results that other operators read, and outputs of the subgraph."""
         inside = {operator.index for operator in operators}
         results = (tensor.index for operator in operators for tensor in operator.outputs if tensor is not None)
         return [index for index in results if index in self._outputs or self._readers.get(index, set()) - inside]
@@ -96,7 +99,10 @@ def _empty_run() -> Callable[[], object]:
 
 
 def smallest_model() -> bytes:
-    """Return the smallest TFLite model, RELU of one float, whose time is the overhead of a call."""
+    """Return the smallest TFLite model, whose time is the overhead of a call.
+
+    It is a RELU of one float.
+    """
     import flatbuffers
 
     schema = import_optional("ai_edge_litert.schema_py_generated")

@@ -1,4 +1,4 @@
-"""Times of the nodes of ONNX Runtime's optimized graph, with the TFLite operator of each node.
+"""Times of the nodes of ONNX Runtime's optimized graph, with their operators.
 
 ONNX Runtime drops the metadata of nodes, and names new nodes after values. Therefore the profiled model is a copy whose
 nodes and values are named after TFLite operators.
@@ -30,7 +30,10 @@ _LABEL = re.compile(r"(?<![^\W_])op(\d+)#\d+")  # ONNX Runtime adds a prefix to 
 
 @dataclass(frozen=True, slots=True)
 class NodeTime:
-    """A node of the optimized graph: ``seconds`` per run, and the first TFLite operator that it computes, None if unknown."""
+    """Time of a node of the optimized graph.
+
+    ``operator``: the first TFLite operator that the node computes, or None if it is unknown. ``seconds``: per run.
+    """
 
     op_type: str
     operator: int | None
@@ -66,7 +69,10 @@ def node_times(
 def _profile_nodes(
     proto: ModelProto, feeds: Mapping[str, Array], runs: int, folder: Path, optimized: Path
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the seconds per run of each node, and how often it runs in a run of the model, by its name in the profile."""
+    """Return the seconds per run of each node, and how often it runs in a run.
+
+    Both are by the node's name in the profile.
+    """
     session = OnnxRuntime(proto, profile=folder / "profile", optimized=optimized)
     for _ in range(runs + 1):
         session.run(feeds)
@@ -99,7 +105,7 @@ def _time_run(proto: ModelProto, feeds: Mapping[str, Array], runs: int) -> float
 
 
 def _subtract_overhead(seconds: Sequence[float], operand_counts: Sequence[float], run_seconds: float) -> list[float]:
-    """Return times less the profiler's overhead, which is proportional to the number of operands.
+    """Return times less the profiler's overhead, which is proportional to operands.
 
     ``run_seconds``: time of a run without profiler, which the sum of the result does not exceed.
     """
@@ -110,8 +116,9 @@ def _subtract_overhead(seconds: Sequence[float], operand_counts: Sequence[float]
 
 
 def label_nodes(proto: ModelProto) -> ModelProto:
-    """Return a copy whose nodes and values are named after their operator, for example ``op3#7``.
+    """Return a copy whose nodes and values are named after their operator.
 
+    Node 7 of operator 3 is ``op3#7``.
     Graph inputs and outputs keep their names. Constants with a single reader are renamed too, because only their names
     remain if ONNX Runtime replaces the node.
     """
@@ -137,7 +144,10 @@ def label_nodes(proto: ModelProto) -> ModelProto:
 
 
 def _all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
-    """Yield all nodes, including those of inner graphs: ONNX Runtime may replace an If by a branch at load time."""
+    """Yield all nodes, including those of inner graphs.
+
+    ONNX Runtime may replace an If by one of its branches at load time.
+    """
     for node in graph.node:
         yield node
         for inner in _inner_graphs(node):
@@ -152,7 +162,7 @@ def _inner_graphs(node: NodeProto) -> Iterator[GraphProto]:
 
 
 def _rename(graph: GraphProto, renamed: Mapping[str, str]) -> None:
-    """Rename values in place, including in inner graphs; names are unique across all graphs."""
+    """Rename values in place, also in inner graphs. Names are unique across graphs."""
     for node in graph.node:
         for names in (node.input, node.output):
             names[:] = [renamed.get(name, name) for name in names]
@@ -165,15 +175,15 @@ def _rename(graph: GraphProto, renamed: Mapping[str, str]) -> None:
 def _trimmed_mean(times: list[int]) -> float:
     """Return the mean of the middle half of times in microseconds.
 
-    Use all times if none lies between the quartiles.
-    A median is too coarse for integers, and a mean includes interruptions.
+    A median is too coarse for integers, and a mean includes interruptions. Use all times if none lies between the
+    quartiles.
     """
     low, high = np.percentile(times, (25, 75))
     return float(np.mean([time for time in times if low <= time <= high] or times))
 
 
 def _names(nodes: Sequence[NodeProto], seconds: Mapping[str, float]) -> Iterator[str]:
-    """Yield the name of each node in the profile: its own name, or its type and a rising number."""
+    """Yield each node's name in the profile: its own, or its type and a number."""
     numbered: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for name in seconds:
         op_type, _, number = name.rpartition("_")
@@ -185,7 +195,7 @@ def _names(nodes: Sequence[NodeProto], seconds: Mapping[str, float]) -> Iterator
 
 
 def _operators(labeled: ModelProto, nodes: Sequence[NodeProto]) -> Iterator[int | None]:
-    """Yield the operator of each node: by the node's name, else by its results, else by its operands."""
+    """Yield the operator of each node, by the names of the node and its values."""
     by_value: dict[str, int] = {}
     for node in labeled.graph.node:
         if label := _LABEL.search(node.name):

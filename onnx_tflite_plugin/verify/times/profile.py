@@ -1,4 +1,4 @@
-"""Profile of a conversion: the time of each operator in LiteRT and in ONNX Runtime.
+"""Profile of a conversion: time of each operator in LiteRT and in ONNX Runtime.
 
 ONNX Runtime profiles its nodes. LiteRT's package has no profiler, so each operator is timed in isolation, as a separate
 model on the operands that it has in the whole model. Operators that ONNX Runtime computes in one node are timed
@@ -33,10 +33,11 @@ _REORDERS = ("ReorderInput", "ReorderOutput")  # to and from the blocked layout;
 
 @dataclass(frozen=True, slots=True)
 class OperatorTime:
-    """Times of TFLite operators that ONNX Runtime computes together, in seconds per run.
+    """Times of TFLite operators that ONNX Runtime computes together, in seconds.
 
-    ``operators`` and ``codes``: the operators; empty for nodes without an operator. ``name``: of their last output.
-    ``nodes``: types of the nodes in ONNX Runtime's graph. ``litert``: None if the operators do not run in isolation.
+    They are per run. ``operators`` and ``codes``: the operators; empty for nodes without an operator. ``name``: of their
+    last output. ``nodes``: types of the nodes in ONNX Runtime's graph. ``litert``: the time, or None if the operators do
+    not run in isolation.
     """
 
     operators: tuple[int, ...]
@@ -54,7 +55,7 @@ class OperatorTime:
 
 @dataclass(frozen=True, slots=True)
 class KindTime:
-    """Sum of the times of ``number`` groups of operators with equal codes, in seconds per run."""
+    """Sum of times of ``number`` groups of operators with equal codes, in seconds."""
 
     codes: tuple[str, ...]
     number: int
@@ -137,11 +138,11 @@ def format_names(names: Sequence[str]) -> list[str]:
 
 
 def group_operators(operators: Sequence[Operator], proto: ModelProto, times: Sequence[NodeTime]) -> Iterator[Group]:
-    """Yield the operators of a subgraph in execution order, in groups that share no node.
+    """Yield the operators of a subgraph in groups that share no node, in order.
 
     One node may be lowered from several operators. If ONNX Runtime fused all nodes of an operator into others, the
-    operator belongs to the only reader of its result if this reader has gained a node of its type; else to the producer
-    of its operand.
+    operator belongs to the only reader of its result, if this reader has gained a node of its type. Otherwise it belongs
+    to the producer of its operand.
     """
     node_types: _NodeTypes = defaultdict(set)
     sets = _DisjointSets()
@@ -165,7 +166,7 @@ def group_operators(operators: Sequence[Operator], proto: ModelProto, times: Seq
 
 
 def _join_fused(operators: Sequence[Operator], node_types: _NodeTypes, nodes: _Nodes, sets: _DisjointSets) -> None:
-    """Join operators without a timed node to their reader, else to the producer of their operand."""
+    """Join operators without a timed node to their reader, or to a producer."""
     timed = {
         sets.representative(k)
         for k, operator_nodes in nodes.items()
@@ -191,9 +192,10 @@ def _join_fused(operators: Sequence[Operator], node_types: _NodeTypes, nodes: _N
 
 
 def _has_gained_nodes(op_types: set[str], users: Iterable[int], node_types: _NodeTypes, nodes: _Nodes) -> bool:
-    """True if a user has a node of one of these types in ONNX Runtime's graph, but not in the converted model.
+    """True if ONNX Runtime's graph gives an operator of ``users`` a node of these types.
 
-    Types are substrings: a ``Conv`` may become a ``QLinearConv``.
+    The operator must have no such node in the converted model. Types are substrings: a ``Conv`` may become a
+    ``QLinearConv``.
     """
     return any(
         op_type in node.op_type and not any(op_type in own_type for own_type in node_types[user])
