@@ -27,8 +27,8 @@ _SUBGRAPH_FIELD = re.compile("subgraph", re.IGNORECASE)
 def cut_file(data: bytes, subgraph: Subgraph, inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
     """Return a TFLite file that computes tensors ``outputs`` from tensors ``inputs``.
 
-    Tensors are indices in ``subgraph``. The subgraph becomes subgraph 0 of the new file. Unused content and signatures are left out. Raises InvalidModel
-    beyond 2 GB.
+    Tensors are indices in ``subgraph``. The subgraph becomes subgraph 0 of the new file. Unused content and signatures
+    are left out. Raises InvalidModel beyond 2 GB.
     """
     return SubmodelWriter(data, subgraph).between(inputs, outputs)
 

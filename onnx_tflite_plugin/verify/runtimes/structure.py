@@ -273,9 +273,9 @@ _NIBBLES = {"int4", "uint4", "int2"}
 
 
 def is_dynamic_range(operator: Operator) -> bool:
-    """True if an operator has float activations and int8 or smaller weights, so that its kernel quantizes the activations.
+    """True if an operator has float activations and int8 or smaller weights.
 
-    Weights of 4 and 2 bits may have a scale per block (``block_scales``).
+    Its kernel quantizes the activations. Weights of 4 and 2 bits may have a scale per block (``block_scales``).
     """
     weights = any(
         slot is not None and slot.dtype in _WEIGHTS and (slot.quantization is not None or slot.dtype in _NIBBLES)

@@ -300,8 +300,9 @@ def _initial_value(tensor: Tensor) -> Array:
 def _split(data: bytes, entry: Entry, substituted: set[int]) -> Iterator[Partition | int]:
     """Yield the steps of a run in execution order.
 
-    A step is a partition for LiteRT, or the index of a substituted operator. If a substituted operator reads results that are computed from constants, these come first, in a partition without
-    inputs. It runs with builtin kernels, because XNNPACK gives no access to weights that it dequantizes.
+    A step is a partition for LiteRT, or the index of a substituted operator. Results that are computed from constants and
+    that a substituted operator reads come first, in a partition without inputs. It runs with builtin kernels, because
+    XNNPACK gives no access to weights that it dequantizes.
     """
     graph = entry.subgraph
     constant_operators = _constant_operators(graph.operators, substituted)

@@ -15,7 +15,7 @@ from conformance.models import Net, constant, tensor
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import verify
 from onnx_tflite_plugin.verify.runtimes import float_kernels
-from onnx_tflite_plugin.verify.submodels import judge
+from onnx_tflite_plugin.verify.submodels import segment_comparer
 from tests.helpers.verify_graphs import slot
 
 STEP, CONSTANT_STEP, CONSTANT = 4.139463999308646e-05, 1.3841176041751169e-05, 4978
@@ -49,7 +49,7 @@ def halfway_sums() -> bytes:
 
 @pytest.fixture
 def without_float_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judge, "float_result", lambda *_, **__: None)
+    monkeypatch.setattr(segment_comparer, "float_result", lambda *_, **__: None)
 
 
 def symmetric_model() -> tuple[bytes, onnx.ModelProto]:
