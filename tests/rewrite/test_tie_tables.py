@@ -10,7 +10,7 @@ import pytest
 
 from conformance.builder import ModelBuilder, blockwise, quant
 from conformance.case import Case
-from conformance.cases.tensor import indexing
+from conformance.cases.tensor import indexing_embedding
 from conformance.runner import run_case
 from onnx_tflite_plugin.conversion import convert
 from onnx_tflite_plugin.host import Host
@@ -73,7 +73,7 @@ test_product_reads_the_bytes_of_the_table = rule_test(
 )
 
 
-PACKED = [x for x in indexing.cases() if x.op == "EMBEDDING_LOOKUP" and x.name.startswith("int4 to float32")]
+PACKED = [x for x in indexing_embedding.cases() if x.op == "EMBEDDING_LOOKUP" and x.name.startswith("int4 to float32")]
 
 
 @pytest.mark.parametrize("case", PACKED, ids=lambda case: case.name)

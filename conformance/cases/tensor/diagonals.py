@@ -58,16 +58,16 @@ def set_diag_cases() -> Iterator[Case]:
     yield set_diagonal_case("no rows", tensor(2, 0, 3), (2, 0))
     sizes = [{"x0": random_array(n, 3, 5), "x1": random_array(n, 3)} for n in (2, 1)]
     yield set_diagonal_case("dynamic batch", tensor(None, 3, 5), (None, 3), input_arrays=sizes)
-    opened: dict[str, tuple[int | None, ...]] = {
+    dynamic_shapes: dict[str, tuple[int | None, ...]] = {
         "height": (None, 5),
         "width": (2, 5, None),
         "height and width": (2, None, None),
     }
-    for name, dims in opened.items():
+    for name, dims in dynamic_shapes.items():
         batch = [size or 1 for size in dims[:-2]]
-        given = [(n, m) for n, m in ((3, 5), (7, 5), (5, 5), (5, 3), (5, 7))]
-        given = [(n, m) for n, m in given if (dims[-2] or n, dims[-1] or m) == (n, m)]
-        runs = [{"x0": random_array(*batch, n, m), "x1": random_array(*batch, min(n, m))} for n, m in given]
+        matrix_sizes = [(n, m) for n, m in ((3, 5), (7, 5), (5, 5), (5, 3), (5, 7))]
+        matrix_sizes = [(n, m) for n, m in matrix_sizes if (dims[-2] or n, dims[-1] or m) == (n, m)]
+        runs = [{"x0": random_array(*batch, n, m), "x1": random_array(*batch, min(n, m))} for n, m in matrix_sizes]
         operands = [tensor(*dims), tensor(*batch, None)]
         # The kernel does not check other sizes.
         yield in_isolation(

@@ -1,4 +1,4 @@
-"""GATHER along every axis, GATHER_ND, WHERE, and rows of EMBEDDING_LOOKUP's tables, which may be of 8, 4 or 2 bits."""
+"""GATHER along every axis, GATHER_ND and WHERE."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from conformance.models import (
     random_array,
     tensor,
 )
-from conformance.weights import block_weights, fold_weights, scales, weight
 from onnx_tflite_plugin.verify import Tolerance
 
 IMAGE = (2, 5, 7, 3)
@@ -29,7 +28,7 @@ AXES = (0, 1, 2, 3, -1, -2, -3, -4)
 REAL = ("float32", "int8", "uint8", "int16")
 READ_BACK: dict[str, Any] = {
     "tolerance": Tolerance(of_range=1e-6),
-    "tolerance_reason": "dequantized, for neither runtime hands int4 out",
+    "tolerance_reason": "the result is dequantized, because neither runtime can return int4",
 }
 
 
@@ -41,47 +40,57 @@ def cases() -> Iterator[Case]:
     yield from corner_cases()
     yield from gather_nd_cases()
     yield from where_cases()
-    yield from table_cases()
-    yield from blockwise_table_cases()
-    yield from refused_table_cases()
 
 
 def gather_case(
     name: str,
     x: Spec,
-    shape: Sequence[int],
+    index_shape: Sequence[int],
     axis: int,
-    shared: int = 0,
+    batch_dims: int = 0,
     place: Placement = in_isolation,
-    kind: str = "int32",
-    fixed: bool = True,
+    index_dtype: str = "int32",
+    constant_indices: bool = True,
     **case: Any,
 ) -> Case:
-    """Return a case with random indices of ``shape``: a constant if ``fixed``, else a runtime value."""
-    size, at = x.shape[axis] or 1, axis % len(x.shape)
-    first = shared % (len(shape) + 1) if shared >= 0 else shared + len(shape)
-    numbers = random_array(*shape, dtype="int32", seed=name, low=0, high=size - 1).astype(kind)
-    indices = constant(numbers) if fixed else tensor(*shape, dtype=kind, scale=0, name="places")
-    y = replace(x, value=None, name="").with_shape(*x.shape[:at], *shape[first:], *x.shape[at + 1 :])
-    inputs = {} if fixed else {"input_arrays": {"places": numbers}}
-    options = {"axis": axis, "batch_dims": shared}
+    """Return a GATHER of random indices, which are a constant or a graph input."""
+    size, axis_index = x.shape[axis] or 1, axis % len(x.shape)
+    first_own_axis = batch_dims % (len(index_shape) + 1) if batch_dims >= 0 else batch_dims + len(index_shape)
+    index_values = random_array(*index_shape, dtype="int32", seed=name, low=0, high=size - 1).astype(index_dtype)
+    indices = (
+        constant(index_values) if constant_indices else tensor(*index_shape, dtype=index_dtype, scale=0, name="places")
+    )
+    y = replace(x, value=None, name="").with_shape(
+        *x.shape[:axis_index], *index_shape[first_own_axis:], *x.shape[axis_index + 1 :]
+    )
+    inputs = {} if constant_indices else {"input_arrays": {"places": index_values}}
+    options = {"axis": axis, "batch_dims": batch_dims}
     return place("GATHER", name, [x, indices], y, options=options, **{"dtype": x.dtype, **inputs, **case})
 
 
 def axis_cases() -> Iterator[Case]:
     for axis in AXES:
-        for fixed in (True, False):
-            text = "" if fixed else ", known at runtime"
+        for constant_indices in (True, False):
+            suffix = "" if constant_indices else ", known at runtime"
             yield gather_case(
-                f"four along axis {axis}{text}", tensor(*IMAGE), (4,), axis, place=PLACEMENTS[1], fixed=fixed
+                f"four along axis {axis}{suffix}",
+                tensor(*IMAGE),
+                (4,),
+                axis,
+                place=PLACEMENTS[1],
+                constant_indices=constant_indices,
             )
-        for shape in ((), (2, 3), (2, 1, 3)):
-            yield gather_case(f"{shape} along axis {axis}", tensor(*IMAGE), shape, axis)
-    for shape in ((), (2, 3)):
+        for index_shape in ((), (2, 3), (2, 1, 3)):
+            yield gather_case(f"{index_shape} along axis {axis}", tensor(*IMAGE), index_shape, axis)
+    for index_shape in ((), (2, 3)):
         yield gather_case(
-            f"{shape} along the channels between convolutions", tensor(*IMAGE), shape, 3, place=PLACEMENTS[1]
+            f"{index_shape} along the channels between convolutions",
+            tensor(*IMAGE),
+            index_shape,
+            3,
+            place=PLACEMENTS[1],
         )
-        yield gather_case(f"{shape}, known at runtime", tensor(*IMAGE), shape, 1, fixed=False)
+        yield gather_case(f"{index_shape}, known at runtime", tensor(*IMAGE), index_shape, 1, constant_indices=False)
     yield gather_case("all elements", tensor(*IMAGE), (3,), 3, place=PLACEMENTS[1])
     for axis in (1, 3):
         yield gather_case(f"equal dimensions, along axis {axis}", tensor(3, 3, 3, 3), (3,), axis, place=PLACEMENTS[1])
@@ -94,30 +103,48 @@ def dtype_cases() -> Iterator[Case]:
         for place in PLACEMENTS:
             yield gather_case(dtype, x, (4,), 2, place=place, opsets=opsets(dtype))
         yield gather_case(
-            f"{dtype} from a table", replace(x, value=random_array(*IMAGE, dtype=dtype)), (2, 4), 0, fixed=False
+            f"{dtype} from a table",
+            replace(x, value=random_array(*IMAGE, dtype=dtype)),
+            (2, 4),
+            0,
+            constant_indices=False,
         )
     for dtype in ("int32", "int64", "bool", "float16"):
         yield gather_case(dtype, tensor(5, 3, dtype=dtype), (4,), 0)
-    for kind in ("int16", "int64"):
-        for fixed in (True, False):
-            text = "constant" if fixed else "running"
+    for index_dtype in ("int16", "int64"):
+        for constant_indices in (True, False):
+            index_source = "constant" if constant_indices else "running"
             yield gather_case(
-                f"{kind} {text} indices", tensor(*IMAGE), (4,), 1, place=PLACEMENTS[1], kind=kind, fixed=fixed
+                f"{index_dtype} {index_source} indices",
+                tensor(*IMAGE),
+                (4,),
+                1,
+                place=PLACEMENTS[1],
+                index_dtype=index_dtype,
+                constant_indices=constant_indices,
             )
-            yield gather_case(f"{kind} {text} indices of batches", tensor(*IMAGE), (2, 4), 1, 1, kind=kind, fixed=fixed)
-    rows = {"places": np.array([1, 6, 0, 6], np.int32)}
+            yield gather_case(
+                f"{index_dtype} {index_source} indices of batches",
+                tensor(*IMAGE),
+                (2, 4),
+                1,
+                1,
+                index_dtype=index_dtype,
+                constant_indices=constant_indices,
+            )
+    index_arrays = {"places": np.array([1, 6, 0, 6], np.int32)}
     yield net(
         "GATHER",
         "int4 from a table",
-        from_narrow_table,
+        gather_from_int4_table,
         dtype="int4",
         opsets=(None, 26),
-        input_arrays=rows,
+        input_arrays=index_arrays,
         **READ_BACK,
     )
-    texts = np.array([b"", b"a", b"bc", b"d", b"efg"], object)
-    operands, z = [tensor(5, dtype="string"), constant([3, 1])], tensor(2, dtype="string")
-    yield in_isolation("GATHER", "text", operands, z, options={"axis": 0}, input_arrays={"x0": texts})
+    strings = np.array([b"", b"a", b"bc", b"d", b"efg"], object)
+    operands, y = [tensor(5, dtype="string"), constant([3, 1])], tensor(2, dtype="string")
+    yield in_isolation("GATHER", "string", operands, y, options={"axis": 0}, input_arrays={"x0": strings})
     x = tensor(*IMAGE, dtype="int8")
     y = x.rescale(2, 17).with_shape(2, 2, 7, 3)
     for place in PLACEMENTS:
@@ -130,7 +157,7 @@ def dtype_cases() -> Iterator[Case]:
         )
 
 
-def from_narrow_table(model: Net) -> None:
+def gather_from_int4_table(model: Net) -> None:
     table = constant(random_array(7, 6, dtype="int4"), None, 0.2, 1)
     row = Spec((4, 6), "int4", 0.2, 1)
     rows = model.call("GATHER", [table, tensor(4, dtype="int32", name="places")], row, axis=0)
@@ -138,43 +165,49 @@ def from_narrow_table(model: Net) -> None:
 
 
 def batch_cases() -> Iterator[Case]:
-    """Yield gathered axes after axes that are no batch; indices may have only batch axes."""
+    """Yield GATHER with batch axes; the indices may have no other axes."""
     x = tensor(*IMAGE)
     for axis in (1, 2, 3, -1):
-        for shape in ((2,), (2, 4), (2, 4, 3)):
-            yield gather_case(f"one batch axis, {shape} along axis {axis}", x, shape, axis, 1)
+        for index_shape in ((2,), (2, 4), (2, 4, 3)):
+            yield gather_case(f"one batch axis, {index_shape} along axis {axis}", x, index_shape, axis, 1)
     for axis in (2, 3):
         yield gather_case(f"two batch axes along axis {axis}", x, (2, 5, 4), axis, 2)
     yield gather_case("three batch axes", x, (2, 5, 7, 2), 3, 3)
     yield gather_case("batch axes counted from the indices' last", x, (2, 5, 4), 2, -1)
-    for fixed in (True, False):
+    for constant_indices in (True, False):
         for axis in (1, 3):
-            name = f"one batch axis, {'constant' if fixed else 'runtime'} indices along axis {axis}"
-            yield gather_case(name, x, (2, 4), axis, 1, PLACEMENTS[1], fixed=fixed, max_transposes=4)
+            name = f"one batch axis, {'constant' if constant_indices else 'runtime'} indices along axis {axis}"
+            yield gather_case(
+                name, x, (2, 4), axis, 1, PLACEMENTS[1], constant_indices=constant_indices, max_transposes=4
+            )
     for dtype in ("int8", "uint8", "int16", "int32", "bool"):
         yield gather_case(f"{dtype} of one batch axis", tensor(*IMAGE, dtype=dtype), (2, 4), 2, 1, opsets=opsets(dtype))
 
 
 def scalar_index_cases() -> Iterator[Case]:
-    """Yield scalar indices, which remove an axis; the others keep their layout between convolutions."""
+    """Yield scalar indices, which remove an axis; the remaining axes must keep their layout between convolutions."""
 
     def gather_between_convolutions(axis: int, dtype: str) -> Callable[[Net], None]:
-        def row(model: Net) -> None:
+        def build(model: Net) -> None:
             x = tensor(*IMAGE, dtype=dtype)
-            rest = (*IMAGE[:axis], *IMAGE[axis + 1 :])
-            part = model.call("GATHER", [model.input_through_conv(x), constant(1)], x.with_shape(*rest), axis=axis)
-            shape = (*rest[:axis], 1, *rest[axis:])
+            remaining_shape = (*IMAGE[:axis], *IMAGE[axis + 1 :])
+            slice_ = model.call(
+                "GATHER", [model.input_through_conv(x), constant(1)], x.with_shape(*remaining_shape), axis=axis
+            )
+            expanded_shape = (*remaining_shape[:axis], 1, *remaining_shape[axis:])
             model.output(
-                model.output_through_conv(model.call("EXPAND_DIMS", [part, constant(axis)], x.with_shape(*shape)))
+                model.output_through_conv(
+                    model.call("EXPAND_DIMS", [slice_, constant(axis)], x.with_shape(*expanded_shape))
+                )
             )
 
-        return row
+        return build
 
     for axis in range(4):
         for dtype in ("float32", "int8"):
             yield net(
                 "GATHER",
-                f"{dtype}, one along axis {axis} between convolutions",
+                f"{dtype}, scalar index on axis {axis}, between convolutions",
                 gather_between_convolutions(axis, dtype),
                 dtype=dtype,
                 max_transposes=2,
@@ -186,34 +219,34 @@ def corner_cases() -> Iterator[Case]:
     yield gather_case("rank 6", tensor(2, 3, 2, 2, 3, 2), (4,), 4)
     yield gather_case("empty", tensor(5, 3), (0,), 0)
     runs = [{"x0": random_array(n, 5, 3)} for n in (1, 4)]
-    unknown = tensor(None, 5, 3)
+    x = tensor(None, 5, 3)
     yield in_isolation(
         "GATHER",
         "dynamic batch",
-        [unknown, constant([4, 0, 2])],
-        unknown.with_shape(None, 3, 3),
+        [x, constant([4, 0, 2])],
+        x.with_shape(None, 3, 3),
         options={"axis": 1},
         input_arrays=runs,
     )
     options = {"axis": 1, "batch_dims": 1}
     runs = [{"x0": random_array(n, 5, 3), "places": random_array(n, 2, dtype="int32", low=0, high=4)} for n in (1, 4)]
-    places = tensor(None, 2, dtype="int32", name="places")
+    indices = tensor(None, 2, dtype="int32", name="places")
     yield in_isolation(
         "GATHER",
-        "dynamic batches",
-        [unknown, places],
-        unknown.with_shape(None, 2, 3),
+        "dynamic batch axis of data and indices",
+        [x, indices],
+        x.with_shape(None, 2, 3),
         options=options,
         input_arrays=runs,
     )
-    refuses = "indices_has_only_positive_elements"
+    kernel_check = "indices_has_only_positive_elements"
     yield in_isolation(
         "GATHER",
         "negative index",
         [tensor(5, 3), constant([-1])],
         tensor(1, 3),
         options={"axis": 0},
-        kernel_refusal=refuses,
+        kernel_refusal=kernel_check,
     )
 
 
@@ -222,22 +255,29 @@ def corner_cases() -> Iterator[Case]:
 
 def gather_nd_case(
     name: str,
-    rows: Sequence[int],
+    index_shape: Sequence[int],
     depth: int,
     dtype: str = "float32",
-    kind: str = "int32",
-    fixed: bool = True,
+    index_dtype: str = "int32",
+    constant_indices: bool = True,
     place: Placement = in_isolation,
     **case: Any,
 ) -> Case:
-    """Return a case with ``rows`` indices of the first ``depth`` axes: a constant if ``fixed``, else a runtime value."""
+    """Return a GATHER_ND of random indices into the first ``depth`` axes, which are a constant or a graph input."""
     x = tensor(*IMAGE, dtype=dtype)
-    each = [random_array(*rows, 1, dtype="int32", seed=f"{axis}", low=0, high=IMAGE[axis] - 1) for axis in range(depth)]
-    numbers = np.concatenate(each, axis=-1).astype(kind)
-    places = constant(numbers) if fixed else tensor(*numbers.shape, dtype=kind, scale=0, name="places")
-    y = replace(x, name="").with_shape(*rows, *IMAGE[depth:])
-    inputs = {} if fixed else {"input_arrays": {"places": numbers}}
-    return place("GATHER_ND", name, [x, places], y, **{"dtype": dtype, **inputs, **case})
+    columns = [
+        random_array(*index_shape, 1, dtype="int32", seed=f"{axis}", low=0, high=IMAGE[axis] - 1)
+        for axis in range(depth)
+    ]
+    index_values = np.concatenate(columns, axis=-1).astype(index_dtype)
+    indices = (
+        constant(index_values)
+        if constant_indices
+        else tensor(*index_values.shape, dtype=index_dtype, scale=0, name="places")
+    )
+    y = replace(x, name="").with_shape(*index_shape, *IMAGE[depth:])
+    inputs = {} if constant_indices else {"input_arrays": {"places": index_values}}
+    return place("GATHER_ND", name, [x, indices], y, **{"dtype": dtype, **inputs, **case})
 
 
 def gather_nd_cases() -> Iterator[Case]:
@@ -247,10 +287,12 @@ def gather_nd_cases() -> Iterator[Case]:
     yield gather_nd_case("indices of rank 3, 2 axes", (3, 2), 2, place=PLACEMENTS[-1], max_transposes=4)
     for dtype in ("int8", "uint8", "int16", "int32", "int64", "bool", "string"):
         yield gather_nd_case(dtype, (11,), 2, dtype=dtype)
-    for kind in ("int16", "int64"):
-        yield gather_nd_case(f"{kind} indices", (11,), 3, kind=kind)
-        yield gather_nd_case(f"{kind} indices known at runtime", (11,), 3, kind=kind, fixed=False)
-    yield gather_nd_case("int32 indices known at runtime", (11,), 2, fixed=False)
+    for index_dtype in ("int16", "int64"):
+        yield gather_nd_case(f"{index_dtype} indices", (11,), 3, index_dtype=index_dtype)
+        yield gather_nd_case(
+            f"{index_dtype} runtime indices", (11,), 3, index_dtype=index_dtype, constant_indices=False
+        )
+    yield gather_nd_case("int32 runtime indices", (11,), 2, constant_indices=False)
 
 
 # --- WHERE ------------------------------------------------------------------------------------
@@ -272,85 +314,8 @@ def where_cases() -> Iterator[Case]:
                 input_arrays={"held": array},
                 opsets=tested_opsets,
             )
-    x, none = tensor(5, 7, dtype="bool", name="held"), np.zeros((5, 7), bool)
+    x, all_false = tensor(5, 7, dtype="bool", name="held"), np.zeros((5, 7), bool)
     y, refuses = tensor(None, 2, dtype="int64"), "Invalid tensor size"
-    yield in_isolation("WHERE", "nowhere", [x], y, dtype="bool", input_arrays={"held": none}, kernel_refusal=refuses)
-
-
-DENSE, LOOKUP = "FULLY_CONNECTED", "EMBEDDING_LOOKUP"
-
-
-# --- rows of a table --------------------------------------------------------------------------
-
-
-PLACES = {"ids": np.array([6, 1, 0, 1, 2], np.int32)}
-
-
-def embedding_case(name: str, table: Spec, wide: str = "", **case: Any) -> Case:
-    """Return a lookup of five rows in a table of seven, stored or dequantized (``wide``)."""
-    y = replace(table, value=None).with_shape(5, *table.shape[1:])
-    places = tensor(5, dtype="int32", scale=0, name="ids")
-    operands = [places, table]
-    return in_isolation(
-        LOOKUP,
-        name,
-        operands,
-        Spec(y.shape, wide) if wide else y,
-        **{"dtype": table.dtype, "input_arrays": PLACES, **case},
-    )
-
-
-def table_cases() -> Iterator[Case]:
-    for dtype in ("float32", "float16", "int32"):
-        yield embedding_case(f"{dtype} table", constant(random_array(7, 11, dtype=dtype)))
-    for dtype in ("int8", "uint8"):
-        yield embedding_case(f"{dtype} table", constant(random_array(7, 11, dtype=dtype), None, 0.3, 4))
-    yield embedding_case("table as a graph input", tensor(7, 11, name="table"))
-    yield embedding_case("rows of two axes", constant(random_array(7, 5, 3)))
-    places = tensor(None, dtype="int32", scale=0, name="ids")
-    some = [{"ids": np.arange(n, dtype=np.int32)} for n in (3, 1)]
     yield in_isolation(
-        LOOKUP,
-        "dynamic number of rows",
-        [places, weight((7, 12), "int4", 0)],
-        tensor(None, 12),
-        dtype="int4",
-        input_arrays=some,
+        "WHERE", "all false", [x], y, dtype="bool", input_arrays={"held": all_false}, kernel_refusal=refuses
     )
-    for dtype in ("int8", "int4", "int2"):
-        for per_axis in (False, True):
-            for wide in ("float32", "float16"):
-                yield embedding_case(
-                    f"{dtype} to {wide} {scales(per_axis)}", weight((7, 12), dtype, 0 if per_axis else None), wide
-                )
-        yield embedding_case(f"{dtype} to float32 in rows of two axes", weight((7, 3, 4), dtype, 0), "float32")
-        yield fold_weights(embedding_case(f"{dtype} to float32", weight((7, 12), dtype, 0), "float32"))
-    unsigned = replace(weight((7, 12), "uint8"), zero_point=0)
-    yield embedding_case("uint8 to float32, which the kernel reads as int8", unsigned, "float32")
-
-
-def blockwise_table_cases() -> Iterator[Case]:
-    for dtype, size in (("int4", 4), ("int4", 6), ("int2", 4)):
-        for wide in ("float32", "float16"):
-            yield block_table_case(f"{dtype} to {wide} in blocks of {size}", dtype, size, wide)
-    yield fold_weights(block_table_case("int4 to float32 in blocks", "int4", 4, "float32"))
-
-
-def block_table_case(name: str, dtype: str, size: int, wide: str, **case: Any) -> Case:
-    def build(model: Net) -> None:
-        places = model.add_operand(tensor(5, dtype="int32", scale=0, name="ids"))
-        model.output(model.call(LOOKUP, [places, block_weights(model, (7, 12), size, dtype)], Spec((5, 12), wide)))
-
-    return net(LOOKUP, name, build, **{"dtype": f"{dtype} by block", "input_arrays": PLACES, **case})
-
-
-def refused_table_cases() -> Iterator[Case]:
-    """Yield tables that LiteRT refuses or reads past the end of a row."""
-    yield embedding_case(
-        "int4 rows of 13", weight((7, 13), "int4"), "float32", refusal="end within a byte, and the kernel reads beyond"
-    )
-    yield block_table_case("blocks of 3", "int4", 3, "float32", refusal="blocks of 3, which the kernel does not read")
-    places, table = constant(np.array([6, 1, 0], np.int32)), weight((7, 12), "int2")
-    y = replace(table, value=None).with_shape(3, 12)
-    yield in_isolation("GATHER", "int2", [table, places], y, kernel_refusal="Type 'INT2' is not supported by gather")
-    yield block_table_case("int8 in blocks", "int8", 4, "float32", kernel_refusal="only supports Int4 and Int2 data")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -37,9 +36,8 @@ def cases() -> Iterator[Case]:
     yield from reshape_cases()
     yield from squeeze_cases()
     yield from expand_dims_cases()
-    yield from transpose_cases()
     yield from shape_cases()
-    yield from copies()
+    yield from quantized_copy_cases()
     yield from rank_cases()
 
 
@@ -67,7 +65,7 @@ def reshape_cases() -> Iterator[Case]:
     for after in ((2, 105), (10, 21), (70, 3), (210,), (2, 35, 3), (2, 5, 21), (1, 2, 5, 7, 3), (6, 35)):
         for dtype in ("float32", "int8"):
             yield reshape_case(f"{dtype} to {after}", IMAGE, after, dtype, PLACEMENTS[1])
-    # Reshaped images: elements of one row come from several rows.
+    # No permutation of axes gives these images: a row takes elements of several rows.
     images = (
         ((2, 5, 7, 3), (2, 7, 5, 3)),
         ((2, 6, 10, 3), (2, 15, 4, 3)),
@@ -119,7 +117,7 @@ def reshape_cases() -> Iterator[Case]:
         input_arrays=[{"x0": random_array(n, 5, 7)} for n in (1, 3)],
     )
     yield from runtime_shape_cases()
-    yield net("RESHAPE", "channels shuffled between convolutions", channel_shuffle, max_transposes=3)
+    yield net("RESHAPE", "channel shuffle between convolutions", channel_shuffle, max_transposes=3)
     yield net(
         "RESHAPE",
         "constant",
@@ -134,16 +132,16 @@ def reshape_cases() -> Iterator[Case]:
 
 
 def runtime_shape_cases() -> Iterator[Case]:
-    """Yield computed shape operands, for which the file stores the rank at most."""
+    """Yield runtime shapes, for which the file stores at most the rank of the result."""
     x = tensor(2, 15)
     shape = tensor(2, dtype="int32", name="shape")
-    runs = [{"shape": np.array(given, np.int32)} for given in ([5, 6], [3, 10], [30, 1], [-1, 2])]
+    runs = [{"shape": np.array(shape, np.int32)} for shape in ([5, 6], [3, 10], [30, 1], [-1, 2])]
     yield in_isolation(
-        "RESHAPE", "shape known at runtime", [x, shape], tensor(None, None), input_arrays=runs, opsets=EVERY_OPSET
+        "RESHAPE", "runtime shape", [x, shape], tensor(None, None), input_arrays=runs, opsets=EVERY_OPSET
     )
     yield in_isolation(
         "RESHAPE",
-        "int8 shape known at runtime",
+        "int8, runtime shape",
         [tensor(2, 15, dtype="int8"), shape],
         tensor(None, None, dtype="int8"),
         input_arrays=runs,
@@ -159,26 +157,26 @@ def runtime_shape_cases() -> Iterator[Case]:
     )
     yield in_isolation(
         "RESHAPE",
-        "shape known at runtime, one inferred dimension",
+        "runtime shape, one dynamic dimension of the result",
         [x, shape],
         tensor(None, 6),
         input_arrays={"shape": np.array([5, 6], np.int32)},
     )
 
-    def of_image(model: Net) -> None:
+    def reshape_image(model: Net) -> None:
         image = model.input_through_conv(tensor(*IMAGE))
         y = model.call("RESHAPE", [image, tensor(3, dtype="int32", name="shape")], tensor(None, None, None))
         model.output(y)
 
-    given = [{"shape": np.array(given, np.int32)} for given in ([5, 6, 7], [2, 3, 35])]
-    yield net("RESHAPE", "image to a shape known at runtime", of_image, input_arrays=given)
+    runs = [{"shape": np.array(shape, np.int32)} for shape in ([5, 6, 7], [2, 3, 35])]
+    yield net("RESHAPE", "image, runtime shape", reshape_image, input_arrays=runs)
 
 
 def channel_shuffle(model: Net) -> None:
     """Build the channel shuffle of ShuffleNet: channels are split, swapped and concatenated."""
     image = tensor(2, 5, 7, 6)
-    cut = model.call("RESHAPE", [model.input_through_conv(image), constant([2, 5, 7, 2, 3])], tensor(2, 5, 7, 2, 3))
-    transposed = model.call("TRANSPOSE", [cut, constant([0, 1, 2, 4, 3])], tensor(2, 5, 7, 3, 2))
+    split = model.call("RESHAPE", [model.input_through_conv(image), constant([2, 5, 7, 2, 3])], tensor(2, 5, 7, 2, 3))
+    transposed = model.call("TRANSPOSE", [split, constant([0, 1, 2, 4, 3])], tensor(2, 5, 7, 3, 2))
     model.output(model.output_through_conv(model.call("RESHAPE", [transposed, constant([2, 5, 7, 6])], image)))
 
 
@@ -203,36 +201,45 @@ def squeeze_cases() -> Iterator[Case]:
             dtype, (1, 5, 1, 3), [2], (1, 5, 3), dtype, opsets=EVERY_OPSET if dtype != "int16" else (None, 26)
         )
     for name, dims, after in (
-        ("all", [], (5, 3)),
-        ("one", [2], (1, 5, 3)),
-        ("from the end", [-2], (1, 5, 3)),
-        ("two", [0, -2], (5, 3)),
+        ("all axes of size 1", [], (5, 3)),
+        ("one axis", [2], (1, 5, 3)),
+        ("negative axis", [-2], (1, 5, 3)),
+        ("two axes", [0, -2], (5, 3)),
     ):
         for dtype in ("float32", "int8"):
             yield squeeze(f"{dtype} {name}", (1, 5, 1, 3), dims, after, dtype, PLACEMENTS[1])
     yield squeeze("pooled image", (2, 1, 1, 3), [1, 2], (2, 3), place=PLACEMENTS[1], max_transposes=1)
     yield squeeze("no axis dropped", (2, 5, 7, 3), [], (2, 5, 7, 3), place=PLACEMENTS[1])
-    yield squeeze("everything", (1, 1), [], ())
-    yield squeeze("to an image", (2, 5, 1, 7, 3), [2], IMAGE)
-    given = [{"x0": random_array(n, 1, m, 3)} for n, m in ((1, 5), (7, 2))]
-    yield squeeze("dynamic shape", (None, 1, None, 3), [1], (None, None, 3), input_arrays=given)
+    yield squeeze("scalar result", (1, 1), [], ())
+    yield squeeze("image result", (2, 5, 1, 7, 3), [2], IMAGE)
+    input_arrays = [{"x0": random_array(n, 1, m, 3)} for n, m in ((1, 5), (7, 2))]
+    yield squeeze("dynamic shape", (None, 1, None, 3), [1], (None, None, 3), input_arrays=input_arrays)
     yield squeeze(
-        "dynamic shape without a stored result shape", (None, 1, None, 3), [-3], (None, None, None), input_arrays=given
+        "dynamic shape without a stored result shape",
+        (None, 1, None, 3),
+        [-3],
+        (None, None, None),
+        input_arrays=input_arrays,
     )
-    text = "some sizes are dynamic"
+    dynamic_sizes_message = "some sizes are dynamic"
     yield squeeze(
-        "fully dynamic shape", (None, 1, 3), [], (None, 3), input_arrays={"x0": random_array(7, 1, 3)}, refusal=text
+        "fully dynamic shape",
+        (None, 1, 3),
+        [],
+        (None, 3),
+        input_arrays={"x0": random_array(7, 1, 3)},
+        refusal=dynamic_sizes_message,
     )
 
 
 # --- EXPAND_DIMS ------------------------------------------------------------------------------
 
 
-def expand_dims_case(name: str, x: Spec, axis: int, kind: str = "int32", **case: Any) -> Case:
-    at = axis % (len(x.shape) + 1)
-    shape = (*x.shape[:at], 1, *x.shape[at:])
+def expand_dims_case(name: str, x: Spec, axis: int, axis_dtype: str = "int32", **case: Any) -> Case:
+    axis_index = axis % (len(x.shape) + 1)
+    shape = (*x.shape[:axis_index], 1, *x.shape[axis_index:])
     return in_isolation(
-        "EXPAND_DIMS", name, [x, constant(np.asarray(axis, kind))], replace(x, name="").with_shape(*shape), **case
+        "EXPAND_DIMS", name, [x, constant(np.asarray(axis, axis_dtype))], replace(x, name="").with_shape(*shape), **case
     )
 
 
@@ -254,17 +261,21 @@ def expand_dims_cases() -> Iterator[Case]:
         )
     for dtype in ("int32", "int64", "bool"):
         yield expand_dims_case(dtype, tensor(5, 3, dtype=dtype), 1)
-    yield expand_dims_case("text", tensor(2, 3, dtype="string"), 1, input_arrays=TEXT)
-    yield expand_dims_case("int64 axis", tensor(5, 3), -1, kind="int64")
+    yield expand_dims_case("string", tensor(2, 3, dtype="string"), 1, input_arrays=TEXT)
+    yield expand_dims_case("int64 axis", tensor(5, 3), -1, axis_dtype="int64")
     yield expand_dims_case("scalar", tensor(), 0)
     yield expand_dims_case(
         "dynamic shape", tensor(None, None, 3), -3, input_arrays=[{"x0": random_array(n, 5, 3)} for n in (1, 4)]
     )
-    place = tensor(dtype="int32", name="axis")
+    axis_operand = tensor(dtype="int32", name="axis")
     for shape in ((5, 3, 1), (1, 5, 3)):
-        at = int32_arrays(axis=shape.index(1) - 3)
+        axis_arrays = int32_arrays(axis=shape.index(1) - 3)
         yield in_isolation(
-            "EXPAND_DIMS", f"axis known at runtime, to {shape}", [tensor(5, 3), place], tensor(*shape), input_arrays=at
+            "EXPAND_DIMS",
+            f"runtime axis, to {shape}",
+            [tensor(5, 3), axis_operand],
+            tensor(*shape),
+            input_arrays=axis_arrays,
         )
     x = tensor(5, 3, dtype="int8")
     yield in_isolation(
@@ -277,75 +288,32 @@ def expand_dims_cases() -> Iterator[Case]:
 
 
 def expand_and_squeeze(axis: int, dtype: str) -> Callable[[Net], None]:
+    """Return a model of EXPAND_DIMS, RELU and SQUEEZE of the same axis between convolutions."""
+
     def build(model: Net) -> None:
         x = tensor(*IMAGE, dtype=dtype)
-        at = axis % 5
-        more = x.with_shape(*IMAGE[:at], 1, *IMAGE[at:])
-        wide = model.call("EXPAND_DIMS", [model.input_through_conv(x), constant(axis)], more)
-        activated = model.call("RELU", [wide], more)
-        model.output(model.output_through_conv(model.call("SQUEEZE", [activated], x, squeeze_dims=(at,))))
+        axis_index = axis % 5
+        expanded_spec = x.with_shape(*IMAGE[:axis_index], 1, *IMAGE[axis_index:])
+        expanded = model.call("EXPAND_DIMS", [model.input_through_conv(x), constant(axis)], expanded_spec)
+        activated = model.call("RELU", [expanded], expanded_spec)
+        model.output(model.output_through_conv(model.call("SQUEEZE", [activated], x, squeeze_dims=(axis_index,))))
 
     return build
-
-
-# --- TRANSPOSE --------------------------------------------------------------------------------
-
-
-def transpose_cases() -> Iterator[Case]:
-    def transpose(
-        name: str,
-        shape: Sequence[int],
-        perm: Sequence[int],
-        dtype: str = "float32",
-        place: Placement = in_isolation,
-        **case: Any,
-    ) -> Case:
-        x = tensor(*shape, dtype=dtype)
-        return place("TRANSPOSE", name, [x, constant(list(perm))], x.with_shape(*(shape[p] for p in perm)), **case)
-
-    for dtype in DTYPES:
-        refuses = "Type STRING is currently not supported" if dtype == "string" else ""
-        opsets = EVERY_OPSET if dtype != "int16" else (None, 26)
-        yield transpose(dtype, IMAGE, (1, 3, 0, 2), dtype, opsets=opsets, kernel_refusal=refuses)
-    for perm in permutations(range(4)):
-        yield transpose(f"axes {perm}", IMAGE, perm, place=PLACEMENTS[1], max_transposes=2 + (perm != (0, 1, 2, 3)))
-    for dtype in ("int8", "uint8", "int16"):
-        yield transpose(f"{dtype} axes (0, 2, 3, 1)", IMAGE, (0, 2, 3, 1), dtype, PLACEMENTS[1], max_transposes=3)
-    for shape, perm in (
-        ((11,), (0,)),
-        ((3, 11), (1, 0)),
-        ((2, 3, 5), (2, 0, 1)),
-        ((2, 3, 5, 7, 2), (4, 0, 3, 1, 2)),
-        ((2, 3, 1, 5, 7, 2), (5, 3, 1, 0, 2, 4)),
-    ):
-        yield transpose(f"rank {len(shape)}", shape, perm)
-
-    def to_channels_first(model: Net) -> None:
-        image = tensor(*IMAGE)
-        model.output(
-            model.call(
-                "TRANSPOSE", [model.input_through_conv(image), constant([0, 3, 1, 2])], image.with_shape(2, 3, 5, 7)
-            )
-        )
-
-    yield net("TRANSPOSE", "no-op transpose to channels first", to_channels_first, max_transposes=1)
 
 
 # --- SHAPE ------------------------------------------------------------------------------------
 
 
 def shape_cases() -> Iterator[Case]:
-    """Yield SHAPE of a channels-first image, which must be the file's shape without a Transpose."""
+    """Yield SHAPE, which must be the file's shape even if the image is channels first."""
     for dtype in ("int8", "uint8", "int16", "int32", "int64", "bool"):
-        of, y = tensor(*IMAGE, dtype=dtype), tensor(4, dtype="int32")
-        yield unary("SHAPE", f"static, of {dtype}", of, y, options={"out_type": "INT32"})
+        x, y = tensor(*IMAGE, dtype=dtype), tensor(4, dtype="int32")
+        yield unary("SHAPE", f"static, {dtype} input", x, y, options={"out_type": "INT32"})
     for dtype in ("int32", "int64"):
         y = tensor(4, dtype=dtype)
         options = {"out_type": dtype.upper()}
         yield unary("SHAPE", f"static, {dtype}", tensor(*IMAGE), y, options=options)
-        yield net(
-            "SHAPE", f"static, {dtype}, of an image between convolutions", shape_model(IMAGE, dtype), max_transposes=2
-        )
+        yield net("SHAPE", f"static, {dtype}, image between convolutions", shape_model(IMAGE, dtype), max_transposes=2)
         runs = [{"x0": random_array(n, h, w, 3)} for n, h, w in ((1, 5, 7), (3, 2, 11))]
         yield unary(
             "SHAPE",
@@ -359,15 +327,15 @@ def shape_cases() -> Iterator[Case]:
         runs = [{"x0": random_array(n, h, w, 5)} for n, h, w in ((1, 5, 7), (3, 2, 11))]
         yield net(
             "SHAPE",
-            f"dynamic, {dtype}, of an image between convolutions",
+            f"dynamic, {dtype}, image between convolutions",
             shape_model((None, None, None, 3), dtype),
             input_arrays=runs,
             max_transposes=2,
         )
-    nothing: dict[str, Any] = {
+    empty_result: dict[str, Any] = {
         "reference": lambda arrays: [np.zeros(0, np.int32)]
     }  # LiteRT's Python interface cannot return it
-    yield unary("SHAPE", "scalar", tensor(), tensor(0, dtype="int32"), options={"out_type": "INT32"}, **nothing)
+    yield unary("SHAPE", "scalar", tensor(), tensor(0, dtype="int32"), options={"out_type": "INT32"}, **empty_result)
     yield unary("SHAPE", "int8", tensor(*IMAGE, dtype="int8"), tensor(4, dtype="int32"), options={"out_type": "INT32"})
     yield between_convolutions(
         "SHAPE",
@@ -378,13 +346,15 @@ def shape_cases() -> Iterator[Case]:
     )
     yield net(
         "SHAPE",
-        "as the shape of a RESHAPE",
-        shared_sizes,
+        "shape operand of a RESHAPE",
+        reshape_like_input,
         input_arrays=[{"x0": random_array(n, 3, 7, 3), "other": random_array(n, 63)} for n in (1, 4)],
     )
 
 
 def shape_model(shape: Sequence[int | None], dtype: str) -> Any:
+    """Return a model of the shape of an image of planned layout, with convolutions before and after the image."""
+
     def build(model: Net) -> None:
         image = model.input_through_conv(tensor(*shape))
         sizes = model.call("SHAPE", [image], tensor(4, dtype=dtype), out_type=dtype.upper())
@@ -393,21 +363,21 @@ def shape_model(shape: Sequence[int | None], dtype: str) -> Any:
     return build
 
 
-def shared_sizes(model: Net) -> None:
+def reshape_like_input(model: Net) -> None:
+    """Build a RESHAPE whose shape operand is the runtime shape of another input."""
     image = model.input(tensor(None, 3, 7, 3))
     sizes = model.call("SHAPE", [image], tensor(4, dtype="int32"), out_type="INT32")
     model.output(model.call("RESHAPE", [tensor(None, 63, name="other"), sizes], tensor(None, 3, 7, 3)))
 
 
-def copies() -> Iterator[Case]:
+def quantized_copy_cases() -> Iterator[Case]:
     yield from copy_cases("RESHAPE", Copy([(2, 35, 3)], [constant([2, 35, 3])]))
     yield from copy_cases("SQUEEZE", Copy([(2, 7, 3)], input_shape=(2, 1, 7, 3), options={"squeeze_dims": [1]}))
-    yield from copy_cases("TRANSPOSE", Copy([(2, 7, 5, 3)], [constant([0, 2, 1, 3])]))
     yield from refused_copy_cases("EXPAND_DIMS", Copy([(2, 5, 1, 7, 3)], [constant(2)]))
 
 
 def rank_cases() -> Iterator[Case]:
-    """Yield RANK, which is a constant for the operators that use it."""
+    """Yield RANK, which becomes a constant."""
     for dtype in ("float32", "int8", "uint8", "int16", "int32", "int64", "bool", "string"):
         for shape in ((), (7,), (2, 0, 3), IMAGE):
             yield unary("RANK", f"{dtype} of shape {list(shape)}", tensor(*shape, dtype=dtype), tensor(dtype="int32"))
@@ -419,11 +389,11 @@ def rank_cases() -> Iterator[Case]:
         input_arrays={"x0": random_array(2, 5, 3)},
     )
 
-    def axes(model: Net) -> None:
+    def last_axis_of_image(model: Net) -> None:
         image = model.input_through_conv(tensor(*IMAGE))
-        last = model.call(
+        last_axis = model.call(
             "SUB", [model.call("RANK", [image], tensor(dtype="int32")), constant(1)], tensor(dtype="int32")
         )
-        model.output(model.output_through_conv(image), last)
+        model.output(model.output_through_conv(image), last_axis)
 
-    yield net("RANK", "image between convolutions", axes, max_transposes=2)
+    yield net("RANK", "image between convolutions", last_axis_of_image, max_transposes=2)

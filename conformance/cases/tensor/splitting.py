@@ -1,4 +1,4 @@
-"""SPLIT, SPLIT_V and UNPACK: each axis from both ends, runtime sizes, unused parts."""
+"""SPLIT, SPLIT_V and UNPACK: positive and negative axes, runtime sizes, unused results."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def cases() -> Iterator[Case]:
     yield from split_size_cases()
     yield from runtime_size_cases()
     yield from unpack_cases()
-    yield from copies()
+    yield from quantized_copy_cases()
 
 
 # --- SPLIT ------------------------------------------------------------------------------------
@@ -61,11 +61,11 @@ def split_cases() -> Iterator[Case]:
     for dtype in ("int8", "uint8", "int16"):
         yield split_case(f"{dtype} axis -1", tensor(*image, dtype=dtype), -1, 3, PLACEMENTS[1])
     yield split_case("one result", tensor(*image), 2, 1)
-    yield split_case("axis of rank 1", tensor(*image), 1, 2, axis_operand=constant([1]))
+    yield split_case("axis operand of rank 1", tensor(*image), 1, 2, axis_operand=constant([1]))
     yield split_case("rank 1", tensor(6), 0, 3)
     yield in_isolation(
         "SPLIT",
-        "an axis known at runtime",
+        "runtime axis",
         [tensor(dtype="int32"), tensor(*image)],
         tensor(2, 6, 10, 3),
         tensor(2, 6, 10, 3),
@@ -84,21 +84,21 @@ def split_v_case(
     sizes: Sequence[int],
     axis: int,
     place: Placement = in_isolation,
-    kind: str = "int32",
+    size_dtype: str = "int32",
     **case: Any,
 ) -> Case:
     shape = [size or 0 for size in x.shape]
-    whole = [shape[axis] - sum(sizes) - 1 if size == -1 else size for size in sizes]
-    parts = []
-    for size in whole:
+    resolved_sizes = [shape[axis] - sum(sizes) - 1 if size == -1 else size for size in sizes]
+    results = []
+    for size in resolved_sizes:
         shape[axis] = size
-        parts.append(replace(x, name="").with_shape(*shape))
-    operands = [x, constant(np.asarray(sizes, kind)), constant(axis)]
-    return place("SPLIT_V", name, operands, *parts, options={"num_splits": len(sizes)}, **{"dtype": x.dtype, **case})
+        results.append(replace(x, name="").with_shape(*shape))
+    operands = [x, constant(np.asarray(sizes, size_dtype)), constant(axis)]
+    return place("SPLIT_V", name, operands, *results, options={"num_splits": len(sizes)}, **{"dtype": x.dtype, **case})
 
 
 def split_size_cases() -> Iterator[Case]:
-    """Yield different sizes, one of which may be -1 for the rest."""
+    """Yield SPLIT_V of different sizes; one may be -1, for the remaining elements."""
     for dtype in REAL:
         for place in PLACEMENTS:
             yield split_v_case(dtype, tensor(*IMAGE, dtype=dtype), (2, 4, 1), 2, place, opsets=opsets(dtype))
@@ -109,7 +109,7 @@ def split_size_cases() -> Iterator[Case]:
         yield split_v_case(f"inferred size {k}", tensor(*IMAGE), sizes, -2, PLACEMENTS[1])
     for dtype in ("int32", "int64"):
         yield split_v_case(dtype, tensor(5, 3, dtype=dtype), (1, 2), 1)
-    yield split_v_case("int64 sizes", tensor(*IMAGE), (2, -1), 1, PLACEMENTS[1], kind="int64")
+    yield split_v_case("int64 sizes", tensor(*IMAGE), (2, -1), 1, PLACEMENTS[1], size_dtype="int64")
     yield split_v_case("one result", tensor(*IMAGE), (5,), 1)
     yield split_v_case("empty result", tensor(5, 3), (3, 0, 2), 0)
     yield split_v_case("empty inferred result", tensor(5, 3), (3, -1, 2), 0)
@@ -121,64 +121,64 @@ def runtime_size_cases() -> Iterator[Case]:
     sizes = tensor(3, dtype="int32", name="sizes")
     outputs = [tensor(2, None, 3) for _ in range(3)]
     options = {"num_splits": 3}
-    for part_sizes in ((1, 4, 2), (1, -1, 2)):
+    for split_sizes in ((1, 4, 2), (1, -1, 2)):
         operands = [tensor(2, 7, 3), sizes, constant(1)]
         yield in_isolation(
             "SPLIT_V",
-            f"sizes {part_sizes} known at runtime",
+            f"runtime sizes {split_sizes}",
             operands,
             *outputs,
             options=options,
-            input_arrays=int32_arrays(sizes=part_sizes),
+            input_arrays=int32_arrays(sizes=split_sizes),
         )
     operands = [tensor(2, None, 3), constant([1, -1, 2]), constant(-2)]
     runs = [{"x0": random_array(2, n, 3)} for n in (7, 9)]
     yield in_isolation("SPLIT_V", "inferred dynamic dimension", operands, *outputs, options=options, input_arrays=runs)
-    third = tensor(2, None, 3)
-    parts = [constant(1), tensor(2, None, 5)]
+    third_of_axis = tensor(2, None, 3)
+    operands = [constant(1), tensor(2, None, 5)]
     runs = [{"x0": random_array(2, n, 5)} for n in (3, 9)]
     yield in_isolation(
         "SPLIT",
         "dynamic dimension",
-        parts,
-        *[third.with_shape(2, None, 5)] * 3,
+        operands,
+        *[third_of_axis.with_shape(2, None, 5)] * 3,
         options={"num_splits": 3},
         input_arrays=runs,
         dynamic_sizes=(2, 5),
     )
     axis = tensor(dtype="int32", name="axis")
     operands = [tensor(2, 7, 3), constant([1, 4, 2]), axis]
-    refused = "must be a constant"
+    refusal = "must be a constant"
     yield in_isolation(
         "SPLIT_V",
-        "an axis known at runtime",
+        "runtime axis",
         operands,
         *outputs,
         options=options,
         input_arrays=int32_arrays(axis=1),
-        refusal=refused,
+        refusal=refusal,
     )
 
 
 # --- UNPACK -----------------------------------------------------------------------------------
 
 
-def unused_parts(shape: Sequence[int], axis: int) -> tuple[int, ...]:
-    at = axis % len(shape)
-    return (*shape[:at], *shape[at + 1 :])
+def slice_shape(shape: Sequence[int], axis: int) -> tuple[int, ...]:
+    axis_index = axis % len(shape)
+    return (*shape[:axis_index], *shape[axis_index + 1 :])
 
 
-def unpack(model: Net, x: TensorRef, parts: Sequence[Spec], axis: int) -> list[TensorRef]:
-    outputs = [model.result(spec) for spec in parts]
-    model.graph.operator("UNPACK", [x], outputs, {"axis": axis, "num": len(parts)})
+def unpack(model: Net, x: TensorRef, result_specs: Sequence[Spec], axis: int) -> list[TensorRef]:
+    outputs = [model.result(spec) for spec in result_specs]
+    model.graph.operator("UNPACK", [x], outputs, {"axis": axis, "num": len(result_specs)})
     return outputs
 
 
 def unpack_case(name: str, x: Spec, axis: int, **case: Any) -> Case:
     shape = [size or 0 for size in x.shape]
-    n = shape[axis]
-    parts = [replace(x, name="").with_shape(*unused_parts(shape, axis))] * n
-    return in_isolation("UNPACK", name, [x], *parts, options={"axis": axis, "num": n}, **case)
+    count = shape[axis]
+    results = [replace(x, name="").with_shape(*slice_shape(shape, axis))] * count
+    return in_isolation("UNPACK", name, [x], *results, options={"axis": axis, "num": count}, **case)
 
 
 def unpack_cases() -> Iterator[Case]:
@@ -186,19 +186,25 @@ def unpack_cases() -> Iterator[Case]:
         yield unpack_case(f"axis {axis}", tensor(*IMAGE), axis)
         yield net(
             "UNPACK",
-            f"axis {axis} and stacked between convolutions",
-            reverse_slices(axis, axis, "float32"),
+            f"axis {axis} before a PACK between convolutions",
+            unpack_and_pack_reversed(axis, axis, "float32"),
             max_transposes=2,
         )
     for dtype in REAL:
         yield unpack_case(dtype, tensor(*IMAGE, dtype=dtype), 2, opsets=opsets(dtype))
-        yield net("UNPACK", f"{dtype} between convolutions", reverse_slices(1, 1, dtype), dtype=dtype, max_transposes=2)
+        yield net(
+            "UNPACK",
+            f"{dtype} between convolutions",
+            unpack_and_pack_reversed(1, 1, dtype),
+            dtype=dtype,
+            max_transposes=2,
+        )
     for dtype in ("int32", "bool", "float16"):
         yield unpack_case(dtype, tensor(5, 3, dtype=dtype), 1)
     yield in_bfloat16("UNPACK", [tensor(5, 3)], *[tensor(5)] * 3, options={"axis": 1, "num": 3})
-    yield net("UNPACK", "swapped rows and columns between convolutions", reverse_slices(1, 2, "float32"))
+    yield net("UNPACK", "height and width swapped between convolutions", unpack_and_pack_reversed(1, 2, "float32"))
     for axis in (1, 3):
-        yield net("UNPACK", f"equal dimensions, along axis {axis}", first_slice(axis))
+        yield net("UNPACK", f"equal dimensions, along axis {axis}", unpack_first_slice(axis))
     yield unpack_case("one result", tensor(5, 1, 3), 1)
     yield unpack_case("scalars", tensor(4), 0)
     x = tensor(*IMAGE, dtype="int8")
@@ -207,15 +213,15 @@ def unpack_cases() -> Iterator[Case]:
         "UNPACK", "int8 to a different scale", [x], *outputs, options=options, kernel_refusal="params.scale"
     )
 
-    def unused(model: Net) -> None:
+    def use_one_result(model: Net) -> None:
         x = model.input_through_conv(tensor(*IMAGE))
         model.output(unpack(model, x, [tensor(2, 7, 3)] * 5, 1)[3])
 
-    yield net("UNPACK", "unused results", unused)
+    yield net("UNPACK", "unused results", use_one_result)
 
 
-def first_slice(axis: int) -> Callable[[Net], None]:
-    """Return the first slice of a convolution's result; slices along other axes have the same shape."""
+def unpack_first_slice(axis: int) -> Callable[[Net], None]:
+    """Return a model of the first slice of a convolution's result; slices along other axes have the same shape."""
 
     def build(model: Net) -> None:
         x = tensor(3, 3, 3, 3)
@@ -224,22 +230,28 @@ def first_slice(axis: int) -> Callable[[Net], None]:
     return build
 
 
-def reverse_slices(axis: int, other: int, dtype: str) -> Callable[[Net], None]:
-    """Return an image that is split into slices and stacked in reverse order."""
+def unpack_and_pack_reversed(axis: int, pack_axis: int, dtype: str) -> Callable[[Net], None]:
+    """Return a model that unpacks an image along ``axis`` and packs the slices in reverse order along ``pack_axis``."""
 
     def build(model: Net) -> None:
         x = tensor(*IMAGE, dtype=dtype)
-        n = IMAGE[axis]
-        part = unused_parts(IMAGE, axis)
-        at = other % 4
-        parts = unpack(model, model.input_through_conv(x), [x.with_shape(*part)] * n, axis)
-        stack = model.call("PACK", parts[::-1], x.with_shape(*part[:at], n, *part[at:]), axis=other, values_count=n)
-        model.output(model.output_through_conv(stack))
+        count = IMAGE[axis]
+        shape_of_slice = slice_shape(IMAGE, axis)
+        pack_index = pack_axis % 4
+        slices = unpack(model, model.input_through_conv(x), [x.with_shape(*shape_of_slice)] * count, axis)
+        packed = model.call(
+            "PACK",
+            slices[::-1],
+            x.with_shape(*shape_of_slice[:pack_index], count, *shape_of_slice[pack_index:]),
+            axis=pack_axis,
+            values_count=count,
+        )
+        model.output(model.output_through_conv(packed))
 
     return build
 
 
-def copies() -> Iterator[Case]:
+def quantized_copy_cases() -> Iterator[Case]:
     yield from copy_cases("SPLIT", Copy([(2, 5, 7, 1)] * 3, operands_before=[constant(3)], options={"num_splits": 3}))
     shapes = [(2, 5, 2, 3), (2, 5, 5, 3)]
     yield from copy_cases("SPLIT_V", Copy(shapes, [constant([2, 5]), constant(2)], options={"num_splits": 2}))
