@@ -26,83 +26,94 @@ def cases() -> Iterator[Case]:
             yield case(
                 operator,
                 f"two elements of {shape}",
-                partial(write_list, shape=shape),
-                written_list,
+                partial(write_list, element_shape=shape),
+                reference_of_write_list,
                 **(every_opset if shape is DYNAMIC else {}),
             )
         for operator in ("FromTensor", "GetItem"):
-            yield case(operator, f"one element of {shape}", partial(read, shape=shape), row_and_all)
+            yield case(
+                operator, f"one element of {shape}", partial(read_list, element_shape=shape), reference_of_read_list
+            )
     for operator in ("Reserve", "SetItem", "Stack"):
-        yield case(operator, "int32 at runtime indices", partial(write_list, shape=STATIC, dtype="int32"), written_list)
+        yield case(
+            operator,
+            "int32, runtime index",
+            partial(write_list, element_shape=STATIC, dtype="int32"),
+            reference_of_write_list,
+        )
         yield case(
             operator,
             "tensors of unknown shape",
-            without_contents,
-            written_list,
+            write_list_without_types,
+            reference_of_write_list,
             refusal="does not store the shape and dtype of the list's elements",
         )
     yield from older_file_cases()
 
 
 def older_file_cases() -> Iterator[Case]:
-    """Yield files without stored list contents, as TensorFlow wrote them before 2.13; only their operators have the dtype."""
+    """Yield files as TensorFlow wrote them before 2.13: only the operators store the dtype of the elements."""
     for shape in (DYNAMIC, STATIC):
         for operator in ("Reserve", "SetItem", "Stack"):
             yield case(
                 operator,
                 f"two elements of {shape}, older file",
-                without_stored_contents(partial(write_list, shape=shape)),
-                written_list,
+                as_older_file(partial(write_list, element_shape=shape)),
+                reference_of_write_list,
             )
         for operator in ("FromTensor", "GetItem"):
             yield case(
                 operator,
                 f"one element of {shape}, older file",
-                without_stored_contents(partial(read, shape=shape)),
-                row_and_all,
+                as_older_file(partial(read_list, element_shape=shape)),
+                reference_of_read_list,
             )
-    whole: dict[str, Any] = {"shape": STATIC, "dtype": "int32"}
-    yield case("Reserve", "int32, older file", without_stored_contents(partial(write_list, **whole)), written_list)
+    int32_list: dict[str, Any] = {"element_shape": STATIC, "dtype": "int32"}
+    yield case(
+        "Reserve", "int32, older file", as_older_file(partial(write_list, **int32_list)), reference_of_write_list
+    )
     yield case(
         "Reserve",
         "unknown rank, older file",
-        without_stored_contents(partial(write_list, shape=STATIC, reserved=-1)),
-        written_list,
+        as_older_file(partial(write_list, element_shape=STATIC, reserved=-1)),
+        reference_of_write_list,
     )
-    nested = {"reference": rows_of_loops, "dynamic_sizes": ()}
+    nested_loop_requirements = {"reference": reference_of_nested_loops, "dynamic_sizes": ()}
     for operator in ("Reserve", "SetItem", "Stack"):
         yield net(
             PREFIX + operator,
-            "through loops and branches, older file",
-            without_stored_contents(nested_loops),
-            **nested,
+            "nested loops with a branch, older file",
+            as_older_file(nested_loops),
+            **nested_loop_requirements,
         )
     yield case(
         "SetItem",
-        "two shapes, older file",
-        without_stored_contents(partial(write_list, shape=STATIC, reserved=(2, 5))),
-        written_list,
+        "different reserved shape, older file",
+        as_older_file(partial(write_list, element_shape=STATIC, reserved=(2, 5))),
+        reference_of_write_list,
         refusal="does not store the shape and dtype of the list's elements",
     )
 
 
 def case(operator: str, name: str, build: Any, reference: Any, **options: Any) -> Case:
-    places = {"place": np.asarray(3, np.int32)}
-    return net(PREFIX + operator, name, build, reference=reference, input_arrays=places, dynamic_sizes=(), **options)
+    index_arrays = {"place": np.asarray(3, np.int32)}
+    return net(
+        PREFIX + operator, name, build, reference=reference, input_arrays=index_arrays, dynamic_sizes=(), **options
+    )
 
 
-def written_list(arrays: Sequence[Array]) -> list[Array]:
-    """Write the second of five list elements and the one at the given index."""
-    first, place, second = arrays
-    result = np.zeros((5, *first.shape), first.dtype)
-    result[1], result[int(place)] = first, second
+def reference_of_write_list(arrays: Sequence[Array]) -> list[Array]:
+    """Compute the list of five elements: zeros, except at index 1 and at the runtime index."""
+    first_element, index, second_element = arrays
+    result = np.zeros((5, *first_element.shape), first_element.dtype)
+    result[1], result[int(index)] = first_element, second_element
     return [result]
 
 
-def row_and_all(arrays: Sequence[Array]) -> list[Array]:
-    """Return one row, and all rows."""
-    rows, place = arrays
-    return [rows[int(place)], rows]
+def reference_of_read_list(arrays: Sequence[Array]) -> list[Array]:
+    """Compute the element at the runtime index, and all elements."""
+    rows, index = arrays
+    return [rows[int(index)], rows]
 
 
 def list_tensor(model: Net, name: str, shape: Sequence[int | None], dtype: str = "float32") -> TensorRef:
@@ -114,48 +125,59 @@ def shape_operand(shape: Sequence[int | None]) -> Array:
 
 
 def write_list(
-    model: Net, shape: tuple[int | None, ...], dtype: str = "float32", reserved: int | tuple[int, ...] | None = None
+    model: Net,
+    element_shape: tuple[int | None, ...],
+    dtype: str = "float32",
+    reserved: int | tuple[int, ...] | None = None,
 ) -> None:
-    """Build a list of five tensors and write two. ``reserved``: the reserved element shape, by default ``shape``."""
-    lists = [list_tensor(model, f"list{k}", shape, dtype) for k in range(3)]
-    of, count = model.add_operand(constant(shape_operand(shape))), model.add_operand(constant(np.asarray(5, np.int32)))
-    first_of = of if reserved is None else model.add_operand(constant(np.asarray(reserved, np.int32)))
-    model.graph.operator(PREFIX + "Reserve", [first_of, count], [lists[0]])
-    first = model.input(tensor(*shape, dtype=dtype))
-    places = model.add_operand(constant(np.asarray(1, np.int32))), model.input(tensor(dtype="int32", name="place"))
-    second = model.input(tensor(*shape, dtype=dtype))
-    for k, (place, item) in enumerate(zip(places, (first, second), strict=True)):
-        model.graph.operator(PREFIX + "SetItem", [lists[k], place, item], [lists[k + 1]])
-    rows = model.result(tensor(5, *shape, dtype=dtype))
-    model.graph.operator(PREFIX + "Stack", [lists[2], of], [rows])
+    """Build a list of five tensors, of which two are written.
+
+    ``reserved``: shape operand of Reserve, by default ``element_shape``.
+    """
+    lists = [list_tensor(model, f"list{k}", element_shape, dtype) for k in range(3)]
+    shape = model.add_operand(constant(shape_operand(element_shape)))
+    count = model.add_operand(constant(np.asarray(5, np.int32)))
+    reserved_shape = shape if reserved is None else model.add_operand(constant(np.asarray(reserved, np.int32)))
+    model.graph.operator(PREFIX + "Reserve", [reserved_shape, count], [lists[0]])
+    first_element = model.input(tensor(*element_shape, dtype=dtype))
+    indices = model.add_operand(constant(np.asarray(1, np.int32))), model.input(tensor(dtype="int32", name="place"))
+    second_element = model.input(tensor(*element_shape, dtype=dtype))
+    for k, (index, element) in enumerate(zip(indices, (first_element, second_element), strict=True)):
+        model.graph.operator(PREFIX + "SetItem", [lists[k], index, element], [lists[k + 1]])
+    rows = model.result(tensor(5, *element_shape, dtype=dtype))
+    model.graph.operator(PREFIX + "Stack", [lists[2], shape], [rows])
     model.graph.output(rows)
 
 
-def without_contents(model: Net) -> None:
-    """Build the same list in a file that stores neither shape nor dtype of the elements."""
+def write_list_without_types(model: Net) -> None:
+    """Build ``write_list`` in a file that stores neither shape nor dtype of the elements."""
     write_list(model, STATIC)
     for k, table in enumerate(model.graph.tensors):
         fields = {name: value for name, value in table.fields.items() if name != "variant_tensors"}
         model.graph.tensors[k] = replace(table, fields=fields)
 
 
-def read(model: Net, shape: tuple[int | None, ...]) -> None:
-    x = model.input(tensor(5, *shape))
-    place = model.input(tensor(dtype="int32", name="place"))
-    of, listed = model.add_operand(constant(shape_operand(shape))), list_tensor(model, "list", shape)
-    model.graph.operator(PREFIX + "FromTensor", [x, of], [listed])
-    item, rows = model.result(tensor(*shape)), model.result(tensor(5, *shape))
-    model.graph.operator(PREFIX + "GetItem", [listed, place, of], [item])
-    model.graph.operator(PREFIX + "Stack", [listed, of], [rows])
-    model.graph.output(item)
+def read_list(model: Net, element_shape: tuple[int | None, ...]) -> None:
+    """Build a list from a tensor of five elements; output one element and all of them."""
+    x = model.input(tensor(5, *element_shape))
+    index = model.input(tensor(dtype="int32", name="place"))
+    shape, list_ = model.add_operand(constant(shape_operand(element_shape))), list_tensor(model, "list", element_shape)
+    model.graph.operator(PREFIX + "FromTensor", [x, shape], [list_])
+    element, rows = model.result(tensor(*element_shape)), model.result(tensor(5, *element_shape))
+    model.graph.operator(PREFIX + "GetItem", [list_, index, shape], [element])
+    model.graph.operator(PREFIX + "Stack", [list_, shape], [rows])
+    model.graph.output(element)
     model.graph.output(rows)
 
 
 # --- older files ------------------------------------------------------------------------------
 
 
-def without_stored_contents(build_full: Callable[[Net], None]) -> Callable[[Net], None]:
-    """Return a function that builds the same model without variant_tensors, with the NodeDef of each operator."""
+def as_older_file(build_full: Callable[[Net], None]) -> Callable[[Net], None]:
+    """Return a function that builds the same model as TensorFlow wrote it before 2.13.
+
+    The file lacks ``variant_tensors``; each list operator has a NodeDef instead.
+    """
 
     def build(model: Net) -> None:
         build_full(model)
@@ -168,13 +190,13 @@ def drop_variant_tensors(model: ModelBuilder) -> None:
     """Remove the stored list contents; add a NodeDef with the dtype to each list operator."""
     codes = list(model._codes)
     for graph in model.subgraphs:
-        listed = [table.fields.get("variant_tensors") for table in graph.tensors]
+        contents_by_tensor = [table.fields.get("variant_tensors") for table in graph.tensors]
         for k, table in enumerate(graph.operators):
             name = codes[table.fields["opcode_index"]][1]
             if not f"CUSTOM.{name}".startswith(PREFIX):
                 continue
             slots = (*table.fields["inputs"], *table.fields["outputs"])
-            (dtype, *_) = (contents[0].fields["type"] for slot in slots if (contents := listed[slot]))
+            (dtype, *_) = (contents[0].fields["type"] for slot in slots if (contents := contents_by_tensor[slot]))
             options = node_def(name.removeprefix("Flex"), DTYPES[dtype])
             graph.operators[k] = replace(table, fields={**table.fields, "custom_options": options})
         for k, table in enumerate(graph.tensors):
@@ -207,86 +229,92 @@ OUTER, INNER = 3, 2
 def nested_loops(model: Net) -> None:
     """Build nested loops that write a tensor into a list in one branch, and its negative in the other."""
     x = model.input(tensor(*STATIC))
-    of, count = (
+    shape, count = (
         model.add_operand(constant(np.asarray(-1, np.int32))),
         model.add_operand(constant(np.asarray(6, np.int32))),
     )
-    listed = list_tensor(model, "list", STATIC)
-    model.graph.operator(PREFIX + "Reserve", [of, count], [listed])
-    place = model.add_operand(constant(np.asarray(0, np.int32)))
+    list_ = list_tensor(model, "list", STATIC)
+    model.graph.operator(PREFIX + "Reserve", [shape, count], [list_])
+    index = model.add_operand(constant(np.asarray(0, np.int32)))
 
-    def inner(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
-        return loop(graph, values, INNER, put_row)
+    def add_inner_loop(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+        return add_counting_loop(graph, values, INNER, write_row_in_branches)
 
-    _, after, _ = loop(model.graph, [place, listed, x], OUTER, inner)
+    _, written_list, _ = add_counting_loop(model.graph, [index, list_, x], OUTER, add_inner_loop)
     rows = model.result(tensor(OUTER * INNER, *STATIC))
-    model.graph.operator(PREFIX + "Stack", [after, of], [rows])
+    model.graph.operator(PREFIX + "Stack", [written_list, shape], [rows])
     model.output(rows)
 
 
 def loop_values(graph: GraphBuilder, name: str) -> list[TensorRef]:
-    """Return an index, the list, and a tensor."""
-    listed = graph.tensor(f"{name} list", (), "variant", listed=("float32", STATIC))
-    return [graph.tensor(f"{name} place", (), "int32"), listed, graph.tensor(f"{name} x", STATIC)]
+    """Add the tensors that a loop carries besides its counter: an index, the list and a tensor."""
+    list_ = graph.tensor(f"{name} list", (), "variant", listed=("float32", STATIC))
+    return [graph.tensor(f"{name} place", (), "int32"), list_, graph.tensor(f"{name} x", STATIC)]
 
 
-def loop(
+def add_counting_loop(
     graph: GraphBuilder,
     values: Sequence[TensorRef],
-    times: int,
-    body: Callable[[GraphBuilder, Sequence[TensorRef]], list[TensorRef]],
+    iterations: int,
+    build_body: Callable[[GraphBuilder, Sequence[TensorRef]], list[TensorRef]],
 ) -> list[TensorRef]:
-    """Add a WHILE that counts, and carries other values."""
-    model, subgraphs, values_of = graph.model, [], list[list[TensorRef]]()
+    """Add a WHILE that runs ``build_body`` a number of times on an index, a list and a tensor; return their last values."""
+    model, subgraphs, subgraph_values = graph.model, [], list[list[TensorRef]]()
     for name in ("cond", "body"):
-        inside = model.subgraph(f"{name} of {times}")
-        values_of.append([inside.tensor("count", (), "int32"), *loop_values(inside, "given")])
-        inside.inputs += values_of[-1]
-        subgraphs.append(inside)
-    cond, step = subgraphs
-    go_on, limit = cond.tensor("go on", (), "bool"), cond.constant("limit", np.asarray(times, np.int32))
-    cond.operator("LESS", [cond.inputs[0], limit], [go_on])
-    cond.output(go_on)
-    count, *given = values_of[-1]
-    following = step.tensor("next", (), "int32")
-    step.operator("ADD", [count, step.constant("one", np.asarray(1, np.int32))], [following])
-    step.output(following, *body(step, given))
-    first = graph.constant(f"start of {times}", np.asarray(0, np.int32))
-    results = [graph.tensor(f"count of {times}", (), "int32"), *loop_values(graph, f"after {times}")]
-    indices = {"cond_subgraph_index": cond.index, "body_subgraph_index": step.index}
-    graph.operator("WHILE", [first, *values], results, indices)
+        subgraph = model.subgraph(f"{name} of {iterations}")
+        subgraph_values.append([subgraph.tensor("count", (), "int32"), *loop_values(subgraph, "given")])
+        subgraph.inputs += subgraph_values[-1]
+        subgraphs.append(subgraph)
+    condition, body_graph = subgraphs
+    is_below_limit, limit = (
+        condition.tensor("go on", (), "bool"),
+        condition.constant("limit", np.asarray(iterations, np.int32)),
+    )
+    condition.operator("LESS", [condition.inputs[0], limit], [is_below_limit])
+    condition.output(is_below_limit)
+    count, *carried_values = subgraph_values[-1]
+    next_count = body_graph.tensor("next", (), "int32")
+    body_graph.operator("ADD", [count, body_graph.constant("one", np.asarray(1, np.int32))], [next_count])
+    body_graph.output(next_count, *build_body(body_graph, carried_values))
+    start = graph.constant(f"start of {iterations}", np.asarray(0, np.int32))
+    results = [graph.tensor(f"count of {iterations}", (), "int32"), *loop_values(graph, f"after {iterations}")]
+    subgraph_indices = {"cond_subgraph_index": condition.index, "body_subgraph_index": body_graph.index}
+    graph.operator("WHILE", [start, *values], results, subgraph_indices)
     return results[1:]
 
 
-def put_row(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
-    """Write the tensor (negated at odd indices) into the list; return the next index, the list, and the doubled tensor."""
-    place, listed, x = values
+def write_row_in_branches(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+    """Add an IF that writes the tensor, negated at odd indices, into the list.
+
+    Returns the next index, the list and the doubled tensor.
+    """
+    index, list_, x = values
     two, zero = (graph.constant(name, np.asarray(n, np.int32)) for name, n in (("two", 2), ("zero", 0)))
-    rest, even = graph.tensor("rest", (), "int32"), graph.tensor("even", (), "bool")
-    graph.operator("FLOOR_MOD", [place, two], [rest])
-    graph.operator("EQUAL", [rest, zero], [even])
+    remainder, is_even = graph.tensor("rest", (), "int32"), graph.tensor("even", (), "bool")
+    graph.operator("FLOOR_MOD", [index, two], [remainder])
+    graph.operator("EQUAL", [remainder, zero], [is_even])
     branches = []
     for name in ("then", "else"):
         branch = graph.model.subgraph(name)
         branch.inputs += loop_values(branch, "given")
-        at, into, item = branch.inputs
+        branch_index, branch_list, element = branch.inputs
         if name == "else":
             negative = branch.tensor("negative", STATIC)
-            branch.operator("NEG", [item], [negative])
-            item = negative
-        (_, result, _) = loop_values(branch, "made")
-        branch.operator(PREFIX + "SetItem", [into, at, item], [result])
-        branch.output(result)
+            branch.operator("NEG", [element], [negative])
+            element = negative
+        (_, written_list, _) = loop_values(branch, "made")
+        branch.operator(PREFIX + "SetItem", [branch_list, branch_index, element], [written_list])
+        branch.output(written_list)
         branches.append(branch)
-    _, result, doubled = loop_values(graph, "written")
-    indices = {"then_subgraph_index": branches[0].index, "else_subgraph_index": branches[1].index}
-    graph.operator("IF", [even, place, listed, x], [result], indices)
-    following = graph.tensor("following", (), "int32")
-    graph.operator("ADD", [place, graph.constant("1", np.asarray(1, np.int32))], [following])
+    _, written_list, doubled = loop_values(graph, "written")
+    subgraph_indices = {"then_subgraph_index": branches[0].index, "else_subgraph_index": branches[1].index}
+    graph.operator("IF", [is_even, index, list_, x], [written_list], subgraph_indices)
+    next_index = graph.tensor("following", (), "int32")
+    graph.operator("ADD", [index, graph.constant("1", np.asarray(1, np.int32))], [next_index])
     graph.operator("ADD", [x, x], [doubled])
-    return [following, result, doubled]
+    return [next_index, written_list, doubled]
 
 
-def rows_of_loops(arrays: Sequence[Array]) -> list[Array]:
+def reference_of_nested_loops(arrays: Sequence[Array]) -> list[Array]:
     (x,) = arrays
     return [np.stack([x * 2**k * (-1) ** k for k in range(OUTER * INNER)])]
