@@ -1,4 +1,4 @@
-"""Cases of operators that only move elements, with a result of other quantization parameters than the input.
+"""Cases of data movement operators whose results have other quantization parameters than the input.
 
 The kernels either copy the quantized values without rescaling them, or refuse.
 """
@@ -30,8 +30,8 @@ class Copy:
 
     def results(self, dtype: str) -> list[Spec]:
         x = tensor(dtype=dtype)
-        point = {"int8": 11, "uint8": 140}.get(dtype, 0)
-        return [x.rescale(2.0, point).with_shape(*shape) for shape in self.result_shapes]
+        zero_point = {"int8": 11, "uint8": 140}.get(dtype, 0)
+        return [x.rescale(2.0, zero_point).with_shape(*shape) for shape in self.result_shapes]
 
 
 def copy_cases(op: str, copy: Copy) -> Iterator[Case]:
@@ -41,8 +41,13 @@ def copy_cases(op: str, copy: Copy) -> Iterator[Case]:
             name = f"{dtype} copied to different quantization parameters, which the kernel ignores"
             opsets = (None, 26) if dtype == "int16" else (None,)
             results = copy.results(dtype)
-            case: dict[str, Any] = {"options": copy.options, "dtype": dtype, "opsets": opsets, "max_transposes": None}
-            yield place(op, name, copy.operands(dtype), *results, **case)
+            requirements: dict[str, Any] = {
+                "options": copy.options,
+                "dtype": dtype,
+                "opsets": opsets,
+                "max_transposes": None,
+            }
+            yield place(op, name, copy.operands(dtype), *results, **requirements)
 
 
 def refused_copy_cases(op: str, copy: Copy) -> Iterator[Case]:

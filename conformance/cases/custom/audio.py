@@ -78,35 +78,35 @@ def spectrogram_cases() -> Iterator[Case]:
 
 def cepstrum_case(name: str, options: Mapping[str, Any] = {}, rate: int | None = 16000, **case: Any) -> Case:
     """Return an Mfcc case; ``channels`` and ``bins`` are popped from ``case``. A rate of None is a graph input."""
-    channels, width = case.pop("channels", 1), case.pop("bins", BINS)
+    channels, spectrum_bins = case.pop("channels", 1), case.pop("bins", BINS)
     filters = {**FILTERS, **options}
-    powers = Spec((channels, FRAMES, width), name="powers")
-    random = random_array(channels or 2, FRAMES, width, seed=name)
-    given: Any = {"powers": np.square(random)}
-    hertz = Spec((1,), "int32", name="rate") if rate is None else constant(np.asarray([rate], np.int32))
+    powers = Spec((channels, FRAMES, spectrum_bins), name="powers")
+    amplitudes = random_array(channels or 2, FRAMES, spectrum_bins, seed=name)
+    input_arrays: Any = {"powers": np.square(amplitudes)}
+    rate_operand = Spec((1,), "int32", name="rate") if rate is None else constant(np.asarray([rate], np.int32))
     if rate is None:
-        given = [{**given, "rate": np.asarray([number], np.int32)} for number in (16000, 8000, 44100, 6007)]
+        input_arrays = [{**input_arrays, "rate": np.asarray([hertz], np.int32)} for hertz in (16000, 8000, 44100, 6007)]
     result = Spec((channels, FRAMES, filters["dct_coefficient_count"]))
-    case = {"input_arrays": given, **case}
-    return in_isolation(MFCC, name, [powers, hertz], result, custom_options=filters, **case)
+    case = {"input_arrays": input_arrays, **case}
+    return in_isolation(MFCC, name, [powers, rate_operand], result, custom_options=filters, **case)
 
 
 def cepstrum_cases() -> Iterator[Case]:
-    for rate, text in ((16000, ""), (None, ", rate at runtime")):
-        yield cepstrum_case(f"default{text}", rate=rate, opsets=EVERY_OPSET)
-        yield cepstrum_case(f"as many coefficients as filters{text}", {"dct_coefficient_count": 40}, rate)
-        yield cepstrum_case(f"filters from 0 on{text}", {"lower_frequency_limit": 0}, rate)
-        yield cepstrum_case(f"filters from within a bin{text}", {"lower_frequency_limit": 77}, rate)
-        yield cepstrum_case(f"filters narrower than bins{text}", {"filterbank_channel_count": 151}, rate, bins=65)
-        yield cepstrum_case(f"filters up to the last bin{text}", {"upper_frequency_limit": 8000}, rate)
-        yield cepstrum_case(f"filters beyond the last bin{text}", {"upper_frequency_limit": 8040}, rate)
-        yield cepstrum_case(f"fractions as limits{text}", {"lower_frequency_limit": 93.9}, rate)
-        yield cepstrum_case(f"two channels{text}", rate=rate, channels=2)
+    for rate, suffix in ((16000, ""), (None, ", rate at runtime")):
+        yield cepstrum_case(f"default{suffix}", rate=rate, opsets=EVERY_OPSET)
+        yield cepstrum_case(f"as many coefficients as filters{suffix}", {"dct_coefficient_count": 40}, rate)
+        yield cepstrum_case(f"filters from 0 on{suffix}", {"lower_frequency_limit": 0}, rate)
+        yield cepstrum_case(f"filters from within a bin{suffix}", {"lower_frequency_limit": 77}, rate)
+        yield cepstrum_case(f"filters narrower than bins{suffix}", {"filterbank_channel_count": 151}, rate, bins=65)
+        yield cepstrum_case(f"filters up to the last bin{suffix}", {"upper_frequency_limit": 8000}, rate)
+        yield cepstrum_case(f"filters beyond the last bin{suffix}", {"upper_frequency_limit": 8040}, rate)
+        yield cepstrum_case(f"fractions as limits{suffix}", {"lower_frequency_limit": 93.9}, rate)
+        yield cepstrum_case(f"two channels{suffix}", rate=rate, channels=2)
     silence = {"powers": np.zeros((1, FRAMES, BINS), np.float32)}
     yield cepstrum_case("silence", input_arrays=silence)
-    for rate, text in ((16000, ""), (None, ", rate at runtime")):
-        given = {"powers": powers_outside_filters(), **({} if rate else {"rate": np.asarray([16000], np.int32)})}
-        yield cepstrum_case(f"only omitted options{text}", {}, rate, input_arrays=given)
+    for rate, suffix in ((16000, ""), (None, ", rate at runtime")):
+        input_arrays = {"powers": powers_outside_filters(), **({} if rate else {"rate": np.asarray([16000], np.int32)})}
+        yield cepstrum_case(f"only omitted options{suffix}", {}, rate, input_arrays=input_arrays)
     yield cepstrum_case("dynamic channels", channels=None, dynamic_sizes=())
     yield cepstrum_case("a rate of 0", rate=0, refusal="requires a positive one")
     yield cepstrum_case(
@@ -131,9 +131,11 @@ def signal_cases() -> Iterator[Case]:
     inputs = {"a tone": np.sin(0.3 * time), "a short tone": np.round(np.sin(np.pi / 2 * time)), "silence": 0 * time}
     for op in (SPECTROGRAM, MFCC):
         for name, samples in inputs.items():
-            given = {"samples": samples.astype(np.float32)}
+            input_arrays = {"samples": samples.astype(np.float32)}
             window = 512 if "short" in name else 480
-            yield net(op, f"{name}, spectrum and cepstrum", partial(mfcc_of_audio, window=window), input_arrays=given)
+            yield net(
+                op, f"{name}, spectrum and cepstrum", partial(mfcc_of_audio, window=window), input_arrays=input_arrays
+            )
 
 
 def mfcc_of_audio(model: Net, window: int) -> None:

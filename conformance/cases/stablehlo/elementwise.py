@@ -39,9 +39,11 @@ def cases() -> Iterator[Case]:
         x = tensor(2, 3)
         yield in_isolation(op, "different shapes", [x, tensor(3)], x, kernel_refusal="dims->size")
     for op in ("STABLEHLO_MAXIMUM", "STABLEHLO_MINIMUM"):
-        numbers = np.array([np.nan, 1, np.nan, -0.0, 0.0, np.inf, -np.inf], np.float32)
-        given = {"x0": numbers, "x1": np.array([1, np.nan, np.nan, 0.0, -0.0, np.nan, np.nan], np.float32)}
-        yield in_isolation(op, "not a number", [tensor(7)] * 2, tensor(7), input_arrays=given)
+        values = np.array([np.nan, 1, np.nan, -0.0, 0.0, np.inf, -np.inf], np.float32)
+        input_arrays = {"x0": values, "x1": np.array([1, np.nan, np.nan, 0.0, -0.0, np.nan, np.nan], np.float32)}
+        yield in_isolation(
+            op, "NaN, infinities and zeros of both signs", [tensor(7)] * 2, tensor(7), input_arrays=input_arrays
+        )
     for dtype in (*BITS, "bool"):
         yield elementwise_case("STABLEHLO_AND", dtype, dtype)
     yield elementwise_case("STABLEHLO_AND", "bool at opset 13", "bool", opsets=(13,))
@@ -56,8 +58,8 @@ def cases() -> Iterator[Case]:
         }
         yield in_isolation("STABLEHLO_SHIFT_LEFT", dtype, [x, x], x, input_arrays=arrays, opsets=opsets())
     image = tensor(*IMAGE, dtype="int8")
-    by = {"x1": (np.arange(210).reshape(IMAGE) % 8).astype(np.int8)}
-    yield in_isolation("STABLEHLO_SHIFT_LEFT", "int8 with a scale", [image, image], image, input_arrays=by)
+    shift_arrays = {"x1": (np.arange(210).reshape(IMAGE) % 8).astype(np.int8)}
+    yield in_isolation("STABLEHLO_SHIFT_LEFT", "int8 with a scale", [image, image], image, input_arrays=shift_arrays)
 
 
 def elementwise_case(op: str, name: str, dtype: str, **case: Any) -> Case:
@@ -67,11 +69,11 @@ def elementwise_case(op: str, name: str, dtype: str, **case: Any) -> Case:
 
 def limits_case(op: str, dtype: str) -> Case:
     """Return a case with all pairs of the dtype's limits and their neighbors; sums and products wrap."""
-    ends = np.iinfo(dtype)
-    beyond = (
-        [2**32 - 65536, -(2**33) - 1] if ends.bits == 64 and ends.min else []
+    limits = np.iinfo(dtype)
+    values_beyond_32_bits = (
+        [2**32 - 65536, -(2**33) - 1] if limits.bits == 64 and limits.min else []
     )  # the order of their lower 32 bits differs
-    numbers = np.array([ends.min, ends.min + 1, 1, 3, *beyond, ends.max - 1, ends.max], dtype)
-    x, y = np.meshgrid(numbers, numbers)
-    spec = tensor(*x.shape, dtype=dtype, scale=0)
-    return in_isolation(op, f"{dtype} at its ends", [spec, spec], spec, input_arrays={"x0": x, "x1": y})
+    values = np.array([limits.min, limits.min + 1, 1, 3, *values_beyond_32_bits, limits.max - 1, limits.max], dtype)
+    x, y = np.meshgrid(values, values)
+    operand = tensor(*x.shape, dtype=dtype, scale=0)
+    return in_isolation(op, f"{dtype} limits", [operand, operand], operand, input_arrays={"x0": x, "x1": y})

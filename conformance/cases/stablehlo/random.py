@@ -19,20 +19,24 @@ def cases() -> Iterator[Case]:
             yield generator_case(
                 f"{algorithm} {dtype}", algorithm, dtype, (2, 3, 5), opsets=(None, 26) if dtype == "uint32" else (None,)
             )
-        yield generator_case(f"{algorithm}, one value", algorithm, "uint32", (1,))
+        yield generator_case(f"{algorithm}, one number", algorithm, "uint32", (1,))
         yield generator_case(f"{algorithm}, empty", algorithm, "int64", (0, 3))
-        yield generator_case(f"{algorithm} within a block", algorithm, "int64", (7,))
+        yield generator_case(f"{algorithm}, end within a block", algorithm, "int64", (7,))
     for algorithm in ("PHILOX", "DEFAULT"):
-        yield generator_case(f"{algorithm}, three values", algorithm, "uint32", (11,), 3)
-    yield generator_case("THREEFRY, three values", "THREEFRY", "uint32", (11,), 3, refusal="which the kernel refuses")
+        yield generator_case(f"{algorithm}, state of three values", algorithm, "uint32", (11,), 3)
+    yield generator_case(
+        "THREEFRY, state of three values", "THREEFRY", "uint32", (11,), 3, refusal="which the kernel refuses"
+    )
     yield generator_case("opset 17", "PHILOX", "uint32", (5,), refusal="needs opset 18", opsets=(17,))
 
 
-def generator_case(name: str, algorithm: str, dtype: str, shape: tuple[int, ...], size: int = 2, **case: Any) -> Case:
-    given = [{"x0": np.array([*state, 2**35 + 3][:size], np.uint64)} for state in STATES]
-    state = tensor(size, dtype="uint64")
+def generator_case(
+    name: str, algorithm: str, dtype: str, shape: tuple[int, ...], state_size: int = 2, **case: Any
+) -> Case:
+    runs = [{"x0": np.array([*state, 2**35 + 3][:state_size], np.uint64)} for state in STATES]
+    state = tensor(state_size, dtype="uint64")
     options = {"algorithm": algorithm}
-    case = {"dtype": dtype, "runs": len(given), "input_arrays": given, **case}
+    case = {"dtype": dtype, "runs": len(runs), "input_arrays": runs, **case}
     return in_isolation(
         "STABLEHLO_RNG_BIT_GENERATOR", name, [state], state, tensor(*shape, dtype=dtype), options=options, **case
     )

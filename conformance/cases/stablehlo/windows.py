@@ -42,7 +42,7 @@ class Window:
     sizes: Sequence[int]
     strides: Sequence[int] = ()
     dilations: Sequence[int] = ()
-    base: Sequence[int] = ()
+    base_dilations: Sequence[int] = ()
     padding: Sequence[tuple[int, int]] = ()
 
     def rows(self) -> list[tuple[int, int, int, int, tuple[int, int]]]:
@@ -53,7 +53,7 @@ class Window:
                 self.sizes,
                 self.strides or ones,
                 self.dilations or ones,
-                self.base or ones,
+                self.base_dilations or ones,
                 self.padding or ((0, 0),) * n,
                 strict=True,
             )
@@ -61,8 +61,8 @@ class Window:
 
     def output_sizes(self, shape: Sequence[int | None]) -> list[int]:
         return [
-            (((n or 1) - 1) * base + 1 + sum(pad) - ((size - 1) * dilation + 1)) // stride + 1
-            for n, (size, stride, dilation, base, pad) in zip(shape, self.rows(), strict=True)
+            (((n or 1) - 1) * base_dilations + 1 + sum(pad) - ((size - 1) * dilation + 1)) // stride + 1
+            for n, (size, stride, dilation, base_dilations, pad) in zip(shape, self.rows(), strict=True)
         ]
 
 
@@ -71,80 +71,92 @@ IMAGE_WINDOW = Window((1, 3, 2, 1), (1, 2, 1, 1), padding=((0, 0), (1, 1), (0, 1
 
 
 def cases() -> Iterator[Case]:
-    for what in ("ADD", "MUL", "MAXIMUM", "MINIMUM"):
+    for reduction in ("ADD", "MUL", "MAXIMUM", "MINIMUM"):
         for dtype in NUMBERS:
-            yield window_case(f"{what} {dtype}", what, tensor(*IMAGE, dtype=dtype, scale=0), ALL_FEATURES)
+            yield window_case(f"{reduction} {dtype}", reduction, tensor(*IMAGE, dtype=dtype, scale=0), ALL_FEATURES)
             yield reduce_window_case(
-                f"{what} {dtype}",
-                what,
+                f"{reduction} {dtype}",
+                reduction,
                 tensor(*IMAGE, dtype=dtype, scale=0),
                 Window((1, 3, 2, 2), (1, 2, 1, 2), (1, 1, 3, 1)),
             )
-    for what in ("ALL", "ANY", "MAXIMUM", "MINIMUM", "MUL"):
+    for reduction in ("ALL", "ANY", "MAXIMUM", "MINIMUM", "MUL"):
         for initial in (False, True):
-            yield window_case(f"{what} bool from {initial}", what, tensor(*IMAGE, dtype="bool"), ALL_FEATURES, initial)
-            yield reduce_window_case(
-                f"{what} bool from {initial}", what, tensor(*IMAGE, dtype="bool"), Window((1, 3, 2, 1)), initial
+            yield window_case(
+                f"{reduction} bool from {initial}", reduction, tensor(*IMAGE, dtype="bool"), ALL_FEATURES, initial
             )
-    for what in ("ALL", "ANY"):
+            yield reduce_window_case(
+                f"{reduction} bool from {initial}",
+                reduction,
+                tensor(*IMAGE, dtype="bool"),
+                Window((1, 3, 2, 1)),
+                initial,
+            )
+    for reduction in ("ALL", "ANY"):
         yield reduce_window_case(
-            f"{what} int32",
-            what,
+            f"{reduction} int32",
+            reduction,
             tensor(*IMAGE, dtype="int32"),
             Window((1, 2, 1, 1)),
             3,
             input_arrays={"x0": random_array(*IMAGE, dtype="int32", low=0, high=1)},
         )
-    beyond = np.where(random_array(*IMAGE, dtype="bool"), np.int64(2**32 - 65536), np.arange(210).reshape(IMAGE) - 100)
-    for what in ("MAXIMUM", "MINIMUM"):
-        x, given = tensor(*IMAGE, dtype="int64", scale=0), {"x0": beyond}
-        yield window_case(f"{what} int64 beyond 32 bits", what, x, ALL_FEATURES, 2**32 - 65536, input_arrays=given)
-    for what, codes in REGIONS.items():
-        for code in codes:
-            x = tensor(*IMAGE, dtype="bool" if what in ("ALL", "ANY") else "float32")
-            yield window_case(f"region {code}", what, x, IMAGE_WINDOW, code=code)
-    for what in ("ADD", "MAXIMUM"):
-        yield window_case(f"{what} image", what, tensor(*IMAGE), IMAGE_WINDOW, place=PLACEMENTS[1])
-        yield reduce_window_case(
-            f"{what} image", what, tensor(*IMAGE), Window((1, 3, 2, 1), (1, 2, 1, 1)), place=PLACEMENTS[1]
+    values_beyond_32_bits = np.where(
+        random_array(*IMAGE, dtype="bool"), np.int64(2**32 - 65536), np.arange(210).reshape(IMAGE) - 100
+    )
+    for reduction in ("MAXIMUM", "MINIMUM"):
+        x, input_arrays = tensor(*IMAGE, dtype="int64", scale=0), {"x0": values_beyond_32_bits}
+        yield window_case(
+            f"{reduction} int64 beyond 32 bits", reduction, x, ALL_FEATURES, 2**32 - 65536, input_arrays=input_arrays
         )
-    yield window_case("initial value known at runtime", "ADD", tensor(*IMAGE), ALL_FEATURES, tensor(name="initial"))
+    for reduction, codes in REGIONS.items():
+        for code in codes:
+            x = tensor(*IMAGE, dtype="bool" if reduction in ("ALL", "ANY") else "float32")
+            yield window_case(f"region {code}", reduction, x, IMAGE_WINDOW, code=code)
+    for reduction in ("ADD", "MAXIMUM"):
+        yield window_case(f"{reduction} image", reduction, tensor(*IMAGE), IMAGE_WINDOW, place=PLACEMENTS[1])
+        yield reduce_window_case(
+            f"{reduction} image", reduction, tensor(*IMAGE), Window((1, 3, 2, 1), (1, 2, 1, 1)), place=PLACEMENTS[1]
+        )
+    yield window_case("runtime initial value", "ADD", tensor(*IMAGE), ALL_FEATURES, tensor(name="initial"))
     yield window_case(
         "initial value of rank 1", "ADD", tensor(*IMAGE), ALL_FEATURES, constant(np.full(1, 3, np.float32))
     )
     yield window_case("int8 with a scale", "ADD", tensor(*IMAGE, dtype="int8"), IMAGE_WINDOW)
     for dtype in ("float32", "int32", "int8"):
         for before, padding in ((True, (6, 0)), (False, (0, 6))):
-            name = f"{dtype}, sums {'from the start' if before else 'from the end'}"
-            running = Window((1, 1, 7, 1), padding=((0, 0), (0, 0), padding, (0, 0)))
-            yield window_case(name, "ADD", tensor(*IMAGE, dtype=dtype, scale=0), running, 0)
-            yield window_case(f"{name}, from 3", "ADD", tensor(*IMAGE, dtype=dtype, scale=0), running, 3)
+            name = f"{dtype}, cumulative sums {'from the start' if before else 'from the end'}"
+            cumulative_window = Window((1, 1, 7, 1), padding=((0, 0), (0, 0), padding, (0, 0)))
+            yield window_case(name, "ADD", tensor(*IMAGE, dtype=dtype, scale=0), cumulative_window, 0)
+            yield window_case(
+                f"{name}, initial value 3", "ADD", tensor(*IMAGE, dtype=dtype, scale=0), cumulative_window, 3
+            )
     for dtype in ("int32", "int64"):
-        ends = np.iinfo(dtype)
-        given = {"x0": random_array(5, 7, dtype=dtype, low=ends.min, high=ends.max - 1)}
+        limits = np.iinfo(dtype)
+        input_arrays = {"x0": random_array(5, 7, dtype=dtype, low=limits.min, high=limits.max - 1)}
         yield window_case(
-            f"{dtype}, sums that wrap", "ADD", tensor(5, 7, dtype=dtype), Window((3, 2)), 0, input_arrays=given
+            f"{dtype}, sums that wrap", "ADD", tensor(5, 7, dtype=dtype), Window((3, 2)), 0, input_arrays=input_arrays
         )
         yield reduce_window_case(
-            f"{dtype}, sums that wrap", "ADD", tensor(5, 7, dtype=dtype), Window((3, 2)), 0, input_arrays=given
+            f"{dtype}, sums that wrap", "ADD", tensor(5, 7, dtype=dtype), Window((3, 2)), 0, input_arrays=input_arrays
         )
     for shape in ((7,), (2, 3, 5, 2, 3)):
         yield window_case(f"rank {len(shape)}", "ADD", tensor(*shape), Window((2,) * len(shape)))
     yield window_case("no reduced axes", "ADD", tensor(*IMAGE), Window((1, 1, 1, 1)))
     yield window_case(
-        "a window larger than the tensor", "ADD", tensor(2, 3), Window((1, 5)), refusal="no elements", shape=(2, 0)
+        "window larger than the tensor", "ADD", tensor(2, 3), Window((1, 5)), refusal="no elements", shape=(2, 0)
     )
     yield window_case(
-        "a sum of booleans", "ADD", tensor(*IMAGE, dtype="bool"), IMAGE_WINDOW, False, refusal="sums booleans"
+        "sum of booleans", "ADD", tensor(*IMAGE, dtype="bool"), IMAGE_WINDOW, False, refusal="sums booleans"
     )
-    yield window_case("a dynamic size", "ADD", tensor(None, 3), Window((1, 2)), refusal="dynamic shape")
+    yield window_case("dynamic shape", "ADD", tensor(None, 3), Window((1, 2)), refusal="dynamic shape")
     yield window_case(
         "unsupported region", "ADD", tensor(*IMAGE), IMAGE_WINDOW, code="SUB", kernel_refusal="unsupported"
     )
 
 
 def initial_value(x: Spec, initial: Any) -> Spec:
-    """Return an initial value that affects the result, unless it is given."""
+    """Return ``initial`` as an operand; None is 2, which affects every reduction."""
     if isinstance(initial, Spec):
         return initial
     value = 2 if initial is None else initial
@@ -153,7 +165,7 @@ def initial_value(x: Spec, initial: Any) -> Spec:
 
 def window_case(
     name: str,
-    what: str,
+    reduction: str,
     x: Spec,
     window: Window,
     initial: Any = None,
@@ -163,13 +175,13 @@ def window_case(
     shape: Sequence[int] = (),
     **case: Any,
 ) -> Case:
-    sizes, strides, dilations, base, padding = zip(*window.rows(), strict=True)
+    sizes, strides, dilations, base_dilations, padding = zip(*window.rows(), strict=True)
     options = {
         "window_dimensions": list(sizes),
         "window_strides": list(strides),
         "window_dilations": list(dilations),
-        "base_dilations": list(base),
-        "padding": [n for pair in padding for n in pair],
+        "base_dilations": list(base_dilations),
+        "padding": [pad for pads in padding for pad in pads],
     }
     y = Spec(tuple(shape or window.output_sizes(x.shape)), x.dtype, x.scale, x.zero_point)
 
@@ -177,12 +189,16 @@ def window_case(
         region = model.model.subgraph("region")
         a, b = (region.input(side, (), x.dtype) for side in ("a", "b"))
         reduced = region.tensor("reduced", (), x.dtype)
-        region.operator(code or REGIONS[what][0], [a, b], [reduced])
+        region.operator(code or REGIONS[reduction][0], [a, b], [reduced])
         region.output(reduced)
         is_between = place is between_convolutions and is_image(x)
-        ref = model.input_through_conv(x) if is_between else model.input(x)
+        operand = model.input_through_conv(x) if is_between else model.input(x)
         result = model.call(
-            "STABLEHLO_REDUCE_WINDOW", [ref, initial_value(x, initial)], y, **options, body_subgraph_index=region.index
+            "STABLEHLO_REDUCE_WINDOW",
+            [operand, initial_value(x, initial)],
+            y,
+            **options,
+            body_subgraph_index=region.index,
         )
         model.output(model.output_through_conv(result) if is_between else result)
 
@@ -192,11 +208,23 @@ def window_case(
 
 
 def reduce_window_case(
-    name: str, what: str, x: Spec, window: Window, initial: Any = None, *, place: Placement = in_isolation, **case: Any
+    name: str,
+    reduction: str,
+    x: Spec,
+    window: Window,
+    initial: Any = None,
+    *,
+    place: Placement = in_isolation,
+    **case: Any,
 ) -> Case:
     sizes, strides, dilations, *_ = zip(*window.rows(), strict=True)
-    settings = [constant(np.asarray(row, np.int64)) for row in (sizes, strides, dilations)]
+    settings = [constant(np.asarray(values, np.int64)) for values in (sizes, strides, dilations)]
     y = x.with_shape(*window.output_sizes(x.shape))
     return place(
-        "REDUCE_WINDOW", name, [x, initial_value(x, initial), *settings], y, options={"reduce_function": what}, **case
+        "REDUCE_WINDOW",
+        name,
+        [x, initial_value(x, initial), *settings],
+        y,
+        options={"reduce_function": reduction},
+        **case,
     )

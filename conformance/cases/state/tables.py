@@ -1,4 +1,4 @@
-"""Hash tables that CALL_ONCE or the graph fills: text to integers and integers to text, duplicates, defaults."""
+"""Hash tables that CALL_ONCE or the graph fills: strings to integers and integers to strings, duplicates, defaults."""
 
 from __future__ import annotations
 
@@ -17,48 +17,57 @@ NUMBERS = np.array([7, -2, 2**40, 11, 0], np.int64)
 
 
 def cases() -> Iterator[Case]:
-    for kind in ("string", "int64"):
-        keys, values = (TEXTS, NUMBERS) if kind == "string" else (NUMBERS, TEXTS)
-        given = {"wanted": lookup_keys(keys)}
-        for once in (True, False):
-            text = f"{kind} keys, {'filled once' if once else 'filled by the graph'}"
-            case: dict[str, Any] = {"dtype": kind, "input_arrays": given, "opsets": EVERY_OPSET if once else (None,)}
-            yield net("HASHTABLE_FIND", text, lookup_case(keys, values, once), **case)
-        case = {"dtype": kind, "input_arrays": given}
-        build = lookup_case(keys, values, running=True)
-        lacking = {**given, "default": values[:1]}
+    for key_dtype in ("string", "int64"):
+        keys, values = (TEXTS, NUMBERS) if key_dtype == "string" else (NUMBERS, TEXTS)
+        input_arrays = {"wanted": lookup_keys(keys)}
+        for filled_once in (True, False):
+            name = f"{key_dtype} keys, {'filled by CALL_ONCE' if filled_once else 'filled by the graph'}"
+            case: dict[str, Any] = {
+                "dtype": key_dtype,
+                "input_arrays": input_arrays,
+                "opsets": EVERY_OPSET if filled_once else (None,),
+            }
+            yield net("HASHTABLE_FIND", name, build_lookup(keys, values, filled_once), **case)
+        case = {"dtype": key_dtype, "input_arrays": input_arrays}
+        build = build_lookup(keys, values, runtime_default=True)
+        arrays_with_default = {**input_arrays, "default": values[:1]}
         yield net(
-            "HASHTABLE_FIND", f"{kind} keys, default known at runtime", build, **{**case, "input_arrays": lacking}
+            "HASHTABLE_FIND",
+            f"{key_dtype} keys, runtime default",
+            build,
+            **{**case, "input_arrays": arrays_with_default},
         )
         repeated = np.concatenate([keys, keys[:2]])
-        build = lookup_case(repeated, np.concatenate([values, values[2:4]]))
-        yield net("HASHTABLE_IMPORT", f"{kind} keys, repeated", build, **case)
-        yield net("HASHTABLE_IMPORT", f"{kind} keys, second initializer is ignored", import_twice(keys, values), **case)
-        yield net("HASHTABLE_SIZE", f"{kind} keys", table_size(keys, values), dtype=kind)
+        build = build_lookup(repeated, np.concatenate([values, values[2:4]]))
+        yield net("HASHTABLE_IMPORT", f"{key_dtype} keys, repeated", build, **case)
+        yield net(
+            "HASHTABLE_IMPORT", f"{key_dtype} keys, second initializer is ignored", import_twice(keys, values), **case
+        )
+        yield net("HASHTABLE_SIZE", f"{key_dtype} keys", table_size(keys, values), dtype=key_dtype)
         yield net(
             "HASHTABLE_SIZE",
-            f"{kind} keys, repeated",
+            f"{key_dtype} keys, repeated",
             table_size(repeated, np.concatenate([values] * 2)[:7]),
-            dtype=kind,
+            dtype=key_dtype,
         )
-        yield net("HASHTABLE", f"{kind} keys, two tables", two_tables(keys, values), **case)
+        yield net("HASHTABLE", f"{key_dtype} keys, two tables", two_tables(keys, values), **case)
     case = {"dtype": "string", "input_arrays": {"wanted": lookup_keys(TEXTS)}}
-    yield net("HASHTABLE_FIND", "empty table", lookup_case(TEXTS[:0], NUMBERS[:0]), **case)
+    yield net("HASHTABLE_FIND", "empty table", build_lookup(TEXTS[:0], NUMBERS[:0]), **case)
     case_of_rows: dict[str, Any] = {"dtype": "string", "input_arrays": {"wanted": lookup_keys(TEXTS).reshape(-1)[:6]}}
     case_of_rows |= {"tolerance": Tolerance(of_range=1e-6), "tolerance_reason": "float product downstream"}
-    yield net("HASHTABLE_FIND", "results without a shape, used as indices", rows_found, **case_of_rows)
-    odd = lookup_case(np.array([b"\xff", b"a"], object), NUMBERS[:2])
-    yield net("HASHTABLE_FIND", "invalid UTF-8", odd, **case, refusal="is not UTF-8")
+    yield net("HASHTABLE_FIND", "results of unknown shape as indices", gather_found_rows, **case_of_rows)
+    invalid_utf8 = build_lookup(np.array([b"\xff", b"a"], object), NUMBERS[:2])
+    yield net("HASHTABLE_FIND", "invalid UTF-8", invalid_utf8, **case, refusal="is not UTF-8")
     yield net("HASHTABLE_FIND", "read before initialization", empty_table, **case, refusal="before it is filled")
 
 
 def lookup_keys(keys: Array) -> Array:
     """Return every key, some of them twice, and a missing key."""
-    other = np.array([b"x"], object) if keys.dtype == object else np.array([5], np.int64)
-    return np.concatenate([keys, other, keys[::-1], other])[:12].reshape(2, 3, 2)
+    missing_key = np.array([b"x"], object) if keys.dtype == object else np.array([5], np.int64)
+    return np.concatenate([keys, missing_key, keys[::-1], missing_key])[:12].reshape(2, 3, 2)
 
 
-def rows_found(model: Net) -> None:
+def gather_found_rows(model: Net) -> None:
     """Build a lookup and a GATHER without stored shapes, as old converters write them."""
     found, rows = model.graph.tensor("found", None, "int64"), model.graph.tensor("rows", None, "float32")
     numbers = np.arange(1, 6, dtype=np.int64)
@@ -88,38 +97,40 @@ class Table:
         self.graph.operator("HASHTABLE_IMPORT", [self.handle, *operands], [])
 
     def find(self, model: Net, x: TensorRef, default: TensorRef) -> TensorRef:
-        kind = "int64" if self.keys.dtype == object else "string"
-        return model.call("HASHTABLE_FIND", [self.handle, x, default], Spec((2, 3, 2), kind))
+        key_dtype = "int64" if self.keys.dtype == object else "string"
+        return model.call("HASHTABLE_FIND", [self.handle, x, default], Spec((2, 3, 2), key_dtype))
 
 
-def table(model: Net, keys: Array, values: Array, once: bool = True, number: int = 3) -> Table:
+def table(model: Net, keys: Array, values: Array, filled_once: bool = True, number: int = 3) -> Table:
     """Add a table to the main graph, filled by CALL_ONCE or in place."""
-    if once:
-        setup = model.model.subgraph(f"set up {number}")
-        Table(setup, keys, values, number).fill()
-        model.graph.operator("CALL_ONCE", [], [], {"init_subgraph_index": setup.index})
+    if filled_once:
+        initializer = model.model.subgraph(f"set up {number}")
+        Table(initializer, keys, values, number).fill()
+        model.graph.operator("CALL_ONCE", [], [], {"init_subgraph_index": initializer.index})
     result = Table(model.graph, keys, values, number)
-    if not once:
+    if not filled_once:
         result.fill()
     return result
 
 
-def default_of(model: Net, values: Array, running: bool = False) -> TensorRef:
-    kind = "string" if values.dtype == object else "int64"
-    if running:
-        return model.add_operand(Spec((1,), kind, name="default"))
-    missing = np.array(b"missing", object) if kind == "string" else np.array(-1, np.int64)
-    return model.add_operand(Spec((), kind, value=missing))
+def add_default(model: Net, values: Array, runtime_default: bool = False) -> TensorRef:
+    value_dtype = "string" if values.dtype == object else "int64"
+    if runtime_default:
+        return model.add_operand(Spec((1,), value_dtype, name="default"))
+    missing = np.array(b"missing", object) if value_dtype == "string" else np.array(-1, np.int64)
+    return model.add_operand(Spec((), value_dtype, value=missing))
 
 
-def keys_of(model: Net, keys: Array) -> TensorRef:
+def add_lookup_keys(model: Net, keys: Array) -> TensorRef:
     return model.add_operand(Spec((2, 3, 2), "string" if keys.dtype == object else "int64", name="wanted"))
 
 
-def lookup_case(keys: Array, values: Array, once: bool = True, running: bool = False) -> Callable[[Net], None]:
+def build_lookup(
+    keys: Array, values: Array, filled_once: bool = True, runtime_default: bool = False
+) -> Callable[[Net], None]:
     def build(model: Net) -> None:
-        filled = table(model, keys, values, once)
-        model.output(filled.find(model, keys_of(model, keys), default_of(model, values, running)))
+        filled = table(model, keys, values, filled_once)
+        model.output(filled.find(model, add_lookup_keys(model, keys), add_default(model, values, runtime_default)))
 
     return build
 
@@ -129,7 +140,7 @@ def import_twice(keys: Array, values: Array) -> Callable[[Net], None]:
         filled = table(model, keys, values)
         filled.values = values[::-1].copy()
         filled.fill()
-        model.output(filled.find(model, keys_of(model, keys), default_of(model, values)))
+        model.output(filled.find(model, add_lookup_keys(model, keys), add_default(model, values)))
 
     return build
 
@@ -139,7 +150,7 @@ def two_tables(keys: Array, values: Array) -> Callable[[Net], None]:
         first, second = (
             table(model, keys, numbers, number=k) for k, numbers in ((3, values), (5, values[::-1].copy()))
         )
-        x, default = keys_of(model, keys), default_of(model, values)
+        x, default = add_lookup_keys(model, keys), add_default(model, values)
         model.output(first.find(model, x, default), second.find(model, x, default))
 
     return build
@@ -157,4 +168,4 @@ def table_size(keys: Array, values: Array) -> Callable[[Net], None]:
 
 def empty_table(model: Net) -> None:
     empty = Table(model.graph, TEXTS, NUMBERS)
-    model.output(empty.find(model, keys_of(model, TEXTS), default_of(model, NUMBERS)))
+    model.output(empty.find(model, add_lookup_keys(model, TEXTS), add_default(model, NUMBERS)))

@@ -1,4 +1,4 @@
-"""Resource variables: CALL_ONCE assigns the value of the first run, each run that of the next."""
+"""Resource variables: CALL_ONCE assigns the initial value, and each run assigns the value of the next run."""
 
 from __future__ import annotations
 
@@ -18,19 +18,23 @@ def cases() -> Iterator[Case]:
     reset = {"options": {"state": "reset"}}
     for dtype in ("float32", "int8"):
         yield net("READ_VARIABLE", f"{dtype}, reset in every run", running_sum(dtype), dtype=dtype, **reset)
-    yield net("ASSIGN_VARIABLE", "assign_twice in a run, reset in every run", assign_twice, **reset)
-    yield net("READ_VARIABLE", "image between convolutions", image_between("float32"), max_transposes=2)
-    yield net("READ_VARIABLE", "int8 image between convolutions", image_between("int8"), dtype="int8", max_transposes=4)
-    yield net("ASSIGN_VARIABLE", "image between convolutions", image_between("float32"), max_transposes=2)
+    yield net("ASSIGN_VARIABLE", "two assignments in a run, reset in every run", assign_twice, **reset)
+    yield net("READ_VARIABLE", "image between convolutions", accumulate_image("float32"), max_transposes=2)
+    yield net(
+        "READ_VARIABLE", "int8 image between convolutions", accumulate_image("int8"), dtype="int8", max_transposes=4
+    )
+    yield net("ASSIGN_VARIABLE", "image between convolutions", accumulate_image("float32"), max_transposes=2)
     yield net("READ_VARIABLE", "image reduced to its maxima", image_maxima, max_transposes=1)
     yield net("READ_VARIABLE", "before and after an assignment", before_and_after)
-    yield net("ASSIGN_VARIABLE", "assign_twice in a run", assign_twice)
+    yield net("ASSIGN_VARIABLE", "two assignments in a run", assign_twice)
     yield net("ASSIGN_VARIABLE", "constant for the next run", constant_state)
     yield net("ASSIGN_VARIABLE", "before any read", assign_before_read)
     yield net("VAR_HANDLE", "two variables", two_variables)
-    yield net("VAR_HANDLE", "one name in two containers", containers)
-    yield net("ASSIGN_VARIABLE", "write-only image", never_read)
-    yield net("READ_VARIABLE", "never assigned", never_assigned, refusal="is read before it is assigned")
+    yield net("VAR_HANDLE", "one name in two containers", equal_names_in_containers)
+    yield net("ASSIGN_VARIABLE", "write-only image", write_only_image)
+    yield net(
+        "READ_VARIABLE", "variable without an assignment", read_unassigned, refusal="is read before it is assigned"
+    )
 
 
 IMAGE = (2, 5, 7, 3)
@@ -101,8 +105,8 @@ def previous_input(dtype: str) -> Callable[[Net], None]:
     return build
 
 
-def image_between(dtype: str) -> Callable[[Net], None]:
-    """Return an image state in the middle of a network; floats may be channels first, integers should not."""
+def accumulate_image(dtype: str) -> Callable[[Net], None]:
+    """Return a model that adds an image to a variable, between convolutions."""
 
     @with_variables
     def build(model: VariableNet) -> None:
@@ -119,17 +123,17 @@ def image_between(dtype: str) -> Callable[[Net], None]:
 
 @with_variables
 def image_maxima(model: VariableNet) -> None:
-    """Build a state with the layout of the convolution that writes it, although no convolution reads it."""
+    """Build a variable that should have the layout of the convolution that writes it, although no convolution reads it."""
     image = tensor(*IMAGE)
     x = model.input_through_conv(image)
     state = model.variable(image, random_array(*IMAGE, seed="initial"))
-    last = model.call("NEG", [model.read(state, image)], image)
+    negated = model.call("NEG", [model.read(state, image)], image)
     state.assign(x)
-    model.output(model.call("REDUCE_MAX", [last, constant([1, 2])], tensor(IMAGE[0], IMAGE[-1]), keep_dims=False))
+    model.output(model.call("REDUCE_MAX", [negated, constant([1, 2])], tensor(IMAGE[0], IMAGE[-1]), keep_dims=False))
 
 
 @with_variables
-def never_read(model: VariableNet) -> None:
+def write_only_image(model: VariableNet) -> None:
     image = tensor(*IMAGE)
     x = model.input_through_conv(image)
     model.variable(image).assign(x)
@@ -137,7 +141,7 @@ def never_read(model: VariableNet) -> None:
 
 
 @with_variables
-def never_assigned(model: VariableNet) -> None:
+def read_unassigned(model: VariableNet) -> None:
     spec = tensor(3)
     model.output(model.call("ADD", [model.read(model.variable(spec), spec), spec], spec))
 
@@ -195,7 +199,7 @@ def two_variables(model: VariableNet) -> None:
 
 
 @with_variables
-def containers(model: VariableNet) -> None:
+def equal_names_in_containers(model: VariableNet) -> None:
     spec = tensor(4)
     x = model.input(spec)
     states = [

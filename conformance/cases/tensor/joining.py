@@ -1,4 +1,4 @@
-"""CONCATENATION along each axis from both ends, and PACK, whose axis counts in the result."""
+"""CONCATENATION and PACK along every axis, positive and negative."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ def cases() -> Iterator[Case]:
 
 
 def concatenation_case(
-    name: str, parts: Sequence[Spec], axis: int, place: Placement = in_isolation, y: Spec | None = None, **case: Any
+    name: str, operands: Sequence[Spec], axis: int, place: Placement = in_isolation, y: Spec | None = None, **case: Any
 ) -> Case:
-    first = parts[0]
+    first = operands[0]
     shape = list(first.shape)
-    shape[axis] = sum(part.shape[axis] or 0 for part in parts)
+    shape[axis] = sum(part.shape[axis] or 0 for part in operands)
     options = {"axis": axis, **case.pop("options", {})}
     return place(
         "CONCATENATION",
         name,
-        parts,
+        operands,
         (y or Spec(first.shape, first.dtype, first.scale, first.zero_point)).with_shape(*shape),
         options=options,
         **case,
@@ -70,23 +70,23 @@ def concatenation_cases() -> Iterator[Case]:
             f"{dtype}, leading constant", [random_constant(x.with_shape(2, 5, 7, 2)), x], 3, PLACEMENTS[1]
         )
     x = tensor(*IMAGE, dtype="uint8")
-    parts = [x, x.rescale(0.5, 3), x.rescale(2.0, 200)]
+    operands = [x, x.rescale(0.5, 3), x.rescale(2.0, 200)]
     for place in PLACEMENTS:
         yield concatenation_case(
-            "uint8 of different scales, which are requantized", parts, 3, place, x.rescale(1.3, 90)
+            "uint8 of different scales, which are requantized", operands, 3, place, x.rescale(1.3, 90)
         )
-    bare = Spec(IMAGE, "uint8")
-    yield concatenation_case("uint8, one operand without scale", [x, bare], 3, refusal="has no scale")
-    yield concatenation_case("uint8 without scales", [bare, bare.with_shape(2, 5, 7, 4)], 3)
+    unscaled = Spec(IMAGE, "uint8")
+    yield concatenation_case("uint8, one operand without scale", [x, unscaled], 3, refusal="has no scale")
+    yield concatenation_case("uint8 without scales", [unscaled, unscaled.with_shape(2, 5, 7, 4)], 3)
     y = tensor(*IMAGE, dtype="int8")
     yield concatenation_case("int8 of different scales", [y, y.rescale(2)], 3, kernel_refusal="params.scale")
     options = {"fused_activation_function": "RELU"}
-    refused = "LiteRT refuses a fused RELU here, or XNNPACK ignores it"
+    refusal = "LiteRT refuses a fused RELU here, or XNNPACK ignores it"
     yield concatenation_case(
-        "RELU", [tensor(*IMAGE)], 3, options=options, refusal=refused, kernel_refusal="kTfLiteActNone"
+        "RELU", [tensor(*IMAGE)], 3, options=options, refusal=refusal, kernel_refusal="kTfLiteActNone"
     )
     yield concatenation_case(
-        "RELU, two operands", [tensor(*IMAGE), tensor(*IMAGE)], 3, options=options, refusal=refused
+        "RELU, two operands", [tensor(*IMAGE), tensor(*IMAGE)], 3, options=options, refusal=refusal
     )
     yield concatenation_case("one operand", [tensor(*IMAGE)], 3)
     yield concatenation_case("empty operand", [tensor(2, 0, 3), tensor(2, 5, 3)], 1)
@@ -103,10 +103,10 @@ def concatenate_twice(model: Net) -> None:
 # --- PACK -------------------------------------------------------------------------------------
 
 
-def pack_case(name: str, parts: Sequence[Spec], axis: int, **case: Any) -> Case:
-    shape, at = parts[0].shape, axis % (len(parts[0].shape) + 1)
-    y = replace(parts[0], value=None, name="").with_shape(*shape[:at], len(parts), *shape[at:])
-    return in_isolation("PACK", name, parts, y, options={"axis": axis, "values_count": len(parts)}, **case)
+def pack_case(name: str, operands: Sequence[Spec], axis: int, **case: Any) -> Case:
+    shape, axis_index = operands[0].shape, axis % (len(operands[0].shape) + 1)
+    y = replace(operands[0], value=None, name="").with_shape(*shape[:axis_index], len(operands), *shape[axis_index:])
+    return in_isolation("PACK", name, operands, y, options={"axis": axis, "values_count": len(operands)}, **case)
 
 
 def pack_cases() -> Iterator[Case]:
@@ -131,21 +131,21 @@ def pack_cases() -> Iterator[Case]:
     )
     yield pack_case("bool", [tensor(5, dtype="bool")] * 2, 0, kernel_refusal="not supported by pack")
     x = tensor(5, dtype="int8")
-    refuses = "params.zero_point"
-    yield pack_case("int8 of different zero points", [x, x.rescale(1, 40)], 0, kernel_refusal=refuses)
+    kernel_refusal = "params.zero_point"
+    yield pack_case("int8 of different zero points", [x, x.rescale(1, 40)], 0, kernel_refusal=kernel_refusal)
 
 
 def swap_images(axis: int, dtype: str) -> Callable[[Net], None]:
-    """Return two images that are stacked, processed, split and returned in the other order."""
+    """Return a model that packs two images, applies RELU, unpacks them and swaps them, between convolutions."""
 
     def build(model: Net) -> None:
         x = tensor(*IMAGE, dtype=dtype)
-        at = axis % 5
-        more = x.with_shape(*IMAGE[:at], 2, *IMAGE[at:])
-        stack = model.call(
-            "PACK", [model.input_through_conv(x), model.input_through_conv(x)], more, axis=axis, values_count=2
+        axis_index = axis % 5
+        stacked_spec = x.with_shape(*IMAGE[:axis_index], 2, *IMAGE[axis_index:])
+        stacked = model.call(
+            "PACK", [model.input_through_conv(x), model.input_through_conv(x)], stacked_spec, axis=axis, values_count=2
         )
-        activated = model.call("RELU", [stack], more)
+        activated = model.call("RELU", [stacked], stacked_spec)
         first, second = unpack(model, activated, [x, x], axis)
         model.output(model.output_through_conv(second), model.output_through_conv(first))
 

@@ -1,4 +1,4 @@
-"""PAD, PADV2 and MIRROR_PAD: zero points, values, mirrors with and without the edge, at both ends of every axis."""
+"""PAD, PADV2 and MIRROR_PAD: padding values, zero points, and mirrors with and without the edge element."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from conformance.models import (
 
 IMAGE = (2, 5, 7, 3)
 REAL = ("float32", "int8", "uint8", "int16")
-ROWS = [[0, 1], [2, 0], [1, 3], [0, 2]]
-PLANE = [[0, 0], [1, 2], [2, 1], [0, 0]]
+PADDINGS = [[0, 1], [2, 0], [1, 3], [0, 2]]
+HEIGHT_AND_WIDTH = [[0, 0], [1, 2], [2, 1], [0, 0]]
 MODES = ("REFLECT", "SYMMETRIC")
 
 
@@ -43,14 +43,14 @@ def cases() -> Iterator[Case]:
 def pad_case(
     name: str,
     x: Spec,
-    rows: Sequence[Sequence[int]],
+    paddings: Sequence[Sequence[int]],
     place: Placement = in_isolation,
     y: Spec | None = None,
-    kind: str = "int32",
+    padding_dtype: str = "int32",
     **case: Any,
 ) -> Case:
-    shape = [(size or 0) + sum(row) for size, row in zip(x.shape, rows, strict=True)]
-    pads = constant(np.asarray(rows, kind).reshape(-1, 2))
+    shape = [(size or 0) + sum(pads) for size, pads in zip(x.shape, paddings, strict=True)]
+    pads = constant(np.asarray(paddings, padding_dtype).reshape(-1, 2))
     return place("PAD", name, [x, pads], (y or x).with_shape(*shape), **{"dtype": x.dtype, **case})
 
 
@@ -59,35 +59,46 @@ def pad_cases() -> Iterator[Case]:
     for dtype in (*REAL, "float16", "int32", "int64", "bool"):
         x = tensor(*IMAGE, dtype=dtype)
         # ONNX Runtime has no Pad of int16, but the generic target may emit it.
-        only: dict[str, Any] = {"targets": ("onnxruntime",)} if dtype == "int16" else {}
-        yield pad_case(dtype, x, ROWS, opsets=opsets(dtype), **only)
+        targets: dict[str, Any] = {"targets": ("onnxruntime",)} if dtype == "int16" else {}
+        yield pad_case(dtype, x, PADDINGS, opsets=opsets(dtype), **targets)
         if dtype in REAL:
-            yield pad_case(dtype, x, ROWS, PLACEMENTS[1], **only)
-            yield pad_case(f"{dtype}, height and width", x, [[0, 0], [1, 2], [2, 1], [0, 0]], PLACEMENTS[1], **only)
-    sizes = [size + sum(row) for size, row in zip(IMAGE, ROWS, strict=True)]
-    table = constant(np.asarray(ROWS, np.int32))
-    yield in_bfloat16("PAD", [tensor(*IMAGE), table], tensor(*sizes))
-    yield in_bfloat16("PADV2", [tensor(*IMAGE), table, constant(np.float32(1.5))], tensor(*sizes))
+            yield pad_case(dtype, x, PADDINGS, PLACEMENTS[1], **targets)
+            yield pad_case(f"{dtype}, height and width", x, [[0, 0], [1, 2], [2, 1], [0, 0]], PLACEMENTS[1], **targets)
+    sizes = [size + sum(pads) for size, pads in zip(IMAGE, PADDINGS, strict=True)]
+    paddings_constant = constant(np.asarray(PADDINGS, np.int32))
+    yield in_bfloat16("PAD", [tensor(*IMAGE), paddings_constant], tensor(*sizes))
+    yield in_bfloat16("PADV2", [tensor(*IMAGE), paddings_constant, constant(np.float32(1.5))], tensor(*sizes))
     for dtype in ("int8", "uint8"):
         x = tensor(*IMAGE, dtype=dtype)
-        yield pad_case(f"{dtype} to a different zero point", x, ROWS, y=x.rescale(1.0, 40))
-    yield pad_case("int64 paddings", tensor(*IMAGE), ROWS, PLACEMENTS[1], kind="int64")
+        yield pad_case(f"{dtype} to a different zero point", x, PADDINGS, y=x.rescale(1.0, 40))
+    yield pad_case("int64 paddings", tensor(*IMAGE), PADDINGS, PLACEMENTS[1], padding_dtype="int64")
     yield pad_case("paddings of 0", tensor(*IMAGE), [[0, 0]] * 4, PLACEMENTS[1])
     for shape in ((5,), (3, 5), (2, 3, 5), (2, 3, 5, 2, 3)):
         yield pad_case(f"rank {len(shape)}", tensor(*shape), [[i, 2 - i % 3] for i in range(len(shape))])
-    rows = tensor(4, 2, dtype="int32", name="rows")
+    paddings = tensor(4, 2, dtype="int32", name="rows")
     for dtype in ("float32", "int8", "uint8"):
         x = tensor(*IMAGE, dtype=dtype)
         padded = x.with_shape(3, 7, 11, 5)
         for place in PLACEMENTS:
             # Pairs become begins and ends by a Transpose of 8 numbers.
-            given = {"rows": np.asarray(ROWS, np.int32)}
+            runtime_paddings = {"rows": np.asarray(PADDINGS, np.int32)}
             yield place(
-                "PAD", f"{dtype}, paddings known at runtime", [x, rows], padded, input_arrays=given, max_transposes=3
+                "PAD",
+                f"{dtype}, runtime paddings",
+                [x, paddings],
+                padded,
+                input_arrays=runtime_paddings,
+                max_transposes=3,
             )
-    rows_by_run = [{"rows": np.asarray(rows, np.int32)} for rows in (ROWS, [[1, 0], [0, 0], [0, 2], [3, 1]])]
+    padding_runs = [
+        {"rows": np.asarray(paddings, np.int32)} for paddings in (PADDINGS, [[1, 0], [0, 0], [0, 2], [3, 1]])
+    ]
     yield in_isolation(
-        "PAD", "dynamic result shape", [tensor(*IMAGE), rows], tensor(None, None, None, None), input_arrays=rows_by_run
+        "PAD",
+        "dynamic result shape",
+        [tensor(*IMAGE), paddings],
+        tensor(None, None, None, None),
+        input_arrays=padding_runs,
     )
     yield net("PAD", "before a convolution", pad_then_conv, max_transposes=2)
 
@@ -101,13 +112,15 @@ def pad_then_conv(model: Net) -> None:
     model.output(model.call("CONV_2D", [x, w, b], y, padding="VALID", stride_h=2, stride_w=2))
 
 
-def runs(dtype: str) -> dict[str, Any]:
-    """Return options that exclude int16 from the generic target, because ONNX Runtime has no Pad of int16."""
+def target_options(dtype: str) -> dict[str, Any]:
+    """Return case options that exclude int16 from the generic target, because ONNX Runtime has no Pad of int16."""
     return {"targets": ("onnxruntime",)} if dtype == "int16" else {}
 
 
-def pad_shape(x: Spec, rows: Sequence[Sequence[int]]) -> Spec:
-    return replace(x, name="").with_shape(*((size or 0) + sum(row) for size, row in zip(x.shape, rows, strict=True)))
+def pad_shape(x: Spec, paddings: Sequence[Sequence[int]]) -> Spec:
+    return replace(x, name="").with_shape(
+        *((size or 0) + sum(pads) for size, pads in zip(x.shape, paddings, strict=True))
+    )
 
 
 # --- PADV2 ------------------------------------------------------------------------------------
@@ -122,13 +135,15 @@ def padv2_case(
     name: str,
     x: Spec,
     value: Spec | None,
-    rows: Sequence[Sequence[int]] = ROWS,
+    paddings: Sequence[Sequence[int]] = PADDINGS,
     place: Placement = in_isolation,
-    kind: str = "int32",
+    padding_dtype: str = "int32",
     **case: Any,
 ) -> Case:
-    operands = [x, constant(np.asarray(rows, kind).reshape(-1, 2)), value]
-    return place("PADV2", name, operands, pad_shape(x, rows), **{"dtype": x.dtype, **runs(x.dtype), **case})
+    operands = [x, constant(np.asarray(paddings, padding_dtype).reshape(-1, 2)), value]
+    return place(
+        "PADV2", name, operands, pad_shape(x, paddings), **{"dtype": x.dtype, **target_options(x.dtype), **case}
+    )
 
 
 def padding_value_cases() -> Iterator[Case]:
@@ -136,8 +151,8 @@ def padding_value_cases() -> Iterator[Case]:
     for dtype in REAL:
         x = tensor(*IMAGE, dtype=dtype)
         for place in PLACEMENTS:
-            yield padv2_case(dtype, x, padding_value(x, 17), ROWS, place, opsets=opsets(dtype))
-            yield padv2_case(f"{dtype}, height and width", x, padding_value(x, 101), PLANE, place)
+            yield padv2_case(dtype, x, padding_value(x, 17), PADDINGS, place, opsets=opsets(dtype))
+            yield padv2_case(f"{dtype}, height and width", x, padding_value(x, 101), HEIGHT_AND_WIDTH, place)
         yield padv2_case(f"{dtype} with a pad value of rank 1", x, padding_value(x, 17, 1))
     for dtype in ("int32", "int64", "bool", "int16", "float16"):
         x = tensor(*IMAGE, dtype=dtype, scale=0)
@@ -147,31 +162,33 @@ def padding_value_cases() -> Iterator[Case]:
     yield padv2_case("without a pad value", tensor(*IMAGE), None)
     yield padv2_case("int8 without a pad value", tensor(*IMAGE, dtype="int8"), None)
     x = tensor(*IMAGE)
-    for kind in ("int64", "int16", "int8"):
-        yield padv2_case(f"{kind} paddings", x, padding_value(x, 17), kind=kind)
+    for padding_dtype in ("int64", "int16", "int8"):
+        yield padv2_case(f"{padding_dtype} paddings", x, padding_value(x, 17), padding_dtype=padding_dtype)
     yield padv2_case("paddings of 0", x, padding_value(x, 17), [[0, 0]] * 4, PLACEMENTS[1])
     for shape in ((5,), (3, 5), (2, 3, 5), (2, 3, 5, 2, 3)):
         x = tensor(*shape)
         yield padv2_case(f"rank {len(shape)}", x, padding_value(x, 17), [[i, 2 - i % 3] for i in range(len(shape))])
     x = tensor(*IMAGE, dtype="int8")
-    other = replace(padding_value(x, 17), scale=0.5)
+    rescaled_value = replace(padding_value(x, 17), scale=0.5)
     yield padv2_case(
-        "int8 with a pad value of different scale", x, other, kernel_refusal="constant_values->params.scale"
+        "int8 with a pad value of different scale", x, rescaled_value, kernel_refusal="constant_values->params.scale"
     )
-    rows, value = tensor(4, 2, dtype="int32", name="rows"), tensor(name="value")
-    runtime = {"rows": np.asarray(ROWS, np.int32)}
+    paddings, value = tensor(4, 2, dtype="int32", name="rows"), tensor(name="value")
+    runtime_paddings = {"rows": np.asarray(PADDINGS, np.int32)}
     for place in PLACEMENTS:
         x = tensor(*IMAGE)
-        wider = pad_shape(x, ROWS)
-        yield place("PADV2", "paddings known at runtime", [x, rows, padding_value(x, 17)], wider, input_arrays=runtime)
-        yield place("PADV2", "pad value known at runtime", [x, constant(ROWS), value], wider)
+        padded = pad_shape(x, PADDINGS)
+        yield place(
+            "PADV2", "runtime paddings", [x, paddings, padding_value(x, 17)], padded, input_arrays=runtime_paddings
+        )
+        yield place("PADV2", "runtime pad value", [x, constant(PADDINGS), value], padded)
     x = tensor(*IMAGE, dtype="int8")
     yield in_isolation(
         "PADV2",
-        "int8, all known at runtime",
-        [x, rows, x.with_shape()],
+        "int8, runtime operands",
+        [x, paddings, x.with_shape()],
         tensor(None, None, None, None, dtype="int8"),
-        input_arrays=runtime,
+        input_arrays=runtime_paddings,
     )
 
 
@@ -182,14 +199,14 @@ def mirror_pad_case(
     name: str,
     x: Spec,
     mode: str,
-    rows: Sequence[Sequence[int]],
+    paddings: Sequence[Sequence[int]],
     place: Placement = in_isolation,
-    kind: str = "int32",
+    padding_dtype: str = "int32",
     **case: Any,
 ) -> Case:
-    operands = [x, constant(np.asarray(rows, kind).reshape(-1, 2))]
-    y = pad_shape(x, rows)
-    case = {"dtype": x.dtype, **runs(x.dtype), **case}
+    operands = [x, constant(np.asarray(paddings, padding_dtype).reshape(-1, 2))]
+    y = pad_shape(x, paddings)
+    case = {"dtype": x.dtype, **target_options(x.dtype), **case}
     return place("MIRROR_PAD", f"{mode} {name}", operands, y, options={"mode": mode}, **case)
 
 
@@ -199,49 +216,49 @@ def mirror_cases() -> Iterator[Case]:
         for dtype in REAL:
             for place in PLACEMENTS:
                 x = tensor(*IMAGE, dtype=dtype)
-                yield mirror_pad_case(dtype, x, mode, ROWS, place, opsets=opsets(dtype))
+                yield mirror_pad_case(dtype, x, mode, PADDINGS, place, opsets=opsets(dtype))
         for dtype in ("int32", "int64", "bool", "int16"):
             x = tensor(*IMAGE, dtype=dtype, scale=0)
-            yield mirror_pad_case(f"{dtype} without scale", x, mode, ROWS)
+            yield mirror_pad_case(f"{dtype} without scale", x, mode, PADDINGS)
         x = tensor(*IMAGE)
         yield mirror_pad_case("by one", x, mode, [[0, 0], [1, 0], [1, 1], [0, 1]], PLACEMENTS[1])
         yield mirror_pad_case("no padding", x, mode, [[0, 0]] * 4, PLACEMENTS[1])
-        short = MODES.index(mode) - 1
-        yield mirror_pad_case("maximum padding", x, mode, [[n + short, n + short] for n in IMAGE])
-        yield mirror_pad_case("height and width", x, mode, PLANE, PLACEMENTS[1])
-        yield mirror_pad_case("int64 paddings", x, mode, ROWS, kind="int64")
+        excluded_edge = MODES.index(mode) - 1
+        yield mirror_pad_case("maximum padding", x, mode, [[n + excluded_edge, n + excluded_edge] for n in IMAGE])
+        yield mirror_pad_case("height and width", x, mode, HEIGHT_AND_WIDTH, PLACEMENTS[1])
+        yield mirror_pad_case("int64 paddings", x, mode, PADDINGS, padding_dtype="int64")
         for shape in ((5,), (3, 5), (3, 3, 5), (3, 3, 5, 3, 3)):
             yield mirror_pad_case(
                 f"rank {len(shape)}", tensor(*shape), mode, [[i % 3, 2 - i % 3] for i in range(len(shape))]
             )
         large = tensor(1, 32, 32, 16)
-        most = 4 if mode == "SYMMETRIC" else 2  # Gather is faster channels last
+        max_transposes = 4 if mode == "SYMMETRIC" else 2  # Gather is faster channels last
         yield mirror_pad_case(
-            "many pixels", large, mode, [[0, 0], [2, 2], [2, 2], [0, 0]], PLACEMENTS[1], max_transposes=most
+            "many pixels", large, mode, [[0, 0], [2, 2], [2, 2], [0, 0]], PLACEMENTS[1], max_transposes=max_transposes
         )
         x = tensor(*IMAGE, dtype="int8")
-        y, options, refuses = pad_shape(x, PLANE).rescale(2), {"mode": mode}, "params.scale"
+        y, options, kernel_refusal = pad_shape(x, HEIGHT_AND_WIDTH).rescale(2), {"mode": mode}, "params.scale"
         yield in_isolation(
             "MIRROR_PAD",
             f"{mode} int8 to a different scale",
-            [x, constant(PLANE)],
+            [x, constant(HEIGHT_AND_WIDTH)],
             y,
             options=options,
-            kernel_refusal=refuses,
+            kernel_refusal=kernel_refusal,
         )
 
 
 def runtime_mirror_cases() -> Iterator[Case]:
-    rows = tensor(4, 2, dtype="int32", name="rows")
+    paddings = tensor(4, 2, dtype="int32", name="rows")
     for mode in MODES:
         options = {"mode": mode}
         for dtype in ("float32", "uint8"):
             x = tensor(*IMAGE, dtype=dtype)
             for place in PLACEMENTS:
-                runtime = {"rows": np.asarray(ROWS, np.int32)}
-                padded = pad_shape(x, ROWS)
-                name = f"{mode} {dtype}, paddings known at runtime"
-                yield place("MIRROR_PAD", name, [x, rows], padded, options=options, input_arrays=runtime)
+                runtime_paddings = {"rows": np.asarray(PADDINGS, np.int32)}
+                padded = pad_shape(x, PADDINGS)
+                name = f"{mode} {dtype}, runtime paddings"
+                yield place("MIRROR_PAD", name, [x, paddings], padded, options=options, input_arrays=runtime_paddings)
         runs = [{"x0": random_array(2, n, 3)} for n in (5, 8)]
         operands = [tensor(2, None, 3), constant([[0, 0], [2, 3], [0, 1]])]
         yield in_isolation(

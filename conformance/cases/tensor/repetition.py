@@ -1,4 +1,4 @@
-"""TILE and BROADCAST_TO along each axis and at every rank, with constant and runtime counts."""
+"""TILE and BROADCAST_TO along each axis and at every rank, with constant and runtime operands."""
 
 from __future__ import annotations
 
@@ -25,13 +25,18 @@ def cases() -> Iterator[Case]:
 
 
 def tile_case(
-    name: str, x: Spec, times: Sequence[int], place: Placement = in_isolation, kind: str = "int32", **case: Any
+    name: str,
+    x: Spec,
+    multiples: Sequence[int],
+    place: Placement = in_isolation,
+    multiple_dtype: str = "int32",
+    **case: Any,
 ) -> Case:
-    shape = [(size or 0) * k for size, k in zip(x.shape, times, strict=True)]
+    shape = [(size or 0) * multiple for size, multiple in zip(x.shape, multiples, strict=True)]
     return place(
         "TILE",
         name,
-        [x, constant(np.asarray(times, kind))],
+        [x, constant(np.asarray(multiples, multiple_dtype))],
         replace(x, name="").with_shape(*shape),
         **{"dtype": x.dtype, **case},
     )
@@ -45,8 +50,8 @@ def tile_cases() -> Iterator[Case]:
         yield tile_case(f"axis {axis}", tensor(*IMAGE), [3 if k == axis else 1 for k in range(4)], PLACEMENTS[1])
     for dtype in ("int32", "int64", "bool"):
         yield tile_case(dtype, tensor(5, 3, dtype=dtype), (2, 3))
-    yield tile_case("text", tensor(2, 3, dtype="string"), (2, 1), input_arrays=TEXT)
-    yield tile_case("int64 multiples", tensor(*IMAGE), (2, 1, 2, 1), PLACEMENTS[1], kind="int64")
+    yield tile_case("string", tensor(2, 3, dtype="string"), (2, 1), input_arrays=TEXT)
+    yield tile_case("int64 multiples", tensor(*IMAGE), (2, 1, 2, 1), PLACEMENTS[1], multiple_dtype="int64")
     yield tile_case("multiples of 1", tensor(*IMAGE), (1, 1, 1, 1), PLACEMENTS[1])
     yield tile_case("multiples of 0", tensor(5, 3), (2, 0))
     for shape in ((3,), (3, 1, 5), (2, 3, 1, 5, 2), (2, 1, 3, 1, 2, 1)):
@@ -59,20 +64,24 @@ def tile_cases() -> Iterator[Case]:
             [x, constant([1, 2, 1, 1])],
             y.rescale(2, 7),
         )
-    times = tensor(4, dtype="int32", name="times")
+    multiples_operand = tensor(4, dtype="int32", name="times")
     for dtype in ("float32", "int8"):
         for place in PLACEMENTS:
             x, y = tensor(*IMAGE, dtype=dtype), tensor(2, 10, 21, 12, dtype=dtype)
             yield place(
                 "TILE",
-                f"{dtype}, multiples known at runtime",
-                [x, times],
+                f"{dtype}, runtime multiples",
+                [x, multiples_operand],
                 y,
                 input_arrays=int32_arrays(times=(1, 2, 3, 4)),
             )
     runs = [int32_arrays(times=multiples) for multiples in ((1, 2, 3, 4), (2, 1, 1, 3))]
     yield in_isolation(
-        "TILE", "dynamic result shape", [tensor(*IMAGE), times], tensor(None, None, None, None), input_arrays=runs
+        "TILE",
+        "dynamic result shape",
+        [tensor(*IMAGE), multiples_operand],
+        tensor(None, None, None, None),
+        input_arrays=runs,
     )
 
 
@@ -80,28 +89,37 @@ def tile_cases() -> Iterator[Case]:
 
 
 def broadcast_to_case(
-    name: str, before: Sequence[int], after: Sequence[int], dtype: str = "float32", kind: str = "int32", **case: Any
+    name: str,
+    input_shape: Sequence[int],
+    result_shape: Sequence[int],
+    dtype: str = "float32",
+    shape_dtype: str = "int32",
+    **case: Any,
 ) -> Case:
     place: Placement = case.pop("place", in_isolation)
-    fixed: bool = case.pop("fixed", True)
-    x = tensor(*before, dtype=dtype)
-    sizes = np.asarray(after, kind)
-    shape = constant(sizes) if fixed else tensor(len(after), dtype=kind, scale=0, name="shape")
-    inputs = {} if fixed else {"input_arrays": {"shape": sizes}}
-    y = replace(x, name="").with_shape(*(after if fixed else [None] * len(after)))
+    constant_shape: bool = case.pop("constant_shape", True)
+    x = tensor(*input_shape, dtype=dtype)
+    shape_values = np.asarray(result_shape, shape_dtype)
+    shape = (
+        constant(shape_values)
+        if constant_shape
+        else tensor(len(result_shape), dtype=shape_dtype, scale=0, name="shape")
+    )
+    inputs = {} if constant_shape else {"input_arrays": {"shape": shape_values}}
+    y = replace(x, name="").with_shape(*(result_shape if constant_shape else [None] * len(result_shape)))
     return place("BROADCAST_TO", name, [x, shape], y, **{"dtype": dtype, **inputs, **case})
 
 
 def broadcast_cases() -> Iterator[Case]:
-    for before in ((3,), (7, 1), (5, 1, 3), (1, 5, 1, 1), IMAGE, (1, 1, 7, 3)):
-        text = "x".join(map(str, before))
-        yield broadcast_to_case(f"{text} to an image", before, IMAGE, opsets=EVERY_OPSET)
+    for input_shape in ((3,), (7, 1), (5, 1, 3), (1, 5, 1, 1), IMAGE, (1, 1, 7, 3)):
+        shape_text = "x".join(map(str, input_shape))
+        yield broadcast_to_case(f"{shape_text} to an image", input_shape, IMAGE, opsets=EVERY_OPSET)
     for place in PLACEMENTS:
-        yield broadcast_to_case("rows and columns of an image", (2, 1, 1, 3), IMAGE, place=place)
+        yield broadcast_to_case("height and width of an image", (2, 1, 1, 3), IMAGE, place=place)
     yield broadcast_to_case("batches of an image between convolutions", (1, 5, 7, 3), IMAGE, place=PLACEMENTS[-1])
     for dtype in ("int8", "uint8", "int16", "int32", "int64", "bool"):
         yield broadcast_to_case(dtype, (5, 1, 3), IMAGE, dtype=dtype)
-    yield broadcast_to_case("int64 shape", (5, 1, 3), IMAGE, kind="int64")
+    yield broadcast_to_case("int64 shape", (5, 1, 3), IMAGE, shape_dtype="int64")
     yield broadcast_to_case("one element", (), (5, 7))
     yield broadcast_to_case("one element to a scalar", (), ())
-    yield broadcast_to_case("shape known at runtime", (5, 1, 3), IMAGE, fixed=False)
+    yield broadcast_to_case("runtime shape", (5, 1, 3), IMAGE, constant_shape=False)

@@ -25,7 +25,7 @@ from onnx_tflite_plugin.verify import Tolerance
 
 OP = "DYNAMIC_UPDATE_SLICE"
 IMAGE = (2, 5, 7, 3)
-READ_BACK, WHY = Tolerance(of_range=1e-6), "dequantized, for neither runtime hands int4 out"
+READ_BACK, WHY = Tolerance(of_range=1e-6), "the result is dequantized, because neither runtime can return int4"
 
 
 def cases() -> Iterator[Case]:
@@ -39,18 +39,20 @@ def cases() -> Iterator[Case]:
 def update_case(
     name: str,
     x: Spec,
-    shape: Sequence[int],
+    update_shape: Sequence[int],
     start: Sequence[int],
     place: Placement = in_isolation,
-    kind: str = "int32",
-    fixed: bool = True,
+    start_dtype: str = "int32",
+    constant_start: bool = True,
     **case: Any,
 ) -> Case:
-    """Return an update of ``shape`` at ``start``: a constant if ``fixed``, else a runtime value."""
-    numbers = np.asarray(start, kind)
-    first = constant(numbers) if fixed else tensor(len(start), dtype=kind, scale=0, name="start")
-    inputs = {} if fixed else {"input_arrays": {"start": numbers}}
-    operands = [x, replace(x, name="").with_shape(*shape), first]
+    """Return an update of ``update_shape`` at ``start``, which is a constant or a graph input."""
+    start_values = np.asarray(start, start_dtype)
+    start_operand = (
+        constant(start_values) if constant_start else tensor(len(start), dtype=start_dtype, scale=0, name="start")
+    )
+    inputs = {} if constant_start else {"input_arrays": {"start": start_values}}
+    operands = [x, replace(x, name="").with_shape(*update_shape), start_operand]
     return place(OP, name, operands, replace(x, name=""), **{"dtype": x.dtype, **inputs, **case})
 
 
@@ -68,41 +70,57 @@ def constant_start_cases() -> Iterator[Case]:
 
 def runtime_start_cases() -> Iterator[Case]:
     x = tensor(*IMAGE)
-    for kind in ("int32", "int64"):
+    for start_dtype in ("int32", "int64"):
         for place in PLACEMENTS:
-            yield update_case(f"{kind} start known at runtime", x, (1, 3, 2, 1), (1, 1, 4, 2), place, kind, fixed=False)
-    yield update_case("runtime start after the end", x, (2, 2, 3, 3), (1, 4, 9, 0), fixed=False)
-    yield update_case("runtime start before the start", x, (2, 2, 3, 3), (-1, -4, -1, 0), PLACEMENTS[1], fixed=False)
-    cache = tensor(1, 13, 2, 5)
-    turns = [int32_arrays(start=[0, at, 0, 0]) for at in (0, 5, 12)]
+            yield update_case(
+                f"{start_dtype} runtime start", x, (1, 3, 2, 1), (1, 1, 4, 2), place, start_dtype, constant_start=False
+            )
+    yield update_case("runtime start after the end", x, (2, 2, 3, 3), (1, 4, 9, 0), constant_start=False)
     yield update_case(
-        "cache row", cache, (1, 1, 2, 5), (0, 0, 0, 0), fixed=False, input_arrays=turns, opsets=EVERY_OPSET
+        "runtime start before the start", x, (2, 2, 3, 3), (-1, -4, -1, 0), PLACEMENTS[1], constant_start=False
+    )
+    cache = tensor(1, 13, 2, 5)
+    runs = [int32_arrays(start=[0, at, 0, 0]) for at in (0, 5, 12)]
+    yield update_case(
+        "cache row", cache, (1, 1, 2, 5), (0, 0, 0, 0), constant_start=False, input_arrays=runs, opsets=EVERY_OPSET
     )
     for place in PLACEMENTS:
-        rows: dict[str, Any] = {
+        row_requirements: dict[str, Any] = {
             "input_arrays": [int32_arrays(start=[0, 0, at, 0]) for at in (3, 9, -2)],
             "nodes": {"ScatterND": 1},
         }
         yield update_case(
-            "rows of an inner axis", tensor(*IMAGE), (2, 5, 2, 3), (0, 0, 0, 0), place, fixed=False, **rows
+            "rows of an inner axis",
+            tensor(*IMAGE),
+            (2, 5, 2, 3),
+            (0, 0, 0, 0),
+            place,
+            constant_start=False,
+            **row_requirements,
         )
-    last = [int32_arrays(start=[0, 0, at]) for at in (6, 0, 8)]
-    yield update_case("cache column", tensor(2, 5, 7), (2, 5, 1), (0, 0, 0), fixed=False, input_arrays=last)
-    many: dict[str, Any] = {"input_arrays": int32_arrays(start=[0, 3, 0]), "nodes": {"ScatterND": 0}}
-    yield update_case("too many rows for ScatterND", tensor(1, 271, 2), (1, 257, 2), (0, 0, 0), fixed=False, **many)
+    column_runs = [int32_arrays(start=[0, 0, at]) for at in (6, 0, 8)]
+    yield update_case(
+        "cache column", tensor(2, 5, 7), (2, 5, 1), (0, 0, 0), constant_start=False, input_arrays=column_runs
+    )
+    many_rows: dict[str, Any] = {"input_arrays": int32_arrays(start=[0, 3, 0]), "nodes": {"ScatterND": 0}}
+    yield update_case(
+        "too many rows for ScatterND", tensor(1, 271, 2), (1, 257, 2), (0, 0, 0), constant_start=False, **many_rows
+    )
     operands = [tensor(None, 7, 3), tensor(None, 2, 3), tensor(3, dtype="int32", name="start")]
-    sizes = [
+    batch_runs = [
         {"x0": random_array(n, 7, 3), "x1": random_array(n, 2, 3), **int32_arrays(start=[0, 4, 0])} for n in (2, 5)
     ]
-    yield in_isolation(OP, "dynamic batch", operands, tensor(None, 7, 3), input_arrays=sizes)
+    yield in_isolation(OP, "dynamic batch", operands, tensor(None, 7, 3), input_arrays=batch_runs)
 
 
 def dtype_cases() -> Iterator[Case]:
     for dtype in ("int8", "uint8", "int16"):
-        for fixed in (True, False):
+        for constant_start in (True, False):
             for place in PLACEMENTS:
-                name = f"{dtype}, start {'constant' if fixed else 'runtime'}"
-                yield update_case(name, tensor(*IMAGE, dtype=dtype), (1, 3, 2, 1), (1, 1, 4, 2), place, fixed=fixed)
+                name = f"{dtype}, start {'constant' if constant_start else 'runtime'}"
+                yield update_case(
+                    name, tensor(*IMAGE, dtype=dtype), (1, 3, 2, 1), (1, 1, 4, 2), place, constant_start=constant_start
+                )
         x = tensor(*IMAGE, dtype=dtype)
         operands = [x, x.with_shape(2, 2, 3, 3), constant([0, 3, 1, 0])]
         yield in_isolation(OP, f"{dtype} of different quantization parameters, which the kernel ignores",
@@ -123,11 +141,11 @@ def int4_rows(model: Net) -> None:
 
 
 def clamped_start_cases() -> Iterator[Case]:
-    yield update_case("vector", tensor(7), (3,), (2,), fixed=False)
+    yield update_case("vector", tensor(7), (3,), (2,), constant_start=False)
     yield update_case("scalar", tensor(), (), ())
     yield update_case("update of one element", tensor(3, 5), (1, 1), (2, 4))
     yield update_case("empty update", tensor(3, 5), (0, 2), (2, 4))
-    yield update_case("rank 6", tensor(2, 3, 2, 5, 3, 2), (1, 2, 1, 3, 2, 1), (1, 1, 1, 2, 1, 0), fixed=False)
+    yield update_case("rank 6", tensor(2, 3, 2, 5, 3, 2), (1, 2, 1, 3, 2, 1), (1, 1, 1, 2, 1, 0), constant_start=False)
 
 
 def refusal_cases() -> Iterator[Case]:

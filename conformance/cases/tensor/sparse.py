@@ -1,4 +1,4 @@
-"""DENSIFY: sparse constants of every format as constant weights: float32, float16 and quantized."""
+"""DENSIFY of sparse constants of every format and dtype, most of them weights."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ def cases() -> Iterator[Case]:
 
 
 def sparsify(value: Array, seed: str = "zeros") -> Array:
-    """Set most elements to zero."""
+    """Return the array with most elements set to zero, at random."""
     mask = random_array(*value.shape, seed=seed, low=0, high=1) < 0.4
     return np.where(mask, value, np.zeros((), value.dtype)).astype(value.dtype)
 
 
-def add_densified_constant(model: Net, spec: Spec, kinds: Sequence[str] = (), **storage: Any) -> TensorRef:
+def add_densified_constant(model: Net, spec: Spec, formats: Sequence[str] = (), **storage: Any) -> TensorRef:
     """Add a sparse constant and the DENSIFY that makes it dense."""
     assert spec.value is not None
-    kinds = kinds or ["dense"] * (spec.value.ndim - 1) + ["csr"]
+    formats = formats or ["dense"] * (spec.value.ndim - 1) + ["csr"]
     weights = model.graph.sparse(
-        f"s{len(model.graph.tensors)}", sparsify(spec.value), kinds, quantization=spec.quantization, **storage
+        f"s{len(model.graph.tensors)}", sparsify(spec.value), formats, quantization=spec.quantization, **storage
     )
     return model.call(OP, [weights], replace(spec, value=None))
 
 
 def format_cases() -> Iterator[Case]:
-    yield storage_case("the last axis sparse", ["dense", "csr"])
-    yield storage_case("both axes sparse", ["csr", "csr"])
-    yield storage_case("all dense", ["dense", "dense"])
+    yield storage_case("sparse last axis", ["dense", "csr"])
+    yield storage_case("sparse axes", ["csr", "csr"])
+    yield storage_case("dense axes", ["dense", "dense"])
     yield storage_case("columns first", ["dense", "csr"], order=(1, 0))
     yield storage_case("blocks", ["dense", "csr", "dense", "dense"], blocks=((0, 2), (1, 4)))
     yield storage_case("blocks of columns", ["dense", "csr", "dense"], blocks=((1, 4),))
@@ -56,8 +56,8 @@ def format_cases() -> Iterator[Case]:
         yield storage_case(dtype, ["dense", "csr"], dtype)
 
 
-def storage_case(name: str, kinds: Sequence[str], dtype: str = "float32", **storage: Any) -> Case:
-    """Return a model that outputs the dense constant, and its sum with the input."""
+def storage_case(name: str, formats: Sequence[str], dtype: str = "float32", **storage: Any) -> Case:
+    """Return a case whose model outputs the dense constant, and its sum with the input."""
 
     def build(model: Net) -> None:
         value = (
@@ -65,7 +65,7 @@ def storage_case(name: str, kinds: Sequence[str], dtype: str = "float32", **stor
             if dtype == "int8"
             else constant(random_array(6, 8, dtype=dtype))
         )
-        w = add_densified_constant(model, replace(value, dtype=dtype), kinds, **storage)
+        w = add_densified_constant(model, replace(value, dtype=dtype), formats, **storage)
         floats = w if dtype == "float32" else model.call("DEQUANTIZE", [w], tensor(6, 8))
         model.output(w, model.call("ADD", [tensor(6, 8), floats], tensor(6, 8)))
 
@@ -77,10 +77,10 @@ def weight_cases() -> Iterator[Case]:
     for dtype in ("float32", "int8", "int16"):
         opsets = EVERY_OPSET if dtype != "int16" else (None, 26)
         for per_axis in (False, True)[: 1 if dtype == "float32" else 2]:
-            text = f"{dtype} weights" + (" with scales per channel" if per_axis else "")
+            name = f"{dtype} weights" + (" with scales per channel" if per_axis else "")
             yield net(
                 OP,
-                f"{text} of a convolution",
+                f"{name} of a convolution",
                 sparse_conv(dtype, per_axis),
                 dtype=dtype,
                 opsets=opsets,
@@ -88,7 +88,7 @@ def weight_cases() -> Iterator[Case]:
             )
             yield net(
                 OP,
-                f"{text} of a dense layer after a flatten",
+                f"{name} of a dense layer after a flatten",
                 sparse_dense_layer(dtype, per_axis),
                 dtype=dtype,
                 opsets=opsets,
@@ -170,23 +170,23 @@ def sparse_matmul(model: Net) -> None:
 def other_consumer_cases() -> Iterator[Case]:
     """Yield cases in which DENSIFY feeds an operand with a planned layout, or has two consumers."""
 
-    def add_sparse(model: Net) -> None:
+    def add_densified_operand(model: Net) -> None:
         x = model.input_through_conv(tensor(*IMAGE))
         c = add_densified_constant(model, constant(random_array(5, 1, 3)))
         model.output(model.output_through_conv(model.call("ADD", [x, c], tensor(*IMAGE))))
 
-    def share_sparse(model: Net) -> None:
+    def share_densified_weights(model: Net) -> None:
         w = add_densified_constant(model, constant(random_array(4, 3)))
         model.output(*(model.call("FULLY_CONNECTED", [tensor(n, 3), w], tensor(n, 4)) for n in (2, 5)))
 
-    yield net(OP, "an operand between convolutions", add_sparse, max_transposes=2)
-    yield net(OP, "the weights of two layers", share_sparse)
-    refused = {"refusal": "operand 0 ('x0') must be a constant"}
+    yield net(OP, "operand between convolutions", add_densified_operand, max_transposes=2)
+    yield net(OP, "weights shared by two layers", share_densified_weights)
+    refusal = {"refusal": "operand 0 ('x0') must be a constant"}
     yield net(
         OP,
         "runtime operand",
         lambda model: model.output(model.call(OP, [tensor(5, 3)], tensor(5, 3))),
-        **refused,
+        **refusal,
     )
 
 

@@ -36,25 +36,30 @@ def cases() -> Iterator[Case]:
 
 def refusal_cases() -> Iterator[Case]:
     """Yield cases that are declined by name before anything is converted."""
-    x, code, usual = tensor(5, 7), "CUSTOM.FlexAddV2", select_options("AddV2", node("AddV2", {"T": "float32"}))
-    complex_ = tensor(5, 7, dtype="complex128")
+    x, code, options = tensor(5, 7), "CUSTOM.FlexAddV2", select_options("AddV2", node("AddV2", {"T": "float32"}))
+    complex_operand = tensor(5, 7, dtype="complex128")
     quantized = tensor(5, 7, dtype="int8")
-    other = select_options("AddV2", node("Sub"))
+    options_of_sub = select_options("AddV2", node("Sub"))
     yield in_isolation(
-        code, "complex128", [complex_] * 2, complex_, custom_options=usual, refusal="no kernel for dtypes complex128"
+        code,
+        "complex128",
+        [complex_operand] * 2,
+        complex_operand,
+        custom_options=options,
+        refusal="no kernel for dtypes complex128",
     )
     yield in_isolation(
         code,
         "quantized operands",
         [quantized] * 2,
         quantized,
-        custom_options=usual,
+        custom_options=options,
         refusal="no kernel for dtypes int8",
     )
     yield in_isolation(code, "no NodeDef", [x, x], x, custom_options=b"", refusal="the options hold no valid NodeDef")
     yield in_isolation(
-        code, "another operator's NodeDef", [x, x], x, custom_options=other, refusal="the NodeDef of 'Sub'"
+        code, "NodeDef of another operator", [x, x], x, custom_options=options_of_sub, refusal="the NodeDef of 'Sub'"
     )
     yield in_isolation(
-        code, "one operand", [x], x, custom_options=usual, refusal="operands: 1; TensorFlow's AddV2 takes 2"
+        code, "one operand", [x], x, custom_options=options, refusal="operands: 1; TensorFlow's AddV2 takes 2"
     )

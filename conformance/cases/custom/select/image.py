@@ -23,7 +23,7 @@ OPERATORS = (
     "ResizeBilinear",
     "ResizeNearestNeighbor",
 )
-FIXED = (
+STATIC_ONLY = (
     "Conv2D, SAME, strides [2, 3]",
     "Conv2D, filters at runtime",
     "Conv2D, groups",
@@ -31,18 +31,18 @@ FIXED = (
 )
 """Cases that need static sizes, in ONNX or for the built-in operator."""
 
-ORDERED: Mapping[str, Mapping[str, Any]] = {
+CHANNELS_FIRST_ATTRIBUTES: Mapping[str, Mapping[str, Any]] = {
     "Conv2D, SAME, strides [1, 1]": {"strides": (1, 1, 1, 1), "padding": "SAME"},
     "Conv2D, VALID, strides [2, 3]": {"strides": (1, 1, 2, 3), "padding": "VALID"},
     "DepthwiseConv2dNative, SAME": {"strides": (1, 1, 2, 2), "padding": "SAME"},
     "MaxPool, SAME": {"ksize": (1, 1, 3, 2), "strides": (1, 1, 2, 2), "padding": "SAME"},
     "AvgPool, VALID": {"ksize": (1, 1, 3, 2), "strides": (1, 1, 2, 2), "padding": "VALID"},
 }
-"""The attributes of stored cases, where channels come first."""
+"""Attributes of the stored cases that are also tried channels first, in the order N C H W."""
 
 
 def cases() -> Iterator[Case]:
-    yield from tensorflow_cases(*OPERATORS, static_only=FIXED)
+    yield from tensorflow_cases(*OPERATORS, static_only=STATIC_ONLY)
     yield from channels_first_cases()
     yield from refusal_cases()
 
@@ -50,7 +50,7 @@ def cases() -> Iterator[Case]:
 def channels_first_cases() -> Iterator[Case]:
     """Yield the stored channels-last results with permuted axes; TensorFlow has channels-first kernels only for GPUs."""
     for stored in stored_cases():
-        attributes = ORDERED.get(f"{stored.op}, {stored.name}")
+        attributes = CHANNELS_FIRST_ATTRIBUTES.get(f"{stored.op}, {stored.name}")
         if attributes is None:
             continue
         image, *operands = stored.operands
@@ -69,11 +69,17 @@ def move_channels_first(array: Array) -> Array:
 
 def refusal_cases() -> Iterator[Case]:
     x, w = tensor(1, 5, 7, 3), constant(np.ones((1, 1, 3, 2)), "float32")
-    for name, attributes, why in (
+    for name, attributes, refusal in (
         ("unsupported data format", {"data_format": "NCHW_VECT_C"}, "data_format is NCHW_VECT_C"),
         ("strides along channels", {"strides": (1, 1, 1, 2)}, "batch and channels require 1"),
         ("no padding", {"padding": ""}, "padding is missing"),
-        ("a list as a text", {"padding": (1, 2)}, "attribute 'padding' of the NodeDef is tuple, expected bytes"),
+        (
+            "list instead of a string",
+            {"padding": (1, 2)},
+            "attribute 'padding' of the NodeDef is tuple, expected bytes",
+        ),
     ):
         options = select_options("Conv2D", node("Conv2D", {"strides": (1, 1, 1, 1), "padding": "VALID", **attributes}))
-        yield in_isolation("CUSTOM.FlexConv2D", name, [x, w], tensor(1, 5, 7, 2), custom_options=options, refusal=why)
+        yield in_isolation(
+            "CUSTOM.FlexConv2D", name, [x, w], tensor(1, 5, 7, 2), custom_options=options, refusal=refusal
+        )

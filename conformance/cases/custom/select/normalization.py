@@ -17,7 +17,9 @@ OPERATORS = (
 
 def cases() -> Iterator[Case]:
     yield from tensorflow_cases(*OPERATORS)
-    x, each = tensor(1, 5, 7, 3), [tensor(3)] * 4
-    options = select_options("FusedBatchNormV3", node("FusedBatchNormV3"))  # is_training is True where it is left out
-    why = "normalizes each batch by its own mean and variance"
-    yield in_isolation("CUSTOM.FlexFusedBatchNormV3", "in training", [x, *each], x, custom_options=options, refusal=why)
+    x, statistics = tensor(1, 5, 7, 3), [tensor(3)] * 4
+    options = select_options("FusedBatchNormV3", node("FusedBatchNormV3"))  # is_training is True by default
+    refusal = "normalizes each batch by its own mean and variance"
+    yield in_isolation(
+        "CUSTOM.FlexFusedBatchNormV3", "in training", [x, *statistics], x, custom_options=options, refusal=refusal
+    )

@@ -1,4 +1,4 @@
-"""Random numbers: only certain properties are compared, because sequences differ between generators."""
+"""Random numbers, of which only the bounds are checked, because sequences differ between generators."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ def cases() -> Iterator[Case]:
         for seeds in ({}, {"seed": 7}, {"seed": 3, "seed2": 11}):
             yield bounds_case(op, f"seeds {list(seeds.values())}", seeds, opsets=OPSETS)
         yield bounds_case(op, "int64 shape", {"seed2": 3}, dtype="int64")
-        yield bounds_case(op, "a shape at runtime", {"seed": 3}, fixed=False)
+        yield bounds_case(op, "runtime shape", {"seed": 3}, constant_shape=False)
 
 
 def bounds_case(
-    op: str, name: str, seeds: dict[str, int], dtype: str = "int32", fixed: bool = True, **more: Any
+    op: str, name: str, seeds: dict[str, int], dtype: str = "int32", constant_shape: bool = True, **case: Any
 ) -> Case:
-    """Return a case whose numbers must be within bounds."""
-    given = {} if fixed else {"shape": np.asarray([2, 5, 7], dtype)}
-    build = partial(build_bounds_check, op=op, seeds=seeds, dtype=dtype, fixed=fixed)
+    """Return a case whose outputs are two flags per number: at least the lower bound, and below the upper bound."""
+    input_arrays = {} if constant_shape else {"shape": np.asarray([2, 5, 7], dtype)}
+    build = partial(build_bounds_check, op=op, seeds=seeds, dtype=dtype, constant_shape=constant_shape)
     return net(
         PREFIX + op,
         name,
         build,
-        input_arrays=given,
-        reference=certain_properties,
+        input_arrays=input_arrays,
+        reference=expected_flags,
         dtype="float32",
         dynamic_sizes=(),
-        **more,
+        **case,
     )
 
 
-def build_bounds_check(model: Net, op: str, seeds: dict[str, int], dtype: str, fixed: bool) -> None:
-    shape = constant(np.asarray([2, 5, 7], dtype)) if fixed else tensor(3, dtype=dtype, name="shape")
-    y = tensor(2, 5, 7) if fixed else tensor(None, None, None)
+def build_bounds_check(model: Net, op: str, seeds: dict[str, int], dtype: str, constant_shape: bool) -> None:
+    shape = constant(np.asarray([2, 5, 7], dtype)) if constant_shape else tensor(3, dtype=dtype, name="shape")
+    y = tensor(2, 5, 7) if constant_shape else tensor(None, None, None)
     options = select_options(op, node(op, {**seeds, "dtype": "float32", "T": dtype}))
     numbers = model.call(PREFIX + op, [shape], y, custom_options=options)
     flags = tensor(*y.shape, dtype="bool")
@@ -56,5 +56,5 @@ def build_bounds_check(model: Net, op: str, seeds: dict[str, int], dtype: str, f
     )
 
 
-def certain_properties(arrays: Sequence[Array]) -> list[Array]:
+def expected_flags(arrays: Sequence[Array]) -> list[Array]:
     return [np.ones((2, 5, 7), bool)] * 2

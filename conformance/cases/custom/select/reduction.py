@@ -20,7 +20,7 @@ OPERATORS = (
     "Prod",
     "Sum",
 )
-FIXED = (
+STATIC_ONLY = (
     "Prod, int32",
     "Prod, int64",
 )
@@ -28,4 +28,4 @@ FIXED = (
 
 
 def cases() -> Iterator[Case]:
-    yield from tensorflow_cases(*OPERATORS, static_only=FIXED)
+    yield from tensorflow_cases(*OPERATORS, static_only=STATIC_ONLY)

@@ -26,12 +26,12 @@ OPERATORS = (
     "Tile",
     "Transpose",
 )
-FIXED = ("Squeeze, every axis",)
+STATIC_ONLY = ("Squeeze, every axis",)
 """Cases that need static sizes, in ONNX or for the built-in operator."""
 
 
 def cases() -> Iterator[Case]:
-    yield from tensorflow_cases(*OPERATORS, static_only=FIXED)
+    yield from tensorflow_cases(*OPERATORS, static_only=STATIC_ONLY)
     x, y = tensor(3, 5, 7, dtype="int8"), tensor(7, 3, 5, dtype="int8")
     options = select_options("Transpose", node("Transpose"))
     perm = constant(np.asarray([2, 0, 1], np.int32))
