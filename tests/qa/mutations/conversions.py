@@ -92,7 +92,7 @@ MUTATIONS = (
     Mutation(
         "elements without their indices",
         "DENSIFY",
-        ("DENSIFY-both_axes_sparse",),
+        ("DENSIFY-sparse_axes",),
         fields={"evaluate": lambda at: np.sort(at.op.constant(0), axis=None).reshape(at.op[0].shape)},
     ),
     Mutation(

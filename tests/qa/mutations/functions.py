@@ -216,7 +216,12 @@ MUTATIONS = (
         ("SOFTMAX-uint8_of_one_element",),
         fields=_with_lowering(lambda ctx, x: ctx.ops.Mul(x, 0.0)),
     ),
-    Mutation("NaN times zero", "ZEROS_LIKE", ("ZEROS_LIKE-empty",), fields=_with_lowering(_multiply_by_zero)),
+    Mutation(
+        "NaN times zero",
+        "ZEROS_LIKE",
+        ("ZEROS_LIKE-NaN,_infinities_and_negative_zero",),
+        fields=_with_lowering(_multiply_by_zero),
+    ),
     Mutation(
         "negative indices count from the end", "ONE_HOT", ("ONE_HOT-axis_1",), fields=_with_lowering(_count_from_end)
     ),

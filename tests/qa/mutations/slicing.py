@@ -41,9 +41,7 @@ MUTATIONS = (
         fields={"axis_number_slots": {1}, "requires_constant": {1}, "lower": _split_data_first},
     ),
     Mutation("the axis is not mapped to the layout", "SPLIT_V", ("SPLIT_V-rank_5",), fields={"axis_number_slots": ()}),
-    Mutation(
-        "-1 is a size", "SPLIT_V", ("SPLIT_V-sizes_(1,_-1,_2)_known_at_runtime",), emits={"Where": _second_branch}
-    ),
+    Mutation("-1 is a size", "SPLIT_V", ("SPLIT_V-runtime_sizes_(1,_-1,_2)",), emits={"Where": _second_branch}),
     Mutation("-1 is a size", "SLICE", ("SLICE-bool",), fields={"lower": _use_size_literally}),
     Mutation(
         "begin and size are not permuted to the layout",
@@ -54,7 +52,7 @@ MUTATIONS = (
     Mutation(
         "batch dimensions are ignored",
         "GATHER",
-        ("GATHER-dynamic_batches",),
+        ("GATHER-dynamic_batch_axis_of_data_and_indices",),
         emits={"GatherND": with_attributes(batch_dims=0)},
     ),
     Mutation(
@@ -72,7 +70,7 @@ MUTATIONS = (
     Mutation(
         "axes are not mapped to the layout",
         "STRIDED_SLICE",
-        ("STRIDED_SLICE-float32_every_other_between_convolutions",),
+        ("STRIDED_SLICE-float32_strides_above_1_between_convolutions",),
         sees={"axis": file_axis},
     ),
     *(

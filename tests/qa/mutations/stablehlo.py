@@ -43,7 +43,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation(
         "cumulative sums ignore the direction",
         "STABLEHLO_REDUCE_WINDOW",
-        ("STABLEHLO_REDUCE_WINDOW-float32,_sums_from_the_end",),
+        ("STABLEHLO_REDUCE_WINDOW-float32,_cumulative_sums_from_the_end",),
         emits={"CumSum": with_attributes(reverse=0)},
     ),
     Mutation(

@@ -10,7 +10,7 @@ from conformance.case import Case
 from conformance.cases.control.branches import arithmetic_branch, if_case, negate, pass_through, switch_case
 from conformance.cases.control.composites import add_operands, composite_case
 from conformance.cases.control.loops import STEPS, double, loop_case
-from conformance.cases.state.tables import lookup_case, table_size
+from conformance.cases.state.tables import build_lookup, table_size
 from conformance.cases.state.variables import VariableNet, with_variables
 from conformance.models import Spec, net
 from tests.qa.random_models.draw import Draw, draws
@@ -54,7 +54,7 @@ def table_case(draw: Draw, op: str) -> Case:
     return net(
         op,
         "random",
-        lookup_case(keys, values, draw.chance(0.5)),
+        build_lookup(keys, values, draw.chance(0.5)),
         dtype=dtype,
         input_arrays={"wanted": requested_keys},
         runs=1,
