@@ -60,20 +60,20 @@ def coverage(handlers: Mapping[str, Handler], cases: Sequence[Case]) -> Coverage
     for case in cases:
         if case.expects_success:
             passing.setdefault(case.op, set()).add(case.dtype)
-    refused = inexpressible_operators(handlers)
-    full, part = [], {}
+    inexpressible = inexpressible_operators(handlers)
+    full, partial = [], {}
     for code, kernel in REGISTERED.items():
-        if code not in handlers or code in refused:
+        if code not in handlers or code in inexpressible:
             continue
         dtypes = sorted(kernel.dtypes - passing.get(code, set()))
         newest = handlers[code].max_version
         missing_support = [*dtypes, *([f"version {kernel.version}"] if newest < kernel.version else [])]
         if missing_support:
-            part[code] = ", ".join(missing_support)
+            partial[code] = ", ".join(missing_support)
         else:
             full.append(code)
     missing = tuple(code for code in REGISTERED if code not in handlers)
-    return Coverage(tuple(full), part, missing, tuple(code for code in REGISTERED if code in refused))
+    return Coverage(tuple(full), partial, missing, tuple(code for code in REGISTERED if code in inexpressible))
 
 
 def inexpressible_operators(handlers: Mapping[str, Handler]) -> dict[str, str]:
@@ -90,17 +90,19 @@ def gaps(suite: Suite) -> Iterator[str]:
     host = suite.host
     codes = {code for code, _ in suite.handlers}
     loaded = {(code, pack): handler for code, pack, handler in host.handlers(codes) if isinstance(handler, Handler)}
-    refused = inexpressible_operators({code: handler for (code, _), handler in loaded.items()})
+    inexpressible = inexpressible_operators({code: handler for (code, _), handler in loaded.items()})
     reported = {problem.where for problem in suite.problems}
     for op, pack in suite.handlers:
         if op in reported:
             continue
         op_cases = [
-            case for case in suite.cases if case.op == op and (case.refusal if op in refused else case.expects_success)
+            case
+            for case in suite.cases
+            if case.op == op and (case.refusal if op in inexpressible else case.expects_success)
         ]
         if not op_cases:
             yield f"{op} of {pack} has no case"
-        elif op in refused or all(case.dtype.startswith("complex") for case in op_cases):
+        elif op in inexpressible or all(case.dtype.startswith("complex") for case in op_cases):
             continue  # complex tensors keep the layout of the file
         elif not (_keeps_source_layout(loaded.get((op, pack))) or _has_transposed_case(op_cases, host)):
             yield f"{op} of {pack} has no case that passes in another layout than the file's; add one with between_convolutions"

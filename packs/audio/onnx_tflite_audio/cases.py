@@ -20,27 +20,27 @@ EXACT: dict[str, Any] = {
 ROOTS = [0, 1, 2, 3, 2**32 - 1, 2**32, 2**53 + 1, (2**32 - 1) ** 2 - 1, 2**63 - 1, 2**63, 2**64 - 2**33, 2**64 - 1]
 ROUNDING_LIMITS = [n * n + n + k for n in (7, 65535, 65536, 2**31 - 1, 2**32 - 2) for k in (-1, 0, 1)]
 """Halfway between the squares of two integers."""
-POWERS = [max(0, (1 << k) + by) for k in (0, 1, 2, 9, 10, 11, 16, 20, 31) for by in (-1, 0, 1)]
+POWERS = [max(0, (1 << k) + offset) for k in (0, 1, 2, 9, 10, 11, 16, 20, 31) for offset in (-1, 0, 1)]
 
 
 def cases() -> Iterator[Case]:
-    yield from windows()
-    yield from spectra()
-    yield from energies()
-    yield from filters()
-    yield from refusals()
+    yield from window_cases()
+    yield from spectrum_cases()
+    yield from energy_cases()
+    yield from filter_cases()
+    yield from refusal_cases()
 
 
 def first_input(*values: int, dtype: str = "uint32") -> dict[str, np.ndarray]:
     return {"x0": np.asarray(values, dtype)}
 
 
-def filters() -> Iterator[Case]:
+def filter_cases() -> Iterator[Case]:
     op = "CUSTOM.SignalFilterBank"
     # three channels over eleven frequencies; the sum of channel 0 is scratch
-    shape = [np.asarray(part, np.int16) for part in ((1, 3, 5, 8), (0, 2, 4, 7), (2, 2, 3, 3))]
+    bands = [np.asarray(operand, np.int16) for operand in ((1, 3, 5, 8), (0, 2, 4, 7), (2, 2, 3, 3))]
     weights = [random_array(10, dtype="int16", low=0, high=4096, seed=name) for name in ("weights", "unweights")]
-    operands = [constant(array) for array in (*weights, *shape)]
+    operands = [constant(array) for array in (*weights, *bands)]
     x, y = tensor(11, dtype="uint32"), tensor(3, dtype="uint64")
     largest_inputs = {"x0": np.full(11, 2**32 - 1, np.uint32)}
     yield in_isolation(op, "three channels", [x, *operands], y, custom_options={"num_channels": 3}, nodes=["MatMul"])
@@ -84,7 +84,9 @@ def filters() -> Iterator[Case]:
     x, y = tensor(499, dtype="uint32"), tensor(499, dtype="int16", scale=0)
     options = {"input_correction_bits": 0, "output_scale": 1600}
     samples = first_input(*(k * 8607437 for k in range(499)))
-    yield in_isolation(op, "over the range", [x], y, custom_options=options, input_arrays=samples, **EXACT)
+    yield in_isolation(
+        op, "inputs over the range of uint32", [x], y, custom_options=options, input_arrays=samples, **EXACT
+    )
     yield in_isolation(
         op,
         "a shift of 32 bits",
@@ -110,7 +112,7 @@ def filters() -> Iterator[Case]:
     )
 
 
-def refusals() -> Iterator[Case]:
+def refusal_cases() -> Iterator[Case]:
     x = tensor(16, dtype="int16", scale=0)
     for name, reason in (
         ("Delay", "keeps delayed samples in memory"),
@@ -123,7 +125,7 @@ def refusals() -> Iterator[Case]:
         yield in_isolation(f"CUSTOM.Signal{name}", "refused", [x], x, custom_options={"shift": 1}, refusal=reason)
 
 
-def windows() -> Iterator[Case]:
+def window_cases() -> Iterator[Case]:
     op = "CUSTOM.SignalWindow"
     weights = constant(random_array(7, dtype="int16"))
     for shift in (0, 12, 15):
@@ -132,13 +134,13 @@ def windows() -> Iterator[Case]:
     frame = tensor(7, dtype="int16", scale=0)
     extremes = {"x0": EXTREMES}
     yield in_isolation(
-        op, "ends of the range", [frame, constant(EXTREMES)], frame, custom_options={"shift": 12}, input_arrays=extremes
+        op, "limits of int16", [frame, constant(EXTREMES)], frame, custom_options={"shift": 12}, input_arrays=extremes
     )
     dynamic_x = tensor(None, 7, dtype="int16", scale=0)
     yield in_isolation(op, "dynamic sizes", [dynamic_x, weights], dynamic_x, custom_options={"shift": 12})
     yield in_isolation(
         op,
-        "another length",
+        "window of another length",
         [tensor(14, dtype="int16", scale=0), weights],
         tensor(14, dtype="int16", scale=0),
         custom_options={"shift": 12},
@@ -146,7 +148,7 @@ def windows() -> Iterator[Case]:
     )
 
 
-def spectra() -> Iterator[Case]:
+def spectrum_cases() -> Iterator[Case]:
     op = "CUSTOM.SignalRfft"
     options = {"T": 0, "fft_length": 16}
     yield in_isolation(op, "a frame", [tensor(16)], tensor(18), custom_options=options, nodes=["MatMul"])
@@ -158,7 +160,9 @@ def spectra() -> Iterator[Case]:
     yield in_isolation(
         op, "too many points for matrices", [tensor(2, 16384)], tensor(2, 16386), custom_options=huge, nodes=["DFT"]
     )
-    yield in_isolation(op, "frames with zeros after them", [tensor(3, 5, 11)], tensor(3, 5, 18), custom_options=options)
+    yield in_isolation(
+        op, "frames shorter than the transform", [tensor(3, 5, 11)], tensor(3, 5, 18), custom_options=options
+    )
     yield in_isolation(op, "dynamic sizes", [tensor(None, 11)], tensor(None, 18), custom_options=options)
     yield in_isolation(
         op,
@@ -170,7 +174,7 @@ def spectra() -> Iterator[Case]:
     )
     yield in_isolation(
         op,
-        "a frame that is too long",
+        "frame longer than the transform",
         [tensor(17)],
         tensor(18),
         custom_options=options,
@@ -194,7 +198,7 @@ def spectra() -> Iterator[Case]:
     )  # fmt: skip
     yield in_isolation(
         op,
-        "a longer spectrum",
+        "spectrum longer than the transform",
         [tensor(20)],
         tensor(16),
         custom_options=options,
@@ -202,10 +206,10 @@ def spectra() -> Iterator[Case]:
     )
 
 
-def energies() -> Iterator[Case]:
+def energy_cases() -> Iterator[Case]:
     op = "CUSTOM.SignalEnergy"
     x, y = tensor(26, dtype="int16", scale=0), tensor(13, dtype="uint32")
-    yield in_isolation(op, "the whole spectrum", [x], y, custom_options={"start_index": 0, "end_index": 13})
+    yield in_isolation(op, "full spectrum", [x], y, custom_options={"start_index": 0, "end_index": 13})
     yield in_isolation(op, "a range", [x], y, custom_options={"start_index": 2, "end_index": 11})
     lowest = {"x0": np.full(26, -32768, np.int16)}
     yield in_isolation(
@@ -213,7 +217,7 @@ def energies() -> Iterator[Case]:
     )
     yield in_isolation(
         op,
-        "a range outside",
+        "range outside the spectrum",
         [x],
         y,
         custom_options={"start_index": 2, "end_index": 14},

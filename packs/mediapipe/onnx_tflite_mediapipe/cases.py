@@ -15,18 +15,18 @@ SAME, VALID = 1, 2
 
 
 def cases() -> Iterator[Case]:
-    yield from convolutions()
-    yield from poolings()
-    yield from unpoolings()
-    yield from samplings()
-    yield from landmarks()
-    yield from matrices()
+    yield from convolution_cases()
+    yield from pooling_cases()
+    yield from unpooling_cases()
+    yield from sampling_cases()
+    yield from landmark_cases()
+    yield from matrix_cases()
 
 
 # --- Convolution2DTransposeBias ---------------------------------------------------------------
 
 
-def convolutions() -> Iterator[Case]:
+def convolution_cases() -> Iterator[Case]:
     op = "CUSTOM.Convolution2DTransposeBias"
 
     def conv_case(name: str, padding: int, strides: tuple[int, int], kernel: tuple[int, int], place: Placement = in_isolation,
@@ -46,7 +46,7 @@ def convolutions() -> Iterator[Case]:
         yield conv_case("same, strides longer than the filter", SAME, (5, 3), (2, 2), place)
     yield conv_case("same, stride 1", SAME, (1, 1), (3, 5))
     yield conv_case("two by two, as at the end of segmentation networks", SAME, (2, 2), (2, 2), version=bytes(8))
-    yield conv_case("a batch of dynamic size", VALID, (2, 2), (3, 2), x=(None, 5, 7, 3))
+    yield conv_case("dynamic batch", VALID, (2, 2), (3, 2), x=(None, 5, 7, 3))
     yield conv_case("no padding", 0, (2, 2), (3, 2), refusal="the kernel supports 1 (SAME) and 2 (VALID)")
     short: dict[str, Any] = {"custom_options": b"\1\0\0\0", "refusal": "but the kernel reads 12"}
     yield in_isolation(
@@ -61,12 +61,12 @@ def convolutions() -> Iterator[Case]:
 # --- pooling ----------------------------------------------------------------------------------
 
 
-def pool(padding: int, strides: tuple[int, int], size: tuple[int, int], activation: int = 0) -> bytes:
+def pool_params(padding: int, strides: tuple[int, int], size: tuple[int, int], activation: int = 0) -> bytes:
     """Return ``TfLitePoolParams``, which have width before height, from pairs of height and width."""
     return struct.pack("<6i", padding, *strides[::-1], *size[::-1], activation) + bytes(16)
 
 
-def poolings() -> Iterator[Case]:
+def pooling_cases() -> Iterator[Case]:
     op = "CUSTOM.MaxPoolingWithArgmax2D"
     for place in PLACEMENTS:
         for name, padding, strides, size in (
@@ -80,11 +80,17 @@ def poolings() -> Iterator[Case]:
             ]
             y = tensor(2, *counts, 3)
             yield place(
-                op, name, [tensor(2, 5, 7, 3)], y, y, custom_options=pool(padding, strides, size), nodes=["MaxPool"]
+                op,
+                name,
+                [tensor(2, 5, 7, 3)],
+                y,
+                y,
+                custom_options=pool_params(padding, strides, size),
+                nodes=["MaxPool"],
             )
     y = tensor(2, 2, 3, 3)
     for name, activation in (("relu", 1), ("relu -1 to 1", 2), ("relu6", 3), ("tanh, which the kernel ignores", 4)):
-        options = pool(VALID, (2, 2), (2, 2), activation)
+        options = pool_params(VALID, (2, 2), (2, 2), activation)
         yield in_isolation(op, name, [tensor(2, 5, 7, 3)], y, y, custom_options=options, input_range=(-9.0, 9.0))
     zeros: dict[str, Any] = {"input_arrays": {"x0": np.zeros((2, 5, 7, 3), np.float32)}}
     yield in_isolation(
@@ -93,18 +99,21 @@ def poolings() -> Iterator[Case]:
         [tensor(2, 5, 7, 3)],
         y,
         y,
-        custom_options=pool(VALID, (2, 2), (2, 2)),
+        custom_options=pool_params(VALID, (2, 2), (2, 2)),
         **zeros,
     )
-    dynamic: dict[str, Any] = {"custom_options": pool(VALID, (2, 2), (2, 2)), "refusal": "depend on the image's size"}
+    dynamic: dict[str, Any] = {
+        "custom_options": pool_params(VALID, (2, 2), (2, 2)),
+        "refusal": "depend on the image's size",
+    }
     yield in_isolation(
         op, "dynamic sizes", [tensor(1, None, None, 3)], tensor(1, None, None, 3), tensor(1, None, None, 3), **dynamic
     )
 
 
-def unpoolings() -> Iterator[Case]:
+def unpooling_cases() -> Iterator[Case]:
     op = "CUSTOM.MaxUnpooling2D"
-    options = pool(VALID, (2, 3), (2, 3))
+    options = pool_params(VALID, (2, 3), (2, 3))
     indices = np.random.default_rng(3).integers(0, 6, (2, 5, 7, 11)) + np.float32(0.1)
     x, y = tensor(2, 5, 7, 11), tensor(2, 10, 21, 11)
     given = {"x1": indices.astype(np.float32)}
@@ -112,7 +121,7 @@ def unpoolings() -> Iterator[Case]:
     yield in_isolation(op, "indices as an input", [x, tensor(2, 5, 7, 11)], y, **expected)
 
     def pool_and_unpool(model: Net) -> None:
-        """Pool and unpool between convolutions: indices of one convention are used with the other."""
+        """Build a pooling and its unpooling between convolutions, which run channels first."""
         image = model.input_through_conv(tensor(2, 10, 21, 3))
         small = tensor(2, 5, 7, 3)
         pooled, indices = model.call_multi_output(
@@ -126,10 +135,10 @@ def unpoolings() -> Iterator[Case]:
         op, "after the pooling, between convolutions", pool_and_unpool, max_transposes=2, nodes=["MaxPool", "MaxUnpool"]
     )
     overlapping: dict[str, Any] = {
-        "custom_options": pool(SAME, (1, 1), (2, 2)),
+        "custom_options": pool_params(SAME, (1, 1), (2, 2)),
         "refusal": "elements have no single position",
     }
-    yield in_isolation(op, "windows that overlap", [x, x], tensor(2, 10, 14, 11), **overlapping)
+    yield in_isolation(op, "overlapping windows", [x, x], tensor(2, 10, 14, 11), **overlapping)
 
 
 # --- affine maps ------------------------------------------------------------------------------
@@ -142,7 +151,7 @@ def affine(angle: float, scale: float, x: float, y: float) -> np.ndarray[Any, np
     return matrix
 
 
-def samplings() -> Iterator[Case]:
+def sampling_cases() -> Iterator[Case]:
     op = "CUSTOM.TransformTensorBilinear"
     options = {"mode": "bilinear", "output_height": 5, "output_width": 13}
     maps = {
@@ -167,7 +176,7 @@ def samplings() -> Iterator[Case]:
     yield in_isolation(op, "the first version", [image, matrix], result, **refused)
 
 
-def landmarks() -> Iterator[Case]:
+def landmark_cases() -> Iterator[Case]:
     op = "CUSTOM.TransformLandmarks"
     for size in (2, 3):
         yield case_of_version_2(
@@ -183,7 +192,7 @@ def landmarks() -> Iterator[Case]:
     )
 
 
-def matrices() -> Iterator[Case]:
+def matrix_cases() -> Iterator[Case]:
     op = "CUSTOM.Landmarks2TransformMatrix"
     options = {
         "subset_idxs": [0, 3, 5, 7, 11], "left_rotation_idx": 2, "right_rotation_idx": 13, "output_height": 96,
@@ -193,21 +202,21 @@ def matrices() -> Iterator[Case]:
     yield case_of_version_2(op, "upright", [x], y, options)
     yield case_of_version_2(op, "rotated", [x], y, {**options, "target_rotation_radians": 1.1})
     coincident = np.repeat(random_array(1, 1, 3), 17, axis=1) * np.ones((1, 17, 1), np.float32)
-    yield case_of_version_2(op, "all at one point", [x], y, options, input_arrays={"x0": coincident})
+    yield case_of_version_2(op, "landmarks at one point", [x], y, options, input_arrays={"x0": coincident})
     backwards = random_array(1, 17, 3)
     backwards[0, 2, 0], backwards[0, 13, 0] = 5, -5  # a rotation by more than 90 degrees
     yield case_of_version_2(op, "upside down", [x], y, options, input_arrays={"x0": backwards})
     yield case_of_version_2(op, "no scale", [x], y, {**options, "scale_x": 0.0}, refusal="not all positive")
     yield case_of_version_2(
         op,
-        "a landmark out of range",
+        "landmark index out of range",
         [x],
         y,
         {**options, "left_rotation_idx": 17},
         refusal="the options name landmarks",
     )
     incomplete = {name: value for name, value in options.items() if name != "scale_y"}
-    yield case_of_version_2(op, "a missing option", [x], y, incomplete, refusal="the options lack scale_y")
+    yield case_of_version_2(op, "missing option", [x], y, incomplete, refusal="the options lack scale_y")
 
 
 def case_of_version_2(op: str, name: str, inputs: Any, output: Any, options: Any, **more: Any) -> Case:
