@@ -68,7 +68,7 @@ _install()
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name on first use, so that importing the package (and its api) is fast."""
+    """Load a public name on first use, so that the package is imported fast."""
     if name == "__version__":
         from onnx_tflite_plugin.api import VERSION
 

@@ -50,13 +50,16 @@ def _keywords(cls: Any) -> Collection[str] | None:
 
 
 def _quoted_names_remedy(value: object) -> str:
-    """Return the remedy for names in a list or tuple where one string is expected: ``; write "h w"``."""
+    """Return the remedy for a list of names in place of a string: ``; write "h w"``."""
     names = isinstance(value, tuple | list) and all(isinstance(item, str) for item in value)
     return f'; write "{" ".join(value)}"' if names and isinstance(value, tuple | list) else ""
 
 
 def _base_class_remedy(value: object, hint: Any) -> str:
-    """Return the remedy for an instance of a pack's class without the base class: ``; derive Offsets from Behavior``."""
+    """Return the remedy for an object of a pack whose class lacks the base class.
+
+    Example: ``; derive Offsets from Behavior``.
+    """
     kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     bases = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Checked)]
     of_pack = type(value).__module__.partition(".")[0] not in ("builtins", "numpy", "onnx_tflite_plugin")
@@ -71,7 +74,10 @@ def _hints(cls: Any) -> tuple[tuple[str, Any], ...]:
 
 
 def has_type(value: object, hint: Any) -> bool:
-    """True if a value has an annotated type: a class, a union, a function, a mapping or a collection of such."""
+    """True if a value has an annotated type.
+
+    The type is a class, a union, a literal, a function, or a mapping or collection of these.
+    """
     if hint is Any:
         return True
     origin, arguments = get_origin(hint), get_args(hint)
@@ -138,7 +144,10 @@ def format_type(hint: Any) -> str:
 
 
 def describe(value: object) -> str:
-    """Return a description of a value: its type, its name if a class was given instead of an instance, or text and numbers."""
+    """Return a description of a value for messages.
+
+    It has the type, the content of text and numbers, and the remedy for a class in place of an instance.
+    """
     if isinstance(value, type):
         return f"the class {value.__name__}: write {value.__name__}(...)"
     if isinstance(value, str | int | float):
@@ -200,7 +209,7 @@ def describe_arity(function: Callable[..., Any], operands: int, role: str, subje
 
 
 def check_keywords(function: str, keywords: Iterable[str], known: Collection[str]) -> None:
-    """Raise TypeError for an unknown keyword of a decorator, with the nearest known one."""
+    """Raise TypeError for an unknown keyword of a function, with the nearest known one."""
     for name in keywords:
         if name not in known:
             raise TypeError(f"{function} takes no keyword {name!r}{did_you_mean(name, known)}")
@@ -209,9 +218,9 @@ def check_keywords(function: str, keywords: Iterable[str], known: Collection[str
 def checks_keywords(
     title: str, known: Iterable[str]
 ) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
-    """Return a decorator of a function whose unknown keywords are reported before missing ones: both may be one misspelling.
+    """Return a decorator of a function that reports unknown keywords before missing ones.
 
-    ``known``: keywords that the function takes beside its named parameters.
+    Both may be due to one misspelling. ``known``: keywords that the function takes beside its named parameters.
     """
 
     def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
@@ -229,19 +238,19 @@ def checks_keywords(
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return ``; did you mean 'layout'?``; empty if no known name is similar or an abbreviation.
+    """Return ``; did you mean 'layout'?``, or an empty text if no known name is similar.
 
-    Either may abbreviate the other: the known Sub the name Subtract, the name trt the known tensorrt.
+    A known name may abbreviate ``name``, as Sub does Subtract. ``name`` may abbreviate a known name, as trt does tensorrt.
     """
     from difflib import get_close_matches
 
     names = list(known)
-    folded = [one for one in names if one.lower() == name.lower()]
+    folded = [candidate for candidate in names if candidate.lower() == name.lower()]
     similar = (
         folded
         or get_close_matches(name, names, 1)
         or sorted(filter(partial(_is_abbreviation, name), names), key=len)[-1:]
-        or [one for one in names if _has_letters(one, name)]
+        or [candidate for candidate in names if _has_letters(candidate, name)]
     )
     return f"; did you mean {similar[0]!r}?" if similar else ""
 
@@ -252,6 +261,9 @@ def _is_abbreviation(name: str, known: str) -> bool:
 
 
 def _has_letters(known: str, name: str) -> bool:
-    """True if a known name has the letters of a name, three or more, in order, the first one first: trt for tensorrt."""
+    """True if a known name has the letters of a name in order: tensorrt those of trt.
+
+    The name has three letters or more, and both begin with the same letter.
+    """
     letters = iter(known.lower())
     return len(name) >= 3 and known[:1].lower() == name[0].lower() and all(letter in letters for letter in name.lower())

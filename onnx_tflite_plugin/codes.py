@@ -5,7 +5,7 @@ NAMED_BY_THE_FILE = (CUSTOM, COMPOSITE)
 
 
 def has_custom_name(code: str) -> bool:
-    """True for a custom operator or a composite: the schema does not define its semantics."""
+    """True for a custom operator or a composite, which the schema does not define."""
     return code.startswith(NAMED_BY_THE_FILE)
 
 

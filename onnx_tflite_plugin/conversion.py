@@ -47,9 +47,10 @@ SKIPPED = "operators were converted without fusions"
 
 @dataclass(frozen=True, repr=False)
 class Conversion:
-    """A converted model with its report. ``file``: the path or content that was converted, if any.
+    """A converted model with its report.
 
-    ``verification_seconds``: the time that ``verify=True`` took. ``verification_stages``: the seconds of each stage of it.
+    ``file``: the path or content that was converted, if any. ``verification_seconds``: the time that ``verify=True``
+    took. ``verification_stages``: the seconds of each stage of it.
     """
 
     model: ir.Model
@@ -72,10 +73,9 @@ class Conversion:
         return as_html(report.line, report.inputs, report.outputs, self.snippet("model.onnx"), notes)
 
     def verify(self, **options: Any) -> Verification:
-        """Compare the model with LiteRT on the file that it was converted from; options as in ``otp.verify``.
-
-        Raises VerificationError if a model does not run, MissingExtra without LiteRT or ONNX Runtime, ValueError if the
-        conversion has no file.
+        """Compare the model with LiteRT on the file that it was converted from.
+         Options are as in ``otp.verify``. Raises VerificationError if a model does not run, MissingExtra without LiteRT or ONNX
+        Runtime, ValueError if the conversion has no file.
         """
         from onnx_tflite_plugin.verify import verify
 
@@ -230,10 +230,10 @@ def _convert(
 
 
 def _run_with_fallback(records: Records, host: Host, target: Target, stages: Progress) -> Conversion:
-    """Run the pipeline; repeat it without fusions if it fails with some and ``on_fusion_error`` is "skip".
+    """Run the pipeline, and repeat it without fusions if it fails with fusions.
 
-    This is the only place that catches a stage's error to run stages again: a fusion must not end a conversion that
-    succeeds without it.
+    It is repeated only if ``on_fusion_error`` is "skip". This is the only place that catches a stage's error to run
+    stages again: a fusion must not end a conversion that succeeds without it.
     """
     options = records.options
     try:
@@ -272,7 +272,10 @@ def _run(records: Records, host: Host, target: Target, stages: Progress, *, fuse
 
 
 def _check(conversion: Conversion, options: ConvertOptions, target: Target) -> None:
-    """Raise an error if the model is not valid, or if ONNX Runtime is the target and does not open it."""
+    """Raise an error if the model is not valid, or if its runtime does not open it.
+
+    Only ONNX Runtime opens the model.
+    """
     model, large = conversion.model, weight_bytes(conversion.model) >= STREAMED_BYTES
     check_valid(model, proto_to_check(model) if large else conversion.proto)
     if target.opens_in_onnxruntime and should_open(model, options.check):
@@ -286,7 +289,10 @@ def _check(conversion: Conversion, options: ConvertOptions, target: Target) -> N
 
 @contextmanager
 def _pause_garbage_collection() -> Iterator[None]:
-    """Pause garbage collection: a conversion frees nothing before it ends, and collections took a tenth of its time."""
+    """Pause garbage collection.
+
+    A conversion frees nothing before it ends, and collections took a tenth of its time.
+    """
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -313,7 +319,10 @@ def _verify_conversion(
     options: ConvertOptions,
     stages: Stages,
 ) -> Conversion:
-    """Return the conversion with its verification. Raises VerificationError if the models differ."""
+    """Return the conversion with its verification.
+
+    Raises VerificationError if the models differ.
+    """
     from onnx_tflite_plugin.errors import MismatchedModels, VerificationError
     from onnx_tflite_plugin.verify import verify
 

@@ -38,6 +38,9 @@ class Finder:
 
 
 def install() -> None:
-    """Install the finder, once per process and before onnx_ir is imported. Later calls have no effect."""
+    """Install the finder, once per process and before onnx_ir is imported.
+
+    Later calls have no effect.
+    """
     if Finder not in sys.meta_path:
         sys.meta_path.insert(0, Finder)

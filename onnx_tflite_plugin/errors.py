@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 
 class ConversionError(Exception):
-    """A model was refused. ``str(error)`` is a message for users; ``problems`` holds one entry per line.
+    """A model was refused.
 
-    ``exit_code``: the exit code of the command. ``fusions``: fusions that had been applied when it was raised.
+    ``str(error)``: a message for users. ``problems``: one entry per line of the message. ``exit_code``: the exit code
+    of the command. ``fusions``: fusions that had been applied when it was raised.
     """
 
     exit_code = 1
@@ -37,7 +38,10 @@ class ConversionError(Exception):
 
 @dataclass(frozen=True)
 class Problem:
-    """One reason for a refusal: ``where`` names operator, tensor or field; ``hint`` is the remedy."""
+    """One reason for a refusal.
+
+    ``where``: the operator, tensor or field. ``hint``: the remedy.
+    """
 
     where: str
     reason: str
@@ -143,13 +147,13 @@ class VerificationError(ConversionError):
 
 
 class MismatchedModels(VerificationError):
-    """The ONNX model is not the conversion of the given TFLite model: the models cannot be compared."""
+    """The ONNX model is not the conversion of the TFLite model."""
 
     exit_code = 2
 
 
 class InconclusiveError(VerificationError):
-    """The original cannot be run, so that there is nothing to compare a conversion with."""
+    """The TFLite model cannot be run, so a conversion cannot be compared with it."""
 
     exit_code = 4
 

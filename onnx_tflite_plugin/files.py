@@ -1,4 +1,6 @@
-"""Atomic writing of files: to a temporary file in the same folder, which is then renamed.
+"""Atomic writing of files.
+
+Content is written to a temporary file in the same folder, which is then renamed.
 
 External weights are named by their digest, so they never replace the weights of an existing model. They are renamed
 before the model that refers to them, and old ones are removed after it: if the process is killed, the model at the path
@@ -65,7 +67,7 @@ def write(path: Path, content: bytes | Writer) -> None:
 
 
 def write_model(path: Path, content: bytes | Writer) -> None:
-    """Write a model with embedded weights, and remove external weights of the model that it replaces."""
+    """Write a model with embedded weights, and remove external weights that it replaces."""
     if not _previous_weights(path):
         write(path, content)
         return
@@ -84,7 +86,10 @@ def _write_content(file: BinaryIO, content: bytes | Writer) -> None:
 
 
 def write_external(model: ir.Model, path: Path) -> list[Path]:
-    """Write a model with external weights, ``<path>.<digest>.data``. Returns both paths, the model first."""
+    """Write a model with external weights, ``<path>.<digest>.data``.
+
+    Return both paths, the model's first.
+    """
     import onnx
     import onnx_ir as ir
 
@@ -126,7 +131,10 @@ def _temporary_folder(path: Path) -> Iterator[Path]:
 
 
 def _publish(path: Path, folder: Path, data: str | None) -> None:
-    """Rename the weights, then the model that refers to them, and remove the weights of the model that it replaces."""
+    """Rename the weights, then the model that refers to them.
+
+    Remove the weights of the model that it replaces.
+    """
     os.chmod(folder / path.name, 0o666 & ~umask())
     with _lock_folder(path.parent):
         new = data if data is not None and not _same_size(folder / data, path.with_name(data)) else None
@@ -142,7 +150,10 @@ def _publish(path: Path, folder: Path, data: str | None) -> None:
 
 
 def _same_size(new: Path, existing: Path) -> bool:
-    """True if ``existing`` exists and has the size of ``new``. Both have the same digest in their name."""
+    """True if ``existing`` exists and has the size of ``new``.
+
+    Both have the same digest in their name.
+    """
     return existing.exists() and new.stat().st_size == existing.stat().st_size
 
 
@@ -156,7 +167,7 @@ def _remove_unused(path: Path, names: Iterable[str]) -> None:
 
 
 def _previous_weights(path: Path) -> list[str]:
-    """Return the external weights of the model at a path that earlier conversions to this path wrote."""
+    """Return the external weights that earlier conversions to this path wrote."""
     with suppress(OSError):
         if any(_is_weights(entry.name, path) for entry in path.parent.iterdir()):
             return sorted(name for name in external_files(path) or () if _is_weights(name, path))
@@ -176,7 +187,7 @@ def external_files(path: Path) -> set[str] | None:
 
 
 def _locations(graph: onnx.GraphProto) -> Iterator[onnx.StringStringEntryProto]:
-    """Yield the entries that name an external data file, including those in inner graphs."""
+    """Yield the entries that name an external data file, also in inner graphs."""
     attributes = [attribute for node in graph.node for attribute in node.attribute]
     tensors = [*graph.initializer, *(attribute.t for attribute in attributes if attribute.HasField("t"))]
     for tensor in tensors:
@@ -194,7 +205,10 @@ def _digest(file: Path) -> str:
 
 
 def _data_name(name: str, digest: str) -> str:
-    """Return ``model.onnx.<digest>.data``; a long name is truncated and part of the digest."""
+    """Return ``model.onnx.<digest>.data``.
+
+    A long name is truncated, and enters the digest.
+    """
     stem = _stem(name)
     if stem != name:  # names with a common prefix must not share weights
         import hashlib
@@ -204,20 +218,26 @@ def _data_name(name: str, digest: str) -> str:
 
 
 def _stem(name: str) -> str:
-    """Return the longest prefix of a model's name that fits into the name of its weights."""
+    """Return the longest prefix of a model's name that fits in the name of its weights."""
     while len(os.fsencode(f"{name}.{'0' * _DIGEST}.data")) > LONGEST_NAME - _TEMPORARY_NAME_BYTES:
         name = name[:-1]
     return name
 
 
 def _is_weights(name: str, path: Path) -> bool:
-    """True for a name that conversions to this path give to weights, including earlier versions."""
+    """True for a name that conversions to this path give to weights.
+
+    Names of earlier versions of this project are included.
+    """
     pattern = rf"{re.escape(_stem(path.name))}\.[0-9a-f]{{{_DIGEST}}}\.data"
     return name == f"{path.name}.data" or re.fullmatch(pattern, name) is not None
 
 
 def _prefix(path: Path) -> str:
-    """Return the prefix of temporary file names for one path on one machine; the process id follows."""
+    """Return the prefix of temporary file names for one path on one machine.
+
+    The process id follows the prefix.
+    """
     digest = crc32(f"{node()}\n{path.name}".encode(errors="surrogateescape"))
     return f".{path.name[:_PREFIX_CHARACTERS]}.{digest:08x}."
 

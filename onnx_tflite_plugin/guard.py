@@ -1,7 +1,7 @@
-"""Guard around code of packs: any exception is attributed to a pack, function, file and line.
+"""Guard around code of packs: attribution of exceptions to a pack and its function.
 
-A pack must not end a conversion that does not use it, nor be confused with another. Exceptions of built-in handlers are
-treated the same.
+A message names pack, function, file and line. A pack must not end a conversion that does not use it, nor be confused with
+another. Exceptions of built-in handlers are treated in the same way.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ class Terminated(SystemExit):
 
 
 class Mismatch(TypeError):
-    """A pack's function returned an invalid value. Raised by the host, so its own line is not reported."""
+    """A pack's function returned an invalid value.
+
+    The host raises it, so the line that raises it is not reported.
+    """
 
 
 class Failed(Exception):
@@ -63,7 +66,7 @@ class Failed(Exception):
 def attribute_errors(
     function: str, pack: str, origin: object, at: str = "", expected: tuple[type[Exception], ...] = ()
 ) -> Iterator[None]:
-    """Raise exceptions inside as :class:`Failed`, except interruptions and InvalidModel, as for undecodable constants.
+    """Raise exceptions inside as :class:`Failed`, except interruptions and InvalidModel.
 
     ``origin``: the function, module or object of the pack, or its module's name. ``at``: the operator being processed, added to
     an interruption. ``expected``: exceptions that are part of the function's interface and raised unchanged.
@@ -86,7 +89,7 @@ def attribute_errors(
 
 
 def of_pack(pack: str) -> str:
-    """Return `` of <pack>`` for messages; empty for a handler that was given as an object."""
+    """Return `` of <pack>`` for messages; empty for a handler given as an object."""
     return "" if pack == INLINE else f" of {pack}"
 
 
@@ -99,14 +102,17 @@ class LeftOut(Failed):
 
 
 def describe_decline(pack: str, reason: str) -> str:
-    """Return the reason why a pack declined an operator; the converter's own reasons need no name."""
+    """Return the reason why a pack declined an operator.
+
+    The reason is preceded by the pack's name, unless the pack is built in.
+    """
     return reason if pack == BUILTIN else f"declined by {pack}: {reason}"
 
 
 def format_error(error: BaseException) -> str:
-    """Return type and text of an exception on one line; the text alone for errors of this project.
+    """Return type and text of an exception on one line.
 
-    Getting the text may itself fail.
+    Errors of this project are described by their text alone. The text may itself raise an exception.
     """
     try:
         text = " ".join(str(error).split())
@@ -122,7 +128,7 @@ def format_error(error: BaseException) -> str:
 
 
 def format_error_location(error: BaseException) -> str:
-    """Return type and text of an exception, with function, file and line that raised it."""
+    """Return type and text of an exception, with its function, file and line."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"{format_error(error)}, in {frame.name}, {frame.filename}:{frame.lineno}"
 
@@ -142,7 +148,10 @@ def debug(error: BaseException) -> None:
 
 
 def _error_location(error: BaseException, origin: object) -> str:
-    """Return ``file:line in function``: the deepest frame in the pack's code, else its definition, else the deepest frame."""
+    """Return ``file:line in function`` of an error.
+
+    It is the deepest frame in the pack's code, else the definition of ``origin``, else the deepest frame.
+    """
     if isinstance(error, Mismatch):
         return definition(origin)
     if isinstance(error, SyntaxError) and error.filename:

@@ -1,4 +1,4 @@
-"""Content of a model without conversion, as one dictionary: the JSON of the command ``inspect``."""
+"""Content of a model without conversion, as in the JSON of the command ``inspect``."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def inspect(
     host: Host | None = None,
     target: str = ConvertOptions.target,
 ) -> dict[str, Any]:
-    """Return the content of a TFLite model, given by path or content, and its handlers, as in the command's JSON.
+    """Return the content of a TFLite model and its handlers, as in the command's JSON.
 
-    Contains "inputs", "outputs", "signatures", "operators" with their handlers, "missing" (unsupported
+    The dictionary has "inputs", "outputs", "signatures", "operators" with their handlers, "missing" (unsupported
     operators), "states" and "metadata". Raises InvalidModel, TypeError and OSError.
     """
     check_source(source)
@@ -46,7 +46,7 @@ def inspect(
 
 
 def inspect_model(model: Model, host: Host, target: Target) -> dict[str, Any]:
-    """Return operators with their handlers, inputs, outputs, signatures, states and metadata."""
+    """Return the content of a model, and the handlers of its operators."""
     model = complete_lists(model, host, target)
     bindings = handlers_of(model, host, target)
     reachable = _reachable_subgraphs(model, bindings)
@@ -86,14 +86,17 @@ def inspect_model(model: Model, host: Host, target: Target) -> dict[str, Any]:
 
 
 def _describe_signature(model: Model, signature: Signature) -> dict[str, Any]:
-    """Return a signature; "tensors" has the tensor's name for each of its names of inputs and outputs."""
+    """Return a signature.
+
+    "tensors": the tensor's name by the signature's name of each input and output.
+    """
     tensors = model.subgraphs[signature.subgraph].tensors
     names = {**signature.inputs, **signature.outputs}
     return {**asdict(signature), "tensors": {name: tensors[index].name for name, index in names.items()}}
 
 
 def handlers_of(model: Model, host: Host, target: Target) -> dict[Operator, Bound | Problem]:
-    """Return the handler of each operator, or the problem, and the folded constants, as in a conversion."""
+    """Return the handler of each operator, or its problem, as in a conversion."""
     bindings: dict[Operator, Bound | Problem] = {}
     for graph in model.subgraphs:
         evaluation = Evaluation()
@@ -106,7 +109,7 @@ def handlers_of(model: Model, host: Host, target: Target) -> dict[Operator, Boun
 
 
 def _reachable_subgraphs(model: Model, bindings: Mapping[Operator, Bound | Problem], root: int = 0) -> set[int]:
-    """Return the subgraphs to convert: ``root``, and those that it calls directly or indirectly."""
+    """Return the subgraphs to convert: ``root``, and those that it calls, also indirectly."""
     reachable: set[int] = set()
     pending = [root]
     while pending:
@@ -124,10 +127,11 @@ def _reachable_subgraphs(model: Model, bindings: Mapping[Operator, Bound | Probl
 def _count_operators(
     bindings: Mapping[Operator, Bound | Problem], reachable: set[int], keys: Mapping[int, Sequence[str]], target: Target
 ) -> list[dict[str, Any]]:
-    """Return one row per group of operators with equal code and treatment, unsupported first, then by frequency.
+    """Return one row per group of operators with equal code and handler.
 
-    ``keys``: the signatures that reach each subgraph. Operators of all signatures are in one row, except those without a
-    handler: their "called" is true only if the main subgraph reaches them, and "signatures" names the others.
+    Unsupported operators come first, then frequent ones. ``keys``: the signatures that reach each subgraph. Operators of
+    all signatures are in one row, except those without a handler: their "called" is true only if the main subgraph
+    reaches them, and "signatures" names the others.
     """
     rows: dict[tuple[object, ...], dict[str, Any]] = {}
     for op, binding in bindings.items():
@@ -169,7 +173,7 @@ def _operator_entry(bound: Bound, target: Target) -> dict[str, Any]:
 def declaration_names(bound: Bound | Problem, target: Target) -> tuple[str, str]:
     """Return the names of an operator's layout and quantization behavior.
 
-    For a failure or a refusal, its reason.
+    If the handler fails or refuses the operator, return the reason in place of the layout.
     """
     if isinstance(bound, Problem):
         return "nobody", ""
@@ -183,7 +187,7 @@ def declaration_names(bound: Bound | Problem, target: Target) -> tuple[str, str]
 
 
 def declaration_name(declared: Any) -> str:
-    """Return the name of a declaration, or ``BY_INSTANCE`` if it is a function of the instance."""
+    """Return the name of a declaration, or ``BY_INSTANCE`` for a function."""
     return BY_INSTANCE if callable(declared) else type(declared).__name__
 
 
@@ -222,14 +226,14 @@ def _describe_tensor(tensor: Tensor) -> dict[str, Any]:
 
 
 def _parameters(tensor: Tensor) -> dict[str, Any] | None:
-    """Return the fields of the quantization; a tensor that holds scales is given by its index."""
+    """Return the fields of the quantization, with the index of a tensor of scales."""
     if tensor.blocks is not None:
         return {"scales": tensor.blocks.scales.index, "block_size": tensor.blocks.block_size}
     return None if tensor.quantization is None else asdict(tensor.quantization)
 
 
 def _list_states(model: Model) -> Iterator[dict[str, Any]]:
-    """Yield variable tensors, and resources by the names that their operators give them."""
+    """Yield variable tensors, and resources by the names in their operators."""
     seen = set()
     for graph in model.subgraphs:
         for tensor in graph.tensors:

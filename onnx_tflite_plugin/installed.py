@@ -21,7 +21,10 @@ _NAME, _REQUIRED = (re.compile(rf"^{field}:(.*)$", re.M | re.I) for field in ("N
 
 
 class Installed(NamedTuple):
-    """One distribution: the folder of its metadata, or an object of another finder than that of ``sys.path``."""
+    """One distribution.
+
+    ``location``: the folder of its metadata, or the object of a finder other than that of ``sys.path``.
+    """
 
     location: str | Distribution
 
@@ -32,7 +35,10 @@ class Installed(NamedTuple):
         return text if f"[{PROJECT}." in text else ""
 
     def name_and_requirements(self) -> tuple[str, tuple[str, ...]]:
-        """Return name and requirements from the headers of METADATA, which end at the first empty line."""
+        """Return name and requirements from the headers of METADATA.
+
+        The headers end at the first empty line.
+        """
         headers = self._text("METADATA").replace("\r\n", "\n").partition("\n\n")[0]
         name = _NAME.search(headers)
         if name is None:  # installed by an older tool, as PKG-INFO
@@ -64,7 +70,7 @@ def iterate_distributions() -> Iterator[Installed]:
 def _find_metadata(folder: str) -> Iterator[str | Distribution]:
     """Yield the metadata folders in one entry of the path.
 
-    For a zip archive, the distributions that Python finds.
+    For a zip archive, yield the distributions that Python finds.
     """
     if os.path.isdir(folder) and not folder.endswith(".egg"):
         yield from (
@@ -75,9 +81,9 @@ def _find_metadata(folder: str) -> Iterator[str | Distribution]:
 
 
 def entry_points(text: str, groups: Collection[str]) -> Iterator[EntryPoint]:
-    """Yield the entry points of some groups (https://packaging.python.org/specifications/entry-points).
+    """Yield the entry points of some groups. Raises ValueError for malformed text.
 
-    Raises ValueError for malformed text.
+    The format is that of https://packaging.python.org/specifications/entry-points.
     """
     group = ""
     for line in map(str.strip, text.splitlines()):

@@ -1,4 +1,7 @@
-"""Options of a conversion: names, types, defaults, groups and help, shared by command, checks and documentation."""
+"""Options of a conversion: names, types, defaults, groups and help.
+
+The command, its checks and the documentation share them.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,7 @@ class CheckedOptions:
             option.check(getattr(self, option.name))
 
     def __repr__(self) -> str:
-        """Return the call that makes equal options: only fields that differ from the defaults."""
+        """Return the call that makes equal options, without fields that have defaults."""
         cls: Any = type(self)
         values = ((option, getattr(self, option.name)) for option in options_of(cls))
         changed = ", ".join(f"{option.name}={value!r}" for option, value in values if value != option.default)
@@ -60,7 +63,10 @@ class CheckedOptions:
 
 
 def positions_as_text(values: Any) -> Any:
-    """Return a mapping by names and positions with the positions as text, ``{"0": …}`` for ``{0: …}``; else the value."""
+    """Return a mapping with positions as text: ``{"0": …}`` for ``{0: …}``.
+
+    Other values are returned unchanged.
+    """
     if not isinstance(values, Mapping) or not any(has_type(key, int) for key in values):
         return values
     return {str(key) if has_type(key, int) else key: value for key, value in values.items()}
@@ -239,7 +245,10 @@ class BenchOptions(CheckedOptions):
 
 
 class ConvertKeywords(TypedDict, total=False):
-    """Fields of ConvertOptions as keyword arguments, for type checkers; a test keeps the two in step."""
+    """Fields of ConvertOptions as keyword arguments, for type checkers.
+
+    A test compares the two.
+    """
 
     target: str
     opset: int | None
@@ -356,7 +365,7 @@ def merge(options: ConvertOptions | None, keywords: Mapping[str, Any]) -> Conver
 
 
 def document_keywords(function: F) -> F:
-    """Extend the docstring and the signature of a function by the fields of ConvertOptions."""
+    """Add the fields of ConvertOptions to a function's docstring and signature."""
     options = options_of(ConvertOptions)
     lines = [f"    {option.name}: {option.help}" for option in options]
     function.__doc__ = f"{inspect.getdoc(function)}\n\nKeywords, the fields of ConvertOptions:\n" + "\n".join(lines)

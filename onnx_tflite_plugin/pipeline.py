@@ -1,4 +1,4 @@
-"""Stages of a conversion: binding, fusion, planning, lowering and rewriting, with the report."""
+"""Stages of a conversion after normalization: fusion, planning, lowering, rewriting."""
 
 from __future__ import annotations
 
@@ -74,7 +74,10 @@ _ATTENTION = "attends_causally"
 
 
 class Converted(NamedTuple):
-    """Result of the pipeline. ``source`` is the submodel of the file that was converted, with the requested sizes."""
+    """Result of the pipeline.
+
+    ``source``: the submodel of the file that was converted, with the requested sizes.
+    """
 
     model: ir.Model
     report: Report
@@ -109,10 +112,11 @@ class Rewritten(NamedTuple):
 
 
 class Pipeline:
-    """Stages of one conversion, each run once; ``stages`` is called with the name of each when it begins.
+    """Stages of one conversion, each run once.
 
-    ``fuses``: apply fusions. ``bound``: the current bound operators. ``applied``: fusions that applied. ``traits``: number of
-    fused operators, by the trait of the target that they require.
+    ``stages``: called with the name of each stage when it begins. ``fuses``: apply fusions. ``bound``: the current
+    bound operators. ``applied``: fusions that applied. ``traits``: number of fused operators, by the trait of the
+    target that they require.
     """
 
     def __init__(
@@ -251,7 +255,10 @@ class Pipeline:
         return Planned(fused, storage, opset, layout)
 
     def rename(self, names: InterfaceNames, model: BoundModel) -> InterfaceNames:
-        """Return the names of graph inputs and outputs after the packs' hooks, and the option, which takes precedence."""
+        """Return the names of graph inputs and outputs after hooks and ``--rename``.
+
+        The option takes precedence over the packs' hooks.
+        """
         hook_names = self.host.hooks.rename(names.inputs, names.outputs, packs_of(model))
         requested = rename_interface(names, model.main, self.options.rename, "--rename")
         before, after = (*names.inputs, *names.outputs), (*requested.inputs, *requested.outputs)
@@ -282,7 +289,7 @@ class Pipeline:
         return lowered
 
     def rewrite(self, model: ir.Model, planned: Planned) -> Rewritten:
-        """Rewrite by the target's rules and the packs' hooks, and assign the dtypes of int8 weights."""
+        """Rewrite by the target's rules and the packs' hooks, and assign weight dtypes."""
         self.stages("rewriting")
         level, target = self.options.optimize, self.target
         options = RewriteOptions(self._weights_dtype, self.options.unroll)
@@ -314,13 +321,13 @@ class Pipeline:
     def _weights_dtype(self) -> str:
         """Return the requested dtype of 8-bit weights.
 
-        By default uint8 in readable models, which must not have an If.
+        The default is uint8 in readable models, which must not have an If.
         """
         requested = self.options.weights_dtype
         return "uint8" if requested == "auto" and self.options.optimize == "readable" else requested
 
     def _assign_weight_dtypes(self, model: ir.Model) -> Mapping[str, int]:
-        """Assign the dtypes of int8 weights of products, if the target's sums depend on the processor."""
+        """Assign the dtypes of int8 weights, if the target's sums depend on the processor."""
         if not self.target.saturates:
             return {}
         assign = AssignWeightDtypes(self._weights_dtype)
@@ -379,6 +386,6 @@ def packs_of(model: BoundModel) -> frozenset[str]:
 
 
 def activation_bytes(graph: BoundGraph) -> int | None:
-    """Return the number of bytes of all results of operators; None if a size is dynamic."""
+    """Return the bytes of all results of operators; None if a size is dynamic."""
     results = [tensor for bound in graph.operators for tensor in bound.op.outputs if tensor is not None]
     return sum(map(tensor_bytes, results)) if all(tensor.is_static for tensor in results) else None

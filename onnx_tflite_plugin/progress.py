@@ -14,9 +14,9 @@ LOG.addHandler(logging.NullHandler())  # nothing is printed unless the applicati
 
 
 class Stages:
-    """Pass the name of each stage to a callback, and log the previous one with its seconds.
+    """Callable that passes the name of each stage to a callback, and logs its time.
 
-    ``seconds``: the time of each stage by its name, of all runs together.
+    A stage is logged when it ends. ``seconds``: the time of each stage by its name, of all runs together.
     """
 
     def __init__(self, callback: Progress | None = None) -> None:

@@ -1,7 +1,8 @@
-"""pytest's plugin: ``pytest --op-pack my-pack`` runs a pack's conformance cases as tests. Off unless requested.
+"""Plugin of pytest: ``--op-pack my-pack`` runs a pack's conformance cases as tests.
 
-Every pytest of an environment that has the project imports it, so it imports nothing else before it is used. It is not in the
-package ``conformance``, because ``python -m pytest`` in a folder with a package of that name would import that one.
+It is off unless requested. Every pytest of an environment that has the project imports it, so it imports nothing else
+before it is used. It is not in the package ``conformance``, because ``python -m pytest`` in a folder with a package of
+that name would import that one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Names of API 0.2 that changed, with their new names. The old ones work until 0.3 and emit DeprecationWarning."""
+"""Names of API 0.2 that changed, with their new names.
+
+The old names work until 0.3 and emit DeprecationWarning."""
 
 from __future__ import annotations
 
@@ -143,7 +145,7 @@ def warn_renamed(old: str, new: str, stacklevel: int = 3) -> None:
 
 
 def renamed_attributes(names: Mapping[str, str]) -> Callable[[Any, str], Any]:
-    """Return a ``__getattr__`` that returns the replacement of a renamed attribute, with a warning."""
+    """Return a ``__getattr__`` that resolves renamed attributes, with a warning."""
 
     def __getattr__(owner: Any, name: str) -> Any:
         if name not in names:
@@ -155,21 +157,24 @@ def renamed_attributes(names: Mapping[str, str]) -> Callable[[Any, str], Any]:
 
 
 def rename_keywords(
-    owner: str, given: Mapping[str, Any], names: Mapping[str, str], stacklevel: int = 4
+    owner: str, keywords: Mapping[str, Any], names: Mapping[str, str], stacklevel: int = 4
 ) -> dict[str, Any]:
-    """Return the keywords under their new names, with a warning for each old one, attributed to the caller's caller."""
-    for old in sorted(given.keys() & names.keys()):
+    """Return the keywords under their new names, with a warning for each old one.
+
+    The warning is attributed to the caller's caller.
+    """
+    for old in sorted(keywords.keys() & names.keys()):
         warn_renamed(f"{owner}({old}=...)", f"{names[old]}=", stacklevel)
-    return {names.get(name, name): value for name, value in given.items()}
+    return {names.get(name, name): value for name, value in keywords.items()}
 
 
 def renames_fields(
     fields: Mapping[str, str], methods: Mapping[str, str] = MappingProxyType({})
 ) -> Callable[[Class], Class]:
-    """Return a decorator of a dataclass that accepts old field names as keywords and attributes, with a warning.
+    """Return a decorator that lets a dataclass accept old field names, with a warning.
 
-    ``methods``: old names that are only attributes. An old keyword wins over its new name, because ``dataclasses.replace``
-    passes the current value under the new one.
+    Old names work as keywords and attributes. ``methods``: old names that are only attributes. An old keyword wins over
+    its new name, because ``dataclasses.replace`` passes the current value under the new one.
     """
 
     def decorate(cls: Class) -> Class:

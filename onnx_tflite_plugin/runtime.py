@@ -1,4 +1,6 @@
-"""Session that runs a converted model in ONNX Runtime and carries its states from run to run, as LiteRT does.
+"""Session that runs a converted model in ONNX Runtime, with states as in LiteRT.
+
+The session carries states from run to run:
 
     session = Session("model.onnx")
     outputs = session.run({"audio": chunk})     # {name: array}, in the model's order
@@ -128,7 +130,7 @@ class Session:
     def _bind_arrays(self) -> BoundArrays | None:
         """Return states and outputs in preallocated memory.
 
-        None if their sizes are dynamic, or the model has caches.
+        Return None if their sizes are dynamic, or the model has caches.
         """
         states = [self._ports[name] for name in self._state_names]
         if self._decoder is not None or self._bytewise or not all(map(can_bind, (*states, *self._results))):
@@ -176,8 +178,9 @@ class Session:
         self._set_states({**self._initial, **arrays})
 
     def stream(self) -> Session:
-        """Return a session for another stream through the same loaded model, with separate states at their initial
-        values.
+        """Return a session for another stream through the same loaded model.
+
+        It has separate states, at their initial values.
         """
         other = copy(self)
         other._carried = {}
@@ -230,8 +233,9 @@ class Session:
         stop: Collection[int] = (),
         prompt: Session | None = None,
     ) -> list[int]:
-        """Return up to ``count`` tokens that follow ``tokens``, each the token with the highest score.
+        """Return up to ``count`` tokens that follow ``tokens``.
 
+        Each is the token with the highest score.
         ``start``: the position of the first token; caches hold those before it. ``stop``: tokens that end the result.
         ``prompt``: a session of the signature for prompts that shares its caches with this session (``states_of``); it
         runs as many tokens at a time as it takes, and this session the rest. One model of all signatures needs none: it
@@ -306,7 +310,7 @@ class Session:
         raise ValueError(f"no array for {', '.join(map(repr, missing))}; the model's inputs are {listed}")
 
     def _initial_value(self, state: CarriedState) -> Array:
-        """Return the value before the first run: a scalar for all elements, or a list in C order."""
+        """Return the value of a state before the first run."""
         port = self._ports[state.input]
         shape = [size if size > 0 else 1 for size in state.shape]
         value = np.asarray(state.initial, port.dtype)
@@ -317,7 +321,10 @@ class Session:
 
 
 def _read_source(model: str | Path | bytes | Converted) -> str | bytes:
-    """Return a model's path, or its content. Raises FileNotFoundError, and TypeError for other objects."""
+    """Return a model's path, or its content.
+
+    Raises FileNotFoundError, and TypeError for other objects.
+    """
     if isinstance(model, bytes):
         return model
     if not isinstance(model, str | os.PathLike):
@@ -340,7 +347,7 @@ def _is_position(key: object, number: int) -> bool:
 def _decoder(inputs: Sequence[Port], outputs: Sequence[Port], *, heads_first: bool) -> Decoder | None:
     """Return the interface of a language model with float32 caches of static shapes.
 
-    None for other models.
+    Return None for other models.
     """
     interface = [Interface(port.name, RUNTIME_DTYPES.get(port.type, port.type), port.shape) for port in inputs]
     decoder = recognize_decoder(interface, [port.name for port in outputs], heads_first=heads_first)
@@ -363,9 +370,9 @@ def _is_tflite(model: str | bytes) -> bool:
 
 
 def _quantization(metadata: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """Return scale, zero point and normalization of each input and output that has a scalar scale.
+    """Return scale, zero point and normalization of inputs and outputs, by name.
 
-    Empty if the metadata is malformed.
+    Only those with a scalar scale are included. Return an empty mapping if the metadata is malformed.
     """
     try:
         authored = read_authored(metadata)
@@ -379,6 +386,6 @@ def _quantization(metadata: Mapping[str, str]) -> dict[str, dict[str, Any]]:
 
 
 def _normalization(authored: Mapping[str, Any]) -> dict[str, float]:
-    """Return mean and standard deviation of an input, if all its channels have the same."""
+    """Return mean and standard deviation of an input, if all channels have the same."""
     mean, std = (set(authored.get(key, ())) for key in ("mean", "std"))
     return {"mean": mean.pop(), "std": std.pop()} if len(mean) == len(std) == 1 else {}

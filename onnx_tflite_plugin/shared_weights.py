@@ -1,4 +1,7 @@
-"""Equal weights of several models in one file: the signatures of a language model share most of their weights."""
+"""Equal weights of several models, in one file.
+
+The signatures of a language model share most of their weights.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,10 @@ def share_weights(paths: Sequence[Path], stem: str) -> Path | None:
 
 
 def _weight_sizes(path: Path) -> list[tuple[bytes, int]] | None:
-    """Return digest and size of each large weight of a model; None if it has external weights."""
+    """Return digest and size of each large weight of a model.
+
+    Return None if the model has external weights.
+    """
     import onnx
 
     model = onnx.load(path, load_external_data=False)
@@ -65,7 +71,10 @@ def _digest(tensor: onnx.TensorProto) -> bytes:
 
 
 def _move_weights(paths: Sequence[Path], stem: str) -> tuple[Path, dict[Path, bytes]]:
-    """Write the weights to a file named by its digest; return its path, and the models that refer to it."""
+    """Write the weights to a file named by its digest.
+
+    Return the path of the file, and the content of the models that refer to it.
+    """
     descriptor, temporary = tempfile.mkstemp(dir=paths[0].parent, prefix=f".{stem[:60]}.")
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -84,7 +93,7 @@ def _move_weights(paths: Sequence[Path], stem: str) -> tuple[Path, dict[Path, by
 def _make_weights_external(path: Path, offsets: _Offsets) -> bytes:
     """Return a serialized model with references instead of weights.
 
-    A protobuf object keeps the memory of cleared fields, so it is not returned.
+    The result is not a protobuf object, because such an object keeps the memory of cleared fields.
     """
     import onnx
 
@@ -112,7 +121,7 @@ class _Offsets:
         self._file, self._offsets, self._total = file, dict[bytes, int](), hashlib.sha256()
 
     def add(self, tensor: onnx.TensorProto) -> int:
-        """Return the offset of a weight, which is written if the file does not have it."""
+        """Return the offset of a weight, and write the weight if the file lacks it."""
         digest = _digest(tensor)
         if digest not in self._offsets:
             self._file.write(bytes(-self._file.tell() % _ALIGNMENT))
@@ -128,7 +137,7 @@ class _Offsets:
 
 
 def _make_external(tensor: onnx.TensorProto, offset: int) -> None:
-    """Replace the content of a tensor by a reference to a file; its name is filled in later."""
+    """Replace the content of a tensor by a reference to a file without a name yet."""
     import onnx
 
     size = len(tensor.raw_data)
@@ -139,7 +148,7 @@ def _make_external(tensor: onnx.TensorProto, offset: int) -> None:
 
 
 def _earlier_files(path: Path, stem: str) -> list[str]:
-    """Return the files of shared weights in a folder that an earlier conversion of the same name wrote."""
+    """Return the files of shared weights that earlier conversions of this name wrote."""
     length = len(stem) + len(".data") + _DIGEST + 1
     names = (entry.name for entry in path.parent.glob("*.data"))
     return [name for name in names if name.startswith(f"{stem}.") and len(name) == length]

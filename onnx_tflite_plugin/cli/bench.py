@@ -1,4 +1,4 @@
-"""Command ``bench``: time of a model in LiteRT and of its conversion in ONNX Runtime."""
+"""Command ``bench``: times of a model in LiteRT and of its conversion."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def bench(
 
 
 def _print_profile(rows: Sequence[OperatorTime]) -> None:
-    """Print the slowest kinds of operators compared with LiteRT, their total, and the slowest operators."""
+    """Print the operators that are slowest compared with LiteRT, by kind and singly."""
     from onnx_tflite_plugin.presentation.ranges import format_ranges
     from onnx_tflite_plugin.verify.times.profile import KindTime, by_code, format_names
 
@@ -150,7 +150,7 @@ def _rows(benchmark: Benchmark) -> list[Row]:
 
 
 def _warnings(benchmark: Benchmark) -> list[str]:
-    """Return warnings about unreliable times: more threads than processors, or rounds that vary."""
+    """Return warnings about unreliable times: too many threads, or rounds that vary."""
     processors, warnings = available_processors(), list[str]()
     if benchmark.threads > processors:
         warnings.append(f"{benchmark.threads} threads share {processors} processors, so threads wait for each other")

@@ -1,5 +1,6 @@
-"""Failures of commands: one block on stderr, an exit code, and a traceback only on request.
+"""Failures of commands: one block on stderr, and an exit code.
 
+A traceback is printed only on request.
 Exit codes: 0 done, 1 the model was refused, 2 usage, models that do not belong together, or a missing extra,
 3 verification failed, 4 verification was inconclusive, 130 interrupted, 143 terminated.
 """
@@ -37,7 +38,7 @@ class UsageProblem(click.ClickException):
 
 @contextmanager
 def own_usage_errors() -> Iterator[None]:
-    """Replace click's usage errors by UsageProblem: one block like all other errors, without the lines before it."""
+    """Replace click's usage errors by UsageProblem, which prints a single block."""
     try:
         yield
     except click.exceptions.NoArgsIsHelpError:
@@ -72,7 +73,10 @@ class Commands(click.Group):
     """Command group that turns exceptions into a message and an exit code."""
 
     def main(self, args: Sequence[str] | None = None, *positional: Any, **keywords: Any) -> Any:
-        """Run a command; usage errors are JSON if ``--json`` is among the arguments, even before a command has read them."""
+        """Run a command.
+
+        Usage errors are JSON if ``--json`` is among the arguments, even before a command has read them.
+        """
         arguments = list(sys.argv[1:] if args is None else args)
         if "--json" not in arguments or not keywords.get("standalone_mode", True):
             return super().main(args, *positional, **keywords)
@@ -139,8 +143,9 @@ class Commands(click.Group):
 
 
 def on_failure(*, as_json: bool = False, note: str | Callable[[], str] = "") -> None:
-    """Set the output that a failure of the running command adds: JSON on stdout, and a last line, computed at the
-    failure.
+    """Set the output of a failure of the running command.
+
+    ``as_json``: print JSON on stdout too. ``note``: the last line, or a function that returns it at the failure.
     """
     click.get_current_context().meta[_KEY] = (as_json, note)
 
@@ -158,7 +163,7 @@ def _fail(ctx: click.Context, code: int, kind: str, lines: list[str], error: Con
 
 
 def _group_problems(error: ConversionError) -> list[str]:
-    """Return lines for each kind of problem: the first place and the number of further ones."""
+    """Return lines for each kind of problem: the first place, and the number of others."""
     kinds: dict[tuple[str, str], list[str]] = {}
     for problem in error.problems:
         kinds.setdefault((_problem_kind(problem), problem.hint), []).append(f"{problem.where}: {problem.reason}")
@@ -174,7 +179,10 @@ def _group_problems(error: ConversionError) -> list[str]:
 
 
 def with_hints(problems: Iterable[tuple[str, list[str]]]) -> list[str]:
-    """Return the lines of problems with their hints; a hint that several share follows the last of them."""
+    """Return the lines of problems with their hints.
+
+    A hint that several problems share follows the last of them.
+    """
     groups: dict[tuple[str, int], list[list[str]]] = {}
     for number, (hint, lines) in enumerate(problems):
         groups.setdefault((hint, 0 if hint else number), []).append(lines)
@@ -205,7 +213,7 @@ def problem_lines(where: str, reason: str, more: str = "") -> list[str]:
 
 
 def shorten_names(text: str) -> str:
-    """Return the text with long quoted names shortened, except those to paste: suggestions are in full."""
+    """Return the text with long quoted names shortened, except in suggestions."""
     fact, suggestion, names = text.partition("did you mean")
     return re.sub(r"'([^'\s]+)'", lambda match: f"'{shorten(match[1])}'", fact) + suggestion + names
 

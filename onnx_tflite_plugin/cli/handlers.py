@@ -90,7 +90,7 @@ def handlers(pack: str | None, details: bool, as_json: bool) -> None:
 
 
 def _unlisted_problems(installed: dict[str, Any]) -> list[str]:
-    """Return the problems of packs that no row of the tables of handlers and targets has, each once."""
+    """Return the problems of packs that the tables of handlers and targets do not have."""
     listed = [row["error"] for kind in ("handlers", "targets") for row in installed[kind] if row["error"]]
     problems = [*installed["warnings"], *(text for row in installed["packs"] for text in row["wrong"])]
     return [text for text in dict.fromkeys(problems) if not any(error in text for error in listed)]
@@ -136,7 +136,10 @@ def _list_installed() -> dict[str, Any]:
 
 
 def _select_pack(installed: dict[str, Any], pack: str) -> dict[str, Any]:
-    """Return the contents of one pack, and the warnings that name it. Raises UsageProblem if it is not installed."""
+    """Return the contents of one pack, and the warnings that name it.
+
+    Raises UsageProblem if the pack is not installed.
+    """
     from onnx_tflite_plugin.checked import did_you_mean
     from onnx_tflite_plugin.host.offers import canonical
 
@@ -152,12 +155,12 @@ def _select_pack(installed: dict[str, Any], pack: str) -> dict[str, Any]:
 
 
 def _is_about(text: str, pack: str) -> bool:
-    """Return True if a warning names the pack itself, not one whose name contains it."""
+    """True if a warning names the pack itself, not one whose name contains it."""
     return re.search(rf"(?<![\w-]){re.escape(pack)}(?![\w-])", text) is not None
 
 
 def _target(name: str, pack: str, target: Target | Failed) -> dict[str, Any]:
-    """Return the description of a target: name, pack, opsets, and why it cannot be used."""
+    """Return the description of a target: name, pack, opsets and error."""
     if isinstance(target, Failed):
         return {"name": name, "pack": pack, "opsets": None, "error": target.reason}
     return {"name": name, "pack": pack, "opsets": list(target.opsets), "error": ""}
@@ -179,9 +182,10 @@ def _packs(
     fusions: Sequence[dict[str, Any]],
     commands: Sequence[dict[str, Any]],
 ) -> Iterator[dict[str, Any]]:
-    """Yield the contents of each installed pack. Its cases are loaded, except the built-in ones, which are thousands.
+    """Yield the contents of each installed pack.
 
-    ``failures``: the handlers that do not load, unlike those that refuse every operator on purpose.
+    Its cases are loaded, except the built-in ones, which are thousands. ``failures``: the handlers that do not load,
+    unlike those that refuse every operator on purpose.
     """
     from importlib.metadata import version
 

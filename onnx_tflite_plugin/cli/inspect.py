@@ -135,7 +135,10 @@ def _show(model: str, contents: Mapping[str, Any], details: bool) -> None:
 
 
 def _only_model(path: Path, parts: Sequence[Member]) -> str | None:
-    """Return the argument that names the only model of a bundle; None if it holds none or several."""
+    """Return the argument that names the only model of a bundle.
+
+    Return None if the bundle holds no model, or several.
+    """
     from onnx_tflite_plugin.source.bundle import MODEL, format_part
 
     models = [part for part in parts if part.kind == MODEL]
@@ -183,7 +186,7 @@ def _format_missing(row: Mapping[str, Any]) -> str:
 
 
 def _signature_names(contents: Mapping[str, Any]) -> tuple[Mapping[int, str], Mapping[int, str]]:
-    """Return the names that graph inputs and outputs will have in the ONNX model, by tensor index.
+    """Return the names of graph inputs and outputs in the ONNX model, by tensor index.
 
     They are those of the main subgraph's first signature.
     """
@@ -194,7 +197,7 @@ def _signature_names(contents: Mapping[str, Any]) -> tuple[Mapping[int, str], Ma
 
 
 def _main_signature(contents: Mapping[str, Any]) -> str:
-    """Return whose inputs and outputs are listed, of several signatures."""
+    """Return a sentence on the signature whose inputs and outputs are listed."""
     key = next((repr(entry["key"]) for entry in contents["signatures"] if entry["subgraph"] == 0), "")
     return f"inputs and outputs of {key or 'the main subgraph, which has no signature'}; convert takes it by default"
 
@@ -270,7 +273,10 @@ def _reached_by(keys: Sequence[str]) -> str:
 
 
 def _format_signature(signature: Mapping[str, Any], details: bool = False) -> list[str]:
-    """Return the line of a signature; with ``details`` also one per name with its tensor."""
+    """Return the line of a signature.
+
+    ``details``: add a line per name with its tensor.
+    """
     inputs, outputs = (
         ", ".join(limit_lines([shorten(name) for name in signature[side]], 4)) for side in ("inputs", "outputs")
     )

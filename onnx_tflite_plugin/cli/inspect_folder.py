@@ -23,7 +23,10 @@ from onnx_tflite_plugin.errors import ConversionError
 
 
 def show_folder(folder: Path, pack_options: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print a row for each model of a folder and its subfolders. Raises UsageProblem if there is none."""
+    """Print a row for each model of a folder and its subfolders.
+
+    Raises UsageProblem if there is none.
+    """
     models = folder_models(folder)
     from onnx_tflite_plugin.host import Host
     from onnx_tflite_plugin.options import ConvertOptions

@@ -31,7 +31,10 @@ _forks = False
 
 
 def enable_forks() -> None:
-    """Enable forks. Call this only while the process runs a single command and has no threads."""
+    """Enable forks.
+
+    Call this only while the process runs a single command and has no threads.
+    """
     global _forks
     _forks = hasattr(os, "fork")
 
@@ -55,8 +58,7 @@ def isolate_command() -> ProgressWrapper:
 def run_isolated_jobs(jobs: Sequence[J], work: Callable[[J, ProgressWrapper], R]) -> Iterator[R | ConversionError]:
     """Yield the result of each job, run one after the other in a fork.
 
-    After a crash another fork runs the remaining jobs.
-    Raises Exit if a fork failed and has reported why.
+    After a crash another fork runs the remaining jobs. Raises Exit if a fork failed and has reported the reason.
     """
     if not _forks:
         yield from (work(job, pass_through) for job in jobs)

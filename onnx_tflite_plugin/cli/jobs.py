@@ -144,7 +144,10 @@ def read_stdin() -> bytes:
 
 
 def folder_models(folder: Path) -> list[Path]:
-    """Return the models of a folder and its subfolders. Raises UsageProblem if there is none."""
+    """Return the models of a folder and its subfolders.
+
+    Raises UsageProblem if there is none.
+    """
     files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
     if not files:
         from onnx_tflite_plugin.source.formats import describe_folder

@@ -106,7 +106,10 @@ def _run_jobs(jobs: Sequence[Job], options: Mapping[str, Any], top: str, *, quie
 def _print_outcomes(
     jobs: Sequence[Job], outcomes: Sequence[Outcome], shared: Sequence[Path], top: str, *, verified: bool
 ) -> None:
-    """Print the table of all models, and the lines below it. ``shared``: files of shared weights."""
+    """Print the table of all models, and the lines below it.
+
+    ``shared``: files of shared weights.
+    """
     print_table(_HEADINGS, [outcome.row for outcome in outcomes], numeric=(0, 1, 2, 3))
     click.echo()
     results = [outcome.result for outcome in outcomes]

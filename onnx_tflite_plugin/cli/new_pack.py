@@ -1,4 +1,4 @@
-"""Command ``new-pack``: write an op pack to start from, which installs and passes its tests."""
+"""Command ``new-pack``: a new op pack, which installs and passes its tests."""
 
 from __future__ import annotations
 
@@ -113,7 +113,10 @@ def new_pack(folder: Path, op: str, like: str | None, name: str | None, as_json:
 
 
 def _add_operator(pack: Pack, code: str, kind: str) -> Mapping[str, str]:
-    """Return the files of one more operator, ``setup.cfg`` and README included. Raises UsageProblem if one exists already."""
+    """Return the files of one more operator, ``setup.cfg`` and README included.
+
+    Raises UsageProblem if one of the new files exists already.
+    """
     new_files, entries = files_for_pack(code, kind, pack.distribution, pack.package)
     for name in new_files:
         if (pack.folder / name).exists():

@@ -1,4 +1,4 @@
-"""Command options made from the fields of ``ConvertOptions``, ``VerifyOptions`` and ``BenchOptions``, in groups."""
+"""Command options in groups, made from the fields of ``ConvertOptions`` and others."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class GroupedCommand(click.Command):
             raise click.UsageError(text, ctx) from None
 
     def _describe_extra(self, ctx: click.Context, args: Sequence[str], extra: str) -> str:
-        """Return an error text for extra arguments: the arguments of the command, and the likely remedy."""
+        """Return an error text for extra arguments, with the likely remedy."""
         arguments = self.collect_usage_pieces(ctx)[1:]
         text = f"{self.name} takes {' and '.join(arguments)}, but there is also {extra!r}"
         for param in self.params:
@@ -95,9 +95,10 @@ class GroupedCommand(click.Command):
 
 
 class GroupedOption(click.Option):
-    """Option of a group. One with a ``flag_value`` may be given without a value; attach a value with ``=``.
+    """Option of a group of the help.
 
-    ``synonyms``: flags of other tools for it, which get this option as the suggestion.
+    An option with a ``flag_value`` may be given without a value; a value is attached with ``=``. ``synonyms``: flags of
+    other tools, for which this option is suggested.
     """
 
     def __init__(self, *flags: Any, group: str, synonyms: Sequence[str] = (), **arguments: Any) -> None:
@@ -106,7 +107,10 @@ class GroupedOption(click.Option):
         self.synonyms = synonyms
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
-        """Register the option. click alone would take the argument after ``--verify`` for its value."""
+        """Register the option.
+
+        click alone would take the argument after ``--verify`` for its value.
+        """
         super().add_to_parser(parser, ctx)
         if self.is_flag or not isinstance(self.flag_value, str):
             return
@@ -117,9 +121,9 @@ class GroupedOption(click.Option):
 
 
 def add_options(cls: Any, *names: str, **changes: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that adds options of a dataclass to a command: all, or only the given names.
+    """Return a decorator that adds options of a dataclass to a command.
 
-    ``changes`` are arguments of ``click.option`` for all of them.
+    ``names``: the options to add; all by default. ``changes``: arguments of ``click.option`` for all of them.
     """
     selected = [option for option in options_of(cls) if not names or option.name in names]
 
@@ -176,7 +180,10 @@ def _type(option: Option) -> Any:
 
 
 class TargetName(_ParamType):
-    """Name of a target of an installed pack. Names are read from metadata; no pack is imported."""
+    """Name of a target of an installed pack.
+
+    Names are read from metadata; no pack is imported.
+    """
 
     name = "target"
 
@@ -238,7 +245,10 @@ def _parse_sizes(text: str) -> tuple[int | str, ...]:
 
 
 def _keep_names(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> tuple[str, ...]:
-    """Return the values without empty ones. Names of tensors may have commas, so the conversion splits them."""
+    """Return the values without empty ones.
+
+    Names of tensors may have commas, so the conversion splits them.
+    """
     return tuple(text for text in texts if text)
 
 

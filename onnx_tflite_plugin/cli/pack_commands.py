@@ -1,4 +1,7 @@
-"""Commands of packs: entry points of the group ``onnx_tflite_plugin.commands``, each loaded only if it runs."""
+"""Commands of packs, each loaded only if it runs.
+
+They are entry points of the group ``onnx_tflite_plugin.commands``.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ class PackCommand(NamedTuple):
     requirements: tuple[str, ...] = ()
 
     def load(self) -> click.Command:
-        """Return the command. If it cannot be loaded, return a command that reports the reason."""
+        """Return the command, or one that reports why the command cannot be loaded."""
         try:
             with attribute_errors(f"command {self.name!r}", self.pack, self._module):
                 self._check_version()
@@ -48,7 +51,10 @@ class PackCommand(NamedTuple):
             raise Mismatch(f"{self.pack} is made for onnx-tflite-plugin {required}, this is {VERSION}")
 
     def _with_attribution(self, command: click.Command) -> click.Command:
-        """Return a copy of a command that raises PackError, with pack, file and line, for an unexpected exception."""
+        """Return a copy of a command that raises PackError for unexpected exceptions.
+
+        The error names pack, file and line.
+        """
 
         def invoke(ctx: click.Context) -> Any:
             try:
@@ -99,7 +105,7 @@ def list_pack_commands() -> list[PackCommand]:
 def find_pack_command(name: str) -> click.Command | None:
     """Return the command of a pack.
 
-    None if no pack has one of the name. Raises UsageProblem if several do.
+    Return None if no pack has a command of this name. Raises UsageProblem if several have one.
     """
     commands: Sequence[PackCommand] = [command for command in list_pack_commands() if command.name == name]
     if len(commands) > 1:

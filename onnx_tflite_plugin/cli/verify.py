@@ -82,7 +82,7 @@ def _row(result: Verification) -> Row:
 
 
 def _check_bisect_paths(folder: Path | None, tflite: Path, onnx: Path, inputs: Path | None) -> None:
-    """Raise UsageProblem if the submodel that ``--bisect`` writes would replace a file that is compared."""
+    """Raise UsageProblem if a file that ``--bisect`` writes would replace an input."""
     if folder is None:
         return
     from onnx_tflite_plugin.verify.submodels.saving import SUBMODEL_FILES

@@ -1,4 +1,4 @@
-"""Measurements in both runtimes: the comparison of every tensor, and the time of each operator."""
+"""Measurements in both runtimes: errors of tensors, and times of operators."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Descriptions of a converted model for its users: inputs, outputs, metadata, and code that runs it."""
+"""Descriptions of a converted model: inputs, outputs, metadata, code that runs it."""

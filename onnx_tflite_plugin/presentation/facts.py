@@ -14,7 +14,10 @@ _GENERATED = ("MLIR Converted.", "TOCO Converted.")  # default descriptions of c
 
 
 def doc_string(model: Model) -> str:
-    """Return the author's name and description of the model, or the file's; empty if a converter wrote it."""
+    """Return the author's name and description of the model, or the file's description.
+
+    It is empty if a converter wrote it.
+    """
     authored = model.authored or Metadata()
     description = authored.description or author_description(model.description)
     return "\n".join(part for part in (authored.name, description) if part)
@@ -36,7 +39,7 @@ def facts(model: Model, inputs: Sequence[GraphValue], outputs: Sequence[GraphVal
 
 
 def _graph_value(graph_value: GraphValue) -> dict[str, Any]:
-    """Return the facts about an input or output that the ONNX model does not hold itself."""
+    """Return the facts about an input or output that the ONNX model does not hold."""
     omitted = {"dtype", "shape"} | (set() if len(graph_value.scale) > 1 else {"axis"})
     if graph_value.tensor == graph_value.name:
         omitted.add("tensor")

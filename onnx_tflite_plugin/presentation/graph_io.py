@@ -71,9 +71,9 @@ class GraphValue:
 def graph_values(
     values: Iterable[ir.Value], names: Sequence[str], tensors: Sequence[Tensor], metadata: InterfaceMetadata
 ) -> tuple[GraphValue, ...]:
-    """Return the graph inputs, or the graph outputs, of a finished model, without its states.
+    """Return the graph inputs or outputs of a finished model, without its states.
 
-    ``names`` are their names in the model, ``tensors`` the TFLite tensors that they hold.
+    ``names``: their names in the model. ``tensors``: the TFLite tensors that they hold.
     """
     by_name = {str(value.name): value for value in values}
     return tuple(
@@ -100,7 +100,7 @@ def _graph_value(name: str, value: ir.Value, tensor: Tensor, metadata: TensorMet
 
 
 def author_metadata(metadata: TensorMetadata) -> dict[str, Any]:
-    """Return the metadata of an input or output, under the names of the fields of :class:`GraphValue`."""
+    """Return the metadata of an input or output, by field of :class:`GraphValue`."""
     return {
         "kind": metadata.kind,
         "description": metadata.description,
@@ -114,7 +114,10 @@ def author_metadata(metadata: TensorMetadata) -> dict[str, Any]:
 
 
 def dynamic_input_warnings(inputs: Iterable[GraphValue], target: Target) -> list[str]:
-    """Return a warning for each input with dynamic dimensions, with the option that sets them, if the target needs static shapes."""
+    """Return a warning for each input with dynamic dimensions, with the remedy.
+
+    Only a target that needs static shapes has such warnings.
+    """
     if not target.needs_static_shapes:
         return []
     return [

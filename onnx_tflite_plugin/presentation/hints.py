@@ -1,4 +1,4 @@
-"""Hints of a conversion: what to pass in place of quantized values, and options that fit the model."""
+"""Hints of a conversion: values to pass, and options that fit the model."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ _NAMED = 3  # inputs or outputs in one hint
 
 
 def input_hints(inputs: Sequence[GraphValue], tensors: Mapping[str, Tensor]) -> Iterator[str]:
-    """Yield hints about inputs that are float32 instead of quantized, with the formula of the real values.
+    """Yield hints about inputs that are float32 instead of quantized.
 
+    A hint has the formula of the real values.
     ``tensors``: the tensor of the file, by the name of the input.
     """
     names: dict[tuple[str, str], list[str]] = {}
@@ -34,7 +35,10 @@ def input_hints(inputs: Sequence[GraphValue], tensors: Mapping[str, Tensor]) -> 
 
 
 def output_hints(outputs: Sequence[GraphValue], tensors: Mapping[str, Tensor]) -> Iterator[str]:
-    """Yield hints about outputs that are float32 instead of quantized; ``tensors`` as for inputs."""
+    """Yield hints about outputs that are float32 instead of quantized.
+
+    ``tensors``: as for :func:`input_hints`.
+    """
     names: dict[str, list[str]] = {}
     for value in outputs:
         if _removed_quantization(value, tensors) is not None:

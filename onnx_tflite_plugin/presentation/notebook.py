@@ -1,4 +1,4 @@
-"""Conversion in a notebook: a table of inputs and outputs, and the code that runs the model."""
+"""Conversion in a notebook: a table of inputs and outputs, and code for the model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from onnx_tflite_plugin.presentation.graph_io import GraphValue
 def as_html(
     line: str, inputs: Sequence[GraphValue], outputs: Sequence[GraphValue], code: str, notes: Sequence[str] = ()
 ) -> str:
-    """Return the HTML of a conversion: ``line`` summarizes it, ``code`` runs the model, ``notes`` are warnings and hints."""
+    """Return the HTML of a conversion.
+
+    ``line``: its summary. ``code``: lines that run the model. ``notes``: warnings and hints.
+    """
     rows = []
     for side, graph_values in (("input", inputs), ("output", outputs)):
         for value in graph_values:

@@ -45,7 +45,10 @@ def snippet(path: str, inputs: Sequence[GraphValue], *, states: bool = False, do
 
 
 def _entry(name: str, array: str) -> str:
-    """Return one input of a snippet of several lines; after a long name the array is on the next line."""
+    """Return one input of a snippet of several lines.
+
+    After a long name the array is on the next line.
+    """
     line = f"    {name}: {array},\n"
     return line if len(line) - 1 <= _LINE else f"    {name}:\n        {array},\n"
 
