@@ -74,8 +74,9 @@ class Conversion:
 
     def verify(self, **options: Any) -> Verification:
         """Compare the model with LiteRT on the file that it was converted from.
-         Options are as in ``otp.verify``. Raises VerificationError if a model does not run, MissingExtra without LiteRT or ONNX
-        Runtime, ValueError if the conversion has no file.
+
+        Options are as in ``otp.verify``. Raises VerificationError if a model does not run, MissingExtra without LiteRT
+        or ONNX Runtime, ValueError if the conversion has no file.
         """
         from onnx_tflite_plugin.verify import verify
 

@@ -1,6 +1,7 @@
 """Names of API 0.2 that changed, with their new names.
 
-The old names work until 0.3 and emit DeprecationWarning."""
+The old names work until 0.3 and emit DeprecationWarning.
+"""
 
 from __future__ import annotations
 
