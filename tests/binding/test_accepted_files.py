@@ -24,7 +24,7 @@ THREE_MILLION = int(np.float32(3e6).view(np.int32))
 
 ACCEPTED: list[tuple[str, list[Change]]] = [
     ("SPLIT_V-one_result", [tensor(3, shape=[])]),
-    ("FULLY_CONNECTED-one_block_a_row", [tensor(3, shape=[5, 1])]),
+    ("FULLY_CONNECTED-one_block_per_row", [tensor(3, shape=[5, 1])]),
     ("MAX_POOL_2D-sequence_in_a_row,_kernel_1,_int8", [set_parameters(0, [0.0], [-5])]),
     ("RFFT2D-spectra_of_dynamic_shape,_SQUEEZE", [tensor(5, shape_signature=[1, -1, 9])]),
     ("ONE_HOT-indices_of_shape_[0,_3]", [tensor(0, shape_signature=[-1, 3])]),
@@ -42,7 +42,7 @@ ACCEPTED: list[tuple[str, list[Change]]] = [
     ),
     ("L2_POOL_2D-float32_of_dynamic_shape,_SAME_3x2_stride_1x1", [tensor(1, shape_signature=[2, 1, 1, 3])]),
     ("LOCAL_RESPONSE_NORMALIZATION-beta_2", [option("radius", 0)]),
-    ("MINIMUM-int16_without_scale,_ignored", [tensor(1, shape=[1, 1], shape_signature=[-1, -1, -1])]),
+    ("MINIMUM-int16_without_scale,_broadcast", [tensor(1, shape=[1, 1], shape_signature=[-1, -1, -1])]),
     ("RESIZE_NEAREST_NEIGHBOR-align_corners_int8_2_to_83,_known_at_runtime", [tensor(2, type=0)]),
     (f"{LSTM}-backwards,_int8,_time_first", [set_parameters(2, [0.0061], [0])]),
     (f"{LSTM}-backwards,_float32,_cells_clipped_at_10", [tensor(-1, shape=[], has_rank=False)]),
