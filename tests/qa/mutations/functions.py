@@ -79,7 +79,7 @@ MUTATIONS = (
     Mutation(
         "rounded down instead of up",
         "CEIL",
-        ("CEIL-float32_at_its_edges",),
+        ("CEIL-float32_at_its_edge_cases",),
         fields=_with_lowering(lambda ctx, x: ctx.ops.Floor(x)),
     ),
     Mutation(
@@ -99,13 +99,13 @@ MUTATIONS = (
     Mutation(
         "cosine instead of sine",
         "SIN",
-        ("SIN-float32_of_dynamic_shape",),
+        ("SIN-float32_edge_cases",),
         fields=_with_lowering(lambda ctx, x: ctx.ops.Cos(x)),
     ),
     Mutation(
         "sine instead of cosine",
         "COS",
-        ("COS-float32_of_dynamic_shape",),
+        ("COS-float32_edge_cases",),
         fields=_with_lowering(lambda ctx, x: ctx.ops.Sin(x)),
     ),
     Mutation(
@@ -123,7 +123,7 @@ MUTATIONS = (
     Mutation(
         "squares overflow",
         "COMPLEX_ABS",
-        ("COMPLEX_ABS-squares_out_of_range",),
+        ("COMPLEX_ABS-magnitudes_whose_squares_overflow_or_underflow",),
         fields=_with_lowering(_norm_of_squares),
     ),
     Mutation(
@@ -147,7 +147,7 @@ MUTATIONS = (
     Mutation(
         "the quotient is float32",
         "FLOOR_DIV",
-        ("FLOOR_DIV-float32_in_float64",),
+        ("FLOOR_DIV-float32_quotients_that_need_float64",),
         fields=_with_lowering(_floor_float32_quotient),
     ),
     Mutation(
@@ -172,7 +172,7 @@ MUTATIONS = (
     Mutation(
         "operands are dequantized",
         "RIGHT_SHIFT",
-        ("RIGHT_SHIFT-int8_of_scales,_which_the_kernel_ignores_between_convolutions",),
+        ("RIGHT_SHIFT-int8_with_scales,_which_the_kernel_ignores_between_convolutions",),
         fields={"quantization": Dequantized()},
     ),
     Mutation(
