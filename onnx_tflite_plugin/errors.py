@@ -127,7 +127,7 @@ class SignaturesDiffer(UnsupportedOption):
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
-        super().__init__(f"--signature all: {reason}; use --signature each")
+        super().__init__(f"--signature all: {reason}; convert the signatures one by one, each by its key")
 
 
 class OnnxTooOld(UnsupportedOption):

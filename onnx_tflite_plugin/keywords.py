@@ -59,7 +59,7 @@ def _argument(option: Option, value: str, *, is_subject: bool) -> str:
     if origin is Mapping:
         key, equals, entry = value.rpartition("=")
         if equals:
-            sizes = ", ".join(size if size.isdecimal() else repr(size) for size in entry.split(","))
+            sizes = ", ".join(size if size.removeprefix("-").isdecimal() else repr(size) for size in entry.split(","))
             return f"{option.name}={{{key!r}: {f'({sizes})' if option.name == 'input_shape' else repr(entry)}}}"
         return f"{option.name}[{value!r}]" if is_subject else ""
     if origin is Sequence:

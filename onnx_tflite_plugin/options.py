@@ -118,7 +118,8 @@ class ConvertOptions(CheckedOptions):
     signature: str | None = _option(
         COMMON, None,
         "Key of the signature to convert; by default the main subgraph's. all makes one model of all signatures if they differ "
-        "only in the length of a sequence, otherwise one file per signature; each always writes one file per signature.",
+        "only in the length of a sequence, otherwise one file per signature; each always writes one file per signature (in Python: "
+        "call convert once per key).",
         metavar="KEY|all|each",
     )  # fmt: skip
     verify: bool | VerifyOptions = _option(

@@ -20,7 +20,7 @@ from onnx_tflite_plugin.cli.output import (
     redirect_stdout_to_stderr,
     show_progress,
 )
-from onnx_tflite_plugin.cli.paths import check_pair, check_readable
+from onnx_tflite_plugin.cli.paths import FilePath, check_pair, check_readable
 from onnx_tflite_plugin.options import BenchOptions, ConvertOptions, VerifyOptions
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ _TIMES = ("LiteRT µs", "ONNX Runtime µs", "lost µs")
 
 
 @click.command(cls=GroupedCommand)
-@click.argument("tflite", metavar="MODEL.tflite", type=click.Path(path_type=Path))
-@click.argument("onnx", metavar="[MODEL.onnx]", required=False, type=click.Path(path_type=Path))
+@click.argument("tflite", metavar="MODEL.tflite", type=FilePath())
+@click.argument("onnx", metavar="[MODEL.onnx]", required=False, type=FilePath())
 @add_options(ConvertOptions, "signature", metavar="KEY", help="The signature to run.")
 @add_options(VerifyOptions, "inputs", "seed")
 @add_options(BenchOptions)

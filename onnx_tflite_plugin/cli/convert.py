@@ -25,7 +25,7 @@ from onnx_tflite_plugin.cli.output import (
     show_progress,
 )
 from onnx_tflite_plugin.cli.outputs import Outputs
-from onnx_tflite_plugin.cli.paths import check_readable
+from onnx_tflite_plugin.cli.paths import FilePath, check_readable
 from onnx_tflite_plugin.cli.report import html_path, write_page
 from onnx_tflite_plugin.options import ConvertOptions, VerifyOptions
 
@@ -33,15 +33,15 @@ _DATA = ("inputs", "ranges", "seed", "runs", "tolerance")
 
 
 @click.command(cls=GroupedCommand)
-@click.argument("model", metavar="MODEL", type=click.Path(path_type=Path))
-@click.argument("output", metavar="[MODEL.onnx]", required=False, type=click.Path(path_type=Path))
+@click.argument("model", metavar="MODEL", type=FilePath())
+@click.argument("output", metavar="[MODEL.onnx]", required=False, type=FilePath())
 @add_options(ConvertOptions)
 @add_options(VerifyOptions, *_DATA)
 @click.option(
     "--report",
     "page",
     metavar="FILE.html",
-    type=click.Path(path_type=Path),
+    type=FilePath(),
     help="Also write a page about the conversion: the network, every tensor's error against LiteRT, times.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the whole report as JSON, and nothing else.")

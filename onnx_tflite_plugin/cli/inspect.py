@@ -23,7 +23,7 @@ from onnx_tflite_plugin.cli.output import (
     redirect_stdout_to_stderr,
     shorten,
 )
-from onnx_tflite_plugin.cli.paths import check_readable
+from onnx_tflite_plugin.cli.paths import FilePath, check_readable
 from onnx_tflite_plugin.cli.summary import BUILTIN, warning_row
 from onnx_tflite_plugin.options import ConvertOptions
 
@@ -34,7 +34,7 @@ _MANY = 8  # inputs or outputs, of which those with consecutive numbers share a 
 
 
 @click.command(cls=GroupedCommand)
-@click.argument("model", metavar="MODEL", type=click.Path(path_type=Path))
+@click.argument("model", metavar="MODEL", type=FilePath())
 @click.option(
     "--details",
     is_flag=True,

@@ -13,6 +13,7 @@ import click
 from onnx_tflite_plugin.cli.failures import UsageProblem, on_failure
 from onnx_tflite_plugin.cli.output import Row, print_json, print_rows
 from onnx_tflite_plugin.cli.pack_config import FILE, Pack
+from onnx_tflite_plugin.cli.paths import FilePath
 from onnx_tflite_plugin.cli.scaffold import (
     KINDS,
     check_kind,
@@ -32,7 +33,7 @@ _RESERVED = ("builtin", "inline")
 
 
 @click.command("new-pack")
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=FilePath())
 @click.option(
     "--op",
     required=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from math import isnan
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, get_args, get_origin
@@ -12,6 +13,7 @@ import click
 
 from onnx_tflite_plugin.checked import did_you_mean
 from onnx_tflite_plugin.cli.failures import UsageProblem
+from onnx_tflite_plugin.cli.paths import FilePath
 from onnx_tflite_plugin.installed import target_names
 from onnx_tflite_plugin.options import (
     ADVANCED,
@@ -172,8 +174,15 @@ def _type(option: Option) -> Any:
     if option.choices:
         return click.Choice(option.choices)
     if option.minimum is not None:
-        return (click.IntRange if kind is int else click.FloatRange)(min=option.minimum)
-    return click.Path(path_type=Path) if kind is Any else kind
+        return _number_range(kind, option.minimum)
+    return FilePath() if kind is Any else kind
+
+
+def _number_range(kind: type, minimum: float) -> click.IntRange | click.FloatRange:
+    """Return click's type of a number from ``minimum`` on, with a name that fits into its message."""
+    number = click.IntRange(min=int(minimum)) if kind is int else click.FloatRange(min=minimum)
+    number.name = "integer" if kind is int else "number"
+    return number
 
 
 # --- values -----------------------------------------------------------------------------------
@@ -216,8 +225,8 @@ def pair_callback(form: str, read: Callable[[str], Any]) -> Callable[..., Mappin
                     raise click.BadParameter(f"{name!r} is given more than once", ctx, param)
                 values[name] = read(value)
             except ValueError as error:
-                reason = f"; {error}" if str(error) else ""
-                raise click.BadParameter(f"{text!r} is not of the form {form}{reason}", ctx, param) from None
+                reason = f": {error}" if str(error) else f" is not of the form {form}"
+                raise click.BadParameter(f"{text!r}{reason}", ctx, param) from None
         return values
 
     return callback
@@ -230,7 +239,9 @@ def _parse_range(text: str) -> tuple[float, float]:
         least, most = float(low), float(high)
     except ValueError:
         raise ValueError from None
-    if not least <= most:
+    if isnan(least) or isnan(most):
+        raise ValueError
+    if least > most:
         raise ValueError(f"the minimum {low} exceeds the maximum {high}")
     return least, most
 

@@ -5,8 +5,26 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from typing import Any
+
+import click
 
 from onnx_tflite_plugin.cli.failures import UsageProblem
+
+
+class FilePath(click.Path):
+    """Argument or option that takes a path. An empty text, which would be the current folder, and an address are refused."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        text = os.fspath(value)
+        if not text:
+            self.fail("the path is empty; is a variable of the shell not set?", param, ctx)
+        if str(text).startswith(("http://", "https://")):
+            self.fail(f"{text} is an address, not a file; download the file first", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 def check_readable(source: Path) -> Path:

@@ -20,7 +20,7 @@ from onnx_tflite_plugin.cli.output import (
     show_progress,
 )
 from onnx_tflite_plugin.cli.outputs import Outputs
-from onnx_tflite_plugin.cli.paths import check_pair
+from onnx_tflite_plugin.cli.paths import FilePath, check_pair
 from onnx_tflite_plugin.cli.summary import INCONCLUSIVE
 from onnx_tflite_plugin.options import VerifyOptions
 
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=GroupedCommand)
-@click.argument("tflite", metavar="MODEL.tflite", type=click.Path(path_type=Path))
-@click.argument("onnx", metavar="MODEL.onnx", type=click.Path(path_type=Path))
-@click.argument("output", metavar="[REPORT.html]", required=False, type=click.Path(path_type=Path))
+@click.argument("tflite", metavar="MODEL.tflite", type=FilePath())
+@click.argument("onnx", metavar="MODEL.onnx", type=FilePath())
+@click.argument("output", metavar="[REPORT.html]", required=False, type=FilePath())
 @add_options(VerifyOptions, "inputs", "ranges", "seed", "tolerance")
 @click.option("--json", "as_json", is_flag=True, help="Print what the page shows as JSON; no page is written.")
 def report(tflite: Path, onnx: Path, output: Path | None, as_json: bool, **options: Any) -> None:

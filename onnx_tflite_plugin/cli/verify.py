@@ -13,7 +13,7 @@ from onnx_tflite_plugin.cli.isolation import isolate_command
 from onnx_tflite_plugin.cli.options import GroupedCommand, add_options, check_exists
 from onnx_tflite_plugin.cli.output import Row, print_json, print_rows, redirect_stdout_to_stderr, show_progress
 from onnx_tflite_plugin.cli.outputs import Outputs
-from onnx_tflite_plugin.cli.paths import check_pair
+from onnx_tflite_plugin.cli.paths import FilePath, check_pair
 from onnx_tflite_plugin.options import ConvertOptions, VerifyOptions
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=GroupedCommand)
-@click.argument("tflite", metavar="MODEL.tflite", type=click.Path(path_type=Path))
-@click.argument("onnx", metavar="MODEL.onnx", type=click.Path(path_type=Path))
+@click.argument("tflite", metavar="MODEL.tflite", type=FilePath())
+@click.argument("onnx", metavar="MODEL.onnx", type=FilePath())
 @add_options(
     ConvertOptions, "signature", metavar="KEY", help="The signature that was converted, if the ONNX file does not say."
 )
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @click.option(
     "--bisect",
     metavar="DIR",
-    type=click.Path(path_type=Path),
+    type=FilePath(),
     help="On failure write the submodels that differ into DIR, for a bug report: .tflite, .onnx and operands.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, and nothing else.")

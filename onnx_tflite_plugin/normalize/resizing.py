@@ -72,6 +72,11 @@ def _parse_shapes(
             raise UnsupportedOption(
                 f"{flag}: {len(shape)} sizes are given, but the input has {by_name[name].rank} axes, {list(by_name[name].shape)}"
             )
+        negative = next((size for size in shape if not isinstance(size, str) and size < 0), None)
+        if negative is not None:
+            raise UnsupportedOption(
+                f"{flag}: {negative} is not a size; give a number, or a name such as 'N' for a dynamic dimension"
+            )
         if 0 in shape and 0 not in by_name[name].dims:
             raise UnsupportedOption(
                 f"{flag}: with a size of 0 every result is empty; give sizes of at least 1, or a name"

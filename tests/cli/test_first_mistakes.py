@@ -248,3 +248,24 @@ def test_verify_reports_rounded_inputs() -> None:
     assert note in otp.verify(model, conversion, inputs={"image": image}).text
     assert note not in otp.verify(model, conversion, inputs={"image": np.zeros((1, 8, 8, 1))}).text
     assert note not in otp.verify(model, conversion, inputs={"image": image.astype(np.float32)}).text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["", "m.onnx"], "MODEL: the path is empty; is a variable of the shell not set?"),
+        (["https://host/m.tflite"], "https://host/m.tflite is an address, not a file; download the file first"),
+        ([DIGITS, "--tolerance", "1%"], "--tolerance: '1%' is not a valid number"),
+        ([DIGITS, "--opset", "new"], "--opset: 'new' is not a valid integer"),
+        ([DIGITS, "--range", "image=5:1"], "--range: 'image=5:1': the minimum 5 exceeds the maximum 1"),
+    ],
+)
+def test_error_names_what_is_wrong_with_the_value(run: Run, arguments: list[str], message: str) -> None:
+    result = run("convert", *arguments)
+    assert (result.code, result.out) == (2, "")
+    assert message in result.err
+
+
+def test_negative_size_in_python_is_answered_with_a_name() -> None:
+    with pytest.raises(otp.ConversionError, match=r"-1 is not a size; give a number, or a name such as 'N'"):
+        otp.convert(DIGITS, input_shape={"image": (-1, 8, 8, 1)})

