@@ -13,7 +13,7 @@ from conformance.coverage import gaps
 from conformance.packs import Suite, select_suite
 from conformance.repeated import Repeated
 from conformance.runner import CaseResult, run_case
-from onnx_tflite_plugin.checked import did_you_mean
+from onnx_tflite_plugin.checked import did_you_mean, plural
 from onnx_tflite_plugin.cli.failures import UsageProblem
 from onnx_tflite_plugin.cli.output import print_json, redirect_stdout_to_stderr
 
@@ -110,7 +110,8 @@ def _print(console: Console, suite: Suite, results: Sequence[CaseResult], missin
         f"{count} {status}" for status, count in sorted(total.items(), key=lambda item: item[0] != "passed")
     )
     console.print(
-        f"\n{len(results)} cases, {sum(result.variants for result in results)} conversions in {seconds:.0f} s: {summary or 'none'}"
+        f"\n{len(results)} cases, {sum(result.variants for result in results)} conversions in {seconds:.0f} s: "
+        + ", ".join([summary or "none", *([plural(len(suite.problems), "problem")] if suite.problems else [])])
     )
 
 

@@ -30,11 +30,13 @@ if TYPE_CHECKING:
 @click.option("--pack", metavar="PACK", help="Only the entries of this pack.")
 @click.option("--details", is_flag=True, help="Layout category and quantization behavior instead of the summary.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, and nothing else.")
-def handlers(pack: str | None, details: bool, as_json: bool) -> None:
+@click.pass_context
+def handlers(ctx: click.Context, pack: str | None, details: bool, as_json: bool) -> None:
     """List the installed handlers, fusions, hooks, targets, commands and packs.
 
     Handlers with the newest version of the operator that they convert; unusable ones are listed with the reason. Packs with
-    their version, number of entries, the built-in handlers that they override, and their errors.
+    their version, number of entries, the built-in handlers that they override, and their errors. With --pack, the exit status
+    is 1 if the pack has problems.
     """
     on_failure(as_json=as_json)
     with redirect_stdout_to_stderr():
@@ -43,6 +45,7 @@ def handlers(pack: str | None, details: bool, as_json: bool) -> None:
         installed = _select_pack(installed, pack)
     if as_json:
         print_json(installed)
+        _exit_if_wrong(ctx, installed, pack)
         return
     rows = installed["handlers"]
     packs = {row["pack"] for kind in _KINDS for row in installed[kind]}
@@ -87,6 +90,13 @@ def handlers(pack: str | None, details: bool, as_json: bool) -> None:
         f"of {plural(len(packs), 'pack')}"
     )
     print_rows(row for row in (Row("total", [total]), warning_row(_unlisted_problems(installed))) if row.lines)
+    _exit_if_wrong(ctx, installed, pack)
+
+
+def _exit_if_wrong(ctx: click.Context, installed: dict[str, Any], pack: str | None) -> None:
+    """Exit with 1 if the pack that --pack names has problems: authors use the command as a check."""
+    if pack is not None and any(row["wrong"] for row in installed["packs"]):
+        ctx.exit(1)
 
 
 def _unlisted_problems(installed: dict[str, Any]) -> list[str]:

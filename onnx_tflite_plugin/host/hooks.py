@@ -291,9 +291,19 @@ def _check_renames(renames: object, names: Sequence[str], taken: Set[str]) -> No
         raise Mismatch(f"it returned {describe(renames)}, not a mapping of names or None")
     unknown = [old for old in renames if old not in names]
     if unknown:
-        raise Mismatch(f"it renames {unknown[0]!r}, which is not a graph input or output")
-    if unusable := unusable_names([*renames.values()], {*names, *taken}):
-        raise Mismatch(f"its new name {unusable[0]!r} is empty or taken")
+        existing = ", ".join(map(repr, names))
+        raise Mismatch(f"it renames {unknown[0]!r}, which is not a graph input or output; those are {existing}")
+    new = [*renames.values()]
+    if unusable := unusable_names(new, {*names, *taken}):
+        name = unusable[0]
+        if not name:
+            raise Mismatch("its new name '' is empty")
+        owner = "a graph input or output" if name in names else "another value of the graph"
+        if name not in names and name not in taken:
+            owner = (
+                " and ".join(repr(old) for old, text in renames.items() if text == name) + ", which it renames alike"
+            )
+        raise Mismatch(f"its new name {name!r} is taken by {owner}")
 
 
 def _is_internal(plugin: object) -> bool:

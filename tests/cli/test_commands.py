@@ -287,6 +287,14 @@ def test_handlers_filters_by_pack(run: Run, tmp_path: Path, monkeypatch: pytest.
     )
 
 
+def test_handlers_fails_for_a_pack_with_problems(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    install(tmp_path, "broken-pack", "[onnx_tflite_plugin.handlers]\nCUSTOM.Small = no_such_module:absolute\n")
+    assert run("handlers", "--pack", "broken-pack")[0] == 1
+    assert run("handlers", "--pack", "broken-pack", "--json")[0] == 1
+    assert run("handlers")[0] == 0
+
+
 def test_declining_handler_is_not_a_problem_of_its_pack(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -98,8 +98,10 @@ def test_option_overrides_a_renaming_hook(tmp_path: Path, monkeypatch: pytest.Mo
     ("returned", "reason"),
     [
         ("['a']", "not a mapping of names"),
-        ("{'nosuch': 'x'}", "'nosuch', which is not a graph input or output"),
-        ("{'a': 'c'}", "'c' is empty or taken"),
+        ("{'nosuch': 'x'}", "'nosuch', which is not a graph input or output; those are 'a', 'b', 'c', 'd'"),
+        ("{'a': 'c'}", "'c' is taken by a graph input or output"),
+        ("{'a': 'x', 'b': 'x'}", "'x' is taken by 'a' and 'b', which it renames alike"),
+        ("{'a': ''}", "its new name '' is empty"),
         ("1 / 0", "ZeroDivisionError"),
     ],
 )
