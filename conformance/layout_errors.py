@@ -8,6 +8,7 @@ from conformance.declared import declarations_of, instances
 from onnx_tflite_plugin.api import Attribute, Implicit, Operator, Tensor, Terminate, Transparent
 from onnx_tflite_plugin.api.notation import parse_axes
 from onnx_tflite_plugin.conversion import Conversion
+from onnx_tflite_plugin.guard import definition
 from onnx_tflite_plugin.host import BUILTIN, Host
 from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.verify.runtimes.ort import tensor_values
@@ -79,8 +80,9 @@ def messages_on_axis_sizes(code: str, model: Model, host: Host) -> Iterator[str]
             for letter, size in _sizes_of_letters(groups, op.tensor(slot)):
                 first_slot, first_size = sizes.setdefault(letter, (slot_name, size))
                 if size != first_size:
+                    differs = f"letter {letter} is {first_size} in {first_slot} and {size} in {slot_name}"
                     remedy = "give the axes that differ different letters"
-                    yield f"axes={declared.axes!r}: letter {letter} is {first_size} in {first_slot} and {size} in {slot_name}; {remedy}"
+                    yield f"axes={declared.axes!r}: {differs}; {remedy} ({_declarations(op, host)})"
                     return
 
 
@@ -91,6 +93,15 @@ def _sizes_of_letters(groups: Sequence[Sequence[str]] | None, tensor: Tensor | N
     for group, size in zip(groups, tensor.dims, strict=True):
         if len(group) == 1 and size not in (None, 1):
             yield group[0], size
+
+
+def _declarations(op: Operator, host: Host) -> str:
+    """Return where the handlers of packs for an operator are declared."""
+    return ", ".join(
+        f"the declaration of {handler.name} in {pack}, at {definition(handler.lower)}"
+        for pack, handler in host.registered_handlers(op.code)
+        if pack != BUILTIN
+    )
 
 
 def _is_builtin(op: Operator, host: Host) -> bool:
