@@ -14,7 +14,7 @@ from conformance.declared import declarations_of, instances
 from onnx_tflite_plugin.api import Operator
 from onnx_tflite_plugin.binding.declared import At
 from onnx_tflite_plugin.guard import Failed
-from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.host import BUILTIN, Host
 from onnx_tflite_plugin.source.model import Array, Model
 from onnx_tflite_plugin.targets import target_named
 from onnx_tflite_plugin.verify import Comparison
@@ -22,6 +22,9 @@ from onnx_tflite_plugin.verify.comparison.trial import Run
 from onnx_tflite_plugin.verify.runtimes.structure import Entry
 
 Runs = Sequence[Run]
+
+_MOST = 0.5
+"""The share of differing elements from which a kernel may take other values than its handler."""
 
 
 class Tried(Protocol):
@@ -57,7 +60,22 @@ def explain_values(trial: Tried, actual: Runs) -> Iterator[str]:
         if one.ok or one.nearest not in expected:
             continue
         yield from _largest(one, k, actual, expected[one.nearest])
+        if one.unit == "step" and one.differing > _MOST:
+            yield from _kernel_of_stored_values(trial)
         return
+
+
+def _kernel_of_stored_values(trial: Tried) -> Iterator[str]:
+    """Yield a hint if the reference kernel of a pack takes stored values, which it may treat as real numbers."""
+    for op in instances(trial.source, trial.case.op):
+        handlers = trial.host.registered_handlers(op.code)
+        declared = declarations_of(op, trial.host)
+        if declared is None or declared.quantization.takes_floats:
+            continue
+        if any(pack != BUILTIN and handler.kernel is not None for pack, handler in handlers):
+            behavior = type(declared.quantization).__name__
+            yield f"with {behavior}() the reference kernel gets quantized values, such as int8, not real numbers"
+            return
 
 
 def _largest(one: Comparison, k: int, actual: Runs, expected: Runs) -> Iterator[str]:

@@ -11,7 +11,18 @@ from conformance.command import run
 from conformance.models import PLACEMENTS, between_convolutions, tensor, unary
 from conformance.repeated import Repeated
 from conformance.runner import run_case
-from onnx_tflite_plugin.api import Array, Dequantized, Handler, Instance, Lookup, SameScale, Transparent, handler, out
+from onnx_tflite_plugin.api import (
+    Array,
+    Dequantized,
+    Handler,
+    Instance,
+    Integer,
+    Lookup,
+    SameScale,
+    Transparent,
+    handler,
+    out,
+)
 from onnx_tflite_plugin.cli.failures import UsageProblem
 from onnx_tflite_plugin.host import Host
 
@@ -46,6 +57,19 @@ def test_difference_names_the_worst_element_and_both_values() -> None:
     reason = run_case(unary(CODE, "float32", tensor(2, 3)), wrong).reasons[0]
     assert "in the ONNX model and" in reason
     assert "the lowering or the reference kernel may be wrong" in reason
+
+
+@pytest.mark.parametrize(("behavior", "hinted"), [(Integer(), True), (Dequantized(), False)])
+def test_kernel_for_real_numbers_is_explained_with_integer(behavior: Any, hinted: bool) -> None:
+    def lower(ctx: Any, x: Any) -> Any:
+        if not ctx.uses_integers:
+            return ctx.ops.Mul(x, 0.5)
+        return ctx.ops.Cast(ctx.ops.Mul(ctx.ops.Cast(x, to="float32"), 0.5), to="int8")
+
+    wrong = host(lower, lambda op, x: np.asarray(np.tanh(x / 8)).astype(x.dtype), quantization=behavior)
+    reasons = "\n".join(run_case(unary(CODE, "int8", tensor(2, 5, dtype="int8")), wrong).reasons)
+    assert "elements differ" in reasons
+    assert ("with Integer() the reference kernel gets quantized values" in reasons) == hinted
 
 
 def table(at: Instance) -> Array:
