@@ -155,8 +155,14 @@ def implicit_layouts(op: Operator, declaration: Implicit, declared: str) -> dict
     for slot, slot_letters in letters.items():
         required = declaration.onnx[slot].split()
         if len(required) != len({*required}) or not {*slot_letters} <= {*required} <= {*slot_letters} | optional:
+            unknown = sorted({*required} - {*slot_letters} - optional)
+            missing = sorted({*slot_letters} - {*required})
+            wrong = [
+                f"{' '.join(found)} is {kind}" for found, kind in ((unknown, "unknown"), (missing, "missing")) if found
+            ]
             raise AxesError(
                 f"slot {slot}: {declaration.onnx[slot]!r} does not reorder the axes declared in {declared!r}"
+                f"{': ' if wrong else ''}{', '.join(wrong)}"
             )
         sizes = dict(zip(slot_letters, op[slot].dims, strict=True))
         layouts[slot] = tuple(

@@ -131,7 +131,9 @@ DECLARED = (
         "layout", "Implicit({0: 'n c h w'})", "an Implicit layout needs axes", "evil_pack:evil in evil-pack"
     ),
     declaration_fault(
-        "layout", "Implicit({0: 'a c'}), axes='a b -> a b'", "slot 0: 'a c' does not reorder the axes declared"
+        "layout",
+        "Implicit({0: 'a c'}), axes='a b -> a b'",
+        "slot 0: 'a c' does not reorder the axes declared in 'a b -> a b': c is unknown, b is missing",
     ),
     declaration_fault("axes", "lambda at: ['a', 'b']", "axes declared by", "it returned a list, not str or None"),
     declaration_fault("axes", "'n h w c -> n h w c'", "do not fit a tensor of rank 2"),
