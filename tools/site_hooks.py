@@ -15,6 +15,8 @@ from onnx_tflite_plugin.api import VERSION
 ROOT = Path(__file__).parents[1]
 CHANGELOG = "reference/changelog.md"
 ROLE = re.compile(r":(?:attr|class|func|meth|mod):(?=<code>)")
+FILE_LINK = re.compile(r"\]\(\.\./((?:\.\./)*)CHANGELOG\.md")
+"""A link to the changelog in the repository, as pages have it, with the path from the page to ``docs/``."""
 RELATIVE_LINK = re.compile(r"\[([^\]]+)\]\((?!https?://|#)([^)]+)\)")
 
 
@@ -34,6 +36,11 @@ def on_files(files: Any, config: Any) -> Any:
     text = changelog((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), repository())
     files.append(File.generated(config, CHANGELOG, content=text))
     return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Return a page with links to the page of the changelog instead of the file, which is outside ``docs/``."""
+    return FILE_LINK.sub(rf"](\1{CHANGELOG}", markdown)
 
 
 def on_page_content(html: str, **_: Any) -> str:

@@ -87,7 +87,8 @@ class ShapeDerivation:
                     continue
                 problems = error.problems if isinstance(error, ConversionError) else ()
                 reason = _describe_broadcast(problems[0].reason if problems else str(error), op, dims)
-                problem = self._describe_state_batch(op, reason) or Problem(label(op), reason, _REMEDY)
+                hint = next((problem.hint for problem in problems if problem.hint), _REMEDY)
+                problem = self._describe_state_batch(op, reason) or Problem(label(op), reason, hint)
                 raise UnsupportedOperator(self.message, [problem]) from error
             is_resized = any(tensor in dims for tensor in op.inputs if tensor is not None)
             for tensor, (sizes, value) in results.items():

@@ -13,7 +13,7 @@ from onnx_tflite_plugin.cli import cli
 from tests.helpers.command import Run
 from tests.helpers.samples import LANGUAGES, Samples, blocks
 from tools.pictures import FOLDER, drawings
-from tools.site_hooks import changelog, on_page_content
+from tools.site_hooks import changelog, on_page_content, on_page_markdown
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -106,3 +106,8 @@ def test_site_is_built_only_from_files_of_this_repository() -> None:
 def test_roles_of_docstrings_do_not_show_on_the_site() -> None:
     html = "<p>options as in :func:<code>verify</code>, see :meth:<code>save</code> (a: b)</p>"
     assert on_page_content(html) == "<p>options as in <code>verify</code>, see <code>save</code> (a: b)</p>"
+
+
+def test_pages_link_to_the_page_of_the_changelog() -> None:
+    links = on_page_markdown("[a](../CHANGELOG.md) [b](../../CHANGELOG.md#020)")
+    assert links == "[a](reference/changelog.md) [b](../reference/changelog.md#020)"
