@@ -1,4 +1,4 @@
-"""Converters to compare: this project in this process, others through a command of another interpreter."""
+"""Converters to compare: this project in this process, others as a command run by another interpreter."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Peer:
         shutil.copyfile(model_path, target)
 
     def _places(self, source: Path) -> tuple[Path, Path]:
-        """Return two cache paths: the converted model, and the reason for a failure, which is valid for one time limit."""
+        """Return two cache paths: the converted model, and the reason for a failure; the latter is cached per time limit."""
         assert self.cache is not None
         command = hashlib.sha256(json.dumps(COMMANDS[self.name]).encode()).hexdigest()[:8]
         folder = self.cache / f"{self.name}-{self.version}-{command}"

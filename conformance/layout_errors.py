@@ -81,7 +81,7 @@ def messages_on_axis_sizes(code: str, model: Model, host: Host) -> Iterator[str]
                 first_slot, first_size = sizes.setdefault(letter, (slot_name, size))
                 if size != first_size:
                     differs = f"letter {letter} is {first_size} in {first_slot} and {size} in {slot_name}"
-                    remedy = "give the axes that differ different letters"
+                    remedy = "use different letters for axes that differ"
                     yield f"axes={declared.axes!r}: {differs}; {remedy} ({_declarations(op, host)})"
                     return
 

@@ -173,7 +173,7 @@ def plural(number: int, noun: str) -> str:
 
 
 def operand_limits(function: Callable[..., Any]) -> tuple[int, int | None] | None:
-    """Return the least and the largest number of operands that a lowering or kernel takes after its first argument.
+    """Return the smallest and largest number of operands that a lowering or kernel takes after its first argument.
 
     None if it has no signature; a largest number of None stands for any number.
     """
@@ -220,7 +220,7 @@ def checks_keywords(
 ) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
     """Return a decorator of a function that reports unknown keywords before missing ones.
 
-    Both may be due to one misspelling. ``known``: keywords that the function takes beside its named parameters.
+    Both may be due to one misspelling. ``known``: keywords that the function takes besides its named parameters.
     """
 
     def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:

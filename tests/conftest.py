@@ -22,12 +22,12 @@ from tests.helpers.command import CommandResult, Run
 
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each of a hundred child processes compiles all modules anew
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # else numpy's threads of each child wait busily for work
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # else each child's NumPy threads busy-wait
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--thorough", action="store_true", help="Try all of what is sampled; -m sampled are the tests that sample."
+        "--thorough", action="store_true", help="Test everything, not a sample; -m sampled selects tests that sample."
     )
 
 
@@ -115,7 +115,7 @@ SLOW_MODULES = {
 
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Mark tests as ``sampled`` or ``quick``: one case per operator, and all tests outside slow modules."""
+    """Mark tests that sample as ``sampled``, and one case per operator and all tests outside slow modules as ``quick``."""
     tried: set[str] = set()
     for item in items:
         if "thorough" in getattr(item, "fixturenames", ()) or hasattr(getattr(item, "obj", None), "hypothesis"):

@@ -1,8 +1,9 @@
 """Memory budget for arrays that a conversion creates.
 
-A small file may request many of them.
+A small file may request huge arrays.
 
-Initial states, folded CALL_ONCE subgraphs and enumerated tables are created only after :func:`spend_budget` succeeded. The
+Initial states, folded CALL_ONCE subgraphs and enumerated tables are created only after :func:`spend_budget` has succeeded.
+The
 limit applies to the sum of all arrays of one conversion.
 """
 
@@ -22,7 +23,7 @@ _remaining: ContextVar[list[int] | None] = ContextVar("remaining", default=None)
 
 
 class OverBudget(Refusal):
-    """An array that exceeds the remaining budget. ``hint``: how to raise it."""
+    """Raised for an array that exceeds the remaining budget. ``hint``: how to increase the limit."""
 
     def __init__(self, reason: str, hint: str = "") -> None:
         self.hint = hint

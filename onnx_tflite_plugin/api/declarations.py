@@ -40,8 +40,8 @@ class Implicit(Checked):
 
     An output that ``onnx`` does not name takes input 0's permutation if it has the same rank, otherwise source layout.
     ``squeezable``: letters to omit from every slot if all of them have size 1, such as ``"h j y"`` for an image of one
-    row: the operator then has one dimension less, unless this is slower on the target. A slot without such a letter (a
-    sequence) gets it with size 1 if it is not omitted.
+    row: the operator then has one dimension fewer. They are kept where that is faster on the target. If the letters are
+    kept, a slot that lacks one, such as a sequence, gets an axis of size 1 for it.
     """
 
     onnx: Mapping[int, str]
@@ -50,7 +50,7 @@ class Implicit(Checked):
 
 @dataclass(frozen=True)
 class Transparent(Checked):
-    """Any layout, equal for all tensors: elementwise operators, and those that only rename axes.
+    """Any layout, as long as it is the same for all tensors: elementwise operators, and those that only rename axes.
 
     Axes of size 1 may be omitted.
     """
@@ -71,7 +71,8 @@ class Attribute(Checked):
 class Terminate(Checked):
     """Source layout only.
 
-    ``unordered``: adjacent letters of this list may be swapped and split, as when a flatten precedes a weight.
+    ``unordered``: adjacent letters in this list may be reordered and split, for instance if a flatten precedes a dense
+    layer.
     """
 
     unordered: str = ""
@@ -144,7 +145,7 @@ class Decline(Checked):
 class WidenedConstant(Checked):
     """A result with the values of the constant operand ``slot`` in a wider dtype.
 
-    Consumers see a constant, and the file keeps the operand.
+    Consumers see the widened constant; the ONNX file stores only the narrow operand.
     """
 
     slot: int = 0
@@ -163,7 +164,7 @@ class ListContents(Checked):
 
 @dataclass(frozen=True)
 class Replacement(Checked):
-    """An operator that replaces another, and the handler that converts it, independent of the operator's code in the file."""
+    """An operator that replaces another, and the handler that converts it, independently of the operator's code in the file."""
 
     handler: Handler
     op: Operator
@@ -214,12 +215,13 @@ class Handler(Checked):
     reshapes: ShapesOf = field(default_factory=dict)
     """Slot → shape of the operand or result in the lowering, if it differs from the slot's shape. One size may be None.
 
-    The host reshapes, on the quantized values if the slot is quantized.
+    The host inserts the Reshape, before dequantization if the slot is quantized.
     """
     requires_constant: Collection[int] = ()
     """Slots of operands that must be constant."""
     assumes: Collection[int] = ()
-    """Slots of operands about whose values the lowering assumes what ``check`` of a fusion found upstream, such as equal halves.
+    """Slots whose values have a property that the lowering relies on and the fusion's ``check`` has established, such as
+    equal halves.
 
     Comparisons use only values of the model for them, no random ones.
     """
@@ -234,18 +236,19 @@ class Handler(Checked):
     activation: ActivationOf = None
     """Option that names a fused activation, for kernels that clamp (``ActivationKernel.CLAMPED``).
 
-    A ``FusedActivation`` names other kernels. A function of the instance returns the name of the applied activation.
+    For kernels that do not clamp, give a ``FusedActivation``. A function of the instance returns the name of the applied
+    activation.
     """
     min_opset: OpsetOf = 1
     """Lowest opset that the lowering supports."""
     subgraphs: tuple[str, ...] = ()
     """Options that hold subgraph indices."""
     boundary: SubgraphBoundary | None = None
-    """Operands and results shared with subgraphs. Both sides choose their layout, not ``layout``."""
+    """Operands and results shared with subgraphs. Their layout is chosen by both sides together; ``layout`` does not apply to them."""
     inlines: str = ""
     """Option whose subgraph may replace the operator and be planned with its neighbors.
 
-    The lowering is used if it cannot.
+    If the subgraph cannot be inlined, the lowering is used.
     """
     effects: Effects | None = None
     """States that the operator reads or writes."""
@@ -262,7 +265,8 @@ class Handler(Checked):
     evaluate: Evaluate | None = None
     """Function of the instance: returns output 0 if it is constant, otherwise None.
 
-    Consumers then see a constant of the file; a ``WidenedConstant`` if the file keeps an operand instead. For a variable
+    Consumers then see a constant that is stored in the ONNX file. Return a ``WidenedConstant`` to store the operand
+    instead. For a variable
     tensor it is the initial value.
     """
     sizes: SizesOf | None = None
@@ -274,7 +278,7 @@ class Handler(Checked):
     dynamic_batch_values: Mapping[int | str, int] = field(default_factory=dict)
     """Operand or option with a shape that starts with the batch size → value for a dynamic batch: ``{1: -1}`` for RESHAPE.
 
-    If a dimension of operand 0 is dynamic and has a name, the number for it is replaced likewise, regardless of the axis.
+    Likewise, the entry of a named dynamic dimension of operand 0 is replaced, whichever axis it is.
     """
     shape_options: Collection[str] = ()
     """Options that change the shapes of results, but not their elements: ``{"keep_dims"}``.
@@ -287,7 +291,7 @@ class Handler(Checked):
     A dtype that is not listed stays unchanged; a file that changes it is refused.
     """
     aliases: tuple[str, ...] = ()
-    """Further names for entry points of the handler. Entry points of other names are rejected."""
+    """Further names for entry points of the handler. Entry points with other names are rejected."""
     kernel: Kernel | None = None
     """NumPy reference for an operator without a LiteRT kernel. Only comparisons call it.
 

@@ -1,4 +1,4 @@
-"""View of one operator that declared functions get."""
+"""The operator, as passed to functions in declarations."""
 
 from __future__ import annotations
 
@@ -26,6 +26,6 @@ class Instance(Protocol):
     def opset(self) -> int:
         """Return the opset: the model's after planning.
 
-        Before, the requested one or else the target's highest.
+        Before planning, the requested opset, or the target's highest if none was requested.
         A declaration that depends on a high opset must require it with ``min_opset``.
         """

@@ -1,4 +1,4 @@
-"""Fusion stage: replaces bound operators that decompose one ONNX operator by a single one, before planning."""
+"""Fusion stage: replaces bound operators that together compute one ONNX operator by a single one, before planning."""
 
 from __future__ import annotations
 

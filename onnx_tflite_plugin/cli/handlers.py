@@ -194,7 +194,8 @@ def _packs(
 ) -> Iterator[dict[str, Any]]:
     """Yield the contents of each installed pack.
 
-    Its cases are loaded, except the built-in ones, which are thousands. ``failures``: the handlers that do not load,
+    Its cases are loaded, except the built-in ones, of which there are thousands. ``failures``: the handlers that do not
+    load,
     unlike those that refuse every operator on purpose.
     """
     from importlib.metadata import version

@@ -164,7 +164,7 @@ def _show_bundle(path: Path, parts: Sequence[Member]) -> None:
     description = describe_archive([part.name for part in parts])
     advice = "no TFLite model"
     if len(models) == 1:
-        advice = "1 model, which every command takes by the name of the bundle"
+        advice = "1 model; pass the bundle to any command to use it"
     elif models:
         named = format_part(path, models[0])
         advice = f"{plural(len(models), 'model')}; pass one to any command as {named}; convert also accepts the bundle"

@@ -21,10 +21,10 @@ SUFFIXES = (".tflite", ".lite")
 """Suffixes of the model files in a folder."""
 
 _SOURCES = (*SUFFIXES, ".task", ".litertlm")
-"""Suffixes of files that are converted, and so are not outputs: a shell expands ``*.tflite`` to two arguments."""
+"""Suffixes of source files, refused as outputs: if a shell expands ``*.tflite``, the second is not overwritten."""
 
 _OTHER_FORMATS = (".pb", ".h5", ".keras", ".pt", ".pth", ".mlmodel", ".engine")
-"""Suffixes of other formats, which tools would take an ONNX model for."""
+"""Suffixes of other formats: tools would mistake an ONNX model with such a name for that format."""
 
 Separate = Callable[["Path | bytes | Section"], str]
 """Function that returns the reason why the signatures of a model cannot be one model; empty if they can."""
@@ -92,7 +92,7 @@ def jobs(
             )
         if job.output.suffix.lower() in _SOURCES:
             raise UsageProblem(
-                f"{job.output} has the name of a TFLite model, and an ONNX model would be written to it; name an .onnx "
+                f"{job.output} has the suffix of a TFLite model, but the output is an ONNX model; name an .onnx "
                 "file, or give a folder to convert several models"
             )
     return expanded, single and len(expanded) == 1 and expanded[0].output == source_jobs[0].output
@@ -192,7 +192,8 @@ def _bundle_jobs(source: Path, bundle: Path, output: Path | None) -> tuple[list[
             return [Job(models[0].name, models[0], output)], True, _BY_PART
         place = "stdout" if output == STREAM else f"the file {output}"
         raise UsageProblem(
-            f"{bundle} holds {len(models)} models, which do not fit in {place}; name a folder as the output, or one model, "
+            f"{bundle} holds {len(models)} models, which cannot all be written to {place}; name a folder as the output, or "
+            "one model, "
             f"such as {format_part(bundle, models[0].name)}"
         )
     jobs = [
@@ -218,7 +219,9 @@ def _expand_signatures(source_jobs: Sequence[Job], signature: str | None, separa
             expanded.append(Job(job.name, job.source, job.output, ALL))
             continue
         if job.output == STREAM:
-            raise UsageProblem(f"--signature {signature} writes {len(keys)} files; name one to derive their names from")
+            raise UsageProblem(
+                f"--signature {signature} writes {len(keys)} files; give an output file, from which their names are derived"
+            )
         for key in keys:
             output = job.output.with_name(f"{job.output.stem}.{file_name(key)}.onnx")
             expanded.append(Job(f"{job.name}: {key}", job.source, output, key, reason))

@@ -261,7 +261,7 @@ def _placeholder(like: str) -> str:
         "fusion": "it looks for x / (|x| + 1)",
         "claim": "each operator of the family is converted to the ONNX operator of the same name",
         "pass": "it replaces Relu",
-    }.get(like, "the operator is converted to an example that computes something else")
+    }.get(like, "the generated handler is an example and does not compute this operator yet")
 
 
 def identifier(text: str, prefix: str) -> str:

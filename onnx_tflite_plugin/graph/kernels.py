@@ -149,4 +149,8 @@ def describe_old_runtime(model: ir.Model) -> str:
 
     required = first_runtime_of(model)
     is_old = required and Version(onnxruntime.__version__) < Version(required)
-    return f"the model needs ONNX Runtime {required} or later, {onnxruntime.__version__} is installed" if is_old else ""
+    return (
+        f"the model needs ONNX Runtime {required} or later, but {onnxruntime.__version__} is installed"
+        if is_old
+        else ""
+    )

@@ -81,7 +81,7 @@ class State:
     def initial_value(self) -> Array:
         """Return the value before the first run.
 
-        Return 0 if no operator sets it (LiteRT refuses to read such a state).
+        All elements are 0 if no operator sets it; LiteRT refuses to read such a state.
         """
         if self.initial is None:
             spend_budget(prod(d or 1 for d in self.dims), 8, f"the initial value of the state {self.name!r}")
@@ -95,7 +95,7 @@ class State:
         """
         if self.initializing and self.current is not None:
             text = f"the operator sets the initial value of the state {self.name!r} after operators that use it"
-            raise Refusal(f"{text}; only LiteRT's first run uses the initial value there")
+            raise Refusal(f"{text}; in LiteRT only the first run would read the initial value at that point")
         if self.initializing:
             try:
                 self.initial = evaluate_constant(
@@ -104,7 +104,7 @@ class State:
             except NotConstant as error:
                 raise Refusal(f"the initial value of the state {self.name!r} is not constant: {error}") from error
             return
-        self.get()  # a state has an input even if every run assigns it first
+        self.get()  # a state has an input even if every run assigns it before reading it
         self.current = require_value(value)
 
     @property
@@ -136,7 +136,7 @@ class States:
 
     @contextmanager
     def initializing_states(self) -> Iterator[None]:
-        """Make states take initial values inside the context."""
+        """Inside the context, ``State.set`` sets the initial value instead of the next one."""
         self._initializing = True
         try:
             yield
@@ -148,7 +148,8 @@ class States:
     def states_of_subgraphs(self, model: BoundModel, subgraphs: Iterable[int]) -> list[State]:
         """Return the states, with declared dtype and shape, that the subgraphs or their callees may read or write.
 
-        A resource operand of the subgraph may be any state mentioned so far. Variable tensors are reset: LiteRT allocates the tensors
+        If the resource is an input of the subgraph, it may be any state mentioned so far. Variable tensors are reset:
+        LiteRT allocates the tensors
         of a called subgraph at each run (Eval, kernels/while.cc).
         """
         states: dict[str, State] = {}
@@ -200,7 +201,7 @@ class States:
             if state.input is None:
                 continue
             next_value = state.get()
-            # The output needs a separate name: it may be a graph input, an unchanged state or a constant.
+            # The output needs a name of its own, but its value may be a graph input, another output or a constant.
             if next_value.producer() is None or next_value in outputs or next_value in graph_outputs:
                 next_value = self.emitter.emit("Identity", [next_value], {})[0]
             next_value.name = self.emitter.names.unique(f"{state.name}:next")

@@ -1,1 +1,1 @@
-"""Fusions of several TFLite operators that decompose one ONNX operator."""
+"""Fusions of several TFLite operators that together compute one ONNX operator."""

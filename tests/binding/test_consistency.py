@@ -1,4 +1,4 @@
-"""Inconsistent files are refused with operator and field, or accepted with LiteRT's interpretation."""
+"""Inconsistent files are refused with a message that names operator and field, or accepted with LiteRT's interpretation."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def branch(dtype: str, *, constant: bool = False) -> BuildGraph:
 
 
 def loop(rank: int) -> BuildGraph:
-    """Return a loop whose body has an input of another rank than the operand."""
+    """Return a loop whose body has an input of a different rank from the operand."""
 
     def while_more(g: GraphBuilder) -> int:
         for name, shape, dtype in (("condition", (), "bool"), ("body", (2, 3), "float32")):

@@ -224,7 +224,10 @@ def test_signature_all_writes_one_file_per_signature(
     assert [(job.output.stem, job.signature) for job in planned_jobs] == converted
     assert single is (len(converted) == 1)
     if len(converted) > 1:
-        with pytest.raises(UsageProblem, match="--signature all writes 2 files; name one to derive their names from"):
+        with pytest.raises(
+            UsageProblem,
+            match="--signature all writes 2 files; give an output file, from which their names are derived",
+        ):
             jobs(path, STREAM, "all")
 
 

@@ -38,7 +38,7 @@ SPLIT: dict[str, SplitTensor] = {
 @pytest.mark.parametrize("negated", [0, 1])
 @pytest.mark.parametrize("op", SPLIT)
 def test_each_output_has_the_storage_dtype_of_its_consumers(op: str, negated: int) -> None:
-    """NEG reads the file's quantized values where a target stores 8 bits as uint8."""
+    """NEG needs int8, even if the target stores int8 activations as uint8."""
     net = Net()
     x = net.input(tensor(2, 5, 11, dtype="int8"))
     w = constant(random_array(6, 11, dtype="int8", seed="w"), None, 0.02)

@@ -387,7 +387,7 @@ def test_unknown_hook_argument_gets_a_suggestion(provoke: Provoke) -> None:
     [
         (
             "conv", "n h w c, o j k c, o -> n y x o", "n h w c, o j k c, o -> n h w o",
-            "letter h is 7 in operand 0 and 3 in result 0; give the axes that differ different letters (the declaration of",
+            "letter h is 7 in operand 0 and 3 in result 0; use different letters for axes that differ (the declaration of",
         ),
         (
             "conv", "Dequantized(bias={2: (0, 1)})", "Dequantized()",

@@ -180,7 +180,7 @@ class SubmodelComparer:
                 states = states[:k]
                 break
             if not all(segment.points.is_readable(submodel.value, results) for submodel in segment.submodels):
-                raise _Unreadable("a tensor has another rank")
+                raise _Unreadable("a tensor has a different rank")
             state.tensors |= results
             operand_set = comparer.compare_run(state.inputs, state.tensors)
             first_set = first_set or operand_set
