@@ -36,14 +36,18 @@ class UsageProblem(click.ClickException):
         print_error("error", self.message.splitlines())
 
 
+_SHOWS_HELP: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
+"""The error by which click, from 8.2 on, prints the help of a command without arguments; 8.1 raises none."""
+
+
 @contextmanager
 def own_usage_errors() -> Iterator[None]:
     """Replace click's usage errors by UsageProblem, which prints a single block."""
     try:
         yield
-    except click.exceptions.NoArgsIsHelpError:
-        raise
     except click.UsageError as error:
+        if isinstance(error, _SHOWS_HELP):
+            raise
         raise UsageProblem(_describe_usage(error)) from None
 
 
@@ -59,7 +63,7 @@ def _describe_usage(error: click.UsageError) -> str:
         flag = next(named, "")
         remedy = f"; did you mean {flag!r}?" if flag else did_you_mean(error.option_name, flags)
         hint = "" if remedy or not error.ctx else f"\nhint: {error.ctx.command_path} --help lists the options"
-        return f"{error.message.rstrip('.')}{remedy}{hint}"
+        return f"No such option {error.option_name!r}{remedy}{hint}"
     if isinstance(error, click.BadParameter):
         parameter = error.param_hint or (error.param.get_error_hint(error.ctx).strip("'") if error.param else "")
         message = error.message.rstrip(".")
