@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from onnx_tflite_plugin.graph.metadata import TensorValue
+from onnx_tflite_plugin.graph.tensor_value import TensorValue
 from onnx_tflite_plugin.source.model import Tensor
 from onnx_tflite_plugin.verify.comparison.trial import Session, match_values
 from onnx_tflite_plugin.verify.runtimes.structure import Entry

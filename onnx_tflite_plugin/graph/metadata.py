@@ -17,7 +17,7 @@ Every key and its text is written and read only here.
 | node | ``operators`` | the TFLite operators it was lowered from, calls before their callees, ``subgraph:operator,...`` |
 | node | ``handler``, ``pack`` | the handler that lowered it, and its pack |
 | node | ``name`` | the name of the TFLite operator's first output, without the fused operations after the first |
-| value | ``tensor``, ``form``, ``order``, ``shift``, ``channels`` | see :class:`TensorValue` |
+| value | ``tensor``, ``form``, ``order``, ``shift``, ``channels`` | see :class:`~onnx_tflite_plugin.graph.tensor_value.TensorValue` |
 
 Every key has the prefix :data:`PREFIX`. Neither onnx nor onnx_ir is loaded.
 """
@@ -30,6 +30,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from onnx_tflite_plugin.graph.tensor_value import TensorValue
 from onnx_tflite_plugin.source.model import Array
 
 PREFIX = "onnx_tflite_plugin."
@@ -330,68 +331,6 @@ def source_name(metadata: Mapping[str, str]) -> str:
 
 
 # --- values -----------------------------------------------------------------------------------
-
-_SHIFTED_DTYPES = {"int8": np.uint8, "uint8": np.int8}
-
-
-class TensorValue(NamedTuple):
-    """A value of the ONNX model that holds a TFLite tensor.
-
-    ``order``: the value is ``numpy.transpose(tensor, order)``, without omitted axes of size 1 and with an added axis for
-    each -1. ``shift``: the number added to the quantized values. ``form``: "stored" or "float". ``channels``: the tensor's
-    channel in each channel of the value (axis 1), -1 for an added one; empty if they are the same.
-    """
-
-    name: str
-    subgraph: int
-    tensor: int
-    order: tuple[int, ...] | None = None
-    shift: int = 0
-    form: str = "stored"
-    channels: tuple[int, ...] = ()
-
-    def can_hold(self, array: Array) -> bool:
-        """True if the value can hold an array with these axes and channels.
-
-        A tensor of another file may not match.
-        """
-        order = range(array.ndim) if self.order is None else self.order
-        omitted = {*range(array.ndim)}.difference(order)
-        if max(order, default=-1) >= array.ndim or any(array.shape[axis] != 1 for axis in omitted):
-            return False
-        channels = array.shape[order[1]] if len(order) > 1 and order[1] >= 0 else 1
-        return not self.channels or channels == max(self.channels) + 1
-
-    def apply(self, array: Array) -> Array:
-        """Return the tensor's array in the layout of the ONNX value; added channels are 0."""
-        if self.order is not None:
-            axes = [axis for axis in self.order if axis >= 0]
-            omitted = [axis for axis in range(array.ndim) if axis not in axes]
-            shape = [1 if axis < 0 else array.shape[axis] for axis in self.order]
-            array = np.ascontiguousarray(np.transpose(array, [*axes, *omitted]).reshape(shape))
-        if self.shift:
-            shifted = array.astype(np.int32) + self.shift
-            array = shifted.astype(_SHIFTED_DTYPES.get(array.dtype.name, array.dtype))
-        if self.channels:
-            channels = np.asarray(self.channels)
-            array = np.take(array, np.maximum(channels, 0), axis=1)
-            array[:, channels < 0] = 0
-        return array
-
-    def restore(self, array: Array, dtype: np.dtype[Any]) -> Array | None:
-        """Return the tensor's array from the ONNX value; None if its rank does not match the permutation."""
-        if self.channels and array.ndim > 1:
-            array = np.take(array, [self.channels.index(k) for k in range(max(self.channels) + 1)], axis=1)
-        if self.shift:
-            array = (array.astype(np.int32) - self.shift).astype(dtype)
-        if self.order is not None:
-            if len(self.order) != array.ndim:
-                return None
-            axes = sorted(axis for axis in self.order if axis >= 0)
-            array = np.transpose(array, np.argsort(self.order, kind="stable"))
-            array = array.reshape(array.shape[array.ndim - len(axes) :])
-            array = np.expand_dims(array, tuple({*range(max(axes, default=0))} - {*axes}))
-        return array
 
 
 def write_tensor(

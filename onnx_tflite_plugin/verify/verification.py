@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from onnx_tflite_plugin.graph.metadata import TensorValue
+from onnx_tflite_plugin.graph.tensor_value import TensorValue
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.tensors import Divergence
 from onnx_tflite_plugin.verify.runtimes.processor import processor

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from onnx_tflite_plugin.graph import metadata
-from onnx_tflite_plugin.graph.metadata import PREFIX, CarriedState, Part, TensorValue
+from onnx_tflite_plugin.graph.metadata import PREFIX, CarriedState, Part
+from onnx_tflite_plugin.graph.tensor_value import TensorValue
 
 MODEL_KEYS = ("state", "signature", "part", "source")
 

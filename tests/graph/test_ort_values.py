@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from onnx_tflite_plugin.graph import metadata
-from onnx_tflite_plugin.graph.metadata import CarriedState, Part, TensorValue
+from onnx_tflite_plugin.graph.metadata import CarriedState, Part
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.graph.ort_values import dtype_of, from_value, to_value
+from onnx_tflite_plugin.graph.tensor_value import TensorValue
 
 
 def test_unique_names_add_unused_numbers() -> None:

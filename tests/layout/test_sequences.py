@@ -13,7 +13,7 @@ from conformance.cases.fusions.convolution import CAUSAL, ROW, Conv, depthwise
 from conformance.cases.networks.sequences import CHAINS, POOLS, SEQUENCE_LAYERS, SequenceLayer
 from conformance.models import Net, constant, tensor
 from onnx_tflite_plugin.conversion import convert
-from onnx_tflite_plugin.graph.metadata import TensorValue
+from onnx_tflite_plugin.graph.tensor_value import TensorValue
 from onnx_tflite_plugin.host import Host
 
 RESHAPES = ("Reshape", "Squeeze", "Unsqueeze")

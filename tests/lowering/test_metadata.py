@@ -8,7 +8,7 @@ import pytest
 from conformance.models import Net, tensor
 from onnx_tflite_plugin.conversion import convert
 from onnx_tflite_plugin.graph import metadata
-from onnx_tflite_plugin.graph.metadata import TensorValue
+from onnx_tflite_plugin.graph.tensor_value import TensorValue
 
 
 @pytest.mark.parametrize(

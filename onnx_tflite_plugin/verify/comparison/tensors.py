@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from onnx_tflite_plugin.graph.metadata import TensorValue
+from onnx_tflite_plugin.graph.tensor_value import TensorValue
 from onnx_tflite_plugin.source.model import Model, Operator, Tensor
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.trial import match_values

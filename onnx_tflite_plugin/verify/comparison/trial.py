@@ -14,7 +14,7 @@ import numpy as np
 
 from onnx_tflite_plugin.errors import MismatchedModels, VerificationError
 from onnx_tflite_plugin.graph.decoder import NEXT
-from onnx_tflite_plugin.graph.metadata import TensorValue
+from onnx_tflite_plugin.graph.tensor_value import TensorValue
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source.model import Array, Model, Operator, Tensor
 from onnx_tflite_plugin.verify.comparison.compare import Comparison, compare

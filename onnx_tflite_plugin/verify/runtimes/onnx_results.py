@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.errors import VerificationError
-from onnx_tflite_plugin.graph.metadata import TensorValue
+from onnx_tflite_plugin.graph.tensor_value import TensorValue
 from onnx_tflite_plugin.source.model import Array, Operator, Tensor
 from onnx_tflite_plugin.verify.comparison.trial import MatchedInterface, dtype_to_restore
 from onnx_tflite_plugin.verify.runtimes.dequantized import as_stored

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from onnx_tflite_plugin.graph.extraction import empty_copy
-from onnx_tflite_plugin.graph.metadata import TensorValue
+from onnx_tflite_plugin.graph.tensor_value import TensorValue
 from onnx_tflite_plugin.rewrite.weights.dtypes import PROBE
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.comparison.trial import dtype_to_restore

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from onnx_tflite_plugin.errors import ConversionError, InconclusiveError
 from onnx_tflite_plugin.graph.extraction import extract_submodel
-from onnx_tflite_plugin.graph.metadata import TensorValue
 from onnx_tflite_plugin.graph.randomness import random_operators
+from onnx_tflite_plugin.graph.tensor_value import TensorValue
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.error import ELSEWHERE
 from onnx_tflite_plugin.verify.comparison.tensors import Divergence, output_values, values_by_tensor

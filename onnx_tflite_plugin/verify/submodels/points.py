@@ -10,7 +10,8 @@ from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
-from onnx_tflite_plugin.graph.metadata import TensorValue, assumed_tensors, converted_operators, props
+from onnx_tflite_plugin.graph.metadata import assumed_tensors, converted_operators, props
+from onnx_tflite_plugin.graph.tensor_value import TensorValue
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.dtypes import HANDLES
 from onnx_tflite_plugin.source.model import Array, Operator, Tensor

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from onnx_tflite_plugin.graph.metadata import TensorValue
+from onnx_tflite_plugin.graph.tensor_value import TensorValue
 from onnx_tflite_plugin.source.model import Operator
 from onnx_tflite_plugin.verify.runtimes.extraction import SubmodelWriter
 from onnx_tflite_plugin.verify.runtimes.processor import multiplies_exactly

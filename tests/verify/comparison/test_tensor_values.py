@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from onnx_tflite_plugin.graph.metadata import TensorValue
+from onnx_tflite_plugin.graph.tensor_value import TensorValue
 from onnx_tflite_plugin.verify import Comparison
 from onnx_tflite_plugin.verify.comparison.tensors import Divergence, values_by_tensor
 from tests.helpers.verify_graphs import entry_of, operator, slot, subgraph

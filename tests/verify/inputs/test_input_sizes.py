@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder
 from conformance.models import Net, constant, random_array, tensor
-from onnx_tflite_plugin.graph.metadata import TensorValue
+from onnx_tflite_plugin.graph.tensor_value import TensorValue
 from onnx_tflite_plugin.source.model import Array, Signature, Tensor
 from onnx_tflite_plugin.verify.inputs.sizes import InputSizes
 from onnx_tflite_plugin.verify.run import MAX_ELEMENTS, affordable_runs

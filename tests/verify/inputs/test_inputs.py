@@ -19,7 +19,7 @@ from onnx_tflite_plugin.errors import (
     InvalidInputs,
     VerificationError,
 )
-from onnx_tflite_plugin.graph.metadata import TensorValue
+from onnx_tflite_plugin.graph.tensor_value import TensorValue
 from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime, generate_inputs, verify
 from onnx_tflite_plugin.verify.inputs.random_inputs import Restriction
 from onnx_tflite_plugin.verify.runtimes import structure

@@ -17,7 +17,7 @@ from conformance.builder import ModelBuilder
 from conformance.cases.state.variables import running_sum
 from conformance.models import Net, constant, random_array, tensor
 from onnx_tflite_plugin.errors import InconclusiveError, VerificationError
-from onnx_tflite_plugin.graph.metadata import TensorValue
+from onnx_tflite_plugin.graph.tensor_value import TensorValue
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Array, Tensor
