@@ -12,33 +12,23 @@ from dataclasses import replace
 from functools import reduce
 from math import prod
 
-import numpy as np
-import onnx_ir as ir
-
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import Bound, Declared, label
 from onnx_tflite_plugin.binding.consistency import declared_rank, may_lack_shape
-from onnx_tflite_plugin.binding.declared import resolve, resolve_operator, size_of_output
+from onnx_tflite_plugin.binding.declared import resolve_operator, size_of_output
 from onnx_tflite_plugin.binding.evaluation import Evaluated
 from onnx_tflite_plugin.binding.rewriting import final_operator
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel, Problem, UnsupportedOperator
-from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.layout.plan import plan_layout, tensor_bytes
-from onnx_tflite_plugin.layout.propagation import InterfaceLayouts
-from onnx_tflite_plugin.layout.tensor_layout import source_layout
-from onnx_tflite_plugin.lowering.emitter import Emitter
-from onnx_tflite_plugin.lowering.interface import InterfaceNames
-from onnx_tflite_plugin.lowering.lower import lower
-from onnx_tflite_plugin.normalize.changes import resize_tensor, with_main
+from onnx_tflite_plugin.normalize.changes import resize_tensor
 from onnx_tflite_plugin.normalize.equality import MAX_SIZES, describe_shapes, reads_no_subgraph
 from onnx_tflite_plugin.normalize.fixed_sizes import check_resizable, check_scales, check_states
 from onnx_tflite_plugin.normalize.inference import infer, skeleton
+from onnx_tflite_plugin.normalize.isolated_operator import constant_results, lower_in_isolation
 from onnx_tflite_plugin.normalize.stored_sizes import fill_declared, replace_axis, replace_batch
-from onnx_tflite_plugin.quantization.plan import plan_storage
 from onnx_tflite_plugin.source.dtypes import HANDLES
-from onnx_tflite_plugin.source.model import Array, Dims, Model, Operator, Subgraph, Tensor, agree
+from onnx_tflite_plugin.source.model import Array, Dims, Model, Operator, Tensor, agree
 from onnx_tflite_plugin.targets import Target
 
 _REMEDY = "keep the stored size, or leave the operator out with --outputs TENSOR"
@@ -254,8 +244,8 @@ class ShapeDerivation:
         key = (describe_shapes(op), with_values) if may_repeat else None
         if key in self._lowered:
             return self._lowered[key]
-        model = self.lower_in_isolation(op)
-        computed = _constant_results(model) if with_values else [None] * len(op.outputs)
+        model = lower_in_isolation(op, self.model, self.host, self.target)
+        computed = constant_results(model) if with_values else [None] * len(op.outputs)
         shapes = infer(skeleton(model))
         if resized:
             check_states(model, shapes)
@@ -343,22 +333,6 @@ class ShapeDerivation:
         except Failed as failed:
             raise UnsupportedOperator(self.message, [failed.problem(label(bound.op))]) from failed
 
-    def lower_in_isolation(self, op: Operator) -> ir.Model:
-        """Return an ONNX model of one operator, in the file's layout."""
-        inputs = tuple(dict.fromkeys(t for t in op.inputs if t is not None and not t.is_constant))
-        outputs = tuple(t for t in op.outputs if t is not None)
-        opset = self.target.opsets[2]
-        if reads_no_subgraph(op):  # binding all subgraphs for each of hundreds of operators takes time
-            isolated = replace(self.model, subgraphs=(Subgraph(0, "", (), inputs, outputs, (op,)),), root=0)
-        else:
-            isolated = with_main(self.model, Subgraph(self.model.root, "", (), inputs, outputs, (op,)))
-        model = resolve(self.host.bind(isolated, self.target, opset), self.target, opset)
-        interface = InterfaceLayouts({tensor: source_layout(tensor.dims) for tensor in (*inputs, *outputs)})
-        layout = plan_layout(model, bytes_of=tensor_bytes, prices=self.target.price, interface=interface, local=True)
-        names = InterfaceNames(tuple(f"x{k}" for k in range(len(inputs))), tuple(f"y{k}" for k in range(len(outputs))))
-        emitter = Emitter(opset, UniqueNames(), self.target.widens)
-        return lower(model, layout, plan_storage(model, self.target), self.target, emitter, names=names)
-
 
 def is_consistent(stored: Dims, derived: Dims) -> bool:
     """Return True if a stored shape agrees with the derived one, and no 0 is stored for a dynamic size."""
@@ -413,21 +387,3 @@ def _may_hold_sizes(tensor: Tensor | None) -> bool:
 
 def _with_value(tensor: Tensor, value: Array | None) -> Tensor:
     return tensor if value is None else replace(tensor, data=Evaluated(value))
-
-
-def _constant_results(model: ir.Model) -> Sequence[Array | None]:
-    """Return the value of each graph output; None for all if a graph input is used."""
-    used = {value for node in model.graph.all_nodes() for value in node.inputs}
-    if used & set(model.graph.inputs):
-        return [None] * len(model.graph.outputs)
-    from onnx.reference import ReferenceEvaluator
-
-    results = ReferenceEvaluator(ir.to_proto(model)).run(
-        None, {str(value.name): _placeholder(value) for value in model.graph.inputs}
-    )
-    return [np.asarray(result) for result in results]
-
-
-def _placeholder(value: ir.Value) -> Array:
-    """Return an array for a graph input that no node uses."""
-    return np.zeros((), value.type.dtype.numpy() if value.type is not None else np.float32)

@@ -15,6 +15,7 @@ from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.normalize.changes import resize_tensor
 from onnx_tflite_plugin.normalize.derivation import ShapeDerivation
+from onnx_tflite_plugin.normalize.isolated_operator import lower_in_isolation
 from onnx_tflite_plugin.source.model import Model, Operator
 from onnx_tflite_plugin.targets import Target
 
@@ -55,10 +56,11 @@ class ViewTest:
         """True if the lowered operator returns shuffled elements in the same order."""
         operand, result = replace(resize_tensor(op[0], before), dtype="float32"), resize_tensor(op[~0], after)
         float_op = replace(op, inputs=(operand, *op.inputs[1:]), outputs=(replace(result, dtype="float32"),))
+        derivation = self._derivation
         try:
-            if not self._derivation.bind(op).declared.quantization.moves_values:
+            if not derivation.bind(op).declared.quantization.moves_values:
                 return False
-            model = self._derivation.lower_in_isolation(float_op)
+            model = lower_in_isolation(float_op, derivation.model, derivation.host, derivation.target)
         except (ConversionError, Failed, Refusal):
             return False
         from onnx.reference import ReferenceEvaluator
