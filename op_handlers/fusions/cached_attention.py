@@ -1,20 +1,15 @@
 """Attention over a key-value cache: one operator writes keys and values and attends to them.
 
-The pattern: queries times cached keys, plus a mask, Softmax, times cached values. Reshapes, transposes and repeated
-matrices in between are read as views, so that groups of heads are recognized in any arrangement.
+``cached_attention_search`` finds it in a model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import permutations
-from math import prod
-from typing import Any, NamedTuple
 
 import numpy as np
 
 from onnx_tflite_plugin.api import (
-    Array,
     Context,
     Dims,
     Implicit,
@@ -23,279 +18,18 @@ from onnx_tflite_plugin.api import (
     Operator,
     Refusal,
     Region,
-    Tensor,
     Value,
     ValueLike,
     fusion,
     out,
 )
-from op_handlers.kernels.masks import attention_window, position_input
-from op_handlers.kernels.views import Producers, View, has_sizes, positions, producers_of, view_of
+from op_handlers.fusions.cached_attention_search import cached_attentions
 from op_handlers.tensor.slicing import dynamic_update_slice
 
 HEAD_MULTIPLE = 8
 """ONNX Runtime's operator requires a multiple of this as head size."""
 STANDARD_OPSET = 24
 """First opset with TensorScatter and with Attention over an updated cache."""
-
-
-class Cache(NamedTuple):
-    """A cache and its update. ``letters``: its axes (b: batch, g: group, s: slot, h: element); ``position``: the first
-    new slot.
-    """
-
-    write: Operator
-    letters: str
-    position: Tensor
-
-    @property
-    def tensor(self) -> Tensor:
-        return self.write[0]
-
-    @property
-    def update_letters(self) -> str:
-        return self.letters.replace("s", "t")
-
-    def size(self, letter: str) -> int:
-        """Return the size of an axis; ``t`` is the number of new slots."""
-        tensor, letters = (self.write[1], self.update_letters) if letter == "t" else (self.write[0], self.letters)
-        return tensor.shape[letters.index(letter)]
-
-    def elements(self) -> Array:
-        """Return the positions of the elements as [group, slot, element]."""
-        ids = positions(self.tensor).transpose([self.letters.index(letter) for letter in "bgsh"])
-        return ids.reshape(ids.shape[1:])
-
-
-class Queries(NamedTuple):
-    """Queries and their axes (b: batch, n: head, t: token, h: element, m: all heads' elements)."""
-
-    tensor: Tensor
-    letters: str
-
-
-class Rows(NamedTuple):
-    """Head and token of each row of scores, [batches, rows]."""
-
-    heads: Array
-    tokens: Array
-
-
-def cached_attentions(operators: Sequence[Operator]) -> Iterator[Region]:
-    """Yield every attention over a cache whose mask is causal, or causal within a window."""
-    producers, windows = producers_of(operators), dict[tuple[Tensor, Tensor], int | None]()
-    for op in operators:
-        if op.code == "SOFTMAX" and op.options.beta == 1.0:
-            region = _Finder(operators, producers, op, windows).find()
-            if region is not None:
-                yield region
-
-
-class _Finder:
-    """Search around one Softmax.
-
-    ``windows``: the window of each pair of mask and positions.
-
-    Layers share it.
-    """
-
-    def __init__(
-        self,
-        operators: Sequence[Operator],
-        producers: Producers,
-        softmax: Operator,
-        windows: dict[tuple[Tensor, Tensor], int | None],
-    ) -> None:
-        self.operators, self.producers, self.softmax, self.windows = operators, producers, softmax, windows
-
-    def find(self) -> Region | None:
-        """Return the region; None if the Softmax is not of attention over a cache."""
-        for scores, mask in self._masked_scores():
-            product = self.producers.get(scores.source)
-            if product is None or product.code != "BATCH_MATMUL" or not has_sizes(product[out(0)]):
-                continue
-            values = next(filter(None, map(self._values, self.operators)), None)
-            query_view, query_matrices, keys, key_matrices = self._operands(product)
-            if values is None or keys is None or not scores.is_plain:
-                continue
-            region = self._attention(query_view, query_matrices, keys, key_matrices, scores, mask, values)
-            if region is not None:
-                return region
-        return None
-
-    def _masked_scores(self) -> Iterator[tuple[View, Tensor]]:
-        """Yield (scores, mask) for both operand orders of the addition before the Softmax."""
-        add = self.producers.get(self.softmax[0])
-        if add is None or add.code != "ADD" or add.options.fused_activation_function != "NONE":
-            return
-        for slot in (0, 1):
-            yield view_of(add[slot], self.producers), add[1 - slot]
-
-    def _operands(self, product: Operator) -> tuple[View, Array, Cache | None, Array]:
-        """Return the left operand's view and rows, the cache that is the right operand, and its matrices.
-
-        Matrices are positions of elements, [batches, depth, columns].
-        """
-        left, right = (view_of(product[slot], self.producers) for slot in (0, 1))
-        rows = _matrices(left.ids, bool(product.options.adj_x))
-        return left, rows, self._cache(right), _matrices(right.ids, bool(product.options.adj_y))
-
-    def _cache(self, view: View) -> Cache | None:
-        """Return the cache that a view reads, else None.
-
-        Slots are along the axis that the update writes.
-        """
-        write = self.producers.get(view.source)
-        if write is None or write.code != "DYNAMIC_UPDATE_SLICE" or write[0].dims[:1] != (1,) or write[0].rank != 4:
-            return None
-        cache_sizes, update_sizes = write[0].shape, write[1].shape
-        written_axes = [axis for axis in range(1, 4) if cache_sizes[axis] != update_sizes[axis]]
-        start = self.producers.get(write[2])
-        if len(written_axes) != 1 or start is None or start.code != "PACK" or len(start.inputs) != 4:
-            return None
-        position = start[written_axes[0]]
-        zeros = [t for axis, t in enumerate(start.inputs) if axis != written_axes[0]]
-        if position.is_constant or not all(t is not None and t.is_constant and not t.array.any() for t in zeros):
-            return None
-        other_axes = [axis for axis in range(1, 4) if axis != written_axes[0]]
-        letters = dict(zip((0, written_axes[0], *other_axes), "bsgh", strict=True))
-        return Cache(write, "".join(letters[axis] for axis in range(4)), position)
-
-    def _values(self, op: Operator) -> tuple[Array, Cache, Array, Operator] | None:
-        """Return the operands of a product of probabilities and cached values, else None."""
-        if op.code != "BATCH_MATMUL" or not has_sizes(op[out(0)]):
-            return None
-        if view_of(op[0], self.producers).source is not self.softmax[out(0)]:
-            return None
-        probabilities, rows, cache, matrices = self._operands(op)
-        if cache is None or not probabilities.is_plain:
-            return None
-        return rows, cache, matrices, op
-
-    def _attention(
-        self,
-        query_view: View,
-        query_matrices: Array,
-        keys: Cache,
-        key_matrices: Array,
-        scores: View,
-        mask: Tensor,
-        value_product: tuple[Array, Cache, Array, Operator],
-    ) -> Region | None:
-        """Return the region if the elements of all tensors are arranged as in grouped attention."""
-        rows, values, matrices, product = value_product
-        queries = _queries(query_view.source, query_matrices, keys.size("t"), keys.size("g"))
-        value_view = view_of(product[1], self.producers)
-        if queries is None or keys.position is not values.position or not value_view.is_plain:
-            return None
-        (query_names, query_rows), groups = queries, keys.size("g")
-        heads = prod(query_names.tensor.shape) // keys.size("t") // keys.size("h")
-        times, slots = heads // groups, keys.size("s")
-        if heads % groups or not _reads_groups(keys, key_matrices, query_rows.heads // times, transposed=True):
-            return None
-        # Position of each score as a flat index of [head, token, slot].
-        row_starts = (query_rows.heads * keys.size("t") + query_rows.tokens)[..., None] * slots + np.arange(slots)
-        score_positions = row_starts.reshape(-1)[np.broadcast_to(scores.ids, self.softmax[0].shape)]
-        mask_view = view_of(mask, self.producers)
-        mask_positions = score_positions // slots % keys.size("t") * slots + score_positions % slots
-        if (score_positions % slots != np.arange(slots)).any() or not mask_view.is_plain:
-            return None
-        if (np.broadcast_to(mask_view.ids, score_positions.shape) != mask_positions).any():
-            return None
-        row_positions = score_positions.reshape(-1)[rows][..., 0] // slots
-        if (score_positions.reshape(-1)[rows] != row_positions[..., None] * slots + np.arange(slots)).any():
-            return None
-        if not _reads_groups(values, matrices, row_positions // keys.size("t") // times, transposed=False):
-            return None
-        window = self._window(mask_view.source, keys)
-        result = self._result(product, row_positions, heads, keys)
-        if window is None or result is None:
-            return None
-        options: dict[str, Any] = {
-            "letters": (query_names.letters, keys.letters, values.letters),
-            "heads": heads,
-            "groups": groups,
-            "tokens": keys.write[1].dims[keys.update_letters.index("t")],
-            "depth": keys.size("h"),
-            "scale": query_view.scale * view_of(self.producers[scores.source][1], self.producers).scale,
-            "window": window,
-        }
-        caches = [keys.write[1], values.write[1], keys.tensor, values.tensor]
-        inputs = [query_view.source, *caches, keys.position, mask_view.source]
-        if options["tokens"] is None:
-            token_positions = position_input(keys.position, self.producers)
-            if token_positions is None:
-                return None
-            inputs.append(token_positions)
-        return Region(inputs, [result, keys.write[out(0)], values.write[out(0)]], options)
-
-    def _window(self, mask: Tensor, keys: Cache) -> int | None:
-        """Return the window of a mask, see ``attention_window``."""
-        key = mask, keys.position
-        if key not in self.windows:
-            self.windows[key] = attention_window(mask, keys.position, self.producers, keys.size("t"), keys.size("s"))
-        return self.windows[key]
-
-    def _result(self, product: Operator, rows: Array, heads: int, keys: Cache) -> Tensor | None:
-        """Return the last rearrangement of the product in which the heads of each token are adjacent."""
-        depth, tokens = keys.size("h"), keys.size("t")
-        row_order = rows % tokens * heads + rows // tokens  # token by token
-        element_order = (row_order[..., None] * depth + np.arange(depth)).reshape(-1)
-        result: Tensor | None = None
-        tensor: Tensor | None = product[out(0)]
-        while tensor is not None:
-            view = view_of(tensor, self.producers)
-            if view.source is not product[out(0)] or not view.is_plain:
-                break
-            if (element_order[view.ids.reshape(-1)] == np.arange(element_order.size)).all():
-                result = tensor
-            users = [op for op in self.operators if tensor in op.inputs]
-            tensor = users[0].outputs[0] if len(users) == 1 else None
-        return result
-
-
-def _matrices(ids: Array, transposed: bool) -> Array:
-    """Return the matrices of an operand, [batches, rows, columns]."""
-    ids = ids.reshape(-1, *ids.shape[-2:])
-    return ids.swapaxes(1, 2) if transposed else ids
-
-
-def _queries(tensor: Tensor, rows: Array, tokens: int, groups: int) -> tuple[Queries, Rows] | None:
-    """Return the queries, and the head and token of each row of the product."""
-    if not has_sizes(tensor) or tensor.dims[:1] != (1,) or tensor.dtype != "float32":
-        return None
-    for letters, heads_first in _axis_candidates(tensor, tokens, rows.shape[-1]):
-        row_ids = heads_first.reshape(-1, rows.shape[-1])
-        row_of_id = np.zeros(row_ids.size, np.int32)
-        row_of_id[row_ids[:, 0]] = np.arange(len(row_ids))
-        row_numbers = row_of_id[rows[..., 0]]
-        if row_ids.shape[0] // tokens % groups == 0 and (row_ids[row_numbers] == rows).all():
-            return Queries(tensor, letters), Rows(row_numbers // tokens, row_numbers % tokens)
-    return None
-
-
-def _axis_candidates(tensor: Tensor, tokens: int, depth: int) -> Iterator[tuple[str, Array]]:
-    """Yield possible axis letters of queries, with element positions as [head, token, element]."""
-    if tensor.rank == 3 and tensor.shape[1] == tokens and not tensor.shape[2] % depth:
-        yield "btm", positions(tensor).reshape(tokens, -1, depth).swapaxes(0, 1)
-    for axes in permutations("nth") if tensor.rank == 4 else ():
-        letters = "b" + "".join(axes)
-        if tensor.shape[letters.index("t")] == tokens and tensor.shape[letters.index("h")] == depth:
-            yield letters, positions(tensor).transpose([letters.index(letter) for letter in "bnth"])[0]
-
-
-def _reads_groups(cache: Cache, matrices: Array, groups: Array, *, transposed: bool) -> bool:
-    """True if each matrix is the cache of one group, and all rows of its batch belong to that group."""
-    group_of_batch = groups[:, 0]
-    if (
-        (groups != group_of_batch[:, None]).any()
-        or len(matrices) != len(groups)
-        or group_of_batch.max(initial=0) >= cache.size("g")
-    ):
-        return False
-    expected = cache.elements()[group_of_batch]
-    actual = matrices.swapaxes(1, 2) if transposed else matrices
-    return bool(expected.shape == actual.shape and (expected == actual).all())
 
 
 def has_attention_operator(at: Instance) -> bool:
