@@ -7,8 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from onnx_tflite_plugin.api import Context, Decline, Dequantized, Operator, Refusal, Value, out
+from op_handlers.sequence.lstm.integer_arithmetic import INT16_MAX, INT16_MIN
 from op_handlers.sequence.lstm.integer_checks import scale_and_zero_point
-from op_handlers.sequence.lstm.integers import GATE_INPUT_SCALE, INT16_MAX, INT16_MIN
+from op_handlers.sequence.lstm.integers import GATE_INPUT_SCALE
 
 X, HIDDEN, WEIGHTS, BIAS, CELLS = range(5)
 FLOATS = ("float32",) * 5
