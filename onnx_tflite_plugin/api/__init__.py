@@ -29,20 +29,13 @@ from onnx_tflite_plugin.api.budget import spend_budget
 from onnx_tflite_plugin.api.builtins import builtin, builtin_target
 from onnx_tflite_plugin.api.context import Context, Resource, State
 from onnx_tflite_plugin.api.declarations import (
-    Attribute,
-    AxisPrice,
     Decline,
     Effects,
     Handler,
-    Implicit,
     Instance,
     Kernel,
-    Layout,
     ListContents,
     Replacement,
-    SubgraphBoundary,
-    Terminate,
-    Transparent,
     WidenedConstant,
     handler,
     out,
@@ -55,6 +48,15 @@ from onnx_tflite_plugin.api.fourier import (
     is_projected_rfft_faster,
 )
 from onnx_tflite_plugin.api.hooks import hookimpl
+from onnx_tflite_plugin.api.layouts import (
+    Attribute,
+    AxisPrice,
+    Implicit,
+    Layout,
+    SubgraphBoundary,
+    Terminate,
+    Transparent,
+)
 from onnx_tflite_plugin.api.ops import Ops
 from onnx_tflite_plugin.api.padding import Padding, conv_pads, conv_transpose_pads, padding_attributes
 from onnx_tflite_plugin.api.patterns import Call, Check, Fusion, Match, Operand, Output, Region, fusion, operands

@@ -16,7 +16,7 @@ INTEGERS = frozenset({"int8", "uint8", "int16", "uint16", "int4", "uint4", "int2
 
 
 class Priced(Protocol):
-    """An operator with the axes it works along, such as ``api.declarations.AxisPrice``."""
+    """An operator with the axes it works along, such as ``api.layouts.AxisPrice``."""
 
     @property
     def onnx(self) -> str: ...

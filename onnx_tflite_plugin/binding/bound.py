@@ -7,14 +7,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from onnx_tflite_plugin.api.behavior import Behavior
-from onnx_tflite_plugin.api.declarations import (
-    Axes,
-    AxisPrice,
-    Effects,
-    Handler,
-    Layout,
-    SubgraphBoundary,
-)
+from onnx_tflite_plugin.api.declarations import Axes, Effects, Handler
+from onnx_tflite_plugin.api.layouts import AxisPrice, Layout, SubgraphBoundary
 from onnx_tflite_plugin.api.quantization import OutputBehavior
 from onnx_tflite_plugin.errors import CONTRADICTION, Contradiction, InvalidModel
 from onnx_tflite_plugin.source.flatbuffer import REFUSED

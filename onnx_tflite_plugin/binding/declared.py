@@ -13,17 +13,9 @@ import numpy as np
 
 from onnx_tflite_plugin.api.activations import ACTIVATIONS
 from onnx_tflite_plugin.api.behavior import Behavior, find_trait_error
-from onnx_tflite_plugin.api.declarations import (
-    Axes,
-    AxisPrice,
-    Decline,
-    Effects,
-    Handler,
-    Instance,
-    Layout,
-    WidenedConstant,
-)
+from onnx_tflite_plugin.api.declarations import Axes, Decline, Effects, Handler, Instance, WidenedConstant
 from onnx_tflite_plugin.api.dtypes import refusal
+from onnx_tflite_plugin.api.layouts import AxisPrice, Layout
 from onnx_tflite_plugin.api.notation import AxesError, parse_axes
 from onnx_tflite_plugin.api.quantization import OutputBehavior
 from onnx_tflite_plugin.api.refusal import Refusal

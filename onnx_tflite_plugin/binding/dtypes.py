@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from onnx_tflite_plugin.api.activations import activation_bounds
-from onnx_tflite_plugin.api.declarations import Transparent
+from onnx_tflite_plugin.api.layouts import Transparent
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.binding.declared import declared_behavior, fused_activation
 from onnx_tflite_plugin.codes import has_custom_name

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 
 from onnx_tflite_plugin.api.behavior import Behavior
-from onnx_tflite_plugin.api.declarations import Layout
+from onnx_tflite_plugin.api.layouts import Layout
 from onnx_tflite_plugin.api.quantization import Dequantized
 from onnx_tflite_plugin.binding.bound import BoundModel, Declared
 from onnx_tflite_plugin.errors import AttributedProblem, InternalError

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api.declarations import Handler, Terminate
+from onnx_tflite_plugin.api.declarations import Handler
+from onnx_tflite_plugin.api.layouts import Terminate
 from onnx_tflite_plugin.api.quantization import Raw
 from onnx_tflite_plugin.codes import COMPOSITE, CUSTOM
 from onnx_tflite_plugin.source.dtypes import HANDLES

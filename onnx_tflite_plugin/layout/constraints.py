@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from onnx_tflite_plugin.api.declarations import Attribute, Implicit, Layout, Terminate, Transparent
+from onnx_tflite_plugin.api.layouts import Attribute, Implicit, Layout, Terminate, Transparent
 from onnx_tflite_plugin.api.notation import AxesError, Group, parse_axes
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.layout.shared_axes import (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from onnx_tflite_plugin.api.declarations import AxisPrice
+from onnx_tflite_plugin.api.layouts import AxisPrice
 from onnx_tflite_plugin.api.notation import AxesError
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.errors import CONTRADICTION, Contradiction, HandlerError, InvalidModel, Problem

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from onnx_tflite_plugin.api.declarations import Implicit, Transparent
+from onnx_tflite_plugin.api.layouts import Implicit, Transparent
 from onnx_tflite_plugin.binding.bound import BoundGraph
 from onnx_tflite_plugin.layout.constraints import implicit_layouts
 from onnx_tflite_plugin.layout.tensor_layout import layout_axes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from onnx_tflite_plugin.api.declarations import Transparent
+from onnx_tflite_plugin.api.layouts import Transparent
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.binding.consistency import check_consistent, may_lack_shape

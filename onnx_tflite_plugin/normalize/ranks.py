@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from onnx_tflite_plugin.api.declarations import Transparent
+from onnx_tflite_plugin.api.layouts import Transparent
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.consistency import lacks_rank
 from onnx_tflite_plugin.errors import ConversionError

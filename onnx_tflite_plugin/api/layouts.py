@@ -1,0 +1,97 @@
+"""Layouts that a handler declares, and the axes that determine their price.
+
+A layout is the axis order in which a lowering accepts an operand. A *letter* names one axis of the operator, as in
+``axes``. Every class here raises TypeError for a field of the wrong type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from onnx_tflite_plugin.api.price import Price
+from onnx_tflite_plugin.checked import Checked
+from onnx_tflite_plugin.renamed import BOUNDARY, renames_fields
+
+
+@dataclass(frozen=True)
+class Implicit(Checked):
+    """Layout of an ONNX operator with a fixed axis order, given for each slot in the letters of ``axes``.
+
+    An output that ``onnx`` does not name takes input 0's permutation if it has the same rank, otherwise source layout.
+    ``squeezable``: letters to omit from every slot if all of them have size 1, such as ``"h j y"`` for an image of one
+    row: the operator then has one dimension fewer. They are kept where that is faster on the target. If the letters are
+    kept, a slot that lacks one, such as a sequence, gets an axis of size 1 for it.
+    """
+
+    onnx: Mapping[int, str]
+    squeezable: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Transparent(Checked):
+    """Any layout, as long as it is the same for all tensors: elementwise operators, and those that only rename axes.
+
+    Axes of size 1 may be omitted.
+    """
+
+
+@dataclass(frozen=True)
+class Attribute(Checked):
+    """Any layout, like Transparent; axis numbers, pads and masks are remapped to it.
+
+    ``unordered``: letters whose elements may be permuted within their axis (the axes of a sum, a contraction or a softmax);
+    ``"*"`` for all, ``"..."`` for those of the ellipsis. Other axes are kept intact.
+    """
+
+    unordered: str = ""
+
+
+@dataclass(frozen=True)
+class Terminate(Checked):
+    """Source layout only.
+
+    ``unordered``: adjacent letters in this list may be reordered and split, for instance if a flatten precedes a dense
+    layer.
+    """
+
+    unordered: str = ""
+
+
+Layout = Implicit | Transparent | Attribute | Terminate
+
+
+@renames_fields(BOUNDARY)
+@dataclass(frozen=True)
+class SubgraphBoundary(Checked):
+    """Operands and results shared with subgraphs, in any layout that both sides choose together.
+
+    Operands from slot ``first_slot`` on are the subgraphs' inputs; the subgraphs' outputs are the results. ``loops``: the outputs
+    of the last subgraph are the results, and the next inputs of all subgraphs.
+    """
+
+    first_slot: int = 0
+    loops: bool = False
+
+
+@dataclass(frozen=True)
+class AxisPrice(Checked):
+    """Axes along which the emitted ONNX operator works; the plan uses them to price layouts.
+
+    ``onnx``: the key into the target's prices. ``letters``: the axes the operator works along. ``slot``: the operand
+    that determines the number of bytes. ``price``: the cost on targets without a price for this key; required if no
+    target has one.
+    """
+
+    onnx: str
+    letters: str
+    slot: int = 0
+    price: Price | None = None
+
+
+def letters_named(layout: Layout, axis_price: AxisPrice | None) -> dict[str, str]:
+    """Return the letters of ``axes`` that a layout and a price name, by the name of their field."""
+    named = {} if axis_price is None else {"letters": axis_price.letters}
+    if isinstance(layout, Attribute | Terminate):
+        named["unordered"] = layout.unordered
+    return named
