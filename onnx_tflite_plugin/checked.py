@@ -172,6 +172,12 @@ def plural(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
+def list_first(names: Sequence[str], limit: int) -> str:
+    """Return the first names, and the number of the others: ``a, b and 3 more``."""
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more
+
+
 def operand_limits(function: Callable[..., Any]) -> tuple[int, int | None] | None:
     """Return the smallest and largest number of operands that a lowering or kernel takes after its first argument.
 

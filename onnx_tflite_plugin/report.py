@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from onnx_tflite_plugin.checked import list_first
 from onnx_tflite_plugin.presentation.graph_io import GraphValue
 from onnx_tflite_plugin.renamed import REPORT, renamed_attributes
 
@@ -120,8 +121,7 @@ class Report:
 
 def _format_names(graph_values: Sequence[GraphValue]) -> str:
     """Return the first three names, and the number of the others."""
-    remaining = f" and {len(graph_values) - 3} more" if len(graph_values) > 3 else ""
-    return ", ".join(graph_value.name for graph_value in graph_values[:3]) + remaining
+    return list_first([graph_value.name for graph_value in graph_values], 3)
 
 
 def node_counts(model: ir.Model) -> dict[str, int]:
@@ -143,11 +143,8 @@ def describe_overrides(report: Report) -> list[str]:
     lines = []
     for pack in sorted({*report.overrides.values()}):
         codes = [code for code, other in report.overrides.items() if other == pack]
-        more = f" and {len(codes) - _MAX_CODES} more" if len(codes) > _MAX_CODES else ""
-        listed = ", ".join(codes[:_MAX_CODES])
-        lines.append(
-            f"{pack} converts {listed}{more} instead of the built-in handler; --block {pack} leaves the pack out"
-        )
+        listed = list_first(codes, _MAX_CODES)
+        lines.append(f"{pack} converts {listed} instead of the built-in handler; --block {pack} leaves the pack out")
     return lines
 
 

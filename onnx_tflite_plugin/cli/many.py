@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from onnx_tflite_plugin.checked import plural
+from onnx_tflite_plugin.checked import list_first, plural
 from onnx_tflite_plugin.cli.failures import error_json, problem_lines, with_hints
 from onnx_tflite_plugin.cli.isolation import ProgressWrapper, pass_through, run_isolated_jobs
 from onnx_tflite_plugin.cli.jobs import Job, file_name
@@ -147,10 +147,7 @@ def _merge_notes(jobs: Sequence[Job], notes: Sequence[Sequence[str]]) -> list[st
     for job, texts in zip(jobs, notes, strict=True):
         for text in texts:
             names.setdefault(text, []).append(job.name)
-    return [
-        f"{', '.join(models[:2])}{f' and {len(models) - 2} more' if len(models) > 2 else ''}: {text}"
-        for text, models in names.items()
-    ]
+    return [f"{list_first(models, 2)}: {text}" for text, models in names.items()]
 
 
 def _share_weights(jobs: Sequence[Job], outcomes: list[Outcome]) -> list[Path]:
@@ -191,10 +188,7 @@ def _verdict_counts(results: Sequence[Mapping[str, Any]]) -> str:
     if not inconclusive:
         return ", verified against LiteRT"
     verified = len(verdicts) - len(inconclusive)
-    more = f" and {len(inconclusive) - 3} more" if len(inconclusive) > 3 else ""
-    return (
-        f", {verified} verified against LiteRT, {len(inconclusive)} inconclusive: {', '.join(inconclusive[:3])}{more}"
-    )
+    return f", {verified} verified against LiteRT, {len(inconclusive)} inconclusive: {list_first(inconclusive, 3)}"
 
 
 def _numbers(conversion: Conversion, files: Sequence[Path]) -> tuple[object, ...]:
@@ -231,7 +225,6 @@ def _error_lines(problems: Mapping[Problem, Sequence[str]]) -> list[str]:
     """Return the lines of each kind of problem, with the models that have it."""
     described: list[tuple[str, list[str]]] = []
     for problem, models in sorted(problems.items(), key=lambda item: -len(item[1])):
-        names = list(dict.fromkeys(models))
-        shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        shown = list_first(list(dict.fromkeys(models)), 3)
         described.append((problem.hint, problem_lines(problem.where, problem.reason, more=f"in {shown}")))
     return with_hints(described)

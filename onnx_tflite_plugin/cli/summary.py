@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnx_tflite_plugin.checked import plural
+from onnx_tflite_plugin.checked import list_first, plural
 from onnx_tflite_plugin.cli.interface_lines import brief_interface, interface_lines
 from onnx_tflite_plugin.cli.output import Row, format_counts, format_seconds, format_size, limit_lines, shorten
 from onnx_tflite_plugin.presentation.ranges import format_ranges
@@ -267,7 +267,7 @@ def _time(gain: int) -> str:
 
 def _transpose_line(transposed: Transposed) -> str:
     consumers = [_operator(label) for label in transposed.consumers]
-    users = ", ".join(consumers[:2]) + (f" and {len(consumers) - 2} more" if len(consumers) > 2 else "")
+    users = list_first(consumers, 2)
     perm = transposed.perm.replace("->", "→")
     return f"{shorten(transposed.tensor)}  {perm}  {format_size(transposed.bytes)}, from {_operator(transposed.producer)} to {users}"
 

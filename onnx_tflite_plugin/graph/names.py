@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
+from onnx_tflite_plugin.checked import list_first
 from onnx_tflite_plugin.errors import UnsupportedOption
 
 T = TypeVar("T")
@@ -127,9 +128,8 @@ def expand_name(name: str, known: Iterable[tuple[str, Hashable]], flag: str) -> 
         if len(full_name) > len(head) + len(tail) and full_name.startswith(head) and full_name.endswith(tail)
     }
     if len({*matches.values()}) > 1:
-        more = f" and {len(matches) - _MAX_MATCHES} more" if len(matches) > _MAX_MATCHES else ""
-        listed = ", ".join([*matches][:_MAX_MATCHES])
-        raise UnsupportedOption(f"{flag} {name}: {len(matches)} names match; give one of them in full: {listed}{more}")
+        listed = list_first([*matches], _MAX_MATCHES)
+        raise UnsupportedOption(f"{flag} {name}: {len(matches)} names match; give one of them in full: {listed}")
     return next(iter(matches), name)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from onnx_tflite_plugin.checked import list_first
 from onnx_tflite_plugin.errors import ConversionError, InconclusiveError
 from onnx_tflite_plugin.graph.names import resolve_keys
 from onnx_tflite_plugin.host import Host
@@ -97,12 +98,7 @@ def _outputs(verification: Verification, names: Sequence[str]) -> list[dict[str,
         tolerance = "" if comparison.problem else comparison.in_unit(comparison.tolerance)
         row = {"ok": comparison.ok, "error": error, "tolerance": tolerance, "end_to_end": end_to_end}
         rows.setdefault(tuple(row.values()), {"names": [], **row})["names"].append(comparison.name)
-    return [{"name": _list_names(row.pop("names")), **row} for row in rows.values()]
-
-
-def _list_names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return ", ".join(names[:_LISTED]) + more
+    return [{"name": list_first(row.pop("names"), _LISTED), **row} for row in rows.values()]
 
 
 def _notes(verification: Verification) -> Iterator[str]:

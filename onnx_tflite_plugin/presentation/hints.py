@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from onnx_tflite_plugin.checked import list_first
 from onnx_tflite_plugin.graph.decoder import Decoder, Interface, recognize_decoder
 from onnx_tflite_plugin.presentation.graph_io import GraphValue
 from onnx_tflite_plugin.source.affine import affine
@@ -64,9 +65,7 @@ def _real_value(dtype: str, quantization: Quantization) -> str:
 
 
 def _subject(kind: str, names: Sequence[str]) -> str:
-    listed = ", ".join(map(repr, names[:_NAMED]))
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{kind}{'s' if len(names) > 1 else ''} {listed}{more}"
+    return f"{kind}{'s' if len(names) > 1 else ''} {list_first([*map(repr, names)], _NAMED)}"
 
 
 def attention_hints(

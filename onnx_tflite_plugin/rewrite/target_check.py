@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.api.target import Target
+from onnx_tflite_plugin.checked import list_first
 from onnx_tflite_plugin.errors import Problem, TargetRefusal
 from onnx_tflite_plugin.graph.metadata import source_handler, source_name, source_operators
 from onnx_tflite_plugin.rewrite.weights.dtypes import ONNX_RUNTIME_DOMAIN
@@ -60,8 +61,7 @@ def unaccelerated_warnings(model: ir.Model, target: Target) -> list[str]:
         for subgraph, index in source_operators(node.metadata_props)[:1]
         if subgraph == 0
     )
-    more = f" and {len(origins) - _MAX_ORIGINS} more" if len(origins) > _MAX_ORIGINS else ""
-    places = f" (of {', '.join([*origins][:_MAX_ORIGINS])}{more})" if origins else ""
+    places = f" (of {list_first([*origins], _MAX_ORIGINS)})" if origins else ""
     return [
         f"the accelerator has no {kinds}{places}; the runtime computes them on the CPU, and all operators whose shapes depend on "
         "them; --outputs converts the model before them"

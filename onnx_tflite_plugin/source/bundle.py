@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from onnx_tflite_plugin.checked import did_you_mean
+from onnx_tflite_plugin.checked import did_you_mean, list_first, plural
 from onnx_tflite_plugin.errors import InvalidModel, NoSuchPart, Problem
 from onnx_tflite_plugin.source.content import Content, FileContent, Member, Section
 from onnx_tflite_plugin.source.flatbuffer import DAMAGED, File, Layout
@@ -102,10 +102,7 @@ def find_model(path: str | os.PathLike[str]) -> Member | None:
     if not models:
         return None
     names = [model.name for model in models]
-    listed = ", ".join(map(repr, names[:_LISTED])) + (
-        f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    )
-    held = f"{len(names)} model{'s' * (len(names) > 1)}: {listed}"
+    held = f"{plural(len(names), 'model')}: {list_first([*map(repr, names)], _LISTED)}"
     if part:
         wrong = "is in several names" if found else f"is none of them{did_you_mean(part, names)}"
         raise NoSuchPart(f"{file} holds {held}; {part!r} {wrong}")

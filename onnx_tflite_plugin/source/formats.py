@@ -6,6 +6,7 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
+from onnx_tflite_plugin.checked import list_first
 from onnx_tflite_plugin.source.content import Content
 from onnx_tflite_plugin.source.streams import stream_of
 
@@ -105,9 +106,7 @@ def describe_archive(names: Sequence[str]) -> str:
     """Return the format of a zip archive with these file names and how to proceed; empty if unknown."""
     models = [name for name in names if name.endswith(".tflite") or name.startswith("TF_LITE")]
     if models:
-        more = f" and {len(models) - _MAX_NAMES} more" if len(models) > _MAX_NAMES else ""
-        listed = f"{', '.join(models[:_MAX_NAMES])}{more}"
-        return f"it is a bundle of {listed}: give the path of its file, BUNDLE#PART for one of them"
+        return f"it is a bundle of {list_first(models, _MAX_NAMES)}: give the path of its file, BUNDLE#PART for one of them"
     paths = [PurePosixPath(name) for name in names if not name.endswith("/")]
     file_names = {path.name for path in paths}
     if "data.pkl" in file_names:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from onnx_tflite_plugin.checked import list_first
 from onnx_tflite_plugin.errors import ConversionError, InconclusiveError
 from onnx_tflite_plugin.graph.extraction import extract_submodel
 from onnx_tflite_plugin.graph.randomness import random_operators
@@ -140,8 +141,7 @@ def save_submodels(pair: ModelPair, decision: Decision, folder: Path) -> str:
         file for name, submodel in zip(SUBMODEL_NAMES, submodels, strict=False) for file in submodel.save(folder, name)
     ]
     codes = list(dict.fromkeys(op.code for submodel in submodels[: len(SUBMODEL_NAMES)] for op in submodel.operators))
-    more = f" and {len(codes) - 3} more" if len(codes) > 3 else ""
-    return f"the submodels that differ, {', '.join(codes[:3])}{more}: {', '.join(map(str, files))}"
+    return f"the submodels that differ, {list_first(codes, 3)}: {', '.join(map(str, files))}"
 
 
 def _extract(pair: ModelPair, finding: Finding) -> SavedSubmodel | None:
