@@ -162,11 +162,11 @@ def rename_keywords(
 ) -> dict[str, Any]:
     """Return the keywords under their new names, with a warning for each old one.
 
-    The warning is attributed to the caller's caller.
+    The value of an old name wins. The warning is attributed to the caller's caller.
     """
     for old in sorted(keywords.keys() & names.keys()):
         warn_renamed(f"{owner}({old}=...)", f"{names[old]}=", stacklevel)
-    return {names.get(name, name): value for name, value in keywords.items()}
+    return _under_new_names(keywords, names)
 
 
 def renames_fields(
@@ -187,10 +187,7 @@ def renames_fields(
 
         @wraps(initialize)
         def __init__(instance: Any, *arguments: Any, **keywords: Any) -> None:
-            if keywords.keys() & fields.keys():
-                rename_keywords(owner.__name__, keywords, fields, stacklevel=4)
-                keywords = _under_new_names(keywords, fields)
-            initialize(instance, *arguments, **keywords)
+            initialize(instance, *arguments, **rename_keywords(owner.__name__, keywords, fields))
 
         owner.__init__, owner.__getattr__ = __init__, renamed_attributes(attributes)
         if create is not object.__new__:  # which takes no keywords
