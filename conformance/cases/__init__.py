@@ -1,8 +1,7 @@
-"""The cases of the built-in handlers, in folders and modules that mirror ``op_handlers``; each module has a function
-``cases``.
+"""The cases of the built-in handlers, in folders and modules that mirror ``op_handlers``.
 
-The cases of ``op_handlers/X/y.py`` are those of ``X/y.py`` here, and of ``X/y_topic.py`` if there are many. In
-``networks`` several operators are tried together.
+Each module has a function ``cases``. The cases of ``op_handlers/X/y.py`` are those of ``X/y.py`` here, and of
+``X/y_topic.py`` if there are many. In ``networks`` several operators are tried together.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """Memory budget for arrays that a conversion creates.
 
-A small file may request huge arrays.
-
-Initial states, folded CALL_ONCE subgraphs and enumerated tables are created only after :func:`spend_budget` has succeeded.
-The
-limit applies to the sum of all arrays of one conversion.
+A small file may request huge arrays. Initial states, folded CALL_ONCE subgraphs and enumerated tables are therefore created
+only after :func:`spend_budget` has succeeded. The limit applies to the sum of all arrays of one conversion.
 """
 
 from __future__ import annotations

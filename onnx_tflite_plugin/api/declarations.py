@@ -134,10 +134,9 @@ class Handler(Checked):
     requires_constant: Collection[int] = ()
     """Slots of operands that must be constant."""
     assumes: Collection[int] = ()
-    """Slots whose values have a property that the lowering relies on and the fusion's ``check`` has established, such as
-    equal halves.
+    """Slots whose values have a property that the fusion's ``check`` found, such as equal halves.
 
-    Comparisons use only values of the model for them, no random ones.
+    The lowering relies on it. Comparisons use only values of the model for these slots, no random ones.
     """
     quantization: BehaviorOf = _NOT_QUANTIZABLE
     """Treatment of quantized tensors by the kernel."""
@@ -180,8 +179,7 @@ class Handler(Checked):
     """Function of the instance: returns output 0 if it is constant, otherwise None.
 
     Consumers then see a constant that is stored in the ONNX file. Return a ``WidenedConstant`` to store the operand
-    instead. For a variable
-    tensor it is the initial value.
+    instead. For a variable tensor the constant is the initial value.
     """
     sizes: SizesOf | None = None
     """Function of the instance: returns the shape of output 0. Raises Refusal if there is none.

@@ -195,8 +195,7 @@ def _packs(
     """Yield the contents of each installed pack.
 
     Its cases are loaded, except the built-in ones, of which there are thousands. ``failures``: the handlers that do not
-    load,
-    unlike those that refuse every operator on purpose.
+    load, unlike those that refuse every operator on purpose.
     """
     from importlib.metadata import version
 

@@ -13,7 +13,10 @@ from onnx_tflite_plugin.cli.failures import UsageProblem
 
 
 class FilePath(click.Path):
-    """Argument or option that takes a path. An empty text, which would be the current folder, and an address are refused."""
+    """Argument or option that takes a path.
+
+    Refused are an empty text, which would mean the current folder, and the address of a page or file on the web.
+    """
 
     def __init__(self) -> None:
         super().__init__(path_type=Path)

@@ -149,8 +149,7 @@ class States:
         """Return the states, with declared dtype and shape, that the subgraphs or their callees may read or write.
 
         If the resource is an input of the subgraph, it may be any state mentioned so far. Variable tensors are reset:
-        LiteRT allocates the tensors
-        of a called subgraph at each run (Eval, kernels/while.cc).
+        LiteRT allocates the tensors of a called subgraph at each run (Eval, kernels/while.cc).
         """
         states: dict[str, State] = {}
         for key, bound in _state_users(model, subgraphs, set()):

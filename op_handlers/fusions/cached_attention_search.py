@@ -73,9 +73,7 @@ def cached_attentions(operators: Sequence[Operator]) -> Iterator[Region]:
 class _Finder:
     """Search around one Softmax.
 
-    ``windows``: the window of each pair of mask and positions.
-
-    Layers share it.
+    ``windows``: the window of each pair of mask and positions; all layers use the same mapping.
     """
 
     def __init__(
