@@ -14,6 +14,7 @@ from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.inspection import declaration_names, handlers_of
 from onnx_tflite_plugin.page.groups import Group, all_graphs, group_operators, nodes_with_container, unowned_nodes
 from onnx_tflite_plugin.page.provenance import describe_provenance
+from onnx_tflite_plugin.page.stored import constant_operators, interface_hints, onnx_dtype, stored_dtypes, worst_errors
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Model, Operator, Subgraph, Tensor
@@ -81,7 +82,8 @@ def gather(
     start_stage = progress or (lambda stage: None)
     model = read(tflite)
     start_stage("reading both models")
-    graph = _subgraph_of(model, onnx).operators
+    subgraph = _subgraph_of(model, onnx)
+    graph, dtypes = subgraph.operators, stored_dtypes(subgraph, onnx)
     _check_operators(graph, onnx)
     groups = group_operators(graph, onnx)
     leaders = {op.index: group.index for group in groups for op in group.operators}
@@ -97,13 +99,13 @@ def gather(
     except ConversionError as error:
         notes.append(f"not compared and not timed: {error}")
     producers = {tensor.index: leaders[op.index] for op in graph for tensor in op.outputs if tensor is not None}
-    wrong, measured_errors = (measured.wrong, measured.errors) if measured else (False, ())
+    wrong, measured_errors = (measured.wrong, list(worst_errors(measured.errors))) if measured else (False, [])
     first = next((k for k, error in enumerate(measured_errors) if not error["ok"]), None) if wrong else None
     errors = [
         {**error, "operator": producers.get(error["tensor"]), "first_wrong": k == first}
         for k, error in enumerate(measured_errors)
     ]
-    operators = list(_operators(model, graph, groups, measured.seconds if measured else {}, errors))
+    operators = list(_operators(model, graph, groups, measured.seconds if measured else {}, errors, dtypes))
     facts = {
         **_facts(tflite, onnx, len(graph)),
         "line": report.line if report else "",
@@ -112,8 +114,9 @@ def gather(
         "unowned_microseconds": round(1e6 * (measured.unowned_seconds if measured else 0.0), 2),
     }
     names = {row["tensor"]: row["name"] for side in ("inputs", "outputs") for row in facts[side] if row.get("tensor")}
-    interface = list(_interface_rows(_subgraph_of(model, onnx), names))
-    edges = list(_edges(graph, interface, leaders))
+    facts["hints"] = report.hints if report else interface_hints(subgraph, facts["inputs"], facts["outputs"])
+    interface = list(_interface_rows(subgraph, names, dtypes))
+    edges = list(_edges(graph, interface, leaders, dtypes))
     transposes = [
         {**transpose, "operators": list(dict.fromkeys(leaders[index] for index in transpose["operators"]))}
         for transpose in _transposes(onnx)
@@ -177,14 +180,21 @@ def _operators(
     groups: Sequence[Group],
     seconds: Mapping[int, float],
     errors: Sequence[Mapping[str, Any]],
+    dtypes: Mapping[int, str],
 ) -> Iterator[dict[str, Any]]:
     """Yield a row for each group of operators, with its nodes and its time.
 
-    The output is the last operator's.
+    The output is the last operator's. ``dtypes``: those of the ONNX model, by tensor, if they are known.
     """
     target = target_named("onnxruntime")
     bindings = handlers_of(model, Host(), target)
-    quantized = any(_is_quantized(tensor) for op in operators for tensor in op.outputs if tensor is not None)
+    quantized = any(
+        _is_quantized(tensor) and not dtypes.get(tensor.index, tensor.dtype).startswith("float")
+        for op in operators
+        for tensor in op.outputs
+        if tensor is not None
+    )
+    constants = constant_operators(operators)
     wrong = {error["tensor"]: error["text"] for error in errors if error["first_wrong"]}
     inputs = {tensor for graph in model.subgraphs for tensor in graph.inputs if graph.operators is operators}
     for group in groups:
@@ -193,6 +203,7 @@ def _operators(
         output = next((tensor for tensor in ops[-1].outputs if tensor is not None), None)
         results = [tensor for op in ops for tensor in op.outputs if tensor is not None]
         times = [seconds[op.index] for op in ops if op.index in seconds]
+        dtype = "" if output is None else dtypes.get(output.index, output.dtype)
         yield {
             "index": group.index,
             "place": group.place,
@@ -200,16 +211,17 @@ def _operators(
             "codes": [op.code for op in ops],
             "code": group.code,
             "name": "" if output is None else output.name,
-            "dtype": "" if output is None else output.dtype,
+            "dtype": dtype,
+            "tflite_dtype": "" if output is None else output.dtype,
             "shape": [] if output is None else list(output.dims),
             "layout": layout,
             "quantization": quantization,
             "nodes": _count_names(group.nodes),
             "inner": _count_names(group.inner),
-            "float_island": quantized and output is not None and output.dtype.startswith("float"),
+            "float_island": quantized and dtype.startswith("float"),
             "microseconds": round(1e6 * sum(times), 2) if times else None,
             "first": any(tensor in inputs for op in ops for tensor in op.inputs),
-            "constant": all(op.inputs and all(t is None or t.is_constant for t in op.inputs) for op in ops),
+            "constant": all(op.index in constants for op in ops),
             "wrong": next((wrong[tensor.index] for tensor in results if tensor.index in wrong), ""),
         }
 
@@ -222,24 +234,27 @@ def _count_names(names: Sequence[str]) -> list[str]:
     return [name if count == 1 else f"{count} {name}" for name, count in Counter(names).most_common()]
 
 
-def _interface_rows(graph: Subgraph, names: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+def _interface_rows(graph: Subgraph, names: Mapping[str, str], dtypes: Mapping[int, str]) -> Iterator[dict[str, Any]]:
     """Yield the inputs and outputs of the subgraph, with ids that no operator has.
 
-    ``names``: names in the ONNX model by TFLite tensor, if they differ.
+    ``names``: names in the ONNX model by TFLite tensor, if they differ. ``dtypes``: as for :func:`_operators`.
     """
     for side, tensors in (("input", graph.inputs), ("output", graph.outputs)):
         for k, tensor in enumerate(tensors):
             row = {"index": f"{side}{k}", "side": side, "tensor": tensor.index}
             row["name"] = names.get(tensor.name, tensor.name)
-            yield {**row, "dtype": tensor.dtype, "shape": list(tensor.dims)}
+            yield {**row, "dtype": dtypes.get(tensor.index, tensor.dtype), "shape": list(tensor.dims)}
 
 
 def _edges(
-    operators: Sequence[Operator], interface: Sequence[Mapping[str, Any]], leaders: Mapping[int, int]
+    operators: Sequence[Operator],
+    interface: Sequence[Mapping[str, Any]],
+    leaders: Mapping[int, int],
+    dtypes: Mapping[int, str],
 ) -> Iterator[dict[str, Any]]:
     """Yield one edge per tensor and consumer, between inputs, groups and outputs.
 
-    ``leaders``: the index of the group of each operator.
+    ``leaders``: the index of the group of each operator. ``dtypes``: as for :func:`_operators`.
     """
     producers: dict[int, Any] = {row["tensor"]: row["index"] for row in interface if row["side"] == "input"}
     producers |= {tensor.index: leaders[op.index] for op in operators for tensor in op.outputs if tensor is not None}
@@ -257,7 +272,8 @@ def _edges(
             to = leaders[op.index]
             if producers.get(tensor.index, to) != to and (tensor.index, to) not in seen:
                 seen.add((tensor.index, to))
-                facts = {"tensor": tensor.index, "name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.dims)}
+                dtype = dtypes.get(tensor.index, tensor.dtype)
+                facts = {"tensor": tensor.index, "name": tensor.name, "dtype": dtype, "shape": list(tensor.dims)}
                 yield edge(facts, to)
     outputs = (row for row in interface if row["side"] == "output" and row["tensor"] in producers)
     yield from (edge(row, row["index"]) for row in outputs)
@@ -293,14 +309,15 @@ def _count_nodes(onnx: onnx.ModelProto) -> dict[str, Any]:
 
 
 def _edge(info: onnx.ValueInfoProto, authored: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    import onnx
-
     kind = info.type.tensor_type
     metadata = next((entry for entry in authored if entry.get("name") == info.name), {})
     shape = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in kind.shape.dim]
-    dtype = onnx.TensorProto.DataType.Name(kind.elem_type).lower()
-    dtype = {"float": "float32", "double": "float64"}.get(dtype, dtype)
-    return {"name": info.name, "dtype": dtype, "shape": shape, **{k: v for k, v in metadata.items() if k != "name"}}
+    return {
+        "name": info.name,
+        "dtype": onnx_dtype(kind.elem_type),
+        "shape": shape,
+        **{k: v for k, v in metadata.items() if k != "name"},
+    }
 
 
 def _transposes(onnx: onnx.ModelProto) -> Iterator[dict[str, Any]]:

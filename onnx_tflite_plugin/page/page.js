@@ -66,15 +66,16 @@ function summary() {
   const facts = page.facts;
   element("line").textContent = facts.line;
   const verdict = element("verdict");
-  verdict.textContent = page.verdict || page.notes[0] || "";
+  const hasEndToEnd = page.outputs.some((output) => output.end_to_end && output.end_to_end !== output.error);
+  verdict.textContent = (page.verdict || page.notes[0] || "") + (hasEndToEnd && !page.wrong && page.verification_notes.length ? "; the outputs of the whole network still differ:" : "");
   verdict.className = page.wrong ? "wrong" : page.verdict.startsWith("inconclusive") ? "undecided" : page.verdict ? "ok" : "";
   if (page.outputs.length) {
-    const hasEndToEnd = page.outputs.some((output) => output.end_to_end !== output.error);
-    const outputTable = table(element("outputs"), ["output", "error", "tolerance", ...(hasEndToEnd ? ["end to end"] : [])],
+    const outputTable = table(element("outputs"), ["output", hasEndToEnd ? "error of its operator" : "error", "tolerance", ...(hasEndToEnd ? ["error of the whole network"] : [])],
       page.outputs.map((output) => [shortened(output.name), output.error, output.tolerance, ...(hasEndToEnd ? [output.end_to_end] : [])]));
     outputTable.querySelectorAll("tbody tr").forEach((row, k) => { if (!page.outputs[k].ok) row.children[1].className = "wrong"; row.firstChild.title = page.outputs[k].name; });
   }
   page.verification_notes.forEach((text) => make("li", shortened(text), element("verification-notes"), { title: text }));
+  (page.facts.hints || []).forEach((text) => make("li", text, element("hints")));
   const interfaceRow = (side) => (value) => {
     const scale = value.scale ? (value.scale.length > 1 ? `${value.scale.length} scales` : `scale ${+value.scale[0].toPrecision(6)}, zero point ${value.zero_point[0]}`) : "";
     const labels = value.labels ? `${value.labels.length} label${value.labels.length > 1 ? "s" : ""}: ${value.labels.slice(0, 3).join(", ")}${value.labels.length > 3 ? "…" : ""}` : "";
@@ -108,134 +109,6 @@ function legend() {
   if (page.operators.some((op) => op.wrong)) add("#b3261e", "first outside its tolerance");
 }
 
-const MAX_LAYOUT = 250; // operators laid out together: dagre recurses as deep as a chain is long
-
-/** Inputs, operators and outputs of the drawing. Handles of states, their operators, and operators on constants alone are left out. */
-function visible() {
-  const constant = new Set(page.operators.filter((op) => op.constant).map((op) => op.index));
-  const edges = page.edges.filter((edge) => edge.dtype !== "resource" && edge.dtype !== "variant" && !constant.has(edge.from) && !constant.has(edge.to));
-  const joined = new Set(edges.flatMap((edge) => [edge.from, edge.to]));
-  const operators = page.operators.filter((op) => !op.constant && (op.nodes.length || joined.has(op.index)));
-  const interfaceNodes = (side) => page.interface.filter((value) => value.side === side && joined.has(value.index)).map((value) => ({
-    ...value, code: side, nodes: [value.name], layout: "Input or output", quantization: "", microseconds: null }));
-  return { edges, operators: [...interfaceNodes("input"), ...operators, ...interfaceNodes("output")] };
-}
-
-const edgeLabel = (edge) => `${edge.dtype} ${sizes(edge.shape)}`;
-/** Node types of an operator, an If with the nodes inside it: "If of 2 Conv". */
-const nodeLabels = (op) => op.nodes.map((text) => (text.endsWith("If") && (op.inner || []).length ? `${text} of ${op.inner.slice(0, 2).join(", ")}${op.inner.length > 2 ? ", …" : ""}` : text));
-
-/** Positions of operators, and bends of edges by number. Pieces of the network stand one below the other, in execution order. */
-function arrange(operators, edges, widths) {
-  const positions = new Map(), bends = new Map();
-  let top = 0;
-  for (let start = 0; start < operators.length; start += MAX_LAYOUT) {
-    const piece = operators.slice(start, start + MAX_LAYOUT);
-    const within = new Set(piece.map((op) => op.index));
-    const layout = new dagre.graphlib.Graph({ multigraph: true });
-    layout.setGraph({ rankdir: "TB", nodesep: 18, ranksep: 26 });
-    layout.setDefaultEdgeLabel(() => ({}));
-    for (const op of piece) layout.setNode(String(op.index), { width: widths.get(op.index), height: 34 });
-    edges.forEach((edge, k) => {
-      if (within.has(edge.from) && within.has(edge.to)) layout.setEdge(String(edge.from), String(edge.to), { width: 5 * edgeLabel(edge).length, height: 12, labelpos: "c" }, `e${k}`);
-    });
-    dagre.layout(layout);
-    const { width, height } = layout.graph();
-    for (const op of piece) {
-      const { x, y } = layout.node(String(op.index));
-      positions.set(String(op.index), { x: x - width / 2, y: y + top });
-    }
-    for (const { name } of layout.edges()) {
-      const points = layout.edge({ v: String(edges[name.slice(1)].from), w: String(edges[name.slice(1)].to), name }).points;
-      bends.set(name, points.slice(1, -1).map(({ x, y }) => ({ x: x - width / 2, y: y + top })));
-    }
-    top += height + 34;
-  }
-  return { positions, bends };
-}
-
-/** Bends for cytoscape: the share of the way from source to target, and the distance from that line. */
-function segments(from, to, points) {
-  const [dx, dy] = [to.x - from.x, to.y - from.y];
-  const length = Math.hypot(dx, dy);
-  return {
-    weights: points.map(({ x, y }) => ((x - from.x) * dx + (y - from.y) * dy) / length ** 2),
-    distances: points.map(({ x, y }) => ((y - from.y) * dx - (x - from.x) * dy) / length),
-  };
-}
-
-function graph() {
-  const { operators, edges } = visible();
-  const forced = new Set(page.transposes.flatMap((transpose) => transpose.operators));
-  const elements = [];
-  const widths = new Map();
-  for (const op of operators) {
-    const label = `${op.layout === "Input or output" ? "" : `${op.place} `}${op.code}\n${nodeLabels(op).slice(0, 3).join(", ")}${op.nodes.length > 3 ? ", …" : ""}`;
-    const width = Math.max(90, 6.4 * Math.max(...label.split("\n").map((line) => line.length)) + 12);
-    widths.set(op.index, width);
-    const classes = [forced.has(op.index) ? "forced" : "", op.float_island ? "island" : "", op.wrong ? "wrong" : ""];
-    elements.push({ data: { id: String(op.index), label, width, colour: COLOURS[op.layout] || "#e5e7eb" }, classes: classes.join(" ") });
-  }
-  const { positions, bends } = arrange(operators, edges, widths);
-  edges.forEach((edge, k) => {
-    const [source, target, points] = [String(edge.from), String(edge.to), bends.get(`e${k}`) || []];
-    const bent = segments(positions.get(source), positions.get(target), points);
-    const straight = bent.distances.every((distance) => Math.abs(distance) < 1);
-    elements.push({ data: { id: `e${k}`, source, target, label: edgeLabel(edge), ...(straight ? {} : bent) }, classes: straight ? "" : "bent" });
-  });
-  const style = getComputedStyle(document.documentElement);
-  const [soft, paper] = ["--soft", "--paper"].map((name) => style.getPropertyValue(name).trim());
-  const network = cytoscape({
-    container: element("graph"), elements, minZoom: 0.02, maxZoom: 4,
-    textureOnViewport: elements.length > 1500, hideEdgesOnViewport: elements.length > 3000,
-    layout: { name: "preset", positions: (node) => positions.get(node.id()), fit: true },
-    style: [
-      { selector: "node", style: { shape: "round-rectangle", width: "data(width)", height: 34, "background-color": "data(colour)",
-        label: "data(label)", color: "#1c2330", "text-wrap": "wrap", "text-valign": "center", "font-size": 10, "line-height": 1.25, "border-width": 1, "border-color": "#8a94a6", "min-zoomed-font-size": 5 } },
-      { selector: "edge", style: { width: 1.2, "line-color": "#9aa3b2", "target-arrow-color": "#9aa3b2", "target-arrow-shape": "triangle", "curve-style": "bezier", "arrow-scale": 0.8,
-        label: "data(label)", "font-size": 9, color: soft, "text-background-color": paper, "text-background-opacity": 1, "text-background-padding": 2, "min-zoomed-font-size": 5 } },
-      { selector: ".bent", style: { "curve-style": "round-segments", "segment-weights": "data(weights)", "segment-distances": "data(distances)", "segment-radii": 20, "edge-distances": "node-position" } },
-      { selector: ".forced", style: { "border-width": 3, "border-color": "#c2410c" } },
-      { selector: ".island", style: { "border-width": 3, "border-color": "#8b5cf6" } },
-      { selector: ".wrong", style: { "background-color": "#b3261e", color: "#fff" } },
-      { selector: ":selected", style: { "border-width": 4, "border-color": "#1d4ed8" } },
-    ],
-  });
-  network.on("tap", "node", (event) => details(event.target.id()));
-  if (network.zoom() < 0.6 && operators.length) { // too small to read: show the beginning, in full width if that is readable
-    const start = positions.get(String(operators[0].index)), pane = element("graph").clientWidth, box = network.elements().boundingBox();
-    const zoom = Math.min(1, Math.max(0.6, (pane - 20) / box.w));
-    network.zoom(zoom);
-    network.pan({ x: pane / 2 - zoom * (box.w * zoom < pane ? (box.x1 + box.x2) / 2 : start.x), y: 40 - zoom * start.y });
-  } else if (network.zoom() > 1.5) {
-    network.zoom(1.5);
-    network.center();
-  }
-  window.graphOfPage = network;
-  element("graph").addEventListener("keydown", (event) => {
-    const step = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 }[event.key];
-    if (!step || !operators.length) return;
-    event.preventDefault();
-    const at = operators.findIndex((op) => String(op.index) === selected());
-    select(operators[at < 0 ? 0 : Math.min(operators.length - 1, Math.max(0, at + step))].index);
-  });
-}
-
-const selected = () => { const node = window.graphOfPage.$("node:selected")[0]; return node && node.id(); };
-
-/** Select an operator in the network, and show its details. */
-function select(index) {
-  const network = window.graphOfPage, node = network.getElementById(String(index));
-  network.$(":selected").unselect();
-  if (node.length) {
-    const { x1, x2 } = network.extent(), box = node.boundingBox(), { x } = network.pan();
-    node.select();
-    network.center(node);
-    if (box.x1 >= x1 && box.x2 <= x2) network.pan({ x, y: network.pan().y });
-  }
-  details(index);
-}
-
 /** Turn the first column of a table into buttons that select operators, also from the keyboard. */
 function linkRows(linkedTable, indices) {
   linkedTable.querySelectorAll("tbody tr").forEach((row, k) => {
@@ -262,7 +135,7 @@ function details(index) {
   const transposeTexts = page.transposes.filter((transpose) => transpose.operators.includes(op.index)).map((transpose) => `${transpose.tensor} ${transpose.perm}`);
   const isTimed = page.operators.some((item) => item.microseconds !== null) && op.nodes.length;
   const facts = [["operators", op.codes.length > 1 ? op.operators.map((number, k) => `${number} ${op.codes[k]}`).join(", ") : ""],
-    ["output", op.name], ["type", `${op.dtype} ${sizes(op.shape)}`], ["ONNX nodes", op.nodes.join(", ") || "none: computed at conversion, or part of another"],
+    ["output", op.name], ["type", `${op.dtype} ${sizes(op.shape)}${op.tflite_dtype && op.tflite_dtype !== op.dtype ? `, ${op.tflite_dtype} in the TFLite file` : ""}`], ["ONNX nodes", op.nodes.join(", ") || "none: computed at conversion, or part of another"],
     ["nodes inside these", (op.inner || []).join(", ")],
     ["layout category", op.layout === "Fused" ? "" : op.layout], ["quantization", op.quantization],
     ["time per run", op.microseconds ? `${op.microseconds} µs` : op.microseconds === 0 ? "too short to measure" : isTimed ? "none: ONNX Runtime removed the nodes or fused them into a neighbor's" : ""],

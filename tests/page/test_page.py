@@ -159,6 +159,27 @@ def test_page_without_quantization_agrees_with_verify() -> None:
     assert page.runtimes["litert"] > 0
 
 
+def test_page_has_the_dtypes_and_hints_of_the_onnx_model() -> None:
+    model = DIGITS.read_bytes()
+    pages = {
+        kind: gather(model, otp.convert(DIGITS, quantization=kind).proto, "digits") for kind in ("qdq", "float")
+    }  # fmt: skip
+    for kind, dtype in (("qdq", "uint8"), ("float", "float32")):
+        page = pages[kind]
+        assert dtype in {edge["dtype"] for edge in page.edges}
+        assert ("int8" in {edge["dtype"] for edge in page.edges}) == (kind == "qdq")
+        assert {(row["side"], row["dtype"]) for row in page.interface} == {
+            (side, "int8" if kind == "qdq" else "float32") for side in ("input", "output")
+        }
+        assert not any(op["float_island"] for op in page.operators)
+        assert {op["tflite_dtype"] for op in page.operators} == {"int8"}
+        assert ["float32 instead of int8" in hint for hint in page.facts["hints"]] == [True] * (
+            2 if kind == "float" else 0
+        )
+        tensors = [error["tensor"] for error in page.errors]
+        assert len(tensors) == len({*tensors})
+
+
 def test_page_compares_every_operator_once(monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[int] = []
     compare_runs = SubmodelComparer.compare_runs
@@ -296,8 +317,44 @@ def test_browser_renders_the_page_without_errors(tmp_path: Path, digits: Page, k
             'tabindex="0"',
             'class="link"',
             "converted by",
+            "Scroll or drag to move;",
         ):
             assert text in dom
+
+
+@pytest.mark.skipif(BROWSER is None and "CI" not in os.environ, reason="no browser is installed")
+def test_large_network_is_shown_in_readable_size_and_searched(tmp_path: Path) -> None:
+    """Typing selects the first match, Enter the next; the wheel moves the network, and zooms it with Ctrl."""
+    script = """<script>
+    const field = element("find"), zooms = [];
+    const note = () => zooms.push(`${Math.round(100 * window.graphOfPage.zoom())}`);
+    const type = (text) => { field.value = text; field.dispatchEvent(new Event("input")); };
+    const enter = (shiftKey) => field.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", shiftKey }));
+    const wheel = (ctrlKey, deltaY) => element("graph").dispatchEvent(new WheelEvent("wheel", { deltaY, ctrlKey, cancelable: true }));
+    const found = [];
+    const steps = [() => type("1999"), () => type("conv"), enter, () => enter(true), () => enter(true), () => type("none")];
+    for (const step of steps) { step(); found.push(`${selected()}: ${element("found").textContent}`); }
+    note();
+    const moved = wheel(false, -1e6), { y } = window.graphOfPage.pan();
+    const atEnd = wheel(false, -1);
+    wheel(false, 10);
+    note(); wheel(true, -50); note(); element("start").click(); note(); element("fit").click(); note();
+    document.body.dataset.result = [...found, moved, atEnd, y, ...zooms].join("|");
+    </script></body>"""
+    path = tmp_path / "page.html"
+    path.write_text(html(large(2000)).replace("</body>", script), encoding="utf-8")
+    dom, console = render_page(path)
+    assert console == []
+    (result,) = re.findall('data-result="([^"]*)"', dom)
+    *found, moved, at_end, y, before, scrolled, zoomed, start, whole = result.split("|")
+    assert found == [
+        "1999: 1 of 1", "0: 1 of 2000; Enter: next", "1: 2 of 2000; Enter: next", "0: 1 of 2000; Enter: next",
+        "1999: 2000 of 2000; Enter: next", "1999: no match",
+    ]  # fmt: skip
+    assert (moved, at_end) == ("false", "true")  # the frame takes the event unless the network ends
+    assert 0 < float(y) < 100
+    assert before == scrolled == start == "100"
+    assert int(whole) < 50 < 100 < int(zoomed)
 
 
 @pytest.mark.skipif(BROWSER is None and "CI" not in os.environ, reason="no browser is installed")

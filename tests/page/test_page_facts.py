@@ -29,6 +29,7 @@ from onnx_tflite_plugin.page.gather import (
 )
 from onnx_tflite_plugin.page.groups import group_operators
 from onnx_tflite_plugin.page.measured import Measured
+from onnx_tflite_plugin.page.stored import constant_operators, worst_errors
 from onnx_tflite_plugin.progress import Stages
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.verify.runtimes import structure
@@ -87,7 +88,7 @@ def test_operator_has_output_time_and_error() -> None:
         {"tensor": 1, "text": "off", "first_wrong": True}, {"tensor": 2, "text": "far off", "first_wrong": False},
     ]  # fmt: skip
     groups = group_operators(operators, model_of(("DequantizeLinear", [0])))
-    rows = list(_operators(source, operators, groups, {0: 1.23456e-6, 2: 7e-6}, errors))
+    rows = list(_operators(source, operators, groups, {0: 1.23456e-6, 2: 7e-6}, errors, {}))
     assert [(row["index"], row["code"], row["name"], row["dtype"], row["shape"]) for row in rows] == [
         (0, "DEQUANTIZE", "f", "float32", [2, 3]), (1, "NEG", "y", "float32", [2, 3]), (2, "QUANTIZE", "z", "int8", [2, 3]),
         (3, "VAR_HANDLE", "h", "resource", []), (4, "ASSIGN_VARIABLE", "", "", []),
@@ -98,6 +99,31 @@ def test_operator_has_output_time_and_error() -> None:
     assert [row["wrong"] for row in rows] == ["off", "", "", "", ""]
     assert [row["nodes"] for row in rows] == [["DequantizeLinear"], [], [], [], []]
     assert rows[1]["layout"] == "Transparent"
+
+
+def test_results_of_constants_are_constant() -> None:
+    constant, sparse, x = slot(0, values=np.ones(1)), slot(1), slot(4)
+    operators = [
+        operator([constant], [sparse]), operator([sparse], [slot(2)], index=1), operator([slot(2), x], [slot(3)], index=2),
+    ]  # fmt: skip
+    assert constant_operators(operators) == {0, 1}
+
+
+def test_tensor_in_several_values_has_its_largest_error() -> None:
+    def row(tensor: int, error: float | None, *, ok: bool = True) -> dict[str, Any]:
+        return {"tensor": tensor, "max_error": error, "tolerance": 2.0, "ok": ok}
+
+    rows = [
+        row(1, 1.0),
+        row(2, 1.0),
+        row(1, 2.0),
+        row(2, 0.0),
+        row(3, 1.0),
+        row(3, None),
+        row(4, 9.0, ok=False),
+        row(4, 1.0),
+    ]
+    assert list(worst_errors(rows)) == [rows[2], rows[1], rows[5], rows[6]]
 
 
 def test_operators_are_those_of_the_converted_signature() -> None:
@@ -116,7 +142,7 @@ def test_operators_are_those_of_the_converted_signature() -> None:
 def test_tensor_has_one_edge_per_consumer() -> None:
     x, y, z, w = slot(0), slot(1), slot(2), slot(3, values=np.ones(1))
     operators = [operator([x], [y, None]), operator([y, y, None, w, x], [z], index=1), operator([y], [w], index=2)]
-    edges = [(edge["from"], edge["to"], edge["name"]) for edge in _edges(operators, [], {0: 0, 1: 1, 2: 2})]
+    edges = [(edge["from"], edge["to"], edge["name"]) for edge in _edges(operators, [], {0: 0, 1: 1, 2: 2}, {})]
     assert edges == [(0, 1, "t1"), (0, 2, "t1")]
 
 
@@ -164,12 +190,12 @@ def test_every_transpose_of_the_file_is_listed_with_its_operators() -> None:
 def test_inputs_and_outputs_are_ends_of_edges() -> None:
     x, y = slot(0), slot(1)
     graph: Any = SimpleNamespace(inputs=(x,), outputs=(y,))
-    interface = list(_interface_rows(graph, {"t1": "scores"}))
+    interface = list(_interface_rows(graph, {"t1": "scores"}, {}))
     assert [(end["index"], end["side"], end["name"]) for end in interface] == [
         ("input0", "input", "t0"),
         ("output0", "output", "scores"),
     ]
-    edges = [(edge["from"], edge["to"], edge["name"]) for edge in _edges([operator([x], [y])], interface, {0: 0})]
+    edges = [(edge["from"], edge["to"], edge["name"]) for edge in _edges([operator([x], [y])], interface, {0: 0}, {})]
     assert edges == [("input0", 0, "t0"), (0, "output0", "scores")]
 
 

@@ -1,0 +1,80 @@
+"""The converted model as the page describes it: dtypes of its values, and what to pass instead of quantized values."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from onnx_tflite_plugin.graph.metadata import props, read_tensor
+from onnx_tflite_plugin.presentation.graph_io import GraphValue
+from onnx_tflite_plugin.presentation.hints import input_hints, output_hints
+from onnx_tflite_plugin.source.model import Operator, Subgraph
+
+if TYPE_CHECKING:
+    import onnx
+
+
+def onnx_dtype(kind: int) -> str:
+    """Return the name of a dtype of ONNX, such as ``float32``."""
+    import onnx
+
+    name = str(onnx.TensorProto.DataType.Name(kind)).lower()
+    return {"float": "float32", "double": "float64"}.get(name, name)
+
+
+def stored_dtypes(graph: Subgraph, onnx: onnx.ModelProto) -> dict[int, str]:
+    """Return the dtype in the ONNX model of each tensor of the subgraph that it holds, by tensor index."""
+    infos = (*onnx.graph.input, *onnx.graph.output, *onnx.graph.value_info)
+    dtypes: dict[int, str] = {}
+    for info in infos:
+        value = read_tensor(info.name, props(info.metadata_props))
+        if value is not None and value.form == "stored" and value.subgraph == graph.index:
+            dtypes.setdefault(value.tensor, onnx_dtype(info.type.tensor_type.elem_type))
+    return dtypes
+
+
+def interface_hints(
+    graph: Subgraph, inputs: Sequence[Mapping[str, Any]], outputs: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """Return the hints about inputs and outputs that are float32 instead of quantized.
+
+    ``inputs`` and ``outputs``: rows with name, dtype and shape in the ONNX model, and the TFLite name if it differs.
+    """
+    slots = (*graph.inputs, *graph.outputs, *(slot for op in graph.operators for slot in (*op.inputs, *op.outputs)))
+    by_name = {tensor.name: tensor for tensor in slots if tensor is not None}
+    sides = [
+        {row["name"]: (GraphValue(row["name"], row["dtype"], tuple(row["shape"])), by_name[name])
+         for row in rows if (name := row.get("tensor") or row["name"]) in by_name}
+        for rows in (inputs, outputs)
+    ]  # fmt: skip
+    values = [[value for value, _ in side.values()] for side in sides]
+    tensors = [{name: tensor for name, (_, tensor) in side.items()} for side in sides]
+    return [*input_hints(values[0], tensors[0]), *output_hints(values[1], tensors[1])]
+
+
+def constant_operators(operators: Sequence[Operator]) -> Collection[int]:
+    """Return the indices of operators whose operands are constants, or results of such operators."""
+    known: set[int] = set()
+    indices: set[int] = set()
+    for op in operators:
+        if op.inputs and all(t is None or t.is_constant or t.index in known for t in op.inputs):
+            indices.add(op.index)
+            known |= {t.index for t in op.outputs if t is not None}
+    return indices
+
+
+def worst_errors(errors: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Yield one row for each tensor, in the order of ``errors``: the one with the largest error.
+
+    The ONNX model may hold a tensor in several values, for example in two layouts.
+    """
+    rows: dict[int, Mapping[str, Any]] = {}
+    for error in errors:
+        if (known := rows.get(error["tensor"])) is None or _severity(error) > _severity(known):
+            rows[error["tensor"]] = error
+    yield from rows.values()
+
+
+def _severity(error: Mapping[str, Any]) -> tuple[bool, float]:
+    share = float("inf") if error["max_error"] is None else error["max_error"] / (error["tolerance"] or 1.0)
+    return not error["ok"], share
