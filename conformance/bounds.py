@@ -1,15 +1,22 @@
 """Operators whose results must equal the kernel's exactly, although the default tolerance allows a difference.
 
 By default, a float output may differ by 1e-5 of its range, an integer of 8 or 16 bits by one step, and other dtypes not
-at all. In a model with float activations on integer weights, outputs may differ by 2e-2 of the range. Operators that
-only move or select elements must be equal, and so must some others in some dtypes.
+at all. Quantized values may not be off by more than ``ROUNDING_BIAS`` on average, because a lowering that truncates or
+rounds down is never off by more than one step. In a model with float activations on integer weights, outputs may differ
+by 2e-2 of the range. Operators that only move or select elements must be equal, and so must some others in some dtypes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
+from conformance.case import Case
+from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.verify import Tolerance
+from onnx_tflite_plugin.verify.criteria import ROUNDING_BIAS
+
+OPERATOR_TOLERANCE = 1e-5  # of the range; the convolutions around an operator add no rounding
 
 # These operators move, select, cast or round elements: not even the last bit may differ.
 EQUAL = frozenset(
@@ -114,10 +121,14 @@ EXACT: Mapping[str, frozenset[str]] = {
 }
 
 
-def tolerance(op: str, dtype: str, *, rounded: bool = True) -> Tolerance | None:
-    """Return the tolerance of an operator's results, or None for the default.
-
-    ``rounded``: quantized tensors stay quantized.
-    """
-    equal = op in EQUAL or (rounded and dtype in EXACT.get(op, ()))
-    return Tolerance(of_range=0, steps=0, integers=0) if equal else None
+def tolerance_of(case: Case, model: Model) -> Tolerance:
+    """Return the tolerance of a case's outputs: its own, that of an exact operator, or the default."""
+    if case.tolerance is not None:
+        return case.tolerance
+    is_rounded = case.options.get("quantization") != "float"
+    if case.op in EQUAL or (is_rounded and case.dtype in EXACT.get(case.op, ())):
+        return Tolerance(of_range=0, steps=0, integers=0)
+    default = Tolerance.of(model)
+    if default.of_range <= Tolerance().of_range:
+        default = Tolerance(of_range=OPERATOR_TOLERANCE)
+    return replace(default, rounding_bias=ROUNDING_BIAS)

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from conformance.bounds import tolerance
+from conformance.bounds import tolerance_of
 from conformance.case import Case
 from conformance.equivalence import equivalence_key
 from conformance.explanation import explain_missing_kernel, explain_values
@@ -44,7 +44,6 @@ _INSTALL = (
     "then run pip install -e again"
 )
 _REFERENCE = "the reference kernel"
-OPERATOR_TOLERANCE = 1e-5  # of the range; the convolutions around an operator add no rounding
 
 
 @dataclass(frozen=True)
@@ -195,12 +194,7 @@ class CaseTrial:
 
     @cached_property
     def tolerance(self) -> Tolerance:
-        rounded = self.case.options.get("quantization") != "float"
-        explicit = self.case.tolerance or tolerance(self.case.op, self.case.dtype, rounded=rounded)
-        if explicit is not None:
-            return explicit
-        default = Tolerance.of(self.model)
-        return default if default.of_range > Tolerance().of_range else Tolerance(of_range=OPERATOR_TOLERANCE)
+        return tolerance_of(self.case, self.model)
 
     # --- the three kinds of case --------------------------------------------------------------
 

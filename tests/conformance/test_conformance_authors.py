@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conformance.case import Case
+from conformance.case import Case, Tolerance
 from conformance.models import Net, between_convolutions, constant, in_isolation, net, tensor, unary
 from conformance.packs import select_suite
 from conformance.runner import CaseResult, run_case
@@ -19,10 +20,12 @@ from onnx_tflite_plugin.api import (
     Decline,
     Dequantized,
     Handler,
+    Integer,
     Terminate,
     Transparent,
     Value,
     handler,
+    out,
 )
 from onnx_tflite_plugin.host import BUILTIN, Host
 from tests.helpers.pack_files import install
@@ -216,6 +219,65 @@ def test_kernel_gets_floats_if_the_handler_dequantizes(dtype: str) -> None:
     )
     assert run_lowering(unary(CODE, "x", tensor(2, 5, 7, 3, dtype=dtype)), op_handler).ok
     assert {*dtypes_seen} == {"float32"}
+
+
+def scaled(lower_rounding: str, kernel_rounding: Any) -> Handler:
+    """Return a handler that multiplies quantized values by 0.7 and rounds as named; the zero point is -5."""
+
+    def kernel(op: Any, x: Any) -> Any:
+        return np.asarray(kernel_rounding((x + np.float32(5)) * np.float32(0.7)) - 5).astype(x.dtype)
+
+    @handler(CODE, max_version=1, layout=Transparent(), quantization=Integer(), kernel=kernel)
+    def lower(ctx: Context, x: Value) -> Value:
+        zero = float(ctx.quantization(0).zero_point[0])
+        y = ctx.ops.Mul(ctx.ops.Sub(ctx.ops.Cast(x, to="float32"), zero), 0.7)
+        if lower_rounding == "toward zero":
+            y = ctx.ops.Cast(ctx.ops.Cast(y, to="int32"), to="float32")
+        else:
+            y = {"down": ctx.ops.Floor, "to nearest": ctx.ops.Round}[lower_rounding](y)
+        return ctx.ops.Cast(ctx.ops.Add(y, zero), to=ctx.dtype(out(0)))
+
+    return lower
+
+
+@pytest.mark.parametrize("place", [in_isolation, between_convolutions])
+@pytest.mark.parametrize(
+    ("lower_rounding", "kernel_rounding", "problem"),
+    [
+        ("to nearest", np.rint, ""),
+        ("down", np.floor, ""),
+        ("toward zero", np.trunc, ""),
+        ("to nearest", lambda x: np.floor(x + np.float32(0.5)), ""),
+        ("down", np.rint, r"-0\.[3-6]\d LSB below and -0\.[3-6]\d LSB above"),
+        ("toward zero", np.rint, r"\+0\.[3-6]\d LSB below and -0\.[3-6]\d LSB above"),
+        ("to nearest", np.floor, r"\+0\.[3-6]\d LSB below and \+0\.[3-6]\d LSB above"),
+        ("to nearest", np.trunc, r"-0\.[3-6]\d LSB below and \+0\.[3-6]\d LSB above"),
+    ],
+)
+def test_truncation_in_place_of_rounding_fails_a_case(
+    place: Any, lower_rounding: str, kernel_rounding: Any, problem: str
+) -> None:
+    case = unary(CODE, "int8", tensor(2, 5, 7, 3, dtype="int8"), place=place)
+    result = run_lowering(case, scaled(lower_rounding, kernel_rounding))
+    assert result.ok == (not problem), result.text
+    assert re.search(problem, result.text)
+    assert "the lowering or the reference kernel may be wrong" in result.text or not problem
+
+
+def test_truncated_reference_arrays_fail_a_case() -> None:
+    case = unary(
+        CODE, "int8", tensor(2, 5, 7, 3, dtype="int8"),
+        reference=lambda arrays: [(np.trunc((arrays[0] + np.float32(5)) * np.float32(0.7)) - 5).astype(np.int8)],
+    )  # fmt: skip
+    assert "toward zero" in run_lowering(case, scaled("to nearest", np.rint)).text
+    assert run_lowering(case, scaled("toward zero", np.rint)).ok
+
+
+def test_a_tolerance_of_the_case_allows_another_rounding() -> None:
+    case = unary(
+        CODE, "int8", tensor(2, 5, 7, 3, dtype="int8"), tolerance=Tolerance(), tolerance_reason="ONNX cannot truncate"
+    )
+    assert run_lowering(case, scaled("down", np.rint)).ok
 
 
 def test_cases_without_handlers_test_built_in_handlers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import Comparison, compare, criteria
-from onnx_tflite_plugin.verify.criteria import submodel_tolerance, without_overflow
+from onnx_tflite_plugin.verify.criteria import Tolerance, submodel_tolerance, without_overflow
 
 ONE = submodel_tolerance(1, recurrent=False, dequantized=False)
 
@@ -78,6 +78,18 @@ def test_rejects_bias_over_most_of_a_tensor() -> None:
     few, many = (expected + (np.arange(100) < count).astype(np.int8) for count in (75, 76))
     assert compare_arrays(few, expected).ok
     assert "off by +0.76 LSB on average" in compare_arrays(many, expected).problem
+
+
+@pytest.mark.parametrize(("below", "above"), [(1, 1), (-1, 1), (1, 0), (0, -1)])
+def test_limits_the_mean_error_on_each_side_of_the_zero_point(below: int, above: int) -> None:
+    expected = np.tile(np.arange(-40, 60), 10).astype(np.int8)
+    sides = np.where(expected < 10, below, above)
+    tolerance = Tolerance(rounding_bias=criteria.ROUNDING_BIAS)
+    for share, ok in ((0.28, True), (0.32, False)):
+        off = (sides * (np.random.default_rng(0).permuted(np.arange(1000)) < 1000 * share)).astype(np.int8)
+        comparison = compare("y", [expected + off], {"a": [expected]}, tolerance, zero_point=10)
+        assert comparison.ok is ok, comparison.text
+        assert compare("y", [expected + off], {"a": [expected]}, Tolerance(), zero_point=10).ok
 
 
 def test_allows_one_step_per_rounding_operator() -> None:

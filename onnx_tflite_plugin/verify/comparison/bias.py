@@ -17,7 +17,9 @@ _MAX_TABLE = 1 << 22  # entries of a table of counts; counting in a table takes 
 _SMALLEST_NORMAL = 2.0**-126  # of float32
 
 
-def describe_bias(actual: Sequence[Array], expected: Sequence[Array], mean: float, tolerance: Tolerance) -> str:
+def describe_bias(
+    actual: Sequence[Array], expected: Sequence[Array], mean: float, tolerance: Tolerance, zero_point: int = 0
+) -> str:
     """Describe a wrong zero point, bias or rounding of quantized results.
 
     The description is empty for usual rounding. ``mean``: the mean absolute error in steps.
@@ -31,6 +33,8 @@ def describe_bias(actual: Sequence[Array], expected: Sequence[Array], mean: floa
     (bias,) = _biases(flat_errors[:, None], values[:, None])
     if abs(bias) > criteria.BIAS:
         return f"off by {bias:+.2f} LSB on average, in the same direction in nearly all elements"
+    if rounding := _describe_rounding(flat_errors, values, zero_point, tolerance.rounding_bias):
+        return rounding
     strict = tolerance.by_channel and expected[0].dtype.itemsize == 1
     if strict and np.ptp(values.astype(np.int64)) < criteria.FEW_STEPS and mean > criteria.FEW_STEPS_MEAN:
         return f"off by {mean:.2g} LSB on average, in a tensor with few distinct values"
@@ -41,6 +45,27 @@ def describe_bias(actual: Sequence[Array], expected: Sequence[Array], mean: floa
     biases = _biases(flat_errors.reshape(-1, min(channels)), values.reshape(-1, min(channels)))
     worst = int(np.abs(biases).argmax())
     return f"off by {biases[worst]:+.2f} LSB on average in channel {worst}" if abs(biases[worst]) > limit else ""
+
+
+def _describe_rounding(errors: Array, values: Array, zero_point: int, limit: float) -> str:
+    """Describe a mean error above the limit on one side of the zero point; empty if there is none.
+
+    Truncation has opposite errors on both sides, so the mean over all values does not show it.
+    """
+    below = values < zero_point
+    sides = {"below": below, "above": ~below}
+    biases = {
+        side: float(_biases(errors[chosen, None], values[chosen, None])[0])
+        for side, chosen in sides.items()
+        if np.count_nonzero(chosen) >= _MIN_ELEMENTS
+    }
+    if all(abs(bias) <= limit for bias in biases.values()):
+        return ""
+    means = " and ".join(f"{bias:+.2f} LSB {side}" for side, bias in biases.items())
+    return (
+        f"off by {means} the zero point on average (tolerance {limit:g} LSB): one model may round down or toward zero, "
+        "the other to nearest"
+    )
 
 
 def _biases(errors: Array, values: Array) -> Array:

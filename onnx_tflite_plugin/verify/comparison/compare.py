@@ -100,21 +100,29 @@ def compare(
     tolerance: Tolerance,
     *,
     floor: float = 0.0,
+    zero_point: int = 0,
 ) -> Comparison:
     """Compare one output over all runs with the results of each kernel set.
 
     Return the comparison of smallest error. ``actual``: one array per run. ``expected``: one array per run, by kernel
     set. ``floor``: absolute error that is allowed for a float output, for example the step of the quantized values that
-    it is computed from.
+    it is computed from. ``zero_point``: that of a quantized output, for ``tolerance.rounding_bias``.
     """
     comparisons = [
-        _compare_with(name, kernels, actual, arrays, tolerance, floor) for kernels, arrays in expected.items()
+        _compare_with(name, kernels, actual, arrays, tolerance, floor, zero_point)
+        for kernels, arrays in expected.items()
     ]
     return min(comparisons, key=lambda c: (not c.ok, bool(c.problem), c.max_error, c.mean_error))
 
 
 def _compare_with(
-    name: str, kernels: str, actual: Sequence[Array], expected: Sequence[Array], tolerance: Tolerance, floor: float
+    name: str,
+    kernels: str,
+    actual: Sequence[Array],
+    expected: Sequence[Array],
+    tolerance: Tolerance,
+    floor: float,
+    zero_point: int,
 ) -> Comparison:
     """Compare one output over all runs with one kernel set."""
     error = measure_runs(actual, expected)
@@ -139,7 +147,7 @@ def _compare_with(
     if comparison.ok and comparison.max_error:
         problem = ""
         if unit == "step":
-            problem = describe_bias(actual, expected, comparison.mean_error, tolerance)
+            problem = describe_bias(actual, expected, comparison.mean_error, tolerance, zero_point)
         elif unit == "range" and tolerance.by_channel:
             problem = describe_channel_error(actual, expected, tolerance.of_range, floor)
         comparison = replace(comparison, problem=problem)

@@ -16,7 +16,7 @@ from onnx_tflite_plugin.errors import MismatchedModels, VerificationError
 from onnx_tflite_plugin.graph.decoder import NEXT
 from onnx_tflite_plugin.graph.tensor_value import TensorValue
 from onnx_tflite_plugin.progress import Progress
-from onnx_tflite_plugin.source.model import Array, Model, Operator, Tensor
+from onnx_tflite_plugin.source.model import Array, Model, Operator, Quantization, Tensor
 from onnx_tflite_plugin.verify.comparison.compare import Comparison, compare
 from onnx_tflite_plugin.verify.comparison.rounding import inherited_step
 from onnx_tflite_plugin.verify.criteria import Tolerance
@@ -181,10 +181,17 @@ class Trial:
                 {kernels: [arrays[k] for arrays in runs] for kernels, runs in expected.items()},
                 self.tolerance,
                 floor=self.smallest_error(tensor, producing),
+                zero_point=_zero_point(tensor),
             )
             for k, (tensor, name) in enumerate(zip(self.entry.outputs, self.entry.output_names, strict=True))
             if tensor.index not in self.substitutes.tensors
         )
+
+
+def _zero_point(tensor: Tensor) -> int:
+    """Return the zero point of a tensor that has one; otherwise 0."""
+    quantization = tensor.quantization
+    return quantization.zero_point[0] if isinstance(quantization, Quantization) and quantization.zero_point else 0
 
 
 def _merge_failures(failures: Mapping[str, str]) -> str:
