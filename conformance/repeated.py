@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from conformance.runner import CaseResult
+from conformance.runner import NO_KERNEL, CaseResult
 
 _FUNCTION = r"\b(?:handler|kernel|entry point|hook|fusion|pass) "
 _CAUSES = (
@@ -27,6 +27,7 @@ def _cause(reason: str) -> str:
     """Return the cause within the reason of a failed case; empty if the reason is a numerical error."""
     if wrong := _EXPLANATION.search(reason):
         return wrong[0]
+    reason = reason.partition(NO_KERNEL)[0]  # what follows names the operator
     return next((match[0] for pattern in _CAUSES if (match := pattern.search(reason))), "")
 
 

@@ -43,6 +43,7 @@ _INSTALL = (
     "; add an entry point {name} = package.module:function to the group onnx_tflite_plugin.handlers in setup.cfg, "
     "then run pip install -e again"
 )
+NO_KERNEL = "; LiteRT has no kernel for "
 _REFERENCE = "the reference kernel"
 
 
@@ -172,7 +173,7 @@ class CaseTrial:
         if unavailable := next((op for op in missing if op.index in reasons), None):
             name = quote(unavailable.code, safe="._-").replace("%", "%%")  # setup.cfg interpolates %
             install = _INSTALL.format(name=name) if reasons[unavailable.index].endswith(NOBODY) else ""
-            raise LiteRTError(f"LiteRT has no kernel for {unavailable.code}, and {reasons[unavailable.index]}{install}")
+            raise LiteRTError(f"{reasons[unavailable.index]}{install}{NO_KERNEL}{unavailable.code} either")
         return Substitutes(pack_kernels)
 
     @cached_property

@@ -31,8 +31,12 @@ class Installed(NamedTuple):
     @property
     def entry_points_text(self) -> str:
         """Return the text of its entry points; empty if none is in the project's groups."""
-        text = self._text("entry_points.txt")
+        text = self.entry_points_of_any_group
         return text if f"[{PROJECT}." in text else ""
+
+    @property
+    def entry_points_of_any_group(self) -> str:
+        return self._text("entry_points.txt")
 
     def name_and_requirements(self) -> tuple[str, tuple[str, ...]]:
         """Return name and requirements from the headers of METADATA.

@@ -138,7 +138,8 @@ def check_acceptance(handler: Handler, pack: str, at: Instance) -> Decline | Non
     """
     type_error = check_types(handler, pack, at)
     if type_error:
-        return Decline(type_error)
+        remedy = f"if the operator computes these dtypes, add them to `types` of {handler.name}"
+        return Decline(type_error, "" if pack == BUILTIN else remedy)
     decline = call_accepts(handler, pack, at)
     if decline is not None:
         return decline

@@ -18,7 +18,7 @@ from onnx_tflite_plugin.cli.output import (
     print_table,
     redirect_stdout_to_stderr,
 )
-from onnx_tflite_plugin.cli.summary import BUILTIN, warning_row
+from onnx_tflite_plugin.cli.summary import BUILTIN, problem_row, warning_row
 from onnx_tflite_plugin.guard import Failed
 
 if TYPE_CHECKING:
@@ -89,7 +89,9 @@ def handlers(ctx: click.Context, pack: str | None, details: bool, as_json: bool)
         f"{plural(len(rows) - unusable, 'handler')}{left_out} and {plural(len(installed['fusions']), 'fusion')} "
         f"of {plural(len(packs), 'pack')}"
     )
-    print_rows(row for row in (Row("total", [total]), warning_row(_unlisted_problems(installed))) if row.lines)
+    problems = _unlisted(installed, [text for row in installed["packs"] for text in row["wrong"]])
+    warnings = [text for text in _unlisted(installed, installed["warnings"]) if text not in problems]
+    print_rows(row for row in (Row("total", [total]), problem_row(problems), warning_row(warnings)) if row.lines)
     _exit_if_wrong(ctx, installed, pack)
 
 
@@ -99,11 +101,10 @@ def _exit_if_wrong(ctx: click.Context, installed: dict[str, Any], pack: str | No
         ctx.exit(1)
 
 
-def _unlisted_problems(installed: dict[str, Any]) -> list[str]:
-    """Return the problems of packs that the tables of handlers and targets do not have."""
+def _unlisted(installed: dict[str, Any], texts: Sequence[str]) -> list[str]:
+    """Return the texts that the tables of handlers and targets do not have."""
     listed = [row["error"] for kind in ("handlers", "targets") for row in installed[kind] if row["error"]]
-    problems = [*installed["warnings"], *(text for row in installed["packs"] for text in row["wrong"])]
-    return [text for text in dict.fromkeys(problems) if not any(error in text for error in listed)]
+    return [text for text in dict.fromkeys(texts) if not any(error in text for error in listed)]
 
 
 _KINDS = ("handlers", "fusions", "hooks", "targets", "commands")
@@ -209,8 +210,10 @@ def _packs(
     for pack in sorted({offer.pack for offer in offers} | {*cases} | {row["pack"] for row in commands}):
         pack_handlers = [row for row in handlers if row["pack"] == pack]
         count, failure = cases.get(pack, (0, ""))
+        errors = [row["error"] for row in failures if row["pack"] == pack]
         wrong = [f"{row['code']}: {row['error']}" for row in failures if row["pack"] == pack != BUILTIN]
-        wrong += [text for text in (*host.warnings, failure) if pack != BUILTIN and _is_about(text, pack)]
+        warnings = [text for text in (*host.warnings, failure) if pack != BUILTIN and _is_about(text, pack)]
+        wrong += [text for text in warnings if not any(error in text for error in errors)]
         wrong += [f"{pack}: {o.too_wide}" for o in offers if o.pack == pack != BUILTIN and o.too_wide]
         yield {
             "pack": pack,

@@ -175,6 +175,10 @@ def warning_row(warnings: Sequence[str]) -> Row:
     return Row("warning", limit_lines([" ".join(text.split()) for text in warnings], _MOST_WARNINGS), "yellow")
 
 
+def problem_row(problems: Sequence[str]) -> Row:
+    return Row("problem", limit_lines([" ".join(text.split()) for text in problems], _MOST_WARNINGS), "red")
+
+
 def hint_row(hints: Sequence[str]) -> Row:
     return Row("hint", limit_lines(hints, _MOST_HINTS))
 

@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import Any
 
 from onnx_tflite_plugin.api import VERSION
@@ -26,7 +25,6 @@ from onnx_tflite_plugin.binding.bound import (
 from onnx_tflite_plugin.binding.consistency import check_arity
 from onnx_tflite_plugin.binding.declared import At, check_acceptance
 from onnx_tflite_plugin.checked import did_you_mean
-from onnx_tflite_plugin.codes import NAMED_BY_THE_FILE
 from onnx_tflite_plugin.errors import (
     Problem,
     UnsupportedOption,
@@ -54,11 +52,10 @@ from onnx_tflite_plugin.host.offers import (
     find_needs_problem,
     find_unknown_operators,
 )
+from onnx_tflite_plugin.host.registration import describe_similar_handler, find_wrong_registration
 from onnx_tflite_plugin.host.targets import Targets
 from onnx_tflite_plugin.host.unknown import domain_and_name, placeholder_handler
 from onnx_tflite_plugin.source.model import Model, Operator
-
-_SIMILARITY = 0.9  # of names of custom operators
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +129,9 @@ class Host:
         self._loaded: dict[str, list[Failed]] = {}
         self._fusion_offers = [offer for offer in self.offers if offer.group == FUSIONS]
         self._fusions: dict[int, Fusion | None] = {}
-        self.unused: list[Problem] = []
+        self._unused_offers: list[tuple[Offer, Problem]] = []
+        self._wrong_registrations: dict[str, Problem | None] = {}
+        self._reads_installed = offers is None
         self._warn_of_packs(admitted)
         for text in self.targets.refused:
             self.warn(text)
@@ -157,9 +156,13 @@ class Host:
                 self.warn(f"{offer.pack} is left out: {_version_reason(offer)}")
             elif canonical(offer.pack) != BUILTIN and (reason := _find_offer_problem(offer)):
                 self.warn(f"{offer.description} of {offer.pack} is unused: {reason}")
-                self.unused.append(
-                    Problem(f"{offer.description} of {offer.pack}", f"the entry point is unused: {reason}", "")
-                )
+                problem = Problem(f"{offer.description} of {offer.pack}", f"the entry point is unused: {reason}")
+                self._unused_offers.append((offer, problem))
+
+    @property
+    def unused(self) -> list[Problem]:
+        """Return a problem for each entry point that is unused."""
+        return [problem for _, problem in self._unused_offers]
 
     def _load_hooks(self) -> None:
         for offer in self.offers:
@@ -312,7 +315,9 @@ class Host:
             declined += more
         if not claims:
             answers = [*declined, *((failed.pack, failed) for failed in failures)]
-            similar = "" if answers else self._similar_handler(op.code)
+            if not answers and (problem := self._find_wrong_registration(op.code)):
+                return problem
+            similar = "" if answers else describe_similar_handler(op.code, self._by_code)
             is_registered = bool(self._by_code.get(op.code))
             return missing_handler_problem(op, answers, similar, is_registered=is_registered)
         claim = self._choose_claim(op, claims)
@@ -332,20 +337,12 @@ class Host:
             else missing_handler_problem(op, [(pack, resolved)])
         )
 
-    def _similar_handler(self, code: str) -> str:
-        """Return a remedy that names an installed handler for a similar custom operator.
-
-        The text is empty if there is none.
-        """
-        if not code.startswith(NAMED_BY_THE_FILE):
-            return ""
-        codes = {known.lower(): known for known in self._by_code if known.startswith(NAMED_BY_THE_FILE)}
-        matches = get_close_matches(code.lower(), codes, 1, _SIMILARITY)
-        if not matches:
-            return ""
-        similar = codes[matches[0]]
-        pack = self._by_code[similar][0].pack
-        return f"{pack} has a handler for {similar!r}; if it is the same operator, add an entry point named {code}"
+    def _find_wrong_registration(self, code: str) -> Problem | None:
+        """Return the problem of a pack that is meant to convert an operator but is not registered for it."""
+        if code not in self._wrong_registrations:
+            admitted = self._is_admitted if self._reads_installed else lambda pack: False
+            self._wrong_registrations[code] = find_wrong_registration(code, self._unused_offers, admitted)
+        return self._wrong_registrations[code]
 
     def _collect_claims(self, at: At) -> tuple[list[tuple[str, Handler]], list[Answer]]:
         """Return the claims on an operator, and the reasons of packs that do not claim it.

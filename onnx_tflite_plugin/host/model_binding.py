@@ -122,4 +122,5 @@ class ModelBinding:
         problems = [replace(completed[ops[0]], where=describe_location(ops)) for ops in self.missing.values()]
         for pack, failures in self.skipped.items():
             problems += [failed.problem(describe_skipped_hooks(pack)) for failed in failures]
-        return [*problems, *self.unused]
+        reasons = "\n".join(problem.reason for problem in problems)
+        return [*problems, *(problem for problem in self.unused if problem.where not in reasons)]

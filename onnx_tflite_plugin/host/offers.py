@@ -27,7 +27,7 @@ from onnx_tflite_plugin.targets.operator_names import find_unknown_operator
 HANDLERS, FUSIONS, HOOKS, TARGETS = GROUPS = tuple(
     f"{PROJECT}.{kind}" for kind in ("handlers", "fusions", "hooks", "targets")
 )
-_ALL_GROUPS = (*GROUPS, f"{PROJECT}.commands", f"{PROJECT}.cases")
+ALL_GROUPS = (*GROUPS, f"{PROJECT}.commands", f"{PROJECT}.cases")
 _GROUP = re.compile(rf"^\s*\[\s*({re.escape(PROJECT)}\.[^\]]*?)\s*\]", re.M)
 
 
@@ -177,7 +177,7 @@ def _parse_offers(text: str, pack: str, requirements: tuple[str, ...]) -> tuple[
 
     Cached, because hosts for many files read the same metadata.
     """
-    unknown = {*_GROUP.findall(text)}.difference(_ALL_GROUPS)
+    unknown = {*_GROUP.findall(text)}.difference(ALL_GROUPS)
     unmet, entries = unmet_requirement(requirements), entry_points(text, {*GROUPS, *unknown})
     too_wide = "" if unmet else find_wide_requirement(requirements)
     return tuple(Offer(unquote(entry.name), pack, entry.group, entry, unmet, too_wide) for entry in entries)
@@ -200,15 +200,16 @@ def find_name_problem(code: str) -> str:
     names = {*operator_names().values()}
     if code in names:
         return ""
-    return f"TFLite has no operator {code!r}; a custom operator is {CUSTOM}{code}{did_you_mean(code.upper(), names)}"
+    meant = did_you_mean(code.upper(), names)
+    return f"TFLite has no operator {code!r}{meant or ';'} a custom operator is named {CUSTOM}{code}, in setup.cfg and in @handler"
 
 
 def find_group_problem(group: str) -> str:
     """Return a message if the project has no such entry-point group; empty if it has."""
-    if group in _ALL_GROUPS:
+    if group in ALL_GROUPS:
         return ""
     remedy = "correct setup.cfg, and install the pack again (pip install -e)"
-    return f"there is no group {group!r}{did_you_mean(group, _ALL_GROUPS) or ';'} {remedy}"
+    return f"there is no group {group!r}{did_you_mean(group, ALL_GROUPS) or ';'} {remedy}"
 
 
 def find_unknown_operators(fusion: Fusion, further_names: Callable[[], Collection[str]]) -> str:

@@ -419,7 +419,7 @@ def test_shared_hint_follows_its_last_problem() -> None:
 
 
 def test_problem_of_a_pack_is_printed_once() -> None:
-    """Errors are in the row of their handler or target; others are warnings."""
+    """Errors are in the row of their handler or target; others are problems of a pack, or warnings."""
     failed = {"code": "CUSTOM.A", "error": "pack a: no module 'b'"}
     installed = {
         "handlers": [failed, {"code": "ADD", "error": ""}],
@@ -427,7 +427,8 @@ def test_problem_of_a_pack_is_printed_once() -> None:
         "packs": [{"wrong": ["CUSTOM.A: pack a: no module 'b'", "its cases fail"]}],
         "warnings": ["pack a: no module 'b'; it is left out", "hook of a: odd"],
     }
-    assert handlers._unlisted_problems(installed) == ["hook of a: odd", "its cases fail"]
+    assert handlers._unlisted(installed, installed["packs"][0]["wrong"]) == ["its cases fail"]
+    assert handlers._unlisted(installed, installed["warnings"]) == ["hook of a: odd"]
 
 
 def test_empty_cells_of_the_pack_table_are_dashes() -> None:

@@ -134,7 +134,7 @@ def test_pack_for_another_version_is_reported_once_and_as_remedy() -> None:
         ("CUSTOM.", "the operator's name after the dot is missing"),
         ("UNKNOWN_300", ""),
         ("NEG", ""),
-        ("neg", "TFLite has no operator 'neg'; a custom operator is CUSTOM.neg; did you mean 'NEG'?"),
+        ("neg", "TFLite has no operator 'neg'; did you mean 'NEG'? a custom operator is named CUSTOM.neg"),
     ],
 )
 def test_entry_point_of_an_unknown_operator_causes_warning(code: str, reported: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
@@ -113,13 +114,18 @@ def test_tests_of_a_pack_without_handler_name_the_missing_entry_point(
 
 def test_missing_custom_prefix_is_reported_once(provoke: Provoke) -> None:
     printed = provoke(("setup.cfg", "CUSTOM.Acme = ", "Acme = "))
-    assert printed.count("TFLite has no operator 'Acme'; a custom operator is CUSTOM.Acme") == 1
+    reason = "TFLite has no operator 'Acme'; a custom operator is named CUSTOM.Acme, in setup.cfg and in @handler"
+    assert printed.count(f"Acme: entry point Acme = author.acme:acme of author is unused: {reason}") == 1
+    assert "6 failed, 1 problem" in printed
+    listed = CliRunner().invoke(cli, ["handlers", "--pack", "author"])
+    assert "1 problem" in listed.output
 
 
 def test_entry_point_must_match_its_handler(provoke: Provoke) -> None:
     printed = provoke(("setup.cfg", "CUSTOM.Acme = ", "CUSTOM.Acmee = "))
     assert "it is a handler of 'CUSTOM.Acme'; name the entry point CUSTOM.Acme, or declare aliases=" in printed
-    assert printed.count("no installed pack has a handler for it") == 1
+    assert printed.count("author defines a handler for it, acme in ") == 1
+    assert "6 failed, 1 problem" in printed
 
 
 def test_misnamed_entry_point_is_noted_in_a_run_of_its_operator(write: Callable[..., Path]) -> None:
@@ -430,8 +436,9 @@ def test_requirement_without_api_version_only_warns(
     warning = f"whose API differs: write onnx-tflite-plugin~={VERSION} in install_requires"
     assert warning in capsys.readouterr().out
     listed = CliRunner().invoke(cli, ["handlers", "--pack", "author"])
-    assert warning in " ".join(listed.output.split())
     assert "1 problem" in listed.output
+    assert re.search(rf"^problem +author: its requirement .*{re.escape(warning)}", listed.output, re.M)
+    assert "warning" not in listed.output
 
 
 def test_pack_for_another_version_is_named_with_the_version_to_require(write: Callable[..., Path]) -> None:
@@ -444,6 +451,56 @@ def test_error_on_an_operator_suggests_a_similar_installed_name(write: Callable[
     write()
     with pytest.raises(ConversionError, match=r"author has a handler for 'CUSTOM\.Acme'; .* named CUSTOM\.acme"):
         convert(unary("CUSTOM.acme", "", tensor(2, 3)).build())
+
+
+ENTRY = "    CUSTOM.Acme = author.acme:acme"
+
+
+@pytest.mark.parametrize(
+    ("edit", "fact", "remedy"),
+    [
+        (
+            ("onnx_tflite_plugin.handlers", "onnx_tflite_plugin.handler"),
+            "entry point CUSTOM.Acme = author.acme:acme of author is unused: there is no group",
+            "did you mean 'onnx_tflite_plugin.handlers'?",
+        ),
+        (
+            ("onnx_tflite_plugin.handlers", "onnx-tflite-plugin.handlers"),
+            "author has an entry point for it in the group 'onnx-tflite-plugin.handlers', which does not exist",
+            "write onnx_tflite_plugin.handlers in setup.cfg",
+        ),
+        (
+            (ENTRY, "    Acme = author.acme:acme"),
+            "entry point Acme = author.acme:acme of author is unused: TFLite has no operator 'Acme'",
+            "a custom operator is named CUSTOM.Acme",
+        ),
+        (
+            (ENTRY, ""),
+            "author defines a handler for it, acme in {file}, but it has no entry point",
+            "add CUSTOM.Acme = author.acme:acme to onnx_tflite_plugin.handlers",
+        ),
+        (
+            (ENTRY, "    CUSTOM.Other = author.acme:acme"),
+            "author defines a handler for it, acme in {file}, but its entry point is named CUSTOM.Other",
+            "rename it to CUSTOM.Acme",
+        ),
+    ],
+)
+def test_error_on_an_operator_names_the_pack_that_is_meant_for_it(
+    write: Callable[..., Path], edit: tuple[str, str], fact: str, remedy: str
+) -> None:
+    folder = write(("setup.cfg", *edit))
+    lines = (folder / HANDLER).read_text(encoding="utf-8").splitlines()
+    line = next(k for k, text in enumerate(lines, 1) if text.startswith("def acme"))
+    with pytest.raises(ConversionError) as caught:
+        convert(unary("CUSTOM.Acme", "", tensor(2, 3)).build())
+    text = str(caught.value)
+    assert text.count("of author is unused") <= 1
+    assert fact.format(file=f"{folder / HANDLER}:{line}") in text
+    assert remedy in text
+    assert "new-pack" not in text
+    with pytest.raises(ConversionError, match="no installed pack has a handler for it"):
+        convert(unary("CUSTOM.Acme", "", tensor(2, 3)).build(), block=["author"])
 
 
 @pytest.mark.parametrize(

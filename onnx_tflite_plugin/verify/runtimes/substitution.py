@@ -172,12 +172,13 @@ def find_pack_kernels(
             facts = "; ".join((bound.reason, *host.skipped_packs()))
             # hints of other kinds of problems advise users, not authors
             remedy = f" ({bound.hint})" if bound.hint and type(bound) is Problem else ""
-            reasons[index] = f"no handler takes the operator: {facts}{remedy}"
+            reasons[index] = f"{facts}{remedy}"
             continue
         kernel = (overrides or {}).get(op.code, bound.handler.kernel)
         if kernel is None:
             reasons[index] = (
-                f"handler {bound.handler.name} of {bound.pack} declares no reference kernel; pass kernel= to @handler"
+                f"handler {bound.handler.name} of {bound.pack} declares no reference kernel; write the operator in NumPy, "
+                "def kernel(op, x), and pass kernel=kernel to @handler"
             )
             continue
         behavior = resolve_operator(bound, target, target.opsets[2]).declared.quantization

@@ -199,7 +199,7 @@ OFFERED = (
         {"handlers": "CUSTOM.Evil = evil_pack:evil\nabs = evil_pack:evil"},
         (
             "entry point abs = evil_pack:evil",
-            "TFLite has no operator 'abs'; a custom operator is CUSTOM.abs",
+            "TFLite has no operator 'abs'; did you mean 'ABS'? a custom operator is named CUSTOM.abs",
             "did you mean 'ABS'?",
         ),
         converts=True,

@@ -1,0 +1,145 @@
+"""Packs that would convert an operator if their entry points were right: misspelled, missing, or in a group that does not exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from importlib.metadata import EntryPoint
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote
+
+from onnx_tflite_plugin.codes import CUSTOM, NAMED_BY_THE_FILE
+from onnx_tflite_plugin.errors import Problem
+from onnx_tflite_plugin.host.offers import ALL_GROUPS, HANDLERS, Offer
+from onnx_tflite_plugin.installed import entry_points, iterate_distributions
+
+_SIMILARITY = 0.9  # of names of custom operators
+_GROUP = re.compile(r"^\s*\[\s*([^\]]*?)\s*\]", re.M)
+_GROUP_SIMILARITY = 0.85
+_MAX_FILES = 200  # Python files of a pack that are searched
+_REINSTALL = "then install the pack again (pip install -e)"
+
+
+class _Definition(NamedTuple):
+    """A function decorated with ``@handler("CODE", ...)``, found without importing its module."""
+
+    function: str
+    module: str
+    file: Path
+    line: int
+
+
+def find_wrong_registration(
+    code: str, unused: Sequence[tuple[Offer, Problem]], is_admitted: Callable[[str], bool]
+) -> Problem | None:
+    """Return the problem of a pack that is meant to convert an operator but is not registered for it; otherwise None.
+
+    ``unused``: entry points that are unused, each with its problem. ``is_admitted``: whether a pack may be used.
+    """
+    for offer, problem in unused:
+        if _bare_name(offer.code) == _bare_name(code):
+            return Problem(code, f"{problem.where} is unused: {problem.reason.partition(': ')[2]}")
+    return next(_problems_of_groups(code, is_admitted), None) or next(_problems_of_definitions(code, is_admitted), None)
+
+
+def describe_similar_handler(code: str, offers: Mapping[str, Sequence[Offer]]) -> str:
+    """Return a remedy that names an installed handler for a similar custom operator; empty if there is none."""
+    if not code.startswith(NAMED_BY_THE_FILE):
+        return ""
+    codes = {known.lower(): known for known in offers if known.startswith(NAMED_BY_THE_FILE)}
+    matches = get_close_matches(code.lower(), codes, 1, _SIMILARITY)
+    if not matches:
+        return ""
+    similar = codes[matches[0]]
+    pack = offers[similar][0].pack
+    return f"{pack} has a handler for {similar!r}; if it is the same operator, add an entry point named {code}"
+
+
+def _bare_name(code: str) -> str:
+    """Return an operator's name without the prefix of custom operators, which is often forgotten."""
+    return code.removeprefix(CUSTOM).lower()
+
+
+def _problems_of_groups(code: str, is_admitted: Callable[[str], bool]) -> Iterator[Problem]:
+    """Yield a problem for each entry point of the operator in a group that resembles one of the project's.
+
+    Groups that begin with the project's name are reported as unused entry points.
+    """
+    for distribution in iterate_distributions():
+        text = distribution.entry_points_of_any_group
+        for group in _GROUP.findall(text) if code in unquote(text) else ():
+            meant = get_close_matches(group, ALL_GROUPS, 1, _GROUP_SIMILARITY)
+            if not meant or group in ALL_GROUPS or code not in [unquote(e.name) for e in entry_points(text, [group])]:
+                continue
+            pack = distribution.name_and_requirements()[0]
+            if is_admitted(pack):
+                fact = f"{pack} has an entry point for it in the group {group!r}, which does not exist"
+                yield Problem(code, fact, f"write {meant[0]} in setup.cfg, {_REINSTALL}")
+
+
+def _problems_of_definitions(code: str, is_admitted: Callable[[str], bool]) -> Iterator[Problem]:
+    """Yield a problem for each installed pack whose source defines a handler of the operator."""
+    for distribution in iterate_distributions():
+        text = distribution.entry_points_text
+        pack = distribution.name_and_requirements()[0] if text else ""
+        if not text or not is_admitted(pack):
+            continue
+        entries = [*entry_points(text, ALL_GROUPS)]
+        for found in _find_definitions(code, entries):
+            target = f"{found.module}:{found.function}"
+            other = next((e.name for e in entries if e.group == HANDLERS and e.value.replace(" ", "") == target), "")
+            fact = f"its entry point is named {other}" if other else "it has no entry point"
+            remedy = (
+                f"rename it to {code} in setup.cfg" if other else f"add {code} = {target} to {HANDLERS} in setup.cfg"
+            )
+            where = f"{found.file}:{found.line}"
+            yield Problem(
+                code,
+                f"{pack} defines a handler for it, {found.function} in {where}, but {fact}",
+                f"{remedy}, {_REINSTALL}",
+            )
+
+
+def _find_definitions(code: str, entries: Sequence[EntryPoint]) -> Iterator[_Definition]:
+    """Yield the definitions of a handler in the top-level packages that entry points name."""
+    for name in dict.fromkeys(entry.value.partition(":")[0].partition(".")[0].strip() for entry in entries):
+        try:
+            spec = find_spec(name)
+        except (ImportError, ValueError):  # a module without a specification
+            continue
+        if spec is None:
+            continue
+        folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
+        files = [file for folder in folders for file in sorted(folder.rglob("*.py"))[:_MAX_FILES]]
+        for file in files or [Path(spec.origin or "")]:
+            root = next((folder.parent for folder in folders if file.is_relative_to(folder)), file.parent)
+            parts = file.relative_to(root).with_suffix("").parts
+            module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            yield from _definitions_in(file, module, code)
+
+
+def _definitions_in(file: Path, module: str, code: str) -> Iterator[_Definition]:
+    """Yield the decorated functions of one file; none if it cannot be read or does not name the operator."""
+    try:
+        source = file.read_text(encoding="utf-8")
+        body = ast.parse(source).body if code in source else []
+    except (OSError, ValueError, SyntaxError):
+        return
+    names = {
+        target.id
+        for node in body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and node.value.value == code
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    for node in (node for node in body if isinstance(node, ast.FunctionDef)):
+        for call in node.decorator_list:
+            if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "handler" and call.args:
+                first = call.args[0]
+                is_code = isinstance(first, ast.Constant) and first.value == code
+                if is_code or (isinstance(first, ast.Name) and first.id in names):
+                    yield _Definition(node.name, module, file, node.lineno)
