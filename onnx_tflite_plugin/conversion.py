@@ -42,6 +42,10 @@ if TYPE_CHECKING:
     from onnx_tflite_plugin.verify import Verification
 
 
+_ADVICE = (
+    "to find the cause, convert with --optimize none: if the models then agree, a rewrite rule is the cause",
+    "otherwise convert without --verify, and run verify with --bisect DIR: it writes the submodels that differ, for a bug report",
+)
 SKIPPED = "operators were converted without fusions"
 
 
@@ -346,8 +350,9 @@ def _verify_conversion(
         raise VerificationError(f"the converted model does not agree with LiteRT: {error.message}") from error
     if verification.verdict == "differs":
         replaced = [f"  {line}" for line in describe_overrides(conversion.report)]
+        advice = [] if verification.has_known_cause else [f"  {line}" for line in _ADVICE]
         raise VerificationError(
-            "\n".join(["the converted model does not agree with LiteRT:", verification.text, *replaced])
+            "\n".join(["the converted model does not agree with LiteRT:", verification.text, *replaced, *advice])
         )
     seconds = time.perf_counter() - start
     stages.finish()

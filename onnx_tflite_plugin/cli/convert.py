@@ -14,7 +14,7 @@ from onnx_tflite_plugin.cli.failures import UsageProblem, on_failure
 from onnx_tflite_plugin.cli.isolation import isolate_command, pass_through
 from onnx_tflite_plugin.cli.jobs import STREAM, jobs
 from onnx_tflite_plugin.cli.many import convert_all
-from onnx_tflite_plugin.cli.options import GroupedCommand, add_options, check_exists
+from onnx_tflite_plugin.cli.options import GroupedCommand, add_options, check_exists, given_options
 from onnx_tflite_plugin.cli.output import (
     Row,
     ignore_broken_pipe,
@@ -122,7 +122,7 @@ def convert(
         conversion.write(sys.stdout.buffer)
         ctx.exit(exit_code)
     on_failure(as_json=as_json)
-    from onnx_tflite_plugin.cli.summary import as_json as report_json
+    from onnx_tflite_plugin.cli.json_report import report_json
     from onnx_tflite_plugin.cli.summary import brief_summary, next_row, operator_rows, summary
 
     with ignore_broken_pipe():
@@ -135,9 +135,16 @@ def convert(
             else:
                 rows = brief_summary(conversion, files, seconds, given_signature=signature)
                 named = None if model == STREAM else model
-                report_row.append(next_row(conversion, named, files, has_page=page is not None))
+                repeated = {name: given_options(ctx, names) for name, names in _repeated(ctx).items()}
+                report_row.append(next_row(conversion, named, files, repeated, has_page=page is not None))
             print_rows([*rows, *(operator_rows(conversion) if verbosity > 1 else []), *report_row])
     ctx.exit(exit_code)
+
+
+def _repeated(ctx: click.Context) -> dict[str, set[str]]:
+    """Return the parameters that each command suggested as the next one needs too."""
+    own = {str(param.name) for param in ctx.command.params} - {"signature", "json", "quiet", "verbosity", "page"}
+    return {"verify": {*_DATA}, "report": {*_DATA} - {"runs"}, "convert": own}
 
 
 def _separate_signatures(source: Any, options: dict[str, Any]) -> str:

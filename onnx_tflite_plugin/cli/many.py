@@ -14,6 +14,7 @@ from onnx_tflite_plugin.checked import list_first, plural
 from onnx_tflite_plugin.cli.failures import error_json, problem_lines, with_hints
 from onnx_tflite_plugin.cli.isolation import ProgressWrapper, pass_through, run_isolated_jobs
 from onnx_tflite_plugin.cli.jobs import Job, file_name
+from onnx_tflite_plugin.cli.json_report import report_json
 from onnx_tflite_plugin.cli.output import (
     Row,
     format_size,
@@ -32,7 +33,6 @@ from onnx_tflite_plugin.cli.summary import (
     verification_exit_code,
     warning_row,
 )
-from onnx_tflite_plugin.cli.summary import as_json as report_json
 from onnx_tflite_plugin.errors import ConversionError, Problem
 
 if TYPE_CHECKING:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import isnan
 from pathlib import Path
 from types import NoneType
@@ -33,6 +34,8 @@ else:
     _ParamType = click.ParamType  # not generic in older versions of click
 
 
+_ARGS = "onnx_tflite_plugin.arguments"
+"""Key of the command's arguments in the context."""
 _OUTPUT_GROUP = "Output"
 _ORDER = (COMMON, SHAPES, LAYOUT, QUANTIZATION, VERIFICATION, ADVANCED, _OUTPUT_GROUP)
 
@@ -53,6 +56,7 @@ class GroupedCommand(click.Command):
         For another tool's output option, such as ``-o``, the error names the argument to use instead.
         """
         original_args = tuple(args)  # click consumes the list
+        ctx.meta[_ARGS] = original_args
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
@@ -274,6 +278,24 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "layout": str,
     "rename": str,
 }
+
+
+def given_options(ctx: click.Context, names: Collection[str]) -> list[str]:
+    """Return the options on the command line with their values, to repeat them in another command.
+
+    ``names``: only these parameters.
+    """
+    options = {flag: param for param in ctx.command.params if isinstance(param, click.Option) for flag in param.opts}
+    given = []
+    arguments = iter(ctx.meta.get(_ARGS, ()))
+    for argument in arguments:
+        option = options.get(argument.partition("=")[0])
+        if option is None:
+            continue
+        has_value = option.is_flag or option.count or "=" in argument or isinstance(option.flag_value, str)
+        words = [argument] if has_value else [argument, *itertools.islice(arguments, 1)]
+        given += words if option.name in names else []
+    return given
 
 
 def check_exists(path: Path | None) -> Path | None:

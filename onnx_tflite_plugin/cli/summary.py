@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.checked import list_first, plural
 from onnx_tflite_plugin.cli.interface_lines import brief_interface, interface_lines
@@ -72,24 +72,35 @@ def all_warnings(report: Report, given_signature: str | None) -> list[str]:
     return [*signatures, *describe_overrides(report), *report.warnings]
 
 
-def next_row(conversion: Conversion, model: Path | None, files: Sequence[Path], *, has_page: bool) -> Row:
+def next_row(
+    conversion: Conversion,
+    model: Path | None,
+    files: Sequence[Path],
+    options: Mapping[str, Sequence[str]] | None = None,
+    *,
+    has_page: bool,
+) -> Row:
     """Return the row with the next commands.
 
-    ``model``: the file that was converted, if it has a name.
+    ``model``: the file that was converted, if it has a name. ``options``: options of this command that the next one
+    needs too, by its name.
     """
     run = "convert -v prints the Python lines that run the model"
     if model is None:
         return Row("next", [run])
-    paths = shlex.join([str(model), str(files[0])])
+    commands = {
+        name: shlex.join(["onnx-tflite", name, str(model), str(files[0]), *(options or {}).get(name, ())])
+        for name in ("convert", "verify", "report")
+    }
     if conversion.report.domains:
         return Row("next", [f"{run} with a library of kernels for {', '.join(conversion.report.domains)}"])
     if conversion.report.other_signatures and _lacks_scores(conversion.report):
-        return Row("next", [f"onnx-tflite convert {paths} --signature all converts all signatures", run])
+        return Row("next", [f"{commands['convert']} --signature all converts all signatures", run])
     if conversion.verification is None:
-        return Row("next", [f"onnx-tflite verify {paths} compares it with LiteRT", run])
+        return Row("next", [f"{commands['verify']} compares it with LiteRT", run])
     if has_page:
         return Row("next", [run])
-    return Row("next", [f"onnx-tflite report {paths} writes a page about it", run])
+    return Row("next", [f"{commands['report']} writes a page about it", run])
 
 
 def _joined_signatures(report: Report) -> str:
@@ -353,51 +364,3 @@ def _packs(report: Report) -> Iterator[str]:
         finish = " and its hook finish" if pack in report.finished_by else ""
         yield f"{pack}: {plural(count, 'operator')}{replaced}{finish}"
     yield from (f"{pack}: its hook finish" for pack in report.finished_by if pack not in others)
-
-
-def as_json(conversion: Conversion, model: Path, files: Sequence[Path], seconds: float) -> dict[str, Any]:
-    """Return the whole report for machines."""
-    return {
-        "model": str(model),
-        "output": str(files[0]),
-        "files": [{"path": str(file), "bytes": file.stat().st_size} for file in files],
-        "seconds": round(seconds, 3),
-        "verification_seconds": round(conversion.verification_seconds, 3),
-        **conversion.report.as_dict(),
-        "snippet": conversion.snippet(str(files[0])),
-        "verification": None if conversion.verification is None else verification_json(conversion.verification),
-    }
-
-
-def verification_json(verification: Verification) -> dict[str, Any]:
-    """Return a verification with its verdicts as JSON."""
-    diverging = verification.diverging
-    return {
-        "ok": verification.ok,
-        "verdict": verification.verdict,
-        "reasons": verification.reasons,
-        "kernels": verification.kernels,
-        "runs": verification.runs,
-        "operators": verification.operators,
-        "processor": verification.processor,
-        "outputs": [_comparison(comparison) for comparison in verification.comparisons],
-        "diverging": None
-        if diverging is None
-        else {
-            "tensor": diverging.tensor.index,
-            "name": diverging.tensor.name,
-            "operator": diverging.operator.index,
-            "code": diverging.operator.code,
-            "value": diverging.value,
-            **_comparison(diverging.comparison),
-        },
-        "end_to_end": verification.end_to_end,
-        "notes": verification.notes,
-        "text": verification.text,
-    }
-
-
-def _comparison(comparison: Any) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return {**asdict(comparison), "ok": comparison.ok, "text": comparison.text}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import click
 
 from onnx_tflite_plugin.cli.failures import on_failure, shorten_names
 from onnx_tflite_plugin.cli.isolation import isolate_command
-from onnx_tflite_plugin.cli.options import GroupedCommand, add_options, check_exists
+from onnx_tflite_plugin.cli.options import GroupedCommand, add_options, check_exists, given_options
 from onnx_tflite_plugin.cli.output import Row, print_json, print_rows, redirect_stdout_to_stderr, show_progress
 from onnx_tflite_plugin.cli.outputs import Outputs
 from onnx_tflite_plugin.cli.paths import FilePath, check_pair
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     help="On failure write the submodels that differ into DIR, for a bug report: .tflite, .onnx and operands.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, and nothing else.")
+@click.option("-v", "--verbose", is_flag=True, help="Do not shorten names.")
 @click.pass_context
 def verify(
     ctx: click.Context,
@@ -41,6 +43,7 @@ def verify(
     tflite: Path,
     onnx: Path,
     as_json: bool,
+    verbose: bool,
     **options: Any,
 ) -> None:
     """Compare a model with its conversion.
@@ -54,7 +57,8 @@ def verify(
     check_pair(tflite, onnx)
     _check_bisect_paths(options["bisect"], tflite, onnx, options["inputs"])
     wrap_progress = isolate_command()
-    from onnx_tflite_plugin.cli.summary import verification_exit_code, verification_json
+    from onnx_tflite_plugin.cli.json_report import verification_json
+    from onnx_tflite_plugin.cli.summary import verification_exit_code
     from onnx_tflite_plugin.verify import verify as run
 
     with show_progress(f"verifying {onnx.name}") as progress, redirect_stdout_to_stderr():
@@ -62,23 +66,41 @@ def verify(
     if as_json:
         print_json({"model": str(tflite), "onnx": str(onnx), **verification_json(result)})
     else:
-        print_rows([_row(result)])
-        if result.verdict == "differs" and options["bisect"] is None:
-            paths = shlex.join([str(tflite), str(onnx)])
-            text = f"onnx-tflite verify {paths} --bisect DIR writes the submodels that differ"
-            print_rows([Row("next", [text])])
+        print_rows([_row(result, in_full=verbose), *_next_rows(ctx, result, tflite, onnx)])
     ctx.exit(verification_exit_code(result))
 
 
-def _row(result: Verification) -> Row:
-    """Return the row that shows a verdict."""
+def _row(result: Verification, *, in_full: bool) -> Row:
+    """Return the row that shows a verdict.
+
+    ``in_full``: do not shorten names.
+    """
     from onnx_tflite_plugin.cli.summary import verification_lines, verification_row
 
     if result.verdict == "differs":
-        return Row("FAILED", [*map(shorten_names, result.text.splitlines())], "red")
-    if result.verdict == "inconclusive":
-        return verification_row(result)
-    return Row("ok", verification_lines(result, 20), "green")
+        row = Row("FAILED", result.text.splitlines(), "red")
+    elif result.verdict == "inconclusive":
+        row = verification_row(result)
+    else:
+        row = Row("ok", verification_lines(result, 20), "green")
+    return row if in_full else row._replace(lines=[*map(shorten_names, row.lines)])
+
+
+def _next_rows(ctx: click.Context, result: Verification, tflite: Path, onnx: Path) -> Iterator[Row]:
+    """Yield what to do about a difference, and that ``--bisect`` wrote nothing if there is none."""
+    bisects = ctx.params["bisect"] is not None
+    if result.verdict == "differs" and not bisects:
+        data = given_options(ctx, ("inputs", "ranges", "seed", "runs", "tolerance"))
+        signature = given_options(ctx, ("signature",))
+        command = shlex.join(["onnx-tflite", "verify", str(tflite), str(onnx), *signature, *data])
+        lines = [f"{command} --bisect DIR writes the submodels that differ"]
+        if not result.has_known_cause:
+            plain = ["onnx-tflite", "convert", str(tflite), "plain.onnx", "--optimize", "none", "--verify"]
+            command = shlex.join([*plain, *signature, *data])
+            lines.append(f"{command}: if this agrees, a rewrite rule is the cause")
+        yield Row("next", lines)
+    if result.verdict != "differs" and bisects:
+        yield Row("bisect", ["nothing to write: no submodel differs"])
 
 
 def _check_bisect_paths(folder: Path | None, tflite: Path, onnx: Path, inputs: Path | None) -> None:

@@ -104,7 +104,7 @@ def _outputs(verification: Verification, names: Sequence[str]) -> list[dict[str,
 def _notes(verification: Verification) -> Iterator[str]:
     """Yield the lines of a verification that are about no single output."""
     if verification.diverging:
-        yield f"first outside its tolerance: {verification.diverging.text}"
+        yield f"first difference on LiteRT's own operands: {verification.diverging.text}"
     yield from (*verification.end_to_end, *verification.reasons[1:], *verification.notes)
 
 

@@ -1,4 +1,4 @@
-"""Causes of an end-to-end error that submodels do not show: ONNX Runtime's fusions, or the processor."""
+"""Causes of an error that submodels do not show: other quantization, ONNX Runtime's fusions, or the processor."""
 
 from __future__ import annotations
 
@@ -7,14 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 from onnx_tflite_plugin.graph.int8_faults import describe_int8_fault
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
+from onnx_tflite_plugin.verify.comparison.tensors import is_dequantized, quantizes_values
 from onnx_tflite_plugin.verify.comparison.trial import Run
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime, OrtError
 from onnx_tflite_plugin.verify.runtimes.packages import import_optional
 from onnx_tflite_plugin.verify.runtimes.processor import multiplies_exactly
+from onnx_tflite_plugin.verify.verification import CAUSE
 
 if TYPE_CHECKING:
     from onnx_tflite_plugin.verify.model_pair import ModelPair
 
+_REQUANTIZED = (
+    f"{CAUSE}the model was converted with --quantization symmetric, which rounds weights and activations to other values than "
+    "LiteRT; the differences add up over operators that are compared together",
+    "to keep LiteRT's results, convert without this option; to accept other results, convert without --verify and measure the "
+    "accuracy on labeled data",
+)
 _PRECISE = {"session.x64quantprecision": "1"}  # exact on x86 before VNNI, too
 
 
@@ -28,6 +36,14 @@ def is_caused_by_fusion(
     if not any(not output.ok and output.unit != "value" for output in outputs):
         return False
     return _agrees(pair, runs, expected, optimizes=False)
+
+
+def explain_requantization(pair: ModelPair) -> tuple[str, ...]:
+    """Return the cause of an error and the remedies if the model was requantized to symmetric int8."""
+    is_requantized = quantizes_values(pair.session.proto.graph) and is_dequantized(
+        pair.trial.model, pair.entry, pair.session
+    )
+    return _REQUANTIZED if is_requantized else ()
 
 
 def hints(pair: ModelPair, runs: Sequence[Run], expected: Mapping[str, Sequence[Run]]) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from onnx_tflite_plugin.graph.selection import selecting_operators
+from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE
 from onnx_tflite_plugin.source.model import Operator, Tensor
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.tensors import is_dequantized, quantizes_values
@@ -13,7 +14,7 @@ from onnx_tflite_plugin.verify.runtimes.dequantized import is_quantized
 from onnx_tflite_plugin.verify.runtimes.structure import producers
 
 _NAMED = 2  # outputs, and operators
-_PAGE = "docs/how-to/verify.md"
+_RANDOM = "the inputs were random; compare on your own data with --inputs FILE"
 
 
 def explain_errors(
@@ -29,20 +30,24 @@ def explain_errors(
     if not wrong:
         return ()
     worst = max(wrong, key=lambda output: (bool(output.problem), output.unit == "value", output.max_error))
-    amount = f"{worst.max_error:g} quantization steps" if worst.unit == "step" else worst.in_unit(worst.max_error)
+    amount = _describe_steps(pair, worst) if worst.unit == "step" else worst.in_unit(worst.max_error)
     error = worst.problem or f"up to {amount}"
     verb = ("differs" if len(wrong) == 1 else "differ") + (":" if worst.problem else " by")
-    named = _list_items([output.name for output in wrong])
+    named = _list_items([repr(output.name) for output in wrong])
     subject = f"{'output' if len(wrong) == 1 else 'outputs'} {named} {verb} {error} end to end"
     lines = [f"{subject}, although every operator agrees", f"cause: {'; '.join(_causes(pair, exceeding))}"]
     if not all(output.is_small for output in wrong):
-        step = (
-            "measure the accuracy of both models on labeled data"
-            if has_data
-            else "the inputs were random; compare the models on your data with --inputs FILE"
-        )
-        lines.append(f"to judge the effect: {step} ({_PAGE})")
+        accuracy = "measure the accuracy of both models on labeled data"
+        step = accuracy if has_data else f"{_RANDOM}; if the error remains, {accuracy}"
+        lines.append(f"to judge the effect: {step}")
     return tuple(lines)
+
+
+def _describe_steps(pair: ModelPair, worst: Comparison) -> str:
+    """Return an error in steps, with the number of steps in the whole range of the dtype."""
+    tensors = dict(zip(pair.entry.output_names, pair.entry.outputs, strict=True))
+    low, high = INTEGER_RANGE[tensors[worst.name].dtype] if worst.name in tensors else (0, 0)
+    return f"{worst.max_error:g} of {high - low} quantization steps" if high > low else worst.in_unit(worst.max_error)
 
 
 def _causes(pair: ModelPair, outputs: set[str]) -> Iterator[str]:

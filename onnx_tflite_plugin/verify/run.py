@@ -24,7 +24,7 @@ from onnx_tflite_plugin.normalize.joining import SharedItems, join_signatures
 from onnx_tflite_plugin.options import ByInput, VerifyOptions, positions_as_text
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source import Member, Section, Source, check_format, check_source, read, read_bytes
-from onnx_tflite_plugin.verify.causes import hints, is_caused_by_fusion
+from onnx_tflite_plugin.verify.causes import explain_requantization, hints, is_caused_by_fusion
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.trial import TIME_LIMIT, Run
 from onnx_tflite_plugin.verify.criteria import Tolerance
@@ -238,7 +238,7 @@ def _run_and_compare(pair: ModelPair, request: _Request, progress: Progress) -> 
     if verification.verdict == "differs":
         if request.bisect is not None and decision.differing:
             notes = (save_submodels(pair, decision, Path(request.bisect)), *notes)
-        notes = (*hints(pair, input_runs, expected), *notes)
+        notes = (*(explain_requantization(pair) or hints(pair, input_runs, expected)), *notes)
     explained = explain_errors(pair, outputs, verification.comparisons, has_data=request.inputs is not None)
     return replace(
         verification,

@@ -12,6 +12,8 @@ from onnx_tflite_plugin.verify.comparison.tensors import Divergence
 from onnx_tflite_plugin.verify.runtimes.processor import processor
 
 Verdict = Literal["agrees", "differs", "inconclusive"]
+CAUSE = "likely cause: "
+"""Beginning of a note that explains why the models differ."""
 NOT_COMPARED = "operators were not compared"
 """Beginning of a note or a reason if only the outputs were compared, end to end."""
 
@@ -65,14 +67,22 @@ class Verification:
         return self.verdict == "agrees" or (self.partial and self.verdict == "inconclusive")
 
     @property
+    def has_known_cause(self) -> bool:
+        """True if a note names the cause of a difference."""
+        return any(note.startswith(CAUSE) for note in self.notes)
+
+    @property
     def text(self) -> str:
         """Return lines with the verdict, the outputs, the first wrong tensor and notes."""
         lines = [self._headline()]
+        diverging = self.diverging.comparison if self.diverging else None  # has a line of its own
         lines += [
-            f"  {'ok    ' if output.ok else 'FAILED'} {output.name}: {output.text}" for output in self.comparisons
+            f"  {'ok    ' if output.ok else 'FAILED'} {output.name!r}: {output.text}"
+            for output in self.comparisons
+            if output is not diverging
         ]
         if self.diverging:
-            lines.append(f"  first outside its tolerance: {self.diverging.text}")
+            lines.append(f"  first difference on LiteRT's own operands: {self.diverging.text}")
         notes = [*self.end_to_end, *self.reasons[1:], *self.notes]
         return "\n".join([*lines, *(f"  {note}" for note in notes)])
 
@@ -83,15 +93,27 @@ class Verification:
         kernels = f"LiteRT's {' and '.join(self.kernels)} kernels"
         if self.verdict == "differs":
             return f"NOT within tolerance of {kernels}, {runs}, on {self.processor}"
+        error = self._largest_error()
         if not self.operators:
             suffix = f"; {NOT_COMPARED}" if any(note.startswith(NOT_COMPARED) for note in self.notes) else ""
-            return f"outputs within tolerance of {kernels}, {runs}{suffix}"
+            return f"outputs within tolerance of {kernels}, {runs}{error}{suffix}"
         operators = "1 operator agrees" if self.operators == 1 else f"{self.operators} operators agree"
         if self.by_packs == self.operators:
             kernels = "the reference kernels of packs"
         elif self.by_packs:
             kernels += f", {self.by_packs} of them with the reference kernels of packs,"
-        return f"{operators} with {kernels} on the same inputs, {runs}"
+        return f"{operators} with {kernels} on the same inputs, {runs}{error}"
+
+    def _largest_error(self) -> str:
+        """Return the largest end-to-end error of the outputs; empty if other lines explain it."""
+        if not self.comparisons or any(output.end_to_end for output in self.comparisons):
+            return ""
+        worst: dict[str, Comparison] = {}
+        for output in sorted(self.comparisons, key=lambda output: output.max_error):
+            if output.max_error:
+                worst[output.unit] = output
+        errors = [output.in_unit(output.max_error, "their") for output in worst.values()]
+        return f"; outputs within {' and '.join(errors)}" if errors else "; outputs equal"
 
 
 def merge_verifications(by_signature: Mapping[str, Verification]) -> Verification:

@@ -251,10 +251,10 @@ def scaled(lower_rounding: str, kernel_rounding: Any) -> Handler:
         ("down", np.floor, ""),
         ("toward zero", np.trunc, ""),
         ("to nearest", lambda x: np.floor(x + np.float32(0.5)), ""),
-        ("down", np.rint, r"-0\.[3-6]\d LSB below and -0\.[3-6]\d LSB above"),
-        ("toward zero", np.rint, r"\+0\.[3-6]\d LSB below and -0\.[3-6]\d LSB above"),
-        ("to nearest", np.floor, r"\+0\.[3-6]\d LSB below and \+0\.[3-6]\d LSB above"),
-        ("to nearest", np.trunc, r"-0\.[3-6]\d LSB below and \+0\.[3-6]\d LSB above"),
+        ("down", np.rint, r"-0\.[3-6]\d steps below and -0\.[3-6]\d steps above"),
+        ("toward zero", np.rint, r"\+0\.[3-6]\d steps below and -0\.[3-6]\d steps above"),
+        ("to nearest", np.floor, r"\+0\.[3-6]\d steps below and \+0\.[3-6]\d steps above"),
+        ("to nearest", np.trunc, r"-0\.[3-6]\d steps below and \+0\.[3-6]\d steps above"),
     ],
 )
 def test_truncation_in_place_of_rounding_fails_a_case(

@@ -59,9 +59,9 @@ def test_repr_of_other_results_is_short() -> None:
     assert repr(otp.Session(conversion)) == "<Session: image → probabilities; no states>"
     verification = otp.verify(DIGITS, conversion, runs=1)
     assert repr(verification).startswith(
-        "<Verification: 7 operators agree with LiteRT's xnnpack and builtin kernels on the same inputs, 1 run; ok"
+        "<Verification: 7 operators agree with LiteRT's xnnpack and builtin kernels on the same inputs, 1 run; outputs equal"
     )
-    assert repr(verification).endswith("probabilities: equal (tolerance 1 LSB)>")
+    assert repr(verification).endswith("'probabilities': equal (tolerance 1 quantization step)>")
 
 
 def test_session_accepts_a_conversion_path_or_bytes(tmp_path: Path) -> None:

@@ -74,8 +74,8 @@ def test_outputs_with_equal_results_are_named_together() -> None:
     equal = Comparison("y0", "step", 0.0, 0.0, 1.0)
     verification = Verification(tuple(replace(equal, name=f"y{k}") for k in range(6)), ("builtin",), 1)
     assert measured._outputs(verification, ["y0", "y1"]) == [
-        {"name": "y0, y1", "ok": True, "error": "equal", "tolerance": "1 LSB", "end_to_end": "equal"},
-        {"name": "y2, y3, y4, y5", "ok": True, "error": "equal", "tolerance": "1 LSB", "end_to_end": ""},
+        {"name": "y0, y1", "ok": True, "error": "equal", "tolerance": "1 quantization step", "end_to_end": "equal"},
+        {"name": "y2, y3, y4, y5", "ok": True, "error": "equal", "tolerance": "1 quantization step", "end_to_end": ""},
     ]
     (row,) = measured._outputs(verification, [f"y{k}" for k in range(6)])
     assert row["name"] == "y0, y1, y2, y3 and 2 more"
@@ -132,7 +132,7 @@ def test_report_refuses_what_verify_refuses(run: Run, tmp_path: Path) -> None:
 def test_wrong_tensor_is_marked_only_if_outputs_are_wrong(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    error = {"tensor": 1, "name": "t", "value": "t", "text": "max 2 LSB", "ok": False, "worst": 2.0}
+    error = {"tensor": 1, "name": "t", "value": "t", "text": "max 2 quantization steps", "ok": False, "worst": 2.0}
     monkeypatch.setattr(
         "onnx_tflite_plugin.page.measured.measure_errors",
         lambda *arguments: measured.Measured([error], "within", False),
@@ -154,7 +154,7 @@ def test_page_without_quantization_agrees_with_verify() -> None:
     assert page.compared == f"All {len(page.operators)} results of operators were compared."
     (output,) = page.outputs
     assert page.verdict.startswith("7 operators agree")
-    assert any("output probabilities differs by" in note for note in page.verification_notes)
+    assert any("output 'probabilities' differs by" in note for note in page.verification_notes)
     assert output["end_to_end"] != output["error"]
     assert page.runtimes["litert"] > 0
 
@@ -360,10 +360,25 @@ def test_large_network_is_shown_in_readable_size_and_searched(tmp_path: Path) ->
 @pytest.mark.skipif(BROWSER is None and "CI" not in os.environ, reason="no browser is installed")
 def test_wrong_operator_is_named_and_long_names_are_shortened(tmp_path: Path, digits: Page) -> None:
     name = "network/" * 30 + "conv"
-    errors = [{**digits.errors[0], "ok": False, "first_wrong": True, "text": "max 9 LSB"}, *digits.errors[1:]]
-    outputs = [{"name": name, "ok": False, "error": "max 9 LSB", "tolerance": "1 LSB", "end_to_end": "max 9 LSB"}]
+    errors = [
+        {**digits.errors[0], "ok": False, "first_wrong": True, "text": "max 9 quantization steps"},
+        *digits.errors[1:],
+    ]
+    outputs = [
+        {
+            "name": name,
+            "ok": False,
+            "error": "max 9 quantization steps",
+            "tolerance": "1 quantization step",
+            "end_to_end": "max 9 quantization steps",
+        }
+    ]
     page = replace(
-        digits, errors=errors, outputs=outputs, wrong=True, verification_notes=[f"first outside its tolerance: {name}"]
+        digits,
+        errors=errors,
+        outputs=outputs,
+        wrong=True,
+        verification_notes=[f"first difference on LiteRT's own operands: {name}"],
     )
     path = tmp_path / "page.html"
     path.write_text(html(page), encoding="utf-8")

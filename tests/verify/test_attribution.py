@@ -35,8 +35,12 @@ MAKERS = {op.outputs[0].index: op for op in OPERATORS if op.outputs[0] is not No
 
 
 def test_divergence_names_the_onnx_value_if_it_differs() -> None:
-    assert Divergence(T[1], OPERATORS[0], "t1", WRONG).text.startswith("tensor 1 't1' of operator 0 A: max 9 LSB")
+    assert Divergence(T[1], OPERATORS[0], "t1", WRONG).text.startswith(
+        "tensor 1 't1' of operator 0 A: max 9 quantization steps"
+    )
     assert "of operator 0 A (ONNX value 'v'): max" in Divergence(T[1], OPERATORS[0], "v", WRONG).text
+    several = Divergence(T[1], OPERATORS[0], "v", WRONG, ("B", "C"), "with other weights")
+    assert "of operator 0 A (ONNX value 'v'; compared together with B, C; with other weights): max" in several.text
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_rejects_bias_over_most_of_a_tensor() -> None:
     expected = np.arange(-50, 50, dtype=np.int8)
     few, many = (expected + (np.arange(100) < count).astype(np.int8) for count in (75, 76))
     assert compare_arrays(few, expected).ok
-    assert "off by +0.76 LSB on average" in compare_arrays(many, expected).problem
+    assert "off by +0.76 quantization steps on average" in compare_arrays(many, expected).problem
 
 
 @pytest.mark.parametrize(("below", "above"), [(1, 1), (-1, 1), (1, 0), (0, -1)])

@@ -50,8 +50,8 @@ class TestVerify:
         assert verification.diverging is None
         assert (
             verification.text
-            == "3 operators agree with LiteRT's xnnpack and builtin kernels on the same inputs, 3 runs\n"
-            "  ok     y: equal (tolerance 0.001 of the output's range)"
+            == "3 operators agree with LiteRT's xnnpack and builtin kernels on the same inputs, 3 runs; outputs equal\n"
+            "  ok     'y': equal (tolerance 0.001 of the output's range)"
         )
 
     def test_a_failure_names_the_processor_it_was_seen_on(self) -> None:
@@ -81,7 +81,7 @@ class TestVerify:
         assert not verification.ok
         assert verification.diverging is not None
         assert (verification.diverging.tensor.name, verification.diverging.operator.code) == (tensor, code)
-        assert f"first outside its tolerance: {verification.diverging.text}" in verification.text
+        assert f"first difference on LiteRT's own operands: {verification.diverging.text}" in verification.text
         assert "NOT within" in verification.text
 
     def test_names_no_tensor_without_metadata(self) -> None:

@@ -25,26 +25,30 @@ def describe_bias(
     The description is empty for usual rounding. ``mean``: the mean absolute error in steps.
     """
     if mean > tolerance.mean_steps:
-        return f"off by {mean:.2g} LSB on average"
+        return f"off by {mean:.2g} quantization steps on average"
     if tolerance.of_dtype(expected[0].dtype.name) > 1 or sum(array.size for array in expected) < _MIN_ELEMENTS:
         return ""
     errors = [result.astype(np.int64) - reference for result, reference in zip(actual, expected, strict=True)]
     flat_errors, values = (np.concatenate([array.reshape(-1) for array in arrays]) for arrays in (errors, expected))
     (bias,) = _biases(flat_errors[:, None], values[:, None])
     if abs(bias) > criteria.BIAS:
-        return f"off by {bias:+.2f} LSB on average, in the same direction in nearly all elements"
+        return f"off by {bias:+.2f} quantization steps on average, in the same direction in nearly all elements"
     if rounding := _describe_rounding(flat_errors, values, zero_point, tolerance.rounding_bias):
         return rounding
     strict = tolerance.by_channel and expected[0].dtype.itemsize == 1
     if strict and np.ptp(values.astype(np.int64)) < criteria.FEW_STEPS and mean > criteria.FEW_STEPS_MEAN:
-        return f"off by {mean:.2g} LSB on average, in a tensor with few distinct values"
+        return f"off by {mean:.2g} quantization steps on average, in a tensor with few distinct values"
     channels = {error.shape[-1] for error in errors if error.ndim > 1}
     if len(channels) != 1 or len(flat_errors) // min(channels) < _MIN_ELEMENTS:
         return ""
     limit = criteria.CHANNEL_BIAS if strict else criteria.BIAS
     biases = _biases(flat_errors.reshape(-1, min(channels)), values.reshape(-1, min(channels)))
     worst = int(np.abs(biases).argmax())
-    return f"off by {biases[worst]:+.2f} LSB on average in channel {worst}" if abs(biases[worst]) > limit else ""
+    return (
+        f"off by {biases[worst]:+.2f} quantization steps on average in channel {worst}"
+        if abs(biases[worst]) > limit
+        else ""
+    )
 
 
 def _describe_rounding(errors: Array, values: Array, zero_point: int, limit: float) -> str:
@@ -61,9 +65,9 @@ def _describe_rounding(errors: Array, values: Array, zero_point: int, limit: flo
     }
     if all(abs(bias) <= limit for bias in biases.values()):
         return ""
-    means = " and ".join(f"{bias:+.2f} LSB {side}" for side, bias in biases.items())
+    means = " and ".join(f"{bias:+.2f} steps {side}" for side, bias in biases.items())
     return (
-        f"off by {means} the zero point on average (tolerance {limit:g} LSB): one model may round down or toward zero, "
+        f"off by {means} the zero point on average (tolerance {limit:g} quantization steps): one model may round down or toward zero, "
         "the other to nearest"
     )
 

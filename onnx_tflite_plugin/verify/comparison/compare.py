@@ -58,36 +58,34 @@ class Comparison:
     def text(self) -> str:
         """Return the error and the tolerance.
 
-        Example: ``max 1 LSB, 0.2 % of elements differ (tolerance 1 LSB)``.
+        Example: ``max 2 quantization steps, 0.2 % of elements differ (tolerance 1)``.
         """
         if self.end_to_end:
             of_operator = replace(self, end_to_end="").text
-            return (
-                f"{of_operator} on LiteRT's own operands; end to end {self.end_to_end}, although every operator agrees"
-            )
+            return f"{of_operator} on LiteRT's own operands; end to end {self.end_to_end}"
         if self.problem:
             return self.problem
         if not self.max_error:
             return f"equal (tolerance {self.in_unit(self.tolerance)})"
         share = "" if self.unit == "range" else f", {_percent(self.differing)} of elements differ"
-        tolerance = f"{self.tolerance:.2g}" if self.unit == "range" else self.in_unit(self.tolerance)
+        tolerance = f"{self.tolerance:{'.2g' if self.unit == 'range' else 'g'}}"
         nearest = "" if self.ok else f", compared with {self.nearest}"
         return f"max {self.in_unit(self.max_error)}{share} (tolerance {tolerance}{nearest})"
 
     @property
     def error(self) -> str:
-        """Return the error without the tolerance, such as ``max 1 LSB``."""
+        """Return the error without the tolerance, such as ``max 1 quantization step``."""
         return self.problem or f"max {self.in_unit(self.max_error)}"
 
-    def in_unit(self, amount: float) -> str:
+    def in_unit(self, amount: float, whose: str = "the output's") -> str:
         """Return an error with its unit.
 
-        Examples: ``2 LSB`` for a quantized output, ``1.2e-06 of the output's range`` for a float output, or a plain
-        number.
+        Examples: ``2 quantization steps`` for a quantized output, ``1.2e-06 of the output's range`` for a float output,
+        or a plain number. ``whose``: the words before "range".
         """
         if self.unit == "step":
-            return f"{amount:g} LSB"
-        return f"{amount:.2g} of the output's range" if self.unit == "range" else f"{amount:g}"
+            return f"{amount:g} quantization step{'' if amount == 1 else 's'}"
+        return f"{amount:.2g} of {whose} range" if self.unit == "range" else f"{amount:g}"
 
     if not TYPE_CHECKING:
         __getattr__ = renamed_attributes(COMPARISON)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from onnx_tflite_plugin.checked import list_first
 from onnx_tflite_plugin.graph.tensor_value import TensorValue
 from onnx_tflite_plugin.source.model import Model, Operator, Tensor
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
@@ -19,18 +20,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """The first tensor, in execution order, of a submodel that differs."""
+    """The first tensor, in execution order, of a submodel that differs.
+
+    ``others``: codes of the other operators of the submodel, whose results no value of the ONNX model holds.
+    ``weights``: the kind of weights that the ONNX model used, if not those for this processor.
+    """
 
     tensor: Tensor
     operator: Operator
     value: str
     comparison: Comparison
+    others: tuple[str, ...] = ()
+    weights: str = ""
 
     @property
     def text(self) -> str:
         where = f"operator {self.operator.index} {self.operator.code}"
-        value = "" if self.value == self.tensor.name else f" (ONNX value {self.value!r})"
-        return f"tensor {self.tensor} of {where}{value}: {self.comparison.text}"
+        facts = [] if self.value == self.tensor.name else [f"ONNX value {self.value!r}"]
+        facts += [f"compared together with {list_first(self.others, 3)}"] if self.others else []
+        facts += [self.weights] if self.weights else []
+        details = f" ({'; '.join(facts)})" if facts else ""
+        return f"tensor {self.tensor} of {where}{details}: {self.comparison.text}"
 
 
 def values_by_tensor(entry: Entry, session: OnnxRuntime) -> dict[int, list[TensorValue]]:

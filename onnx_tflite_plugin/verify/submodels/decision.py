@@ -80,7 +80,9 @@ def conclude(
     if decision.differing:
         first = decision.differing[0]
         submodel = first.submodel
-        diverging = Divergence(submodel.tensor, submodel.operators[-1], submodel.value.name, first.comparison)
+        *others, last = submodel.operators
+        codes = tuple(dict.fromkeys(op.code for op in others))
+        diverging = Divergence(submodel.tensor, last, submodel.value.name, first.comparison, codes, first.weights)
         return Verification((*outputs, first.comparison), (), 0, diverging=diverging)
     if decision.constants:
         operator, comparison = decision.constants[0]
@@ -95,7 +97,7 @@ def conclude(
         reason = f"{NOT_COMPARED}: {decision.error}; rounding may add up to the error of the outputs"
         pair.reasons = (*pair.reasons, reason)
         failed = [output for output in outputs if not output.ok]
-        errors = tuple(f"{output.name!r} end to end: {output.text}" for output in failed[:_MAX_NOTES])
+        errors = tuple(f"output {output.name!r} end to end: {output.text}" for output in failed[:_MAX_NOTES])
         return Verification(tuple(output for output in outputs if output.ok), (), 0, notes=errors)
     pair.reasons = (
         *pair.reasons,

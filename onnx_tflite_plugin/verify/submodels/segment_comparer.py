@@ -35,11 +35,15 @@ from onnx_tflite_plugin.verify.submodels.segment import Segment
 
 
 class Finding(NamedTuple):
-    """The comparison of a submodel, and the operands that it was compared on."""
+    """The comparison of a submodel, and the operands that it was compared on.
+
+    ``weights``: the kind of weights that the ONNX model used, if not those for this processor.
+    """
 
     submodel: Submodel
     comparison: Comparison
     operands: OperandSet
+    weights: str = ""
 
 
 @dataclass
@@ -128,9 +132,7 @@ class SegmentComparer:
         self.compare(operand_set, self.segment.submodels)
         if not self._compared_saturating and self.segment.saturating_cut is not None:
             actual = self.segment.saturating_cut.run(operand_set.inputs, operand_set.operands)
-            self._compare_results(
-                operand_set, self.segment.submodels, actual, ", with the weights for other processors"
-            )
+            self._compare_results(operand_set, self.segment.submodels, actual, "with the weights for other processors")
         self._compared_saturating = True
         return operand_set
 
@@ -308,10 +310,10 @@ class SegmentComparer:
             if operand_set.kind == "observed":
                 self.decision.undecided.append(f"{submodel.tensor.name!r} of {codes}: {reason}")
             return
-        name = f"{submodel.tensor.name} of {codes} in isolation{weights}"
+        name = f"{submodel.tensor.name} of {codes} on LiteRT's own operands{', ' * bool(weights)}{weights}"
         operands = {index: array for index, array in operand_set.operands.items() if index in submodel.leaves}
         own_set = operand_set._replace(operands=operands)
-        self.decision.differing.append(Finding(submodel, replace(comparison, name=name), own_set))
+        self.decision.differing.append(Finding(submodel, replace(comparison, name=name), own_set, weights))
 
 
 def _saturated_elements(submodel: Submodel, tensors: Mapping[int, Array]) -> Array:

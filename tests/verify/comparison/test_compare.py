@@ -143,7 +143,7 @@ class TestTolerance:
     def test_quantized_values_may_differ_by_one_step(self, dtype: str) -> None:
         comparison = compare_run(array(5, 6, dtype=dtype), array(5, 7, dtype=dtype))
         assert comparison.ok
-        assert comparison.text == "max 1 LSB, 50.0 % of elements differ (tolerance 1 LSB)"
+        assert comparison.text == "max 1 quantization step, 50.0 % of elements differ (tolerance 1)"
         assert not compare_run(array(5, 5, dtype=dtype), array(5, 7, dtype=dtype)).ok
 
     @pytest.mark.parametrize("dtype", ["int32", "int64", "uint32", "bool", "object"])
@@ -192,7 +192,7 @@ class TestKernelSets:
 
     def test_results_between_two_sets_match_neither(self) -> None:
         comparison = compare_run(array(12, dtype="int8"), array(10, dtype="int8"), array(14, dtype="int8"))
-        assert comparison.text == "max 2 LSB, 100.0 % of elements differ (tolerance 1 LSB, compared with a)"
+        assert comparison.text == "max 2 quantization steps, 100.0 % of elements differ (tolerance 1, compared with a)"
 
     def test_nan_of_one_set_does_not_excuse_another_result(self) -> None:
         first_set, second_set = array(np.nan, 1), array(0, 1)
@@ -270,7 +270,7 @@ class TestBias:
         expected = vary(elements, dtype=dtype).ravel()
         comparison = compare_run((expected + way * first(moving, elements)).astype(dtype), expected)
         assert comparison.ok is not wrong
-        assert (f"off by {way * moving / elements:+.2f} LSB" in comparison.problem) is wrong
+        assert (f"off by {way * moving / elements:+.2f} quantization steps" in comparison.problem) is wrong
 
     @pytest.mark.parametrize(("moving", "rows", "wrong"), LIMITS)
     @pytest.mark.parametrize("way", [1, -1])

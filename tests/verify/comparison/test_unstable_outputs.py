@@ -68,13 +68,13 @@ def test_compares_near_ties_per_operator() -> None:
     verification = verify(data, after)
     assert verification.ok, verification.text
     fact, cause, step = verification.end_to_end
-    assert fact.startswith("output y1 differs by up to ")
+    assert fact.startswith("output 'y1' differs by up to ")
     assert fact.endswith("end to end, although every operator agrees")
     assert cause == (
         "cause: rounding differences of floats add up; TOPK_V2 compares or selects values, so a small difference can "
         "change the whole result"
     )
-    assert "compare the models on your data with --inputs" in step
+    assert "compare on your own data with --inputs" in step
 
 
 def test_compares_per_operator_if_litert_kernel_sets_differ() -> None:

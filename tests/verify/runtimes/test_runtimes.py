@@ -290,22 +290,23 @@ def test_verification_text_lists_outputs_and_remedies() -> None:
     equal = Comparison("z", "step", 0.0, 0.0, 1.0)
     right = Verification((RIGHT, equal), ("xnnpack", "builtin"), 1, "here", notes=("by the way",))
     assert right.text.splitlines() == [
-        "outputs within tolerance of LiteRT's xnnpack and builtin kernels, 1 run",
-        "  ok     t: max 1 LSB, 10.0 % of elements differ (tolerance 1 LSB)",
-        "  ok     z: equal (tolerance 1 LSB)",
+        "outputs within tolerance of LiteRT's xnnpack and builtin kernels, 1 run; outputs within 1 quantization step",
+        "  ok     't': max 1 quantization step, 10.0 % of elements differ (tolerance 1)",
+        "  ok     'z': equal (tolerance 1 quantization step)",
         "  by the way",
     ]
     assert repr(right) == (
-        "<Verification: outputs within tolerance of LiteRT's xnnpack and builtin kernels, 1 run; ok     t: max 1 LSB, "
-        "10.0 % of elements differ (tolerance 1 LSB); and 1 more outputs>"
+        "<Verification: outputs within tolerance of LiteRT's xnnpack and builtin kernels, 1 run; outputs within "
+        "1 quantization step; ok     't': max 1 quantization step, 10.0 % of elements differ (tolerance 1); and 1 more outputs>"
     )
     only_outputs = replace(right, notes=("operators were not compared: out of memory",)).text
     assert only_outputs.startswith(
-        "outputs within tolerance of LiteRT's xnnpack and builtin kernels, 1 run; operators were not compared\n"
+        "outputs within tolerance of LiteRT's xnnpack and builtin kernels, 1 run; outputs within "
+        "1 quantization step; operators were not compared\n"
     )
     assert replace(right, operators=1).text.startswith("1 operator agrees with LiteRT's xnnpack and builtin kernels")
     assert replace(right, operators=5, runs=2).text.startswith(
-        "5 operators agree with LiteRT's xnnpack and builtin kernels on the same inputs, 2 runs\n"
+        "5 operators agree with LiteRT's xnnpack and builtin kernels on the same inputs, 2 runs; outputs within 1 quantization step\n"
     )
     assert replace(right, operators=5, by_packs=2).text.startswith(
         "5 operators agree with LiteRT's xnnpack and builtin kernels, 2 of them with the reference kernels of packs, on the same"
@@ -317,9 +318,9 @@ def test_verification_text_lists_outputs_and_remedies() -> None:
     failed = Verification((replace(WRONG, nearest="builtin"),), ("builtin",), 3, "here", divergence)
     assert failed.text.splitlines() == [
         "NOT within tolerance of LiteRT's builtin kernels, 3 runs, on here",
-        "  FAILED t: max 9 LSB, 100.0 % of elements differ (tolerance 1 LSB, compared with builtin)",
-        "  first outside its tolerance: tensor 1 't1' of operator 7 A (ONNX value 'v'): max 9 LSB, 100.0 % of elements "
-        "differ (tolerance 1 LSB, compared with )",
+        "  FAILED 't': max 9 quantization steps, 100.0 % of elements differ (tolerance 1, compared with builtin)",
+        "  first difference on LiteRT's own operands: tensor 1 't1' of operator 7 A (ONNX value 'v'): max 9 quantization "
+        "steps, 100.0 % of elements differ (tolerance 1, compared with )",
     ]
     assert repr(failed).endswith("compared with builtin)>")
 

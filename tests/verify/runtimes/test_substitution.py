@@ -380,4 +380,4 @@ def test_compares_pack_kernels_per_operator() -> None:
     assert verify_model(net.build(), shrink_handler()).ok
     wrong = verify_model(net.build(), shrink_handler(by=0.5))
     assert [comparison.ok for comparison in wrong.comparisons] == [True, False]
-    assert f"{CODE} in isolation" in wrong.text
+    assert f"operator 1 {CODE}" in wrong.text

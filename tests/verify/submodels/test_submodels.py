@@ -114,7 +114,7 @@ def test_names_the_operator_of_a_wrong_submodel() -> None:
     proto = otp.convert(data).proto
     next(node for node in proto.graph.node if node.op_type == "Neg").op_type = "Exp"
     verification = verify(data, proto)
-    assert "NEG in isolation" in verification.text
+    assert "operator 1 NEG: " in verification.text
     assert verification.diverging is not None
     assert verification.diverging.operator.code == "NEG"
 
