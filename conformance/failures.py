@@ -1,10 +1,15 @@
-"""Failures of a case, grouped by message."""
+"""Failures of a case, grouped by message, and the description of an exception."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 from conformance.variants import Variant
+from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.guard import TRACEBACK_HINT, Failed, format_error, format_error_outside, is_debugging
+
+_KIT = ("conformance", "onnx_tflite_plugin", "numpy", "onnx", "onnx_ir", "flatbuffers")
+"""Packages whose frames do not show what is wrong in a case."""
 
 
 class Failures:
@@ -30,3 +35,14 @@ class Failures:
     @property
     def lines(self) -> list[str]:
         return [f"{', '.join(variants)}: {text}" for text, variants in self._by_text.items()]
+
+
+def describe_case_error(error: BaseException) -> str:
+    """Return an exception of a case, its reference or its kernel, with its location in the author's code."""
+    if isinstance(error.__cause__, Failed):  # of a kernel, with its location
+        hint = error.__cause__.traceback_hint
+        return format_error(error) + (f" ({hint})" if hint else "")
+    if isinstance(error, ConversionError):
+        return format_error(error)
+    hint = "" if is_debugging() else f" ({TRACEBACK_HINT})"
+    return f"{format_error_outside(error, _KIT)}{hint}"

@@ -72,7 +72,7 @@ def select_suite(pack: str | None = None, op: str | None = None) -> Suite:
             cases += loaded
             packs |= dict.fromkeys((case.op for case in loaded), dist)
         except Failed as failed:
-            problem = Problem(f"{entry.name} = {entry.value} of {dist}", failed.reason)
+            problem = Problem("", failed.reason, failed.traceback_hint)
             if pack is not None:
                 raise PackError("the cases of an op pack could not be loaded:", [problem]) from failed
             if op is None or (op, dist) in handlers:
@@ -240,7 +240,7 @@ def _entries() -> Iterator[tuple[str, EntryPoint]]:
 def _load_cases(dist: str, entry: EntryPoint) -> list[Case]:
     """Return the cases of an entry point. Raises Failed."""
     value = Offer(entry.name, dist, GROUP, entry).load()
-    with attribute_errors(f"cases {entry.name}", dist, entry.value.partition(":")[0]):
+    with attribute_errors(f"entry point {entry.name} = {entry.value}", dist, entry.value.partition(":")[0]):
         cases: Iterable[object] = value() if callable(value) else value
         loaded = []
         for case in cases:

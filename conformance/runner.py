@@ -15,7 +15,7 @@ from conformance.bounds import tolerance_of
 from conformance.case import Case
 from conformance.equivalence import equivalence_key
 from conformance.explanation import explain_missing_kernel, explain_values
-from conformance.failures import Failures
+from conformance.failures import Failures, describe_case_error
 from conformance.inputs import inputs_of_runs
 from conformance.layout_errors import messages_for_every_layout, messages_on_axis_sizes, wrong_layout_message
 from conformance.requirements import describe_unmet_requirements
@@ -25,7 +25,7 @@ from onnx_tflite_plugin.conversion import Conversion, convert_model
 from onnx_tflite_plugin.diagnosis.litert import check_with_litert
 from onnx_tflite_plugin.errors import AttributedProblem, ConversionError, MissingExtra, OnnxTooOld, TargetRefusal
 from onnx_tflite_plugin.graph.kernels import describe_old_runtime
-from onnx_tflite_plugin.guard import Terminated, debug, format_error
+from onnx_tflite_plugin.guard import TRACEBACK_HINT, Terminated, debug
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.host.missing_operators import NOBODY
 from onnx_tflite_plugin.options import ConvertOptions
@@ -101,7 +101,7 @@ def run_case(
         raise
     except BaseException as error:  # a case or its reference may raise anything
         debug(error)
-        status, reasons = "failed", [f"the case cannot be run: {format_error(error)}"]
+        status, reasons = "failed", [f"the case cannot be run: {describe_case_error(error)}"]
     if case.known_failure:
         status, reasons = _as_known_failure(case, status, reasons)
     return CaseResult(case, status, tuple(reasons), trial.conversions if trial else 0, time.perf_counter() - start)
@@ -378,7 +378,9 @@ def _equal(first: Runs, second: Runs) -> bool:
 def _line(error: ConversionError) -> str:
     """Return an error on one line, without remedies against op packs, because its reader writes the pack."""
     problems = [
-        replace(problem, hint="") if isinstance(problem, AttributedProblem) and not problem.to_converter else problem
+        replace(problem, hint=TRACEBACK_HINT if TRACEBACK_HINT in problem.hint else "")
+        if isinstance(problem, AttributedProblem) and not problem.to_converter
+        else problem
         for problem in error.problems
     ]
     return " ".join(" ".join([error.message, *map(str, problems)]).split())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 class ConversionError(Exception):
@@ -30,7 +30,7 @@ class ConversionError(Exception):
             if counts[problem.hint] < 2:
                 yield f"  {problem}"
                 continue
-            yield f"  {problem.where}: {problem.reason}"
+            yield f"  {replace(problem, hint='')}"
             remaining[problem.hint] -= 1
             if not remaining[problem.hint]:
                 yield f"    hint to these {counts[problem.hint]}: {problem.hint}"
@@ -48,7 +48,8 @@ class Problem:
     hint: str = ""
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.reason}" + (f" ({self.hint})" if self.hint else "")
+        where = f"{self.where}: " if self.where else ""
+        return f"{where}{self.reason}" + (f" ({self.hint})" if self.hint else "")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 from types import FrameType, MethodType, ModuleType
@@ -21,6 +21,7 @@ from onnx_tflite_plugin.errors import AttributedProblem, InvalidModel, Problem, 
 BUILTIN = "onnx-tflite-plugin"
 INLINE = "inline"  # handlers given to a host as objects
 DEBUG = "ONNX_TFLITE_PLUGIN_DEBUG"
+TRACEBACK_HINT = f"{DEBUG}=1 shows the traceback"
 _MAX_CHARACTERS = 400
 _MISSING_NAME = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
 
@@ -34,6 +35,10 @@ class Mismatch(TypeError):
 
     The host raises it, so the line that raises it is not reported.
     """
+
+
+class WrongResult(Mismatch):
+    """A pack's function returned an invalid value, and the location is its only return statement."""
 
 
 class Failed(Exception):
@@ -51,11 +56,14 @@ class Failed(Exception):
         """Return the remedy for the user."""
         if self.pack == BUILTIN:
             return "a bug in the converter: please report it with the model, or with the output of `inspect --json`"
-        return (
-            ""
-            if self.pack == INLINE
-            else f"--block {self.pack} disables the pack; if it is not yours, report the error to its authors"
-        )
+        remedy = f"--block {self.pack} disables the pack; if it is not yours, report the error to its authors"
+        return "; ".join(filter(None, ("" if self.pack == INLINE else remedy, self.traceback_hint)))
+
+    @property
+    def traceback_hint(self) -> str:
+        """Return how to see the traceback of an exception in the pack's code; empty if there is none, or it was printed."""
+        has_traceback = self.__cause__ is not None and not isinstance(self.__cause__, Mismatch)
+        return TRACEBACK_HINT if has_traceback and not is_debugging() else ""
 
     def problem(self, where: str) -> Problem:
         """Return the failure as a problem at ``where``."""
@@ -127,6 +135,16 @@ def format_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
+def format_error_outside(error: BaseException, packages: Collection[str]) -> str:
+    """Return type and text of an exception, with the deepest frame of a function outside these packages."""
+    outside = None
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if _package_name(frame) not in packages:
+            outside = frame, line
+    location = _format_frame(outside)
+    return f"{format_error(error)}{location and f', at {location}'}"
+
+
 def format_error_location(error: BaseException) -> str:
     """Return type and text of an exception, with its function, file and line."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
@@ -152,6 +170,8 @@ def _error_location(error: BaseException, origin: object) -> str:
 
     It is the deepest frame in the pack's code, else the definition of ``origin``, else the deepest frame.
     """
+    if isinstance(error, WrongResult):
+        return _return_statement(origin) or definition(origin)
     if isinstance(error, Mismatch):
         return definition(origin)
     if isinstance(error, SyntaxError) and error.filename:
@@ -205,6 +225,19 @@ def definition(origin: object) -> str:
     """Return the location where a function is defined; empty for other objects."""
     code = getattr(_innermost(origin), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno} in {code.co_name}" if code else ""
+
+
+def _return_statement(origin: object) -> str:
+    """Return the location of a function's only return statement; empty if it has several, or is no function."""
+    from dis import get_instructions
+
+    code = getattr(_innermost(origin), "__code__", None)
+    if code is None:
+        return ""
+    returns = (step for step in get_instructions(code) if step.opname in ("RETURN_VALUE", "RETURN_CONST"))
+    lines = {step.positions and step.positions.lineno for step in returns}
+    line = lines.pop() if len(lines) == 1 else None
+    return "" if line is None else f"{code.co_filename}:{line} in {code.co_name}"
 
 
 def _innermost(origin: object) -> object:

@@ -9,7 +9,7 @@ from onnx_tflite_plugin.api.declarations import Decline, Handler, Instance
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import label
 from onnx_tflite_plugin.checked import describe
-from onnx_tflite_plugin.guard import Mismatch, attribute_errors
+from onnx_tflite_plugin.guard import WrongResult, attribute_errors
 from onnx_tflite_plugin.source.model import Operator
 
 
@@ -49,5 +49,5 @@ def _kernel_family(declared: FusedActivation, handler: Handler, pack: str, at: I
     with attribute_errors(name, pack, declared.kernel, label(at.op), expected=(Refusal,)):
         kernel = declared.kernel(at)
         if not isinstance(kernel, ActivationKernel):
-            raise Mismatch(f"it returned {describe(kernel)}, not an ActivationKernel")
+            raise WrongResult(f"it returned {describe(kernel)}, not an ActivationKernel")
         return kernel

@@ -23,7 +23,7 @@ from onnx_tflite_plugin.binding.activation import activation_declaration, resolv
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel, Declared, label
 from onnx_tflite_plugin.checked import describe, did_you_mean, format_type, has_type
 from onnx_tflite_plugin.errors import REFUSED, UNFIT, HandlerError, Problem
-from onnx_tflite_plugin.guard import BUILTIN, INLINE, Failed, Mismatch, attribute_errors, caller_in_pack, definition
+from onnx_tflite_plugin.guard import BUILTIN, INLINE, Failed, WrongResult, attribute_errors, caller_in_pack, definition
 from onnx_tflite_plugin.source.model import Array, Dims, Operator
 from onnx_tflite_plugin.source.options import operator_names
 from onnx_tflite_plugin.targets import PRICED, Target
@@ -123,7 +123,7 @@ class _Reader(NamedTuple):
         with attribute_errors(self._describe(name), self.pack, function, self.label, expected=(Refusal,)):
             value = function(self.at)
             if not has_type(value, kind):
-                raise Mismatch(f"it returned {describe(value)}, not {format_type(kind)}")
+                raise WrongResult(f"it returned {describe(value)}, not {format_type(kind)}")
             return value
 
     def _describe(self, name: str) -> str:
@@ -160,7 +160,7 @@ def call_accepts(handler: Handler, pack: str, at: Instance) -> Decline | None:
         except Refusal as error:
             return Decline(str(error))
         if not (decline is None or isinstance(decline, Decline)):
-            raise Mismatch(f"it returned {describe(decline)}, not a Decline or None")
+            raise WrongResult(f"it returned {describe(decline)}, not a Decline or None")
         return decline
 
 
@@ -179,7 +179,7 @@ def check_types(handler: Handler, pack: str, at: Instance) -> str:
     ):
         types = handler.types(at) if callable(handler.types) else handler.types
         if not has_type(types, str | Collection[str]):
-            raise Mismatch(f"it returned {describe(types)}, not a row of dtypes or several")
+            raise WrongResult(f"it returned {describe(types)}, not a row of dtypes or several")
         is_builtin = pack == BUILTIN and handler.code == at.op.builtin and handler.code in operator_names().values()
         return refusal(at.op, types, "LiteRT's kernels take" if is_builtin else f"{handler.name} declares")
 
@@ -201,14 +201,14 @@ def evaluate_output(handler: Handler, pack: str, at: Instance) -> Array | Widene
         if isinstance(array, WidenedConstant) and at.op.constant(array.slot) is not None:
             return array
         if not isinstance(array, np.ndarray):
-            raise Mismatch(f"it returned {describe(array)}, not an array or None")
+            raise WrongResult(f"it returned {describe(array)}, not an array or None")
         tensor = at.op[~0]
         matches = array.dtype.name == tensor.dtype and (not tensor.is_static or array.shape == tensor.shape)
         if not matches and pack == BUILTIN:  # the file is wrong; reported when the result is checked
             return None
         if not matches:
             expected = f"{tensor.dtype} {list(tensor.shape)}"
-            raise Mismatch(f"it returned {array.dtype.name} {list(array.shape)}, but the tensor is {expected}")
+            raise WrongResult(f"it returned {array.dtype.name} {list(array.shape)}, but the tensor is {expected}")
         return array
 
 

@@ -15,7 +15,7 @@ from onnx_tflite_plugin.binding.bound import Bound, BoundGraph, BoundModel
 from onnx_tflite_plugin.binding.declared import At, check_types, resolve_operator
 from onnx_tflite_plugin.binding.matching import Finder, reads_computed_variable
 from onnx_tflite_plugin.checked import describe
-from onnx_tflite_plugin.guard import Failed, Mismatch, attribute_errors
+from onnx_tflite_plugin.guard import Failed, Mismatch, WrongResult, attribute_errors
 from onnx_tflite_plugin.source.model import Operator, Options, Subgraph, Tensor
 
 _MAX_CHAIN = 4
@@ -228,7 +228,7 @@ def _match_options(fusion: Fusion, pack: str, match: Match, root: Bound) -> Mapp
         except Refusal as refusal:
             return Decline(str(refusal))
         if not isinstance(options, Mapping | Decline):
-            raise Mismatch(f"it returned {describe(options)}, not a mapping of options or a Decline")
+            raise WrongResult(f"it returned {describe(options)}, not a mapping of options or a Decline")
         return options
 
 
@@ -242,7 +242,7 @@ def _fuse_regions(graph: BoundGraph, pack: str, fusion: Fusion, stage: _Stage) -
         with attribute_errors(f"regions of fusion {fusion.name}", pack, fusion.regions, place):
             regions = list(fusion.regions(tuple(bound.op for bound in graph.operators)))
             if invalid := next((item for item in regions if not isinstance(item, Region)), None):
-                raise Mismatch(f"it returned {describe(invalid)}, not a Region")
+                raise WrongResult(f"it returned {describe(invalid)}, not a Region")
             for region in regions:
                 graph = _fuse_region(graph, pack, fusion, region, stage)
     except Failed as failed:

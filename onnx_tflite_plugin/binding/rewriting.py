@@ -15,7 +15,7 @@ from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.binding.declared import At, call_accepts
 from onnx_tflite_plugin.checked import describe
 from onnx_tflite_plugin.errors import Problem
-from onnx_tflite_plugin.guard import Failed, Mismatch, attribute_errors, describe_decline
+from onnx_tflite_plugin.guard import Failed, Mismatch, WrongResult, attribute_errors, describe_decline
 from onnx_tflite_plugin.source.model import Operator
 from onnx_tflite_plugin.targets import Target
 
@@ -70,7 +70,7 @@ def read_replacements(site: Site) -> Sequence[Replacement]:
     ):
         replacements = rewrite(At(bound.op, site.target, site.opset))
         if not isinstance(replacements, list | tuple) or not all(isinstance(r, Replacement) for r in replacements):
-            raise Mismatch(f"it returned {describe(replacements)}, not a list of Replacement")
+            raise WrongResult(f"it returned {describe(replacements)}, not a list of Replacement")
         if not replacements or replacements[-1].op.outputs != bound.op.outputs:
             raise Mismatch("the last replacement does not compute the operator's results")
         return replacements

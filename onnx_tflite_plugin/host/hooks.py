@@ -21,7 +21,7 @@ from onnx_tflite_plugin.binding.declared import At, check_acceptance
 from onnx_tflite_plugin.checked import describe, did_you_mean
 from onnx_tflite_plugin.errors import HandlerError, Problem
 from onnx_tflite_plugin.graph.names import unusable_names
-from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, attribute_errors
+from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, WrongResult, attribute_errors
 from onnx_tflite_plugin.host.model_changes import (
     ValueSnapshot,
     copy_model,
@@ -248,7 +248,7 @@ class Hooks:
                 with hook.attribute_errors():
                     result = hook(model=model)
                     if result is not None:
-                        raise Mismatch(f"it returned {describe(result)}; it must change the model in place")
+                        raise WrongResult(f"it returned {describe(result)}; it must change the model in place")
                     problem = (
                         describe_interface_change(before, model) or describe_violation(model) or check(before, model)
                     )
@@ -277,7 +277,7 @@ def _call_claim(hook: Hook, at: At) -> Handler | Decline | None:
         except Refusal as refusal:
             return Decline(str(refusal))
         if not (answer is None or isinstance(answer, Handler | Decline)):
-            raise Mismatch(f"it returned {describe(answer)}, not a Handler, a Decline or None")
+            raise WrongResult(f"it returned {describe(answer)}, not a Handler, a Decline or None")
     if isinstance(answer, Handler) and not _is_internal(hook.plugin):  # the host checks its own handlers later
         return check_acceptance(answer, hook.pack, at) or answer
     return answer
@@ -288,7 +288,7 @@ def _check_renames(renames: object, names: Sequence[str], taken: Set[str]) -> No
     if renames is None:
         return
     if not isinstance(renames, Mapping) or not all(isinstance(text, str) for pair in renames.items() for text in pair):
-        raise Mismatch(f"it returned {describe(renames)}, not a mapping of names or None")
+        raise WrongResult(f"it returned {describe(renames)}, not a mapping of names or None")
     unknown = [old for old in renames if old not in names]
     if unknown:
         existing = ", ".join(map(repr, names))

@@ -206,7 +206,9 @@ def _misfit_problem(bound: Bound, error: Exception) -> Problem:
     declaration = f"the declaration of {bound.handler.name} in {bound.pack}"
     if bound.pack == BUILTIN:
         return Problem(bound.label, str(error), declaration)
-    declared = f"{declaration}, axes={bound.declared.axes!r}, at {definition(bound.handler.lower)}"
+    axes = repr(bound.declared.axes)
+    shown = "" if axes in str(error) else f", axes={axes}"
+    declared = f"{declaration}{shown}, at {definition(bound.handler.lower)}"
     remedy = "; write a letter for each axis, or ... for any number of them" if isinstance(error, RankError) else ""
     return Failed(bound.pack, f"{error}{remedy} ({declared})").problem(bound.label)
 

@@ -13,7 +13,7 @@ from onnx_tflite_plugin.checked import describe_arity, plural
 from onnx_tflite_plugin.errors import Contradiction, InvalidModel
 from onnx_tflite_plugin.graph.metadata import node_props
 from onnx_tflite_plugin.graph.names import first_operation
-from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, attribute_errors
+from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, WrongResult, attribute_errors
 from onnx_tflite_plugin.layout.tensor_layout import source_layout
 from onnx_tflite_plugin.lowering.arrays import physical_dims
 from onnx_tflite_plugin.lowering.context import Context
@@ -139,7 +139,7 @@ def _lower_operator(scope: Scope, bound: Bound) -> tuple[ir.Value | None, ...]:
             raise ResultContradiction(
                 "outputs", f"{len(bound.op.outputs)} outputs, but {bound.op.code} has {len(results)}"
             )
-        raise Mismatch(
+        raise WrongResult(
             f"the lowering returned {plural(len(results), 'value')}, but the operator has {plural(len(bound.op.outputs), 'output')}"
         )
     return tuple(finish_output(ctx, k, value) for k, value in enumerate(results))

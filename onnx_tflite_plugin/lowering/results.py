@@ -11,7 +11,7 @@ from onnx_tflite_plugin.api.activations import activation_bounds
 from onnx_tflite_plugin.api.declarations import Instance
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.checked import describe
-from onnx_tflite_plugin.guard import BUILTIN, Mismatch
+from onnx_tflite_plugin.guard import BUILTIN, Mismatch, WrongResult
 from onnx_tflite_plugin.lowering.activation import apply_activation
 from onnx_tflite_plugin.lowering.arrays import physical_dims
 from onnx_tflite_plugin.lowering.context import Context
@@ -46,17 +46,17 @@ def finish_output(ctx: Context, k: int, value: ValueOrResource | None) -> ir.Val
         )
     if value is None:
         if tensor in ctx.scope.used:
-            raise Mismatch(f"the lowering returned None for output {k}, which is used; is a `return` missing?")
+            raise WrongResult(f"the lowering returned None for output {k}, which is used; is a `return` missing?")
         return None
     if isinstance(value, Resource):
         ctx.scope.values.put(tensor, value, (), FILE)
         return None
     if not isinstance(value, ir.Value):
-        raise Mismatch(
+        raise WrongResult(
             f"the lowering returned {describe(value)} for output {k}, not a value; make constants with ctx.constant_value"
         )
     if not ctx.scope.emitter.is_registered(value):
-        raise Mismatch(f"the lowering returned {value.name!r} for output {k}, which is not a value of this model")
+        raise WrongResult(f"the lowering returned {value.name!r} for output {k}, which is not a value of this model")
     form = FILE if affine(tensor) is not None and uses_file_integers(ctx.scope.storage, ctx.bound, ~k) else STORED
     reshapes = ~k in ctx.bound.declared.reshapes
     if reshapes and not ctx.target.clips_integers:

@@ -14,7 +14,7 @@ from onnx_tflite_plugin.api.declarations import Handler, ListContents
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import label
 from onnx_tflite_plugin.binding.declared import At, subgraph_indices
-from onnx_tflite_plugin.guard import Failed, Mismatch, attribute_errors
+from onnx_tflite_plugin.guard import Failed, WrongResult, attribute_errors
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.normalize.changes import with_tensors
 from onnx_tflite_plugin.source.dtypes import HANDLES
@@ -94,7 +94,7 @@ def _declared_contents(candidate: _Candidate, host: Host, target: Target) -> Lis
             except Refusal:
                 return ListContents()
             if not isinstance(contents, ListContents):
-                raise Mismatch(f"the function returned {type(contents).__name__}, expected ListContents")
+                raise WrongResult(f"the function returned {type(contents).__name__}, expected ListContents")
             return contents
     except Failed as failed:
         host.warn(f"{failed.reason}; the declaration is ignored")

@@ -15,7 +15,7 @@ from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.binding.states import States, state_tensor, users_by_key
 from onnx_tflite_plugin.checked import describe
 from onnx_tflite_plugin.errors import HandlerError, Problem, TargetRefusal
-from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, attribute_errors
+from onnx_tflite_plugin.guard import BUILTIN, Failed, WrongResult, attribute_errors
 from onnx_tflite_plugin.renamed import OPERATOR, renamed_attributes
 from onnx_tflite_plugin.source.affine import affine, is_quantized
 from onnx_tflite_plugin.source.model import BlockwiseQuantization, Operator, Quantization, Tensor
@@ -287,7 +287,7 @@ def _choose_arithmetic(bound: Bound, target: Target) -> Arithmetic:
         if arithmetic not in _QUANTIZED_ARITHMETICS:
             allowed = " or ".join(f"Arithmetic.{choice.name}" for choice in _QUANTIZED_ARITHMETICS)
             returned = str(arithmetic) if isinstance(arithmetic, Arithmetic) else describe(arithmetic)
-            raise Mismatch(f"it returned {returned}; it must return {allowed}, or raise Refusal")
+            raise WrongResult(f"it returned {returned}; it must return {allowed}, or raise Refusal")
     return arithmetic
 
 

@@ -12,7 +12,7 @@ from onnx_tflite_plugin.checked import describe, did_you_mean
 from onnx_tflite_plugin.errors import AttributedProblem, HandlerError
 from onnx_tflite_plugin.graph.streaming import proto_to_check
 from onnx_tflite_plugin.graph.validity import check_valid
-from onnx_tflite_plugin.guard import Failed, Mismatch, attribute_errors
+from onnx_tflite_plugin.guard import Failed, Mismatch, WrongResult, attribute_errors
 from onnx_tflite_plugin.host.hooks import Check
 from onnx_tflite_plugin.host.model_changes import copy_model, describe_interface_change, describe_violation
 from onnx_tflite_plugin.rewrite.declaration import PACK_PASS
@@ -68,7 +68,7 @@ class PackPass:
             before = copy_model(model)
             result = instance(model)
             if result.model is not model:
-                raise Mismatch("it returned another model: derive it from onnx_ir.passes.InPlacePass")
+                raise WrongResult("it returned another model: derive it from onnx_ir.passes.InPlacePass")
             if wrong := describe_interface_change(before, model) or describe_violation(model) or check(before, model):
                 raise Mismatch(wrong)
             return result.modified

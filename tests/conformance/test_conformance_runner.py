@@ -22,6 +22,7 @@ from conformance.table import _row
 from conformance.variants import Variant
 from onnx_tflite_plugin.api import Attribute, Context, Dequantized, Handler, Raw, Terminate, Transparent, Value, handler
 from onnx_tflite_plugin.errors import ConversionError, PackError
+from onnx_tflite_plugin.guard import TRACEBACK_HINT
 from onnx_tflite_plugin.host import HANDLERS, Host, Offer
 from onnx_tflite_plugin.host.offers import discover
 from onnx_tflite_plugin.source.model import Array
@@ -128,9 +129,16 @@ def test_case_with_a_build_error_fails(host: Host) -> None:
     def fail_to_build() -> bytes:
         raise OSError("disk full")
 
+    line = fail_to_build.__code__.co_firstlineno + 1
     assert run_case(Case("NEG", "sample", fail_to_build), host).reasons == (
-        "the case cannot be run: OSError: disk full",
+        f"the case cannot be run: OSError: disk full, at {__file__}:{line} in fail_to_build ({TRACEBACK_HINT})",
     )
+
+
+def test_error_of_a_reference_is_located_in_the_authors_code(host: Host) -> None:
+    case = unary("NEG", "sample", X, reference=lambda arrays: [arrays[1]])
+    (reason,) = run_case(case, host).reasons
+    assert reason.startswith(f"the case cannot be run: IndexError: list index out of range, at {__file__}:")
 
 
 def test_reference_function_replaces_litert() -> None:
@@ -318,7 +326,7 @@ def test_load_error_of_cases_names_pack_and_entry_point(site: Path, value: str, 
     install(site, f"mine = {value}")
     with (site / "plus_pack.py").open("a") as file:
         file.write('PACKED = ["text"]\n')
-    with pytest.raises(PackError, match=rf"mine = {value} of plus-pack.*{reason}"):
+    with pytest.raises(PackError, match=rf"loaded:\n  entry point mine = {value} of plus-pack failed: {reason}"):
         select_suite("plus-pack")
 
 

@@ -112,6 +112,22 @@ def test_tests_of_a_pack_without_handler_name_the_missing_entry_point(
     assert "During handling" not in output
 
 
+def test_wrong_axes_are_printed_once(provoke: Provoke) -> None:
+    layout = 'layout=Implicit(onnx={0: "n c h q"}), axes="n h w c -> n h w c"'
+    edits = (HANDLER, "layout=Transparent()", layout), (HANDLER, "Transparent", "Implicit")
+    printed = provoke(*edits)
+    (line,) = [line for line in printed.splitlines() if "'n c h q' does not reorder the axes declared in" in line]
+    assert line.count("'n h w c -> n h w c'") == 1
+
+
+def test_wrong_number_of_outputs_is_located_at_the_return(write: Callable[..., Path]) -> None:
+    folder = write((HANDLER, "return ctx.ops", "return x, ctx.ops"))
+    lines = (folder / HANDLER).read_text(encoding="utf-8").splitlines()
+    line = next(k for k, text in enumerate(lines, 1) if text.startswith("    return x, ctx.ops"))
+    with pytest.raises(ConversionError, match=rf"returned 2 values, .* at .*acme\.py:{line} in acme"):
+        convert(unary("CUSTOM.Acme", "", tensor(2, 3)).build())
+
+
 def test_missing_custom_prefix_is_reported_once(provoke: Provoke) -> None:
     printed = provoke(("setup.cfg", "CUSTOM.Acme = ", "Acme = "))
     reason = "TFLite has no operator 'Acme'; a custom operator is named CUSTOM.Acme, in setup.cfg and in @handler"

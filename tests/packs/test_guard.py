@@ -12,7 +12,16 @@ from typing import Any
 import pytest
 
 from onnx_tflite_plugin.errors import InvalidModel
-from onnx_tflite_plugin.guard import BUILTIN, INLINE, Failed, Mismatch, attribute_errors, definition, format_error
+from onnx_tflite_plugin.guard import (
+    BUILTIN,
+    INLINE,
+    Failed,
+    Mismatch,
+    WrongResult,
+    attribute_errors,
+    definition,
+    format_error,
+)
 
 
 def inner(error: BaseException) -> None:
@@ -43,6 +52,35 @@ def test_error_text_is_one_line_of_bounded_length() -> None:
 def test_mismatch_is_reported_with_the_function() -> None:
     failed = failure(Mismatch("it returned 2 values"))
     assert failed.reason == f"handler x of some-pack failed: it returned 2 values, at {definition(outer)}"
+
+
+def returns_once(x: int) -> tuple[int, int]:
+    if x:
+        raise ValueError
+    return (
+        x,
+        x,
+    )
+
+
+def returns_twice(x: int) -> int:
+    if x:
+        return 1
+    return x
+
+
+def test_wrong_result_is_located_at_the_only_return() -> None:
+    for by, line in ((returns_once, 3), (partial(returns_once), 3), (returns_twice, 0), (lambda: 1, 0)):
+        start = getattr(by, "func", by).__code__.co_firstlineno
+        assert f", at {__file__}:{start + line} in " in failure(WrongResult("it returned 2 values"), by).reason
+    assert failure(WrongResult("it returned 2 values"), __name__).reason.endswith("it returned 2 values")
+
+
+def test_hint_names_the_traceback_of_an_exception(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert failure(ValueError("no")).hint.endswith("; ONNX_TFLITE_PLUGIN_DEBUG=1 shows the traceback")
+    assert "traceback" not in failure(Mismatch("it returned 2 values")).hint
+    monkeypatch.setenv("ONNX_TFLITE_PLUGIN_DEBUG", "1")
+    assert "shows the traceback" not in failure(ValueError("no")).hint
 
 
 @pytest.mark.parametrize("by", [outer, partial(outer), Pack().method, __name__])

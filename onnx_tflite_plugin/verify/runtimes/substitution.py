@@ -17,7 +17,7 @@ from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.binding.declared import At, resolve_operator
 from onnx_tflite_plugin.checked import describe_arity, plural
 from onnx_tflite_plugin.errors import InconclusiveError, Problem, VerificationError
-from onnx_tflite_plugin.guard import Failed, Mismatch, attribute_errors
+from onnx_tflite_plugin.guard import Failed, Mismatch, WrongResult, attribute_errors
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source.affine import bias_scale
 from onnx_tflite_plugin.source.dtypes import HANDLES, QUANTIZED
@@ -93,7 +93,7 @@ class PackKernel:
                 returned = self.kernel(self.op, *operands)
                 results = [returned] if isinstance(returned, np.ndarray | np.generic) else list(returned)
                 if len(results) != len(self.op.outputs):
-                    raise Mismatch(
+                    raise WrongResult(
                         f"it returned {plural(len(results), 'array')}, the operator has {plural(len(self.op.outputs), 'output')}"
                     )
                 resized = any(
