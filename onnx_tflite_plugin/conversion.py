@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import io
 import os
 import tempfile
 import time
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Unpack
 
 from onnx_tflite_plugin import files
 from onnx_tflite_plugin.api.budget import budget
-from onnx_tflite_plugin.checked import check_keywords
+from onnx_tflite_plugin.checked import check_keywords, describe
 from onnx_tflite_plugin.diagnosis.attribution import Records, attribute_failure
 from onnx_tflite_plugin.errors import ConversionError, SignaturesDiffer
 from onnx_tflite_plugin.graph.opening import check_opens, should_open
@@ -89,12 +90,12 @@ class Conversion:
         check_keywords("verify", options, [*signature(verify).parameters][2:])
         return verify(self.file, self.proto, **options)
 
-    def snippet(self, path: str) -> str:
+    def snippet(self, path: str | os.PathLike[str]) -> str:
         """Return the lines of Python that run the model saved at ``path``."""
         from onnx_tflite_plugin.presentation.snippet import snippet
 
         report = self.report
-        return snippet(path, report.inputs, states=bool(report.states), domains=report.domains)
+        return snippet(os.fspath(path), report.inputs, states=bool(report.states), domains=report.domains)
 
     @cached_property
     def proto(self) -> onnx.ModelProto:
@@ -115,8 +116,10 @@ class Conversion:
     def write(self, file: BinaryIO) -> None:
         """Write the serialized model to a binary file.
 
-        Large weights are not copied. Raises ValueError above 2 GiB.
+        Large weights are not copied. Raises ValueError above 2 GiB, TypeError for anything but a binary file.
         """
+        if not hasattr(file, "write") or isinstance(file, io.TextIOBase):
+            raise TypeError(f"file is {describe(file)}; give a file opened in binary mode ('wb'), or call save(path)")
         if "proto" in vars(self) or weight_bytes(self.model) < STREAMED_BYTES:
             file.write(self.proto.SerializeToString())
         else:

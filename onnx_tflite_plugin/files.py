@@ -21,6 +21,8 @@ from platform import node
 from typing import TYPE_CHECKING, BinaryIO
 from zlib import crc32
 
+from onnx_tflite_plugin.checked import describe
+
 if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
@@ -37,8 +39,13 @@ _DIGEST = 16  # hex digits of a digest in a name
 def resolve_output_path(path: str | Path) -> Path:
     """Return the path to write to: the target of a symbolic link, otherwise the path.
 
-    Raises IsADirectoryError and FileNotFoundError.
+    Raises TypeError, IsADirectoryError and FileNotFoundError.
     """
+    if not isinstance(path, str | os.PathLike):
+        hint = "; write(file) writes to an open file" if hasattr(path, "write") else ""
+        raise TypeError(f"path is {describe(path)}; give the path of the file to write{hint}")
+    if not os.fspath(path):
+        raise FileNotFoundError(errno.ENOENT, "the path is empty; name the file to write", "")
     resolved = Path(os.path.realpath(path)) if Path(path).is_symlink() else Path(path)
     if resolved.is_dir():
         raise IsADirectoryError(errno.EISDIR, "the path is a directory; name the file to write", str(path))

@@ -26,7 +26,6 @@ Needs the extra ``runtime``. Models without states are supported as well.
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from copy import copy
@@ -36,6 +35,7 @@ from typing import Any
 
 import numpy as np
 
+from onnx_tflite_plugin.checked import describe, did_you_mean
 from onnx_tflite_plugin.errors import MissingExtra
 from onnx_tflite_plugin.graph.decoder import Decoder, Interface, recognize_decoder
 from onnx_tflite_plugin.graph.int8_faults import describe_int8_fault
@@ -46,6 +46,12 @@ from onnx_tflite_plugin.graph.ort_options import choose_options
 from onnx_tflite_plugin.graph.ort_ports import RUNTIME_DTYPES, Port, check_array, port_of
 from onnx_tflite_plugin.graph.ort_values import UNKNOWN_TO_NUMPY, from_value, to_value
 from onnx_tflite_plugin.graph.serialized import Converted
+from onnx_tflite_plugin.graph.session_arguments import (
+    check_generation,
+    check_session_options,
+    describe_load_failure,
+    read_source,
+)
 from onnx_tflite_plugin.source.model import Array
 
 
@@ -75,20 +81,18 @@ class Session:
             raise MissingExtra("onnxruntime", "runtime") from error
         if fault := describe_int8_fault(onnxruntime):
             warnings.warn(fault, RuntimeWarning, stacklevel=2)
-        source = _read_source(model)
+        source = read_source(model)
+        given_providers = check_session_options(onnxruntime, providers, options)
+        if not isinstance(states_of, Session | None):
+            raise TypeError(f"states_of is {describe(states_of)}; give the Session to share states with")
         try:
             if options is None:
                 options = choose_options(onnxruntime, source)
-            self._session = onnxruntime.InferenceSession(source, options, providers=list(providers))
+            self._session = onnxruntime.InferenceSession(source, options, providers=given_providers)
             metadata = self._session.get_modelmeta().custom_metadata_map
             states = read_states(metadata)
         except Exception as error:
-            if _is_tflite(source):
-                raise ValueError(
-                    "the model cannot be loaded: it is a TFLite model, and a Session runs its conversion; "
-                    "give onnx_tflite_plugin.convert(model)"
-                ) from None
-            raise ValueError(f"the model cannot be loaded: {error}") from error
+            raise ValueError(describe_load_failure(source, error)) from error
         self._ort_value = onnxruntime.OrtValue
         self._next_states: dict[str, str] = {state.output: state.input for state in states}
         quantized = _quantization(metadata)
@@ -242,13 +246,12 @@ class Session:
         runs all tokens of the prompt at once. Raises ValueError if the model is not a language model with scores, or for more
         tokens than the caches hold.
         """
-        prompt_tokens, names = list(tokens), [port.name for port in self.outputs]
+        names = [port.name for port in self.outputs]
         if self._decoder is None or len(names) != 1:
             raise ValueError("the model lacks inputs for tokens, positions and caches, or an output for scores")
-        if not prompt_tokens or start < 0 or start + len(prompt_tokens) + count - 1 > self._decoder.slots:
-            raise ValueError(
-                f"{len(prompt_tokens)} tokens from position {start} and {count} more: the caches hold {self._decoder.slots}"
-            )
+        if not isinstance(prompt, Session | None):
+            raise TypeError(f"prompt is {describe(prompt)}; give the Session of the signature for prompts")
+        prompt_tokens = check_generation(tokens, count, start, stop, self._decoder.slots)
         if prompt is not None and prompt._carried is not self._carried:
             raise ValueError(
                 "the sessions of prompt and decoder have different caches; create one with states_of=the other"
@@ -279,11 +282,16 @@ class Session:
     def _run_tokens(self, tokens: Sequence[int], position: int) -> dict[str, Array]:
         """Run tokens that start at a position."""
         assert self._decoder is not None
-        dtype = self._ports[self._decoder.tokens].dtype
         positions = self._decoder.position_inputs(position, len(tokens))
         name = self._decoder.positions
         positions[name] = positions[name].astype(self._ports[name].dtype)
-        return self.run({self._decoder.tokens: np.asarray([tokens], dtype), **positions})
+        try:
+            return self.run({self._decoder.tokens: [[*tokens]], **positions})
+        except RuntimeError as error:
+            vocabulary = self.outputs[0].shape[-1] if len(self.outputs) == 1 else None
+            if isinstance(vocabulary, int) and max(tokens) >= vocabulary:
+                raise ValueError(f"the token {max(tokens)} is outside the vocabulary, 0 to {vocabulary - 1}") from error
+            raise
 
     # --- inputs -------------------------------------------------------------------------------
 
@@ -305,6 +313,7 @@ class Session:
                 raise ValueError(f"{name!r} is a state, not an input: the session carries it, and reset() resets it")
             if name not in ports:
                 hint = f"; position {name} is session.inputs[{name}].name" if _is_position(name, len(ports)) else ""
+                hint = hint or did_you_mean(str(name), ports)
                 raise ValueError(f"there is no input {name!r}; the model's inputs are {listed}{hint}")
         missing = [name for name in ports if name not in inputs]
         raise ValueError(f"no array for {', '.join(map(repr, missing))}; the model's inputs are {listed}")
@@ -318,25 +327,6 @@ class Session:
 
     def _to_array(self, value: Any, port: Port) -> Array:
         return np.array(from_value(value, port.type) if isinstance(value, self._ort_value) else value)
-
-
-def _read_source(model: str | Path | bytes | Converted) -> str | bytes:
-    """Return a model's path, or its content.
-
-    Raises FileNotFoundError, and TypeError for other objects.
-    """
-    if isinstance(model, bytes):
-        return model
-    if not isinstance(model, str | os.PathLike):
-        if hasattr(model, "SerializeToString"):  # a ModelProto
-            return bytes(model.SerializeToString())
-        if not hasattr(model, "proto"):
-            raise TypeError(f"a model must be a path, bytes, a ModelProto or a Conversion, not {type(model).__name__}")
-        return bytes(model.proto.SerializeToString())
-    path = os.fspath(model)
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"there is no file {path!r}")
-    return path
 
 
 def _is_position(key: object, number: int) -> bool:
@@ -359,14 +349,6 @@ def _decoder(inputs: Sequence[Port], outputs: Sequence[Port], *, heads_first: bo
         return None
     caches = [input_ports[name] for name, _ in pairs]
     return decoder if all(port.type == "float" and port.shape == port.static_shape for port in caches) else None
-
-
-def _is_tflite(model: str | bytes) -> bool:
-    """True for the path or the content of a TFLite file."""
-    if isinstance(model, bytes):
-        return model[4:8] == b"TFL3"
-    with Path(model).open("rb") as file:
-        return file.read(8)[4:] == b"TFL3"
 
 
 def _quantization(metadata: Mapping[str, str]) -> dict[str, dict[str, Any]]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
+from onnx_tflite_plugin.checked import describe
 from onnx_tflite_plugin.graph.ort_values import UNKNOWN_TO_NUMPY, dtype_of
 from onnx_tflite_plugin.source.model import Array
 
@@ -99,10 +101,29 @@ def _pixel_expression(port: Port) -> str:
 
 def check_array(value: Any, port: Port, kind: str = "input") -> Array:
     """Return the array if it matches the input. Raises ValueError otherwise."""
-    array = np.asarray(value)
+    subject = f"{kind} {port.name!r}"
+    array = to_array(value, subject)
     if array.dtype == port.dtype and port.type != "string" and _fits_shape(array, port):
         return array  # early, because composing the texts below takes longer than a small model runs
-    fact = f"{kind} {port.name!r} is {port}"
+    array = match_dtype(array, port, f"{subject} is {port}", is_array=hasattr(value, "dtype"))
+    if not _fits_shape(array, port):
+        raise ValueError(f"{subject} is {port}; the array has shape {list(array.shape)}")
+    return array
+
+
+def to_array(value: Any, subject: str) -> Array:
+    """Return a value as array. Raises ValueError for lists of different lengths."""
+    try:
+        return np.asarray(value)
+    except ValueError:
+        raise ValueError(f"{subject}: the lists in it have different lengths, so they are no array") from None
+
+
+def match_dtype(array: Array, port: Port, fact: str, *, is_array: bool) -> Array:
+    """Return the array in the port's dtype. Raises ValueError if it has another one.
+
+    ``is_array``: the caller gave an array. Lists and numbers are converted, except fractional numbers to integers.
+    """
     if port.type == "string":
         if array.dtype.kind not in "OSU":
             raise ValueError(f"{fact}, not {array.dtype.name}")
@@ -110,17 +131,37 @@ def check_array(value: Any, port: Port, kind: str = "input") -> Array:
             item.decode(errors="surrogateescape") if isinstance(item, bytes) else item
             for item in array.reshape(-1).tolist()
         ]
-        array = np.array(texts, object).reshape(array.shape)
-    elif array.dtype != port.dtype:
-        if hasattr(value, "dtype"):
-            raise ValueError(f"{fact}, not {array.dtype.name}; {_suggest_conversion(array, port)}")
-        try:
-            array = np.asarray(value, port.dtype)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise ValueError(f"{fact}; the value cannot be converted to this dtype: {error}") from None
-    if not _fits_shape(array, port):
-        raise ValueError(f"{fact}; the array has shape {list(array.shape)}")
-    return array
+        return np.array(texts, object).reshape(array.shape)
+    if array.dtype == port.dtype:
+        return array
+    if array.dtype.kind in "OSU":
+        raise ValueError(f"{fact}, not {_describe_objects(array)}")
+    limits = _integer_limits(port.dtype)
+    is_fractional = array.dtype.kind == "f" and (limits is not None or port.dtype.kind == "b")
+    if is_array or is_fractional or (array.dtype.kind == "c" and port.dtype.kind != "c"):
+        raise ValueError(f"{fact}, not {array.dtype.name}; {_suggest_conversion(array, port)}")
+    if limits is not None and array.size and not limits[0] <= array.min() <= array.max() <= limits[1]:
+        wrong = array.min() if array.min() < limits[0] else array.max()
+        raise ValueError(f"{fact}; {wrong} is outside its range, {limits[0]} to {limits[1]}")
+    return np.asarray(array.astype(port.dtype))
+
+
+def _integer_limits(dtype: np.dtype[Any]) -> tuple[int, int] | None:
+    """Return the range of a dtype of integers, which numpy or ml_dtypes defines; None for other dtypes."""
+    if dtype.kind in "iu":
+        return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+    if dtype.name in ("int4", "uint4", "int2", "uint2"):
+        limits: Any = ml_dtypes
+        return int(limits.iinfo(dtype).min), int(limits.iinfo(dtype).max)
+    return None
+
+
+def _describe_objects(array: Array) -> str:
+    """Return a description of texts or objects in place of numbers."""
+    if array.dtype.kind in "SU":
+        return "text"
+    first = next(iter(array.reshape(-1).tolist()), None)
+    return f"{describe(first)}; give numbers" if array.ndim == 0 else f"objects such as {describe(first)}; give numbers"
 
 
 def _fits_shape(array: Array, port: Port) -> bool:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from onnx_tflite_plugin.errors import InvalidOnnx
+from onnx_tflite_plugin.source.content import Content, missing_file
+from onnx_tflite_plugin.source.formats import describe_format
 
 if TYPE_CHECKING:
     import onnx
@@ -32,26 +36,53 @@ def to_proto(model: ir.Model) -> onnx.ModelProto:
 def read_onnx(model: bytes | Path, *, external: bool = True) -> onnx.ModelProto:
     """Read a model from a file or from bytes. ``external``: load external weights too.
 
-    Raises InvalidOnnx.
+    Raises InvalidOnnx; FileNotFoundError and IsADirectoryError for a path.
     """
     import onnx
 
+    if not isinstance(model, bytes):
+        check_exists(model)
     try:
-        if isinstance(model, bytes):
-            return onnx.load_model_from_string(model)
-        return onnx.load_model(str(model), load_external_data=external)
+        proto = (
+            onnx.load_model_from_string(model)
+            if isinstance(model, bytes)
+            else onnx.load_model(str(model), load_external_data=external)
+        )
+        if proto.HasField("graph"):
+            return proto
+        reason = "it has no graph"
     except Exception as error:
-        description = "the model" if isinstance(model, bytes) else str(model)
-        start = model[:8] if isinstance(model, bytes) else _read_start(model)
-        reason = "it is a TFLite model" if start[4:] == b"TFL3" else error
-        raise InvalidOnnx(f"{description} cannot be read as an ONNX model: {reason}") from error
+        reason = (
+            f"it is damaged or of another format ({error})" if type(error).__name__ == "DecodeError" else str(error)
+        )
+    name = "the model" if isinstance(model, bytes) else str(model)
+    raise InvalidOnnx(f"{name} is not an ONNX model: {describe_other_format(model) or reason}")
 
 
-def _read_start(path: Path) -> bytes:
-    """Return the first 8 bytes of a file, or fewer if it is shorter or unreadable."""
+def check_exists(path: Path) -> None:
+    """Raise FileNotFoundError or IsADirectoryError if a path is not a file."""
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "it is a directory, not a model", str(path))
+    if not path.exists():
+        raise missing_file(path)
+
+
+def describe_other_format(model: bytes | Path) -> str:
+    """Return the format of a file or content that is no ONNX model: ``it is empty``. Empty for an ONNX model."""
+    start = model[:64] if isinstance(model, bytes) else _read_start(model)
+    if start is None:
+        return ""
+    if start[4:8] == b"TFL3":
+        return "it is a TFLite model"
+    found = re.split("[:;,]", describe_format(Content(start)))[0]
+    return "" if found.startswith("it is an ONNX model") else found
+
+
+def _read_start(path: Path) -> bytes | None:
+    """Return the first 64 bytes of a file, or fewer if it is shorter; None if it is unreadable."""
     with suppress(OSError), path.open("rb") as file:
-        return file.read(8)
-    return b""
+        return file.read(64)
+    return None
 
 
 def remove_constant_infos(graph: onnx.GraphProto) -> None:

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from onnx_tflite_plugin.checked import did_you_mean, list_first, plural
+from onnx_tflite_plugin.checked import describe, did_you_mean, list_first, plural
 from onnx_tflite_plugin.errors import InvalidModel, NoSuchPart, Problem
-from onnx_tflite_plugin.source.content import Content, FileContent, Member, Section
+from onnx_tflite_plugin.source.content import Content, FileContent, Member, Section, check_file
 from onnx_tflite_plugin.source.flatbuffer import DAMAGED, File, Layout
 from onnx_tflite_plugin.source.streams import stream_of
 
@@ -119,7 +119,9 @@ def bundle_parts(path: str | os.PathLike[str]) -> list[Member]:
 
     Raises InvalidModel if the file is not a bundle, and OSError.
     """
-    if not is_bundle(Path(path)):
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"path is {describe(path)}; give the path of a .task or .litertlm file")
+    if not is_bundle(check_file(Path(path))):
         raise _invalid_bundle(
             os.fspath(path), "bundle", "it is neither a LiteRT-LM bundle nor a zip archive of models", ""
         )

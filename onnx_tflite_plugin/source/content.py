@@ -7,13 +7,16 @@ Constants of files too large for memory are mapped (:data:`MAPPED_FILE_BYTES`).
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
+import stat
 import threading
 import weakref
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from struct import Struct
 from struct import error as StructError
 from typing import Any, NamedTuple
@@ -201,3 +204,28 @@ class Member:
         """Return the content as bytes."""
         loaded = self.load()
         return loaded if isinstance(loaded, bytes) else loaded.read()
+
+
+def check_file(path: Path) -> Path:
+    """Return the path of a regular file.
+
+    Raises InvalidModel for a directory, and for a pipe, which would block; FileNotFoundError.
+    """
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        raise missing_file(path) from None
+    if not stat.S_ISREG(mode):
+        reason, hint = (
+            ("it is a directory", "")
+            if path.is_dir()
+            else ("it is not a regular file", "write the model to a regular file first")
+        )
+        raise InvalidModel(f"cannot read {path}", [Problem("file", reason, hint)])
+    return path
+
+
+def missing_file(path: Path) -> FileNotFoundError:
+    """Return the error for a path without a file, with the folder where a relative path begins."""
+    start = "" if path.is_absolute() else f"; relative paths begin at {Path.cwd()}"
+    return FileNotFoundError(errno.ENOENT, f"there is no such file{start}", str(path))

@@ -6,8 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from onnx_tflite_plugin.errors import InvalidModel, Problem
-from onnx_tflite_plugin.source.content import Content, FileContent, Member, Section
+from onnx_tflite_plugin.source.content import Content, FileContent, Member, Section, check_file
 
 READ_AT_ONCE_BYTES = 1 << 26
 """Maximum bytes of a file that is read at once."""
@@ -52,30 +51,10 @@ def open_content(source: Source) -> tuple[Content, str]:
         content, name = source.open(), source.name
     elif isinstance(source, str | os.PathLike):
         name = os.fspath(source)
-        content = FileContent.open(_check_regular_file(Path(source)), name)
+        content = FileContent.open(check_file(Path(source)), name)
     else:
         return Content(source), "the given bytes"
     return (Content(content.read(0, content.size)) if content.size <= READ_AT_ONCE_BYTES else content), name
-
-
-def _check_regular_file(path: Path) -> Path:
-    """Return the path of a regular file.
-
-    Raises InvalidModel for a directory, and for a pipe, which would block; FileNotFoundError.
-    """
-    try:
-        mode = path.stat().st_mode
-    except FileNotFoundError as error:
-        start = "" if path.is_absolute() else f"; relative paths begin at {Path.cwd()}"
-        raise FileNotFoundError(error.errno, f"there is no such file{start}", str(path)) from None
-    if not stat.S_ISREG(mode):
-        reason, hint = (
-            ("it is a directory", "")
-            if path.is_dir()
-            else ("it is not a regular file", "write the model to a regular file first")
-        )
-        raise InvalidModel(f"cannot read {path}", [Problem("file", reason, hint)])
-    return path
 
 
 def read_bytes(source: Source) -> bytes:

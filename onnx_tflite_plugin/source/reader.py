@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 from onnx_tflite_plugin.source.buffers import Buffers
-from onnx_tflite_plugin.source.content import FileContent, Member, Section
+from onnx_tflite_plugin.source.content import FileContent, Member, Section, check_file
 from onnx_tflite_plugin.source.flatbuffer import DAMAGED, REFUSED, File, Table
 from onnx_tflite_plugin.source.formats import ACCEPTED, describe_format
 from onnx_tflite_plugin.source.metadata import KEY, read_metadata
@@ -53,7 +54,7 @@ def check_format(source: Source) -> None:
     located = locate_model(source)
     if isinstance(located, str | os.PathLike):  # only the first bytes are read
         name = os.fspath(located)
-        _check_identifier(File(FileContent.open(located, name), name))
+        _check_identifier(File(FileContent.open(check_file(Path(located)), name), name))
     else:
         _check_identifier(File(*open_content(located)))
 

@@ -446,7 +446,7 @@ def test_report_needs_the_html_suffix(run: Run, folder: Path, place: str) -> Non
 def test_rejects_a_file_that_is_not_an_onnx_model(run: Run, folder: Path, command: str) -> None:
     code, _, err = run(command, folder / "a.tflite", folder / "readme.txt")
     assert code == 2
-    assert "readme.txt cannot be read as an ONNX model" in err
+    assert "readme.txt is not an ONNX model: it is text" in err
 
 
 @pytest.mark.parametrize("command", ["verify", "bench"])

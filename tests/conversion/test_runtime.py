@@ -220,7 +220,7 @@ def test_later_session_continues_from_shared_states() -> None:
         ({"X": [1, 2]}, "there is no input 'X'; the model's inputs are 'x'"),
         ({"x": [1, 2], "v": [1, 2]}, "'v' is a state"),
         ({"x": np.zeros(2)}, r"input 'x' is float32 \[2\], not float64; .*astype\('float32'\)"),
-        ({"x": ["one", "two"]}, r"input 'x' is float32 \[2\]; the value cannot be converted"),
+        ({"x": ["one", "two"]}, r"input 'x' is float32 \[2\], not text"),
         ({"x": [[1, 2]]}, r"input 'x' is float32 \[2\]; the array has shape \[1, 2\]"),
         ({"x": [1, 2, 3]}, r"the array has shape \[3\]"),
     ],

@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from onnx_tflite_plugin.errors import InvalidInputs, MissingExtra
-from onnx_tflite_plugin.graph.ort_ports import quantize_expression
+from onnx_tflite_plugin.graph.ort_ports import Port, match_dtype, to_array
 from onnx_tflite_plugin.source.authored import InterfaceMetadata, TensorMetadata
 from onnx_tflite_plugin.source.model import Array, Quantization, Tensor
 from onnx_tflite_plugin.verify.runtimes.packages import import_optional
@@ -50,7 +50,7 @@ def input_runs(
     runs: list[dict[str, Array]] = []
     for step in steps:
         _check_names(entry, list(step))
-        arrays = {name: _fit_array(_tensor(entry, name), name, np.asarray(value), nan) for name, value in step.items()}
+        arrays = {name: _fit_array(_tensor(entry, name), name, value, nan) for name, value in step.items()}
         runs += _unstack(entry, arrays)
     return runs
 
@@ -173,42 +173,35 @@ def _normalize_image(pixels: Array, tensor: Tensor, metadata: TensorMetadata) ->
 # --- checks -----------------------------------------------------------------------------------
 
 
-def _fit_array(tensor: Tensor, name: str, array: Array, nan: bool) -> Array:
-    """Return a user's array in the tensor's dtype.
+def _fit_array(tensor: Tensor, name: str, value: Any, nan: bool) -> Array:
+    """Return a user's array in the tensor's dtype, by the rule of ``Session.run``.
 
-    Raises InvalidInputs if a value would change, or if the array is neither of the tensor's shape nor a stack of such
-    arrays.
+    Floats may also have another width, which a note reports if values change. Raises InvalidInputs for another dtype, or
+    if the array is neither of the tensor's shape nor a stack of such arrays.
     """
-    _check_shape(tensor, name, array)
-    if tensor.dtype == "string":
-        return array.astype(object)
-    dtype = dtype_of(tensor.dtype)
-    if not nan and array.dtype.kind == "f" and np.isnan(array).any():
-        raise InvalidInputs(f"input {name!r}: {int(np.isnan(array).sum())} of {array.size} elements are NaN")
-    if array.dtype == dtype:
-        return array
-    if array.dtype.kind in "OSU" or (array.dtype.kind == "c") != (np.dtype(dtype).kind == "c"):
-        raise InvalidInputs(f"input {name!r} is {tensor.dtype}; the given array is {array.dtype}")
-    with np.errstate(invalid="ignore", over="ignore"):
-        converted = array.astype(dtype)
-    if np.dtype(dtype).kind in "biu" and not np.array_equal(converted, array):
-        raise InvalidInputs(
-            f"input {name!r} is {tensor.dtype}; the given array is {array.dtype}{_quantize_hint(tensor)}"
-        )
-    return converted
+    try:
+        array = to_array(value, f"input {name!r}")
+        if array.dtype.kind != "O":
+            _check_shape(tensor, name, array)
+        if not nan and array.dtype.kind == "f" and np.isnan(array).any():
+            raise InvalidInputs(f"input {name!r}: {int(np.isnan(array).sum())} of {array.size} elements are NaN")
+        port = _port(tensor, name)
+        if array.dtype.kind == "f" and "float" in port.dtype.name:
+            with np.errstate(over="ignore"):
+                return array.astype(port.dtype)
+        fitted = match_dtype(array, port, f"input {name!r} is {port}", is_array=hasattr(value, "dtype"))
+    except ValueError as error:
+        raise InvalidInputs(str(error)) from None
+    _check_shape(tensor, name, fitted)
+    return fitted
 
 
-def _quantize_hint(tensor: Tensor) -> str:
-    """Return the NumPy expression that quantizes floats for the tensor, for a message.
-
-    Return an empty text for a tensor without a scalar scale.
-    """
+def _port(tensor: Tensor, name: str) -> Port:
+    """Return an input of the TFLite model as an input of a session."""
     quantization = tensor.quantization
     if not isinstance(quantization, Quantization) or quantization.per_axis:
-        return ""
-    return (
-        f": quantize it first, {quantize_expression(tensor.dtype, quantization.scale[0], quantization.zero_point[0])}"
-    )
+        return Port(name, tensor.dtype, tensor.dims)
+    return Port(name, tensor.dtype, tensor.dims, quantization.scale[0], quantization.zero_point[0])
 
 
 def _check_shape(tensor: Tensor, name: str, array: Array) -> None:

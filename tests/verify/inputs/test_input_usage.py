@@ -129,7 +129,7 @@ def test_random_floats_cover_the_range_of_their_quantized_dtype(result: Tensor, 
 
 def test_rejects_complex_for_float_inputs_and_float_for_complex() -> None:
     for dtype, given in (("float32", np.ones(3, np.complex64)), ("complex64", np.ones(3, np.float32))):
-        with pytest.raises(InvalidInputs, match=f"is {dtype}; the given array is {given.dtype}"):
+        with pytest.raises(InvalidInputs, match=rf"is {dtype} \[3\], not {given.dtype}"):
             user_data._fit_array(tensor(0, dtype, (3,)), "x", given, nan=False)
 
 

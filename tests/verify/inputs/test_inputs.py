@@ -178,9 +178,9 @@ class TestInputs:
         with pytest.raises(InvalidInputs, match="cannot be read"):
             generate_inputs(entry, user_inputs=tmp_path / "absent.npy")
         integers = self.entry(lambda g: g.input("x", (2,), "int32"))
-        with pytest.raises(InvalidInputs, match="is int32; the given array is float64"):
+        with pytest.raises(InvalidInputs, match=r"is int32 \[2\], not float64"):
             generate_inputs(integers, user_inputs={"x": [1.5, 2]})
-        assert generate_inputs(integers, user_inputs={"x": [1.0, 2.0]})[0][0].dtype == np.int32
+        assert generate_inputs(integers, user_inputs={"x": [1, 2]})[0][0].dtype == np.int32
 
 
 def test_tensor_value_restores_layout_and_shift() -> None:

@@ -144,7 +144,7 @@ def test_resizes_images(tmp_path: Path) -> None:
         ({"x": random_floats(1, 5, 2, 3)}, r"transposed it would fit, x.transpose\(0, 2, 3, 1\)"),
         ({"x": random_floats(1, 2, 3, 7)}, r"is float32 \[1, 2, 3, 5\], the given array \[1, 2, 3, 7\]"),
         ({"x": np.full(SHAPE, np.nan)}, "30 of 30 elements are NaN"),
-        ({"x": np.full(SHAPE, "a")}, "is float32; the given array is <U1"),
+        ({"x": np.full(SHAPE, "a")}, "is float32 .*, not text"),
         ({"x": np.zeros((0, 2, 3, 5), np.float32)}, "the given array is empty"),
     ],
 )
@@ -155,7 +155,7 @@ def test_reports_data_that_does_not_fit(given: dict[str, Any], text: str) -> Non
 
 def test_rejects_floats_for_an_int8_input() -> None:
     with pytest.raises(
-        InvalidInputs, match=r"quantize it first, np.clip\(np.round\(array / 0.25\) \+ 3, -128, 127\).astype\('int8'\)"
+        InvalidInputs, match=r"quantize it: np.clip\(np.round\(array / 0.25\) \+ 3, -128, 127\).astype\('int8'\)"
     ):
         runs({"x": random_floats(*SHAPE)}, build_model("int8"))
 
@@ -223,5 +223,5 @@ def test_reports_results_that_are_all_nan() -> None:
 @pytest.mark.filterwarnings("error")
 def test_rejects_infinity_for_an_integer_input_without_a_warning() -> None:
     entry = entry_of(subgraph(inputs=[slot(0, "int32")]))
-    with pytest.raises(InvalidInputs, match="is int32; the given array is float32"):
+    with pytest.raises(InvalidInputs, match=r"is int32 .*, not float32"):
         input_runs(entry, {"t0": np.full((2, 3), np.inf, np.float32)})
