@@ -96,7 +96,7 @@ class Peer:
         if self.cache is None:
             self._convert(source, target)
             return
-        model_path, failure_path = self._places(source)
+        model_path, failure_path = self._cache_paths(source)
         if not model_path.exists() and not failure_path.exists():
             try:
                 self._convert(source, target)
@@ -108,7 +108,7 @@ class Peer:
             raise NotConverted(failure_path.read_text(encoding="utf-8"))
         shutil.copyfile(model_path, target)
 
-    def _places(self, source: Path) -> tuple[Path, Path]:
+    def _cache_paths(self, source: Path) -> tuple[Path, Path]:
         """Return two cache paths: the converted model, and the reason for a failure; the latter is cached per time limit."""
         assert self.cache is not None
         command = hashlib.sha256(json.dumps(COMMANDS[self.name]).encode()).hexdigest()[:8]

@@ -25,6 +25,7 @@ import numpy as np
 from conformance.operators import code_parts, flexbuffer, options_fields
 from conformance.schema import BuilderError, Table, encode, enum_value
 from conformance.storage import Array, array_and_dtype, buffer_bytes, sparse_storage
+from onnx_tflite_plugin.renamed import warn_renamed
 
 __all__ = ["BuilderError", "GraphBuilder", "ModelBuilder", "TensorRef", "blockwise", "quant", "serialize_table"]
 
@@ -112,13 +113,18 @@ class GraphBuilder:
         variable: bool = False,
         buffer: int = 0,
         sparsity: Table | None = None,
+        list_elements: tuple[str, Sequence[int | None]] | None = None,
         listed: tuple[str, Sequence[int | None]] | None = None,
     ) -> TensorRef:
-        """Add a tensor computed at runtime, or a variable. ``listed``: dtype and shape of the tensors in a variant's list.
+        """Add a tensor that is computed at runtime, or a variable.
 
         ``None`` or -1 in ``shape`` is a dynamic size (stored as 1, and as -1 in the signature, unless ``signature``
-        is given); a shape of ``None`` is an unknown rank.
+        is given); a shape of ``None`` is an unknown rank. ``list_elements``: dtype and shape of the tensors in a list, for
+        dtype "variant". ``listed`` is its old name.
         """
+        if listed is not None:
+            warn_renamed("tensor(listed=...)", "list_elements=")
+            list_elements = listed
         sizes = tuple(-1 if size is None else int(size) for size in shape or ())
         if signature is None and -1 in sizes:
             signature = sizes
@@ -134,10 +140,10 @@ class GraphBuilder:
             "shape_signature": None if signature is None else [-1 if size is None else size for size in signature],
             "has_rank": shape is not None,
         }
-        if listed is not None:
+        if list_elements is not None:
             element = {
-                "shape": [-1 if size is None else size for size in listed[1]],
-                "type": enum_value("TensorType", listed[0]),
+                "shape": [-1 if size is None else size for size in list_elements[1]],
+                "type": enum_value("TensorType", list_elements[0]),
                 "has_rank": True,
             }
             fields["variant_tensors"] = [Table("VariantSubType", element)]

@@ -52,8 +52,8 @@ def explain_values(trial: Tried, actual: Runs) -> Iterator[str]:
     for op in instances(trial.source, trial.case.op):
         if has_rotated_table(op, trial):
             yield (
-                "the table of Lookup is in the wrong order: it takes the results of 0, 1, ... up to the highest value and then "
-                "of the lowest up to -1; np.roll(table, len(table) // 2) turns a table from the lowest value on into it"
+                "the table of Lookup must begin with the result of 0, and the results of negative values follow those of "
+                "positive ones; if the table begins with the lowest value, use np.roll(table, len(table) // 2)"
             )
             return
     for k, one in enumerate(trial.compare(actual, expected)):

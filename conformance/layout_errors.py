@@ -14,8 +14,8 @@ from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.verify.runtimes.ort import tensor_values
 
 SUGGESTIONS = {
-    Transparent: "declare Attribute() and use ctx.axis if the operator works along an axis, Terminate() if it depends on the "
-    "order of the file's elements, or the `axes` that the slots share",
+    Transparent: "if the operator works along an axis, declare Attribute() and use ctx.axis; if it depends on the order of the "
+    "file's elements, declare Terminate(); otherwise declare the `axes` that the slots share",
     Attribute: "remap each axis number and each entry per axis (ctx.axis, ctx.permute_entries, axis_number_slots, indexed_by_axis), "
     "or correct `axes`",
     Terminate: "`axes` may list the axes of a group in the wrong order, or `unordered` may name an axis that must keep its place",

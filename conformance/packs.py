@@ -87,9 +87,9 @@ def select_suite(pack: str | None = None, op: str | None = None) -> Suite:
     if pack is not None:
         problems += _pack_problems(host, pack, unloaded.values())
         notes += {
-            f"{offer.pack}: {offer.too_wide}"
+            f"{offer.pack}: {offer.scope_problem}"
             for offer in discover()
-            if canonical(offer.pack) == pack_key != BUILTIN and offer.too_wide
+            if canonical(offer.pack) == pack_key != BUILTIN and offer.scope_problem
         }
         others = {code for code, _ in handlers if op not in (None, code)}
         loaded_others = host.handlers(others)

@@ -199,7 +199,9 @@ def maximum_operands(function: Callable[..., Any]) -> int | None:
     return None if most is None else max(most, 0)
 
 
-def describe_arity(function: Callable[..., Any], operands: int, role: str, subject: str = "the operator has") -> str:
+def describe_arity_mismatch(
+    function: Callable[..., Any], operands: int, role: str, subject: str = "the operator has"
+) -> str:
     """Return a message if a lowering or kernel does not take the operator's number of operands.
 
     Empty if it does.
@@ -221,7 +223,7 @@ def check_keywords(function: str, keywords: Iterable[str], known: Collection[str
             raise TypeError(f"{function} takes no keyword {name!r}{did_you_mean(name, known)}")
 
 
-def checks_keywords(
+def with_checked_keywords(
     title: str, known: Iterable[str]
 ) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
     """Return a decorator of a function that reports unknown keywords before missing ones.

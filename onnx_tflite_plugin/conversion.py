@@ -337,7 +337,7 @@ def _verify_conversion(
     verify_options = options.verify if isinstance(options.verify, VerifyOptions) else VerifyOptions()
     model_source = Path(source) if isinstance(source, str) else source
     host = host or Host(prefer=options.prefer, block=options.block, packs=options.packs)
-    signature = None if conversion.report.lengths else options.signature
+    signature = None if conversion.report.signature_lengths else options.signature
     arguments = {"signature": signature, "progress": stages, "host": host, **vars(verify_options)}
     large = weight_bytes(conversion.model) > MAX_PROTO_BYTES
     stages.finish()

@@ -163,7 +163,7 @@ class Pipeline:
                 for other in model.signatures
                 if other is not signature and other.key not in normalized.lengths
             ),
-            lengths=normalized.lengths,
+            signature_lengths=normalized.lengths,
             repairs=normalized.repairs,
         )
         write_lengths(finished.metadata_props, normalized.lengths)
@@ -328,7 +328,7 @@ class Pipeline:
 
     def _assign_weight_dtypes(self, model: ir.Model) -> Mapping[str, int]:
         """Assign the dtypes of int8 weights, if the target's sums depend on the processor."""
-        if not self.target.saturates:
+        if not self.target.may_saturate:
             return {}
         assign = AssignWeightDtypes(self._weights_dtype)
         run_passes(model, [assign, SeparateConstants()])

@@ -36,8 +36,10 @@ DECLARATIONS = {
     "along": "axis_price",
     "borders": "boundary",
     "contents": "list_contents",
+    "converts": "result_dtypes",
     "holds_axes": "axis_number_slots",
     "holds_batch": "dynamic_batch_values",
+    "inlines": "inlined_subgraph",
 }
 """Keywords of ``@handler`` and ``@fusion``."""
 
@@ -61,8 +63,14 @@ CONTEXT = {
 }
 """Attributes of ``Context``."""
 
-STATE = {"known": "is_assigned"}
+STATE = {"known": "has_value"}
 """Attributes of ``State``."""
+
+AXIS_PRICE = {"onnx": "price_key"}
+"""Fields of ``AxisPrice``."""
+
+EFFECTS = {"names": "state_key"}
+"""Fields of ``Effects``."""
 
 BOUNDARY = {"first": "first_slot"}
 """Fields of ``SubgraphBoundary``."""
@@ -75,17 +83,24 @@ SAME_SCALE = {"among": "slots"}
 
 TARGET = {
     "multiplies": "cast_mul_dtypes",
+    "multiplies_dynamically": "fast_dynamic_quantization",
     "multiplies_weights": "cast_mul_weights",
+    "no_int8_from": "no_int8_moves_opset",
     "opens": "opens_in_onnxruntime",
+    "packs_tables": "packed_int4_lookups",
     "prefers": "fast_operators",
+    "saturates": "may_saturate",
 }
 """Fields of ``Target``."""
 
 TARGET_METHODS = {"block": "fused_block_size"}
 """Methods of ``Target``."""
 
-REPORT = {"moved": "local_plan_differences"}
+REPORT = {"lengths": "signature_lengths", "moved": "local_plan_differences"}
 """Attributes of ``Report``."""
+
+VERIFICATION = {"by_packs": "pack_kernel_operators"}
+"""Attributes of ``Verification``."""
 
 COMPARISON = {"distance": "max_error", "mean": "mean_error"}
 """Attributes of a comparison in ``Verification.comparisons``."""

@@ -45,7 +45,7 @@ class Report:
         outputs: outputs of the model, without states.
         signature: key of the converted signature.
         other_signatures: keys of the signatures that were not converted.
-        lengths: number of tokens of each signature, if several signatures became one model.
+        signature_lengths: number of tokens of each signature, if several signatures became one model.
         transposed_for_speed: operators for which the plan transposes more bytes than the minimum, with the saved time in bytes
             (8 kB per microsecond).
         fused: number of times that each fusion applied.
@@ -77,7 +77,7 @@ class Report:
     outputs: tuple[GraphValue, ...] = ()
     signature: str | None = None
     other_signatures: tuple[str, ...] = ()
-    lengths: Mapping[str, int] = field(default_factory=dict)
+    signature_lengths: Mapping[str, int] = field(default_factory=dict)
     transposed_for_speed: tuple[tuple[str, int], ...] = ()
     fused: Mapping[str, int] = field(default_factory=dict)
     traits: Mapping[str, int] = field(default_factory=dict)

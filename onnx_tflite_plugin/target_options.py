@@ -49,7 +49,7 @@ def target_of(options: ConvertOptions, host: Host) -> Target:
             f"--opset {options.opset}: target {target.name} supports opsets {low} to {high}; choose one of them or "
             "another --target"
         )
-    if options.weights_dtype in ("uint8", "int8") and not target.saturates:
+    if options.weights_dtype in ("uint8", "int8") and not target.may_saturate:
         raise UnsupportedOption(
             f"--weights-dtype {options.weights_dtype}: target {target.name} has one dtype for weights; use "
             "--weights-dtype auto or keep"
@@ -69,7 +69,7 @@ def target_of(options: ConvertOptions, host: Host) -> Target:
         target = _draw_as_textbook(target)
     if options.fold or options.optimize == "speed":
         target = replace(target, rounds_activations=False)
-    return replace(target, multiplies_dynamically=False, int4_block=0) if options.fold else target
+    return replace(target, fast_dynamic_quantization=False, int4_block=0) if options.fold else target
 
 
 def _draw_as_textbook(target: Target) -> Target:

@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from importlib.metadata import version as installed
+from importlib.metadata import version as installed_version
 
 import onnxruntime
 import pytest
@@ -65,14 +65,14 @@ FAILED_FUSIONS = FailedFusions()
 
 
 @pytest.fixture(autouse=True, scope="session")
-def fusions_convert() -> Iterator[None]:
+def fail_on_skipped_fusion() -> Iterator[None]:
     LOG.addHandler(FAILED_FUSIONS)
     yield
     LOG.removeHandler(FAILED_FUSIONS)
 
 
 @pytest.fixture
-def falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def allow_skipped_fusions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Allow conversions that skip a fusion."""
     monkeypatch.setattr(FAILED_FUSIONS, "allows", True)
 
@@ -82,9 +82,9 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
     """Return a function that runs a command in this process."""
 
     def call(*arguments: object) -> CommandResult:
-        with pytest.raises(SystemExit) as left:
+        with pytest.raises(SystemExit) as exited:
             cli.main([str(argument) for argument in arguments], prog_name="otp")
-        code = left.value.code
+        code = exited.value.code
         return CommandResult(code if isinstance(code, int) else 0, *capsys.readouterr())
 
     return call
@@ -134,7 +134,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip tests marked ``needs(package, version, why)`` for older packages, and ``int8_products`` if products are wrong here."""
     for marker in item.iter_markers("needs"):
         package, version, why = marker.args
-        if Version(installed(package)) < Version(version):
-            pytest.skip(f"{why}: needs {package} {version}, {installed(package)} is installed")
+        if Version(installed_version(package)) < Version(version):
+            pytest.skip(f"{why}: needs {package} {version}, {installed_version(package)} is installed")
     if item.get_closest_marker("int8_products") and (fault := describe_int8_fault(onnxruntime)):
         pytest.skip(fault)

@@ -13,8 +13,8 @@ from contextvars import ContextVar
 
 from onnx_tflite_plugin.api.refusal import Refusal
 
-BYTES = 1 << 30
-ENVIRONMENT = "ONNX_TFLITE_PLUGIN_BUDGET"
+DEFAULT_BUDGET_BYTES = 1 << 30
+ENVIRONMENT_VARIABLE = "ONNX_TFLITE_PLUGIN_BUDGET"
 
 _remaining: ContextVar[list[int] | None] = ContextVar("remaining", default=None)
 
@@ -29,8 +29,8 @@ class OverBudget(Refusal):
 
 def budget_bytes() -> int:
     """Return the limit in bytes: the environment variable if it is a number, otherwise 1 GiB."""
-    text = os.environ.get(ENVIRONMENT, "")
-    return int(text) if text.isdecimal() else BYTES
+    text = os.environ.get(ENVIRONMENT_VARIABLE, "")
+    return int(text) if text.isdecimal() else DEFAULT_BUDGET_BYTES
 
 
 @contextmanager
@@ -52,7 +52,9 @@ def spend_budget(elements: int, itemsize: int, what: str = "an array") -> None:
     size = elements * itemsize
     if size > (budget_bytes() if remaining is None else remaining[0]):
         limit = f"the limit for all arrays of a conversion is {format_bytes(budget_bytes())}"
-        raise OverBudget(f"{what} would take {format_bytes(size)}; {limit}", f"{ENVIRONMENT}=BYTES raises the limit")
+        raise OverBudget(
+            f"{what} would take {format_bytes(size)}; {limit}", f"{ENVIRONMENT_VARIABLE}=BYTES raises the limit"
+        )
     if remaining is not None:
         remaining[0] -= size
 

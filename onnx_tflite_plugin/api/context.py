@@ -29,7 +29,7 @@ class State(Protocol):
     @property
     def dims(self) -> Dims: ...
     @property
-    def is_assigned(self) -> bool:
+    def has_value(self) -> bool:
         """True if the state has been assigned a value."""
 
     def declare(self, dtype: str, dims: Dims) -> None:

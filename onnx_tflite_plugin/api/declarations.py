@@ -19,8 +19,8 @@ from onnx_tflite_plugin.api.instance import Instance as Instance
 from onnx_tflite_plugin.api.layouts import AxisPrice, Implicit, Layout, SubgraphBoundary, letters_named
 from onnx_tflite_plugin.api.notation import AxesError, describe_unknown_letter, parse_axes
 from onnx_tflite_plugin.api.quantization import NotQuantizable, OutputBehavior
-from onnx_tflite_plugin.checked import Checked, checks_keywords, maximum_operands, plural
-from onnx_tflite_plugin.renamed import DECLARATIONS, rename_keywords
+from onnx_tflite_plugin.checked import Checked, maximum_operands, plural, with_checked_keywords
+from onnx_tflite_plugin.renamed import DECLARATIONS, EFFECTS, rename_keywords, renames_fields
 from onnx_tflite_plugin.source.model import Array, Dims, Operator
 
 Axes = str | None
@@ -34,17 +34,18 @@ def out(k: int) -> int:
 # --- effects ----------------------------------------------------------------------------------
 
 
+@renames_fields(EFFECTS)
 @dataclass(frozen=True)
 class Effects(Checked):
     """States that the operator accesses.
 
-    ``reads``, ``writes``: the slots of resources that it reads or writes. ``names``: a function of the instance that
+    ``reads``, ``writes``: the slots of resources that it reads or writes. ``state_key``: a function of the instance that
     returns the key of the state for output 0, a resource.
     """
 
     reads: tuple[int, ...] = ()
     writes: tuple[int, ...] = ()
-    names: Callable[[Instance], str] | None = None
+    state_key: Callable[[Instance], str] | None = None
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ class Handler(Checked):
     """Options that hold subgraph indices."""
     boundary: SubgraphBoundary | None = None
     """Operands and results shared with subgraphs. Their layout is chosen by both sides together; ``layout`` does not apply to them."""
-    inlines: str = ""
+    inlined_subgraph: str = ""
     """Option whose subgraph may replace the operator and be planned with its neighbors.
 
     If the subgraph cannot be inlined, the lowering is used.
@@ -197,7 +198,7 @@ class Handler(Checked):
 
     Signatures that become one model may differ in them.
     """
-    converts: Mapping[str, Collection[str]] = field(default_factory=dict)
+    result_dtypes: Mapping[str, Collection[str]] = field(default_factory=dict)
     """dtype of the first activation → dtypes of output 0, if both are float or quantized; ``"*"`` is any dtype.
 
     A dtype that is not listed stays unchanged; a file that changes it is refused.
@@ -230,7 +231,9 @@ class Handler(Checked):
         super().__post_init__()
         if not callable(self.types):
             check_rows(self.types)
-        check_dtypes("converts", (name for pair in self.converts.items() for name in (pair[0], *pair[1])), "*")
+        check_dtypes(
+            "result_dtypes", (name for pair in self.result_dtypes.items() for name in (pair[0], *pair[1])), "*"
+        )
         if isinstance(self.axes, str):
             try:
                 parse_axes(self.axes)
@@ -302,7 +305,7 @@ class Declarations(TypedDict, total=False):
     min_opset: OpsetOf
     subgraphs: tuple[str, ...]
     boundary: SubgraphBoundary | None
-    inlines: str
+    inlined_subgraph: str
     effects: Effects | None
     types: TypesOf
     accepts: Accepts | None
@@ -310,7 +313,7 @@ class Declarations(TypedDict, total=False):
     sizes: SizesOf | None
     dynamic_batch_values: Mapping[int | str, int]
     shape_options: Collection[str]
-    converts: Mapping[str, Collection[str]]
+    result_dtypes: Mapping[str, Collection[str]]
     aliases: tuple[str, ...]
     kernel: Kernel | None
     list_contents: ListContentsOf | None
@@ -318,7 +321,7 @@ class Declarations(TypedDict, total=False):
     rewrite: Rewrite | None
 
 
-@checks_keywords("@handler", [*Declarations.__annotations__, *DECLARATIONS])
+@with_checked_keywords("@handler", [*Declarations.__annotations__, *DECLARATIONS])
 def handler(
     code: str, *, max_version: int, layout: LayoutOf, **declared: Unpack[Declarations]
 ) -> Callable[[Callable[..., Any]], Handler]:

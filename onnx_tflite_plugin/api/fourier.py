@@ -22,9 +22,9 @@ from onnx_tflite_plugin.source.model import Array, Dims
 Part = Literal["pairs", "real", "imaginary", "power"]
 """Content of a spectrum: (real, imaginary) pairs along the last axis, only one of the two parts, or squared magnitudes."""
 
-MAX_ONE_PRODUCT = {"float32": 512 * 257, "float64": 128 * 130}
+MAX_ONE_PRODUCT_ELEMENTS = {"float32": 512 * 257, "float64": 128 * 130}
 """Maximum elements of the matrix for which one product is as fast as two (measured as above)."""
-MAX_MATRICES = 1 << 21
+MAX_MATRIX_ELEMENTS = 1 << 21
 """Maximum elements of the matrices for which products replace DFT: 8 MB of float32 in the file."""
 
 
@@ -44,7 +44,7 @@ def is_projected_rfft_faster(points: int, width: int, part: Part, columns: int) 
     For 511 rows of 2048 samples and 96 mel filters: 1.3 ms instead of 7.4 (measured as above).
     """
     second = _second_factor(points, width, part, "float32")
-    if second is None or width * columns > MAX_MATRICES:
+    if second is None or width * columns > MAX_MATRIX_ELEMENTS:
         return False
     frequencies = points // 2 + 1
     transform = width * frequencies if second == 1 else _two_products_cost(points, second)
@@ -102,8 +102,8 @@ def emit_irfft(ctx: Context, z: Value, dims: Dims, points: int) -> Value:
     rows = ops.Reshape(ops.Transpose(ops.MatMul(by_frequency, twiddles), perm=[1, 0, 2]), [-1, 2 * half, second])
     inner = _angles(np.arange(first), np.arange(half), first)
     weights = _mirror_weights(np.arange(half), first) / points
-    stage = np.stack([np.cos(inner) * weights, -np.sin(inner) * weights], axis=2).reshape(first, 2 * half)
-    return _restore_leading(ctx, ops.MatMul(stage.astype(np.float32), rows), z, dims[:-2], (points,))
+    first_matrix = np.stack([np.cos(inner) * weights, -np.sin(inner) * weights], axis=2).reshape(first, 2 * half)
+    return _restore_leading(ctx, ops.MatMul(first_matrix.astype(np.float32), rows), z, dims[:-2], (points,))
 
 
 def _second_factor(points: int, width: int, part: Part, dtype: str) -> int | None:
@@ -111,10 +111,14 @@ def _second_factor(points: int, width: int, part: Part, dtype: str) -> int | Non
     columns = (points // 2 + 1) * (1 if part in ("real", "imaginary") else 2)
     factors = [n for n in range(2, min(points // 2, 512) + 1) if points % n == 0]
     best = min(factors, key=lambda second: _two_products_cost(points, second), default=1)
-    if width * columns > MAX_ONE_PRODUCT[dtype] and best > 1 and _two_products_cost(points, best) < width * columns:
+    if (
+        width * columns > MAX_ONE_PRODUCT_ELEMENTS[dtype]
+        and best > 1
+        and _two_products_cost(points, best) < width * columns
+    ):
         half = points // best // 2 + 1
-        return best if 4 * half * best**2 + 2 * half * points // best <= MAX_MATRICES else None
-    return 1 if width * columns <= MAX_MATRICES else None
+        return best if 4 * half * best**2 + 2 * half * points // best <= MAX_MATRIX_ELEMENTS else None
+    return 1 if width * columns <= MAX_MATRIX_ELEMENTS else None
 
 
 def _two_products_cost(points: int, second: int) -> int:
@@ -159,8 +163,8 @@ def _emit_two_products(ctx: Context, x: Value, dims: Dims, points: int, second: 
     padding = steps * second - width
     rows = ops.Pad(x, [*[0] * (2 * len(dims) - 1), padding]) if padding else x
     inner = _angles(np.arange(half), np.arange(steps), first)
-    stage = np.stack([np.cos(inner), -np.sin(inner)], axis=1).reshape(2 * half, steps).astype(dtype)
-    partial = ops.MatMul(stage, ops.Reshape(rows, [-1, steps, second]))
+    first_matrix = np.stack([np.cos(inner), -np.sin(inner)], axis=1).reshape(2 * half, steps).astype(dtype)
+    partial = ops.MatMul(first_matrix, ops.Reshape(rows, [-1, steps, second]))
     by_frequency = ops.Transpose(ops.Reshape(partial, [-1, half, 2, second]), perm=[1, 0, 2, 3])
     # Reshaped after the Transpose: ONNX Runtime 1.22 fuses both into a product without a float64 kernel.
     joined = ops.Reshape(by_frequency, [half, -1, 2 * second])

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from onnx_tflite_plugin.api.price import Price
 from onnx_tflite_plugin.checked import Checked
-from onnx_tflite_plugin.renamed import BOUNDARY, renames_fields
+from onnx_tflite_plugin.renamed import AXIS_PRICE, BOUNDARY, renames_fields
 
 
 @dataclass(frozen=True)
@@ -74,16 +74,17 @@ class SubgraphBoundary(Checked):
     loops: bool = False
 
 
+@renames_fields(AXIS_PRICE)
 @dataclass(frozen=True)
 class AxisPrice(Checked):
     """Axes along which the emitted ONNX operator works; the plan uses them to price layouts.
 
-    ``onnx``: the key into the target's prices. ``letters``: the axes the operator works along. ``slot``: the operand
+    ``price_key``: the key into the target's prices. ``letters``: the axes the operator works along. ``slot``: the operand
     that determines the number of bytes. ``price``: the cost on targets without a price for this key; required if no
     target has one.
     """
 
-    onnx: str
+    price_key: str
     letters: str
     slot: int = 0
     price: Price | None = None

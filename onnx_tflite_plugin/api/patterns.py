@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Unpack
 
 from onnx_tflite_plugin.api.declarations import Declarations, Decline, Handler, LayoutOf
-from onnx_tflite_plugin.checked import Checked, checks_keywords, describe_arity
+from onnx_tflite_plugin.checked import Checked, describe_arity_mismatch, with_checked_keywords
 from onnx_tflite_plugin.renamed import CALL, FUSION, rename_keywords
 from onnx_tflite_plugin.source.model import Array, Operator, Subgraph, Tensor
 
@@ -158,7 +158,7 @@ class Fusion(Checked):
     raises_opset: bool = False
 
 
-@checks_keywords("@fusion", [*Declarations.__annotations__, *FUSION])
+@with_checked_keywords("@fusion", [*Declarations.__annotations__, *FUSION])
 def fusion(
     name: str,
     *,
@@ -185,7 +185,7 @@ def fusion(
 
     def declare(lower: Callable[..., Any]) -> Fusion:
         handler = Handler(name, lower, 1, layout, **keywords)
-        if regions is None and (arity_error := describe_arity(lower, len(inputs), "lowering", "inputs= has")):
+        if regions is None and (arity_error := describe_arity_mismatch(lower, len(inputs), "lowering", "inputs= has")):
             raise TypeError(f"@fusion({name!r}): {arity_error}")
         return Fusion(
             name, patterns, tuple(inputs), condition, exact, handler, trait, regions, tuple(after), raises_opset

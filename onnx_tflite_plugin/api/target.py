@@ -19,7 +19,7 @@ class Priced(Protocol):
     """An operator with the axes it works along, such as ``api.layouts.AxisPrice``."""
 
     @property
-    def onnx(self) -> str: ...
+    def price_key(self) -> str: ...
     @property
     def price(self) -> Price | None: ...
 
@@ -75,11 +75,11 @@ class Target(Checked):
 
     The scale is repeated per block, because the runtime fuses such products. 0 if it does not.
     """
-    packs_tables: bool = False
+    packed_int4_lookups: bool = False
     """True: rows of large 4-bit tables are looked up as bytes and then unpacked."""
     stores_tables: bool = False
     """True: lookup tables are stored as they are used, not as differences that are added at load time."""
-    multiplies_dynamically: bool = False
+    fast_dynamic_quantization: bool = False
     """True: dynamic quantization makes products faster."""
     rounds_activations: bool = False
     """True: round activations of integer weights, and of products of two activations, as in LiteRT, if that is cheap."""
@@ -94,7 +94,7 @@ class Target(Checked):
     """ONNX operators that work on the last axes only."""
     no_int8_moves: frozenset[str] = frozenset()
     """ONNX operators that ONNX Runtime rejects for int8 between QuantizeLinear and DequantizeLinear."""
-    no_int8_from: int = 99
+    no_int8_moves_opset: int = 99
     """Lowest opset in which ONNX Runtime rejects the operators of ``no_int8_moves``."""
     wraps_int8: frozenset[str] = frozenset()
     """ONNX operators whose int8 kernel overflows by wrapping around, in some versions of the runtime."""
@@ -103,7 +103,7 @@ class Target(Checked):
     accelerates: frozenset[str] = frozenset()
     """ONNX operators that the accelerator has; the conversion warns about others, which run on the CPU. Empty: all."""
     prices: Mapping[str, Price] = field(default_factory=dict)
-    """Cost of operators that work along an axis; keys as in ``AxisPrice.onnx``."""
+    """Cost of operators that work along an axis; keys as in ``AxisPrice.price_key``."""
     passes: Sequence[str] = ()
     """Rewrite rules and passes of the finished model, in order.
 
@@ -111,7 +111,7 @@ class Target(Checked):
     """
     defaults: Mapping[str, str | int] = field(default_factory=dict)
     """Option → value to use instead of the option's general default."""
-    saturates: bool = False
+    may_saturate: bool = False
     """True: on some processors the runtime adds two uint8 x int8 products in 16 bits, which may overflow."""
     quantizes_weights: bool = False
     """True: the runtime quantizes float weights of operators between DequantizeLinear and QuantizeLinear."""
@@ -149,7 +149,7 @@ class Target(Checked):
 
     def price(self, along: Priced, last: bool, nbytes: int) -> int:
         """Return the extra cost of an operator that works along this axis, in byte equivalents."""
-        price = self.prices.get(along.onnx) or along.price or Price()
+        price = self.prices.get(along.price_key) or along.price or Price()
         return int((price.last if last else price.inner) * nbytes)
 
     def fused_block_size(self, size: int) -> int:

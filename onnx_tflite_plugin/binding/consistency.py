@@ -1,7 +1,7 @@
 """Consistency of the file's operators with handler declarations, as LiteRT's kernels check it in Prepare.
 
 Operands and results must have the number and rank that the handler declares, and dtypes of results must follow from
-operands. Nothing here depends on an operator; differences are declared (``converts``, ``axes``, parameters of the lowering).
+operands. Nothing here depends on an operator; differences are declared (``result_dtypes``, ``axes``, parameters of the lowering).
 """
 
 from __future__ import annotations
@@ -278,7 +278,7 @@ def _check_subgraph_boundaries(bound: Bound, model: Model) -> Iterator[Contradic
     Also yields outputs that are variables: their memory belongs to the subgraph and is reused when it ends.
     """
     handler, op = bound.handler, bound.op
-    if not (handler.boundary or handler.inlines):
+    if not (handler.boundary or handler.inlined_subgraph):
         return
     graphs = [model.subgraphs[index] for index in subgraph_indices(handler.subgraphs, op)]
     first, loops = (handler.boundary.first_slot, handler.boundary.loops) if handler.boundary else (0, False)

@@ -89,7 +89,7 @@ def resolve_operator(bound: Bound, target: Target, opset: int) -> Bound:
             subgraphs=subgraph_indices(read("subgraphs", handler.subgraphs, tuple, _check_options), op),
             boundary=handler.boundary,
             effects=read("effects", handler.effects, Effects | None, _check_slots),
-            state=None if handler.effects is None else read("effects.names", handler.effects.names, str),
+            state=None if handler.effects is None else read("effects.state_key", handler.effects.state_key, str),
         ),
     )
 
@@ -291,10 +291,10 @@ def _check_price(axis_price: AxisPrice | None, at: At) -> str:
     """Return an error for an operator without a price on any target, which would silently cost nothing."""
     if axis_price is None or axis_price.price is not None:
         return ""
-    if axis_price.onnx in PRICED or axis_price.onnx in at.target.prices:
+    if axis_price.price_key in PRICED or axis_price.price_key in at.target.prices:
         return ""
     remedy = "declare one with AxisPrice(..., price=Price(...))"
-    return f"no target has a price for {axis_price.onnx!r}{did_you_mean(axis_price.onnx, PRICED)}; {remedy}"
+    return f"no target has a price for {axis_price.price_key!r}{did_you_mean(axis_price.price_key, PRICED)}; {remedy}"
 
 
 def _check_shapes(shapes: Mapping[int, Dims], at: At) -> str:
@@ -314,7 +314,7 @@ def _check_outputs(behaviors: Mapping[int, OutputBehavior], at: At) -> str:
 def _check_slots(effects: Effects | None, at: At) -> str:
     slots = () if effects is None else (*effects.reads, *effects.writes)
     absent = [slot for slot in slots if at.op.tensor(slot) is None]
-    return f"the operator has no tensor in slot {absent[0]}, which Effects names" if absent else ""
+    return f"the operator has no tensor in slot {absent[0]}, which Effects lists" if absent else ""
 
 
 def refusal_problem(bound: Bound, refusal: Refusal) -> Problem:

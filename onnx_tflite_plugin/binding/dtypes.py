@@ -38,7 +38,7 @@ def _check_result_dtype(bound: Bound, target: Target, opset: int) -> Iterator[tu
     result = _numeric_dtype(op.outputs[0]) or _unscaled_dtype(bound, op.outputs[0], target, opset)
     activations = _activations(bound, target, opset)
     has_scaled_operand = any(map(_is_quantized, activations)) and not _rescales(bound, target, opset)
-    computes_integers = bound.handler.converts or (_is_quantized(op.outputs[0]) and not has_scaled_operand)
+    computes_integers = bound.handler.result_dtypes or (_is_quantized(op.outputs[0]) and not has_scaled_operand)
     unscaled = next((t for t in activations if not _numeric_dtype(t) and t.dtype in QUANTIZED), None)
     if computes_integers and unscaled is not None and _unscaled_dtype(bound, unscaled, target, opset):
         yield (
@@ -47,15 +47,15 @@ def _check_result_dtype(bound: Bound, target: Target, opset: int) -> Iterator[tu
         )
         return
     first = next((t for t in activations if _numeric_dtype(t)), None)
-    if first is None and activations and _is_quantized(op.outputs[0]) and not bound.handler.converts:
+    if first is None and activations and _is_quantized(op.outputs[0]) and not bound.handler.result_dtypes:
         if _computes_real_values(bound, target, opset):
             reason = f"tensor {op.outputs[0]} is {_describe_dtype(op.outputs[0])}, but no operand of {op.code} is float or quantized"
             yield "outputs[0]", reason
         return
     if first is None or not result:
         return
-    converts = bound.handler.converts
-    allowed = converts.get(_numeric_dtype(first), converts.get("*", (_numeric_dtype(first),)))
+    result_dtypes = bound.handler.result_dtypes
+    allowed = result_dtypes.get(_numeric_dtype(first), result_dtypes.get("*", (_numeric_dtype(first),)))
     if result not in allowed and "*" not in allowed:
         reason = f"tensor {op.outputs[0]} is {_describe_dtype(op.outputs[0])}, but {op.code} has an operand of {_describe_dtype(first)}"
         yield "outputs[0]", reason
@@ -87,7 +87,7 @@ def _check_rare_dtypes(bound: Bound) -> Iterator[tuple[str, str]]:
     # Only operators with declared dtypes compute float from complex.
     complex_parts = FLOATS if any(dtype.startswith("complex") for dtype in operand_dtypes) else ()
     for k, tensor in enumerate(op.outputs):
-        is_declared = bool(handler.converts or handler.types)
+        is_declared = bool(handler.result_dtypes or handler.types)
         is_undeclared_complex = (
             tensor is not None
             and (tensor.dtype.startswith("complex") or tensor.dtype in complex_parts)
@@ -108,7 +108,7 @@ def stale_dtypes(bound: Bound, target: Target, opset: int) -> Iterator[tuple[tup
         return
     if not 0 < result.ignored_quantization.scale[0] < math.inf:
         return
-    if bound.handler.converts or bound.handler.subgraphs or has_custom_name(bound.op.code):
+    if bound.handler.result_dtypes or bound.handler.subgraphs or has_custom_name(bound.op.code):
         return
     first = next((t for t in _activations(bound, target, opset) if _numeric_dtype(t)), None)
     if (
@@ -131,7 +131,7 @@ def _check_per_axis(bound: Bound, target: Target, opset: int) -> Iterator[tuple[
     """Yield tensors with per-axis scales that are not weights: kernels read only one scale of them."""
     op = bound.op
     quantized_sides = any(map(_is_quantized, op.inputs)), any(map(_is_quantized, op.outputs))
-    if bound.handler.converts and quantized_sides[0] != quantized_sides[1]:
+    if bound.handler.result_dtypes and quantized_sides[0] != quantized_sides[1]:
         return  # operands of QUANTIZE and DEQUANTIZE may have per-axis scales
     for k, tensor in enumerate(op.outputs):
         if tensor is None or not _is_per_axis(tensor):
@@ -143,7 +143,7 @@ def _check_per_axis(bound: Bound, target: Target, opset: int) -> Iterator[tuple[
         scales = len(tensor.quantization.scale) if isinstance(tensor.quantization, Quantization) else 0
         yield f"outputs[{k}]", f"tensor {tensor} has {scales} scales, but a computed tensor must have one"
     # Constants with per-axis scales may be moved and split, but elementwise kernels read one scale.
-    elementwise = isinstance(bound.handler.layout, Transparent) and not bound.handler.converts
+    elementwise = isinstance(bound.handler.layout, Transparent) and not bound.handler.result_dtypes
     candidates = [t for t in op.inputs if t is not None and (elementwise or not t.is_constant) and _is_per_axis(t)]
     for tensor in _activations(bound, target, opset) if candidates else ():
         if tensor in candidates:
@@ -193,7 +193,7 @@ def _unscaled_dtype(bound: Bound, tensor: Tensor, target: Target, opset: int) ->
     Integers wider than any quantized dtype have no parameters, even if the file stores some.
     """
     is_integer = "int" in tensor.dtype or tensor.dtype == "bool"
-    may_lack_scale = tensor.dtype in QUANTIZED or (is_integer and not bound.handler.converts)
+    may_lack_scale = tensor.dtype in QUANTIZED or (is_integer and not bound.handler.result_dtypes)
     if not may_lack_scale:
         return ""
     return _describe_dtype(tensor) if _computes_real_values(bound, target, opset) or bound.handler.activation else ""

@@ -59,11 +59,11 @@ class Inlining:
     def operators(self, bound: Bound, within: Collection[int]) -> Sequence[Operator] | None:
         """Return the operators that replace a call, on its operands and results; ``None`` if the call is kept.
 
-        A call is kept if its handler does not declare ``inlines``, or if the subgraph is stateful or does not compute a
+        A call is kept if its handler does not declare ``inlined_subgraph``, or if the subgraph is stateful or does not compute a
         result. It is also kept if its operands and the subgraph's inputs differ in dtype, shape or quantization.
         ``within``: subgraphs being inlined. Raises TooLarge if calls expand to too many operators.
         """
-        option = bound.handler.inlines
+        option = bound.handler.inlined_subgraph
         index = bound.op.options.get(option) if option else None
         if not isinstance(index, int) or not 0 <= index < len(self._model.subgraphs) or index in within:
             return None

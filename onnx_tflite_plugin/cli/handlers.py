@@ -60,7 +60,7 @@ def handlers(ctx: click.Context, pack: str | None, details: bool, as_json: bool)
             (
                 [
                     row["name"],
-                    *([_pack(row["pack"])] if column else ()),
+                    *([_pack_label(row["pack"])] if column else ()),
                     _when(row),
                     ", ".join(row["roots"]) or _SEARCHED,
                 ]
@@ -73,7 +73,7 @@ def handlers(ctx: click.Context, pack: str | None, details: bool, as_json: bool)
         click.echo()
     if installed["targets"]:
         targets = (
-            [row["name"], *([_pack(row["pack"])] if column else ()), _opsets(row), row["error"] or "-"]
+            [row["name"], *([_pack_label(row["pack"])] if column else ()), _opsets(row), row["error"] or "-"]
             for row in installed["targets"]
         )
         print_table(("target", *column, "opsets", "wrong"), targets)
@@ -81,7 +81,11 @@ def handlers(ctx: click.Context, pack: str | None, details: bool, as_json: bool)
     if installed["commands"]:
         print_table(("command", "pack"), ([row["command"], row["pack"]] for row in installed["commands"]))
         click.echo()
-    print_table(_PACKS, ([_cell(row, name) for name in _PACKS] for row in installed["packs"]), numeric=_NUMBERS)
+    print_table(
+        _PACK_COLUMNS,
+        ([_cell(row, name) for name in _PACK_COLUMNS] for row in installed["packs"]),
+        numeric=_NUMERIC_COLUMNS,
+    )
     click.echo()
     unusable = sum(bool(row["error"]) for row in rows)
     left_out = f" ({unusable} more cannot be used)" if unusable else ""
@@ -139,7 +143,7 @@ def _list_installed() -> dict[str, Any]:
         "handlers": rows,
         "fusions": sorted(fusions, key=lambda row: (row["name"], row["pack"])),
         "hooks": [{"pack": pack, "hook": name} for pack, name in host.hooks.implementations()],
-        "targets": [_target(*found) for found in host.targets],
+        "targets": [_describe_target(*found) for found in host.targets],
         "commands": commands,
         "packs": list(_packs(host, rows, failures, fusions, commands)),
         "warnings": host.warnings,
@@ -170,7 +174,7 @@ def _is_about(text: str, pack: str) -> bool:
     return re.search(rf"(?<![\w-]){re.escape(pack)}(?![\w-])", text) is not None
 
 
-def _target(name: str, pack: str, target: Target | Failed) -> dict[str, Any]:
+def _describe_target(name: str, pack: str, target: Target | Failed) -> dict[str, Any]:
     """Return the description of a target: name, pack, opsets and error."""
     if isinstance(target, Failed):
         return {"name": name, "pack": pack, "opsets": None, "error": target.reason}
@@ -181,8 +185,8 @@ def _opsets(row: dict[str, Any]) -> str:
     return "-" if row["opsets"] is None else "{0} to {2}, {1} by default".format(*row["opsets"])
 
 
-_PACKS = ("pack", "version", "handlers", "fusions", "hooks", "commands", "cases", "overrides", "wrong")
-_NUMBERS = (2, 3, 6)
+_PACK_COLUMNS = ("pack", "version", "handlers", "fusions", "hooks", "commands", "cases", "overrides", "wrong")
+_NUMERIC_COLUMNS = (2, 3, 6)
 _SEARCHED = "(searches the graph)"
 
 
@@ -214,7 +218,7 @@ def _packs(
         wrong = [f"{row['code']}: {row['error']}" for row in failures if row["pack"] == pack != BUILTIN]
         warnings = [text for text in (*host.warnings, failure) if pack != BUILTIN and _is_about(text, pack)]
         wrong += [text for text in warnings if not any(error in text for error in errors)]
-        wrong += [f"{pack}: {o.too_wide}" for o in offers if o.pack == pack != BUILTIN and o.too_wide]
+        wrong += [f"{pack}: {o.scope_problem}" for o in offers if o.pack == pack != BUILTIN and o.scope_problem]
         yield {
             "pack": pack,
             "version": version(pack),
@@ -235,9 +239,9 @@ def _cell(row: dict[str, Any], name: str) -> object:
     return (", ".join(limit_lines(value, 4)) or "-") if isinstance(value, list) else value or "-"
 
 
-def _row(row: dict[str, Any], details: bool, packs: bool) -> list[object]:
+def _row(row: dict[str, Any], details: bool, show_pack: bool) -> list[object]:
     """Return the row of a handler; an unusable one has the reason in the last column."""
-    pack = [_pack(row["pack"])] if packs else []
+    pack = [_pack_label(row["pack"])] if show_pack else []
     if row["error"]:
         return [row["code"], "-", *pack, *(("-",) if details else ()), f"unusable: {row['error']}"]
     return [
@@ -248,7 +252,7 @@ def _row(row: dict[str, Any], details: bool, packs: bool) -> list[object]:
     ]
 
 
-def _pack(pack: str) -> str:
+def _pack_label(pack: str) -> str:
     return "built-in" if pack == BUILTIN else pack
 
 

@@ -62,10 +62,10 @@ def inspect(model: Path, details: bool, as_json: bool, **pack_options: Any) -> N
     parts: list[Member] = []
     if content is None and check_readable(model) == model and is_bundle(model):
         parts = members(model, model.name)
-    named = _only_model(model, parts)
+    only_model = _only_model(model, parts)
     if parts and not as_json:
         _show_bundle(model, parts)
-    if parts and named is None:
+    if parts and only_model is None:
         if as_json:
             print_json(_bundle_json(model, parts))
         return
@@ -83,7 +83,7 @@ def inspect(model: Path, details: bool, as_json: bool, **pack_options: Any) -> N
         return
     if parts:
         click.echo()
-    _show(str(model) if named is None else named, contents, details)
+    _show(str(model) if only_model is None else only_model, contents, details)
 
 
 def _show(model: str, contents: Mapping[str, Any], details: bool) -> None:
@@ -166,8 +166,10 @@ def _show_bundle(path: Path, parts: Sequence[Member]) -> None:
     if len(models) == 1:
         advice = "1 model; pass the bundle to any command to use it"
     elif models:
-        named = format_part(path, models[0])
-        advice = f"{plural(len(models), 'model')}; pass one to any command as {named}; convert also accepts the bundle"
+        argument = format_part(path, models[0])
+        advice = (
+            f"{plural(len(models), 'model')}; pass one to any command as {argument}; convert also accepts the bundle"
+        )
     lines = [f"{path}: {plural(len(parts), 'part')}, {advice}", *([description] if description and not models else [])]
     print_rows([Row("bundle", lines)])
 

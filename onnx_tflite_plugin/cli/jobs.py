@@ -26,7 +26,7 @@ _SOURCES = (*SUFFIXES, ".task", ".litertlm")
 _OTHER_FORMATS = (".pb", ".h5", ".keras", ".pt", ".pth", ".mlmodel", ".engine")
 """Suffixes of other formats: tools would mistake an ONNX model with such a name for that format."""
 
-Separate = Callable[["Path | bytes | Section"], str]
+WhySeparate = Callable[["Path | bytes | Section"], str]
 """Function that returns the reason why the signatures of a model cannot be one model; empty if they can."""
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
 _ONE_AT_A_TIME = "convert one of them by its name"
@@ -37,7 +37,7 @@ _BY_KEY = "convert them one at a time with --signature KEY"
 class Job(NamedTuple):
     """One model to convert.
 
-    ``source``: its path, its content, or its place in a bundle. ``output``: the path to write. ``separate``: the reason
+    ``source``: its path, its content, or its place in a bundle. ``output``: the path to write. ``separate_reason``: the reason
     why signatures requested as one model are converted separately.
     """
 
@@ -45,7 +45,7 @@ class Job(NamedTuple):
     source: Path | bytes | Member
     output: Path
     signature: str | None = None
-    separate: str = ""
+    separate_reason: str = ""
 
     def load(self) -> Path | bytes | Section:
         """Return the model as ``convert`` takes it; a model of a bundle is unpacked here."""
@@ -69,7 +69,7 @@ def jobs(
     output: Path | None,
     signature: str | None,
     outputs: Outputs | None = None,
-    separate: Separate = lambda source: "they were not compared",
+    separate: WhySeparate = lambda source: "they were not compared",
 ) -> tuple[list[Job], bool]:
     """Return the models of a source, and True if the source is a single model.
 
@@ -174,9 +174,11 @@ def _bundle_jobs(source: Path, bundle: Path, output: Path | None) -> tuple[list[
     from onnx_tflite_plugin.source.bundle import MODEL, find_model, format_part, members
     from onnx_tflite_plugin.source.formats import describe_archive
 
-    names_file = output is not None and (output == STREAM or output.suffix.lower() == ".onnx") and not output.is_dir()
+    output_is_file = (
+        output is not None and (output == STREAM or output.suffix.lower() == ".onnx") and not output.is_dir()
+    )
     folder = output or (bundle.with_suffix("") if source == bundle else bundle.parent)
-    if not names_file and (folder == bundle or folder.is_file()):
+    if not output_is_file and (folder == bundle or folder.is_file()):
         raise UsageProblem(f"{bundle} is a bundle; name a folder or an .onnx file as the output")
     if source != bundle:
         models = [model] if (model := find_model(source)) is not None else []
@@ -187,7 +189,7 @@ def _bundle_jobs(source: Path, bundle: Path, output: Path | None) -> tuple[list[
         if description:
             raise UsageProblem(f"{bundle} is not a TFLite model: {description}")
         raise UsageProblem(f"{bundle} is a bundle without a TFLite model; inspect lists what it holds")
-    if names_file and output is not None:
+    if output_is_file and output is not None:
         if len(models) == 1:
             return [Job(models[0].name, models[0], output)], True, _BY_PART
         place = "stdout" if output == STREAM else f"the file {output}"
@@ -197,12 +199,13 @@ def _bundle_jobs(source: Path, bundle: Path, output: Path | None) -> tuple[list[
             f"such as {format_part(bundle, models[0].name)}"
         )
     jobs = [
-        Job(member.name, member, folder / f"{file_name(member.name.removesuffix('.tflite'))}.onnx") for member in models
+        Job(member.name, member, folder / f"{safe_file_name(member.name.removesuffix('.tflite'))}.onnx")
+        for member in models
     ]
     return jobs, source != bundle, _BY_PART
 
 
-def _expand_signatures(source_jobs: Sequence[Job], signature: str | None, separate: Separate) -> list[Job]:
+def _expand_signatures(source_jobs: Sequence[Job], signature: str | None, separate: WhySeparate) -> list[Job]:
     """Return each model once, or once per signature."""
     if signature not in (ALL, EACH):
         return [Job(job.name, job.source, job.output, signature) for job in source_jobs]
@@ -223,12 +226,12 @@ def _expand_signatures(source_jobs: Sequence[Job], signature: str | None, separa
                 f"--signature {signature} writes {len(keys)} files; give an output file, from which their names are derived"
             )
         for key in keys:
-            output = job.output.with_name(f"{job.output.stem}.{file_name(key)}.onnx")
+            output = job.output.with_name(f"{job.output.stem}.{safe_file_name(key)}.onnx")
             expanded.append(Job(f"{job.name}: {key}", job.source, output, key, reason))
     return expanded
 
 
-def file_name(text: str) -> str:
+def safe_file_name(text: str) -> str:
     """Return a valid file name on every system; Windows reserves some names for devices."""
     name = re.sub(r"[^\w.-]+", "_", text.replace("/", "_")).strip("._") or "model"
     return f"_{name}" if _RESERVED.match(name) else name

@@ -13,7 +13,7 @@ import click
 from onnx_tflite_plugin.checked import list_first, plural
 from onnx_tflite_plugin.cli.failures import error_json, problem_lines, with_hints
 from onnx_tflite_plugin.cli.isolation import ProgressWrapper, pass_through, run_isolated_jobs
-from onnx_tflite_plugin.cli.jobs import Job, file_name
+from onnx_tflite_plugin.cli.jobs import Job, safe_file_name
 from onnx_tflite_plugin.cli.json_report import report_json
 from onnx_tflite_plugin.cli.output import (
     Row,
@@ -88,8 +88,8 @@ def _run_jobs(jobs: Sequence[Job], options: Mapping[str, Any], top: str, *, quie
                 return _refusal(job, error)
         seconds = time.perf_counter() - start - conversion.verification_seconds
         result = report_json(conversion, Path(job.name), files, seconds)
-        if job.separate:
-            result["separate"] = job.separate
+        if job.separate_reason:
+            result["separate"] = job.separate_reason
         row = (*_numbers(conversion, files), _relative_path(files[0], top), job.name)
         warnings, hints = tuple(all_warnings(conversion.report, job.signature)), conversion.report.hints
         return Outcome(row, result, (), verification_exit_code(conversion.verification), warnings, hints)
@@ -118,7 +118,7 @@ def _print_outcomes(
     where = str(*folders) if len(folders) == 1 else f"{len(folders)} folders in {top}"
     verdicts = _verdict_counts(results) if converted_count and verified else ""
     weights = [Row("weights", [f"{path.name}: {format_size(path.stat().st_size)}, shared"]) for path in shared]
-    separate = [Row("separate", [reason]) for reason in dict.fromkeys(job.separate for job in jobs) if reason]
+    separate = [Row("separate", [reason]) for reason in dict.fromkeys(job.separate_reason for job in jobs) if reason]
     print_rows(
         [
             *separate,
@@ -161,7 +161,7 @@ def _share_weights(jobs: Sequence[Job], outcomes: list[Outcome]) -> list[Path]:
     groups: dict[tuple[str, Path], list[int]] = {}
     for k, (job, outcome) in enumerate(zip(jobs, outcomes, strict=True)):
         if job.signature is not None and "error" not in outcome.result:
-            model = job.output.name.removesuffix(".onnx").removesuffix(f".{file_name(job.signature)}")
+            model = job.output.name.removesuffix(".onnx").removesuffix(f".{safe_file_name(job.signature)}")
             groups.setdefault((model, resolve_output_path(job.output).parent), []).append(k)
     shared = []
     for (model, _), members in groups.items():

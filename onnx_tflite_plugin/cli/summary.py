@@ -50,7 +50,7 @@ def brief_summary(
     report = conversion.report
     rows = [
         _files_row(files, seconds),
-        Row("signatures", [_joined_signatures(report)] if report.lengths else []),
+        Row("signatures", [_joined_signatures(report)] if report.signature_lengths else []),
         Row("inputs", brief_interface(report.inputs)),
         Row("outputs", brief_interface(report.outputs)),
         Row("states", ["; ".join(_states(report))] if report.states else []),
@@ -105,7 +105,7 @@ def next_row(
 
 def _joined_signatures(report: Report) -> str:
     """Return the names of the signatures that one model has."""
-    return f"{', '.join(map(repr, report.lengths))} in one model, which takes any number of tokens"
+    return f"{', '.join(map(repr, report.signature_lengths))} in one model, which takes any number of tokens"
 
 
 def _files_row(files: Sequence[Path], seconds: float) -> Row:
@@ -245,7 +245,7 @@ def _inner(report: Report, kind: str | None = None) -> str:
 
 def _signatures(report: Report) -> Iterator[str]:
     """Yield lines about the converted signature, if the file has others."""
-    if report.lengths:
+    if report.signature_lengths:
         yield _joined_signatures(report)
     if report.other_signatures:
         converted = "subgraph 0, without a signature" if report.signature is None else repr(report.signature)
@@ -321,7 +321,7 @@ def _runtime(report: Report) -> list[str]:
 _ROUNDING = {
     "rounds_activations": "activations rounded to 8 bits as in LiteRT; --optimize speed omits the rounding, which is faster and "
     "closer to the float network",
-    "multiplies_dynamically": "8-bit products use one activation scale per tensor; LiteRT uses one per row or image",
+    "fast_dynamic_quantization": "8-bit products use one activation scale per tensor; LiteRT uses one per row or image",
 }
 """Texts about operators of dynamic quantization, by the trait of the target that they require."""
 

@@ -107,7 +107,7 @@ class ModelBinding:
             binding = self.bind_operator(evaluation.substitute(op), self.target, self.opset)
             inner = self.inlining.operators(binding, within) if isinstance(binding, Bound) else None
             if isinstance(binding, Bound) and inner is not None:
-                outer = (*within, binding.op.options[binding.handler.inlines])
+                outer = (*within, binding.op.options[binding.handler.inlined_subgraph])
                 yield from self._bind_operators(inner, evaluation, outer)
             elif isinstance(binding, Bound) and binding.handler.rewrite is not None:
                 yield from rewrite_operator(Site(binding, self.target, self.opset), evaluation.substitute)

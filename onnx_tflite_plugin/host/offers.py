@@ -35,7 +35,7 @@ _GROUP = re.compile(rf"^\s*\[\s*({re.escape(PROJECT)}\.[^\]]*?)\s*\]", re.M)
 class Offer:
     """One entry point, not loaded yet.
 
-    ``unmet``: the pack's API requirement that this version does not meet. ``too_wide``: a message on a requirement that
+    ``unmet``: the pack's API requirement that this version does not meet. ``scope_problem``: a message on a requirement that
     versions with another API would meet.
     """
 
@@ -44,7 +44,7 @@ class Offer:
     group: str
     entry: EntryPoint
     unmet: str = ""
-    too_wide: str = ""
+    scope_problem: str = ""
 
     @cached_property
     def needs(self) -> frozenset[str]:
@@ -179,8 +179,8 @@ def _parse_offers(text: str, pack: str, requirements: tuple[str, ...]) -> tuple[
     """
     unknown = {*_GROUP.findall(text)}.difference(ALL_GROUPS)
     unmet, entries = unmet_requirement(requirements), entry_points(text, {*GROUPS, *unknown})
-    too_wide = "" if unmet else find_wide_requirement(requirements)
-    return tuple(Offer(unquote(entry.name), pack, entry.group, entry, unmet, too_wide) for entry in entries)
+    scope_problem = "" if unmet else find_wide_requirement(requirements)
+    return tuple(Offer(unquote(entry.name), pack, entry.group, entry, unmet, scope_problem) for entry in entries)
 
 
 @cache

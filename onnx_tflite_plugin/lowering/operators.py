@@ -9,7 +9,7 @@ from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.binding.declared import refusal_problem
 from onnx_tflite_plugin.binding.inlining import call_path
-from onnx_tflite_plugin.checked import describe_arity, plural
+from onnx_tflite_plugin.checked import describe_arity_mismatch, plural
 from onnx_tflite_plugin.errors import Contradiction, InvalidModel
 from onnx_tflite_plugin.graph.metadata import node_props
 from onnx_tflite_plugin.graph.names import first_operation
@@ -125,7 +125,9 @@ def _lower_operator(scope: Scope, bound: Bound) -> tuple[ir.Value | None, ...]:
     if table is not None and ctx.uses_integers:
         result: object = emit_table_lookup(ctx, table)
     else:
-        if bound.pack != BUILTIN and (arity_error := describe_arity(bound.handler.lower, len(ctx.inputs), "lowering")):
+        if bound.pack != BUILTIN and (
+            arity_error := describe_arity_mismatch(bound.handler.lower, len(ctx.inputs), "lowering")
+        ):
             raise Mismatch(arity_error)
         result = bound.handler.lower(ctx, *ctx.inputs)
     for x, signature in operand_signatures:

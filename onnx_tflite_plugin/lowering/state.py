@@ -57,10 +57,10 @@ class State:
         if not self.dtype:
             self.dtype, self.dims = dtype, dims
         elif dtype != self.dtype or not agree(dims, self.dims):
-            kinds = " and ".join(
-                f"{kind} of shape {list(sizes)}" for kind, sizes in ((self.dtype, self.dims), (dtype, dims))
+            uses = " and ".join(
+                f"{dtype} of shape {list(dims)}" for dtype, dims in ((self.dtype, self.dims), (dtype, dims))
             )
-            raise Refusal(f"the state {self.name!r} is used as {kinds}: in ONNX a state has one dtype and shape")
+            raise Refusal(f"the state {self.name!r} is used as {uses}: in ONNX a state has one dtype and shape")
 
     def get(self) -> ir.Value:
         """Return the current value in planned layout and storage.
@@ -108,7 +108,7 @@ class State:
         self.current = require_value(value)
 
     @property
-    def is_assigned(self) -> bool:
+    def has_value(self) -> bool:
         """True if the state has a value."""
         return self.initial is not None or self.current is not None
 
@@ -152,7 +152,7 @@ class States:
         LiteRT allocates the tensors of a called subgraph at each run (Eval, kernels/while.cc).
         """
         states: dict[str, State] = {}
-        for key, bound in _state_users(model, subgraphs, set()):
+        for key, bound in _state_users_recursively(model, subgraphs, set()):
             if key is None:
                 states.update(self.by_key)
                 continue
@@ -214,7 +214,9 @@ class States:
         return inputs, [*outputs], initializers, metadata
 
 
-def _state_users(model: BoundModel, subgraphs: Iterable[int], seen: set[int]) -> Iterator[tuple[str | None, Bound]]:
+def _state_users_recursively(
+    model: BoundModel, subgraphs: Iterable[int], seen: set[int]
+) -> Iterator[tuple[str | None, Bound]]:
     """Yield (key of the state, operator) for every user of a state in the subgraphs and those they call."""
     for index in subgraphs:
         if index in seen:
@@ -222,7 +224,7 @@ def _state_users(model: BoundModel, subgraphs: Iterable[int], seen: set[int]) ->
         seen.add(index)
         yield from state_users(model.graphs[index])
         for bound in model.graphs[index].operators:
-            yield from _state_users(model, bound.declared.subgraphs, seen)
+            yield from _state_users_recursively(model, bound.declared.subgraphs, seen)
 
 
 def _variable_tensors(model: BoundModel, subgraphs: Iterable[int]) -> dict[Tensor, None]:

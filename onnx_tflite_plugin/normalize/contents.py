@@ -67,7 +67,13 @@ def _equal_tensor_pairs(model: Model, candidate: _Candidate) -> Iterator[tuple[T
     """Yield pairs of tensors that are one value on both sides of a subgraph boundary, or in two iterations of a loop."""
     op, handler = candidate.op, candidate.handler
     boundary = handler.boundary
-    options = (handler.inlines,) if boundary is None and handler.inlines else handler.subgraphs if boundary else ()
+    options = (
+        (handler.inlined_subgraph,)
+        if boundary is None and handler.inlined_subgraph
+        else handler.subgraphs
+        if boundary
+        else ()
+    )
     graphs = [model.subgraphs[k] for k in subgraph_indices(options, op) if 0 <= k < len(model.subgraphs)]
     first, loops = (boundary.first_slot, boundary.loops) if boundary else (0, False)
     operands = op.inputs[first:]

@@ -17,13 +17,13 @@ def plan_storage_and_opset(
     """Return the storage plan and the opset.
 
     See :func:`plan_storage` and :func:`choose_opset` for arguments and errors.
-    From opset ``no_int8_from`` on, ONNX Runtime cannot load the operators ``no_int8_moves`` of int8 between DequantizeLinear and
+    From opset ``no_int8_moves_opset`` on, ONNX Runtime cannot load the operators ``no_int8_moves`` of int8 between DequantizeLinear and
     QuantizeLinear. They then compute on quantized values.
     """
     storage = plan_storage(model, target, fold=fold)
     opset = choose_opset(model, storage, requested, target)
     refused_moves = target.dequantizes & target.no_int8_moves
-    if refused_moves and opset >= target.no_int8_from and "int8" not in target.storage:
+    if refused_moves and opset >= target.no_int8_moves_opset and "int8" not in target.storage:
         storage = plan_storage(model, replace(target, dequantizes=target.dequantizes - refused_moves), fold=fold)
     return storage, opset
 

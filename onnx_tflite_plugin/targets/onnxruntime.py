@@ -31,9 +31,9 @@ ONNXRUNTIME = Target(
     # One row by int4 weights with a scale per row, blocks of 128 against int8 of MatMulInteger: 1024 x 1024 20 us, 26 us;
     # 2048 x 2048 72 us, 121 us; 640 x 65536 1.0 ms, 2.5 ms. Blocks of 32 take 1.4 times as long as blocks of 128.
     int4_block=128,
-    packs_tables=True,
+    packed_int4_lookups=True,
     # 16x1024 by 1024x1024: 94 us, 336 us in float32.
-    multiplies_dynamically=True,
+    fast_dynamic_quantization=True,
     rounds_activations=True,
     # 4 heads of 16: 1.2 us, 7.9 us decomposed; 64 rows of 8 heads of 64: 15.8 us, 49.5 us decomposed.
     rotates_embeddings=True,
@@ -111,7 +111,7 @@ ONNXRUNTIME = Target(
         "sum_before_norm",
         "bound_masked_scores",
     ),
-    saturates=True,
+    may_saturate=True,
     quantizes_weights=True,
     opens_in_onnxruntime=True,
     domains=frozenset({"com.microsoft", "com.microsoft.nchwc"}),

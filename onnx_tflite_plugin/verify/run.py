@@ -246,7 +246,7 @@ def _run_and_compare(pair: ModelPair, request: _Request, progress: Progress) -> 
         end_to_end=explained if verification.verdict == "agrees" else (),
         kernels=tuple(dict.fromkeys([*expected, *(["builtin"] if verification.operators else [])])),
         runs=len(input_runs) + (pair.batch is not None),
-        by_packs=len(pair.trial.substitutes.pack_kernels),
+        pack_kernel_operators=len(pair.trial.substitutes.pack_kernels),
         notes=(*verification.notes, *notes),
     )
 

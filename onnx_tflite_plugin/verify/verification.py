@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from onnx_tflite_plugin.graph.tensor_value import TensorValue
+from onnx_tflite_plugin.renamed import VERIFICATION, renamed_attributes
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.tensors import Divergence
 from onnx_tflite_plugin.verify.runtimes.processor import processor
@@ -24,10 +25,10 @@ class Verification:
 
     ``comparisons``: one per output, in the model's order. ``kernels``: the kernel sets of LiteRT that ran.
     ``processor``: the processor that both runtimes ran on. ``diverging``: the first tensor that differs. ``operators``:
-    number of operators that were compared on LiteRT's own operands. ``by_packs``: the number of those that reference
-    kernels of packs compute. ``reasons``: why the verdict is inconclusive although nothing differs. ``partial``: accept
-    an inconclusive verdict. ``end_to_end``: lines about outputs that exceed their tolerance although every operator agrees.
-    ``tensors``: the comparison of each tensor on LiteRT's own operands, in execution order.
+    number of operators that were compared on LiteRT's own operands. ``pack_kernel_operators``: the number of those whose
+    expected results are from reference kernels of packs. ``reasons``: why the verdict is inconclusive although nothing
+    differs. ``partial``: accept an inconclusive verdict. ``end_to_end``: lines about outputs that exceed their tolerance
+    although every operator agrees. ``tensors``: the comparison of each tensor on LiteRT's own operands, in execution order.
     """
 
     comparisons: tuple[Comparison, ...]
@@ -39,9 +40,12 @@ class Verification:
     reasons: tuple[str, ...] = ()
     partial: bool = False
     operators: int = 0
-    by_packs: int = 0
+    pack_kernel_operators: int = 0
     end_to_end: tuple[str, ...] = ()
     tensors: tuple[tuple[TensorValue, Comparison], ...] = ()
+
+    if not TYPE_CHECKING:
+        __getattr__ = renamed_attributes(VERIFICATION)
 
     def __repr__(self) -> str:
         verdict, first, *rest = [line.strip() for line in self.text.splitlines()][: 1 + len(self.comparisons)]
@@ -98,10 +102,10 @@ class Verification:
             suffix = f"; {NOT_COMPARED}" if any(note.startswith(NOT_COMPARED) for note in self.notes) else ""
             return f"outputs within tolerance of {kernels}, {runs}{error}{suffix}"
         operators = "1 operator agrees" if self.operators == 1 else f"{self.operators} operators agree"
-        if self.by_packs == self.operators:
+        if self.pack_kernel_operators == self.operators:
             kernels = "the reference kernels of packs"
-        elif self.by_packs:
-            kernels += f", {self.by_packs} of them with the reference kernels of packs,"
+        elif self.pack_kernel_operators:
+            kernels += f", {self.pack_kernel_operators} of them with the reference kernels of packs,"
         return f"{operators} with {kernels} on the same inputs, {runs}{error}"
 
     def _largest_error(self) -> str:
@@ -139,7 +143,7 @@ def merge_verifications(by_signature: Mapping[str, Verification]) -> Verificatio
         notes=tuple(note for key, v in by_signature.items() for note in prefix(key, v.notes)),
         reasons=tuple(reason for key, v in by_signature.items() for reason in prefix(key, v.reasons)),
         operators=sum(verification.operators for verification in verifications),
-        by_packs=sum(verification.by_packs for verification in verifications),
+        pack_kernel_operators=sum(verification.pack_kernel_operators for verification in verifications),
         end_to_end=tuple(line for key, v in by_signature.items() for line in prefix(key, v.end_to_end)),
         tensors=tuple(pair for verification in verifications for pair in verification.tensors),
     )

@@ -13,7 +13,7 @@ DECOMPOSITION = "decomposition_subgraph_index"
     layout=Terminate(),
     quantization=Raw(),
     subgraphs=(DECOMPOSITION,),
-    inlines=DECOMPOSITION,
+    inlined_subgraph=DECOMPOSITION,
     effects=Effects(),
 )
 def composite(ctx: Context, *inputs: Value | None) -> list[Value]:

@@ -34,7 +34,7 @@ def dtypes(op: Operator) -> tuple[str, str]:
     max_version=9,
     layout=Transparent(),
     quantization=Raw(),
-    converts={"*": ("*",)},
+    result_dtypes={"*": ("*",)},
     min_opset=lambda at: max(OPSETS.get(dtype, 1) for dtype in dtypes(at.op)),
 )
 def cast(ctx: Context, x: Value) -> Value:
@@ -102,7 +102,7 @@ def required_opset(at: Instance) -> int:
     max_version=1,
     layout=lambda at: Transparent() if at.op[0].rank == at.op[out(0)].rank else Terminate(),
     quantization=Raw(),
-    converts={"*": ("*",)},
+    result_dtypes={"*": ("*",)},
     accepts=check_bit_patterns,
     min_opset=required_opset,
 )

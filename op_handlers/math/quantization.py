@@ -78,7 +78,7 @@ def check_scale_count(at: Instance) -> Decline | None:
     layout=Transparent(),
     quantization=requantization,
     accepts=check_scale_count,
-    converts={"*": ("int8", "uint8", "int16", "int4", "uint4", "int2")},
+    result_dtypes={"*": ("int8", "uint8", "int16", "int4", "uint4", "int2")},
 )
 def quantize(ctx: Context, x: Value) -> Value:
     """Return the operand, which the host quantizes (integers: dequantizes and quantizes).
@@ -157,7 +157,7 @@ def evaluate_dequantize(at: Instance) -> Array | WidenedConstant | None:
     layout=Transparent(),
     quantization=Dequantized(),
     evaluate=evaluate_dequantize,
-    converts={"*": ("float32",)},
+    result_dtypes={"*": ("float32",)},
 )
 def dequantize(ctx: Context, x: Value) -> Value:
     """Return the operand, which the host dequantizes; emit Cast for float16, which runtimes fold when they load weights."""

@@ -58,7 +58,7 @@ def softmax_layout(at: Instance) -> Attribute | Terminate:
     axes="... k -> ... k",
     axis_price=AxisPrice("Softmax", "k"),
     quantization=output_quantization,
-    converts={"int8": ("int8", "int16")},
+    result_dtypes={"int8": ("int8", "int16")},
     accepts=check_beta,
     sizes=operand_shape,
 )

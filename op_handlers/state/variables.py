@@ -39,7 +39,7 @@ def check_handle(at: Instance) -> Decline | None:
     max_version=1,
     layout=Terminate(),
     quantization=Raw(),
-    effects=Effects(names=variable_key),
+    effects=Effects(state_key=variable_key),
     accepts=check_handle,
 )
 def var_handle(ctx: Context) -> Resource:
@@ -71,7 +71,7 @@ def check_value(slot: int) -> Callable[[Instance], Decline | None]:
 def read_variable(ctx: Context, _resource: Resource) -> Value:
     """Return the state's current value."""
     state = ctx.state(ctx.resource(0))
-    if not state.is_assigned:
+    if not state.has_value:
         raise Refusal(f"variable {state.name!r} is read before it is assigned, which LiteRT refuses too")
     state.declare(ctx.dtype(out(0)), ctx.shape(out(0)))
     return state.get()

@@ -187,7 +187,7 @@ def look_up_integers(ctx: Context, integers: Array, ids: Value) -> Value:
 
     Large tables of 4 bits store two values per byte, the first in the low bits, with 8 added to each.
     """
-    is_packed = ctx.op[1].dtype == "int4" and ctx.target.packs_tables and integers.size >= MIN_PACKED_ELEMENTS
+    is_packed = ctx.op[1].dtype == "int4" and ctx.target.packed_int4_lookups and integers.size >= MIN_PACKED_ELEMENTS
     if not is_packed or integers.shape[-1] % 2:
         return ctx.ops.Cast(ctx.ops.Gather(integers, ids, axis=0), to="float32")
     pairs = (integers + 8).astype(np.uint8).reshape(*integers.shape[:-1], -1, 2)

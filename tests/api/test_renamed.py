@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from onnx_tflite_plugin.conversion import convert_model
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.source import read
-from onnx_tflite_plugin.verify import Comparison
+from onnx_tflite_plugin.verify import Comparison, Verification
 
 
 @pytest.mark.parametrize("old", renamed.EXPORTS)
@@ -71,8 +72,10 @@ def test_old_keywords_of_a_handler_set_the_new_fields() -> None:
         "along": price,
         "borders": boundary,
         "contents": contents,
+        "converts": {"int8": ("float32",)},
         "holds_axes": {0},
         "holds_batch": {0: -1},
+        "inlines": "body",
     }
     with pytest.warns(DeprecationWarning) as caught:  # noqa: PT030 (one of each keyword)
         new_declaration = api.handler("CUSTOM.Old", max_version=1, layout=api.Terminate(), **old)(lambda ctx, x: x)
@@ -88,21 +91,32 @@ def test_old_keywords_of_a_handler_set_the_new_fields() -> None:
 
 @pytest.mark.parametrize(("owner", "names", "value"), [
     (api.SubgraphBoundary, renamed.BOUNDARY, 1),
+    (partial(api.AxisPrice, letters="a"), renamed.AXIS_PRICE, "Softmax"),
+    (api.Effects, renamed.EFFECTS, lambda at: "state"),
     (api.Dequantized, renamed.DEQUANTIZED, (0,)),
     (api.SameScale, renamed.SAME_SCALE, (0,)),
 ])  # fmt: skip
 def test_old_fields_of_a_declaration_set_and_are_the_new_ones(owner: Any, names: dict[str, str], value: Any) -> None:
+    name = getattr(owner, "func", owner).__name__
     for old, new in names.items():
-        with pytest.warns(DeprecationWarning, match=rf"{owner.__name__}\({old}=\.\.\.\) is now {new}="):
+        with pytest.warns(DeprecationWarning, match=rf"{name}\({old}=\.\.\.\) is now {new}="):
             declaration = owner(**{old: value})
-        with pytest.warns(DeprecationWarning, match=rf"{owner.__name__}\.{old} is now {new}"):
+        with pytest.warns(DeprecationWarning, match=rf"{name}\.{old} is now {new}"):
             assert getattr(declaration, old) == getattr(declaration, new) == value
 
 
 @pytest.mark.parametrize(("old", "new"), renamed.TARGET.items())
 def test_old_traits_change_a_target(old: str, new: str) -> None:
     target = api.builtin_target("generic")
-    value: Any = frozenset({"int8"}) if "dtypes" in new else frozenset({"Conv"}) if "operators" in new else True
+    value: Any = (
+        frozenset({"int8"})
+        if "dtypes" in new
+        else frozenset({"Conv"})
+        if "operators" in new
+        else 21
+        if "opset" in new
+        else True
+    )
     changes: dict[str, Any] = {old: value}
     with pytest.warns(DeprecationWarning, match=rf"Target\({old}=\.\.\.\) is now {new}="):
         changed = replace(target, **changes)
@@ -125,6 +139,11 @@ def test_old_attributes_of_results_are_the_new_ones() -> None:
     report: Any = conversion.report
     with pytest.warns(DeprecationWarning, match="is now"):
         assert report.moved == report.local_plan_differences
+    with pytest.warns(DeprecationWarning, match=r"Report\.lengths is now signature_lengths"):
+        assert report.lengths == {}
+    verification: Any = Verification((comparison,), (), 1, pack_kernel_operators=3)
+    with pytest.warns(DeprecationWarning, match=r"Verification\.by_packs is now pack_kernel_operators"):
+        assert verification.by_packs == 3
 
 
 def test_old_keywords_of_a_pattern_set_the_new_fields() -> None:
@@ -185,3 +204,12 @@ def test_old_attributes_of_a_context_are_the_new_ones() -> None:
     convert_model(read(model()), Host(prefer=["inline"], handlers={"ADD": add}), ConvertOptions())
     assert all(equal)
     assert names == {f"Context.{name}" for name in renamed.CONTEXT if name != "looked_up"}
+
+
+def test_old_keyword_of_the_builder_is_the_new_one() -> None:
+    tensor: Any = ModelBuilder().main.tensor
+    with pytest.warns(DeprecationWarning, match=r"tensor\(listed=\.\.\.\) is now list_elements="):
+        old = tensor("x", (), "variant", listed=("float32", (2, 3)))
+    new = tensor("x", (), "variant", list_elements=("float32", (2, 3)))
+    fields = [table.fields["variant_tensors"][0].fields for table in old.graph.tensors]
+    assert fields[0] == fields[1], new

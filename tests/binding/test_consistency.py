@@ -49,7 +49,7 @@ def floor_of_two(g: GraphBuilder) -> int:
     return y
 
 
-def two_magnitudes(g: GraphBuilder) -> int:
+def abs_with_two_outputs(g: GraphBuilder) -> int:
     x, y = g.input("x", (2, 3)), g.tensor("y", (2, 3))
     g.operator("ABS", [x], [y, g.tensor("z", (2, 3))])
     return y
@@ -110,7 +110,7 @@ def softmax_of(beta: float, dtype: str) -> BuildGraph:
     return softmax
 
 
-def convolution_with_a_bias(bias: int) -> BuildGraph:
+def convolution_with_bias_value(bias: int) -> BuildGraph:
     def convolution(g: GraphBuilder) -> int:
         x = g.input("x", (1, 2, 3, 5), "int16", quantization=quant(0.5))
         w = g.constant("w", np.ones((1, 1, 1, 5), np.int8), quantization=quant(0.5))
@@ -122,7 +122,7 @@ def convolution_with_a_bias(bias: int) -> BuildGraph:
     return convolution
 
 
-def convolution_with_biases(count: int) -> BuildGraph:
+def convolution_with_bias_count(count: int) -> BuildGraph:
     """Return a convolution of two channels with a different number of biases."""
 
     def convolution(g: GraphBuilder) -> int:
@@ -168,7 +168,7 @@ def branch(dtype: str, *, constant: bool = False) -> BuildGraph:
 def loop(rank: int) -> BuildGraph:
     """Return a loop whose body has an input of a different rank from the operand."""
 
-    def while_more(g: GraphBuilder) -> int:
+    def loop_of_another_rank(g: GraphBuilder) -> int:
         for name, shape, dtype in (("condition", (), "bool"), ("body", (2, 3), "float32")):
             inner = g.model.subgraph(name)
             a = inner.input("a", (2,) * rank if name == "body" else (2, 3))
@@ -180,7 +180,7 @@ def loop(rank: int) -> BuildGraph:
         g.operator("WHILE", [x], [y], {"cond_subgraph_index": 1, "body_subgraph_index": 2})
         return y
 
-    return while_more
+    return loop_of_another_rank
 
 
 def branch_with_variable(g: GraphBuilder) -> int:
@@ -202,7 +202,7 @@ REFUSED: list[tuple[BuildGraph, str]] = [
     (relu_to_another_dtype, "operators[0].outputs[0]: tensor 1 'y' is quantized uint8, but RELU has"),
     (floor_of_nothing, "operators[0].inputs[0]: the operand is absent, but FLOOR requires it"),
     (floor_of_two, "operators[0].inputs: 2 operands, but FLOOR requires 1"),
-    (two_magnitudes, "operators[0].outputs: 2 outputs, but ABS has 1"),
+    (abs_with_two_outputs, "operators[0].outputs: 2 outputs, but ABS has 1"),
     (pool(3), "operators[0].inputs[0]: tensor 0 'x' of shape [1, 2, 3] has rank 3, but MAX_POOL_2D requires 4"),
     (tanh_by_axis, "operators[0].outputs[0]: tensor 1 'y' has 3 scales"),
     (product_with_scales_by_axis, "operators[0].inputs[1]: tensor 1 'w' has per-axis scales, but is not a weight"),
@@ -210,9 +210,15 @@ REFUSED: list[tuple[BuildGraph, str]] = [
     (unary("HARD_SWISH", 0.0), "operators[0].outputs[0]: tensor 1 'y' has a scale of 0, but HARD_SWISH computes"),
     (softmax_of(float("nan"), "float32"), "operators[0].SoftmaxOptions.beta: the value is nan"),
     (softmax_of(float("-inf"), "int16"), "operators[0].SoftmaxOptions.beta: the value is -inf"),
-    (convolution_with_a_bias(2**47 + 2), f"operators[0].inputs[2]: tensor 2 'b' holds {2**47 + 2}, but sums"),
-    (convolution_with_biases(1), "operators[0].inputs[2]: tensor 2 'b' has size 1 along o, but inputs[1] has size 2"),
-    (convolution_with_biases(3), "operators[0].inputs[2]: tensor 2 'b' has size 3 along o, but inputs[1] has size 2"),
+    (convolution_with_bias_value(2**47 + 2), f"operators[0].inputs[2]: tensor 2 'b' holds {2**47 + 2}, but sums"),
+    (
+        convolution_with_bias_count(1),
+        "operators[0].inputs[2]: tensor 2 'b' has size 1 along o, but inputs[1] has size 2",
+    ),
+    (
+        convolution_with_bias_count(3),
+        "operators[0].inputs[2]: tensor 2 'b' has size 3 along o, but inputs[1] has size 2",
+    ),
     (pad_by(1), "operators[0].inputs[1]: tensor 2 'p' of shape [1, 2] has no entry for each of 2 axes"),
     (pad_by(3), "operators[0].inputs[1]: tensor 2 'p' of shape [3, 2] has entries for more than 2 axes"),
     (branch("int32"), "subgraphs[2].inputs[0]: tensor 0 'a' is int32, but that of IF is float32"),
@@ -233,7 +239,7 @@ def test_inconsistency_is_refused_with_operator_and_field(build: BuildGraph, tex
     "build",
     [
         softmax_of(float("-inf"), "float32"),
-        convolution_with_a_bias(2**47),
+        convolution_with_bias_value(2**47),
         branch("float32"),
         unary("SQRT", 1e-38),
     ],
@@ -373,21 +379,21 @@ def test_absent_operand_of_a_variadic_operator_is_refused(code: str, shape: tupl
 
 
 def test_operand_may_be_absent_if_its_parameter_has_an_underscore() -> None:
-    def one(ctx: Context, x: Value, _other: Value) -> Value:
+    def lower_optional(ctx: Context, x: Value, _other: Value) -> Value:
         return ctx.ops.Abs(x)
 
-    def two(ctx: Context, x: Value, other: Value) -> Value:
+    def lower_required(ctx: Context, x: Value, other: Value) -> Value:
         return ctx.ops.Add(x, other)
 
-    def of_two(g: GraphBuilder) -> int:
+    def maximum_with_absent_operand(g: GraphBuilder) -> int:
         y = g.tensor("y", (2, 3))
         g.operator("MAXIMUM", [g.input("x", (2, 3)), None], [y])
         return y
 
     hosts = [
         Host(packs="builtin", handlers={"MAXIMUM": handler("MAXIMUM", max_version=1, layout=Transparent())(lower)})
-        for lower in (one, two)
+        for lower in (lower_optional, lower_required)
     ]
-    assert otp.convert(build_model(of_two), host=hosts[0]).report.nodes == {"Abs": 1}
+    assert otp.convert(build_model(maximum_with_absent_operand), host=hosts[0]).report.nodes == {"Abs": 1}
     with pytest.raises(ConversionError, match="the operand is absent, but MAXIMUM requires it"):
-        otp.convert(build_model(of_two), host=hosts[1])
+        otp.convert(build_model(maximum_with_absent_operand), host=hosts[1])

@@ -192,15 +192,15 @@ def test_builtin_returns_the_built_in_handler() -> None:
 def test_state_name_function_is_called_once() -> None:
     handle, call_counts = builtin("VAR_HANDLE"), Counter[tuple[int, int]]()
     assert handle.effects is not None
-    assert handle.effects.names is not None
-    name = handle.effects.names
+    assert handle.effects.state_key is not None
+    name = handle.effects.state_key
 
     def names(at: Instance) -> str:
         call_counts[at.op.subgraph, at.op.index] += 1
         return name(at)
 
     case = next(case for case in builtin_cases() if case.op == "ASSIGN_VARIABLE" and case.expects_success)
-    assert convert_with(replace(handle, effects=Effects(names=names)), case.build()).report.states
+    assert convert_with(replace(handle, effects=Effects(state_key=names)), case.build()).report.states
     assert call_counts
     assert set(call_counts.values()) == {1}
 

@@ -202,7 +202,7 @@ INT8, FLOAT, BARE = tensor(0, "int8", 0.5), tensor(1), tensor(2, "int8")
 def test_float_and_quantized_tensors_mix_only_if_declared() -> None:
     assert invalid_dtype_fields([FLOAT], FLOAT) == invalid_dtype_fields([INT8], INT8) == []
     assert invalid_dtype_fields([FLOAT], INT8) == invalid_dtype_fields([INT8], FLOAT) == ["outputs[0]"]
-    assert invalid_dtype_fields([INT8], FLOAT, converts={"int8": ("float32",)}) == []
+    assert invalid_dtype_fields([INT8], FLOAT, result_dtypes={"int8": ("float32",)}) == []
     assert invalid_dtype_fields([None], FLOAT) == invalid_dtype_fields([INT8], None) == []
 
 
@@ -230,7 +230,7 @@ def test_per_axis_scale_is_valid_only_for_weights() -> None:
     constant = replace(per_axis, data=Evaluated(np.ones(2)))
     assert invalid_dtype_fields([constant, INT8], INT8, layout=Terminate()) == []
     assert invalid_dtype_fields([constant, INT8], INT8, layout=Transparent()) == ["inputs[0]"]
-    assert invalid_dtype_fields([FLOAT], per_axis, converts={"*": ("*",)}) == []
+    assert invalid_dtype_fields([FLOAT], per_axis, result_dtypes={"*": ("*",)}) == []
 
 
 def test_scale_of_0_is_invalid_for_quantized_kernels() -> None:
@@ -264,7 +264,7 @@ def test_float_results_with_a_scale_follow_the_operand_dtype() -> None:
     assert stale_of(INT8, 127)
     assert not stale_of(INT8, 128)
     assert not stale_of(FLOAT)
-    assert not stale_of(INT8, converts={"int8": ("float32",)})
+    assert not stale_of(INT8, result_dtypes={"int8": ("float32",)})
 
 
 # --- calls ------------------------------------------------------------------------------------

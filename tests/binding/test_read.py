@@ -52,7 +52,7 @@ def test_called_subgraphs_are_read_from_options() -> None:
 
 def test_operator_with_subgraphs_or_effects_accesses_states() -> None:
     assert read({"body": 0}, subgraphs=("body",)).accesses_states
-    assert read(effects=Effects(reads=(0,), names=lambda at: "state")).accesses_states
+    assert read(effects=Effects(reads=(0,), state_key=lambda at: "state")).accesses_states
     assert not read().accesses_states
 
 
@@ -82,8 +82,8 @@ def test_subgraph_may_be_called_twice_but_not_recursively() -> None:
         ({"output_quantization": {out(0): Dequantized(), out(1): Dequantized()}}, "no output in slot -2"),
         ({"reshapes": {1: (6,)}}, "no tensor in slot 1"),
         ({"reshapes": {0: (None, None)}}, "has more than one unknown size"),
-        ({"effects": Effects(reads=(0, 1), names=lambda at: "state")}, "no tensor in slot 1, which Effects names"),
-        ({"effects": Effects(writes=(1,), names=lambda at: "state")}, "no tensor in slot 1, which Effects names"),
+        ({"effects": Effects(reads=(0, 1), state_key=lambda at: "state")}, "no tensor in slot 1, which Effects lists"),
+        ({"effects": Effects(writes=(1,), state_key=lambda at: "state")}, "no tensor in slot 1, which Effects lists"),
         ({"subgraphs": ("bodie",), "options": {"body": 0}}, "no option 'bodie'; did you mean 'body'"),
         ({"activation": "fused"}, ""),
         ({"activation": "fused", "options": {"fuse": "RELU"}}, "no option 'fused'"),
@@ -109,7 +109,7 @@ def test_valid_declarations_are_returned_unchanged() -> None:
     declared = read(
         output_quantization={out(0): Dequantized()},
         reshapes={0: (None, 3), out(0): (6,)},
-        effects=Effects(reads=(0,), writes=(out(0),), names=lambda at: "state"),
+        effects=Effects(reads=(0,), writes=(out(0),), state_key=lambda at: "state"),
         activation="fused",
         options={"fused": "RELU6"},
     )

@@ -38,7 +38,7 @@ def test_signature_each_writes_one_file_per_signature(source: Path, run: Run) ->
 
 def test_report_has_the_sequence_length_of_each_signature(source: Path, run: Run) -> None:
     report = json.loads(run("convert", source, "--signature", "all", "--json").out)
-    assert report["lengths"] == {"prefill_5": 5, "decode": 1}
+    assert report["signature_lengths"] == {"prefill_5": 5, "decode": 1}
     assert report["other_signatures"] == []
 
 

@@ -440,7 +440,10 @@ def test_empty_cells_of_the_pack_table_are_dashes() -> None:
 
 @pytest.mark.parametrize(
     ("trait", "text"),
-    [("rounds_activations", "3 layers: activations rounded"), ("multiplies_dynamically", "3 layers: 8-bit products")],
+    [
+        ("rounds_activations", "3 layers: activations rounded"),
+        ("fast_dynamic_quantization", "3 layers: 8-bit products"),
+    ],
 )
 def test_summary_describes_dynamic_quantization(tmp_path: Path, trait: str, text: str) -> None:
     (line,) = rows(tmp_path, traits={trait: 3})["rounding"]

@@ -42,7 +42,7 @@ def test_dimension_is_a_number_or_a_name(shape: Any) -> None:
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 def test_weights_dtype_needs_a_target_that_saturates(dtype: str) -> None:
     for name, target in TARGETS.items():
-        if target.saturates:
+        if target.may_saturate:
             assert resolve_target(target=name, weights_dtype=dtype).name == name
         else:
             with pytest.raises(UnsupportedOption, match="has one dtype for weights"):
@@ -68,7 +68,7 @@ def test_activations_are_rounded_unless_speed_or_float_is_requested(
     options: dict[str, Any], rounds: bool, dynamic: bool
 ) -> None:
     target = resolve_target(**options)
-    assert (target.rounds_activations, target.multiplies_dynamically) == (rounds, dynamic)
+    assert (target.rounds_activations, target.fast_dynamic_quantization) == (rounds, dynamic)
 
 
 @pytest.mark.parametrize("opset", [13, 17, None])

@@ -255,7 +255,7 @@ def test_price_depends_on_whether_the_declared_axes_are_innermost(
     requests: list[tuple[str, bool, int]] = []
 
     def prices(axis_price: AxisPrice, is_innermost: bool, size: int) -> int:
-        requests.append((axis_price.onnx, is_innermost, size))
+        requests.append((axis_price.price_key, is_innermost, size))
         return 1
 
     make_plan(chain("Image", code, "Image", shape=shape), prices=prices)

@@ -35,9 +35,9 @@ SPLIT: dict[str, SplitTensor] = {
 }
 
 
-@pytest.mark.parametrize("negated", [0, 1])
+@pytest.mark.parametrize("negated_index", [0, 1])
 @pytest.mark.parametrize("op", SPLIT)
-def test_each_output_has_the_storage_dtype_of_its_consumers(op: str, negated: int) -> None:
+def test_each_output_has_the_storage_dtype_of_its_consumers(op: str, negated_index: int) -> None:
     """NEG needs int8, even if the target stores int8 activations as uint8."""
     net = Net()
     x = net.input(tensor(2, 5, 11, dtype="int8"))
@@ -45,7 +45,7 @@ def test_each_output_has_the_storage_dtype_of_its_consumers(op: str, negated: in
     y = net.call("FULLY_CONNECTED", [x, w, None], UNSPLIT, keep_num_dims=True)
     parts = SPLIT[op](net, y)
     results = [
-        net.call("NEG" if k == negated else "LOGISTIC", [part], result_spec(net, part, k == negated))
+        net.call("NEG" if k == negated_index else "LOGISTIC", [part], result_spec(net, part, k == negated_index))
         for k, part in enumerate(parts)
     ]
     net.output(*results)

@@ -10,7 +10,7 @@ import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder
-from onnx_tflite_plugin.api.budget import ENVIRONMENT, OverBudget
+from onnx_tflite_plugin.api.budget import ENVIRONMENT_VARIABLE, OverBudget
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.graph.constants import evaluate_constant
 from onnx_tflite_plugin.graph.names import UniqueNames
@@ -101,30 +101,30 @@ def test_variable_starts_with_zero_bytes_or_the_int8_zero_point(dtype: str, init
 @pytest.mark.parametrize("size_kind", ["constant", "computed"])
 def test_initial_value_beyond_the_budget_is_not_computed(size_kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A small file may request arrays of any size, by constant or computed sizes."""
-    monkeypatch.setenv(ENVIRONMENT, "1000")
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, "1000")
     builder = emitter()
     sizes = np.asarray([13, 17]) if size_kind == "constant" else builder.emit("Concat", [[13], [17]], {"axis": 0})[0]
     (large,) = builder.emit("Expand", [np.asarray(2, np.float32), sizes], {})
     with pytest.raises(OverBudget, match="would take 1768 bytes"):
         evaluate_constant(large, builder.domains, "a test")
-    monkeypatch.setenv(ENVIRONMENT, "1768")
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, "1768")
     np.testing.assert_array_equal(evaluate_constant(large, builder.domains, "a test"), np.full((13, 17), 2))
 
 
 def test_zero_initial_value_beyond_the_budget_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(ENVIRONMENT, "1000")
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, "1000")
     with pytest.raises(OverBudget, match="initial value of the state 'v' would take 1768 bytes"):
         _ = state_of((13, None, 17)).initial_value
     assert state_of((7, 17)).initial_value.shape == (7, 17)
 
 
-def test_state_is_assigned_once_read_or_set() -> None:
+def test_state_has_value_once_read_or_set() -> None:
     read_state, initialized, assigned = state_of(), state_of(), state_of()
-    assert not read_state.is_assigned
+    assert not read_state.has_value
     read_state.get()
     initialized.initial = X
     assigned.set(assigned.emitter.constant(X))
-    assert (read_state.is_assigned, initialized.is_assigned, assigned.is_assigned) == (True, True, True)
+    assert (read_state.has_value, initialized.has_value, assigned.has_value) == (True, True, True)
 
 
 def test_unused_variable_output_is_kept() -> None:

@@ -82,7 +82,7 @@ def test_attention_of_all_layers_is_one_operator_each(sizes: Sizes) -> None:
     report = join(sizes, attention="causal").report
     assert report.fused["CACHED_ATTENTION"] == sizes.layers
     assert "Transpose" not in report.nodes
-    assert report.lengths == {"prefill_5": 5, "decode": 1}
+    assert report.signature_lengths == {"prefill_5": 5, "decode": 1}
     assert not report.other_signatures
 
 

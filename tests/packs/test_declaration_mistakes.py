@@ -30,8 +30,8 @@ from onnx_tflite_plugin.targets.operator_names import find_unknown_operator
         ("layout=Transparent(), quantization=Dequantized(weights=(1,))", r"quantization=Dequantized names slot 1, but"),
         ('layout=Transparent(), quantization=Lookup(print, dtypes=("in16",))', r"'in16' is not a dtype; did you mean"),
         (
-            'layout=Transparent(), converts={"int8": ("in16",)}',
-            r"converts: 'in16' is not a dtype; did you mean 'int16'",
+            'layout=Transparent(), result_dtypes={"int8": ("in16",)}',
+            r"result_dtypes: 'in16' is not a dtype; did you mean 'int16'",
         ),
     ],
 )

@@ -78,7 +78,7 @@ def json_document(result: CommandResult) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("pack", PACKS, ids=lambda pack: pack.fault)
-@pytest.mark.usefixtures("falls_back")
+@pytest.mark.usefixtures("allow_skipped_fusions")
 def test_failure_names_pack_function_and_location(
     pack: Hostile, install_hostile: Callable[[Hostile], None], convert: Convert
 ) -> None:

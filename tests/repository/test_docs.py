@@ -31,10 +31,10 @@ def names(pages: list[Path]) -> list[str]:
     return [page.relative_to(ROOT).as_posix() for page in pages]
 
 
-RUN = [page for page in PAGES if any(block.language in ("sh", "python") for block in blocks(page))]
+PAGES_WITH_SAMPLES = [page for page in PAGES if any(block.language in ("sh", "python") for block in blocks(page))]
 
 
-@pytest.mark.parametrize("page", RUN, ids=names(RUN))
+@pytest.mark.parametrize("page", PAGES_WITH_SAMPLES, ids=names(PAGES_WITH_SAMPLES))
 @pytest.mark.int8_products
 def test_samples_of_a_page_run_in_a_clean_folder(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
@@ -69,8 +69,8 @@ def test_every_page_is_in_a_section_and_names_its_readers() -> None:
 
 
 def test_most_pages_have_samples() -> None:
-    assert len(RUN) > len(PAGES) / 2
-    assert "README.md" in names(RUN)
+    assert len(PAGES_WITH_SAMPLES) > len(PAGES) / 2
+    assert "README.md" in names(PAGES_WITH_SAMPLES)
 
 
 def test_pictures_equal_the_output_of_their_script() -> None:

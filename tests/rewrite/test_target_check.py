@@ -12,7 +12,7 @@ from onnx_tflite_plugin.errors import TargetRefusal
 from onnx_tflite_plugin.rewrite.target_check import check_model
 from onnx_tflite_plugin.targets import Target
 
-TARGET = Target("test", (13, 18, 26), no_int8_moves=frozenset({"Transpose", "Reshape"}), no_int8_from=21)
+TARGET = Target("test", (13, 18, 26), no_int8_moves=frozenset({"Transpose", "Reshape"}), no_int8_moves_opset=21)
 DQ, Q = "DequantizeLinear (x, s, z)", "QuantizeLinear (b, s, z)"
 
 

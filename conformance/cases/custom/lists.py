@@ -117,7 +117,7 @@ def reference_of_read_list(arrays: Sequence[Array]) -> list[Array]:
 
 
 def list_tensor(model: Net, name: str, shape: Sequence[int | None], dtype: str = "float32") -> TensorRef:
-    return model.graph.tensor(name, (), "variant", listed=(dtype, shape))
+    return model.graph.tensor(name, (), "variant", list_elements=(dtype, shape))
 
 
 def shape_operand(shape: Sequence[int | None]) -> Array:
@@ -248,7 +248,7 @@ def nested_loops(model: Net) -> None:
 
 def loop_values(graph: GraphBuilder, name: str) -> list[TensorRef]:
     """Add the tensors that a loop carries besides its counter: an index, the list and a tensor."""
-    list_ = graph.tensor(f"{name} list", (), "variant", listed=("float32", STATIC))
+    list_ = graph.tensor(f"{name} list", (), "variant", list_elements=("float32", STATIC))
     return [graph.tensor(f"{name} place", (), "int32"), list_, graph.tensor(f"{name} x", STATIC)]
 
 

@@ -97,7 +97,7 @@ class Layer:
     ) -> TensorRef:
         """Return one of the carried values; the third is the array."""
         if self.tensor_list and k == 2:
-            return graph.tensor(name, (), "variant", listed=("float32", (None, UNITS)))
+            return graph.tensor(name, (), "variant", list_elements=("float32", (None, UNITS)))
         return graph.tensor(name, shape, dtype)
 
     def start(self, model: Net, name: str) -> TensorRef:

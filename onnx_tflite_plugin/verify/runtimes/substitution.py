@@ -15,7 +15,7 @@ import numpy as np
 from onnx_tflite_plugin.api.declarations import Kernel
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.binding.declared import At, resolve_operator
-from onnx_tflite_plugin.checked import describe_arity, plural
+from onnx_tflite_plugin.checked import describe_arity_mismatch, plural
 from onnx_tflite_plugin.errors import InconclusiveError, Problem, VerificationError
 from onnx_tflite_plugin.guard import Failed, Mismatch, WrongResult, attribute_errors
 from onnx_tflite_plugin.host import Host
@@ -88,7 +88,7 @@ class PackKernel:
                 operands = [
                     None if t is None else self._operand(slot, t, values) for slot, t in enumerate(self.op.inputs)
                 ]
-                if problem := describe_arity(self.kernel, len(operands), "kernel"):
+                if problem := describe_arity_mismatch(self.kernel, len(operands), "kernel"):
                     raise Mismatch(problem)
                 returned = self.kernel(self.op, *operands)
                 results = [returned] if isinstance(returned, np.ndarray | np.generic) else list(returned)

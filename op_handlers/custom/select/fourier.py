@@ -60,7 +60,7 @@ def check_equal_shapes(at: Instance) -> Decline | None:
     max_version=1,
     layout=Transparent(),
     types="float32, float32 -> complex64",
-    converts={"*": ("*",)},
+    result_dtypes={"*": ("*",)},
     accepts=acceptance_check(2, accepts=check_equal_shapes),
     kernel=make_kernel(lambda x, y: (x + 1j * y).astype(np.complex64)),
 )
@@ -103,7 +103,7 @@ def fourier_transform(
         layout=Terminate(),
         min_opset=opset,
         types=types,
-        converts={"*": ("*",)},
+        result_dtypes={"*": ("*",)},
         accepts=acceptance_check(
             operands, accepts=element_count_check(1, 1, check_ranks) if operands == 2 else check_ranks
         ),

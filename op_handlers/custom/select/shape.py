@@ -164,7 +164,7 @@ rank_ = rewrite_to(
     axes="... -> ",
     quantization=Raw(),
     types=f"_ -> {INTEGERS}",
-    converts={"*": ("*",)},
+    result_dtypes={"*": ("*",)},
     accepts=acceptance_check(1, moves=True),
     kernel=lambda op, x: cast_sizes(op, x.size),
 )

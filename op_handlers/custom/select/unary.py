@@ -40,7 +40,7 @@ def single_node_handler(
         layout=Transparent(),
         quantization=NotQuantizable(),
         types=uniform_types(types, result=result),
-        converts={} if result == "T" else {"*": ("*",)},
+        result_dtypes={} if result == "T" else {"*": ("*",)},
         accepts=acceptance_check(1),
         kernel=make_kernel(function),
     )(lower)
@@ -129,7 +129,7 @@ def log1p(ctx: Context, x: Value) -> Value:
     max_version=1,
     layout=Transparent(),
     types=uniform_types("float32 float64", result="bool"),
-    converts={"*": ("*",)},
+    result_dtypes={"*": ("*",)},
     accepts=acceptance_check(1),
     kernel=make_kernel(np.isfinite),
 )

@@ -288,7 +288,7 @@ def test_exact_fusions_apply_first_then_regions(offered: list[str], first: str) 
 
 
 @pytest.mark.parametrize("fails", ["axes", "lowering", "result"])
-@pytest.mark.usefixtures("falls_back")
+@pytest.mark.usefixtures("allow_skipped_fusions")
 def test_fusion_is_skipped_if_its_operator_does_not_convert(fails: str) -> None:
     @fusion(
         "ALMOST",

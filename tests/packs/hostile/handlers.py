@@ -169,8 +169,10 @@ DECLARED = (
         "min_opset", "lambda at: at.op[5]", "min_opset declared by", "LookupError: CUSTOM.Evil has no input 5"
     ),
     declaration_fault("subgraphs", "('body',)", "the operator has no option 'body'"),
-    declaration_fault("effects", "Effects(names=lambda at: 1 / 0)", "effects.names declared by", "ZeroDivisionError"),
-    declaration_fault("effects", "Effects(reads=(3,))", "the operator has no tensor in slot 3, which Effects names"),
+    declaration_fault(
+        "effects", "Effects(state_key=lambda at: 1 / 0)", "effects.state_key declared by", "ZeroDivisionError"
+    ),
+    declaration_fault("effects", "Effects(reads=(3,))", "the operator has no tensor in slot 3, which Effects lists"),
     declaration_fault(
         "accepts", "lambda at: 1 / 0", "accepts of handler evil_pack:evil of evil-pack failed: ZeroDivision"
     ),

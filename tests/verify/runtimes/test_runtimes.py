@@ -308,10 +308,10 @@ def test_verification_text_lists_outputs_and_remedies() -> None:
     assert replace(right, operators=5, runs=2).text.startswith(
         "5 operators agree with LiteRT's xnnpack and builtin kernels on the same inputs, 2 runs; outputs within 1 quantization step\n"
     )
-    assert replace(right, operators=5, by_packs=2).text.startswith(
+    assert replace(right, operators=5, pack_kernel_operators=2).text.startswith(
         "5 operators agree with LiteRT's xnnpack and builtin kernels, 2 of them with the reference kernels of packs, on the same"
     )
-    assert replace(right, operators=2, by_packs=2).text.startswith(
+    assert replace(right, operators=2, pack_kernel_operators=2).text.startswith(
         "2 operators agree with the reference kernels of packs on"
     )
     divergence = Divergence(y, operator([x], [y], code="A", index=7), "v", WRONG)
