@@ -1,4 +1,4 @@
-"""Planted bugs in spectrograms and cepstra: windows, precision, limits of filters."""
+"""Planted bugs in spectrograms, cepstra and rotations: windows, precision, limits of filters, factors of matrices."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from tests.qa.mutations.planting import Mutation
 
-SPECTROGRAM, MFCC = "CUSTOM.AudioSpectrogram", "CUSTOM.Mfcc"
+SPECTROGRAM, MFCC, ROTATION = "CUSTOM.AudioSpectrogram", "CUSTOM.Mfcc", "CUSTOM.aeq.hadamard_rotation"
 
 
 def _round_to_float32(emit: Any, rows: Any, hann: Any) -> Any:
@@ -25,6 +25,11 @@ def _use_symmetric_window(emit: Any, rows: Any, hann: Any) -> Any:
 def _raise_floor(emit: Any, energies: Any, floor: Any) -> Any:
     """Raise the floor of the logarithm."""
     return emit(energies, np.float32(1e-6))
+
+
+def _skip_row_matrix(emit: Any, a: Any, b: Any) -> Any:
+    """Leave out the product with the first factor of a Hadamard matrix."""
+    return b if isinstance(a, np.ndarray) else emit(a, b)
 
 
 MUTATIONS = (
@@ -45,5 +50,8 @@ MUTATIONS = (
         MFCC,
         (f"{MFCC}-filters_from_within_a_bin,_rate_at_runtime",),
         emits={"Where": lambda _emit, _used, value, _zero: value},
+    ),
+    Mutation(
+        "one factor of a rotation", ROTATION, (f"{ROTATION}-two_products_of_one_size",), emits={"MatMul": _skip_row_matrix}
     ),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Spectrograms and cepstra of random options."""
+"""Spectrograms, cepstra and rotations of random options."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from conformance.case import Case
 from conformance.cases.custom.audio import FILTERS, bin_count, cepstrum_case, spectrogram_case
+from conformance.cases.custom.rotation import rotation_case
 from tests.qa.random_models.draw import Draw, draws
 
 
@@ -38,3 +39,9 @@ def cepstra(draw: Draw, op: str) -> Case:
         rates = [{"rate": np.asarray([rate], np.int32)}]
         return cepstrum_case("random", options, None, bins=width, channels=draw.between(1, 3), input_arrays=rates)
     return cepstrum_case("random", options, rate, bins=width, channels=draw.between(1, 3))
+
+
+@draws("CUSTOM.aeq.hadamard_rotation")
+def rotations(draw: Draw, op: str) -> Case:
+    size, leading = 2 ** draw.between(0, 11), [draw.between(1, 7) for _ in range(draw.between(1, 2))]
+    return rotation_case("random", (*leading, size * draw.between(1, 3)), size)
