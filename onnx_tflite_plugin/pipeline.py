@@ -38,6 +38,7 @@ from onnx_tflite_plugin.lowering.axis_warnings import axis_warnings
 from onnx_tflite_plugin.lowering.emitter import Emitter
 from onnx_tflite_plugin.lowering.interface import InterfaceNames, interface_layouts, rename_interface
 from onnx_tflite_plugin.lowering.lower import lower
+from onnx_tflite_plugin.lowering.values import outer_scopes
 from onnx_tflite_plugin.normalize.dimensions import name_dimensions
 from onnx_tflite_plugin.normalize.joining import SEQUENCE
 from onnx_tflite_plugin.normalize.stage import Normalized
@@ -55,6 +56,7 @@ from onnx_tflite_plugin.rewrite import RULES, rule_named
 from onnx_tflite_plugin.rewrite.fold_casts import FoldCasts
 from onnx_tflite_plugin.rewrite.name_constants import NameConstants
 from onnx_tflite_plugin.rewrite.name_values import NameValues
+from onnx_tflite_plugin.rewrite.notes import write_notes
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, apply_rules, run_passes
 from onnx_tflite_plugin.rewrite.target_check import check_model, describe_added_operators, unaccelerated_warnings
 from onnx_tflite_plugin.rewrite.tokens.last_token import keep_last_token
@@ -101,7 +103,8 @@ class Rewritten(NamedTuple):
     """A finished model.
 
     ``nodes``: number of nodes by operator. ``transposes``: number of Transposes before any rewrite. ``passes``: number of places
-    that each pass changed. ``weights``: number of 8-bit products by the dtype of their weights.
+    that each pass changed. ``weights``: number of 8-bit products by the dtype of their weights. ``notes``: explanations of
+    operators that become many nodes.
     """
 
     model: ir.Model
@@ -109,6 +112,7 @@ class Rewritten(NamedTuple):
     transposes: int
     passes: Mapping[str, int]
     weights: Mapping[str, int]
+    notes: tuple[str, ...] = ()
 
 
 class Pipeline:
@@ -181,6 +185,7 @@ class Pipeline:
         ]
         stored = normalized.bound.main
         hints = [
+            *rewritten.notes,
             *input_hints(report.inputs, dict(zip(names.inputs, stored.inputs, strict=True))),
             *output_hints(report.outputs, dict(zip(names.outputs, stored.outputs, strict=True))),
             *attention_hints(report.inputs, report.outputs, self.options, self.target),
@@ -292,6 +297,7 @@ class Pipeline:
         """Rewrite by the target's rules and the packs' hooks, and assign weight dtypes."""
         self.stages("rewriting")
         level, target = self.options.optimize, self.target
+        notes: tuple[str, ...] = ()
         options = RewriteOptions(self._weights_dtype, self.options.unroll)
         outcomes = apply_rules([RULES["unroll_loops"]] if options.unroll else [], model, options)
         check_model(model, target, planned.opset)
@@ -307,11 +313,12 @@ class Pipeline:
         changed = {name: outcome.applied for name, outcome in outcomes.items() if outcome.applied}
         dtypes = self._assign_weight_dtypes(model)
         if level == "readable":
-            run_passes(model, [FoldCasts(), NameValues(), NameConstants()])
+            run_passes(model, [FoldCasts(), NameValues(outer_scopes(planned.model.source)), NameConstants()])
+            notes = write_notes(model)
         nodes = node_counts(model)
         if note := describe_runtime(dtypes, nodes):
             write_runtime(model.metadata_props, note)
-        return Rewritten(model, nodes, transposes, changed, dtypes)
+        return Rewritten(model, nodes, transposes, changed, dtypes, notes)
 
     @property
     def _is_symmetric(self) -> bool:

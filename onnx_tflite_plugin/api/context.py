@@ -138,9 +138,12 @@ class Context(Protocol):
         ``dims``: the shape of the indices in planned layout; ``None`` if unknown.
         """
 
-    # warnings
+    # texts
     def warn(self, text: str) -> None:
         """Warn the user about the operator and continue the conversion."""
+
+    def explain(self, text: str) -> None:
+        """Explain in a readable graph why the operator becomes these nodes. Call it before the first node."""
 
     # results
     def activate(self, value: Value) -> Value:

@@ -1,12 +1,16 @@
-"""Names of constants by their role in an operator, such as ``input_weights``."""
+"""Names of constants and intermediate results by their role in an operator, such as ``input_weights``."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
+from onnx_tflite_plugin.api.values import Value
 from onnx_tflite_plugin.source.model import Array
+
+ROLE = "onnx_tflite_plugin.role"
+"""Key in ``meta``, which no file stores: the role of a value."""
 
 
 class NamedArray(np.ndarray[Any, Any]):
@@ -15,11 +19,19 @@ class NamedArray(np.ndarray[Any, Any]):
     role = ""
 
 
-def named(array: Any, role: str) -> Array:
-    """Return an array, or a NumPy scalar, with the name that the constant has in a readable graph.
+@overload
+def named(array: Value, role: str) -> Value: ...
+@overload
+def named(array: Any, role: str) -> Array: ...
+def named(array: Any, role: str) -> Value | Array:
+    """Return an array, a NumPy scalar or an intermediate value with the name that it has in a readable graph.
 
     The name begins with that of the operator: ``named(weights, "input_weights")`` becomes ``lstm/input_weights``.
     """
+    if hasattr(array, "meta"):
+        value: Value = array
+        array.meta[ROLE] = role
+        return value
     view = np.asarray(array).view(NamedArray)
     view.role = role
     return view

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
@@ -33,19 +34,48 @@ _BOUNDARIES = (r"[/;:]+(?=.*[A-Za-z])(.*[^/;:].*)", r"_(?=[A-Za-z])(.+)")
 """Beginnings of a shortened name: after a scope, after a word."""
 
 
-def shorten_name(name: str, limit: int = MAX_INTERNAL_NAME) -> str:
+def shorten_name(name: str, limit: int = MAX_INTERNAL_NAME, outer_scopes: str = "") -> str:
     """Return at most ``limit`` characters of a name: the operation that computes the tensor, with its innermost scopes.
+
+    ``outer_scopes``: result of :func:`shared_scopes`, which is left out of every name of the model.
 
     TFLite's converter joins the names of fused operations with ``;``, the one that computes the result first. The others may be
     of another layer, because the converter merges equal constants. The scopes are cut without regard to the operation: a
     layer's weights, bias and result keep the same scopes.
     """
-    name = _QUANTIZER.sub("", _PYTHON_MODULE.sub("", first_operation(name)))
+    name = _clean_name(name).removeprefix(outer_scopes)
     scopes, slash, operation = name.rpartition("/")
     rest = limit - _MAX_OPERATION
     if len(slash + operation) <= _MAX_OPERATION < limit:
         return f"{_keep_end(scopes, rest)}{slash}{operation}".lstrip("/")
     return _keep_end(name, limit)
+
+
+def common_scopes(names: Iterable[str]) -> list[str]:
+    """Return the scopes with which all names begin."""
+    columns = zip(*(name.split("/") for name in names), strict=False)
+    return [column[0] for column in itertools.takewhile(lambda column: len({*column}) == 1, columns)]
+
+
+def _clean_name(name: str) -> str:
+    return _QUANTIZER.sub("", _PYTHON_MODULE.sub("", first_operation(name)))
+
+
+def shared_scopes(names: Iterable[str]) -> str:
+    """Return the outer scopes to leave out of all names of a model, with a slash at the end, so that few names are too long.
+
+    They are shared by all names that :func:`shorten_name` would cut. Names of one block then begin alike, whatever their length.
+    """
+    long_names = [name for name in map(_clean_name, names) if shorten_name(name) != name]
+    if not all("/" in name for name in long_names):
+        return ""
+    shared = common_scopes([name.rpartition("/")[0] for name in long_names])
+    prefixes = ["/".join(shared[: count + 1]) + "/" for count in range(len(shared))]
+    is_enough = (
+        all(shorten_name(rest) == rest for rest in (name.removeprefix(prefix) for name in long_names))
+        for prefix in prefixes
+    )
+    return next(itertools.compress(prefixes, is_enough), prefixes[-1] if prefixes else "")
 
 
 def _keep_end(name: str, limit: int) -> str:

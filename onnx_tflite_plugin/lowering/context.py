@@ -16,14 +16,14 @@ import onnx_ir as ir
 from onnx_tflite_plugin.api.behavior import Arithmetic
 from onnx_tflite_plugin.api.ops import Ops
 from onnx_tflite_plugin.api.refusal import Refusal
-from onnx_tflite_plugin.api.roles import NamedArray
+from onnx_tflite_plugin.api.roles import ROLE, NamedArray
 from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.api.values import Value
 from onnx_tflite_plugin.binding.bound import Bound, label
 from onnx_tflite_plugin.layout.tensor_layout import TensorLayout, physical_shape
 from onnx_tflite_plugin.lowering.activation import apply_activation
 from onnx_tflite_plugin.lowering.arrays import integer_array
-from onnx_tflite_plugin.lowering.emitter import ROLE, Operand, require_value
+from onnx_tflite_plugin.lowering.emitter import Operand, require_value
 from onnx_tflite_plugin.lowering.lookup import gather_entries
 from onnx_tflite_plugin.lowering.operands import Operands
 from onnx_tflite_plugin.lowering.scope import Scope
@@ -223,6 +223,10 @@ class Context:
     def warn(self, text: str) -> None:
         """Add a warning about the operator to the report; the conversion goes on."""
         self.scope.emitter.warnings.append(f"{label(self.op)}: {text}")
+
+    def explain(self, text: str) -> None:
+        """Explain the nodes of the operator to readers of a readable graph."""
+        self.scope.emitter.note = text
 
     def is_used(self, k: int) -> bool:
         """True if anything uses output ``k``; a handler may return None only for an unused one."""

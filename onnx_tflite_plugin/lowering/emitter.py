@@ -25,8 +25,8 @@ from onnx_tflite_plugin.lowering.schemas import (
 )
 from onnx_tflite_plugin.source.model import Array, Dims
 
-ROLE, ROLES = "onnx_tflite_plugin.role", "onnx_tflite_plugin.roles"
-"""Keys in ``meta``, which no file stores: the role of a constant value; those of a node's operands, by slot."""
+ROLES, NOTE = "onnx_tflite_plugin.roles", "onnx_tflite_plugin.note"
+"""Keys in ``meta``, which no file stores: the roles of a node's operands, by slot; the handler's note on its operator."""
 
 Operand = ir.Value | Array | bool | int | float | Sequence[int] | Sequence[float] | None
 
@@ -54,6 +54,11 @@ def onnx_dtype(name: str) -> ir.DataType:
 class Emitter:
     """Collects the nodes of one ONNX model; inside :meth:`collect_inner_nodes`, those of an inner graph."""
 
+    outer_scopes = ""
+    """Outer scopes that names leave out, see :func:`shared_scopes`."""
+    note = ""
+    """The handler's note on the operator whose nodes are emitted."""
+
     def __init__(self, opset: int, names: UniqueNames, widens: Mapping[str, Mapping[str, str]] | None = None) -> None:
         self.opset = opset
         self.widens = widens or {}
@@ -75,12 +80,12 @@ class Emitter:
     @contextmanager
     def label_nodes(self, label: str, metadata: Mapping[str, str]) -> Iterator[None]:
         """Start the names of nodes emitted inside with ``label``, and set their metadata."""
-        previous = self._label, self._metadata
-        self._label, self._metadata = label, dict(metadata)
+        previous = self._label, self._metadata, self.note
+        self._label, self._metadata, self.note = label, dict(metadata), ""
         try:
             yield
         finally:
-            self._label, self._metadata = previous
+            self._label, self._metadata, self.note = previous
 
     @contextmanager
     def collect_inner_nodes(self) -> Iterator[list[ir.Node]]:
@@ -254,6 +259,8 @@ class Emitter:
             name=self.names.unique(f"{self._label}/{op_type}" if self._label else op_type),
             metadata_props=dict(self._metadata),
         )
+        if self.note:
+            node.meta[NOTE] = self.note
         for k, value in enumerate(node.outputs):
             value.name = self.names.unique(f"{node.name}:out")
             value.type = None if schema is None else _output_type(signature_of(schema), k, values, node)

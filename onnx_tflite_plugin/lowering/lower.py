@@ -18,7 +18,7 @@ from onnx_tflite_plugin.lowering.interface import InterfaceNames
 from onnx_tflite_plugin.lowering.operators import initialize_variable, lower_operators
 from onnx_tflite_plugin.lowering.scope import AfterLowering, Job, Scope
 from onnx_tflite_plugin.lowering.state import States
-from onnx_tflite_plugin.lowering.values import FILE
+from onnx_tflite_plugin.lowering.values import FILE, outer_scopes
 from onnx_tflite_plugin.quantization.plan import StoragePlan
 from onnx_tflite_plugin.source.model import Tensor
 
@@ -40,6 +40,7 @@ def lower(
 
     Raises HandlerError with every operator that failed, InvalidModel if all failures are contradictions in the file.
     """
+    emitter.outer_scopes = outer_scopes(model.source)
     states = States(emitter, layout, storage, reset)
     for name in (*names.inputs, *names.outputs):
         emitter.names.unique(name)

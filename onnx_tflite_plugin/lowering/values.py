@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_tflite_plugin.graph.metadata import holds_tensor, write_tensor
-from onnx_tflite_plugin.graph.names import shorten_name
+from onnx_tflite_plugin.graph.names import shared_scopes, shorten_name
 from onnx_tflite_plugin.layout.tensor_layout import (
     TensorLayout,
     drop_unit_axes,
@@ -38,7 +38,7 @@ from onnx_tflite_plugin.lowering.emitter import Emitter, Operand, set_type
 from onnx_tflite_plugin.quantization.plan import Form, Storage, StoragePlan, Weights, file_storage
 from onnx_tflite_plugin.source.affine import dequantize_constant, is_quantized
 from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE, PACKED
-from onnx_tflite_plugin.source.model import Array, BlockwiseQuantization, Dims, Quantization, Tensor
+from onnx_tflite_plugin.source.model import Array, BlockwiseQuantization, Dims, Model, Quantization, Tensor
 
 STORED, FILE, FLOAT = Form.STORED, Form.FILE, Form.FLOAT
 TENSOR_NAME, VARIANT = "onnx_tflite_plugin.tensor_name", "onnx_tflite_plugin.variant"
@@ -104,7 +104,7 @@ class Values:
 
     def name(self, tensor: Tensor) -> str:
         """Return the end of the tensor's name with the subgraph's prefix."""
-        return self.prefix + (shorten_name(tensor.name) or f"#{tensor.index}")
+        return self.prefix + (shorten_name(tensor.name, outer_scopes=self.emitter.outer_scopes) or f"#{tensor.index}")
 
     def state_name(self, tensor: Tensor) -> str:
         """Return the name of a variable tensor's state, a graph input, whose name is never shortened."""
@@ -335,6 +335,11 @@ class Values:
             order=format_layout(layout) if is_permuted else "",
             shift=storage.shift,
         )
+
+
+def outer_scopes(model: Model) -> str:
+    """Return the scopes that names of values leave out, see :func:`shared_scopes`."""
+    return shared_scopes(tensor.name for graph in model.subgraphs for tensor in graph.tensors)
 
 
 def _is_rescaling(producer: ir.Node | None, scale: Array, zero_point: Array) -> bool:

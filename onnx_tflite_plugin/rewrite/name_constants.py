@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 
 import onnx_ir as ir
 from onnx_ir.passes import InPlacePass, PassResult
 
-from onnx_tflite_plugin.graph.names import UniqueNames, first_operation, with_suffix, without_number
-from onnx_tflite_plugin.lowering.emitter import ROLE, ROLES
+from onnx_tflite_plugin.api.roles import ROLE
+from onnx_tflite_plugin.graph.names import UniqueNames, common_scopes, first_operation, with_suffix, without_number
+from onnx_tflite_plugin.lowering.emitter import ROLES
 from onnx_tflite_plugin.lowering.schemas import schema_of
 from onnx_tflite_plugin.rewrite.name_values import operator_name, quantized_name
 
@@ -57,7 +59,8 @@ class NameConstants(InPlacePass):
     """Rename constants with generated names; others keep the names of their tensors in the file.
 
     Initial values of states, which are inputs of the model, keep their names. Small constants that several operands share
-    are copied. Different constants with one role in an operator are named after the results of their nodes:
+    are copied. A larger constant that several operators share is named after their common scopes: ``encoder/scale``.
+    Different constants with one role in an operator are named after the results of their nodes:
     ``attention/Slice#1/starts``. A constant with the name of an operation or of another value gets its role as suffix:
     ``conv/Conv2D/weight``. A dequantized constant is ``conv/Conv2D/weight:float``. A suffix ``#1`` is dropped if no other
     value has the name.
@@ -83,8 +86,9 @@ class NameConstants(InPlacePass):
         for value, node_slots in uses.items():
             del graph.initializers[value.name or ""]
             copies: dict[str, ir.Value] = {}
-            for node, slot in node_slots if _is_small(value) or _is_parameter(*node_slots[0]) else node_slots[:1]:
-                name = _constant_name(node, slot, opset)
+            shared_name = None if _is_small(value) or _is_parameter(*node_slots[0]) else _shared_name(node_slots, opset)
+            for node, slot in node_slots:
+                name = shared_name or _constant_name(node, slot, opset)
                 if name in parameters and _are_equal(parameters[name], value):
                     copies[name] = parameters[name]
                 elif name not in copies:
@@ -118,12 +122,14 @@ def _add_roles(graph: ir.Graph) -> bool:
     repeated = {name for name, count in Counter(map(without_number, used)).items() if count > 1}
     changed = False
     for name, value in [*graph.initializers.items()]:
-        use = next(iter(value.uses()), None)
-        if use is None or value.is_graph_input() or value.is_graph_output() or _GENERATED.match(name):
+        uses = [(use.node, use.idx) for use in value.uses()]
+        if not uses or value.is_graph_input() or value.is_graph_output() or _GENERATED.match(name):
             continue
         base = _VARIABLE.sub("", first_operation(without_number(name)))
-        role = _role_of_use(use.node, use.idx, graph.opset_imports[""])
-        if without_number(name) in repeated or _OPERATION.match(name) or _hides_role(name, base, role):
+        role = _role_of_use(*uses[0], graph.opset_imports[""])
+        if without_number(name) in repeated and (shared := _shared_name(uses, graph.opset_imports[""])):
+            base = shared
+        elif without_number(name) in repeated or _OPERATION.match(name) or _hides_role(name, base, role):
             base = with_suffix(base, f"/{role}")
         elif base == without_number(name):
             continue
@@ -201,6 +207,15 @@ def _constant_name(node: ir.Node, slot: int, opset: int) -> str:
     if tensor is not None and tensor.name and (tensor.is_graph_input() or not _GENERATED.match(tensor.name)):
         return with_suffix(quantized_name(tensor), f"/{_PARAMETERS[slot]}")
     return with_suffix(operator_name(node), f"/{_role_of_use(node, slot, opset)}")
+
+
+def _shared_name(node_slots: Sequence[tuple[ir.Node, int]], opset: int) -> str | None:
+    """Return a name that none of several users of a constant owns: their common scopes and the role; None for one user."""
+    operators = [*dict.fromkeys(operator_name(node) for node, _ in node_slots)]
+    if len(operators) == 1:
+        return None
+    roles = dict.fromkeys(_role_of_use(node, slot, opset) for node, slot in node_slots)
+    return "/".join([*(common_scopes(operators) or ["shared"]), "_and_".join(roles)])
 
 
 def _name_by_result(node: ir.Node, slot: int, opset: int) -> str:

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 import onnx_ir as ir
 from onnx_ir.passes import InPlacePass, PassResult
 
+from onnx_tflite_plugin.api.roles import ROLE
 from onnx_tflite_plugin.graph.metadata import read_tensor, source_name, source_operators
 from onnx_tflite_plugin.graph.names import UniqueNames, first_operation, shorten_name, with_suffix, without_number
+from onnx_tflite_plugin.lowering.schemas import schema_of
 from onnx_tflite_plugin.lowering.values import TENSOR_NAME, VARIANT
 
 OPERATOR, PARAMETERS_OF = "onnx_tflite_plugin.operator", "onnx_tflite_plugin.parameters_of"
@@ -36,14 +38,18 @@ class NameValues(InPlacePass):
 
     Graph inputs and outputs keep their names. A value of their tensor has their name: ``x:float``, not
     ``serving_default_x:0:float``. A value that holds no tensor is named after the next tensor that is computed from it, or the
-    tensor that it moves; otherwise after its operator.
+    tensor that it moves; otherwise after its operator and the role that the handler gives it, or its node.
     """
+
+    def __init__(self, outer_scopes: str = "") -> None:
+        """``outer_scopes``: scopes that all names leave out, see :func:`shared_scopes`."""
+        self._outer_scopes = outer_scopes
 
     def call(self, model: ir.Model) -> PassResult:
         graph = model.graph
         fixed = {*graph.inputs, *graph.outputs}
         tensors = _name_tensors(graph, fixed)
-        _name_operators(graph, tensors)
+        _name_operators(graph, tensors, self._outer_scopes)
         _number_nodes(graph)
         names = UniqueNames()
         for name in (*(value.name for value in fixed), *graph.initializers, *_parameter_names(graph)):
@@ -128,18 +134,21 @@ def _movement(node: ir.Node) -> str:
     return "reshaped" if node.op_type in _RESHAPES else "transposed"
 
 
-def _name_operators(graph: ir.Graph, tensors: dict[ir.Value, tuple[str, str]]) -> None:
+def _name_operators(graph: ir.Graph, tensors: dict[ir.Value, tuple[str, str]], outer_scopes: str) -> None:
     """Note the operator's name in each node: the stem of the first tensor with the operator's name in TFLite."""
     stems: dict[_Origin, str] = {}
     for node in graph.all_nodes():
         for value in node.outputs:
             name, described = source_name(node.metadata_props), tensors.get(value)
-            if described is not None and shorten_name(name) in (value.meta.get(TENSOR_NAME), value.name):
+            if described is not None and shorten_name(name, outer_scopes=outer_scopes) in (
+                value.meta.get(TENSOR_NAME),
+                value.name,
+            ):
                 stems.setdefault(_origin(node), described[0])
     for node in graph.all_nodes():
         name = source_name(node.metadata_props)
         if name:
-            node.meta[OPERATOR] = stems.get(_origin(node)) or shorten_name(first_operation(name))
+            node.meta[OPERATOR] = stems.get(_origin(node)) or shorten_name(name, outer_scopes=outer_scopes)
 
 
 def _is_dequantized_constant(node: ir.Node) -> bool:
@@ -155,6 +164,8 @@ def _describe_intermediate(
 
     ``stems``: those of values before it.
     """
+    if role := value.meta.get(ROLE):
+        return operator_name(node), f"/{role}"
     source = node.inputs[0] if node.inputs else None
     stem = None if source is None else stems.get(source)
     if node.op_type == "DequantizeLinear" and stem is not None:
@@ -166,7 +177,18 @@ def _describe_intermediate(
         return following
     if node.op_type in _MOVES and stem is not None:
         return stem, f":{_movement(node)}"
-    return operator_name(node), f"/{(node.name or node.op_type).rpartition('/')[2]}"
+    return operator_name(node), f"/{(node.name or node.op_type).rpartition('/')[2]}{_describe_output(node, value)}"
+
+
+def _describe_output(node: ir.Node, value: ir.Value) -> str:
+    """Return the suffix of one of several results: its formal name, or ``output2`` if the operator has a list of results."""
+    if len(node.outputs) == 1:
+        return ""
+    index = node.outputs.index(value)
+    schema = schema_of(node.op_type, node.graph.opset_imports.get(node.domain, 1) if node.graph else 1, node.domain)
+    formal = schema.outputs if schema is not None else ()
+    is_list = len(formal) < len(node.outputs) or len(formal) == 1
+    return f"/output{index}" if is_list else f"/{formal[index].name.lower()}"
 
 
 def _step_before(node: ir.Node, value: ir.Value, tensors: dict[ir.Value, tuple[str, str]]) -> tuple[str, str] | None:

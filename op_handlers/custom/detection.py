@@ -35,6 +35,14 @@ DETECTIONS_PER_CLASS = 100
 """Default of ``detections_per_class`` (kNumDetectionsPerClass)."""
 
 
+NOTE = (
+    "ONNX has no operator for the whole postprocessing of a detector. These nodes decode the boxes: centers and sizes relative "
+    "to anchors become top, left, bottom and right. NonMaxSuppression then selects boxes (selected_indices), and the boxes, "
+    "labels and scores are padded with zeros to the number of detections in the file (padded_...)."
+)
+"""Explanation of the nodes of a readable graph."""
+
+
 def settings(op: Operator) -> dict[str, Any]:
     """Return the operator's options, with the kernel's defaults for absent ones (Init, detection_postprocess.cc)."""
     return {"detections_per_class": DETECTIONS_PER_CLASS, "use_regular_nms": False, **op.options}
@@ -92,9 +100,12 @@ def postprocess(ctx: Context, encodings: Value, scores: Value, anchors: Value) -
     options, ops, batch = settings(ctx.op), ctx.ops, ctx.op[0].dims[0]
     if batch != 1:
         raise Refusal(f"the batch size is {batch or 'dynamic'}; the kernel requires 1 (kBatchSize)")
-    boxes = decode_boxes(ctx, ops.Squeeze(encodings, [0]), anchors, options)
+    ctx.explain(NOTE)
+    boxes = named(decode_boxes(ctx, named(ops.Squeeze(encodings, [0]), "encodings"), anchors, options), "boxes")
     background = ctx.op[1].shape[2] - options["num_classes"]
-    scores_by_box = ops.Slice(ops.Squeeze(scores, [0]), [background], [ctx.op[1].shape[2]], [1])
+    scores_by_box = named(
+        ops.Slice(named(ops.Squeeze(scores, [0]), "all_scores"), [background], [ctx.op[1].shape[2]], [1]), "scores"
+    )
     emit = emit_regular if options["use_regular_nms"] else emit_fast
     return emit(ctx, boxes, scores_by_box, options)
 
@@ -102,8 +113,18 @@ def postprocess(ctx: Context, encodings: Value, scores: Value, anchors: Value) -
 def decode_boxes(ctx: Context, encodings: Value, anchors: Value, options: dict[str, Any]) -> Value:
     """Emit corners ``[N, 4]`` in float32 from centers and sizes relative to anchors, computed in float64 as in the kernel."""
     ops = ctx.ops
-    as_float64 = [ops.Cast(value, to="float64") for value in (ops.Slice(encodings, [0], [4], [1]), anchors)]
-    (y, x, h, w), (ya, xa, ha, wa) = (split_columns(ctx, value, rank=2) for value in as_float64)
+    coordinates = named(ops.Slice(encodings, [0], [4], [1]), "coordinates")
+    (y, x, h, w), (ya, xa, ha, wa) = (
+        [
+            named(column, f"{prefix}{name}")
+            for column, name in zip(
+                split_columns(ctx, named(ops.Cast(value, to="float64"), f"{prefix}coordinates_float64"), rank=2),
+                ("center_y", "center_x", "height", "width"),
+                strict=True,
+            )
+        ]
+        for prefix, value in (("", coordinates), ("anchor_", anchors))
+    )
     if ctx.op[2].shape[-1] != 4:
         raise Refusal(f"anchors have shape {list(ctx.op[2].shape)}, so boxes cannot be decoded")
     scale = {name: named(np.float64(np.float32(options[f"{name}_scale"])), f"{name}_scale") for name in "yxhw"}
@@ -111,10 +132,16 @@ def decode_boxes(ctx: Context, encodings: Value, anchors: Value, options: dict[s
     def emit_sides(
         center: Value, size: Value, anchor: Value, anchor_size: Value, axis: str, length: str
     ) -> tuple[Value, Value]:
-        box_center = ops.Cast(ops.Add(ops.Mul(ops.Div(center, scale[axis]), anchor_size), anchor), to="float32")
-        half_size = ops.Mul(ops.Mul(named(np.float64(0.5), "half"), ops.Exp(ops.Div(size, scale[length]))), anchor_size)
-        half_extent = ops.Cast(half_size, to="float32")
-        return ops.Sub(box_center, half_extent), ops.Add(box_center, half_extent)
+        name, sides = {"y": "height", "x": "width"}[axis], {"y": ("top", "bottom"), "x": ("left", "right")}[axis]
+        offset = named(ops.Mul(named(ops.Div(center, scale[axis]), f"relative_{axis}"), anchor_size), f"offset_{axis}")
+        box_center = ops.Cast(named(ops.Add(offset, anchor), f"box_{axis}_float64"), to="float32")
+        factor = named(ops.Exp(named(ops.Div(size, scale[length]), f"log_{name}")), f"relative_{name}")
+        half_factor = named(ops.Mul(named(np.float64(0.5), "half"), factor), f"half_relative_{name}")
+        half_size = named(ops.Mul(half_factor, anchor_size), f"half_{name}_float64")
+        half_extent = named(ops.Cast(half_size, to="float32"), f"half_{name}")
+        named(box_center, f"box_{axis}")
+        low, high = ops.Sub(box_center, half_extent), ops.Add(box_center, half_extent)
+        return named(low, sides[0]), named(high, sides[1])
 
     top, bottom = emit_sides(y, h, ya, ha, "y", "h")
     left, right = emit_sides(x, w, xa, wa, "x", "w")
@@ -128,8 +155,16 @@ def emit_suppression(ctx: Context, boxes: Value, scores: Value, limit: int, opti
     """
     overlap_threshold = np.asarray([options["nms_iou_threshold"]], np.float32)
     score_threshold = np.asarray([float32_below(options["nms_score_threshold"])])
-    return ctx.ops.NonMaxSuppression(
-        ctx.ops.Unsqueeze(boxes, [0]), ctx.ops.Unsqueeze(scores, [0]), [limit], overlap_threshold, score_threshold
+    ops = ctx.ops
+    return named(
+        ops.NonMaxSuppression(
+            named(ops.Unsqueeze(boxes, [0]), "boxes_with_batch"),
+            named(ops.Unsqueeze(scores, [0]), "scores_with_batch"),
+            [limit],
+            overlap_threshold,
+            score_threshold,
+        ),
+        "selected_indices",
     )
 
 
@@ -141,16 +176,28 @@ def emit_fast(ctx: Context, boxes: Value, scores: Value, options: dict[str, Any]
     ops, rows, width = ctx.ops, options["max_detections"], options["max_classes_per_detection"]
     classes = min(width, options["num_classes"])
     best_scores, labels = ops.TopK(scores, [classes], axis=1, outputs=2)
-    top_scores = ops.Transpose(ops.Slice(best_scores, [0], [1], [1]), perm=[1, 0])
-    selected = ops.Gather(emit_suppression(ctx, boxes, top_scores, rows, options), np.asarray(2), axis=1)
-    count = ops.Shape(selected)
-    selected_boxes = ops.Unsqueeze(ops.Gather(boxes, selected, axis=0), [1])
-    repeated = ops.Expand(selected_boxes, ops.Concat(count, [classes, 4], axis=0))
+    best_score = named(ops.Slice(named(best_scores, "best_scores"), [0], [1], [1]), "best_score")
+    top_scores = named(ops.Transpose(best_score, perm=[1, 0]), "best_score_as_row")
+    indices = emit_suppression(ctx, boxes, top_scores, rows, options)
+    selected = named(ops.Gather(indices, named(np.asarray(2), "column_of_boxes"), axis=1), "selected")
+    count = named(ops.Shape(selected), "count")
+    selected_boxes = named(
+        ops.Unsqueeze(named(ops.Gather(boxes, selected, axis=0), "selected_boxes"), [1]), "selected_boxes_with_class"
+    )
+    sizes = named(ops.Concat(count, named(np.asarray([classes, 4]), "classes_and_corners"), axis=0), "repeated_shape")
+    repeated = named(ops.Expand(selected_boxes, sizes), "repeated_boxes")
+    named_values = {
+        "labels": named(ops.Cast(named(labels, "labels_int64"), to="float32"), "labels"),
+        "scores": best_scores,
+    }
     return (
-        ops.Reshape(pad_to_sizes(ctx, repeated, (rows, width), trailing_axes=1), [1, rows * width, 4]),
+        ops.Reshape(pad_to_sizes(ctx, repeated, (rows, width), "boxes", trailing_axes=1), [1, rows * width, 4]),
         *(
-            ops.Reshape(pad_to_sizes(ctx, ops.Gather(values, selected, axis=0), (rows, width)), [1, rows * width])
-            for values in (ops.Cast(labels, to="float32"), best_scores)
+            ops.Reshape(
+                pad_to_sizes(ctx, named(ops.Gather(values, selected, axis=0), f"selected_{name}"), (rows, width), name),
+                [1, rows * width],
+            )
+            for name, values in named_values.items()
         ),
         ops.Cast(count, to="float32"),
     )
@@ -163,28 +210,38 @@ def emit_regular(ctx: Context, boxes: Value, scores: Value, options: dict[str, A
     """
     ops, rows = ctx.ops, options["max_detections"]
     total = rows * options["max_classes_per_detection"]
-    by_class = ops.Transpose(scores, perm=[1, 0])
+    by_class = named(ops.Transpose(scores, perm=[1, 0]), "scores_by_class")
     candidates = emit_suppression(ctx, boxes, by_class, min(options["detections_per_class"], rows), options)
-    class_indices, box_indices = (ops.Gather(candidates, np.asarray(k), axis=1) for k in (1, 2))
-    candidate_scores = ops.GatherND(by_class, ops.Slice(candidates, [1], [3], [1]))
-    count = ops.Min(ops.Shape(candidate_scores), [rows])
+    class_indices, box_indices = (
+        named(ops.Gather(candidates, named(np.asarray(column), f"column_of_{name}"), axis=1), f"candidate_{name}")
+        for column, name in ((1, "classes"), (2, "boxes"))
+    )
+    class_and_box = named(ops.Slice(candidates, [1], [3], [1]), "class_and_box")
+    candidate_scores = named(ops.GatherND(by_class, class_and_box), "candidate_scores")
+    count = named(ops.Min(named(ops.Shape(candidate_scores), "candidate_count"), [rows]), "count")
     best_scores, order = ops.TopK(candidate_scores, count, axis=0, outputs=2)
-    selected_boxes = ops.Gather(boxes, ops.Gather(box_indices, order), axis=0)
-    labels = ops.Cast(ops.Gather(class_indices, order), to="float32")
+    selected = named(ops.Gather(box_indices, named(order, "order")), "selected")
+    selected_boxes = named(ops.Gather(boxes, selected, axis=0), "selected_boxes")
+    labels = named(ops.Gather(class_indices, order), "labels_int64")
+    named_values = {
+        "labels": named(ops.Cast(labels, to="float32"), "labels"),
+        "scores": named(best_scores, "best_scores"),
+    }
     return (
-        ops.Unsqueeze(pad_to_sizes(ctx, selected_boxes, (total,), trailing_axes=1), [0]),
-        *(ops.Unsqueeze(pad_to_sizes(ctx, values, (total,)), [0]) for values in (labels, best_scores)),
+        ops.Unsqueeze(pad_to_sizes(ctx, selected_boxes, (total,), "boxes", trailing_axes=1), [0]),
+        *(ops.Unsqueeze(pad_to_sizes(ctx, values, (total,), name), [0]) for name, values in named_values.items()),
         ops.Cast(count, to="float32"),
     )
 
 
-def pad_to_sizes(ctx: Context, values: Value, sizes: tuple[int, ...], trailing_axes: int = 0) -> Value:
+def pad_to_sizes(ctx: Context, values: Value, sizes: tuple[int, ...], name: str, trailing_axes: int = 0) -> Value:
     """Return values padded with zeros to ``sizes`` along the first axes.
 
-    ``trailing_axes`` more axes are unchanged.
+    ``trailing_axes`` more axes are unchanged. ``name``: of the values, for readers.
     """
     ops, no_padding = ctx.ops, [0] * trailing_axes
-    missing = ops.Sub(list(sizes), ops.Slice(ops.Shape(values), [0], [len(sizes)]))
-    return ops.Pad(
-        values, ops.Concat([0] * (len(sizes) + trailing_axes), missing, *([no_padding] if no_padding else []), axis=0)
-    )
+    shape = named(ops.Shape(values), f"shape_of_{name}")
+    found = named(ops.Slice(shape, [0], [len(sizes)]), f"found_{name}")
+    missing = named(ops.Sub(np.asarray(sizes), found), f"missing_{name}")
+    pads = ops.Concat([0] * (len(sizes) + trailing_axes), missing, *([no_padding] if no_padding else []), axis=0)
+    return named(ops.Pad(values, named(pads, f"pads_of_{name}")), f"padded_{name}")

@@ -11,10 +11,12 @@ import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
+from conformance.cases.custom.detection import cases
 from onnx_tflite_plugin.api import named
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.lowering.emitter import Emitter
 from onnx_tflite_plugin.rewrite.name_constants import NameConstants
+from onnx_tflite_plugin.rewrite.name_values import NameValues
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 STRIDES = {"padding": "VALID", "stride_w": 1, "stride_h": 1}
@@ -120,6 +122,55 @@ def test_role_given_by_a_handler_names_the_constant() -> None:
     graph.register_initializer(constant)
     NameConstants()(ir.Model(graph, ir_version=9))
     assert constant.name == "mul/half_extent"
+
+
+def test_constant_of_several_operators_is_named_after_none_of_them() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (1, 80))
+    factors = g.constant("arith.constant", np.linspace(1, 2, 80, dtype=np.float32).reshape(1, 80))
+    a, b = g.tensor("net/block_0/scaled", (1, 80)), g.tensor("net/block_1/scaled", (1, 80))
+    g.operator("MUL", [x, factors], [a])
+    g.operator("SQRT", [a], [root := g.tensor("root", (1, 80))])
+    g.operator("MUL", [root, factors], [b])
+    g.operator("EXP", [b], [y := g.tensor("y", (1, 80))])
+    g.output(y)
+    assert [one.name for one in readable(model.build()).initializer] == ["net/factor"]
+
+
+def detector_model() -> bytes:
+    return next(cases()).build()
+
+
+def test_role_given_by_a_handler_names_the_result() -> None:
+    graph = readable(detector_model())
+    names = {name.rpartition("/")[2] for name in computed(graph)}
+    assert {"top", "left", "bottom", "right", "selected_indices", "padded_boxes"} <= names
+    assert not [name for name in names if "#" in name]
+
+
+def test_one_of_several_results_has_its_formal_name() -> None:
+    x = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([5]))
+    k = ir.Value(name="k", type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape([1]))
+    node = ir.Node("", "TopK", [x, k], num_outputs=2, name="op0/TopK")
+    for value in node.outputs:
+        value.name = f"{node.name}:out"
+    ends = [
+        ir.Node("", "Add", [value, value], num_outputs=1, name=f"op1/Add{n}") for n, value in enumerate(node.outputs)
+    ]
+    for n, end in enumerate(ends):
+        end.outputs[0].name = f"y{n}"
+    outputs = [end.outputs[0] for end in ends]
+    NameValues()(ir.Model(ir.Graph([x, k], outputs, nodes=[node, *ends], opset_imports={"": 18}), ir_version=9))
+    assert [value.name for value in node.outputs] == ["topk/TopK/values", "topk/TopK/indices"]
+
+
+def test_note_of_a_handler_is_in_the_graph_and_in_the_report() -> None:
+    conversion = otp.convert(detector_model(), optimize="readable")
+    (text,) = (node.doc_string for node in conversion.proto.graph.node if node.doc_string)
+    assert "NonMaxSuppression" in text
+    assert any("NonMaxSuppression" in hint for hint in conversion.report.hints)
+    assert not [node for node in otp.convert(detector_model()).proto.graph.node if node.doc_string]
 
 
 @pytest.mark.parametrize("model", ["digits_int8", "digits_float", "language_model"])

@@ -9,6 +9,7 @@ from onnx_tflite_plugin.graph.names import (
     MAX_INTERNAL_NAME,
     expand_name,
     resolve_keys,
+    shared_scopes,
     shorten_name,
     with_suffix,
 )
@@ -48,6 +49,19 @@ def test_tensors_of_one_layer_keep_the_same_scopes() -> None:
     scopes = "FeatureExtractor/MobilenetV1/Conv2d_13_pointwise_1_Conv2d_2_1x1_192"
     for operation in ("Relu6", "weights_quant", "Conv2D_Fold_bias", "weights_quant/FakeQuantWithMinMaxVars"):
         assert shorten_name(f"{scopes}/{operation}").startswith("MobilenetV1/Conv2d_13_pointwise_1_Conv2d_2_1x1_192/")
+
+
+def test_names_of_one_block_lose_the_same_scopes() -> None:
+    block = "wrapper/GPT2LMHeadModel_m/GPT2Model_transformer/GPT2Block_0"
+    names = [f"{block}/LayerNorm_ln_1", f"{block}/GPT2MLP_mlp/NewGELUActivation_act", "logits"]
+    outer = shared_scopes(names)
+    assert outer == "wrapper/GPT2LMHeadModel_m/"
+    assert [shorten_name(name, outer_scopes=outer) for name in names] == [name.removeprefix(outer) for name in names]
+
+
+def test_names_that_fit_keep_all_scopes() -> None:
+    assert shared_scopes(["net/conv/weights", "net/conv/bias"]) == ""
+    assert shared_scopes(["a" * 90, "b" * 90]) == ""
 
 
 def test_suffix_of_a_shortened_name_does_not_cut_it() -> None:

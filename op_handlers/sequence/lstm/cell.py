@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Context, Decline, Operator, Quantization, Refusal, Tensor, Value
+from onnx_tflite_plugin.api import Array, Context, Decline, Operator, Quantization, Refusal, Tensor, Value, named
 from op_handlers.kernels.operands import reinterpret_uint8_weights
 
 
@@ -196,11 +196,12 @@ class Cell:
     def emit_step(self, hidden: Value, cells: Value, products: Value) -> tuple[Value, Value]:
         """Emit one time step and return the output and the cells."""
         sums = dict(zip(self.gates, self.emit_sums(hidden, cells, products), strict=True))
-        forget_gate = self.emit_gate(FORGET, sums, cells)
+        forget_gate = named(self.emit_gate(FORGET, sums, cells), "forget_gate")
         input_gate = self.emit_gate(INPUT, sums, cells) if INPUT in sums else self.complement(forget_gate)
-        cells = self.update_cells(cells, forget_gate, input_gate, self.emit_update(sums))
-        output_gate = self.emit_gate(OUTPUT, sums, cells)
-        return self.emit_output(output_gate, cells), cells
+        update = named(self.emit_update(sums), "cell_update")
+        cells = named(self.update_cells(cells, forget_gate, named(input_gate, "input_gate"), update), "cell_state")
+        output_gate = named(self.emit_gate(OUTPUT, sums, cells), "output_gate")
+        return named(self.emit_output(output_gate, cells), "hidden_state"), cells
 
     def emit_sums(self, hidden: Value, cells: Value, products: Value) -> Sequence[Value]:
         """Emit each gate's sums, before peepholes and normalization."""

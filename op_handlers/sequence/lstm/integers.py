@@ -46,6 +46,15 @@ SCALES = {0: "input_scale", HIDDEN: "hidden_scale", out(0): "output_scale"}
 """Names of the scales of activations, by slot."""
 
 
+NOTE = (
+    "ONNX's LSTM has no integer arithmetic, so these nodes compute the same integers as LiteRT's 8-bit LSTM, step by step. "
+    "Tables replace the kernel's fixed-point functions; each has one entry for every 16-bit argument, 512 kB: "
+    "sigmoid_and_tanh_table activates the gates and the cell update, tanh_table the cell state. table_start is the position of "
+    "0 in a table. recurrent_scale, gate_scale and the powers of two rescale sums with the kernel's two roundings."
+)
+"""Explanation of the nodes of a readable graph."""
+
+
 class IntegerCell(IntegerArithmetic):
     """Cell on quantized values minus their zero point: inputs, outputs, cells and sums are float64.
 
@@ -53,6 +62,7 @@ class IntegerCell(IntegerArithmetic):
     """
 
     def __init__(self, ctx: Context, inputs: Mapping[int, Value], reverse: bool = False) -> None:
+        ctx.explain(NOTE)
         scales = [scale_and_zero_point(tensor)[0] for tensor in gate_sum_tensors(ctx.op)] or [GATE_INPUT_SCALE] * len(
             gates_of(ctx.op)
         )
@@ -201,6 +211,7 @@ class IntegerCell(IntegerArithmetic):
         rescaled = self.clamp(self.rescale(sums, [self.factor(gate, gate.weights, 0) for gate in self.gates]))
         if self.margin:
             rescaled = self.ops.Add(rescaled, named(self.table_starts() + 0.5, "table_start"))
+        named(rescaled, "input_sums")
         if is_single_step:
             return rescaled
         return self.ops.Reshape(rescaled, [self.time, self.batches, len(slots) * self.cells])
@@ -212,14 +223,15 @@ class IntegerCell(IntegerArithmetic):
     def emit_sums(self, hidden: Value, cells: Value, products: Value) -> Sequence[Value]:
         """Emit the activations of the early gates with one lookup, and the sums of a late gate before its peephole."""
         powers = self.repeat_per_cell([power for _, power in self.rescaling_factors()])
-        rounded_sums = self.rescale_first(hidden)
+        rounded_sums = named(self.rescale_first(hidden), "recurrent_sums")
         if self.margin:
             positions = self.ops.Add(
                 self.ops.Mul(rounded_sums, named(powers * HALF_AWAY_OF_SUMS, "recurrent_power_of_two")), products
             )
-            return self.split_gates(self.gather_entries(self.gate_table, positions))
+            named(positions, "table_positions")
+            return self.split_gates(named(self.gather_entries(self.gate_table, positions), "activated_gates"))
         recurrent_sums = self.divide_half_away(rounded_sums, powers)
-        sums = self.clamp(self.ops.Add(products, recurrent_sums))
+        sums = named(self.clamp(self.ops.Add(products, recurrent_sums)), "gate_sums")
         activations: dict[Gate, Value] = {}
         if self.has_peepholes:
             early_count = len(self.early_gates)
@@ -228,7 +240,7 @@ class IntegerCell(IntegerArithmetic):
             sums = self.add_peepholes(self.early_gates, sums, self.ops.Concat(*[cells] * early_count, axis=1))
         if self.normalizes:
             sums = self.emit_layer_norm(self.early_gates, sums)
-        entries = self.look_up(self.gate_table, sums, self.table_starts())
+        entries = named(self.look_up(self.gate_table, sums, self.table_starts()), "activated_gates")
         sizes = [self.cells] * len(self.early_gates)
         entries_by_gate = self.ops.Split(entries, sizes, axis=1, outputs=len(sizes))
         activations |= dict(zip(self.early_gates, entries_by_gate, strict=True))
@@ -297,9 +309,11 @@ class IntegerCell(IntegerArithmetic):
         mean = self.truncate(ops.Div(ops.MatMul(rows, np.full((cells, 1), 1024.0)), np.float64(cells)))
         squares = ops.MatMul(ops.Mul(rows, rows), np.full((cells, 1), float(2**20 // cells)))
         variance = self.truncate(ops.Mul(ops.Sub(squares, ops.Mul(mean, mean)), np.float64(2.0**-20)))
-        variance = ops.Where(ops.Less(variance, np.float64(1)), guards, variance)
-        centered = ops.Sub(ops.Mul(rows, np.float64(1024)), mean)
-        normalized = ops.Round(ops.Div(centered, ops.Sqrt(variance)))
+        variance = named(
+            ops.Where(ops.Less(variance, np.float64(1)), named(guards, "min_variance"), variance), "variance"
+        )
+        centered = named(ops.Sub(ops.Mul(rows, np.float64(1024)), named(mean, "mean")), "centered_sums")
+        normalized = named(ops.Round(ops.Div(centered, ops.Sqrt(variance))), "normalized_sums")
         normalized_rows = ops.Reshape(normalized, [-1, len(gates) * cells]) if has_several_gates else normalized
         weights = np.concatenate([self.quantized_constant(gate.norm) for gate in gates]).astype(np.float64)
         scaled = self.add_offsets(
@@ -322,7 +336,8 @@ class IntegerCell(IntegerArithmetic):
         """
         ops, state_zero_point = self.ops, self.zero_point(HIDDEN)
         hidden_scale, hidden_zero_point = scale_and_zero_point(self.op.intermediates[4])
-        rounded = ops.Round(ops.Mul(output_gate, self.gather_entries(self.output_table, cells)))
+        activated = named(self.gather_entries(self.output_table, cells), "activated_cell_state")
+        rounded = ops.Round(ops.Mul(output_gate, activated))
         if self.projection is None:
             offset = hidden_zero_point - state_zero_point
             shifted = ops.Add(rounded, named(np.float64(offset), "zero_point_difference")) if offset else rounded
