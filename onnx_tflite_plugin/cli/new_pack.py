@@ -83,9 +83,7 @@ def new_pack(folder: Path, op: str, like: str | None, name: str | None, as_json:
     if as_json:
         print_json({"folder": str(folder), "files": list(new_files), "distribution": distribution, "package": package})
         return
-    handler, *cases = (
-        name for name in new_files if name.startswith(f"{package}/") and not name.endswith("/__init__.py")
-    )
+    handler, *cases = (name for name in new_files if re.fullmatch(rf"{package}/(?!__init__).*\.py", name))
     quoted, extra = shlex.quote(str(folder)), shlex.quote(f"{folder}[test]")
     if quoted == str(folder):
         extra = f'"{folder}[test]"'

@@ -167,7 +167,8 @@ def files(code: str, like: str, distribution: str, package: str) -> Mapping[str,
         "README.md": kind.readme,
         f"{package}/__init__.py": "init.py",
         **_modules(kind, like, package, module_of(code), "cases"),
-        f"tests/{kind.test.rpartition('/')[2]}": kind.test,
+        f"{package}/py.typed": "py.typed",
+        f"tests/{values['test']}": kind.test,
     }
     escaped = {**values, "title": values["title"].replace("%", "%%")}  # setup.cfg interpolates
     return {
@@ -182,7 +183,7 @@ def files_for_pack(
     module = module_of(code)
     cases = f"{module}_cases"
     values, kind = _values(code, like, distribution, package, cases), kind_of(like)
-    sources = {**_modules(kind, like, package, module, cases), f"tests/test_{module}.py": kind.test}
+    sources = {**_modules(kind, like, package, module, cases), f"tests/{values['test']}": kind.test}
     group, _, entry = values["entries"].partition(" =\n")
     entries = {group: entry.strip()}
     if kind.has_cases:
@@ -234,6 +235,7 @@ def _values(code: str, like: str, distribution: str, package: str, cases: str) -
         "distribution_text": f'"{distribution}"',
         "package": package,
         "cases": cases,
+        "test": f"test_{package}.py" if cases == "cases" else f"test_{package}_{function}.py",  # distinct between packs
         "case_entries": f"{CASES} =\n    {package} = {package}.{cases}:cases\n" if kind.has_cases else "",
         "module": function,
         "function": function,

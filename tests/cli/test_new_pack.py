@@ -42,7 +42,7 @@ PACKS = {
 
 def run_pack_tests(folders: Sequence[Path], site: Path, *options: str) -> str:
     """Return the output of the packs' own tests, run in one process because starting one takes a second."""
-    arguments = ["-v", "-p", "no:cacheprovider", "--import-mode=importlib", *options, *map(str, folders)]
+    arguments = ["-v", "-p", "no:cacheprovider", *options, *map(str, folders)]
     completed = run_python(folders[0], site, "-m", "pytest", *arguments, more_paths=folders[1:])
     assert completed.returncode == 0, completed.stdout + completed.stderr
     return completed.stdout
@@ -204,6 +204,26 @@ def test_failed_addition_writes_nothing(
         assert {path: path.read_text() for path in tmp_path.rglob("*") if path.is_file()} == before
     else:  # the only package
         assert (tmp_path / "mine" / "other.py").exists()
+
+
+def test_test_modules_of_packs_have_distinct_names(tmp_path: Path) -> None:
+    """pytest imports them by base name if it runs in the folder of several packs."""
+    for name in ("one", "two"):
+        write_pack(tmp_path / name, "CUSTOM.Sinh")
+        write_pack(tmp_path / name, "CUSTOM.Cosh")
+    modules = [path.name for path in tmp_path.rglob("test_*.py")]
+    assert sorted(modules) == ["test_one.py", "test_one_cosh.py", "test_two.py", "test_two_cosh.py"]
+    for name in ("one", "two"):
+        assert f"| `tests/test_{name}.py` |" in (tmp_path / name / "README.md").read_text(encoding="utf-8")
+        assert f"| `tests/test_{name}_cosh.py` |" in (tmp_path / name / "README.md").read_text(encoding="utf-8")
+
+
+def test_new_pack_is_typed(tmp_path: Path) -> None:
+    write_pack(tmp_path / "pack", "CUSTOM.Sinh")
+    config = ConfigParser()
+    config.read(tmp_path / "pack" / "setup.cfg", encoding="utf-8")
+    assert config["options.package_data"]["pack"] == "py.typed"
+    assert (tmp_path / "pack" / "pack" / "py.typed").read_text() == ""
 
 
 def test_new_pack_requires_the_current_version(tmp_path: Path) -> None:
