@@ -19,11 +19,11 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 SECTIONS = ("tutorials", "how-to", "reference", "explanation")
-# options of other programs: tf2onnx, the support table, benchmarks, pytest, pip
+# options of other programs: tf2onnx, the support table, benchmarks, pytest, pip, mypy
 FOREIGN_OPTIONS = {
     "--tflite", "--output", "--inputs-as-nchw", "--outputs-as-nchw", "--signature_def", "--dequantize", "--large_model",
     "--custom-ops", "--op-pack", "--help", "--write", "--png", "--peer-python", "--peer-cache", "--markdown", "--keras",
-    "--no-deps", "--openvino",
+    "--no-deps", "--openvino", "--strict",
 }  # fmt: skip
 
 
