@@ -9,6 +9,9 @@
     otp.verify("model.tflite", "model.onnx")        # LiteRT and ONNX Runtime compared
     otp.Session("model.onnx").run({"x": array})     # a session that carries the states of a model
 
+``help(otp.convert)`` lists the options. Every refusal is a ``ConversionError``; a comparison that fails is the subclass
+``VerificationError``.
+
 Op packs import only ``onnx_tflite_plugin.api``. Stages and warnings are logged under "onnx_tflite_plugin".
 """
 
@@ -22,7 +25,16 @@ from onnx_tflite_plugin.deferral import install as _install
 if TYPE_CHECKING:
     from onnx_tflite_plugin.api import VERSION as __version__
     from onnx_tflite_plugin.conversion import Conversion, convert
-    from onnx_tflite_plugin.errors import ConversionError
+    from onnx_tflite_plugin.errors import (
+        ConversionError,
+        InvalidInputs,
+        InvalidModel,
+        InvalidOnnx,
+        MissingExtra,
+        UnsupportedOperator,
+        UnsupportedOption,
+        VerificationError,
+    )
     from onnx_tflite_plugin.inspection import inspect
     from onnx_tflite_plugin.options import ConvertOptions, VerifyOptions
     from onnx_tflite_plugin.presentation.graph_io import GraphValue
@@ -37,10 +49,17 @@ __all__ = [
     "ConversionError",
     "ConvertOptions",
     "GraphValue",
+    "InvalidInputs",
+    "InvalidModel",
+    "InvalidOnnx",
     "Member",
+    "MissingExtra",
     "Report",
     "Session",
+    "UnsupportedOperator",
+    "UnsupportedOption",
     "Verification",
+    "VerificationError",
     "VerifyOptions",
     "__version__",
     "bundle_parts",
@@ -49,16 +68,26 @@ __all__ = [
     "verify",
 ]
 
+_ERRORS = (
+    "ConversionError",
+    "InvalidInputs",
+    "InvalidModel",
+    "InvalidOnnx",
+    "MissingExtra",
+    "UnsupportedOperator",
+    "UnsupportedOption",
+    "VerificationError",
+)
 _MODULES = {
     "Conversion": "conversion",
-    "ConversionError": "errors",
-    "ConvertOptions": "options",
+    **dict.fromkeys(_ERRORS, "errors"),
+    "ConvertOptions": "keywords",
     "Member": "source.content",
     "GraphValue": "presentation.graph_io",
     "Report": "report",
     "Session": "runtime",
     "Verification": "verify",
-    "VerifyOptions": "options",
+    "VerifyOptions": "keywords",
     "bundle_parts": "source.bundle",
     "convert": "conversion",
     "inspect": "inspection",
@@ -77,7 +106,9 @@ def __getattr__(name: str) -> Any:
         return import_module("onnx_tflite_plugin.verify")
     if name in _MODULES:
         return getattr(import_module(f"onnx_tflite_plugin.{_MODULES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from onnx_tflite_plugin.checked import did_you_mean
+
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{did_you_mean(name, __all__)}")
 
 
 def __dir__() -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import fields
 from functools import cache, partial, wraps
 from inspect import signature
 from numbers import Integral, Real
-from types import NoneType, UnionType
+from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Literal, ParamSpec, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 Parameters = ParamSpec("Parameters")
@@ -216,11 +216,17 @@ def describe_arity_mismatch(
     return f"{subject} {plural(operands, 'operand')}, the {role} takes {takes}"
 
 
-def check_keywords(function: str, keywords: Iterable[str], known: Collection[str]) -> None:
-    """Raise TypeError for an unknown keyword of a function, with the nearest known one."""
+def check_keywords(
+    function: str, keywords: Iterable[str], known: Collection[str], elsewhere: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    """Raise TypeError for an unknown keyword of a function, with the nearest known one.
+
+    ``elsewhere``: remedies for keywords that another function takes.
+    """
     for name in keywords:
         if name not in known:
-            raise TypeError(f"{function} takes no keyword {name!r}{did_you_mean(name, known)}")
+            remedy = f"; {elsewhere[name]}" if name in elsewhere else did_you_mean(name, known)
+            raise TypeError(f"{function} takes no keyword {name!r}{remedy}")
 
 
 def with_checked_keywords(

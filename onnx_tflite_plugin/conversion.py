@@ -25,11 +25,11 @@ from onnx_tflite_plugin.graph.serialized import to_proto
 from onnx_tflite_plugin.graph.streaming import STREAMED_BYTES, proto_to_check, write_streamed
 from onnx_tflite_plugin.graph.validity import MAX_PROTO_BYTES, check_valid, weight_bytes
 from onnx_tflite_plugin.guard import Failed
-from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.keywords import name_keywords
+from onnx_tflite_plugin.host import Host, check_host
+from onnx_tflite_plugin.keywords import adapt_texts, document_keywords, name_keywords
 from onnx_tflite_plugin.normalize.stage import join_all, normalize
-from onnx_tflite_plugin.options import ALL, ConvertKeywords, ConvertOptions, VerifyOptions, document_keywords, merge
-from onnx_tflite_plugin.progress import LOG, Progress, Stages
+from onnx_tflite_plugin.options import ALL, ConvertKeywords, ConvertOptions, VerifyOptions, find_elsewhere, merge
+from onnx_tflite_plugin.progress import LOG, Progress, Stages, check_progress
 from onnx_tflite_plugin.report import Report, describe_overrides
 from onnx_tflite_plugin.source import Member, Section, check_source, read
 from onnx_tflite_plugin.source.model import Model
@@ -87,7 +87,8 @@ class Conversion:
 
         if self.file is None:
             raise ValueError("the model was not read from a file, so LiteRT cannot run it; call otp.verify with one")
-        check_keywords("verify", options, [*signature(verify).parameters][2:])
+        known = [*signature(verify).parameters][2:]
+        check_keywords("verify", options, known, find_elsewhere("verify", known))
         return verify(self.file, self.proto, **options)
 
     def snippet(self, path: str | os.PathLike[str]) -> str:
@@ -152,8 +153,8 @@ def convert(
     """
     merged = merge(options, keywords)
     check_source(source)
-    if progress is not None and not callable(progress):
-        raise TypeError(f"progress must be a function of a stage's name, not {type(progress).__name__}")
+    check_host(host)
+    check_progress(progress)
     active_host = host or _create_host(merged)
     merged = apply_target_defaults(merged, active_host)
     target = target_of(merged, active_host)
@@ -161,6 +162,9 @@ def convert(
     stages("reading")
     content = _immutable_source(source)
     conversion = _convert(read(content), active_host, merged, target, stages, content)
+    report = conversion.report
+    for name in ("warnings", "hints"):  # in place, because a copy would lose the cached protobuf
+        object.__setattr__(report, name, adapt_texts(getattr(report, name)))
     if merged.verify:
         conversion = _verify_conversion(conversion, content, host, merged, stages)
     stages.finish()

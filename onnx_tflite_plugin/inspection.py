@@ -15,8 +15,9 @@ from onnx_tflite_plugin.binding.declared import resolve_operator, subgraph_indic
 from onnx_tflite_plugin.binding.evaluation import Evaluation
 from onnx_tflite_plugin.errors import ConversionError, Problem
 from onnx_tflite_plugin.guard import Failed
-from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.host import Host, check_host
 from onnx_tflite_plugin.host.missing_operators import with_remedies
+from onnx_tflite_plugin.keywords import name_keywords
 from onnx_tflite_plugin.normalize.contents import complete_lists
 from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.presentation.graph_io import author_metadata
@@ -29,6 +30,7 @@ from onnx_tflite_plugin.targets import Target, target_named
 BY_INSTANCE = "by instance"
 
 
+@name_keywords()
 def inspect(
     source: str | os.PathLike[str] | bytes | Section | Member,
     *,
@@ -41,6 +43,7 @@ def inspect(
     operators), "states" and "metadata". Raises InvalidModel, TypeError and OSError.
     """
     check_source(source)
+    check_host(host)
     content = os.fspath(source) if isinstance(source, os.PathLike) else source
     return inspect_model(read(content), host or Host(), target_named(target))
 

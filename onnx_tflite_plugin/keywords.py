@@ -2,32 +2,80 @@
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import get_args, get_origin
+from dataclasses import replace
+from typing import Any, TypeVar, get_args, get_origin
 
-from onnx_tflite_plugin.errors import UnsupportedOption
+from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.installed import target_names
-from onnx_tflite_plugin.options import ConvertOptions, Option, VerifyOptions, options_of
+from onnx_tflite_plugin.options import BenchOptions, ConvertOptions, Option, VerifyOptions, options_of
 
 FROM_COMMAND: ContextVar[bool] = ContextVar("from_command", default=False)
 """True while a command runs, whose messages name flags."""
 
-_FLAG = re.compile(r"(--[a-z]+(?:-[a-z]+)*)(?: ([^\s;]*[^\s;,:.]))?(:?)")
+_FLAG = re.compile(r"(--[a-z]+(?:-[a-z]+)*)(?: ([^\s;]*(?:\.\.\.|[^\s;,:.)])))?(:?)")
+
+_METAVAR = re.compile("[A-Z]{2,}|N")  # a placeholder in place of a value
+_OTHER_FLAGS = {"--bisect": "bisect"}
+"""Keywords of Python by flags that belong to no option."""
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @contextmanager
 def name_keywords() -> Iterator[None]:
-    """Replace the flags in an UnsupportedOption by keywords, unless a command runs."""
+    """Replace the flags in a ConversionError by keywords, unless a command runs."""
     try:
         yield
-    except UnsupportedOption as error:
+    except ConversionError as error:
         if not FROM_COMMAND.get():
             error.message = keywords_of(error.message)
+            error.problems = tuple(
+                replace(problem, reason=keywords_of(problem.reason), hint=keywords_of(problem.hint))
+                for problem in error.problems
+            )
             error.args = (keywords_of(str(error)), *error.args[1:])
         raise
+
+
+def adapt_texts(texts: Sequence[str]) -> tuple[str, ...]:
+    """Return texts for the caller: with keywords in place of flags, unless a command runs."""
+    return tuple(texts) if FROM_COMMAND.get() else tuple(map(keywords_of, texts))
+
+
+def document_keywords(function: F) -> F:
+    """Add the fields of ConvertOptions to a function's docstring and signature."""
+    options = options_of(ConvertOptions)
+    described = _describe_options(ConvertOptions)
+    function.__doc__ = f"{inspect.getdoc(function)}\n\nKeywords, the fields of ConvertOptions:\n{described}"
+    signature = inspect.signature(function)
+    parameters = [
+        parameter for parameter in signature.parameters.values() if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    ]
+    keyword_only = inspect.Parameter.KEYWORD_ONLY
+    option_parameters = [inspect.Parameter(o.name, keyword_only, default=o.default, annotation=o.type) for o in options]
+    vars(function)["__signature__"] = signature.replace(parameters=[*parameters, *option_parameters])
+    return function
+
+
+def python_help(option: Option) -> str:
+    """Return the help of an option for Python."""
+    return option.python or keywords_of(option.help)
+
+
+def _describe_options(cls: type) -> str:
+    """Return a paragraph per option of a class."""
+    return "\n".join(
+        textwrap.fill(
+            f"{option.name}: {python_help(option)}", 110,
+            initial_indent=" " * 4, subsequent_indent=" " * 8, break_on_hyphens=False,
+        )
+        for option in options_of(cls)
+    )  # fmt: skip
 
 
 def keywords_of(text: str) -> str:
@@ -35,9 +83,13 @@ def keywords_of(text: str) -> str:
     options = {option.flag: option for cls in (ConvertOptions, VerifyOptions) for option in options_of(cls)}
 
     def keyword(match: re.Match[str]) -> str:
+        if match[1] in _OTHER_FLAGS:
+            return " ".join(filter(None, [_OTHER_FLAGS[match[1]], match[2]])) + match[3]
         option, value, colon = options.get(match[1]), match[2] or "", match[3]
         if option is None:
             return match[0]
+        if _METAVAR.fullmatch(value):
+            return f"{option.name}={value}{colon}"
         argument = _argument(option, value, is_subject=bool(colon))
         return f"{argument}{colon}" if argument else f"{_bare(option)}{f' {value}' if value else ''}{colon}"
 
@@ -59,6 +111,8 @@ def _argument(option: Option, value: str, *, is_subject: bool) -> str:
     if origin is Mapping:
         key, equals, entry = value.rpartition("=")
         if equals:
+            if entry == "...":
+                return f"{option.name}={{{key!r}: ...}}"
             sizes = ", ".join(size if size.removeprefix("-").isdecimal() else repr(size) for size in entry.split(","))
             return f"{option.name}={{{key!r}: {f'({sizes})' if option.name == 'input_shape' else repr(entry)}}}"
         return f"{option.name}[{value!r}]" if is_subject else ""
@@ -76,3 +130,7 @@ def _named_values(option: Option) -> Collection[str]:
     if option.name == "target":
         return target_names()
     return [form for form in (option.metavar or "").split("|") if form.islower()]
+
+
+for _class in (VerifyOptions, ConvertOptions, BenchOptions):
+    _class.__doc__ = f"{_class.__doc__}\n\nFields:\n{_describe_options(_class)}"

@@ -5,9 +5,8 @@ The command, its checks and the documentation share them.
 
 from __future__ import annotations
 
-import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, get_args, get_origin, get_type_hints
@@ -18,7 +17,6 @@ from onnx_tflite_plugin.errors import UnsupportedOption
 Shape = Sequence[int | str]
 Optimize = Literal["none", "readable", "faithful", "speed"]
 T = TypeVar("T")
-F = TypeVar("F", bound=Callable[..., Any])
 if TYPE_CHECKING:
     ByInput = Mapping[str, T] | Mapping[int, T] | Mapping[str | int, T]
 else:  # positions become text before the type is checked
@@ -44,7 +42,8 @@ class CheckedOptions:
 
     def __new__(cls, *args: Any, **keywords: Any) -> Self:
         as_any: Any = cls
-        check_keywords(cls.__name__, keywords, [option.name for option in options_of(as_any)])
+        known = [option.name for option in options_of(as_any)]
+        check_keywords(cls.__name__, keywords, known, find_elsewhere(cls.__name__, known))
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
@@ -84,7 +83,7 @@ class VerifyOptions(CheckedOptions):
     )  # fmt: skip
     ranges: Mapping[str, tuple[float, float]] = _option(
         VERIFICATION, dict, "Minimum and maximum of the random values of an input.",
-        flag="--range", metavar="NAME=LOW:HIGH",
+        flag="--range", metavar="NAME=LOW:HIGH", example="{'image': (0, 255)}",
     )  # fmt: skip
     seed: int = _option(VERIFICATION, 0, "Seed of the random inputs.", metavar="N")
     runs: int = _option(
@@ -121,24 +120,32 @@ class ConvertOptions(CheckedOptions):
         "only in the length of a sequence, otherwise one file per signature; each always writes one file per signature (in Python: "
         "call convert once per key).",
         metavar="KEY|all|each",
+        python="Key of the signature to convert; by default the main subgraph's. 'all' makes one model of all signatures, which may "
+        "differ only in the length of a sequence. For one model per signature, call convert with each key.",
     )  # fmt: skip
     verify: bool | VerifyOptions = _option(
         COMMON, False,
         "Compare with LiteRT (extra: verify); a model that differs is not written. --verify=partial, in Python "
         "VerifyOptions(partial=True), accepts an inconclusive verdict.",
         values=("full", "partial"),
+        python="Compare with LiteRT (extra: verify), and raise VerificationError if the models differ. True, or the data and "
+        "tolerance as VerifyOptions; VerifyOptions(partial=True) accepts an inconclusive verdict.",
     )  # fmt: skip
     input_shape: Mapping[str, Shape] = _option(
         SHAPES, dict,
         "Shape of an input, as if the model had been written for it; a name instead of a size makes a dynamic dimension. "
         "NAME is the signature's, the TFLite tensor's, or a position: 0=1,224,224,3.",
-        metavar="NAME=N,224,224,3",
+        metavar="NAME=N,224,224,3", example="{'image': ('N', 224, 224, 3)}",
+        python="Shape of inputs by name, as if the model had been written for it; a name instead of a size makes a dynamic "
+        "dimension. The name of an input is the signature's, the TFLite tensor's, or a position: {0: (1, 224, 224, 3)}.",
     )  # fmt: skip
     rename: Mapping[str, str] = _option(
         COMMON, dict,
         "New name of an input or output. OLD is the signature's name, the TFLite tensor's, or a position, counted through the "
         "inputs and then the outputs.",
-        metavar="OLD=NEW",
+        metavar="OLD=NEW", example="{'old': 'new'}",
+        python="New names of inputs and outputs. The old name is the signature's, the TFLite tensor's, or a position, counted "
+        "through the inputs and then the outputs.",
     )  # fmt: skip
     dynamic_batch: bool = _option(
         SHAPES, False, "Make the first dimension of the inputs dynamic; every operator must support any batch size."
@@ -154,7 +161,8 @@ class ConvertOptions(CheckedOptions):
     )
     layout: Mapping[str, str] = _option(
         LAYOUT, dict, "Layout of one input or output: one letter per axis in the file's order, then in the new order.",
-        metavar="TENSOR=NHWC:NCHW",
+        metavar="TENSOR=NHWC:NCHW", example="{'image': 'NHWC:NCHW'}",
+        python="Layout of inputs and outputs by name: one letter per axis in the file's order, then in the new order.",
     )  # fmt: skip
     channels_first: bool = _option(
         LAYOUT, False,
@@ -209,6 +217,7 @@ class ConvertOptions(CheckedOptions):
     packs: str | None = _option(
         ADVANCED, None, "Use only the built-in operators, or also these op packs (comma-separated).",
         metavar="builtin|LIST",
+        python="'builtin' uses only the built-in operators; a comma-separated list of op packs uses these too.",
     )  # fmt: skip
 
     @property
@@ -284,7 +293,8 @@ class ConvertKeywords(TypedDict, total=False):
 class Option:
     """A field of options. ``values``: values of the flag if its value is optional, the default one first.
 
-    ``synonyms``: flags of other tools for the same.
+    ``synonyms``: flags of other tools for the same. ``python``: the help for Python, if it differs. ``example``: a value
+    in Python.
     """
 
     name: str
@@ -297,6 +307,8 @@ class Option:
     minimum: int | None = None
     values: Sequence[str] = ()
     synonyms: Sequence[str] = ()
+    python: str = ""
+    example: str = ""
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -310,7 +322,6 @@ class Option:
         """Raise TypeError or UnsupportedOption if the value is invalid."""
         rejection = f"{self.name} is {value!r}, so nothing was done"
         if not has_type(value, str if self.choices else self.type):
-            usage = f"{self.flag} {self.metavar or ''}".rstrip()
             key, wrong_value = find_mismatch(value, self.type)
             rejection = f"{self.name}{key} is {describe(wrong_value)}, so nothing was done"
             dynamic = (
@@ -319,8 +330,8 @@ class Option:
                 else ""
             )
             listed = get_origin(self.type) is Sequence and isinstance(value, str)
-            expected = f"{format_type(self.type)}{f' such as [{value!r}]' if listed else ''}"
-            raise TypeError(f"{rejection}; give {expected} ({usage} of the command){dynamic}")
+            example = f"[{value!r}]" if listed else self.example
+            raise TypeError(f"{rejection}; give {format_type(self.type)}{example and f', such as {example}'}{dynamic}")
         if self.choices and value not in self.choices:
             raise UnsupportedOption(
                 f"{rejection}; give {format_type(self.type)}{did_you_mean(str(value), self.choices)}"
@@ -350,6 +361,22 @@ def choices(name: str) -> tuple[str, ...]:
     return next(option.choices for option in options_of(ConvertOptions) if option.name == name)
 
 
+def find_elsewhere(function: str, known: Collection[str]) -> Mapping[str, str]:
+    """Return remedies for keywords that another function takes, by keyword. ``known``: those of ``function``."""
+    verification = (
+        "give it as convert(…, verify=VerifyOptions({}=…))"
+        if function == "convert"
+        else "VerifyOptions and verify take it"
+    )
+    path = "convert(…).save(PATH) writes the file"
+    elsewhere = {
+        **{option.name: "convert and ConvertOptions take it" for option in options_of(ConvertOptions)},
+        **{option.name: verification.format(option.name) for option in options_of(VerifyOptions)},
+        **dict.fromkeys(("output", "output_path", "output_file", "path"), path),
+    }
+    return {name: remedy for name, remedy in elsewhere.items() if name not in known}
+
+
 def merge(options: ConvertOptions | None, keywords: Mapping[str, Any]) -> ConvertOptions:
     """Return the options, updated by keywords. Raises TypeError and UnsupportedOption."""
     if not isinstance(options, ConvertOptions | None):
@@ -360,31 +387,6 @@ def merge(options: ConvertOptions | None, keywords: Mapping[str, Any]) -> Conver
         )
         raise TypeError(f"options is {describe(options)}, not a ConvertOptions; {hint}")
     known = {option.name: option for option in options_of(ConvertOptions)}
-    check_keywords("convert", keywords, known)
+    check_keywords("convert", keywords, known, find_elsewhere("convert", known))
     changes = {name: {} if value is None and known[name].default == {} else value for name, value in keywords.items()}
     return replace(options or ConvertOptions(), **changes)
-
-
-def document_keywords(function: F) -> F:
-    """Add the fields of ConvertOptions to a function's docstring and signature."""
-    options = options_of(ConvertOptions)
-    lines = [f"    {option.name}: {option.help}" for option in options]
-    function.__doc__ = f"{inspect.getdoc(function)}\n\nKeywords, the fields of ConvertOptions:\n" + "\n".join(lines)
-    signature = inspect.signature(function)
-    parameters = [
-        parameter for parameter in signature.parameters.values() if parameter.kind is not inspect.Parameter.VAR_KEYWORD
-    ]
-    keyword_only = inspect.Parameter.KEYWORD_ONLY
-    option_parameters = [inspect.Parameter(o.name, keyword_only, default=o.default, annotation=o.type) for o in options]
-    vars(function)["__signature__"] = signature.replace(parameters=[*parameters, *option_parameters])
-    return function
-
-
-def _document_fields(cls: type) -> None:
-    """Extend the docstring of a class of options by its fields."""
-    lines = (f"    {option.name}: {option.help}" for option in options_of(cls))
-    cls.__doc__ = f"{cls.__doc__}\n\nFields:\n" + "\n".join(lines)
-
-
-for _class in (VerifyOptions, ConvertOptions, BenchOptions):
-    _document_fields(_class)

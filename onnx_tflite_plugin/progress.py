@@ -9,6 +9,13 @@ from collections.abc import Callable
 Progress = Callable[[str], None]
 """Callback for the name of each stage when it begins."""
 
+
+def check_progress(progress: object) -> None:
+    """Raise TypeError if a callback is not a function."""
+    if progress is not None and not callable(progress):
+        raise TypeError(f"progress must be a function of a stage's name, not {type(progress).__name__}")
+
+
 LOG = logging.getLogger("onnx_tflite_plugin")
 LOG.addHandler(logging.NullHandler())  # nothing is printed unless the application configures logging
 

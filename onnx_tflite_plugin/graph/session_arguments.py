@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +90,7 @@ def _check_tokens(tokens: object) -> list[int]:
         raise ValueError("tokens is empty; give at least one, such as the token that begins a text")
     for position, number in enumerate(numbers):
         if not has_type(number, int):
-            hint = "; give one sequence, without a batch axis" if isinstance(number, Sequence | np.ndarray) else ""
+            hint = "; give one sequence, without a batch axis" if isinstance(number, list | tuple | np.ndarray) else ""
             raise TypeError(f"tokens[{position}] is {describe(number)}, not a number of the vocabulary{hint}")
         if number < 0:
             raise ValueError(f"tokens[{position}] is {number}; tokens are 0 or more")

@@ -24,7 +24,7 @@ from onnx_tflite_plugin.binding.bound import (
 )
 from onnx_tflite_plugin.binding.consistency import check_arity
 from onnx_tflite_plugin.binding.declared import At, check_acceptance
-from onnx_tflite_plugin.checked import did_you_mean
+from onnx_tflite_plugin.checked import describe, did_you_mean
 from onnx_tflite_plugin.errors import (
     Problem,
     UnsupportedOption,
@@ -400,3 +400,9 @@ def _pack_names(packs: str | Iterable[str]) -> set[str]:
 def _version_reason(offer: Offer) -> str:
     remedy = f"update it, or write {PIN} in its install_requires and install it again"
     return f"it is made for onnx-tflite-plugin {offer.unmet}, this is {VERSION}; {remedy}"
+
+
+def check_host(host: object) -> None:
+    """Raise TypeError if a caller's host is not one."""
+    if not isinstance(host, Host | None):
+        raise TypeError(f"host is {describe(host)}; give an onnx_tflite_plugin.host.Host, or leave it out")

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from onnx_tflite_plugin.checked import check_keywords
+from onnx_tflite_plugin.options import find_elsewhere
 from onnx_tflite_plugin.renamed import VERIFY, warn_renamed
 from onnx_tflite_plugin.verify.comparison.compare import Comparison, compare
 from onnx_tflite_plugin.verify.comparison.error import ErrorStatistics, measure_error
@@ -41,24 +42,26 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Return the replacement of a renamed function, with a DeprecationWarning."""
-    if name not in VERIFY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    warn_renamed(f"{__name__}.{name}", VERIFY[name])
-    return globals()[VERIFY[name]]
-
-
 class _Callable(ModuleType):
     """Type of this package, so that it can be called like the function ``verify``."""
 
     def __call__(self, *arguments: Any, **options: Any) -> Verification:
-        check_keywords("verify", options, inspect.signature(verify).parameters)
+        known = inspect.signature(verify).parameters
+        check_keywords("verify", options, known, find_elsewhere("verify", known))
         return verify(*arguments, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return the replacement of a renamed function, with a DeprecationWarning."""
+        if name not in VERIFY:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        warn_renamed(f"{self.__name__}.{name}", VERIFY[name])
+        return globals()[VERIFY[name]]
 
 
 _Callable.__call__.__doc__ = verify.__doc__
 _module = sys.modules[__name__]
 _module.__class__ = _Callable
-_module.__doc__ = f"verify{inspect.signature(verify)}\n\n{inspect.getdoc(verify)}"  # printed by help(verify)
-delattr(_module, "__all__")  # it would make help(verify) print 700 lines of classes after the function
+_parameters = inspect.signature(verify).parameters.values()
+_title = inspect.Signature([parameter.replace(annotation=inspect.Parameter.empty) for parameter in _parameters])
+_module.__doc__ = f"verify{_title} -> Verification\n\n{inspect.getdoc(verify)}"  # printed by help(verify)
+__all__ = []  # names here would make help(verify) print 700 lines of classes after the function

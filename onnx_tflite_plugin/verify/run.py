@@ -18,11 +18,12 @@ from onnx_tflite_plugin.graph.metadata import props, read_lengths
 from onnx_tflite_plugin.graph.names import resolve_keys
 from onnx_tflite_plugin.graph.randomness import random_nodes
 from onnx_tflite_plugin.graph.serialized import Converted
-from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.host import Host, check_host
+from onnx_tflite_plugin.keywords import adapt_texts, name_keywords
 from onnx_tflite_plugin.normalize.alignment import Misaligned
 from onnx_tflite_plugin.normalize.joining import SharedItems, join_signatures
 from onnx_tflite_plugin.options import ByInput, VerifyOptions, positions_as_text
-from onnx_tflite_plugin.progress import Progress
+from onnx_tflite_plugin.progress import Progress, check_progress
 from onnx_tflite_plugin.source import Member, Section, Source, check_format, check_source, read, read_bytes
 from onnx_tflite_plugin.verify.causes import explain_requantization, hints, is_caused_by_fusion
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
@@ -59,6 +60,7 @@ processes.
 _NAN_REASON = "every output is NaN in both runtimes on these inputs; give others with --inputs or --range"
 
 
+@name_keywords()
 def verify(
     tflite: str | os.PathLike[str] | bytes | Section | Member,
     onnx: ModelProto | Converted | str | os.PathLike[str] | bytes,
@@ -109,6 +111,9 @@ def verify(
         OSError: a file cannot be read.
         TypeError: an argument has the wrong type.
     """
+    check_host(host)
+    check_progress(progress)
+    _check_arguments(signature, bisect, seed)
     if isinstance(runs, int) and runs < 1:
         raise ValueError(f"runs is {runs}; it must be at least 1")
     share = None if isinstance(tolerance, Tolerance) else tolerance
@@ -123,17 +128,48 @@ def verify(
     lengths = read_lengths(props(pair.session.proto.metadata_props))
     request = _Request(inputs, seed, runs, requested_shapes, options.ranges, tolerance is None, bisect, host)
     if not lengths or signature is not None or inputs is not None or shapes is not None:
-        return _verify_entry(pair, request, lengths.get(pair.trial.signature or ""), partial, report)
+        return _adapt(_verify_entry(pair, request, lengths.get(pair.trial.signature or ""), partial, report))
     verifications, shared = {}, _shared_items(data, host)
     for key, length in lengths.items():
         signature_pair = pair.for_signature(key, tolerance, report, shared.get(key))
         verifications[key] = _verify_entry(signature_pair, request, length, partial, report)
-    return merge_verifications(verifications)
+    return _adapt(merge_verifications(verifications))
+
+
+def _adapt(verification: Verification) -> Verification:
+    """Return a verification whose texts name keywords for callers in Python."""
+    return replace(
+        verification,
+        notes=adapt_texts(verification.notes),
+        reasons=adapt_texts(verification.reasons),
+        end_to_end=adapt_texts(verification.end_to_end),
+    )
+
+
+def _check_arguments(signature: object, bisect: object, seed: object) -> None:
+    """Raise TypeError and ValueError for arguments that are no options of the command's checks."""
+    if not isinstance(signature, str | None):
+        raise TypeError(f"signature is {describe(signature)}; give the key of a signature")
+    if not isinstance(bisect, str | os.PathLike | None):
+        raise TypeError(f"bisect is {describe(bisect)}; give the path of a folder")
+    if isinstance(seed, int) and seed < 0:
+        raise ValueError(f"seed is {seed}; give 0 or more")
 
 
 def _check_shapes(shapes: object) -> Mapping[str, Sequence[int]] | None:
     """Return the shapes with positions as text. Raises TypeError if they are no shapes by input."""
     checked = positions_as_text(shapes)
+    negative = (
+        [
+            (name, shape)
+            for name, shape in checked.items()
+            if has_type(shape, Sequence[int]) and min(shape, default=0) < 0
+        ]
+        if isinstance(checked, Mapping)
+        else []
+    )
+    if negative:
+        raise InvalidInputs(f"shapes[{negative[0][0]!r}] is {negative[0][1]}; give sizes of 0 or more")
     hint = Mapping[str, Sequence[int]]
     if checked is None or has_type(checked, hint):
         return cast(Mapping[str, Sequence[int]] | None, checked)

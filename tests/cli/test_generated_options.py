@@ -17,6 +17,7 @@ from onnx_tflite_plugin.cli.convert import convert
 from onnx_tflite_plugin.cli.options import GroupedOption
 from onnx_tflite_plugin.cli.verify import verify
 from onnx_tflite_plugin.errors import UnsupportedOption
+from onnx_tflite_plugin.keywords import python_help
 from onnx_tflite_plugin.options import BenchOptions, ConvertKeywords, ConvertOptions, Option, VerifyOptions, options_of
 from tests.helpers.command import Run
 from tools.command_page import PAGE, page
@@ -58,7 +59,7 @@ def test_each_field_is_a_documented_keyword(option: Option) -> None:
     parameter = inspect.signature(otp.convert).parameters[option.name]
     assert (parameter.default, parameter.annotation) == (option.default, option.type)
     assert parameter.kind is inspect.Parameter.KEYWORD_ONLY
-    assert f"{option.name}: {option.help}" in (otp.convert.__doc__ or "")
+    assert f" {option.name}: {python_help(option)}" in " ".join((otp.convert.__doc__ or "").split())
     assert re.search(rf"^\| `{option.flag}\b.*?`<br>`{option.name}`: ", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
 
 
@@ -118,7 +119,8 @@ def test_repr_shows_only_options_that_differ_from_the_defaults() -> None:
 
 @pytest.mark.parametrize("cls", [VerifyOptions, ConvertOptions, BenchOptions])
 def test_docstring_lists_every_field(cls: Any) -> None:
-    assert all(f"{option.name}: {option.help}" in cls.__doc__ for option in options_of(cls))
+    documented = " ".join(cls.__doc__.split())
+    assert all(f" {option.name}: {python_help(option)}" in documented for option in options_of(cls))
 
 
 def test_a_position_may_be_an_integer() -> None:

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 import onnx_tflite_plugin as otp
-from onnx_tflite_plugin.errors import InvalidModel, InvalidOnnx, UnsupportedOption
-from onnx_tflite_plugin.keywords import keywords_of
+from onnx_tflite_plugin.errors import ConversionError, InvalidModel, InvalidOnnx, Problem, UnsupportedOption
+from onnx_tflite_plugin.keywords import keywords_of, name_keywords
 from tests.helpers.command import Run
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
@@ -157,6 +157,14 @@ def test_content_may_be_any_bytes() -> None:
     ("call", "text"),
     [
         (lambda: otp.ConvertOptions(taget="x"), "ConvertOptions takes no keyword 'taget'; did you mean 'target'?"),  # type: ignore[call-arg]
+        (lambda: otp.convert(DIGITS, runs=3), "'runs'; give it as convert(…, verify=VerifyOptions(runs=…))"),  # type: ignore[call-arg]
+        (lambda: otp.convert(DIGITS, output="m.onnx"), "'output'; convert(…).save(PATH) writes the file"),  # type: ignore[call-arg]
+        (lambda: otp.convert(DIGITS).verify(opset=18), "'opset'; convert and ConvertOptions take it"),
+        (lambda: otp.VerifyOptions(opset=18), "'opset'; convert and ConvertOptions take it"),  # type: ignore[call-arg]
+        (lambda: otp.ConvertOptions(input_shape=(1, 8)), "such as {'image': ('N', 224, 224, 3)}"),  # type: ignore[arg-type]
+        (lambda: otp.convert(DIGITS, host=3), "host is the int 3; give an onnx_tflite_plugin.host.Host"),  # type: ignore[arg-type]
+        (lambda: otp.convert(DIGITS).verify(progress=3), "progress must be a function"),
+        (lambda: otp.convert(DIGITS).verify(bisect=3), "bisect is the int 3; give the path of a folder"),
         (lambda: otp.convert(DIGITS).verify(run=1), "verify takes no keyword 'run'; did you mean 'runs'?"),
         (
             lambda: otp.convert(DIGITS, input_shape={"image": (None, 8, 8, 1)}),  # type: ignore[dict-item]
@@ -192,6 +200,8 @@ def test_session_takes_a_model_proto_and_explains_positions() -> None:
         ("--optimize speed or --optimize with", "optimize='speed' or optimize with"),
         ("use --target tensorrt, or --target of another", "use target='tensorrt', or target of another"),
         ("--nothing 3", "--nothing 3"),
+        ("(set it with --input-shape x=...)", "(set it with input_shape={'x': ...})"),
+        ("--unroll N unrolls loops; --bisect DIR writes", "unroll=N unrolls loops; bisect DIR writes"),
     ],
 )
 def test_messages_in_python_name_keywords(text: str, expected: str) -> None:
@@ -202,3 +212,25 @@ def test_option_errors_name_keywords_in_python_only(run: Run, tmp_path: Path) ->
     with pytest.raises(UnsupportedOption, match=r"^opset=9: "):
         otp.convert(DIGITS, opset=9)
     assert run("convert", DIGITS, tmp_path / "m.onnx", "--opset", "9").err.startswith("error: --opset 9: ")
+
+
+def test_problems_name_keywords_in_python() -> None:
+    @name_keywords()
+    def refuse() -> None:
+        raise ConversionError("no", [Problem("op 0", "needs --opset 18", "try --quantization float")])
+
+    with pytest.raises(ConversionError) as caught:
+        refuse()
+    assert str(caught.value.problems[0]) == "op 0: needs opset=18 (try quantization='float')"
+    assert "needs opset=18" in str(caught.value)
+
+
+def test_help_names_keywords() -> None:
+    for documented in (otp.convert, otp.ConvertOptions, otp.VerifyOptions):
+        assert "--" not in (documented.__doc__ or ""), documented
+
+
+def test_unknown_name_of_the_package_gets_a_suggestion() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'conver'; did you mean 'convert'"):
+        _ = otp.conver
+    assert issubclass(otp.VerificationError, otp.ConversionError)

@@ -153,8 +153,8 @@ def test_run_takes_all_inputs_except_caches(make: Callable[[], Sizes]) -> None:
 )
 def test_hint_suggests_causal_attention(options: dict[str, Any], hints: bool) -> None:
     report = otp.convert(language_model(ROWS), signature="decode", **options).report
-    assert any("--attention causal decodes faster" in hint for hint in report.hints) == hints
-    assert not any("--attention causal" in warning for warning in report.warnings)
+    assert any("attention='causal' decodes faster" in hint for hint in report.hints) == hints
+    assert not any("attention='causal'" in warning for warning in report.warnings)
 
 
 def test_model_without_logits_gets_no_hint_on_decoding() -> None:

@@ -36,8 +36,8 @@ def depth_to_space_int4(g: GraphBuilder) -> int:
 def test_suggests_no_opset_if_none_has_a_kernel(build: BuildGraph) -> None:
     with pytest.raises(ConversionError, match="Could not find an implementation") as caught:
         otp.convert(build_model(build))
-    assert "--opset" not in str(caught.value.problems[0].hint)
-    assert str(caught.value.problems[0].hint) == "--check standard writes the model for a runtime that has this kernel"
+    assert "opset" not in str(caught.value.problems[0].hint)
+    assert str(caught.value.problems[0].hint) == "check='standard' writes the model for a runtime that has this kernel"
 
 
 def test_failure_names_the_tflite_operator_of_the_node() -> None:

@@ -140,7 +140,7 @@ def test_input_shape_fixes_dynamic_dimensions() -> None:
     options: dict[str, Any] = dict.fromkeys(("stride_h", "stride_w", "dilation_h_factor", "dilation_w_factor"), 2)
     model.output(model.call("CONV_2D", [x, w, constant(random_array(4))], y_spec, padding="SAME", **options))
     data = model.build()
-    with pytest.raises(Exception, match="--input-shape"):
+    with pytest.raises(Exception, match="input_shape"):
         convert(data)
     conversion = convert(data, input_shape={"x0": (2, 5, 8, 3)})
     assert dims(conversion)["y0"] == [2, 3, 4, 4]
@@ -373,6 +373,6 @@ def test_requested_shape_errors_are_not_attributed_to_the_file() -> None:
     operands = [transposed, constant(random_array(1, 1, 1, 3, 5)), constant(random_array(5))]
     model.output(model.call("CONV_3D", operands, Spec((7, 1, 2, 5, 5)), padding="SAME", **steps))
     assert convert(model.build())
-    with pytest.raises(UnsupportedOperator, match="--input-shape leads to contradictory sizes") as caught:
+    with pytest.raises(UnsupportedOperator, match="input_shape leads to contradictory sizes") as caught:
         convert(model.build(), input_shape={"x0": (1, 2, 4, 5, 7)})
     assert "convert the original" not in str(caught.value)

@@ -139,7 +139,7 @@ def test_input_without_stored_shape_may_be_dynamic() -> None:
 
 
 def test_error_names_inputs_without_stored_shape() -> None:
-    with pytest.raises(otp.ConversionError, match=r"graph input 7 'audio': .* with --input-shape audio=\.\.\."):
+    with pytest.raises(otp.ConversionError, match=r"graph input 7 'audio': .* with input_shape=\{'audio': \.\.\.\}"):
         otp.convert(speech_commands(()))
 
 

@@ -313,7 +313,7 @@ class TestVerify:
         assert capfd.readouterr() == ("", "")
 
     def test_model_rejected_by_onnx_runtime_is_one_error(self, capfd: pytest.CaptureFixture[str]) -> None:
-        with pytest.raises(InvalidOnnx, match="cannot be read"):
+        with pytest.raises(InvalidOnnx, match="is not an ONNX model: it is text"):
             verify(build_model(build_chain), b"not a model")
         broken = channels_first()
         broken.graph.node[2].op_type = "NoSuchOperator"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onnx_tflite_plugin.graph.serialized import Converted
+from onnx_tflite_plugin.keywords import name_keywords
 from onnx_tflite_plugin.options import BenchOptions, VerifyOptions
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source import Source
@@ -63,6 +64,7 @@ class Benchmark:
     operators: tuple[OperatorTime, ...] = ()
 
 
+@name_keywords()
 def bench(
     tflite: Source,
     onnx: ModelProto | Converted | str | os.PathLike[str] | bytes,
