@@ -123,7 +123,8 @@ def convert(
         ctx.exit(exit_code)
     on_failure(as_json=as_json)
     from onnx_tflite_plugin.cli.json_report import report_json
-    from onnx_tflite_plugin.cli.summary import brief_summary, next_row, operator_rows, summary
+    from onnx_tflite_plugin.cli.operator_lines import operator_rows
+    from onnx_tflite_plugin.cli.summary import brief_summary, next_row, summary
 
     with ignore_broken_pipe():
         if as_json:

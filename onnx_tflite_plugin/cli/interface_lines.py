@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.checked import plural
-from onnx_tflite_plugin.cli.output import limit_lines, shorten
+from onnx_tflite_plugin.cli.output import LONGEST_NAME, limit_lines, shorten
 
 if TYPE_CHECKING:
     from onnx_tflite_plugin.presentation.graph_io import GraphValue
@@ -28,7 +28,9 @@ def interface_lines(graph_values: Sequence[GraphValue]) -> list[str]:
         facts.append((meaning, *metadata_lines(graph_value)))
     groups = group_numbered(names, [(type_, *more) for type_, more in zip(types, facts, strict=True)])
     labels = [(_range(names, group), _each(types, group)) for group in groups]
-    widths = [min(most, max((len(label[k]) for label in labels), default=0)) for k, most in enumerate((24, 30))]
+    widths = [
+        min(most, max((len(label[k]) for label in labels), default=0)) for k, most in enumerate((LONGEST_NAME, 30))
+    ]
     lines = []
     for group, (name, type_) in zip(groups, labels, strict=True):
         meaning, *more = facts[group[0]]

@@ -118,7 +118,7 @@ def _print_outcomes(
     where = str(*folders) if len(folders) == 1 else f"{len(folders)} folders in {top}"
     verdicts = _verdict_counts(results) if converted_count and verified else ""
     weights = [Row("weights", [f"{path.name}: {format_size(path.stat().st_size)}, shared"]) for path in shared]
-    separate = [Row("separate", [reason]) for reason in dict.fromkeys(job.separate_reason for job in jobs) if reason]
+    separate = [Row("signatures", [reason]) for reason in dict.fromkeys(job.separate_reason for job in jobs) if reason]
     print_rows(
         [
             *separate,

@@ -6,15 +6,14 @@ With -v it also has layout, rewrites and counts, and with -vv operators.
 from __future__ import annotations
 
 import shlex
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.checked import list_first, plural
 from onnx_tflite_plugin.cli.interface_lines import brief_interface, interface_lines
+from onnx_tflite_plugin.cli.operator_lines import decomposed_lines
 from onnx_tflite_plugin.cli.output import Row, format_counts, format_seconds, format_size, limit_lines, shorten
-from onnx_tflite_plugin.presentation.ranges import format_ranges
 from onnx_tflite_plugin.rewrite import rule_named
 from onnx_tflite_plugin.rewrite.weights import dtypes as weight_dtypes
 
@@ -132,26 +131,6 @@ def _lacks_scores(report: Report) -> bool:
     return decoder is not None and not has_scores(decoder, report.outputs)
 
 
-def operator_rows(conversion: Conversion) -> list[Row]:
-    """Return a row for each TFLite operator of the main subgraph, with its ONNX nodes."""
-    from onnx_tflite_plugin.graph.metadata import converted_operators, props, source_handler
-
-    node_counts: dict[tuple[int, ...], Counter[str]] = {}
-    handlers: dict[tuple[int, ...], str] = {}
-    for node in conversion.proto.graph.node:
-        metadata = props(node.metadata_props)
-        operators = converted_operators(metadata)
-        node_counts.setdefault(operators, Counter())[node.op_type] += 1
-        handlers.setdefault(operators, source_handler(metadata)[0].rpartition(":")[2])
-    return [
-        Row(
-            f"op {format_ranges(operators)}" if operators else "shared",
-            [f"{handlers[operators]}: {format_counts(list(counts.items()))}".removeprefix(": ")],
-        )
-        for operators, counts in sorted(node_counts.items())
-    ]
-
-
 def summary(conversion: Conversion, files: Sequence[Path], seconds: float) -> list[Row]:
     """Return the rows to print with -v."""
     report = conversion.report
@@ -173,6 +152,7 @@ def summary(conversion: Conversion, files: Sequence[Path], seconds: float) -> li
         )
     ]
     rows += [Row("weights", list(_weights(report))), Row("rounding", list(_rounding_lines(report)))]
+    rows += [Row("decomposed", limit_lines([*decomposed_lines(conversion)], 5, "-vv lists all operators"))]
     rows += [Row("fused", list(_fusion_lines(report))), Row("rewritten", list(_passes(report)))]
     rows += [Row("states", list(_states(report)))]
     rows += [Row("packs", list(_packs(report)))]
@@ -284,7 +264,8 @@ def _transpose_line(transposed: Transposed) -> str:
     consumers = [_operator(label) for label in transposed.consumers]
     users = list_first(consumers, 2)
     perm = transposed.perm.replace("->", "→")
-    return f"{shorten(transposed.tensor)}  {perm}  {format_size(transposed.bytes)}, from {_operator(transposed.producer)} to {users}"
+    between = f"{_operator(transposed.producer)} → {users}"
+    return f"{between}: axes {perm}, {format_size(transposed.bytes)}, {shorten(transposed.tensor)!r}"
 
 
 def _operator(label: str) -> str:
@@ -306,7 +287,7 @@ _WEIGHT_TEXTS = {
 
 def _weights(report: Report) -> Iterator[str]:
     yield from (
-        f"{plural(report.weights[dtype], 'product')} with {text}"
+        f"{plural(report.weights[dtype], 'layer')}: {text}"
         for dtype, text in _WEIGHT_TEXTS.items()
         if dtype in report.weights
     )
@@ -321,7 +302,7 @@ def _runtime(report: Report) -> list[str]:
 _ROUNDING = {
     "rounds_activations": "activations rounded to 8 bits as in LiteRT; --optimize speed omits the rounding, which is faster and "
     "closer to the float network",
-    "fast_dynamic_quantization": "8-bit products use one activation scale per tensor; LiteRT uses one per row or image",
+    "fast_dynamic_quantization": "dynamic quantization with one activation scale per tensor; LiteRT uses one per row or image",
 }
 """Texts about operators of dynamic quantization, by the trait of the target that they require."""
 
@@ -337,7 +318,7 @@ def _rounding_lines(report: Report) -> Iterator[str]:
 def _fusion_lines(report: Report) -> Iterator[str]:
     if report.fused:
         absorbed = sum(report.operators.values()) - sum(report.packs.values()) + sum(report.fused.values())
-        yield f"{format_counts(list(report.fused.items()))}, from {plural(absorbed, 'operator')}"
+        yield f"{format_counts(list(report.fused.items()))}, from {plural(absorbed, 'operator')}; `onnx-tflite handlers` describes them"
 
 
 def _passes(report: Report) -> Iterator[str]:

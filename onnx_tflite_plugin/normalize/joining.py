@@ -168,7 +168,7 @@ def _token_count(model: Model, single: Signature, signature: Signature) -> int:
         }
     if len(sizes) != 1 or min(sizes) < 2:
         raise Misaligned(
-            f"inputs of signatures {single.key!r} and {signature.key!r} do not differ in one size that is 1 in {single.key!r}"
+            f"{single.key!r} and {signature.key!r} do not take one and several tokens, as those of a language model do"
         )
     return sizes.pop()
 

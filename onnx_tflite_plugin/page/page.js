@@ -199,7 +199,7 @@ function times() {
   if (!timed.length) { make("p", "Not timed.", parent, { class: "hint" }); return; }
   const { litert, onnxruntime, ratio } = page.runtimes;
   if (litert) make("p", `Whole model in one thread: LiteRT ${milliseconds(litert)}, ONNX Runtime ${milliseconds(onnxruntime)} per run, ${ratio.toPrecision(2)} times LiteRT's.`, parent, { class: "hint" });
-  make("p", `By operator: one thread, ${(total / 1000).toPrecision(3)} ms per run in all with profiling. Operators that share nodes are one row.`, parent, { class: "hint" });
+  make("p", `By operator: one thread, ${(total / 1000).toPrecision(3)} ms per run in all. Operators that share nodes are one row. Each time is the mean of a few runs; onnx-tflite bench --profile measures more runs, adds LiteRT's times, and counts operators that ONNX Runtime fuses as one, so its numbers differ a little.`, parent, { class: "hint" });
   const share = (microseconds) => `${(100 * microseconds / total).toFixed(1)} %`;
   const rows = table(parent, ["operator", "µs per run", "share", ""], timed.slice(0, 25).map((op) => [operatorLabel(op.index), op.microseconds.toFixed(1), share(op.microseconds), ""]), [1, 2]);
   rows.querySelectorAll("tbody tr").forEach((row, k) => make("span", null, row.lastChild, { class: "bar", style: `width:calc(min(300px, 25vw) * ${(timed[k].microseconds / timed[0].microseconds).toFixed(4)})` }));

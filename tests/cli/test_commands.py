@@ -365,8 +365,9 @@ PLAIN = Report(
 
 def summary_rows(report: Report, file: Path) -> dict[str, str]:
     file.write_bytes(bytes(2500))
+    model: Any = SimpleNamespace(graph=())
     unused: Any = None
-    conversion = otp.Conversion(unused, report, unused)
+    conversion = otp.Conversion(model, report, unused)
     return {row.label: "\n".join(row.lines) for row in summary(conversion, [file], 1.5)}
 
 
@@ -401,12 +402,13 @@ def test_summary_reports_unusual_facts(tmp_path: Path) -> None:
     assert first == "heuristic, not proven optimal: 9 Transposes inserted, 9 removed by rewrites"
     assert len(lines) == 6
     assert lines[-1] == "  … and 4 more (--json shows all)"
-    assert "…" in lines[0].split()[0]
-    assert lines[0].endswith(
-        "/BiasAdd  0,1,2,3 → 0,3,1,2  4.1 kB, from graph input to op 12 CONV_2D, op 12 CONV_2D and 1 more"
+    assert lines[0].startswith(
+        "  graph input → op 12 CONV_2D, op 12 CONV_2D and 1 more: axes 0,1,2,3 → 0,3,1,2, 4.1 kB, '"
     )
+    assert "…" in lines[0].split()[-1]
+    assert lines[0].endswith("/BiasAdd'")
     assert last == "  more bytes moved for speed: op 3 SOFTMAX saves about 10 µs"
-    assert rows["fused"] == "2 LAYER, from 10 operators"
+    assert rows["fused"] == "2 LAYER, from 10 operators; `onnx-tflite handlers` describes them"
     assert rows["states"].startswith("2, as extra inputs and outputs: h, c")
     assert rows["packs"] == "my-pack: 1 operator, instead of the built-in ADD"
     assert rows["storage"] == "7 tensors: int8 stored as uint8, the same values"

@@ -48,7 +48,9 @@ def test_reports_why_signatures_cannot_be_joined(tmp_path: Path, run: Run) -> No
     code, out, _ = run("convert", path, "--signature", "all")
     assert code == 0
     assert onnx_files(tmp_path) == ["m.first_one.onnx", "m.second.onnx"]
-    assert "the signatures cannot be joined into one model: inputs of signatures" in " ".join(out.split())
+    reason = " ".join(out.split())
+    assert "signatures the signatures cannot be joined into one model: '" in reason
+    assert "' do not take one and several tokens, as those of a language model do" in reason
 
 
 def test_logits_last_needs_joined_signatures(tmp_path: Path, run: Run) -> None:

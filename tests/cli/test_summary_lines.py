@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ from onnx_tflite_plugin.cli import bench, handlers, inspect, many
 from onnx_tflite_plugin.cli.failures import with_hints
 from onnx_tflite_plugin.cli.interface_lines import group_numbered, interface_lines, metadata_lines, quantization, shape
 from onnx_tflite_plugin.cli.jobs import Job
+from onnx_tflite_plugin.cli.operator_lines import decomposed_lines
 from onnx_tflite_plugin.cli.output import Row
 from onnx_tflite_plugin.cli.summary import (
     brief_summary,
@@ -22,6 +24,7 @@ from onnx_tflite_plugin.cli.summary import (
     warning_row,
 )
 from onnx_tflite_plugin.errors import ConversionError, Problem
+from onnx_tflite_plugin.graph.metadata import node_props
 from onnx_tflite_plugin.presentation.graph_io import GraphValue
 from onnx_tflite_plugin.report import Report, Transposed, describe_overrides
 from onnx_tflite_plugin.rewrite import RULES
@@ -35,11 +38,14 @@ PLAIN = Report(
 )  # fmt: skip
 
 
+EMPTY = SimpleNamespace(graph=())
+
+
 def summarize(folder: Path, **changes: Any) -> list[Row]:
     file = folder / "m.onnx"
     file.write_bytes(bytes(3))
     conversion: Any = SimpleNamespace(
-        report=replace(PLAIN, **changes), verification=None, snippet=lambda path: f"run {path}"
+        report=replace(PLAIN, **changes), verification=None, snippet=lambda path: f"run {path}", model=EMPTY
     )
     return summary(conversion, [file, file], 0.126)
 
@@ -204,7 +210,7 @@ def test_interface_lines_show_symbolic_dimensions() -> None:
     long = interface_lines(
         [GraphValue("a" * 40, "float32", (1,) * 20), GraphValue("b", "bool", (2,), scale=(2.0,), zero_point=(5,))]
     )
-    assert long[1] == f"{'b':24}  {'bool [2]':30}  scale 2, zero point 5"
+    assert long[1] == f"{'b':40}  {'bool [2]':30}  scale 2, zero point 5"
 
 
 def test_interface_lines_are_truncated() -> None:
@@ -265,7 +271,7 @@ def test_summary_names_the_signature_if_there_are_others(tmp_path: Path) -> None
     )
 
 
-TRANSPOSE_LINE = "  t  0,1 → 1,0  8 bytes, from graph input to op 1 X"
+TRANSPOSE_LINE = "  graph input → op 1 X: axes 0,1 → 1,0, 8 bytes, 't'"
 
 
 @pytest.mark.parametrize(
@@ -311,10 +317,10 @@ def test_operator_label_omits_version_and_name(tmp_path: Path, label: str, shown
     assert found["layout"][-1] == f"  more bytes moved for speed: {shown} saves about 1 µs"
 
 
-def test_products_are_listed_by_weight_dtype_and_rewrites_by_place(tmp_path: Path) -> None:
+def test_layers_are_listed_by_weight_dtype_and_rewrites_by_place(tmp_path: Path) -> None:
     assert rows(tmp_path, weights={"uint8": 2, "int8": 1})["weights"] == [
-        "1 product with int8, exact on every processor",
-        "2 products with uint8",
+        "1 layer: int8, exact on every processor",
+        "2 layers: uint8",
     ]
     assert "rewritten" not in rows(tmp_path, nodes={"Transpose": 5}, transposes=2)
     assert "rewritten" not in rows(tmp_path, nodes={}, transposes=2)
@@ -322,10 +328,28 @@ def test_products_are_listed_by_weight_dtype_and_rewrites_by_place(tmp_path: Pat
     assert rows(tmp_path, passes={name: 3})["rewritten"] == [f"{RULES[name].summary}: 3 places"]
 
 
+def test_operators_of_several_nodes_are_listed_with_them() -> None:
+    """Reshape and Cast do not count; a kind is listed once, the most frequent first."""
+
+    def nodes(k: int, *op_types: str, handler: str = "prelu") -> list[Any]:
+        metadata = node_props([(0, k)], f"pack:{handler}", "", "")
+        return [SimpleNamespace(op_type=op_type, metadata_props=metadata) for op_type in op_types]
+
+    decomposed = ("Conv", "Relu", "Cast", "Conv", "Add")
+    groups = [
+        nodes(0, "Add", "Mul", "Exp", handler="gelu"), nodes(1, *decomposed), nodes(2, *decomposed),
+        nodes(3, "Conv", "Relu", "Reshape", "Cast"),
+    ]  # fmt: skip
+    conversion: Any = SimpleNamespace(model=SimpleNamespace(graph=[*chain.from_iterable(groups)]))
+    assert [*decomposed_lines(conversion)] == [
+        "2 PRELU: 2 Conv, 1 Relu, 1 Add each", "1 GELU: 1 Add, 1 Mul, 1 Exp",
+    ]  # fmt: skip
+
+
 def test_fused_operators_are_counted_with_their_sources(tmp_path: Path) -> None:
     """Fusion leaves 4 of 7 operators: 2 are unchanged, 2 are fused from 5."""
     found = rows(tmp_path, operators={"A": 7}, packs={"onnx-tflite-plugin": 4}, fused={"NORM": 2})
-    assert found["fused"] == ["2 NORM, from 5 operators"]
+    assert found["fused"] == ["2 NORM, from 5 operators; `onnx-tflite handlers` describes them"]
 
 
 def test_summary_names_up_to_four_states(tmp_path: Path) -> None:
@@ -442,7 +466,7 @@ def test_empty_cells_of_the_pack_table_are_dashes() -> None:
     ("trait", "text"),
     [
         ("rounds_activations", "3 layers: activations rounded"),
-        ("fast_dynamic_quantization", "3 layers: 8-bit products"),
+        ("fast_dynamic_quantization", "3 layers: dynamic quantization"),
     ],
 )
 def test_summary_describes_dynamic_quantization(tmp_path: Path, trait: str, text: str) -> None:

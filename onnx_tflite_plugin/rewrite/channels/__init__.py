@@ -29,7 +29,7 @@ RULES = (
     RuleDeclaration(
         __name__,
         "pad_channels",
-        "numbers of channels without a fast path are rounded up, with weights of zero",
+        "channels are added, with weights of zero, where ONNX Runtime has no fast kernel for their number",
         Gain(67, 6.6, 222.0, -3.2),
         frozenset({"Conv"}),
         after=("pad_to_conv", "split_single_feature_conv", "symmetric_weights"),

@@ -1,0 +1,74 @@
+"""Lines about the ONNX nodes of TFLite operators."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from onnx_tflite_plugin.cli.output import Row, format_counts
+from onnx_tflite_plugin.presentation.ranges import format_ranges
+
+if TYPE_CHECKING:
+    from onnx_tflite_plugin.conversion import Conversion
+
+_MIN_NODES = 3  # that compute, from which an operator counts as decomposed
+_AUXILIARY = frozenset(
+    {
+        "Cast",
+        "DequantizeLinear",
+        "Expand",
+        "Identity",
+        "QuantizeLinear",
+        "Reshape",
+        "Slice",
+        "Squeeze",
+        "Transpose",
+        "Unsqueeze",
+    }
+)
+"""Nodes that change the dtype or the shape of values, or select some of them."""
+
+
+def decomposed_lines(conversion: Conversion) -> Iterator[str]:
+    """Yield the operators that several ONNX nodes compute, with their number and these nodes.
+
+    Auxiliary nodes are not counted.
+    """
+    kinds: Counter[tuple[str, tuple[tuple[str, int], ...]]] = Counter()
+    node_counts, handlers = _count_nodes(conversion)
+    for operators, counts in node_counts.items():
+        handler = handlers[operators]
+        computing = [(kind, count) for kind, count in counts.items() if kind not in _AUXILIARY]
+        if handler and sum(count for _, count in computing) >= _MIN_NODES:
+            kinds[handler.upper(), tuple(computing)] += 1
+    for (code, computing_counts), count in kinds.most_common():
+        yield f"{count} {code}: {format_counts(computing_counts)}{' each' if count > 1 else ''}"
+
+
+def operator_rows(conversion: Conversion) -> list[Row]:
+    """Return a row for each TFLite operator of the main subgraph, with its ONNX nodes."""
+    node_counts, handlers = _count_nodes(conversion)
+    return [
+        Row(
+            f"op {format_ranges(operators)}" if operators else "shared",
+            [f"{handlers[operators]}: {format_counts(list(counts.items()))}".removeprefix(": ")],
+        )
+        for operators, counts in sorted(node_counts.items())
+    ]
+
+
+def _count_nodes(
+    conversion: Conversion,
+) -> tuple[dict[tuple[int, ...], Counter[str]], dict[tuple[int, ...], str]]:
+    """Return the nodes of the main graph and the name of the handler, by the operators that they were lowered from."""
+    from onnx_tflite_plugin.graph.metadata import converted_operators, source_handler
+
+    node_counts: dict[tuple[int, ...], Counter[str]] = {}
+    handlers: dict[tuple[int, ...], str] = {}
+    for node in conversion.model.graph:
+        metadata = node.metadata_props
+        operators = converted_operators(metadata)
+        node_counts.setdefault(operators, Counter())[node.op_type] += 1
+        handlers.setdefault(operators, source_handler(metadata)[0].rpartition(":")[2])
+    return node_counts, handlers
