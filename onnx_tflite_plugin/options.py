@@ -110,9 +110,10 @@ class ConvertOptions(CheckedOptions):
     )
     optimize: Optimize = _option(
         COMMON, "faithful",
-        "faithful applies rewrites that do not change results; speed also rewrites and fusions that skip a rounding; none no "
-        "rewrites; readable no rewrites either, but it stores 8-bit weights as uint8 without an If and float16 weights as "
-        "float32, and names constants after their use. Fusions that do not change results apply in every mode.",
+        "faithful: rewrites that do not change results. speed: also rewrites and fusions that skip a rounding. none: no "
+        "rewrites. readable: no rewrites, and a plain graph to read in a viewer such as Netron, with weights that need no If "
+        "or Cast and constants that are named after their use. Add --target generic to it, which uses no operators of ONNX "
+        "Runtime and keeps int8 activations. Fusions that do not change results apply in every mode.",
     )  # fmt: skip
     signature: str | None = _option(
         COMMON, None,
@@ -181,8 +182,9 @@ class ConvertOptions(CheckedOptions):
     )
     weights_dtype: Literal["auto", "uint8", "int8", "keep"] = _option(
         QUANTIZATION, "auto",
-        "Weights of 8-bit products: auto is exact on every processor and selected at load time, uint8 exact and one "
-        "plain graph, int8 exact only on processors with 32-bit sums (VNNI, ARM), keep the file's dtype.",
+        "Weights of 8-bit products. auto: int8 or uint8, selected when the model loads; exact on every processor. uint8: exact "
+        "on every processor, and one plain graph. int8: exact only on processors with 32-bit sums (VNNI, ARM64). keep: the "
+        "dtype of the file.",
     )  # fmt: skip
     attention: Literal["file", "causal"] = _option(
         ADVANCED, "file",
@@ -202,8 +204,8 @@ class ConvertOptions(CheckedOptions):
     )
     check: Literal["auto", "full", "standard"] = _option(
         ADVANCED, "auto",
-        "Open the model in ONNX Runtime before it is written: auto if this is cheap or the model may not load, full "
-        "always, standard never.",
+        "Open the model in ONNX Runtime before it is written. full: always. standard: never, only ONNX's checker runs. auto: "
+        "if opening is quick or the model might not load.",
     )  # fmt: skip
     on_fusion_error: Literal["skip", "raise"] = _option(
         ADVANCED, "skip", "If a conversion fails with fusions: skip repeats it without them, raise fails."

@@ -13,7 +13,7 @@ import click
 
 from onnx_tflite_plugin.checked import format_type
 from onnx_tflite_plugin.cli import cli
-from onnx_tflite_plugin.cli.options import GroupedOption
+from onnx_tflite_plugin.cli.options import ORDER, GroupedOption
 from onnx_tflite_plugin.options import ConvertOptions, Option, VerifyOptions, options_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "command.md"
@@ -87,8 +87,8 @@ def _command(command: click.Command, context: click.Context) -> list[str]:
         if isinstance(param, click.Option) and "--help" not in param.opts:
             groups.setdefault(param.group if isinstance(param, GroupedOption) else "Output", []).append(param)
     with_keywords = context.info_name in ("convert", "verify")
-    for group, options in groups.items():
-        rows = "\n".join(_row(option, with_keywords) for option in options)
+    for group in sorted(groups, key=ORDER.index):
+        rows = "\n".join(_row(option, with_keywords) for option in groups[group])
         parts.append(f"**{group}**\n\n| option | description |\n|---|---|\n{rows}\n")
     return parts
 

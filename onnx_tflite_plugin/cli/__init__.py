@@ -29,6 +29,8 @@ ONNX_TFLITE_PLUGIN_DEBUG=1 shows the traceback of an internal error, or of what 
 without colors."""
 
 
+_MAX_SENTENCE = 200
+
 _COMMANDS = ("convert", "inspect", "verify", "report", "bench", "handlers", "conformance", "new-pack")
 
 
@@ -43,6 +45,14 @@ class Modules(Commands):
 
         names = dict.fromkeys(command.name for command in list_pack_commands())
         return [*_COMMANDS, *(name for name in names if name not in _COMMANDS)]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the first sentence of each command, which click would cut to one line."""
+        commands = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, command.get_short_help_str(limit=_MAX_SENTENCE)) for name, command in commands if command]
+            )
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in _COMMANDS:

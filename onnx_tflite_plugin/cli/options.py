@@ -37,7 +37,7 @@ else:
 _ARGS = "onnx_tflite_plugin.arguments"
 """Key of the command's arguments in the context."""
 _OUTPUT_GROUP = "Output"
-_ORDER = (COMMON, SHAPES, LAYOUT, QUANTIZATION, VERIFICATION, ADVANCED, _OUTPUT_GROUP)
+ORDER = (COMMON, SHAPES, LAYOUT, QUANTIZATION, VERIFICATION, ADVANCED, _OUTPUT_GROUP)
 
 
 _OUTPUT_OPTIONS = ("-o", "--out", "--output")
@@ -95,7 +95,7 @@ class GroupedCommand(click.Command):
         for param in self.get_params(ctx):
             if isinstance(param, click.Option) and (record := param.get_help_record(ctx)):
                 groups.setdefault(getattr(param, "group", _OUTPUT_GROUP), []).append(record)
-        for group in sorted(groups, key=_ORDER.index):
+        for group in sorted(groups, key=ORDER.index):
             with formatter.section(group):
                 formatter.write_dl(groups[group])
 
