@@ -1,4 +1,7 @@
-"""Rewrite rules for a finished ONNX model: those that the target lists, and those that ONNX Runtime needs."""
+"""Rewrite rules for a finished ONNX model.
+
+A target lists the rules that are applied for it. ONNX Runtime fails or computes inexact results without some of them.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,6 @@ RULES = {rule.name: rule for package in (channels, images, recurrent, tokens, we
 def rule_named(name: str, pack: str = "") -> RuleDeclaration:
     """Return the declaration of a built-in rule, or of a pass of a pack.
 
-    A pass of ``pack`` is named as ``module:attribute``. Raises KeyError if there is no built-in rule of this name.
+    A pass of ``pack`` is named ``module:attribute``. Raises KeyError if there is no built-in rule of this name.
     """
     return declare_pack_pass(name, pack) if PACK_PASS in name else RULES[name]

@@ -1,4 +1,4 @@
-"""Declarations of rewrite rules, which are read without importing the rules."""
+"""Declarations of rewrite rules. Reading them does not import the rules."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ XEON = "Intel Xeon (AVX-512 VNNI, AMX)"
 
 
 class Gain(NamedTuple):
-    """Measured speedup in percent: time without the rule divided by time with it, minus 1.
+    """Measured speedup by a rule, in percent.
 
-    ``mean``, ``best`` and ``worst`` are over the ``networks`` that the rule changes. ``python -m benchmarks.ablation``
-    measures them with ONNX Runtime on one thread.
+    The speedup is the time without the rule divided by the time with it, minus 1. ``networks``: number of benchmark
+    networks that the rule changes. ``mean``, ``best`` and ``worst`` are taken over these networks.
+    ``python -m benchmarks.ablation`` measures them with ONNX Runtime on one thread.
     """
 
     networks: int
@@ -25,7 +26,7 @@ class Gain(NamedTuple):
 
 
 class Needed(NamedTuple):
-    """A reason other than speed, for example that the runtime fails without the rule."""
+    """A reason for a rule other than speed, such as a runtime that fails without it."""
 
     reason: str
 
@@ -35,8 +36,8 @@ class RuleDeclaration(NamedTuple):
 
     ``module`` is by default the rule's name. ``summary`` completes "the model was rewritten: ..." in reports.
     ``operators``: ONNX operators that the main graph must contain; otherwise the rule is not imported. ``after``: rules
-    that must run before this one. ``exact``: integer results are identical, and float32 results differ in the last
-    digits at most; other rules run only under ``--optimize speed``.
+    that must run before this one. ``exact``: the rule leaves integer results identical, and changes float32 results in
+    the last digits at most. Rules that are not exact run only under ``--optimize speed``.
     """
 
     package: str
@@ -54,14 +55,14 @@ PACK_PASS = ":"
 
 
 def declare_pack_pass(name: str, pack: str) -> RuleDeclaration:
-    """Return the declaration of a pass that the target of a pack names as ``module:attribute``."""
+    """Return the declaration of the pass ``module:attribute`` of a pack's target."""
     return RuleDeclaration(pack, name, f"pass {name}", Needed("the target names it"))
 
 
 def sort_rules(rules: Iterable[RuleDeclaration]) -> list[RuleDeclaration]:
-    """Return the rules in the given order, except that each follows all rules of its ``after``.
+    """Return the rules sorted so that each one follows the rules in its ``after``.
 
-    Raises ValueError if the ``after`` of some rules form a cycle.
+    Otherwise they keep their order. Raises ValueError if the ``after`` of some rules form a cycle.
     """
     pending, ordered = list(rules), list[RuleDeclaration]()
     while pending:

@@ -1,4 +1,4 @@
-"""The editor of rewrite rules: emits nodes with the names and metadata of the nodes that they replace."""
+"""Editor for rewrite rules: emits nodes and replaces values in a finished model."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ from onnx_tflite_plugin.rewrite.matching import Affine, constant, label_of, size
 from onnx_tflite_plugin.source.model import Array
 
 _COLLECTION_THRESHOLD = 1 << 27
-"""Bytes of replaced constants after which garbage is collected; collecting that many weights takes 0.1 s."""
+"""Bytes of replaced constants after which garbage is collected, which takes 0.1 s for weights of this size."""
 
 
 class Editor:
-    """Emitter of nodes into a model: into its main graph, or the graph of the node that is replaced."""
+    """Emitter of nodes into a finished model.
+
+    Nodes that replace a node are inserted beside it, in the same graph. They get its name and metadata.
+    """
 
     def __init__(self, model: ir.Model) -> None:
         self.model, self.graph = model, model.graph
@@ -30,16 +33,16 @@ class Editor:
 
     @cached_property
     def emitter(self) -> Emitter:
-        """The emitter, created on first use because it collects every name of the model."""
+        """The emitter of nodes. It is created on first use, since it collects all names."""
         return Emitter(self.graph.opset_imports[""], _collect_names(self.model))
 
     @contextmanager
     def replacing(
         self, node: ir.Node, *, after: bool = False, label: str | None = None, props: Mapping[str, str] | None = None
     ) -> Iterator[None]:
-        """Insert the nodes that are emitted inside this context before ``node``, or after it.
+        """Insert nodes emitted inside this context before ``node``, or after it.
 
-        They get its name (or ``label``) and metadata (or ``props``).
+        The inserted nodes get the name of ``node`` (or ``label``) and its metadata (or ``props``).
         """
         graph = node.graph
         assert isinstance(graph, ir.Graph)
@@ -52,9 +55,9 @@ class Editor:
     def within_node(
         self, node: ir.Node, label: str | None = None, props: Mapping[str, str] | None = None
     ) -> AbstractContextManager[None]:
-        """Give nodes that are emitted inside this context the name and metadata of ``node``.
+        """Give nodes emitted inside this context the name and metadata of ``node``.
 
-        ``label`` replaces its name, ``props`` its metadata.
+        ``label`` is used instead of the name, and ``props`` instead of the metadata.
         """
         return self.emitter.label_nodes(
             label_of(node) if label is None else label, own_entries(node.metadata_props) if props is None else props
@@ -75,31 +78,31 @@ class Editor:
                 self.graph.register_initializer(value)
 
     def dequantize(self, affine: Affine, axis: int = 0) -> ir.Value:
-        """Emit DequantizeLinear of a constant; ``axis``: the axis of per-channel scales."""
+        """Emit DequantizeLinear of a constant. ``axis``: the axis of per-channel scales."""
         assert affine.integers is not None
         scale_axis = axis if affine.scale.ndim else None
         return self.emit("DequantizeLinear", affine.integers, affine.scale, affine.zero_point, axis=scale_axis)
 
     def store(self, array: Array, like: ir.Value | None) -> ir.Value:
-        """Add a constant that is named after ``like``, the constant that it replaces."""
+        """Add a constant to the graph, named after the constant ``like`` that it replaces."""
         value = self.emitter.constant(array, "" if like is None else like.name or "")
         self.register([value])
         return value
 
     def clone_on(self, node: ir.Node, value: ir.Value) -> ir.Value:
-        """Emit the same operator with another first operand."""
+        """Emit a copy of ``node`` with ``value`` as first operand."""
         clone = self.emit(node.op_type, value, *node.inputs[1:], like=node)
         clone.type = node.outputs[0].type
         return clone
 
     def replace_value(self, old: ir.Value, new: ir.Value) -> None:
-        """Replace a value by ``new``, an equal tensor, which gets its name, metadata and users."""
+        """Replace ``old`` by an equal tensor, which gets its name, metadata and users."""
         self.replace_uses(old, new, [(use.node, use.idx) for use in old.uses()])
 
     def replace_uses(self, old: ir.Value, new: ir.Value, users: Iterable[tuple[ir.Node, int]]) -> None:
-        """Replace a value for some users and among the graph outputs.
+        """Replace ``old`` by ``new`` for some users and among the graph outputs.
 
-        ``new`` gets its name and metadata.
+        ``new`` gets the name and metadata of ``old``.
         """
         new.shape, new.type = old.shape, old.type
         new.metadata_props.update(old.metadata_props)
@@ -114,7 +117,10 @@ class Editor:
         new.name = name
 
     def rebuild(self, node: ir.Node, slots: Iterable[int], transform: Callable[[Array, float], Array]) -> None:
-        """Replace constant operands, stored or dequantized, by ``transform(array, zero point)``."""
+        """Replace constant operands of a node by ``transform(array, zero point)``.
+
+        Of a dequantized constant, the quantized values are transformed, and so are per-channel scales and zero points.
+        """
         for slot in slots:
             value = node.inputs[slot]
             if value is not None:
@@ -122,7 +128,7 @@ class Editor:
                 self._release(value)
 
     def remove(self, node: ir.Node) -> None:
-        """Remove a node whose results are unused, and constants that only it used."""
+        """Remove a node with unused results, and the constants that only this node used."""
         constants = [value for value in node.inputs if value is not None]
         graph = node.graph
         assert isinstance(graph, ir.Graph)
@@ -131,9 +137,10 @@ class Editor:
             self._release(value)
 
     def _release(self, value: ir.Value) -> None:
-        """Remove an unused constant, so that old and new weights are not in memory at the same time.
+        """Remove a constant if it is unused.
 
-        Replaced nodes and their values form reference cycles, which are collected once they hold a lot of memory.
+        Old and new weights are then not in memory at the same time. Replaced nodes and their values form reference
+        cycles, so garbage is collected each time that removed constants exceed ``_COLLECTION_THRESHOLD``.
         """
         constants = self.graph.initializers
         if constants.get(value.name or "") is not value or value.uses() or value.is_graph_input():
@@ -178,14 +185,15 @@ class Editor:
 
 
 def clear_metadata(value: ir.Value) -> None:
-    """Remove the metadata of a value whose content has changed."""
+    """Remove the metadata of a value, after a change of its content."""
     remove_own_entries(value.metadata_props)
 
 
 def copy_tensor_metadata(value: ir.Value, shape: Sequence[int | None] | None, reshaped: ir.Value) -> None:
-    """Copy the tensor metadata of ``reshaped`` to ``value``, an equal tensor without leading unit axes.
+    """Copy the tensor metadata of ``reshaped`` to ``value``, if the shapes match.
 
-    ``shape``: the shape of ``value``, with None or -1 for a dynamic size.
+    ``value`` has the same elements, without leading axes of size 1. ``shape``: the shape of ``value``, with None or -1
+    for a dynamic dimension.
     """
     source, full_shape = read_tensor("", reshaped.metadata_props), sizes(reshaped)
     if source is None or full_shape is None or shape is None or holds_tensor(value.metadata_props):
@@ -204,7 +212,7 @@ def copy_tensor_metadata(value: ir.Value, shape: Sequence[int | None] | None, re
 
 
 def _remove_unused_nodes(graph: ir.Graph) -> None:
-    """Remove unused nodes of a graph and its inner graphs, from last to first."""
+    """Remove unused nodes of a graph and of its inner graphs, from last to first."""
     unused = []
     for node in reversed(graph):
         if not any(value.uses() or value.is_graph_output() for value in node.outputs):
@@ -218,9 +226,9 @@ def _remove_unused_nodes(graph: ir.Graph) -> None:
 
 
 def remove_unused_outputs(graph: ir.Graph, opset: int) -> None:
-    """Remove unused optional outputs in a graph and its inner graphs.
+    """Remove unused optional outputs of nodes in a graph and its inner graphs.
 
-    Trailing outputs are dropped, others lose their name.
+    Trailing outputs are dropped. Other outputs get an empty name, which omits them in ONNX.
     """
     for node in graph:
         is_unused = [not (value.uses() or value.is_graph_output()) for value in node.outputs]
@@ -236,7 +244,7 @@ def remove_unused_outputs(graph: ir.Graph, opset: int) -> None:
 
 
 def _collect_names(model: ir.Model) -> UniqueNames:
-    """Return all names of nodes and values of a model."""
+    """Return the names of all nodes and values of a model."""
     names = UniqueNames()
     values = [*model.graph.inputs, *model.graph.initializers.values()]
     for node in model.graph.all_nodes():

@@ -1,4 +1,7 @@
-"""Fold casts of half-precision constants to float32, which clutter the graph of a model that people read."""
+"""Fold casts of half-precision constants to float32.
+
+This pass is for models that people read, since the casts clutter the graph.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ _HALF = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 
 class FoldCasts(InPlacePass):
-    """Replace each Cast of a half-precision constant to float32 by a float32 constant of the same name."""
+    """Replace each Cast of a half-precision constant to float32 by a float32 constant."""
 
     def call(self, model: ir.Model) -> PassResult:
         graph = model.graph

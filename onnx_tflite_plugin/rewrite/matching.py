@@ -1,4 +1,4 @@
-"""Helpers of rewrite rules: constants, producers and users, shapes, and quantized convolutions."""
+"""Lookups for rewrite rules: constants, producers, users, shapes, quantized nodes."""
 
 from __future__ import annotations
 
@@ -14,23 +14,20 @@ CHANNELS_FIRST, CHANNELS_LAST = [0, 3, 1, 2], [0, 2, 3, 1]
 BLOCK = 16  # channels per block of the blocked layout with AVX-512
 DIVISOR = 4  # channel counts in the blocked layout are multiples of this; pad_channels rounds up to it
 _DEQUANTIZE_OPERATORS = ("Cast", "DequantizeLinear", "Mul", "Sub")
-"""Operators that dequantize stored weights; at most three follow each other."""
+"""Operators that dequantize stored weights. A chain consists of at most three of them."""
 
 
 def constant(value: ir.Value | None) -> Array | None:
-    """Return the array of a stored constant.
-
-    Return ``None`` for a computed value or a graph input.
-    """
+    """Return the array of a stored constant, ``None`` for any other value."""
     if value is None or value.const_value is None or value.is_graph_input():
         return None
     return np.asarray(value.const_value.numpy())
 
 
 def constant_shape(value: ir.Value | None, depth: int = 3) -> tuple[int, ...] | None:
-    """Return the shape of a constant, stored or dequantized by nodes.
+    """Return the shape of a stored constant, or of one that nodes dequantize.
 
-    Return ``None`` for a computed value or a graph input.
+    Return ``None`` for any other value. ``depth``: maximum number of nodes that dequantize it.
     """
     array, node = constant(value), producer(value, *_DEQUANTIZE_OPERATORS)
     if array is not None or node is None or not depth:
@@ -45,7 +42,7 @@ def constant_shape(value: ir.Value | None, depth: int = 3) -> tuple[int, ...] | 
 def captured_values(model: ir.Model, _: object) -> list[ir.Value]:
     """Return the computed values that inner graphs capture, sorted by name.
 
-    This is the pattern of rules for captured values.
+    Rules for captured values use this function as their pattern.
     """
     captured = {
         value
@@ -59,18 +56,24 @@ def captured_values(model: ir.Model, _: object) -> list[ir.Value]:
 
 
 def nodes_of(nodes: Iterable[ir.Node], *op_types: str) -> list[ir.Node]:
-    """Return the nodes that are one of these operators of the standard domain."""
+    """Return the nodes with one of these operators of the standard domain."""
     return [node for node in nodes if node.domain == "" and node.op_type in op_types]
 
 
 def producer(value: ir.Value | None, *op_types: str) -> ir.Node | None:
-    """Return the producer of a value if it is one of these operators of the standard domain."""
+    """Return the producer of a value if it has one of these operators, else ``None``.
+
+    Only operators of the standard domain are matched.
+    """
     node = None if value is None else value.producer()
     return node if node is not None and node.domain == "" and node.op_type in op_types else None
 
 
 def only_user(value: ir.Value, *op_types: str) -> ir.Node | None:
-    """Return the only user of a value if it is in the same graph and one of these standard operators."""
+    """Return the only user of a value if it has one of these operators, else ``None``.
+
+    The user must be in the same graph, and its operator in the standard domain.
+    """
     uses = value.uses()
     if len(uses) != 1 or value.is_graph_output():
         return None
@@ -81,13 +84,13 @@ def only_user(value: ir.Value, *op_types: str) -> ir.Node | None:
 
 
 def ints(node: ir.Node, name: str, default: Sequence[int]) -> list[int]:
-    """Return the value of an attribute that is a list of integers."""
+    """Return an attribute that is a list of integers, or the default."""
     attribute = node.attributes.get(name)
     return list(default) if attribute is None else list(attribute.as_ints())
 
 
 def integer(node: ir.Node, name: str, default: int) -> int:
-    """Return the value of an attribute that is an integer."""
+    """Return an attribute that is an integer, or the default."""
     attribute = node.attributes.get(name)
     return default if attribute is None else attribute.as_int()
 
@@ -95,7 +98,7 @@ def integer(node: ir.Node, name: str, default: int) -> int:
 def sizes(value: ir.Value | None) -> list[int | None] | None:
     """Return a value's shape with ``None`` for dynamic dimensions.
 
-    Return ``None`` if the rank is unknown.
+    The result is ``None`` if the rank is unknown.
     """
     if value is None or value.shape is None:
         node = producer(value, "Clip", "DequantizeLinear", "GlobalAveragePool", "QuantizeLinear", "Relu")
@@ -106,9 +109,9 @@ def sizes(value: ir.Value | None) -> list[int | None] | None:
 
 
 class Affine(NamedTuple):
-    """Quantized values of a constant with scale and zero point.
+    """Scale and zero point of a tensor, with the quantized values of a constant.
 
-    ``integers`` is ``None`` for a computed tensor.
+    ``integers``: the quantized values; ``None`` for a computed tensor.
     """
 
     integers: Array | None
@@ -119,7 +122,7 @@ class Affine(NamedTuple):
     def of(cls, node: ir.Node | None) -> Self | None:
         """Return the parameters of a QuantizeLinear or DequantizeLinear.
 
-        Return ``None`` if they are computed or per block.
+        The result is ``None`` if they are computed or per block.
         """
         if node is None:
             return None
@@ -134,9 +137,9 @@ class Affine(NamedTuple):
         return self.scale.size == 1
 
     def tile(self, repeats: int, integers: Array | None = None) -> Affine:
-        """Return the constant repeated along its first axis, with its per-channel parameters.
+        """Return the constant, repeated along the first axis with its parameters.
 
-        ``integers``: other values of that size, with the same parameters.
+        ``integers``: other quantized values to use instead, of the repeated size.
         """
         if integers is None:
             assert self.integers is not None
@@ -154,9 +157,10 @@ class Affine(NamedTuple):
 
 
 class QuantizedConv(NamedTuple):
-    """A quantized Conv or ConvTranspose, from DequantizeLinear to QuantizeLinear.
+    """A Conv or ConvTranspose of dequantized operands with a quantized result.
 
-    Data, weights and bias are dequantized.
+    ``data``: the DequantizeLinear of the image. ``quantize``: the QuantizeLinear of the result. ``weights`` and
+    ``bias`` are constants.
     """
 
     data: ir.Node
@@ -167,9 +171,10 @@ class QuantizedConv(NamedTuple):
 
     @classmethod
     def of(cls, conv: ir.Node) -> Self | None:
-        """Return the quantized convolution of a node.
+        """Return the quantized convolution of a node, ``None`` if it is not quantized.
 
-        Return ``None`` if a node is missing or a parameter is not constant.
+        The result is also ``None`` if scales, zero points, weights or bias are computed, if data or result have
+        per-channel scales, or if the weights have them along an axis other than the output channels.
         """
         data, weights = (producer(value, "DequantizeLinear") for value in conv.inputs[:2])
         axis = 0 if conv.op_type == "Conv" else 1
@@ -187,12 +192,15 @@ class QuantizedConv(NamedTuple):
 
 
 def label_of(node: ir.Node) -> str:
-    """Return a node's name without its last part: the name of the TFLite operator that it was lowered from."""
+    """Return a node's name without its last part.
+
+    This is the name of the TFLite operator that the node was lowered from.
+    """
     return (node.name or "").rpartition("/")[0]
 
 
 def first_node(nodes: Iterable[ir.Node]) -> ir.Node:
-    """Return the node that comes first in the graph; all nodes belong to one graph."""
+    """Return the node that comes first in the graph, which all nodes must share."""
     node_set = {*nodes}
     (graph,) = {node.graph for node in node_set}
     assert graph is not None

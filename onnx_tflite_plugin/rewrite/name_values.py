@@ -1,4 +1,7 @@
-"""Name values and nodes for people: ``edges:unquantized``, not ``op1/Conv:out``, and ``input:NCHW``, not ``input:0,3,1,2``."""
+"""Give values and nodes names that people can read.
+
+Examples are ``edges:unquantized`` instead of ``op1/Conv:out``, and ``input:NCHW`` instead of ``input:0,3,1,2``.
+"""
 
 from __future__ import annotations
 
@@ -14,35 +17,42 @@ from onnx_tflite_plugin.lowering.schemas import schema_of
 from onnx_tflite_plugin.lowering.values import TENSOR_NAME, VARIANT
 
 OPERATOR, PARAMETERS_OF = "onnx_tflite_plugin.operator", "onnx_tflite_plugin.parameters_of"
-"""Keys in ``meta``, which no file stores: the name of a node's operator; the value that names scale and zero point."""
-_IMAGES = {(0, 3, 1, 2): "NCHW", (0, 4, 1, 2, 3): "NCDHW"}
-_BACK = {(0, 2, 3, 1): "NHWC", (0, 2, 3, 4, 1): "NDHWC"}
+"""Keys in ``meta``, which is not stored in files.
+
+They hold the name of a node's operator, and the value after which scale and zero point are named.
+"""
+_CHANNELS_FIRST_LAYOUTS = {(0, 3, 1, 2): "NCHW", (0, 4, 1, 2, 3): "NCDHW"}
+_CHANNELS_LAST_LAYOUTS = {(0, 2, 3, 1): "NHWC", (0, 2, 3, 4, 1): "NDHWC"}
 _RESHAPES = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten"})
 _MOVES = _RESHAPES | {"Transpose"}
-_MOVED = frozenset(
-    {f":{text}" for text in ("reshaped", "transposed", *_IMAGES.values(), *_BACK.values())}
+_MOVED_SUFFIXES = frozenset(
+    {
+        f":{text}"
+        for text in ("reshaped", "transposed", *_CHANNELS_FIRST_LAYOUTS.values(), *_CHANNELS_LAST_LAYOUTS.values())
+    }
     | {":before_activation", *(f":before_{kind.lower()}" for kind in _MOVES)}
 )
-"""Suffixes of values with the scale and zero point of the value without suffix."""
+"""Suffixes of values that share scale and zero point with the value without suffix."""
 _ACTIVATIONS = frozenset(
     {"Clip", "Elu", "Gelu", "HardSwish", "LeakyRelu", "Max", "Min", "PRelu", "Relu", "Sigmoid", "Sign", "Tanh"}
 )
 
 
 _Origin = tuple[str, tuple[tuple[int, int], ...]]
-"""Name and TFLite operators of a node. The name alone may belong to several operators."""
+"""Name and TFLite operators of a node. Several operators may have the same name."""
 
 
 class NameValues(InPlacePass):
-    """Rename values that operators compute, and number nodes in their order.
+    """Rename computed values, and number nodes in their order.
 
-    Graph inputs and outputs keep their names. A value of their tensor has their name: ``x:float``, not
-    ``serving_default_x:0:float``. A value that holds no tensor is named after the next tensor that is computed from it, or the
-    tensor that it moves; otherwise after its operator and the role that the handler gives it, or its node.
+    Graph inputs and outputs keep their names. Another value of the same TFLite tensor is named after the graph input or
+    output: ``x:float``, not ``serving_default_x:0:float``. A value that holds no TFLite tensor is named after the next
+    tensor that is computed from it, or the tensor that it reshapes or transposes. Otherwise it is named after its operator
+    and the role that the handler gives it, or its node.
     """
 
     def __init__(self, outer_scopes: str = "") -> None:
-        """``outer_scopes``: scopes that all names leave out, see :func:`shared_scopes`."""
+        """``outer_scopes``: scopes that are removed from all names (see :func:`shared_scopes`)."""
         self._outer_scopes = outer_scopes
 
     def call(self, model: ir.Model) -> PassResult:
@@ -68,16 +78,19 @@ class NameValues(InPlacePass):
                 result.name = names.unique(name)
                 if not suffix.startswith("/"):
                     stems[result] = stem
-                if suffix in _MOVED:
-                    moved = node.inputs[0] if node.op_type in _MOVES else None
-                    result.meta[PARAMETERS_OF] = stem if moved is None else moved
+                if suffix in _MOVED_SUFFIXES:
+                    original = node.inputs[0] if node.op_type in _MOVES else None
+                    result.meta[PARAMETERS_OF] = stem if original is None else original
         return PassResult(model, True)
 
 
 def quantized_name(value: ir.Value) -> str:
-    """Return the name of a quantized value for its scale and zero point, which do not depend on its layout."""
-    same = value.meta.get(PARAMETERS_OF)
-    return quantized_name(same) if isinstance(same, ir.Value) else str(same or value.name or "")
+    """Return the name that scale and zero point of a quantized value are named after.
+
+    It is the same for all layouts of a tensor, since scale and zero point do not depend on the layout.
+    """
+    original = value.meta.get(PARAMETERS_OF)
+    return quantized_name(original) if isinstance(original, ir.Value) else str(original or value.name or "")
 
 
 def operator_name(node: ir.Node) -> str:
@@ -90,44 +103,47 @@ def _origin(node: ir.Node) -> _Origin:
 
 
 def _name_tensors(graph: ir.Graph, fixed: set[ir.Value]) -> dict[ir.Value, tuple[str, str]]:
-    """Return the stem and the suffix of each value that holds a tensor, also of graph inputs and outputs."""
+    """Return stem and suffix of the name of each value that holds a TFLite tensor.
+
+    ``fixed``: graph inputs and outputs, which keep their names.
+    """
     interface: dict[tuple[int, int], ir.Value] = {}
     for value in (*graph.inputs, *graph.outputs):
-        held = read_tensor("", value.metadata_props)
-        if held is not None:
-            interface.setdefault((held.subgraph, held.tensor), value)
+        tensor = read_tensor("", value.metadata_props)
+        if tensor is not None:
+            interface.setdefault((tensor.subgraph, tensor.tensor), value)
     tensors = {value: (value.name or "", "") for value in fixed}
     for node in graph.all_nodes():
         for value in node.outputs:
-            held, name = read_tensor("", value.metadata_props), value.meta.get(TENSOR_NAME)
+            tensor, name = read_tensor("", value.metadata_props), value.meta.get(TENSOR_NAME)
             if value in fixed or name is None:
                 continue
-            outer = None if held is None else interface.get((held.subgraph, held.tensor))
-            stem = shorten_name(first_operation(str(name) if outer is None else outer.name or ""))
-            tensors[value] = stem, _suffix(value, node, str(value.meta.get(VARIANT, "")), outer)
+            graph_value = None if tensor is None else interface.get((tensor.subgraph, tensor.tensor))
+            stem = shorten_name(first_operation(str(name) if graph_value is None else graph_value.name or ""))
+            tensors[value] = stem, _suffix(value, node, str(value.meta.get(VARIANT, "")), graph_value)
     return tensors
 
 
-def _suffix(value: ir.Value, node: ir.Node, variant: str, outer: ir.Value | None) -> str:
-    """Return the suffix that distinguishes a value from others of its tensor.
+def _suffix(value: ir.Value, node: ir.Node, variant: str, graph_value: ir.Value | None) -> str:
+    """Return the suffix that distinguishes a value from other values of its tensor.
 
-    ``outer``: the graph input or output.
+    ``graph_value``: the graph input or output of the same tensor, if any.
     """
     if variant == "float":
         return ":float"
-    if variant == "file" if outer is None else value.dtype != outer.dtype:
+    if variant == "file" if graph_value is None else value.dtype != graph_value.dtype:
         return "" if value.dtype is None else f":{value.dtype.name.lower()}"
-    return f":{_layout(value, node) or _movement(node)}" if variant or outer is not None else ""
+    return f":{_layout(value, node) or _movement(node)}" if variant or graph_value is not None else ""
 
 
 def _layout(value: ir.Value, node: ir.Node) -> str | None:
-    """Return the letters of an image's layout; None for another one."""
-    held = read_tensor("", value.metadata_props)
-    order = None if held is None else held.order
-    if order is not None and order in _IMAGES:
-        return _IMAGES[order]
+    """Return the letters of an image's layout, such as NCHW, or None."""
+    tensor = read_tensor("", value.metadata_props)
+    order = None if tensor is None else tensor.order
+    if order is not None and order in _CHANNELS_FIRST_LAYOUTS:
+        return _CHANNELS_FIRST_LAYOUTS[order]
     perm = tuple(node.attributes["perm"].as_ints()) if node.op_type == "Transpose" and "perm" in node.attributes else ()
-    return _BACK.get(perm)
+    return _CHANNELS_LAST_LAYOUTS.get(perm)
 
 
 def _movement(node: ir.Node) -> str:
@@ -135,16 +151,19 @@ def _movement(node: ir.Node) -> str:
 
 
 def _name_operators(graph: ir.Graph, tensors: dict[ir.Value, tuple[str, str]], outer_scopes: str) -> None:
-    """Note the operator's name in each node: the stem of the first tensor with the operator's name in TFLite."""
+    """Store the name of the TFLite operator in each node.
+
+    It is the stem of the first tensor that has the operator's name in the TFLite file.
+    """
     stems: dict[_Origin, str] = {}
     for node in graph.all_nodes():
         for value in node.outputs:
-            name, described = source_name(node.metadata_props), tensors.get(value)
-            if described is not None and shorten_name(name, outer_scopes=outer_scopes) in (
+            name, stem_and_suffix = source_name(node.metadata_props), tensors.get(value)
+            if stem_and_suffix is not None and shorten_name(name, outer_scopes=outer_scopes) in (
                 value.meta.get(TENSOR_NAME),
                 value.name,
             ):
-                stems.setdefault(_origin(node), described[0])
+                stems.setdefault(_origin(node), stem_and_suffix[0])
     for node in graph.all_nodes():
         name = source_name(node.metadata_props)
         if name:
@@ -152,7 +171,7 @@ def _name_operators(graph: ir.Graph, tensors: dict[ir.Value, tuple[str, str]], o
 
 
 def _is_dequantized_constant(node: ir.Node) -> bool:
-    """True for a DequantizeLinear that is named after its constant, which gets its name later."""
+    """True for a DequantizeLinear of a constant. NameConstants names its result."""
     source = node.inputs[0] if node.inputs else None
     return node.op_type == "DequantizeLinear" and source is not None and source.const_value is not None
 
@@ -160,9 +179,9 @@ def _is_dequantized_constant(node: ir.Node) -> bool:
 def _describe_intermediate(
     node: ir.Node, value: ir.Value, tensors: dict[ir.Value, tuple[str, str]], stems: dict[ir.Value, str]
 ) -> tuple[str, str]:
-    """Return the stem and the suffix of a value that holds no tensor.
+    """Return the stem and the suffix of the name of a value that holds no tensor.
 
-    ``stems``: those of values before it.
+    ``stems``: the stems of values that are computed before it.
     """
     if role := value.meta.get(ROLE):
         return operator_name(node), f"/{role}"
@@ -172,7 +191,7 @@ def _describe_intermediate(
         return stem, ":float"
     if node.op_type in _MOVES and source in tensors:
         return tensors[source][0], f":{_movement(node)}"
-    following = _step_before(node, value, tensors)
+    following = _name_before(node, value, tensors)
     if following is not None:
         return following
     if node.op_type in _MOVES and stem is not None:
@@ -191,10 +210,11 @@ def _describe_output(node: ir.Node, value: ir.Value) -> str:
     return f"/output{index}" if is_list else f"/{formal[index].name.lower()}"
 
 
-def _step_before(node: ir.Node, value: ir.Value, tensors: dict[ir.Value, tuple[str, str]]) -> tuple[str, str] | None:
-    """Return the tensor that the only user computes from a value, and the user as a suffix.
+def _name_before(node: ir.Node, value: ir.Value, tensors: dict[ir.Value, tuple[str, str]]) -> tuple[str, str] | None:
+    """Return stem and suffix for a value from which its only user computes a tensor.
 
-    Return None if there is none.
+    The stem is that of the tensor, the suffix names the user, such as ``:unquantized``. An activation, a reshape or a
+    QuantizeLinear may precede the user. Return None if the user computes no tensor of the same TFLite operator.
     """
     users = [*value.uses()]
     if len(users) != 1 or not users[0].node.outputs or users[0].node.graph is not node.graph:
@@ -207,13 +227,13 @@ def _step_before(node: ir.Node, value: ir.Value, tensors: dict[ir.Value, tuple[s
         return None
     result = user.outputs[0]
     if result in tensors:
-        return tensors[result][0], _before(user)
-    passes_on = user.op_type in _ACTIVATIONS | _MOVES | {"QuantizeLinear"}
-    after = _step_before(user, result, tensors) if passes_on else None
-    return None if after is None else (after[0], _before(user))
+        return tensors[result][0], _suffix_before(user)
+    is_step = user.op_type in _ACTIVATIONS | _MOVES | {"QuantizeLinear"}
+    following = _name_before(user, result, tensors) if is_step else None
+    return None if following is None else (following[0], _suffix_before(user))
 
 
-def _before(user: ir.Node) -> str:
+def _suffix_before(user: ir.Node) -> str:
     if user.op_type == "QuantizeLinear":
         return ":unquantized"
     return ":before_activation" if user.op_type in _ACTIVATIONS else f":before_{user.op_type.lower()}"
@@ -228,7 +248,7 @@ def _parameter_names(graph: ir.Graph) -> Iterator[str]:
 
 
 def _number_nodes(graph: ir.Graph) -> None:
-    """Number the nodes of one operator and type in their order in the graph."""
+    """Number nodes with the same name in their order in the graph."""
     names = UniqueNames()
     for node in graph.all_nodes():
         if node.name:

@@ -1,4 +1,7 @@
-"""onnx_ir passes that targets of packs name: errors are attributed to the pack, and results are checked."""
+"""Run onnx_ir passes that a pack's target lists.
+
+Errors are attributed to the pack, and the resulting model is checked.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,9 @@ if TYPE_CHECKING:
 
 
 def _load(module: str, attribute: str) -> object:
-    """Return the object that the target names.
+    """Return the object ``module:attribute``.
 
-    Raises Mismatch, with a similar name, if it does not exist.
+    Raises Mismatch if it does not exist. The message suggests a similar name.
     """
     try:
         imported = import_module(module)
@@ -39,13 +42,13 @@ def _load(module: str, attribute: str) -> object:
 
 @dataclass(frozen=True)
 class PackPass:
-    """An onnx_ir pass that the target of a pack names as ``module:attribute``."""
+    """An onnx_ir pass ``name`` (``module:attribute``) that a target of ``pack`` lists."""
 
     pack: str
     name: str
 
     def apply(self, model: ir.Model, check: Check) -> int:
-        """Run the pass; return 1 if it changed the model, else 0.
+        """Run the pass. Return 1 if it changed the model, else 0.
 
         Raises HandlerError, which names pack and pass, if the pass fails, returns another model, changes the graph inputs or
         outputs, or leaves a model that is invalid or does not fit the target.
@@ -61,14 +64,14 @@ class PackPass:
     def _run(self, model: ir.Model, check: Check) -> bool:
         module, _, attribute = self.name.partition(PACK_PASS)
         with attribute_errors(f"pass {self.name}", self.pack, module):
-            loaded = _load(module, attribute)
-            instance = loaded() if isinstance(loaded, type) else loaded
-            if not isinstance(instance, PassBase):
-                raise Mismatch(f"it is {describe(instance)}, not an onnx_ir.passes.InPlacePass")
+            class_or_pass = _load(module, attribute)
+            onnx_ir_pass = class_or_pass() if isinstance(class_or_pass, type) else class_or_pass
+            if not isinstance(onnx_ir_pass, PassBase):
+                raise Mismatch(f"it is {describe(onnx_ir_pass)}, not an onnx_ir.passes.InPlacePass")
             before = copy_model(model)
-            result = instance(model)
+            result = onnx_ir_pass(model)
             if result.model is not model:
                 raise WrongResult("it returned another model: derive it from onnx_ir.passes.InPlacePass")
-            if wrong := describe_interface_change(before, model) or describe_violation(model) or check(before, model):
-                raise Mismatch(wrong)
+            if problem := describe_interface_change(before, model) or describe_violation(model) or check(before, model):
+                raise Mismatch(problem)
             return result.modified

@@ -1,4 +1,7 @@
-"""Framework of rewrite rules: a rule is a pattern, a check and a rewrite, which an onnx_ir pass applies."""
+"""Framework of rewrite rules.
+
+A rule consists of a pattern, a check and a rewrite. An onnx_ir pass applies it.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ Pattern = Callable[[ir.Model, RewriteOptions], Iterable[Place]]
 
 @dataclass
 class Outcome:
-    """Number of places that a rule changed, and number of declined places by reason."""
+    """Number of changes that a rule made, and of declined places by reason."""
 
     applied: int = 0
     declined: Counter[str] = field(default_factory=Counter)
@@ -51,11 +54,12 @@ class Outcome:
 
 @dataclass(frozen=True)
 class RewriteRule(Generic[Place, Match]):
-    """A rewrite of a finished model, with the vocabulary of ``@fusion``.
+    """A rewrite of a finished model, with the terms of ``@fusion``.
 
     ``pattern`` yields the places of a model that may be rewritten. ``check`` returns the match at a place, or a Decline
-    with a reason for the log; the reason is empty where nobody expects the rewrite. ``check`` may raise Refusal instead
-    (see :func:`require`). ``rewrite`` changes the model. It returns the number of changes, or None for one change.
+    with a reason for the log. The reason is empty where nobody expects the rewrite. ``check`` may also decline by
+    raising Refusal (see :func:`require`). ``rewrite`` changes the model. It returns the number of changes, or None for
+    one change.
     """
 
     pattern: Pattern[Place]
@@ -85,30 +89,30 @@ class RewriteRule(Generic[Place, Match]):
 
 
 def nodes(*op_types: str) -> Pattern[ir.Node]:
-    """Return a pattern that matches nodes of the main graph with one of these operators."""
+    """Return a pattern that yields main-graph nodes with one of these operators."""
     return lambda model, _: nodes_of(model.graph, *op_types)
 
 
 def nodes_of_all_graphs(*op_types: str) -> Pattern[ir.Node]:
-    """Return a pattern that matches nodes of the main graph and all inner graphs with one of these operators."""
+    """Return a pattern that yields nodes of all graphs with one of these operators."""
     return lambda model, _: nodes_of(model.graph.all_nodes(), *op_types)
 
 
 def require_match(match: _T | None, reason: str = "") -> _T:
-    """Return ``match``. Raises Refusal with the reason to decline if it is ``None``."""
+    """Return ``match``. Raises Refusal with the reason if it is ``None``."""
     if match is None:
         raise Refusal(reason)
     return match
 
 
 def require(condition: object, reason: str = "") -> None:
-    """Raise Refusal with the reason to decline unless a condition holds."""
+    """Raise Refusal with the reason unless a condition holds."""
     if not condition:
         raise Refusal(reason)
 
 
 def load_rule(declaration: RuleDeclaration) -> RewriteRule[Any, Any] | PackPass:
-    """Import a rule, or return the wrapper of a pack's pass."""
+    """Import and return a rule, or return the wrapper of a pack's pass."""
     if PACK_PASS in declaration.name:
         return PackPass(declaration.package, declaration.name)
     module = import_module(f"{declaration.package}.{declaration.module or declaration.name}")
@@ -117,9 +121,9 @@ def load_rule(declaration: RuleDeclaration) -> RewriteRule[Any, Any] | PackPass:
 
 
 class RewritePass(InPlacePass):
-    """Apply one rule if the model has the operators that it needs.
+    """Apply one rule if the model has the operators that the rule needs.
 
-    ``outcome`` is then the result.
+    ``outcome``: the changes of the last application.
     """
 
     def __init__(self, rule: RuleDeclaration, options: RewriteOptions) -> None:
@@ -140,10 +144,7 @@ class RewritePass(InPlacePass):
 def apply_rules(
     rules: Iterable[RuleDeclaration], model: ir.Model, options: RewriteOptions = DEFAULTS
 ) -> dict[str, Outcome]:
-    """Apply rules in their order (see :func:`sort_rules`).
-
-    Return the outcome of each by name.
-    """
+    """Apply rules in the order of :func:`sort_rules`. Return outcomes by rule name."""
     passes = [RewritePass(rule, options) for rule in sort_rules(rules)]
     run_passes(model, passes)
     return {rewrite_pass.rule.name: rewrite_pass.outcome for rewrite_pass in passes}
@@ -152,7 +153,7 @@ def apply_rules(
 def run_passes(model: ir.Model, passes: Sequence[PassBase]) -> None:
     """Run passes one after the other.
 
-    Raises the original exception of a pass, not the PassError or InvariantError of onnx_ir that wraps it.
+    If a pass fails, raises its original exception instead of the PassError or InvariantError in which onnx_ir wraps it.
     """
     if not passes:
         return

@@ -1,4 +1,4 @@
-"""Check a finished model for operators that the target does not support."""
+"""Checks of a finished model for operators that the target does not support."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from onnx_tflite_plugin.rewrite.weights.dtypes import ONNX_RUNTIME_DOMAIN
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-_MAX_ORIGINS = 3  # TFLite operators named in a warning
-TRANSPOSE = "Transpose"  # ONNX Runtime moves Transposes across other operators first
+_MAX_ORIGINS = 3  # maximum number of TFLite operators that a warning names
+TRANSPOSE = "Transpose"
 
 
 def check_model(model: ir.Model, target: Target, opset: int) -> None:
-    """Raise TargetRefusal for operators that the target does not support.
+    """Raise TargetRefusal if the model has operators that the target does not support.
 
-    This includes int8 operators that ONNX Runtime does not load.
+    These include operators on int8 tensors that ONNX Runtime fails to load.
     """
     missing = [node for node in model.graph.all_nodes() if not node.domain and _is_missing(node, target)]
     problems = [
@@ -48,30 +48,33 @@ def check_model(model: ir.Model, target: Target, opset: int) -> None:
 
 
 def unaccelerated_warnings(model: ir.Model, target: Target) -> list[str]:
-    """Return a warning on operators that the target's accelerator lacks, with the TFLite operators that need them."""
+    """Return at most one warning, on operators that the target's accelerator lacks.
+
+    The warning names TFLite operators that are lowered to them.
+    """
     if not target.accelerates:
         return []
     nodes = [node for node in model.graph.all_nodes() if node.domain or node.op_type not in target.accelerates]
     if not nodes:
         return []
-    kinds = ", ".join(dict.fromkeys(node.op_type for node in nodes))
+    op_types = ", ".join(dict.fromkeys(node.op_type for node in nodes))
     origins = dict.fromkeys(
         f"op {index} {source_name(node.metadata_props)!r}"
         for node in nodes
         for subgraph, index in source_operators(node.metadata_props)[:1]
         if subgraph == 0
     )
-    places = f" (of {list_first([*origins], _MAX_ORIGINS)})" if origins else ""
+    origin_list = f" (of {list_first([*origins], _MAX_ORIGINS)})" if origins else ""
     return [
-        f"the accelerator has no {kinds}{places}; the runtime computes them on the CPU, and all operators whose shapes depend on "
-        "them; --outputs converts the model before them"
+        f"the accelerator has no {op_types}{origin_list}; the runtime computes them on the CPU, and all operators whose shapes "
+        "depend on them; --outputs converts the model before them"
     ]
 
 
 def describe_added_operators(before: ir.Model, model: ir.Model, target: Target) -> str:
     """Return a message on operators that a pack's code added and the target lacks.
 
-    Return an empty string if there are none.
+    The message is empty if there are none.
     """
     added = sorted(_missing_operators(model, target) - _missing_operators(before, target))
     return f"it added {', '.join(added)}, which target {target.name} does not have" if added else ""
@@ -84,16 +87,21 @@ def _missing_operators(model: ir.Model, target: Target) -> set[str]:
 
 
 def _is_missing(node: ir.Node, target: Target) -> bool:
-    """True for a standard operator, or one of ONNX Runtime's domains, that the target lacks."""
+    """True if the target lacks a node's operator.
+
+    This applies to the standard domain and those of ONNX Runtime. Operators of other domains are provided by the user.
+    """
     if not node.domain:
         return node.op_type in target.lacks
     return node.domain.startswith(ONNX_RUNTIME_DOMAIN) and node.domain not in target.domains
 
 
 def _int8_movements(model: ir.Model, moves: frozenset[str]) -> Iterator[tuple[str | None, str]]:
-    """Yield the name and operator of nodes that move int8 tensors.
+    """Yield name and operator of int8 nodes that ONNX Runtime fails to load.
 
-    The tensor is next to a DequantizeLinear or QuantizeLinear.
+    These are nodes of ``moves`` whose operand is dequantized from int8, or whose result is quantized to int8. A
+    Transpose fails only next to an operator between DequantizeLinear and QuantizeLinear, because ONNX Runtime first
+    moves it across other operators. A MatMul of a dequantized operand fails before an Add.
     """
     for node in model.graph.all_nodes():
         if (
@@ -102,37 +110,42 @@ def _int8_movements(model: ir.Model, moves: frozenset[str]) -> Iterator[tuple[st
             and (node.op_type != TRANSPOSE or _is_next_to_dq_q_unit(node))
         ):
             yield node.name, node.op_type
-        elif node.op_type == "MatMul" and _feeds_add(node) and any(_dequantizes(value) for value in node.inputs):
+        elif node.op_type == "MatMul" and _feeds_add(node) and any(_is_dequantized(value) for value in node.inputs):
             yield node.name, "MatMul and Add"
 
 
 def _has_quantized_side(node: ir.Node) -> bool:
-    return _dequantizes(node.inputs[0]) or _is_quantized(node.outputs[0])
+    return _is_dequantized(node.inputs[0]) or _is_quantized(node.outputs[0])
 
 
 def _is_next_to_dq_q_unit(node: ir.Node) -> bool:
-    """True if an operator between DequantizeLinear and QuantizeLinear reads or computes the tensor."""
+    """True if a node is next to a quantized operator.
+
+    Such an operator is between DequantizeLinear and QuantizeLinear. It reads the node's result or computes its operand.
+    """
     producer_node = node.inputs[0].producer() if node.inputs[0] is not None else None
     users = [user for user, _ in node.outputs[0].uses()]
-    if _dequantizes(node.inputs[0]):
+    if _is_dequantized(node.inputs[0]):
         return any(_is_quantized(output) for user in users for output in user.outputs)
-    return producer_node is not None and any(_dequantizes(value) for value in producer_node.inputs)
+    return producer_node is not None and any(_is_dequantized(value) for value in producer_node.inputs)
 
 
 def _feeds_add(node: ir.Node) -> bool:
     return any(user.op_type == "Add" for user, _ in node.outputs[0].uses())
 
 
-def _dequantizes(value: ir.Value | None) -> bool:
+def _is_dequantized(value: ir.Value | None) -> bool:
     producer_node = value.producer() if value is not None else None
-    return producer_node is not None and producer_node.op_type == "DequantizeLinear" and _int8(producer_node.inputs[0])
+    return (
+        producer_node is not None and producer_node.op_type == "DequantizeLinear" and _is_int8(producer_node.inputs[0])
+    )
 
 
 def _is_quantized(value: ir.Value) -> bool:
-    return any(user.op_type == "QuantizeLinear" and _int8(user.outputs[0]) for user, _ in value.uses())
+    return any(user.op_type == "QuantizeLinear" and _is_int8(user.outputs[0]) for user, _ in value.uses())
 
 
-def _int8(value: ir.Value | None) -> bool:
+def _is_int8(value: ir.Value | None) -> bool:
     return (
         value is not None and value.const_value is None and value.type is not None and value.type.dtype.name == "INT8"
     )

@@ -632,10 +632,10 @@ def test_omitted_kinds_are_summed(capsys: pytest.CaptureFixture[str], kinds: int
     [
         ((), ("Conv", "other.FastGelu"), ""),
         (("chosen",), ("Conv", "If"), "an If selects weights at load time"),
-        (("int8",), ("com.microsoft.FastGelu",), "it has operators of its own (FastGelu)"),
+        (("int8",), ("com.microsoft.FastGelu",), "the model contains its operators (FastGelu)"),
         (
             ("chosen",), ("com.microsoft.RotaryEmbedding", "com.microsoft.FastGelu"),
-            "an If selects weights at load time, and it has operators of its own (FastGelu, RotaryEmbedding)",
+            "an If selects weights at load time, and the model contains its operators (FastGelu, RotaryEmbedding)",
         ),
     ],
 )  # fmt: skip

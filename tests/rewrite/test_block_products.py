@@ -38,7 +38,7 @@ test_block_products_are_packed = rule_test(
     harness.Case("Gemm", product_graph("Gemm (x, d)"), nodes=NBITS, tolerance=ROUNDED),
     harness.Case("blocks of 16", product_graph(block=16), nodes=NBITS, tolerance=ROUNDED),
     declines("blocks of 8", product_graph(block=8), "MatMulNBits does not support this block size"),
-    declines("weights of 8 bits", product_graph(dtype=np.int8), "the weights are not of 4 bits"),
+    declines("weights of 8 bits", product_graph(dtype=np.int8), "the weights are not int4"),
     declines("a bias", product_graph("Gemm (x, d, bias)"), "has a bias"),
     declines("weights with another user", product_graph("MatMul (x, d) z = Neg (d)"), "the weights have other users"),
 )

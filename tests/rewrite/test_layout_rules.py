@@ -159,7 +159,7 @@ test_clips_are_fused_with_a_convolution = rule_test(
     declines("a single pixel", lambda net: clip(net, size=(1, 1)), "single pixel"),
     declines("no convolution after it", lambda net: clip(net, is_output=True), "no operator in the blocked layout"),
     declines("integers", lambda net: clip(net, dtype="int8")),
-    declines("a constant term", lambda net: clip(net, addend=constant(random_array(1, 11, 13, 16))), "constant, or broadcast"),
+    declines("a constant term", lambda net: clip(net, addend=constant(random_array(1, 11, 13, 16))), "constant or broadcast"),
     declines("the sum is an output", lambda net: clip(net, read=True), "has other users"),
     declines("a bound per channel", activate(bound=random_array(16, dtype="float32")), "not a scalar"),
     declines(
@@ -350,7 +350,7 @@ test_image_of_few_channels_is_not_transposed = rule_test(
     Case("weights of float16", conv_of_float16, tolerance=1e-6),
     Case("a graph", plane_graph("b = Conv (a, w)")),
     declines("one channel", first_conv(1, 41, 37, 1)),
-    declines("16 channels", first_conv(1, 41, 37, 16), "16 and more"),
+    declines("16 channels", first_conv(1, 41, 37, 16), "16 or more"),
     declines("dilated columns", first_conv(*SIZE, dilation_w_factor=2), "dilated"),
     declines("a dynamic width", first_conv(1, 41, None, 3), "width is dynamic"),
     declines("a depthwise convolution", first_conv(*SIZE, features=3, depthwise=True), "grouped"),
@@ -407,9 +407,13 @@ test_zero_channels_are_computed_by_a_convolution = rule_test(
     declines("channels cut off before", pad_graph(channels=(-4, 16)), "cut off"),
     declines("channels cut off after", pad_graph(channels=(16, -4)), "cut off"),
     declines("ones", pad_graph("Pad (x, pads, one)"), "padding value is not zero"),
-    declines("other axes", pad_graph("Pad (x, pads, zero, axes)"), "not those of all four axes"),
-    declines("reflected", pad_graph('Pad <mode = "reflect"> (x, pads)'), "padding value is not zero"),
-    declines("no convolution in the sum", pad_graph(addend="Concat <axis = 1> (x, x)"), "no convolution"),
+    declines("other axes", pad_graph("Pad (x, pads, zero, axes)"), "not an image with pads for all four axes"),
+    declines("reflected", pad_graph('Pad <mode = "reflect"> (x, pads)'), "padding mode is not constant"),
+    declines(
+        "no convolution in the sum",
+        pad_graph(addend="Concat <axis = 1> (x, x)"),
+        "no operand of the sum is a convolution",
+    ),
     declines("64 bits", pad_graph(kind="double"), "not float"),
 )
 

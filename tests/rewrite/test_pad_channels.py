@@ -208,7 +208,7 @@ def concatenated_rows(net: Network) -> TensorRef:
     return net.conv(net.call("CONCATENATION", parts, Spec((1, 94, 11, 29)), axis=1), 32)
 
 
-WIDE, SLICED = "fast path, or padding would waste too much", "would be cut off again"
+WIDE, SLICED = "fast path, or padding would waste too much", "would have to be cut off again"
 
 test_declines_padding_without_gain = rule_test(
     "pad_channels",

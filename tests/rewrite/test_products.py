@@ -272,7 +272,7 @@ def products_of_integers(weights: Array) -> ir.Model:
     ids=["dense", "convolution", "fed", "integers", "in a loop", "branches swapped", "integers, swapped", "-128"],
 )
 def test_check_overflow_rejects_products_that_may_overflow(make_model: object) -> None:
-    with pytest.raises(TargetRefusal, match=r"operand 1 is int8, and overflows"):
+    with pytest.raises(TargetRefusal, match=r"operand 1 is int8, and sums overflow"):
         check(make_model())  # type: ignore[operator]
 
 

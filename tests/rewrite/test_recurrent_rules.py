@@ -311,7 +311,7 @@ SCALE_NEAR_HALF = float(np.arctanh(64.5 / 128 * (1 + 1e-7)) / (127 + 18))
 
 test_declines_tanh_of_other_parameters = rule_test(
     "tanh_to_sigmoid",
-    declines("a result near a half", tanh(SCALE_NEAR_HALF), "close to a half"),
+    declines("a result near a half", tanh(SCALE_NEAR_HALF), "close to halfway"),
     declines("another scale", tanh(0.02, result_scale=1 / 100), "1/128"),
     declines("16 bits", tanh(1 / 4096, dtype="int16")),
     declines("floats", lambda net: net.like("TANH", net.input(tensor(1, 7)))),

@@ -1,7 +1,8 @@
-"""Pad the channels of convolutions to whole blocks of the kernels.
+"""Pad the channels of convolutions to full blocks of the kernels.
 
-Kernels work on blocks of 8 (AVX2) or 16 (AVX-512) channels; for other numbers they are slow, or a slower kernel runs. Convolutions
-get more output channels, with weights of zero, and so do all operators that read them. The results are the same.
+Kernels work on blocks of 8 (AVX2) or 16 (AVX-512) channels. For other channel counts the kernels are slow, or a slower
+kernel runs. Convolutions get more output channels, and all operators that read them get more input channels. The weights
+of added channels are zero, so the results are the same.
 """
 
 from __future__ import annotations
@@ -21,16 +22,19 @@ from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule
 from onnx_tflite_plugin.source.model import Array
 
 # Heuristics:
-_MAX_IMAGE_CHANNELS = 4  # maximum input channels of a convolution that costs almost nothing to pad
-_MAX_PADDING_RATIO = 1.35  # maximum ratio of padded to original channels, for other dense kernels of more than one tap
-_MAX_BLOCK_RATIO = 1.15  # maximum ratio of channels padded to 16 and to 8
-# With 1.35 face_detection_back takes 0.83 of the time on AVX-512 (Xeon, Sapphire Rapids) but 1.31 on AVX2; the mean of 12
-# networks is 0.97 and 1.05.
-_MAX_CROPPED_ELEMENTS = 4096  # maximum elements of a tensor that may be cut back to its original channels
+_MAX_IMAGE_CHANNELS = 4  # maximum input channels of a convolution for which padding costs almost nothing
+_MAX_PADDING_RATIO = 1.35  # maximum ratio of padded to original channels, for other convolutions larger than 1 x 1
+_MAX_BLOCK_RATIO = 1.15
+"""Maximum ratio of the channel counts rounded up to a multiple of 16 and of 8.
+
+With 1.35, face_detection_back takes 0.83 of the time on AVX-512 (Xeon, Sapphire Rapids), but 1.31 of the time on AVX2. The
+means over 12 networks are 0.97 and 1.05.
+"""
+_MAX_CROPPED_ELEMENTS = 4096  # maximum elements of a tensor whose padding may be cut off again
 
 
 def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[tuple[ir.Graph, Mapping[ir.Node, Convolution]]]:
-    """Yield the main graph with its convolutions, if it has any."""
+    """Return the main graph with its convolutions as the only place, if it has any."""
     convolutions = {
         node: convolution for node in nodes_of(model.graph, "Conv") if (convolution := Convolution.of(node))
     }
@@ -38,7 +42,7 @@ def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[tuple[ir.Graph, Mapp
 
 
 def check(place: tuple[ir.Graph, Mapping[ir.Node, Convolution]]) -> PaddingFlow | Decline:
-    """Return the padding that saves time. Declines if there is none."""
+    """Return the paddings that save time. Declines if there are none."""
     graph, convolutions = place
     widened = {
         node: features for node, convolution in convolutions.items() if (features := padded_features(convolution))
@@ -57,12 +61,12 @@ def check(place: tuple[ir.Graph, Mapping[ir.Node, Convolution]]) -> PaddingFlow 
     return (
         flow
         if widened
-        else Decline("the padding would be cut off again, or the convolutions are too small to save time")
+        else Decline("the padding would have to be cut off again, or the convolutions are too small to save time")
     )
 
 
 def rewrite(editor: Editor, flow: PaddingFlow) -> int:
-    """Pad weights and biases; return the number of convolutions with more output channels."""
+    """Pad weights and biases. Return the number of convolutions that were widened."""
     for node in list(editor.graph):
         operands, result = flow.operands(node), flow.padded.get(node.outputs[0])
         convolution = flow.convolutions.get(node)
@@ -79,9 +83,9 @@ pad_channels = RewriteRule(pattern, check, rewrite)
 
 
 def padded_features(convolution: Convolution) -> int | None:
-    """Return the number of output channels to pad to.
+    """Return the padded number of output channels.
 
-    Return ``None`` if padding is useless or too wasteful.
+    The result is ``None`` if padding is useless, unsupported or too wasteful.
     """
     features, channels, *kernel = convolution.shape
     padded = round_up(features)
@@ -92,32 +96,35 @@ def padded_features(convolution: Convolution) -> int | None:
 
 
 def round_up(features: int) -> int:
-    """Return the next multiple of 16, or of 8.
+    """Return the number of features rounded up to a multiple of 16 or 8.
 
-    8 is used if a multiple of 16 costs too much on processors with blocks of 8.
+    It is a multiple of 8 if a multiple of 16 would cost too much on processors with blocks of 8.
     """
     small, large = (-(-features // block) * block for block in (BLOCK // 2, BLOCK))
     return large if large <= _MAX_BLOCK_RATIO * small else small
 
 
 def _is_slow(convolution: Convolution) -> bool:
-    """True if the kernel, or a kernel that reads the result, has no fast path for this number of channels."""
+    """True if a kernel has no fast path for the number of output channels.
+
+    This may be the kernel of the convolution, or one that reads its result.
+    """
     return convolution.features % 4 != 0 or (convolution.quantized and convolution.features < BLOCK)
 
 
 def _costly_convolutions(flow: PaddingFlow) -> frozenset[ir.Node]:
-    """Return the convolutions with padding that costs more to cut off than it saves."""
+    """Return the convolutions whose padding costs more to cut off than it saves."""
     costly: frozenset[ir.Node] = frozenset()
     for value, padding in flow.padded.items():
         shape = sizes(value)
         is_small = shape is not None and math.prod(size or 1 for size in shape) <= _MAX_CROPPED_ELEMENTS
         if not is_small and (flow.unpadded_uses(value) or value.is_graph_output()):
-            costly |= {node for node in padding.origins if not _gathers_input(flow.convolutions[node])}
+            costly |= {node for node in padding.origins if not _saves_gathering(flow.convolutions[node])}
     return costly
 
 
-def _gathers_input(convolution: Convolution) -> bool:
-    """True if, without padding, the integer kernel gathers its input.
+def _saves_gathering(convolution: Convolution) -> bool:
+    """True if the integer kernel gathers its input unless the channels are padded.
 
     Gathering costs more than a Slice of the result.
     """
@@ -125,7 +132,7 @@ def _gathers_input(convolution: Convolution) -> bool:
 
 
 def _pad_convolution(editor: Editor, convolution: Convolution, operand: Padding | None, result: Padding | None) -> None:
-    """Pad weights and bias with zeros for new input and output channels."""
+    """Pad weights and bias of a convolution for new input and output channels."""
     node = convolution.node
 
     def pad(array: Array, fill: float) -> Array:
@@ -139,7 +146,7 @@ def _pad_convolution(editor: Editor, convolution: Convolution, operand: Padding 
 
 
 def _pad_operands(editor: Editor, node: ir.Node, result: Padding) -> None:
-    """Pad the per-channel constants of a node with padded operands."""
+    """Pad the per-channel constants of a node that has a padded operand."""
 
     def pad(array: Array, fill: float) -> Array:
         axis = array.ndim - result.rank + 1
@@ -149,9 +156,9 @@ def _pad_operands(editor: Editor, node: ir.Node, result: Padding) -> None:
 
 
 def _update_value(editor: Editor, flow: PaddingFlow, value: ir.Value, padding: Padding) -> None:
-    """Update shape and metadata of a padded value.
+    """Set shape and metadata of a padded value.
 
-    The padding is cut off for users that do not support it.
+    The padding is cut off for graph outputs, and for users that do not support it.
     """
     producer_node, uses, shape = value.producer(), flow.unpadded_uses(value), sizes(value)
     assert producer_node is not None

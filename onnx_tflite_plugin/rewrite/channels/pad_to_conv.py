@@ -1,7 +1,8 @@
-"""Append zeros to the channels of a residual connection by a 1 x 1 convolution instead of a Pad.
+"""Replace a Pad of channels in a residual connection by a 1 x 1 convolution.
 
-A Pad takes the operators after it out of the blocked layout, which convolutions and sums of their results use. A convolution by
-the identity appends the zeros in that layout, and is fused with the sum.
+ONNX Runtime computes convolutions and sums of their results in a blocked layout. A Pad is not supported in this layout, so
+the image is converted before the Pad and after it. A convolution with an identity matrix as weights appends the zeros in
+the blocked layout, and is fused with the sum.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from onnx_tflite_plugin.rewrite.editor import Editor
 from onnx_tflite_plugin.rewrite.matching import DIVISOR, constant, only_user, producer, sizes
 from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require_match
 
-_MAX_CHANNELS = 128  # for more channels the products cost more than two changes of layout
+_MAX_CHANNELS = 128  # heuristic: for more channels the convolution costs more than two layout conversions
 
 
 class Match(NamedTuple):
-    """A Pad with ``before`` zeros before and ``after`` zeros after its ``channels``."""
+    """A Pad that adds ``before`` and ``after`` channels of zeros to ``channels``."""
 
     node: ir.Node
     channels: int
@@ -28,19 +29,22 @@ class Match(NamedTuple):
 
 
 def check(node: ir.Node) -> Match:
-    """Return the match if channels of a float image are padded before a sum with a convolution."""
+    """Return the Pad if it appends channels to a float image before a residual sum."""
     before, after = _channel_padding(node)
     add = require_match(only_user(node.outputs[0], "Add"))
     shape = require_match(sizes(node.inputs[0]), "the rank of the image is unknown")
     channels = require_match(shape[1], "the number of channels is unknown")
     require(channels and channels % DIVISOR == 0, f"the number of channels is not a multiple of {DIVISOR}")
-    require(channels <= _MAX_CHANNELS, f"more than {_MAX_CHANNELS} channels cost more than two changes of layout")
-    require(any(producer(value, "Conv") for value in add.inputs), "no convolution is part of the sum")
+    require(
+        channels <= _MAX_CHANNELS,
+        f"a convolution of more than {_MAX_CHANNELS} channels costs more than two layout conversions",
+    )
+    require(any(producer(value, "Conv") for value in add.inputs), "no operand of the sum is a convolution")
     return Match(node, channels, before, after)
 
 
 def rewrite(editor: Editor, match: Match) -> None:
-    """Emit the convolution with an identity matrix and rows of zeros as weights."""
+    """Emit a convolution. Its weights are an identity matrix with rows of zeros."""
     node, channels, before, after = match
     weights = np.zeros((before + channels + after, channels, 1, 1), np.float32)
     weights[before : before + channels, :, 0, 0] = np.eye(channels)
@@ -53,7 +57,7 @@ pad_to_conv = RewriteRule(nodes("Pad"), check, rewrite)
 
 
 def _channel_padding(node: ir.Node) -> tuple[int, int]:
-    """Return the numbers of zeros before and after the channels.
+    """Return the numbers of zeros that a Pad adds before and after the channels.
 
     Raises Refusal if anything else is padded.
     """
@@ -62,9 +66,9 @@ def _channel_padding(node: ir.Node) -> tuple[int, int]:
     value = constant(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] is not None else np.zeros(())
     mode = node.attributes.get("mode")
     require(image.dtype == ir.DataType.FLOAT, "the image is not float")
-    require(pads.shape == (8,) and len(node.inputs) <= 3, "the pads are not those of all four axes of an image")
+    require(pads.shape == (8,) and len(node.inputs) <= 3, "the tensor is not an image with pads for all four axes")
     require(value is not None and not value.any(), "the padding value is not zero")
-    require(mode is None or mode.as_string() == "constant", "the padding value is not zero")
+    require(mode is None or mode.as_string() == "constant", "the padding mode is not constant")
     require(not np.delete(pads, (1, 5)).any(), "height, width or batch are padded")
     before, after = int(pads[1]), int(pads[5])
     require(min(before, after) >= 0 and before + after > 0, "channels are cut off")

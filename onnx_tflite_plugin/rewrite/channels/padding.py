@@ -1,6 +1,6 @@
-"""Padding of channels (axis 1), and the operators that propagate it.
+"""Padding of channels (axis 1), and its propagation through operators.
 
-The added channels hold finite values, and no result depends on them: convolutions that read them get weights of zero there.
+The added channels hold finite values. No result depends on them, since convolutions multiply them by weights of zero.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ import onnx_ir as ir
 from onnx_tflite_plugin.rewrite.matching import Affine, QuantizedConv, constant_shape, integer, producer, sizes
 from onnx_tflite_plugin.source.model import Array
 
-# Element-wise operators and pools of one tensor, with a result of the same channels. Their result for 0 is finite.
+# Element-wise operators and pools with one operand, whose channels are those of the result. Their result for 0 is finite.
 CHANNELWISE = frozenset({
     "AveragePool", "Clip", "DequantizeLinear", "Elu", "GlobalAveragePool", "GlobalMaxPool", "HardSigmoid", "HardSwish",
     "Identity", "LeakyRelu", "MaxPool", "QuantizeLinear", "Relu", "Sigmoid", "Tanh",
 })  # fmt: skip
 MIN_MULTIPLICATIONS = 100_000
-"""Heuristic: minimum multiplications of a convolution; a smaller one saves less time than an additional tensor costs."""
+"""Heuristic: a convolution of fewer multiplications saves less time than an additional tensor costs."""
 BROADCASTING = frozenset({"Add", "Max", "Min", "Mul", "PRelu", "Sub"})
 
 
 class Padding(NamedTuple):
-    """Padding of a tensor to ``size`` channels, with the original ones at ``positions``.
+    """Padding of a tensor to ``size`` channels.
 
-    ``origins``: the convolutions that were padded.
+    ``positions``: indices of the original channels in the padded tensor. ``rank``: rank of the tensor. ``origins``: the
+    widened convolutions from which the padding was propagated.
     """
 
     positions: tuple[int, ...]
@@ -47,7 +48,7 @@ class Padding(NamedTuple):
     def pad(self, array: Array, axis: int, fill: float = 0) -> Array:
         """Return the array with an axis padded by ``fill``.
 
-        An axis that is broadcast is unchanged.
+        An axis of size 1 that is broadcast to the channels is unchanged.
         """
         if array.shape[axis] == 1 < len(self.positions):
             return array
@@ -59,9 +60,10 @@ class Padding(NamedTuple):
 
 
 class Convolution(NamedTuple):
-    """A convolution with constant weights and bias; ``shape``: the shape of its weights.
+    """A convolution with constant weights and bias.
 
-    ``quantized``: an integer kernel runs it. ``symmetric``: the zero points of its weights are 0.
+    ``shape``: the shape of the weights. ``quantized``: an integer kernel runs the convolution. ``symmetric``: the zero
+    points of the weights are 0, or the weights are float.
     """
 
     node: ir.Node
@@ -73,7 +75,7 @@ class Convolution(NamedTuple):
     def of(cls, node: ir.Node) -> Self | None:
         """Return the convolution of a node.
 
-        Return ``None`` if weights or bias are computed, or zero points are per channel.
+        The result is ``None`` if weights or bias are computed, or if per-channel zero points are not 0.
         """
         shapes = [constant_shape(value) for value in node.inputs[1:] if value is not None]
         if any(shape is None for shape in shapes) or not shapes[0] or len(shapes[0]) < 3:
@@ -94,13 +96,13 @@ class Convolution(NamedTuple):
 
     @property
     def depthwise(self) -> bool:
-        """True if each input channel gives one output channel."""
+        """True if output channel i is computed from input channel i only, for all i."""
         return self.group > 1 and self.shape[:2] == (self.group, 1)
 
     def multiplications(self, result: ir.Value | None = None) -> float:
-        """Return the number of multiplications per run, infinity for a dynamic shape.
+        """Return the number of multiplications, infinity for a dynamic shape.
 
-        ``result``: another value of the result's shape.
+        ``result``: a value with the shape of the result, if the shape of the node's own output is unknown.
         """
         shape = sizes(result or self.node.outputs[0])
         if shape is None or None in shape[2:]:
@@ -110,11 +112,11 @@ class Convolution(NamedTuple):
 
 @dataclass
 class PaddingFlow:
-    """The paddings of a graph's values.
+    """The paddings of a graph's values, propagated from widened convolutions.
 
-    They are propagated from ``widened``, the new number of output channels per convolution. ``convolutions``: all
-    convolutions of the graph. ``blockwise``: origins of values that depthwise convolutions or a Concat read with their
-    padding.
+    ``convolutions``: all convolutions of the graph. ``widened``: the new number of output channels of each widened
+    convolution. ``padded``: the padding of each padded value. ``blockwise``: widened convolutions whose padding a
+    depthwise convolution or a Concat propagates.
     """
 
     convolutions: Mapping[ir.Node, Convolution]
@@ -123,7 +125,7 @@ class PaddingFlow:
     blockwise: set[ir.Node] = field(default_factory=set)
 
     def propagate(self, graph: ir.Graph, widened: Mapping[ir.Node, int]) -> None:
-        """Propagate the padding of the ``widened`` convolutions through the graph."""
+        """Set the paddings that result from the ``widened`` convolutions."""
         self.widened, self.padded, self.blockwise = widened, {}, set()
         for node in graph:
             padding = self._result_padding(node, self.operands(node), widened)
@@ -133,9 +135,9 @@ class PaddingFlow:
                     self.blockwise |= padding.origins - {node}
 
     def connected_convolutions(self, nodes: set[ir.Node]) -> set[ir.Node]:
-        """Return ``nodes`` and the convolutions that can only be padded together with them.
+        """Return ``nodes`` and all convolutions that must be padded together with them.
 
-        Their results are combined, for example added.
+        The results of such convolutions are combined, for example added.
         """
         shared_origins = [padding.origins for padding in self.padded.values() if len(padding.origins) > 1]
         while added := {node for origins in shared_origins if origins & nodes for node in origins} - nodes:
@@ -147,22 +149,22 @@ class PaddingFlow:
         return [None if value is None else self.padded.get(value) for value in node.inputs]
 
     def supports_padding(self, node: ir.Node) -> bool:
-        """True if a node supports padded operands: it propagates the padding, or gets weights of zero for it."""
+        """True if a node supports padded operands.
+
+        It propagates the padding to its result, or is a convolution whose weights can be padded.
+        """
         convolution = self.convolutions.get(node)
         is_dense = convolution is not None and convolution.group == 1
         return is_dense or any(value in self.padded for value in node.outputs)
 
     def unpadded_uses(self, value: ir.Value) -> list[tuple[ir.Node, int]]:
-        """Return the uses of a padded value that need it without padding."""
+        """Return the uses of a padded value for which the padding must be cut off."""
         return [(use.node, use.idx) for use in value.uses() if not self.supports_padding(use.node)]
 
     def _result_padding(
         self, node: ir.Node, operands: Sequence[Padding | None], widened: Mapping[ir.Node, int]
     ) -> Padding | None:
-        """Return the padding of a node's result.
-
-        Return ``None`` if it has none or the node does not propagate padding.
-        """
+        """Return the padding of a node's result, ``None`` if it is not padded."""
         convolution = self.convolutions.get(node)
         if convolution is not None and node in widened:
             positions = tuple(range(convolution.features))
@@ -189,9 +191,10 @@ def is_per_tensor(node: ir.Node) -> bool:
 
 
 def _broadcast_padding(node: ir.Node, operands: Sequence[Padding | None]) -> Padding | None:
-    """Return the common padding of the padded operands; ``None`` if they differ.
+    """Return the padding of all padded operands of a broadcasting operator.
 
-    All other operands must be broadcast along channels or be per-channel constants.
+    The result is ``None`` if their paddings differ, or if another operand is neither broadcast along the channels nor a
+    per-channel constant.
     """
     padded = [padding for padding in operands if padding is not None]
     first = padded[0]

@@ -1,11 +1,12 @@
-"""Reorder channels so that no processor overflows as it adds int8 products of neighboring input channels.
+"""Reorder channels so that sums of neighboring int8 products do not overflow.
 
-Processors without VNNI add two such products in 16 bits (see ``products``). If two of them overflow, another order of the
-channels may not. The convolutions that compute the channels then write them in that order, and the weights stay int8 on every
-processor; uint8 weights take 1.1 to 1.6 times as long with AVX2. The sums are the same.
+Processors without VNNI add the products of two neighboring input channels in 16 bits (see ``products``). If such a sum
+overflows, it may not do so in a different order of the channels. The convolutions that compute the channels then write them
+in the new order, and the weights stay int8 on every processor. uint8 weights take 1.1 to 1.6 times as long with AVX2. The
+sums are the same.
 
-Networks trained with quantization have few large weights. In other networks, an order is mostly found for convolutions with more
-input than output channels, as after a depthwise convolution.
+Networks trained with quantization have few large weights. In other networks, an order is mostly found for convolutions with
+more input than output channels, for example after a depthwise convolution.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule
 from onnx_tflite_plugin.rewrite.weights.products import INT8_MIN, MAX_PAIR_SUM, overflows
 from onnx_tflite_plugin.source.model import Array
 
-_MAX_COMPATIBLE = MAX_PAIR_SUM // 2  # two weights of at most this magnitude never overflow
-_SAMPLE_COLUMNS = 256  # columns for which an order is tried first
-_FIRST_BATCH = 4  # rows that are compared at once, at first; also the growth factor of their number
+_MAX_COMPATIBLE = MAX_PAIR_SUM // 2  # two weights of at most this magnitude never overflow. Larger ones are "large".
+_SAMPLE_COLUMNS = 256  # number of columns for which an order is sought first, to fail fast
+_FIRST_BATCH = 4  # rows in the first batch to compare; each batch is this many times as large as the one before
 
 
 class Reordering(NamedTuple):
-    """Values that share channels, their new order, and the number of convolutions that it makes exact."""
+    """A new channel order of ``shared``. It makes ``improved`` convolutions exact."""
 
     shared: SharedChannels
     order: Sequence[int]
@@ -41,9 +42,9 @@ class Reordering(NamedTuple):
 
 
 def pattern(model: ir.Model, _: RewriteOptions) -> Iterator[tuple[ir.Value, Mapping[ir.Node, Layer], set[ir.Value]]]:
-    """Yield inputs of convolutions that another order of channels may make exact.
+    """Yield inputs of convolutions that a different channel order may make exact.
 
-    Each comes with all layers, and the values tried so far.
+    Each input comes with all layers, and with the set of values tried so far, to which ``check`` adds.
     """
     layers = {node: layer for node in nodes_of(model.graph, "Conv") if (layer := Layer.of(node))}
     tried: set[ir.Value] = set()
@@ -56,19 +57,21 @@ def pattern(model: ir.Model, _: RewriteOptions) -> Iterator[tuple[ir.Value, Mapp
 def check(place: tuple[ir.Value, Mapping[ir.Node, Layer], set[ir.Value]]) -> Reordering | Decline:
     """Return the new order of the channels.
 
-    Declines if they cannot be reordered, or no order is found.
+    Declines if the channels cannot be reordered, or no order without overflow is found.
     """
     source, layers, tried = place
     shared = SharedChannels.around(source, {node: layer.convolution for node, layer in layers.items()})
     tried |= {source} if shared is None else shared.values
     if shared is None:
-        return Decline("the channels are an output, or an operator other than a convolution mixes them")
-    order, improved = _order([layers[reader] for reader in shared.readers])
+        return Decline(
+            "the channels are those of a graph input or output, or an operator other than a convolution mixes them"
+        )
+    order, improved = _exact_order([layers[reader] for reader in shared.readers])
     return Reordering(shared, order, improved) if improved else Decline("no channel order without overflow was found")
 
 
 def rewrite(editor: Editor, reordering: Reordering) -> int:
-    """Permute weights and biases; return the number of convolutions that become exact."""
+    """Permute weights and biases. Return the number of convolutions that become exact."""
     shared, order, improved = reordering
 
     def permute_features(array: Array, _: float) -> Array:
@@ -92,7 +95,8 @@ reorder_channels = RewriteRule(pattern, check, rewrite)
 class Layer:
     """A quantized convolution.
 
-    ``weights``: its quantized weights if they are int8. ``cost``: its multiplications, infinity for a dynamic shape.
+    ``weights``: the quantized weights if they are int8. ``cost``: the number of multiplications, infinity for a dynamic
+    shape.
     """
 
     convolution: Convolution
@@ -119,25 +123,25 @@ class Layer:
 
     @cached_property
     def exact(self) -> bool:
-        """True if no sum overflows in the current order of channels."""
+        """True if no sum of two products overflows in the current channel order."""
         return self.weights is None or not overflows(self.rows.T)
 
     @property
     def can_gain(self) -> bool:
-        """True if another order could make int8 weights exact on all processors.
+        """True if a different channel order may make the convolution exact.
 
-        Small convolutions do not count.
+        False for small convolutions, in which exact int8 weights save too little time.
         """
         if self.weights is None or self.cost < MIN_MULTIPLICATIONS:
             return False
         return not self.exact and not (self.weights == INT8_MIN).any()
 
 
-def _order(readers: Sequence[Layer]) -> tuple[list[int], int]:
-    """Return an order of channels, and the number of convolutions that it improves.
+def _exact_order(readers: Sequence[Layer]) -> tuple[list[int], int]:
+    """Return a channel order, and the number of convolutions that it makes exact.
 
-    The order is without overflow for as many convolutions as possible. The most expensive convolutions are tried first.
-    Convolutions without overflow now have none in the new order.
+    Greedy: convolutions are made exact one after the other, the most expensive first. Convolutions that are exact in the
+    current order stay exact.
     """
     exact_rows = [reader.rows for reader in readers if reader.weights is not None and reader.exact]
     order: list[int] = []
@@ -154,13 +158,14 @@ def _order(readers: Sequence[Layer]) -> tuple[list[int], int]:
 
 
 def pair_rows(rows: Array) -> list[int] | None:
-    """Return an order of int8 ``rows`` in which rows 0 and 1, 2 and 3, ... add without overflow.
+    """Return an order of int8 rows in which neighbors add without overflow.
 
-    Return ``None`` if no order is found, and for an odd number of rows. Greedy: rows with the most large weights choose
-    first, and choose the compatible row with the most large weights. Rows without large weights are all compatible.
+    Neighbors are rows 0 and 1, 2 and 3, and so on. The result is ``None`` if no order is found, and for an odd number of
+    rows. Greedy: rows are paired in order of their number of large weights, each with the compatible row of the most
+    large weights. Any two rows without large weights are compatible.
     """
     if rows.shape[1] > 2 * _SAMPLE_COLUMNS and pair_rows(rows[:, :_SAMPLE_COLUMNS]) is None:
-        return None  # if no order exists for all columns, usually none exists for a few
+        return None  # no order for a few columns, hence none for all
     row_order, matching = _sort_by_large_weights(rows)
     unpaired: list[int] = []
     candidates = np.zeros(len(rows), bool)
@@ -168,7 +173,9 @@ def pair_rows(rows: Array) -> list[int] | None:
         if matching.partner[row] < 0 and not matching.pair_first(row):
             unpaired.append(row)
             candidates |= matching.compatible(row)
-            if len(unpaired) > candidates.sum():  # too few partners: unpaired rows are not compatible with each other
+            if (
+                len(unpaired) > candidates.sum()
+            ):  # unpaired rows are not compatible with each other, so there are too few partners
                 return None
     unrestricted = [
         row for row in matching.in_order.tolist() if matching.partner[row] < 0 and row >= matching.restricted
@@ -188,9 +195,16 @@ def pair_rows(rows: Array) -> list[int] | None:
 
 
 def _sort_by_large_weights(rows: Array) -> tuple[Array, _Matching]:
-    """Return the rows with the most large weights first, and a matching of them in that order."""
-    both_signs = np.concatenate([np.maximum(rows, 0), -np.minimum(rows, 0)], axis=1).view(np.uint8)  # holds 127 + 127
-    is_relevant = both_signs.max(axis=0, initial=0) > _MAX_COMPATIBLE  # in other columns any two rows are compatible
+    """Return the row order by number of large weights, and a matching without pairs.
+
+    The rows with the most large weights come first.
+    """
+    both_signs = np.concatenate([np.maximum(rows, 0), -np.minimum(rows, 0)], axis=1).view(
+        np.uint8
+    )  # uint8 represents 127 + 127
+    is_relevant = (
+        both_signs.max(axis=0, initial=0) > _MAX_COMPATIBLE
+    )  # in other columns, any two weights are compatible
     magnitudes = both_signs[:, is_relevant]
     large_counts = (magnitudes > _MAX_COMPATIBLE).sum(axis=1)
     row_order = np.argsort(-large_counts, kind="stable")
@@ -198,9 +212,10 @@ def _sort_by_large_weights(rows: Array) -> tuple[Array, _Matching]:
 
 
 class _Matching:
-    """Pairs of rows of ``magnitudes``; ``partner``: the partner of each row, or -1.
+    """Pairs of rows of ``magnitudes``.
 
-    The first ``restricted`` rows have large weights. ``in_order``: the rows in their original order.
+    ``partner``: the partner of each row, or -1. ``restricted``: the number of rows with large weights, which come first.
+    ``in_order``: the indices of the rows in their original order.
     """
 
     def __init__(self, magnitudes: Array, restricted: int, in_order: Array) -> None:
@@ -208,9 +223,9 @@ class _Matching:
         self.partner = np.full(len(magnitudes), -1)
 
     def compatible(self, row: int, other_rows: Array | slice = slice(None)) -> Array:
-        """Return for each of ``other_rows`` if it adds to ``row`` without overflow.
+        """Return for each of ``other_rows`` whether it adds to ``row`` without overflow.
 
-        The result is False for ``row`` itself.
+        By default, ``other_rows`` are all rows. The result is then False for ``row`` itself.
         """
         fits = (self.magnitudes[other_rows] + self.magnitudes[row]).max(axis=1, initial=0) <= MAX_PAIR_SUM
         if isinstance(other_rows, slice):
@@ -221,7 +236,7 @@ class _Matching:
         self.partner[first], self.partner[second] = second, first
 
     def pair_first(self, row: int) -> bool:
-        """Pair a row with the first free compatible row; return False if there is none."""
+        """Pair a row with the first free compatible row. Return False if there is none."""
         free = np.flatnonzero(self.partner < 0)
         free = free[free != row]
         start, size = 0, _FIRST_BATCH
@@ -235,9 +250,9 @@ class _Matching:
         return False
 
     def exchange(self, row: int, other_row: int) -> bool:
-        """Pair two rows with those of an existing pair that are compatible.
+        """Split an existing pair, and pair its rows with the two given rows.
 
-        Return False if there is none.
+        Return False if no existing pair has compatible rows.
         """
         paired_rows = self.in_order[self.partner[self.in_order] >= 0]
         exchangeable = paired_rows[

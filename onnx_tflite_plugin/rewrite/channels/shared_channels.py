@@ -1,4 +1,4 @@
-"""Values with shared channels: changing the channels of one changes the channels of all."""
+"""Groups of values with shared channels, which can only be changed together."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from onnx_tflite_plugin.rewrite.matching import sizes
 
 @dataclass
 class SharedChannels:
-    """Values that share ``channels`` (axis 1), and the convolutions around them.
+    """Values that share channels (axis 1), and the convolutions around them.
 
-    ``rank``: of all values. ``producers`` and ``readers``: convolutions that compute and read them. ``depthwise``:
-    depthwise convolutions, whose operand and result share channels.
+    ``rank`` and ``channels``: the rank of each value and its number of channels. ``producers`` and ``readers``: dense
+    convolutions that compute and read the values. ``depthwise``: depthwise convolutions between two of the values.
     """
 
     rank: int
@@ -32,7 +32,8 @@ class SharedChannels:
     def around(cls, value: ir.Value, convolutions: Mapping[ir.Node, Convolution]) -> Self | None:
         """Return the values that share channels with ``value``.
 
-        Return ``None`` if an operator other than ``convolutions`` mixes the channels, or a graph input or output has them.
+        The result is ``None`` if an operator other than ``convolutions`` mixes the channels, or if one of the values is a
+        graph input or output, or is captured by an inner graph.
         """
         shape = sizes(value)
         if shape is None or shape[1] is None:
@@ -62,7 +63,7 @@ class SharedChannels:
     def _propagate(self, node: ir.Node, convolutions: Mapping[ir.Node, Convolution], pending: list[ir.Value]) -> bool:
         """Add operands and result of a node to ``pending`` if they share channels.
 
-        Return True if they do.
+        Return False if the node mixes channels.
         """
         operands: list[ir.Value | None]
         if node in convolutions and convolutions[node].depthwise:
@@ -78,12 +79,15 @@ class SharedChannels:
         return True
 
     def _has_channels(self, value: ir.Value | None) -> bool:
-        """True if a value may have these channels, by its shape."""
+        """True if a value has the rank and the number of channels of the group."""
         shape = sizes(value)
         return shape is not None and len(shape) == self.rank and shape[1] == self.channels
 
     def set_channels(self, channels: Sequence[int]) -> None:
-        """Set the channels of the values: the former index of each channel, -1 for a new one."""
+        """Set shape and metadata of all values.
+
+        ``channels``: the former index of each channel, -1 for a new channel.
+        """
         for value in self.values:
             if value.shape is not None:
                 value.shape = ir.Shape([value.shape[0], len(channels), *list(value.shape)[2:]])

@@ -1,7 +1,8 @@
-"""Split a convolution of one output channel into a depthwise convolution and a 1 x 1 convolution that adds its channels.
+"""Split a convolution of one output channel into a depthwise and a 1 x 1 one.
 
-Kernels compute output channels in blocks, of 8 with AVX2 and of 16 with AVX-512. A convolution of one output channel takes as long
-as one of a whole block. The two convolutions take a quarter of that.
+The 1 x 1 convolution adds the channels of the depthwise one. Kernels compute blocks of 8 output channels with AVX2, and of 16
+with AVX-512. A convolution of one output channel takes as long as one of a full block. The two convolutions together take a
+quarter of that time.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require
 
 
 def check(node: ir.Node) -> Convolution:
-    """Return the convolution if it is large, of float images and has one output channel."""
+    """Return the convolution if it is large, float, 2-D, and has one output channel."""
     convolution = require_match(Convolution.of(node), "the weights or the bias are not constant")
     image, (features, channels, *kernel) = node.inputs[0], convolution.shape
     require(features == 1)
@@ -29,13 +30,13 @@ def check(node: ir.Node) -> Convolution:
     require(math.prod(kernel) > 1, "the kernel is 1 x 1")
     require(
         convolution.multiplications() >= MIN_MULTIPLICATIONS,
-        f"it has fewer than {MIN_MULTIPLICATIONS} multiplications, which take too little time",
+        f"the convolution has fewer than {MIN_MULTIPLICATIONS} multiplications, so a split saves too little time",
     )
     return convolution
 
 
 def rewrite(editor: Editor, convolution: Convolution) -> None:
-    """Emit the depthwise convolution and the sum of its channels."""
+    """Emit the depthwise convolution, and the one that adds its channels."""
     node, (_, channels, *kernel) = convolution.node, convolution.shape
     image, weights, *bias = node.inputs
     with editor.replacing(node):

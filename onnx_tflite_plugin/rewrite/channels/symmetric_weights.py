@@ -1,10 +1,13 @@
-"""Convert weights to int8 with a zero point of 0, whose kernels take a fifth to a half of the time of other kernels.
+"""Convert convolution weights to int8 with a zero point of 0.
 
-uint8 weights, which networks trained with quantization have, range from -z to 255 - z around their zero point z. Usually one
-weight of thousands exceeds int8.
+Kernels for such weights take a fifth to a half of the time of other kernels.
 
-If all weights fit int8, they are stored with a zero point of 0. Otherwise the input channels of larger weights are doubled by the
-convolutions that compute them, and each weight is split between both channels. Sums and results do not change.
+Networks trained with quantization have uint8 weights, which range from -z to 255 - z around their zero point z. Usually only
+one weight in thousands exceeds int8.
+
+If all weights fit int8, they are stored with a zero point of 0. Otherwise the input channels with larger weights are
+duplicated: the convolutions that compute them get copies of output channels, and each weight is split between the original
+channel and its copy. Sums and results do not change.
 """
 
 from __future__ import annotations
@@ -27,27 +30,27 @@ from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule
 from onnx_tflite_plugin.source.model import Array
 
 MIN_SPEEDUP = 1.05  # minimum product of the speedups on processors with and without such kernels
-MAX_WEIGHT = 127  # -128 is exact on no ARM64 kernel of int8
+MAX_WEIGHT = 127  # no int8 kernel for ARM64 is exact with -128
 
 
 def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[Mapping[ir.Node, Layer]]:
-    """Yield the quantized convolutions if any zero point is not 0."""
+    """Return all quantized convolutions as the only place, if a zero point is not 0."""
     layers = {node: layer for node in nodes_of(model.graph, "Conv") if (layer := Layer.of(node))}
     return [layers] if any(not layer.convolution.symmetric for layer in layers.values()) else []
 
 
 def check(layers: Mapping[ir.Node, Layer]) -> Mapping[ir.Node, NewWeights] | Decline:
-    """Return the new weights of each convolution that changes. Declines if none does."""
+    """Return new weights of the convolutions that change. Declines if none changes."""
     new_weights = {node: NewWeights.of(layer).with_zero_point_0() for node, layer in layers.items() if layer.fits_int8}
     for doubling in _doublings(layers):
         doubling.add_weights(new_weights)
     return new_weights or Decline(
-        "weights exceed int8, and more input channels are impossible or cost more time than they save"
+        "weights exceed int8, and additional input channels are impossible or cost more time than they save"
     )
 
 
 def rewrite(editor: Editor, new_weights: Mapping[ir.Node, NewWeights]) -> int:
-    """Replace the weights; return the number of convolutions with a new zero point."""
+    """Replace the weights. Return the number of convolutions with a new zero point."""
     for node, weights in new_weights.items():
         weights.replace(editor, node)
     return sum(weights.is_centered for weights in new_weights.values())
@@ -57,7 +60,7 @@ symmetric_weights = RewriteRule(pattern, check, rewrite)
 
 
 def _doublings(layers: Mapping[ir.Node, Layer]) -> Iterator[Doubling]:
-    """Yield the groups of values for which doubling channels saves time."""
+    """Yield the groups of values for which duplicating channels saves time."""
     visited: set[ir.Value] = set()
     convolutions = {node: layer.convolution for node, layer in layers.items()}
     for layer in layers.values():
@@ -70,7 +73,7 @@ def _doublings(layers: Mapping[ir.Node, Layer]) -> Iterator[Doubling]:
 
 @dataclass(frozen=True)
 class Layer:
-    """A convolution with int8 weights that an integer kernel computes."""
+    """A quantized convolution with int8 weights."""
 
     unit: QuantizedConv
     convolution: Convolution
@@ -100,7 +103,7 @@ class Layer:
 
     @property
     def needs_split(self) -> bool:
-        """True if the zero point can become 0 only with doubled input channels."""
+        """True if the zero point can become 0 only with duplicated input channels."""
         return not self.convolution.symmetric and self.convolution.group == 1 and not self.fits_int8
 
     @property
@@ -116,7 +119,7 @@ class Layer:
         return math.prod(size or 0 for size in shape[2:])
 
     def cost(self, channels: int, features: int, symmetric: bool) -> int:
-        """Return the cost, in the unit of ``fold_width.Work``.
+        """Return the cost, in the unit of ``fold_width.Work.cost``.
 
         ``channels`` and ``features``: numbers of input and output channels.
         """
@@ -126,7 +129,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Doubling:
-    """Values that share channels, with some channels doubled."""
+    """Values that share channels, of which some are duplicated."""
 
     shared: SharedChannels
     layers: Mapping[ir.Node, Layer]
@@ -141,28 +144,31 @@ class Doubling:
 
     @property
     def channels_to_copy(self) -> list[int]:
-        """The channels that are doubled, in ascending order.
+        """The channels that are duplicated, in ascending order.
 
-        A channel that needs more copies is repeated.
+        A channel that needs several copies is repeated.
         """
         copies_per_channel = np.max([layer.copies_per_channel for layer in self.readers if layer.needs_split], axis=0)
         return [int(channel) for channel in np.repeat(np.arange(self.channels), copies_per_channel)]
 
     @property
     def size(self) -> int:
-        """The number of channels after doubling, rounded up to a whole block."""
+        """The number of channels including copies, rounded up to a full block."""
         return -(-(self.channels + len(self.channels_to_copy)) // _CHANNEL_BLOCK) * _CHANNEL_BLOCK
 
     @property
     def is_worthwhile(self) -> bool:
-        """True if processors with kernels for symmetric weights save a larger share of time than others lose."""
+        """True if duplicating channels saves time on average.
+
+        Processors with kernels for symmetric weights must save a larger fraction of their time than other processors lose.
+        """
         (before, after), (others_before, others_after) = self._costs(True), self._costs(False)
         return after * others_after * MIN_SPEEDUP < before * others_before
 
     def _costs(self, symmetric_kernels: bool) -> tuple[int, int]:
-        """Return the costs without and with doubled channels.
+        """Return the costs without and with duplicated channels.
 
-        ``symmetric_kernels``: the processor has such kernels.
+        ``symmetric_kernels``: the processor has kernels for symmetric weights.
         """
         before = after = 0
         for layer in self.readers:
@@ -179,9 +185,9 @@ class Doubling:
         return before, after
 
     def add_weights(self, new_weights: dict[ir.Node, NewWeights]) -> None:
-        """Add the new weights of all convolutions that share the channels.
+        """Add new weights of all convolutions around the shared channels.
 
-        The channels of the values are set, too.
+        This also sets the shapes and metadata of the values.
         """
         copied, size, layers = self.channels_to_copy, self.size, self.layers
         for node in (*self.shared.producers, *self.shared.depthwise):
@@ -195,17 +201,19 @@ class Doubling:
         self.shared.set_channels([*range(self.channels), *copied, *[-1] * padding])
 
 
-_CHANNEL_BLOCK = (
-    4  # channels that kernels of symmetric weights read in place; 16 save no time, and cost other processors more
-)
-_DEPTHWISE_COST = 250  # cost of an output element of a depthwise convolution, in multiplications
+_CHANNEL_BLOCK = 4
+"""Kernels for symmetric weights read multiples of this many channels in place.
+
+Multiples of 16 save no further time, and cost more on other processors.
+"""
+_DEPTHWISE_COST = 250  # heuristic: cost of an output element of a depthwise convolution, in multiplications
 
 
 @dataclass(frozen=True)
 class NewWeights:
     """New weights and bias of a convolution.
 
-    ``is_centered``: its zero point becomes 0.
+    ``is_centered``: the zero point of the weights becomes 0.
     """
 
     weights: Affine
@@ -218,14 +226,20 @@ class NewWeights:
         return cls(layer.unit.weights, layer.unit.bias, layer.convolution.depthwise)
 
     def with_zero_point_0(self, centered: Array | None = None) -> NewWeights:
-        """Return these weights, or ``centered``, with a zero point of 0."""
+        """Return these weights with a zero point of 0.
+
+        ``centered``: weights minus zero point, to use instead of these.
+        """
         integers = (_subtract_zero_point(self.weights) if centered is None else centered).astype(np.int8)
         return replace(
             self, weights=Affine(integers, self.weights.scale, np.zeros_like(self.weights.zero_point)), is_centered=True
         )
 
     def with_features(self, copied: list[int], size: int) -> NewWeights:
-        """Return the weights with copied output channels, padded with zeros to ``size`` channels."""
+        """Return the weights with copies of output channels.
+
+        ``copied``: the channels to copy. Zeros are appended up to ``size`` channels.
+        """
         weights, bias = (
             _extend_constant(self.weights, copied, size),
             self.bias and _extend_constant(self.bias, copied, size),
@@ -233,9 +247,10 @@ class NewWeights:
         return replace(self, weights=weights, bias=bias)
 
     def with_channels(self, copied: list[int], size: int, split: bool) -> NewWeights:
-        """Return the weights with copied input channels, padded with zeros to ``size`` channels.
+        """Return the weights with input channels for copies of channels.
 
-        ``split``: the copies get the excess of the weights over ``MAX_WEIGHT``; otherwise their weights are zero.
+        ``copied``: the channels that are copied. ``split``: the copies get the excess of the weights over
+        ``MAX_WEIGHT``; otherwise their weights are zero. Zeros are appended up to ``size`` channels.
         """
         remainder = _subtract_zero_point(self.weights)
         extended = np.zeros((remainder.shape[0], size, *remainder.shape[2:]), np.int64)
@@ -273,7 +288,7 @@ def _subtract_zero_point(weights: Affine) -> Array:
 
 
 def _extend_constant(constant: Affine, copied: list[int], size: int) -> Affine:
-    """Return a constant with copied features, padded with zeros to ``size`` features."""
+    """Return a constant with copied features, and zeros up to ``size`` features."""
     integers, scale, zero_point = constant.integers, constant.scale, constant.zero_point
     assert integers is not None
 

@@ -1,10 +1,13 @@
-"""Rules for image networks: convolutions instead of other operators, and the layout before the first convolution."""
+"""Rules for image networks.
+
+They compute other operators by convolutions, and change the layout of images so that kernels take their fast paths.
+"""
 
 from __future__ import annotations
 
 from onnx_tflite_plugin.rewrite.declaration import ZEN_4, Gain, Needed, RuleDeclaration
 
-_SEVERAL = frozenset({"Conv", "QuantizeLinear"})
+_QUANTIZED_CONV_OPERATORS = frozenset({"Conv", "QuantizeLinear"})
 
 RULES = (
     RuleDeclaration(
@@ -40,7 +43,7 @@ RULES = (
     RuleDeclaration(
         __name__,
         "clip_to_conv",
-        "bounds of a sum or an activation are fused into a depthwise convolution with weights of 1",
+        "bounds of a sum or an activation are fused with a depthwise convolution with weights of 1",
         Gain(5, 8.3, 16.0, 2.7),
         frozenset({"Conv"}),
         after=("pad_channels",),
@@ -59,7 +62,7 @@ RULES = (
         "the first convolution reads the image with its channels folded into the width, which saves the Transpose",
         Gain(73, 2.3, 10.5, -2.8),
         frozenset({"Conv", "Transpose"}),
-        # squeeze_excite_blocks derives batch sizes from the graph inputs, which the Reshape of this rule prevents.
+        # squeeze_excite_blocks derives batch sizes from the graph inputs. It cannot do so through the Reshape of this rule.
         after=("squeeze_excite_blocks",),
     ),
     RuleDeclaration(
@@ -67,15 +70,15 @@ RULES = (
         "fold_width",
         "columns of an image with few channels become channels of its first convolution",
         Gain(35, 10.4, 30.4, -0.1),
-        _SEVERAL,
+        _QUANTIZED_CONV_OPERATORS,
         after=("symmetric_weights", "pad_channels", "reorder_channels"),
     ),
     RuleDeclaration(
         __name__,
         "fold_depthwise",
-        "columns are folded into channels, so a dense convolution replaces a depthwise one with few channels",
+        "columns are folded into channels, so that a dense convolution replaces a depthwise one of few channels",
         Gain(2, 17.3, 17.6, 17.0),
-        _SEVERAL,
+        _QUANTIZED_CONV_OPERATORS,
         after=("symmetric_weights", "pad_channels", "reorder_channels", "fold_width"),
     ),
     RuleDeclaration(
@@ -84,7 +87,7 @@ RULES = (
         "a quantized constant per channel is repeated for several pixels at a time",
         Gain(3, 21.8, 36.5, 14.9),
         frozenset({"DequantizeLinear", "QuantizeLinear"}),
-        # These rules look for a Transpose, and do not look through a Reshape that this rule emits.
+        # fold_width and fold_depthwise look for a Transpose before the convolution. They do not find it before a Reshape of this rule.
         after=("fold_width", "fold_depthwise"),
         module="widen_constants",
     ),

@@ -1,9 +1,11 @@
 """Compute a quantized average by a depthwise convolution or a product of matrices.
 
 Integer kernels of AveragePool take 2 to 3 ns per element of each window, ten times as long as those of a convolution. If every
-window lies inside the image, the average is a depthwise convolution with weights of 1. If windows include padding, the averages of
-a row are a product of integer factors and the rows that the windows cover. The common denominator of the factors is a multiple of
-the numbers of elements.
+window lies inside the image, the average is a depthwise convolution with weights of 1.
+
+If windows include padding, the number of averaged elements depends on the window. A row of averages is then the product of a
+matrix of integer factors with the image rows that the windows cover. All factors have one denominator, the least common
+multiple of the numbers of averaged elements.
 """
 
 from __future__ import annotations
@@ -31,17 +33,17 @@ from onnx_tflite_plugin.rewrite.matching import (
 from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require_match
 from onnx_tflite_plugin.source.model import Array
 
-_MAX_TAPS = 256  # maximum elements of a window for which float32 scales represent halves exactly
+_MAX_TAPS = 256  # heuristic: in larger windows, float32 scales may round halves incorrectly
 # Heuristics: femtoseconds per tap of a window and per multiplication, measured with AVX2 (with VNNI: 3000 and 40).
 _TAP_TIME, _MULTIPLICATION_TIME = 1700, 40
-_OTHER_NODES_TIME = 10_000_000  # femtoseconds of the other nodes around the product
+_OTHER_NODES_TIME = 10_000_000  # femtoseconds of the nodes around the product
 
 
 def check(node: ir.Node) -> Average | Decline:
-    """Return the average if it is quantized, and a convolution or a product takes less time."""
+    """Return the quantized average if a convolution or a product takes less time."""
     average = Average.of(node)
     is_faster = average.is_inside or average.is_product_faster
-    return average if is_faster else Decline("a product of matrices takes no less time, or its factors exceed 8 bits")
+    return average if is_faster else Decline("a product of matrices takes as long, or its factors exceed 8 bits")
 
 
 def rewrite(editor: Editor, average: Average) -> None:
@@ -58,9 +60,10 @@ average_pool_to_conv = RewriteRule(nodes("AveragePool"), check, rewrite)
 
 @dataclass(frozen=True)
 class Average:
-    """DequantizeLinear of uint8, AveragePool and QuantizeLinear.
+    """A quantized average: DequantizeLinear of uint8, AveragePool, QuantizeLinear.
 
-    ``image``: channels, height and width. ``pads``: top, left, bottom, right, as in ONNX.
+    ``image``: channels, height and width. ``kernel`` and ``strides``: along height and width. ``pads``: top, left,
+    bottom, right, as in ONNX.
     """
 
     dequantize: ir.Node
@@ -75,17 +78,17 @@ class Average:
     def of(cls, node: ir.Node) -> Self:
         """Return the average of an AveragePool.
 
-        Raises Refusal if it is not quantized, or a size is dynamic.
+        Raises Refusal if it is not quantized, its windows are unsupported, or a size is dynamic.
         """
         dequantize = require_match(producer(node.inputs[0], "DequantizeLinear"))
         quantize = require_match(only_user(node.outputs[0], "QuantizeLinear"))
         affines = Affine.of(dequantize), Affine.of(quantize)
-        require(all(affine and affine.per_tensor for affine in affines), "a scale is per-axis or not constant")
+        require(all(affine and affine.per_tensor for affine in affines), "a scale is per axis or not constant")
         integers = require_match(dequantize.inputs[0])
         require(integers.dtype == ir.DataType.UINT8, "the quantized values are not uint8")
         shape = require_match(sizes(node.inputs[0]), "the rank of the image is unknown")
         require(len(shape) == 4 and None not in shape[1:], "the operand is not an image, or a size is dynamic")
-        require("auto_pad" not in node.attributes, "the pads are not given as numbers")
+        require("auto_pad" not in node.attributes, "the pads are computed (auto_pad)")
         require({*ints(node, "dilations", [1])} == {1}, "the windows are dilated")
         require(not integer(node, "ceil_mode", 0), "the size of the result is rounded up")
         require(not integer(node, "count_include_pad", 0), "padding is part of the average")
@@ -131,9 +134,10 @@ class Average:
         )  # fmt: skip
 
     def emit_product(self, editor: Editor) -> ir.Value:
-        """Emit the average as a product of factors and the rows that the windows of each result row y cover.
+        """Emit the average as a batched product of matrices, one for each result row y.
 
-        Shapes: [y, result columns, window rows * columns] and [y, window rows * columns, channels].
+        The factors have shape [y, result columns, window rows * image columns]. The image rows that the windows cover
+        have shape [y, window rows * image columns, channels].
         """
         (channels, height, width), rows = self.image, self._window_positions(0)
         factors = self._factors.reshape(*self._result_size, -1).astype(np.uint8)
@@ -147,9 +151,9 @@ class Average:
 
     @cached_property
     def _factors(self) -> Array:
-        """The factors of each result, [y, x, row of the window, column of the image].
+        """The integer factors of each result, [y, x, window row, image column].
 
-        The sum is the same for all results.
+        The factors of each result have the same sum.
         """
         rows, columns = self._window_positions(0), self._window_positions(1)
         covered_rows = (rows >= 0) & (rows < self.image[1])
@@ -161,6 +165,9 @@ class Average:
         )
 
     def _window_positions(self, axis: int) -> Array:
-        """Return the rows (axis 0) or columns (1) of each window, including padding."""
+        """Return the rows (axis 0) or columns (axis 1) of windows, [windows, kernel].
+
+        Positions in the padding are outside the image.
+        """
         starts = np.arange(self._result_size[axis]) * self.strides[axis] - self.pads[axis]
         return np.asarray(starts[:, None] + np.arange(self.kernel[axis]), np.int64)

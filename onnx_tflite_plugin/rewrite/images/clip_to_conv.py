@@ -1,7 +1,8 @@
-"""Insert a depthwise convolution with weights of 1 before a Clip, Max or Min between convolutions.
+"""Insert a depthwise convolution with weights of 1 before a Clip, Max or Min.
 
-Sums and activations between convolutions support the blocked layout, but Clip, Max and Min do not: the tensor is converted to the
-plain layout and back. ONNX Runtime fuses a convolution with a Clip after it.
+ONNX Runtime computes convolutions, and sums and activations between them, in a blocked layout. It does not support Clip, Max and
+Min in this layout: the tensor is converted to the plain layout and back. A Clip right after a convolution is fused with the
+convolution, so the tensor stays in the blocked layout.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from onnx_tflite_plugin.source.model import Array
 
 _FUSED_WITH_CONV = ("HardSigmoid", "LeakyRelu", "Relu", "Sigmoid", "Tanh")
 _BLOCKED_OPERATORS = frozenset({"Add", "AveragePool", "Conv", "GlobalAveragePool", "MaxPool", "Resize"})
-"""Operators after the bounds that support the blocked layout."""
+"""Operators after the Clip, Max or Min that support the blocked layout."""
 
 
 class Match(NamedTuple):
     """A Clip, Max or Min of an image.
 
-    ``bounds``: minimum and maximum as operands of Clip.
+    ``bounds``: minimum and maximum, as operands of Clip.
     """
 
     node: ir.Node
@@ -35,7 +36,10 @@ class Match(NamedTuple):
 
 
 def check(node: ir.Node) -> Match:
-    """Return the match if a float image is in the blocked layout before and after its constant bounds."""
+    """Return the match if a node clips a float image in the blocked layout.
+
+    The operators before and after the node must support the layout, and its bounds must be constant.
+    """
     image, bounds = require_match(node.inputs[0]), _bounds(node)
     require(only_user(image, node.op_type), "the image before the bounds has other users")
     shape = require_match(sizes(node.outputs[0]), "the rank of the image is unknown")
@@ -50,7 +54,7 @@ def check(node: ir.Node) -> Match:
 
 
 def rewrite(editor: Editor, match: Match) -> None:
-    """Emit the depthwise convolution, and Clip after it."""
+    """Emit the depthwise convolution and a Clip after it."""
     node, image, channels, bounds = match
     with editor.replacing(node):
         value = editor.emit(
@@ -64,9 +68,9 @@ clip_to_conv = RewriteRule(nodes("Clip", "Max", "Min"), check, rewrite)
 
 
 def _bounds(node: ir.Node) -> Sequence[ir.Value | Array | None]:
-    """Return the minimum and the maximum.
+    """Return minimum and maximum of a Clip, Max or Min, as operands of Clip.
 
-    Raises Refusal unless they are constant scalars.
+    Raises Refusal unless they are constant; those of Max and Min must also be scalars.
     """
     bounds = list(node.inputs[1:])
     if node.op_type == "Clip":
@@ -85,9 +89,9 @@ def _require_blocks_before(image: ir.Value, shape: list[int | None]) -> None:
     """
     require(image.dtype in (None, ir.DataType.FLOAT), "the image is not float")
     if activation := producer(image, *_FUSED_WITH_CONV):
-        require(producer(activation.inputs[0], "Conv"), "the activation is not of a convolution")
+        require(producer(activation.inputs[0], "Conv"), "the operand of the activation is not a convolution")
         return
     add = require_match(producer(image, "Add"))
     are_images = all(sizes(value) in (shape, None) and constant(value) is None for value in add.inputs)
-    require(are_images, "an operand of the sum is constant, or broadcast")
-    require(any(producer(value, "Conv") for value in add.inputs), "no convolution is part of the sum")
+    require(are_images, "an operand of the sum is constant or broadcast")
+    require(any(producer(value, "Conv") for value in add.inputs), "no operand of the sum is a convolution")

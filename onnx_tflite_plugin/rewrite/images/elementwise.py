@@ -1,4 +1,4 @@
-"""Quantized operators of two operands, one of them constant."""
+"""Quantized elementwise operators of a tensor and a constant."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from onnx_tflite_plugin.source.model import Array
 
 @dataclass(frozen=True)
 class WithConstant:
-    """A quantized operator of a tensor and a constant, between DequantizeLinear and QuantizeLinear.
+    """A quantized elementwise operator of a tensor and a constant.
 
-    ``data``: the DequantizeLinear of the tensor, which has ``shape``. ``slot``: the operand that is constant.
+    ``node`` is between DequantizeLinear and QuantizeLinear. ``data``: the DequantizeLinear of the tensor. ``shape``: the
+    shape of the tensor and of the result. ``slot``: the index of the constant operand.
     """
 
     node: ir.Node
@@ -29,7 +30,7 @@ class WithConstant:
     def of(cls, node: ir.Node | None, *op_types: str) -> Self | None:
         """Return the quantized operator of a node.
 
-        Return ``None`` for other operators than ``op_types``, for per-axis scales, and if the tensor is broadcast.
+        The result is ``None`` for operators other than ``op_types``, for per-axis scales, and if the tensor is broadcast.
         """
         if node is None or node.domain or node.op_type not in op_types:
             return None

@@ -1,8 +1,9 @@
-"""Fold adjacent columns of few channels into channels of a dense convolution, in place of a depthwise one.
+"""Replace a depthwise convolution of few channels by a folded dense one.
 
-Integer kernels of depthwise convolutions work on 16 channels at a time, and most of their time is per position: 30 ns for 8
-channels, 21 ns for 16 with VNNI and 25 ns without. The dense convolution (see ``fold_width``) has mostly weights of 0. No two
-neighboring weights belong to one output channel, so that no processor overflows. The sums are the same.
+Adjacent columns are folded into channels, as in ``fold_width``. Integer kernels of depthwise convolutions work on 16 channels at a
+time, and most of their time is per position: 30 ns for 8 channels; for 16 channels, 21 ns with VNNI and 25 ns without. Most
+weights of the dense convolution are 0. No output channel has nonzero weights for two neighboring input channels, so sums overflow
+on no processor. The sums are the same.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require
 from onnx_tflite_plugin.rewrite.weights.products import INT8_MIN
 
 _MAX_CHANNELS = 8
-_MIN_POSITIONS = 500  # heuristic: from this number of positions, folding saves more time than the Reshapes take
+_MIN_POSITIONS = 500  # heuristic: for fewer positions, the Reshapes take more time than folding saves
 
 
 def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[QuantizedConv]:
-    """Yield the quantized convolutions."""
+    """Return the quantized convolutions of the main graph."""
     return [unit for node in nodes_of(model.graph, "Conv") if (unit := QuantizedConv.of(node))]
 
 
 def check(unit: QuantizedConv) -> Match:
-    """Return the match with dense weights.
+    """Return the match with dense weights. Raises Refusal for other convolutions.
 
     ``image.value`` is None if the image must be transposed first.
     """
@@ -63,9 +64,9 @@ fold_depthwise = RewriteRule(pattern, check, rewrite)
 
 
 def _dense_unit(unit: QuantizedConv) -> QuantizedConv:
-    """Return the unit with weights [c, 1, y, x] as [c, c, y, x].
+    """Return the unit with dense weights [c, c, y, x] instead of [c, 1, y, x].
 
-    Raises Refusal unless the weights are symmetric int8 of few channels.
+    Raises Refusal unless the convolution is depthwise, with symmetric int8 weights and few channels.
     """
     convolution, weights = require_match(Convolution.of(unit.conv)), require_match(unit.weights.integers)
     require(convolution.depthwise)
@@ -77,18 +78,21 @@ def _dense_unit(unit: QuantizedConv) -> QuantizedConv:
 
 
 def _folding(window: Window) -> Folding:
-    """Return the folding to the number of channels that kernels work on.
+    """Return the folding to at least the number of channels that kernels work on.
 
-    Raises Refusal if the columns do not divide evenly, or the image is small.
+    Raises Refusal if the number of columns is not divisible, or the image is small.
     """
     rows, columns, channels = window.result
     require(window.strides == (1, 1), "the stride is not 1")
     require(rows * columns >= _MIN_POSITIONS, f"the result has fewer than {_MIN_POSITIONS} positions")
     folded_columns = 1 << ((BLOCK - 1) // channels).bit_length()
-    return require_match(Folding.of(window, folded_columns), f"{folded_columns} columns do not divide the image")
+    return require_match(Folding.of(window, folded_columns), f"the width is not divisible by {folded_columns}")
 
 
 def _is_convolution_result(data: ir.Node) -> bool:
-    """True if a convolution computes the data: its integer kernel works channels last in any case."""
+    """True if a convolution computes the data.
+
+    Its integer kernel writes the data channels last, so the Transpose costs nothing.
+    """
     quantize = producer(data.inputs[0], "QuantizeLinear")
     return quantize is not None and producer(quantize.inputs[0], "Conv") is not None

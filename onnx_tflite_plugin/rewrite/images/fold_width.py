@@ -1,14 +1,14 @@
-"""Fold adjacent columns of an image with few channels into channels of its first convolution.
+"""Fold adjacent columns of an image with few channels into channels.
 
-Integer kernels read input channels four at a time, and most of their time is per output position; an image has few channels and
-many positions. M adjacent columns of C channels are one column of M * C channels: ``[N, H, W, C]`` is read as
-``[N, H, W/M, M * C]``, from the same memory. A convolution with stride s then computes M/s output columns at once. Its weights are
-zero for columns that an output column does not read. The sums and the results are the same.
+Integer kernels of convolutions read four input channels at a time, and most of their time is per output position. An image has
+few channels and many positions. M adjacent columns of C channels become one column of M * C channels: ``[N, H, W, C]`` is
+reshaped to ``[N, H, W/M, M * C]`` without a copy. A convolution with stride s then computes M/s output columns at once. Its
+weights are zero for columns that an output column does not read. The sums and the results are the same.
 
-Most of the products are with 0, and without VNNI products cost more than positions. If weights are int8 only on processors that
-add them exactly (see ``weights``), an ``If`` on the probe holds the folded convolution for these and the original one for others.
-Under another ``--weights-dtype`` one convolution is emitted: weights that become uint8 are folded only if that is cheaper for
-uint8.
+Most of the products are with 0, and without VNNI, products cost more than positions. With ``--weights-dtype auto``, weights may
+be int8 only on processors whose sums are exact (see ``weights``). An ``If`` on the processor probe then contains the folded
+convolution for these processors and the original one for others. With other ``--weights-dtype``, a single convolution is emitted.
+Weights that become uint8 are folded only if folding is faster for uint8.
 """
 
 from __future__ import annotations
@@ -44,7 +44,11 @@ RESHAPE_COST = 100_000  # cost of the additional nodes, in multiplications
 
 @dataclass(frozen=True)
 class Work:
-    """The work of a convolution, by its output positions, channels, features and kernel taps."""
+    """The size of a convolution, from which its cost is estimated.
+
+    ``positions``: output positions. ``channels`` and ``features``: input and output channels. ``taps``: elements of the
+    kernel.
+    """
 
     positions: int
     channels: int
@@ -52,10 +56,11 @@ class Work:
     taps: int
 
     def cost(self, symmetric: bool) -> int:
-        """Return the cost with int8 weights, in multiplications (5 ps with AVX512-VNNI; a heuristic).
+        """Return the cost with int8 weights, in multiplications.
 
-        The kernel reads its input in place if channels are multiples of 4 and zero points are 0. Otherwise it gathers the
-        input first, and rounds the sums afterwards.
+        The cost is a heuristic. A multiplication takes 5 ps with AVX512-VNNI. The kernel reads its input in place if channel
+        counts are multiples of 4 and zero points are 0. Otherwise it gathers the input first, and rounds the sums
+        afterwards.
         """
         in_place = symmetric and self.channels % 4 == 0 and self.features % 4 == 0 and self.features >= 16
         tap_cost, feature_cost = (60, 15) if in_place else (140, 50)
@@ -64,7 +69,7 @@ class Work:
 
     @property
     def cost_of_uint8(self) -> float:
-        """The cost with uint8 weights and AVX2, in the same unit.
+        """The cost with uint8 weights and AVX2, in the unit of ``cost``.
 
         This kernel always gathers its input.
         """
@@ -74,9 +79,10 @@ class Work:
 
 @dataclass(frozen=True)
 class Window:
-    """A convolution of an image ``[N, H, W, C]``.
+    """The sizes of a convolution of an image ``[N, H, W, C]``.
 
-    ``image`` and ``result`` are (height, width, channels), ``pads`` are (top, left, bottom, right).
+    ``image`` and ``result``: height, width, channels. ``kernel`` and ``strides``: along height and width. ``pads``: top,
+    left, bottom, right. ``symmetric``: the zero points of the weights are 0.
     """
 
     image: tuple[int, int, int]
@@ -90,7 +96,7 @@ class Window:
     def of(cls, unit: QuantizedConv, image: Sequence[int | None] | None) -> Self | None:
         """Return the window of a convolution.
 
-        Return ``None`` if a size is dynamic, or the convolution is dilated or has ``auto_pad``.
+        The result is ``None`` if a size is dynamic, or the convolution is dilated or has ``auto_pad``.
         """
         weights = unit.weights.integers
         if image is None or None in image[1:] or weights is None or weights.ndim != 4:
@@ -119,10 +125,12 @@ class Window:
 
 @dataclass(frozen=True)
 class Folding:
-    """A convolution that computes ``columns`` output columns from ``width`` image columns at a time.
+    """A folded convolution.
 
-    ``first_column``: the first folded column that a folded output column reads, relative to it. ``reach``: the number of
-    folded columns that it reads. ``pads``: left and right, in folded columns.
+    It folds ``width`` image columns into one, and computes ``columns`` output columns at a time. ``first_column``: the
+    first folded image column that a folded output column reads, relative to the output column. ``reach``: the number of
+    folded image columns that an output column reads. ``pads``: left and right, in folded columns. ``work``: the size of the
+    convolution.
     """
 
     width: int
@@ -134,7 +142,10 @@ class Folding:
 
     @classmethod
     def of(cls, window: Window, folded_columns: int) -> Self | None:
-        """Return the folding; ``None`` if columns do not divide evenly."""
+        """Return the folding, or ``None`` if a number of columns is not divisible.
+
+        ``folded_columns``: the number of output columns to compute at a time.
+        """
         (_, image_columns, channels), (rows, result_columns, features) = window.image, window.result
         stride, kernel_width, left = window.strides[1], window.kernel[1], window.pads[1]
         width = folded_columns * stride
@@ -149,7 +160,10 @@ class Folding:
         return cls(width, folded_columns, first_column, reach, pads, work)
 
     def folded_weights(self, unit: QuantizedConv, window: Window) -> Array:
-        """Return weights ``[o, c, y, x]`` as ``[columns * o, width * c, y, reach]``."""
+        """Return the weights of the folded convolution.
+
+        The original weights have shape [o, c, y, x]. The result has shape [columns * o, width * c, y, reach].
+        """
         array, zero_point = unit.weights.integers, unit.weights.zero_point
         assert array is not None
         features, channels, kernel_height, kernel_width = array.shape
@@ -165,7 +179,7 @@ class Folding:
 
 
 def cheapest_folding(window: Window) -> Folding | None:
-    """Return the cheapest folding for int8 weights, ``None`` if none saves time.
+    """Return the folding of lowest cost for int8 weights, ``None`` if none saves time.
 
     Ties prefer fewer columns.
     """
@@ -178,11 +192,11 @@ def cheapest_folding(window: Window) -> Folding | None:
 
 
 class Image(NamedTuple):
-    """An image ``[N, H, W, C]`` of shape ``sizes``.
+    """A channels-last image of shape ``sizes``, [N, H, W, C].
 
-    ``value`` has its elements in this order, and may have another shape. ``channels_first``: the node that converts it
-    to ``[N, C, H, W]``, if any. ``quantize_nodes``: the nodes after it that quantize and dequantize the image, in
-    order.
+    ``value``: the image; its shape may differ from ``sizes``, with the same order of elements. ``channels_first``: the
+    node that converts ``value`` to [N, C, H, W], if any. ``quantize_nodes``: the nodes after the conversion that quantize
+    and dequantize the image, in order.
     """
 
     value: ir.Value | None
@@ -205,18 +219,18 @@ class Match(NamedTuple):
 
 
 def pattern(model: ir.Model, options: RewriteOptions) -> Iterable[tuple[QuantizedConv, str]]:
-    """Yield the quantized convolutions, each with the option ``weights_dtype``."""
+    """Return the quantized convolutions, each with the option ``weights_dtype``."""
     units = [unit for node in nodes_of(model.graph, "Conv") if (unit := QuantizedConv.of(node))]
     return [(unit, options.weights_dtype) for unit in units]
 
 
 def check(place: tuple[QuantizedConv, str]) -> Match | Decline:
-    """Return the match if the convolution of a channels-last image is cheaper when folded."""
+    """Return the match if folding an image saves time in a convolution."""
     unit, weights_dtype = place
     require(integer(unit.conv, "group", 1) == 1)
     image = require_match(image_of(unit.data), "the operand is not a channels-last image")
     window = require_match(Window.of(unit, image.sizes))
-    folding = require_match(cheapest_folding(window), "no number of columns divides the image evenly and saves time")
+    folding = require_match(cheapest_folding(window), "no number of columns divides the width and saves time")
     weights = folding.folded_weights(unit, window)
     stays_int8 = _is_exact(weights) or (weights.dtype == np.int8 and weights_dtype in ("int8", "keep"))
     if stays_int8 or folding.work.cost_of_uint8 < window.work.cost_of_uint8:
@@ -244,14 +258,14 @@ fold_width = RewriteRule(pattern, check, rewrite)
 
 
 def _is_exact(weights: Array) -> bool:
-    """True for int8 weights [o, c, y, x] with sums that do not overflow on any processor."""
+    """True for int8 weights [o, c, y, x] whose sums overflow on no processor."""
     if weights.dtype != np.int8 or (weights == INT8_MIN).any():
         return False
     return not overflows(np.moveaxis(weights, 1, -1).reshape(len(weights), -1))
 
 
 def emit_folded(editor: Editor, match: Match) -> ir.Value:
-    """Emit the folded convolution and return its quantized result."""
+    """Emit the folded convolution. Return its quantized result."""
     unit, window, folding = match.unit, match.window, match.folding
     (height, columns, channels), (rows, result_columns, features) = window.image, window.result
     weights = folding.folded_weights(unit, window)
@@ -272,7 +286,7 @@ def emit_folded(editor: Editor, match: Match) -> ir.Value:
 
 
 def _emit_unfolded(editor: Editor, match: Match) -> ir.Value:
-    """Emit the original convolution and return its quantized result."""
+    """Emit the original convolution. Return its quantized result."""
     unit = match.unit
     operands = [editor.dequantize(affine) for affine in (unit.weights, unit.bias) if affine is not None]
     image = match.image
@@ -290,9 +304,9 @@ def _quantize(editor: Editor, value: ir.Value, image: Image) -> ir.Value:
 
 
 def image_of(data: ir.Node) -> Image | None:
-    """Return the channels-last image that a convolution reads after a conversion to channels first.
+    """Return the channels-last image before its conversion for a convolution.
 
-    Return ``None`` if there is no such Transpose or Reshape.
+    ``data``: the DequantizeLinear before the convolution. The result is ``None`` without a conversion to channels first.
     """
     quantize_nodes: list[ir.Node] = []
     value = data.outputs[0]
@@ -311,9 +325,9 @@ def image_of(data: ir.Node) -> Image | None:
 
 
 def _is_to_channels_first(node: ir.Node) -> bool:
-    """True if a node converts ``[N, H, W, C]`` to ``[N, C, H, W]``.
+    """True if a Transpose or Reshape converts [N, H, W, C] to [N, C, H, W].
 
-    For one channel it may be a Reshape.
+    A Reshape does so for an image of one channel.
     """
     if node.op_type == "Transpose":
         return ints(node, "perm", []) == CHANNELS_FIRST

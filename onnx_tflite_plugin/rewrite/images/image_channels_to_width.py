@@ -1,7 +1,8 @@
-"""Convolve an image of few channels as one plane, without a Transpose to channels first.
+"""Fold the channels of an image into its width, which saves a Transpose.
 
-The image is stored pixel by pixel, and a convolution reads it channel by channel. As a single plane, with the C channels of each
-pixel next to each other, it need not be transposed. A kernel C times as wide, with strides C times as long, sums the same products.
+The image is stored channels last, but a convolution reads channels first. As an image of one channel, with the C channels of each
+pixel side by side, it need not be transposed. A kernel C times as wide, with C times the stride along the width, computes the same
+sums.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from onnx_tflite_plugin.source.model import Array
 
 
 class Match(NamedTuple):
-    """A Transpose of an image, and the convolutions that read it."""
+    """A Transpose to channels first, and the convolutions that read the image."""
 
     node: ir.Node
     readers: Sequence[ir.Node]
@@ -29,21 +30,21 @@ class Match(NamedTuple):
 
 
 def check(node: ir.Node) -> Match:
-    """Return the match if only float convolutions read a transposed image of few channels."""
+    """Return the match if only float convolutions read an image of few channels."""
     require(ints(node, "perm", []) == CHANNELS_FIRST)
     shape, result = require_match(sizes(node.inputs[0]), "the rank of the image is unknown"), node.outputs[0]
     readers = [use.node for use in result.uses()]
-    require(readers and not result.is_graph_output(), "the image is an output")
+    require(readers and not result.is_graph_output(), "the transposed image is unused or a graph output")
     _, height, width, channels = shape
     require(width, "the width is dynamic")
-    require(channels and 1 < channels < BLOCK, f"the image has 1 channel, or {BLOCK} and more")
+    require(channels and 1 < channels < BLOCK, f"the image has 1 channel, or {BLOCK} or more")
     for reader in readers:
         _require_convolution(reader, result)
     return Match(node, readers, height, width or 0, channels or 0)
 
 
 def rewrite(editor: Editor, match: Match) -> None:
-    """Emit the plane, and widen the kernels."""
+    """Reshape the image to one channel, and widen the kernels that read it."""
     node, readers, height, width, channels = match
     with editor.replacing(node):
         plane = editor.emit("Reshape", node.inputs[0], [0, 1, height or -1, width * channels])
@@ -55,25 +56,25 @@ image_channels_to_width = RewriteRule(nodes("Transpose"), check, rewrite)
 
 
 def _require_convolution(node: ir.Node, image: ir.Value) -> None:
-    """Raise Refusal unless a node is a float convolution without groups.
+    """Raise Refusal unless a node is a float 2-D convolution of the image.
 
-    It must not be dilated along the width.
+    It must have no groups, explicit pads, and no dilation along the width.
     """
     convolution = require_match(
         Convolution.of(node) if nodes_of([node], "Conv") and node.inputs[0] is image else None,
         "an operator other than a convolution with constant weights reads the image",
     )
     require(convolution.group == 1 and len(convolution.shape) == 4, "the convolution is grouped, or not 2-D")
-    require("auto_pad" not in node.attributes, "the pads are not given as numbers")
+    require("auto_pad" not in node.attributes, "the pads are computed (auto_pad)")
     require(
         image.dtype == ir.DataType.FLOAT and not producer(node.inputs[1], "DequantizeLinear"),
         "the convolution is quantized",
     )
-    require(ints(node, "dilations", [1, 1])[1] == 1, "the convolution is dilated")
+    require(ints(node, "dilations", [1, 1])[1] == 1, "the convolution is dilated along the width")
 
 
 def _widen(editor: Editor, node: ir.Node, plane: ir.Value, channels: int) -> None:
-    """Replace the image of a convolution by the plane, and widen its kernel."""
+    """Let a convolution read ``plane``, the one-channel image, and widen its kernel."""
     top, left, bottom, right = ints(node, "pads", [0] * 4)
     stride_y, stride_x = ints(node, "strides", [1, 1])
     _, _, kernel_height, kernel_width = constant_shape(node.inputs[1]) or ()

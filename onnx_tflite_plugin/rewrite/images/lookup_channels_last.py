@@ -1,8 +1,8 @@
 """Look up quantized values channels last between 8-bit convolutions.
 
-ONNX Runtime computes these convolutions channels last. It moves the Transposes for this through elementwise operators, but not
-through a lookup, which is a GatherElements between Reshapes. The rule emits the opposite Transposes before and after a lookup, which
-cancel those of ONNX Runtime.
+ONNX Runtime computes 8-bit convolutions channels last, and inserts Transposes around them. It moves these Transposes through
+elementwise operators, but not through a lookup, which is a GatherElements between Reshapes. The rule emits inverse Transposes
+before and after a lookup, which cancel those of ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from onnx_tflite_plugin.rewrite.matching import CHANNELS_FIRST, CHANNELS_LAST, c
 from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require_match
 
 _ELEMENTWISE = frozenset({"Add", "Cast", "Clip", "Mul", "QuantizeLinear", "DequantizeLinear", "Relu", "Sub"})
-"""Operators that ONNX Runtime moves Transposes through."""
+"""Operators through which ONNX Runtime moves Transposes."""
 _LOOKUP = frozenset({"Cast", "GatherElements", "Reshape", "Transpose"})
-"""Operators of a lookup, including one that is already rewritten."""
+"""Operators of a lookup, also after this rewrite."""
 
 
 class Match(NamedTuple):
-    """A lookup: the Reshapes before and after it, and the shape of the image."""
+    """A lookup with the Reshapes before and after it, and the shape of the image."""
 
     flatten: ir.Node
     restore: ir.Node
@@ -32,7 +32,7 @@ class Match(NamedTuple):
 
 
 def check(node: ir.Node) -> Match:
-    """Return the match if the values of an image between two 8-bit convolutions are looked up."""
+    """Return the match if the lookup is between 8-bit convolutions of an image."""
     flatten = require_match(producer(node.inputs[1], "Reshape"))
     restore = require_match(only_user(node.outputs[0], "Reshape"))
     shape = constant(restore.inputs[1])
@@ -50,24 +50,24 @@ def rewrite(editor: Editor, match: Match) -> None:
     flatten, restore, (batch, channels, *size) = match
     with editor.replacing(flatten):
         flatten.replace_input_with(0, editor.emit("Transpose", flatten.inputs[0], perm=CHANNELS_LAST))
-    restored = restore.outputs[0]
+    result = restore.outputs[0]
     with editor.replacing(restore):
         image = editor.emit("Reshape", restore.inputs[0], np.asarray([batch, *size, channels]))
         channels_first = editor.emit("Transpose", image, perm=CHANNELS_FIRST)
-    editor.replace_value(restored, channels_first)
+    editor.replace_value(result, channels_first)
 
 
 lookup_channels_last = RewriteRule(nodes("GatherElements"), check, rewrite)
 
 
 def _upstream(value: ir.Value) -> Iterable[tuple[ir.Node, ir.Value | None]]:
-    """Return the producer of a value, once with each of its operands."""
+    """Return the producer of a value, as a pair with each of its operands."""
     node = value.producer()
     return [] if node is None else [(node, operand) for operand in node.inputs or [None]]
 
 
 def _downstream(value: ir.Value) -> Iterable[tuple[ir.Node, ir.Value | None]]:
-    """Return the users of a value, once with each of their results.
+    """Return the users of a value, each as a pair with each of its results.
 
     A convolution is included only if the value is its image.
     """
@@ -82,7 +82,10 @@ def _downstream(value: ir.Value) -> Iterable[tuple[ir.Node, ir.Value | None]]:
 def _reaches_convolution(
     value: ir.Value | None, neighbors: Callable[[ir.Value], Iterable[tuple[ir.Node, ir.Value | None]]]
 ) -> bool:
-    """True if elementwise operators and lookups connect a value with a convolution of dequantized operands."""
+    """True if elementwise nodes and lookups connect a value to an 8-bit convolution.
+
+    ``neighbors``: the direction of the search, ``_upstream`` or ``_downstream``.
+    """
     pending, visited = [value], set[ir.Value]()
     while pending:
         current = pending.pop()

@@ -1,7 +1,8 @@
-"""Insert a Reshape to the same shape after a convolution that only inner graphs of an If, Loop or Scan capture.
+"""Insert a Reshape after a convolution whose result only inner graphs read.
 
-ONNX Runtime before 1.23 crashes otherwise: its fusion of convolutions and activations (ConvActivationFusion) expects the result to
-be an explicit operand of the next node. The Reshape moves no elements.
+The inner graphs are those of an If, Loop or Scan. ONNX Runtime before 1.23 crashes without the Reshape: its fusion of convolutions
+and activations (ConvActivationFusion) expects the result to be an explicit operand of the next node. The Reshape keeps the shape,
+and copies no elements.
 """
 
 from __future__ import annotations
@@ -22,29 +23,35 @@ Owners = Mapping[ir.Graph | ir.Function | None, ir.Node]
 
 
 def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[tuple[ir.Node, Owners]]:
-    """Yield the convolutions of a model that has inner graphs, each with the owners of these graphs."""
+    """Return the convolutions of a model with inner graphs.
+
+    Each convolution comes with the owners of the inner graphs.
+    """
     convolutions = nodes_of(model.graph.all_nodes(), "Conv")
     owners = _graph_owners(model) if convolutions else {}
     return [(node, owners) for node in convolutions] if owners else []
 
 
 def check(place: tuple[ir.Node, Owners]) -> ir.Value:
-    """Return the result, after folded operators, if a node with inner graphs is its only reader."""
+    """Return the convolution's result if its only reader is a node with inner graphs.
+
+    An Add or Mul that ONNX Runtime folds into the convolution counts as part of it.
+    """
     conv, owners = place
     value, nodes_with_graphs = conv.outputs[0], {*owners.values()}
     while not value.is_graph_output() and sizes(value) is not None:
-        followers = {_enclosing_node(use.node, conv.graph, owners) for use in value.uses()}
-        require(len(followers) == 1)
-        [follower] = followers
-        if follower in nodes_with_graphs:
+        readers = {_enclosing_node(use.node, conv.graph, owners) for use in value.uses()}
+        require(len(readers) == 1)
+        [reader] = readers
+        if reader in nodes_with_graphs:
             return value
-        require(follower.op_type in _FOLDED_INTO_CONV)
-        value = follower.outputs[0]
+        require(reader.op_type in _FOLDED_INTO_CONV)
+        value = reader.outputs[0]
     return require_match(None)
 
 
 def rewrite(editor: Editor, value: ir.Value) -> None:
-    """Emit the Reshape after the convolution, and let all users read it."""
+    """Emit the Reshape after the convolution, and let all other users read its result."""
     node, shape = require_match(value.producer()), require_match(sizes(value))
     with editor.replacing(node, after=True):
         copy = editor.emit("Reshape", value, [0] * len(shape))
@@ -67,7 +74,10 @@ def _graph_owners(model: ir.Model) -> Owners:
 
 
 def _enclosing_node(node: ir.Node, graph: ir.Graph | ir.Function | None, owners: Owners) -> ir.Node:
-    """Return the node, or the node of ``graph`` with an inner graph that contains it."""
+    """Return the node of ``graph`` that is or contains ``node``.
+
+    A node contains the nodes of its inner graphs.
+    """
     while node.graph is not graph:
         node = owners[node.graph]
     return node

@@ -1,7 +1,8 @@
 """Compute a scale and an offset per channel by one depthwise 1 x 1 convolution.
 
-They remain of a batch normalization that no convolution absorbs, and are two element-wise kernels over the whole tensor. In float the
-convolution keeps the blocked layout, and is fused with an activation after it. For integers it rounds once instead of twice.
+A batch normalization that is not folded into a convolution consists of such a Mul and Add, two kernels that pass over the whole
+tensor. A float convolution keeps the blocked layout, and is fused with an activation after it. A quantized convolution rounds once
+instead of twice.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require
 from onnx_tflite_plugin.source.model import Array
 
 _BLOCKED_OPERATORS = ("Conv", "Concat", *CHANNELWISE, *BROADCASTING)
-_MAX_INTEGER = 2.0**24  # float32 represents all integers up to this one
+_MAX_INTEGER = 2.0**24  # float32 represents all integers up to this limit
 
 
 class FloatMatch(NamedTuple):
-    """Mul of ``value`` by ``factor``, and Add of ``offset``.
+    """A Mul of ``value`` by ``factor``, and an Add of ``offset``.
 
     Both constants have shape [channels].
     """
@@ -35,7 +36,7 @@ class FloatMatch(NamedTuple):
 
 
 def check_float(mul: ir.Node) -> FloatMatch:
-    """Return the match if both constants are per channel and the image is in the blocked layout."""
+    """Return the match if both constants are per channel, and the layout is blocked."""
     add = require_match(only_user(mul.outputs[0], "Add"))
     shape = require_match(sizes(mul.outputs[0]), "the rank of the image is unknown")
     require(len(shape) == 4, "the operand of the product is not an image")
@@ -62,9 +63,9 @@ scale_offset_to_conv = RewriteRule(nodes("Mul"), check_float, rewrite_float)
 
 
 def _operands(node: ir.Node, channels: int) -> tuple[ir.Value, Array]:
-    """Return the computed operand and the float32 constant per channel.
+    """Return the computed operand, and the constant operand as float32 [channels].
 
-    Raises Refusal if there is none.
+    Raises Refusal if no operand is a constant per channel.
     """
     for value, other_operand in (tuple(node.inputs), tuple(node.inputs)[::-1]):
         array = constant(other_operand)
@@ -79,43 +80,50 @@ def _operands(node: ir.Node, channels: int) -> tuple[ir.Value, Array]:
 
 
 class QuantizedMatch(NamedTuple):
-    """Mul and Add of quantized data by constants; ``scale``: the scale of the data."""
+    """A quantized Mul by ``factor``, and a quantized Add of ``offset``.
 
-    scaling: WithConstant
-    adding: WithConstant
+    Both constants have shape [channels]. ``scale``: the scale of the data.
+    """
+
+    mul_unit: WithConstant
+    add_unit: WithConstant
     factor: Array
     offset: Array
     scale: float
 
 
 def check_quantized(mul: ir.Node) -> QuantizedMatch:
-    """Return the match if both operators are quantized and both constants are per channel."""
-    scaling = require_match(WithConstant.of(mul, "Mul"))
-    dequantize = require_match(only_user(scaling.quantize.outputs[0], "DequantizeLinear"))
-    adding = require_match(WithConstant.of(only_user(dequantize.outputs[0], "Add"), "Add"))
-    factor, offset, data_affine = _per_channel(scaling), _per_channel(adding), require_match(Affine.of(scaling.data))
+    """Return the match if Mul and Add are quantized, with constants per channel."""
+    mul_unit = require_match(WithConstant.of(mul, "Mul"))
+    dequantize = require_match(only_user(mul_unit.quantize.outputs[0], "DequantizeLinear"))
+    add_unit = require_match(WithConstant.of(only_user(dequantize.outputs[0], "Add"), "Add"))
+    factor, offset, data_affine = (
+        _per_channel(mul_unit),
+        _per_channel(add_unit),
+        require_match(Affine.of(mul_unit.data)),
+    )
     require(len(factor) % BLOCK == 0, f"the number of channels is not a multiple of {BLOCK}")
-    return QuantizedMatch(scaling, adding, factor, offset, float(data_affine.scale.reshape(-1)[0]))
+    return QuantizedMatch(mul_unit, add_unit, factor, offset, float(data_affine.scale.reshape(-1)[0]))
 
 
 def rewrite_quantized(editor: Editor, match: QuantizedMatch) -> None:
     """Emit the quantized depthwise convolution."""
-    adding = match.adding
+    add_unit = match.add_unit
     weights, bias = depthwise_constants(match.factor, match.offset, match.scale)
-    with editor.replacing(adding.node):
-        operands = match.scaling.data.outputs[0], editor.dequantize(weights), editor.dequantize(bias)
+    with editor.replacing(add_unit.node):
+        operands = match.mul_unit.data.outputs[0], editor.dequantize(weights), editor.dequantize(bias)
         value = editor.emit("Conv", *operands, kernel_shape=[1, 1], group=len(match.factor))
-        value = editor.clone_on(adding.quantize, value)
-    editor.replace_value(adding.quantize.outputs[0], value)
+        value = editor.clone_on(add_unit.quantize, value)
+    editor.replace_value(add_unit.quantize.outputs[0], value)
 
 
 batch_norm_to_conv = RewriteRule(nodes("Mul"), check_quantized, rewrite_quantized)
 
 
 def _per_channel(unit: WithConstant) -> Array:
-    """Return the dequantized constant, one element per channel.
+    """Return the dequantized constant, broadcast to [channels].
 
-    Raises Refusal if it is not per channel.
+    Raises Refusal if the constant is neither per channel nor a scalar, or the tensor is not an image.
     """
     channels = unit.shape[1] if len(unit.shape) == 4 else None
     aligned_shape = (1,) * (4 - unit.integers.ndim) + unit.integers.shape
@@ -126,10 +134,10 @@ def _per_channel(unit: WithConstant) -> Array:
 
 
 def depthwise_constants(factor: Array, offset: Array, scale: float) -> tuple[Affine, Affine]:
-    """Return weights and bias that compute ``factor * x + offset`` from quantized x of this scale.
+    """Return weights and bias of a convolution that computes ``factor * x + offset``.
 
-    Weights are ±127, so that the scale of the bias is as small as possible. They are smaller if the quantized bias would
-    otherwise exceed the integers that float32 represents.
+    ``scale``: the scale of quantized x. Weights are ±127, so that the scale of the bias is as small as possible. They are
+    smaller if the quantized bias would otherwise exceed the integers that float32 represents.
     """
     scales = np.maximum(np.abs(factor) / 127, np.abs(offset) / (scale * _MAX_INTEGER))
     scales = np.where(scales > 0, scales, 1.0).astype(np.float32)

@@ -1,7 +1,7 @@
-"""Repeat a computed scale per channel over the image that it multiplies, as in squeeze-and-excitation.
+"""Repeat a squeeze-and-excitation scale over the image that it multiplies.
 
-In the blocked layout, kernels multiply only tensors of equal shape, so that a scale per channel takes the image out of this layout.
-Resize repeats the scale over all pixels.
+In the blocked layout, ONNX Runtime multiplies only tensors of equal shape. It converts the image to the plain layout to multiply it
+by a scale per channel. This rule emits a Resize that repeats the scale over all pixels.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from onnx_tflite_plugin.rewrite.matching import BLOCK, DIVISOR, constant_shape, 
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require, require_match
 
 BatchSizes = Mapping[ir.Value, int | ir.SymbolicDim]
-"""The batch size of each value; a dynamic one is the symbolic dimension of the graph input that it comes from."""
+"""The batch size of each value. A dynamic size is the symbolic dimension of a graph input."""
 
 _FUSED_WITH_CONV = frozenset({"Clip", "HardSigmoid", "HardSwish", "LeakyRelu", "Relu", "Sigmoid", "Tanh"})
-_KEEPING_BATCH = _FUSED_WITH_CONV | {"AveragePool", "Conv", "GlobalAveragePool", "MaxPool", "Resize"}
+_BATCH_PRESERVING = _FUSED_WITH_CONV | {"AveragePool", "Conv", "GlobalAveragePool", "MaxPool", "Resize"}
 """Operators that preserve the batch size of their first operand."""
 _BROADCASTING = frozenset({"Add", "Mul", "Sub"})
 
 
 class Match(NamedTuple):
-    """A Mul of an image by the scale at ``slot``."""
+    """A Mul of ``image`` by ``scale``, which is the operand at index ``slot``."""
 
     node: ir.Node
     slot: int
@@ -38,13 +38,16 @@ class Match(NamedTuple):
 
 
 def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[tuple[ir.Node, BatchSizes]]:
-    """Yield the multiplications of the main graph, with the batch sizes of its values."""
+    """Return the Mul nodes of the main graph, with the batch sizes of its values."""
     batch_sizes = _batch_sizes(model.graph)
     return [(node, batch_sizes) for node in nodes_of(model.graph, "Mul")]
 
 
 def check(place: tuple[ir.Node, BatchSizes]) -> Match:
-    """Return the match if image and scale come from float convolutions, and a convolution reads the product."""
+    """Return the match if a Mul scales an image between float convolutions.
+
+    Convolutions must compute the image and the scale, and read the product.
+    """
     node, batch_sizes = place
     shape = require_match(sizes(node.outputs[0]), "the rank of the product is unknown")
     require(len(shape) == 4 and shape[2:] != [1, 1])
@@ -78,7 +81,7 @@ def rewrite(editor: Editor, match: Match) -> None:
             "Resize", scale, None, repeats, mode="nearest", coordinate_transformation_mode="asymmetric",
             nearest_mode="floor",
         )  # fmt: skip
-    # Shape inference loses a dynamic batch at Resize, and ONNX Runtime multiplies in blocks only if both shapes are known to be equal.
+    # Shape inference loses a dynamic batch size at Resize. ONNX Runtime multiplies in the blocked layout only if shapes are equal.
     for value in (repeated, image):
         value.shape = ir.Shape([batch, channels, height, width])
     repeated.type = scale.type
@@ -99,7 +102,7 @@ def _batch_sizes(graph: ir.Graph) -> BatchSizes:
         keeps_batch = (
             keeps_first_axis
             or _keeps_batch_axis(node)
-            or node.op_type in _KEEPING_BATCH
+            or node.op_type in _BATCH_PRESERVING
             or node.op_type in _BROADCASTING
         )
         batch_size = operand_batches.pop() if keeps_batch and len(operand_batches) == 1 else None
@@ -114,7 +117,7 @@ def _batch_sizes(graph: ir.Graph) -> BatchSizes:
 def _keeps_batch_axis(node: ir.Node) -> bool:
     """True for a Reshape or Squeeze that keeps axis 0 as the batch.
 
-    The other sizes are static, and their product does not change.
+    This is known if the other sizes are static, and their product does not change.
     """
     if node.op_type not in ("Reshape", "Squeeze"):
         return False
@@ -125,23 +128,23 @@ def _keeps_batch_axis(node: ir.Node) -> bool:
 
 
 def _is_float(value: ir.Value | None) -> bool:
-    """True if no integer kernel computes a value."""
+    """True for a float value that is not dequantized."""
     return value is not None and value.dtype == ir.DataType.FLOAT and producer(value, "DequantizeLinear") is None
 
 
 def _activated_convolution(value: ir.Value | None) -> ir.Node | None:
-    """Return the convolution that computes a value, with or without an activation.
+    """Return the convolution, with or without an activation, that computes a value.
 
-    SiLU is a product with a Sigmoid.
+    The activation may be SiLU, which is a product with a Sigmoid.
     """
     product = producer(value, "Mul")
     if product is not None:
-        value = next((operand for operand, gate in permutations(product.inputs) if _is_sigmoid(gate, operand)), None)
+        value = next((x for x, factor in permutations(product.inputs) if _is_sigmoid(factor, x)), None)
         return producer(value, "Conv")
     activation = producer(value, *_FUSED_WITH_CONV)
     return producer(activation.inputs[0] if activation else value, "Conv")
 
 
-def _is_sigmoid(value: ir.Value | None, operand: ir.Value | None) -> bool:
+def _is_sigmoid(value: ir.Value | None, x: ir.Value | None) -> bool:
     node = producer(value, "Sigmoid")
-    return node is not None and node.inputs[0] is operand
+    return node is not None and node.inputs[0] is x

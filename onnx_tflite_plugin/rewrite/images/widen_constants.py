@@ -1,9 +1,11 @@
 """Repeat a constant per channel for several pixels of an image.
 
-Kernels of two operands broadcast a constant per channel one pixel at a time. In float a pixel takes 10 ns: 104 us at 96x96x3, 14 us
-at 24x24x64. With a constant for a whole row of pixels this is 7 and 8 us. For one channel, a scalar takes 92 us for 9216 pixels, and
-3 us if it has as many axes as the image. In integers a pixel takes 14 ns: an image of 3 channels, as in the normalization that
-networks begin with, takes ten to twenty times as long as one of many channels.
+Kernels of two operands broadcast a constant per channel one pixel at a time. A float pixel takes 10 ns, so an image of 96x96x3 takes
+104 us, and one of 24x24x64 takes 14 us. If the constant is repeated for a row of pixels, they take 7 and 8 us. For one channel, a
+scalar takes 92 us for 9216 pixels, but 3 us if it has as many axes as the image.
+
+A quantized pixel takes 14 ns. An image of 3 channels, as in the normalization at the beginning of networks, takes ten to twenty
+times as long as an image with as many elements and many channels.
 """
 
 from __future__ import annotations
@@ -24,10 +26,10 @@ _OPERATORS = ("Add", "Div", "Mul", "Sub")
 
 # --- float ------------------------------------------------------------------------------------
 
-_MAX_CHANNELS = 64  # for more channels a row is hardly faster
-_MAX_ROW_ELEMENTS = 2**13  # of a repeated constant, which makes the file larger
+_MAX_CHANNELS = 64  # heuristic: for more channels, a row is hardly faster
+_MAX_ROW_ELEMENTS = 2**13  # maximum elements of a repeated constant, which increases the file size
 _MIN_PIXELS = 64
-_FUSED_WITH_ADD = ("Gemm", "If", "MatMul", "MatMulInteger")  # operators that are fused with an addition after them
+_FUSED_WITH_ADD = ("Gemm", "If", "MatMul", "MatMulInteger")  # operators that are fused with a subsequent Add
 _BEFORE_BIAS = ("Cast", "Mul")  # operators between an integer product and its bias
 
 
@@ -40,7 +42,7 @@ class Match(NamedTuple):
 
 
 def check(node: ir.Node) -> Match:
-    """Return the match if a float image of enough pixels is combined with a constant along its last axis."""
+    """Return the match if a float image is combined with a constant per channel."""
     arrays = [_float_constant(value) for value in node.inputs]
     slot = require_match(next((k for k, array in enumerate(arrays) if array is not None), None))
     require(arrays[1 - slot] is None)
@@ -49,7 +51,7 @@ def check(node: ir.Node) -> Match:
     shape = require_match(sizes(image), "the rank of the image is unknown")
     require(len(shape) >= 2 and _is_per_channel(array, shape), "the constant is not per channel of enough pixels")
     require(sizes(node.outputs[0]) in (None, shape), "the image is broadcast")
-    require(not _is_fused(image), "the addition is fused with a product or a normalization")
+    require(not _is_fused(image), "the Add is fused with a product or a normalization")
     *_, width, channels = shape
     if channels == 1:
         require(array.ndim < len(shape))
@@ -60,7 +62,7 @@ def check(node: ir.Node) -> Match:
 
 
 def rewrite(editor: Editor, match: Match) -> None:
-    """Replace the constant."""
+    """Replace the constant by the repeated one."""
     node, slot, row = match
     node.replace_input_with(slot, editor.store(row, like=node.inputs[slot]))
 
@@ -69,14 +71,14 @@ widen_constants = RewriteRule(nodes(*_OPERATORS), check, rewrite)
 
 
 def _float_constant(value: ir.Value | None) -> Array | None:
-    """Return a stored constant, or one that a Cast converts, as float32."""
+    """Return a stored or cast constant as float32, ``None`` for any other value."""
     cast = producer(value, "Cast")
     array = constant(value if cast is None else cast.inputs[0])
     return None if array is None else np.asarray(array, np.float32)
 
 
 def _is_per_channel(array: Array, shape: list[int | None]) -> bool:
-    """True if a constant has one element per channel and the image enough pixels.
+    """True if a constant has one element per channel, and the image has enough pixels.
 
     Dynamic dimensions count as 1.
     """
@@ -86,9 +88,9 @@ def _is_per_channel(array: Array, shape: list[int | None]) -> bool:
 
 
 def _is_fused(value: ir.Value) -> bool:
-    """True if ONNX Runtime fuses an addition to a value with its producer.
+    """True if ONNX Runtime fuses the producer of a value with an Add after it.
 
-    The addition is the bias of a product, or the epsilon of a normalization.
+    The Add is the bias of a product, or adds the epsilon of a normalization.
     """
     node = value.producer()
     while node is not None and node.op_type in _BEFORE_BIAS:
@@ -101,12 +103,15 @@ def _is_fused(value: ir.Value) -> bool:
 # --- quantized --------------------------------------------------------------------------------
 
 _MAX_QUANTIZED_CHANNELS = 16
-_MIN_ROW_ELEMENTS = 128  # longer rows are not faster
-_MIN_QUANTIZED_PIXELS = 512  # for fewer pixels the Reshapes take as long
+_MIN_ROW_ELEMENTS = 128  # heuristic: longer rows are not faster
+_MIN_QUANTIZED_PIXELS = 512  # heuristic: for fewer pixels, the Reshapes take more time than a wide constant saves
 
 
 def check_quantized(node: ir.Node) -> WithConstant:
-    """Return the unit if its constant is per channel, along the last axis, of few channels and enough pixels."""
+    """Return the quantized operator if its constant is per channel.
+
+    The channels must be the last axis. There must be few channels and enough pixels.
+    """
     unit = require_match(WithConstant.of(node, *_OPERATORS))
     channels, array = unit.shape[-1] or 0, unit.integers
     require(1 < array.size == array.shape[-1] == channels, "the constant is not per channel")
@@ -134,7 +139,7 @@ widen_quantized_constants = RewriteRule(nodes(*_OPERATORS), check_quantized, rew
 
 
 def _wide_shape(shape: list[int]) -> list[int]:
-    """Return the shape with its last axes merged until rows have ``_MIN_ROW_ELEMENTS`` elements."""
+    """Return the shape with as many last axes merged as the minimum row size needs."""
     while shape[-1] < _MIN_ROW_ELEMENTS:
         shape = [*shape[:-2], shape[-2] * shape[-1]]
     return shape

@@ -1,4 +1,4 @@
-"""Rules for recurrent layers, whose time steps are many small nodes."""
+"""Rules for recurrent layers, whose time steps consist of many small nodes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RULES = (
     RuleDeclaration(
         __name__,
         "merge_step_gemms",
-        "quantized products of all time steps with one matrix are one product, exact on every processor",
+        "quantized products of all time steps with one matrix become one product, exact on every processor",
         Gain(6, 18.7, 34.6, 11.0),
         frozenset({"Gather", "Gemm", "QuantizeLinear"}),
     ),
@@ -66,7 +66,7 @@ RULES = (
     RuleDeclaration(
         __name__,
         "add_before_split",
-        "parts of two convolutions that are added in the body of a Loop are added before they are split",
+        "the results of two convolutions in the body of a Loop are added before they are split",
         # Measured with merge_gate_convs, which writes the Splits.
         Gain(2, 81.0, 83.0, 79.0),
         frozenset({"Loop"}),
@@ -93,7 +93,7 @@ RULES = (
     RuleDeclaration(
         __name__,
         "drop_unit_axes",
-        "leading axes of size 1 are not dropped before operators that broadcast them",
+        "Reshapes that drop leading axes of size 1 are removed before operators that broadcast",
         Gain(2, 2.9, 8.4, -2.6),
         frozenset({"Reshape"}),
         module="reshapes",
@@ -104,7 +104,7 @@ RULES = (
         "several Reshapes in a row become one",
         Gain(34, 1.2, 22.5, -8.2, ZEN_4),
         frozenset({"Reshape"}),
-        # These rules emit Reshapes.
+        # Both rules emit Reshapes.
         after=("reshape_after_concat", "drop_unit_axes"),
         module="reshapes",
     ),

@@ -1,7 +1,7 @@
 """Replace an Add after a float product of matrices by the bias of that product.
 
-Unrolled recurrent layers add the products with the input and with the last output, and a bias, in separate nodes. In small networks,
-the overhead of the call dominates the time of a node.
+Unrolled recurrent layers multiply the input and the previous output by matrices, and add both products and a bias in separate
+nodes. In small networks, most of a node's time is the overhead of the kernel call.
 """
 
 from __future__ import annotations
@@ -17,68 +17,69 @@ from onnx_tflite_plugin.rewrite.matching import constant, nodes_of, only_user, p
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule
 
 Depths = Mapping[ir.Node | None, int]
-"""The length of the longest path to each node, in nodes."""
+"""The number of nodes on the longest path to each node."""
 
 
 class Match(NamedTuple):
-    """An Add of ``value``, a sum of ``gemms``, and ``added``, which becomes the bias of ``gemms[-1]``.
+    """An Add of ``value`` and ``addend``.
 
-    ``is_constant``: ``added`` is a constant; otherwise it is computed, for example by another product.
+    ``value``: the sum of the products ``gemms``. ``addend`` becomes the bias of ``gemms[-1]``. ``is_constant``: the addend
+    is a constant; otherwise it is computed, for example by another product.
     """
 
     node: ir.Node
     value: ir.Value
-    added: ir.Value
+    addend: ir.Value
     gemms: list[ir.Node]
     is_constant: bool
 
 
 def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[tuple[ir.Node, Depths]]:
-    """Yield the additions of the main graph, with the depths of all nodes."""
+    """Return the Add nodes of the main graph, with the depths of all nodes."""
     depths: dict[ir.Node | None, int] = {}
     for node in model.graph:
-        before = (depths.get(value.producer(), 0) for value in node.inputs if value is not None)
-        depths[node] = 1 + max(before, default=0)
+        producer_depths = (depths.get(value.producer(), 0) for value in node.inputs if value is not None)
+        depths[node] = 1 + max(producer_depths, default=0)
     return [(node, depths) for node in nodes_of(model.graph, "Add")]
 
 
 def check(place: tuple[ir.Node, Depths]) -> Match | Decline:
-    """Return the match if an operand is a product of matrices with the shape of the sum."""
+    """Return the match if an operand is a matrix product with the shape of the sum."""
     node, depths = place
-    for value, added in _operands(node):
-        if constant(added) is not None and _fits(added, value, node):
+    for value, addend in _operands(node):
+        if constant(addend) is not None and _fits(addend, value, node):
             chain = [*_gemm_chain(value)]
             if chain and len(chain[-1].inputs) == 2:
-                return Match(node, value, added, chain, is_constant=True)
+                return Match(node, value, addend, chain, is_constant=True)
     matches: list[tuple[int, Match]] = []
-    for value, added in _operands(node):
+    for value, addend in _operands(node):
         reshape = producer(value, "Reshape") if only_user(value, "Add") else None
         rows = value if reshape is None else reshape.inputs[0]
-        if rows is None or not only_user(rows, "Add", "Reshape") or not _fits(added, rows, node):
+        if rows is None or not only_user(rows, "Add", "Reshape") or not _fits(addend, rows, node):
             continue
         gemm = _plain_gemm(rows)
         if gemm is not None and len(gemm.inputs) == 2:
-            matches.append((depths.get(gemm, 0), Match(node, value, added, [gemm], is_constant=False)))
+            matches.append((depths.get(gemm, 0), Match(node, value, addend, [gemm], is_constant=False)))
     if not matches:
         return Decline("no operand is a float matrix product without a bias whose shape equals that of the sum")
-    # The product at the end of the longer path adds the other operand, so that products with the input are computed early.
+    # The product at the end of the longer path gets the bias, so that products of the input are computed early.
     return max(matches, key=lambda candidate: candidate[0])[1]
 
 
 def rewrite(editor: Editor, match: Match) -> None:
-    """Add the bias to a Gemm, and remove the Add."""
+    """Add the bias operand to a Gemm, and remove the Add."""
     node, gemm = match.node, match.gemms[-1]
     if match.is_constant:
         gemm.resize_inputs(3)
-        gemm.replace_input_with(2, match.added)
+        gemm.replace_input_with(2, match.addend)
         for gemm_before in match.gemms:
             clear_metadata(gemm_before.outputs[0])
         editor.replace_value(node.outputs[0], match.value)
         return
     with editor.replacing(node):
-        gemm_with_bias = editor.emit("Gemm", *gemm.inputs, match.added, like=gemm)
+        gemm_with_bias = editor.emit("Gemm", *gemm.inputs, match.addend, like=gemm)
     editor.replace_value(node.outputs[0], gemm_with_bias)
-    for unused in (node, gemm):  # otherwise they remain users of their operands until they are removed
+    for unused in (node, gemm):  # unused nodes would count as users of their operands until they are removed
         unused.resize_inputs(0)
 
 
@@ -86,16 +87,16 @@ add_to_gemm = RewriteRule(pattern, check, rewrite)
 
 
 def _operands(node: ir.Node) -> Iterator[tuple[ir.Value, ir.Value]]:
-    """Yield both operands in both orders."""
+    """Yield the two operands of a node in both orders."""
     left, right = node.inputs
     if left is not None and right is not None:
         yield from ((left, right), (right, left))
 
 
 def _gemm_chain(value: ir.Value) -> Iterator[ir.Node]:
-    """Yield the product that computes a value, the product that is its bias, and so on.
+    """Yield the Gemm that computes a value, the Gemm that is its bias, and so on.
 
-    None of these products has other users.
+    None of them has other users.
     """
     while only_user(value, "Add", "Gemm") and (gemm := _plain_gemm(value)) is not None:
         yield gemm
@@ -105,9 +106,10 @@ def _gemm_chain(value: ir.Value) -> Iterator[ir.Node]:
 
 
 def _plain_gemm(value: ir.Value) -> ir.Node | None:
-    """Return the float product that computes a value.
+    """Return the float Gemm that computes a value.
 
-    Return ``None`` if its rows are dequantized: ONNX Runtime may then multiply integers.
+    The result is ``None`` for other nodes, and if the first operand is dequantized: ONNX Runtime may then use an integer
+    kernel.
     """
     gemm = producer(value, "Gemm")
     if gemm is None or value.dtype != ir.DataType.FLOAT or producer(gemm.inputs[0], "DequantizeLinear"):
@@ -115,9 +117,12 @@ def _plain_gemm(value: ir.Value) -> ir.Node | None:
     return None if gemm.attributes.keys() & {"alpha", "beta"} else gemm
 
 
-def _fits(added: ir.Value, rows: ir.Value, node: ir.Node) -> bool:
-    """True if ``rows`` has the shape of the sum for all dynamic sizes, so that only ``added`` is broadcast."""
-    shape, added_shape = sizes(rows), sizes(added)
-    if shape is None or added_shape is None or len(shape) != 2 or shape != sizes(node.outputs[0]):
+def _fits(addend: ir.Value, rows: ir.Value, node: ir.Node) -> bool:
+    """True if ``rows`` has the shape of the sum, so that only ``addend`` is broadcast.
+
+    For dynamic dimensions, this must hold for all sizes.
+    """
+    shape, addend_shape = sizes(rows), sizes(addend)
+    if shape is None or addend_shape is None or len(shape) != 2 or shape != sizes(node.outputs[0]):
         return False
-    return None not in shape or added_shape[:-1] in ([], [1])
+    return None not in shape or addend_shape[:-1] in ([], [1])

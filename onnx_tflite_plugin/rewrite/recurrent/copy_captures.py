@@ -1,8 +1,8 @@
-"""Copy a dequantized value that is reshaped or transposed and then captured by an inner graph.
+"""Copy a dequantized value that an inner graph captures.
 
-ONNX Runtime (1.32 and before) moves DequantizeLinear after Reshape, Transpose and similar nodes (QDQPropagation). It looks for the
-reader among explicit operands, and crashes if an If, Loop or Scan captures the result. It does not move a DequantizeLinear after a
-Max of one operand.
+ONNX Runtime up to 1.32 moves a DequantizeLinear from before a Reshape, Transpose or similar node to after it (QDQPropagation). It
+looks for the reader among explicit operands, and crashes if an If, Loop or Scan captures the result instead. It does not move a
+DequantizeLinear across a Max of one operand, which this rule emits as a copy.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from onnx_tflite_plugin.rewrite.matching import captured_values
 from onnx_tflite_plugin.rewrite.rule import RewriteRule, require, require_match
 
 _MOVEMENTS = frozenset({"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Slice", "MaxPool"})
-"""Data-movement operators after which ONNX Runtime moves a DequantizeLinear."""
+"""Data-movement operators across which ONNX Runtime moves a DequantizeLinear."""
 
 
 def check(value: ir.Value) -> ir.Value:
-    """Return the value if it is dequantized, and then only moved by operators of ``_MOVEMENTS``."""
+    """Return the value if it is dequantized before ``_MOVEMENTS`` operators only."""
     node = require_match(value.producer())
     require(node.op_type in _MOVEMENTS)
     while node.op_type in _MOVEMENTS:
@@ -28,7 +28,7 @@ def check(value: ir.Value) -> ir.Value:
 
 
 def rewrite(editor: Editor, value: ir.Value) -> None:
-    """Emit the copy, and let only the inner graphs read it."""
+    """Emit the copy, which only the inner graphs read."""
     node = require_match(value.producer())
     inner_uses = [(user, slot) for user, slot in value.uses() if user.graph is not node.graph]
     with editor.replacing(node, after=True):

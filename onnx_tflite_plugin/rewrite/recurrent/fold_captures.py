@@ -1,7 +1,7 @@
-"""Store a value as an initializer if the body of a loop or branch captures it and it is computed from constants.
+"""Store captured values that are computed from constants as initializers.
 
-OpenVINO counts a captured value that a node computes as an input of the body, and does not load the model. It supports captured
-initializers.
+OpenVINO does not load a model in which the body of a loop or branch captures a computed value: it counts the value as an
+additional input of the body. It supports captured initializers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from onnx_tflite_plugin.rewrite.rule import RewriteRule
 
 
 def check(value: ir.Value) -> ir.Value | Decline:
-    """Return the value if it is computed from constants by plain operators."""
+    """Return the value if it is computed from constants by deterministic operators."""
     try:
         nodes, _ = producing_nodes(value)
     except NotConstant:
@@ -39,6 +39,6 @@ fold_captures = RewriteRule(captured_values, check, rewrite)
 
 
 def _is_repeatable(node: ir.Node) -> bool:
-    """True if a node is deterministic, of the standard domain and without inner graphs."""
+    """True for a deterministic node of the standard domain without inner graphs."""
     has_graphs = any(attribute.type == ir.AttributeType.GRAPH for attribute in node.attributes.values())
     return not (has_graphs or node.domain or node.op_type in RANDOM)

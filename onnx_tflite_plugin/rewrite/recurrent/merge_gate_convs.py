@@ -1,7 +1,8 @@
-"""Merge the convolutions of one image in a convolutional recurrent layer, and split their sum.
+"""Merge the convolutions of one image in a convolutional recurrent layer.
 
-Such a layer convolves the input and the last output for each gate, with few output channels. Kernels compute blocks of 8 or 16
-channels, and a smaller convolution takes as long as a whole block.
+For each gate, such a layer adds a convolution of the input and one of the previous output, both with few output channels. Kernels
+compute blocks of 8 or 16 channels, and a convolution of fewer channels takes as long as one of a full block. The convolutions of
+all gates are merged into one, whose result is split. The sums are then computed before the Split.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from onnx_tflite_plugin.rewrite.matching import constant, first_node, integer, n
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require, require_match
 from onnx_tflite_plugin.source.model import Array
 
-_BLOCK = 8  # channels of a block with AVX2, half of one with AVX-512
+_BLOCK = 8  # channels per block with AVX2; a block with AVX-512 has twice as many
 _MIN_GATES = 3
 
 
@@ -31,14 +32,14 @@ def _body_graphs(model: ir.Model) -> list[ir.Graph]:
 
 
 class Kernel(NamedTuple):
-    """Weights and bias of a convolution as stored, in float16 or float32."""
+    """The stored weights and bias of a convolution, in float16 or float32."""
 
     weights: Array
     bias: Array | None
 
     @classmethod
     def of(cls, node: ir.Node) -> Kernel | None:
-        """Return the kernel of a convolution; ``None`` if an operand is computed."""
+        """Return the kernel of a convolution, ``None`` if an operand is computed."""
         weights, *bias = map(_stored_constant, node.inputs[1:])
         if weights is None or any(array is None for array in bias):
             return None
@@ -46,7 +47,10 @@ class Kernel(NamedTuple):
 
 
 def pattern(model: ir.Model, _: RewriteOptions) -> Iterator[Sequence[ir.Node]]:
-    """Yield the convolutions in loop bodies that differ only in their weights and number of output channels."""
+    """Yield groups of convolutions in inner graphs.
+
+    The convolutions of a group differ only in their weights and number of output channels.
+    """
     for graph in _body_graphs(model):
         groups: dict[Hashable, list[ir.Node]] = {}
         for node in nodes_of(graph, "Conv"):
@@ -59,9 +63,9 @@ def pattern(model: ir.Model, _: RewriteOptions) -> Iterator[Sequence[ir.Node]]:
 
 
 def check(convs: Sequence[ir.Node]) -> Sequence[ir.Node] | Decline:
-    """Return the convolutions.
+    """Return the convolutions to merge.
 
-    Declines unless they have fewer blocks of channels when merged.
+    Declines if there are too few, or if the merged convolution would have as many blocks of channels.
     """
     features = [len(kernel.weights) for kernel in map(Kernel.of, convs) if kernel is not None]
     if len(convs) < _MIN_GATES or _block_count(sum(features)) >= sum(map(_block_count, features)):
@@ -70,7 +74,7 @@ def check(convs: Sequence[ir.Node]) -> Sequence[ir.Node] | Decline:
 
 
 def rewrite(editor: Editor, convs: Sequence[ir.Node]) -> None:
-    """Emit one convolution, and the Split of its output channels."""
+    """Emit the merged convolution, and a Split of its output channels."""
     kernels = [kernel for kernel in map(Kernel.of, convs) if kernel is not None]
     lengths = np.asarray([len(kernel.weights) for kernel in kernels], np.int64)
     biases = [kernel.bias for kernel in kernels if kernel.bias is not None]
@@ -101,38 +105,41 @@ def _stored_constant(value: ir.Value | None) -> Array | None:
 
 
 class Sums(NamedTuple):
-    """Two Splits of convolutions with parts that are added pair by pair."""
+    """Splits of two convolutions, whose parts are added pair by pair."""
 
     split: ir.Node
-    other: ir.Node
+    other_split: ir.Node
     adds: Sequence[ir.Node]
 
 
 def splits(model: ir.Model, _: RewriteOptions) -> Iterable[ir.Node]:
-    """Yield the Splits in the bodies of loops."""
+    """Return the Splits in inner graphs."""
     return [node for graph in _body_graphs(model) for node in nodes_of(graph, "Split")]
 
 
 def check_sums(split: ir.Node) -> Sums:
-    """Return the match if all parts of two convolutions are added pair by pair, and have no other users."""
+    """Return the match if all parts of two convolutions are added pair by pair.
+
+    The parts must have no other users.
+    """
     adds = [require_match(only_user(part, "Add"), "a part is not added to another") for part in split.outputs]
     other_parts = [add.inputs[add.inputs[0] is part] for add, part in zip(adds, split.outputs, strict=True)]
-    other = require_match(producer(other_parts[0], "Split"))
-    in_order = other is not split and [*other.outputs] == other_parts
+    other_split = require_match(producer(other_parts[0], "Split"))
+    in_order = other_split is not split and [*other_split.outputs] == other_parts
     require(in_order, "the parts are not added, in order, to the parts of another Split")
-    require(_has_equal_parts(split, other), "the Splits are not of convolutions, or have other lengths")
+    require(_has_equal_parts(split, other_split), "the Splits do not split convolutions into equal lengths")
     is_used = any(add.outputs[0].uses() or add.outputs[0].is_graph_output() for add in adds)
-    require(is_used)  # otherwise the sums were rewritten already, from the other Split
-    have_single_users = all(only_user(part, "Add") is add for part, add in zip(other.outputs, adds, strict=True))
+    require(is_used)  # otherwise the rule has rewritten the sums before, starting from the other Split
+    have_single_users = all(only_user(part, "Add") is add for part, add in zip(other_split.outputs, adds, strict=True))
     require(have_single_users, "a part has other users")
-    return Sums(split, other, adds)
+    return Sums(split, other_split, adds)
 
 
 def rewrite_sums(editor: Editor, sums: Sums) -> None:
     """Emit one Add, and one Split of the sum."""
-    split, other, adds = sums
+    split, other_split, adds = sums
     with editor.replacing(first_node(adds)):
-        total = editor.emit("Add", split.inputs[0], other.inputs[0])
+        total = editor.emit("Add", split.inputs[0], other_split.inputs[0])
         parts = editor.emitter.emit("Split", [total, split.inputs[1]], {"axis": 1}, outputs=len(adds))
     for add, part in zip(adds, parts, strict=True):
         editor.replace_value(add.outputs[0], part)
@@ -141,10 +148,14 @@ def rewrite_sums(editor: Editor, sums: Sums) -> None:
 add_before_split = RewriteRule(splits, check_sums, rewrite_sums)
 
 
-def _has_equal_parts(split: ir.Node, other: ir.Node) -> bool:
-    """True if both split the output channels of convolutions at the same places."""
-    is_of_channels = all(producer(node.inputs[0], "Conv") and integer(node, "axis", 0) == 1 for node in (split, other))
-    lengths, other_lengths = (constant(node.inputs[1]) if len(node.inputs) > 1 else None for node in (split, other))
+def _has_equal_parts(split: ir.Node, other_split: ir.Node) -> bool:
+    """True if both nodes split the output channels of convolutions into equal lengths."""
+    is_of_channels = all(
+        producer(node.inputs[0], "Conv") and integer(node, "axis", 0) == 1 for node in (split, other_split)
+    )
+    lengths, other_lengths = (
+        constant(node.inputs[1]) if len(node.inputs) > 1 else None for node in (split, other_split)
+    )
     if lengths is None or other_lengths is None:
         return False
     return is_of_channels and np.array_equal(lengths, other_lengths)

@@ -1,9 +1,10 @@
 """Merge the quantized products of all time steps with one matrix into one product.
 
-Each time step of an unrolled recurrent layer multiplies a different row of quantized values by the same matrix, and rounds with a
-different scale. One product of all rows is one call, and so is the rounding of all rows to their scales.
+Each time step of an unrolled recurrent layer multiplies a different row of quantized values by the same matrix, and quantizes the
+product with a different scale. The merged product takes one kernel call for all rows, and so does their quantization with per-row
+scales.
 
-For 8 bits the merged product multiplies integers in float32, which is exact for sums below 2^24. It is rescaled by the
+For 8 bits, the merged product multiplies integers in float32, which is exact for sums of at most 2^24. It rescales them with the
 factors of ONNX Runtime's integer kernel, so that results are equal on all processors.
 """
 
@@ -36,9 +37,10 @@ _MIN_ROWS = 3
 
 @dataclass(frozen=True)
 class Row:
-    """Row ``index`` of the tensor ``source``, dequantized, multiplied by a matrix, and quantized.
+    """A quantized product of one row by a matrix.
 
-    ``data`` and ``result``: the quantization parameters of the tensor and the product.
+    The row has index ``index`` along axis 0 of the tensor ``source``. ``data`` and ``result``: the quantization parameters
+    of the row and the product.
     """
 
     source: ir.Value
@@ -52,7 +54,8 @@ class Row:
     def of(cls, gemm: ir.Node) -> Self | None:
         """Return the row that a Gemm multiplies.
 
-        Return ``None`` if a node is missing or a parameter is not constant.
+        The result is ``None`` if the Gemm does not multiply a quantized row by a transposed matrix, or if a parameter is
+        computed or per axis.
         """
         quantize, (integers, data) = only_user(gemm.outputs[0], "QuantizeLinear"), _dequantized(gemm.inputs[0])
         row, result = _gathered_row(integers), Affine.of(quantize)
@@ -69,7 +72,7 @@ class Row:
 
 
 def pattern(model: ir.Model, _: RewriteOptions) -> Iterator[Mapping[int, Row]]:
-    """Yield the quantized products of rows of one tensor with one matrix, by row index."""
+    """Yield the products of a tensor's rows by one matrix, mapped by row index."""
     rows: dict[tuple[ir.Value, Hashable], dict[int, Row]] = {}
     for node in nodes_of(model.graph, "Gemm"):
         if row := Row.of(node):
@@ -78,7 +81,7 @@ def pattern(model: ir.Model, _: RewriteOptions) -> Iterator[Mapping[int, Row]]:
 
 
 def check(rows: Mapping[int, Row]) -> Product:
-    """Return the product of all rows if each row is multiplied and the constants are supported."""
+    """Return the merged product. Raises Refusal if a row is missing or unsupported."""
     source = next(iter(rows.values())).source
     shape = require_match(sizes(source), "the rank of the tensor is unknown")
     require(len(shape) == 3 and None not in shape, "the tensor does not have three axes, or a size is dynamic")
@@ -89,7 +92,7 @@ def check(rows: Mapping[int, Row]) -> Product:
 
 
 def rewrite(editor: Editor, product: Product) -> None:
-    """Emit one product before the first Gemm, and split its rows."""
+    """Emit the merged product before the first Gemm, and split it into rows."""
     rows = product.rows
     with editor.replacing(first_node(row.gemm for row in rows)):
         lengths = np.full(len(rows), product.batch, np.int64)
@@ -102,7 +105,7 @@ merge_step_gemms = RewriteRule(pattern, check, rewrite)
 
 
 def _gathered_row(value: ir.Value | None) -> tuple[ir.Value, int] | None:
-    """Return the tensor that a Gather takes one row of, and the index of the row along axis 0."""
+    """Return the tensor and the index along axis 0 if a Gather selects one row."""
     gather = producer(value, "Gather")
     if gather is None:
         return None
@@ -113,7 +116,7 @@ def _gathered_row(value: ir.Value | None) -> tuple[ir.Value, int] | None:
 
 
 def _matrix_key(value: ir.Value | None) -> Hashable:
-    """Return a key that is equal for equal matrices.
+    """Return a key that is the same for equal matrices.
 
     Separate nodes may dequantize the matrix for each product.
     """
@@ -141,9 +144,10 @@ def _dequantized(value: ir.Value | None) -> tuple[ir.Value | None, Affine | None
 
 @dataclass(frozen=True)
 class Product:
-    """The product of all T rows of B int16 sequences, in float32 like the product of each row.
+    """The merged product of all T rows of B int16 sequences, computed in float32.
 
-    ``biases``: [T * B, outputs], or None. ``zero_points``: the zero point of each row of the product, [T * B].
+    The products of single rows are also computed in float32. ``biases``: [T * B, outputs], or None. ``zero_points``: the
+    zero point of each row of the product, [T * B].
     """
 
     rows: Sequence[Row]
@@ -153,13 +157,16 @@ class Product:
 
     @classmethod
     def of(cls, rows: Sequence[Row]) -> Self:
-        """Return the product. Raises Refusal if a bias is computed."""
+        """Return the product. Raises Refusal if a bias is unsupported."""
         shape = require_match(sizes(rows[0].source))
         batch, biases = shape[1] or 0, [cls.bias(row) for row in rows]
         first_bias = next((bias for bias in biases if bias is not None), None)
         has_computed_bias = any(bias is None and row.bias is not None for bias, row in zip(biases, rows, strict=True))
         is_vector = first_bias is None or first_bias.ndim == 1
-        require(not has_computed_bias and is_vector, "a bias is not constant, or has another scale")
+        require(
+            not has_computed_bias and is_vector,
+            "a bias is not a constant vector, or its scale is not the product of the operands' scales",
+        )
         joined_biases = None
         if first_bias is not None:
             filled_biases = [np.zeros_like(first_bias) if bias is None else bias for bias in biases]
@@ -176,7 +183,7 @@ class Product:
         return np.repeat([row.result.scale.reshape(()) for row in self.rows], self.batch)
 
     def emit(self, editor: Editor) -> ir.Value:
-        """Emit all quantized rows of the product."""
+        """Emit the product, with all rows quantized."""
         row = self.rows[0]
         floats = editor.emit("Mul", editor.emit("Cast", self.emit_matrix(editor), to="float32"), row.data.scale)
         return editor.emit(
@@ -184,21 +191,21 @@ class Product:
         )
 
     def emit_matrix(self, editor: Editor) -> ir.Value:
-        """Emit the tensor as a matrix of rows."""
+        """Emit a Reshape of the tensor to a matrix, [T * B, elements]."""
         shape = require_match(sizes(self.rows[0].source))
         return editor.emit("Reshape", self.rows[0].source, np.asarray([-1, shape[2]], np.int64))
 
     def emit_gemm(self, editor: Editor, floats: ir.Value, weights: ir.Value | None) -> ir.Value:
-        """Emit the Gemm."""
+        """Emit the Gemm of all rows."""
         operands = [floats, weights] if self.biases is None else [floats, weights, self.biases.astype(np.float32)]
         return editor.emit("Gemm", *operands, transB=1)
 
 
 @dataclass(frozen=True)
 class ExactProduct(Product):
-    """The product of uint8 by int8, computed with integers in float32.
+    """The merged product of uint8 rows by an int8 matrix, with exact sums in float32.
 
-    It is rescaled as in the integer kernel of ONNX Runtime (MlasRequantizeOutput).
+    The sums are rescaled as in the integer kernel of ONNX Runtime (MlasRequantizeOutput).
     """
 
     @classmethod
@@ -212,9 +219,9 @@ class ExactProduct(Product):
 
     @staticmethod
     def bias(row: Row) -> Array | None:
-        """Return the bias, quantized with input scale * weight scale.
+        """Return the quantized values of the bias.
 
-        Return ``None`` if it has another scale.
+        The result is ``None`` if its scale is not the row's scale times the matrix's scale.
         """
         affine, weights = Affine.of(producer(row.bias, "DequantizeLinear")), _weights(row)
         if affine is None or weights is None or affine.integers is None:
@@ -238,7 +245,7 @@ _PRODUCTS = {ir.DataType.UINT8: ExactProduct, ir.DataType.INT16: Product}
 
 
 def _weights(row: Row) -> Affine | None:
-    """Return the matrix of a row if it is symmetric int8 with per-tensor or per-row scales."""
+    """Return the matrix of a product if it is symmetric int8, per tensor or per row."""
     producer_node = producer(row.gemm.inputs[1], "DequantizeLinear")
     weights = Affine.of(producer_node)
     if producer_node is None or weights is None or weights.integers is None or weights.integers.dtype != np.int8:

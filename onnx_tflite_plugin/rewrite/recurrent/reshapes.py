@@ -1,7 +1,8 @@
-"""Remove Reshapes: they move no elements, but each costs a call, which matters in small networks.
+"""Remove Reshapes, which cost a kernel call each.
 
-A Reshape to a constant shape makes each Reshape before it useless. A Reshape that drops leading axes of size 1 is useless before an
-operator that broadcasts. Parts that are unsqueezed and stacked by a Concat are concatenated first and reshaped once.
+They copy no elements, but in small networks the overhead of a call matters. A Reshape to a constant shape makes each Reshape before
+it useless. A Reshape that drops leading axes of size 1 is useless before an operator that broadcasts. If tensors are unsqueezed and
+concatenated, one Reshape after the Concat replaces the Unsqueeze of each tensor.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ _RESHAPE_OPERATORS = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
 
 
 class Match(NamedTuple):
-    """A Reshape and the ``value`` before all Reshapes in a row.
+    """The last Reshape ``node`` of a chain, and the ``value`` before the chain.
 
-    ``is_useless``: the value already has the shape.
+    ``is_useless``: the value already has the shape of the result.
     """
 
     node: ir.Node
@@ -33,7 +34,7 @@ class Match(NamedTuple):
 
 
 def check(node: ir.Node) -> Match:
-    """Return the match if a tensor is reshaped several times."""
+    """Return the match if a tensor is reshaped several times in succession."""
     value = node.inputs[0]
     while (earlier := producer(value, *_RESHAPE_OPERATORS)) is not None:
         value = earlier.inputs[0]
@@ -45,9 +46,9 @@ def check(node: ir.Node) -> Match:
 
 
 def rewrite(_: Editor, match: Match) -> None:
-    """Replace the operand of the Reshape, or its result if it is useless.
+    """Replace a chain of Reshapes by its last one, or remove it if it is useless.
 
-    The metadata of values between the Reshapes is copied to the remaining values.
+    The metadata of values within the chain is copied to the remaining values.
     """
     target, reshaped = constant(match.node.inputs[1]), match.node.inputs[0]
     while reshaped is not None and reshaped is not match.value:
@@ -79,21 +80,24 @@ def _has_shape(shape: Sequence[int | None] | None, target: Array) -> bool:
 
 
 class UnitAxes(NamedTuple):
-    """A value, and the result of the Reshape that drops its leading axes."""
+    """The operand and the result of a Reshape that drops leading axes of size 1."""
 
     value: ir.Value
     result: ir.Value
 
 
 def check_unit_axes(node: ir.Node) -> UnitAxes:
-    """Return the match if leading axes of size 1 are dropped, and all readers broadcast them."""
+    """Return the match if a Reshape drops leading axes that all readers broadcast."""
     value, result = require_match(node.inputs[0]), node.outputs[0]
     before, after = require_match(sizes(value)), require_match(sizes(result))
-    dropped = len(before) - len(after)
-    require(dropped > 0 and before == [1] * dropped + after)
+    dropped_count = len(before) - len(after)
+    require(dropped_count > 0 and before == [1] * dropped_count + after)
     require(value.shape and None not in before, "a size is dynamic")
-    require(result.uses() and not result.is_graph_output(), "the result is an output")
-    require(all(_is_unaffected(user, len(before)) for user, _ in result.uses()), "a reader would have more axes")
+    require(result.uses() and not result.is_graph_output(), "the result is unused or a graph output")
+    require(
+        all(_is_unaffected(user, len(before)) for user, _ in result.uses()),
+        "the result of a reader would have more axes",
+    )
     return UnitAxes(value, result)
 
 
@@ -110,9 +114,9 @@ drop_unit_axes = RewriteRule(nodes("Reshape"), check_unit_axes, rewrite_unit_axe
 
 
 def _is_unaffected(node: ir.Node, rank: int) -> bool:
-    """True if an operand of this rank does not change the rank of the node's result.
+    """True if the node's result keeps its rank when an operand gets ``rank`` axes.
 
-    For a DequantizeLinear, the same holds for the results of all its readers.
+    For a DequantizeLinear, this must hold for the results of all readers.
     """
     if node.domain == "" and node.op_type == "DequantizeLinear":
         parameters = Affine.of(node)
@@ -127,7 +131,7 @@ def _is_unaffected(node: ir.Node, rank: int) -> bool:
 
 
 def _has_broadcast_rank(node: ir.Node, rank: int) -> bool:
-    """True if a node broadcasts its operands, and one of them has at least this rank."""
+    """True if a node broadcasts, and one of its operands has at least this rank."""
     ranks = [len(shape) for value in node.inputs if (shape := sizes(value)) is not None]
     return node.domain == "" and node.op_type in BROADCASTING - {"PRelu"} and max(ranks, default=0) >= rank
 
@@ -147,7 +151,7 @@ class Stack(NamedTuple):
 
 
 def check_stack(node: ir.Node) -> Stack:
-    """Return the match if enough parts of static shape are unsqueezed for this Concat only."""
+    """Return the match if enough static tensors are unsqueezed for this Concat only."""
     axis = integer(node, "axis", 0)
     require(len(node.inputs) >= _MIN_PARTS, f"there are fewer than {_MIN_PARTS} parts")
     parts = [require_match(_match_unsqueeze(value, axis)) for value in node.inputs]
@@ -158,7 +162,7 @@ def check_stack(node: ir.Node) -> Stack:
 
 
 def rewrite_stack(editor: Editor, stack: Stack) -> None:
-    """Emit a Concat along an axis of the parts, and one Reshape."""
+    """Emit a Concat along an existing axis of the parts, and one Reshape."""
     node, parts, axis, shape = stack
     with editor.replacing(node):
         concatenated = editor.emit("Concat", *parts, axis=axis)
@@ -170,7 +174,7 @@ reshape_after_concat = RewriteRule(nodes("Concat"), check_stack, rewrite_stack)
 
 
 def _match_unsqueeze(value: ir.Value | None, axis: int) -> ir.Value | None:
-    """Return the operand of an Unsqueeze at this axis if only a Concat reads the result."""
+    """Return the operand of an Unsqueeze at ``axis`` that only a Concat reads."""
     unsqueeze = producer(value, "Unsqueeze")
     if value is None or unsqueeze is None or only_user(value, "Concat") is None:
         return None

@@ -1,8 +1,10 @@
-"""Reduce the number of nodes around the Splits of unrolled recurrent layers, which split small tensors many times.
+"""Reduce the number of nodes around the Splits of unrolled recurrent layers.
 
-In small networks, the overhead of the call dominates the time of a node. The gates are parts of one tensor, and most go through the
-same operators. These operators are computed before the Split, for all parts at once. Each time step takes a row and splits it into
-gates. Instead, the tensor is split into gates first: one node per gate, not per time step.
+Such layers split small tensors many times. In small networks, most of a node's time is the overhead of the kernel call.
+
+The gates are parts of one tensor, and the same operators follow most of them. These operators are computed before the Split, for
+all parts at once. Each time step splits one row of a tensor into gates. Instead, the tensor is split into gates first, which takes
+one node per gate, not one per time step.
 """
 
 from __future__ import annotations
@@ -21,14 +23,14 @@ from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require
 # --- activations ------------------------------------------------------------------------------
 
 _ELEMENTWISE = frozenset({"Cast", "DequantizeLinear", "Mul", "QuantizeLinear", "Relu", "Sigmoid", "Tanh"})
-"""Operators that are element-wise in the first operand if all others are scalars."""
+"""Operators that are elementwise in the first operand if all others are scalars."""
 _MAX_ELEMENTS = 1024  # heuristic: maximum elements for which the time of a node is constant
-_SLICE_NODES = 2  # heuristic: a Slice, for a part with other operators, takes as long as this number of nodes
+_SLICE_NODES = 2  # heuristic: the Slice for a part with other operators takes as long as this number of nodes
 
 
 @dataclass(frozen=True)
 class Path:
-    """The element-wise nodes that a part goes through, in order."""
+    """The chain of elementwise nodes after a part of a Split."""
 
     part: ir.Value
     nodes: Sequence[ir.Node]
@@ -43,7 +45,7 @@ class Path:
         return cls(part, nodes)
 
     def count_equal_nodes(self, other: Path) -> int:
-        """Return the number of equal nodes at the beginning of both paths."""
+        """Return the number of nodes at the beginning that are equal in both paths."""
         are_equal = [
             _node_key(node) == _node_key(other_node) for node, other_node in zip(self.nodes, other.nodes, strict=False)
         ]
@@ -53,16 +55,16 @@ class Path:
 class Match(NamedTuple):
     """A Split of a tensor into parts of these ``lengths``, with the path of each part.
 
-    ``steps``: nodes that are computed before the Split for the ``equal`` paths. ``others``: paths with parts that Slices
-    take instead.
+    ``common_nodes``: the nodes to compute before the Split, which are the beginning of each of ``common_paths``.
+    ``other_paths``: paths that begin differently; their parts are computed by Slices.
     """
 
     node: ir.Node
     lengths: Sequence[int]
-    steps: Sequence[ir.Node]
+    common_nodes: Sequence[ir.Node]
     paths: Sequence[Path]
-    equal: Sequence[Path]
-    others: Sequence[Path]
+    common_paths: Sequence[Path]
+    other_paths: Sequence[Path]
 
 
 def check(node: ir.Node) -> Match:
@@ -79,28 +81,30 @@ def check(node: ir.Node) -> Match:
         ),
     )
     depth = max((reference.count_equal_nodes(path) for path in paths if path is not reference), default=0)
-    equal = [path for path in paths if reference.count_equal_nodes(path) >= depth]
-    others = [path for path in paths if reference.count_equal_nodes(path) < depth and path.part.uses()]
-    saved_calls = _call_count(reference.nodes[:depth]) * (len(equal) - 1)
-    require(saved_calls > _SLICE_NODES * len(others), "too few parts have the same operators")
-    return Match(node, lengths, reference.nodes[:depth], paths, equal, others)
+    common_paths = [path for path in paths if reference.count_equal_nodes(path) >= depth]
+    other_paths = [path for path in paths if reference.count_equal_nodes(path) < depth and path.part.uses()]
+    saved_calls = _call_count(reference.nodes[:depth]) * (len(common_paths) - 1)
+    require(saved_calls > _SLICE_NODES * len(other_paths), "too few parts have the same operators")
+    return Match(node, lengths, reference.nodes[:depth], paths, common_paths, other_paths)
 
 
 def rewrite(editor: Editor, match: Match) -> None:
-    """Emit the operators before a new Split, and Slices for the other parts."""
-    node, lengths, steps, paths, equal, others = match
+    """Emit the common operators before a new Split, and Slices for the other parts."""
+    node, lengths, common_nodes, paths, common_paths, other_paths = match
     tensor, axis = require_match(node.inputs[0]), integer(node, "axis", 0)
     with editor.replacing(node):
         value = tensor
-        for step in steps:
-            value = editor.clone_on(step, value)
+        for common_node in common_nodes:
+            value = editor.clone_on(common_node, value)
             value.shape = tensor.shape
         parts = editor.emitter.emit("Split", [value, *node.inputs[1:]], {"axis": axis}, outputs=len(paths))
-        slices = [editor.emit("Slice", tensor, *_slice_bounds(lengths, paths.index(path), axis)) for path in others]
+        slices = [
+            editor.emit("Slice", tensor, *_slice_bounds(lengths, paths.index(path), axis)) for path in other_paths
+        ]
     for path, part in zip(paths, parts, strict=True):
-        if path in equal:
-            editor.replace_value(path.nodes[len(steps) - 1].outputs[0], part)
-    for path, part in zip(others, slices, strict=True):
+        if path in common_paths:
+            editor.replace_value(path.nodes[len(common_nodes) - 1].outputs[0], part)
+    for path, part in zip(other_paths, slices, strict=True):
         editor.replace_value(path.part, part)
 
 
@@ -114,7 +118,7 @@ def _has_scalars(node: ir.Node) -> bool:
 
 
 def _node_key(node: ir.Node) -> tuple[object, ...]:
-    """Return a key that is equal for equal nodes."""
+    """Return a key that is the same for nodes that compute the same function."""
     arrays = [constant(value) for value in node.inputs[1:]]
     operands = tuple((array.dtype.name, array.tobytes()) for array in arrays if array is not None)
     return node.op_type, integer(node, "to", 0), node.outputs[0].dtype, operands
@@ -123,7 +127,7 @@ def _node_key(node: ir.Node) -> tuple[object, ...]:
 def _call_count(nodes: Sequence[ir.Node]) -> int:
     """Return the number of kernel calls.
 
-    8-bit QuantizeLinear and DequantizeLinear are fused with the operator between them.
+    8-bit QuantizeLinear and DequantizeLinear do not count, because they are fused with the operator between them.
     """
     return sum(node.op_type not in ("DequantizeLinear", "QuantizeLinear") or not _is_8_bit(node) for node in nodes)
 
@@ -136,7 +140,7 @@ def _is_8_bit(node: ir.Node) -> bool:
 def _part_lengths(node: ir.Node) -> list[int]:
     """Return the lengths of a Split's parts along its axis.
 
-    Return an empty list if one is unknown.
+    The result is empty if a length is unknown.
     """
     axis, shapes = integer(node, "axis", 0), [sizes(part) for part in node.outputs]
     lengths = [shape[axis] if shape else None for shape in shapes]
@@ -152,7 +156,7 @@ def _slice_bounds(lengths: Sequence[int], index: int, axis: int) -> Sequence[Seq
 
 
 class Grid(NamedTuple):
-    """A Split along axis 0, and the Splits of all its parts along ``axis`` into ``columns`` parts."""
+    """A Split into rows, and the ``splits`` of each row along ``axis`` into columns."""
 
     node: ir.Node
     splits: Sequence[ir.Node]
@@ -161,7 +165,10 @@ class Grid(NamedTuple):
 
 
 def check_grid(node: ir.Node) -> Grid:
-    """Return the match if all rows are split into the same columns, and there are fewer columns than rows."""
+    """Return the match if all rows are split into the same columns.
+
+    There must be fewer columns than rows.
+    """
     require(integer(node, "axis", 0) == 0)
     splits = [
         require_match(only_user(part, "Split"), "a part of the Split is not split again") for part in node.outputs
@@ -175,7 +182,7 @@ def check_grid(node: ir.Node) -> Grid:
 
 
 def rewrite_grid(editor: Editor, grid: Grid) -> None:
-    """Emit the Split into columns, and one of each column into rows."""
+    """Emit a Split into columns, and Splits of each column into rows."""
     node, splits, axis, columns = grid
     with editor.replacing(node):
         operands = [node.inputs[0], *splits[0].inputs[1:]]
@@ -189,9 +196,9 @@ columns_before_rows = RewriteRule(nodes("Split"), check_grid, rewrite_grid)
 
 
 def _split_key(split: ir.Node) -> tuple[object, ...]:
-    """Return a key that is equal for equal Splits.
+    """Return a key that is the same for equal Splits.
 
-    Splits with computed lengths are never equal.
+    Splits with computed lengths have different keys.
     """
     lengths = constant(split.inputs[1]) if len(split.inputs) > 1 else None
     return integer(split, "axis", 0), split if lengths is None else lengths.tobytes()

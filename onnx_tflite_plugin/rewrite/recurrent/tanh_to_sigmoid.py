@@ -1,8 +1,8 @@
 """Compute a quantized Tanh as a Sigmoid.
 
-ONNX Runtime has an 8-bit Sigmoid, a table of 256 results, but no 8-bit Tanh: it runs in float between DequantizeLinear and
-QuantizeLinear. tanh(x) is 2 * sigmoid(2x) - 1. With the kernels' scales, 1/128 and 1/256, the quantized results are equal except for
-their zero point.
+ONNX Runtime has an 8-bit kernel for Sigmoid, which looks results up in a table of 256, but none for Tanh. It computes Tanh in float
+between DequantizeLinear and QuantizeLinear. tanh(x) equals 2 * sigmoid(2x) - 1. LiteRT's result scales are 1/128 for TANH and 1/256
+for LOGISTIC, so the quantized results differ only in their zero point.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from onnx_tflite_plugin.rewrite.matching import Affine, only_user, producer
 from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require_match
 from onnx_tflite_plugin.source.model import Array
 
-_TANH_SCALE = 1 / 128  # of LiteRT's 8-bit TANH; its zero point is 0, or 128 in uint8 (Prepare, kernels/activations.cc)
+_TANH_SCALE = 1 / 128  # result scale of LiteRT's 8-bit TANH; zero point 0, or 128 for uint8 (kernels/activations.cc)
 _EIGHT_BITS = {"int8": (-128, 0), "uint8": (0, 128)}
-"""The minimum and the middle value of each dtype."""
+"""The lowest and the middle value of each 8-bit dtype."""
 _MAX_ERROR = 2e-4
 """Tolerance in quantization steps: three times the maximum error of Sigmoid and Tanh with AVX-512, AVX2 and SSE."""
 
 
 class Match(NamedTuple):
-    """A quantized Tanh: the quantized tensor, and the parameters of operand and result."""
+    """A Tanh of the tensor ``quantized``, with the parameters of operand and result."""
 
     quantized: ir.Value
     quantize: ir.Node
@@ -44,12 +44,15 @@ def check(node: ir.Node) -> Match:
     _, middle = require_match(_EIGHT_BITS.get(zero_point.dtype.name), "the result does not have 8 bits")
     require(operand.per_tensor and result.per_tensor, "a scale is per axis")
     require(result.scale.item() == _TANH_SCALE and zero_point.item() == middle, "the scale of the result is not 1/128")
-    require(_rounds_equally(operand, minimum), "a result is so close to a half that Sigmoid may round it differently")
+    require(
+        _rounds_equally(operand, minimum),
+        "a result is so close to halfway between two integers that Sigmoid may round it differently",
+    )
     return Match(quantized, quantize, operand, result)
 
 
 def rewrite(editor: Editor, match: Match) -> None:
-    """Emit a Sigmoid of the tensor with twice the scale."""
+    """Emit a Sigmoid of the tensor, dequantized with twice the scale."""
     quantized, quantize, operand, result = match
     zero_point = result.zero_point
     with editor.replacing(require_match(producer(quantize.inputs[0], "Tanh"))):
@@ -66,7 +69,10 @@ tanh_to_sigmoid = RewriteRule(nodes("Tanh"), check, rewrite)
 
 
 def _rounds_equally(operand: Affine, minimum: int) -> bool:
-    """True if both functions round all 256 results to the same integers: none is close to a half."""
+    """True if Sigmoid and Tanh round all 256 results to the same integers.
+
+    This is the case if no result is close to halfway between two integers.
+    """
     integers: Array = np.arange(minimum, minimum + 256)
     x = ((integers - operand.zero_point.item()) * operand.scale.item()).clip(-100, 100)
     results = 256 / (1 + np.exp(-2 * x))

@@ -1,6 +1,7 @@
-"""Unroll loops with a small constant trip count, under ``--unroll`` only, since nodes are repeated for each iteration.
+"""Unroll loops with a small constant trip count.
 
-Entering a subgraph costs time, and some runtimes do not optimize subgraphs.
+Each iteration enters a subgraph, which costs time, and some runtimes do not optimize subgraphs. Since unrolling repeats the nodes
+for each iteration, it is done only under ``--unroll``.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from onnx_tflite_plugin.rewrite.matching import constant, integer, ints, produce
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule
 
 _SIZE_PRESERVING = ("Add", "Cast", "Ceil", "Clip", "Floor", "Mul", "Round", "Sub")
-"""Operators that preserve the first size of their first operand, between a Reshape and a scanned sequence."""
+"""Operators between a Reshape and a Scan that keep the size of the first axis."""
 
 
 def pattern(model: ir.Model, options: RewriteOptions) -> Iterator[tuple[ir.Node, int]]:
-    """Yield every loop that runs at most ``options.unroll`` times.
+    """Yield each loop of at most ``options.unroll`` iterations, with its trip count.
 
-    Loops in unrolled bodies follow.
+    A loop inside a loop is yielded after the outer loop has been unrolled.
     """
     while True:
         nodes = model.graph.all_nodes()
@@ -32,7 +33,7 @@ def pattern(model: ir.Model, options: RewriteOptions) -> Iterator[tuple[ir.Node,
 
 
 def check(place: tuple[ir.Node, int]) -> tuple[ir.Node, int]:
-    """Return the loop and its trip count: the pattern has checked both."""
+    """Return the loop and its trip count, which the pattern has checked."""
     return place
 
 
@@ -47,7 +48,7 @@ unroll_loops = RewriteRule(pattern, check, rewrite)
 def _trip_count(node: ir.Node, maximum: int) -> int:
     """Return the trip count of a loop.
 
-    Return 0 if the node is not a loop, or its trip count is unknown, zero, or more than ``maximum``.
+    The result is 0 if the node is not a loop, or its trip count is unknown or more than ``maximum``.
     """
     if node.domain or node.op_type not in ("Loop", "Scan") or _body(node).initializers:
         return 0
@@ -56,7 +57,7 @@ def _trip_count(node: ir.Node, maximum: int) -> int:
 
 
 def _loop_trip_count(node: ir.Node) -> int:
-    """Return the trip count of a Loop; 0 if it is unknown or depends on a condition."""
+    """Return the trip count of a Loop, 0 if it is unknown or depends on a condition."""
     limit, start = constant(node.inputs[0]), constant(node.inputs[1])
     body = _body(node)
     condition, condition_input = body.outputs[0], body.inputs[1]
@@ -70,7 +71,7 @@ def _loop_trip_count(node: ir.Node) -> int:
 
 
 def _scan_trip_count(node: ir.Node) -> int:
-    """Return the trip count of a Scan; 0 if it is unknown or an axis is not the first."""
+    """Return the trip count of a Scan, 0 if it is unknown or a scan axis is not 0."""
     count = integer(node, "num_scan_inputs", 0)
     axes = [*ints(node, "scan_input_axes", []), *ints(node, "scan_output_axes", [])]
     lengths = {_first_size(value) for value in node.inputs[len(node.inputs) - count :]}
@@ -78,9 +79,9 @@ def _scan_trip_count(node: ir.Node) -> int:
 
 
 def _first_size(value: ir.Value | None) -> int:
-    """Return the first size of a value, from its shape or an earlier Reshape.
+    """Return the size of axis 0, from the value's shape or an earlier Reshape.
 
-    Return 0 if it is unknown.
+    The result is 0 if the size is unknown.
     """
     shape = sizes(value)
     if shape:
@@ -98,7 +99,7 @@ def _body(node: ir.Node) -> ir.Graph:
 
 
 def _unroll(editor: Editor, node: ir.Node, trips: int) -> None:
-    """Emit the body for each iteration, and stack its results."""
+    """Emit the body for each iteration, and concatenate the scan outputs."""
     body, is_loop = _body(node), node.op_type == "Loop"
     scan_count = 0 if is_loop else integer(node, "num_scan_inputs", 0)
     inputs = [value for value in node.inputs[2 if is_loop else 0 :] if value is not None]
@@ -115,8 +116,8 @@ def _unroll(editor: Editor, node: ir.Node, trips: int) -> None:
             )
         results = _emit_body(editor, node, body, [*counters, *values, *elements])[1 if is_loop else 0 :]
         values = results[: len(values)]
-        for collected, result in zip(scan_outputs, results[len(values) :], strict=True):
-            collected.append(result)
+        for scan_output, result in zip(scan_outputs, results[len(values) :], strict=True):
+            scan_output.append(result)
     with editor.replacing(node):
         stacked = []
         for sequence, is_reversed in zip(scan_outputs, reversed_outputs, strict=True):
@@ -136,9 +137,9 @@ def _directions(node: ir.Node, name: str, count: int) -> Sequence[int]:
 
 
 def _emit_body(editor: Editor, place: ir.Node, body: ir.Graph, operands: Sequence[ir.Value]) -> list[ir.Value]:
-    """Copy the body's nodes before ``place``, with these operands as inputs.
+    """Insert a copy of the body's nodes before ``place``, and return its outputs.
 
-    Return the outputs.
+    ``operands``: the values of the body's inputs.
     """
     copy = body.clone(allow_outer_scope_values=True)
     editor.register(operands)

@@ -8,7 +8,7 @@ RULES = (
     RuleDeclaration(
         __name__,
         "slices_to_split",
-        "slices that together cover a tensor are one Split",
+        "Slices that together cover a tensor become one Split",
         Gain(26, 1.2, 12.0, -0.9),
         frozenset({"Slice"}),
     ),
@@ -31,7 +31,7 @@ RULES = (
     RuleDeclaration(
         __name__,
         "bound_masked_scores",
-        "masked scores are bounded before Softmax, so that their exponentials are no subnormal numbers",
+        "masked scores are bounded before Softmax, so that their exponentials are not subnormal numbers",
         Gain(3, 18.0, 30.7, 4.8, XEON),
         frozenset({"Softmax"}),
     ),

@@ -1,10 +1,13 @@
-"""Bound masked attention scores before Softmax, to at most 60 below the largest of their row.
+"""Bound masked attention scores before Softmax.
 
-Masks are -100 or far lower. Their exponentials, and the products of these with the values, are then subnormal numbers, which Intel
-processors compute by microcode. ONNX Runtime's Softmax takes 4.7 ns per element if half of them are masked, and 0.7 ns otherwise (77
-tokens; Intel Xeon, AVX-512, ONNX Runtime 1.22 to 1.32). With the bound, all nodes together take 1.2 ns. An AMD EPYC takes 1.0 ns with
-masks of -100, 0.5 ns with -1e9, and 0.9 ns with the bound (1.32). Masked weights become at most exp(-60), below the rounding of
+Scores become at least the maximum of their row minus 60. Masked weights are then at most exp(-60), which is below the rounding of
 float32 sums.
+
+Masks add -100 or far lower values. The exponentials of masked scores, and their products with the values of the attention, are then
+subnormal numbers, which Intel processors compute by microcode. ONNX Runtime's Softmax takes 4.7 ns per element if half of the
+elements are masked, and 0.7 ns otherwise (77 tokens; Intel Xeon, AVX-512, ONNX Runtime 1.22 to 1.32). With the bound, all nodes
+together take 1.2 ns. On an AMD EPYC with ONNX Runtime 1.32, Softmax takes 1.0 ns with masks of -100 and 0.5 ns with masks of -1e9;
+with the bound, all nodes take 0.9 ns.
 """
 
 from __future__ import annotations
@@ -21,27 +24,30 @@ from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require
 from onnx_tflite_plugin.source.model import Array
 
 BOUND = 60.0
-"""Maximum difference of a score from the largest of its row. exp(-60) is 9e-27: a normal number, also divided by a million."""
+"""Maximum difference between a score and the maximum of its row.
+
+exp(-60) is 9e-27. This is a normal number, even if it is divided by a million.
+"""
 MIN_ELEMENTS = 2**12
-"""Heuristic: minimum number of scores for which three more nodes save time."""
-_MAX_STEPS = 8
+"""Heuristic: for fewer scores, three additional nodes cost more time than they save."""
+_MAX_STEPS = 8  # maximum number of nodes between a mask and the Softmax
 _SCORE_OPERATORS = ("Add", "Expand", "Reshape", "Transpose", "Unsqueeze", "Where")
 _MASK_OPERATORS = (*_SCORE_OPERATORS, "Cast", "Concat", "Mul", "Slice", "Sub")
 
 
 def check(softmax: ir.Node) -> ir.Node:
-    """Return the Softmax if it is along the last axis and its scores are masked by a constant."""
+    """Return the Softmax if it is along the last axis, with a constant mask."""
     scores = require_match(softmax.inputs[0])
     shape = require_match(sizes(scores))
     require(integer(softmax, "axis", -1) in (-1, len(shape) - 1))
     require(None in shape or prod(size or 1 for size in shape) >= MIN_ELEMENTS)
     require(any(map(_is_mask_constant, _constants_of(scores))))
-    require(not softmax.outputs[0].is_graph_output(), "the weights are an output")
+    require(not softmax.outputs[0].is_graph_output(), "the attention weights are a graph output")
     return softmax
 
 
 def rewrite(editor: Editor, softmax: ir.Node) -> None:
-    """Emit the scores minus the largest of their row, bounded below."""
+    """Subtract the row maximum from the scores, and bound the differences."""
     scores = softmax.inputs[0]
     with editor.replacing(softmax):
         shifted_scores = editor.emit("Sub", scores, editor.emit("ReduceMax", scores, [-1], keepdims=1))
@@ -52,9 +58,9 @@ bound_masked_scores = RewriteRule(nodes("Softmax"), check, rewrite)
 
 
 def _constants_of(scores: ir.Value) -> Iterator[Array]:
-    """Yield the constants that are added to scores or selected in their place.
+    """Yield the constants that are added to the scores or that replace masked scores.
 
-    They may be part of a computed mask.
+    A computed mask may contain such a constant.
     """
     current: list[tuple[ir.Value, Sequence[str]]] = [(scores, _SCORE_OPERATORS)]
     visited: set[tuple[ir.Value, Sequence[str]]] = set()
@@ -73,5 +79,5 @@ def _constants_of(scores: ir.Value) -> Iterator[Array]:
 
 
 def _is_mask_constant(array: Array) -> bool:
-    """True if a constant is a mask: some elements are so negative that they hide any score."""
+    """True if some elements of a constant are low enough to mask a score."""
     return array.dtype == np.float32 and bool(array.size) and float(array.min()) < -BOUND

@@ -1,4 +1,7 @@
-"""Scores of the last token only: the operators that compute them read the last row of their operand."""
+"""Reduction of a language model to the scores of the last token.
+
+The operators that compute the scores then read only the last row of their operand.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,10 @@ from onnx_tflite_plugin.source.model import Tensor
 
 
 def keep_last_token(model: ir.Model, head: Tensor | None) -> None:
-    """Reduce ``head`` to its last row.
+    """Let the operators that compute scores read only the last row of ``head``.
 
-    ``head``: the operand of the operators that compute the scores of each token. Raises UnsupportedOption if the model
-    has no such operand.
+    ``head``: the TFLite tensor from which the scores of each token are computed; None if there is none. Raises
+    UnsupportedOption if the model has no such tensor.
     """
     scores_operand = None if head is None else next((value for value in _values(model) if _holds(value, head)), None)
     if head is None or scores_operand is None or scores_operand.shape is None:
@@ -47,7 +50,7 @@ def _holds(value: ir.Value, tensor: Tensor) -> bool:
 
 
 def _set_one_row(model: ir.Model, last: ir.Value) -> None:
-    """Set the only dynamic size of values downstream, the number of rows, to 1."""
+    """Set the only dynamic dimension of downstream values, the number of rows, to 1."""
     downstream = {last}
     for node in model.graph:
         if downstream.isdisjoint(value for value in node.inputs if value is not None):

@@ -1,7 +1,7 @@
 """Merge adjacent Slices that cover a tensor into one Split.
 
-The parts are queries, keys and values of one product, for example, or the halves that a rotary embedding exchanges. In small
-networks, the overhead of the call dominates the time of a node.
+The parts may be the queries, keys and values of one product, or the halves that a rotary embedding exchanges. In small networks, most
+of a node's time is the overhead of the kernel call.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule
 
 
 class SlicedPart(NamedTuple):
-    """The elements from ``begin`` to ``end`` along one axis of ``tensor`` that a Slice takes."""
+    """A Slice of ``tensor`` from ``begin`` to ``end`` along one axis of size ``size``."""
 
     node: ir.Node
     tensor: ir.Value
@@ -32,7 +32,7 @@ class SlicedPart(NamedTuple):
     def of(cls, node: ir.Node) -> SlicedPart | None:
         """Return the part of a Slice.
 
-        Return ``None`` unless it has constant bounds, a step of 1 and one static axis.
+        The result is ``None`` unless the Slice has constant bounds, a step of 1 and one axis of static size.
         """
         tensor, *bounds = node.inputs
         arrays, shape = [constant(value) for value in bounds], sizes(tensor)
@@ -47,7 +47,7 @@ class SlicedPart(NamedTuple):
 
 
 def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[Sequence[SlicedPart]]:
-    """Yield the Slices of each tensor along one axis."""
+    """Return the Slices of each tensor along each axis, in groups of two or more."""
     parts: dict[tuple[ir.Value, int], list[SlicedPart]] = defaultdict(list)
     for node in nodes_of(model.graph, "Slice"):
         if part := SlicedPart.of(node):
@@ -56,9 +56,9 @@ def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[Sequence[SlicedPart]
 
 
 def check(slices: Sequence[SlicedPart]) -> Sequence[SlicedPart] | Decline:
-    """Return the slices in order.
+    """Return the Slices in the order of their parts.
 
-    Declines unless each begins where the one before it ends.
+    Declines unless each part begins where the one before it ends, and the parts cover the tensor.
     """
     ordered = sorted(slices, key=lambda part: part.begin)
     ends = [0, *(part.end for part in ordered)]
@@ -68,7 +68,7 @@ def check(slices: Sequence[SlicedPart]) -> Sequence[SlicedPart] | Decline:
 
 
 def rewrite(editor: Editor, slices: Sequence[SlicedPart]) -> None:
-    """Emit the Split before the first Slice."""
+    """Emit a Split before the first Slice, and replace all Slices by its results."""
     lengths = [part.end - part.begin for part in slices]
     with editor.replacing(first_node(part.node for part in slices)):
         parts = editor.emitter.emit("Split", [slices[0].tensor, lengths], {"axis": slices[0].axis}, outputs=len(slices))

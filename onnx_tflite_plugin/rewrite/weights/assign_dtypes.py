@@ -1,9 +1,11 @@
-"""Assign dtypes to the int8 weights of products, so that ONNX Runtime's sums are exact on every processor.
+"""Assign dtypes to int8 weights so that sums are exact on every processor.
 
-Weights that overflow on no processor stay int8. Others become uint8, with 128 added to values and zero point, or are selected at
-load time. For this, one product of constants, the probe, tests if the processor adds exactly, and the weights of a graph are
-dequantized in one ``If`` on its result. ONNX Runtime computes the probe while it loads the model and keeps one branch, which it
-constant-folds. The graph that runs is then a plain int8 or a plain uint8 graph.
+Weights whose sums overflow on no processor stay int8. Others become uint8, with 128 added to values and zero point, or are selected
+at load time.
+
+For this selection, one product of constants, the probe, tests whether the processor adds products exactly. The weights of a graph are
+dequantized in one ``If`` on the probe. ONNX Runtime computes the probe while it loads the model, keeps one branch, and constant-folds
+it. The graph that runs is then a plain int8 or a plain uint8 graph.
 """
 
 from __future__ import annotations
@@ -29,12 +31,11 @@ MAX_GROWTH = 2**20  # maximum bytes of the copies of one weight that several pro
 
 
 class AssignWeightDtypes(InPlacePass):
-    """Assign a dtype to every int8 weight of a product.
+    """Assign a dtype to all int8 weights of products.
 
-    ``dtypes`` is then the number of products by dtype.
-
-    ``option`` is ``--weights-dtype`` for weights that overflow on some processors: ``"auto"`` (selected at load time),
-    ``"uint8"``, or ``"int8"`` and ``"keep"`` (unchanged, so that results depend on the processor).
+    ``option``: the value of ``--weights-dtype``, which applies to weights whose sums overflow on some processors.
+    ``"auto"`` selects their dtype at load time, ``"uint8"`` converts them, ``"int8"`` and ``"keep"`` leave them unchanged,
+    so that results depend on the processor. ``dtypes``: after the pass, the number of products by dtype.
     """
 
     def __init__(self, option: str) -> None:
@@ -45,7 +46,7 @@ class AssignWeightDtypes(InPlacePass):
         return PassResult(model, bool(self.dtypes))
 
     def ensures(self, model: ir.Model) -> None:
-        """Raise TargetRefusal for products that overflow, unless the option allows them."""
+        """Raise TargetRefusal if a product overflows, unless the option allows this."""
         if self.option in ("auto", "uint8"):
             check_overflow(model)
 
@@ -75,9 +76,9 @@ def _assign(model: ir.Model, option: str) -> dict[str, int]:
 
 
 def _dtype(product: Product, option: str, growth: int) -> str:
-    """Return the dtype of a product's weights.
+    """Return the dtype to assign to a product's weights.
 
-    ``growth``: bytes that the file grows by if each product gets a copy.
+    ``growth``: bytes by which the file grows if each product gets a copy of the weights.
     """
     if option in ("int8", "keep"):
         return INT8 if product.exact else DEPENDENT
@@ -89,14 +90,14 @@ def _dtype(product: Product, option: str, growth: int) -> str:
 
 
 def check_overflow(model: ir.Model) -> None:
-    """Raise TargetRefusal for products that overflow on some processors.
+    """Raise TargetRefusal if a product overflows on some processors.
 
-    Products that the probe selects are allowed.
+    A product that runs only if the probe is true may overflow on the other processors.
     """
     problems = [
         Problem(
             f"node {product.node.name!r}",
-            f"operand {product.slot} is int8, and overflows on processors without 32-bit sums of products",
+            f"operand {product.slot} is int8, and sums overflow on processors that add products in 16 bits",
             "--weights-dtype uint8, or report the problem to the author of the handler",
         )
         for product in products(model)
@@ -107,9 +108,9 @@ def check_overflow(model: ir.Model) -> None:
 
 
 class _Choice(NamedTuple):
-    """A product and the operands of its weights.
+    """A product whose weight dtype is selected at load time.
 
-    These are integers and, if they are dequantized, scale and zero point.
+    ``operands``: the integers and, if they are dequantized, scale and zero point.
     """
 
     product: Product
@@ -117,10 +118,10 @@ class _Choice(NamedTuple):
 
 
 class _DtypeAssignment:
-    """Assignment of weight dtypes, product by product.
+    """Assigns weight dtypes, one product at a time.
 
-    :meth:`finish` emits the common ``If`` of each graph. Each product gets its own integers, scale and zero point,
-    because ``session.x64quantprecision`` replaces them one by one.
+    :meth:`finish` emits the common ``If`` of each graph. Products share neither integers nor scales nor zero points, because
+    ONNX Runtime replaces these one product at a time under ``session.x64quantprecision``.
     """
 
     def __init__(self, model: ir.Model) -> None:
@@ -143,10 +144,10 @@ class _DtypeAssignment:
         self._replace(product, lambda: self._emit_as_uint8(product, integers))
 
     def choose(self, product: Product) -> None:
-        """Select int8 weights if the probe is true, otherwise uint8 weights computed from the same integers.
+        """Select the dtype of a product's weights at load time.
 
-        Dequantized weights are emitted by :meth:`finish`. A product of integers is emitted in both branches, since its dtypes
-        differ.
+        If the probe is false, uint8 weights are computed from the int8 ones. :meth:`finish` emits dequantized weights. For an
+        integer operator, the whole product is emitted in both branches, since its operand dtypes differ.
         """
         if product.dequantize is None:
             choice = _Choice(product, self._unshared_operands(product))
@@ -157,11 +158,11 @@ class _DtypeAssignment:
         assert isinstance(graph, ir.Graph)
         pending = self._pending[graph]
         key = product.place, -1 if product.is_rearranged else product.slot
-        if key not in pending:  # otherwise the choice serves all products of the rearranged weights
+        if key not in pending:  # one choice is enough for all products of the same rearranged weights
             pending[key] = _Choice(product, self._unshared_operands(product))
 
     def convert_at_runtime(self, product: Product) -> None:
-        """Convert computed integers, or a graph input, to uint8 at runtime."""
+        """Convert integers that are not constant to uint8 at runtime."""
         node = product.node
         if product.dequantize is not None:
             self._replace(product, lambda: self._emit_as_uint8(product, self._emit_uint8(product.stored)))
@@ -189,13 +190,13 @@ class _DtypeAssignment:
     # --- operands and products ----------------------------------------------------------------
 
     def _emit_as_int8(self, product: Product, integers: ir.Value, *parameters: ir.Value) -> ir.Value:
-        """Emit the int8 operand, or the product itself if it is a product of integers."""
+        """Emit the int8 operand, or the whole product if its operator takes integers."""
         if product.dequantize is None:
             return self._emit_product(product, integers, _input(product.node, product.zero_point))
         return self._emit_dequantize(product, integers, *parameters)
 
     def _emit_as_uint8(self, product: Product, integers: ir.Value) -> ir.Value:
-        """Emit the operand or product as :meth:`_emit_as_int8`, for uint8 integers."""
+        """Emit the same as :meth:`_emit_as_int8`, for uint8 integers."""
         zero_point = self._emit_zero_point(product)
         if product.dequantize is None:
             return self._emit_product(product, integers, zero_point)
@@ -204,9 +205,9 @@ class _DtypeAssignment:
         return self._emit_dequantize(product, integers, scale, zero_point)
 
     def _emit_zero_point(self, product: Product) -> ir.Value:
-        """Store the zero point for uint8 integers.
+        """Return the constant zero point for the integers as uint8.
 
-        Raises TargetRefusal if the one for int8 is computed.
+        Raises TargetRefusal if the zero point for int8 is computed.
         """
         zero_point = (
             _input(product.node, product.zero_point) if product.dequantize is None else _input(product.dequantize, 2)
@@ -221,7 +222,7 @@ class _DtypeAssignment:
 
     def _emit_dequantize(self, product: Product, *operands: ir.Value) -> ir.Value:
         value = self.editor.emit("DequantizeLinear", *operands, like=product.dequantize)
-        # From opset 23 on no schema ties the result's dtype to the scale's.
+        # From opset 23 on, the dtype of the result is not inferred from the scale.
         value.type, value.shape = operands[1].type, product.stored.shape
         return value
 
@@ -240,7 +241,7 @@ class _DtypeAssignment:
         return self.editor.emit("Cast", self.editor.emit("Add", wide, np.asarray(SHIFT, np.int32)), to="uint8")
 
     def _emit_choice(self, choices: Sequence[_Choice]) -> list[ir.Value]:
-        """Emit one ``If`` on the probe, with results named after the nodes that read them."""
+        """Emit one ``If`` on the probe, and name its results after their readers."""
         exact = self._emit_all(choices, lambda choice: self._emit_as_int8(choice.product, *choice.operands))
         fallback = self._emit_all(
             choices, lambda choice: self._emit_as_uint8(choice.product, self._emit_uint8(choice.operands[0]))
@@ -251,7 +252,10 @@ class _DtypeAssignment:
         return values
 
     def _emit_all(self, choices: Sequence[_Choice], emit: Callable[[_Choice], ir.Value]) -> Emit:
-        """Return a function that emits the operands of all choices, each with the metadata of its node."""
+        """Return a function that calls ``emit`` for each choice.
+
+        Emitted nodes get name and metadata of the choice's product or DequantizeLinear.
+        """
 
         def values() -> Iterator[ir.Value]:
             for choice in choices:
@@ -261,7 +265,7 @@ class _DtypeAssignment:
         return lambda: [*values()]
 
     def _unshared_operands(self, product: Product) -> list[ir.Value]:
-        """Return integers, scale and zero point; copies if another product uses them."""
+        """Return integers, scale and zero point, as copies if another product uses them."""
         operands = [product.stored] if product.dequantize is None else product.dequantize.inputs[:3]
         return [self._copy(value, product.stored) for value in operands if value is not None]
 
@@ -280,14 +284,18 @@ class _DtypeAssignment:
         return self._probe
 
     def _replace(self, product: Product, emit: Callable[[], ir.Value]) -> None:
-        """Emit nodes before the product, and replace its operand, or the product itself, by their result."""
+        """Emit a value before the product, and replace the product or its operand by it."""
         if not product.is_rearranged or (product.dequantize is not None and product.dequantize.outputs[0].uses()):
             with self.editor.replacing(product.place):
                 value = emit()
             self._replace_operand(product, value)
 
     def _replace_operand(self, product: Product, value: ir.Value) -> None:
-        """Replace the operand of a product, the product of integers, or the rearranged value."""
+        """Replace a product or its operand by ``value``.
+
+        A dequantized operand is replaced; if it is rearranged, at the DequantizeLinear before. A product of integers is
+        replaced itself.
+        """
         if product.dequantize is not None and not product.is_rearranged:
             product.node.replace_input_with(product.slot, value)
         else:
@@ -295,5 +303,5 @@ class _DtypeAssignment:
 
 
 def _input(node: ir.Node, slot: int | None) -> ir.Value | None:
-    """Return an operand; ``None`` if it is absent."""
+    """Return an operand, ``None`` if it is absent."""
     return node.inputs[slot] if slot is not None and slot < len(node.inputs) else None

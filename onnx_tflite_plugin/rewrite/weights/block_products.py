@@ -1,8 +1,9 @@
-"""Replace products by 4-bit weights in blocks by MatMulNBits of ONNX Runtime, with packed weights.
+"""Replace products with blockwise 4-bit weights by MatMulNBits.
 
-ONNX Runtime replaces MatMul by dequantized blocks when it loads a model, and transposes and packs all weights. With packed weights in
-the file, a language model of 134 million weights loads in 0.22 s instead of 0.41 s, and takes 279 MB of memory instead of 313 (Xeon
-with VNNI, ONNX Runtime 1.32). Other models keep the standard operators.
+MatMulNBits is an operator of ONNX Runtime. When ONNX Runtime loads a model, it replaces a MatMul with blockwise weights by this
+operator itself, and transposes and packs the weights. With packed weights in the file, a language model of 134 million weights loads
+in 0.22 s instead of 0.41 s, and takes 279 MB of memory instead of 313 MB (Xeon with VNNI, ONNX Runtime 1.32). Models other than
+language models keep the standard operators.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ MIN_BLOCK = 16
 
 
 class BlockProduct(NamedTuple):
-    """A product by dequantized blocks.
+    """A product with blockwise-quantized 4-bit weights.
 
-    ``weights``: [depth, columns], ``scales``: [blocks, columns].
+    ``weights``: [depth, columns]. ``scales``: [blocks, columns]. ``block``: the block size along depth.
     """
 
     node: ir.Node
@@ -34,10 +35,10 @@ class BlockProduct(NamedTuple):
     scales: Array
     block: int
 
-    def packed(self) -> Array:
-        """Return the packed weights, [columns, blocks, bytes].
+    def packed_weights(self) -> Array:
+        """Return the weights as MatMulNBits stores them, [columns, blocks, bytes].
 
-        Each byte holds two weights, each plus 8.
+        Each byte contains two weights, to which 8 is added.
         """
         depth, columns = self.weights.shape
         pairs = (self.weights.T.astype(np.int8) + 8).astype(np.uint8).reshape(columns, depth // self.block, -1, 2)
@@ -45,7 +46,7 @@ class BlockProduct(NamedTuple):
         return packed
 
     def emit(self, editor: Editor, table: ir.Value, scales: ir.Value | Array) -> None:
-        """Emit MatMulNBits by packed weights instead of the product.
+        """Replace the product by MatMulNBits. ``table``: the packed weights.
 
         ``scales``: [columns, blocks].
         """
@@ -61,19 +62,26 @@ class BlockProduct(NamedTuple):
 def find_block_product(node: ir.Node) -> BlockProduct:
     """Return the block product of a MatMul or Gemm.
 
-    Raises Refusal if its weights have no 4-bit blocks.
+    Raises Refusal if the weights are not blockwise-quantized 4-bit constants, or the product has a bias, factors or
+    transposed operands.
     """
     dequantize = require_match(producer(node.inputs[1], "DequantizeLinear"))
     other_attributes = node.attributes.keys() & {"alpha", "beta", "transA", "transB"}
-    require(not other_attributes and len(node.inputs) < 3 and len(dequantize.inputs) < 3, "the product has a bias")
+    require(
+        not other_attributes and len(node.inputs) < 3 and len(dequantize.inputs) < 3,
+        "the product has a bias, factors, zero points or transposed operands",
+    )
     block = require_match(integer(dequantize, "block_size", 0) or None, "the weights have no blocks")
     weights, scales = (require_match(constant(value)) for value in dequantize.inputs[:2])
-    require(weights.dtype.name == "int4" and integer(dequantize, "axis", 1) == 0, "the weights are not of 4 bits")
+    require(
+        weights.dtype.name == "int4" and integer(dequantize, "axis", 1) == 0,
+        "the weights are not int4, quantized along axis 0",
+    )
     return BlockProduct(node, dequantize, weights, scales, block)
 
 
 def check(node: ir.Node) -> BlockProduct:
-    """Return the product if its weights have no other users and a block size that MatMulNBits supports."""
+    """Return the product if MatMulNBits supports it and its weights are not shared."""
     product = find_block_product(node)
     require(len(product.dequantize.outputs[0].uses()) == 1, "the weights have other users")
     require(
@@ -87,7 +95,7 @@ def check(node: ir.Node) -> BlockProduct:
 def rewrite(editor: Editor, product: BlockProduct) -> None:
     """Store the packed weights, and emit MatMulNBits."""
     stored = product.dequantize.inputs
-    table = editor.store(product.packed(), like=stored[0])
+    table = editor.store(product.packed_weights(), like=stored[0])
     product.emit(editor, table, np.ascontiguousarray(product.scales.T))
     editor.remove(product.node)
     editor.remove(product.dequantize)

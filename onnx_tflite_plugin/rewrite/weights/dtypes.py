@@ -1,6 +1,6 @@
-"""Dtypes of the weights of 8-bit products, and the product that distinguishes processors.
+"""Names of weight dtypes of 8-bit products, and constants of the processor probe.
 
-The rules of this package write them into a model; the summary and ``verify`` read them.
+This package writes them into a model. The summary and ``verify`` read them.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ PROBE = "int8_products_are_exact"
 
 
 def describe_runtime(weights: Collection[str], nodes: Collection[str]) -> str:
-    """Return the runtime that a model needs, with the reasons; an empty string if it runs on any.
+    """Describe the runtime that a model needs. The text is empty if any will do.
 
     ``weights``: dtypes of 8-bit weights. ``nodes``: operators with their domains, such as ``com.microsoft.FastGelu``.
     """
     operators = sorted({name.rpartition(".")[2] for name in nodes if name.startswith(ONNX_RUNTIME_DOMAIN)})
     reasons = ["an If selects weights at load time"] if CHOSEN in weights else []
-    reasons += [f"it has operators of its own ({', '.join(operators)})"] if operators else []
+    reasons += [f"the model contains its operators ({', '.join(operators)})"] if operators else []
     return (
         f"for ONNX Runtime: {', and '.join(reasons)}; for other runtimes convert with another --target"
         if reasons
@@ -38,11 +38,14 @@ def describe_runtime(weights: Collection[str], nodes: Collection[str]) -> str:
 
 
 def factors() -> tuple[Array, Array]:
-    """Return matrices of the largest uint8 and int8 values, in the size of one kernel call."""
+    """Return the probe's operands: matrices of the largest uint8 and int8 values.
+
+    They are large enough for one call of the vectorized kernel.
+    """
     import numpy as np  # not needed by the summary, which imports this module
 
     return np.full((8, 64), 255, np.uint8), np.full((64, 16), 127, np.int8)
 
 
 EXACT = 64 * 255 * 127
-"""Every sum in the product of :func:`factors` if nothing saturates; otherwise a sum is less."""
+"""Each sum in the product of :func:`factors` if nothing saturates. Otherwise, sums are lower."""

@@ -1,9 +1,9 @@
-"""Keep ONNX Runtime from quantizing float weights of products between quantized operators.
+"""Prevent ONNX Runtime from quantizing float weights of products.
 
-Between a DequantizeLinear and a QuantizeLinear, ONNX Runtime quantizes float weights to int8 with one scale for all channels
-(WeightBiasQuantization, since 1.21). It does not do so after a Mul. The operand is therefore dequantized with a scale of 1 and
-multiplied by its scale, which gives the same floats. If its scale is 1, ONNX Runtime would remove the multiplication first; the
-operand is then dequantized with a scale of 2 and halved.
+Since 1.21, ONNX Runtime quantizes float weights of a product between a DequantizeLinear and a QuantizeLinear to int8, with one scale
+for all channels (WeightBiasQuantization). It does not do so if the product reads the result of a Mul. The activations are therefore
+dequantized with a scale of 1 and multiplied by their scale, which yields the same floats. If the scale is 1, ONNX Runtime would remove
+the multiplication first; the activations are then dequantized with a scale of 2 and halved.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _MOVEMENTS = ("MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"
 
 
 class Match(NamedTuple):
-    """The node that reads the result of ``dequantize``.
+    """A DequantizeLinear, and the ``node`` that reads its result.
 
-    It is the product, or the first data-movement node before it.
+    The node is the product, or the first of several data-movement nodes before the product.
     """
 
     node: ir.Node
@@ -43,15 +43,15 @@ def check(product: ir.Node) -> Match:
     weights = product.inputs[1]
     require(producer(weights, "DequantizeLinear") is None, "the weights are quantized already")
     require(constant_shape(weights) is not None, "the weights are not constant")
-    require(per_tensor, "the data has a scale per axis")
+    require(per_tensor, "the activations have per-axis scales")
     require(_is_quantized(product), "the result is not quantized")
     return Match(reader, dequantize)
 
 
 def rewrite(editor: Editor, match: Match) -> None:
-    """Emit DequantizeLinear and Mul for this product only.
+    """Emit another DequantizeLinear and a Mul for this product.
 
-    Integer kernels may read the original DequantizeLinear.
+    Other nodes keep the original DequantizeLinear, since ONNX Runtime may compute them by integer kernels.
     """
     integers, scale, *zero_point = match.dequantize.inputs
     array = constant(scale)
@@ -66,9 +66,9 @@ keep_float_weights = RewriteRule(nodes_of_all_graphs("Conv", "ConvTranspose", "G
 
 
 def _is_quantized(node: ir.Node) -> bool:
-    """True if a product's result is quantized, directly or after activations.
+    """True if a product's result is quantized, perhaps after an activation.
 
-    An Add after MatMul is skipped, because ONNX Runtime merges both to Gemm.
+    An Add may follow a MatMul, because ONNX Runtime fuses both to a Gemm.
     """
     passthrough = (*_ACTIVATIONS, *_MOVEMENTS)
     user = _only_reader(
@@ -80,9 +80,9 @@ def _is_quantized(node: ir.Node) -> bool:
 
 
 def _only_reader(value: ir.Value, *op_types: str) -> ir.Node | None:
-    """Return the only node that reads a value.
+    """Return the only node that reads a value if it has one of these operators.
 
-    The value may also be a graph output: ONNX Runtime ignores that.
+    The value may also be a graph output, which does not prevent ONNX Runtime from quantizing the weights.
     """
     users = {node for node, _ in value.uses()}
     return next((node for node in users if node.op_type in op_types), None) if len(users) == 1 else None

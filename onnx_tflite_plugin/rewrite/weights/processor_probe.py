@@ -1,6 +1,7 @@
-"""The probe, which tests the processor when a model is loaded, and an ``If`` on it.
+"""The processor probe, and nodes that are selected by it.
 
-ONNX Runtime folds both.
+The probe is a product of constants that tests whether a processor adds products exactly. ONNX Runtime constant-folds the probe and
+each ``If`` on it when it loads a model.
 """
 
 from __future__ import annotations
@@ -18,31 +19,32 @@ Emit = Callable[[], Sequence[ir.Value]]
 
 
 def emit_probe(editor: Editor) -> ir.Value:
-    """Return the probe of the model, and emit it if it is missing.
+    """Return the probe of the model, which is emitted on the first call.
 
-    It is True if sums of products of the largest uint8 and int8 values are exact.
+    The probe is True if sums of products of the largest uint8 and int8 values are exact.
     """
     values = (value for node in editor.graph for value in node.outputs)
     probe = next((value for value in values if value.name == PROBE), None)
     if probe is None:
         with editor.replacing(editor.graph[0], label=PROBE, props={}):
             sums = editor.emit("MatMulInteger", *factors())
-            minimum = editor.emit("ReduceMin", sums, keepdims=0)  # of all axes, regardless of the opset
+            minimum = editor.emit("ReduceMin", sums, keepdims=0)
             probe = set_type(editor.emit("Equal", minimum, np.asarray(EXACT, np.int32)), "bool", ())
         probe.name = PROBE
     return probe
 
 
 def emit_choice(editor: Editor, probe: ir.Value, exact: Emit, fallback: Emit) -> list[ir.Value]:
-    """Emit an ``If``: ``exact`` if the processor adds products in 32 bits, otherwise ``fallback``.
+    """Emit an ``If`` that selects one of two branches by the probe.
 
-    Both must emit the same number of values, of the same shapes.
+    ``exact`` emits the branch for processors that add products in 32 bits, ``fallback`` the branch for others. Both must emit
+    the same number of values, with the same shapes.
     """
     then_branch = _branch(editor, "int8", exact)
     attributes = {"then_branch": then_branch, "else_branch": _branch(editor, "uint8", fallback)}
     values = editor.emitter.emit("If", [probe], attributes, outputs=len(then_branch.outputs))
-    for value, inner in zip(values, then_branch.outputs, strict=True):
-        value.shape = inner.shape
+    for value, branch_output in zip(values, then_branch.outputs, strict=True):
+        value.shape = branch_output.shape
     return values
 
 

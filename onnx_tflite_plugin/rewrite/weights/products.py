@@ -1,8 +1,9 @@
-"""Products of a finished model that a runtime may compute in integers, and the overflow of their int8 operands.
+"""Products that a runtime may compute in integers, and the overflow of their sums.
 
-x86 before VNNI multiplies uint8 by int8 with ``vpmaddubsw``: two neighboring products are added in int16, and saturate.
-MLAS, ONNX Runtime's kernel library, pairs elements 2i and 2i + 1 along the summed axis. For a convolution this axis is
-(kernel axes, input channels of the group). ARM64 wraps a product of -128 and 0 - 256.
+x86 processors without VNNI multiply uint8 by int8 with the instruction ``vpmaddubsw``. It adds two neighboring products in int16, and
+saturates if they overflow. MLAS, the kernel library of ONNX Runtime, pairs elements 2i and 2i + 1 along the summed axis. In a
+convolution, this axis consists of the kernel axes and the input channels of the group. ARM64 kernels overflow for the weight -128, if
+the other factor is -256.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ _MOVEMENTS = (
 )  # fmt: skip
 
 Rows = Callable[[ir.Node, Array], Array | None]
-"""Function that arranges a constant operand as [sums, summed elements in the kernel's order].
+"""Function that returns a constant operand as rows, [sums, summed elements in the kernel's order].
 
-It returns ``None`` if no processor overflows.
+It returns ``None`` if sums overflow on no processor.
 """
 
 
 def _kernel_rows(conv: ir.Node, weights: Array) -> Array | None:
-    """Return the rows of weights [o, i, kernel axes...].
+    """Return the rows of convolution weights [o, i, kernel axes...].
 
-    Return ``None`` for depthwise kernels, which convert products to 32 bits before they add them.
+    The result is ``None`` for depthwise convolutions, whose kernels convert products to 32 bits before they add them.
     """
     features, channels = weights.shape[:2]
     if channels == 1 and features == integer(conv, "group", 1) > 1:
@@ -54,7 +55,7 @@ def _first_operand_rows(_node: ir.Node, matrix: Array) -> Array:
 
 
 def _gemm_rows(slot: int) -> Rows:
-    """Return the function of rows for an operand of Gemm, which may be transposed."""
+    """Return the function that returns the rows of a Gemm operand, transposed or not."""
 
     def rows(node: ir.Node, matrix: Array) -> Array:
         transposed = bool(integer(node, "transA" if slot == 0 else "transB", 0))
@@ -63,13 +64,13 @@ def _gemm_rows(slot: int) -> Rows:
     return rows
 
 
-# Operator -> slot -> function of rows. Operands of float operators count if they come from a DequantizeLinear.
+# Float operator -> slot -> function of rows. Operands count only if they are dequantized.
 FLOAT_PRODUCTS: dict[str, dict[int, Rows]] = {
     "Conv": {1: _kernel_rows},
     "Gemm": {0: _gemm_rows(0), 1: _gemm_rows(1)},
     "MatMul": {0: _first_operand_rows, 1: _second_operand_rows},
 }
-# Operator -> slot -> (function of rows, slot of the zero point).
+# Integer operator -> slot -> (function of rows, slot of the zero point).
 INTEGER_PRODUCTS: dict[str, dict[int, tuple[Rows, int]]] = {
     "ConvInteger": {1: (_kernel_rows, 3)},
     "MatMulInteger": {0: (_first_operand_rows, 2), 1: (_second_operand_rows, 3)},
@@ -80,12 +81,13 @@ INTEGER_PRODUCTS: dict[str, dict[int, tuple[Rows, int]]] = {
 
 @dataclass(frozen=True)
 class Product:
-    """An int8 operand of a product: operand ``slot`` of ``node``.
+    """A product with an int8 operand: operand ``slot`` of ``node``.
 
     ``stored``: the quantized operand. ``dequantize``: the DequantizeLinear between ``stored`` and ``node``, if any.
-    ``weights``: the array of ``stored`` if it is constant. ``zero_point``: the slot of the zero point if ``node`` has one.
-    ``is_rearranged``: data-movement nodes permute or cut the operand before the product. ``on_exact_branch``: the operand is
-    int8 only if the probe is true. ``on_else_branch``: the product is computed only if the probe is false.
+    ``rows``: the function that returns the operand as rows. ``weights``: the array of ``stored`` if it is constant.
+    ``zero_point``: the slot of the zero point if ``node`` has one. ``is_rearranged``: data-movement nodes permute or slice the
+    operand before the product. ``on_exact_branch``: the operand is int8 only if the probe is true. ``on_else_branch``: the
+    product is computed only if the probe is false.
     """
 
     node: ir.Node
@@ -100,9 +102,10 @@ class Product:
 
     @property
     def place(self) -> ir.Node:
-        """The first node whose dtype changes with the weights.
+        """The node before which new operands are emitted.
 
-        This is the DequantizeLinear of rearranged weights, otherwise the product.
+        It is the first node whose dtype changes with the weights: the DequantizeLinear of rearranged weights, otherwise the
+        product.
         """
         return self.dequantize if self.is_rearranged and self.dequantize is not None else self.node
 
@@ -112,10 +115,10 @@ class Product:
 
     @cached_property
     def exact(self) -> bool:
-        """True if no processor overflows, for all values of the other operand."""
+        """True if sums overflow on no processor, whatever the values of the other operand."""
         if self.weights is None or self.has_int8_min:
             return False
-        if self.is_rearranged or not self.weights.size:  # the neighbors are unknown
+        if self.is_rearranged or not self.weights.size:  # it is unknown which weights are neighbors
             return 2 * int(np.abs(self.weights).max(initial=0)) <= MAX_PAIR_SUM
         rows = self.rows(self.node, self.weights)
         return rows is None or not overflows(rows)
@@ -126,35 +129,37 @@ class Product:
 
 
 def overflows(rows: Array) -> bool:
-    """True if the products of two neighboring weights may overflow int16.
+    """True if the sum of two neighboring products may overflow int16.
 
-    ``rows``: int8, with neighbors along the last axis. The other factors are at most 255. Positive and negative weights
-    are summed separately, since activations may be 0. No weight is -128.
+    ``rows``: int8 weights other than -128, with neighbors along the last axis. The other factors are from 0 to 255. Since they
+    may be 0, positive and negative weights are tested separately.
     """
     flat = rows.reshape(-1, rows.shape[-1])
     if flat.shape[-1] % 2:
         flat = np.pad(flat, ((0, 0), (0, 1)))
     block_size = max(1, 2**16 // max(1, flat.shape[-1]))
-    for start in range(0, len(flat), block_size):  # most weights that overflow do so in the first block
+    for start in range(0, len(flat), block_size):  # in most networks, an overflow occurs in the first block already
         block_rows = np.ascontiguousarray(flat[start : start + block_size])
         for signed in (np.maximum(block_rows, 0), -np.minimum(block_rows, 0)):
-            magnitudes = signed.view(np.uint8)  # holds 127 + 127
+            magnitudes = signed.view(np.uint8)  # uint8 represents 127 + 127
             if (magnitudes[:, ::2] + magnitudes[:, 1::2]).max(initial=0) > MAX_PAIR_SUM:
                 return True
     return False
 
 
 def products(model: ir.Model) -> Iterator[Product]:
-    """Yield every int8 operand of a product, in inner graphs too.
+    """Yield the products of all graphs of a model, once for each int8 operand.
 
-    Both operands are yielded if both are int8, since ARM64 kernels wrap -128 * -128.
+    This includes both operands if both are int8, because ARM64 kernels overflow for -128 * -128.
     """
     choices = [node for node in model.graph.all_nodes() if is_choice(node)]
-    exact, other = ({node.attributes[name].as_graph() for node in choices} for name in ("then_branch", "else_branch"))
+    exact_graphs, else_graphs = (
+        {node.attributes[name].as_graph() for node in choices} for name in ("then_branch", "else_branch")
+    )
     for node in model.graph.all_nodes():
         if node.domain or _is_probe(node):
             continue
-        on_exact_branch, on_else_branch = node.graph in exact, node.graph in other
+        on_exact_branch, on_else_branch = node.graph in exact_graphs, node.graph in else_graphs
         for slot, rows in FLOAT_PRODUCTS.get(node.op_type, {}).items():
             for source in _sources(node.inputs[slot]):
                 stored = source.dequantize.inputs[0]
@@ -176,8 +181,8 @@ def products(model: ir.Model) -> Iterator[Product]:
 def _is_probe(node: ir.Node) -> bool:
     """True if a node is part of the probe."""
     value = node.outputs[0]
-    while value.name != PROBE and (follower := only_user(value, "ReduceMin", "Equal")) is not None:
-        value = follower.outputs[0]
+    while value.name != PROBE and (user := only_user(value, "ReduceMin", "Equal")) is not None:
+        value = user.outputs[0]
     return value.name == PROBE
 
 
@@ -187,7 +192,7 @@ def is_choice(node: ir.Node) -> bool:
 
 
 class _Source(NamedTuple):
-    """A DequantizeLinear of int8 that an operand may come from.
+    """A DequantizeLinear of int8 from which an operand may originate.
 
     The other fields are those of :class:`Product`.
     """
@@ -198,10 +203,10 @@ class _Source(NamedTuple):
 
 
 def _sources(value: ir.Value | None) -> Iterator[_Source]:
-    """Yield the DequantizeLinear nodes that an operand may come from.
+    """Yield the DequantizeLinear nodes of int8 from which an operand may originate.
 
-    They are found through data movement and the branches of an If. Each value is visited once per combination of flags:
-    the number of paths may be exponential.
+    The search passes through data-movement nodes and the branches of an If. Since the number of paths may be exponential, each
+    value is visited only once per combination of flags.
     """
     pending = [(value, False, False)]
     visited = set(pending)

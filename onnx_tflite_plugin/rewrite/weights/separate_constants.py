@@ -1,9 +1,9 @@
-"""Give each node its own copy of the int8 constants that ONNX Runtime converts to uint8.
+"""Copy int8 constants that several nodes share and ONNX Runtime converts to uint8.
 
-Under ``session.x64quantprecision=1``, ONNX Runtime names the uint8 tensor and zero point after the int8 ones. It does not load the
-model if that name already exists. This happens if two nodes share either tensor, or if one DequantizeLinear has two users, which each
-get a copy (s8_to_u8.h and ensure_unique_dq_for_node_unit.cc of ONNX Runtime). ONNX Runtime does not convert constants with magnitudes
-of at most 64.
+Under ``session.x64quantprecision=1``, ONNX Runtime names each uint8 constant and zero point after the int8 one (s8_to_u8.h). It fails
+to load the model if the name already exists. This happens if two nodes share an int8 constant, or if two nodes read one
+DequantizeLinear, which ONNX Runtime then copies (ensure_unique_dq_for_node_unit.cc). ONNX Runtime does not convert constants with
+magnitudes of at most 64.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from onnx_tflite_plugin.source.model import Array
 
 SHIFT = 128  # from int8 to uint8
 MAX_GROWTH = 2**20
-"""Maximum bytes of the copies of one constant; a larger constant is stored as uint8, which nodes may share."""
+"""Maximum bytes of the copies of one constant. A larger constant is stored as uint8, which nodes may share."""
 
 _INTEGER_SLOTS = {"DequantizeLinear": (0, 2), "MatMulInteger": (1, 3), "QLinearConv": (3, 5), "QLinearMatMul": (3, 5)}
-"""ONNX operator -> the slots of the integers and their zero point."""
-_MAX_UNCHANGED = 64
+"""Slots of the integers and of their zero point, by ONNX operator."""
+_MAX_UNCHANGED = 64  # maximum magnitude of constants that ONNX Runtime does not convert
 
 
 class SeparateConstants(InPlacePass):
@@ -43,7 +43,7 @@ class SeparateConstants(InPlacePass):
 def _convertible_constant(node: ir.Node) -> ir.Value | None:
     """Return the constant operand that ONNX Runtime would convert to uint8.
 
-    Return ``None`` if there is none.
+    The result is ``None`` if the node has no such operand.
     """
     if node.domain or node.op_type not in _INTEGER_SLOTS or "block_size" in node.attributes:
         return None
@@ -59,7 +59,7 @@ def _operand(node: ir.Node, slot: int) -> ir.Value | None:
 
 
 class _Separation:
-    """Separation of constants, node by node; the first user of a constant keeps it."""
+    """Separates shared constants, node by node. The first user keeps the original."""
 
     def __init__(self, editor: Editor) -> None:
         self.editor = editor
@@ -67,9 +67,9 @@ class _Separation:
         self._uint8: dict[ir.Value, ir.Value] = {}
 
     def separate(self, node: ir.Node, integers: ir.Value) -> int:
-        """Give a node, and each user of a DequantizeLinear, its own operands.
+        """Give a node its own integers and zero point. Return the number of copies.
 
-        Return the number of copies.
+        Each additional user of a DequantizeLinear gets a copy of the node.
         """
         array = constant(integers)
         assert array is not None

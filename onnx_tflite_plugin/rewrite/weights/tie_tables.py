@@ -1,8 +1,8 @@
-"""Store a 4-bit table once that is used both for lookups and as weights of a product.
+"""Store the 4-bit embedding table of a language model only once.
 
-The embeddings of language models are often also the weights of the scores. MatMulNBits of ONNX Runtime multiplies by the bytes of
-the table: a model of 134 million weights, 28 million of them in the table, takes 86 MB instead of 104. A table with per-row scales
-gets an axis of blocks, and the product repeats the scales.
+In many language models, the embedding table also contains the weights of the product that computes the scores. MatMulNBits of ONNX
+Runtime can multiply by the bytes of the table. A model of 134 million weights, 28 million of them in the table, then takes 86 MB
+instead of 104 MB. If the table has per-row scales, an axis of blocks is added to it, and the scales are repeated for the product.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from onnx_tflite_plugin.source.model import Array
 
 
 class Match(NamedTuple):
-    """A product with weights that have the same bytes as ``table``.
+    """A product whose packed weights have the same bytes as ``table``.
 
-    ``scales``: the stored scales of both, or an array to store.
+    ``scales``: the stored scales of the table, or an array of scales to store for the product.
     """
 
     product: BlockProduct
@@ -32,7 +32,7 @@ class Match(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A product, and the tables of the model."""
+    """A product, and all tables of the model."""
 
     product: ir.Node
     tables: list[ir.Value]
@@ -50,7 +50,7 @@ def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[Place]:
 
 
 def check(place: Place) -> Match:
-    """Return the match if the weights of the product equal a table, including scales."""
+    """Return the match if weights and scales of the product equal those of a table."""
     product, tables = find_block_product(place.product), place.tables
     (depth, rows), block, scales = product.weights.shape, product.block, product.scales
     shape = (rows, depth // block, block // 2)
@@ -58,9 +58,9 @@ def check(place: Place) -> Match:
         array = require_match(constant(table))
         if array.shape not in (shape, (rows, depth // 2)):
             continue
-        if not np.array_equal(array.reshape(shape), product.packed()):
+        if not np.array_equal(array.reshape(shape), product.packed_weights()):
             continue
-        for value in _float_tables(table):
+        for value in _tables_with_same_indices(table):
             candidate = constant(value)
             if candidate is None:
                 continue
@@ -69,16 +69,16 @@ def check(place: Place) -> Match:
             if array.ndim == 2 and candidate.shape == (rows, 1) and (candidate == scales.T).all():
                 require(all(_is_row_lookup(use.node) for use in table.uses()), "the table has other users")
                 return Match(product, table, np.ascontiguousarray(scales.T))
-    return require_match(None, "no table has the same values")
+    return require_match(None, "no table has the same values and scales")
 
 
 def _is_row_lookup(node: ir.Node) -> bool:
-    """True for a Gather of rows with indices of known rank."""
+    """True for a Gather along axis 0 with indices of known rank."""
     return node.op_type == "Gather" and integer(node, "axis", 0) == 0 and sizes(node.inputs[1]) is not None
 
 
-def _float_tables(table: ir.Value) -> list[ir.Value]:
-    """Return the float tables that are looked up with the indices of ``table``, for example its scales."""
+def _tables_with_same_indices(table: ir.Value) -> list[ir.Value]:
+    """Return tables that are looked up with the same indices, such as scales."""
     indices = [use.node.inputs[1] for use in table.uses()]
     users = [use.node for value in indices if value is not None for use in value.uses()]
     return [node.inputs[0] for node in users if node.op_type == "Gather" and node.inputs[0] is not None]
@@ -89,12 +89,15 @@ def rewrite(editor: Editor, match: Match) -> None:
     product, table, scales = match
     stored = require_match(constant(table))
     if stored.ndim == 2:
-        table = _divide_rows(editor, table, stored.reshape(len(stored), -1, product.block // 2))
+        table = _replace_by_blocks(editor, table, stored.reshape(len(stored), -1, product.block // 2))
     product.emit(editor, table, scales)
 
 
-def _divide_rows(editor: Editor, table: ir.Value, blocks: Array) -> ir.Value:
-    """Return a table with a block axis, which a Reshape removes after each lookup."""
+def _replace_by_blocks(editor: Editor, table: ir.Value, blocks: Array) -> ir.Value:
+    """Replace a table by ``blocks``, which has a block axis, and return the new table.
+
+    A Reshape removes the block axis after each lookup.
+    """
     blocked_table = editor.store(blocks, like=table)
     for node in [use.node for use in table.uses()]:
         rank = len(require_match(sizes(node.inputs[1])))

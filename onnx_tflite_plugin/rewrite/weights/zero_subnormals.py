@@ -1,8 +1,9 @@
 """Store zeros in place of subnormal weights.
 
-Training with weight decay leaves weights such as 1e-40. Many processors multiply these subnormal numbers by microcode, up to a
-hundred times as slowly as others. A convolution with 1 % subnormal weights takes 29 times as long on an Intel Xeon; AMD Zen 4
-multiplies them at full speed. XNNPACK treats them as zeros (DISABLE_DENORMALS, operator-run.c); by default, ONNX Runtime does not.
+Training with weight decay leaves weights such as 1e-40. Many processors multiply these subnormal numbers by microcode, which takes up
+to a hundred times as long as for other numbers. A convolution with 1 % subnormal weights takes 29 times as long on an Intel Xeon. AMD
+Zen 4 multiplies subnormal numbers at full speed. XNNPACK, which LiteRT uses, treats them as zeros (DISABLE_DENORMALS, operator-run.c);
+by default, ONNX Runtime does not.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require
 from onnx_tflite_plugin.source.model import Array
 
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-_BLOCK = 1 << 20  # weights that are tested at once: few networks have subnormal ones
+_BLOCK = 1 << 20  # number of weights to test at once, which limits memory, since few networks have subnormal weights
 _NORMAL = np.finfo(np.float32).smallest_normal
 
 Uses = tuple[ir.Value, Sequence[tuple[ir.Node, int]]]
-"""A constant and its uses as an operand of products."""
+"""A constant, and its uses as operand of products."""
 
 
 class Match(NamedTuple):
-    """A constant with its uses, and the values with zeros instead of subnormals."""
+    """A constant with its uses. ``flushed``: the array without subnormal numbers."""
 
     uses: Uses
     flushed: Array
@@ -44,20 +45,20 @@ def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[Uses]:
 
 
 def check(uses: Uses) -> Match:
-    """Return the match if some weights are subnormal."""
+    """Return the match if some elements of the constant are subnormal."""
     array = require_match(constant(uses[0]))
     flat = array.reshape(-1)
-    require(any(_subnormals(flat[start : start + _BLOCK]).any() for start in range(0, flat.size, _BLOCK)))
-    return Match(uses, np.where(_subnormals(array), np.float32(0), array))
+    require(any(_is_subnormal(flat[start : start + _BLOCK]).any() for start in range(0, flat.size, _BLOCK)))
+    return Match(uses, np.where(_is_subnormal(array), np.float32(0), array))
 
 
-def _subnormals(array: Array) -> Array:
-    """Return for each element if it is subnormal."""
+def _is_subnormal(array: Array) -> Array:
+    """Return for each element whether it is subnormal."""
     return np.asarray((np.abs(array) < _NORMAL) & (array != 0))
 
 
 def rewrite(editor: Editor, match: Match) -> None:
-    """Replace the constant in the products."""
+    """Let the products read the constant with zeros."""
     value, users = match.uses
     flushed = editor.store(match.flushed, like=value)
     for node, slot in users:
