@@ -92,7 +92,10 @@ def _outputs(verification: Verification, names: Sequence[str]) -> list[dict[str,
     ``names``: the model's outputs. If an output has no separate end-to-end error, its error is measured end to end.
     """
     rows: dict[tuple[object, ...], dict[str, Any]] = {}
+    diverging = verification.diverging.comparison if verification.diverging else None  # a note of its own
     for comparison in verification.comparisons:
+        if comparison is diverging:
+            continue
         error = comparison.problem or ("equal" if not comparison.max_error else comparison.error)
         end_to_end = comparison.end_to_end or (error if comparison.name in names else "")
         tolerance = "" if comparison.problem else comparison.in_unit(comparison.tolerance)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from onnx_tflite_plugin.graph.metadata import props, read_tensor
 from onnx_tflite_plugin.presentation.graph_io import GraphValue
 from onnx_tflite_plugin.presentation.hints import input_hints, output_hints
-from onnx_tflite_plugin.source.model import Operator, Subgraph
+from onnx_tflite_plugin.source.affine import affine
+from onnx_tflite_plugin.source.model import Operator, Subgraph, Tensor
 
 if TYPE_CHECKING:
     import onnx
@@ -23,14 +24,28 @@ def onnx_dtype(kind: int) -> str:
 
 
 def stored_dtypes(graph: Subgraph, onnx: onnx.ModelProto) -> dict[int, str]:
-    """Return the dtype in the ONNX model of each tensor of the subgraph that it holds, by tensor index."""
+    """Return the dtypes in the ONNX model of the subgraph's tensors, by tensor index, as far as they are known.
+
+    A quantized tensor that no value holds is float32 if the ONNX model has floats in place of other quantized tensors.
+    """
     infos = (*onnx.graph.input, *onnx.graph.output, *onnx.graph.value_info)
     dtypes: dict[int, str] = {}
     for info in infos:
         value = read_tensor(info.name, props(info.metadata_props))
         if value is not None and value.form == "stored" and value.subgraph == graph.index:
             dtypes.setdefault(value.tensor, onnx_dtype(info.type.tensor_type.elem_type))
+    quantized = {
+        slot.index for slot in _slots(graph) if affine(slot) is not None and not slot.dtype.startswith("float")
+    }
+    if any(dtype.startswith("float") for tensor, dtype in dtypes.items() if tensor in quantized):
+        return {**dict.fromkeys(quantized, "float32"), **dtypes}
     return dtypes
+
+
+def _slots(graph: Subgraph) -> Iterator[Tensor]:
+    """Yield the inputs, outputs and operands of the subgraph."""
+    slots = (*graph.inputs, *graph.outputs, *(slot for op in graph.operators for slot in (*op.inputs, *op.outputs)))
+    yield from (slot for slot in slots if slot is not None)
 
 
 def interface_hints(
@@ -40,8 +55,7 @@ def interface_hints(
 
     ``inputs`` and ``outputs``: rows with name, dtype and shape in the ONNX model, and the TFLite name if it differs.
     """
-    slots = (*graph.inputs, *graph.outputs, *(slot for op in graph.operators for slot in (*op.inputs, *op.outputs)))
-    by_name = {tensor.name: tensor for tensor in slots if tensor is not None}
+    by_name = {tensor.name: tensor for tensor in _slots(graph)}
     sides = [
         {row["name"]: (GraphValue(row["name"], row["dtype"], tuple(row["shape"])), by_name[name])
          for row in rows if (name := row.get("tensor") or row["name"]) in by_name}

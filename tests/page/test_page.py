@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from dataclasses import replace
@@ -22,20 +21,14 @@ from onnx_tflite_plugin.page.gather import Page, gather
 from onnx_tflite_plugin.page.html import html
 from onnx_tflite_plugin.page.provenance import describe_provenance
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
+from onnx_tflite_plugin.verify.comparison.tensors import Divergence
 from onnx_tflite_plugin.verify.runtimes.processor import processor
 from onnx_tflite_plugin.verify.submodels.comparer import SubmodelComparer
 from onnx_tflite_plugin.verify.verification import Verification
 from tests.helpers.command import Run
-from tests.helpers.metadata_files import LABELS, classifier_metadata, model_with_metadata
-from tests.page.browser import BROWSER, render_page
+from tests.helpers.verify_graphs import operator, slot
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
-
-
-@pytest.fixture(scope="module")
-def digits() -> Page:
-    conversion = otp.convert(DIGITS)
-    return gather(DIGITS.read_bytes(), conversion.proto, "digits", report=conversion.report)
 
 
 def test_operators_have_their_nodes_and_times(digits: Page) -> None:
@@ -83,7 +76,7 @@ def test_outputs_with_equal_results_are_named_together() -> None:
 
 def test_page_is_computed_from_the_given_inputs(run: Run, tmp_path: Path) -> None:
     """Stacked inputs are several runs for the verdict; errors of tensors are from the first run."""
-    np.savez(tmp_path / "d.npz", image=np.arange(320).reshape(5, 8, 8, 1) % 100 - 50)
+    np.savez(tmp_path / "d.npz", image=(np.arange(320).reshape(5, 8, 8, 1) % 100 - 50).astype(np.int8))
     onnx_path, page_path = tmp_path / "d.onnx", tmp_path / "d.html"
     data = ("--inputs", tmp_path / "d.npz")
     result = run("convert", DIGITS, onnx_path, "--report", page_path, *data)
@@ -178,6 +171,21 @@ def test_page_has_the_dtypes_and_hints_of_the_onnx_model() -> None:
         )
         tensors = [error["tensor"] for error in page.errors]
         assert len(tensors) == len({*tensors})
+
+
+def test_quantized_tensors_without_a_value_are_float_in_a_requantized_model() -> None:
+    """Values between QuantizeLinear and DequantizeLinear hold no tensor of the file."""
+    proto = otp.convert(DIGITS, quantization="symmetric").proto
+    page = gather(DIGITS.read_bytes(), proto, "digits")
+    assert {edge["dtype"] for edge in page.edges} == {"float32"}
+    assert not any(op["float_island"] for op in page.operators)
+
+
+def test_first_difference_is_no_row_of_the_outputs() -> None:
+    wrong, output = Comparison("t", "step", 9.0, 1.0, 1.0), Comparison("y", "step", 2.0, 1.0, 1.0)
+    op = operator([slot(0)], [slot(1)])
+    verification = Verification((output, wrong), ("builtin",), 1, diverging=Divergence(slot(1), op, "v", wrong))
+    assert [row["name"] for row in measured._outputs(verification, ["y"])] == ["y"]
 
 
 def test_page_compares_every_operator_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,133 +283,6 @@ def test_commands_write_the_page(tmp_path: Path, run: Run) -> None:
     assert (tmp_path / "a.html").stat().st_size > 400_000
     assert (tmp_path / "d.html").stat().st_size > 400_000
     assert json.loads(run("report", DIGITS, path, "--json").out)["operators"][0]["code"] == "CONV_2D"
-
-
-# --- in a browser -----------------------------------------------------------------------------
-
-
-def large(count: int) -> Page:
-    """Return a network of merging branches, and a separate chain."""
-    operator: dict[str, Any] = {
-        "code": "CONV_2D", "name": "t", "dtype": "int8", "shape": [1, None, 3], "layout": "Implicit",
-        "quantization": "Dequantized", "nodes": ["Conv"], "float_island": False, "microseconds": 3.5, "wrong": "", "first": False,
-    }  # fmt: skip
-    operators = [
-        {**operator, "index": k, "place": str(k), "operators": [k], "codes": ["CONV_2D"], "float_island": k % 50 == 0}
-        for k in range(count)
-    ]
-    edges = [{"from": k, "to": k + 1, "name": "t", "dtype": "int8", "shape": [1, 3]} for k in range(count - 1)]
-    edges += [{"from": k, "to": k + 7, "name": "t", "dtype": "int8", "shape": [1, 3]} for k in range(0, count - 7, 10)]
-    facts = {
-        "line": "", "tflite_bytes": 5, "onnx_bytes": 7, "constant_bytes": 3, "operators": count, "nodes": count,
-        "opset": 18, "inputs": [], "outputs": [], "authored": {}, "states": [],
-    }  # fmt: skip
-    return Page("large", facts, operators, edges)
-
-
-@pytest.mark.skipif(BROWSER is None and "CI" not in os.environ, reason="no browser is installed")
-@pytest.mark.parametrize("kind", ["digits", "large"])
-def test_browser_renders_the_page_without_errors(tmp_path: Path, digits: Page, kind: str) -> None:
-    path = tmp_path / "page.html"
-    path.write_text(html(digits if kind == "digits" else large(2000)), encoding="utf-8")
-    dom, console = render_page(path)
-    assert 'data-drawn="yes"' in dom
-    assert "<canvas" in dom
-    assert console == []
-    if kind == "digits":
-        for text in (
-            "tolerance: one step (normal)",
-            "tensors in the order of execution",
-            "Implicit: ONNX fixes the layout",
-            "</i>layout fixed by ONNX",
-            'tabindex="0"',
-            'class="link"',
-            "converted by",
-            "Scroll or drag to move;",
-        ):
-            assert text in dom
-
-
-@pytest.mark.skipif(BROWSER is None and "CI" not in os.environ, reason="no browser is installed")
-def test_large_network_is_shown_in_readable_size_and_searched(tmp_path: Path) -> None:
-    """Typing selects the first match, Enter the next; the wheel moves the network, and zooms it with Ctrl."""
-    script = """<script>
-    const field = element("find"), zooms = [];
-    const note = () => zooms.push(`${Math.round(100 * window.graphOfPage.zoom())}`);
-    const type = (text) => { field.value = text; field.dispatchEvent(new Event("input")); };
-    const enter = (shiftKey) => field.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", shiftKey }));
-    const wheel = (ctrlKey, deltaY) => element("graph").dispatchEvent(new WheelEvent("wheel", { deltaY, ctrlKey, cancelable: true }));
-    const found = [];
-    const steps = [() => type("1999"), () => type("conv"), enter, () => enter(true), () => enter(true), () => type("none")];
-    for (const step of steps) { step(); found.push(`${selected()}: ${element("found").textContent}`); }
-    note();
-    const moved = wheel(false, -1e6), { y } = window.graphOfPage.pan();
-    const atEnd = wheel(false, -1);
-    wheel(false, 10);
-    note(); wheel(true, -50); note(); element("start").click(); note(); element("fit").click(); note();
-    document.body.dataset.result = [...found, moved, atEnd, y, ...zooms].join("|");
-    </script></body>"""
-    path = tmp_path / "page.html"
-    path.write_text(html(large(2000)).replace("</body>", script), encoding="utf-8")
-    dom, console = render_page(path)
-    assert console == []
-    (result,) = re.findall('data-result="([^"]*)"', dom)
-    *found, moved, at_end, y, before, scrolled, zoomed, start, whole = result.split("|")
-    assert found == [
-        "1999: 1 of 1", "0: 1 of 2000; Enter: next", "1: 2 of 2000; Enter: next", "0: 1 of 2000; Enter: next",
-        "1999: 2000 of 2000; Enter: next", "1999: no match",
-    ]  # fmt: skip
-    assert (moved, at_end) == ("false", "true")  # the frame takes the event unless the network ends
-    assert 0 < float(y) < 100
-    assert before == scrolled == start == "100"
-    assert int(whole) < 50 < 100 < int(zoomed)
-
-
-@pytest.mark.skipif(BROWSER is None and "CI" not in os.environ, reason="no browser is installed")
-def test_wrong_operator_is_named_and_long_names_are_shortened(tmp_path: Path, digits: Page) -> None:
-    name = "network/" * 30 + "conv"
-    errors = [
-        {**digits.errors[0], "ok": False, "first_wrong": True, "text": "max 9 quantization steps"},
-        *digits.errors[1:],
-    ]
-    outputs = [
-        {
-            "name": name,
-            "ok": False,
-            "error": "max 9 quantization steps",
-            "tolerance": "1 quantization step",
-            "end_to_end": "max 9 quantization steps",
-        }
-    ]
-    page = replace(
-        digits,
-        errors=errors,
-        outputs=outputs,
-        wrong=True,
-        verification_notes=[f"first difference on LiteRT's own operands: {name}"],
-    )
-    path = tmp_path / "page.html"
-    path.write_text(html(page), encoding="utf-8")
-    dom, console = render_page(path)
-    assert console == []
-    visible_text = re.sub("<[^>]*>", "", dom.partition('id="outputs"')[2].partition('id="summary"')[0])
-    assert "network/conv" in visible_text
-    assert name not in visible_text
-    assert f"first: op {errors[0]['operator']} " in dom
-
-
-@pytest.mark.skipif(BROWSER is None and "CI" not in os.environ, reason="no browser is installed")
-def test_page_shows_metadata_and_the_reason_for_no_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    data = model_with_metadata(classifier_metadata())
-    path = tmp_path / "page.html"
-    path.write_text(html(gather(data, otp.convert(data, check="standard").proto, "pets")), encoding="utf-8")
-    dom, console = render_page(path)
-    assert console == []
-    for part in ("values -2 to 1", "score threshold 0.25", f"{len(LABELS)} labels: "):
-        assert part in dom
-    (verdict,) = re.findall(r'<p id="verdict"[^>]*>([^<]*)</p>', dom)
-    assert "onnxruntime is not installed" in verdict
 
 
 def test_report_exits_with_3_for_a_difference(run: Run, tmp_path: Path) -> None:
