@@ -27,7 +27,7 @@ from onnx_tflite_plugin.errors import AttributedProblem, ConversionError, Missin
 from onnx_tflite_plugin.graph.kernels import describe_old_runtime
 from onnx_tflite_plugin.guard import TRACEBACK_HINT, Terminated, debug
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.host.missing_operators import NOBODY
+from onnx_tflite_plugin.host.missing_operators import NO_HANDLER_REASON
 from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.source.model import Array, Model
 from onnx_tflite_plugin.verify import Comparison, LiteRTError, OnnxRuntime, Tolerance, Trial
@@ -172,7 +172,7 @@ class CaseTrial:
         )
         if unavailable := next((op for op in missing if op.index in reasons), None):
             name = quote(unavailable.code, safe="._-").replace("%", "%%")  # setup.cfg interpolates %
-            install = _INSTALL.format(name=name) if reasons[unavailable.index].endswith(NOBODY) else ""
+            install = _INSTALL.format(name=name) if reasons[unavailable.index].endswith(NO_HANDLER_REASON) else ""
             raise LiteRTError(f"{reasons[unavailable.index]}{install}{NO_KERNEL}{unavailable.code} either")
         return Substitutes(pack_kernels)
 

@@ -1,1 +1,1 @@
-"""Properties of a converted model, for its writers and readers: unique names, metadata, validity."""
+"""Properties of a converted model: unique names, metadata, validity."""

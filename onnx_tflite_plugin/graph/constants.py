@@ -1,4 +1,4 @@
-"""Values of a graph that are computed from constants only, evaluated during the conversion."""
+"""Values that depend only on constants, evaluated during the conversion."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ class NotConstant(LookupError):
 
 
 def evaluate_constant(value: ir.Value, opsets: Mapping[str, int], purpose: str) -> Array:
-    """Return a value that depends only on constants, computed by ONNX's reference evaluator.
+    """Return a value that depends only on constants.
 
-    ``opsets``: by domain. ``purpose``: the use of the value, for the message of OverBudget. Raises NotConstant if the value
-    depends on a graph input, and OverBudget if its arrays would take too much memory.
+    ONNX's reference evaluator computes it. ``opsets``: by domain. ``purpose``: the use of the value, for the message
+    of OverBudget. Raises NotConstant if the value depends on a graph input, and OverBudget if its arrays would take
+    too much memory.
     """
     if value.const_value is not None:
         return np.asarray(value.const_value.numpy())
@@ -66,7 +67,7 @@ def _run_node(node: onnx.NodeProto, arrays: Mapping[str, Array], opset: int) -> 
 
 
 def producing_nodes(value: ir.Value) -> tuple[list[ir.Node], dict[str, ir.Value]]:
-    """Return the nodes that compute a value, topologically sorted, and the constants they use.
+    """Return the sorted nodes that compute a value, and the constants they use.
 
     Raises NotConstant if it depends on a graph input.
     """
@@ -94,7 +95,10 @@ def producing_nodes(value: ir.Value) -> tuple[list[ir.Node], dict[str, ir.Value]
 
 
 def _spend_on_evaluation(model: onnx.ModelProto, purpose: str) -> None:
-    """Subtract the arrays of an evaluation from the budget, as far as shape inference gives their sizes."""
+    """Subtract the arrays of an evaluation from the budget.
+
+    Arrays whose size shape inference does not find are not counted.
+    """
     for info in (*model.graph.value_info, *model.graph.output):
         dims = [dim.dim_value for dim in info.type.tensor_type.shape.dim]
         spend_budget(prod(dims), 8, f"{purpose}, with {info.name!r} of shape {dims},")

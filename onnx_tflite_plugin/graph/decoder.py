@@ -1,4 +1,7 @@
-"""Interface of a language model: tokens, positions, masks, caches and scores, recognized by dtype, shape and name."""
+"""Inputs and outputs of a language model, recognized by dtype, shape and name.
+
+They are tokens, positions, masks, caches and scores.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,7 @@ class Decoder(NamedTuple):
 
 
 def cache_pairs(inputs: Iterable[str], outputs: Iterable[str]) -> dict[str, str]:
-    """Return outputs by the input that they are fed back into, such as caches of language models."""
+    """Return the output that is fed back into each input, such as a cache."""
     output_names = set(outputs)
     return {name: name + NEXT for name in inputs if name + NEXT in output_names}
 

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 def extract_submodel(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> onnx.ModelProto | None:
-    """Return the submodel that computes ``outputs`` from ``inputs``, with its constants and metadata.
+    """Return the submodel that computes ``outputs`` from ``inputs``.
 
-    Return ``None`` if the submodel needs another input of the model, or if a name is not a value of the main graph with a
-    known dtype. Also returns ``None`` if one of ``inputs`` is unused but a value upstream of it is read, for example after two
-    reshapes were merged.
+    It has the constants and metadata of the model. Return ``None`` if the submodel needs another input of the model,
+    or if a name is not a value of the main graph with a known dtype. Also returns ``None`` if one of ``inputs`` is
+    unused but a value upstream of it is read, for example after two reshapes were merged.
     """
     graph = model.graph
     infos = {info.name: info for info in (*graph.input, *graph.value_info, *graph.output)}
@@ -49,7 +49,7 @@ def extract_submodel(model: onnx.ModelProto, inputs: Sequence[str], outputs: Seq
 
 
 def empty_copy(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model without nodes and metadata, with the opsets and functions of ``model``."""
+    """Return a model with the opsets and functions of ``model`` and nothing else."""
     copy = type(model)(
         ir_version=model.ir_version,
         producer_name=model.producer_name,
@@ -61,7 +61,7 @@ def empty_copy(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _upstream_values(model: onnx.ModelProto, values: Collection[str]) -> set[str]:
-    """Return these values and all values of the main graph that they are computed from."""
+    """Return these values and all values that they are computed from."""
     needed = {*values}
     for node in reversed(model.graph.node):
         if any(name in needed for name in node.output):

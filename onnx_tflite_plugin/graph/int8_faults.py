@@ -1,7 +1,8 @@
-"""Known fault of ONNX Runtime's 8-bit products on processors with AMX (Intel, from Sapphire Rapids on).
+"""Known fault of ONNX Runtime's 8-bit products on processors with AMX.
 
-ONNX Runtime 1.21 to 1.24 leaves elements of a product undefined if it has at least 32 rows, and 17 to 31 columns modulo 32.
-A convolution with 24 output channels is an example. Measured with 1.20 to 1.32 on an Intel Xeon with AMX.
+Intel processors have AMX from Sapphire Rapids on. ONNX Runtime 1.21 to 1.24 leaves elements of a product undefined if
+it has at least 32 rows, and 17 to 31 columns modulo 32. A convolution with 24 output channels is an example. Measured
+with 1.20 to 1.32 on an Intel Xeon with AMX.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _RUNS = 3
 
 @cache
 def describe_int8_fault(onnxruntime: Any) -> str:
-    """Return a warning if this ONNX Runtime multiplies 8-bit integers wrongly on this processor, else ""."""
+    """Return a warning if 8-bit products are wrong on this processor; else ""."""
     version = onnxruntime.__version__
     if Version(version) >= Version(FIXED_IN) or _multiplies_exactly(onnxruntime):
         return ""

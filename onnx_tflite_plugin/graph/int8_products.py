@@ -1,4 +1,7 @@
-"""ONNX Runtime's products of 8-bit integers on this processor, which differ where it saturates or has a fault."""
+"""ONNX Runtime's products of 8-bit integers on this processor.
+
+They differ if the processor saturates or ONNX Runtime has a fault.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,10 @@ from onnx_tflite_plugin.source.model import Array
 
 
 def multiply_integers(onnxruntime: Any, x: Array, w: Array, runs: int = 1) -> list[Array]:
-    """Return the int32 products of uint8 ``x`` and constant int8 ``w``, one per run of one session."""
+    """Return the int32 products of uint8 ``x`` and constant int8 ``w``, one per run.
+
+    All runs use one session.
+    """
     from onnx import TensorProto, helper, numpy_helper  # takes 70 ms, which a session does not need otherwise
 
     graph = helper.make_graph(

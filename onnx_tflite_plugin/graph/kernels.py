@@ -1,4 +1,7 @@
-"""Kernels of ONNX Runtime, from its internal list, which is not part of the API and may be missing."""
+"""Kernels of ONNX Runtime, from its internal list.
+
+The list is not part of the API and may be missing.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +69,7 @@ def _opsets(node: ir.Node, opsets: tuple[int, int]) -> set[int]:
 
 
 def _dtypes(node: ir.Node, schema: onnx.defs.OpSchema) -> dict[str, set[str]]:
-    """Return the dtypes of each type parameter of the operator, such as ``T: {tensor(int8)}``."""
+    """Return the dtypes per type parameter of the operator: ``T: {tensor(int8)}``."""
     sides = ((node.inputs, schema.inputs), (node.outputs, schema.outputs))
     dtypes: dict[str, set[str]] = {}
     for values, formals in sides:
@@ -80,7 +83,7 @@ OLDEST_RUNTIME = "1.22"
 """Oldest supported ONNX Runtime, which also loads converted models; equal to the version in setup.cfg."""
 LOADED_FROM = {23: "1.23", 24: "1.24", 25: "1.24", 26: "1.25"}
 """First ONNX Runtime that loads an opset; older opsets load in 1.22. Measured by opening a model in each version."""
-NIBBLES_FROM = "1.23"
+INT4_CASTS_FROM = "1.23"
 """First ONNX Runtime that casts int4 and uint4."""
 WINDOWS_FROM = "1.24"
 """First ONNX Runtime with GroupQueryAttention limited to a window; 1.22 and 1.23 compute other values."""
@@ -89,16 +92,19 @@ SCATTERS_FROM = "1.25"
 
 
 def first_runtime(opset: int, casts: Iterable[str]) -> str:
-    """Return the first ONNX Runtime that loads a model of this opset with casts of these dtypes.
+    """Return the first ONNX Runtime that loads this opset and casts these dtypes.
 
     The text is empty if all supported do.
     """
-    cast_runtime = NIBBLES_FROM if {"int4", "uint4"} & {*casts} else ""
+    cast_runtime = INT4_CASTS_FROM if {"int4", "uint4"} & {*casts} else ""
     return max(LOADED_FROM.get(opset, ""), cast_runtime)
 
 
 def first_runtime_of(model: ir.Model) -> str:
-    """Return the first ONNX Runtime that loads a finished model; empty if all supported versions do."""
+    """Return the first ONNX Runtime that loads a finished model.
+
+    The text is empty if all supported versions do.
+    """
     casts = (
         value.type.dtype.name.lower()
         for node in model.graph.all_nodes()
@@ -114,7 +120,7 @@ def first_runtime_of(model: ir.Model) -> str:
 
 
 def attention_warnings(model: ir.Model) -> list[str]:
-    """Return a warning if attention of the model needs a newer ONNX Runtime than the rest, or a newer opset."""
+    """Return warnings if attention needs a newer ONNX Runtime or opset."""
     warnings = []
     if _has_windows(model):
         warnings.append(
@@ -141,7 +147,7 @@ def _has_scatters(model: ir.Model) -> bool:
 
 
 def describe_old_runtime(model: ir.Model) -> str:
-    """Return the reason why the installed ONNX Runtime is too old for a finished model.
+    """Return the reason why the installed ONNX Runtime is too old for a model.
 
     The text is empty if it is not.
     """

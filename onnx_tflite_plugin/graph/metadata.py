@@ -136,7 +136,10 @@ def write_weights(metadata: MutableMapping[str, str], products: Mapping[str, int
 
 
 def read_weights(metadata: Mapping[str, str]) -> Mapping[str, int]:
-    """Return the number of 8-bit products by weight dtype; empty if missing or malformed."""
+    """Return the number of 8-bit products by weight dtype.
+
+    The result is empty if the entry is missing or malformed.
+    """
     try:
         products = json.loads(metadata.get(_WEIGHTS, "{}"))
     except ValueError:
@@ -156,7 +159,10 @@ def read_activations(metadata: Mapping[str, str]) -> int | None:
 
 
 def remove_origin(metadata: MutableMapping[str, str]) -> None:
-    """Remove the entries that hold only for the whole model: states, signature, cut, author's description."""
+    """Remove the entries that hold only for the whole model.
+
+    These are states, signature, cut and author's description.
+    """
     for key in (_STATE, _SIGNATURE, _LENGTHS, _PART, _SOURCE, _RENAMED, _ACTIVATIONS):
         metadata.pop(key, None)
 
@@ -184,14 +190,20 @@ def read_authored(metadata: Mapping[str, str]) -> dict[str, Any]:
 
 
 class Part(NamedTuple):
-    """Tensors between which a model was cut before conversion, by index in their subgraph."""
+    """Tensors between which a model was cut before conversion.
+
+    Each is an index in the subgraph.
+    """
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
 
 
 def write_origin(metadata: MutableMapping[str, str], signature: str | None, part: Part | None) -> None:
-    """Write the signature and the cut that were converted; nothing for a whole model without a signature."""
+    """Write the converted signature and the cut.
+
+    Nothing is written for a whole model without a signature.
+    """
     if signature is not None:
         metadata[_SIGNATURE] = signature
     if part is not None:
@@ -213,7 +225,10 @@ def read_origin(metadata: Mapping[str, str]) -> tuple[str | None, Part | None]:
 
 
 def write_lengths(metadata: MutableMapping[str, str], lengths: Mapping[str, int]) -> None:
-    """Write the number of tokens in each signature of a joined model; nothing if ``lengths`` is empty."""
+    """Write the number of tokens in each signature of a joined model.
+
+    Nothing is written if ``lengths`` is empty.
+    """
     if lengths:
         metadata[_LENGTHS] = json.dumps(dict(lengths))
 
@@ -282,17 +297,20 @@ def _split_locations(text: str) -> tuple[tuple[int, int], ...]:
 
 
 def source_operators(metadata: Mapping[str, str]) -> tuple[tuple[int, int], ...]:
-    """Return (subgraph, operator) of each TFLite operator that a node was lowered from; empty if unknown."""
+    """Return (subgraph, operator) of each TFLite operator of a node; () if unknown."""
     return _split_locations(metadata.get(PREFIX + "operators", ""))
 
 
 def assumed_tensors(metadata: Mapping[str, str]) -> tuple[tuple[int, int], ...]:
-    """Return (subgraph, tensor) of each operand about whose values the handler of a node assumes something."""
+    """Return (subgraph, tensor) of each operand with assumed values.
+
+    The handler of the node relies on a property of these values.
+    """
     return _split_locations(metadata.get(_ASSUMED, ""))
 
 
 def converted_operators(metadata: Mapping[str, str]) -> tuple[int, ...]:
-    """Return the indices of the operators of the converted subgraph that a node was lowered from.
+    """Return the operators in the converted subgraph that a node was lowered from.
 
     An operator of a called subgraph is replaced by its call.
     """
@@ -326,7 +344,7 @@ def source_handler(metadata: Mapping[str, str]) -> tuple[str, str]:
 
 
 def source_name(metadata: Mapping[str, str]) -> str:
-    """Return the name in TFLite of the operator that a node was lowered from; empty if unknown."""
+    """Return the name of a node's TFLite operator; empty if unknown."""
     return metadata.get(PREFIX + "name", "")
 
 
@@ -382,7 +400,10 @@ def holds_tensor(metadata: Mapping[str, str]) -> bool:
 
 
 def read_tensor(name: str, metadata: Mapping[str, str]) -> TensorValue | None:
-    """Return the tensor that a value holds, from its metadata; None if it holds none, or splits axes."""
+    """Return the tensor that a value holds, from the value's metadata.
+
+    None if it holds none, or splits axes.
+    """
     texts = {key.removeprefix(PREFIX): text for key, text in own_entries(metadata).items()}
     try:
         subgraph, tensor = (int(number) for number in texts["tensor"].split(":"))

@@ -1,4 +1,4 @@
-"""Unique and shortened names of values, and the names under which options refer to graph inputs and outputs."""
+"""Unique and shortened names, and names of graph inputs and outputs in options."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _BOUNDARIES = (r"[/;:]+(?=.*[A-Za-z])(.*[^/;:].*)", r"_(?=[A-Za-z])(.+)")
 
 
 def shorten_name(name: str, limit: int = MAX_INTERNAL_NAME, outer_scopes: str = "") -> str:
-    """Return at most ``limit`` characters of a name: the operation that computes the tensor, with its innermost scopes.
+    """Return at most ``limit`` characters of a name.
 
-    ``outer_scopes``: result of :func:`shared_scopes`, which is left out of every name of the model.
-
-    TFLite's converter joins the names of fused operations with ``;``, the one that computes the result first. The others may be
-    of another layer, because the converter merges equal constants. The scopes are cut without regard to the operation: a
-    layer's weights, bias and result keep the same scopes.
+    They are the operation that computes the tensor, with its innermost scopes. ``outer_scopes``: result of
+    :func:`shared_scopes`, which is left out of every name of the model. TFLite's converter joins the names of fused
+    operations with ``;``, the one that computes the result first. The others may be of another layer, because the
+    converter merges equal constants. The scopes are cut without regard to the operation: a layer's weights, bias and
+    result keep the same scopes.
     """
     name = _clean_name(name).removeprefix(outer_scopes)
     scopes, slash, operation = name.rpartition("/")
@@ -62,9 +62,10 @@ def _clean_name(name: str) -> str:
 
 
 def shared_scopes(names: Iterable[str]) -> str:
-    """Return the outer scopes to leave out of all names of a model, with a slash at the end, so that few names are too long.
+    """Return the outer scopes to leave out of all names, with a slash at the end.
 
-    They are shared by all names that :func:`shorten_name` would cut. Names of one block then begin alike, whatever their length.
+    They are shared by all names that :func:`shorten_name` would cut. Names of one block then begin alike, whatever
+    their length.
     """
     long_names = [name for name in map(_clean_name, names) if shorten_name(name) != name]
     if not all("/" in name for name in long_names):
@@ -79,7 +80,10 @@ def shared_scopes(names: Iterable[str]) -> str:
 
 
 def _keep_end(name: str, limit: int) -> str:
-    """Return the last ``limit`` characters of a name or fewer, so that it begins with a whole scope or word."""
+    """Return at most ``limit`` characters from the end of a name.
+
+    They begin with a whole scope or word.
+    """
     if len(name) <= limit:
         return name
     end = name[-limit - 1 :]
@@ -99,7 +103,7 @@ def with_suffix(name: str, suffix: str) -> str:
 
 
 def first_operation(name: str) -> str:
-    """Return the first of the operations that a name lists: the one that computes the tensor."""
+    """Return the first operation in a name, which computes the tensor."""
     return next((entry for entry in name.split(";") if re.search("[A-Za-z]", entry)), name)
 
 
@@ -136,12 +140,12 @@ class UniqueNames:
 
 
 def unusable_names(new: Sequence[str], taken: Collection[str]) -> list[str]:
-    """Return the new names of graph inputs and outputs that are empty, in use, or repeated."""
+    """Return the new names that are empty, in use, or repeated."""
     return [name for name in new if not name or name in taken or new.count(name) > 1]
 
 
 def expand_name(name: str, known: Iterable[tuple[str, Hashable]], flag: str) -> str:
-    """Return the name that a name with an omitted middle stands for, as messages print it.
+    """Return the full name for a name whose middle is omitted, as in messages.
 
     Any other name unchanged.
 

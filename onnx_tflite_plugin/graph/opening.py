@@ -85,7 +85,7 @@ def _describe_failed_node(model: ir.Model, reason: str) -> str:
 
 
 def foreign_domains(model: ir.Model) -> tuple[str, ...]:
-    """Return the sorted domains that neither ONNX Runtime nor functions of the model implement."""
+    """Return the domains that ONNX Runtime and the model's functions lack, sorted."""
     function_domains = {domain for domain, _, _ in model.functions}
     return tuple(sorted({node.domain for node in model.graph.all_nodes()} - DOMAINS - function_domains))
 

@@ -1,4 +1,7 @@
-"""Runs of an ONNX Runtime session with outputs that are bound once, which saves 2 to 15 µs per run."""
+"""Runs of an ONNX Runtime session with outputs that are bound only once.
+
+This saves 2 to 15 µs per run.
+"""
 
 from __future__ import annotations
 
@@ -47,6 +50,9 @@ class BoundArrays:
 
 
 def can_bind(port: Port) -> bool:
-    """True if a tensor of a static shape is an array of numbers in numpy; [] may be an unknown rank."""
+    """True if the tensor has a static shape and a dtype of numpy.
+
+    The shape [] may stand for an unknown rank.
+    """
     is_static = bool(port.shape) and all(isinstance(size, int) and size > 0 for size in port.shape)
     return is_static and port.type != "string" and port.dtype.isbuiltin == 1

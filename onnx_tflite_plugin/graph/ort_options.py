@@ -44,7 +44,10 @@ def choose_options(package: Any, model: str | bytes) -> Any:
 
 
 def stored_metadata(model: str | bytes) -> dict[str, str]:
-    """Return a model's metadata without reading its graph; empty if the file is malformed."""
+    """Return a model's metadata without reading its graph.
+
+    The result is empty if the file is malformed.
+    """
     try:
         with io.BytesIO(model) if isinstance(model, bytes) else Path(model).open("rb") as stream:
             entries = [dict(_fields(io.BytesIO(entry))) for number, entry in _fields(stream) if number == _METADATA]

@@ -1,4 +1,4 @@
-"""Inputs and outputs of an ONNX Runtime session, and the checks of the arrays that are fed."""
+"""Inputs and outputs of an ONNX Runtime session, and checks of arrays."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def match_dtype(array: Array, port: Port, fact: str, *, is_array: bool) -> Array
 
 
 def _integer_limits(dtype: np.dtype[Any]) -> tuple[int, int] | None:
-    """Return the range of a dtype of integers, which numpy or ml_dtypes defines; None for other dtypes."""
+    """Return the range of an integer dtype of numpy or ml_dtypes; None for others."""
     if dtype.kind in "iu":
         return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
     if dtype.name in ("int4", "uint4", "int2", "uint2"):
@@ -165,7 +165,10 @@ def _describe_objects(array: Array) -> str:
 
 
 def _fits_shape(array: Array, port: Port) -> bool:
-    """True if the array has the port's static sizes; [] in ONNX Runtime is a scalar or an unknown rank."""
+    """True if the array has the port's static sizes.
+
+    In ONNX Runtime [] is a scalar or an unknown rank.
+    """
     return not port.shape or (
         array.ndim == len(port.shape)
         and all(

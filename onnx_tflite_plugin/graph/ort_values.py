@@ -28,7 +28,7 @@ _BITS = {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2}
 
 
 def dtype_of(info: Any) -> str:
-    """Return ONNX Runtime's name of the dtype of an input or output: ``float``, ``int4``."""
+    """Return the dtype of an input or output, named as in ONNX Runtime: ``float``."""
     return str(info.type).removeprefix("tensor(").removesuffix(")")
 
 
@@ -69,7 +69,10 @@ def from_value(value: Any, dtype: str) -> Array:
 
 
 def _value_bytes(value: Any, dtype: str) -> int:
-    """Return the size of the value's memory in bytes, which ONNX Runtime reports since 1.23."""
+    """Return the size of the value's memory in bytes.
+
+    ONNX Runtime reports it since 1.23.
+    """
     if hasattr(value, "tensor_size_in_bytes"):
         return int(value.tensor_size_in_bytes())
     bits = _BITS.get(dtype) or 8 * np.dtype(UNKNOWN_TO_NUMPY[dtype][0]).itemsize
@@ -77,7 +80,10 @@ def _value_bytes(value: Any, dtype: str) -> int:
 
 
 def _pack_bits(array: Array, bits: int) -> Array:
-    """Pack several elements per byte, the first in the lowest bits, at the front of an array of unchanged shape."""
+    """Pack several elements per byte, the first in the lowest bits.
+
+    The bytes are at the front of an array of unchanged shape.
+    """
     flat, per_byte = np.bitwise_and(array.reshape(-1), (1 << bits) - 1), 8 // bits
     packed = np.zeros_like(flat)
     for k in range(per_byte):

@@ -1,4 +1,7 @@
-"""Nodes that compare or select values, whose results jump if an operand changes a little."""
+"""Nodes that compare or select values.
+
+Their results jump if an operand changes a little.
+"""
 
 from __future__ import annotations
 

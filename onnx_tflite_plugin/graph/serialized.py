@@ -68,7 +68,10 @@ def check_exists(path: Path) -> None:
 
 
 def describe_other_format(model: bytes | Path) -> str:
-    """Return the format of a file or content that is no ONNX model: ``it is empty``. Empty for an ONNX model."""
+    """Return the format of a file that is no ONNX model, such as ``it is empty``.
+
+    The text is empty for an ONNX model.
+    """
     start = model[:64] if isinstance(model, bytes) else _read_start(model)
     if start is None:
         return ""
@@ -79,7 +82,7 @@ def describe_other_format(model: bytes | Path) -> str:
 
 
 def _read_start(path: Path) -> bytes | None:
-    """Return the first 64 bytes of a file, or fewer if it is shorter; None if it is unreadable."""
+    """Return up to the first 64 bytes of a file; None if it is unreadable."""
     with suppress(OSError), path.open("rb") as file:
         return file.read(64)
     return None

@@ -1,4 +1,7 @@
-"""Checks of the arguments of a session: its model, options, tokens and counts. Messages name the argument."""
+"""Checks of the arguments of a session.
+
+The arguments are model, options, tokens and counts; messages name the argument.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,10 @@ def describe_load_failure(source: str | bytes, error: Exception) -> str:
 
 
 def check_session_options(onnxruntime: Any, providers: object, options: object) -> list[Any]:
-    """Return the execution providers. Raises TypeError and ValueError for arguments that ONNX Runtime misunderstands."""
+    """Return the execution providers.
+
+    Raises TypeError and ValueError for arguments that ONNX Runtime misunderstands.
+    """
     if options is not None and not isinstance(options, onnxruntime.SessionOptions):
         raise TypeError(f"options is {describe(options)}; give an onnxruntime.SessionOptions")
     if isinstance(providers, str | bytes) or not isinstance(providers, Iterable):
@@ -57,9 +63,9 @@ def check_session_options(onnxruntime: Any, providers: object, options: object) 
 
 
 def check_generation(tokens: object, count: object, start: object, stop: object, slots: int) -> list[int]:
-    """Return the tokens of a prompt as a list. Raises TypeError and ValueError for arguments of ``generate``.
+    """Return the tokens of a prompt as a list.
 
-    ``slots``: the tokens that the caches hold.
+    Raises TypeError and ValueError for arguments of ``generate``. ``slots``: the tokens that the caches hold.
     """
     numbers = _check_tokens(tokens)
     for name, value in (("count", count), ("start", start)):

@@ -25,7 +25,10 @@ _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9  # field numbers in onnx.proto
 
 
 def proto_to_check(model: ir.Model) -> onnx.ModelProto:
-    """Return the model with large initializers as graph inputs, which ONNX's checker treats in the same way."""
+    """Return the model with large initializers as graph inputs.
+
+    ONNX's checker treats both in the same way.
+    """
     import onnx
 
     with _without_weights(model) as weights:
@@ -71,7 +74,10 @@ def write_streamed(model: ir.Model, file: BinaryIO) -> None:
 
 @contextmanager
 def _without_weights(model: ir.Model) -> Iterator[dict[str, ir.TensorProtocol]]:
-    """Replace large initializers of the main graph by references without data; yield the tensors by name."""
+    """Replace large initializers by references without data, and yield them.
+
+    The tensors are yielded by name. Initializers of inner graphs are kept.
+    """
     import onnx_ir as ir
 
     weights: dict[str, ir.TensorProtocol] = {}
@@ -91,7 +97,10 @@ def _without_weights(model: ir.Model) -> Iterator[dict[str, ir.TensorProtocol]]:
 
 
 def _split(message: _Message, number: int) -> tuple[bytes, bytes]:
-    """Return the serialized fields of a message before and after one field, without references to external data."""
+    """Return the serialized fields of a message before and after one field.
+
+    References to external data are left out.
+    """
     fields = [field for field, _ in message.ListFields()]
     references = {"external_data", "data_location"}
     before = {field.name for field in fields if field.number < number} - references

@@ -59,7 +59,10 @@ class TensorValue(NamedTuple):
         return array
 
     def restore(self, array: Array, dtype: np.dtype[Any]) -> Array | None:
-        """Return the tensor's array from the ONNX value; None if its rank does not match the permutation."""
+        """Return the tensor's array from the ONNX value.
+
+        None if its rank does not match the permutation.
+        """
         if self.channels and array.ndim > 1:
             array = np.take(array, [self.channels.index(k) for k in range(max(self.channels) + 1)], axis=1)
         if self.shift:

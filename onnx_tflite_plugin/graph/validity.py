@@ -43,7 +43,10 @@ def _text_bytes(tensor: ir.TensorProtocol) -> int:
 
 
 def find_violation(proto: onnx.ModelProto) -> str:
-    """Return the first error of ONNX's checker or shape inference on one line; empty for a valid model."""
+    """Return the first error of ONNX's checker or shape inference on one line.
+
+    The text is empty for a valid model.
+    """
     import onnx
 
     try:
@@ -100,7 +103,7 @@ def _missing_dtype_problem(dtype: str, node: ir.Node | None, text: str) -> Probl
 
 
 def _describe_conflict(text: str, node: ir.Node, *, declared: bool) -> str:
-    """Return a description of shapes or dtypes that shape inference found inconsistent.
+    """Return a description of shapes or dtypes that shape inference refused.
 
     The text is empty for any other error.
     """
@@ -114,7 +117,10 @@ def _describe_conflict(text: str, node: ir.Node, *, declared: bool) -> str:
 
 
 def _describe_operands(text: str, node: ir.Node, *, declared: bool) -> str:
-    """Return a description of the operands that shape inference refused, with a remedy for the author of a handler."""
+    """Return a description of the operands that shape inference refused.
+
+    It includes a remedy for the author of a handler.
+    """
     unsupported = _DTYPE.search(text)
     operands = [value for value in node.inputs if value is not None]
     dtypes = [_dtype_name(value) for value in operands]

@@ -1,6 +1,7 @@
-"""Hooks of installed packs: called under guard, with their results checked; failing hooks are skipped.
+"""Hooks of installed packs, called under guard.
 
-A hook that fails ends the conversion only if the model uses its pack; otherwise it is a warning.
+Results are checked, and failing hooks are skipped. A hook that fails ends the conversion only if the model uses its
+pack; otherwise it is a warning.
 """
 
 from __future__ import annotations
@@ -74,8 +75,7 @@ class _Manager(pluggy.PluginManager):
 class Hooks:
     """All plugins of one host: hooks of packs, and handlers that claim operators.
 
-    ``warn`` is called for each skipped hook.
-    ``failures``: failures of hooks, by pack.
+    ``warn`` is called for each skipped hook. ``failures``: failures of hooks, by pack.
     """
 
     def __init__(self, options: Mapping[str, Any], warn: Callable[[str], None]) -> None:
@@ -120,7 +120,10 @@ class Hooks:
         self._left_out |= {(name, pack) for name in names}
 
     def implementations(self) -> list[tuple[str, str]]:
-        """Return (pack, hook) for all hooks of packs, except handlers, which claim their operator."""
+        """Return (pack, hook) for all hooks of packs.
+
+        Handlers, which claim their operator through a hook of the host, are left out.
+        """
         return sorted(
             {
                 (hook.pack, name)
@@ -135,9 +138,10 @@ class Hooks:
         return tuple(dict.fromkeys(hook.pack for hook in self._implementations("finish")))
 
     def _implementations(self, name: str, code: str = "") -> Sequence[Hook]:
-        """Return the implementations of a hook in pluggy's order: last registered first, except tryfirst and trylast.
+        """Return the implementations of a hook in pluggy's order.
 
-        ``code``: skip handlers of other operators.
+        The order is last registered first, except for tryfirst and trylast. ``code``: skip handlers of other
+        operators.
         """
         if (name, code) not in self._cached:
             self._cached[name, code] = tuple(self._find_implementations(name, code))
@@ -267,9 +271,9 @@ class Hooks:
 
 
 def _call_claim(hook: Hook, at: At) -> Handler | Decline | None:
-    """Return the answer of a hook.
+    """Return the result of a ``claim`` hook.
 
-    A Decline if the handler that it returned does not accept the operator. Raises Failed.
+    The result is a Decline if the returned handler does not accept the operator. Raises Failed.
     """
     with hook.attribute_errors(label(at.op)):
         try:
@@ -284,7 +288,10 @@ def _call_claim(hook: Hook, at: At) -> Handler | Decline | None:
 
 
 def _check_renames(renames: object, names: Sequence[str], taken: Set[str]) -> None:
-    """Raise Mismatch unless a hook returned a mapping from existing names to new, unused names."""
+    """Raise Mismatch unless a hook renamed existing names to unused ones.
+
+    Raises WrongResult for a result that is neither None nor a mapping of names.
+    """
     if renames is None:
         return
     if not isinstance(renames, Mapping) or not all(isinstance(text, str) for pair in renames.items() for text in pair):
@@ -329,13 +336,13 @@ def _find_uncalled_hooks(plugin: object) -> Iterator[str]:
         elif name in NAMES:
             yield f"{name!r} is not called, because it lacks @hookimpl"
         elif suggestion := did_you_mean(name, NAMES):
-            wanted = {hook: _arguments(getattr(hookspecs, hook)) for hook in NAMES if repr(hook) in suggestion}
-            if any(_arguments(function) and _arguments(function) <= of for of in wanted.values()):
+            arguments = {hook: _arguments(getattr(hookspecs, hook)) for hook in NAMES if repr(hook) in suggestion}
+            if any(_arguments(function) and _arguments(function) <= allowed for allowed in arguments.values()):
                 yield f"{name!r} is not a hook{suggestion}"
 
 
 def _find_wrong_argument(plugin: object) -> str:
-    """Return a message on an argument that a hook declares but does not get; empty if there is none."""
+    """Return a message on an unknown argument of a hook; empty if there is none."""
     marker = f"{hookspecs.PROJECT}_impl"
     for name, function in _functions(plugin):
         mark = getattr(function, marker, None)

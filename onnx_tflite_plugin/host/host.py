@@ -150,7 +150,10 @@ class Host:
     # --- loading ------------------------------------------------------------------------------
 
     def _warn_of_packs(self, offers: Iterable[Offer]) -> None:
-        """Warn of packs for another version, and of entry points with an unknown operator or group, without loading them."""
+        """Warn of packs and entry points that are not used, without loading them.
+
+        These are packs for another version, and entry points with an unknown operator or group.
+        """
         for offer in offers:
             if offer.unmet:
                 self.warn(f"{offer.pack} is left out: {_version_reason(offer)}")
@@ -196,7 +199,7 @@ class Host:
         return self._loaded[code]
 
     def fusions(self, present: Collection[str] | None = None) -> list[tuple[str, Fusion]]:
-        """Return (pack, fusion) of the fusions that can match a model with these operators; all if None.
+        """Return (pack, fusion) of fusions that can match these operators; all if None.
 
         The name of a loaded fusion counts as present, because a fusion may match the result of another. An entry point that
         does not load, or is not a fusion, causes a warning.
@@ -236,8 +239,9 @@ class Host:
         return fusion
 
     def _pattern_names(self) -> set[str]:
-        """Return the names that patterns may contain besides the schema's: names of entry points and of loadable
-        fusions.
+        """Return the names that patterns may contain besides the schema's.
+
+        They are the names of entry points and of fusions that load.
         """
         names = {*self._by_code}
         for offer in self._fusion_offers:
@@ -246,11 +250,14 @@ class Host:
         return names
 
     def handler_names(self) -> list[tuple[str, str]]:
-        """Return (code, pack) of every discovered handler in order of code, without loading any."""
+        """Return (code, pack) of every discovered handler by code, without loading any."""
         return sorted((offer.code, offer.pack) for offer in self.offers if offer.group == HANDLERS)
 
     def handlers(self, codes: Collection[str] | None = None) -> Iterator[tuple[str, str, Handler | Failed]]:
-        """Yield (code, pack, handler or Failed) for all discovered handlers, or only for ``codes``, by code."""
+        """Yield (code, pack, handler or Failed) of discovered handlers, by code.
+
+        ``codes``: only handlers of these operators; None for all.
+        """
         for offer in sorted((o for o in self.offers if o.group == HANDLERS), key=lambda o: (o.code, o.pack)):
             if codes is not None and offer.code not in codes:
                 continue
@@ -300,7 +307,10 @@ class Host:
         return Bound(op, placeholder, BUILTIN, (op,))
 
     def skipped_packs(self) -> list[str]:
-        """Return a message per skipped hook: it might have claimed an unsupported operator."""
+        """Return a message per skipped hook, for unsupported operators.
+
+        The hook might have claimed them.
+        """
         return [
             f"{describe_skipped_hooks(pack)}: {failed.reason}"
             for pack, failures in self.hooks.failures.items()
@@ -338,7 +348,7 @@ class Host:
         )
 
     def _find_wrong_registration(self, code: str) -> Problem | None:
-        """Return the problem of a pack that is meant to convert an operator but is not registered for it."""
+        """Return the problem of a pack with a misregistered handler for the operator."""
         if code not in self._wrong_registrations:
             admitted = self._is_admitted if self._reads_installed else lambda pack: False
             self._wrong_registrations[code] = find_wrong_registration(code, self._unused_offers, admitted)
@@ -362,7 +372,7 @@ class Host:
         return claims, declined
 
     def _choose_claim(self, op: Operator, claims: list[tuple[str, Handler]]) -> tuple[str, Handler] | Problem:
-        """Return the preferred pack's claim, else that of the only third party, else the built-in one.
+        """Return the claim of the preferred pack, of a third party, or the built-in one.
 
         Claims of two third parties are a problem that names both.
         """
@@ -384,7 +394,10 @@ class Host:
 
 
 def _find_offer_problem(offer: Offer) -> str:
-    """Return the reason why an entry point is unused, without loading it; empty if it is used."""
+    """Return the reason why an entry point is unused; empty if it is used.
+
+    The entry point is not loaded.
+    """
     return find_group_problem(offer.group) or (find_name_problem(offer.code) if offer.group == HANDLERS else "")
 
 

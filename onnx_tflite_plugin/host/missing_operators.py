@@ -13,7 +13,7 @@ from onnx_tflite_plugin.guard import BUILTIN, INLINE, Failed, describe_decline
 from onnx_tflite_plugin.host.remedies import describe_remedies
 from onnx_tflite_plugin.source.model import Operator, Subgraph
 
-NOBODY = "no installed pack has a handler for it"
+NO_HANDLER_REASON = "no installed pack has a handler for it"
 Answer = tuple[str, Decline | Failed]
 """A pack, and the reason why it does not claim an operator."""
 
@@ -52,7 +52,7 @@ def missing_handler_problem(
         return NoHandler(
             op.code, f"operator code {number} is not in the schema this version knows; the file is newer", similar
         )
-    return NoHandler(op.code, NOBODY, similar)
+    return NoHandler(op.code, NO_HANDLER_REASON, similar)
 
 
 def competing_claims_problem(op: Operator, packs: Sequence[str]) -> Problem:
@@ -73,7 +73,10 @@ def competing_claims_problem(op: Operator, packs: Sequence[str]) -> Problem:
 
 
 def with_remedies(problems: Mapping[Operator, Problem], main: Subgraph) -> dict[Operator, Problem]:
-    """Return the problems of operators, with the remedies that those without a handler share. ``main``: the converted subgraph."""
+    """Return the problems with the remedies shared by operators without a handler.
+
+    ``main``: the converted subgraph.
+    """
     lacking = {op: None for op, problem in problems.items() if isinstance(problem, NoHandler)}
     if not lacking:
         return dict(problems)

@@ -1,4 +1,7 @@
-"""Binding of a model: a handler for each operator that the main subgraph reaches, or all problems at once."""
+"""Binding of a model: a handler for each operator, or all problems at once.
+
+Only operators that the main subgraph reaches are bound.
+"""
 
 from __future__ import annotations
 
@@ -115,7 +118,10 @@ class ModelBinding:
                 yield op, binding
 
     def _missing_problems(self) -> list[Problem]:
-        """Return a problem for each kind of operator without a handler, each skipped hook and each unused entry point."""
+        """Return the problems of operators without a handler, and possible causes.
+
+        There is one problem for each kind of operator, each skipped hook and each unused entry point.
+        """
         by_operator = {op: self.reasons[key] for key, ops in self.missing.items() for op in ops}
         ordered = dict(sorted(by_operator.items(), key=lambda item: (item[0].subgraph, item[0].index)))
         completed = with_remedies(ordered, self.model.main)

@@ -48,7 +48,7 @@ class ValueSnapshot:
 
 
 def copy_model(model: ir.Model) -> ir.Model:
-    """Return a model with its own graph, nodes, values and dtypes; only tensors are shared."""
+    """Return a copy of the model that shares only tensors."""
     copied = model.clone()
     for graph in copied.graphs():
         values = {*graph.inputs, *graph.initializers.values(), *(value for node in graph for value in node.outputs)}
@@ -58,7 +58,7 @@ def copy_model(model: ir.Model) -> ir.Model:
 
 
 def describe_interface_change(before: ir.Model, after: ir.Model) -> str:
-    """Return a description of changed inputs or outputs of the graph; empty if they are unchanged."""
+    """Return a description of changed graph inputs or outputs; empty if unchanged."""
     for side in ("inputs", "outputs"):
         was, now = ([_format_value(value) for value in getattr(model.graph, side)] for model in (before, after))
         if was != now:
@@ -67,7 +67,7 @@ def describe_interface_change(before: ir.Model, after: ir.Model) -> str:
 
 
 def describe_violation(model: ir.Model) -> str:
-    """Return the reason why a model that a pack changed is not valid ONNX; empty if it is valid."""
+    """Return the reason why a changed model is not valid ONNX; empty if valid."""
     from onnx_tflite_plugin.graph.streaming import proto_to_check
     from onnx_tflite_plugin.graph.validity import find_violation
 

@@ -1,4 +1,7 @@
-"""Entry points of installed distributions, found without importing any of them, and loaded under guard."""
+"""Entry points of installed distributions.
+
+They are found without importing a distribution, and loaded under guard.
+"""
 
 from __future__ import annotations
 
@@ -77,8 +80,8 @@ class Offer:
         Raises Failed.
         """
         loaded = self.load()
-        by = loaded.lower if isinstance(loaded, Handler) else None
-        with attribute_errors(self.description, self.pack, by):
+        lower = loaded.lower if isinstance(loaded, Handler) else None
+        with attribute_errors(self.description, self.pack, lower):
             if isinstance(loaded, ModuleType):
                 raise Mismatch(_describe_module_without_attribute(loaded))
             if not isinstance(loaded, Handler):
@@ -140,7 +143,10 @@ def _read_offers(distribution: Installed) -> tuple[Offer, ...]:
 
 
 def _describe_missing_module(name: str) -> str:
-    """Return a message on a module that an entry point names and that does not exist, with the nearest module in its package."""
+    """Return a message on a missing module of an entry point.
+
+    It suggests the most similar module in the package.
+    """
     package = name.rpartition(".")[0]
     modules = (
         {f"{package}.{module.name}" for module in iter_modules(sys.modules[package].__path__)} if package else set()
@@ -150,9 +156,9 @@ def _describe_missing_module(name: str) -> str:
 
 
 def _describe_missing_attribute(module: str, attribute: str) -> str:
-    """Return a message on an attribute that an imported module lacks, with the nearest one.
+    """Return a message on an attribute that an imported module lacks.
 
-    The text is empty if it has it.
+    It suggests the most similar attribute. The text is empty if it has it.
     """
     names, name = vars(sys.modules[module]) if module in sys.modules else None, attribute.partition(".")[0]
     if names is None or not name or name in names:
@@ -162,10 +168,13 @@ def _describe_missing_attribute(module: str, attribute: str) -> str:
 
 
 def _describe_module_without_attribute(module: ModuleType) -> str:
-    """Return a message on an entry point of a handler that names a module only, with the handlers that the module has."""
+    """Return a message on a handler's entry point that names only a module.
+
+    It lists the handlers in the module.
+    """
     names = [name for name, value in vars(module).items() if isinstance(value, Handler)] or ["FUNCTION"]
-    written = " or ".join(f"{module.__name__}:{name}" for name in names)
-    return f"it is a module, not a handler; write {written}, and install the pack again (pip install -e)"
+    examples = " or ".join(f"{module.__name__}:{name}" for name in names)
+    return f"it is a module, not a handler; write {examples}, and install the pack again (pip install -e)"
 
 
 _REINSTALL = "correct the entry point, and install the pack again (pip install -e)"
@@ -173,9 +182,10 @@ _REINSTALL = "correct the entry point, and install the pack again (pip install -
 
 @cache
 def _parse_offers(text: str, pack: str, requirements: tuple[str, ...]) -> tuple[Offer, ...]:
-    """Return the offers in a distribution's metadata, including offers in groups of the project that do not exist.
+    """Return the offers in a distribution's metadata.
 
-    Cached, because hosts for many files read the same metadata.
+    Offers in groups with the project's name that do not exist are included. Cached, because hosts for many files read
+    the same metadata.
     """
     unknown = {*_GROUP.findall(text)}.difference(ALL_GROUPS)
     unmet, entries = unmet_requirement(requirements), entry_points(text, {*GROUPS, *unknown})
@@ -190,7 +200,7 @@ def canonical(pack: str) -> str:
 
 
 def find_name_problem(code: str) -> str:
-    """Return the reason why an entry point's name cannot be an operator; empty if it can."""
+    """Return the reason why a name cannot be an operator; empty if it can."""
     if code.startswith(NAMED_BY_THE_FILE):
         return "" if name_in_file(code) else "the operator's name after the dot is missing"
     if code.startswith(UNKNOWN):
@@ -213,7 +223,7 @@ def find_group_problem(group: str) -> str:
 
 
 def find_unknown_operators(fusion: Fusion, further_names: Callable[[], Collection[str]]) -> str:
-    """Return a message on operators in a fusion's patterns that do not exist; empty if none.
+    """Return a message on unknown operators in a fusion's patterns; empty if none.
 
     ``further_names``: function that returns the names of entry points and fusions.
     """
@@ -232,9 +242,9 @@ def find_unknown_operators(fusion: Fusion, further_names: Callable[[], Collectio
 
 
 def find_unlisted_pattern(needs: frozenset[str], fusion: Fusion) -> frozenset[str] | None:
-    """Return the operators of a pattern none of which is in the entry point of its fusion.
+    """Return the operators of a pattern that the entry point does not list.
 
-    Return None if there is no such pattern.
+    That is, none of them is in the entry point of the fusion. Return None if there is no such pattern.
     """
     if not needs or fusion.regions is not None:
         return None
@@ -268,7 +278,7 @@ def find_needs_problem(needs: frozenset[str], fusion: Fusion) -> str:
 
 @cache
 def unmet_requirement(requirements: tuple[str, ...], version: str = VERSION) -> str:
-    """Return the version requirement on onnx-tflite-plugin that ``version`` does not meet.
+    """Return the requirement on onnx-tflite-plugin that ``version`` does not meet.
 
     The text is empty if it meets all.
     """
@@ -281,7 +291,7 @@ PIN = f"{BUILTIN}~={VERSION}"
 
 @cache
 def find_wide_requirement(requirements: tuple[str, ...], version: str = VERSION) -> str:
-    """Return a message on a pack that does not exclude the next version with another API.
+    """Return a message on a pack that allows the next version with another API.
 
     The text is empty if it does.
     """

@@ -1,4 +1,7 @@
-"""Packs that would convert an operator if their entry points were right: misspelled, missing, or in a group that does not exist."""
+"""Packs that would convert an operator if their entry points were right.
+
+An entry point may be misspelled, missing, or in a group that does not exist.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,10 @@ _REINSTALL = "then install the pack again (pip install -e)"
 
 
 class _Definition(NamedTuple):
-    """A function decorated with ``@handler("CODE", ...)``, found without importing its module."""
+    """A function decorated with ``@handler("CODE", ...)``.
+
+    It is found without importing its module.
+    """
 
     function: str
     module: str
@@ -36,9 +42,10 @@ class _Definition(NamedTuple):
 def find_wrong_registration(
     code: str, unused: Sequence[tuple[Offer, Problem]], is_admitted: Callable[[str], bool]
 ) -> Problem | None:
-    """Return the problem of a pack that is meant to convert an operator but is not registered for it; otherwise None.
+    """Return the problem of a pack with a misregistered handler for the operator.
 
-    ``unused``: entry points that are unused, each with its problem. ``is_admitted``: whether a pack may be used.
+    None if there is no such pack. ``unused``: entry points that are unused, each with its problem. ``is_admitted``:
+    whether a pack may be used.
     """
     for offer, problem in unused:
         if _bare_name(offer.code) == _bare_name(code):
@@ -47,7 +54,10 @@ def find_wrong_registration(
 
 
 def describe_similar_handler(code: str, offers: Mapping[str, Sequence[Offer]]) -> str:
-    """Return a remedy that names an installed handler for a similar custom operator; empty if there is none."""
+    """Return a remedy that names a handler of a similar custom operator.
+
+    The text is empty if there is none.
+    """
     if not code.startswith(NAMED_BY_THE_FILE):
         return ""
     codes = {known.lower(): known for known in offers if known.startswith(NAMED_BY_THE_FILE)}
@@ -60,12 +70,15 @@ def describe_similar_handler(code: str, offers: Mapping[str, Sequence[Offer]]) -
 
 
 def _bare_name(code: str) -> str:
-    """Return an operator's name without the prefix of custom operators, which is often forgotten."""
+    """Return an operator's name without the prefix of custom operators.
+
+    Authors often forget this prefix.
+    """
     return code.removeprefix(CUSTOM).lower()
 
 
 def _problems_of_groups(code: str, is_admitted: Callable[[str], bool]) -> Iterator[Problem]:
-    """Yield a problem for each entry point of the operator in a group that resembles one of the project's.
+    """Yield a problem per entry point of the operator in a misspelled group.
 
     Groups that begin with the project's name are reported as unused entry points.
     """
@@ -82,7 +95,10 @@ def _problems_of_groups(code: str, is_admitted: Callable[[str], bool]) -> Iterat
 
 
 def _problems_of_definitions(code: str, is_admitted: Callable[[str], bool]) -> Iterator[Problem]:
-    """Yield a problem for each installed pack whose source defines a handler of the operator."""
+    """Yield a problem per installed pack that defines a handler of the operator.
+
+    The definition is found in the source.
+    """
     for distribution in iterate_distributions():
         text = distribution.entry_points_text
         pack = distribution.name_and_requirements()[0] if text else ""
@@ -105,7 +121,10 @@ def _problems_of_definitions(code: str, is_admitted: Callable[[str], bool]) -> I
 
 
 def _find_definitions(code: str, entries: Sequence[EntryPoint]) -> Iterator[_Definition]:
-    """Yield the definitions of a handler in the top-level packages that entry points name."""
+    """Yield definitions of a handler in the packages that entry points name.
+
+    Only top-level packages are searched.
+    """
     for name in dict.fromkeys(entry.value.partition(":")[0].partition(".")[0].strip() for entry in entries):
         try:
             spec = find_spec(name)
@@ -123,7 +142,10 @@ def _find_definitions(code: str, entries: Sequence[EntryPoint]) -> Iterator[_Def
 
 
 def _definitions_in(file: Path, module: str, code: str) -> Iterator[_Definition]:
-    """Yield the decorated functions of one file; none if it cannot be read or does not name the operator."""
+    """Yield the decorated functions of one file.
+
+    There are none if the file cannot be read or does not name the operator.
+    """
     try:
         source = file.read_text(encoding="utf-8")
         body = ast.parse(source).body if code in source else []

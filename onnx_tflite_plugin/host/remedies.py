@@ -1,4 +1,7 @@
-"""Remedies for operators without a handler: an op pack, or a submodel that has none of them."""
+"""Remedies for operators without a handler: an op pack, or a submodel.
+
+The submodel has no such operator.
+"""
 
 from __future__ import annotations
 
@@ -69,9 +72,10 @@ def _describe_submodels(left_out: Sequence[Operator], main: Subgraph) -> Iterato
 
 
 def _submodel_between(before: Sequence[Operator], after: Sequence[Operator], main: Subgraph) -> _Submodel | None:
-    """Return the submodel on whose results no operator of ``before`` depends, and which needs none of ``after``.
+    """Return the submodel between the operators ``before`` and ``after``.
 
-    Return None if it has no operator, or too many tensors at its boundary.
+    No operator of ``before`` depends on its results, and it needs no result of ``after``. Return None if it has no
+    operator, or too many tensors at its boundary.
     """
     excluded = {*_upstream(before, main), *_downstream(after, main)}
     computed = {tensor for op in main.operators if op not in excluded for tensor in op.outputs if tensor is not None}

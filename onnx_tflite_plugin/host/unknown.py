@@ -1,4 +1,7 @@
-"""Unsupported operators kept as nodes of a separate domain, for runtimes with kernels for them."""
+"""Unsupported operators that are kept as nodes of a separate domain.
+
+The runtime must have kernels for them.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +27,10 @@ def domain_and_name(code: str) -> tuple[str, str]:
 
 
 def placeholder_handler(op: Operator) -> Handler | None:
-    """Return a handler that emits the operator as a node, with operands and results as in the file.
+    """Return a handler that emits the operator as a node.
 
-    ``None`` for an operator without results or with resources, which ONNX lacks.
+    Operands and results are as in the file. ``None`` for an operator without results or with resources, which ONNX
+    lacks.
     """
     tensors = [tensor for tensor in (*op.inputs, *op.outputs) if tensor is not None]
     if not any(op.outputs) or any(tensor.dtype in HANDLES for tensor in tensors):
@@ -43,7 +47,10 @@ def _lower(ctx: Any, *inputs: Any) -> Any:
 
 
 def _attributes(op: Operator) -> dict[str, Any]:
-    """Return options by name; ``custom_options`` as bytes if not all of them can be attributes."""
+    """Return the options by name, as attributes.
+
+    ``custom_options`` is added as bytes if some options cannot be attributes.
+    """
     inner = [value for value in op.options.values() if isinstance(value, Options)]  # attributes of the composite
     options = {name: value for fields in (op.options, *inner) for name, value in fields.items() if value not in inner}
     attributes = {name: value for name, value in options.items() if _is_attribute_value(value)}

@@ -1,1 +1,1 @@
-"""Storage of quantized tensors, clamps of fused activations, and models without quantization."""
+"""Storage of quantized tensors, and models without quantization."""

@@ -29,9 +29,10 @@ def round_half_away(value: float) -> int:
 
 
 def quantized_clamp_bounds(activation: str, dtype: str, quantization: Quantization) -> Clamp:
-    """Return the clamp that a quantized kernel applies (CalculateActivationRangeQuantized): zp + round(bound / scale).
+    """Return the bounds to which a quantized kernel clamps its output.
 
-    Raises Refusal for an activation without bounds, which no kernel applies to integers, and for a scale of 0.
+    A bound is zero point + round(bound / scale), as in CalculateActivationRangeQuantized. Raises Refusal for an
+    activation without bounds, which no kernel applies to integers, and for a scale of 0.
     """
     bounds = activation_bounds(activation)
     if bounds is None:

@@ -10,12 +10,15 @@ from onnx_tflite_plugin.source.model import Tensor
 
 
 def uses_file_integers(plan: StoragePlan, bound: Bound, slot: int) -> bool:
-    """Return True if the slot's values have the file's dtype and quantization, regardless of the planned storage."""
+    """True if the handler gets the slot's values with the file's quantization.
+
+    The planned storage does not matter then.
+    """
     return plan.arithmetic[bound] is Arithmetic.QUANTIZED_AS_IN_FILE and slot not in bound.declared.output_quantization
 
 
 def storage_of_slot(plan: StoragePlan, bound: Bound, slot: int) -> Storage:
-    """Return the storage of the slot's quantized values as the handler gets or returns them.
+    """Return the storage of the slot's quantized values in the handler.
 
     An operator that computes on quantized values gets all of them in the storage of its first quantized output. Tensors of
     a subgraph's interface, variables and tensors that kernels read without a scale may be kept in another storage.
@@ -34,7 +37,10 @@ def storage_of_slot(plan: StoragePlan, bound: Bound, slot: int) -> Storage:
 
 
 def _integer_result(plan: StoragePlan, bound: Bound) -> Tensor | None:
-    """Return the first quantized output of the operator's behavior, if the operator computes on quantized values."""
+    """Return the first output that the operator computes as quantized values.
+
+    Outputs with a behavior of their own are skipped. None if the operator does not compute on quantized values.
+    """
     if plan.arithmetic[bound] is not Arithmetic.QUANTIZED:
         return None
     overridden_slots = bound.declared.output_quantization

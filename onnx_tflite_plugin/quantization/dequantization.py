@@ -37,9 +37,10 @@ class LazyArray(Data):
 
 
 def dequantize_model(model: BoundModel, target: Target, opset: int) -> BoundModel:
-    """Return the model with float32 instead of quantized tensors; its declarations must be resolved again.
+    """Return the model with float32 instead of quantized tensors.
 
-    Raises HandlerError for operators whose results depend on the quantized values themselves.
+    Its declarations must be resolved again. Raises HandlerError for operators whose results depend on the quantized
+    values themselves.
     """
     return ModelDequantizer(target, opset).dequantize(model)
 
@@ -102,7 +103,10 @@ class ModelDequantizer:
         return replace(bound, op=float_op, members=members, resolved=None)
 
     def dequantize_op(self, op: Operator) -> Operator:
-        """Return the operator as stored in its subgraph, with float32 instead of quantized tensors."""
+        """Return an operator of the subgraph with float32 instead of quantized tensors.
+
+        Fusions are not applied to these operators.
+        """
         return replace(
             op,
             inputs=tuple(map(self.dequantize_tensor, op.inputs)),
@@ -110,7 +114,7 @@ class ModelDequantizer:
         )
 
     def with_implied_activation(self, bound: Bound, float_op: Operator) -> Operator:
-        """Return the operator without quantization with the fused activation that the range of its output implied."""
+        """Return the float operator with the activation that its output range implies."""
         declared = activation_declaration(bound.handler)
         if declared is None or float_op.options.get(declared.option) != "NONE":
             return float_op
@@ -135,7 +139,10 @@ class ModelDequantizer:
                 self.problems.append(Problem(bound.label, decline.reason))
 
     def check_stored(self, bound: Bound) -> None:
-        """Add a problem if the operator computes on quantized values, which have no counterpart in float."""
+        """Add a problem if the operator computes on quantized values.
+
+        Such a computation has no float counterpart.
+        """
         overridden_slots = bound.declared.output_quantization
         slots = [slot for slot in data_slots(bound) if slot not in overridden_slots]
         tensors = [t for slot in slots if (t := bound.op.tensor(slot)) is not None]
@@ -159,7 +166,10 @@ class ModelDequantizer:
         return replace(tensor, dtype="float32", quantization=None, data=data)
 
     def dequantize_bias(self, op: Operator, slot: int, factors: tuple[int, int | float]) -> Tensor:
-        """Return a bias dequantized by input scale x weight scale, as kernels do, regardless of its stored scale."""
+        """Return the bias in float, dequantized by input scale x weight scale.
+
+        Kernels ignore the scale that the file stores for a bias.
+        """
         tensor, scale = op[slot], bias_scale(op, factors)
         if scale is None or "int" not in tensor.dtype or not tensor.is_constant:
             return tensor
@@ -168,9 +178,9 @@ class ModelDequantizer:
 
 
 def _implied_activation(tensor: Tensor | None) -> str:
-    """Return the activation of a range that begins at 0: RELU6 if it ends at 6, otherwise RELU.
+    """Return the activation implied by a range that begins at 0.
 
-    Return "NONE" for other ranges.
+    It is RELU6 if the range ends at 6, otherwise RELU. Return "NONE" for other ranges.
     """
     quantization = None if tensor is None else affine(tensor)
     if tensor is None or quantization is None or quantization.per_axis or tensor.dtype not in INTEGER_RANGE:

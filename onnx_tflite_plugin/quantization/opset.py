@@ -29,7 +29,7 @@ def plan_storage_and_opset(
 
 
 def choose_opset(model: BoundModel, storage: StoragePlan, requested: int | None, target: Target) -> int:
-    """Return the requested opset, or the target's default, raised if operators or dtypes require it.
+    """Return the requested opset, or the lowest sufficient one from the default on.
 
     Raises UnsupportedOperator with the operators that need a newer one than requested, and OnnxTooOld if the installed package
     onnx does not have the opset.
@@ -65,7 +65,10 @@ def _check_installed(opset: int) -> None:
 
 
 def _dtype_opset(dtype: str, quantized: bool) -> int:
-    """Return the first opset with the dtype: int4 from 21, int2 from 25, int16 in QuantizeLinear from 21."""
+    """Return the first opset that supports the dtype.
+
+    int4 needs 21, int2 25, and int16 in QuantizeLinear 21.
+    """
     if dtype == "int16":
         return 21 if quantized else 1
     return {"int4": 21, "uint4": 21, "int2": 25}.get(dtype, 1)

@@ -1,4 +1,7 @@
-"""Storage plan: one dtype per tensor and one arithmetic per operator, chosen before anything is emitted."""
+"""Storage plan: one dtype per tensor and one arithmetic per operator.
+
+It is made before anything is emitted.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,9 @@ from onnx_tflite_plugin.source.model import BlockwiseQuantization, Operator, Qua
 
 
 class Form(Enum):
-    """Dtype and quantization in which a value holds a tensor. A tensor that is not quantized has only the form
-    ``STORED``.
+    """How a value holds a tensor: quantized or dequantized.
+
+    A tensor that is not quantized has only the form ``STORED``.
     """
 
     STORED = "stored"  # quantized values as the storage plan keeps them
@@ -47,7 +51,11 @@ def form_of(arithmetic: Arithmetic) -> Form:
 
 
 class Storage(NamedTuple):
-    """Storage of quantized values: the dtype, the shift added to the file's values, and the resulting parameters."""
+    """Storage of quantized values.
+
+    ``dtype``: that of the stored values. ``shift``: the number added to the file's values. ``quantization``,
+    ``blocks``: the parameters after the shift.
+    """
 
     dtype: str
     shift: int = 0
@@ -83,10 +91,11 @@ class StoragePlan(NamedTuple):
         return next((self.storage(tensor).dtype for tensor in bound.op.outputs if tensor is not None), "")
 
     def weights(self, bound: Bound, tensor: Tensor) -> Weights:
-        """Return how a constant operand becomes float: like its operator's activations if those are quantized.
+        """Return how an operand that is constant is converted to float.
 
-        ONNX Runtime would round float weights to 8 bits again between a DequantizeLinear and a QuantizeLinear. Blocks of int4 stay
-        quantized if the target fuses them; no runtime fuses int2.
+        It is converted like the operator's activations if those are quantized. ONNX Runtime would round float weights
+        to 8 bits again between a DequantizeLinear and a QuantizeLinear. Blocks of int4 stay quantized if the target
+        fuses them; no runtime fuses int2.
         """
         if tensor.narrower is not None:
             narrower = self.weights(bound, tensor.narrower) if is_quantized(tensor.narrower) else Weights.DEQUANTIZED
@@ -106,7 +115,7 @@ class StoragePlan(NamedTuple):
         return Weights.MULTIPLIED if dtypes or self.target.cast_mul_weights else Weights.DEQUANTIZED
 
     def dequantized_operands(self, bound: Bound) -> list[Tensor]:
-        """Return the operands that the operator gets as quantized values, or through a DequantizeLinear."""
+        """Return the operands that are quantized values or a DequantizeLinear's result."""
         behavior = bound.declared.quantization
         excluded = {*behavior.file_slots, *behavior.constant_slots}
         operands = [t for k, t in enumerate(bound.op.inputs) if t is not None and is_quantized(t) and k not in excluded]
@@ -120,7 +129,10 @@ def file_storage(tensor: Tensor) -> Storage:
 
 
 def shift_storage(tensor: Tensor, dtype: str, shift: int) -> Storage:
-    """Return the storage of the tensor in ``dtype`` with ``shift`` added to its values and zero points."""
+    """Return the storage in ``dtype``, with ``shift`` added to the values.
+
+    The zero points are shifted too.
+    """
     quantization = affine(tensor)
     assert quantization is not None
     shifted = replace(quantization, zero_point=tuple(z + shift for z in quantization.zero_point))
@@ -172,7 +184,10 @@ def _check_rules(model: BoundModel, plan: StoragePlan) -> None:
 
 
 def _target_problem(rule: str, tensors: Mapping[Tensor, Bound], plan: StoragePlan) -> Problem:
-    """Return the problem of tensors that break a rule of the target: the first, and the number of others."""
+    """Return the problem of tensors that break a rule of the target.
+
+    It names the first tensor and the number of others.
+    """
     (tensor, bound), *others = tensors.items()
     quantization = affine(tensor)
     zero_point = f" with zero point {quantization.zero_point[0]}" if quantization else ""
@@ -199,7 +214,10 @@ def _quantized_tensors(bound: Bound, slots: Iterable[int] | None = None) -> list
 
 
 def _behavior_tensors(bound: Bound) -> list[Tensor]:
-    """Return the quantized tensors of the operator's behavior, without ``output_quantization``."""
+    """Return the quantized tensors to which ``quantization`` applies.
+
+    Outputs in ``output_quantization`` are skipped.
+    """
     return _quantized_tensors(
         bound, [slot for slot in data_slots(bound) if slot not in bound.declared.output_quantization]
     )
@@ -256,7 +274,7 @@ class _QuantizedOperator:
 
 
 def _describe_remedy(bound: Bound) -> str:
-    """Return the remedy for the author of a pack whose handler declares no quantization.
+    """Return a remedy for the author of a handler without ``quantization``.
 
     The text is empty for other handlers.
     """
@@ -295,7 +313,10 @@ def _choose_arithmetic(bound: Bound, target: Target) -> Arithmetic:
 
 
 def _plan_shifted_storage(model: BoundModel, target: Target) -> dict[Tensor, Storage]:
-    """Return the storage of tensors that change dtype, by the target's tables for activations and for weights."""
+    """Return the storage of the tensors whose dtype changes.
+
+    The target has a table for activations and one for weights.
+    """
     weights, states = _weight_tensors(model), users_by_key(model)
     unshifted = _tensors_in_file_dtype(model) | _interface_only_tensors(model, weights, states, target)
     shifted: dict[Tensor, Storage] = {}
@@ -312,7 +333,10 @@ def _plan_shifted_storage(model: BoundModel, target: Target) -> dict[Tensor, Sto
 
 
 def _mixed_state_tensors(states: States, shifted: Mapping[Tensor, Storage]) -> set[Tensor]:
-    """Return tensors that keep their dtype because another tensor of the same state does."""
+    """Return tensors whose dtype must not change because of a shared state.
+
+    Another tensor of the same state keeps its dtype.
+    """
     groups, complete = states
     state_tensors = [{state_tensor(bound) for bound in group} for group in groups.values()]
     if not complete:
@@ -329,7 +353,10 @@ def _mixed_state_tensors(states: States, shifted: Mapping[Tensor, Storage]) -> s
 
 
 def _tensors_in_file_dtype(model: BoundModel) -> set[Tensor]:
-    """Return variable tensors, subgraph interfaces, and tensors that kernels read without a scale."""
+    """Return the tensors whose storage must be that of the file.
+
+    These are variable tensors, inputs and outputs of subgraphs, and tensors that kernels read without a scale.
+    """
     tensors = {t for graph in model.graphs if graph is not model.main for t in (*graph.inputs, *graph.outputs)}
     for bound in model.operators():
         behavior = bound.declared.quantization
@@ -343,9 +370,10 @@ def _tensors_in_file_dtype(model: BoundModel) -> set[Tensor]:
 
 
 def _interface_only_tensors(model: BoundModel, weights: set[Tensor], states: States, target: Target) -> set[Tensor]:
-    """Return the tensors of operators that use only graph inputs, graph outputs and constants.
+    """Return the tensors of operators between graph inputs and graph outputs.
 
-    Shifting their storage gains nothing. Operators with weights are excluded, because they fuse only in the target's dtype.
+    All tensors of such an operator are graph inputs, graph outputs or constants. Shifting their storage gains nothing.
+    Operators with weights are excluded, because they fuse only in the target's dtype.
     """
     interface = {t for t in (*model.main.inputs, *model.main.outputs) if t.dtype in target.quantizes}
     by_operator = {bound: {*_quantized_tensors(bound)} for bound in model.operators()}

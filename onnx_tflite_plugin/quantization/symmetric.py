@@ -27,24 +27,29 @@ MAX_INT8 = 127
 
 
 def make_symmetric(model: BoundModel, target: Target, opset: int) -> BoundModel:
-    """Return the model with symmetric int8 instead of 8-bit quantization; its declarations must be resolved again.
+    """Return the model with symmetric int8 instead of 8-bit quantization.
 
-    Raises HandlerError for operators whose results depend on the quantized values themselves.
+    Its declarations must be resolved again. Raises HandlerError for operators whose results depend on the quantized
+    values themselves.
     """
     return _SymmetricQuantizer(target, opset, model).dequantize(model)
 
 
 def symmetric_range(quantization: Quantization, dtype: str) -> Quantization:
-    """Return int8 parameters with a zero point of 0 that cover the range of a per-tensor quantization."""
+    """Return symmetric int8 parameters that cover a per-tensor range.
+
+    The zero point is 0.
+    """
     (scale,), (zero_point,) = quantization.scale, quantization.zero_point
     max_distance = max(abs(bound - zero_point) for bound in INTEGER_RANGE[dtype])
     return Quantization((float(np.float32(scale * min(max_distance, 2 * MAX_INT8) / MAX_INT8)),), (0,))
 
 
 def symmetric_constant(tensor: Tensor, channel_axis: int | None = None) -> Tensor:
-    """Return an int8 constant with zero points of 0: the tensor itself if possible, else requantized.
+    """Return the constant as int8 with zero points of 0.
 
-    ``channel_axis``: axis with one scale per channel for a requantized tensor; None for one scale.
+    It is the tensor itself if possible, otherwise a requantized one. ``channel_axis``: axis with one scale per channel
+    for a requantized tensor; None for one scale.
     """
     quantization = affine(tensor)
     assert quantization is not None
@@ -65,7 +70,10 @@ def symmetric_constant(tensor: Tensor, channel_axis: int | None = None) -> Tenso
 
 
 class _SymmetricQuantizer(ModelDequantizer):
-    """Replaces 8-bit tensors; others, such as int16 activations and int32 biases, become float32."""
+    """Requantizes 8-bit tensors to symmetric int8.
+
+    Other quantized tensors, such as int16 activations and int32 biases, become float32.
+    """
 
     def __init__(self, target: Target, opset: int, model: BoundModel) -> None:
         super().__init__(target, opset)
@@ -85,9 +93,10 @@ class _SymmetricQuantizer(ModelDequantizer):
 
 
 def _rescaled_operands(model: BoundModel) -> dict[Tensor, int | None]:
-    """Return the operands that kernels multiply by their scale, and the channel axis of each, if all readers agree.
+    """Return the operands that kernels multiply by their scale.
 
-    Recurrent layers, for example, compute other operands in float.
+    The value is the channel axis, or None if readers disagree. Recurrent layers, for example, compute other operands
+    in float.
     """
     operands: set[Tensor] = set()
     axes: dict[Tensor, set[int | None]] = {}
@@ -101,7 +110,7 @@ def _rescaled_operands(model: BoundModel) -> dict[Tensor, int | None]:
 
 
 def _channel_axis(bound: Bound, slot: int) -> int | None:
-    """Return the axis of weights that they share with the bias; None for other operands."""
+    """Return the axis that the weights share with the bias; None without one."""
     bias_slots = [bias for bias, factors in bound.declared.quantization.biases.items() if factors[1] == slot]
     if not bias_slots or bound.declared.axes is None:
         return None

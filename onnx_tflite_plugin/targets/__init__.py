@@ -1,4 +1,7 @@
-"""Built-in targets: traits of runtimes as data for planners and handlers, which never compare names."""
+"""Built-in targets: the traits of each runtime, as data.
+
+Planners and handlers read traits and never compare names of targets.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Any runtime that follows the ONNX standard: the file's dtypes, only the domain ai.onnx."""
+"""Target for any runtime that follows the ONNX standard.
+
+Tensors keep the file's dtypes, and all operators are in the domain ai.onnx.
+"""
 
 from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.targets.widening import WIDER

@@ -12,9 +12,9 @@ _TRAITS = (*_BY_OPERATOR, "no_int8_moves", "wraps_int8", "lacks")
 
 
 def find_unknown_operator(target: Target) -> str:
-    """Return a message on a trait that names an operator which ONNX does not have; empty if there is none.
+    """Return a message on the first trait that names an unknown ONNX operator.
 
-    A target with domains of its own may name their operators.
+    The text is empty if there is none. A target with domains of its own may name their operators.
     """
     if target.domains:
         return ""

@@ -1,6 +1,7 @@
-"""The form that most runtimes load: float32, an old opset, weights as constants, neither branches nor short loops.
+"""Target for most other runtimes.
 
-Measured with tract 0.23, OpenCV 4.14 and 5.0, onnx2torch, OpenVINO 2026.4 and the reference evaluator of the package onnx.
+Models are float32 at an old opset, with weights as constants and without branches and short loops. Measured with tract
+0.23, OpenCV 4.14 and 5.0, onnx2torch, OpenVINO 2026.4 and the reference evaluator of the package onnx.
 """
 
 from dataclasses import replace

@@ -1,6 +1,8 @@
-"""Accelerators that need every operator between DQ and Q, such as QNN, NNAPI and CoreML.
+"""Target for accelerators whose operators are all between DQ and Q.
 
-Measured with onnxruntime-qnn 2.7 (HTP emulator): one operator on integers, such as a Transpose, and the whole graph runs on the CPU.
+Examples are QNN, NNAPI and CoreML. Measured with onnxruntime-qnn 2.7 (HTP emulator): if one operator computes on
+integers, such as a Transpose, the whole graph runs on the CPU. Measured with onnxruntime-qnn 2.7 (HTP emulator): one
+operator on integers, such as a Transpose, and the whole graph runs on the CPU.
 """
 
 from dataclasses import replace

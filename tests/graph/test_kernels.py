@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 from packaging.version import Version
 
-from onnx_tflite_plugin.graph.kernels import LOADED_FROM, NIBBLES_FROM, OLDEST_RUNTIME, SCATTERS_FROM, first_runtime
+from onnx_tflite_plugin.graph.kernels import INT4_CASTS_FROM, LOADED_FROM, OLDEST_RUNTIME, SCATTERS_FROM, first_runtime
 from tools.minimum_versions import minimum_versions
 
 INSTALLED = Version(ort.__version__)
@@ -43,7 +43,7 @@ def test_4_bit_casts_load_from_the_version_in_the_table(dtype: int) -> None:
         helper.make_node("Cast", ["x"], ["narrow"], to=dtype),
         helper.make_node("Cast", ["narrow"], ["y"], to=TensorProto.FLOAT),
     ]
-    assert loads(nodes, 21) == (Version(NIBBLES_FROM) <= INSTALLED)
+    assert loads(nodes, 21) == (Version(INT4_CASTS_FROM) <= INSTALLED)
 
 
 def test_scatters_into_caches_load_from_the_version_in_the_table() -> None:

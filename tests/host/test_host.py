@@ -19,7 +19,7 @@ from onnx_tflite_plugin.conversion import convert_model
 from onnx_tflite_plugin.errors import AttributedProblem, InternalError, Problem, UnsupportedOperator, UnsupportedOption
 from onnx_tflite_plugin.guard import BUILTIN, Failed
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.host.missing_operators import NOBODY, describe_location
+from onnx_tflite_plugin.host.missing_operators import NO_HANDLER_REASON, describe_location
 from onnx_tflite_plugin.host.model_changes import copy_model
 from onnx_tflite_plugin.host.offers import FUSIONS, HANDLERS, Offer, discover
 from onnx_tflite_plugin.source import read
@@ -152,7 +152,7 @@ def test_unused_entry_point_is_a_problem_of_a_model_that_is_refused() -> None:
     with pytest.raises(UnsupportedOperator) as caught:
         host.bind(read(model.build()), GENERIC, 18)
     assert [problem.reason.partition(":")[0] for problem in caught.value.problems] == [
-        NOBODY,
+        NO_HANDLER_REASON,
         "the entry point is unused",
     ]
     assert "of a-pack" in caught.value.problems[1].where
