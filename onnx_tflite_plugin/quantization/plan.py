@@ -25,7 +25,7 @@ from onnx_tflite_plugin.source.model import BlockwiseQuantization, Operator, Qua
 
 
 class Form(Enum):
-    """How a value holds a tensor: quantized or dequantized.
+    """Form in which a value holds a tensor: quantized or dequantized.
 
     A tensor that is not quantized has only the form ``STORED``.
     """
