@@ -29,10 +29,10 @@ def test_block_is_the_largest_fused_power_of_two(size: int, block: int) -> None:
 
 def test_target_price_precedes_operator_price() -> None:
     target_price, operator_price = Price(last=2, inner=3), Price(last=5, inner=7)
-    axis_price: Any = SimpleNamespace(onnx="Softmax", price=operator_price)
+    axis_price: Any = SimpleNamespace(price_key="Softmax", price=operator_price)
     assert [target(prices={"Softmax": target_price}).price(axis_price, last, 10) for last in (True, False)] == [20, 30]
     assert [target(prices={"Gather": target_price}).price(axis_price, last, 10) for last in (True, False)] == [50, 70]
-    unpriced: Any = SimpleNamespace(onnx="Softmax", price=None)
+    unpriced: Any = SimpleNamespace(price_key="Softmax", price=None)
     assert target().price(unpriced, True, 10) == int(Price().last * 10)
 
 
