@@ -1,4 +1,4 @@
-"""Activations that are decomposed into arithmetic."""
+"""Fusions of activations that are decomposed into arithmetic operators."""
 
 from __future__ import annotations
 
@@ -29,12 +29,15 @@ CONSTANTS = {half: 0.5, one: 1.0, three: 3.0, six: 6.0, sixth: 1 / 6, cubed: 0.0
 
 
 def binary_call(code: str, left: Call | Operand, right: Call | Operand, activation: str = "NONE") -> Call:
-    """Return a binary operator with its operands in either order (except DIV) and one fused activation."""
+    """Return the pattern of a binary operator with a fused activation.
+
+    The operands match in either order, except those of DIV.
+    """
     return Call(code, left, right, commutes=code != "DIV", fused_activation_function=activation)
 
 
 def product_patterns(*factors: Call | Operand) -> Iterator[Call]:
-    """Yield a product of two or three factors in every association."""
+    """Yield patterns of the product of two or three factors, in each order."""
     first, second, *more = factors
     if not more:
         yield binary_call("MUL", first, second)
@@ -44,7 +47,7 @@ def product_patterns(*factors: Call | Operand) -> Iterator[Call]:
 
 
 def check_constants(match: Match) -> Decline | None:
-    """Return a Decline if a constant of the match differs from the pattern's."""
+    """Return a Decline if a constant differs from its value in the decomposition."""
     for operand, number in CONSTANTS.items():
         if operand in match.tensors:
             constant = match.constant(operand)
@@ -58,7 +61,7 @@ def check_constants(match: Match) -> Decline | None:
 
 
 def gelu_patterns() -> Iterator[Call]:
-    """Yield decompositions of the approximate GELU."""
+    """Yield patterns of the decompositions of the approximate GELU."""
     square = binary_call("MUL", x, x)
     cubics = [binary_call("MUL", cube, cubed) for cube in (Call("POW", x, three), binary_call("MUL", square, x))]
     arguments = [binary_call("MUL", binary_call("ADD", x, cubic), slope) for cubic in cubics]
@@ -71,7 +74,7 @@ def gelu_patterns() -> Iterator[Call]:
 
 
 def match_gelu(match: Match) -> Mapping[str, Any] | Decline:
-    """Return GELU's options, or a Decline if a constant differs."""
+    """Return the options of GELU, or a Decline if a constant differs."""
     return check_constants(match) or {"approximate": True}
 
 
@@ -94,7 +97,7 @@ def gelu(ctx: Context, x: Value) -> Value:
 
 
 def hard_swish_patterns() -> Iterator[Call]:
-    """Yield decompositions of HARD_SWISH."""
+    """Yield patterns of the decompositions of HARD_SWISH."""
     for ramp in (binary_call("ADD", x, three, "RELU6"), Call("RELU6", binary_call("ADD", x, three))):
         yield from product_patterns(x, ramp, sixth)
         yield binary_call("DIV", binary_call("MUL", x, ramp), six)
@@ -131,7 +134,7 @@ def hard_swish(ctx: Context, x: Value) -> Value:
 
 
 def check_slopes(match: Match) -> Mapping[str, Any] | Decline:
-    """Return a Decline unless the slopes broadcast to the shape of x, which the result has too."""
+    """Return a Decline unless the slopes broadcast to the shape of x."""
     sizes = zip(match[x].dims[::-1], match[slopes].dims[::-1], strict=False)
     fits = match[slopes].rank <= match[x].rank and all(slope_size in (1, x_size) for x_size, slope_size in sizes)
     return (
@@ -149,6 +152,6 @@ def check_slopes(match: Match) -> Mapping[str, Any] | Decline:
     quantization=NotQuantizable(),
 )
 def prelu(ctx: Context, x: Value, slope: Value) -> Value:
-    """Emit PRelu from the decomposition of MTCNN and other TensorFlow 1 networks."""
+    """Emit PRelu for the decomposition in MTCNN and other TensorFlow 1 networks."""
     y: Value = prelu_handler(ctx, x, slope)
     return y

@@ -1,7 +1,7 @@
-"""Constant arithmetic after a convolution or dense layer, folded into its weights and bias.
+"""Constant arithmetic after a convolution or dense layer, folded into constants.
 
-The result is rounded less often: each weight and bias once, instead of every element of the result for every operator.
-Quantized operators are skipped, because they round to integers in between.
+The results differ in rounding: each weight and bias is rounded once, instead of each element of the result for each operator.
+Quantized operators are not fused, because they round to integers between the operators.
 """
 
 from __future__ import annotations
@@ -23,14 +23,17 @@ UPPER_BOUNDS = {"RELU": None, "RELU6": 6.0}
 
 
 def arithmetic_patterns(code: str, *base_operands: Operand) -> tuple[Call, ...]:
-    """Return patterns of one or two arithmetic operators after the operator, with or without a bias."""
+    """Return patterns of one or two arithmetic operators after the operator ``code``.
+
+    The operator may have a bias.
+    """
     bases = Call(code, *base_operands, bias), Call(code, *base_operands)
     single = [arithmetic_call(kind, base, first) for base in bases for kind in ("MUL", "ADD", "SUB")]
     return (*(arithmetic_call(kind, call, second) for call in single for kind in ("MUL", "ADD", "SUB")), *single)
 
 
 def arithmetic_call(code: str, base: Call, constant: Operand) -> Call:
-    """Return an arithmetic operator with a constant second operand."""
+    """Return the pattern of an arithmetic operator with a constant operand."""
     return Call(code, base, constant, commutes=code != "SUB")
 
 
@@ -38,7 +41,10 @@ def arithmetic_call(code: str, base: Call, constant: Operand) -> Call:
 
 
 def match_arithmetic(match: Match) -> Mapping[str, Any] | Decline:
-    """Return the options of the base operator, the codes of the arithmetic, and the merged activation."""
+    """Return the options of the base operator and of the arithmetic, or a Decline.
+
+    ``steps``: the codes of the arithmetic operators. The activation is merged from those of all operators.
+    """
     (_, base), *arithmetic = list(match.calls.items())[::-1]
     if match[x].dtype != "float32":
         return Decline(f"the input is {match[x].dtype}, which is rounded between the operators")
@@ -61,7 +67,11 @@ def match_arithmetic(match: Match) -> Mapping[str, Any] | Decline:
 
 
 def merge_activations(activations: Sequence[str], code: str, factor: Array) -> Mapping[str, Any] | Decline:
-    """Return the merged activation: the last one, or an earlier one scaled by a positive factor after it."""
+    """Return the options of one activation that replaces all others, or a Decline.
+
+    Only the last operator may have an activation, or the one before it if the last operator multiplies by a positive
+    ``factor``.
+    """
     *earlier, previous, last = activations
     if set(earlier) | {previous} <= {"NONE"}:
         return {FUSED: last, "upper_bound": None}
@@ -82,9 +92,8 @@ def merge_activations(activations: Sequence[str], code: str, factor: Array) -> M
 def fold_arithmetic(ctx: Context, w: Value, channel: int) -> tuple[Value | Array, Array]:
     """Return weights and bias with the arithmetic folded in.
 
-    ``channel``: the axis of output channels of the weights.
-
-    Weights that the file stores in a narrower dtype are multiplied when the model is loaded.
+    ``channel``: the axis of the weights' output channels. If the file stores the weights in a narrower dtype, nodes
+    multiply them, and the runtime folds these nodes when it loads the model.
     """
     weights, operand_count = ctx.require_constant(1), len(ctx.op.inputs)
     factor_shape = [-1 if axis == channel else 1 for axis in ctx.perm(1)]
@@ -103,7 +112,7 @@ def fold_arithmetic(ctx: Context, w: Value, channel: int) -> tuple[Value | Array
 
 
 def clip_scaled(ctx: Context, y: Value) -> Value:
-    """Return values clipped at the upper bound of a scaled activation."""
+    """Return values clipped to the bounds of a scaled activation, if there is one."""
     return y if ctx.options.upper_bound is None else ctx.ops.Clip(y, 0.0, ctx.options.upper_bound)
 
 

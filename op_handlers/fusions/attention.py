@@ -1,4 +1,7 @@
-"""Matrix products with repeated matrices, as in grouped-query attention, where queries share keys and values."""
+"""Matrix products with repeated matrices, as in grouped-query attention.
+
+In such an attention, several query heads share keys and values.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,10 @@ Term = Call | Operand
 
 
 def repetition_patterns() -> Iterator[Call]:
-    """Yield products with matrices that are each repeated for a group, optionally scaled and transposed."""
+    """Yield patterns of products with matrices that are repeated for each group.
+
+    The repeated matrices may be scaled and transposed.
+    """
     repeated = Call("RESHAPE", Call("BROADCAST_TO", Call("RESHAPE", w, split_shape), repeated_shape), merged_shape)
     scaled = Call("MUL", repeated, scale, commutes=True, fused_activation_function="NONE")
     for adjoint in (False, True):
@@ -42,7 +48,10 @@ def repetition_patterns() -> Iterator[Call]:
 
 
 def match_repetition(match: Match) -> Mapping[str, Any] | Decline:
-    """Return how often matrices are repeated and if they are transposed, or a Decline if their order changes."""
+    """Return the options ``times`` and ``transposed`` of the matrices, or a Decline.
+
+    Declines if the order of matrices changes, or elements of several matrices are mixed.
+    """
     (product, *_) = match.calls.values()
     left, right, source = product[0], product[1], match[w]
     steps = {call.code: op for call, op in match.calls.items()}
@@ -67,7 +76,7 @@ def match_repetition(match: Match) -> Mapping[str, Any] | Decline:
 
 
 def _swaps_last_two(match: Match) -> bool:
-    """True if only the last two axes are transposed, of matrices in their original layout."""
+    """True if TRANSPOSE swaps the last two axes, and reads the matrices unchanged."""
     axes, source_dims = [int(axis) for axis in match[perm].array], match[w].dims
     transpose = next(op for op in match.calls.values() if op.code == "TRANSPOSE")
     swapped = [*range(len(axes) - 2), len(axes) - 1, len(axes) - 2]
@@ -75,7 +84,7 @@ def _swaps_last_two(match: Match) -> bool:
 
 
 def grouped_axes(at: Instance) -> str:
-    """Return the axes of rows, which are those of the file, and of the batches of matrices."""
+    """Return the axes of rows and matrices, with separate letters for their batches."""
     op = at.op
     rows, result = ([*(f"a{i}" for i in range(op[k].rank - 2)), "m", last] for k, last in ((0, "k"), (out(0), "n")))
     matrix = ["n", "k"] if op.options.transposed else ["k", "n"]
@@ -84,7 +93,7 @@ def grouped_axes(at: Instance) -> str:
 
 
 def grouped_layout(at: Instance) -> Implicit:
-    """Return the layout of MatMul, with batch axes first."""
+    """Return the layout of the operands of MatMul, with batch axes first."""
     batches = " ".join(f"b{i}" for i in range(at.op[1].rank - 2))
     rows = " ".join(f"a{i}" for i in range(at.op[0].rank - 2))
     return Implicit({0: f"{rows} m k", 1: f"{batches} k n", out(0): f"{rows} m n"})
@@ -103,7 +112,7 @@ def grouped_layout(at: Instance) -> Implicit:
 def batch_matmul_shared(ctx: Context, x: Value, w: Value, scale: Value | None = None) -> Value:
     """Emit MatMul of all rows of a group and one matrix.
 
-    A scale multiplies the rows, which have fewer elements.
+    The rows are multiplied by the scale, since they have fewer elements than the matrices.
     """
     *batches, _, _ = ctx.op[1].dims
     *_, rows, depth = ctx.op[0].dims

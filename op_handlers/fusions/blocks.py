@@ -1,6 +1,6 @@
-"""Dense layers with weights of 4 and 2 bits, stored in blocks that repeat the scale of their row.
+"""Dense layers with 4-bit and 2-bit weights, stored in blocks.
 
-The time of products with few activation rows is the time to read the weights.
+Each block repeats the scale of its row. A product with few rows of activations takes as long as reading the weights.
 """
 
 from __future__ import annotations
@@ -31,27 +31,45 @@ x, b = operands("x b")
 (w,) = operands("w", constant=True)
 
 MAX_ROWS = 2
-"""Maximum number of rows for which reading the weights dominates the time.
+"""Maximum number of rows for which the fusion saves time.
 
-Time relative to products of int8, 1024 x 1024 and 2048 x 2048 weights, with VNNI: 0.78 and 0.59 for one row, 1.14 and
-0.68 for two, 1.55 and 1.08 for four, 2.2 and 2.1 for 128.
+Time relative to int8 products, with VNNI:
+
+====  ===================  ===================
+rows  1024 x 1024 weights  2048 x 2048 weights
+====  ===================  ===================
+1     0.78                 0.59
+2     1.14                 0.68
+4     1.55                 1.08
+128   2.2                  2.1
+====  ===================  ===================
 """
 MIN_BLOCK = 32
 MIN_WEIGHTS = 2**14
-"""Minimum number of weights; smaller ones were not measured.
+"""Minimum number of weights. Smaller matrices were not measured.
 
-Time of one row relative to float weights, on a Xeon with VNNI: 128 x 128 0.46, 576 x 192 0.31, 512 x 256 0.26. With eight
-rows: 0.84, 0.69, 0.35; with 128 rows, which occur only if their number is dynamic: 1.54, 1.22, 0.95.
+Time relative to float weights, on a Xeon with VNNI (128 rows occur only if the number of rows is dynamic):
+
+====  =========  =========  =========
+rows  128 x 128  576 x 192  512 x 256
+====  =========  =========  =========
+1     0.46       0.31       0.26
+8     0.84       0.69       0.35
+128   1.54       1.22       0.95
+====  =========  =========  =========
 """
 
 
 def match_few_rows(match: Match) -> Mapping[str, Any] | Decline:
-    """Return the layer's options if it has large weights of 4 or 2 bits and few or dynamically many rows."""
+    """Return the options of a layer with large 4-bit or 2-bit weights, or a Decline.
+
+    Declines if there are too many rows. A dynamic number of rows is accepted.
+    """
     quantization, depth = match[w].quantization, match[w].shape[-1]
     if match[w].dtype not in ("int4", "int2") or match[x].dtype != "float32" or prod(match[w].shape) < MIN_WEIGHTS:
         return Decline("")
     if not isinstance(quantization, Quantization) or any(quantization.zero_point) or quantization.axis != 0:
-        return Decline("the weights have no scale per row, or zero points")
+        return Decline("the weights have zero points, or no scale per row")
     if match[x].rank < 2 or depth % MIN_BLOCK:
         return Decline(f"rows of {depth} elements do not divide into blocks of {MIN_BLOCK} or more")
     if None not in match[x].dims and prod(match[x].shape) > MAX_ROWS * depth:
@@ -61,7 +79,10 @@ def match_few_rows(match: Match) -> Mapping[str, Any] | Decline:
 
 
 def tensor_shapes(at: Instance) -> dict[int, Dims]:
-    """Return both operands as matrices; none if the result keeps the batch axes, which MatMul supports."""
+    """Return the shapes of both operands as matrices, if they must be reshaped.
+
+    The mapping is empty if the result keeps the batch axes, which MatMul supports.
+    """
     return {} if at.op.options.keep_num_dims else matrix_shapes(at)
 
 
@@ -80,7 +101,7 @@ def tensor_shapes(at: Instance) -> dict[int, Dims]:
     activation=fully_connected.activation,
 )
 def fully_connected_blocks(ctx: Context, x: Value, _w: Value, b: Value | None = None) -> Value:
-    """Emit MatMul of dequantized blocks along the first axis, which runtimes fuse with the product."""
+    """Emit MatMul of weights that are dequantized in blocks, which runtimes fuse."""
     depth = ctx.op[1].shape[-1]
     size = min(depth & -depth, ctx.target.int4_block)
     weights = ctx.require_constant(1).reshape(-1, depth).T.astype(np.dtype("int4"))

@@ -1,6 +1,7 @@
-"""Attention over a key-value cache: one operator writes keys and values and attends to them.
+"""Attention over a key-value cache, fused into one operator.
 
-``cached_attention_search`` finds it in a model.
+The operator writes new keys and values into the cache, and attends to all of them. ``cached_attention_search`` finds such
+attentions in a model.
 """
 
 from __future__ import annotations
@@ -27,18 +28,21 @@ from op_handlers.fusions.cached_attention_search import cached_attentions
 from op_handlers.tensor.slicing import dynamic_update_slice
 
 HEAD_MULTIPLE = 8
-"""ONNX Runtime's operator requires a multiple of this as head size."""
+"""ONNX Runtime's GroupQueryAttention requires head sizes that are multiples of this."""
 STANDARD_OPSET = 24
 """First opset with TensorScatter and with Attention over an updated cache."""
 
 
 def has_attention_operator(at: Instance) -> bool:
-    """True if the target has GroupQueryAttention of ONNX Runtime; other targets get standard operators."""
+    """True if the target has ONNX Runtime's GroupQueryAttention.
+
+    For other targets, standard operators are emitted.
+    """
     return "com.microsoft" in at.target.domains
 
 
 def attention_opset(at: Instance) -> int:
-    """Return the first opset with the operators that are emitted for the target."""
+    """Return the first opset that has the operators emitted for the target."""
     return 1 if has_attention_operator(at) else STANDARD_OPSET
 
 
@@ -51,14 +55,14 @@ def attention_axes(at: Instance) -> str:
 
 
 def attention_layout(at: Instance) -> Implicit:
-    """Return the layout of the emitted operator. Groups come before slots in caches, and in all operands of standard
-    operators.
+    """Return the layout of the operands of the emitted operators.
 
-    Raises Refusal for a head size that ONNX Runtime's operator does not support.
+    Groups come before slots in caches, and before tokens in all operands of the standard operators. Raises Refusal for a
+    head size that GroupQueryAttention does not support.
     """
     has_operator = has_attention_operator(at)
     if has_operator and at.op.options.depth % HEAD_MULTIPLE:
-        raise Refusal(f"the size of a head, {at.op.options.depth}, is not a multiple of {HEAD_MULTIPLE}")
+        raise Refusal(f"the head size, {at.op.options.depth}, is not a multiple of {HEAD_MULTIPLE}")
     queries = "b t m" if at.op[0].rank == 3 else "b t n h" if has_operator else "b n t h"
     updates = "b t g h" if has_operator else "b g t h"
     caches = dict.fromkeys((3, 4, out(1), out(2)), "b g s h")
@@ -86,7 +90,7 @@ def cached_attention(
     mask: Value,
     token_positions: Value | None = None,
 ) -> tuple[Value, Value, Value]:
-    """Write new keys and values into the caches, and attend to them, with the target's operators."""
+    """Emit GroupQueryAttention if the target has it, or TensorScatter and Attention."""
     emit = emit_group_query_attention if has_attention_operator(ctx) else emit_standard_operators
     y, *written = emit(ctx, (q, k, v), (keys, values), position, mask, token_positions)
     return ctx.reshape_to_slot(y, out(0)), written[0], written[1]
@@ -100,7 +104,7 @@ def emit_group_query_attention(
     _mask: Value,
     token_positions: Value | None,
 ) -> tuple[Value, ...]:
-    """Emit com.microsoft's GroupQueryAttention."""
+    """Emit GroupQueryAttention of ONNX Runtime (com.microsoft)."""
     options = ctx.options
     counts = (options.heads, options.groups, options.groups)
     rows = [ctx.ops.Reshape(x, [1, -1, n * options.depth]) for x, n in zip(updates, counts, strict=True)]
@@ -124,9 +128,10 @@ def emit_standard_operators(
 ) -> tuple[Value, ...]:
     """Emit TensorScatter and Attention over the used slots, with the mask of the file.
 
-    The mask is not replaced by ``is_causal``: ONNX Runtime 1.25 to 1.27 align that with the first slot. Slices avoid
-    products with unused slots; ``nonpad_kv_seqlen`` does not (ONNX Runtime 1.32). One token at position 140 of 1,280, 9
-    heads of 64, takes 29 us instead of 205 us, and 128 tokens take 0.7 ms instead of 8.2 ms (Xeon with VNNI).
+    The mask is not replaced by ``is_causal``, which ONNX Runtime 1.25 to 1.27 align with the first slot. Slices remove the
+    unused slots, because ONNX Runtime 1.32 computes products with unused slots even under ``nonpad_kv_seqlen``. For 9 heads
+    of 64 elements and a cache of 1,280 slots, one token at position 140 takes 29 us instead of 205 us, and 128 tokens take
+    0.7 ms instead of 8.2 ms (Xeon with VNNI).
     """
     options, (q, *rows) = ctx.options, updates
     first_slot, used_slots = write_range(ctx, position, token_positions, "int64")
@@ -141,9 +146,12 @@ def emit_standard_operators(
 
 
 def write_range(ctx: Context, position: Value, token_positions: Value | None, dtype: str) -> tuple[Value, Value]:
-    """Return the first written slot and the number of used slots after the write, as vectors of one element."""
+    """Return the first written slot and the number of used slots after the write.
+
+    Both have shape [1]. ``token_positions``: a tensor with one element per token, if their number is dynamic.
+    """
     first_slot = ctx.ops.Reshape(ctx.ops.Cast(position, to=dtype), [1])
-    if token_positions is not None:  # the same node for all layers
+    if token_positions is not None:  # all layers share these nodes
         shape = ctx.ops.Shape(token_positions)
         tokens: ValueLike = shape if dtype == "int64" else ctx.ops.Cast(shape, to=dtype)
     else:
@@ -152,9 +160,9 @@ def write_range(ctx: Context, position: Value, token_positions: Value | None, dt
 
 
 def cache_writes(operators: Sequence[Operator]) -> Iterator[Region]:
-    """Yield writes into caches that nothing reads, as in the last layer of a prefill.
+    """Yield writes into caches that no attention reads.
 
-    Their axes are those of a cache of the same shape that an attention reads.
+    The last layer of a prefill contains them. The axes are those of a cache of the same shape that an attention reads.
     """
     letters: dict[Dims, str] = {}
     for op in operators:
@@ -182,6 +190,6 @@ def write_axes(at: Instance) -> str:
     quantization=NotQuantizable(),
 )
 def cache_write(ctx: Context, cache: Value, update: Value, start: Value) -> Value:
-    """Emit DYNAMIC_UPDATE_SLICE in the cache layout of attention."""
+    """Emit DYNAMIC_UPDATE_SLICE in the layout that attention requires of caches."""
     y: Value = dynamic_update_slice.lower(ctx, cache, update, start)
     return y

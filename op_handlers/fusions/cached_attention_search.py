@@ -1,7 +1,7 @@
 """Search for attention over a key-value cache among the operators of a model.
 
-The pattern: queries times cached keys, plus a mask, Softmax, times cached values. Reshapes, transposes and repeated
-matrices in between are read as views, so that groups of heads are recognized in any arrangement.
+Such an attention multiplies queries by cached keys, adds a mask, and multiplies the Softmax by cached values. Operators that
+reshape, transpose or repeat matrices in between are treated as views, so groups of heads are recognized in any arrangement.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from op_handlers.kernels.views import Producers, View, has_sizes, positions, pro
 
 
 class Cache(NamedTuple):
-    """A cache and its update. ``letters``: its axes (b: batch, g: group, s: slot, h: element); ``position``: the first
-    new slot.
+    """A cache and the operator that updates it.
+
+    ``letters``: the axes of the cache (b: batch, g: group, s: slot, h: element). ``position``: the first updated slot.
     """
 
     write: Operator
@@ -36,32 +37,35 @@ class Cache(NamedTuple):
         return self.letters.replace("s", "t")
 
     def size(self, letter: str) -> int:
-        """Return the size of an axis; ``t`` is the number of new slots."""
+        """Return the size of an axis. That of ``t`` is the number of updated slots."""
         tensor, letters = (self.write[1], self.update_letters) if letter == "t" else (self.write[0], self.letters)
         return tensor.shape[letters.index(letter)]
 
     def elements(self) -> Array:
-        """Return the positions of the elements as [group, slot, element]."""
+        """Return the positions of the cache's elements as [group, slot, element]."""
         ids = positions(self.tensor).transpose([self.letters.index(letter) for letter in "bgsh"])
         return ids.reshape(ids.shape[1:])
 
 
 class Queries(NamedTuple):
-    """Queries and their axes (b: batch, n: head, t: token, h: element, m: all heads' elements)."""
+    """The queries of an attention.
+
+    ``letters``: the axes (b: batch, n: head, t: token, h: element of a head, m: element of any head).
+    """
 
     tensor: Tensor
     letters: str
 
 
 class Rows(NamedTuple):
-    """Head and token of each row of scores, [batches, rows]."""
+    """The head and the token of each row of scores, as arrays [batches, rows]."""
 
     heads: Array
     tokens: Array
 
 
 def cached_attentions(operators: Sequence[Operator]) -> Iterator[Region]:
-    """Yield every attention over a cache whose mask is causal, or causal within a window."""
+    """Yield each attention over a cache with a causal mask, perhaps with a window."""
     producers, windows = producers_of(operators), dict[tuple[Tensor, Tensor], int | None]()
     for op in operators:
         if op.code == "SOFTMAX" and op.options.beta == 1.0:
@@ -71,9 +75,9 @@ def cached_attentions(operators: Sequence[Operator]) -> Iterator[Region]:
 
 
 class _Finder:
-    """Search around one Softmax.
+    """Search for the attention around one SOFTMAX.
 
-    ``windows``: the window of each pair of mask and positions; all layers use the same mapping.
+    ``windows``: the attention window for each pair of mask and positions, which all layers share.
     """
 
     def __init__(
@@ -86,7 +90,7 @@ class _Finder:
         self.operators, self.producers, self.softmax, self.windows = operators, producers, softmax, windows
 
     def find(self) -> Region | None:
-        """Return the region; None if the Softmax is not of attention over a cache."""
+        """Return the region, or None if the SOFTMAX is not part of attention over a cache."""
         for scores, mask in self._masked_scores():
             product = self.producers.get(scores.source)
             if product is None or product.code != "BATCH_MATMUL" or not has_sizes(product[out(0)]):
@@ -101,7 +105,7 @@ class _Finder:
         return None
 
     def _masked_scores(self) -> Iterator[tuple[View, Tensor]]:
-        """Yield (scores, mask) for both operand orders of the addition before the Softmax."""
+        """Yield scores and mask, for both operand orders of the ADD before the SOFTMAX."""
         add = self.producers.get(self.softmax[0])
         if add is None or add.code != "ADD" or add.options.fused_activation_function != "NONE":
             return
@@ -109,9 +113,10 @@ class _Finder:
             yield view_of(add[slot], self.producers), add[1 - slot]
 
     def _operands(self, product: Operator) -> tuple[View, Array, Cache | None, Array]:
-        """Return the left operand's view and rows, the cache that is the right operand, and its matrices.
+        """Return the operands of a product: a view and its rows, a cache and its matrices.
 
-        Matrices are positions of elements, [batches, depth, columns].
+        Rows and matrices are arrays of element positions, [batches, rows, depth] and [batches, depth, columns]. The cache is
+        None if the right operand is no cache.
         """
         left, right = (view_of(product[slot], self.producers) for slot in (0, 1))
         rows = _matrices(left.ids, bool(product.options.adj_x))
@@ -120,7 +125,7 @@ class _Finder:
     def _cache(self, view: View) -> Cache | None:
         """Return the cache that a view reads, else None.
 
-        Slots are along the axis that the update writes.
+        The axis of slots is the only one along which the update is smaller than the cache.
         """
         write = self.producers.get(view.source)
         if write is None or write.code != "DYNAMIC_UPDATE_SLICE" or write[0].dims[:1] != (1,) or write[0].rank != 4:
@@ -139,7 +144,7 @@ class _Finder:
         return Cache(write, "".join(letters[axis] for axis in range(4)), position)
 
     def _values(self, op: Operator) -> tuple[Array, Cache, Array, Operator] | None:
-        """Return the operands of a product of probabilities and cached values, else None."""
+        """Return the operands of a product of the SOFTMAX and cached values, else None."""
         if op.code != "BATCH_MATMUL" or not has_sizes(op[out(0)]):
             return None
         if view_of(op[0], self.producers).source is not self.softmax[out(0)]:
@@ -159,7 +164,7 @@ class _Finder:
         mask: Tensor,
         value_product: tuple[Array, Cache, Array, Operator],
     ) -> Region | None:
-        """Return the region if the elements of all tensors are arranged as in grouped attention."""
+        """Return the region if all elements are arranged as in grouped attention."""
         rows, values, matrices, product = value_product
         queries = _queries(query_view.source, query_matrices, keys.size("t"), keys.size("g"))
         value_view = view_of(product[1], self.producers)
@@ -207,14 +212,14 @@ class _Finder:
         return Region(inputs, [result, keys.write[out(0)], values.write[out(0)]], options)
 
     def _window(self, mask: Tensor, keys: Cache) -> int | None:
-        """Return the window of a mask, see ``attention_window``."""
+        """Return the window of a mask (see ``attention_window``), cached for all layers."""
         key = mask, keys.position
         if key not in self.windows:
             self.windows[key] = attention_window(mask, keys.position, self.producers, keys.size("t"), keys.size("s"))
         return self.windows[key]
 
     def _result(self, product: Operator, rows: Array, heads: int, keys: Cache) -> Tensor | None:
-        """Return the last rearrangement of the product in which the heads of each token are adjacent."""
+        """Return the last view of the product in which a token's heads are adjacent."""
         depth, tokens = keys.size("h"), keys.size("t")
         row_order = rows % tokens * heads + rows // tokens  # token by token
         element_order = (row_order[..., None] * depth + np.arange(depth)).reshape(-1)
@@ -232,13 +237,13 @@ class _Finder:
 
 
 def _matrices(ids: Array, transposed: bool) -> Array:
-    """Return the matrices of an operand, [batches, rows, columns]."""
+    """Return positions of elements as matrices, [batches, rows, columns]."""
     ids = ids.reshape(-1, *ids.shape[-2:])
     return ids.swapaxes(1, 2) if transposed else ids
 
 
 def _queries(tensor: Tensor, rows: Array, tokens: int, groups: int) -> tuple[Queries, Rows] | None:
-    """Return the queries, and the head and token of each row of the product."""
+    """Return the queries, and head and token of each row of the product, else None."""
     if not has_sizes(tensor) or tensor.dims[:1] != (1,) or tensor.dtype != "float32":
         return None
     for letters, heads_first in _axis_candidates(tensor, tokens, rows.shape[-1]):
@@ -252,7 +257,7 @@ def _queries(tensor: Tensor, rows: Array, tokens: int, groups: int) -> tuple[Que
 
 
 def _axis_candidates(tensor: Tensor, tokens: int, depth: int) -> Iterator[tuple[str, Array]]:
-    """Yield possible axis letters of queries, with element positions as [head, token, element]."""
+    """Yield axis letters that queries may have, and positions [head, token, element]."""
     if tensor.rank == 3 and tensor.shape[1] == tokens and not tensor.shape[2] % depth:
         yield "btm", positions(tensor).reshape(tokens, -1, depth).swapaxes(0, 1)
     for axes in permutations("nth") if tensor.rank == 4 else ():
@@ -262,7 +267,7 @@ def _axis_candidates(tensor: Tensor, tokens: int, depth: int) -> Iterator[tuple[
 
 
 def _reads_groups(cache: Cache, matrices: Array, groups: Array, *, transposed: bool) -> bool:
-    """True if each matrix is the cache of one group, and all rows of its batch belong to that group."""
+    """True if each matrix is the cache of one group, to which all its rows belong."""
     group_of_batch = groups[:, 0]
     if (
         (groups != group_of_batch[:, None]).any()

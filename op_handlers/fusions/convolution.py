@@ -1,6 +1,6 @@
-"""Convolutions with decomposed padding or dilation, fused into one Conv with pads and dilations.
+"""Convolutions with decomposed padding or dilation, fused into one Conv.
 
-PAD and SPACE_TO_BATCH_ND must add zeros as Conv does; for integers, zero is the zero point.
+PAD and SPACE_TO_BATCH_ND must pad with zeros, as Conv does. The zero of quantized values is their zero point.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ block, paddings, crops, pad_value = operands("block paddings crops pad_value", c
 
 
 class Axis(NamedTuple):
-    """Operators around a convolution along one axis: padding and crops before and after the axis, and block size."""
+    """Parameters of the operators around a convolution, along one axis.
+
+    ``padding`` and ``crops``: sizes at the beginning and the end. ``block``: block size of SPACE_TO_BATCH_ND.
+    """
 
     padding: Sequence[int] = (0, 0)
     crops: Sequence[int] = (0, 0)
@@ -42,7 +45,10 @@ class Axis(NamedTuple):
 
 
 def conv_patterns(code: str, before: Sequence[Call]) -> list[Call]:
-    """Return convolutions with and without bias of an image, or of a sequence reshaped to one row or column."""
+    """Return patterns of convolutions that read the results of ``before``.
+
+    A result may be an image, or a sequence that is reshaped to an image of one row or column. There may be a bias.
+    """
     images = [
         *before,
         *(Call(name, sequence, shape, shared=True) for sequence in before for name in ("RESHAPE", "EXPAND_DIMS")),
@@ -51,16 +57,16 @@ def conv_patterns(code: str, before: Sequence[Call]) -> list[Call]:
 
 
 def pad_patterns(code: str) -> list[Call]:
-    """Return convolutions after PAD or PADV2."""
+    """Return patterns of convolutions after PAD or PADV2."""
     return conv_patterns(
         code, [Call("PAD", x, paddings, shared=True), Call("PADV2", x, paddings, pad_value, shared=True)]
     )
 
 
 def dilation_patterns(code: str) -> list[Call]:
-    """Return convolutions of images split into batches.
+    """Return patterns of convolutions between SPACE_TO_BATCH_ND and BATCH_TO_SPACE_ND.
 
-    The result may be reshaped to a sequence.
+    The result of the convolution may be reshaped to a sequence.
     """
     images = conv_patterns(code, [Call("SPACE_TO_BATCH_ND", x, block, paddings, shared=True)])
     sequences = [Call("RESHAPE", image, sequence_shape) for image in images] + [
@@ -73,9 +79,9 @@ def dilation_patterns(code: str) -> list[Call]:
 
 
 def merge_padding(match: Match) -> Mapping[str, Any] | Decline:
-    """Return options with the pads of both operators.
+    """Return the convolution's options with the pads of both operators.
 
-    A Decline unless they pad height and width with zeros.
+    Declines unless height and width are padded with zeros.
     """
     (_, conv), *_, (_, pad) = match.calls.items()
     quantization, padding_table = pad[out(0)].quantization, match[paddings].array
@@ -92,7 +98,10 @@ def merge_padding(match: Match) -> Mapping[str, Any] | Decline:
 
 
 def merge_dilation(match: Match) -> Mapping[str, Any] | Decline:
-    """Return the options of one dilated convolution; each batch is a convolution of every n-th pixel."""
+    """Return the options of one dilated convolution, or a Decline.
+
+    The decomposition convolves every n-th pixel in each batch, where n is the block size.
+    """
     (_, batch_to_space), *between, (_, space_to_batch) = match.calls.items()
     conv = next(op for call, op in between if w in call.operands)
     unit = unit_axis(space_to_batch[out(0)].dims, conv[0].dims)
@@ -107,15 +116,15 @@ def merge_dilation(match: Match) -> Mapping[str, Any] | Decline:
 
 
 def changes_scale(match: Match) -> bool:
-    """True if a data-movement operator of the match changes the quantization parameters."""
+    """True if a data-movement operator changes the quantization parameters."""
     movements = (op for call, op in match.calls.items() if w not in call.operands)
     return any(op[0].quantization != op[out(0)].quantization for op in movements)
 
 
 def unit_axis(sequence: Dims, image: Dims) -> int:
-    """Return the axis of size 1 that turns a sequence into an image.
+    """Return the axis of size 1 that a reshape inserts into a sequence.
 
-    Return 0 if the shapes are equal, -1 otherwise.
+    The result is 0 if the shapes are equal, and -1 if the reshape does anything else.
     """
     if sequence == image:
         return 0
@@ -123,7 +132,10 @@ def unit_axis(sequence: Dims, image: Dims) -> int:
 
 
 def explicit_pads(conv: Operator, unit: int, axes: Sequence[Axis]) -> Mapping[str, Any] | Decline:
-    """Return the convolution's options with explicit pads: its own pads times the block, plus padding, minus crops."""
+    """Return the convolution's options with explicit pads, or a Decline.
+
+    The pads are those of the convolution times the block size, plus the padding, minus the crops.
+    """
     if unit < 0:
         return Decline("a reshape does more than insert an axis of size 1")
     if unit:
@@ -152,7 +164,10 @@ def explicit_pads(conv: Operator, unit: int, axes: Sequence[Axis]) -> Mapping[st
 
 
 def axes_of(base: Handler) -> Callable[[Instance], str]:
-    """Return a function for the convolution's axes, without the axes of size 1 of a sequence."""
+    """Return a function that returns the convolution's axes.
+
+    For a sequence, these exclude the axis of size 1 that makes it an image.
+    """
 
     def axes(at: Instance) -> str:
         squeezed = SQUEEZABLE[at.op.options.get("unit", 0) - 1].split()
@@ -168,7 +183,10 @@ def axes_of(base: Handler) -> Callable[[Instance], str]:
 
 
 def conv_fusion(base: Handler, suffix: str, pattern: Sequence[Call], check: Check) -> Fusion:
-    """Return the fusion of a convolution and the operators around it, declared and lowered as the convolution."""
+    """Return the fusion of a convolution with operators around it.
+
+    Its declaration and its lowering are those of the handler ``base``.
+    """
     return fusion(
         f"{base.code}_{suffix}",
         pattern=pattern,

@@ -1,6 +1,7 @@
-"""LSTMs on reversed sequences, as Keras decomposes them: REVERSE_V2 before and usually after the LSTM.
+"""LSTMs on reversed sequences, which become backward or bidirectional LSTMs.
 
-If another LSTM reads the same sequence forwards, both become ONNX's bidirectional LSTM.
+Keras exports such an LSTM with REVERSE_V2 before it and usually after it. If another LSTM reads the same sequence forwards, both
+become one bidirectional LSTM.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from op_handlers.sequence.lstm.handlers import (
 LSTM, BACKWARDS = "UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM_BACKWARDS"
 SLOTS = 24
 INPUT_GATE, PEEPHOLES = (1, 5, 9, 12), (9, 10, 11)
-ABSENT = (16, 17, *range(20, 24))  # projections and normalizations, not expressible in ONNX's LSTM
+ABSENT = (16, 17, *range(20, 24))  # slots of projections and normalizations, which are not expressible in ONNX's LSTM
 
 (x,) = operands("x")
 time_axis, output_time_axis = operands("time_axis output_time_axis", constant=True)
@@ -36,7 +37,7 @@ forward, backward = (
 
 
 def operand_variants() -> Iterator[tuple[int, ...]]:
-    """Yield the slots of an LSTM's operands with and without a coupled input gate and peepholes."""
+    """Yield the operand slots of LSTMs with and without input gate and peepholes."""
     for coupled, has_peepholes in product((False, True), repeat=2):
         absent = {*ABSENT, *(INPUT_GATE if coupled else ()), *(() if has_peepholes else PEEPHOLES)}
         yield tuple(slot for slot in range(1, SLOTS) if slot not in absent)
@@ -59,7 +60,7 @@ REVERSED = {slots: lstm_call(Call("REVERSE_V2", x, time_axis), backward, slots) 
 
 
 def match_reversed(match: Match) -> Mapping[str, Any] | Decline:
-    """Return the options of the reversed LSTM."""
+    """Return the options of the LSTM on the reversed sequence, or a Decline."""
     op = next(op for op in match.calls.values() if op.code == LSTM)
     for reversal in (op for op in match.calls.values() if op.code != LSTM):
         if reversal[0].quantization != reversal[out(0)].quantization:
@@ -75,7 +76,7 @@ def check_reversed_axis(match: Match, options: Options) -> Decline | None:
         if operand in match.tensors
     ]
     if any(axis.tolist() != [0 if options.time_major else 1] for axis in axes):
-        return Decline("REVERSE_V2 reverses another axis than time")
+        return Decline("REVERSE_V2 reverses an axis other than time")
     return None
 
 
@@ -91,7 +92,7 @@ def check_reversed_axis(match: Match, options: Options) -> Decline | None:
     min_opset=required_opset,
 )
 def lstm_backwards(ctx: Context, *operands: Value | None) -> Value:
-    """Emit a reverse LSTM, or a backward Scan."""
+    """Emit an LSTM with direction reverse, or a backward Scan."""
     return emit_sequence(ctx, present_operands(operands), reverse=True)
 
 
@@ -99,16 +100,19 @@ def lstm_backwards(ctx: Context, *operands: Value | None) -> Value:
 
 
 def bidirectional_patterns() -> Iterator[Call]:
-    """Yield a forward LSTM and, as its sibling, a backward LSTM whose output is reversed or not."""
+    """Yield patterns of a forward LSTM with a backward LSTM as its sibling.
+
+    The output of the backward LSTM may be reversed.
+    """
     for slots, reversed_call in REVERSED.items():
         for backward_call in (lstm_call(x, backward, slots, BACKWARDS), reversed_call):
             yield lstm_call(x, forward, slots, siblings=(backward_call,))
 
 
 def match_directions(match: Match) -> Mapping[str, Any] | Decline:
-    """Return the options that both float32 LSTMs share.
+    """Return the common options of two float32 LSTMs, or a Decline.
 
-    ``reversed_output``: the backward output stays reversed.
+    ``reversed_output``: the file does not reverse the output of the backward LSTM.
     """
     options = [op.options for op in match.calls.values() if op.code in (LSTM, BACKWARDS)]
     options_by_direction = [dict(direction) for direction in options]
@@ -147,7 +151,7 @@ def bidirectional_operands() -> list[Operand]:
     activation=bidirectional_sequence_lstm.activation,
 )
 def lstm_bidirectional(ctx: Context, *operands: Value | None) -> tuple[Value, ...]:
-    """Emit a bidirectional LSTM."""
+    """Emit a bidirectional LSTM, and Slice if the backward output stays reversed."""
     forwards, backwards = bidirectional_sequence_lstm(ctx, *operands)
     if not ctx.options.reversed_output:
         return forwards, backwards

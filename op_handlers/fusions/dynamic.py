@@ -1,7 +1,8 @@
-"""Dynamic quantization: float32 activations times int8 weights, the activations quantized at runtime as in the kernels.
+"""Dynamic quantization: products of float32 activations and int8 weights.
 
-LiteRT's kernels use a scale per row (EvalHybrid, kernels/fully_connected.cc and conv.cc; XNNPACK's qd8 operators);
-DynamicQuantizeLinear uses one per tensor. Integer sums are converted to float32 with the scales of both operands.
+The activations are quantized at runtime, as in LiteRT's kernels. These use a scale per row (EvalHybrid, kernels/fully_connected.cc
+and conv.cc; XNNPACK's qd8 operators), but DynamicQuantizeLinear uses one scale for the whole tensor. Integer sums are converted to
+float32 with the scales of both operands.
 """
 
 from __future__ import annotations
@@ -46,11 +47,14 @@ x, b = operands("x b")
 
 NO_MATCH = Decline("")
 Arrange = Callable[[Value, Value], Value]
-"""Function of quantized values and their zero point; returns the values as the left matrix of a product."""
+"""Function that returns quantized values as the left matrix of a product, given their zero point."""
 
 
 def has_symmetric_weights(match: Match) -> bool:
-    """True for float32 activations and int8 or int4 weights, per-tensor or per-output-channel, without zero points."""
+    """True for float32 activations and symmetric int8 or int4 weights.
+
+    The weights may have one scale, or one per output channel.
+    """
     quantization = match[w].quantization
     is_hybrid = match[x].dtype == "float32" and match[w].dtype in ("int8", "int4")
     return (
@@ -70,7 +74,7 @@ def emit_dynamic_product(
 ) -> Value:
     """Emit the product of dynamically quantized ``x`` and weights [k, o].
 
-    ``arrange`` returns the left matrix.
+    ``arrange``: a function that returns the quantized values as left matrix of the product.
     """
     quantization = require_quantization(ctx.op[1])
     quantized, scale, zero_point = ctx.ops.DynamicQuantizeLinear(x)
@@ -84,23 +88,26 @@ def emit_dynamic_product(
 # --- dense layers -----------------------------------------------------------------------------
 
 MIN_PRODUCTS = 2**20
-"""Minimum number of multiplications for which MatMulInteger is faster for several rows or convolution patches."""
-MIN_WEIGHTS = 2**17
-"""Minimum number of weights for which MatMulInteger is faster for a single row.
+"""Minimum number of multiplications for which MatMulInteger is faster than a float product.
 
-Time relative to Gemm: 0.97 with weights in the cache and 0.66 without, with VNNI; 0.86 and 0.46 on AVX2. With half as
-many weights: 1.15 and 0.93.
+This applies to products of several rows, and to convolutions.
+"""
+MIN_WEIGHTS = 2**17
+"""Minimum number of weights for which MatMulInteger is faster than a float product of one row.
+
+Time relative to Gemm with VNNI: 0.97 if the weights are in the processor's cache, 0.66 otherwise. On AVX2: 0.86 and 0.46. For half
+as many weights with VNNI: 1.15 and 0.93.
 """
 MIN_TERMS, MIN_FEATURES, MIN_CHANNELS = 64, 24, 16
-"""Minimum terms of a sum, output channels and (for patches) input channels; smaller convolutions are not faster.
+"""Minimum terms of a sum, output channels and (unless the kernel is 1 x 1) input channels.
 
-Time relative to Conv: 0.87 with VNNI and 1.16 on AVX2 for 16 to 96 channels of 48 x 48 pixels; 0.37 and 0.77 for 256 to
-128 channels. Patches of 3 channels take longer to gather than to multiply as float32.
+Smaller convolutions are not faster than Conv. Time relative to Conv from 16 to 96 channels of 48 x 48 pixels: 0.87 with VNNI, 1.16
+on AVX2. From 256 to 128 channels: 0.37 and 0.77. Gathering patches of 3 channels takes longer than their float32 products.
 """
 
 
 def match_large_dense(match: Match) -> Mapping[str, Any] | Decline:
-    """Return the dense layer's options if reading the weights, or the number of rows, dominates the time."""
+    """Return the options of a dense layer for which MatMulInteger is faster."""
     weights = prod(match[w].shape)
     rows = prod(size or 1 for size in match[x].dims) // max(match[w].shape[-1], 1)
     if not has_symmetric_weights(match) or (weights < MIN_WEIGHTS and weights * min(rows, 16) < MIN_PRODUCTS):
@@ -134,9 +141,9 @@ def fully_connected_dynamic(ctx: Context, x: Value, _w: Value, b: Value | None =
 
 
 def match_large_conv(match: Match) -> Mapping[str, Any] | Decline:
-    """Return options with explicit pads if the products outweigh the cost of quantization and patches.
+    """Return the options of a convolution for which MatMulInteger is faster.
 
-    All images of a batch share one scale; LiteRT uses one per image.
+    The options contain explicit pads. All images of a batch share one scale, while LiteRT uses one scale per image.
     """
     ((_, conv),) = match.calls.items()
     if not has_symmetric_weights(match) or match[x].rank != 4 or conv[out(0)].rank != 4:
@@ -171,7 +178,7 @@ def match_large_conv(match: Match) -> Mapping[str, Any] | Decline:
     activation=conv_2d.activation,
 )
 def conv_2d_dynamic(ctx: Context, x: Value, _w: Value, b: Value | None = None) -> Value:
-    """Emit MatMulInteger of patches, or of the pixels if the kernel has one element."""
+    """Emit MatMulInteger of patches, or of pixels if the kernel is 1 x 1."""
     rows, columns = (KernelReach.along(ctx, axis) for axis in (1, 2))
     weights = ctx.require_constant(1)[rows.taps, columns.taps]
     arrange = partial(gather_patches, ctx, rows, columns)
@@ -179,11 +186,10 @@ def conv_2d_dynamic(ctx: Context, x: Value, _w: Value, b: Value | None = None) -
 
 
 class KernelReach(NamedTuple):
-    """Elements that a kernel reads along one axis.
+    """The positions that a convolution kernel reads along one axis.
 
-    ``taps``: the kernel's elements that reach the image.
-
-    ``positions``: positions that the taps read, [size of the result, taps]; those outside of 0 to ``size`` are padding.
+    ``taps``: the elements of the kernel that reach the image. ``positions``: the positions that the taps read,
+    [size of the result, taps]. Positions below 0 or from ``size`` on are padding. ``size``: the size of the image.
     """
 
     taps: slice
@@ -203,7 +209,7 @@ class KernelReach(NamedTuple):
 
     @property
     def pads(self) -> tuple[int, int]:
-        """Return the elements of padding before and after."""
+        """The number of padding elements at the beginning and the end."""
         return max(0, -int(self.positions.min(initial=0))), max(0, int(self.positions.max(initial=0)) + 1 - self.size)
 
     @property
@@ -213,7 +219,10 @@ class KernelReach(NamedTuple):
 
 
 def gather_patches(ctx: Context, rows: KernelReach, columns: KernelReach, image: Value, zero_point: Value) -> Value:
-    """Return patches [n, y, x, (j k i)] of an image [n, h, w, i]: all pixels that the kernel reads per result pixel."""
+    """Return the pixels that the kernel reads for each pixel of the result.
+
+    The image has shape [n, h, w, i], the result [n, y, x, j * k * i].
+    """
     if rows.is_identity and columns.is_identity:
         return image
     (top, bottom), (left, right) = rows.pads, columns.pads

@@ -1,4 +1,7 @@
-"""Loops that decompose recurrent layers, as Keras 3 exports them: WHILE with GATHER, cells, and a write into an array."""
+"""Loops that decompose recurrent layers, as Keras 3 exports them.
+
+In each iteration, a WHILE gathers one row of the sequence, computes one or more cells, and writes the output into an array.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +36,9 @@ LOOPS = tuple(Call("WHILE", *CARRIED[:n]) for n in range(4, len(CARRIED) + 1))
 
 @dataclass(frozen=True)
 class Stage:
-    """A cell and the slots of its states.
+    """A cell of a recurrent layer, and the slots of its states.
 
-    Its input is the sequence or the output of the previous stage.
+    The cell reads the sequence or the output of the previous stage.
     """
 
     cell: Cell
@@ -44,12 +47,17 @@ class Stage:
 
 @dataclass(frozen=True)
 class Result:
-    """Meaning of a loop's output in a slot.
+    """The meaning of a loop's output in a slot.
 
-    ``direction``: 1 for the second layer of a bidirectional node.
+    ``direction``: 1 for the second layer of a bidirectional node, otherwise 0.
 
-    ``kind`` determines ``number``: "count": final value of a counter; "carried": the slot; "state": index among the states
-    of all stages; "all": unused, outputs of all time steps; "last": index among the states of the output of the last step.
+    The meaning of ``number`` depends on ``kind``:
+
+    - "count": the final value of a counter.
+    - "carried": the slot of the operand that is returned unchanged.
+    - "state": the index of a final state among the states of all stages.
+    - "last": the index of the state that is the output of the last time step.
+    - "all": unused. The result consists of the outputs of all time steps.
     """
 
     kind: str
@@ -60,9 +68,10 @@ class Result:
 
 @dataclass(frozen=True)
 class Layer:
-    """Consecutive stages, the slot of the sequence, and the meaning of each result.
+    """A recurrent layer that a loop decomposes.
 
-    ``trip_count``: slot of the trip count if it is a runtime value.
+    ``stages``: consecutive cells. ``sequence``: the slot of the sequence. ``results``: the meaning of each result.
+    ``trip_count``: the slot of the trip count if it is a runtime value.
     """
 
     stages: tuple[Stage, ...]
@@ -80,9 +89,9 @@ def counted_loop(match: Match) -> CountedLoop:
 
 
 def match_layer(match: Match) -> Mapping[str, Any] | Decline:
-    """Return the recurrent layer that the loop decomposes; decline other loops without a reason."""
-    recognized = recurrent_layer(counted_loop(match))
-    return Decline("") if recognized is None else {"layer": recognized}
+    """Return the recurrent layer that a loop decomposes. Declines for other loops."""
+    layer = recurrent_layer(counted_loop(match))
+    return Decline("") if layer is None else {"layer": layer}
 
 
 def recurrent_layer(loop: CountedLoop) -> Layer | None:
@@ -103,10 +112,7 @@ def recurrent_layer(loop: CountedLoop) -> Layer | None:
 
 
 def sequences(loop: CountedLoop, trips: int | Tensor) -> Iterator[tuple[int, Tensor]]:
-    """Yield (slot, element) of each sequence with one row per step.
-
-    The element is the row that the body reads.
-    """
+    """Yield the slot of each sequence with a row per step, and the row that is read."""
     for op in loop.graph.operators:
         slot = loop.read_slot(op)
         if slot is None or loop.op[slot].rank != 3 or loop.op[slot].dtype != "float32":
@@ -116,7 +122,7 @@ def sequences(loop: CountedLoop, trips: int | Tensor) -> Iterator[tuple[int, Ten
 
 
 def stack_cells(loop: CountedLoop, x: Tensor) -> tuple[Stage, ...]:
-    """Return the stages from the sequence on; each reads the output of the previous one."""
+    """Return consecutive stages. The first reads ``x``, a row of the sequence."""
     used_slots = {*loop.counters, *loop.forwarded}
     stages: list[Stage] = []
     outputs = loop.graph.outputs
@@ -130,9 +136,9 @@ def stack_cells(loop: CountedLoop, x: Tensor) -> tuple[Stage, ...]:
 
 
 def matching_stages(loop: CountedLoop, x: Tensor, new_values: Mapping[int, Tensor]) -> Iterator[Stage]:
-    """Yield cells with one or two states.
+    """Yield stages that read ``x``, with one or two states.
 
-    ``new_values``: value of each slot after the step.
+    ``new_values``: the value of each slot after the step.
     """
     old_values, body = loop.graph.inputs, loop.body
     for h in new_values:
@@ -146,7 +152,10 @@ def matching_stages(loop: CountedLoop, x: Tensor, new_values: Mapping[int, Tenso
 
 
 def classify_result(loop: CountedLoop, k: int, trips: int | Tensor, stages: Sequence[Stage]) -> tuple[str, int] | None:
-    """Return kind and number of the loop's output in slot ``k``, or ``None`` if it has no meaning in a layer."""
+    """Return kind and number of the result in slot ``k`` (see :class:`Result`).
+
+    The return value is ``None`` if a recurrent layer has no such result.
+    """
     if k in loop.counters:
         if isinstance(trips, int):
             return "count", loop.counters[k] + trips
@@ -164,7 +173,7 @@ def classify_result(loop: CountedLoop, k: int, trips: int | Tensor, stages: Sequ
 
 
 def is_row(loop: CountedLoop, tensor: Tensor, output: Tensor) -> bool:
-    """True if a tensor is the output reshaped to a leading axis of size 1."""
+    """True if a tensor is the output of a step, reshaped to a row with a leading axis."""
     return loop.body.operand(tensor, "RESHAPE") is output and tensor.shape == (1, *output.shape)
 
 
@@ -177,16 +186,16 @@ def is_row(loop: CountedLoop, tensor: Tensor, output: Tensor) -> bool:
     quantization=NotQuantizable(),
 )
 def while_recurrent(ctx: Context, *carried: Value) -> tuple[Value | None, ...]:
-    """Emit one GRU, LSTM or RNN per stage, inside an If on the trip count if the loop may run no step."""
+    """Emit one GRU, LSTM or RNN per stage, in an If if there may be no time step."""
     layer: Layer = ctx.options.layer
     return Directions(ctx, [layer], carried, [0], carried[layer.sequence], layer.results).emit_results()
 
 
 @dataclass(frozen=True)
 class Directions:
-    """One or two layers on the same sequence, the second backward, and the results to emit.
+    """One layer, or a forward and a backward layer on the same sequence.
 
-    ``offsets``: index of each loop's first operand among ``operands``.
+    ``offsets``: the index of each loop's first operand among ``operands``. ``results``: the results to emit.
     """
 
     ctx: Context
@@ -197,7 +206,7 @@ class Directions:
     results: Sequence[Result]
 
     def emit_results(self) -> tuple[Value | None, ...]:
-        """Return all results that are used."""
+        """Emit the results that are used. Return None for all others."""
         ctx, trips = self.ctx, self.layers[0].trip_count
         used = {k: result for k, result in enumerate(self.results) if ctx.is_used(k)}
         values_by_slot = {k: self.forwarded_operand(result) for k, result in used.items() if result.kind == "carried"}
@@ -215,23 +224,26 @@ class Directions:
         return tuple(values_by_slot.get(k) for k in range(len(self.results)))
 
     def forwarded_operand(self, result: Result) -> Value:
-        """Return the loop's operand of a forwarded slot."""
+        """Return the operand that a loop returns unchanged."""
         if result.number != self.layers[result.direction].sequence:
             return self.operands[self.offsets[result.direction] + result.number]
         return reverse_time(self.ctx.ops, self.sequence) if result.direction else self.sequence
 
     def fails_without_steps(self, results: Iterable[Result]) -> bool:
-        """True if ONNX Runtime fails on an empty sequence: GRU ends the process, LSTM and RNN leave states undefined."""
+        """True if ONNX Runtime fails on an empty sequence.
+
+        GRU crashes the process. LSTM and RNN return undefined states.
+        """
         has_gru = any(stage.cell.op_type == "GRU" for stage in self.layers[0].stages)
         return has_gru or any(result.kind in ("state", "last") for result in results)
 
     def initial_value(self, result: Result) -> Value:
-        """Return a result after zero iterations: the loop's operand."""
+        """Return the value of a result after zero iterations, which is an operand."""
         value = self.operands[self.offsets[result.direction] + result.slot]
         return self.to_batch_first(value) if result.kind == "batch_first" else value
 
     def emit_layers(self, results: Mapping[int, Result]) -> list[Value]:
-        """Emit the layers and return these results."""
+        """Emit the layers. Return the values of ``results``."""
         ctx, ops, directions = self.ctx, self.ctx.ops, range(len(self.layers))
         outputs, final_states = [self.sequence], [list[Value]() for _ in directions]
         for stages in zip(*(layer.stages for layer in self.layers), strict=True):
@@ -254,7 +266,7 @@ class Directions:
         return [emitters[result.kind](k, result) for k, result in results.items()]
 
     def initial_states(self, stages: Sequence[Stage]) -> Sequence[Value | None]:
-        """Return each initial state, stacked over directions."""
+        """Return each initial state of the stages, stacked over directions."""
         slots = zip(*(stage.states for stage in stages), strict=True)
         return [
             initial_state(
@@ -269,7 +281,10 @@ class Directions:
 
 
 def initial_state(ctx: Context, operands: Sequence[Value], slots: Sequence[int]) -> Value | None:
-    """Return an initial state, stacked over directions; ``None`` for constant zeros, ONNX's default."""
+    """Return an initial state, stacked over directions.
+
+    The result is ``None`` for constant zeros, which are the default in ONNX.
+    """
     constants = [ctx.op.constant(slot) for slot in slots]
     is_zero = all(constant is not None and not constant.any() for constant in constants)
     return None if is_zero else stack_initial_states(ctx, [operands[slot] for slot in slots])
@@ -283,7 +298,10 @@ def reverse_time(ops: Ops, sequence: Value) -> Value:
 def emit_layer(
     ctx: Context, cells: Sequence[Cell], x: Value, initial_states: Sequence[Value | None], direction: str = "forward"
 ) -> Sequence[Value]:
-    """Emit a layer and return its outputs (T, D, B, n) of D directions and last states (D, B, n)."""
+    """Emit a layer. Return its outputs (T, D, B, n) and its last states (D, B, n).
+
+    ``cells``: one cell for each of the D directions.
+    """
     first_cell, n = cells[0], len(cells)
     direction = "bidirectional" if n > 1 else direction
     return ctx.ops.named(first_cell.op_type)(
@@ -304,7 +322,7 @@ def emit_layer(
 def stack_weights(ctx: Context, matrices: Sequence[Matrix]) -> Value | Array:
     """Return weights stacked over directions.
 
-    The file's dtype is kept; the Cast to float32 is folded at load time.
+    The weights are stored in the dtype of the file. A Cast converts them to float32, which runtimes fold at load time.
     """
     array = np.stack([matrix.values for matrix in matrices])
     if array.dtype == np.float32:

@@ -1,4 +1,4 @@
-"""Two recurrent loops, one on the reversed sequence, fused into one bidirectional node."""
+"""Recurrent loops on a sequence and on the reversed sequence, fused into one node."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ BACKWARDS = tuple(Call(LOOP, *BACKWARD[:n], REVERSED) for n in range(ARRAY_SLOT 
 
 
 def bidirectional_patterns() -> Iterator[Call]:
-    """Yield a forward loop and, as its sibling, a backward loop whose output is reversed or not."""
+    """Yield patterns of a forward loop with a backward loop as its sibling.
+
+    The output of the backward loop may be reversed.
+    """
     for backward_call in BACKWARDS:
         forward_operands = (*FORWARD[: len(backward_call.operands) - 1], x)
         for code in ("TRANSPOSE", "RESHAPE"):
@@ -48,20 +51,23 @@ def bidirectional_patterns() -> Iterator[Call]:
 
 
 def match_directions(match: Match) -> Mapping[str, Any] | Decline:
-    """Return both layers and all results; a Decline if the layers differ in more than weights and states."""
+    """Return the layers and results of both loops, or a Decline.
+
+    The layers may differ only in the values of weights and initial states.
+    """
     forward_call, backward_call = (call for call in match.calls if call.code == LOOP)
     if forward_call in BACKWARDS:
         forward_call, backward_call = backward_call, forward_call
     layers: tuple[Layer, Layer] = (match.calls[forward_call].options.layer, match.calls[backward_call].options.layer)
     last_slot = len(backward_call.operands) - 1
     if any(len(layer.stages) != 1 or layer.sequence != last_slot for layer in layers):
-        return Decline("one of the loops has several stages, or another sequence")
+        return Decline("one of the loops has several stages, or reads a different sequence")
     if cell_signature(layers[0]) != cell_signature(layers[1]):
         return Decline("the directions have cells of different kinds or sizes")
     output_reversal = next((call for call in match.calls if call.code == REVERSE and call is not REVERSED), None)
     expected_axes = [*((match[time_axis], 0),), *(((match[output_time_axis], 1),) if output_reversal else ())]
     if any((axes.array.reshape(-1) % 3).tolist() != [axis] for axes, axis in expected_axes):
-        return Decline("REVERSE_V2 reverses another axis than time")
+        return Decline("REVERSE_V2 reverses an axis other than time")
     if output_reversal is None:
         backward_results = tuple(mark_backward(result) for result in layers[1].results)
     else:
@@ -83,12 +89,12 @@ def cell_signature(layer: Layer) -> Sequence[Any]:
 
 
 def mark_backward(result: Result) -> Result:
-    """Return a result of the backward direction; its time steps are reversed."""
+    """Return a result as one of the backward direction, with reversed time steps."""
     return replace(result, kind="reversed" if result.kind == "all" else result.kind, direction=1)
 
 
 def is_batch_first(op: Operator) -> bool:
-    """True if the operator transposes (T, B, n) to (B, T, n)."""
+    """True if the operator transposes or reshapes (T, B, n) to (B, T, n)."""
     source, result = op[0], op[~0]
     if op.code == "TRANSPOSE":
         perm = op.constant(1)
@@ -106,6 +112,6 @@ def is_batch_first(op: Operator) -> bool:
     quantization=NotQuantizable(),
 )
 def while_recurrent_both_ways(ctx: Context, sequence: Value, *carried: Value) -> tuple[Value | None, ...]:
-    """Emit a bidirectional GRU, LSTM or RNN, inside an If on the trip count if the loop may run no step."""
+    """Emit a bidirectional GRU, LSTM or RNN, in an If if there may be no time step."""
     operands, offsets = (sequence, *carried), (1, 1 + len(FORWARD))
     return Directions(ctx, ctx.options.layers, operands, offsets, sequence, ctx.options.results).emit_results()

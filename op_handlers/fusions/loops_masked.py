@@ -1,7 +1,7 @@
-"""Recurrent loops with a mask of time steps to skip, as Keras exports them.
+"""Recurrent loops with a mask of time steps, as Keras exports them.
 
-A masked time step forwards its states and the last output. The other steps form one sequence, which one node processes.
-The output of each step is the most recent unmasked result.
+A time step with a false mask keeps the states and repeats the previous output. The other time steps form one sequence, which one
+node processes.
 """
 
 from __future__ import annotations
@@ -36,15 +36,20 @@ from op_handlers.fusions.loops import (
 from op_handlers.kernels.counted_loops import CountedLoop
 
 Emitters = Mapping[str, Callable[[int], Value]]
-"""Functions by kind of result that emit the value of a slot."""
+"""For each kind of result, a function that emits the value of a slot."""
 
 
 @dataclass(frozen=True)
 class MaskedLayer:
-    """A cell, and the slots of its sequence, its mask and its last output.
+    """A masked recurrent layer, with the slots of sequence, mask and last output.
 
-    ``results``: per slot ("count", number), ("carried", slot), ("state", index among the cell's), "last_output", "last"
-    (with a leading axis of size 1) or "all" (outputs of all time steps).
+    ``results``: kind and number of the result in each slot:
+
+    - "count": the final value of a counter.
+    - "carried": the slot of the operand that is returned unchanged.
+    - "state": the index of a final state among the states of the cell.
+    - "last_output", "last", "all": the slot. The result is the last output, the last output with a leading axis of size 1,
+      or the outputs of all time steps.
     """
 
     stage: Stage
@@ -55,14 +60,14 @@ class MaskedLayer:
 
 
 def match_masked_layer(match: Match) -> Mapping[str, Any] | Decline:
-    """Return the masked layer that matches the loop; decline other loops without a reason."""
+    """Return the masked layer that a loop decomposes. Declines for other loops."""
     loop = counted_loop(match)
-    recognized = find_masked_layer(loop)
-    return Decline("") if recognized is None else {"layer": recognized}
+    layer = find_masked_layer(loop)
+    return Decline("") if layer is None else {"layer": layer}
 
 
 def find_masked_layer(loop: CountedLoop) -> MaskedLayer | None:
-    """Return the masked layer that a loop with constant trip count decomposes, else ``None``."""
+    """Return the masked layer that a loop of constant trip count decomposes, or None."""
     trips = loop.trip_count()
     if not isinstance(trips, int) or trips < 1:
         return None
@@ -91,14 +96,17 @@ def find_masked_layer(loop: CountedLoop) -> MaskedLayer | None:
 
 
 def masked_update(loop: CountedLoop, k: int, mask: Tensor) -> Tensor | None:
-    """Return the new value of a slot that keeps its old value in masked steps, else ``None``."""
+    """Return the new value of a slot that is kept if the mask is false, or None."""
     tensor = loop.graph.outputs[k]
     op = loop.body.producer(tensor, "SELECT_V2") or loop.body.producer(tensor, "SELECT")
     return op[1] if op is not None and op[0] is mask and op[2] is loop.graph.inputs[k] else None
 
 
 def classify_result(loop: CountedLoop, k: int, trips: int, stage: Stage, last_output: int) -> tuple[str, int] | None:
-    """Return kind and number of the loop's output in slot ``k``, or ``None`` if it has no meaning in a layer."""
+    """Return kind and number of the result in slot ``k`` (see :class:`MaskedLayer`).
+
+    The return value is ``None`` if a masked layer has no such result.
+    """
     if k in loop.counters:
         return "count", loop.counters[k] + trips
     if k in loop.forwarded:
@@ -123,7 +131,10 @@ def classify_result(loop: CountedLoop, k: int, trips: int, stage: Stage, last_ou
     quantization=NotQuantizable(),
 )
 def while_recurrent_masked(ctx: Context, *carried: Value) -> tuple[Value | None, ...]:
-    """Emit Compress, a GRU, LSTM or RNN, and Gather, inside an If that is false when every time step is masked."""
+    """Emit Compress, a GRU, LSTM or RNN, and Gather, in an If.
+
+    The else branch applies if the mask is false for all time steps.
+    """
     ops, layer = ctx.ops, ctx.options.layer
     mask = ops.Reshape(carried[layer.mask], [-1])
     steps = ops.CumSum(ops.Cast(mask, to="int64"), np.int64(0))

@@ -1,4 +1,4 @@
-"""Normalizations that are decomposed, as converters from Keras and PyTorch export them."""
+"""Decomposed normalizations, as exported from Keras and PyTorch."""
 
 from __future__ import annotations
 
@@ -44,7 +44,11 @@ def _mean(operand: Term) -> Call:
 
 
 def keras_pattern(scaled: bool, shifted: bool) -> Call:
-    """Return ``x * s + (beta - mean * s)`` with ``s = gamma / sqrt(variance + epsilon)``."""
+    """Return the pattern that Keras exports.
+
+    It is ``x * s + (beta - mean * s)`` with ``s = gamma / sqrt(variance + epsilon)``. ``scaled`` and ``shifted``: there are
+    gamma and beta.
+    """
     mean = _mean(x)
     variance = _mean(Call("SQUARED_DIFFERENCE", x, mean, commutes=True))
     inverse = Call("RSQRT", _add(variance, epsilon))
@@ -56,7 +60,11 @@ def keras_pattern(scaled: bool, shifted: bool) -> Call:
 
 
 def pytorch_pattern(scaled: bool, shifted: bool, square: str, quotient: bool) -> Call:
-    """Return ``(x - mean) / sqrt(variance + epsilon) * gamma + beta``."""
+    """Return the pattern of decompositions from PyTorch.
+
+    It is ``(x - mean) / sqrt(variance + epsilon) * gamma + beta``. ``square``: the code of the operator that squares.
+    ``quotient``: DIV and SQRT are used, instead of MUL and RSQRT.
+    """
     centered = Call("SUB", x, _mean(x), **NO_ACTIVATION)
     squares = {
         "MUL": Call("MUL", centered, centered, **NO_ACTIVATION),
@@ -75,9 +83,9 @@ def pytorch_pattern(scaled: bool, shifted: bool, square: str, quotient: bool) ->
 
 
 def litert_torch_pattern(scaled: bool, shifted: bool) -> Call:
-    """Return ``x * r + (0 - r * mean)`` with ``r = 1 / sqrt(variance + epsilon)``.
+    """Return the pattern that litert-torch exports.
 
-    Means are computed without axes of size 1, which RESHAPE restores.
+    It is ``x * r + (0 - r * mean)`` with ``r = 1 / sqrt(variance + epsilon)``. Means drop the axis, and RESHAPE restores it.
     """
     mean = Call("MEAN", x, axes, keep_dims=False)
     variance = Call("MEAN", Call("SQUARED_DIFFERENCE", x, _column(mean), commutes=True), axes, keep_dims=False)
@@ -102,7 +110,7 @@ def _patterns() -> Iterator[Call]:
 
 
 def match_last_axis(match: Match) -> Mapping[str, Any] | Decline:
-    """Return the epsilon of a normalization over the last axis, or a Decline."""
+    """Return epsilon if the last axis is normalized, or a Decline."""
     reduced_axes, size, epsilon_value = match.constant(axes), match[x].dims[-1], match.constant(epsilon)
     if reduced_axes is None or not _is_last_axis(match[x], {int(a) % match[x].rank for a in reduced_axes.reshape(-1)}):
         return Decline("the mean is not over the last axis")
@@ -123,12 +131,15 @@ def match_last_axis(match: Match) -> Mapping[str, Any] | Decline:
 
 
 def _is_last_axis(tensor: Tensor, reduced_axes: set[int]) -> bool:
-    """True if ``reduced_axes`` are the last axis and any axes of size 1."""
+    """True if ``reduced_axes`` are the last axis and possibly axes of size 1."""
     return tensor.rank - 1 in reduced_axes and all(tensor.dims[axis] == 1 for axis in reduced_axes - {tensor.rank - 1})
 
 
 def _row_size(match: Match, operand: Operand) -> int | None:
-    """Return the size of a vector operand; 0 for other shapes, ``None`` if the pattern lacks the operand."""
+    """Return the size of a vector operand, ``None`` if the pattern lacks the operand.
+
+    The result is 0 if the operand is not a vector. Leading axes may have size 1.
+    """
     if operand not in match.tensors:
         return None
     *leading, last = match[operand].shape or (0,)
@@ -168,7 +179,10 @@ def layer_normalization(ctx: Context, x: Value, gamma: Value | None = None, beta
 
 
 def rms_patterns() -> Iterator[Call]:
-    """Yield patterns with SQRT or RSQRT. If the mean drops its axis, a RESHAPE restores it."""
+    """Yield the patterns of RMS normalization, with SQRT or RSQRT.
+
+    If the mean drops the axis, a RESHAPE restores it.
+    """
     squares = Call("MUL", x, x, **NO_ACTIVATION), Call("SQUARE", x), Call("POW", x, exponent)
     for scaled, square in product((True, False), squares):
         flat_mean = _add(Call("MEAN", square, axes, keep_dims=False), epsilon)
@@ -193,7 +207,7 @@ def _rms_calls(scaled: bool, inverse: Call, root: Call) -> Iterator[Call]:
     quantization=NotQuantizable(),
 )
 def rms_normalization(ctx: Context, x: Value, gamma: Value | None = None) -> Value:
-    """Emit RMSNormalization over the last TFLite axis; before opset 23, its decomposition, which runtimes fuse."""
+    """Emit RMSNormalization, or the decomposition that runtimes fuse before opset 23."""
     size = ctx.op[0].dims[-1] or 1
     scale = np.ones(size, np.float32) if gamma is None else flatten_parameter(ctx, 1, gamma)
     if ctx.opset >= 23:

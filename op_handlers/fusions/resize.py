@@ -1,4 +1,4 @@
-"""Resizing that is decomposed into RESHAPE and TILE."""
+"""Upsampling that is decomposed into RESHAPE and TILE."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KERAS = Call("RESHAPE", Call("TILE", Call("RESHAPE", _repeated_rows, column_shap
 
 
 def match_repetition(match: Match) -> Mapping[str, Any] | Decline:
-    """Return how often rows and columns are repeated."""
+    """Return how many times rows and columns are repeated, or a Decline."""
     last_reshape, _, middle_reshape, _, first_reshape = match.calls.values()
     if match[x].rank != 4 or None in match[x].dims:
         return Decline("the input is not an image of static shape")
@@ -49,6 +49,6 @@ def match_repetition(match: Match) -> Mapping[str, Any] | Decline:
     quantization=resize_nearest_neighbor.quantization,
 )
 def upsampling_2d(ctx: Context, x: Value) -> Value:
-    """Emit nearest-neighbor Resize; Keras repeats rows, then columns."""
+    """Emit Resize, nearest neighbor. Keras repeats rows and then columns."""
     y: Value = resize_nearest_neighbor(ctx, x)
     return y

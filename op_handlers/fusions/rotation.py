@@ -1,7 +1,8 @@
-"""Decomposed rotary embeddings: pairs of elements, one from each half of a row, are rotated by an angle per position.
+"""Decomposed rotary embeddings.
 
-Two decompositions are recognized: halves times angles, and complete rows plus rows with swapped halves, times tables that
-repeat the angles.
+A rotary embedding rotates pairs of elements, one from each half of a row, by angles that depend on the position. There are two
+decompositions. The first multiplies halves of rows by cosines and sines. The second multiplies complete rows, and rows with
+swapped halves, by tables that contain each angle twice.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ begin, half_size, middle, remaining_size, minus_one = operands(
 
 
 def rotation_pattern() -> Call:
-    """Return ``(a cos - b sin, b cos + a sin)`` of the halves a and b."""
+    """Return the pattern ``(a cos - b sin, b cos + a sin)`` of the halves a and b."""
     a, b = Call("SLICE", x, begin, half_size), Call("SLICE", x, middle, remaining_size)
 
     def times(half: Call, factor: Operand) -> Call:
@@ -49,7 +50,7 @@ def rotation_pattern() -> Call:
 
 
 def check_rotation(match: Match) -> Mapping[str, Any] | Decline:
-    """Return a Decline unless complete rows are rotated, with one angle per position and pair of elements."""
+    """Return a Decline unless each pair in a row is rotated by one angle per position."""
     input = match[x]
     if None in input.dims[2:]:
         return Decline("the number or the size of rows is dynamic")
@@ -62,7 +63,10 @@ def check_rotation(match: Match) -> Mapping[str, Any] | Decline:
 
 
 def _describe_mismatch(match: Match) -> str:
-    """Return why the slices or the concatenation are not the halves of rows; empty if they are."""
+    """Return why slices and concatenation do not split and join the halves of rows.
+
+    The text is empty if they do.
+    """
     input = match[x]
     if input.rank != 4 or (input.dims[-1] or 1) % 2:
         return "the input does not have four axes with rows of even size"
@@ -79,15 +83,18 @@ def _describe_mismatch(match: Match) -> str:
 
 
 def _covers(tensor: Tensor, size: Tensor, last_sizes: Sequence[int]) -> bool:
-    """True if a slice covers the first three axes and has one of ``last_sizes`` along the last axis."""
+    """True if a slice is complete along all axes but the last.
+
+    Along the last axis, it must have one of ``last_sizes``.
+    """
     *leading_sizes, last_size = (int(n) for n in size.array.reshape(-1))
     return last_size in last_sizes and all(n in (-1, axis) for n, axis in zip(leading_sizes, tensor.dims, strict=False))
 
 
 def _matrix_dims(tensor: Tensor) -> list[int | None]:
-    """Return the dimensions of a matrix of angles without leading ones.
+    """Return the dimensions of a matrix of angles, without leading ones.
 
-    ``[None]`` if other axes are larger than 1.
+    The result is ``[None]`` if an axis other than the last two is larger than 1.
     """
     is_matrix = tensor.rank <= 4 and set(tensor.dims[:-2]) <= {1}
     return _drop_leading_ones(tensor.dims[-2:]) if is_matrix else [None]
@@ -109,7 +116,7 @@ def _drop_leading_ones(dims: tuple[int | None, ...]) -> list[int | None]:
     quantization=NotQuantizable(),
 )
 def rotary_embedding(ctx: Context, x: Value, cos: Value, sin: Value) -> Value:
-    """Emit com.microsoft's RotaryEmbedding with computed angles, each row at its own position."""
+    """Emit RotaryEmbedding of ONNX Runtime (com.microsoft), with computed angles."""
     half = (ctx.op[0].dims[-1] or 0) // 2
     tables = (table if ctx.op[k].rank == 2 else ctx.ops.Reshape(table, [-1, half]) for k, table in ((1, cos), (2, sin)))
     y: Value = ctx.ops.domain("com.microsoft").RotaryEmbedding(x, np.zeros(1, np.int64), *tables)
@@ -117,7 +124,7 @@ def rotary_embedding(ctx: Context, x: Value, cos: Value, sin: Value) -> Value:
 
 
 def table_patterns() -> Iterator[Call]:
-    """Yield ``x cos + (-b, a) sin`` of rows x with the halves a and b."""
+    """Yield patterns of ``x cos + (-b, a) sin`` for rows x with the halves a and b."""
     a, b = Call("SLICE", x, begin, half_size), Call("SLICE", x, middle, remaining_size)
     for negated in (Call("MUL", b, minus_one, commutes=True, **NO_ACTIVATION), Call("NEG", b)):
         swapped = Call("CONCATENATION", negated, a, **NO_ACTIVATION)
@@ -126,9 +133,9 @@ def table_patterns() -> Iterator[Call]:
 
 
 def check_tables(match: Match) -> Mapping[str, Any] | Decline:
-    """Return the axis letters of the input.
+    """Return the axis letters of the input, or a Decline.
 
-    A Decline unless tables have a row per position and repeat the angles.
+    Declines unless the tables have one row per position, and contain each angle in both halves of a row.
     """
     input = match[x]
     if reason := _describe_mismatch(match):
@@ -148,7 +155,7 @@ def check_tables(match: Match) -> Mapping[str, Any] | Decline:
 
 
 def _position_axis(rows: Tensor, table: Tensor) -> int | None:
-    """Return the axis of rows along which the table has angles, 1 or 2; None for other tables."""
+    """Return the axis of positions, 1 or 2, along which a table has angles, or None."""
     sizes = (*[1] * (rows.rank - table.rank), *table.dims)
     if len(sizes) != rows.rank or sizes[0] != 1 or sizes[-1] != rows.dims[-1]:
         return None
@@ -159,7 +166,10 @@ def _position_axis(rows: Tensor, table: Tensor) -> int | None:
 
 
 def _repeats_angles(table: Tensor, producers: Producers) -> bool:
-    """True if both halves of each row are equal: repeated angles, or their sine or cosine."""
+    """True if both halves of each row are equal.
+
+    The rows may be repeated angles, or the sine or cosine of repeated angles.
+    """
     while has_sizes(table):
         view = view_of(table, producers)
         half = view.ids.shape[-1] // 2
@@ -194,7 +204,7 @@ def table_axes(at: Instance) -> str:
     quantization=NotQuantizable(),
 )
 def rotary_embedding_tables(ctx: Context, x: Value, cos: Value, sin: Value) -> Value:
-    """Emit com.microsoft's RotaryEmbedding with half of each table, each row at its own position."""
+    """Emit RotaryEmbedding of ONNX Runtime (com.microsoft), with half of each table."""
     letters, dims = ctx.options.letters, ctx.op[0].dims
     heads, size = (dims[letters.index(letter)] or 0 for letter in "nh")
     tables = (ctx.ops.Slice(ctx.ops.Reshape(table, [-1, size]), [0], [size // 2], [1]) for table in (cos, sin))

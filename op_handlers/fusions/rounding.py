@@ -1,10 +1,10 @@
-"""Float32 activations with integer weights, rounded to 8 bits as in the kernels, for networks with few such layers.
+"""Rounding of float32 activations to 8 bits before products with integer weights.
 
-There is a scale per image of a convolution, or per row of a product. It divides the range of values, including zero,
-into 255 steps (XNNPACK's qd8 operators; AsymmetricQuantizeFloats,
-kernels/internal/reference/portable_tensor_utils.cc), or the largest magnitude into 127 (SymmetricQuantizeFloats) if
-XNNPACK does not run the operator. The product is computed in float32; for integers times a scale it equals the kernels'
-integer sum.
+LiteRT's kernels round such activations. The fusions do so in networks with few such layers. There is a scale per image of a
+convolution, or per row of a matrix product. A scale divides the range of values, extended to zero, into 255 steps (XNNPACK's qd8
+operators; AsymmetricQuantizeFloats, kernels/internal/reference/portable_tensor_utils.cc). If XNNPACK does not run the operator, a
+scale divides the largest magnitude into 127 steps (SymmetricQuantizeFloats). The product is computed in float32. For integers
+times a scale, it equals the integer sum in the kernels.
 """
 
 from __future__ import annotations
@@ -57,23 +57,26 @@ from op_handlers.matrix.fully_connected import (
 Lowering = Callable[..., Value]
 
 MAX_FREE_ELEMENTS = 2**16
-"""Maximum number of elements that are rounded regardless of the cost of the product."""
+"""Up to this number of elements, activations are rounded whatever the product costs."""
 MIN_PRODUCTS_PER_ELEMENT = 32
-"""Minimum number of multiplications per element for which rounding takes a small part of the time."""
+"""Minimum multiplications per activation for which rounding takes little of the time."""
 MIN_RANGE = 1e-30
-"""Minimum range; it avoids a division by 0 if all values are 0."""
+"""Minimum range of values, which avoids a division by 0 if all values are 0."""
 
 
 # --- conditions -------------------------------------------------------------------------------
 
 
 def match_cheap_rounding(match: Match) -> Mapping[str, Any] | Decline:
-    """Return the operator's options if few layers of the subgraph round and rounding costs little here."""
+    """Return the operator's options, or a Decline.
+
+    Declines if rounding takes as long as the product, or if many layers of the subgraph round their activations.
+    """
     ((_, op),) = match.calls.items()
     if not is_hybrid(op) or match[x].dtype != "float32" or match[x].is_constant:
         return Decline("")
     if op.code.startswith("CONV_2D") and not isinstance(match_large_conv(match), Decline):
-        return Decline("there are so many products that integers with a scale per tensor are faster")
+        return Decline("there are so many multiplications that an integer product with a scale per tensor is faster")
     if op.code == "DEPTHWISE_CONV_2D" and reads_beyond_scales(op):
         return Decline("LiteRT's kernel reads beyond the end of the single scale")
     graph = match.graphs[op.subgraph]
@@ -94,11 +97,10 @@ def match_cheap_rounding(match: Match) -> Mapping[str, Any] | Decline:
 def round_activations(
     ctx: Context, value: Value, reduced_axes: Sequence[int], scales: int | None, *, symmetric: bool = False
 ) -> Value:
-    """Return activations rounded as in the kernel.
+    """Return activations rounded as in LiteRT's kernels.
 
-    Elements along ``reduced_axes`` share a scale.
-
-    ``scales``: number of scales, ``None`` if dynamic.
+    Elements along ``reduced_axes`` share a scale. ``scales``: the number of scales, ``None`` if it is dynamic.
+    ``symmetric``: the scale divides the largest magnitude into 127 steps.
     """
     ops = ctx.ops
     if scales == 1 and not symmetric:
@@ -115,18 +117,18 @@ def round_activations(
 
 
 def round_images(ctx: Context, image: Value, slot: int, *, symmetric: bool = False) -> Value:
-    """Return channels-first images, rounded with a scale per image."""
+    """Return channels-first images, rounded with one scale per image."""
     return round_activations(ctx, image, range(1, len(ctx.shape(slot))), ctx.op[slot].dims[0], symmetric=symmetric)
 
 
 def has_one_scale(op: Operator) -> bool:
-    """True if the weights have one scale."""
+    """True if the weights have a per-tensor scale."""
     quantization = op[1].quantization
     return isinstance(quantization, Quantization) and not quantization.per_axis
 
 
 def row_count(op: Operator, depth: int) -> int | None:
-    """Return the number of rows of ``depth`` elements in the input, or ``None`` if dynamic."""
+    """Return the number of rows of ``depth`` elements in the input, None if dynamic."""
     return prod(size or 0 for size in op[0].dims) // depth if None not in op[0].dims and depth else None
 
 
@@ -136,7 +138,10 @@ def row_count(op: Operator, depth: int) -> int | None:
 def rounding_fusion(
     base: Handler, patterns: Sequence[Call], *inputs: Operand, axes: Callable[[Instance], str] | None = None
 ) -> Callable[[Lowering], Fusion]:
-    """Return a decorator that declares an operator with rounded activations like its base handler."""
+    """Return a decorator that declares the fusion of an operator with rounding.
+
+    The declaration is that of the operator's own handler, ``base``.
+    """
     return fusion(
         f"{base.code}_ROUNDED",
         pattern=patterns,
@@ -152,19 +157,22 @@ def rounding_fusion(
 
 
 def lower_base(base: Handler, ctx: Context, *inputs: Value | None) -> Value:
-    """Return the result of the lowering of the base handler."""
+    """Emit the operator by its own handler, ``base``."""
     value: Value = base.lower(ctx, *inputs)
     return value
 
 
 def bias_patterns(*codes: str) -> list[Call]:
-    """Return the operators' patterns with and without a bias."""
+    """Return the patterns of operators, with and without a bias."""
     return [Call(code, x, w, *bias) for code in codes for bias in ((b,), ())]
 
 
 @rounding_fusion(conv_2d, bias_patterns("CONV_2D", "CONV_2D_PADDED"), x, w, b, axes=axes_of(conv_2d))
 def conv_2d_rounded(ctx: Context, image: Value, weight: Value, bias: Value | None = None) -> Value:
-    """Emit Conv with rounding per image; per pixel for 1 x 1 kernels with int8 weights, which XNNPACK multiplies as rows."""
+    """Emit Conv with rounding per image, or per pixel.
+
+    XNNPACK computes convolutions with 1 x 1 kernels and int8 weights as matrix products, with a scale per pixel.
+    """
     _, *kernel, depth = ctx.op[1].shape
     is_product = (
         set(kernel) == {1} and ctx.op[0].dims[-1] == depth and strides_and_dilations(ctx.options, "hw")[0] == [1, 1]
@@ -186,7 +194,7 @@ def conv_2d_rounded(ctx: Context, image: Value, weight: Value, bias: Value | Non
     axes=axes_of(depthwise_conv_2d),
 )
 def depthwise_conv_2d_rounded(ctx: Context, image: Value, weight: Value, bias: Value | None = None) -> Value:
-    """Emit Conv with rounding per image (EvalHybridPerChannel, kernels/depthwise_conv.cc)."""
+    """Emit Conv with rounding per image (EvalHybridPerChannel, depthwise_conv.cc)."""
     return lower_base(depthwise_conv_2d, ctx, round_images(ctx, image, 0), weight, bias)
 
 
@@ -205,7 +213,7 @@ def transpose_conv_rounded(ctx: Context, size: Value, weight: Value, image: Valu
 def fully_connected_rounded(ctx: Context, row: Value, weight: Value, bias: Value | None = None) -> Value:
     """Emit Gemm with rounding per row.
 
-    XNNPACK runs all layers except those with int2 weights of one scale, uint8 weights, or activations that are not clamps.
+    XNNPACK does not run layers with uint8 weights, with int2 weights of one scale, or with activations other than clamps.
     """
     depth = ctx.op[1].shape[-1]
     if has_dynamic_leading_axes(ctx):
@@ -223,9 +231,9 @@ def fully_connected_rounded(ctx: Context, row: Value, weight: Value, bias: Value
 
 
 def dequantize_blocks(ctx: Context, slot: int) -> Array:
-    """Return weights [o, k] with a scale per block of k as float32 [k, o].
+    """Return blockwise-quantized weights [o, k] as float32 [k, o].
 
-    They are dequantized at conversion time, so that no runtime fuses them with their scales.
+    The weights are dequantized during the conversion, so that no runtime fuses them with their scales.
     """
     blocks = ctx.op[slot].blocks
     assert blocks is not None

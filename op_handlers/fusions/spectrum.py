@@ -1,4 +1,4 @@
-"""Spectra of which only the real or imaginary part is used, and mel filters after them."""
+"""Real or imaginary parts of spectra, and filters that are applied to them."""
 
 from __future__ import annotations
 
@@ -27,19 +27,23 @@ lengths, w, bias = operands("lengths w bias", constant=True)
 
 
 def part_patterns() -> Iterator[Call]:
-    """Yield RFFT2D and an operator that takes one part of its result, with an optional SQUEEZE in between."""
+    """Yield patterns of one part of the result of RFFT2D, perhaps after a SQUEEZE."""
     for part in ("CAST", "REAL", "IMAG"):
         yield Call(part, Call("RFFT2D", x, lengths))
         yield Call(part, Call("SQUEEZE", Call("RFFT2D", x, lengths)))
 
 
 def operators_by_code(match: Match) -> dict[str, Operator]:
-    """Return the operators of a match by code; codes are distinct."""
+    """Return the operators of a match by code. No two have the same code."""
     return {op.code: op for op in match.calls.values()}
 
 
 def check_part(match: Match) -> Mapping[str, Any] | Decline:
-    """Return the part, the samples and points of each row, and whether the axis of rows is removed."""
+    """Return the options of one part of the spectra, or a Decline.
+
+    ``part``: "real" or "imaginary". ``width`` and ``points``: samples and points of each row. ``squeezed``: the axis of rows
+    is removed.
+    """
     by_code = operators_by_code(match)
     sizes = row_transform(by_code["RFFT2D"])
     if sizes is None:
@@ -69,7 +73,7 @@ def _removes_rows(squeeze: Operator) -> bool:
     quantization=NotQuantizable(),
 )
 def rfft_2d_part(ctx: Context, x: Value, lengths: Value) -> Value:
-    """Emit the products of one part of each spectrum."""
+    """Emit the matrix products that compute one part of each spectrum."""
     options, dims = ctx.options, ctx.op[0].dims
     row_axis: tuple[int, ...] = (1,)
     x = crop_rows(ctx, x)
@@ -79,7 +83,7 @@ def rfft_2d_part(ctx: Context, x: Value, lengths: Value) -> Value:
 
 
 def crop_rows(ctx: Context, x: Value) -> Value:
-    """Return the first row of each image, cropped to the points of its transform."""
+    """Return the first row of each image, cropped to the samples of the transform."""
     dims = ctx.op[0].dims
     if dims[-1] != ctx.options.width:
         x = ctx.ops.Slice(x, [0], [ctx.options.width], [-1])
@@ -95,7 +99,10 @@ def crop_rows(ctx: Context, x: Value) -> Value:
     quantization=NotQuantizable(),
 )
 def rfft_2d_part_shape(ctx: Context, x: Value) -> Value:
-    """Emit the shape of one part of spectra from the shape of the samples, so that filters can be merged."""
+    """Emit the shape of one part of spectra, computed from the shape of the samples.
+
+    Without this fusion, the shape would need the spectra, which could then not be fused with filters.
+    """
     options, leading = ctx.options, len(ctx.op[0].dims) - 2
     sizes = [*([] if options.squeezed else [1]), options.points // 2 + 1]
     shape = ctx.ops.Concat(ctx.ops.Slice(ctx.ops.Shape(x), [0], [leading]), sizes, axis=0)
@@ -106,7 +113,10 @@ def rfft_2d_part_shape(ctx: Context, x: Value) -> Value:
 
 
 def filter_patterns() -> Iterator[Call]:
-    """Yield FULLY_CONNECTED of one part of spectra, optionally reshaped, with and without a bias."""
+    """Yield patterns of FULLY_CONNECTED that reads one part of spectra.
+
+    The spectra may be reshaped, and there may be a bias.
+    """
     part = Call("RFFT2D_PART", x, lengths)
     for spectra in (part, Call("RESHAPE", part, shape), Call("RESHAPE", part)):
         for constants in ((w,), (w, bias)):
@@ -114,9 +124,9 @@ def filter_patterns() -> Iterator[Call]:
 
 
 def check_filters(match: Match) -> Mapping[str, Any] | Decline:
-    """Return the options of both operators.
+    """Return the options of transform and filters, or a Decline.
 
-    FULLY_CONNECTED reads its input as rows of the size of a filter.
+    Declines unless each filter has one factor per point of a spectrum, and one product for both is faster.
     """
     by_code = operators_by_code(match)
     dense, spectra = by_code["FULLY_CONNECTED"], by_code["RFFT2D_PART"].options
@@ -142,7 +152,7 @@ def check_filters(match: Match) -> Mapping[str, Any] | Decline:
     activation="fused_activation_function",
 )
 def rfft_2d_filters(ctx: Context, x: Value, lengths: Value, w: Value, bias: Value | None = None) -> Value:
-    """Emit one product of the transform and the filters."""
+    """Emit one matrix product that computes both transform and filters."""
     options, filters = ctx.options, ctx.require_constant(2)
     rows = ctx.ops.Reshape(crop_rows(ctx, x), [-1, options.width])
     y = emit_projected_rfft(ctx, rows, options.width, options.points, options.part, filters.T)

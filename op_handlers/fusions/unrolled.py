@@ -1,6 +1,6 @@
-"""Recurrent layers that are unrolled step by step, as PyTorch exports them.
+"""Unrolled recurrent layers, as PyTorch exports them.
 
-Each becomes one LSTM, GRU or RNN.
+Each layer becomes one LSTM, GRU or RNN.
 """
 
 from __future__ import annotations
@@ -32,26 +32,30 @@ JOINS = ("CONCATENATION", "PACK")
 
 
 class AllOutputs(NamedTuple):
-    """Outputs of all steps in one tensor: last step first if ``reversed_time``, batch first if ``by_batch``."""
+    """The outputs of all steps in one tensor.
+
+    ``reversed_time``: the last step comes first. ``by_batch``: the batch is the first axis.
+    """
 
     reversed_time: bool
     by_batch: bool
 
 
 class StepOutput(NamedTuple):
-    """Output of one step."""
+    """The output of one step."""
 
     step: int
 
 
 class FinalCells(NamedTuple):
-    """Cell state of an LSTM after its last step."""
+    """The cell state of an LSTM after the last step."""
 
 
 class Layer(NamedTuple):
-    """A cell and the numbers of its input rows, [T, B] in time order.
+    """A recurrent layer.
 
-    ``backwards``: processing starts at the last time step.
+    ``rows``: the indices of the rows of the input tensor that the cell reads, [T, B] in time order. ``backwards``: the layer
+    starts at the last time step.
     """
 
     cell: Cell
@@ -61,7 +65,7 @@ class Layer(NamedTuple):
 
 
 def recurrent_layers(operators: Sequence[Operator]) -> Iterator[Region]:
-    """Yield every recurrent layer of a graph."""
+    """Yield the region of each unrolled recurrent layer of a graph."""
     joins = [op for op in operators if op.code in JOINS]
     for chain in Unrolled(operators).chains():
         backwards = bool((np.diff(chain.rows[:, 0]) < 0).all())
@@ -74,7 +78,7 @@ def recurrent_layers(operators: Sequence[Operator]) -> Iterator[Region]:
 
 
 def sequence_outputs(chain: Chain, joins: Sequence[Operator]) -> Iterator[tuple[Tensor, AllOutputs]]:
-    """Yield tensors that hold exactly the outputs of all steps."""
+    """Yield the tensors that consist of the outputs of all steps, and their order."""
     step_of = {states[0]: k for k, states in enumerate(chain.states)}
     steps, batch = chain.rows.shape
     row_numbers = np.arange(steps * batch).reshape(steps, batch)
@@ -99,7 +103,10 @@ def sequence_outputs(chain: Chain, joins: Sequence[Operator]) -> Iterator[tuple[
 
 @fusion("UNROLLED_RECURRENT", regions=recurrent_layers, layout=Terminate(), quantization=NotQuantizable())
 def unrolled_recurrent(ctx: Context, x: Value, *initial_values: Value) -> tuple[Value | None, ...]:
-    """Emit a GRU, LSTM or RNN on the complete sequence; outputs of single steps are sliced from its output."""
+    """Emit a GRU, LSTM or RNN on the complete sequence.
+
+    Slices of its output are the outputs of single steps.
+    """
     ops, layer = ctx.ops, ctx.options.layer
     steps, batch = layer.rows.shape
     states = 2 if layer.cell.op_type == "LSTM" else 1
@@ -134,7 +141,7 @@ def unrolled_recurrent(ctx: Context, x: Value, *initial_values: Value) -> tuple[
 
 
 def emit_sequence(ctx: Context, x: Value, rows: Array) -> Value:
-    """Return the input rows of each step and batch, (T, B, I)."""
+    """Return the sequence (T, B, I) of input rows."""
     ops, tensor = ctx.ops, ctx.op[0]
     steps, batch = rows.shape
     all_rows, width = np.arange(prod(tensor.shape[:-1])), tensor.shape[-1]

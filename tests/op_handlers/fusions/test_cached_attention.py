@@ -98,7 +98,7 @@ def test_window_that_needs_a_newer_onnx_runtime_causes_warning(sizes: Sizes, war
 @pytest.mark.parametrize(
     ("sizes", "options", "reason"),
     [
-        (replace(SIZES[0], depth=12), {}, "the size of a head, 12, is not a multiple of 8"),
+        (replace(SIZES[0], depth=12), {}, "the head size, 12, is not a multiple of 8"),
         (SIZES[0], {"target": "generic", "opset": 19}, "needs opset 24"),
     ],
     ids=["heads", "opset"],
