@@ -8,18 +8,27 @@ from onnx_tflite_plugin.api import Context, Value
 
 
 def float32_below(threshold: float) -> np.float32:
-    """Return the largest float32 below a threshold, so that ``>`` of the result means ``>=`` of the threshold."""
+    """Return the largest float32 below a threshold.
+
+    Comparing with ``>`` to the result is the same as comparing with ``>=`` to the threshold.
+    """
     return np.float32(np.nextafter(np.float32(threshold), np.float32(-np.inf)))
 
 
 def split_columns(ctx: Context, values: Value, rank: int = 1) -> list[Value]:
-    """Return the four columns of ``[N, 4]``, each of shape ``[N]``, or ``[N, 1]`` if ``rank`` is 2."""
+    """Return the four columns of ``[N, 4]``, with shape ``[N]`` or ``[N, 1]``.
+
+    ``rank``: rank of each column, 1 or 2.
+    """
     parts = ctx.ops.Split(values, np.ones(4, np.int64), axis=1, outputs=4)
     return [ctx.ops.Squeeze(part, [1]) for part in parts] if rank == 1 else list(parts)
 
 
 class Boxes:
-    """Boxes ``[N, 4]`` with corners y1 x1 y2 x2, in either order, and their lower corners, upper corners and areas ``[N]``."""
+    """Boxes ``[N, 4]`` with two corners y1 x1 y2 x2, in either order.
+
+    ``low`` and ``high``: the lower and upper corners. ``area``: the areas, ``[N]``.
+    """
 
     def __init__(self, ctx: Context, corners: Value) -> None:
         ops = self.ops = ctx.ops
@@ -30,9 +39,10 @@ class Boxes:
         self.area = ops.Mul(ops.Sub(bottom, top), ops.Sub(right, left))
 
     def overlap(self, index: Value) -> Value:
-        """Return the intersection over union of box ``index`` with each box (ComputeIntersectionOverUnion).
+        """Return the intersection over union of one box with each box.
 
-        The result is 0 if either box has no area.
+        ``index``: the index of the box. The kernel function is ComputeIntersectionOverUnion. The result is 0 if
+        either box has no area.
         """
         ops = self.ops
         area = ops.Gather(self.area, index)

@@ -1,4 +1,7 @@
-"""WHILE loops that count: counters that grow by one, and arrays that are read and written at a counter's index."""
+"""WHILE loops that count iterations.
+
+Such a loop has counters that grow by one per iteration, and may read and write arrays at the index of a counter.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,11 @@ def constant_scalar(tensor: Tensor) -> int | None:
 
 
 class CountedLoop:
-    """Analysis of a WHILE: the dataflow of its condition and body; ``outer`` is the subgraph of the WHILE.
+    """Analysis of the dataflow in condition and body of a WHILE.
 
-    ``counters``: initial value of each carried slot that grows by one per iteration. Raises Refusal if an output is
-    omitted that the body does not forward: the kernel then has nowhere to keep it for the next iteration
-    (SetupUnconsumedOutputs, kernels/while.cc).
+    ``outer``: the subgraph of the WHILE. ``counters``: initial value of each carried slot that grows by one per
+    iteration. Raises Refusal if an output is omitted that the body does not forward: the kernel then has nowhere to
+    keep it for the next iteration (SetupUnconsumedOutputs, kernels/while.cc).
     """
 
     def __init__(self, op: Operator, cond: Subgraph, body: Subgraph, outer: Subgraph) -> None:
@@ -34,7 +37,10 @@ class CountedLoop:
             raise Refusal(f"output {omitted[0]} is omitted, so LiteRT does not carry its value to the next iteration")
 
     def _initial_counter(self, k: int) -> int | None:
-        """Return the initial value of slot ``k`` if it is a scalar integer that the body increments by one."""
+        """Return the initial value of a counter, or ``None`` for any other slot.
+
+        A counter is an integer scalar that the body increments by one.
+        """
         initial_value = self.op.constant(k)
         if initial_value is None or initial_value.shape != () or initial_value.dtype.kind != "i":
             return None
@@ -49,17 +55,21 @@ class CountedLoop:
         )
 
     def overwritten_slots(self) -> dict[int, int]:
-        """Return the earlier slot of each slot whose output is the input of an earlier slot.
+        """Return for each later slot the earlier slot that overwrites its value.
 
-        The kernel copies outputs one after the other to the inputs (Eval_static, kernels/while.cc). The later slot thus
-        receives the value of the next iteration.
+        The output of the later slot is the body's input in the earlier slot. The kernel copies outputs one after the
+        other to the inputs (Eval_static, kernels/while.cc). The later slot thus receives the value of the next
+        iteration.
         """
         earlier = {tensor: j for j, tensor in enumerate(self.graph.inputs) if j not in self.forwarded}
         slots = {k: earlier.get(tensor, k) for k, tensor in enumerate(self.graph.outputs)}
         return {k: j for k, j in slots.items() if j < k}
 
     def is_step_count(self, tensor: Tensor, after: bool = False) -> bool:
-        """True if a tensor of the body is the number of completed iterations, including this one if ``after``."""
+        """True if a tensor of the body is the number of completed iterations.
+
+        ``after``: the current iteration counts as completed.
+        """
         values = self.graph.outputs if after else self.graph.inputs
         return any(tensor is values[k] for k, start in self.counters.items() if start == 0)
 
@@ -100,7 +110,10 @@ class CountedLoop:
         return bound if start == 0 else None
 
     def _trip_bound(self, tensor: Tensor) -> int | Tensor | None:
-        """Return a constant bound of the condition, or the WHILE's operand that the body forwards unchanged."""
+        """Return the bound that the condition compares to.
+
+        The bound is a constant, or an operand of the WHILE that the body does not change.
+        """
         if tensor.is_constant:
             return int(tensor.array.item()) if tensor.array.size == 1 else None
         outer = next((self.op[k] for k in self.forwarded if tensor is self.cond.inputs[k]), None)
@@ -137,7 +150,10 @@ class CountedLoop:
         return set_item[2] if constant_scalar(count) == 1 and constant_scalar(set_item[1]) == 0 else None
 
     def _source_of_size(self, tensor: Tensor) -> Tensor | None:
-        """Return the tensor whose first dimension is this scalar, the result of SHAPE and STRIDED_SLICE."""
+        """Return the tensor whose first dimension is this scalar.
+
+        The scalar is computed by SHAPE and STRIDED_SLICE.
+        """
         op = self.outer.producer(tensor, "STRIDED_SLICE")
         if op is None or op.options.shrink_axis_mask != 1 or op.options.begin_mask or op.options.end_mask:
             return None
@@ -162,16 +178,19 @@ class CountedLoop:
     # --- array access --------------------------------------------------------------------
 
     def read_slot(self, op: Operator) -> int | None:
-        """Return the slot of the array from which an operator gathers the element at a counter's index."""
+        """Return the slot of the array from which an operator gathers one element.
+
+        The index must be a counter.
+        """
         if op.code != "GATHER" or op.options.axis or op.options.batch_dims or not self.is_step_count(op[1]):
             return None
         return next((k for k in self.forwarded if self.graph.inputs[k] is op[0]), None)
 
     def row_written_at(self, k: int) -> Tensor | None:
-        """Return the tensor ``[1, ...]`` that the body writes at a counter's index of array ``k``.
+        """Return the row ``[1, ...]`` that the body writes to array ``k``, or ``None``.
 
-        ``None`` for other writes.
-        For a tensor list, return the written tensor itself.
+        The result is ``None`` unless the row is written at the index of a counter. For a tensor list, it is the written
+        tensor itself.
         """
         array, old_array = self.graph.outputs[k], self.graph.inputs[k]
         set_item = self.body.producer(array, SET_ITEM)
@@ -206,7 +225,7 @@ class CountedLoop:
         return row if is_at_counter else None
 
     def rows(self) -> dict[int, Tensor]:
-        """Return the row written to each array that the loop does not otherwise use, by slot.
+        """Return the row written to each array that the loop only writes, by slot.
 
         The leading axis of size 1 is removed if possible. Iteration ``t`` writes row ``t``.
         """
@@ -245,7 +264,10 @@ class CountedLoop:
         return any(value is operand for op in self.cond.operators for operand in (*op.inputs, *self.cond.outputs))
 
     def _is_counter_index(self, tensor: Tensor, row_dims: Sequence[int | None], increment: int) -> bool:
-        """True if ``tensor`` is ``[counter + increment, ...]``, followed by zeros, or by sizes if ``increment`` is 0."""
+        """True if ``tensor`` is ``[counter + increment, ...]``.
+
+        The other entries are zeros, or sizes if ``increment`` is 0.
+        """
         op = self.body.producer(tensor, "CONCATENATION")
         remaining = None if op is None else op.constant(1)
         row = None if op is None else self.body.operand(op[0], "RESHAPE")

@@ -1,4 +1,4 @@
-"""Fixed-point arithmetic of LiteRT's kernels, for tables computed at conversion time.
+"""Fixed-point arithmetic of LiteRT's kernels, for precomputed tables.
 
 A 16-bit number with ``integer_bits`` bits before the binary point has ``15 - integer_bits`` bits after it. The number 1
 is stored as ``2 ** (15 - integer_bits)``.
@@ -16,9 +16,10 @@ INT16_MIN, INT16_MAX = -32768, 32767
 
 
 def quantized_multiplier(factor: float) -> tuple[int, int]:
-    """Return a factor as a 31-bit mantissa and a power of two (QuantizeMultiplier, internal/quantization_util.cc).
+    """Return a factor as a 31-bit mantissa and a power of two.
 
-    Raises Refusal for an infinite factor, for example if two scales differ too much.
+    The kernel function is QuantizeMultiplier (internal/quantization_util.cc). Raises Refusal for an infinite factor,
+    for example if two scales differ too much.
     """
     if not isfinite(factor):
         raise Refusal(f"the rescaling factor is {factor}, which fixed point cannot express")
@@ -28,14 +29,18 @@ def quantized_multiplier(factor: float) -> tuple[int, int]:
 
 
 def round_to_15_bits(mantissa: int) -> int:
-    """Return a 31-bit mantissa rounded to 15 bits (DownScaleInt32ToInt16Multiplier, internal/cppmath.h)."""
+    """Return a 31-bit mantissa rounded to 15 bits.
+
+    The kernel function is DownScaleInt32ToInt16Multiplier (internal/cppmath.h).
+    """
     return min((mantissa + 2**15) >> 16, 2**15 - 1)
 
 
 def rescale(numbers: Array, factor: float) -> Array:
-    """Return numbers times a factor in fixed point: times a 31-bit mantissa, then times a power of two, rounded twice.
+    """Return numbers times a factor in fixed point, rounded twice.
 
-    32-bit results wrap around (MultiplyByQuantizedMultiplier, internal/common.cc).
+    The numbers are multiplied by a 31-bit mantissa, and then by a power of two. 32-bit results wrap around
+    (MultiplyByQuantizedMultiplier, internal/common.cc).
     """
     mantissa, exponent = quantized_multiplier(factor)
     if exponent < -31:
@@ -50,7 +55,10 @@ def wrap_int32(numbers: Array) -> Array:
 
 
 def divide_by_power_of_two(numbers: Array, bits: int) -> Array:
-    """Return numbers divided by ``2 ** bits``, rounded half away from zero (RoundingDivideByPOT)."""
+    """Return numbers divided by ``2 ** bits``, rounded half away from zero.
+
+    The kernel function is RoundingDivideByPOT.
+    """
     return np.asarray(np.sign(numbers) * (np.abs(numbers) + (1 << bits >> 1) >> bits))
 
 
@@ -69,7 +77,10 @@ def tanh(x: Array, integer_bits: int = 3) -> Array:
 
 
 def logistic(x: Array) -> Array:
-    """Return 1 / (1 + exp(-|x|)) for x >= 0 with 3 integer bits; 1 minus that for x < 0."""
+    """Return the logistic function of numbers with 3 integer bits.
+
+    It is 1 / (1 + exp(-|x|)) for x >= 0, and 1 minus this value for x < 0.
+    """
     result = saturate_int16(reciprocal_of_mean(exponential(-np.abs(x), 3)) << 1)
     return np.where(x == 0, to_fixed_point(0.5), np.where(x > 0, result, INT16_MAX - result))
 
@@ -101,7 +112,10 @@ def exp_near_zero(x: Array) -> Array:
 
 
 def reciprocal_of_mean(x: Array) -> Array:
-    """Return 2 / (1 + x) with 2 integer bits: three Newton steps from 48/17 - 32/17 (1 + x) / 2."""
+    """Return 2 / (1 + x) with 2 integer bits.
+
+    The kernel computes three Newton steps from 48/17 - 32/17 * (1 + x) / 2.
+    """
     mean = x + INT16_MAX + 1 >> 1
     result = to_fixed_point(48 / 17, 2) + multiply_fixed_point(mean, to_fixed_point(-32 / 17, 2))
     for _ in range(3):

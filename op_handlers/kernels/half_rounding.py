@@ -46,7 +46,10 @@ def half_offset(op: Operator, sign: int) -> float:
 
 
 def xnnpack_sum(x: Array, y: Array, x_factor: float, y_factor: float) -> Array:
-    """Return ``x_factor * x + y_factor * y`` with 21-bit multipliers, rounded half up (xnn_init_qs8_add_minmax_scalar_params)."""
+    """Return ``x_factor * x + y_factor * y``, rounded half up as in XNNPACK.
+
+    The multipliers have 21 bits (xnn_init_qs8_add_minmax_scalar_params).
+    """
     shift = 20 - math.frexp(max(abs(x_factor), abs(y_factor)))[1] + 1
     multipliers = [round(math.ldexp(factor, shift)) for factor in (x_factor, y_factor)]
     return np.asarray((x * multipliers[0] + y * multipliers[1] + (1 << shift - 1)) >> shift)

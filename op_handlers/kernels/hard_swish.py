@@ -50,14 +50,18 @@ def hard_swish_table(at: Instance) -> Array:
 
 
 def divide_by_power_of_two_int16(numbers: Array, bits: int) -> Array:
-    """Return numbers divided by ``2 ** bits`` with a 16-bit mask (RoundingDivideByPOT, gemmlowp).
+    """Return numbers divided by ``2 ** bits`` with a 16-bit mask.
 
-    If ``bits`` > 15, the result is 1, also for 0, or -1 for negative numbers.
+    The kernel function is RoundingDivideByPOT of gemmlowp. If ``bits`` > 15, the result is 1, also for 0, or -1 for
+    negative numbers.
     """
     return divide_by_power_of_two(numbers, bits) if bits < 16 else np.where(numbers < 0, -1, 1)
 
 
 def high_product(numbers: Array, factor: int) -> Array:
-    """Return the rounded upper half of twice the product (SaturatingRoundingDoublingHighMul)."""
+    """Return the rounded upper half of twice the product.
+
+    The kernel function is SaturatingRoundingDoublingHighMul.
+    """
     products = numbers.astype(np.int64) * factor
     return np.fix((products + np.where(products >= 0, 2**14, 1 - 2**14)) / 2**15).astype(np.int64)

@@ -1,4 +1,7 @@
-"""Operators whose LiteRT "hybrid" kernels round float32 activations to 8 bits, because their weights are integers."""
+"""Operators with "hybrid" kernels, which round float32 activations to 8 bits.
+
+LiteRT runs such a kernel if the activations are float32 and the weights are integers.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,10 @@ with 2**17 weights and 1.7 times with 2**19 weights; the weights in the file are
 
 
 def is_hybrid(op: Operator) -> bool:
-    """True if the kernel rounds activations: a computed float32 operand with weights of 8 bits or less."""
+    """True if the kernel rounds the activations of an operator.
+
+    The operator must have a computed float32 operand, and weights of at most 8 bits.
+    """
     weights = op.tensor(1)
     if weights is None or weights.dtype not in WEIGHT_DTYPES or not weights.is_constant:
         return False
@@ -48,7 +54,10 @@ def has_small_blocks(weights: Tensor) -> bool:
 
 
 def activation_elements(op: Operator) -> int:
-    """Return the number of elements of the activations, dynamic dimensions counted as 1."""
+    """Return the number of elements of the activations.
+
+    Dynamic dimensions count as 1.
+    """
     return max(prod(size or 1 for size in tensor.dims) for tensor in float_activations(op))
 
 
@@ -74,13 +83,19 @@ def cache_per_subgraph(compute: Callable[[Subgraph], T]) -> Callable[[Subgraph],
 
 @cache_per_subgraph
 def rounding_layers(graph: Subgraph) -> tuple[int, int]:
-    """Return the number of layers of a subgraph that round activations, and their total number of elements."""
+    """Return the number of layers that round activations, and of their elements.
+
+    ``graph``: the subgraph whose layers are counted.
+    """
     layers = [op for op in graph.operators if is_hybrid(op)]
     return len(layers), sum(map(activation_elements, layers))
 
 
 def is_shallow(graph: Subgraph) -> bool:
-    """True if so few layers round activations that each rounding is visible in the results."""
+    """True if few layers round activations.
+
+    The effect of each rounding is then visible in the results.
+    """
     layers, elements = rounding_layers(graph)
     return layers <= MAX_LAYERS or elements <= MAX_ELEMENTS
 
@@ -93,13 +108,16 @@ _KEEPS_SIGN = ("AVERAGE_POOL_2D", "CONCATENATION", "MAX_POOL_2D", "MEAN", "PAD",
 
 
 def is_nonnegative(graph: Subgraph, tensor: Tensor) -> bool:
-    """True if the float operators that compute a tensor ensure that it is not negative."""
+    """True if the operators that compute a float tensor never return negative values."""
     return tensor.index in nonnegative_tensors(graph)
 
 
 @cache_per_subgraph
 def nonnegative_tensors(graph: Subgraph) -> Set[int]:
-    """Return the indices of float tensors whose operators ensure that they are not negative."""
+    """Return the indices of float tensors that are never negative.
+
+    This follows from the operators that compute them.
+    """
     nonnegative: set[int] = set()
     for op in graph.operators:
         if _has_nonnegative_result(op, nonnegative):

@@ -1,4 +1,7 @@
-"""Lookup tables of int16 functions as the kernels compute them: linear interpolation between 513 samples."""
+"""Lookup tables of int16 functions, as in LiteRT's kernels.
+
+Results are linear interpolations between 513 samples.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ INT16_MIN, INT16_MAX = np.float32(-32768), np.float32(32767)
 
 
 def quantized_values(dtype: str) -> Array:
-    """Return all values of a dtype in the order of a lookup table: from 0 to the maximum, then the negative ones."""
+    """Return all values of a dtype, in the order of a lookup table.
+
+    The order is from 0 to the maximum, followed by the negative values.
+    """
     limits = np.iinfo(dtype)
     return np.concatenate([np.arange(0, limits.max + 1), np.arange(limits.min, 0)])
 
@@ -54,7 +60,10 @@ def real_bounds(quantization: Quantization) -> tuple[np.floating[Any], np.floati
 
 
 def interpolate(table: Array, values: Array) -> Array:
-    """Return linear interpolations between 513 samples, computed as in the kernel (LUTLookup, internal/common.h)."""
+    """Return linear interpolations between 513 samples, as in the kernel.
+
+    The kernel function is LUTLookup (internal/common.h).
+    """
     segment, offset = SEGMENTS // 2 + values // SEGMENT_WIDTH, values % SEGMENT_WIDTH
     slope = np.diff(table).astype(np.int16).astype(np.int32)
     return np.asarray(table[segment] + ((slope[segment] * offset + SEGMENT_WIDTH // 2) >> 7))
@@ -63,10 +72,10 @@ def interpolate(table: Array, values: Array) -> Array:
 def sample_function(
     function: RealFunction, low: np.floating[Any], high: np.floating[Any], output_span: np.floating[Any]
 ) -> Array:
-    """Return samples of a function at the ends of 512 segments, corrected by half the interpolation error in the middle.
+    """Return samples of a function at the ends of 512 segments.
 
-    The dtype of the bounds is that of the computation, as in the kernels. ``output_span``: maximum minus minimum of the
-    output.
+    Each sample is corrected by half of the interpolation error in the middle of the segment. The dtype of the bounds
+    is that of the computation, as in the kernels. ``output_span``: maximum minus minimum of the output.
     """
     step = (high - low) / np.float32(SEGMENTS)
     per_unit = np.float32(65536) / output_span

@@ -1,4 +1,7 @@
-"""Attention masks, evaluated at several positions to find which slots of a cache they allow."""
+"""Evaluation of attention masks.
+
+A mask is evaluated at several positions, to find the cache slots to which a token may attend.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,10 @@ MAX_FORBIDDEN = -1e3
 
 
 def attention_window(mask: Tensor, position: Tensor, producers: Producers, tokens: int, slots: int) -> int | None:
-    """Return 0 for a causal mask, the size of a causal window, or None for other masks.
+    """Return the size of the window of a causal mask, 0 if it has no window.
 
-    The mask is evaluated at several positions of the first token. A mask that is a graph input counts as causal.
+    The result is None for other masks. The mask is evaluated at several positions of the first token. A mask that is
+    a graph input counts as causal.
     """
     token_positions = position_input(position, producers)
     if token_positions is None or token_positions.shape != (tokens,):

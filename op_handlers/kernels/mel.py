@@ -1,4 +1,7 @@
-"""Mel filter banks and cosine transforms of Mfcc (kernels/internal/mfcc_mel_filterbank.cc, mfcc_dct.cc)."""
+"""Mel filter banks and cosine transforms of Mfcc.
+
+The kernel's sources are kernels/internal/mfcc_mel_filterbank.cc and mfcc_dct.cc.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +31,11 @@ def dct_matrix(channels: int, coefficients: int) -> Array:
 
 @dataclass(frozen=True)
 class Filterbank:
-    """Triangular filters over ``bins`` frequencies from 0 to half the sample rate, equally spaced on the mel scale.
+    """Triangular filters, equally spaced on the mel scale.
 
-    The kernel ignores frequency 0, frequencies below ``lower`` plus half a bin, and those above ``upper``. If it needs
-    more bins than there are, every coefficient is 0.
+    The filters apply to ``bins`` frequencies from 0 to half the sample rate. The kernel ignores frequency 0,
+    frequencies below ``lower`` plus half a bin, and those above ``upper``. If it needs more bins than there are,
+    every coefficient is 0.
     """
 
     bins: int
@@ -41,7 +45,11 @@ class Filterbank:
 
     @property
     def corners(self) -> Array:
-        """Return the left corner of the first filter, peaks of all filters, and right corner of the last filter, in mel."""
+        """The corners and peaks of the filters, in mel.
+
+        They are the left corner of the first filter, the peaks of all filters, and the right corner of the last
+        filter.
+        """
         low, high = hertz_to_mel(np.asarray([self.lower, self.upper]))
         return np.asarray(low + (high - low) / (self.channels + 1) * np.arange(self.channels + 2))
 

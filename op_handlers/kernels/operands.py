@@ -1,4 +1,4 @@
-"""Helpers that several operator families share: axes, layouts, constant integers, and checks of weights."""
+"""Helpers for operands: axes, layouts, constant integers, and checks of weights."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ MAX_AXES = 64  # more than any kernel of ONNX Runtime supports
 
 
 def rank_preserving_axes(at: Instance, outputs: int = 1) -> str | None:
-    """Return axes for outputs with the axes of input 0 and any sizes; ``None`` if the ranks differ."""
+    """Return axes for outputs with the rank of input 0 and any sizes.
+
+    The result is ``None`` if the ranks differ.
+    """
     names = axis_names(at.op[0].rank)
     return format_axes([names], *[names] * outputs) if at.op[out(0)].rank == len(names) else None
 
@@ -42,9 +45,10 @@ def present_operands(operands: Sequence[Value | None]) -> Mapping[int, Value]:
 
 
 def require_scale(*dtypes: str) -> Callable[[Instance], Decline | None]:
-    """Return an ``accepts`` function that declines integers of these dtypes without a scale.
+    """Return an ``accepts`` function that declines tensors without a scale.
 
-    The kernels treat them as quantized, and divide by a scale of 0.
+    It applies to operands with one of these integer dtypes. The kernels treat them as quantized, and divide by a
+    scale of 0.
     """
 
     def accepts(at: Instance) -> Decline | None:
@@ -110,7 +114,10 @@ def dynamic_shape(op: Operator, shape: Tensor) -> Dims:
 
 
 def cast_to_int64(ctx: Context, slot: int, value: Value) -> Value | Array:
-    """Return sizes or indices in int64, as ONNX requires: an array if the operand is constant, else a cast value."""
+    """Return sizes or indices in int64, which ONNX requires.
+
+    The result is an array if the operand is constant, otherwise a cast value.
+    """
     constant = ctx.constant(slot)
     return ctx.ops.Cast(value, to="int64") if constant is None else constant.astype(np.int64)
 
@@ -127,10 +134,10 @@ def reshape_to_scalar(ctx: Context, slot: int, value: Value) -> Value:
 
 
 def check_packed_weights(op: Operator, unpacked: Mapping[str, Collection[str]]) -> Decline | None:
-    """Return a Decline for weights of 4 or 2 bits in slot 1 that the kernel does not unpack.
+    """Return a Decline for 4-bit or 2-bit weights that the kernel does not unpack.
 
-    ``unpacked``: supported weight dtypes, by input dtype. Other kernels read one weight per byte, beyond the end of the
-    data.
+    The weights are in slot 1. ``unpacked``: supported weight dtypes, by input dtype. Other kernels read one weight
+    per byte, beyond the end of the data.
     """
     x, w = op[0], op[1]
     if w.dtype not in ("int4", "int2", "uint4"):
@@ -205,7 +212,10 @@ def require_quantization(tensor: Tensor) -> Quantization:
 
 
 def reinterpret_scale(ctx: Context, y: Value) -> Value:
-    """Return means as in the kernel, which stores quantized values without rescaling them to the scale of the output."""
+    """Return means without rescaling to the scale of the output, as in the kernel.
+
+    The kernel stores the quantized values of the mean unchanged.
+    """
     source, result = ctx.op[0].quantization, ctx.op[out(0)].quantization
     if source == result or not isinstance(source, Quantization) or not isinstance(result, Quantization):
         return y

@@ -1,4 +1,4 @@
-"""Checks and operands shared by recurrent operators: weights, states, stacked directions."""
+"""Checks and operands of recurrent operators: weights, states, stacked directions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ PER_STEP = FusedActivation(ActivationKernel.ELEMENTWISE, in_lowering=True)
 
 
 def check_symmetric_weights(op: Operator, slots: Iterable[int]) -> Decline | None:
-    """Return a Decline unless weights are symmetric with one scale: the kernels read one scale and no zero point."""
+    """Return a Decline unless weights are symmetric and have one scale.
+
+    The kernels read one scale and no zero point.
+    """
     quantizations = [op[slot].quantization for slot in slots if op.tensor(slot) is not None]
     scales = [quantization for quantization in quantizations if isinstance(quantization, Quantization)]
     if any(scale.per_axis for scale in scales):
@@ -36,7 +39,10 @@ def check_symmetric_weights(op: Operator, slots: Iterable[int]) -> Decline | Non
 
 
 def check_float_operands(op: Operator) -> Decline | None:
-    """Return a Decline if an operand that is not a weight is not float32: the kernels read it as float32."""
+    """Return a Decline if an operand other than a weight is not float32.
+
+    The kernels read such operands as float32.
+    """
     for tensor in (*op.inputs, *op.outputs):
         weights = tensor is not None and tensor.is_constant and not tensor.is_variable
         if tensor is not None and tensor.dtype not in (("float32", "int8", "uint8") if weights else ("float32",)):
@@ -57,7 +63,10 @@ def check_variable_states(op: Operator, slots: Iterable[int]) -> Decline | None:
 
 
 def nonzero_state(ctx: Context, value: Value) -> Value | None:
-    """Return a state for ONNX's recurrent operators; ``None`` if it is a constant of zeros, their default."""
+    """Return a state, or ``None`` if it is a constant of zeros.
+
+    Zeros are the default of ONNX's recurrent operators.
+    """
     constant = ctx.constant_array(value)
     return None if constant is not None and not constant.any() else value
 

@@ -1,4 +1,7 @@
-"""Decomposed recurrent cells: match operators of a loop's body and return the weights of a GRU, an LSTM or an RNN."""
+"""Matching of decomposed recurrent cells.
+
+The operators of a loop's body are matched, and the weights of a GRU, an LSTM or an RNN are returned.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +24,20 @@ MAX_PRODUCTS = 2
 
 @dataclass(frozen=True)
 class Matrix:
-    """Rows of a weight in the dtype of the file: float32, float16, or int8 with a scale per row."""
+    """A weight matrix in the dtype of the file.
+
+    The dtype is float32, float16, or int8 with a scale per row.
+    """
 
     values: Array
     scales: Array | None = None
 
     @classmethod
     def of(cls, tensor: Tensor) -> Matrix | None:
-        """Return the matrix of a weight; ``None`` if it is computed, has zero points or is of another dtype."""
+        """Return the matrix of a weight, ``None`` if the weight is unsupported.
+
+        It must be a constant of a supported dtype without zero points.
+        """
         if not tensor.is_constant or tensor.rank != 2:
             return None
         if tensor.dtype == "float32":
@@ -46,7 +55,7 @@ class Matrix:
 
     @staticmethod
     def concatenate(matrices: Sequence[Matrix]) -> Matrix | None:
-        """Return matrices concatenated along the first axis; ``None`` if their dtypes differ."""
+        """Return matrices concatenated along axis 0, ``None`` if their dtypes differ."""
         if len({(matrix.values.dtype, matrix.scales is None) for matrix in matrices}) > 1:
             return None
         scales = [matrix.scales for matrix in matrices if matrix.scales is not None]
@@ -57,9 +66,10 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums of products and constants: per row of the batch, ``matrix · x`` for each x, and a bias ``[n]``.
+    """Sums of matrix products and a bias.
 
-    ``products``: matrices by x, a tensor or its key.
+    For each row of the batch, it is the sum of ``matrix · x`` over all x, plus a bias ``[n]``. ``products``: matrices
+    by x, a tensor or its key.
     """
 
     products: Mapping[Any, Matrix]
@@ -121,7 +131,10 @@ class Body:
             yield from permutations((op[0], op[1]))
 
     def operand(self, tensor: Tensor, code: str) -> Tensor | None:
-        """Return operand 0 of the operator that produces a tensor, if its code is ``code``."""
+        """Return operand 0 of the operator with this code that produces a tensor.
+
+        The result is ``None`` if another operator produces the tensor.
+        """
         op = self.producer(tensor, code)
         return None if op is None else op[0]
 
@@ -249,7 +262,10 @@ class Body:
         return None
 
     def update_operands(self, new_hidden: Tensor, old_hidden: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield ``z`` and ``h̃`` of ``z·h + (1 - z)·h̃``, which PyTorch exports as ``z·(h - h̃) + h̃``."""
+        """Yield ``z`` and ``h̃`` of the update ``z·h + (1 - z)·h̃``.
+
+        PyTorch exports the update as ``z·(h - h̃) + h̃``.
+        """
         for product, addend in self.operand_pairs(new_hidden, "ADD"):
             for gate, factor in self.operand_pairs(product, "MUL"):
                 difference = self.producer(factor, "SUB")
@@ -309,7 +325,7 @@ def omit_default(activations: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def fused_activation(op: Operator) -> str:
-    """Return the name of an operator's fused activation; "NONE" for an operator without the option."""
+    """Return the fused activation of an operator, "NONE" if it has no such option."""
     return str(op.options.get("fused_activation_function", "NONE"))
 
 
@@ -353,9 +369,10 @@ def join_gates(
 
 
 def strided_slice_positions(op: Operator) -> list[list[int]] | None:
-    """Return the positions along each axis that a STRIDED_SLICE with constant operands selects, else ``None``.
+    """Return the positions that a STRIDED_SLICE selects along each axis, or ``None``.
 
-    A dynamic dimension must be selected completely; its positions are those of the size in the file.
+    Its operands must be constant. A dynamic dimension must be selected completely; its positions are those of the
+    size in the file.
     """
     operands, options = [op.constant(slot) for slot in (1, 2, 3)], op.options
     if any(array is None or array.shape != (op[0].rank,) for array in operands):

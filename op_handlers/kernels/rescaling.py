@@ -17,10 +17,11 @@ It moves numbers by less than 2^-31, the minimum distance of any other number fr
 
 
 def emit_fixed_point_product(ctx: Context, numbers: Value, mantissa: int, exponent: int) -> Value:
-    """Emit int32 times a 31-bit mantissa, rounded half up, times ``2 ** exponent``, rounded half away from zero.
+    """Emit int32 numbers times a mantissa and a power of two, rounded twice.
 
-    Returns float64. A positive exponent is applied first, in 32 bits that wrap around. Raises Refusal for an exponent
-    over 30. (MultiplyByQuantizedMultiplier, internal/common.cc)
+    The product with the 31-bit mantissa is rounded half up. Its product with ``2 ** exponent`` is rounded half away
+    from zero. Returns float64. A positive exponent is applied first, in 32 bits that wrap around. Raises Refusal for
+    an exponent over 30. (MultiplyByQuantizedMultiplier, internal/common.cc)
     """
     ops = ctx.ops
     if exponent > 30:

@@ -15,9 +15,10 @@ OUT_OF_RANGE = np.iinfo(np.int64).max
 
 
 def scatter_rows(ctx: Context, base: Value, rows: Value | Array, updates: Value, reduction: str | None = None) -> Value:
-    """Return ``base`` with ``base[rows[i]]`` set to ``updates[i]``, or combined by ``reduction``, for each ``i`` in turn.
+    """Return ``base`` with the rows at ``rows`` replaced by ``updates``.
 
-    Shapes: base ``[P, S]``, rows ``[n]``, updates ``[n, S]``.
+    ``base[rows[i]]`` is set to ``updates[i]`` for each ``i`` in turn, or combined with it by ``reduction``. Shapes:
+    base ``[P, S]``, rows ``[n]``, updates ``[n, S]``.
     """
     indices = ctx.ops.Expand(ctx.ops.Unsqueeze(rows, [1]), ctx.ops.Shape(updates))
     return ctx.ops.ScatterElements(base, indices, updates, axis=0, reduction=reduction)

@@ -1,4 +1,7 @@
-"""TANH and LOGISTIC of int16 as the builtin kernels compute them: one table entry per quantized value."""
+"""TANH and LOGISTIC of int16 as in LiteRT's kernels.
+
+There is one table entry for each quantized value.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,11 @@ TABLE_UNIT = 12288  # table index units per 1.0
 
 
 def sigmoid_quantization(at: Instance) -> FixedOutputRange | Lookup:
-    """Return Lookup if float arithmetic differs from the int16 kernel by more than one quantization step, else FixedOutputRange.
+    """Return Lookup if float arithmetic is too inexact, else FixedOutputRange.
 
-    Scale 2^-12 differs by up to 6 steps, and 1 of 50 other scales by 2. Tables for all scales would make the file of an
-    EfficientNet 2.7 times as large, and the model 18 % slower.
+    It is too inexact if it differs from the int16 kernel by more than one quantization step. Scale 2^-12 differs by
+    up to 6 steps, and 1 of 50 other scales by 2. Tables for all scales would make the file of an EfficientNet 2.7
+    times as large, and the model 18 % slower.
     """
     scale = input_scale(at.op)
     if scale is None or not is_beyond_float(scale):
@@ -57,7 +61,10 @@ def tanh_table(at: Instance) -> Array:
 
 @cache
 def is_beyond_float(scale: float) -> bool:
-    """True if int16 LOGISTIC differs from float arithmetic by more than one quantization step for this operand's scale."""
+    """True if float arithmetic is too inexact for int16 LOGISTIC at this scale.
+
+    It is too inexact if it differs from the kernel by more than one quantization step.
+    """
     with np.errstate(over="ignore"):
         exact = 2**15 / (1 + np.exp(-INT16_VALUES * scale))
     try:
@@ -68,9 +75,10 @@ def is_beyond_float(scale: float) -> bool:
 
 
 def logistic_table(scale: float) -> Array:
-    """Return the int16 LOGISTIC table: fixed point at scale 2^-12, else linear interpolation.
+    """Return the table of int16 LOGISTIC.
 
-    (Logistic, optimized/optimized_ops.h and reference/integer_ops/logistic.h)
+    Entries are computed in fixed point at scale 2^-12, and otherwise by linear interpolation. (Logistic,
+    optimized/optimized_ops.h and reference/integer_ops/logistic.h)
     """
     if power_of_two_exponent(scale) == -12:
         return logistic(INT16_VALUES).astype(np.int16)
@@ -80,7 +88,10 @@ def logistic_table(scale: float) -> Array:
 
 
 def power_of_two_exponent(scale: float) -> int | None:
-    """Return the exponent of a scale that the kernel accepts as a power of two (CheckedLog2), else ``None``."""
+    """Return the exponent of a scale that is a power of two, else ``None``.
+
+    The tolerance is that of the kernel (CheckedLog2).
+    """
     if scale <= 0:
         return None
     exponent = round(log2(scale))
@@ -101,7 +112,10 @@ def scale_to_table_units(scale: float) -> Array:
 
 
 def interpolate_sigmoid(x: Array, bits: int = 8, last: int = 0xFFFF << 8) -> Array:
-    """Return linear interpolations of the sigmoid table, 2^bits steps per entry; ``last`` beyond the last entry."""
+    """Return linear interpolations of the sigmoid table.
+
+    There are 2^bits steps per entry. ``last``: the result beyond the last entry.
+    """
     table, step = sigmoid_table(), 1 << bits
     entry = np.minimum(x >> bits, 254)
     interpolated = (table[entry] << bits) + (x & step - 1) * (table[entry + 1] - table[entry])
@@ -109,9 +123,9 @@ def interpolate_sigmoid(x: Array, bits: int = 8, last: int = 0xFFFF << 8) -> Arr
 
 
 def sigmoid_table() -> Array:
-    """Return sigmoid(k / 24) in 16 bits, plus half of the interpolation error at the midpoint.
+    """Return sigmoid(k / 24) in 16 bits.
 
-    The last entry is 1.
+    Half of the interpolation error at the midpoint is added to each entry. The last entry is 1.
     (sigmoid_table_uint16, internal/common.h)
     """
     low, middle, high = (2**16 / (1 + np.exp(-(np.arange(256) + offset) / 24)) for offset in (0, 0.5, 1))

@@ -1,4 +1,6 @@
-"""SOFTMAX of int16 as the kernel computes it, with exponentials and reciprocals from tables.
+"""SOFTMAX of int16 as in LiteRT's kernel.
+
+The kernel takes exponentials and reciprocals from tables.
 
 The tables are coarse for small probabilities: with 100 classes, the error of a high probability is 195 quantization steps
 (SoftmaxPrepare, activations.cc; SoftmaxInt16, reference/softmax.h).
@@ -20,9 +22,10 @@ MIN_SUM_BITS = 14  # minimum number of bits below the leading bit of a row's sum
 
 
 def softmax_int16(ctx: Context, x: Value, beta: float) -> Value:
-    """Emit exponentials of the differences to the row's maximum, times the reciprocal of their sum.
+    """Emit SOFTMAX from tables of exponentials and reciprocals.
 
-    Integers are computed as float64, which represents them exactly: ONNX has no shift of signed integers.
+    Exponentials of the differences to the row's maximum are multiplied by the reciprocal of their sum. Integers are
+    computed as float64, which represents them exactly: ONNX has no shift of signed integers.
     """
     ops, axis, shape = ctx.ops, ctx.axis(-1), ctx.shape(0)
     quantization = ctx.quantization(0)
@@ -58,14 +61,20 @@ def reciprocal_factors(ctx: Context, sums: Value, axis: int) -> Value:
 
 
 def power_table(count: int) -> Array:
-    """Return 65536 over the power of two below a sum of ``count`` exponentials, by the sum's upper bits."""
+    """Return factors for the sum of ``count`` exponentials, by the sum's upper bits.
+
+    A factor is 65536 divided by the largest power of two that is not above the sum.
+    """
     spend_budget(4 * count, 8, "a table of powers")
     _, bits = np.frexp(np.maximum(np.arange(2 * count), 1))
     return np.asarray(2.0 ** (17 - MIN_SUM_BITS - bits))
 
 
 def exponential_table(scale: float) -> Array:
-    """Return exponentials of 0, -65535, ..., -1 quantization steps; all values below -10 give one result."""
+    """Return exponentials of 0, -65535, ..., -1 quantization steps.
+
+    The result is the same for all values below -10.
+    """
     differences = np.append(0, np.arange(-MAX_UINT16, 0))
     table = sample_function(np.exp, np.float64(10) / MAX_UINT16 * -MAX_UINT16, np.float64(0), SPAN)
     return interpolate(table, saturate_int16(rescale(differences, scale / (10 / MAX_UINT16)) + 32767)).astype(np.int16)

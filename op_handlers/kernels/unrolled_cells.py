@@ -1,7 +1,7 @@
-"""Recurrent layers that are unrolled in a graph: each step reads rows of one sequence, as PyTorch exports them.
+"""Recurrent layers that are unrolled in a graph, as PyTorch exports them.
 
-A tensor is read as rows along its last axis, numbered through all other axes. Reshapes, slices, transpositions and
-reversals move rows; products and sums are computed per row.
+Each step reads rows of one sequence. A tensor is read as rows along its last axis, numbered through all other axes.
+Reshapes, slices, transpositions and reversals move rows; products and sums are computed per row.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ class Rows(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One time step: its cell, its input rows, and the states before and after it, hidden states first."""
+    """One time step: its cell, its input rows, and the states before and after it.
+
+    Hidden states come first.
+    """
 
     cell: Cell
     x: Rows
@@ -78,7 +81,10 @@ class Unrolled(Body):
                 yield from self._make_chain(chain)
 
     def _make_chain(self, steps: Sequence[Step]) -> Iterator[Chain]:
-        """Yield the chain of these steps, with a step on zero states prepended if there is one."""
+        """Yield the chain of these steps.
+
+        A step on zero states is prepended, if there is one.
+        """
         cell, x, initial_states = steps[0].cell, steps[0].x.tensor, steps[0].old_states
         rows, states = [step.x.numbers for step in steps], [step.new_states for step in steps]
         first = self.rows_of_first_step(initial_states, cell)
@@ -130,7 +136,7 @@ class Unrolled(Body):
                 yield factor if difference is None else difference[0]
 
     def _factors_of_rows(self, tensor: Tensor) -> Iterator[tuple[Rows, Rows]]:
-        """Yield the two factors of the nearest upstream sums of two products, in either order."""
+        """Yield the rows in the nearest upstream sums of two products, in either order."""
         candidates, seen = [tensor], {tensor}
         for _ in range(MAX_DEPTH + 1):
             sums_of_nearest = [self.sums(candidate) for candidate in candidates]
@@ -150,9 +156,9 @@ class Unrolled(Body):
             seen.update(candidates)
 
     def rows_of_first_step(self, states: Sequence[Tensor], cell: Cell) -> Rows | None:
-        """Return the input rows of a first step, whose products with zero initial states are omitted.
+        """Return the input rows of a first step, or None.
 
-        Return None otherwise.
+        A first step omits the products with its initial states, which are zero. Return None otherwise.
         """
         readers = {"LSTM": self._first_lstm_step, "GRU": self._first_gru_step, "RNN": self._first_rnn_step}
         return next(readers[cell.op_type](states, cell), None)
@@ -178,7 +184,10 @@ class Unrolled(Body):
                     yield from shared_rows(gates, cell)
 
     def _first_gru_step(self, states: Sequence[Tensor], cell: Cell) -> Iterator[Rows]:
-        """Match ``h = (1 - z)·h̃``, ``h̃ = f(W·x + b + r·c)``; without ``r·c`` if the reset gate comes first."""
+        """Match a GRU step ``h = (1 - z)·h̃`` with ``h̃ = f(W·x + b + r·c)``.
+
+        ``r·c`` is absent if the reset gate comes first.
+        """
         (hidden,), (_, update_name) = states, cell.activations or DEFAULTS[1]
         for update_gate, update in self._first_update_operands(hidden):
             activation, update_sums = self.activation_operand(update), self.gate_sums(update_gate)
@@ -224,7 +233,10 @@ class Unrolled(Body):
         return key.tensor if is_whole_tensor(key) else super().tensor(key)
 
     def rows(self, tensor: Tensor) -> Rows:
-        """Return a tensor's rows as rows of the tensor that data-movement operators copied them from."""
+        """Return a tensor's rows as rows of the tensor from which they are copied.
+
+        Data-movement operators copy them.
+        """
         numbers = np.arange(prod(tensor.shape[:-1]))
         while (op := self.producers.get(tensor)) is not None and (movement := row_movement(op, tensor)) is not None:
             if not movement.has_all_columns:
@@ -273,7 +285,10 @@ class Unrolled(Body):
 
 
 def is_row_wise(op: Operator) -> bool:
-    """True if each result row depends on the same row of both operands, or on a constant with equal rows."""
+    """True if each result row depends only on the same row of both operands.
+
+    An operand may be a constant with equal rows.
+    """
     row_count = prod(op[~0].shape[:-1])
     return all(
         t.is_static and (t.is_constant or prod(t.shape[:-1]) == row_count) and t.shape[-1:] == op[~0].shape[-1:]
@@ -315,9 +330,10 @@ def is_equal_matrix(x: Matrix, y: Matrix) -> bool:
 
 
 def shared_rows(gates: Sequence[Sums | None], cell: Cell) -> Iterator[Rows]:
-    """Yield the rows that all gates multiply by the cell's weights and biases, in ONNX's order of gates.
+    """Yield the rows that all gates multiply by the cell's weights.
 
-    Gates that are ``UNUSED_GATE`` are skipped.
+    The biases must be those of the cell, too. The gates are in the order of ONNX. Gates that are ``UNUSED_GATE`` are
+    skipped.
     """
     count = len(gates)
     units = len(cell.bias) // (2 * count)

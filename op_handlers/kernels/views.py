@@ -1,4 +1,7 @@
-"""Tensors as rearranged elements of others, through RESHAPE, TRANSPOSE, BROADCAST_TO and CONCATENATION of one tensor."""
+"""Tensors as rearranged elements of other tensors.
+
+RESHAPE, TRANSPOSE, BROADCAST_TO, and CONCATENATION of one tensor rearrange elements.
+"""
 
 from __future__ import annotations
 
@@ -45,9 +48,10 @@ def positions(tensor: Tensor) -> Array:
 
 
 def view_of(tensor: Tensor, producers: Producers) -> View:
-    """Return the tensor as a view of the nearest tensor upstream that other operators compute.
+    """Return a tensor as a view of the nearest computed tensor upstream.
 
-    Dynamic dimensions have the sizes in the file. Only sizes above 1 distinguish axes.
+    Operators that do not rearrange elements compute that tensor. Dynamic dimensions have the sizes in the file. Only
+    sizes above 1 distinguish axes.
     """
     op = producers.get(tensor)
     view = None if op is None or not has_sizes(tensor) else _view_of_result(op, producers)
@@ -57,7 +61,7 @@ def view_of(tensor: Tensor, producers: Producers) -> View:
 
 
 def _view_of_result(op: Operator, producers: Producers) -> View | None:
-    """Return the view of an operator that rearranges or scales one tensor; None for other operators."""
+    """Return the view of an operator that rearranges or scales one tensor, else None."""
     if op.code == "CONCATENATION":
         return _view_of_repetition(op, producers)
     if op.code == "MUL" and op.options.fused_activation_function == "NONE":

@@ -1,4 +1,7 @@
-"""Products of int16 activations: the kernels rescale their 64-bit accumulators by 15-bit multipliers."""
+"""Rounding errors in products of int16 activations.
+
+The kernels rescale 64-bit accumulators by 15-bit multipliers.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from op_handlers.kernels.fixed_point import quantized_multiplier, round_to_15_bi
 def scale_weights(
     ctx: Context, w: ValueLike, b: ValueLike | None, trailing_axes: int
 ) -> tuple[ValueLike, ValueLike | None]:
-    """Return weights and bias of a convolution times the error factor of the kernel's 15-bit multipliers.
+    """Return weights and bias times the error factor of 15-bit multipliers.
 
     ``trailing_axes``: number of weight axes after the channel axis. If the option
     quantized_bias_type is INT32, the kernel accumulates in 32 bits without this error (EvalQuantizedPerChannel16x8, conv.cc).
@@ -24,15 +27,19 @@ def scale_weights(
 
 
 def scale_product(ctx: Context, product: Value) -> Value:
-    """Return a matrix product times the error factor of the kernel's 15-bit multiplier, as in :func:`scale_weights`."""
+    """Return a matrix product times the error factor of the 15-bit multiplier.
+
+    See :func:`scale_weights`.
+    """
     factors = multiplier_errors(ctx)
     return product if factors is None else ctx.ops.Mul(product, factors)
 
 
 def multiplier_errors(ctx: Context) -> Array | None:
-    """Return the kernel's 15-bit multipliers over the exact ones, per channel or one for all channels.
+    """Return the kernel's 15-bit multipliers divided by the exact ones.
 
-    ``None`` unless the result is int16 (MultiplyByQuantizedMultiplier of 64 bits, internal/common.cc).
+    There is one per channel, or one for all channels. ``None`` unless the result is int16
+    (MultiplyByQuantizedMultiplier of 64 bits, internal/common.cc).
     """
     tensors = [
         *(t for t in ctx.op.inputs[:3] if t is not None and t.dtype in ("int4", "int8", "int16")),

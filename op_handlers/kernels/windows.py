@@ -1,4 +1,7 @@
-"""Output shapes of operators that slide a window over an image (ComputeOutSize, kernels/padding.h)."""
+"""Output shapes of operators with sliding windows.
+
+The kernel function is ComputeOutSize (kernels/padding.h).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from onnx_tflite_plugin.api import Dims, Instance, Refusal
 
 
 def conv_shape(at: Instance) -> Dims:
-    """Return the shape of a convolution whose filters have the axes ``[C_out, H, W, C_in]``."""
+    """Return the shape of a convolution with filters ``[C_out, H, W, C_in]``."""
     weights = at.op[1].dims
     return window_shape(at, weights[1:-1], weights[0])
 
@@ -32,9 +35,10 @@ def pool_shape(at: Instance) -> Dims:
 
 
 def window_shape(at: Instance, window: Sequence[int | None], channels: int | None) -> Dims:
-    """Return ``[N, spatial sizes..., C]`` for a window, by the operator's padding, strides and dilations.
+    """Return ``[N, spatial sizes..., C]`` for a sliding window.
 
-    Raises Refusal if the rank of the operand does not fit the window, a stride is not positive, or the window is larger than the image.
+    The sizes depend on padding, strides and dilations of the operator. Raises Refusal if the rank of the operand does
+    not fit the window, a stride is not positive, or the window is larger than the image.
     """
     image, options = at.op[0].dims, at.op.options
     letters = "dhw"[-len(window) :]

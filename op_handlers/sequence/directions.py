@@ -11,7 +11,10 @@ from onnx_tflite_plugin.api import Context, Decline, Implicit, Instance, Operato
 
 
 def auxiliary_slot(op: Operator) -> int:
-    """Return the slot of the auxiliary input: LSTMs have 48 operands, layers without gates 12."""
+    """Return the slot of the auxiliary input.
+
+    LSTMs have 48 operands, layers without gates have 12.
+    """
     return 39 if len(op.inputs) > 12 else 9
 
 
@@ -37,9 +40,9 @@ def bidirectional_axes(at: Instance) -> str:
 
 
 def check_directions(op: Operator, forward: int, backward: int) -> Decline | None:
-    """Return a Decline for outputs or an auxiliary input that the kernels refuse or misread.
+    """Return a Decline for unsupported outputs or auxiliary inputs.
 
-    ``forward``, ``backward``: slots of the auxiliary input's weights.
+    The kernels refuse or misread them. ``forward``, ``backward``: slots of the auxiliary input's weights.
     """
     auxiliary = op.tensor(auxiliary_slot(op))
     has_weights = [op.tensor(slot) is not None for slot in (forward, backward)]
@@ -74,5 +77,8 @@ def split_directions(ctx: Context, value: Value, directions: int, axis: int) -> 
 
 
 def merge_outputs(ctx: Context, outputs: Sequence[Value]) -> Value | tuple[Value, ...]:
-    """Return the outputs of both directions, [T, B, U] each, separately or concatenated along the last axis."""
+    """Return the outputs of both directions, [T, B, U] each.
+
+    They are concatenated along the last axis if the option merge_outputs is set.
+    """
     return ctx.ops.Concat(*outputs, axis=2) if ctx.options.merge_outputs else tuple(outputs)

@@ -1,6 +1,7 @@
-"""Recurrent layers without gates: one step, a sequence, a bidirectional sequence (kernels/internal/kernel_utils.cc).
+"""Recurrent layers without gates (kernels/internal/kernel_utils.cc).
 
-Sizes: T steps, B batches, I inputs, A auxiliary inputs, U units.
+The operators process one step, a sequence, or a sequence in both directions. Sizes: T steps, B batches, I inputs, A
+auxiliary inputs, U units.
 """
 
 from __future__ import annotations
@@ -121,7 +122,10 @@ def check_shapes(op: Operator, layer: Layer) -> Decline | None:
 
 
 def check_state_batch(op: Operator) -> Decline | None:
-    """Return a Decline for a state with another batch size than the input (Prepare, rnn.cc)."""
+    """Return a Decline unless state and input have the same batch size.
+
+    The kernel checks this in Prepare (rnn.cc).
+    """
     x, state = op[0], op[SINGLE.hidden]
     if x.dims[0] is None or not state.rank or state.dims[0] in (None, x.dims[0]):
         return None
@@ -179,7 +183,7 @@ def unidirectional_sequence_rnn(ctx: Context, *operands: Value) -> Value:
     ),
 )
 def bidirectional_sequence_rnn(ctx: Context, *operands: Value | None) -> Value | tuple[Value, ...]:
-    """Emit one bidirectional RNN if both directions have the same input, else one RNN per direction."""
+    """Emit one bidirectional RNN, or one RNN per direction if their inputs differ."""
     inputs = present_operands(operands)
     x, auxiliary = inputs[0], inputs.get(auxiliary_slot(ctx.op))
     forward_input = x if auxiliary is None or not shares_auxiliary(ctx.op) else ctx.ops.Concat(x, auxiliary, axis=2)

@@ -1,6 +1,7 @@
-"""SVDF: a dense layer whose recent outputs are kept in a state and weighted by age (internal/reference/svdf.h).
+"""SVDF: a dense layer with a state that contains its recent outputs.
 
-Sizes: B batches, I inputs, F filters, M runs in the state, U units of F / U filters each.
+The outputs in the state are weighted by age (internal/reference/svdf.h). Sizes: B batches, I inputs, F filters, M
+runs in the state, U units of F / U filters each.
 
 Integers with an 8-bit state are computed as in TensorFlow Lite for Microcontrollers (micro/kernels/svdf_common.cc).
 LiteRT's kernel reads an 8-bit state as 16 bits and writes beyond its end.
@@ -44,7 +45,10 @@ def has_byte_state(at: Instance) -> bool:
 
 
 def weight_quantization(at: Instance) -> Dequantized:
-    """Return the quantization behavior: integer constants are kept, and the state has its own scale."""
+    """Return the quantization behavior.
+
+    Integer constants are kept as in the file, and the state has its own scale.
+    """
     op = at.op
     if has_byte_state(at):
         return Dequantized(
@@ -98,7 +102,10 @@ def rescaling_factors(op: Operator) -> tuple[float, float]:
 def int8_kernel(
     op: Operator, x: Array, feature_weights: Array, time_weights: Array, bias: Array | None, state: Array
 ) -> Array:
-    """Return the output of one run of EvalInt8SvdfReference; ``state`` is changed in place."""
+    """Return the output of one run of EvalInt8SvdfReference.
+
+    ``state`` is changed in place.
+    """
     filters, runs = time_weights.shape
     state_factor, output_factor = rescaling_factors(op)
     x_zero_point, state_zero_point, y_zero_point = (
@@ -152,7 +159,10 @@ def svdf(
 
 
 def update_state(ctx: Context, filter_outputs: Value, state: Value) -> Value:
-    """Assign and return the next state (B, F, M): the outputs of the filters (B, F) after those of earlier runs."""
+    """Assign and return the next state (B, F, M).
+
+    The outputs of the filters (B, F) are appended to those of earlier runs.
+    """
     ops, (filters, runs) = ctx.ops, ctx.op[TIME_WEIGHTS].shape
     recent = ops.Slice(ops.Reshape(state, [-1, filters, runs]), [1], [runs], [2])
     new_state = ops.Concat(recent, ops.Unsqueeze(filter_outputs, [2]), axis=2)
@@ -161,16 +171,20 @@ def update_state(ctx: Context, filter_outputs: Value, state: Value) -> Value:
 
 
 def sum_per_unit(ctx: Context, state: Value, time_weights: Value | Array) -> Value:
-    """Emit weighted sums over all runs and the filters of each unit: (B, F, M) to (B, U)."""
+    """Emit the weighted sums of each unit: (B, F, M) to (B, U).
+
+    The sums are over all runs and over the filters of the unit.
+    """
     ops, (filters, runs), rank = ctx.ops, ctx.op[TIME_WEIGHTS].shape, ctx.options.rank
     weighted = ops.Reshape(ops.Mul(state, time_weights), [-1, filters // rank, rank * runs])
     return ops.ReduceSum(weighted, [2], keepdims=0)
 
 
 def emit_int16_state(ctx: Context, x: Value, state: Value) -> Value:
-    """Emit EvalIntegerSVDF: a 16-bit state, and 32-bit sums that wrap around and are clipped only at the output.
+    """Emit SVDF with a 16-bit state, as in EvalIntegerSVDF.
 
-    The kernel requires RELU but does not apply it. The filters' weights are dequantized when the model is loaded.
+    The sums have 32 bits and wrap around. They are clipped only at the output. The kernel requires RELU but does not
+    apply it. The filters' weights are dequantized when the model is loaded.
     """
     ops, (feature_scale, time_scale, state_scale) = (
         ctx.ops,
@@ -196,7 +210,10 @@ def scale(ctx: Context, slot: int) -> float:
 
 
 def emit_int8_state(ctx: Context, x: Value, state: Value) -> Value:
-    """Emit EvalInt8SvdfReference: the 8-bit state is clipped before its zero point is added, and may then wrap around."""
+    """Emit SVDF with an 8-bit state, as in EvalInt8SvdfReference.
+
+    The new state is clipped before its zero point is added, which may wrap around.
+    """
     ops, op = ctx.ops, ctx.op
     feature_weights, time_weights = ctx.require_constant(FEATURE_WEIGHTS), ctx.require_constant(TIME_WEIGHTS)
     x_zero_point, state_zero_point, y_zero_point = (

@@ -1,1 +1,1 @@
-"""LSTMs: handlers, time steps of a cell in float and in integers, and the cell with five operands."""
+"""LSTMs: handlers, float and integer cells, and the cell with five operands."""

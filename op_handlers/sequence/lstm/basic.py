@@ -1,4 +1,7 @@
-"""LSTM with five operands: one matrix multiplies input and last output, concatenated (reference/lstm_cell.h)."""
+"""LSTM with five operands (reference/lstm_cell.h).
+
+One matrix multiplies the concatenation of the input and the previous output.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ ACTIVATION_SCALE, CELL_SCALE = 1 / 128, 2.0**-11
 
 
 def basic_quantization(op: Operator) -> Dequantized:
-    """Return the quantization behavior; the kernel uses the scale of the bias for all products."""
+    """Return the quantization behavior.
+
+    The kernel uses the scale of the bias for all products.
+    """
     stored = (WEIGHTS, BIAS, CELLS) if op[X].dtype == "uint8" else ()
     return Dequantized(bias={BIAS: (X, WEIGHTS)}, weights=(WEIGHTS,), as_in_file=stored)
 

@@ -44,7 +44,7 @@ MATRICES = (*tuple(slot for gate in GATES for slot in (gate.weights, gate.recurr
 
 
 def direction_operator(op: Operator, slots: Sequence[int | None]) -> Operator:
-    """Return an operator with one direction's operands in the slots of a unidirectional LSTM."""
+    """Return the operator of one direction, with the slots of a unidirectional LSTM."""
     return replace(op, inputs=tuple(None if slot is None else op.tensor(slot) for slot in slots))
 
 
@@ -129,7 +129,10 @@ def shares_auxiliary(op: Operator) -> bool:
     accepts=lambda at: check_operands(at.op),
 )
 def bidirectional_sequence_lstm(ctx: Context, *operands: Value | None) -> Value | tuple[Value, ...]:
-    """Emit one bidirectional LSTM if both directions share input and emitter, else one LSTM per direction."""
+    """Emit one bidirectional LSTM, or one LSTM per direction.
+
+    One LSTM is emitted if both directions have the same input and can be emitted in the same way.
+    """
     inputs = present_operands(operands)
     x, auxiliary = inputs[0], inputs.get(auxiliary_slot(ctx.op))
     forward_input = x if auxiliary is None or not shares_auxiliary(ctx.op) else ctx.ops.Concat(x, auxiliary, axis=2)

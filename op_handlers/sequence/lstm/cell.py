@@ -1,6 +1,7 @@
-"""One step of an LSTM, in float32 or rounded as in the integer kernel (kernels/lstm_eval.cc).
+"""One step of an LSTM, in float32 or rounded as in the integer kernel.
 
-Sizes: B batches, I inputs, C cells, O outputs (C of them unless projected), G gates (3 without an input gate).
+The kernel's source is kernels/lstm_eval.cc. Sizes: B batches, I inputs, C cells, O outputs (C of them unless
+projected), G gates (3 without an input gate).
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from op_handlers.kernels.operands import reinterpret_uint8_weights
 
 
 class Gate(NamedTuple):
-    """Slots of one gate: weights of the input, of the last output and of the cells (peephole), bias, and norm.
+    """The operand slots of one gate.
 
-    ``auxiliary``: weights of a second input, which a bidirectional operator may have.
+    The slots are those of the weights of the input, the previous output and the cells (peephole), the bias, and the
+    normalization weights. ``auxiliary``: weights of a second input, which a bidirectional operator may have.
     """
 
     weights: int
@@ -48,7 +50,10 @@ def gates_of(op: Operator) -> list[Gate]:
 
 
 def has_layer_norm(op: Operator) -> bool:
-    """True if each gate is normalized over its cells; its bias is then added afterwards."""
+    """True if each gate is normalized over its cells.
+
+    The bias is then added after the normalization.
+    """
     return op.tensor(FORGET.norm) is not None
 
 
@@ -58,7 +63,10 @@ def has_peepholes(op: Operator) -> bool:
 
 
 def check_state_batch(op: Operator, batch: int | None) -> Decline | None:
-    """Return a Decline unless the states have the batch size of the input (Prepare, unidirectional_sequence_lstm.cc)."""
+    """Return a Decline unless states and input have the same batch size.
+
+    The kernel checks this in Prepare (unidirectional_sequence_lstm.cc).
+    """
     outputs, cells = op[FORGET.recurrent].shape[1:], op[FORGET.weights].shape[:1]
     for state, width in ((op[HIDDEN], outputs), (op[CELLS], cells)):
         if batch is not None and prod(state.shape) != prod((batch, *width)):
@@ -122,7 +130,10 @@ class Cell:
         return self.concatenate([self.float_operand(slot) for slot in slots])
 
     def input_weights(self, gate: Gate) -> Value | Array:
-        """Return a gate's input weights, concatenated with the weights of the auxiliary input."""
+        """Return a gate's input weights.
+
+        The weights of the auxiliary input, if any, are concatenated to them.
+        """
         weights = self.float_operand(gate.weights)
         return (
             weights
@@ -146,7 +157,10 @@ class Cell:
     # --- states -------------------------------------------------------------------------------
 
     def initial_states(self) -> tuple[Value, Value]:
-        """Return the last output (B, O) and the cells (B, C); the file may store them with one axis."""
+        """Return the initial output (B, O) and the initial cells (B, C).
+
+        The file may store them with one axis.
+        """
         return self.state_rows(HIDDEN, self.outputs), self.state_rows(CELLS, self.cells)
 
     def state_rows(self, slot: int, size: int) -> Value:
@@ -189,7 +203,10 @@ class Cell:
         return self.ops.Reshape(rows, [self.time, self.batches, gates * self.cells])
 
     def slice_gate(self, matrices: Value | Array, gate: Gate) -> Value:
-        """Return one gate's matrix as a slice of the concatenated ones, so that the file stores it once."""
+        """Return one gate's matrix as a slice of the concatenated matrices.
+
+        The file then stores the matrix only once.
+        """
         start = self.gates.index(gate) * self.cells
         return self.ops.Slice(matrices, [start], [start + self.cells], [0])
 
@@ -259,15 +276,24 @@ class Cell:
         return self.saturate(self.clip(projected, float(self.ctx.options.proj_clip)))
 
     def saturate(self, output: Value) -> Value:
-        """Return the output clipped to the range of the int8 state, if the kernel is an integer kernel."""
+        """Return the output clipped to the range of the int8 state.
+
+        Only integer kernels clip.
+        """
         return self.clip_steps(output, self.op[HIDDEN], -1)
 
     def saturate_projected(self, hidden: Value) -> Value:
-        """Return the values that are projected, clipped as in the kernel, which subtracts their zero point instead of adding it."""
+        """Return the values to project, clipped as in the kernel.
+
+        The kernel subtracts their zero point instead of adding it.
+        """
         return self.clip_steps(hidden, self.op.intermediates[4] if self.op.intermediates else None, 1)
 
     def clip_steps(self, real: Value, stored: Tensor | None, sign: int) -> Value:
-        """Return values clipped to the range of int8 at the scale of ``stored``, shifted by its zero point times ``sign``."""
+        """Return values clipped to the range of int8 at the scale of ``stored``.
+
+        The range is shifted by the zero point of ``stored`` times ``sign``.
+        """
         quantization = stored.quantization if stored is not None else None
         if self.op[0].dtype != "int8" or not isinstance(quantization, Quantization):
             return real

@@ -107,7 +107,10 @@ def _has_sequence_output(at: Instance) -> bool:
 
 
 def required_opset(at: Instance) -> int:
-    """Return the minimum opset: 17 for LayerNormalization, 18 for ReduceMean with axes as an operand."""
+    """Return the minimum opset of the emitted operators.
+
+    LayerNormalization needs opset 17, and ReduceMean with axes as an operand needs 18.
+    """
     if not has_layer_norm(at.op):
         return 1
     return 18 if uses_integers(at) else 17

@@ -34,11 +34,17 @@ class IntegerArithmetic(Cell):
         return self.ctx.require_constant(slot)
 
     def exact_dtype(self, slots: Sequence[int]) -> str:
-        """Return a dtype that exactly represents all sums of products of the rows of matrices with 8-bit values."""
+        """Return the float dtype that represents all sums of products exactly.
+
+        The products are those of matrix rows with 8-bit values.
+        """
         return "float32" if self.max_sum(slots) <= 2**24 else "float64"
 
     def max_sum(self, slots: Sequence[int]) -> int:
-        """Return an upper bound of sums of products of the rows of matrices with 8-bit values minus a zero point."""
+        """Return an upper bound of the sums of products of matrix rows.
+
+        The other factors are 8-bit values minus a zero point.
+        """
         return 255 * max(
             int(np.abs(self.quantized_constant(slot).astype(np.int64)).sum(axis=1).max(initial=0)) for slot in slots
         )
@@ -52,10 +58,11 @@ class IntegerArithmetic(Cell):
         return sums if is_float64 else self.ops.Cast(sums, to="float64")
 
     def rescale(self, sums: Value, scales: Sequence[Any], multipliers: Any = 1.0, role: str = "gate_scale") -> Value:
-        """Return sums times a 31-bit mantissa, rounded half up, then times a power of two, rounded half away from zero.
+        """Return sums times a 31-bit mantissa and a power of two, rounded twice.
 
-        ``scales``: one per gate. ``multipliers``: 16-bit integers that multiply the sums first; their products with a
-        mantissa are exact. ``role``: name of the factors.
+        The first product is rounded half up, the second one half away from zero. ``scales``: one per gate.
+        ``multipliers``: 16-bit integers that multiply the sums first; their products with a mantissa are exact.
+        ``role``: name of the factors.
 
         Source: QuantizeMultiplier, internal/quantization_util.cc; MultiplyByQuantizedMultiplier, internal/common.cc.
         """
@@ -83,7 +90,10 @@ class IntegerArithmetic(Cell):
         )
 
     def repeat_per_cell(self, values_by_gate: Sequence[float]) -> Any:
-        """Return the value of each gate repeated for its cells, or a scalar if all values are equal."""
+        """Return the value of each gate repeated for its cells.
+
+        The result is a scalar if all values are equal.
+        """
         return (
             np.float64(values_by_gate[0])
             if len({*values_by_gate}) == 1
@@ -133,6 +143,9 @@ class IntegerArithmetic(Cell):
 
 
 def split_multiplier(scale: float) -> tuple[float, float]:
-    """Return a multiplier as a 31-bit mantissa with its left shift, and its right shift as a power of two."""
+    """Return a multiplier as a shifted 31-bit mantissa and a right shift.
+
+    The mantissa includes the left shift. The right shift is returned as a power of two.
+    """
     mantissa, exponent = quantized_multiplier(scale)
     return (mantissa * 2.0 ** (max(exponent, 0) - 31), 2.0 ** min(exponent, 0)) if exponent >= -31 else (0.0, 1.0)

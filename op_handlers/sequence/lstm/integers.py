@@ -1,4 +1,4 @@
-"""One LSTM step with 8-bit activations and 16-bit cells on quantized values, exactly as in the kernel.
+"""One LSTM step with 8-bit activations and 16-bit cells, exactly as in the kernel.
 
 Nothing is approximated, because states carry any difference to all later steps. Sums of products are rescaled in float64
 with the kernel's two roundings. Sigmoid and tanh are tables of its fixed-point functions (LstmStepInteger8x8_16,
@@ -56,9 +56,10 @@ NOTE = (
 
 
 class IntegerCell(IntegerArithmetic):
-    """Cell on quantized values minus their zero point: inputs, outputs, cells and sums are float64.
+    """A cell on quantized values minus their zero point.
 
-    ``early_gates``: gates that are computed together, all except an output gate with a peephole on the current cell state.
+    Inputs, outputs, cells and sums are float64. ``early_gates``: gates that are computed together, all except an
+    output gate with a peephole on the current cell state.
     """
 
     def __init__(self, ctx: Context, inputs: Mapping[int, Value], reverse: bool = False) -> None:
@@ -88,7 +89,10 @@ class IntegerCell(IntegerArithmetic):
         return sorted(gates, key=lambda gate: gate is OUTPUT)
 
     def check_shifts(self) -> None:
-        """Raise Refusal if sums are shifted left so far that the kernel's 32 bits wrap around."""
+        """Raise Refusal if the kernel's 32-bit sums wrap around.
+
+        This happens if sums are shifted left too far.
+        """
         for gate in self.gates:
             for slot, operand in ((gate.weights, 0), (gate.recurrent, HIDDEN)):
                 _, exponent = quantized_multiplier(float(self.factor(gate, slot, operand)))
@@ -99,11 +103,17 @@ class IntegerCell(IntegerArithmetic):
     # --- operands -----------------------------------------------------------------------------
 
     def output_factor(self) -> float:
-        """Return the factor from a product of two 15-bit fractions to the scale of the projected or final output."""
+        """Return the factor from a product of 15-bit fractions to the output scale.
+
+        The output is the projected or the final output.
+        """
         return float(np.float32(2.0**-15 / np.float32(scale_and_zero_point(self.op.intermediates[4])[0]) * 2.0**-15))
 
     def table_margin(self) -> int:
-        """Return how far unclipped sums may exceed int16 if a table can cover this range, else 0."""
+        """Return how far sums may exceed int16 without clipping.
+
+        A table must be able to cover this range; otherwise the result is 0.
+        """
         if (
             self.has_peepholes
             or self.normalizes
@@ -202,7 +212,10 @@ class IntegerCell(IntegerArithmetic):
     # --- steps --------------------------------------------------------------------------------
 
     def emit_products(self, x: Value) -> Value:
-        """Emit the products of the inputs of all steps; biases have the scale of input times weight."""
+        """Emit the products of the inputs of all steps.
+
+        Biases have the scale of input times weight.
+        """
         slots, is_single_step = [gate.weights for gate in self.gates], self.op[0].rank == 2
         rows = self.quantize(x if is_single_step else self.ops.Flatten(x, axis=2), 0)
         sums = self.emit_integer_gemm(rows, slots, self.all_input_weights())
@@ -221,7 +234,10 @@ class IntegerCell(IntegerArithmetic):
         return self.scale(weights) * self.scale(operand) / self.gate_scales[gate]
 
     def emit_sums(self, hidden: Value, cells: Value, products: Value) -> Sequence[Value]:
-        """Emit the activations of the early gates with one lookup, and the sums of a late gate before its peephole."""
+        """Emit the activations of the early gates, and the sums of a late gate.
+
+        One lookup computes the activations. The sums of a late gate do not include its peephole.
+        """
         powers = self.repeat_per_cell([power for _, power in self.rescaling_factors()])
         rounded_sums = named(self.rescale_first(hidden), "recurrent_sums")
         if self.margin:
@@ -247,7 +263,10 @@ class IntegerCell(IntegerArithmetic):
         return [activations[gate] for gate in self.gates]
 
     def table_starts(self) -> Any:
-        """Return the index of the entry of 0 for each early gate in the joint table: sigmoid first, then tanh."""
+        """Return the index of the entry for 0 in the joint table, per early gate.
+
+        The table contains sigmoid first, and then tanh.
+        """
         zero_index, length = self.margin - INT16_MIN, 2 * self.margin + len(ASCENDING)
         return self.repeat_per_cell([zero_index + length * (gate is UPDATE) for gate in self.early_gates])
 
@@ -260,9 +279,10 @@ class IntegerCell(IntegerArithmetic):
         return self.ops.Round(multiplied) if self.is_free_of_halves() else self.round_half_up(multiplied)
 
     def is_free_of_halves(self) -> bool:
-        """True if recurrent products are exact before the first rounding, and none is a half.
+        """True if no recurrent product is halfway between two integers.
 
-        A sum times m / 2^p with m odd is a half only if the sum is a multiple of 2^(p - 1).
+        The products must also be exact before the first rounding. A sum times m / 2^p with m odd is a half only if
+        the sum is a multiple of 2^(p - 1).
         """
         max_sum = self.max_sum([gate.recurrent for gate in self.gates])
         ratios = [factor.as_integer_ratio() for factor, _ in self.rescaling_factors()]
@@ -286,21 +306,28 @@ class IntegerCell(IntegerArithmetic):
         return self.look_up(self.sigmoid_table, gate_sums)
 
     def add_peepholes(self, gates: Sequence[Gate], sums: Value, cells: Value) -> Value:
-        """Return sums plus the products of peephole weights and cells, which are 0 for gates without a peephole."""
+        """Return sums plus the products of peephole weights and cells.
+
+        The products are 0 for gates without a peephole.
+        """
         weights, scales = zip(*map(self.peephole_weights, gates), strict=True)
         return self.clamp(self.ops.Add(sums, self.rescale(cells, scales, np.concatenate(weights))))
 
     def peephole_weights(self, gate: Gate) -> tuple[Array, np.float32]:
-        """Return a gate's peephole weights, and the factor from their products to the gate's input."""
+        """Return a gate's peephole weights, and the factor to rescale their products.
+
+        The factor converts them to the scale of the gate's input.
+        """
         if gate.peephole is None or self.op.tensor(gate.peephole) is None:
             return np.zeros(self.cells), np.float32(1)
         scale = 2.0**self.exponent * float(self.scale(gate.peephole)) / float(self.gate_scales[gate])
         return self.quantized_constant(gate.peephole).astype(np.float64), np.float32(scale)
 
     def emit_layer_norm(self, gates: Sequence[Gate], sums: Value) -> Value:
-        """Emit the normalization of each gate's sums (B, G * C) over its cells, at scale 2^-10.
+        """Emit the normalization of each gate's sums over its cells.
 
-        A variance below 1 is replaced by a guard value (PortableApplyLayerNorm, portable_tensor_utils.cc).
+        The sums have shape (B, G * C). The results have a scale of 2^-10. A variance below 1 is replaced by a guard
+        value (PortableApplyLayerNorm, portable_tensor_utils.cc).
         """
         ops, cells, has_several_gates = self.ops, self.cells, len(gates) > 1
         coefficients = [self.scale(gate.norm) for gate in gates]

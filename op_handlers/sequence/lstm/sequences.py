@@ -49,7 +49,10 @@ def choose_emitter(cell: Cell) -> Emitter:
 
 
 def loses_precision(cell: Cell) -> bool:
-    """True if the projection bias is so large that :func:`emit_projected`, which adds and subtracts it, is inaccurate."""
+    """True if the projection bias is too large for :func:`emit_projected`.
+
+    That function adds and subtracts the bias, which is then inaccurate.
+    """
     if cell.op.tensor(PROJECTION_BIAS) is None:
         return False
     recurrent, bias = cell.recurrent, cell.float_operand(PROJECTION_BIAS)
@@ -94,7 +97,7 @@ def emit_lstm(
 
 
 def emit_projected(layers: Sequence[Cell], x: Value, initial_states: InitialStates) -> Sequence[Sequence[Value]]:
-    """Emit one LSTM per direction without projection, then the projection of all time steps at once.
+    """Emit one LSTM per direction, followed by one projection for all time steps.
 
     Recurrent weights are those of the file times those of the projection. The initial state is already projected, so
     it becomes an additional input of the first time step: x is concatenated with it, followed by zeros.
@@ -175,9 +178,9 @@ def peephole_operand(cell: Cell) -> Value | Array:
 
 
 def emit_lstm_or_scan(layers: Sequence[Cell], x: Value, initial_states: InitialStates) -> Sequence[Sequence[Value]]:
-    """Emit LSTM without a clip, and an If that runs a Scan in the rare case that a cell reaches the bound.
+    """Emit LSTM without clip, and a Scan for the rare case that a cell is clipped.
 
-    Targets without If get a Scan.
+    An If selects the Scan at runtime if a cell reaches the bound. Targets without If get a Scan.
     """
     ops, ctx, n = layers[0].ops, layers[0].ctx, len(layers)
     safe_initial_cell = max_initial_cell(layers[0])

@@ -1,4 +1,7 @@
-"""Tables of sigmoid and tanh for all int16 values: arrays if the target stores them as they are used, else nodes."""
+"""Tables of sigmoid and tanh for all int16 values.
+
+A table is an array if the target stores it in the form in which it is used. Otherwise, nodes compute that form.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +28,20 @@ def emit_table(ctx: Context, entries: Array, factor: float) -> Value | Array:
 
 
 def pad_table(ctx: Context, table: Value | Array, margin: int) -> Value | Array:
-    """Return a table whose first and last entries are repeated beyond the range of int16."""
+    """Return a table that extends beyond the range of int16.
+
+    Its first and last entries are repeated.
+    """
     if isinstance(table, np.ndarray):
         return np.pad(table, margin, mode="edge")
     return ctx.ops.Pad(table, [margin, margin], mode="edge") if margin else table
 
 
 def reorder_table(ctx: Context, table: Value | Array) -> Value | Array:
-    """Return a table with the entries of negative numbers at its end, so that negative indices select them."""
+    """Return a table with the entries of negative numbers at its end.
+
+    Negative indices then select these entries.
+    """
     ops, zero, end = ctx.ops, len(ASCENDING) // 2, len(ASCENDING)
     if isinstance(table, np.ndarray):
         return np.roll(table, -zero)
