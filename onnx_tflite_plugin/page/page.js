@@ -146,9 +146,11 @@ function details(index) {
 function errors() {
   const parent = element("errors");
   if (!page.errors.length) { element("errors-hint").textContent = "Not compared."; return; }
-  const steps = page.errors.filter((item) => item.unit === "step").length > page.errors.length / 2;
+  const tolerances = page.errors.filter((item) => item.unit === "step").map((item) => item.tolerance), steps = tolerances.length > page.errors.length / 2;
+  const oneStep = steps && tolerances.every((tolerance) => tolerance === 1), equal = tolerances.every((tolerance) => tolerance === tolerances[0]);
+  const isFloat = steps && page.operators.some((op) => op.dtype.startsWith("float") && op.tflite_dtype && op.tflite_dtype !== op.dtype);
   const hint = "Each dot is a tensor, computed from LiteRT's own operands: its error as a share of its tolerance. Above the red line it differs. ";
-  element("errors-hint").textContent = hint + (steps ? "A dot on the line is one quantization step off, which is normal: LiteRT's kernels differ from each other by as much. " : "") + page.compared;
+  element("errors-hint").textContent = hint + (isFloat ? "The ONNX model has floats; their errors are in quantization steps of the TFLite file. " : "") + (oneStep ? "A dot on the line is one quantization step off, which is normal: LiteRT's kernels differ from each other by as much. " : "") + page.compared;
   const NS = "http://www.w3.org/2000/svg";
   parent.replaceChildren();
   const width = Math.max(260, parent.clientWidth), height = 180, left = 46, floor = 1e-4;
@@ -170,7 +172,7 @@ function errors() {
     draw("line", { x1: left, x2: width, y1: y(10 ** power), y2: y(10 ** power), ...(power === 0 ? { class: "limit" } : {}) });
     draw("text", { x: left - 6, y: y(10 ** power) + 4, "text-anchor": "end" }, power === -4 ? "equal" : String(10 ** power));
   }
-  draw("text", { x: width - 4, y: y(1) - 5, "text-anchor": "end", style: "fill:var(--bad)" }, steps ? "tolerance: one step (normal)" : "tolerance");
+  draw("text", { x: width - 4, y: y(1) - 5, "text-anchor": "end", style: "fill:var(--bad)" }, oneStep ? "tolerance: one step (normal)" : steps && equal ? `tolerance: ${tolerances[0]} quantization steps` : "tolerance");
   draw("text", { x: (left + width) / 2, y: height + 34, "text-anchor": "middle" }, "tensors in the order of execution");
   const step = (width - left - 10) / Math.max(1, shares.length);
   const first = page.errors.findIndex((item) => item.first_wrong);

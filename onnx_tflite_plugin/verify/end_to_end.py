@@ -14,6 +14,7 @@ from onnx_tflite_plugin.verify.runtimes.dequantized import is_quantized
 from onnx_tflite_plugin.verify.runtimes.structure import producers
 
 _NAMED = 2  # outputs, and operators
+_RIGHT = "the conversion is right, but the output depends on rounding"
 _RANDOM = "the inputs were random; compare on your own data with --inputs FILE"
 
 
@@ -35,7 +36,7 @@ def explain_errors(
     verb = ("differs" if len(wrong) == 1 else "differ") + (":" if worst.problem else " by")
     named = _list_items([repr(output.name) for output in wrong])
     subject = f"{'output' if len(wrong) == 1 else 'outputs'} {named} {verb} {error} end to end"
-    lines = [f"{subject}, although every operator agrees", f"cause: {'; '.join(_causes(pair, exceeding))}"]
+    lines = [f"{subject}, although every operator agrees: {_RIGHT}", f"cause: {'; '.join(_causes(pair, exceeding))}"]
     if not all(output.is_small for output in wrong):
         accuracy = "measure the accuracy of both models on labeled data"
         step = accuracy if has_data else f"{_RANDOM}; if the error remains, {accuracy}"

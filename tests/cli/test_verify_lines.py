@@ -92,7 +92,7 @@ def test_failed_conversion_has_next_steps(monkeypatch: pytest.MonkeyPatch) -> No
     wrong = verification.comparisons[0]
     differs = replace(verification, comparisons=(replace(wrong, max_error=9.0),))
     monkeypatch.setattr("onnx_tflite_plugin.verify.verify", lambda *arguments, **options: differs)
-    with pytest.raises(VerificationError, match=r"convert with --optimize none: .*\n.* verify with --bisect DIR"):
+    with pytest.raises(VerificationError, match=r"convert with optimize='none': .*\n.* verify with bisect DIR"):
         otp.convert(DIGITS, verify=True)
 
 

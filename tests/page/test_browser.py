@@ -16,6 +16,7 @@ from onnx_tflite_plugin.page.gather import Page, gather
 from onnx_tflite_plugin.page.html import html
 from tests.helpers.metadata_files import LABELS, classifier_metadata, model_with_metadata
 from tests.page.browser import BROWSER, render_page
+from tests.page.conftest import DIGITS
 
 pytestmark = pytest.mark.skipif(BROWSER is None and "CI" not in os.environ, reason="no browser is installed")
 
@@ -58,7 +59,7 @@ def test_browser_renders_the_page_without_errors(tmp_path: Path, digits: Page, k
             "converted by",
             "Scroll or drag to move;",
         ):
-            assert text in dom
+            assert text in dom.partition('<script type="application/json"')[0]
 
 
 def test_large_network_is_shown_in_readable_size_and_searched(tmp_path: Path) -> None:
@@ -138,3 +139,17 @@ def test_page_shows_metadata_and_the_reason_for_no_comparison(tmp_path: Path, mo
         assert part in dom
     (verdict,) = re.findall(r'<p id="verdict"[^>]*>([^<]*)</p>', dom)
     assert "onnxruntime is not installed" in verdict
+
+
+def test_errors_of_a_float_model_are_in_steps_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    proto = otp.convert(DIGITS, quantization="float").proto
+    path.write_text(html(gather(DIGITS.read_bytes(), proto, "digits")), encoding="utf-8")
+    dom, console = render_page(path)
+    assert console == []
+    shown = dom.partition('<script type="application/json"')[0]
+    assert "their errors are in quantization steps of the TFLite file" in shown
+    assert "tolerance: 3 quantization steps" in shown
+    assert "one step (normal)" not in shown
+    assert "float32 instead of int8: pass real values" in shown
+    assert "the outputs of the whole network still differ" in shown

@@ -69,12 +69,14 @@ def test_compares_near_ties_per_operator() -> None:
     assert verification.ok, verification.text
     fact, cause, step = verification.end_to_end
     assert fact.startswith("output 'y1' differs by up to ")
-    assert fact.endswith("end to end, although every operator agrees")
+    assert fact.endswith(
+        "end to end, although every operator agrees: the conversion is right, but the output depends on rounding"
+    )
     assert cause == (
         "cause: rounding differences of floats add up; TOPK_V2 compares or selects values, so a small difference can "
         "change the whole result"
     )
-    assert "compare on your own data with --inputs" in step
+    assert "compare on your own data with inputs=FILE" in step
 
 
 def test_compares_per_operator_if_litert_kernel_sets_differ() -> None:
