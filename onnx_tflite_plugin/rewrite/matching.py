@@ -27,7 +27,7 @@ def constant(value: ir.Value | None) -> Array | None:
 def constant_shape(value: ir.Value | None, depth: int = 3) -> tuple[int, ...] | None:
     """Return the shape of a stored constant, or of one that nodes dequantize.
 
-    Return ``None`` for any other value. ``depth``: maximum number of nodes that dequantize it.
+    The result is ``None`` for any other value. ``depth``: maximum number of nodes that dequantize it.
     """
     array, node = constant(value), producer(value, *_DEQUANTIZE_OPERATORS)
     if array is not None or node is None or not depth:

@@ -116,7 +116,7 @@ def _is_parameter(node: ir.Node, slot: int) -> bool:
 def _add_roles(graph: ir.Graph) -> bool:
     """Append the role to constants with the name of an operation or another value.
 
-    Return True if a name changed.
+    The result is True if a name changed.
     """
     names = UniqueNames()
     value_names = [*graph.initializers, *(value.name or "" for node in graph.all_nodes() for value in node.outputs)]
@@ -154,7 +154,7 @@ def _hides_role(name: str, base: str, role: str) -> bool:
 def _drop_suffixes(graph: ir.Graph, names: UniqueNames) -> bool:
     """Drop the suffix ``#n`` of names that are unique without it.
 
-    Return True if a name changed.
+    The result is True if a name changed.
     """
     changed = False
     for name, value in [*graph.initializers.items()]:

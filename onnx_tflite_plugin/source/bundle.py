@@ -86,7 +86,7 @@ def format_part(bundle: Path, name: str) -> str:
 def find_model(path: str | os.PathLike[str]) -> Member | None:
     """Return the model that ``BUNDLE#PART`` names, or the only model of a bundle.
 
-    Return None if the path is no bundle's.
+    The result is None if the path is no bundle's.
     A part is named by its name, or by any text that the name of no other model contains. Raises NoSuchPart, InvalidModel and
     OSError.
     """

@@ -71,7 +71,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 def bits(name: str) -> int:
     """Return the stored bits per element.
 
-    Return 0 for strings and handles, whose size does not follow from the shape.
+    The result is 0 for strings and handles, whose size does not follow from the shape.
     """
     if name == "string" or name in HANDLES:
         return 0

@@ -49,7 +49,7 @@ _FILES = ("", "descriptions", "axis labels", "value labels", "score calibration"
 def read_metadata(content: bytes, model: Content) -> Metadata | None:
     """Return the metadata in buffer TFLITE_METADATA, with files from the model's bytes.
 
-    ``None`` if unreadable.
+    The result is ``None`` if unreadable.
     """
     try:
         table = File(content, KEY).root(_MODEL)

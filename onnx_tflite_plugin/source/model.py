@@ -181,7 +181,7 @@ class Tensor:
     def narrower(self) -> Tensor | None:
         """Return the constant of a narrower dtype with the same values, which is stored instead.
 
-        ``None`` if there is none.
+        The result is ``None`` if there is none.
         """
         return self.data.source if isinstance(self.data, Widening) else None
 

@@ -53,7 +53,10 @@ def check_branches(at: Instance) -> Decline | None:
     accepts=check_branches,
 )
 def stablehlo_case(ctx: Context, index: Value, *inputs: Value) -> tuple[Value, ...]:
-    """Emit one If per branch except the last branch, which also runs if the index is out of range."""
+    """Emit one If per branch except the last one.
+
+    The last branch also runs if the index is out of range.
+    """
     branches = ctx.options.branch_subgraph_indices
     for branch in branches:
         check_parameters(ctx, branch)
@@ -61,7 +64,10 @@ def stablehlo_case(ctx: Context, index: Value, *inputs: Value) -> tuple[Value, .
 
 
 def check_parameters(ctx: Context, branch: int) -> None:
-    """Raise Refusal if a branch changes quantization parameters, which the kernel ignores (Prepare, stablehlo_case.cc)."""
+    """Raise Refusal if a branch changes quantization parameters.
+
+    The kernel ignores parameters inside the branch (Prepare, stablehlo_case.cc).
+    """
     outer_tensors = [*(ctx.op.inputs[1:]), *ctx.op.outputs]
     graph = ctx.subgraph(branch)
     inner_tensors = [*graph.inputs, *graph.outputs]
@@ -78,7 +84,10 @@ def check_parameters(ctx: Context, branch: int) -> None:
 def emit_branches(
     ctx: Context, conditions: Sequence[Value], branches: Sequence[int], inputs: Sequence[Value]
 ) -> tuple[Value, ...]:
-    """Emit nested If nodes that run the first branch whose condition holds, else the last branch."""
+    """Emit nested Ifs that run the first branch whose condition is true.
+
+    If no condition is true, the last branch runs.
+    """
     if any(tensor is not None and tensor.dtype == "resource" for tensor in ctx.op.outputs):
         raise Refusal(
             "a branch returns a resource, so the resource would be a runtime value; ONNX needs a constant one"

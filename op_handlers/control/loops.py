@@ -98,7 +98,10 @@ def while_loop(ctx: Context, *inputs: Value) -> list[Value]:
 def run_if(
     ctx: Context, go_on: Value, step: Callable[[], Sequence[Value]], unchanged: Sequence[Value]
 ) -> Sequence[Value]:
-    """Emit an If that runs the step if ``go_on`` is true, and else returns ``unchanged``."""
+    """Emit an If that runs the step if ``go_on`` is true.
+
+    Otherwise the If returns ``unchanged``.
+    """
     return ctx.ops.If(
         go_on, then_branch=ctx.graph(step), else_branch=ctx.graph(lambda: unchanged), outputs=len(unchanged)
     )
@@ -135,9 +138,9 @@ def final_counter(ctx: Context, k: int, steps: Value | np.int64, initial_count: 
 def assemble_array(
     ctx: Context, results: Sequence[Tensor], k: int, row: Tensor, rows: Value, initial: Value | None
 ) -> Value:
-    """Return an array whose first rows were written (all if ``initial`` is None), in its planned layout.
+    """Return an array whose first rows were written by a loop, in planned layout.
 
-    ``row``: one row, an output of the body among ``results``.
+    All rows were written if ``initial`` is None. ``row``: one row, an output of the body among ``results``.
     """
     ops = ctx.ops
     if row.rank == ctx.op[k].rank:

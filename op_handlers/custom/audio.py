@@ -1,7 +1,8 @@
-"""Spectrograms and cepstra of speech models: AudioSpectrogram and Mfcc (kernels/audio_spectrogram.cc, kernels/mfcc.cc).
+"""Spectrograms and cepstra of speech models: AudioSpectrogram and Mfcc.
 
-LiteRT computes both in float64. The spectrum is computed in float64 as well. In float32, rounding errors of a loud tone would
-exceed the quiet frequencies, and the logarithm in Mfcc would make that visible.
+The kernels are kernels/audio_spectrogram.cc and kernels/mfcc.cc. LiteRT computes both in float64. The spectrum is
+computed in float64 as well. In float32, rounding errors of a loud tone would exceed the quiet frequencies, and the
+logarithm in Mfcc would make that visible.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ CEPSTRUM = ("filterbank_channel_count", "dct_coefficient_count", "lower_frequenc
 
 
 def integer_option(op: Operator, name: str) -> int:
-    """Return an option as the kernels read it: an integer, truncated toward zero; 0 if the file has none."""
+    """Return an option as an integer, as the kernels read it.
+
+    Floats are truncated toward zero. The result is 0 if the file has no such option.
+    """
     value = op.options.get(name)
     return int(value) if isinstance(value, (bool, int, float)) else 0
 
@@ -98,15 +102,19 @@ def audio_spectrogram(ctx: Context, samples: Value) -> Value:
 
 
 def frame_count(ctx: Context, window: int, stride: int) -> int:
-    """Return the number of complete windows in the samples; -1 if the number of samples is dynamic."""
+    """Return the number of complete windows in the samples.
+
+    The result is -1 if the number of samples is dynamic.
+    """
     samples = ctx.op[0].dims[0]
     return -1 if samples is None else max((samples - window) // stride + 1, 0)
 
 
 def take_frames(ctx: Context, samples: Value, window: int, stride: int) -> Value:
-    """Return the frames ``[channels, frames, window]`` of samples ``[samples, channels]``.
+    """Return the frames of samples ``[samples, channels]``.
 
-    Samples are gathered in blocks of gcd(window, stride), which needs fewer indices than single samples.
+    The result has shape ``[channels, frames, window]``. Samples are gathered in blocks of gcd(window, stride), which
+    needs fewer indices than single samples.
     """
     ops, block = ctx.ops, gcd(window, stride)
     by_channel = ops.Transpose(samples, perm=[1, 0])

@@ -1,4 +1,7 @@
-"""Postprocessing of single-shot detectors: decode boxes by anchors, then non-maximum suppression."""
+"""Postprocessing of single-shot detectors.
+
+Boxes are decoded relative to anchors, and non-maximum suppression selects among them.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,10 @@ NOTE = (
 
 
 def settings(op: Operator) -> dict[str, Any]:
-    """Return the operator's options, with the kernel's defaults for absent ones (Init, detection_postprocess.cc)."""
+    """Return the operator's options.
+
+    Absent options have the kernel's defaults (Init, detection_postprocess.cc).
+    """
     return {"detections_per_class": DETECTIONS_PER_CLASS, "use_regular_nms": False, **op.options}
 
 
@@ -93,9 +99,10 @@ def check_detection(at: Instance) -> Decline | None:
     accepts=check_detection,
 )
 def postprocess(ctx: Context, encodings: Value, scores: Value, anchors: Value) -> tuple[Value, ...]:
-    """Emit NonMaxSuppression per class, or once by the highest class score of each box.
+    """Emit NonMaxSuppression per class, or once for all classes.
 
-    Unused entries of the results are 0; the kernel leaves them uninitialized.
+    One suppression for all classes uses the highest class score of each box. Unused entries of the results are 0; the
+    kernel leaves them uninitialized.
     """
     options, ops, batch = settings(ctx.op), ctx.ops, ctx.op[0].dims[0]
     if batch != 1:
@@ -111,7 +118,10 @@ def postprocess(ctx: Context, encodings: Value, scores: Value, anchors: Value) -
 
 
 def decode_boxes(ctx: Context, encodings: Value, anchors: Value, options: dict[str, Any]) -> Value:
-    """Emit corners ``[N, 4]`` in float32 from centers and sizes relative to anchors, computed in float64 as in the kernel."""
+    """Emit the corners ``[N, 4]`` of boxes in float32.
+
+    Centers and sizes are relative to anchors. They are computed in float64, as in the kernel.
+    """
     ops = ctx.ops
     coordinates = named(ops.Slice(encodings, [0], [4], [1]), "coordinates")
     (y, x, h, w), (ya, xa, ha, wa) = (
@@ -149,9 +159,9 @@ def decode_boxes(ctx: Context, encodings: Value, anchors: Value, options: dict[s
 
 
 def emit_suppression(ctx: Context, boxes: Value, scores: Value, limit: int, options: dict[str, Any]) -> Value:
-    """Return the selected boxes as indices (batch, class, box); ``scores`` is ``[classes, N]``.
+    """Return the selected boxes as indices (batch, class, box).
 
-    A score equal to the threshold is kept, as in the kernel.
+    ``scores``: [classes, N]. A score equal to the threshold is kept, as in the kernel.
     """
     overlap_threshold = np.asarray([options["nms_iou_threshold"]], np.float32)
     score_threshold = np.asarray([float32_below(options["nms_score_threshold"])])

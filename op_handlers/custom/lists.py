@@ -20,7 +20,7 @@ from op_handlers.kernels.operands import cast_to_int64
 
 
 def contents(slot: int | None = None, axes: int = 0, shape: int | None = None) -> Callable[[Instance], ListContents]:
-    """Return a function for ``list_contents=``: dtype and sizes of the elements of the list.
+    """Return a function for ``list_contents=``: dtype and sizes of list elements.
 
     The dtype is the NodeDef's. ``slot``: a tensor whose sizes, without its first ``axes`` axes, are those of an element.
     ``shape``: an operand that holds the sizes of an element, -1 for dynamic dimensions.

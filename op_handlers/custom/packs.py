@@ -32,7 +32,10 @@ PACKS = {
 
 @hookimpl
 def claim(op: Operator) -> Decline | None:
-    """Return a Decline that names the pack to install; an installed pack claims the operator itself."""
+    """Return a Decline that names the pack to install.
+
+    If the pack is installed, it claims the operator itself.
+    """
     name = op.code.removeprefix(PREFIX)
     pack = PACKS.get(name) if op.code.startswith(PREFIX) else None
     if pack is None:

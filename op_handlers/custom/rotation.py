@@ -1,4 +1,7 @@
-"""Rotations that AI Edge Quantizer inserts before 4-bit weights (kernels/hadamard_rotation.cc)."""
+"""Rotations before 4-bit weights (kernels/hadamard_rotation.cc).
+
+AI Edge Quantizer inserts them.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ MAX_ONE_PRODUCT_POINTS = 128
 
 
 def check_size(at: Instance) -> Decline | None:
-    """Return a Decline for a transform that LiteRT's kernel skips or applies across rows."""
+    """Return a Decline for a transform that LiteRT skips or applies across rows."""
     size, dims = at.op.options.get(SIZE), at.op[0].dims
     if not isinstance(size, int) or size < 1 or size & (size - 1):
         return Decline(f"option {SIZE!r} is {size!r}; LiteRT's kernel requires a power of two")
@@ -60,7 +63,10 @@ def hadamard_rotation(ctx: Context, x: Value) -> Value:
 
 
 def hadamard_matrix(size: int) -> Array:
-    """Return the symmetric, orthonormal Hadamard matrix of a power of two, in Sylvester's order."""
+    """Return the orthonormal Hadamard matrix of a power of two.
+
+    The matrix is symmetric, in Sylvester's order.
+    """
     spend_budget(size * size, 8, "the matrix of a Hadamard rotation")
     index = np.arange(size)
     parity = np.bitwise_count(index[:, np.newaxis] & index).astype(np.int64) % 2

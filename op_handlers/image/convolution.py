@@ -1,4 +1,7 @@
-"""Convolutions: channels-last data and OHWI or DHWIO weights, lowered to ONNX's channels first and OIHW."""
+"""Convolutions.
+
+Data are channels last and weights are OHWI or DHWIO. They are lowered to ONNX, with channels first and OIHW weights.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,7 @@ def check_bias_dtype(op: Operator, slot: int) -> Decline | None:
     sizes=conv_shape,
 )
 def conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
-    """Emit Conv; groups are implied if the filter has fewer channels than the input (kernels/conv.cc)."""
+    """Emit Conv, with groups if filters have fewer channels than the input (conv.cc)."""
     channels, depth = ctx.op[0].dims[-1], ctx.op[1].shape[-1]
     if (channels or depth) % depth:
         raise Refusal(f"the filters have {depth} channels, but the image has {channels}")
@@ -85,7 +88,10 @@ def conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
 
 
 def reads_beyond_scales(op: Operator) -> bool:
-    """True if the kernel reads per-channel scales beyond the end of those in the file (EvalHybridPerChannel)."""
+    """True if the kernel reads per-channel scales beyond the end of those in the file.
+
+    The kernel function is EvalHybridPerChannel.
+    """
     x, w = op[0], op[1]
     if (x.dtype, w.dtype) != ("float32", "int8") or not isinstance(w.quantization, Quantization):
         return False
@@ -135,7 +141,10 @@ def conv_3d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
 
 
 def emit_conv(ctx: Context, x: Value, w: ValueLike, b: ValueLike | None, group: int | None) -> Value:
-    """Emit Conv along the planned axes; pads are SAME, VALID or the explicit pads of a fusion."""
+    """Emit Conv along the planned axes.
+
+    The padding is SAME, VALID or the explicit pads of a fusion.
+    """
     letters, kernel = spatial_axes(ctx)
     strides, dilations = strides_and_dilations(ctx.options, letters)
     explicit_pads = ctx.options.get("pads")
@@ -148,13 +157,19 @@ def emit_conv(ctx: Context, x: Value, w: ValueLike, b: ValueLike | None, group: 
 
 
 def spatial_axes(ctx: Context) -> tuple[str, list[int]]:
-    """Return the spatial axes of the weights as letters of the options ('d' in 3-D only), and the kernel's sizes."""
+    """Return the spatial axes of the weights as letters, and the kernel's sizes.
+
+    The letters are those of the options: h, w, and d in 3-D only.
+    """
     axes = ctx.perm(1)[2:]
     return "".join("dhw"[axis] for axis in axes), [ctx.op[1].shape[axis] for axis in axes]
 
 
 def strides_and_dilations(options: Options, letters: str) -> tuple[list[int], list[int]]:
-    """Return strides and dilations by axis letter; 2-D transposed convolutions have no dilation."""
+    """Return strides and dilations by axis letter.
+
+    Transposed 2-D convolutions have no dilation.
+    """
     strides = [options[f"stride_{letter}"] for letter in letters]
     return strides, [options.get(f"dilation_{letter}_factor", 1) for letter in letters]
 
@@ -181,7 +196,10 @@ def has_vector_bias(at: Instance) -> bool:
 
 
 def check_sizes(op: Operator) -> Decline | None:
-    """Return a Decline for sizes that the kernel refuses in Prepare, although XNNPACK accepts them (transpose_conv.cc)."""
+    """Return a Decline for sizes that the kernel refuses in Prepare.
+
+    XNNPACK would accept them (transpose_conv.cc).
+    """
     bias, sizes = op.tensor(3), op.constant(0)
     if op[1].rank != 4 or op[2].rank != 4:
         return None  # reported by the check of axes
@@ -230,7 +248,10 @@ def conv_3d_transpose(ctx: Context, shape: Value, w: Value, x: Value, b: Value |
 
 
 def emit_conv_transpose(ctx: Context, shape: Value, x: Value, w: ValueLike, b: ValueLike | None) -> Value:
-    """Emit ConvTranspose, padded as the forward convolution of its output (transpose_conv.cc)."""
+    """Emit ConvTranspose, padded as the forward convolution of its output.
+
+    The kernel's source is transpose_conv.cc.
+    """
     letters, kernel = spatial_axes(ctx)
     strides, dilations = strides_and_dilations(ctx.options, letters)
     extents = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
@@ -248,7 +269,10 @@ def emit_conv_transpose(ctx: Context, shape: Value, x: Value, w: ValueLike, b: V
 
 
 def crop_to_requested(ctx: Context, shape: Value, y: Value, extents: Sequence[int], strides: Sequence[int]) -> Value:
-    """Return the full transposed convolution without leading SAME padding, cropped to the size in operand 0."""
+    """Return the full transposed convolution, cropped to the size in operand 0.
+
+    Leading SAME padding is removed first.
+    """
     ops, axes = ctx.ops, ctx.perm(out(0))[2:]
     sizes = cast_to_int64(ctx, 0, shape)
     requested = sizes[[*axes]] if isinstance(sizes, np.ndarray) else ops.Gather(sizes, [*axes])

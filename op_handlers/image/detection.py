@@ -24,7 +24,10 @@ def non_max_suppression_v4(
 def non_max_suppression_v5(
     ctx: Context, boxes: Value, scores: Value, limit: Value, iou: Value, min_score: Value, sigma: Value
 ) -> tuple[Value, Value, Value]:
-    """Emit indices, scores and number of selected boxes; overlaps lower scores unless sigma is 0."""
+    """Emit indices, scores and number of selected boxes.
+
+    Overlaps lower the scores, unless sigma is 0.
+    """
     selected, selected_scores = emit_suppression(ctx, boxes, scores, limit, iou, min_score, sigma)
     return (
         pad_to_limit(ctx, ctx.ops.Cast(selected, to="int32"), limit),

@@ -32,7 +32,10 @@ FUSED = "fused_activation_function"
 
 
 def mean_quantization(at: Instance) -> Dequantized | Integer:
-    """Return Integer() if means of quantized values can be rounded as in the kernel, half away from quantized value 0."""
+    """Return Integer() if means can be rounded as in the kernel.
+
+    The kernel rounds half away from quantized value 0.
+    """
     return Integer() if at.op[0].dtype in BYTES and at.target.has_kernel("Clip", at.op[0].dtype) else Dequantized()
 
 
@@ -46,7 +49,10 @@ def mean_quantization(at: Instance) -> Dequantized | Integer:
     sizes=pool_shape,
 )
 def average_pool_2d(ctx: Context, x: Value) -> Value:
-    """Emit AveragePool without padding in the mean (reference/pooling.h); GlobalAveragePool if the window covers the image."""
+    """Emit AveragePool without padding in the mean, or GlobalAveragePool.
+
+    GlobalAveragePool is emitted if the window covers the image (reference/pooling.h).
+    """
     window, zero = window_attributes(ctx), stored_zero(ctx)
     if zero is not None:
         x = ctx.ops.DequantizeLinear(x, np.float32(1), zero)
@@ -62,7 +68,10 @@ def average_pool_2d(ctx: Context, x: Value) -> Value:
 
 
 def stored_zero(ctx: Context) -> Array | None:
-    """Return the stored integer for quantized value 0 of the file, or ``None`` if the means are computed in float."""
+    """Return the stored integer for quantized value 0 of the file.
+
+    The result is ``None`` if the means are computed in float.
+    """
     file_quantization, stored_quantization = ctx.op[out(0)].quantization, ctx.quantization(out(0))
     if not ctx.uses_integers or stored_quantization is None or not isinstance(file_quantization, Quantization):
         return None
@@ -70,9 +79,9 @@ def stored_zero(ctx: Context) -> Array | None:
 
 
 def half_rounding_scale(count: int) -> np.float32:
-    """Return a scale just below 1 with which QuantizeLinear rounds halves, and only these, away from 0.
+    """Return a scale with which QuantizeLinear rounds halves away from 0.
 
-    ``count``: number of values per mean.
+    The scale is so close to 1 that only halves are rounded differently. ``count``: number of values per mean.
     """
     return np.float32(1 / (1 + min(2.0**-15, 2.0**-10 / count)))
 
@@ -87,7 +96,10 @@ def half_rounding_scale(count: int) -> np.float32:
     sizes=pool_shape,
 )
 def max_pool_2d(ctx: Context, x: Value) -> Value:
-    """Emit MaxPool; padding is never the maximum, and quantized values are not rescaled (pooling.cc)."""
+    """Emit MaxPool. Quantized values are not rescaled (pooling.cc).
+
+    Padding is never the maximum.
+    """
     return ctx.ops.MaxPool(x, **window_attributes(ctx))
 
 

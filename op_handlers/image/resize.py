@@ -42,7 +42,10 @@ def resize_price(at: Instance) -> AxisPrice | None:
 
 
 def resize_layout(at: Instance) -> Attribute | Implicit:
-    """Return a layout with height and width anywhere, or last for targets that resize only last axes."""
+    """Return a layout with height and width anywhere, or last.
+
+    Some targets resize only the last axes.
+    """
     last = "Resize" in at.target.last_axes_only
     return Implicit({0: "n c h w", out(0): "n c h w"}) if last else Attribute(unordered="n c")
 
@@ -135,9 +138,10 @@ def half_up_offset(op: Operator) -> float:
 
 
 def rounded_coordinates(op: Operator) -> tuple[Array, Array] | None:
-    """Return row and column coordinates in 1/1024, as in the kernel (ResizeBilinearInteger, reference/resize_bilinear.h).
+    """Return row and column coordinates in 1/1024, as in the kernel.
 
-    ``None`` for runtime sizes, and if the coordinates are exact; then Resize computes the same.
+    The kernel function is ResizeBilinearInteger (reference/resize_bilinear.h). ``None`` for runtime sizes, and if the
+    coordinates are exact; then Resize computes the same.
     """
     sizes, new_sizes = op[0].dims[1:3], constant_integers(op, 1)
     if new_sizes is None or None in sizes:
@@ -161,7 +165,7 @@ def coordinates_in_1024ths(op: Operator, size: int, output_size: int) -> tuple[A
 
 
 class Interpolation(NamedTuple):
-    """Per position along an axis: indices of its lower and upper neighbor, and their float32 weights."""
+    """Indices and float32 weights of the two neighbors of each position along an axis."""
 
     lower: ValueLike
     upper: ValueLike
@@ -210,7 +214,10 @@ def coordinate_mode(ctx: Context) -> str:
 
 
 def output_shape(ctx: Context, size: Value, perm: Sequence[int]) -> Value | Array:
-    """Return the output's shape in a layout: batch and channels unchanged, [height, width] from the operand."""
+    """Return the output's shape in a layout.
+
+    Batch and channels are unchanged. Height and width are those of the operand.
+    """
     n, _, _, c = ctx.op[0].dims
     constant = ctx.op.constant(1)
     if constant is not None and n is not None and c is not None:
@@ -239,7 +246,10 @@ def nearest_indices(op: Operator) -> tuple[Array, Array] | None:
 
 
 def nearest_along(op: Operator, size: int, output_size: int) -> Array:
-    """Return the kernel's nearest indices, in float32 or fixed point (GetNearestNeighbor, optimized_ops.h)."""
+    """Return the nearest indices as in the kernel, in float32 or fixed point.
+
+    The kernel function is GetNearestNeighbor (optimized_ops.h).
+    """
     spend_budget(4 * max(output_size, 0), 8, "the indices of resized rows or columns")
     o, positions = op.options, np.arange(output_size)
     if uses_fixed_point(op):
@@ -276,9 +286,10 @@ def uses_fixed_point(op: Operator) -> bool:
 
 
 def repetition_counts(op: Operator) -> list[int] | None:
-    """Return how often each row and each column is repeated, or ``None`` if counts differ.
+    """Return how many times rows and columns are repeated, or ``None``.
 
-    If they are equal, all implementations of Resize agree.
+    The result is ``None`` if the counts differ between rows or between columns. If they are equal, all
+    implementations of Resize agree.
     """
     indices = nearest_indices(op)
     if indices is None:
@@ -311,7 +322,10 @@ def nearest_price(at: Instance) -> AxisPrice | None:
     quantization=Raw(shift_safe=True, onnx="Gather"),
 )
 def resize_nearest_neighbor(ctx: Context, x: Value, *size: Value) -> Value:
-    """Emit Resize if pixels are repeated and the layout is channels first; else a Gather of columns and one of rows."""
+    """Emit Resize if pixels are repeated, else Gathers of columns and of rows.
+
+    Resize also requires a channels-first layout.
+    """
     times = repetition_counts(ctx.op)
     if times not in (None, [1, 1]) and ctx.perm()[-2:] == (1, 2) and ctx.target.has_kernel("Resize", ctx.dtype(0)):
         scales = np.asarray(ctx.permute_entries([1, *times, 1]), np.float32)

@@ -78,7 +78,7 @@ class CountedLoop:
     def trip_count(self) -> int | Tensor | None:
         """Return the trip count as a constant or as the outer tensor that holds it.
 
-        ``None`` if it cannot be derived.
+        The result is ``None`` if it cannot be derived.
         """
         condition, pending = Body(self.cond.operators), list(self.cond.outputs)
         if any(op.code not in ("LESS", "LOGICAL_AND") for op in self.cond.operators):

@@ -56,7 +56,7 @@ class Filterbank:
     def matrix(self, rate: int) -> tuple[int, Array] | None:
         """Return the first bin used and the weights ``[used, channels]``.
 
-        Return None if the bins end below the upper limit.
+        The result is None if the bins end below the upper limit.
         """
         spacing = 0.5 * rate / (self.bins - 1)
         first, last = int(1.5 + self.lower / spacing), int(self.upper / spacing)

@@ -74,7 +74,7 @@ def nonzero_state(ctx: Context, value: Value) -> Value | None:
 def stack_initial_states(ctx: Context, states: Sequence[Value]) -> Value | None:
     """Return the states of all directions, ``[directions, batch, n]``.
 
-    ``None`` if all are zeros, ONNX's default.
+    The result is ``None`` if all are zeros, ONNX's default.
     """
     return None if all(nonzero_state(ctx, state) is None for state in states) else stack_values(ctx.ops, states)
 

@@ -83,7 +83,7 @@ class Sums:
     def add(self, other: Sums) -> Sums | None:
         """Return the sum of two terms.
 
-        ``None`` if they share a tensor, differ in size, or have more than ``MAX_PRODUCTS`` products together.
+        The result is ``None`` if they share a tensor, differ in size, or have more than ``MAX_PRODUCTS`` products together.
         """
         if self.products.keys() & other.products.keys() or len(self.bias) != len(other.bias):
             return None
@@ -153,7 +153,7 @@ class Body:
     def sums(self, tensor: Tensor) -> Sums | None:
         """Return a tensor as sums.
 
-        ``None`` unless it is computed by products with constants, additions, and splits of the last axis.
+        The result is ``None`` unless it is computed by products with constants, additions, and splits of the last axis.
         """
         if tensor not in self._sums:
             self._sums[tensor] = self._read_sums(tensor)
@@ -347,7 +347,7 @@ def join_gates(
 
     Each must have one product with the input and one with the last output.
 
-    ``None`` for other gates, and if a gate's size differs from that of the output, since it would be broadcast. A gate
+    The result is ``None`` for other gates, and if a gate's size differs from that of the output, since it would be broadcast. A gate
     may be a pair of sums: one with the input, one with the last output, each with its bias.
     """
     input_weights, recurrent_weights, biases = [], [], ([], [])  # type: tuple[list[Matrix], list[Matrix], tuple[list[Array], list[Array]]]

@@ -26,7 +26,7 @@ class RowMovement(NamedTuple):
 def row_movement(op: Operator, result: Tensor) -> RowMovement | None:
     """Return the rows and columns that an operator copies from its operand.
 
-    ``None`` if it does anything else.
+    The result is ``None`` if it does anything else.
     """
     slot = 1 if op.code == "SPLIT" else 0
     data = op.tensor(slot) if op.code in _READERS else None

@@ -247,7 +247,7 @@ class Unrolled(Body):
     def _read_sums(self, tensor: Tensor) -> Sums | None:
         """Return the sums per row.
 
-        ``None`` unless the tensor is computed by products with constants, sums and slices.
+        The result is ``None`` unless the tensor is computed by products with constants, sums and slices.
         """
         if tensor.dtype != "float32" or not tensor.is_static or tensor.rank < 1:
             return None

@@ -58,7 +58,7 @@ def multiplier_errors(ctx: Context) -> Array | None:
 def round_multiplier(multiplier: float) -> float:
     """Return a multiplier rounded to 15 bits.
 
-    Return 0 if the kernel flushes it (QuantizeMultiplier, internal/quantization_util.cc).
+    The result is 0 if the kernel flushes it (QuantizeMultiplier, internal/quantization_util.cc).
     """
     mantissa, exponent = quantized_multiplier(multiplier)
     return round_to_15_bits(mantissa) * 2.0 ** (exponent - 15) if exponent >= -31 else 0.0

@@ -1,1 +1,4 @@
-"""Elementwise operators and reductions: arithmetic, functions, activations, comparisons, casts and quantization."""
+"""Elementwise operators and reductions.
+
+They include arithmetic, functions, activations, comparisons, casts and quantization.
+"""

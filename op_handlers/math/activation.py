@@ -73,7 +73,10 @@ def leaky_relu(ctx: Context, x: Value) -> Value:
 
 
 def check_slope_scale(at: Instance) -> Decline | None:
-    """Return a Decline for per-axis slopes: the kernel reads one scale (PreluPrepare, activations.cc)."""
+    """Return a Decline for per-axis slopes.
+
+    The kernel reads only one scale (PreluPrepare, activations.cc).
+    """
     slopes = at.op[1].quantization
     if isinstance(slopes, Quantization) and slopes.per_axis:
         return Decline(f"the slopes have {len(slopes.scale)} scales, but the kernel reads one")
@@ -106,11 +109,11 @@ def prelu(ctx: Context, x: Value, slope: Value) -> Value:
 
 
 def emit_blocked_prelu(ctx: Context, x: Value, slopes: Array) -> Value:
-    """Emit PRelu as depthwise 1x1 convolutions, which preserve the blocked layout; PRelu does not.
+    """Emit PRelu as depthwise 1x1 convolutions.
 
-    x + (1 - a) * Relu(-x) equals x for x >= 0, and is otherwise within three roundings of a * x. It takes two kernels,
-    since Relu and Add are fused into convolutions. Six 3x3 convolutions of 16 channels with slopes between them run
-    2.3 times as fast.
+    They preserve the blocked layout, unlike PRelu. x + (1 - a) * Relu(-x) equals x for x >= 0, and is otherwise
+    within three roundings of a * x. It takes two kernels, since Relu and Add are fused into convolutions. Six 3x3
+    convolutions of 16 channels with slopes between them run 2.3 times as fast.
     """
     ops = ctx.ops
 
@@ -133,9 +136,10 @@ def gelu_table(at: Instance) -> Array:
 
 @handler("GELU", max_version=3, layout=Transparent(), quantization=Lookup(gelu_table))
 def gelu(ctx: Context, x: Value) -> Value:
-    """Emit Gelu; below opset 20 com.microsoft's FastGelu for the approximation with Tanh, or their definitions.
+    """Emit Gelu, or below opset 20 FastGelu or the definition.
 
-    605,184 elements take FastGelu 0.59 ms and the eight operators of its definition 2.02 ms (Intel Xeon, AVX-512).
+    FastGelu is an operator of com.microsoft for the approximation with Tanh. 605,184 elements take FastGelu 0.59 ms
+    and the eight operators of its definition 2.02 ms (Intel Xeon, AVX-512).
     """
     approximate, ops, scalar = ctx.options.approximate, ctx.ops, ctx.scalar
     if ctx.opset >= 20:
@@ -161,7 +165,10 @@ def tanh_gelu(real: Array) -> Array:
 
 @handler("TANH", max_version=3, layout=Transparent(), quantization=Lookup(tanh_table, outputs=INT16_OUTPUT))
 def tanh(ctx: Context, x: Value) -> Value:
-    """Emit Tanh; 8-bit results may have any scale, which the kernel's table includes (activations.cc)."""
+    """Emit Tanh. 8-bit results may have any scale (activations.cc).
+
+    The kernel's table includes the scale.
+    """
     return ctx.ops.Tanh(x)
 
 
@@ -175,9 +182,9 @@ def logistic(ctx: Context, x: Value) -> Value:
 
 
 def emit_bfloat16_sigmoid(ctx: Context, x: Value) -> Value:
-    """Emit exp(x) / (1 + exp(x)), each rounded to bfloat16 (Eigen's scalar_logistic_op).
+    """Emit exp(x) / (1 + exp(x)), each rounded to bfloat16.
 
-    The result is 1 if exp is infinite.
+    Eigen's scalar_logistic_op rounds in the same way. The result is 1 if exp is infinite.
     """
     ops = ctx.ops
 

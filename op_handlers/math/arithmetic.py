@@ -74,7 +74,10 @@ def product_activation(at: Instance) -> ActivationKernel:
     accepts=require_scale("int8", "uint8"),
 )
 def mul(ctx: Context, x: Value, y: Value) -> Value:
-    """Emit Mul; complex numbers, which are pairs along a last axis, are multiplied by real and imaginary parts."""
+    """Emit Mul, or products and sums of the parts of complex numbers.
+
+    Complex numbers are pairs along an additional last axis.
+    """
     ops = ctx.ops
     if not ctx.op[0].dtype.startswith("complex"):
         return ops.Mul(x, y)
@@ -124,9 +127,9 @@ def emit_power(ctx: Context, x: Value, exponent: int) -> Value:
 
 
 def rounded_operand(at: Instance) -> int | None:
-    """Return the slot of the int8 operand with the smaller scale; None for equal scales.
+    """Return the slot of the int8 operand with the smaller scale.
 
-    The kernel rounds this operand to 1/64 of the other scale.
+    The result is None for equal scales. The kernel rounds this operand to 1/64 of the other scale.
     """
     scales = [q.scale[0] for tensor in at.op.inputs if tensor and isinstance(q := tensor.quantization, Quantization)]
     if at.op[0].dtype != "int8" or len(scales) != 2 or scales[0] == scales[1]:
@@ -150,7 +153,10 @@ def squared_difference(ctx: Context, x: Value, y: Value) -> Value:
 
 
 def round_to_64ths(ctx: Context, slot: int, quantized: Value) -> Value:
-    """Return the float32 value that the kernel uses for each quantized value (SquaredDifference, squared_difference.cc)."""
+    """Return the float32 value that the kernel uses for each quantized value.
+
+    The kernel function is SquaredDifference (squared_difference.cc).
+    """
     quantization, other_quantization = (require_quantization(ctx.op[k]) for k in (slot, 1 - slot))
     steps = rescale(
         (quantized_values("int8").astype(np.int64) - quantization.zero_point[0]) << 7,
@@ -162,13 +168,13 @@ def round_to_64ths(ctx: Context, slot: int, quantized: Value) -> Value:
 
 @handler("MAXIMUM", max_version=4, layout=Transparent(), quantization=Raw(shift_safe=True))
 def maximum(ctx: Context, x: Value, y: Value) -> Value:
-    """Emit Max; quantized values are compared regardless of their scales (maximum_minimum.cc)."""
+    """Emit Max of quantized values, whatever their scales (maximum_minimum.cc)."""
     return emit_min_max(ctx, "Max", x, y)
 
 
 @handler("MINIMUM", max_version=4, layout=Transparent(), quantization=Raw(shift_safe=True))
 def minimum(ctx: Context, x: Value, y: Value) -> Value:
-    """Emit Min; quantized values are compared regardless of their scales (maximum_minimum.cc)."""
+    """Emit Min of quantized values, whatever their scales (maximum_minimum.cc)."""
     return emit_min_max(ctx, "Min", x, y)
 
 
@@ -180,7 +186,10 @@ def add_n(ctx: Context, *operands: Value) -> Value:
 
 @handler("FLOOR_DIV", max_version=3, layout=Transparent(), quantization=Raw(), types="T, T -> T")
 def floor_div(ctx: Context, x: Value, y: Value) -> Value:
-    """Emit Floor(Div) in float64, as the kernel computes integers too, regardless of scales (reference/floor_div.h)."""
+    """Emit Floor(Div) in float64, as in the kernel, whatever the scales.
+
+    The kernel also computes integers in float64 (reference/floor_div.h).
+    """
     ops = ctx.ops
     quotient = ops.Div(ops.Cast(x, to="float64"), ops.Cast(y, to="float64"))
     return ops.Cast(ops.Floor(quotient), to=ctx.dtype(0))
@@ -257,9 +266,10 @@ def bitwise_xor(ctx: Context, x: Value, y: Value) -> Value:
 
 @handler("RIGHT_SHIFT", max_version=1, layout=Transparent(), quantization=Raw(), types=f"{INTEGERS}, {INTEGERS}")
 def right_shift(ctx: Context, x: Value, y: Value) -> Value:
-    """Emit floor division by a power of two in float64, which represents all dtypes of the kernel exactly.
+    """Emit floor division by a power of two in float64.
 
-    BitShift does not support signed integers. The kernel clips the shift to 0 ... bits - 1 (right_shift.cc).
+    float64 represents all dtypes of the kernel exactly. BitShift does not support signed integers. The kernel clips
+    the shift to 0 ... bits - 1 (right_shift.cc).
     """
     ops, max_shift = ctx.ops, np.iinfo(ctx.dtype(0)).bits - 1.0
     bits = ops.Min(ops.Max(ops.Cast(y, to="float64"), np.float64(0)), np.float64(max_shift))

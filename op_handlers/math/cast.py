@@ -38,7 +38,10 @@ def dtypes(op: Operator) -> tuple[str, str]:
     min_opset=lambda at: max(OPSETS.get(dtype, 1) for dtype in dtypes(at.op)),
 )
 def cast(ctx: Context, x: Value) -> Value:
-    """Emit Cast of quantized values regardless of scale; floats are clipped to the integer range first (cast.cc)."""
+    """Emit Cast of quantized values, with floats clipped to the range of integers.
+
+    Scales are ignored (cast.cc).
+    """
     source_dtype, result_dtype = dtypes(ctx.op)
     if source_dtype == result_dtype:
         return x
@@ -52,7 +55,10 @@ def cast(ctx: Context, x: Value) -> Value:
 
 
 def clip_to_integer(ctx: Context, x: Value, source_dtype: str, result_dtype: str) -> Value:
-    """Return floats clipped to the range of an integer dtype; infinity and NaN become its maximum."""
+    """Return floats clipped to the range of an integer dtype.
+
+    Infinity and NaN become the maximum.
+    """
     ops = ctx.ops
     low, high = PACKED_RANGE.get(result_dtype) or (int(np.iinfo(result_dtype).min), int(np.iinfo(result_dtype).max))
     if source_dtype not in ("float32", "float64"):
@@ -82,7 +88,10 @@ def bit_width(dtype: str) -> int:
 
 
 def check_bit_patterns(at: Instance) -> Decline | None:
-    """Return a Decline for dtypes whose bit patterns ONNX does not define, and for a cast to bool."""
+    """Return a Decline for dtypes with bit patterns that ONNX does not define.
+
+    A cast to bool is declined, too.
+    """
     source_dtype, result_dtype = dtypes(at.op)
     for dtype in (source_dtype, result_dtype):
         to_bool = dtype == "bool" != source_dtype
@@ -92,7 +101,10 @@ def check_bit_patterns(at: Instance) -> Decline | None:
 
 
 def required_opset(at: Instance) -> int:
-    """Return the opset of BitCast if a float is read as another dtype; integers are split arithmetically."""
+    """Return the opset of BitCast if it is needed.
+
+    BitCast is needed for floats. Integers are split arithmetically.
+    """
     source_dtype, result_dtype = dtypes(at.op)
     return 26 if source_dtype != result_dtype and (source_dtype in BITS or result_dtype in BITS) else 1
 

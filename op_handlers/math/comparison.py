@@ -26,9 +26,9 @@ UP_TO_16_BITS = EIGHT_BITS | {"int16"}
 
 
 def check_scales(dtypes: Collection[str], unscaled: Collection[str] = ()) -> Callable[[Instance], Decline | None]:
-    """Return an ``accepts`` function for dtypes that the kernel rescales by a multiplier below 1.
+    """Return an ``accepts`` function for dtypes that the kernel rescales.
 
-    Operands of ``unscaled`` dtypes may have no scale.
+    The scale must be below 1. Operands of ``unscaled`` dtypes may have no scale.
     """
 
     def accepts(at: Instance) -> Decline | None:
@@ -66,7 +66,10 @@ def required_opset(at: Instance) -> int:
     min_opset=required_opset,
 )
 def equal(ctx: Context, x: Value, y: Value) -> Value:
-    """Emit Equal; quantized operands are compared in 256ths, as in all comparisons (comparisons.cc)."""
+    """Emit Equal of numbers, or of 256ths for quantized operands (comparisons.cc).
+
+    All comparisons of quantized operands are in 256ths.
+    """
     return ctx.ops.Equal(*rescale_operands(ctx, UP_TO_16_BITS, x, y))
 
 
@@ -108,9 +111,10 @@ def greater_equal(ctx: Context, x: Value, y: Value) -> Value:
 
 
 def rescale_operands(ctx: Context, rescaled: Collection[str], *operands: Value) -> list[Value]:
-    """Return operands as the kernel compares them: in 256ths for dtypes that it rescales.
+    """Return operands as the kernel compares them.
 
-    Quantized values of equal scale are returned unchanged if their 256ths have the same order.
+    Dtypes that the kernel rescales are compared in 256ths. Quantized values of equal scale are returned unchanged if
+    their 256ths have the same order.
     """
     quantizations = [ctx.quantization(slot) for slot in range(2)]
     first, second = quantizations
@@ -133,8 +137,9 @@ def look_up(ctx: Context, slot: int, table: Array, x: Value) -> Value:
 
 
 def table_of_256ths(scale: float, zero_point: int, dtype: str) -> Array:
-    """Return the kernel's fixed-point number for each quantized value, negative ones at the end of the table.
+    """Return the kernel's fixed-point number for each quantized value.
 
-    (MultiplyByQuantizedMultiplierSmallerThanOneExp, internal/common.h)
+    The entries of negative values are at the end of the table. (MultiplyByQuantizedMultiplierSmallerThanOneExp,
+    internal/common.h)
     """
     return rescale((quantized_values(dtype) - zero_point) * 256, float(np.float32(scale))).astype(np.int32)

@@ -43,7 +43,10 @@ AWAY_FROM_ZERO = 1 + 2.0**-12
     sizes=operand_shape,
 )
 def l2_normalization(ctx: Context, x: Value) -> Value:
-    """Emit the division by the length of the vector along the last axis, at least 1e-6 (l2normalization.h)."""
+    """Emit division by the vector length along the last axis, at least 1e-6.
+
+    The kernel's source is l2normalization.h.
+    """
     ops, quantization = ctx.ops, ctx.op[0].quantization
     length = ops.Max(ops.ReduceL2(x, [ctx.axis(-1)]), 1e-6)
     if (
@@ -61,7 +64,10 @@ def l2_normalization(ctx: Context, x: Value) -> Value:
 
 
 def halving_count(op: Operator) -> int:
-    """Return how often the precision of the longest possible vector is halved; 4 for a dynamic size."""
+    """Return how often the precision of the longest possible vector is halved.
+
+    The result is 4 for a dynamic size.
+    """
     depth = op[0].dims[-1] if op[0].dims else 1
     return 4 if depth is None else max(0, math.floor(math.log2(max(depth, 1) * 255**2) / 2 - HALVING_START) + 1)
 
@@ -73,7 +79,10 @@ def halving_count(op: Operator) -> int:
     axes="n h w c -> n h w c",
 )
 def local_response_normalization(ctx: Context, x: Value) -> Value:
-    """Emit LRN over 2 * radius + 1 channels; ONNX divides alpha by that number (optimized_ops.h)."""
+    """Emit LRN over 2 * radius + 1 channels (optimized_ops.h).
+
+    ONNX divides alpha by the number of channels.
+    """
     o, ops, depth = ctx.options, ctx.ops, ctx.op[0].dims[-1]
     radius = o.radius if depth is None else min(o.radius, depth)
     size = 2 * radius + 1

@@ -92,7 +92,10 @@ def multiply_halves(ctx: Context, x: Value, axis: int, size: int) -> Value:
 
 
 def emit_product_along(ctx: Context, x: Value, axes: Value) -> Value:
-    """Emit a Loop of products along every axis: over single elements if the axis is reduced, else over one part."""
+    """Emit a Loop of products along every axis.
+
+    The products are over single elements if the axis is reduced, else over one part.
+    """
     ops, flags = ctx.ops, reduction_flags(ctx, axes)
     for axis, is_reduced in enumerate(flags):
         size = ops.Gather(ops.Shape(x), np.asarray(axis))
@@ -154,7 +157,10 @@ def multiply_parts(ctx: Context, x: Value, axis: int, count: Value, length: Valu
 
 
 def emit_quantized_product(ctx: Context, x: Value, axes: Value) -> Value:
-    """Emit a Scan of products, each rescaled by the root of the output's scale and rounded (QuantizedReduceProd, reduce.h)."""
+    """Emit a Scan of products that are rescaled and rounded in each step.
+
+    The factor is a root of the output's scale (QuantizedReduceProd, reduce.h).
+    """
     ops, reduced_axes = ctx.ops, constant_reduced_axes(ctx)
     x_quantization, y_quantization = ctx.quantization(0), ctx.quantization(out(0))
     if x_quantization is None or y_quantization is None:
@@ -256,7 +262,10 @@ def emit_quantized_product_along(
 
 
 def table_strides(sizes: Sequence[int], reduces: Sequence[int]) -> Array:
-    """Return each axis' stride in a table with a row per factor and a column per result."""
+    """Return each axis' stride in a table with a row per factor.
+
+    The table has a column per result.
+    """
     strides = np.zeros(len(sizes), np.int64)
     next_stride = [1, prod(size for size, is_reduced in zip(sizes, reduces, strict=True) if not is_reduced)]
     for axis in reversed(range(len(sizes))):
@@ -268,7 +277,10 @@ def table_strides(sizes: Sequence[int], reduces: Sequence[int]) -> Array:
 def rescaling_of_product(
     x_quantization: Quantization, y_quantization: Quantization, count: int
 ) -> tuple[Array, Array, Array]:
-    """Return the 15-bit multiplier, half of the divisor, and the divisor, a power of two (GetQuantProdScaling, reduce.cc)."""
+    """Return the 15-bit multiplier, half of the divisor, and the divisor.
+
+    The divisor is a power of two (GetQuantProdScaling, reduce.cc).
+    """
     if not y_quantization.scale[0]:
         raise Refusal("the result has a scale of 0, by which the kernel divides")
     factor = float(np.float32(x_quantization.scale[0])) / float(np.float32(y_quantization.scale[0])) ** (1 / count)

@@ -1,4 +1,7 @@
-"""Conversions between float and quantized values, beyond the host's QuantizeLinear and DequantizeLinear."""
+"""Conversions between float and quantized values.
+
+They go beyond QuantizeLinear and DequantizeLinear, which the host emits.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +33,20 @@ from op_handlers.kernels.rescaling import emit_fixed_point_product
 
 
 def requantization(at: Instance) -> Dequantized | Lookup:
-    """Return Lookup if XNNPACK requantizes, which multiplies by 256ths, else Dequantized (xnn_init_qs8_cvt_scalar_params)."""
+    """Return Lookup if XNNPACK requantizes, else Dequantized.
+
+    XNNPACK multiplies by 256ths (xnn_init_qs8_cvt_scalar_params).
+    """
     return (
         Dequantized() if xnnpack_multiplier(at.op) is None else Lookup(requantization_table, dtypes=("int8", "uint8"))
     )
 
 
 def xnnpack_multiplier(op: Operator) -> int | None:
-    """Return XNNPACK's multiplier in 256ths if XNNPACK computes the operator, else None."""
+    """Return XNNPACK's multiplier in 256ths.
+
+    The result is None if XNNPACK does not run the operator.
+    """
     x_quantization, y_quantization = op[0].quantization, op[out(0)].quantization
     if op[0].dtype != op[out(0)].dtype or op[0].dtype not in ("int8", "uint8") or op[0].is_constant:
         return None
@@ -53,7 +62,10 @@ def xnnpack_multiplier(op: Operator) -> int | None:
 
 
 def requantization_table(at: Instance) -> Array:
-    """Return the requantized value of each quantized value, rounding half up (qs8-vcvt)."""
+    """Return the requantized value of each quantized value.
+
+    Rounding is half up (qs8-vcvt).
+    """
     x_quantization, y_quantization = require_quantization(at.op[0]), require_quantization(at.op[out(0)])
     limits, multiplier = np.iinfo(at.op[0].dtype), xnnpack_multiplier(at.op)
     steps = ((quantized_values(at.op[0].dtype) - x_quantization.zero_point[0]) * (multiplier or 0) + 128) >> 8
@@ -61,7 +73,10 @@ def requantization_table(at: Instance) -> Array:
 
 
 def check_scale_count(at: Instance) -> Decline | None:
-    """Return a Decline unless there is a scale per element along the axis, as the kernel assumes (PerChannelQuantize)."""
+    """Return a Decline unless there is one scale per element along the axis.
+
+    The kernel assumes this (PerChannelQuantize).
+    """
     scales = at.op[out(0)].quantization
     if not isinstance(scales, Quantization) or not scales.per_axis:
         return None
@@ -81,9 +96,10 @@ def check_scale_count(at: Instance) -> Decline | None:
     result_dtypes={"*": ("int8", "uint8", "int16", "int4", "uint4", "int2")},
 )
 def quantize(ctx: Context, x: Value) -> Value:
-    """Return the operand, which the host quantizes (integers: dequantizes and quantizes).
+    """Return the operand, which the host quantizes.
 
-    QuantizeLinear lacks int32, so int32 is converted arithmetically.
+    The host also requantizes integers: it dequantizes and quantizes them. QuantizeLinear lacks int32, so int32 is
+    converted arithmetically.
     """
     ops, source, result = ctx.ops, ctx.op[0], ctx.op[out(0)]
     if result.dtype == "int32":
@@ -96,7 +112,10 @@ def quantize(ctx: Context, x: Value) -> Value:
 
 
 def requantize_to_int32(ctx: Context) -> Value:
-    """Return values requantized to int32 as in the kernel (Requantize, reference/requantize.h)."""
+    """Return values requantized to int32 as in the kernel.
+
+    The kernel function is Requantize (reference/requantize.h).
+    """
     if not ctx.target.has_kernel("", ctx.op[0].dtype):
         raise Refusal(f"requantization to int32 computes on integers, which target {ctx.target.name} does not support")
     ops, (x_parameters, y_parameters) = ctx.ops, (scale_and_zero_point(ctx.op[0]), scale_and_zero_point(ctx.op[out(0)]))
@@ -106,10 +125,10 @@ def requantize_to_int32(ctx: Context) -> Value:
 
 
 def half_up_offset(op: Operator) -> float:
-    """Return the offset with which QuantizeLinear rounds half up if the scale doubles; else 0.
+    """Return the offset with which QuantizeLinear rounds half up, 0 if none is needed.
 
-    The kernels round half up (SaturatingRoundingDoublingHighMul), QuantizeLinear half to even. Float32 has 24 bits: 16 of
-    the value and 8 of the fraction.
+    An offset is needed if the scale doubles. The kernels round half up (SaturatingRoundingDoublingHighMul),
+    QuantizeLinear half to even. Float32 has 24 bits: 16 of the value and 8 of the fraction.
     """
     x_quantization, y_quantization = op[0].quantization, op[out(0)].quantization
     if not isinstance(x_quantization, Quantization) or not isinstance(y_quantization, Quantization):
@@ -133,7 +152,10 @@ def scale_and_zero_point(tensor: Tensor) -> tuple[float, int]:
 
 
 def initial_value(op: Operator) -> Array | None:
-    """Return the dequantized constant, which the kernel computes once as a variable's initial value (dequantize.cc)."""
+    """Return the dequantized constant that initializes a variable.
+
+    The kernel computes it once (dequantize.cc).
+    """
     constant, quantization = op.constant(0), op[0].quantization
     if constant is None:
         return None
@@ -145,7 +167,7 @@ def initial_value(op: Operator) -> Array | None:
 
 
 def evaluate_dequantize(at: Instance) -> Array | WidenedConstant | None:
-    """Return an initial value for a variable tensor, WidenedConstant for weights, else None."""
+    """Return the initial value of a variable, WidenedConstant for weights, else None."""
     if at.op[out(0)].is_variable:
         return initial_value(at.op)
     return WidenedConstant() if at.op[0].is_constant else None
@@ -160,7 +182,10 @@ def evaluate_dequantize(at: Instance) -> Array | WidenedConstant | None:
     result_dtypes={"*": ("float32",)},
 )
 def dequantize(ctx: Context, x: Value) -> Value:
-    """Return the operand, which the host dequantizes; emit Cast for float16, which runtimes fold when they load weights."""
+    """Return the operand, which the host dequantizes, or emit Cast for float16.
+
+    Runtimes fold the Cast when they load weights.
+    """
     constant = ctx.constant(0)
     if ctx.folds_weights and constant is not None and "float" in ctx.op[0].dtype:
         return ctx.constant_value(constant.astype(np.float32))
@@ -182,9 +207,10 @@ def check_range(at: Instance) -> Decline | None:
 
 @handler("FAKE_QUANT", max_version=2, layout=Transparent(), accepts=check_range, types="float32 -> float32")
 def fake_quant(ctx: Context, x: Value) -> Value:
-    """Emit rounding (half up) to steps of the range, which is shifted so that 0 is a step (FakeQuantizeArray).
+    """Emit rounding (half up) to steps of the shifted range (FakeQuantizeArray).
 
-    The range is computed in float32, as in the kernel (NudgeQuantizationRange, internal/quantization_util.cc).
+    The range is shifted so that 0 is a step. The range is computed in float32, as in the kernel
+    (NudgeQuantizationRange, internal/quantization_util.cc).
     """
     ops, options = ctx.ops, ctx.options
     low, high = np.float32(options.min), np.float32(options.max)

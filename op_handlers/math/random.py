@@ -1,7 +1,7 @@
-"""Random numbers of the kernels' distributions; their sequences are not expressible in ONNX.
+"""Random numbers with the distributions of LiteRT's kernels.
 
-If both seeds are 0, the sequence differs per session; otherwise it is the same in each session, as in the kernels
-(random_ops.cc).
+The sequences of random numbers are not expressible in ONNX. If both seeds are 0, the sequence differs per session;
+otherwise it is the same in each session, as in the kernels (random_ops.cc).
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ def random_uniform(ctx: Context, shape: Value) -> Value:
 
 @handler("RANDOM_STANDARD_NORMAL", max_version=1, layout=Terminate())
 def random_standard_normal(ctx: Context, shape: Value) -> Value:
-    """Emit RandomNormal of mean 0 and deviation 1: the kernel's distribution, not its sequence."""
+    """Emit RandomNormal of mean 0 and deviation 1, with a different sequence.
+
+    The distribution is that of the kernel.
+    """
     return emit_random(ctx, "RandomNormal", shape)
 
 
@@ -48,9 +51,9 @@ def emit_random(ctx: Context, onnx: str, shape: Value) -> Value:
 
 @handler("MULTINOMIAL", max_version=1, layout=Terminate())
 def multinomial(ctx: Context, logits: Value, count: Value) -> Value:
-    """Emit samples by RandomUniformLike and cumulative probabilities: the kernel's distribution, not its sequence.
+    """Emit samples by RandomUniformLike and cumulative probabilities.
 
-    Logits that are not finite have probability 0.
+    The distribution is that of the kernel, but the sequence is not. Logits that are not finite have probability 0.
     """
     ops = ctx.ops
     lowest = np.asarray(np.finfo(np.float32).min)

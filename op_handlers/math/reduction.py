@@ -35,7 +35,10 @@ from op_handlers.kernels.rescaling import emit_fixed_point_product
 
 
 def price_along_axes(onnx: str) -> Callable[[Instance], AxisPrice | None]:
-    """Return a function for ``axis_price=``: ``onnx`` along the reduced axes, which slot 1 holds."""
+    """Return a function for ``axis_price=``: ``onnx`` along the reduced axes.
+
+    The axes are in slot 1.
+    """
 
     def price(at: Instance) -> AxisPrice | None:
         reduced = constant_axes(at.op, 1, at.op[0].rank)
@@ -45,7 +48,10 @@ def price_along_axes(onnx: str) -> Callable[[Instance], AxisPrice | None]:
 
 
 def reduction_shape(at: Instance) -> Dims:
-    """Return the shape without the reduced axes, or with 1 in their place; dynamic if the axes are runtime values."""
+    """Return the shape without the reduced axes, or with 1 in their place.
+
+    It is dynamic if the axes are runtime values.
+    """
     op, reduced_axes = at.op, constant_axes(at.op, 1, at.op[0].rank)
     if reduced_axes is None:
         return (None,) * (op[0].rank if op.options.keep_dims else op[out(0)].rank)
@@ -61,7 +67,10 @@ def reduction_handler(
     quantization: Behavior | Callable[[Instance], Behavior],
     accepts: Callable[[Instance], Decline | None] | None = None,
 ) -> Callable[[Callable[..., Any]], Handler]:
-    """Return the handler decorator of a reduction over the axes that slot 1 holds, in any layout."""
+    """Return the handler decorator of a reduction, in any layout.
+
+    The reduced axes are in slot 1.
+    """
     return handler(
         code,
         max_version=max_version,
@@ -82,10 +91,10 @@ MAX_FLOAT_STEPS = 16
 
 
 def mean_quantization(at: Instance) -> Dequantized:
-    """Return Dequantized, with a quantized operand if the kernel differs from a float mean that is rounded once.
+    """Return Dequantized, with a quantized operand if necessary.
 
-    The int16 kernel rounds twice. The mean of values that cancel out may have such a small scale that float rounding
-    errors are many steps.
+    It is necessary if the kernel differs from a float mean that is rounded once. The int16 kernel rounds twice. The
+    mean of values that cancel out may have such a small scale that float rounding errors are many steps.
     """
     x_quantization, y_quantization = at.op[0].quantization, at.op[out(0)].quantization
     if not isinstance(x_quantization, Quantization) or not isinstance(y_quantization, Quantization):
@@ -126,9 +135,10 @@ def mean(ctx: Context, x: Value, axes: Value) -> Value:
 
 
 def sum_multiplier(at: Instance) -> tuple[int, int] | None:
-    """Return the mantissa and exponent that rescale an int16 sum (QuantizedMeanOrSum, reference/reduce.h).
+    """Return the mantissa and exponent that rescale an int16 sum.
 
-    Return None for 8 bits, which XNNPACK computes with float multipliers, and if no 32-bit multiplier exists.
+    The kernel function is QuantizedMeanOrSum (reference/reduce.h). Return None for 8 bits, which XNNPACK computes
+    with float multipliers, and if no 32-bit multiplier exists.
     """
     op, reduced_axes = at.op, constant_axes(at.op, 1, at.op[0].rank) or ()
     count = prod(op[0].dims[axis] or 0 for axis in reduced_axes if axis < op[0].rank)  # axes of a scalar are ignored
@@ -141,7 +151,10 @@ def sum_multiplier(at: Instance) -> tuple[int, int] | None:
 
 
 def emit_integer_mean(ctx: Context, x: Value, axes: Value) -> Value:
-    """Emit the exact sum times a float; for int16 the kernel's fixed-point product, which wraps around in 32 bits."""
+    """Emit the exact sum times a factor.
+
+    The factor is a float, but for int16 it is the kernel's fixed-point factor, whose product wraps around in 32 bits.
+    """
     ops, multiplier, y_quantization = ctx.ops, sum_multiplier(ctx), require_quantization(ctx.op[out(0)])
     scale, zero_point = require_quantization(ctx.op[0]).scale[0], require_quantization(ctx.op[0]).zero_point[0]
     integers = ops.Cast(x, to="int32")
@@ -169,7 +182,10 @@ def can_pool(ctx: Context) -> bool:
 
 
 def element_count(ctx: Context, x: Value, axes: Value) -> Value | Array:
-    """Return the number of elements per result, at least 1; a runtime value if sizes or axes are."""
+    """Return the number of elements per result, at least 1.
+
+    It is a runtime value if sizes or axes are runtime values.
+    """
     reduced_axes = constant_reduced_axes(ctx)
     sizes = [None] if reduced_axes is None else [ctx.shape(0)[axis] for axis in reduced_axes]
     if None not in sizes:
@@ -182,7 +198,10 @@ def element_count(ctx: Context, x: Value, axes: Value) -> Value | Array:
 
 @reduction_handler("SUM", "ReduceSum", max_version=2, quantization=Dequantized(), accepts=REQUIRE_SCALE)
 def total(ctx: Context, x: Value, axes: Value) -> Value:
-    """Emit ReduceSum; quantized sums are rescaled to the output's parameters, other integers wrap around."""
+    """Emit ReduceSum. Quantized sums are rescaled, other integers wrap around.
+
+    Quantized sums are rescaled to the parameters of the output.
+    """
     dtype = ctx.op[0].dtype
     if dtype not in ("int32", "int64"):
         return emit_reduction(ctx, "ReduceSum", x, axes)
@@ -210,13 +229,13 @@ def emit_integer_sum(ctx: Context, x: Value, axes: Value) -> Value:
 
 @reduction_handler("REDUCE_MAX", "ReduceMax", max_version=3, quantization=Raw(shift_safe=True))
 def reduce_max(ctx: Context, x: Value, axes: Value) -> Value:
-    """Emit ReduceMax; quantized values are compared regardless of the output's parameters."""
+    """Emit ReduceMax of quantized values, whatever the output's parameters."""
     return emit_extreme(ctx, "ReduceMax", x, axes)
 
 
 @reduction_handler("REDUCE_MIN", "ReduceMin", max_version=3, quantization=Raw(shift_safe=True))
 def reduce_min(ctx: Context, x: Value, axes: Value) -> Value:
-    """Emit ReduceMin; quantized values are compared regardless of the output's parameters."""
+    """Emit ReduceMin of quantized values, whatever the output's parameters."""
     return emit_extreme(ctx, "ReduceMin", x, axes)
 
 
@@ -229,9 +248,10 @@ def emit_extreme(ctx: Context, onnx: str, x: Value, axes: Value) -> Value:
 
 
 def emit_int64_extreme(ctx: Context, onnx: str, x: Value, axes: Value) -> Value:
-    """Emit the extreme of the upper halves, then of the lower halves of elements with that upper half.
+    """Emit the minimum or maximum of int64 values by their 32-bit halves.
 
-    ONNX Runtime compares only 32 bits.
+    First the extreme of the upper halves is computed, and then that of the lower halves of elements with this upper
+    half. ONNX Runtime compares only 32 bits.
     """
     if constant_reduced_axes(ctx) == []:
         return x
@@ -246,7 +266,10 @@ def emit_int64_extreme(ctx: Context, onnx: str, x: Value, axes: Value) -> Value:
 
 
 def initial_value(dtype: str, smallest: bool) -> Array:
-    """Return the kernel's initial value, its result for no elements: finite for floating-point dtypes (ReduceGeneric)."""
+    """Return the kernel's result for no elements.
+
+    It is finite for floating-point dtypes (ReduceGeneric).
+    """
     if dtype == "bool":
         return np.asarray(not smallest)
     limits: Any = np.finfo(dtype) if "float" in dtype else np.iinfo(dtype)
@@ -277,7 +300,10 @@ def fill_result(ctx: Context, x: Value, fill_value: Array, reduced_axes: Sequenc
 
 
 def constant_reduced_axes(ctx: Context) -> list[int] | None:
-    """Return the axes of a constant operand in planned layout, without duplicates; a scalar input has none."""
+    """Return the constant axes in planned layout, without duplicates, or None.
+
+    A scalar input has no axes.
+    """
     constant = ctx.constant(1) if ctx.op[0].rank else np.zeros(0, np.int64)
     return None if constant is None else sorted({int(axis) for axis in constant.reshape(-1)})
 
@@ -319,7 +345,10 @@ def is_reshape(ctx: Context) -> bool:
 
 
 def emit_any(ctx: Context, x: Value, axes: Value) -> Value:
-    """Emit a comparison of the sum with 0; unlike a maximum, a sum is defined for no elements."""
+    """Emit a comparison of the sum with 0.
+
+    Unlike a maximum, a sum is defined for no elements.
+    """
     return ctx.ops.Cast(emit_reduction(ctx, "ReduceSum", ctx.ops.Cast(x, to="int32"), axes), to="bool")
 
 
@@ -327,7 +356,10 @@ def emit_any(ctx: Context, x: Value, axes: Value) -> Value:
 
 
 def arg_handler(code: str, onnx: str) -> Callable[[Callable[..., Any]], Handler]:
-    """Return the handler decorator of ARG_MAX or ARG_MIN along the axis that slot 1 holds."""
+    """Return the handler decorator of ARG_MAX or ARG_MIN.
+
+    The axis is in slot 1.
+    """
     return handler(
         code,
         max_version=3,

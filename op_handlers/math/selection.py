@@ -23,7 +23,7 @@ TYPES = "bool, T, T -> T"
 def selection_axes(at: Instance) -> str | None:
     """Return the axes; a condition of rank 1 has axis 0.
 
-    ``None`` if ranks or shapes do not fit together.
+    The result is ``None`` if ranks or shapes do not fit together.
     """
     op = at.op
     names, rank = axis_names(op[1].rank), op[0].rank
@@ -53,7 +53,10 @@ def check_condition(op: Operator) -> Decline | None:
     accepts=lambda at: check_condition(at.op),
 )
 def select(ctx: Context, condition: Value, x: Value, y: Value) -> Value:
-    """Emit Where; a condition of rank 1 selects rows (RankOneSelect, reference/select.h)."""
+    """Emit Where. A condition of rank 1 selects rows (reference/select.h).
+
+    The kernel function is RankOneSelect.
+    """
     rank = ctx.op[1].rank
     if ctx.op[0].rank == 1 and rank > 1:
         row = ctx.axis(0, 1)
@@ -68,7 +71,10 @@ def select_v2(ctx: Context, condition: Value, x: Value, y: Value) -> Value:
 
 
 def emit_where(ctx: Context, condition: Value, x: Value, y: Value) -> Value:
-    """Emit Where on quantized values regardless of scale, reshaped if the file stores another rank of the result."""
+    """Emit Where on quantized values, whatever their scales.
+
+    The result is reshaped if the file stores a different rank of the result.
+    """
     dtype, ops = ctx.dtype(out(0)), ctx.ops
     if dtype.startswith("complex"):
         condition = ops.Unsqueeze(condition, [-1])

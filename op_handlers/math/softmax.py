@@ -27,7 +27,10 @@ MAX_PROBABILITY = np.float32(254.75 / 256)
 
 
 def check_beta(at: Instance) -> Decline | None:
-    """Return a Decline for a negative beta: exponentials then exceed 1, and the kernels overflow."""
+    """Return a Decline for a negative beta.
+
+    Exponentials then exceed 1, and the kernels overflow.
+    """
     beta = at.op.options.beta
     unbounded = isfinite(beta) and beta < 0
     return Decline(f"beta is {beta:g}, for which LiteRT's exponentials overflow") if unbounded else None
@@ -63,7 +66,10 @@ def softmax_layout(at: Instance) -> Attribute | Terminate:
     sizes=operand_shape,
 )
 def softmax(ctx: Context, x: Value) -> Value:
-    """Emit Softmax over the last axis; beta scales the input (softmax.h). int16 uses the kernel's tables."""
+    """Emit Softmax over the last axis, with tables for int16.
+
+    beta scales the input (softmax.h). The tables are those of the kernel.
+    """
     beta = float(ctx.options.beta)
     if ctx.uses_integers:
         return softmax_int16(ctx, x, beta)

@@ -36,7 +36,10 @@ def floor(ctx: Context, x: Value) -> Value:
 
 @handler("NEG", max_version=1, layout=Transparent(), quantization=Raw())
 def neg(ctx: Context, x: Value) -> Value:
-    """Emit Neg; the kernel negates the quantized value and ignores the zero point (neg.cc)."""
+    """Emit Neg of quantized values, without their zero point (neg.cc).
+
+    The kernel ignores the zero point.
+    """
     return ctx.ops.Neg(x)
 
 
@@ -55,7 +58,10 @@ def rsqrt(x: Array) -> Array:
 
 
 def check_exp_range(at: Instance) -> Decline | None:
-    """Return a Decline if exp overflows float32: the kernel's int16 table then converts infinity to integers."""
+    """Return a Decline if exp overflows float32.
+
+    The int16 table of the kernel would convert infinity to integers.
+    """
     quantization = at.op[0].quantization
     if at.op[0].dtype != "int16" or not isinstance(quantization, Quantization):
         return None
@@ -78,7 +84,10 @@ def exponential(ctx: Context, x: Value) -> Value:
 
 @handler("LOG", max_version=2, layout=Transparent(), quantization=Lookup(interpolated_table(log)))
 def logarithm(ctx: Context, x: Value) -> Value:
-    """Emit Log; non-positive values give the quantized minimum (LogLUTPrepare, elementwise.cc)."""
+    """Emit Log, with the quantized minimum for non-positive values.
+
+    The kernel function is LogLUTPrepare (elementwise.cc).
+    """
     return ctx.ops.Log(ctx.ops.Max(x, 0.0) if ctx.is_quantized else x)
 
 
@@ -110,7 +119,10 @@ def ceil(ctx: Context, x: Value) -> Value:
 
 @handler("ROUND", max_version=1, layout=Transparent())
 def round_(ctx: Context, x: Value) -> Value:
-    """Emit Round, which rounds half to even as the kernel does (RoundToNearest, reference/round.h)."""
+    """Emit Round, which rounds half to even, as the kernel does.
+
+    The kernel function is RoundToNearest (reference/round.h).
+    """
     return ctx.ops.Round(x)
 
 
@@ -152,7 +164,10 @@ def imaginary_part(ctx: Context, x: Value) -> Value:
 
 @handler("COMPLEX_ABS", max_version=1, layout=Transparent(), types=PARTS)
 def complex_absolute(ctx: Context, x: Value) -> Value:
-    """Emit the length of each pair in float64, because the kernel's hypot does not overflow where float32 squares do."""
+    """Emit the length of each pair in float64.
+
+    The kernel's hypot does not overflow where squares in float32 would.
+    """
     ops = ctx.ops
     real, imaginary = (ops.Cast(ops.Gather(x, np.asarray(part), axis=-1), to="float64") for part in (0, 1))
     length = ops.Sqrt(ops.Add(ops.Mul(real, real), ops.Mul(imaginary, imaginary)))

@@ -26,7 +26,10 @@ from op_handlers.kernels.wide_accumulators import scale_product
 
 
 def product_axes(op: Operator, x: str = "mk", w: str = "kn") -> list[list[str]]:
-    """Return the letters of both operands and the result: batches, aligned from the right, then rows and columns."""
+    """Return the letters of both operands and the result.
+
+    Batches are aligned from the right, and followed by rows and columns.
+    """
     shapes = (op[0].rank, x), (op[1].rank, w), (op[out(0)].rank, "mn")
     return [[*(f"b{i}" for i in reversed(range(rank - 2))), *matrix] for rank, matrix in shapes]
 
@@ -39,7 +42,10 @@ def batch_matmul_axes(at: Instance) -> str:
 
 
 def matmul_layout(at: Instance) -> Implicit | Terminate:
-    """Return the layout: an adjoint is a permutation of its operand; else batches are unordered."""
+    """Return the layout.
+
+    An adjoint is a permutation of its operand. Otherwise, batches are unordered.
+    """
     op = at.op
     if op.options.adj_x or op.options.adj_y:
         return Implicit({slot: " ".join(axes) for slot, axes in zip((0, 1, out(0)), product_axes(op), strict=True)})
@@ -49,9 +55,10 @@ def matmul_layout(at: Instance) -> Implicit | Terminate:
 
 
 def check_scales(at: Instance) -> Decline | None:
-    """Return a Decline for missing scales, and for unsupported scales of weights with float32 activations.
+    """Return a Decline for missing or unsupported scales.
 
-    The kernel requires symmetric weights with a scale per tensor or per column (batch_matmul.cc).
+    Scales of weights with float32 activations may be unsupported. The kernel requires symmetric weights with a scale
+    per tensor or per column (batch_matmul.cc).
     """
     op = at.op
     x, w, y = op[0], op[1], op[out(0)]
@@ -78,7 +85,10 @@ def check_scales(at: Instance) -> Decline | None:
     accepts=check_scales,
 )
 def batch_matmul(ctx: Context, x: Value, w: Value) -> Value:
-    """Emit MatMul; MatMulInteger of quantized values for int32, without zero points or scales (EvalInt8Int32)."""
+    """Emit MatMul, or MatMulInteger for int32 results.
+
+    MatMulInteger multiplies quantized values without zero points or scales (EvalInt8Int32).
+    """
     if ctx.op[out(0)].dtype == "int32":
         return ctx.ops.MatMulInteger(x, w, zero_point_shift(ctx, 0), zero_point_shift(ctx, 1))
     if has_zero_scale(ctx.op):
@@ -95,12 +105,13 @@ MAX_FRACTION_BITS = 12
 
 
 def round_twice(ctx: Context, product: Value) -> Value:
-    """Return an int8 product that, rounded once, equals the kernel's result, which is rounded twice.
+    """Return an int8 product that is equal to the kernel's result once it is rounded.
 
-    Otherwise, 1 in 30 to 200 results differs. The kernel first rounds a sum half up to the fraction bits of its
-    multiplier, then half away from zero to integers. Both roundings together equal one rounding half away from zero of a
-    number that is half a fraction bit further from zero. Sums other than 0 are at least half a fraction bit.
-    Source: EvalInt8Int8, batch_matmul.cc; MultiplyByQuantizedMultiplier, internal/common.cc.
+    The kernel rounds the product twice. Otherwise, 1 in 30 to 200 results differs. The kernel first rounds a sum half
+    up to the fraction bits of its multiplier, then half away from zero to integers. Both roundings together equal one
+    rounding half away from zero of a number that is half a fraction bit further from zero. Sums other than 0 are at
+    least half a fraction bit. Source: EvalInt8Int8, batch_matmul.cc; MultiplyByQuantizedMultiplier,
+    internal/common.cc.
     """
     if not ctx.is_quantized or ctx.op[out(0)].dtype != "int8" or not ctx.target.rounds_activations:
         return product
@@ -130,7 +141,10 @@ def has_zero_scale(op: Operator) -> bool:
 
 
 def zero_point_shift(ctx: Context, slot: int) -> Array | None:
-    """Return the zero point of the stored operand minus that in the file; ``None`` if they are equal."""
+    """Return the zero point of the stored operand minus that in the file.
+
+    The result is ``None`` if they are equal.
+    """
     file_quantization, stored_quantization = ctx.op[slot].quantization, ctx.quantization(slot)
     if (
         stored_quantization is None

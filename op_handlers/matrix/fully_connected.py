@@ -26,7 +26,10 @@ from op_handlers.kernels.operands import check_packed_weights, check_weight_zero
 
 
 def dense_axes(at: Instance) -> str | None:
-    """Return the axes, e.g. ``n h w c, o (h w c) -> n o``: trailing axes of the input form one row of the weight."""
+    """Return the axes, such as ``n h w c, o (h w c) -> n o``.
+
+    Trailing axes of the input form one row of the weight.
+    """
     op = at.op
     bias = [*(f"one{i}" for i in range(leading_ones(op))), "o"]
     if op[1].blocks is not None:
@@ -53,9 +56,10 @@ def leading_ones(op: Operator) -> int:
 
 
 def dense_layout(at: Instance) -> Implicit | Terminate:
-    """Return a layout in which the elements of a row are unordered: the columns of the weight are permuted with them.
+    """Return a layout in which the elements of a row are unordered.
 
-    Blocks that share a scale stay contiguous, along the first axis, where runtimes fuse them.
+    The columns of the weight are permuted with them. Blocks that share a scale stay contiguous, along the first axis,
+    where runtimes fuse them.
     """
     if at.op[1].blocks is not None:
         return Implicit({1: "k o"})
@@ -92,7 +96,10 @@ def check_weights(at: Instance) -> Decline | None:
 
 
 def check_row_zero_points(op: Operator) -> Decline | None:
-    """Return a Decline for zero points per row: XNNPACK refuses them, the kernel ignores them (FullyConnectedPerChannel)."""
+    """Return a Decline for zero points per row.
+
+    XNNPACK refuses them, and the kernel ignores them (FullyConnectedPerChannel).
+    """
     q = op[1].quantization
     if not isinstance(q, Quantization) or not q.per_axis or not any(q.zero_point):
         return None
@@ -137,7 +144,10 @@ def dense_activation(at: Instance) -> ActivationKernel:
 
 
 def dense_shape(at: Instance) -> Dims:
-    """Return the shape of the result: one row per input row, which has the length of a weight row (fully_connected.cc)."""
+    """Return the shape of the result, with one row per input row.
+
+    An input row has the length of a weight row (fully_connected.cc).
+    """
     op = at.op
     dims, (rows, depth) = op[0].dims, op[1].shape
     if op.options.keep_num_dims:
@@ -158,7 +168,7 @@ def has_dynamic_leading_axes(at: Instance) -> bool:
 def matrix_shapes(at: Instance) -> dict[int, Dims]:
     """Return input and result as matrices.
 
-    Return None if the shape of the result is a runtime value; ``restore_leading_axes`` then reshapes.
+    The result is None if the shape of the result is a runtime value; ``restore_leading_axes`` then reshapes.
     """
     if has_dynamic_leading_axes(at):
         return {}
@@ -189,7 +199,10 @@ DTYPES = (
     sizes=dense_shape,
 )
 def fully_connected(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
-    """Emit Gemm of the input, flattened to rows of the length of a weight row (fully_connected.cc)."""
+    """Emit Gemm of the input, flattened to rows (fully_connected.cc).
+
+    A row has the length of a weight row.
+    """
     b = flatten_bias(ctx, b)
     if has_dynamic_leading_axes(ctx):
         rows = ctx.dequantize(ctx.ops.Reshape(ctx.quantized_values(0), [-1, ctx.op[1].shape[-1]]), like=0)
@@ -201,7 +214,10 @@ def fully_connected(ctx: Context, x: Value, w: Value, b: Value | None = None) ->
 
 
 def flatten_bias(ctx: Context, b: Value | None) -> Value | None:
-    """Return the bias as a vector if Gemm requires it; the kernel checks only the number of elements."""
+    """Return the bias as a vector if Gemm requires it.
+
+    The kernel checks only the number of elements.
+    """
     bias = ctx.op.tensor(2)
     max_rank = 2 if leading_ones(ctx.op) else 1
     return b if b is None or bias is None or bias.rank <= max_rank else ctx.ops.Reshape(b, [-1])

@@ -1,4 +1,7 @@
-"""StableHLO operators in TFLite's schema for which LiteRT has no kernel (core/kernels/register.cc)."""
+"""StableHLO operators in TFLite's schema without a kernel in LiteRT.
+
+Kernels are registered in core/kernels/register.cc.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,4 @@
-"""StableHLO operators for which LiteRT has kernels, and older operators that share a kernel with them."""
+"""StableHLO operators for which LiteRT has kernels.
+
+The package also contains older operators that share a kernel with them.
+"""

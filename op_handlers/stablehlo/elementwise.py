@@ -14,7 +14,10 @@ FLOATS = ("float16", "float32", "float64")
 
 
 def emit_wrapping(ctx: Context, onnx: str, x: Value, y: Value) -> Value:
-    """Emit a sum or product that wraps around; Or or And for booleans (stablehlo_elementwise.h)."""
+    """Emit a sum or product that wraps around.
+
+    For booleans, these are Or and And (stablehlo_elementwise.h).
+    """
     dtype, ops = ctx.op[0].dtype, ctx.ops
     if dtype == "bool":
         return {"Add": ops.Or, "Mul": ops.And}[onnx](x, y)
@@ -74,7 +77,10 @@ def both(ctx: Context, x: Value, y: Value) -> Value:
 
 
 def check_equal_shapes(at: Instance) -> Decline | None:
-    """Return a Decline for different shapes, which the kernel does not check (EvalImpl, stablehlo_shift_left.cc)."""
+    """Return a Decline for different shapes.
+
+    The kernel does not check them (EvalImpl, stablehlo_shift_left.cc).
+    """
     shapes = [at.op[k].dims for k in range(2)]
     if all(x_size in (None, y_size) or y_size is None for x_size, y_size in zip_longest(*shapes, fillvalue=0)):
         return None
@@ -83,6 +89,9 @@ def check_equal_shapes(at: Instance) -> Decline | None:
 
 @handler("STABLEHLO_SHIFT_LEFT", max_version=1, layout=Transparent(), quantization=Raw(), accepts=check_equal_shapes)
 def shift_left(ctx: Context, x: Value, y: Value) -> Value:
-    """Emit BitShift in uint32, truncated to the dtype; C promotes to 32 bits too (stablehlo_shift_left.cc)."""
+    """Emit BitShift in uint32, truncated to the dtype (stablehlo_shift_left.cc).
+
+    The kernel's C code promotes operands to 32 bits, too.
+    """
     bits = [ctx.ops.Cast(operand, to="uint32") for operand in (x, y)]
     return ctx.ops.Cast(ctx.ops.BitShift(*bits, direction="LEFT"), to=ctx.op[0].dtype)

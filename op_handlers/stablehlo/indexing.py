@@ -111,7 +111,10 @@ def gather(ctx: Context, x: Value, indices: Value) -> Value:
 
 
 def result_axes(op: Operator, batch_axes: list[str]) -> list[str]:
-    """Return the names of the result's axes: axes of the slice at ``offset_dims``, axes of the indices elsewhere."""
+    """Return the names of the result's axes.
+
+    Axes at ``offset_dims`` are those of the slice, all others are those of the indices.
+    """
     o = op.options
     offsets = iter(f"o{k}" for k in range(op[0].rank) if k not in o.collapsed_slice_dims)
     batches = iter(batch_axes)
@@ -119,7 +122,10 @@ def result_axes(op: Operator, batch_axes: list[str]) -> list[str]:
 
 
 def start_vectors(ctx: Context, indices: Value) -> Value | Array:
-    """Return the start vector of each slice along the last axis, clamped so that the slice fits."""
+    """Return the start vector of each slice along the last axis.
+
+    Starts are clamped so that the slice fits.
+    """
     o, (x, index) = ctx.options, (ctx.op[0], ctx.op[1])
     starts = move_vectors_last(ctx, cast_to_int64(ctx, 1, indices), o.index_vector_dim, index.rank)
     sizes = [o.slice_sizes[axis] for axis in o.start_index_map]
@@ -144,7 +150,10 @@ def move_vectors_last(ctx: Context, indices: Value | Array, axis: int, rank: int
 
 
 def element_indices(ctx: Context, starts: Value | Array, slice_axes: list[int]) -> Value | Array:
-    """Return the indices of a slice's elements along ``slice_axes``, with one axis for each of these."""
+    """Return the indices of a slice's elements along ``slice_axes``.
+
+    The result has one axis for each of these axes.
+    """
     if not slice_axes:
         return starts
     o = ctx.options
@@ -262,9 +271,10 @@ def scatter(ctx: Context, x: Value, indices: Value, updates: Value) -> Value:
 
 
 def flat_positions(ctx: Context, indices: Value) -> tuple[Any, bool]:
-    """Return the position of each update in the flattened operand, and True if any may be out of range.
+    """Return the position of each update in the flattened operand.
 
-    Updates out of range have the position after the last element.
+    The second result is True if any position may be out of range. Updates out of range have the position after the
+    last element.
     """
     o, ops, (x, index, updates) = ctx.options, ctx.ops, (ctx.op[0], ctx.op[1], ctx.op[2])
     window_axes, axes = list(o.update_window_dims), [k for k in range(x.rank) if k not in o.inserted_window_dims]
@@ -308,7 +318,10 @@ def flat_positions(ctx: Context, indices: Value) -> tuple[Any, bool]:
 def add_runtime_positions(
     ctx: Context, positions: Array, in_range: Array, runtime_positions: list[tuple[Any, int]], strides: list[int]
 ) -> tuple[Any, bool]:
-    """Return the sum of constant and runtime positions, flattened, and True if any may be out of range."""
+    """Return the sum of constant and runtime positions, flattened.
+
+    The second result is True if any position may be out of range.
+    """
     ops, x = ctx.ops, ctx.op[0]
     count = prod(x.shape)
     if not runtime_positions:

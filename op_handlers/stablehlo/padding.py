@@ -49,7 +49,10 @@ def check_not_empty(at: Instance) -> Decline | None:
     accepts=check_not_empty,
 )
 def stablehlo_pad(ctx: Context, x: Value, value: Value) -> Value:
-    """Emit Pad if nothing is inserted between elements; a negative amount crops (stablehlo_pad.cc)."""
+    """Emit Pad, and Gather for padding between elements (stablehlo_pad.cc).
+
+    A negative amount crops.
+    """
     o = ctx.options
     amounts = (
         ctx.permute_entries(entries) for entries in (o.edge_padding_low, o.edge_padding_high, o.interior_padding)
@@ -60,10 +63,10 @@ def stablehlo_pad(ctx: Context, x: Value, value: Value) -> Value:
 def emit_dilated_pad(
     ctx: Context, x: Value, value: Value, low: Sequence[int], high: Sequence[int], interior: Sequence[int]
 ) -> Value:
-    """Emit padding before, after and between the elements of each axis, in planned layout.
+    """Emit padding before, after and between the elements of each axis.
 
-    Negative counts remove elements.
-    For interior padding, one padding value is appended to the axis, and a Gather inserts it between elements.
+    Axes are in planned layout. Negative counts remove elements. For interior padding, one padding value is appended
+    to the axis, and a Gather inserts it between elements.
     """
     dilated_axes = [axis for axis, count in enumerate(interior) if count]
     edges = [0 if axis in dilated_axes else max(count, 0) for side in (low, high) for axis, count in enumerate(side)]

@@ -77,7 +77,10 @@ class Windows:
         ]
 
     def indices(self, k: int, size: int) -> Array:
-        """Return the indices of the elements of each window along an axis, [window, element]."""
+        """Return the indices of the elements of each window, [window, element].
+
+        ``k`` and ``size``: the axis and its size.
+        """
         extent = (self.sizes[k] - 1) * self.dilations[k] + 1
         count = (size - extent) // self.strides[k] + 1 if size >= extent else 0
         spend_budget((count + 1) * self.sizes[k], 8, "the indices of windows")
@@ -96,7 +99,10 @@ def reduction_of_body(ctx: Context) -> str:
 
 
 def window_layout(at: Instance) -> Attribute:
-    """Return a layout in which axes without windows, dilation or padding are unordered."""
+    """Return a layout in which unaffected axes are unordered.
+
+    Such axes have no windows, dilation or padding.
+    """
     o, rank = at.op.options, at.op[0].rank
     unaffected = [
         axis
@@ -114,7 +120,10 @@ def check_static_shape(at: Instance) -> Decline | None:
 
 
 def check_entries(at: Instance) -> Decline | None:
-    """Return a Decline unless attributes have an entry per axis, as the kernel assumes."""
+    """Return a Decline unless attributes have one entry per axis.
+
+    The kernel assumes this.
+    """
     o, rank = at.op.options, at.op[0].rank
     for name in ("window_dimensions", "window_strides", "base_dilations", "window_dilations"):
         if len(o[name]) != rank:
@@ -135,7 +144,10 @@ def check_entries(at: Instance) -> Decline | None:
     accepts=check_entries,
 )
 def stablehlo_reduce_window(ctx: Context, x: Value, initial: Value) -> Value:
-    """Emit padding with the initial value, then the reduction of every window (stablehlo_reduce_window.cc)."""
+    """Emit padding with the initial value, and the reduction of each window.
+
+    The kernel's source is stablehlo_reduce_window.cc.
+    """
     o = ctx.options
     low, high = (ctx.permute_entries(o.padding[side::2]) for side in (0, 1))
     windows = Windows(
@@ -158,7 +170,10 @@ def is_zero(ctx: Context) -> bool:
 
 
 def cumulative_axis(ctx: Context, windows: Windows, low: list[int], high: list[int], interior: list[int]) -> int | None:
-    """Return the axis along which the windows compute a cumulative sum, in either direction, else ``None``."""
+    """Return the axis along which the windows compute a cumulative sum, or ``None``.
+
+    The sum may run in either direction.
+    """
     if len(windows.axes) != 1 or any(interior) or ctx.op[0].dtype not in ("float32", "float64", "int32", "int64"):
         return None
     (axis,) = windows.axes
@@ -212,7 +227,10 @@ def reduce_at_once(ctx: Context, x: Value, indices_by_axis: dict[int, Array], re
 
 
 def gather_windows(ctx: Context, x: Value, indices_by_axis: dict[int, Array]) -> Value:
-    """Emit Gather of the elements of every window, along an additional axis per window axis."""
+    """Emit Gather of the elements of each window.
+
+    The result has an additional axis per window axis.
+    """
     for shift, (k, indices) in enumerate(indices_by_axis.items()):
         x = ctx.ops.Gather(x, indices, axis=k + shift)
     return x
@@ -262,7 +280,10 @@ def reduce_window_layout(at: Instance) -> Attribute:
     accepts=check_constant_windows,
 )
 def reduce_window(ctx: Context, x: Value, initial: Value, *_windows: Value) -> Value:
-    """Emit StableHLO's operator without padding; the window is in operands (stablehlo_reduce_window.cc)."""
+    """Emit the StableHLO operator without padding, with the window in operands.
+
+    The kernel's source is stablehlo_reduce_window.cc.
+    """
     constants = [entries or [] for entries in _window_constants(ctx.op)]
     if any(len(entries) != ctx.op[0].rank for entries in constants):
         raise Refusal("the windows do not have one entry per axis")

@@ -47,7 +47,10 @@ def hashtable(ctx: Context) -> Resource:
     effects=Effects(),
 )
 def hashtable_import(ctx: Context, _table: Resource, _keys: Value, _values: Value) -> tuple[()]:
-    """Initialize the table once; of equal keys, the first is kept (StaticHashtable::Import, static_hashtable.cc)."""
+    """Initialize the table once, with the first of equal keys.
+
+    The kernel function is StaticHashtable::Import (static_hashtable.cc).
+    """
     if {ctx.op[1].dtype, ctx.op[2].dtype} != {"int64", "string"} or ctx.op[1].dims != ctx.op[2].dims:
         raise Refusal(f"keys are {ctx.op[1].dtype} of shape {list(ctx.op[1].dims)} and values {ctx.op[2].dtype}")
     for slot, state in enumerate(table_states(ctx), 1):

@@ -29,7 +29,10 @@ def variable_key(at: Instance) -> str:
 
 
 def check_handle(at: Instance) -> Decline | None:
-    """Return a Decline unless the result is a resource, as the kernel assumes (var_handle.cc)."""
+    """Return a Decline unless the result is a resource.
+
+    The kernel assumes this (var_handle.cc).
+    """
     result = at.op[out(0)]
     return None if result.dtype == "resource" else Decline(f"the result has dtype {result.dtype}, expected resource")
 

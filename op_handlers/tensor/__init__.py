@@ -1,1 +1,4 @@
-"""Operators that move elements or change shapes: reshape, slice, concatenate, gather, pad, blocks."""
+"""Operators that move elements or change shapes.
+
+They include reshape, slice, concatenate, gather, pad and blocks.
+"""

@@ -110,7 +110,10 @@ def spatial_axes(at: Instance) -> str:
     types="_, int32, int32",  # the kernels read int32 regardless of the dtype
 )
 def space_to_batch_nd(ctx: Context, x: Value, shape: Value, paddings: Value) -> Value:
-    """Emit Pad with zeros, then one batch per position in a block, positions before batches (space_to_batch_nd.h)."""
+    """Emit Pad with zeros, and one batch per position in a block.
+
+    Positions come before batches (space_to_batch_nd.h).
+    """
     if not has_constant_blocks(ctx.op):
         return emit_runtime_space_to_batch(ctx, x, cast_to_int64(ctx, 1, shape), cast_to_int64(ctx, 2, paddings))
     block, padding_pairs = constant_block_operands(ctx.op)
@@ -159,18 +162,27 @@ def batch_to_space_nd(ctx: Context, x: Value, shape: Value, crops: Value) -> Val
 
 
 def axis_patterns(spatial: int) -> tuple[str, str]:
-    """Return the axes with blocks in height and width, and with block positions before the batch."""
+    """Return the axes with blocks in height and width, and those of the batches.
+
+    The second result has the block positions before the batch.
+    """
     return ("n hp c", "pn h c") if spatial == 1 else ("n hp wq c", "pqn h w c")
 
 
 def constant_block_operands(op: Operator) -> tuple[list[int], list[tuple[int, int]]]:
-    """Return the block's shape, and the padding or crops before and after each spatial axis."""
+    """Return the block's shape, and the padding or crops.
+
+    There are two amounts for each spatial axis, before and after it.
+    """
     block, amounts = constant_integers(op, 1) or [], constant_integers(op, 2) or []
     return block, list(zip(amounts[::2], amounts[1::2], strict=True))
 
 
 def emit_runtime_space_to_batch(ctx: Context, x: Value, block: Value | Array, paddings: Value | Array) -> Value:
-    """Emit SPACE_TO_BATCH_ND in the file's layout with a runtime block or runtime paddings."""
+    """Emit SPACE_TO_BATCH_ND with a runtime block or runtime paddings.
+
+    The layout is that of the file.
+    """
     ops, spatial = ctx.ops, ctx.op[0].rank - 2
     before, after = split_sides(ctx, paddings)
     padded = ctx.ops.Pad(x, ops.Concat([0], before, [0, 0], after, [0], axis=0), padding_value(ctx), mode="constant")
@@ -220,9 +232,10 @@ def divide_size(size: int | None, block: int) -> int | None:
 
 
 def rearrange(ctx: Context, x: Value, source: str, result: str, sizes: Mapping[str, int | None]) -> Value:
-    """Emit Reshape, Transpose and Reshape in the planned layout, from axes ``source`` to axes ``result``.
+    """Emit Reshape, Transpose and Reshape from axes ``source`` to axes ``result``.
 
-    Each group of letters is an axis in the layout of the file, each letter a factor of it.
+    The nodes are in planned layout. Each group of letters is an axis in the layout of the file, each letter a factor
+    of it.
     """
     source_groups, result_groups = ctx.permute_entries(source.split()), ctx.permute_entries(result.split(), out(0))
     source_letters, result_letters = "".join(source_groups), "".join(result_groups)

@@ -9,7 +9,10 @@ from onnx_tflite_plugin.api import Context, Raw, Refusal, Terminate, Value, Valu
 
 @handler("MATRIX_DIAG", max_version=1, layout=Terminate(), quantization=Raw(), types="T -> T")
 def matrix_diag(ctx: Context, x: Value) -> Value:
-    """Emit square matrices with quantized zeros off the diagonal, regardless of the zero point (matrix_diag.cc)."""
+    """Emit square matrices with quantized zeros off the diagonal (matrix_diag.cc).
+
+    The quantized zeros are 0, whatever the zero point.
+    """
     size = ctx.op[0].dims[-1]
     count = None if size is not None else ctx.ops.Gather(ctx.ops.Shape(x), np.asarray(-1))
     return ctx.ops.Where(diagonal_mask(ctx, (size, size), count, count), ctx.ops.Unsqueeze(x, [-1]), ctx.scalar(0))
@@ -46,7 +49,10 @@ def emit_runtime_set_diag(ctx: Context, x: Value, diagonal: Value) -> Value:
 def diagonal_mask(
     ctx: Context, dims: tuple[int | None, int | None], rows: Value | None = None, columns: Value | None = None
 ) -> ValueLike:
-    """Return the mask of a diagonal, constant for a static shape, else computed at runtime."""
+    """Return the mask of a diagonal.
+
+    It is constant for a static shape, and otherwise computed at runtime.
+    """
     if dims[0] is not None and dims[1] is not None:
         spend_budget(dims[0] * dims[1], 1, "a mask of the diagonal")
         return np.eye(dims[0], dims[1], dtype=bool)

@@ -59,7 +59,10 @@ def zeros_like(ctx: Context, x: Value) -> Value:
 
 
 def constant_range(op: Operator) -> Array | None:
-    """Return the range of constant operands; the kernel adds delta repeatedly (CalculateRange, range.cc)."""
+    """Return the range of constant operands.
+
+    The kernel adds delta repeatedly (CalculateRange, range.cc).
+    """
     start, limit, delta = (op.constant(slot) for slot in range(3))
     if start is None or limit is None or delta is None or not delta:
         return None
@@ -74,7 +77,10 @@ def constant_range(op: Operator) -> Array | None:
 
 @handler("RANGE", max_version=2, layout=Terminate(), evaluate=lambda at: constant_range(at.op))
 def range_(ctx: Context, start: Value, limit: Value, delta: Value) -> Value:
-    """Emit Range; float32 as a cumulative sum, which rounds at each element as the kernel does."""
+    """Emit Range, or for float32 a cumulative sum.
+
+    The cumulative sum is rounded at each element, as in the kernel.
+    """
     ops, constant = ctx.ops, constant_range(ctx.op)
     if constant is not None:
         return ctx.constant_value(constant)

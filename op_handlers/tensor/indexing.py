@@ -49,7 +49,10 @@ def check_axes(at: Instance) -> Decline | None:
 
 
 def gather_axes(at: Instance) -> str | None:
-    """Return the axes; those of the indices replace the gathered axis, except for shared batch axes."""
+    """Return the axes.
+
+    Those of the indices replace the gathered axis, except for shared batch axes.
+    """
     op = at.op
     names, axis, batch_count = axis_names(op[0].rank), gather_axis(op), batch_dims(op)
     before, after = names[:axis], names[axis + 1 :]
@@ -159,7 +162,10 @@ def check_table(at: Instance) -> Decline | None:
     sizes=lambda at: (*at.op[0].dims, *at.op[1].dims[1:]),
 )
 def embedding_lookup(ctx: Context, ids: Value, rows: Value) -> Value:
-    """Emit Gather; integers are gathered, then dequantized with the scales of their rows (embedding_lookup.cc)."""
+    """Emit Gather. Gathered integers are dequantized (embedding_lookup.cc).
+
+    They are dequantized with the scales of their rows.
+    """
     if not is_dequantized(ctx.op):
         return ctx.ops.Gather(rows, ids, axis=0)
     integers, scales = rows_and_scales(ctx.op)
@@ -201,7 +207,10 @@ def look_up_integers(ctx: Context, integers: Array, ids: Value) -> Value:
 
 
 def rows_and_scales(op: Operator) -> tuple[Array, Array]:
-    """Return the table as int8, regardless of its dtype, and scales that broadcast to it. Blocks get their own axis."""
+    """Return the table as int8, and scales that broadcast to it.
+
+    The table's own dtype is ignored. Blocks get their own axis.
+    """
     array = op[1].array
     integers = array.view(np.int8) if array.dtype == np.uint8 else array.astype(np.int8)
     if op[1].blocks is not None:

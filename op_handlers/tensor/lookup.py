@@ -12,7 +12,10 @@ from op_handlers.kernels.scattering import flatten_indices, scatter_rows
 
 
 def check_keys(at: Instance) -> Decline | None:
-    """Return a Decline for unsorted keys, which the kernel's binary search may not find."""
+    """Return a Decline for unsorted keys.
+
+    The binary search of the kernel may not find them.
+    """
     keys = at.op.constant(1)
     if keys is None or (np.diff(keys.astype(np.int64)) > 0).all():
         return None
@@ -23,7 +26,10 @@ def check_keys(at: Instance) -> Decline | None:
 
 @handler("HASHTABLE_LOOKUP", max_version=1, layout=Terminate(), quantization=Raw(), accepts=check_keys)
 def hashtable_lookup(ctx: Context, lookup: Value, keys: Value, table: Value) -> tuple[Value, Value]:
-    """Emit Gather from the table and an additional row of zeros (or an empty string), which missing keys get."""
+    """Emit Gather from the table with an additional row for missing keys.
+
+    The row contains zeros, or an empty string.
+    """
     ops = ctx.ops
     equal = ops.Cast(ops.Equal(ops.Unsqueeze(lookup, [1]), keys), to="int32")
     first = ops.ArgMax(equal, axis=1, keepdims=0)
@@ -73,10 +79,10 @@ def check_ascending(at: Instance) -> Decline | None:
 def embedding_lookup_sparse(
     ctx: Context, ids: Value, indices: Value, shape: Value, weights: Value, table: Value
 ) -> Value:
-    """Emit sums of weighted rows with equal indices, except for the last index (embedding_lookup_sparse.cc).
+    """Emit sums of weighted rows with equal indices (embedding_lookup_sparse.cc).
 
-    Sums are divided by the sum of the weights (MEAN) or by the root of the sum of squared weights (SQRTN). Indices must
-    be sorted. Results without rows are 0.
+    Indices are equal if they differ only in the last entry. Sums are divided by the sum of the weights (MEAN) or by
+    the root of the sum of squared weights (SQRTN). Indices must be sorted. Results without rows are 0.
     """
     ops, depth = ctx.ops, ctx.op[1].shape[1] - 1
     sizes = ops.Slice(cast_to_int64(ctx, 2, shape), [0], [depth])

@@ -87,7 +87,10 @@ def reverse_v2(ctx: Context, x: Value, axes: Value) -> Value:
 
 
 def reverse_sequence_layout(at: Instance) -> Implicit:
-    """Return the layout with the sequence and batch axes first, in the order of the file."""
+    """Return the layout with the sequence and batch axes first.
+
+    The two axes are in the order of the file.
+    """
     op = at.op
     names, leading_axes = axis_names(op[0].rank), [op.options.seq_dim, op.options.batch_dim]
     sorted_axes = sorted(leading_axes)
@@ -121,7 +124,10 @@ def check_lengths(at: Instance) -> Decline | None:
     accepts=check_lengths,
 )
 def reverse_sequence(ctx: Context, x: Value, lengths: Value) -> Value:
-    """Emit ReverseSequence; elements after the end of a sequence are unchanged (reference_ops.h)."""
+    """Emit ReverseSequence. Elements after a sequence are unchanged.
+
+    The kernel's source is reference_ops.h.
+    """
     time, batch = ctx.axis(ctx.options.seq_dim), ctx.axis(ctx.options.batch_dim)
     at_least_one = ctx.ops.Max(
         cast_to_int64(ctx, 1, lengths), 1

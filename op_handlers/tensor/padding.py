@@ -85,7 +85,10 @@ def emit_pad(ctx: Context, x: Value, pairs: Sequence[tuple[int, int]], value: Va
 
 
 def onnx_pads(ctx: Context, paddings: Value) -> Value | Array:
-    """Return pairs (before, after) in ONNX's order: the amounts before all axes, then those after all axes."""
+    """Return pairs (before, after) in the order of ONNX.
+
+    The amounts before all axes are followed by those after all axes.
+    """
     pairs = cast_to_int64(ctx, 1, paddings)
     if isinstance(pairs, np.ndarray):
         return pairs.T.reshape(-1)
@@ -96,7 +99,10 @@ def onnx_pads(ctx: Context, paddings: Value) -> Value | Array:
 
 
 def mirror_price(at: Instance) -> AxisPrice | None:
-    """Return the price of a Gather along padded axes, which is slow along the innermost axis."""
+    """Return the price of a Gather along padded axes.
+
+    Such a Gather is slow along the innermost axis.
+    """
     op = at.op
     amounts = constant_integers(op, 1)
     if op.options.mode == "REFLECT" or amounts is None or max(amounts, default=0) <= 1:
@@ -127,7 +133,10 @@ def mirror_pad(ctx: Context, x: Value, paddings: Value) -> Value:
 
 
 def mirror_indices(size: int, before: int, after: int) -> Array:
-    """Return the indices of an axis and its reflections, which are not longer than the axis (mirror_pad.cc)."""
+    """Return the indices of an axis and its reflections.
+
+    Reflections are not longer than the axis (mirror_pad.cc).
+    """
     spend_budget(3 * (before + size + after), 8, "the indices of mirrored elements")
     indices = np.arange(-before, size + after)
     indices = np.maximum(indices, -1 - indices)

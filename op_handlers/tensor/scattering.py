@@ -10,7 +10,10 @@ from op_handlers.kernels.scattering import flatten_indices, scatter_rows
 
 
 def has_unique_indices(op: Operator) -> bool:
-    """True if constant indices are unique, so that the order of writes does not matter."""
+    """True if constant indices are unique.
+
+    The order of writes then does not matter.
+    """
     indices = op.constant(0)
     if indices is None or not indices.shape[-1]:
         return False
@@ -27,7 +30,10 @@ def has_unique_indices(op: Operator) -> bool:
     sizes=sizes_from_operand(2),
 )
 def scatter_nd(ctx: Context, indices: Value, updates: Value, shape: Value) -> Value:
-    """Emit sums of the updates per index, zero elsewhere; quantized values wrap around (ScatterNd, reference_ops.h)."""
+    """Emit sums of the updates per index, zero elsewhere (reference_ops.h).
+
+    Quantized values wrap around (ScatterNd).
+    """
     positions, sizes = cast_to_int64(ctx, 0, indices), cast_to_int64(ctx, 2, shape)
     depth = ctx.op[0].shape[-1]
     zeros = ctx.ops.Expand(ctx.scalar(0, 1), sizes)
@@ -44,7 +50,10 @@ def scatter_nd(ctx: Context, indices: Value, updates: Value, shape: Value) -> Va
 
 @handler("SPARSE_TO_DENSE", max_version=3, layout=Terminate(), quantization=Raw(), sizes=sizes_from_operand(1))
 def sparse_to_dense(ctx: Context, indices: Value, shape: Value, values: Value, default: Value) -> Value:
-    """Emit the default value, then each value at its index; the last value of an index is kept (sparse_to_dense.cc)."""
+    """Emit the default value, overwritten by each value at its index.
+
+    The last value of an index is kept (sparse_to_dense.cc).
+    """
     positions, sizes = cast_to_int64(ctx, 0, indices), cast_to_int64(ctx, 1, shape)
     depth = ctx.op[0].shape[-1] if ctx.op[0].rank == 2 else 1
     if ctx.op[1].is_static and ctx.op[1].shape != (depth,):
@@ -60,7 +69,10 @@ def sparse_to_dense(ctx: Context, indices: Value, shape: Value, values: Value, d
 
 
 def reshape_result(ctx: Context, value: Value, sizes: Value | Array) -> Value:
-    """Return a value reshaped to ``sizes``, to the static shape of the result if they are constant."""
+    """Return a value reshaped to ``sizes``.
+
+    If ``sizes`` are constant, the static shape of the result is used.
+    """
     if isinstance(sizes, np.ndarray) and ctx.op[out(0)].is_static:
         return ctx.reshape_to_slot(value, out(0))
     return ctx.ops.Reshape(value, sizes, allowzero=1 if ctx.opset >= 14 else None)

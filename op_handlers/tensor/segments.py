@@ -15,7 +15,10 @@ TYPES = "T, int32, int32 -> T"
 
 @handler("SEGMENT_SUM", max_version=1, layout=Terminate(), min_opset=16, quantization=Raw(), types="T, int32 -> T")
 def segment_sum(ctx: Context, x: Value, ids: Value) -> Value:
-    """Emit a row per segment; segments are numbered in order from 0 (ValidateSegmentIds, segment_sum.cc)."""
+    """Emit one row per segment, in order from 0 (segment_sum.cc).
+
+    The kernel function is ValidateSegmentIds.
+    """
     rows = cast_to_int64(ctx, 1, ids)
     if isinstance(rows, np.ndarray):
         if rows.size and (rows[0] or not np.isin(np.diff(rows), (0, 1)).all()):
@@ -53,7 +56,10 @@ def unsorted_segment_min(ctx: Context, x: Value, ids: Value, count: Value) -> Va
 
 
 def replace_nan(ctx: Context, x: Value, initial: float) -> Value:
-    """Return x with NaN replaced, which the kernel skips because no comparison with NaN is true."""
+    """Return x with NaN replaced.
+
+    The kernel skips NaN, because no comparison with NaN is true.
+    """
     if ctx.op[0].dtype != "float32":
         return x
     return ctx.ops.Where(ctx.ops.IsNaN(x), np.float32(initial), x)
@@ -86,9 +92,10 @@ def combine_unsorted(ctx: Context, x: Value, ids: Value, count: Value, initial: 
 def combine_rows(
     ctx: Context, x: Value, rows: Value | Array, count: ValueLike, initial: float, reduction: str
 ) -> Value:
-    """Return ``count`` rows initialized to ``initial``, each combined with the rows of x that ``rows`` assigns to it.
+    """Return ``count`` rows, each combined with the assigned rows of x.
 
-    A row of x consists of the axes after those that it shares with the ids.
+    The rows are initialized to ``initial``. ``rows`` assigns each row of x to a result row. A row of x consists of
+    the axes after those that it shares with the ids.
     """
     ops, id_rank = ctx.ops, ctx.op[1].rank
     sizes = count

@@ -36,7 +36,10 @@ COPIED = Raw(shift_safe=True)
 
 
 def requested_shape(at: Instance) -> Dims:
-    """Return the requested shape; -1 is derived from the number of elements (GetOutputShape, reshape.cc)."""
+    """Return the requested shape, with -1 replaced by the remaining size.
+
+    The size follows from the number of elements (GetOutputShape, reshape.cc).
+    """
     op = at.op
     operand, count = shape_operand(op), element_count(op[0].dims)
     if operand is not None and not operand.is_constant:
@@ -55,7 +58,10 @@ def requested_shape(at: Instance) -> Dims:
 
 
 def shape_operand(op: Operator) -> Tensor | None:
-    """Return the shape operand, or None for the option: kernels require a vector of int32 (ShapeIsVector, reshape.cc)."""
+    """Return the shape operand, or None if the option is used.
+
+    Kernels require a vector of int32 (ShapeIsVector, reshape.cc).
+    """
     operand = op.tensor(1)
     return operand if operand is not None and operand.rank == 1 and operand.dtype == "int32" else None
 
@@ -90,7 +96,10 @@ def reshape(ctx: Context, x: Value, shape: Value | None = None) -> Value:
 
 
 def squeeze_axes(at: Instance) -> str | None:
-    """Return the axes without those in ``squeeze_dims``, or without all axes of size 1."""
+    """Return the axes without those that are squeezed.
+
+    They are those in ``squeeze_dims``, or all axes of size 1.
+    """
     op = at.op
     removed, names = {axis % max(op[0].rank, 1) for axis in op.options.squeeze_dims}, axis_names(op[0].rank)
     if not removed or op[out(0)].rank != len(names) - len(removed):
@@ -122,7 +131,10 @@ def squeeze_shape(at: Instance) -> Dims:
     sizes=squeeze_shape,
 )
 def squeeze(ctx: Context, x: Value) -> Value:
-    """Return the operand in the planned shape; for several dynamic dimensions, emit Squeeze with axes."""
+    """Return the operand in the planned shape.
+
+    For several dynamic dimensions, Squeeze is emitted.
+    """
     if not ctx.options.squeeze_dims and None in ctx.op[0].dims:
         squeeze_shape(ctx)
     if max(ctx.op[slot].dims.count(None) for slot in (0, out(0))) > 1:
@@ -141,7 +153,10 @@ def expand_dims_axes(at: Instance) -> str | None:
 
 
 def check_result_rank(at: Instance) -> Decline | None:
-    """Return a Decline for an inconsistent rank, which the kernels refuse but XNNPACK accepts."""
+    """Return a Decline for an inconsistent rank.
+
+    The kernels refuse it, but XNNPACK accepts it.
+    """
     x, y = at.op[0], at.op[out(0)]
     if not (x.has_rank and y.has_rank) or y.rank == x.rank + 1:
         return None
@@ -235,7 +250,10 @@ def emit_runtime_transpose(ctx: Context, x: Value, perm: Value) -> Value:
     types=lambda at: f"_ -> {at.op.options.out_type.lower()}",
 )
 def shape(ctx: Context, x: Value) -> Value:
-    """Emit Shape of the planned layout, which the host converts to the file's; a constant for a static shape."""
+    """Emit Shape of the planned layout, or a constant for a static shape.
+
+    The host converts the result to the layout of the file.
+    """
     dtype = ctx.op[out(0)].dtype
     if ctx.op[0].is_static:
         return ctx.constant_value(np.asarray(ctx.shape(0), dtype))
@@ -260,7 +278,10 @@ def rank(ctx: Context, x: Value) -> Value:
 
 
 def broadcast_shape(at: Instance) -> Array | None:
-    """Return the broadcast shape of two constant shapes; ``None`` if they do not broadcast."""
+    """Return the broadcast shape of two constant shapes.
+
+    The result is ``None`` if the shapes do not broadcast.
+    """
     op = at.op
     shapes = [op.constant(slot) for slot in (0, 1)]
     if any(dims is None for dims in shapes):
@@ -274,9 +295,9 @@ def broadcast_shape(at: Instance) -> Array | None:
 
 @handler("BROADCAST_ARGS", max_version=1, layout=Terminate(), quantization=Raw(), evaluate=broadcast_shape)
 def broadcast_args(ctx: Context, first: Value, second: Value) -> Value:
-    """Emit Where: the size of the second shape where the first has 1, else that of the first (broadcast_args.h).
+    """Emit Where: the second size where the first is 1, else the first.
 
-    Shorter shapes are padded with leading ones.
+    The kernel's source is broadcast_args.h. Shorter shapes are padded with leading ones.
     """
     if ctx.op[0].is_constant and ctx.op[1].is_constant and broadcast_shape(ctx) is None:
         raise Refusal("the shapes do not broadcast, which LiteRT refuses too")

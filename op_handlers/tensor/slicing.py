@@ -76,7 +76,10 @@ def slice_(ctx: Context, x: Value, begin: Value, size: Value) -> Value:
 
 @dataclass(frozen=True)
 class AxisSlice:
-    """Effect of one entry of begin, end and strides on input axis ``axis``; ``None``: a new axis."""
+    """The effect of one entry of begin, end and strides on an input axis.
+
+    ``axis``: the axis, ``None`` for a new axis.
+    """
 
     axis: int | None
     entry: int | None
@@ -86,11 +89,11 @@ class AxisSlice:
 
 
 def axis_slices(op: Operator) -> list[AxisSlice]:
-    """Return the specification as one slice per axis (BuildStridedSliceParams, kernels/strided_slice.cc).
+    """Return the specification as one slice per axis.
 
-    An ellipsis stands for the axes that no other entry names, at least one; an entry that is both an ellipsis and a
-    new axis is an ellipsis. Bits count positions of the result before it is shrunk; of several ellipses, the last one
-    shifts the following entries.
+    The kernel function is BuildStridedSliceParams (kernels/strided_slice.cc). An ellipsis stands for the axes that no
+    other entry names, at least one; an entry that is both an ellipsis and a new axis is an ellipsis. Bits count
+    positions of the result before it is shrunk; of several ellipses, the last one shifts the following entries.
     """
     o, entries, rank = op.options, op[1].shape[0], op[0].rank
 
@@ -158,7 +161,10 @@ def strided_slice_layout(at: Instance) -> Attribute:
 
 
 def slice_shape(at: Instance) -> Dims:
-    """Return the number of elements of each slice; dynamic if the bounds or the axis are."""
+    """Return the number of elements of each slice.
+
+    It is dynamic if the bounds or the axis are dynamic.
+    """
     op = at.op
     strides, has_constant_bounds = op.constant(3), op[1].is_constant and op[2].is_constant
     sizes: list[int | None] = []
@@ -178,7 +184,10 @@ def slice_shape(at: Instance) -> Dims:
 
 
 def check_bounds(at: Instance) -> Decline | None:
-    """Return a Decline for entries that the kernel reads beyond the end of begin, end or strides."""
+    """Return a Decline for entries beyond the end of begin, end or strides.
+
+    The kernel would read them.
+    """
     op = at.op
     lengths = {op[slot].shape for slot in (1, 2, 3) if op[slot].is_static}
     if len(lengths) > 1:
@@ -212,7 +221,10 @@ def check_bounds(at: Instance) -> Decline | None:
     dynamic_batch_values={2: INT32.max},
 )
 def strided_slice(ctx: Context, x: Value, begin: Value, end: Value, _strides: Value) -> Value:
-    """Emit Slice, then drop shrunk and insert new axes; masks and constant bounds are resolved at conversion time."""
+    """Emit Slice, remove shrunk axes and insert new ones.
+
+    Masks and constant bounds are resolved during the conversion.
+    """
     sliced = [
         axis_slice
         for axis_slice in axis_slices(ctx.op)
@@ -246,7 +258,10 @@ def strided_slice(ctx: Context, x: Value, begin: Value, end: Value, _strides: Va
 
 
 def static_bounds(op: Operator, axis_slice: AxisSlice) -> tuple[int, int]:
-    """Return start and end for ONNX, clamped as in strided_slice_logic.h, so that no negative value wraps."""
+    """Return start and end for ONNX, clamped as in the kernel.
+
+    No negative value wraps around (strided_slice_logic.h).
+    """
     begin, end, stride = (int(op[k].array[axis_slice.entry or 0]) for k in (1, 2, 3))
     size = op[0].dims[axis_slice.axis or 0] or 0
     low, high = (0, size) if stride > 0 else (-1, size - 1)
@@ -320,9 +335,10 @@ def update_layout(at: Instance) -> Attribute:
     quantization=Raw(shift_safe=True, onnx="Concat"),
 )
 def dynamic_update_slice(ctx: Context, x: Value, update: Value, start: Value) -> Value:
-    """Emit Concat, per axis, of the elements before the update, the update, and those after; ScatterND for few rows.
+    """Emit Concat along each axis, or ScatterND for few rows.
 
-    A start index is clamped so that the update fits (ClampStartIndices, dynamic_update_slice.cc).
+    Concat joins the elements before the update, the update, and those after it. A start index is clamped so that the
+    update fits (ClampStartIndices, dynamic_update_slice.cc).
     """
     sizes, lengths = ctx.shape(0), ctx.shape(1)
     axes = [axis for axis, (n, m) in enumerate(zip(sizes, lengths, strict=True)) if n is None or n != m]
@@ -364,7 +380,10 @@ MAX_SCATTERED_ROWS = 256
 
 
 def updates_few_rows(ctx: Context, axes: Sequence[int]) -> bool:
-    """True if the update has few rows along one axis, static leading axes, and a runtime start."""
+    """True if the update has few rows along one axis.
+
+    Leading axes must be static, and the start must be a runtime value.
+    """
     if len(axes) > 1 or ctx.op[2].is_constant:
         return False
     counts = [*ctx.shape(1)[: axes[0] + 1], ctx.shape(0)[axes[0]]]
@@ -384,7 +403,10 @@ def as_vector(position: Position) -> Value | list[int]:
 
 
 def extent(ctx: Context, value: Value, axis: int, dims: Dims) -> Position:
-    """Return the size of an axis: a number, or a value of shape [1] for a dynamic dimension."""
+    """Return the size of an axis.
+
+    It is a number, or a value of shape [1] for a dynamic dimension.
+    """
     size = dims[axis]
     return ctx.ops.Gather(ctx.ops.Shape(value), [axis]) if size is None else size
 
@@ -392,7 +414,10 @@ def extent(ctx: Context, value: Value, axis: int, dims: Dims) -> Position:
 def update_bounds(
     ctx: Context, starts: Value | Array, axis: int, size: Position, length: Position
 ) -> tuple[Position, Position]:
-    """Return start and end of the update along an axis: numbers, or runtime values of shape [1]."""
+    """Return start and end of the update along an axis.
+
+    They are numbers, or runtime values of shape [1].
+    """
     if isinstance(starts, np.ndarray) and isinstance(size, int) and isinstance(length, int):
         start = min(max(int(starts[axis]), 0), size - length)
         return start, start + length

@@ -85,7 +85,10 @@ def emit_split(ctx: Context, x: Value, slot: int, data_slot: int) -> tuple[Value
     accepts=check_part_count,
 )
 def split_v(ctx: Context, x: Value, sizes: Value, _axis: Value) -> tuple[Value, ...]:
-    """Emit Split into the sizes of an operand, one of which may be -1 for the remainder."""
+    """Emit Split into the sizes of an operand.
+
+    One of the sizes may be -1 for the remainder.
+    """
     axis, n = constant_axis(ctx, 2), len(ctx.op.outputs)
     if all(ctx.op[out(k)].rank == ctx.op[0].rank and ctx.shape(out(k))[axis] is not None for k in range(n)):
         return emit_split(ctx, x, slot=2, data_slot=0)

@@ -252,7 +252,7 @@ class _Matching:
     def exchange(self, row: int, other_row: int) -> bool:
         """Split an existing pair, and pair its rows with the two given rows.
 
-        Return False if no existing pair has compatible rows.
+        The result is False if no existing pair has compatible rows.
         """
         paired_rows = self.in_order[self.partner[self.in_order] >= 0]
         exchangeable = paired_rows[

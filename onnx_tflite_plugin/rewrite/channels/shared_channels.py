@@ -63,7 +63,7 @@ class SharedChannels:
     def _propagate(self, node: ir.Node, convolutions: Mapping[ir.Node, Convolution], pending: list[ir.Value]) -> bool:
         """Add operands and result of a node to ``pending`` if they share channels.
 
-        Return False if the node mixes channels.
+        The result is False if the node mixes channels.
         """
         operands: list[ir.Value | None]
         if node in convolutions and convolutions[node].depthwise:

@@ -26,7 +26,10 @@ FLOAT_PAIRS = uniform_types(FLOATS, 2)
 
 
 def floor_divide(steps: Rewriter, node: NodeDef) -> Any:
-    """Return DIV and FLOOR for floats; for integers FLOOR_DIV, which computes in float64."""
+    """Return DIV and FLOOR for floats, and FLOOR_DIV for integers.
+
+    FLOOR_DIV computes in float64.
+    """
     x, y = steps.op[0], steps.op[1]
     if "int" in x.dtype:
         return steps.finish(builtin.floor_div, [x, y])
@@ -94,7 +97,7 @@ def multiply_or_zero(x: Array, y: Array) -> Array:
 
 
 def zero_safe_function(name: str, function: Any) -> Declare:
-    """Return a decorator that declares a function of two floats that is 0 if one of them is 0."""
+    """Return a decorator for a function of two floats that is 0 if one is 0."""
     return handler(
         PREFIX + name,
         max_version=1,

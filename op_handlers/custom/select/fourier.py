@@ -158,7 +158,10 @@ def rfft_opset(at: Instance) -> int:
 
 @fourier_transform("RFFT", "float32, int32 -> complex64", 2, fft_kernel(np.fft.rfft, np.complex64), rfft_opset)
 def rfft(ctx: Context, x: Value, length: Value) -> Value:
-    """Emit the one-sided transform of the last axis, cropped or zero-padded to the length: as products, or DFT."""
+    """Emit the one-sided transform of the last axis, as matrix products or DFT.
+
+    The axis is cropped or zero-padded to the length.
+    """
     points, dims = constant_length(ctx.op), ctx.op[0].dims
     width = min(dims[-1] or 0, points)
     if can_emit_rfft(points, width):
@@ -179,7 +182,10 @@ def irfft_opset(at: Instance) -> int:
 
 @fourier_transform("IRFFT", "complex64, int32 -> float32", 2, fft_kernel(np.fft.irfft, np.float32), irfft_opset)
 def irfft(ctx: Context, z: Value, length: Value) -> Value:
-    """Emit the inverse transform of one-sided spectra: as products, or DFT of the bins and their mirror images."""
+    """Emit the inverse transform of one-sided spectra, as products or DFT.
+
+    DFT needs the bins and their mirror images.
+    """
     ops, one, points = ctx.ops, np.asarray([1]), constant_length(ctx.op)
     number = ops.Reshape(length_scalar(ctx, length), [1])
     bin_count = ops.Add(ops.Div(number, np.asarray([2])), one)

@@ -1,7 +1,8 @@
-"""The attributes of a select operator: a FlexBuffer vector of its name and its NodeDef, a protobuf message.
+"""The attributes of a select operator.
 
-The messages are defined in tensorflow/core/framework: node_def.proto, attr_value.proto and tensor_shape.proto. They are
-parsed here, because importing TensorFlow or a protobuf runtime would take longer than a conversion. Sizes are limited,
+The file stores them as a FlexBuffer vector of the operator's name and its NodeDef, a protobuf message. The messages
+are defined in tensorflow/core/framework: node_def.proto, attr_value.proto and tensor_shape.proto. They are parsed
+here, because importing TensorFlow or a protobuf runtime would take longer than a conversion. Sizes are limited,
 because a file may contain arbitrary bytes.
 """
 
@@ -31,9 +32,10 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
 
 class NodeDef(NamedTuple):
-    """The operator's name, and its attributes by name: numbers, bytes, dtypes as names, shapes and lists as tuples.
+    """The name of an operator, and its attributes by name.
 
-    TensorFlow omits attributes that have their default value.
+    Attributes are numbers, bytes, names of dtypes, or tuples for shapes and lists. TensorFlow omits attributes that
+    have their default value.
     """
 
     op: str
@@ -140,7 +142,10 @@ class _Budget:
 
 
 def _iterate_fields(data: bytes, budget: _Budget) -> Iterator[tuple[int, int | bytes]]:
-    """Yield (number, value) of each field: varints as unsigned integers, everything else as bytes."""
+    """Yield number and value of each field.
+
+    Varints are yielded as unsigned integers, all other values as bytes.
+    """
     offset = 0
     while offset < len(data):
         budget.spend()
@@ -177,7 +182,7 @@ def _read_varint(data: bytes, offset: int) -> tuple[int, int]:
 def _parse_attribute(data: bytes, budget: _Budget) -> Any:
     """Return the value in an AttrValue.
 
-    ``None`` for tensors, functions and placeholders, which no handler supports.
+    The result is ``None`` for tensors, functions and placeholders, which no handler supports.
     """
     fields = list(_iterate_fields(data, budget))
     if not fields:
@@ -189,7 +194,10 @@ def _parse_attribute(data: bytes, budget: _Budget) -> Any:
 
 
 def _parse_value(number: int, value: int | bytes, budget: _Budget) -> Any:
-    """Return the value of a field of AttrValue or ListValue; the field ``number`` determines its type."""
+    """Return the value of a field of AttrValue or ListValue.
+
+    The field number determines the type of the value.
+    """
     if isinstance(value, bytes):
         if number == 2:
             return value
@@ -226,7 +234,10 @@ def _parse_list(data: bytes, budget: _Budget) -> tuple[Any, ...]:
 
 
 def _parse_shape(data: bytes, budget: _Budget) -> tuple[int, ...] | None:
-    """Return the sizes in a TensorShapeProto, -1 for dynamic dimensions; ``None`` for an unknown rank."""
+    """Return the sizes in a TensorShapeProto, ``None`` for an unknown rank.
+
+    Dynamic dimensions are -1.
+    """
     sizes: list[int] = []
     for number, value in _iterate_fields(data, budget):
         if number == 3 and value:

@@ -1,6 +1,6 @@
-"""Handlers that rewrite TensorFlow select (Flex) operators to built-in operators, and their common checks.
+"""Rewriting of TensorFlow select (Flex) operators to built-in operators.
 
-Each select operator has its own handler, so that a pack can replace it.
+The module also contains their common checks. Each select operator has its own handler, so that a pack can replace it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,10 @@ def uniform_types(dtypes: str, operands: int = 1, result: str = "T") -> tuple[st
 
 
 class _ReplacementInstance(NamedTuple):
-    """Instance of a replacement operator, passed to callable declarations such as ``layout``."""
+    """Instance of a replacement operator.
+
+    It is passed to callable declarations such as ``layout``.
+    """
 
     op: Operator
     target: Target
@@ -122,9 +125,10 @@ def rewrite_to(
 
 
 def acceptance_check(operands: int | None, moves: bool = False, accepts: Accepts | None = None) -> Accepts:
-    """Return the check for select operators: a valid NodeDef, the number of operands, and no quantized tensors.
+    """Return the common check of select operators.
 
-    Quantized tensors are accepted with ``moves``: the operator only moves elements.
+    It declines invalid NodeDefs, other numbers of operands, and quantized tensors. Quantized tensors are accepted
+    with ``moves``: the operator only moves elements.
     """
 
     def decline(at: Instance) -> Decline | None:
@@ -152,7 +156,7 @@ def permute_sizes(dims: Sequence[int | None], perm: Sequence[int]) -> Dims:
 
 
 def constant_scalar(op: Operator, slot: int) -> int | None:
-    """Return the scalar in a constant operand; None for a runtime value or several elements."""
+    """Return the scalar in a constant operand, else None."""
     array = op.constant(slot)
     return int(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
 
@@ -173,7 +177,10 @@ def rank_check(ranks: Mapping[int, int], *checks: Accepts) -> Accepts:
 
 
 def element_count_check(slot: int, count: int, *checks: Accepts) -> Accepts:
-    """Return a check of the number of elements of an operand that also runs ``checks``."""
+    """Return a check that an operand has ``count`` elements.
+
+    The check also runs ``checks``.
+    """
 
     def decline(at: Instance) -> Decline | None:
         tensor = at.op[slot]
@@ -185,7 +192,10 @@ def element_count_check(slot: int, count: int, *checks: Accepts) -> Accepts:
 
 
 def constant_scalar_check(slot: int, what: str) -> Accepts:
-    """Return a check that an operand is a constant scalar, which the built-in operator takes as an option."""
+    """Return a check that an operand is a constant scalar.
+
+    The built-in operator takes it as an option.
+    """
 
     def decline(at: Instance) -> Decline | None:
         if constant_scalar(at.op, slot) is not None:
@@ -199,7 +209,10 @@ def constant_scalar_check(slot: int, what: str) -> Accepts:
 
 
 def as_int32(rewriter: Rewriter, tensor: Tensor) -> Tensor:
-    """Return indices or sizes as int32, which built-in operators require; int64 is cast."""
+    """Return indices or sizes as int32, which built-in operators require.
+
+    A CAST is emitted for int64.
+    """
     from op_handlers.math.cast import cast
 
     if tensor.dtype == "int32":

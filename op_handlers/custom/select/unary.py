@@ -47,7 +47,10 @@ def single_node_handler(
 
 
 def apply_per_element(function: Callable[[float], float]) -> Callable[[Array], Array]:
-    """Return a function of arrays that applies a function of Python numbers to each element."""
+    """Return a function of arrays that applies ``function`` to each element.
+
+    ``function``: a function of Python numbers.
+    """
     return lambda x: np.vectorize(function, otypes=[np.float64])(x).astype(x.dtype)
 
 
@@ -85,7 +88,10 @@ tan = single_node_handler("Tan", "Tan", np.tan, "float16 float32")
 
 
 def elementwise(name: str, function: Callable[..., Any], types: str = "float16 float32") -> Declare:
-    """Return a decorator that declares a function of one operand that needs several ONNX operators."""
+    """Return a decorator that declares an elementwise function of one operand.
+
+    The function needs several ONNX operators.
+    """
     return handler(
         PREFIX + name,
         max_version=1,
@@ -113,7 +119,10 @@ def expm1(ctx: Context, x: Value) -> Value:
 
 @elementwise("Log1p", np.log1p)
 def log1p(ctx: Context, x: Value) -> Value:
-    """Emit Log(1 + x), corrected for the rounding of the sum: x * log(u) / (u - 1) with u = 1 + x."""
+    """Emit Log(1 + x), corrected for the rounding of 1 + x.
+
+    The result is x * log(u) / (u - 1) with u = 1 + x.
+    """
     ops, one = ctx.ops, ctx.scalar(1.0)
     u = ops.Add(x, one)
     rounded_x = ops.Sub(u, one)

@@ -1,4 +1,7 @@
-"""Declines of select operators without a handler (lite/delegates/flex); they name the operator."""
+"""Declines of select operators without a handler (lite/delegates/flex).
+
+Each reason names the operator.
+"""
 
 from __future__ import annotations
 

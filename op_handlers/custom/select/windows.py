@@ -1,4 +1,7 @@
-"""Windows and resizing of images in NumPy, for the reference kernels that ``verify`` runs."""
+"""Windows and resizing of images in NumPy.
+
+They are parts of the reference kernels that ``verify`` runs.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,10 @@ def resize_nearest(x: Array, size: Sequence[int], align_corners: bool, half_pixe
 
 
 def resize_bilinear(x: Array, size: Sequence[int], align_corners: bool, half_pixel_centers: bool) -> Array:
-    """Return the image resized to (height, width) with weighted means of neighboring pixels."""
+    """Return the image resized to (height, width).
+
+    Each pixel is a weighted mean of neighboring pixels.
+    """
     for axis, new_size in zip((1, 2), size, strict=True):
         indices = np.arange(new_size, dtype=np.float32)
         scale = coordinate_scale(x.shape[axis], new_size, align_corners)
