@@ -1,1 +1,4 @@
-"""Binding of operators to handlers, with their declarations, independent of where handlers come from."""
+"""Binding of operators to handlers, with their declarations.
+
+It does not depend on where handlers come from.
+"""

@@ -1,4 +1,7 @@
-"""Fused activations as LiteRT's kernels apply them, resolved or refused when an operator is bound."""
+"""Fused activations as LiteRT's kernels apply them.
+
+They are resolved or refused when an operator is bound.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from onnx_tflite_plugin.source.model import Operator
 def activation_declaration(handler: Handler) -> FusedActivation | None:
     """Return a handler's declaration of its fused activation.
 
-    ``None`` if there is none, or it is a function.
+    Return ``None`` if there is none, or it is a function.
     """
     declared = handler.activation
     if isinstance(declared, str):
@@ -25,9 +28,10 @@ def activation_declaration(handler: Handler) -> FusedActivation | None:
 
 
 def resolve_activation(handler: Handler, pack: str, at: Instance) -> Operator | Decline:
-    """Return the operator with the effective activation as its option, or a Decline if its kernels refuse the activation.
+    """Return the operator with the effective activation as its option.
 
-    Raises Failed if the handler does not return the kernel family.
+    Return a Decline if its kernels refuse the activation. Raises Failed if the handler does not return the kernel
+    family.
     """
     op, declared = at.op, activation_declaration(handler)
     if declared is None or (op.options and declared.option not in op.options):  # reported when declarations are read

@@ -1,4 +1,4 @@
-"""Model with a handler bound to each operator, which the planners and the lowering read."""
+"""Model with a handler bound to each operator, for planners and lowering."""
 
 from __future__ import annotations
 
@@ -45,7 +45,10 @@ class Declared(NamedTuple):
 
     @property
     def accesses_states(self) -> bool:
-        """True if the operator calls subgraphs or accesses states, whose tensors other operators use without conversion."""
+        """True if the operator calls subgraphs or accesses states.
+
+        Other operators use the same tensors without conversion.
+        """
         return bool(self.subgraphs) or self.effects is not None
 
 
@@ -75,7 +78,10 @@ class Bound:
 
     @property
     def label(self) -> str:
-        """Return ``op 12 CONV_2D v3 'tensor name'`` for messages; for a replacement, the operator of the file."""
+        """Return ``op 12 CONV_2D v3 'tensor name'`` for messages.
+
+        For a replacement, it is the operator of the file.
+        """
         return label(self.members[0] if len(self.members) == 1 else self.op)
 
 

@@ -1,7 +1,8 @@
-"""Consistency of the file's operators with handler declarations, as LiteRT's kernels check it in Prepare.
+"""Consistency of the file's operators with handler declarations.
 
-Operands and results must have the number and rank that the handler declares, and dtypes of results must follow from
-operands. Nothing here depends on an operator; differences are declared (``result_dtypes``, ``axes``, parameters of the lowering).
+LiteRT's kernels check the same in Prepare. Operands and results must have the number and rank that the handler
+declares, and dtypes of results must follow from operands. Nothing here depends on an operator; differences are
+declared (``result_dtypes``, ``axes``, parameters of the lowering).
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ _HINT = "convert the original model again"
 
 @dataclass(frozen=True)
 class Unfit(Decline):
-    """Decline because the file gives an operator too few or too many operands, or lacks a required one."""
+    """Decline because an operator has a wrong number of operands.
+
+    The file gives too few or too many of them, or lacks a required one.
+    """
 
     problem: Contradiction = field(kw_only=True)
 
@@ -49,7 +53,8 @@ class Unfit(Decline):
 def check_consistent(model: BoundModel, target: Target, opset: int) -> None:
     """Raise InvalidModel with every operand that contradicts its operator.
 
-    Raises HandlerError instead if only declarations of packs are contradicted. ``opset``: argument of declared functions.
+    Raises HandlerError instead if only declarations of packs are contradicted. ``opset``: argument of declared
+    functions.
     """
     graphs = [graph.subgraph for graph in model.graphs if graph.operators or graph is model.main]
     problems: list[Problem] = [
@@ -90,7 +95,10 @@ def check_consistent(model: BoundModel, target: Target, opset: int) -> None:
 
 
 def _attribute_problem(bound: Bound, problem: Contradiction) -> Problem:
-    """Attribute a contradiction to the file for a built-in handler, or to a pack, whose declarations may be wrong."""
+    """Return the problem, attributed to the file or to a pack.
+
+    Contradictions with a built-in handler are in the file; those with a pack may be due to its declarations.
+    """
     if bound.pack == BUILTIN:
         return problem
     reason = f"{problem.reason}, according to the declarations of handler {bound.handler.name} of {bound.pack}"
@@ -106,7 +114,10 @@ def has_empty_tensors(model: Model) -> bool:
 
 
 def may_lack_shape(op: Operator) -> bool:
-    """True if a result is stored as a scalar: converters wrote ``[]`` for unknown shapes."""
+    """True if a result is stored as a scalar, which may be an unknown shape.
+
+    Old converters wrote ``[]`` for unknown shapes.
+    """
     return any(t is not None and not t.shape and t.dtype not in HANDLES for t in op.outputs)
 
 
@@ -116,9 +127,9 @@ def lacks_rank(tensor: Tensor) -> bool:
 
 
 def check_arity(handler: Handler, op: Operator) -> Unfit | None:
-    """Return an Unfit if an operator has too few or too many operands, or lacks a required one.
+    """Return an Unfit if an operator has a wrong number of operands.
 
-    Return None otherwise.
+    It has too few or too many, or lacks a required one. Return None otherwise.
     """
     if has_custom_name(op.code):
         return None
@@ -145,8 +156,8 @@ def check_arity(handler: Handler, op: Operator) -> Unfit | None:
 class _Arity(NamedTuple):
     """Operands of a lowering.
 
-    ``required``: for each operand without a default, True if it must be present. ``maximum``: the maximum number of operands
-    (``None``: any number). ``rest_required``: True if the operands of a variadic parameter must be present.
+    ``required``: for each operand without a default, True if it must be present. ``maximum``: the maximum number of
+    operands (``None``: any number). ``rest_required``: True if the operands of a variadic parameter must be present.
     """
 
     required: tuple[bool, ...]
@@ -181,7 +192,10 @@ def _arity(lower: object) -> _Arity:
 
 
 def _check_ranks(bound: Bound) -> Iterator[Contradiction]:
-    """Yield operands whose rank differs from the axes that the handler declares for all instances."""
+    """Yield operands whose rank differs from the declared axes.
+
+    Only axes that the handler declares for all instances are checked.
+    """
     if not isinstance(bound.handler.axes, str) or has_custom_name(bound.op.code):
         return
     inputs, outputs = _axis_counts(bound.handler.axes)
@@ -193,13 +207,16 @@ def _check_ranks(bound: Bound) -> Iterator[Contradiction]:
 
 
 def declared_rank(bound: Bound, output: int) -> int | None:
-    """Return the rank of an output by the handler's axes for this instance; None if unknown."""
+    """Return the rank of an output by the declared axes; None if unknown."""
     counts = _axis_counts(bound.declared.axes)[1] if bound.declared.axes else ()
     return counts[output] if output < len(counts) else None
 
 
 def _check_shared_axes(bound: Bound) -> Iterator[Contradiction]:
-    """Yield operands that share an axis, such as weights and bias, but have different sizes along it."""
+    """Yield operands with different sizes along an axis that they share.
+
+    For example, weights and bias share an axis.
+    """
     if not isinstance(bound.handler.axes, str) or has_custom_name(bound.op.code):
         return
     sizes: dict[str, tuple[int, int]] = {}
@@ -219,9 +236,10 @@ def _check_shared_axes(bound: Bound) -> Iterator[Contradiction]:
 
 
 def _check_indices(bound: Bound) -> Iterator[Contradiction]:
-    """Yield constants without one entry per axis that they index, and non-integer axis numbers.
+    """Yield constants that do not have one entry per axis that they index.
 
-    Kernels refuse such constants or read beyond their end, and read the bytes of other dtypes as integers.
+    Also yields axis numbers that are not int32 or int64. Kernels refuse such constants or read beyond their end, and
+    read the bytes of other dtypes as integers.
     """
     for slot in bound.handler.axis_number_slots:
         axes = bound.op.tensor(slot)
@@ -236,14 +254,17 @@ def _check_indices(bound: Bound) -> Iterator[Contradiction]:
             continue
         if index.rank == 0 or index.shape[0] != tensor.rank:
             is_short = index.rank == 0 or index.shape[0] < tensor.rank
-            text = f"{'no entry for each of' if is_short else 'entries for more than'} {tensor.rank} axes"
+            text = f"{'fewer' if is_short else 'more'} entries than the {tensor.rank} axes"
             reason = f"tensor {index} of shape {list(index.shape)} has {text}"
             yield _contradiction(bound.op, f"inputs[{slot}]", reason)
 
 
 @cache
 def _axis_counts(text: str) -> tuple[tuple[int | None, ...], tuple[int | None, ...]]:
-    """Return the number of axes of each input and output in ``"n h w c, o -> n o"``; ``None`` if unknown."""
+    """Return the number of axes of each input and output; ``None`` if unknown.
+
+    The text is like ``"n h w c, o -> n o"``.
+    """
     inputs, outputs = parse_axes(text)
     return tuple(map(_axis_count, inputs)), tuple(map(_axis_count, outputs))
 
@@ -253,7 +274,7 @@ def _axis_count(axes: Sequence[Group] | None) -> int | None:
 
 
 def _check_sizes(bound: Bound, target: Target, opset: int) -> Iterator[Contradiction]:
-    """Yield output 0 if its stored shape differs from the one that the handler derives.
+    """Yield output 0 if its stored shape differs from the declared one.
 
     Kernels ignore the stored shape.
     """
@@ -273,9 +294,10 @@ def _check_sizes(bound: Bound, target: Target, opset: int) -> Iterator[Contradic
 
 
 def _check_subgraph_boundaries(bound: Bound, model: Model) -> Iterator[Contradiction]:
-    """Yield inputs and outputs of a called subgraph with another dtype than the call's operand or result.
+    """Yield inputs and outputs of a called subgraph that do not fit the call.
 
-    Also yields outputs that are variables: their memory belongs to the subgraph and is reused when it ends.
+    They have another dtype than the call's operand or result. Also yields outputs that are variables: their memory
+    belongs to the subgraph and is reused when it ends.
     """
     handler, op = bound.handler, bound.op
     if not (handler.boundary or handler.inlined_subgraph):
@@ -288,17 +310,16 @@ def _check_subgraph_boundaries(bound: Bound, model: Model) -> Iterator[Contradic
             ("inputs", op.inputs[first:], graph.inputs),
             ("outputs", results, graph.outputs),
         ):
+            role = "operand" if side == "inputs" else "result"
             for k, (outer, inner) in enumerate(zip(call_tensors, subgraph_tensors, strict=False)):
                 if loops and outer is not None and outer.has_rank and inner.has_rank and outer.rank != inner.rank:
-                    reason = (
-                        f"tensor {inner} is of shape {list(inner.dims)}, but that of {op.code} is {list(outer.dims)}"
-                    )
+                    reason = f"tensor {inner} is of shape {list(inner.dims)}, but the {role} of {op.code} is {list(outer.dims)}"
                     yield Contradiction(f"subgraphs[{graph.index}].{side}[{k}]", reason, _HINT)
                 if side == "outputs" and inner.is_variable:
                     reason = f"tensor {inner} is a variable, which cannot be a result of {op.code}"
                     yield Contradiction(f"subgraphs[{graph.index}].{side}[{k}]", reason, _HINT)
                 if outer is not None and outer.dtype != inner.dtype:
-                    reason = f"tensor {inner} is {inner.dtype}, but that of {op.code} is {outer.dtype}"
+                    reason = f"tensor {inner} is {inner.dtype}, but the {role} of {op.code} is {outer.dtype}"
                     yield Contradiction(f"subgraphs[{graph.index}].{side}[{k}]", reason, _HINT)
 
 

@@ -1,6 +1,7 @@
-"""Declarations of one operator, with every declared function called, as a record for the planners and the lowering.
+"""Declarations of one operator, as a record for planners and lowering.
 
-Each declared function is called once, with the instance, under one guard; its result is checked here.
+Every declared function has been called. Each declared function is called once, with the instance, under one guard; its
+result is checked here.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from onnx_tflite_plugin.targets import PRICED, Target
 
 
 class At(NamedTuple):
-    """The argument of declared functions: an operator, and the target and opset of the conversion."""
+    """Argument of declared functions: operator, target and opset."""
 
     op: Operator
     target: Target
@@ -133,8 +134,7 @@ class _Reader(NamedTuple):
 def check_acceptance(handler: Handler, pack: str, at: Instance) -> Decline | None:
     """Return the Decline of ``types``, ``accepts`` or the fused activation.
 
-    ``None`` if the handler accepts the operator.
-    Raises Failed if a declaration fails.
+    Return ``None`` if the handler accepts the operator. Raises Failed if a declaration fails.
     """
     type_error = check_types(handler, pack, at)
     if type_error:
@@ -213,9 +213,10 @@ def evaluate_output(handler: Handler, pack: str, at: Instance) -> Array | Widene
 
 
 def size_of_output(bound: Bound, target: Target, opset: int) -> Dims | None:
-    """Return the shape of output 0 that a handler declares; ``None`` if it follows from the emitted nodes.
+    """Return the shape of output 0 that a handler declares.
 
-    Raises Failed if the function fails, Refusal if there is no shape.
+    Return ``None`` if it follows from the emitted nodes. Raises Failed if the function fails, Refusal if there is no
+    shape.
     """
     if bound.handler.sizes is None:
         return None
@@ -227,7 +228,7 @@ def size_of_output(bound: Bound, target: Target, opset: int) -> Dims | None:
 def declared_behavior(bound: Bound, target: Target, opset: int) -> Behavior | None:
     """Return the declared quantization behavior.
 
-    ``None`` if the function fails, which ``resolve`` reports.
+    Return ``None`` if the function fails, which ``resolve`` reports.
     """
     read = _Reader(bound.handler, bound.pack, At(bound.op, target, opset), label(bound.op))
     try:
@@ -238,7 +239,10 @@ def declared_behavior(bound: Bound, target: Target, opset: int) -> Behavior | No
 
 
 def fused_activation(bound: Bound, target: Target, opset: int) -> str:
-    """Return the name of the fused activation; "NONE" if the function fails, which ``resolve`` reports."""
+    """Return the name of the fused activation; "NONE" if the function fails.
+
+    ``resolve`` reports the failure.
+    """
     try:
         return _activation_name(_Reader(bound.handler, bound.pack, At(bound.op, target, opset), label(bound.op)))
     except (Failed, Refusal):
@@ -246,14 +250,20 @@ def fused_activation(bound: Bound, target: Target, opset: int) -> str:
 
 
 def subgraph_indices(options: Iterable[str], op: Operator) -> tuple[int, ...]:
-    """Return the subgraph indices in an operator's ``options``, including those that do not exist."""
+    """Return the subgraph indices in an operator's ``options``.
+
+    Subgraphs that do not exist are included.
+    """
     fields = [op.options.get(name) for name in options]
     flat = [index for field in fields for index in (field if isinstance(field, tuple) else (field,))]
     return tuple(index for index in flat if isinstance(index, int))
 
 
 def _activation_name(read: _Reader) -> str:
-    """Return the name of the applied activation: a function's result, the declared option's value, or "NONE"."""
+    """Return the name of the applied activation, or "NONE".
+
+    It is the result of a declared function or the value of the declared option.
+    """
     declared, options = activation_declaration(read.handler), read.at.op.options
     if declared is None:
         function = read.handler.activation
@@ -288,7 +298,10 @@ def _check_options(names: tuple[str, ...], at: At) -> str:
 
 
 def _check_price(axis_price: AxisPrice | None, at: At) -> str:
-    """Return an error for an operator without a price on any target, which would silently cost nothing."""
+    """Return an error for an operator without a price on any target.
+
+    It would silently cost nothing.
+    """
     if axis_price is None or axis_price.price is not None:
         return ""
     if axis_price.price_key in PRICED or axis_price.price_key in at.target.prices:

@@ -16,7 +16,7 @@ from onnx_tflite_plugin.targets import Target
 
 
 def find_invalid_dtypes(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, str]]:
-    """Yield the field of each operand or result whose dtype or scale the kernel does not support, and the reason.
+    """Yield (field, reason) of each tensor with an unsupported dtype or scale.
 
     Fields are relative to the operator. ``opset``: argument of declared functions.
     """
@@ -28,9 +28,10 @@ def find_invalid_dtypes(bound: Bound, target: Target, opset: int) -> Iterator[tu
 
 
 def _check_result_dtype(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, str]]:
-    """Yield result 0 if its dtype differs from that of the operands, both being float or quantized.
+    """Yield result 0 if its dtype does not follow from the operands.
 
-    Converting it would insert a QuantizeLinear or DequantizeLinear that the kernels do not have.
+    Operands and result are float or quantized. Converting it would insert a QuantizeLinear or DequantizeLinear that
+    the kernels do not have.
     """
     op = bound.op
     if has_custom_name(op.code) or bound.handler.subgraphs or not op.outputs or op.outputs[0] is None:
@@ -62,7 +63,10 @@ def _check_result_dtype(bound: Bound, target: Target, opset: int) -> Iterator[tu
 
 
 def _check_activation_bounds(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, str]]:
-    """Yield an integer result with a fused activation but no scale: kernels divide the activation's bounds by it."""
+    """Yield an integer result with a fused activation but no scale.
+
+    Kernels divide the activation's bounds by the scale.
+    """
     result = bound.op.tensor(~0)
     if (
         result is None
@@ -79,7 +83,10 @@ def _check_activation_bounds(bound: Bound, target: Target, opset: int) -> Iterat
 
 
 def _check_rare_dtypes(bound: Bound) -> Iterator[tuple[str, str]]:
-    """Yield results of dtypes that only a few operators produce and declare: complex numbers and resources."""
+    """Yield complex results and resources that no declaration explains.
+
+    Only a few operators produce and declare such dtypes.
+    """
     op, handler = bound.op, bound.handler
     if has_custom_name(op.code) or handler.subgraphs or handler.effects is not None:
         return
@@ -99,9 +106,10 @@ def _check_rare_dtypes(bound: Bound) -> Iterator[tuple[str, str]]:
 
 
 def stale_dtypes(bound: Bound, target: Target, opset: int) -> Iterator[tuple[tuple[int, int], str]]:
-    """Yield result 0 if the file stores float and a scale, but its operands are quantized, as old converters wrote it.
+    """Yield result 0 if it is stored as float although its operands are quantized.
 
-    Kernels that take the result's dtype from the operand, such as ADD (add.cc), compute integers with that scale.
+    Old converters wrote float and a scale. Kernels that take the result's dtype from the operand, such as ADD
+    (add.cc), compute integers with that scale.
     """
     result = bound.op.tensor(~0)
     if result is None or result.ignored_quantization is None or result.ignored_quantization.per_axis:
@@ -128,7 +136,10 @@ def _activations(bound: Bound, target: Target, opset: int) -> list[Tensor]:
 
 
 def _check_per_axis(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, str]]:
-    """Yield tensors with per-axis scales that are not weights: kernels read only one scale of them."""
+    """Yield tensors with per-axis scales that are not weights.
+
+    Kernels read only one scale of them.
+    """
     op = bound.op
     quantized_sides = any(map(_is_quantized, op.inputs)), any(map(_is_quantized, op.outputs))
     if bound.handler.result_dtypes and quantized_sides[0] != quantized_sides[1]:
@@ -152,7 +163,10 @@ def _check_per_axis(bound: Bound, target: Target, opset: int) -> Iterator[tuple[
 
 
 def _check_zero_scales(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, str]]:
-    """Yield activations with a scale of 0, which means no scale, if the kernel computes with it."""
+    """Yield activations with a scale of 0, if the kernel computes with it.
+
+    Such a scale means no scale.
+    """
     op = bound.op
     sides = (("inputs", op.inputs), ("outputs", op.outputs))
     zero_scaled = [(f"{side}[{k}]", t) for side, tensors in sides for k, t in enumerate(tensors) if _has_zero_scale(t)]
@@ -187,10 +201,10 @@ def _numeric_dtype(tensor: Tensor) -> str:
 
 
 def _unscaled_dtype(bound: Bound, tensor: Tensor, target: Target, opset: int) -> str:
-    """Return a description of an integer result without parameters if the kernel computes in float32.
+    """Return a description of an integer result without scale; "" if it is valid.
 
-    Otherwise "".
-    Integers wider than any quantized dtype have no parameters, even if the file stores some.
+    It is invalid if the kernel computes in float32. Integers wider than any quantized dtype have no
+    parameters, even if the file stores some.
     """
     is_integer = "int" in tensor.dtype or tensor.dtype == "bool"
     may_lack_scale = tensor.dtype in QUANTIZED or (is_integer and not bound.handler.result_dtypes)
@@ -206,7 +220,10 @@ def _computes_real_values(bound: Bound, target: Target, opset: int) -> bool:
 
 
 def _rescales(bound: Bound, target: Target, opset: int) -> bool:
-    """True if the kernel multiplies by the scale of each operand; a missing scale counts as 0."""
+    """True if the kernel multiplies by the scale of each operand.
+
+    A missing scale counts as 0.
+    """
     declared = declared_behavior(bound, target, opset)
     return declared is not None and declared.rescales
 

@@ -1,6 +1,7 @@
-"""Constant folding at binding: results that a handler evaluates become constant operands of the operators that use them.
+"""Constant folding at binding: evaluated results become constant operands.
 
-The operator that computes the result is kept, because the result may be a graph output. Otherwise its nodes are unused.
+They are operands of the operators that use them. The operator that computes the result is kept, because the result may
+be a graph output. Otherwise its nodes are unused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Fusion stage: replaces bound operators that together compute one ONNX operator by a single one, before planning."""
+"""Fusion stage: replaces operators that compute one ONNX operator by one.
+
+It runs before planning.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +27,10 @@ _MAX_CHAIN = 4
 
 @dataclass
 class Fused:
-    """Result of the fusion stage: how often each fusion applied, and why matches were declined.
+    """Result of the fusion stage.
 
-    ``failed``: fusions that failed, by name; their operators stay unchanged.
+    ``applied``: how often each fusion applied. ``declined``: why matches were declined. ``failed``: fusions that
+    failed, by name; their operators stay unchanged.
     """
 
     model: BoundModel
@@ -47,8 +51,8 @@ def fuse(
 
     Later ones see the results of earlier ones.
 
-    ``opset``: the requested one; None is the target's default. Inexact fusions come last, and each fusion after those whose
-    results its patterns contain.
+    ``opset``: the requested one; None is the target's default. Inexact fusions come last, and each fusion after those
+    whose results its patterns contain.
     """
     result = Fused(model)
     stage = _Stage(target, opset or target.opsets[1], opset or target.opsets[2], result, model.subgraphs, {})
@@ -65,8 +69,9 @@ def fuse(
 def _sort_fusions(fusions: Iterable[tuple[str, Fusion]]) -> list[tuple[str, Fusion]]:
     """Return the fusions in the order in which they are applied.
 
-    Exact fusions come before inexact ones. Among them, those with region functions come first, since they match the structure
-    of the file; then a fusion comes after those that its patterns contain. Otherwise the order of registration is kept.
+    Exact fusions come before inexact ones. Among them, those with region functions come first, since they match the
+    structure of the file; then a fusion comes after those that its patterns contain. Otherwise the order of
+    registration is kept.
     """
     entries = list(fusions)
     dependencies = {fusion.name: _pattern_codes(fusion).union(fusion.after) for _, fusion in entries}
@@ -86,7 +91,10 @@ def _pattern_codes(fusion: Fusion) -> frozenset[str]:
 
 
 class _Stage(NamedTuple):
-    """Context of the stage: the model's ``opset``, and the ``highest`` that it might get."""
+    """Context of the fusion stage.
+
+    ``opset``: the model's. ``highest``: the highest one that it might get.
+    """
 
     target: Target
     opset: int
@@ -157,7 +165,10 @@ def _remaining_operators(
 def _bind_match(
     fusion: Fusion, pack: str, pattern: Call, match: Match, root: Bound, finder: Finder, stage: _Stage
 ) -> Bound | None:
-    """Return the bound operator that replaces a match; None if it is declined, or needs a newer opset."""
+    """Return the operator that replaces a match; None if it is declined.
+
+    A match that needs a newer opset is declined too.
+    """
     options = _check_types(fusion, pack, match, root, stage) or _match_options(fusion, pack, match, root)
     if isinstance(options, Decline):
         if options.reason:
@@ -196,7 +207,7 @@ def _bind_region(
 
 
 def _source_operators(members: Collection[Bound]) -> tuple[Operator, ...]:
-    """Return the operators of the file that the members of a fusion replace, in file order."""
+    """Return the operators of the file that a fusion replaces, in file order."""
     operators = dict.fromkeys(op for bound in members for op in bound.members)
     return tuple(sorted(operators, key=lambda op: op.index))
 

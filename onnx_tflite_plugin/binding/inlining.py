@@ -1,4 +1,7 @@
-"""Inlining of called subgraphs, so that their operators are planned and fused with the rest."""
+"""Inlining of called subgraphs.
+
+Their operators are then planned and fused with the rest.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,10 @@ class InlinedTensor(Tensor):
 
 
 def call_path(op: Operator) -> tuple[Location, ...]:
-    """Return the locations of the calls that contain an operator, the outermost first, and of the operator."""
+    """Return the locations of an operator's enclosing calls, then its own.
+
+    The outermost call comes first.
+    """
     return (*(op.within if isinstance(op, InlinedOperator) else ()), (op.subgraph, op.index))
 
 
@@ -57,11 +63,12 @@ class Inlining:
         self._is_expandable = cache(_is_expandable)
 
     def operators(self, bound: Bound, within: Collection[int]) -> Sequence[Operator] | None:
-        """Return the operators that replace a call, on its operands and results; ``None`` if the call is kept.
+        """Return the operators that replace a call; ``None`` if the call is kept.
 
-        A call is kept if its handler does not declare ``inlined_subgraph``, or if the subgraph is stateful or does not compute a
-        result. It is also kept if its operands and the subgraph's inputs differ in dtype, shape or quantization.
-        ``within``: subgraphs being inlined. Raises TooLarge if calls expand to too many operators.
+        They have the call's operands and results. A call is kept if its handler does not declare ``inlined_subgraph``,
+        or if the subgraph is stateful or does not compute a result. It is also kept if its operands and the subgraph's
+        inputs differ in dtype, shape or quantization. ``within``: subgraphs being inlined. Raises TooLarge if calls
+        expand to too many operators.
         """
         option = bound.handler.inlined_subgraph
         index = bound.op.options.get(option) if option else None
@@ -77,7 +84,10 @@ class Inlining:
         return self._copy_operators(bound.op, graph, tensors)
 
     def _copy_operators(self, call: Operator, graph: Subgraph, tensors: dict[Tensor, Tensor]) -> list[Operator]:
-        """Return copies of the subgraph's operators on the call's tensors, with copies of intermediate tensors."""
+        """Return copies of the subgraph's operators on the call's tensors.
+
+        Intermediate tensors are copied too.
+        """
 
         def map_tensor(tensor: Tensor | None) -> Tensor | None:
             if tensor is None or tensor.is_constant:
@@ -113,7 +123,7 @@ def _is_expandable(graph: Subgraph) -> bool:
 def _pair_boundary(op: Operator, graph: Subgraph) -> dict[Tensor, Tensor] | None:
     """Return the call's tensors by the subgraph's inputs and outputs.
 
-    ``None`` if they do not match one to one.
+    Return ``None`` if they do not match one to one.
     """
     inner, outer = (*graph.inputs, *graph.outputs), (*op.inputs, *op.outputs)
     if len(graph.inputs) != len(op.inputs) or len(graph.outputs) != len(op.outputs):

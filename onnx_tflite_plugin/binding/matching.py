@@ -39,7 +39,10 @@ class Finder:
         return self.by_op[op]
 
     def find(self, pattern: Call, root: Bound, removed: set[Bound]) -> Match | None:
-        """Return the first match that ends in ``root`` and whose inner results, unless shared, are unused elsewhere."""
+        """Return the first match that ends in ``root``; None if there is none.
+
+        Inner results must be unused elsewhere, unless they are shared.
+        """
         matches = self._extend_matches(pattern.siblings, self._match_call(pattern, root, Match({}, {}, self.graphs)))
         return next((match for match in matches if self._is_closed(pattern, match, removed)), None)
 
@@ -85,7 +88,7 @@ class Finder:
         return max(fitting, default=-1)
 
     def _match_call(self, pattern: Call, bound: Bound, match: Match) -> Iterator[Match]:
-        """Yield every extension of the partial match that maps the pattern to the operator."""
+        """Yield the extensions of the match that map the pattern to the operator."""
         op = bound.op
         seen = match.calls.get(pattern)
         if seen is not None:
@@ -136,7 +139,7 @@ class Finder:
 
 @cache
 def _operand_codes(pattern: Call) -> frozenset[str]:
-    """Return the codes of operators that the pattern requires as producers of its operands."""
+    """Return the operator codes that the pattern requires as producers."""
     calls = (operand.call if isinstance(operand, Output) else operand for operand in pattern.operands)
     return frozenset(call.code for call in calls if isinstance(call, Call))
 

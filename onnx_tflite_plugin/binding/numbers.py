@@ -18,7 +18,10 @@ BIAS_LIMIT = 2**47
 
 
 def find_invalid_numbers(bound: Bound) -> Iterator[tuple[str, str]]:
-    """Yield the field, relative to the operator, of each number that no kernel supports, and the reason."""
+    """Yield (field, reason) of each number that no kernel supports.
+
+    Fields are relative to the operator.
+    """
     yield from _check_options(bound)
     yield from _check_biases(bound)
 

@@ -31,9 +31,9 @@ class Site(NamedTuple):
 def rewrite_operator(
     site: Site, substitute: Callable[[Operator], Operator]
 ) -> Iterator[tuple[Operator, Bound | Problem]]:
-    """Yield each replacement with its handler, or the operator and the problem that prevents its replacement.
+    """Yield each replacement with its handler, or the problem that prevents it.
 
-    ``substitute`` inserts the constants known so far.
+    With a problem, the original operator is yielded. ``substitute`` inserts the constants known so far.
     """
     bound = site.bound
     try:
@@ -77,9 +77,9 @@ def read_replacements(site: Site) -> Sequence[Replacement]:
 
 
 def final_operator(bound: Bound, target: Target, opset: int) -> Bound:
-    """Return the operator that computes an operator's results: its last replacement, or itself.
+    """Return the operator that computes the results: the last replacement.
 
-    Raises Failed and Refusal.
+    Without ``rewrite`` it is the operator itself. Raises Failed and Refusal.
     """
     if bound.handler.rewrite is None:
         return bound

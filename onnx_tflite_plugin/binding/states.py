@@ -9,7 +9,7 @@ from onnx_tflite_plugin.source.model import Tensor
 
 
 def state_users(graph: BoundGraph) -> Iterator[tuple[str | None, Bound]]:
-    """Yield (key of the state, operator) for every operator of a subgraph that reads or writes a state.
+    """Yield (key of the state, operator) for every use of a state in a subgraph.
 
     A resource is traced to the operator of the same subgraph that names it. A resource from elsewhere has no key and
     may be any state.
@@ -44,7 +44,10 @@ def users_by_key(model: BoundModel) -> States:
 
 
 def state_tensor(bound: Bound) -> Tensor:
-    """Return the tensor that a reader returns or a writer takes, which is not a resource."""
+    """Return the tensor that a reader returns or a writer takes.
+
+    It is not a resource.
+    """
     return bound.op[state_slot(bound)]
 
 

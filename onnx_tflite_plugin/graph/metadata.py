@@ -402,7 +402,7 @@ def holds_tensor(metadata: Mapping[str, str]) -> bool:
 def read_tensor(name: str, metadata: Mapping[str, str]) -> TensorValue | None:
     """Return the tensor that a value holds, from the value's metadata.
 
-    None if it holds none, or splits axes.
+    Return None if it holds none, or splits axes.
     """
     texts = {key.removeprefix(PREFIX): text for key, text in own_entries(metadata).items()}
     try:

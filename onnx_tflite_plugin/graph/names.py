@@ -147,10 +147,10 @@ def unusable_names(new: Sequence[str], taken: Collection[str]) -> list[str]:
 def expand_name(name: str, known: Iterable[tuple[str, Hashable]], flag: str) -> str:
     """Return the full name for a name whose middle is omitted, as in messages.
 
-    Any other name unchanged.
+    Any other name is returned unchanged.
 
-    ``known``: names with what each refers to; ``flag``: the option, for messages. Raises UnsupportedOption if the name stands
-    for several.
+    ``known``: names with what each refers to; ``flag``: the option, for messages. Raises UnsupportedOption if the name
+    stands for several.
     """
     head, omission, tail = name.partition(OMISSION)
     pairs = list(known)
@@ -172,9 +172,9 @@ def resolve_keys(
 ) -> dict[str, T]:
     """Return ``values`` with their keys resolved to names; unknown keys are unchanged.
 
-    A key is a name, the name of the TFLite tensor, either with its middle omitted, or a position.
-    ``names`` and ``stored``: the name and the TFLite name of each graph input or output. ``positions``: the number of them, from
-    the first, that have a position. ``flag``: the option, for messages. Raises UnsupportedOption for two keys of one name.
+    A key is a name, the name of the TFLite tensor, either with its middle omitted, or a position. ``names`` and
+    ``stored``: the name and the TFLite name of each graph input or output. ``positions``: the number of them, from the
+    first, that have a position. ``flag``: the option, for messages. Raises UnsupportedOption for two keys of one name.
     """
     resolved: dict[str, T] = {}
     pairs = [*zip(names, names, strict=True), *zip(stored, names, strict=True)]

@@ -67,7 +67,7 @@ def check_opens(model: ir.Model, source: str | bytes, opsets: tuple[int, int]) -
 def _describe_failed_node(model: ir.Model, reason: str) -> str:
     """Return the TFLite operator of the node that ONNX Runtime names, with its dtypes.
 
-    Else the whole model.
+    Without such an operator, return a description of the whole model.
     """
     quoted = {*re.findall(r"'([^']+)'|\(([^()]+)\)", reason)}
     names = {name for pair in quoted for name in pair if name}

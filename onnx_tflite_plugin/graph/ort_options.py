@@ -29,8 +29,8 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 def choose_options(package: Any, model: str | bytes) -> Any:
     """Return session options for a model (a path or its content).
 
-    Threads do not spin, small models use one thread, and models with few activations do not reuse memory. ``package``: the
-    module onnxruntime.
+    Threads do not spin, small models use one thread, and models with few activations do not reuse memory. ``package``:
+    the module onnxruntime.
     """
     options = package.SessionOptions()
     options.log_severity_level = 3  # otherwise ONNX Runtime warns of every state's default value
@@ -83,7 +83,7 @@ def _fields(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
 def _varint(stream: BinaryIO, *, optional: bool = False) -> int | None:
     """Return the next variable-length number.
 
-    None at the end if ``optional``. Raises EOFError inside a number.
+    Return None at the end if ``optional``. Raises EOFError inside a number.
     """
     value = 0
     for shift in range(0, 70, 7):

@@ -20,7 +20,8 @@ RUNTIME_DTYPES = {"float": "float32", "double": "float64", "string": "object"}
 class Port:
     """An input or output of a session. Dynamic dimensions are None or a name.
 
-    ``scale``: None without a per-tensor scale. ``mean`` and ``std``: the normalization of pixels that the author declares, if any.
+    ``scale``: None without a per-tensor scale. ``mean`` and ``std``: the normalization of pixels that the author
+    declares, if any.
     """
 
     name: str

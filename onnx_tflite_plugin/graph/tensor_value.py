@@ -17,9 +17,9 @@ _SHIFTED_DTYPES = {"int8": np.uint8, "uint8": np.int8}
 class TensorValue(NamedTuple):
     """A value of the ONNX model that holds a TFLite tensor.
 
-    ``order``: the value is ``numpy.transpose(tensor, order)``, without omitted axes of size 1 and with an added axis for
-    each -1. ``shift``: the number added to the quantized values. ``form``: "stored" or "float". ``channels``: the tensor's
-    channel in each channel of the value (axis 1), -1 for an added one; empty if they are the same.
+    ``order``: the value is ``numpy.transpose(tensor, order)``, without omitted axes of size 1 and with an added axis
+    for each -1. ``shift``: the number added to the quantized values. ``form``: "stored" or "float". ``channels``: the
+    tensor's channel in each channel of the value (axis 1), -1 for an added one; empty if they are the same.
     """
 
     name: str
@@ -61,7 +61,7 @@ class TensorValue(NamedTuple):
     def restore(self, array: Array, dtype: np.dtype[Any]) -> Array | None:
         """Return the tensor's array from the ONNX value.
 
-        None if its rank does not match the permutation.
+        Return None if its rank does not match the permutation.
         """
         if self.channels and array.ndim > 1:
             array = np.take(array, [self.channels.index(k) for k in range(max(self.channels) + 1)], axis=1)

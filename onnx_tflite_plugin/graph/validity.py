@@ -61,9 +61,9 @@ def check_valid(
 ) -> None:
     """Raise an error for a model that is not valid ONNX.
 
-    Raises HandlerError naming the handler of the invalid node, TargetRefusal for dtypes that ONNX lacks, and InvalidModel
-    if the file's shapes contradict a built-in handler. ``declared``: by handler and pack, an operator and the declarations
-    that determine the layout and dtype of its tensors.
+    Raises HandlerError naming the handler of the invalid node, TargetRefusal for dtypes that ONNX lacks, and
+    InvalidModel if the file's shapes contradict a built-in handler. ``declared``: by handler and pack, an operator and
+    the declarations that determine the layout and dtype of its tensors.
     """
     text = find_violation(proto)
     if not text:

@@ -161,8 +161,8 @@ class Hooks:
     def claims(self, at: At, offered: bool = False) -> Iterator[tuple[str, Handler | Decline | Failed]]:
         """Yield (pack, handler, Decline or Failed) for every pack that knows the operator.
 
-        A pack's hook is not called if the pack has an entry point for the operator. The built-in pack is not called if another
-        pack has an entry point (``offered``).
+        A pack's hook is not called if the pack has an entry point for the operator. The built-in pack is not called if
+        another pack has an entry point (``offered``).
         """
         hooks = self._implementations("claim", at.op.code)
         with_handler = {hook.pack for hook in hooks if _is_internal(hook.plugin)} | ({BUILTIN} if offered else set())
@@ -215,8 +215,7 @@ class Hooks:
     def rename(self, inputs: tuple[str, ...], outputs: tuple[str, ...], used: Collection[str]) -> Mapping[str, str]:
         """Return the new names that the packs' hooks give to graph inputs and outputs.
 
-        The first hook decides on a name.
-        Raises HandlerError if a pack that the model uses fails.
+        The first hook decides on a name. Raises HandlerError if a pack that the model uses fails.
         """
         renames: dict[str, str] = {}
         for hook in self._implementations("rename"):

@@ -84,9 +84,9 @@ class Host:
     """Selection of a handler for each operator.
 
     ``prefer`` and ``block`` name packs; ``packs`` limits them to ``"builtin"`` or a list of names. Raises
-    UnsupportedOption if a pack to prefer or to limit to is not installed.
-    ``offers`` replaces the installed entry points, except for the built-in targets. ``handlers`` adds unpackaged
-    handlers as pack ``"inline"``. ``keep_unknown``: an unclaimed operator becomes a node of a separate domain.
+    UnsupportedOption if a pack to prefer or to limit to is not installed. ``offers`` replaces the installed entry
+    points, except for the built-in targets. ``handlers`` adds unpackaged handlers as pack ``"inline"``.
+    ``keep_unknown``: an unclaimed operator becomes a node of a separate domain.
     """
 
     def __init__(
@@ -201,8 +201,8 @@ class Host:
     def fusions(self, present: Collection[str] | None = None) -> list[tuple[str, Fusion]]:
         """Return (pack, fusion) of fusions that can match these operators; all if None.
 
-        The name of a loaded fusion counts as present, because a fusion may match the result of another. An entry point that
-        does not load, or is not a fusion, causes a warning.
+        The name of a loaded fusion counts as present, because a fusion may match the result of another. An entry point
+        that does not load, or is not a fusion, causes a warning.
         """
         loaded: dict[int, Fusion | None] = {}
         codes = set(present or ())
@@ -271,7 +271,7 @@ class Host:
     def registered_handlers(self, code: str) -> list[tuple[str, Handler]]:
         """Return (pack, handler) of handlers registered for an operator.
 
-        The built-in one only if there is no other.
+        The built-in one is returned only if there is no other.
         """
         self._load_handlers(code)
         handlers = [

@@ -34,8 +34,8 @@ BindOperator = Callable[[Operator, Target, int], Bound | Problem]
 class ModelBinding:
     """Operators of a model and their handlers, bound so far.
 
-    ``skipped``: failures of hooks that are skipped, by pack; ``unused``: entry points that are unused. Either may be the reason
-    why an operator has no handler.
+    ``skipped``: failures of hooks that are skipped, by pack; ``unused``: entry points that are unused. Either may be
+    the reason why an operator has no handler.
     """
 
     def __init__(
@@ -103,8 +103,8 @@ class ModelBinding:
     ) -> Iterator[tuple[Operator, Bound | Problem]]:
         """Yield each operator with its handler, or a problem if no handler accepts it.
 
-        Calls are replaced by the operators of the inlined subgraph, and operators with ``rewrite`` by their replacements.
-        ``within``: the subgraph and those being inlined into it.
+        Calls are replaced by the operators of the inlined subgraph, and operators with ``rewrite`` by their
+        replacements. ``within``: the subgraph and those being inlined into it.
         """
         for op in operators:
             binding = self.bind_operator(evaluation.substitute(op), self.target, self.opset)

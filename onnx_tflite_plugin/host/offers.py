@@ -38,8 +38,8 @@ _GROUP = re.compile(rf"^\s*\[\s*({re.escape(PROJECT)}\.[^\]]*?)\s*\]", re.M)
 class Offer:
     """One entry point, not loaded yet.
 
-    ``unmet``: the pack's API requirement that this version does not meet. ``scope_problem``: a message on a requirement that
-    versions with another API would meet.
+    ``unmet``: the pack's API requirement that this version does not meet. ``scope_problem``: a message on a requirement
+    that is so wide that versions with another API would meet it.
     """
 
     code: str
@@ -53,8 +53,8 @@ class Offer:
     def needs(self) -> frozenset[str]:
         """Return the operators in ``module:attribute [CODE, CODE]``.
 
-        A model must have one of them to load the fusion.
-        Empty: unknown. Parsed from the value, because ``EntryPoint.extras`` splits ``CUSTOM.MyOp`` in two.
+        The fusion is loaded only if a model has one of them. The set is empty if they are unknown. It is parsed from the
+        value, because ``EntryPoint.extras`` splits ``CUSTOM.MyOp`` in two.
         """
         _, _, listed = self.entry.value.partition("[")
         return frozenset(unquote(code.strip()) for code in listed.rstrip("] ").split(",") if code.strip())
@@ -184,8 +184,8 @@ _REINSTALL = "correct the entry point, and install the pack again (pip install -
 def _parse_offers(text: str, pack: str, requirements: tuple[str, ...]) -> tuple[Offer, ...]:
     """Return the offers in a distribution's metadata.
 
-    Offers in groups with the project's name that do not exist are included. Cached, because hosts for many files read
-    the same metadata.
+    Offers in groups with the project's name that do not exist are included. The result is cached, because hosts for
+    many files read the same metadata.
     """
     unknown = {*_GROUP.findall(text)}.difference(ALL_GROUPS)
     unmet, entries = unmet_requirement(requirements), entry_points(text, {*GROUPS, *unknown})

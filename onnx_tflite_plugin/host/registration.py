@@ -44,8 +44,8 @@ def find_wrong_registration(
 ) -> Problem | None:
     """Return the problem of a pack with a misregistered handler for the operator.
 
-    None if there is no such pack. ``unused``: entry points that are unused, each with its problem. ``is_admitted``:
-    whether a pack may be used.
+    Return None if there is no such pack. ``unused``: entry points that are unused, each with its problem.
+    ``is_admitted``: whether a pack may be used.
     """
     for offer, problem in unused:
         if _bare_name(offer.code) == _bare_name(code):

@@ -34,7 +34,8 @@ class _Submodel(NamedTuple):
 def describe_remedies(without_handler: Sequence[Operator], left_out: Sequence[Operator], main: Subgraph) -> str:
     """Return the remedies that operators without a handler share.
 
-    ``left_out``: all operators that cannot be converted, which a submodel must not have. ``main``: the converted subgraph.
+    ``left_out``: all operators that cannot be converted, which a submodel must not have. ``main``: the converted
+    subgraph.
     """
     codes = [*dict.fromkeys(quote(op.code, safe="._-") for op in without_handler)]
     them = "it" if len(codes) == 1 else "them"

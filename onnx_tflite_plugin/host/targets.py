@@ -15,8 +15,8 @@ from onnx_tflite_plugin.host.offers import TARGETS, Offer, canonical
 class Targets:
     """Targets by name.
 
-    ``prefer``: packs to prefer if several have a target of one name. ``refused``: messages about pack targets with the name of
-    a built-in target, which cannot be replaced.
+    ``prefer``: packs to prefer if several have a target of one name. ``refused``: messages about pack targets with the
+    name of a built-in target, which cannot be replaced.
     """
 
     def __init__(self, offers: Sequence[Offer], prefer: Sequence[str] = ()) -> None:

@@ -29,8 +29,8 @@ def domain_and_name(code: str) -> tuple[str, str]:
 def placeholder_handler(op: Operator) -> Handler | None:
     """Return a handler that emits the operator as a node.
 
-    Operands and results are as in the file. ``None`` for an operator without results or with resources, which ONNX
-    lacks.
+    Operands and results are as in the file. Return ``None`` for an operator without results or with resources, which
+    ONNX lacks.
     """
     tensors = [tensor for tensor in (*op.inputs, *op.outputs) if tensor is not None]
     if not any(op.outputs) or any(tensor.dtype in HANDLES for tensor in tensors):

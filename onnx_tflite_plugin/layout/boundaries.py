@@ -1,4 +1,7 @@
-"""Subgraph boundaries: a value that an operator passes to its subgraph has one layout on both sides."""
+"""Values at subgraph boundaries, which have one layout on both sides.
+
+An operator passes such a value to its subgraph, or gets it back.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +40,10 @@ def tensor_at(place: Place) -> Tensor:
 
 
 def boundary_values(model: BoundModel) -> list[BoundaryValue]:
-    """Return the values with a flexible layout that operators pass to their subgraphs and back.
+    """Return the boundary values whose layout is flexible.
 
-    Such a value has the same rank, 3 or more, at all places. It crosses no boundary of a subgraph in the file's layout.
+    Operators pass them to their subgraphs and back. Such a value has the same rank, 3 or more, at all places. It
+    crosses no boundary of a subgraph in the file's layout.
     """
     group_of: dict[Place, list[Place]] = {}
     for bound in model.operators():

@@ -1,4 +1,7 @@
-"""Layout constraints of operators: shared axes of flexible operators, fixed layouts of the others."""
+"""Layout constraints of operators.
+
+A flexible operator has shared axes; any other operator has fixed layouts.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +35,10 @@ from onnx_tflite_plugin.source.model import Operator
 class LayoutConstraint(NamedTuple):
     """Layouts that one operator can work in.
 
-    ``declaration``: the handler's declared layout. ``shared_axes``: the axes that a flexible operator's slots share, else
-    ``None``. ``fixed``: the layouts of slots without a choice; slots that are missing there keep the file's layout.
-    ``aligned``: the host aligns the ranks of broadcast operands. ``allowed``: the only layouts that a flexible operator can
-    work in, the preferred one first; empty if ``shared_axes`` allows any.
+    ``declaration``: the handler's declared layout. ``shared_axes``: the axes that a flexible operator's slots share,
+    else ``None``. ``fixed``: the layouts of slots without a choice; slots that are missing there keep the file's
+    layout. ``aligned``: the host aligns the ranks of broadcast operands. ``allowed``: the only layouts that a flexible
+    operator can work in, the preferred one first; empty if ``shared_axes`` allows any.
     """
 
     bound: Bound
@@ -62,7 +65,7 @@ class LayoutConstraint(NamedTuple):
         )
 
     def _ordered_letters(self, layout: OperatorLayout) -> list[list[str]]:
-        """Return the letters of each slot, with each run of unordered letters replaced by one ``*``."""
+        """Return the letters of each slot, with ``*`` for a run of unordered letters."""
         assert self.shared_axes is not None
         letters_by_slot = []
         for axes in self.shared_axes.slots.values():
@@ -86,7 +89,8 @@ def present_slots(bound: Bound) -> list[int]:
 def layout_constraint(bound: Bound, squeeze: bool = False) -> LayoutConstraint:
     """Return the layout constraint that a handler declares for one operator.
 
-    ``squeeze``: squeezable axes of size 1 may be left out. Raises AxesError if the declaration does not fit the operands.
+    ``squeeze``: squeezable axes of size 1 may be left out. Raises AxesError if the declaration does not fit the
+    operands.
     """
     op, declaration, axes = bound.op, bound.declared.layout, bound.declared.axes
     if isinstance(declaration, Implicit):

@@ -1,4 +1,7 @@
-"""Exact minimum of a sum of small tables by variable elimination (Bertele and Brioschi 1972)."""
+"""Exact minimum of a sum of small tables by variable elimination.
+
+See Bertele and Brioschi 1972.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,11 @@ Table = tuple[tuple[int, ...], dict[tuple[int, ...], int]]
 def elimination_order(
     sizes: Mapping[int, int], scopes: Iterable[Sequence[int]], limit: int, work: Work
 ) -> list[int] | None:
-    """Return the variables in elimination order, those that share tables with the fewest others first.
+    """Return the variables in elimination order.
 
-    ``sizes``: number of labels per variable; ``scopes``: the variables of each table. Returns None if a table would have
-    more than ``limit`` entries, or if the elimination takes more than the remaining ``work``.
+    Variables that share tables with few others come first. ``sizes``: number of labels per variable; ``scopes``: the
+    variables of each table. Returns None if a table would have more than ``limit`` entries, or if the elimination
+    takes more than the remaining ``work``.
     """
     neighbors = {variable: {variable} for variable in sizes}
     for scope in scopes:

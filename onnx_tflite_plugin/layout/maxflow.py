@@ -17,7 +17,10 @@ class WorkLimitReached(Exception):
 
 
 class Work:
-    """Limit on elementary operations, which is the same on every machine, unlike a time limit."""
+    """Limit on elementary operations.
+
+    Unlike a time limit, it is the same on every machine.
+    """
 
     __slots__ = ("remaining",)
 
@@ -34,8 +37,8 @@ class Work:
 class Network:
     """Residual network with implicit source and sink.
 
-    ``excess[v]`` is the flow that arrived from the source at node v or, if negative, the remaining capacity from v to the sink.
-    Arcs ``2k`` and ``2k + 1`` are each other's reverse.
+    ``excess[v]`` is the flow that arrived from the source at node v or, if negative, the remaining capacity from v to
+    the sink. Arcs ``2k`` and ``2k + 1`` are each other's reverse.
     """
 
     __slots__ = ("arcs", "excess", "head", "residual", "unreachable")
@@ -60,7 +63,10 @@ class Network:
         return -sum(amount for amount in self.excess if amount < 0)
 
     def rescale(self, factor: int, surplus: list[int]) -> None:
-        """Multiply capacities and excesses by ``factor``, then add ``surplus`` to the excess of the first nodes."""
+        """Multiply capacities and excesses by ``factor``, then add ``surplus``.
+
+        ``surplus``: the number to add to the excess of each of the first nodes.
+        """
         self.residual = [factor * capacity for capacity in self.residual]
         self.excess = [factor * amount for amount in self.excess]
         for node, amount in enumerate(surplus):

@@ -1,7 +1,8 @@
-"""Layout plan: one layout per operator slot, chosen at minimum cost before anything is emitted.
+"""Layout plan: one layout per operator slot, at minimum cost.
 
-Variables are operators, tensors are wires (:mod:`.solver`). A tensor consumed in another layout than its producer's costs
-its bytes and a constant, once per layout; layouts that differ only in axes of size 1 cost a small constant.
+It is chosen before anything is emitted. Variables are operators, tensors are wires (:mod:`.solver`). A tensor consumed
+in another layout than its producer's costs its bytes and a constant, once per layout; layouts that differ only in axes
+of size 1 cost a small constant.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ KeepsSourceLayout = Callable[[Tensor], bool]
 
 
 class PlannedTranspose(NamedTuple):
-    """A transpose in the plan: the tensor, its two layouts, its bytes, its producer and its consumers."""
+    """A transpose in the plan, of one tensor between two layouts."""
 
     tensor: Tensor
     start: TensorLayout
@@ -171,7 +172,10 @@ def plan_layout(
 
 
 def _differs_from_local(constraint: LayoutConstraint, layout: OperatorLayout) -> bool:
-    """True if a local plan may use another layout: the first allowed one, or the file's."""
+    """True if a local plan may use another layout.
+
+    A local plan uses the first allowed layout, or the file's.
+    """
     if constraint.allowed:
         return len(constraint.allowed) > 1
     return constraint.shared_axes is not None and layout != constraint.shared_axes.source
@@ -247,7 +251,11 @@ def _slot_layouts(
 
 
 class _Endpoint(NamedTuple):
-    """One use of a tensor: the operator's variable, its candidate layouts, and its name in the report."""
+    """One use of a tensor.
+
+    ``variable``: the solver's variable of the operator, None if the layout is fixed. ``layouts``: the candidates.
+    ``label``: the name in the report.
+    """
 
     variable: int | None
     layouts: Sequence[TensorLayout]
@@ -274,7 +282,10 @@ class _Edge(NamedTuple):
     executions: int = 1
 
     def wires(self, bytes_of: TensorBytes) -> Iterable[solver.Wire]:
-        """Yield the solver's wires: one for transposes, and one or two for reshapes of unit axes."""
+        """Yield the solver's wires of the edge.
+
+        There is one for transposes, and one or two for reshapes of unit axes.
+        """
         keys: list[tuple[int, Callable[[TensorLayout], object]]] = [
             (bytes_of(self.tensor) + TRANSPOSE_COST, drop_unit_axes),
             (RESHAPE_COST, layout_axes),
@@ -288,7 +299,10 @@ class _Edge(NamedTuple):
             yield solver.Wire(weight * self.executions, self.producer.pin(numbers), consumers)
 
     def transposes(self, labels: Sequence[int], bytes_of: TensorBytes) -> Iterable[PlannedTranspose]:
-        """Yield the transposes that the labels require, one per layout that differs from the producer's."""
+        """Yield the transposes that the labels require.
+
+        There is one per layout that differs from the producer's.
+        """
         start = self.producer.layout(labels)
         consumers_by_layout: dict[TensorLayout, list[_Endpoint]] = {}
         for consumer in self.consumers:
@@ -322,7 +336,10 @@ def _choices_for_speed(
     wires: tuple[solver.Wire, ...],
     solution: solver.Solution,
 ) -> tuple[tuple[str, int], ...]:
-    """Return the operators that a plan for minimum transposes would make slower, with the saving of each."""
+    """Return the operators that a plan of fewest transposes would make slower.
+
+    Each has its saving, in byte equivalents.
+    """
     if not any(map(any, label_costs)):
         return ()
     transposes_only = solver.solve(solver.LabelingProblem(tuple((0,) * len(costs) for costs in label_costs), wires))

@@ -39,13 +39,14 @@ def propagate_layouts(
     price: Callable[[LayoutConstraint, OperatorLayout], int],
     boundaries: Sequence[BoundaryValue] = (),
 ) -> tuple[dict[Bound, list[OperatorLayout]], dict[Tensor, list[TensorLayout]]]:
-    """Return candidate layouts per flexible operator and per free graph input or output.
+    """Return candidate layouts of flexible operators and free graph interfaces.
 
-    Layouts are propagated from the slots whose layout is fixed. An operator that no layout reaches keeps the file's layout;
-    this is also a candidate if any other candidate has an operator cost. Operators that hold one state share the candidates
-    of the first of them, their value in ``representatives``. The permutations of ``boundaries`` are extended in place.
-    Label 0, which wins ties, has unit axes in all slots or in none; among those the file's layout comes first if it is a
-    candidate.
+    A free interface is a graph input or output that may follow the plan. Layouts are propagated from the slots whose
+    layout is fixed. An operator that no layout reaches keeps the file's layout; this is also a candidate if any other
+    candidate has an operator cost. Operators that hold one state share the candidates of the first of them, their
+    value in ``representatives``. The permutations of ``boundaries`` are extended in place. Candidates
+    are sorted, because ties go to the first one: layouts with unit axes in all slots or in none come first, and among
+    these the file's layout.
     """
     flexible = [
         bound
@@ -110,7 +111,10 @@ class _Propagation(NamedTuple):
     visited: set[tuple[Tensor, TensorLayout]]
 
     def offer(self, tensor: Tensor, layout: TensorLayout) -> None:
-        """Propagate a layout in which ``tensor`` is produced or consumed to the flexible operators that use it."""
+        """Propagate a tensor's layout to the flexible operators that use the tensor.
+
+        The tensor is produced or consumed in this layout.
+        """
         pending = [(tensor, layout)]
         while pending:
             tensor, layout = pending.pop()

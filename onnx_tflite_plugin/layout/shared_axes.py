@@ -1,7 +1,8 @@
-"""Axes that an operator's slots share, and conversions between an operator's layout and its slots' layouts.
+"""Axes that an operator's slots share.
 
-One pair of methods, ``slot_layout`` and ``operator_layout``, covers elementwise operators, reductions, slices, transposes,
-reshapes and squeezes: these differ only in their axes.
+The layout of an operator is converted to the layouts of its slots, and back. One pair of methods, ``slot_layout`` and
+``operator_layout``, covers elementwise operators, reductions, slices, transposes, reshapes and squeezes: these differ
+only in their axes.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from onnx_tflite_plugin.source.model import Dims
 
 
 class LetterPart(NamedTuple):
-    """A letter or a part of it.
+    """An axis letter, or a part of the axis.
 
     ``size`` is ``None`` for the whole letter, 1 for a unit axis that every slot has.
     """
@@ -35,14 +36,17 @@ UNIT = "unit "  # prefix of the letters of axes written as 1
 
 
 class RankError(AxesError):
-    """Operands whose axes differ from the declaration.
+    """Raised if the rank of an operand differs from its declared axes.
 
-    The error is one of the file if the declaration fits other operators.
+    The file is at fault if the declaration fits other operators.
     """
 
 
 class SlotAxes(NamedTuple):
-    """One slot: the letters of each of its axes, and their sizes in this slot (``None`` if dynamic)."""
+    """The letters of each axis of a slot, and their sizes in this slot.
+
+    A size is ``None`` if it is dynamic.
+    """
 
     groups: tuple[Group, ...]
     sizes: Mapping[str, int | None]
@@ -57,8 +61,8 @@ class SlotAxes(NamedTuple):
 class SharedAxes:
     """Axes of an operator, with their letters in source order.
 
-    Unordered letters may be split. Units have size 1 and no meaning to the operator. A layout may leave them out, or insert
-    them in slots without them.
+    Unordered letters may be split. Units have size 1 and no meaning to the operator. A layout may leave them out, or
+    insert them in slots without them.
     """
 
     letters: tuple[str, ...]
@@ -72,7 +76,10 @@ class SharedAxes:
         return tuple(LetterPart(letter) for letter in self.letters)
 
     def has_partial_unit(self, layout: OperatorLayout) -> bool:
-        """True if a unit axis is inserted or removed in only some slots, which costs an Unsqueeze or a Squeeze."""
+        """True if only some slots have an inserted or removed unit axis.
+
+        Such an axis costs an Unsqueeze or a Squeeze.
+        """
         return any(part.size is None and part.letter.startswith(UNIT) for part in layout)
 
     def slot_layout(self, layout: OperatorLayout, slot: int) -> TensorLayout | None:
@@ -253,7 +260,7 @@ def _solve_sizes(
         if unknown and size is not None:
             known_product = prod(known for letter in group if (known := sizes[letter]) is not None)
             if known_product == 0 or size % known_product:
-                raise RankError(f"axis of size {size} does not divide into {' '.join(group)}")
+                raise RankError(f"an axis of size {size} cannot be split into {' '.join(group)}")
             sizes[unknown[0]] = size // known_product
     return sizes
 

@@ -37,14 +37,20 @@ EXACT = METHODS[:2]
 
 
 class Pin(NamedTuple):
-    """One end of a wire: a key per label of the variable, or exactly one key if there is no variable."""
+    """One end of a wire, with a key per label of the variable.
+
+    Without a variable, there is exactly one key.
+    """
 
     variable: int | None
     keys: tuple[Hashable, ...]
 
 
 class Wire(NamedTuple):
-    """A tensor: costs ``weight`` (nonnegative) for each key that a consumer has and the producer does not."""
+    """A tensor between its producer and its consumers.
+
+    It costs ``weight`` (nonnegative) for each key that a consumer has and the producer does not.
+    """
 
     weight: int
     producer: Pin
@@ -186,10 +192,10 @@ class _Component:
     # --- moves: the best combination of the labels and a proposal ------------------------------
 
     def _fuse(self, labels: list[int], proposal: dict[int, int], wires: Iterable[Wire], work: Work) -> tuple[bool, int]:
-        """Adopt the labels of ``proposal`` that lower the cost; all differ from the current labels.
+        """Adopt the labels of ``proposal`` that lower the cost.
 
-        ``wires`` are all that touch the proposal's variables. Returns whether anything changed, and a lower bound of the cost of
-        these variables and wires after any move.
+        All labels in the proposal differ from the current ones. ``wires`` are all that touch the proposal's variables.
+        Returns whether anything changed, and a lower bound of the cost of these variables and wires after any move.
         """
         costs, terms = self._move_terms(labels, proposal, wires)
         work.spend(20 * (len(costs) + len(terms)))
@@ -204,7 +210,10 @@ class _Component:
     def _move_terms(
         self, labels: list[int], proposal: dict[int, int], wires: Iterable[Wire]
     ) -> tuple[list[int], Terms]:
-        """Return the costs of a move: per literal its cost when true, and the terms of several literals."""
+        """Return the costs of a move: the cost of each literal, and the terms.
+
+        The cost of a literal applies if it is true. A term has several literals.
+        """
         literal = {variable: 2 * number for number, variable in enumerate(proposal, 1)}
         costs = [0, 0]
         for variable, label in proposal.items():
@@ -350,8 +359,8 @@ class _Component:
     def _proposals(self, work: Work) -> Iterator[dict[int, int]]:
         """Yield labelings of some variables, each propagated from one label by equal keys.
 
-        Together the proposals contain every label. They do not depend on the current labels, so each is computed once, on
-        first use. Its work is counted every time.
+        Together the proposals contain every label. They do not depend on the current labels, so each is computed once,
+        on first use. Its work is counted every time.
         """
         computed, remaining = self._lazy_proposals
         for index in count():
@@ -392,7 +401,10 @@ class _Component:
             yield proposal, proposal_work
 
     def _labels_by_key(self, wire: Wire) -> dict[Hashable, list[tuple[int, int]]]:
-        """Return for each key of a wire the variables that can have it, each with its first such label."""
+        """Return the variables that can have each key of a wire.
+
+        Each variable has its first label with this key.
+        """
         by_key = defaultdict[Hashable, list[tuple[int, int]]](list)
         for variable, keys in (wire.producer, *wire.consumers):
             if variable in self._pins_by_variable:

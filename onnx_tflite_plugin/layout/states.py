@@ -15,10 +15,10 @@ Groups = Mapping[str, tuple[Bound, ...]]
 def state_groups(
     model: BoundModel, constraints: Mapping[Bound, LayoutConstraint], keeps_source_layout: Callable[[Tensor], bool]
 ) -> tuple[Groups, frozenset[Bound]]:
-    """Return readers and writers per state key, and the operators that must keep the file's layout.
+    """Return the users of each state, and the operators with the file's layout.
 
-    All states keep it if some user of a state is unknown. A single state keeps it if its shape differs between its users, or
-    if ``keeps_source_layout`` is true for one of its tensors.
+    All states keep the file's layout if some user of a state is unknown. A single state keeps it if its shape differs
+    between its users, or if ``keeps_source_layout`` is true for one of its tensors.
     """
     groups, complete = users_by_key(model)
     shared_groups = {
@@ -34,7 +34,7 @@ def state_groups(
 
 
 def _slot_sizes(constraint: LayoutConstraint) -> object:
-    """Return the sizes of an operator's axes in each slot, a key that compares users of one state."""
+    """Return a key that is equal for users of a state with equal axis sizes."""
     if constraint.shared_axes is None:
         return id(constraint)
     return tuple(tuple(slot.sizes.items()) for slot in constraint.shared_axes.slots.values())

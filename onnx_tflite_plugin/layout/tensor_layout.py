@@ -1,4 +1,4 @@
-"""Tensor layouts: the arrangement of a tensor's elements in memory, relative to its TFLite axes.
+"""Layout of a tensor: the order of its elements in memory, by TFLite axes.
 
 A layout is a sequence of *axis parts* ``(axis, stride, size)``: every ``stride``-th element of an axis, ``size`` of
 them. An axis that is not split is one part of stride 1. NHWC data stored channels first is
@@ -36,7 +36,10 @@ def source_layout(dims: Dims) -> TensorLayout:
 
 
 def layout_of_permutation(dims: Dims, perm: Iterable[int]) -> TensorLayout:
-    """Return the layout of whole axes permuted by ``perm``: physical axis ``i`` is TFLite axis ``perm[i]``."""
+    """Return the layout of whole axes permuted by ``perm``.
+
+    Physical axis ``i`` is TFLite axis ``perm[i]``.
+    """
     return tuple(AxisPart(axis, 1, dims[axis]) for axis in perm)
 
 
@@ -62,7 +65,10 @@ def coalesce(parts: Iterable[AxisPart]) -> TensorLayout:
 
 
 def drop_unit_axes(layout: TensorLayout) -> TensorLayout:
-    """Return the layout without unit axes, which do not affect the order of the elements in memory."""
+    """Return the layout without unit axes.
+
+    Unit axes do not affect the order of the elements in memory.
+    """
     return coalesce(part for part in layout if part.size != 1)
 
 
@@ -95,9 +101,9 @@ def physical_shape(layout: TensorLayout) -> Dims:
 
 
 class LayoutConversion(NamedTuple):
-    """Steps of a conversion: reshape to ``split``, transpose by ``perm``, reshape to ``shape``.
+    """Steps of a conversion between layouts.
 
-    ``None`` skips a step.
+    They are: reshape to ``split``, transpose by ``perm``, reshape to ``shape``. ``None`` skips a step.
     """
 
     split: Dims | None
@@ -106,7 +112,7 @@ class LayoutConversion(NamedTuple):
 
 
 def intermediate_layouts(start: TensorLayout, end: TensorLayout) -> tuple[TensorLayout, ...]:
-    """Return the intermediate layout if one conversion is not enough, else an empty tuple.
+    """Return the intermediate layout if one conversion is not enough; else ().
 
     One conversion is not enough if both layouts split an axis and neither size divides the other, as 21 into 3 x 7 and
     into 7 x 3. The intermediate layout has whole axes.
@@ -169,7 +175,7 @@ def _split_parts(layout: TensorLayout, cuts: dict[int, set[int]]) -> TensorLayou
 
 
 def element_count(dims: Dims, dynamic_size: int = 1) -> int:
-    """Return the number of elements, with each dynamic size counted as ``dynamic_size``."""
+    """Return the number of elements, counting a dynamic size as ``dynamic_size``."""
     return prod(dynamic_size if d is None else d for d in dims)
 
 

@@ -21,12 +21,15 @@ from onnx_tflite_plugin.source.model import Array, Quantization, Tensor
 
 
 def has_split_axis(layout: TensorLayout) -> bool:
-    """Return True if an axis is split, so that its elements are not in the file's order."""
+    """True if an axis is split, so that its elements are not in the file's order."""
     return len(coalesce(layout)) > len(layout_axes(layout))
 
 
 def physical_dims(tensor: Tensor, layout: TensorLayout) -> tuple[int | None, ...] | None:
-    """Return the shape of a tensor in a layout; complex numbers have a trailing axis of 2."""
+    """Return the shape of a tensor in a layout.
+
+    Complex numbers have a trailing axis of 2.
+    """
     if not tensor.has_rank:
         return None
     pair = (2,) if tensor.dtype.startswith("complex") else ()
@@ -34,14 +37,20 @@ def physical_dims(tensor: Tensor, layout: TensorLayout) -> tuple[int | None, ...
 
 
 def add_pair_axis(layout: TensorLayout, dtype: str) -> TensorLayout:
-    """Return the layout of complex numbers as pairs of reals along a last axis; other dtypes keep theirs."""
+    """Return the layout with a last axis of 2 for complex numbers.
+
+    Other dtypes keep their layout.
+    """
     return (*layout, AxisPart(len(layout_axes(layout)), 1, 2)) if dtype.startswith("complex") else layout
 
 
 def quantization_arrays(
     quantization: Quantization, dtype: str, layout: TensorLayout
 ) -> tuple[Array, Array, int | None]:
-    """Return scale (float32), zero point (the stored dtype) and axis for QuantizeLinear."""
+    """Return scale, zero point and axis for QuantizeLinear.
+
+    The scale is float32, and the zero point has the stored dtype.
+    """
     per_axis = quantization.per_axis
     scale = np.asarray(quantization.scale if per_axis else quantization.scale[0], np.float32)
     zero_point = integer_array(quantization.zero_point if per_axis else quantization.zero_point[0], dtype)

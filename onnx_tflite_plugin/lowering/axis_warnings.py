@@ -18,9 +18,9 @@ _IMAGE_LETTERS = {4: "NHWC", 5: "NDHWC"}
 def axis_warnings(
     main: BoundGraph, names: InterfaceNames, options: ConvertOptions, stored: Sequence[Dims]
 ) -> Iterator[str]:
-    """Yield a warning for each option that contradicts the channel axis of a graph input or output.
+    """Yield a warning for each option that contradicts a channel axis.
 
-    ``stored``: the sizes of the inputs before ``--input-shape``.
+    It is the channel axis of a graph input or output. ``stored``: the sizes of the inputs before ``--input-shape``.
     """
     channels = _channel_axes(main) if options.input_shape or options.layout else {}
     for name, tensor, before in zip(names.inputs, main.inputs, stored, strict=True):
@@ -60,7 +60,7 @@ def _letters(tensor: Tensor) -> str:
 
 
 def _channel_axes(main: BoundGraph) -> Mapping[Tensor, int]:
-    """Return the channel axis of the tensors of images that have channels last in the file.
+    """Return the channel axis of images that have channels last in the file.
 
     An operator that requires channels as the second axis determines it, also through elementwise operators.
     """

@@ -1,6 +1,7 @@
-"""The context that a handler is given as ``ctx``: one operator, its planned layout, and the means to emit nodes.
+"""The context of one operator, which a handler gets as ``ctx``.
 
-It implements ``onnx_tflite_plugin.api.context.Context``. Slots: inputs are 0, 1, ...; output ``k`` is ``out(k)``.
+It has the planned layout and emits nodes. It implements ``onnx_tflite_plugin.api.context.Context``. Slots: inputs are
+0, 1, ...; output ``k`` is ``out(k)``.
 """
 
 from __future__ import annotations
@@ -88,9 +89,9 @@ class Context:
         return physical_shape(self.layout(slot))
 
     def axis(self, axis: int, slot: int = 0) -> int:
-        """Return the position of a TFLite axis (negative counts from the end) in the slot's planned order.
+        """Return the position of a TFLite axis in the slot's planned order.
 
-        Raises Refusal for an axis that the slot does not have.
+        A negative axis counts from the end. Raises Refusal for an axis that the slot does not have.
         """
         return self.operands.axis(axis, slot)
 
@@ -99,7 +100,10 @@ class Context:
         return self.operands.perm(slot)
 
     def permute_entries(self, entries: Sequence[Any], slot: int = 0) -> list[Any]:
-        """Permute ``entries``, one for each TFLite axis of the slot, into the planned order."""
+        """Permute ``entries`` into the planned order of the slot.
+
+        There is one entry for each TFLite axis.
+        """
         return [entries[axis] for axis in self.perm(slot)]
 
     # --- operands -----------------------------------------------------------------------------
@@ -110,9 +114,9 @@ class Context:
         return tuple(self.operands.deliver(slot) for slot in range(len(self.op.inputs)))
 
     def constant(self, slot: int) -> Array | None:
-        """Return a constant operand in planned order, with axis numbers and per-axis entries remapped.
+        """Return a constant operand in planned order; None if it is not constant.
 
-        Return None otherwise.
+        Axis numbers and per-axis entries are remapped.
         """
         return self.operands.constant(slot)
 
@@ -136,7 +140,10 @@ class Context:
         return value
 
     def constant_array(self, value: Value) -> Array | None:
-        """Return the array of a constant value; None for a computed one and for graph inputs."""
+        """Return the array of a constant value.
+
+        Return None for computed values and for graph inputs.
+        """
         constant = require_value(value).const_value
         return None if constant is None else np.asarray(constant.numpy())
 
@@ -167,7 +174,10 @@ class Context:
 
     @property
     def uses_integers(self) -> bool:
-        """True if quantized operands are delivered, and expected back, as quantized values."""
+        """True if quantized values are delivered and must be returned.
+
+        Otherwise quantized operands are delivered as floats.
+        """
         return self.is_quantized and self.operands.arithmetic is not Arithmetic.FLOAT
 
     @property
@@ -176,11 +186,11 @@ class Context:
         return self.scope.storage.fold
 
     def storage(self, slot: int) -> Storage:
-        """Return the storage of the slot's quantized values as the handler gets or returns them."""
+        """Return the storage of the slot's quantized values in the handler."""
         return self.operands.storage(slot)
 
     def quantization(self, slot: int) -> Quantization | None:
-        """Return the parameters of the slot's values as delivered; None if it is not quantized."""
+        """Return the parameters of the slot's values; None if not quantized."""
         return None if affine(self.op.tensor(slot)) is None else self.storage(slot).quantization
 
     def dtype(self, slot: int) -> str:
@@ -188,7 +198,7 @@ class Context:
         return self.storage(slot).dtype
 
     def quantized_values(self, slot: int) -> ir.Value:
-        """Return a quantized operand's values without dequantizing them; any other operand itself.
+        """Return the quantized values of an operand; other operands unchanged.
 
         On a target without integer kernels these are floats, which ``dequantize`` and ``quantize`` return unchanged.
         """
@@ -196,13 +206,19 @@ class Context:
         return self.operands.fetch(slot, form)
 
     def quantize(self, value: Value, like: int) -> Value:
-        """Return floats quantized with a slot's parameters; the value itself if the slot is not quantized."""
+        """Return floats quantized with the parameters of slot ``like``.
+
+        The value is unchanged if the slot is not quantized.
+        """
         if affine(self.op[like]) is None or not self.target.moves_integers:
             return value
         return self.scope.values.quantize(require_value(value), self.storage(like), self.layout(like))
 
     def dequantize(self, value: Value, like: int) -> Value:
-        """Return values dequantized with a slot's parameters; the value itself if the slot is not quantized."""
+        """Return values dequantized with the parameters of slot ``like``.
+
+        The value is unchanged if the slot is not quantized.
+        """
         if affine(self.op[like]) is None or not self.target.moves_integers:
             return value
         return self.scope.values.dequantize(require_value(value), self.storage(like), self.layout(like))
@@ -229,7 +245,10 @@ class Context:
         self.scope.emitter.note = text
 
     def is_used(self, k: int) -> bool:
-        """True if anything uses output ``k``; a handler may return None only for an unused one."""
+        """True if anything uses output ``k``.
+
+        A handler may return None only for an unused output.
+        """
         tensor = self.op.tensor(~k)
         return tensor is not None and tensor in self.scope.used
 
@@ -251,7 +270,10 @@ class Context:
         return self.node("Reshape", value, [-1 if d is None else d for d in slot_shape], allowzero=allowzero)
 
     def _sizes(self, slot: int) -> Dims:
-        """Return the shape of the slot's value: complex numbers are pairs along an additional last axis."""
+        """Return the shape of the slot's value.
+
+        Complex numbers are pairs along an additional last axis.
+        """
         return self.shape(slot) + ((2,) if self.op[slot].dtype.startswith("complex") else ())
 
     # --- subgraphs ----------------------------------------------------------------------------
@@ -259,12 +281,15 @@ class Context:
     def inline(
         self, subgraph: int, inputs: Sequence[Value | None], results: Sequence[Tensor] | None = None
     ) -> list[Value]:
-        """Lower another TFLite subgraph in place, on these inputs in planned order and the file's dtypes."""
+        """Lower another TFLite subgraph in place, on these inputs.
+
+        They are in planned order and the file's dtypes.
+        """
         values = [value if value is None or isinstance(value, Resource) else require_value(value) for value in inputs]
         return cast("list[Value]", self.scope.inline(subgraph, values, self.bound, results))
 
     def initialize(self, subgraph: int) -> None:
-        """Run a subgraph at conversion; the values it assigns become the states' initial values."""
+        """Run a subgraph at conversion to set the initial values of states."""
         with self.scope.states.initializing_states():
             self.inline(subgraph, [])
 
@@ -275,8 +300,7 @@ class Context:
 
         ``inputs``: (name, dtype, shape or None).
 
-        ``body`` gets their values.
-        Outer values may be used inside: they are captured.
+        ``body`` gets their values. Outer values may be used inside: they are captured.
         """
         return self.scope.graph(body, inputs)
 
@@ -304,12 +328,18 @@ class Context:
         return resource
 
     def assign(self, slot: int, value: Value) -> None:
-        """Set the next value of a variable tensor operand, in the layout and form of the delivered slot."""
+        """Set the next value of a variable tensor operand.
+
+        The value has the layout and form of the delivered slot.
+        """
         form = FILE if slot in self.bound.declared.quantization.file_slots else form_of(self.operands.arithmetic)
         self.scope.assign(self.op[slot], require_value(value), self.layout(slot), form)
 
     def state(self, resource: Token) -> State:
-        """Return the state of a resource: ``get()`` is its current value, ``set(value)`` the next one."""
+        """Return the state of a resource.
+
+        ``get()`` is its current value, ``set(value)`` sets the next one.
+        """
         return self.scope.states.state(resource.key)
 
     def states(self, *subgraphs: int) -> list[State]:
@@ -325,5 +355,5 @@ if TYPE_CHECKING:
     from onnx_tflite_plugin.api.context import Resource as Token
 
     def _implements_the_protocol(ctx: Context) -> Protocol:
-        """Return ``ctx``; mypy checks this class against the protocol that handlers are written to."""
+        """Return ``ctx``, so that mypy checks this class against the protocol."""
         return ctx

@@ -47,12 +47,18 @@ _DTYPES = {
 
 
 def onnx_dtype(name: str) -> ir.DataType:
-    """Return the ONNX dtype of a numpy or TFLite dtype name (complex numbers are pairs of reals). Raises KeyError."""
+    """Return the ONNX dtype for a numpy or TFLite dtype name.
+
+    Complex numbers are pairs of reals. Raises KeyError.
+    """
     return _DTYPES.get(name) or ir.DataType[name.upper()]
 
 
 class Emitter:
-    """Collects the nodes of one ONNX model; inside :meth:`collect_inner_nodes`, those of an inner graph."""
+    """Collects the nodes of one ONNX model.
+
+    Inside :meth:`collect_inner_nodes`, it collects those of an inner graph.
+    """
 
     outer_scopes = ""
     """Outer scopes that names leave out, see :func:`shared_scopes`."""
@@ -117,7 +123,10 @@ class Emitter:
         return value
 
     def register(self, value: ir.Value) -> ir.Value:
-        """Register a value of this model: a graph input, a constant, or a node's output; return it."""
+        """Register and return a value of this model.
+
+        It is a graph input, a constant, or a node's output.
+        """
         self._registered.add(value)
         return value
 
@@ -126,9 +135,9 @@ class Emitter:
         return value in self._registered
 
     def operand(self, operand: Operand, name: str = "") -> ir.Value | None:
-        """Return the value of an operand: ints become int64, floats float32, arrays keep their dtype.
+        """Return an operand as a value of the model.
 
-        Raises TypeError for anything else.
+        Ints become int64, floats float32, and arrays keep their dtype. Raises TypeError for anything else.
         """
         if operand is None or isinstance(operand, ir.Value):
             return operand
@@ -154,10 +163,11 @@ class Emitter:
     ) -> list[ir.Value]:
         """Emit one node and return its outputs.
 
-        Operands that are attributes in other opsets may be given as either. An operator of a newer opset becomes the function that
-        ONNX defines for it. If the target has no kernel for the operands' dtype, they are cast to a dtype with a kernel, and the
-        results are cast back. Raises LookupError or TypeError for an operator, arity or attribute that ONNX does not have.
-        Raises Refusal with the required opset if only a newer opset has the operator.
+        Operands that are attributes in other opsets may be given as either. An operator of a newer opset becomes the
+        function that ONNX defines for it. If the target has no kernel for the operands' dtype, they are cast to a
+        dtype with a kernel, and the results are cast back. Raises LookupError or TypeError for an operator, arity or
+        attribute that ONNX does not have. Raises Refusal with the required opset if only a newer opset has the
+        operator.
         """
         version = self.domains.setdefault(domain, _VERSIONS.get(domain, 1))
         try:
@@ -216,7 +226,10 @@ class Emitter:
     def _widening_for(
         self, schema: onnx.defs.OpSchema, values: Sequence[ir.Value | None], attributes: Mapping[str, Any]
     ) -> tuple[str, str, str]:
-        """Return the operands' dtype, the wider dtype to compute in, and the schema's type name for both; empty if not widened."""
+        """Return the operands' dtype, the wider dtype, and the schema's type name.
+
+        All are empty if the operator is not widened.
+        """
         reduction = attributes.get("reduction", "none")
         wider_dtypes = self.widens.get(schema.name if reduction == "none" else f"{schema.name}/{reduction}", {})
         if not wider_dtypes:
@@ -231,7 +244,10 @@ class Emitter:
         return narrow_dtype, wider_dtypes.get(narrow_dtype, ""), widened_type
 
     def _convert_operand(self, operand: Operand, value: ir.Value | None, dtype: str) -> ir.Value | None:
-        """Return an operand cast to another dtype; an array becomes a constant of that dtype."""
+        """Return an operand cast to another dtype.
+
+        An array becomes a constant of that dtype.
+        """
         if value is None:
             return None
         if isinstance(operand, np.ndarray | np.generic):
@@ -276,9 +292,10 @@ class Emitter:
         attributes: Mapping[str, Any],
         outputs: Sequence[tuple[str, Dims | None] | None],
     ) -> list[ir.Value]:
-        """Emit one node of an operator without an ONNX schema; arrays become tensor attributes.
+        """Emit one node of an operator without an ONNX schema.
 
-        ``outputs``: the dtype and shape of each output, since no schema determines them.
+        Arrays become tensor attributes. ``outputs``: the dtype and shape of each output, since no schema determines
+        them.
         """
         self.domains.setdefault(domain, 1)
         node = ir.Node(
@@ -307,7 +324,7 @@ class Emitter:
 def _check_schema(
     schema: onnx.defs.OpSchema, version: int, values: Sequence[ir.Value | None], attributes: Mapping[str, Any]
 ) -> None:
-    """Raise TypeError if the schema has another number of operands, or lacks an attribute."""
+    """Raise TypeError for a wrong number of operands or an unknown attribute."""
     signature = signature_of(schema)
     if not signature.min_inputs <= len(values) <= signature.max_inputs:
         expected = f"{signature.min_inputs} to {signature.max_inputs} inputs"
@@ -357,7 +374,10 @@ def set_type(value: ir.Value, dtype: str, dims: Dims | None) -> ir.Value:
 def _output_type(
     signature: Signature, k: int, inputs: Sequence[ir.Value | None], node: ir.Node
 ) -> ir.TypeProtocol | None:
-    """Return the dtype of an output from an input of the same type, the schema, an attribute, or an inner graph."""
+    """Return the type of an output, or None if it is unknown.
+
+    It is derived from an input of the same type, the schema, an attribute, or an inner graph.
+    """
     position = min(k, len(signature.outputs) - 1)
     if not signature.homogeneous[position]:
         # If, Loop, Scan: each output has the type of the inner graph's output, counted from the last

@@ -1,4 +1,4 @@
-"""Interface of the model: its signature, and names and layouts of graph inputs and outputs."""
+"""Interface of the model: signature, names and layouts of inputs and outputs."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ class InterfaceNames(NamedTuple):
 
 
 def select_signature(model: Model, key: str | None) -> Signature | None:
-    """Return the signature of that key; without a key the first of the main subgraph, or ``None``.
+    """Return the signature of that key; without a key, that of the main subgraph.
 
-    Raises UnsupportedOption for a signature that the file does not have.
+    Without a key, it is the first signature of the main subgraph, or ``None`` if there is none. Raises
+    UnsupportedOption for a signature that the file does not have.
     """
     if key is None:
         return next((signature for signature in model.signatures if signature.subgraph == model.root), None)
@@ -41,12 +42,12 @@ def select_signature(model: Model, key: str | None) -> Signature | None:
 
 
 def apply_signature(model: Model, signature: Signature | None) -> tuple[Model, InterfaceNames]:
-    """Return the model with the signature's subgraph as its main one, and the names of its inputs and outputs.
+    """Return the model with the signature's subgraph as its main one, and its names.
 
-    Positions are those of the subgraph, so that code for ``get_input_details()`` and ``get_output_details()`` finds the same
-    tensor. Names are those of the signature, or else of the tensor. Outputs that only the signature has come last. An output with
-    the name of an input, such as a cache of a language model, becomes ``NAME:next``, like a state. An empty or repeated name
-    gets ``#index``.
+    The names are those of inputs and outputs. Positions are those of the subgraph, so that code for
+    ``get_input_details()`` and ``get_output_details()`` finds the same tensor. Names are those of the signature, or
+    else of the tensor. Outputs that only the signature has come last. An output with the name of an input, such as a
+    cache of a language model, becomes ``NAME:next``, like a state. An empty or repeated name gets ``#index``.
     """
     if signature is None:
         sides = [[(None, tensor) for tensor in tensors] for tensors in (model.main.inputs, model.main.outputs)]
@@ -61,7 +62,10 @@ def apply_signature(model: Model, signature: Signature | None) -> tuple[Model, I
 
 
 def check_outputs(model: Model, names: InterfaceNames, signature: Signature | None) -> None:
-    """Raise InvalidModel for graph outputs that no operator computes, which only a signature can request."""
+    """Raise InvalidModel for graph outputs that no operator computes.
+
+    Only a signature can request them.
+    """
     main = model.main
     available = {*main.inputs, *(tensor for op in main.operators for tensor in op.outputs if tensor is not None)}
     where = "graph output" if signature is None else f"signature {signature.key!r}, output"
@@ -82,7 +86,10 @@ NamedTensor = tuple[str | None, Tensor]
 
 
 def _name_by_signature(graph: Subgraph, tensors: Sequence[Tensor], names: Mapping[str, int]) -> list[NamedTensor]:
-    """Return tensors with their names in the signature; a tensor with several names occurs once for each."""
+    """Return tensors with their names in the signature.
+
+    A tensor with several names occurs once for each.
+    """
     by_index: dict[int, list[str]] = {}
     for name, index in names.items():
         by_index.setdefault(graph.tensors[index].index, []).append(name)
@@ -90,9 +97,10 @@ def _name_by_signature(graph: Subgraph, tensors: Sequence[Tensor], names: Mappin
 
 
 def _signature_outputs(graph: Subgraph, names: Mapping[str, int]) -> list[NamedTensor]:
-    """Return the subgraph's outputs, then outputs of the signature inside the subgraph, as quantizers write them.
+    """Return the outputs of the subgraph, then further ones of the signature.
 
-    If the signature names outputs of a subgraph other than the first, only those are returned.
+    Quantizers write signatures with outputs inside the subgraph. If the signature names outputs of a subgraph other
+    than the first, only those are returned.
     """
     signature_outputs = dict.fromkeys(graph.tensors[index] for index in names.values())
     outputs = list(dict.fromkeys([*graph.outputs, *signature_outputs]))
@@ -128,9 +136,10 @@ def _interface_names(inputs: Sequence[NamedTensor], outputs: Sequence[NamedTenso
 
 
 def rename_interface(names: InterfaceNames, main: BoundGraph, renames: Mapping[str, str], flag: str) -> InterfaceNames:
-    """Return the names after renames; a key is a name, the name of the TFLite tensor, or a position.
+    """Return the names of graph inputs and outputs after renames.
 
-    Raises UnsupportedOption for a name that the model does not have, and for a new name that is empty or taken.
+    A key is a name, the name of the TFLite tensor, or a position. Raises UnsupportedOption for a name that the model
+    does not have, and for a new name that is empty or taken.
     """
     all_names = (*names.inputs, *names.outputs)
     new_names = resolve_keys(renames, all_names, [tensor.name for tensor in (*main.inputs, *main.outputs)], flag)
@@ -159,10 +168,11 @@ def interface_layouts(
     channels_first: bool = False,
     free_caches: bool = False,
 ) -> InterfaceLayouts:
-    """Return the layouts of graph inputs and outputs: requested ones by name, all others as in the file.
+    """Return the layouts of graph inputs and outputs.
 
-    ``free``: all others follow the layout plan instead. ``free_caches``: inputs and outputs of one name do. ``channels_first``:
-    the last axis of a tensor of rank 4 becomes its second, unless a layout is requested for the tensor.
+    Requested ones are given by name; all others are as in the file. ``free``: all others follow the layout plan
+    instead. ``free_caches``: inputs and outputs of one name do. ``channels_first``: the last axis of a tensor of rank
+    4 becomes its second, unless a layout is requested for the tensor.
 
     Raises UnsupportedOption for a name that the model does not have, or letters that do not permute its axes.
     """
@@ -192,7 +202,10 @@ def interface_layouts(
 
 
 def _parse_layout(name: str, layouts: str, tensor: Tensor) -> TensorLayout:
-    """Return the layout for text such as ``"NHWC:NCHW"``: the letters of the tensor's axes, and their requested order."""
+    """Return the layout for text such as ``"NHWC:NCHW"``.
+
+    The text has the letters of the tensor's axes, and their requested order.
+    """
     axes, _, requested_axes = layouts.partition(":")
     if sorted(axes) != sorted(requested_axes) or len(set(axes)) != len(axes) or len(axes) != tensor.rank:
         raise UnsupportedOption(

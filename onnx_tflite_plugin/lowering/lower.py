@@ -1,4 +1,7 @@
-"""Lowering of a whole model: graph inputs and outputs, states, and the required nodes and constants."""
+"""Lowering of a whole model, with its inputs, outputs and states.
+
+Only required nodes and constants remain.
+"""
 
 from __future__ import annotations
 
@@ -80,9 +83,10 @@ def lower(
 
 
 def _infer_missing_shapes(model: ir.Model) -> None:
-    """Set missing shapes of graph inputs and outputs, which ONNX requires: by shape inference, else that of a scalar.
+    """Set the missing shapes of graph inputs and outputs, which ONNX requires.
 
-    In files that do not store ranks, ``[]`` is either an unknown shape or a scalar.
+    A shape that shape inference does not find is that of a scalar. In files that do not store ranks, ``[]`` is either
+    an unknown shape or a scalar.
     """
     for value in model.graph.inputs:
         value.shape = ir.Shape(()) if value.shape is None else value.shape
@@ -115,7 +119,10 @@ def _graph_input(scope: Scope, tensor: Tensor, name: str, layout: TensorLayout) 
 def _graph_output(
     scope: Scope, tensor: Tensor, name: str, layout: TensorLayout, earlier: Collection[ir.Value]
 ) -> ir.Value:
-    """Return the graph output: the tensor in its interface layout, with the file's dtype and its output name."""
+    """Return the graph output: the tensor in its interface layout.
+
+    It has the file's dtype and its output name.
+    """
     value = scope.values.get(tensor, layout, FILE)
     producer = value.producer()
     # The producer has a graph only if it is in an inner graph.
@@ -145,7 +152,10 @@ def _reachable_nodes(nodes: Sequence[ir.Node], outputs: Sequence[ir.Value]) -> l
 
 
 def _detach(nodes: Iterable[ir.Node]) -> None:
-    """Remove unreachable nodes, and those of their inner graphs, from the users of their inputs."""
+    """Remove unreachable nodes from the users of their inputs.
+
+    Nodes of their inner graphs are removed too.
+    """
     for node in nodes:
         node.resize_inputs(0)
         for attribute in node.attributes.values():
@@ -175,9 +185,9 @@ def _constants_in_use(graph: ir.Graph) -> list[ir.Value]:
 
 
 def ir_version(opset: int) -> int:
-    """Return the IR version of an opset: the first that supports it, but at least 8 from opset 13 on.
+    """Return the IR version of an opset, at least 8 from opset 13 on.
 
-    It is at least 8, too, for an opset that the installed onnx does not list.
+    It is the first version that supports the opset. For an opset that the installed onnx does not list, it is 8.
     """
     import onnx
 

@@ -1,4 +1,4 @@
-"""Operands of a handler: in planned layout, and in the form and storage that the operator computes on."""
+"""Operands of a handler, in planned layout and in the form it computes on."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class Operands:
         return layout_axes(self.layout(slot))
 
     def axis(self, axis: int, slot: int) -> int:
-        """Return the position of a TFLite axis (negative counts from the end) in the slot's planned order.
+        """Return the position of a TFLite axis in the slot's planned order.
 
-        Raises Refusal for an axis that the slot does not have.
+        A negative axis counts from the end. Raises Refusal for an axis that the slot does not have.
         """
         tensor = self.bound.op[slot]
         rank = max(tensor.rank, 1)
@@ -48,7 +48,7 @@ class Operands:
         return self.perm(slot).index(axis % rank) if tensor.rank else 0
 
     def storage(self, slot: int) -> Storage:
-        """Return the storage of the slot's quantized values as the handler gets or returns them."""
+        """Return the storage of the slot's quantized values in the handler."""
         return storage_of_slot(self.scope.storage, self.bound, slot)
 
     def _node(self, op_type: str, *inputs: Operand, **attributes: Any) -> ir.Value:
@@ -80,9 +80,9 @@ class Operands:
         return self.scope.values.get(tensor, self.layout(slot), form, weights=self._weights(tensor))
 
     def constant(self, slot: int) -> Array | None:
-        """Return a constant operand in planned order, with axis numbers and per-axis entries remapped.
+        """Return a constant operand in planned order; None if it is not constant.
 
-        Return None otherwise.
+        Axis numbers and per-axis entries are remapped.
         """
         array, declared = self.bound.op.constant(slot), self.bound.declared
         if array is None:
@@ -113,14 +113,20 @@ class Operands:
         return self.scope.storage.weights(self.bound, tensor) if tensor.is_constant else Weights.DEQUANTIZED
 
     def _fetch_integers(self, tensor: Tensor, slot: int) -> ir.Value:
-        """Return quantized values in the delivered form; requantized if the tensor is kept in another dtype."""
+        """Return quantized values as the handler gets them.
+
+        They are requantized if the tensor is kept in another dtype.
+        """
         values, layout, delivered = self.scope.values, self.layout(slot), self.storage(slot)
         if self.scope.storage.storage(tensor).shift == delivered.shift:
             return values.get(tensor, layout, STORED)
         return values.quantize(values.get(tensor, layout, FLOAT), delivered, layout)
 
     def _align_rank(self, value: ir.Value, slot: int) -> ir.Value:
-        """Insert axes of size 1 so that an operand of lower rank broadcasts in the planned order."""
+        """Insert axes of size 1 so that the operand broadcasts in planned order.
+
+        The operand has a lower rank than the others.
+        """
         constraint = self.scope.layout.constraints[self.bound]
         shared_axes = constraint.shared_axes
         if not constraint.aligned or shared_axes is None or slot not in shared_axes.slots:
@@ -137,7 +143,10 @@ class Operands:
         return self._node("Unsqueeze", value, [axis for axis in range(rank) if axis in missing])
 
     def _remap_axes(self, slot: int, tensor: Tensor) -> ir.Value:
-        """Return axis numbers, or per-axis entries, in planned order; runtime values are remapped by a Gather."""
+        """Return axis numbers, or per-axis entries, in planned order.
+
+        Runtime values are remapped by a Gather.
+        """
         constant = self.constant(slot)
         if constant is not None:
             return self.scope.emitter.constant(constant, f"{self.scope.values.name(tensor)}")
@@ -180,7 +189,7 @@ class Operands:
         return values.dequantize(integers, storage, source_layout(dims))
 
     def _bias_integers(self, slot: int, tensor: Tensor) -> ir.Value:
-        """Return the quantized values of a bias in the shape that the handler declares for them."""
+        """Return the quantized values of a bias, in the declared shape."""
         value, dims = self.scope.values.get(tensor), self.bound.declared.reshapes.get(slot)
         if dims is None:
             return value

@@ -1,4 +1,7 @@
-"""Lowering of one subgraph's operators: each handler gets its context, and its outputs are post-processed."""
+"""Lowering of one subgraph's operators.
+
+Each handler gets its context, and its outputs are post-processed.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,10 @@ def lower_operators(scope: Scope) -> None:
 
 
 def _lower_or_put_placeholders(scope: Scope, bound: Bound) -> None:
-    """Lower an operator; if that fails or an operand is a placeholder, its results become placeholders."""
+    """Lower an operator, or replace its results by placeholders.
+
+    Placeholders are used if the lowering fails or an operand is a placeholder.
+    """
     job = scope.job
     try:
         with scope.emitter.label_nodes(scope.label(bound), _provenance(scope, bound)):
@@ -71,7 +77,10 @@ def _lower_or_put_placeholders(scope: Scope, bound: Bound) -> None:
 
 
 def _put_placeholders(scope: Scope, bound: Bound) -> None:
-    """Create placeholders of the planned dtype and layout for the results of an operator that have no value."""
+    """Create placeholders for the results of an operator that have no value.
+
+    They have the planned dtype and layout.
+    """
     for k, tensor in enumerate(bound.op.outputs):
         if tensor is None or tensor.dtype in HANDLES:
             continue
@@ -84,7 +93,10 @@ def _put_placeholders(scope: Scope, bound: Bound) -> None:
 
 
 def initialize_variable(scope: Scope, tensor: Tensor) -> None:
-    """Set a variable tensor to the value of its state, unless an operator has already assigned it."""
+    """Set a variable tensor to the value of its state.
+
+    Nothing is set if an operator has already assigned it.
+    """
     if tensor.is_variable and not scope.values.has(tensor):
         state = scope.states.variable_state(tensor, scope.values.state_name(tensor))
         scope.values.put(tensor, state.get(), source_layout(tensor.dims), FILE)
@@ -148,7 +160,10 @@ def _lower_operator(scope: Scope, bound: Bound) -> tuple[ir.Value | None, ...]:
 
 
 def _is_empty(bound: Bound) -> bool:
-    """Return True if no output has elements: runtimes refuse many operators on such shapes, and nothing needs computing."""
+    """True if no output has elements.
+
+    Runtimes refuse many operators on such shapes, and nothing needs computing.
+    """
     empty = all(t is not None and t.is_static and 0 in t.shape and _is_numeric(t) for t in bound.op.outputs)
     return bool(bound.op.outputs) and empty and not bound.declared.accesses_states
 

@@ -1,4 +1,7 @@
-"""Post-processing of handler outputs: fused activation, final quantization where the target can fuse it, and checks."""
+"""Post-processing of handler outputs: activation, quantization, and checks.
+
+The quantization is last, where the target can fuse it.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,10 @@ from onnx_tflite_plugin.source.model import Array, Quantization, Tensor, agree
 
 
 class ResultContradiction(Refusal):
-    """The output of a built-in handler contradicts the stored tensor, so the file is wrong. ``field``: the output."""
+    """Raised if the output of a built-in handler contradicts the stored tensor.
+
+    The file is then wrong. ``field``: the output.
+    """
 
     def __init__(self, field: str, reason: str) -> None:
         self.field = field
@@ -35,7 +41,10 @@ class ResultContradiction(Refusal):
 
 
 def finish_output(ctx: Context, k: int, value: ValueOrResource | None) -> ir.Value | None:
-    """Post-process, check and assign an output: activation, quantization, axis order of per-axis entries."""
+    """Post-process, check and assign an output.
+
+    This includes activation, quantization and the axis order of per-axis entries.
+    """
     tensor = ctx.op.tensor(~k)
     if tensor is None:
         return None
@@ -75,9 +84,9 @@ def finish_output(ctx: Context, k: int, value: ValueOrResource | None) -> ir.Val
 
 
 def _convert_to_planned_storage(ctx: Context, slot: int, value: ir.Value) -> ir.Value:
-    """Return an output in its tensor's storage if that differs from the first output's.
+    """Return an output in the storage that is planned for its tensor.
 
-    The real values do not change.
+    The planned storage may differ from that of the first output. The real values do not change.
     """
     delivered, planned = ctx.storage(slot), ctx.scope.storage.storage(ctx.op[slot])
     if uses_file_integers(ctx.scope.storage, ctx.bound, slot) or delivered.shift == planned.shift:
@@ -86,7 +95,10 @@ def _convert_to_planned_storage(ctx: Context, slot: int, value: ir.Value) -> ir.
 
 
 def _is_fake_quantized(ctx: Context, quantization: Quantization) -> bool:
-    """True if the operator only moves values that are already rounded to these parameters."""
+    """True if the operator only moves values that are already rounded.
+
+    They are rounded to the parameters in ``quantization``.
+    """
     data = [ctx.op[slot] for slot in data_slots(ctx.bound) if slot >= 0 and ctx.op[slot].dtype == "float32"]
     return ctx.bound.declared.quantization.moves_values and all(t.fake_quantization == quantization for t in data)
 
@@ -106,9 +118,10 @@ def _restore_axis_order(ctx: Context, slot: int, value: ir.Value) -> ir.Value:
 
 
 def _check_float(ctx: Context, value: ir.Value, tensor: Tensor, k: int) -> None:
-    """Raise Mismatch if a pack's lowering returns floats for a quantized output that its declaration does not quantize.
+    """Raise Mismatch if a pack's lowering returns floats that are not quantized.
 
-    Floats other than float32 are never quantized.
+    The output is quantized, but the declaration does not quantize floats. Floats other than float32 are never
+    quantized.
     """
     dtype = None if value.type is None else value.type.dtype
     if ctx.bound.pack == BUILTIN or affine(tensor) is None or ~k in ctx.bound.declared.output_quantization:
@@ -140,7 +153,10 @@ def _check_dtype(ctx: Context, value: ir.Value, tensor: Tensor, form: Form, k: i
 
 
 def _dtype_error(ctx: Context, returned: ir.DataType, tensor: Tensor, expected: ir.DataType, k: int) -> Exception:
-    """Return the error for an output that does not fit its tensor, attributed to the file or to the pack."""
+    """Return the error for an output whose dtype is not the tensor's.
+
+    It is attributed to the file or to the pack.
+    """
     if ctx.bound.pack != BUILTIN:
         return Mismatch(_describe_wrong_dtype(ctx, _dtype_name(returned), tensor, _dtype_name(expected), k))
     reason = f"tensor {tensor} is {tensor.dtype}, but {ctx.op.code} of these operands is {returned.name.lower()}"
@@ -148,7 +164,7 @@ def _dtype_error(ctx: Context, returned: ir.DataType, tensor: Tensor, expected: 
 
 
 def _describe_wrong_dtype(ctx: Context, returned: str, tensor: Tensor, expected: str, k: int) -> str:
-    """Return a message for the author of a handler whose output has another dtype than its tensor."""
+    """Return a message for the author of a handler on a wrong output dtype."""
     if tensor.dtype in QUANTIZED and affine(tensor) is None and returned.startswith("float"):
         fact = f"output {k}, {tensor.name!r}, is {tensor.dtype} without scale and zero point in the file"
         return f"{fact}, so the {returned} result cannot be quantized; give the tensor a scale, or return {expected}"
@@ -162,7 +178,10 @@ def _dtype_name(dtype: ir.DataType) -> str:
 
 
 def _check_shape(ctx: Context, value: ir.Value, tensor: Tensor, k: int) -> None:
-    """Raise ResultContradiction if the known shape of an output, such as a constant, differs from the tensor's."""
+    """Raise ResultContradiction if an output's known shape is not the tensor's.
+
+    The shape of a constant, for example, is known.
+    """
     dims = physical_dims(tensor, ctx.layout(~k))
     if ctx.bound.pack != BUILTIN or value.shape is None or dims is None:
         return
@@ -174,7 +193,7 @@ def _check_shape(ctx: Context, value: ir.Value, tensor: Tensor, k: int) -> None:
 
 
 def activate_output(ctx: Context, value: ir.Value, k: int) -> ir.Value:
-    """Return a handler's output with its fused activation applied, quantized if the tensor is."""
+    """Return an output with its fused activation, quantized if the tensor is."""
     declared = ctx.bound.declared
     activation = "NONE" if declared.activates_inside else declared.activation
     if affine(ctx.op[~k]) is None:

@@ -34,7 +34,10 @@ def schema_of(op_type: str, opset: int, domain: str) -> onnx.defs.OpSchema | Non
 
 
 def _describe_missing_operator(op_type: str, opset: int, domain: str) -> str:
-    """Return a message about a missing operator: the opset, if another opset has the operator, else the closest name."""
+    """Return a message about an operator that ONNX lacks in this opset.
+
+    It names the opset if another one has the operator, otherwise the most similar name.
+    """
     known = {schema.name for schema in onnx.defs.get_all_schemas() if schema.domain == domain}
     full_name = f"{domain}.{op_type}" if domain else op_type
     if op_type in known:
@@ -44,7 +47,10 @@ def _describe_missing_operator(op_type: str, opset: int, domain: str) -> str:
 
 @cache
 def decomposition(op_type: str, opset: int, domain: str) -> onnx.FunctionProto | None:
-    """Return the function that ONNX defines for an operator of a newer opset, if this opset has all operators in it."""
+    """Return the function that ONNX defines for an operator of a newer opset.
+
+    Return None unless this opset has all operators in it.
+    """
     newest = _newest_schema(op_type, domain)
     for version in range(opset + 1, (newest.since_version if newest else 0) + 1):
         try:
@@ -86,17 +92,18 @@ def require_newer_opset(
 def schema_attributes(schema: onnx.defs.OpSchema) -> Mapping[str, ir.AttributeType]:
     """Return the types of a schema's attributes by name.
 
-    Cached because the schema rebuilds its objects on each access.
+    The result is cached, because the schema rebuilds its objects on each access.
     """
     return {name: ir.AttributeType(int(attribute.type.value)) for name, attribute in schema.attributes.items()}  # type: ignore[attr-defined]
 
 
 class Signature(NamedTuple):
-    """Operands and outputs of a schema; the last operand and the last output may repeat.
+    """Operands and outputs of a schema.
 
-    ``min_inputs`` and ``max_inputs``: number of operands. ``inputs`` and ``outputs``: type names. ``homogeneous``: variadic outputs of
-    one dtype. ``single_dtypes``: dtypes by type name, for type names with a single dtype. ``required``: operands that a node
-    must have. ``optional``: outputs that a node may omit.
+    The last operand and the last output may repeat. ``min_inputs`` and ``max_inputs``: number of operands. ``inputs``
+    and ``outputs``: type names. ``homogeneous``: variadic outputs of one dtype. ``single_dtypes``: dtypes by type
+    name, for type names with a single dtype. ``required``: operands that a node must have. ``optional``: outputs that
+    a node may omit.
     """
 
     min_inputs: int
@@ -111,7 +118,10 @@ class Signature(NamedTuple):
 
 @cache
 def signature_of(schema: onnx.defs.OpSchema) -> Signature:
-    """Return the signature of a schema; cached because the schema rebuilds its objects on each access."""
+    """Return the signature of a schema.
+
+    It is cached, because the schema rebuilds its objects on each access.
+    """
     formal = list(schema.outputs)
     allowed = {item.type_param_str: item.allowed_type_strs for item in schema.type_constraints}
     outputs = tuple(item.type_str for item in formal)
@@ -182,7 +192,8 @@ def fit_to_opset(
 ) -> tuple[list[Any], dict[str, Any]]:
     """Return operands and attributes in the form of the opset's schema.
 
-    Raises Refusal if an operand would have to be an attribute but is a runtime value, or if the opset lacks an attribute.
+    Raises Refusal if an operand would have to be an attribute but is a runtime value, or if the opset lacks an
+    attribute.
     """
     new_operands, new_attributes = list(operands), dict(attributes)
     max_inputs = signature_of(schema).max_inputs

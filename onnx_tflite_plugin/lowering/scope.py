@@ -1,4 +1,7 @@
-"""Scope of one subgraph that is lowered: the values of its tensors, and the state shared by all subgraphs."""
+"""Scope of one subgraph that is lowered: the values of its tensors.
+
+All scopes share the state of the conversion.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +33,12 @@ MAX_DEPTH, MAX_INLINED = 64, 10_000  # nesting depth of subgraphs, and total ope
 
 @dataclass
 class Job:
-    """State shared by all scopes of one conversion; ``problems`` and their ``causes`` are collected here.
+    """State shared by all scopes of one conversion.
 
-    ``after`` is called with each operator that was lowered; ``lower_operators`` lowers every operator of a scope.
-    ``downstream``: refusals of operators that use ``placeholders``, the results of operators that failed. ``uses_placeholders``:
-    True while such an operator is lowered.
+    ``problems`` and their ``causes`` are collected here. ``after`` is called with each operator that was lowered;
+    ``lower_operators`` lowers every operator of a scope. ``downstream``: refusals of operators that use
+    ``placeholders``, the results of operators that failed. ``uses_placeholders``: True while such an operator is
+    lowered.
     """
 
     model: BoundModel
@@ -54,7 +58,10 @@ class Job:
 
 
 class NotLowered(Exception):
-    """A called subgraph's output is missing because an operator in it failed, which is reported already."""
+    """Raised if the output of a called subgraph is missing.
+
+    An operator in it failed, which is reported already.
+    """
 
 
 class Scope:
@@ -88,7 +95,7 @@ class Scope:
     def label(self, bound: Bound) -> str:
         """Return the name prefix of the operator's nodes.
 
-        Short, because TFLite's tensor names may have hundreds of characters.
+        It is short, because TFLite's tensor names may have hundreds of characters.
         """
         return f"{self.values.prefix}op{bound.op.index}"
 
@@ -113,8 +120,8 @@ class Scope:
     ) -> list[ValueOrResource]:
         """Lower a subgraph here and return ``results``, by default its outputs.
 
-        Inputs and results are in planned layout and the file's dtypes. Raises Refusal for calls that are nested too deep or too
-        large.
+        Inputs and results are in planned layout and the file's dtypes. Raises Refusal for calls that are nested too
+        deep or too large.
         """
         if not 0 <= subgraph < len(self.model.graphs):
             raise LookupError(f"subgraph {subgraph} does not exist; the model has {len(self.model.graphs)}")
@@ -143,7 +150,10 @@ class Scope:
         return self.values.resource(tensor) or self.values.get(tensor, self.layout.interface_layout(tensor), FILE)
 
     def graph(self, body: Callable[..., Sequence[Value]], inputs: Sequence[tuple[str, str, Dims | None]]) -> ir.Graph:
-        """Return an inner ONNX graph whose nodes ``body`` emits; ``inputs``: name, dtype and shape of each."""
+        """Return an inner ONNX graph whose nodes ``body`` emits.
+
+        ``inputs``: name, dtype and shape of each.
+        """
         names = self.emitter.names
         values = [
             self.emitter.register(set_type(ir.Value(name=names.unique(name)), dtype, dims))

@@ -33,9 +33,10 @@ from onnx_tflite_plugin.source.model import Array, Dims, Tensor, agree
 
 @dataclass(eq=False)
 class State:
-    """One state while the graph is emitted: ``get()`` returns its current value, ``set(value)`` sets the next.
+    """One state while the graph is emitted.
 
-    ``reset``: every run starts from the initial value, and there is no input.
+    ``get()`` returns its current value, ``set(value)`` sets the next. ``reset``: every run starts from the initial
+    value, and there is no input.
     """
 
     key: str
@@ -117,9 +118,10 @@ class State:
 
 
 class States:
-    """States of one conversion by key, in the order in which the file first mentions them.
+    """States of one conversion by key.
 
-    ``reset``: every run starts from the initial values, and final values are discarded.
+    They are in the order in which the file first mentions them. ``reset``: every run starts from the initial values,
+    and final values are discarded.
     """
 
     def __init__(self, emitter: Emitter, layout: LayoutPlan, storage: StoragePlan, reset: bool = False) -> None:
@@ -128,7 +130,10 @@ class States:
         self._initializing = False
 
     def state(self, key: str, name: str = "") -> State:
-        """Return the state of a key, created on first use; its name is the key unless given."""
+        """Return the state of a key, created on first use.
+
+        Its name is the key unless given.
+        """
         if key not in self.by_key:
             self.by_key[key] = State(key, self.emitter.names.unique(name or key or "state"), self.emitter, self.reset)
         self.by_key[key].initializing = self._initializing
@@ -136,7 +141,10 @@ class States:
 
     @contextmanager
     def initializing_states(self) -> Iterator[None]:
-        """Inside the context, ``State.set`` sets the initial value instead of the next one."""
+        """Inside the context, ``State.set`` sets the initial value.
+
+        Otherwise it sets the next one.
+        """
         self._initializing = True
         try:
             yield
@@ -146,10 +154,11 @@ class States:
                 state.initializing = False
 
     def states_of_subgraphs(self, model: BoundModel, subgraphs: Iterable[int]) -> list[State]:
-        """Return the states, with declared dtype and shape, that the subgraphs or their callees may read or write.
+        """Return the states that the subgraphs or their callees may read or write.
 
-        If the resource is an input of the subgraph, it may be any state mentioned so far. Variable tensors are reset:
-        LiteRT allocates the tensors of a called subgraph at each run (Eval, kernels/while.cc).
+        Their dtype and shape are declared. If the resource is an input of the subgraph, it may be any state mentioned
+        so far. Variable tensors are reset: LiteRT allocates the tensors of a called subgraph at each run (Eval,
+        kernels/while.cc).
         """
         states: dict[str, State] = {}
         for key, bound in _state_users_recursively(model, subgraphs, set()):
@@ -169,8 +178,8 @@ class States:
     def variable_state(self, tensor: Tensor, name: str) -> State:
         """Return the state of a variable tensor.
 
-        Its initial value is constant data if known (``Handler.evaluate``).
-        Otherwise all values are 0, or the zero point for int8 (ResetVariableTensor, core/subgraph.cc). Raises Refusal for complex dtypes.
+        Its initial value is constant data if known (``Handler.evaluate``). Otherwise all values are 0, or the zero
+        point for int8 (ResetVariableTensor, core/subgraph.cc). Raises Refusal for complex dtypes.
         """
         if tensor.dtype.startswith("complex"):
             raise Refusal(
@@ -193,7 +202,10 @@ class States:
     def interface(
         self, graph_outputs: Collection[ir.Value]
     ) -> tuple[list[ir.Value], list[ir.Value], list[ir.Value], list[CarriedState]]:
-        """Return state inputs, state outputs, default initializers, and the metadata that pairs them."""
+        """Return state inputs, state outputs, default initializers, and metadata.
+
+        The metadata pairs inputs and outputs.
+        """
         inputs, initializers, metadata = [], [], []
         outputs: dict[ir.Value, None] = {}
         for state in self.by_key.values():
@@ -217,7 +229,10 @@ class States:
 def _state_users_recursively(
     model: BoundModel, subgraphs: Iterable[int], seen: set[int]
 ) -> Iterator[tuple[str | None, Bound]]:
-    """Yield (key of the state, operator) for every user of a state in the subgraphs and those they call."""
+    """Yield (key of the state, operator) for every user of a state.
+
+    Users are in the subgraphs and in those they call.
+    """
     for index in subgraphs:
         if index in seen:
             continue
@@ -228,7 +243,10 @@ def _state_users_recursively(
 
 
 def _variable_tensors(model: BoundModel, subgraphs: Iterable[int]) -> dict[Tensor, None]:
-    """Return the variable tensors that the subgraphs, or those they call, may read or write."""
+    """Return the variable tensors that subgraphs may read or write.
+
+    Subgraphs that they call are included.
+    """
     pending, seen = [*subgraphs], set[int]()
     variables: dict[Tensor, None] = {}
     while pending:

@@ -81,9 +81,10 @@ class Values:
     def put(
         self, tensor: Tensor, value: ValueOrResource, layout: TensorLayout, form: Form, *, outer: bool = False
     ) -> None:
-        """Set the value of a tensor; values derived from an earlier value of the same tensor are dropped.
+        """Set the value of a tensor.
 
-        ``outer``: the value belongs to another subgraph and keeps its name and shape.
+        Values derived from an earlier value of the same tensor are dropped. ``outer``: the value belongs to another
+        subgraph and keeps its name and shape.
         """
         if isinstance(value, Resource):
             self._resources[tensor] = value
@@ -107,7 +108,10 @@ class Values:
         return self.prefix + (shorten_name(tensor.name, outer_scopes=self.emitter.outer_scopes) or f"#{tensor.index}")
 
     def state_name(self, tensor: Tensor) -> str:
-        """Return the name of a variable tensor's state, a graph input, whose name is never shortened."""
+        """Return the name of a variable tensor's state.
+
+        It is a graph input, so the name is never shortened.
+        """
         return self.prefix + (tensor.name or f"#{tensor.index}")
 
     # --- operator inputs --------------------------------------------------------------------
@@ -142,7 +146,10 @@ class Values:
         return form
 
     def _has_no_transpose(self, tensor: Tensor) -> bool:
-        """Return True if the target cannot transpose the dtype that a quantized tensor is stored in."""
+        """True if the target cannot transpose the stored dtype of the tensor.
+
+        Only quantized tensors are concerned.
+        """
         return is_quantized(tensor) and not self.plan.target.has_kernel("", self.plan.storage(tensor).dtype)
 
     def _derive(self, tensor: Tensor, layout: TensorLayout, form: Form) -> ir.Value:
@@ -194,7 +201,7 @@ class Values:
     def reshape(self, value: ir.Value, start: Dims, dims: Dims) -> ir.Value:
         """Return a reshaped value.
 
-        Unsqueeze or Squeeze, which need no sizes, if only axes of size 1 are added or removed.
+        If only axes of size 1 are added or removed, Unsqueeze or Squeeze is emitted, which needs no sizes.
         Raises ValueError if more than one dynamic size is needed.
         """
         if (added := _extra_unit_axes(dims, start)) is not None:
@@ -242,7 +249,10 @@ class Values:
         return self._emit("Mul", floats, scale)
 
     def _dequantize_blocks(self, value: ir.Value, blocks: BlockwiseQuantization, layout: TensorLayout) -> ir.Value:
-        """Return values dequantized with one scale per block of the last axis, in blocks of a size that the target fuses."""
+        """Return values dequantized with one scale per block of the last axis.
+
+        Blocks have a size that the target fuses.
+        """
         perm, sizes = layout_axes(layout), dict(zip(layout_axes(layout), physical_shape(layout), strict=True))
         size = self.plan.target.fused_block_size(blocks.block_size)
         leading_sizes = [sizes[axis] or 0 for axis in range(len(perm) - 1)]
@@ -252,7 +262,10 @@ class Values:
         return self.emitter.emit("DequantizeLinear", [value, scale], attributes)[0]
 
     def quantize(self, value: ir.Value, storage: Storage, layout: TensorLayout) -> ir.Value:
-        """Return quantized values; emits arithmetic if the target's QuantizeLinear does not support the dtype."""
+        """Return quantized values.
+
+        Arithmetic is emitted if the target's QuantizeLinear does not support the dtype.
+        """
         scale, zero_point, axis = self._parameters(storage, layout)
         producer = value.producer()
         if storage.dtype in PACKED and producer is not None and producer.op_type == "Relu":
@@ -271,7 +284,10 @@ class Values:
         return set_type(stored, storage.dtype, None)
 
     def fake_quantize(self, value: ir.Value, quantization: Quantization, layout: TensorLayout) -> ir.Value:
-        """Return float values rounded to int8 parameters: quantized in the dtype that the target stores, then dequantized."""
+        """Return float values rounded to int8 parameters.
+
+        They are quantized in the dtype that the target stores, then dequantized.
+        """
         if self._fake_quantized.get(value) == quantization:
             return value
         dtype, shift = self.plan.target.storage.get("int8", ("int8", 0))
@@ -343,9 +359,10 @@ def outer_scopes(model: Model) -> str:
 
 
 def _is_rescaling(producer: ir.Node | None, scale: Array, zero_point: Array) -> bool:
-    """Return True if a DequantizeLinear is followed directly by a QuantizeLinear with other parameters.
+    """True if a QuantizeLinear would directly follow a DequantizeLinear.
 
-    ONNX Runtime merges two consecutive Q/DQ pairs into one pair and so loses the first rounding (DoubleQDQPairsRemover).
+    The two have different parameters. ONNX Runtime merges two consecutive Q/DQ pairs into one pair and so loses
+    the first rounding (DoubleQDQPairsRemover).
     """
     if producer is None or producer.op_type != "DequantizeLinear":
         return False
@@ -370,7 +387,7 @@ def _merge_known_sizes(value: ir.Value, dims: Dims | None) -> Dims | None:
 def _extra_unit_axes(long: Dims, short: Dims) -> list[int] | None:
     """Return the axes of size 1 that ``long`` has in addition to ``short``.
 
-    ``None`` if they differ otherwise.
+    Return ``None`` if they differ otherwise.
     """
     extra, remaining = [], list(short)
     for axis, size in enumerate(long):

@@ -1,1 +1,4 @@
-"""Normalization of models: missing and stale shapes and dtypes, requested sizes, and submodels."""
+"""Normalization of models: shapes, dtypes, requested sizes, and submodels.
+
+Missing and stale shapes and dtypes of the file are corrected.
+"""

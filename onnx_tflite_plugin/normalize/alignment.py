@@ -1,8 +1,8 @@
-"""Signatures of a file that compute the same function for different numbers of tokens, such as the prompt and the
-single token of a language model.
+"""Signatures that compute the same function for different numbers of tokens.
 
-Converters simplify each signature by its sizes: with one token, a Transpose becomes a Reshape, and a Slice of all elements
-disappears. The comparison therefore skips operators that only reshape, from the outputs of one signature to the common inputs.
+An example is the prompt and the single token of a language model. Converters simplify each signature by its sizes:
+with one token, a Transpose becomes a Reshape, and a Slice of all elements disappears. The comparison therefore skips
+operators that only reshape, from the outputs of one signature to the common inputs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ IsView = Callable[[Operator, Shape, Shape], bool]
 
 
 class Misaligned(Exception):
-    """Signatures that differ in more than one size; the message names the first difference."""
+    """Raised for signatures that differ in more than one size.
+
+    The message names the first difference.
+    """
 
 
 class SizedSignature(NamedTuple):
@@ -53,7 +56,10 @@ class SizedSignature(NamedTuple):
 
 
 class Views:
-    """The operators of a sized signature, and the views among them, which only reshape their operand."""
+    """The operators of a sized signature, and the views among them.
+
+    A view only reshapes its operand.
+    """
 
     def __init__(self, sized: SizedSignature, is_view: IsView) -> None:
         self.sized, self.is_view = sized, is_view
@@ -165,13 +171,19 @@ class Alignment:
             self.tensors.setdefault(location_of(tensor), prompt_tensor)
 
     def _have_equal_sizes(self, tensor: Tensor, prompt_tensor: Tensor) -> bool:
-        """True if two tensors have the same dtype, quantization and, ignoring sizes of 1, the same shape."""
+        """True if two tensors have the same shape, ignoring axes of size 1.
+
+        Dtype and quantization must be the same too.
+        """
         if (tensor.dtype, tensor.quantization) != (prompt_tensor.dtype, prompt_tensor.quantization):
             return False
         return squeeze(self.other.sized.sizes(tensor)) == squeeze(self.prompt.sized.sizes(prompt_tensor))
 
     def _compare_operators(self, op: Operator, prompt_op: Operator, same_slot: bool) -> str:
-        """Return how two operators differ; empty if they do not, and their operands are compared later."""
+        """Return how two operators differ; empty if they do not.
+
+        If they do not, their operands are compared later.
+        """
         key = self.prompt.sized.signature.key
         kinds = [(x.code, x.version, len(x.inputs)) for x in (op, prompt_op)]
         if kinds[0] != kinds[1] or not same_slot:
@@ -207,7 +219,10 @@ class Alignment:
         return self._compare_bodies(handler, op, prompt_op)
 
     def _compare_bodies(self, handler: Handler, op: Operator, prompt_op: Operator) -> str:
-        """Compare the subgraphs that two operators call; return how their interfaces differ."""
+        """Compare the subgraphs that two operators call; return a difference.
+
+        The text is empty if the interfaces of the subgraphs are equal.
+        """
         if op.code.startswith(COMPOSITE):
             return ""  # name and attributes define it; converters simplify its subgraph by the sizes
         indices = subgraph_indices(handler.subgraphs, op), subgraph_indices(handler.subgraphs, prompt_op)
@@ -235,7 +250,10 @@ def squeeze(sizes: Shape) -> Shape:
 
 
 def are_equal_constants(first: Tensor, second: Tensor) -> bool:
-    """True if two constants have the same values and quantization, and the same shape except for sizes of 1."""
+    """True if two constants are equal, except for axes of size 1.
+
+    Values, dtype and quantization must be the same.
+    """
     if first.dtype != second.dtype or squeeze(first.shape) != squeeze(second.shape):
         return False
     if not _have_same_quantization(first, second):
@@ -257,7 +275,10 @@ def _have_same_quantization(first: Tensor, second: Tensor) -> bool:
 
 
 def _equal_except_any_size(sizes: Array, prompt_sizes: Array, any_size: int) -> bool:
-    """True if two lists of sizes differ only where the second has the number that stands for any size."""
+    """True if two lists of sizes differ only where the second stands for any size.
+
+    ``any_size``: the number that stands for any size.
+    """
     return sizes.shape == prompt_sizes.shape and bool(((sizes == prompt_sizes) | (prompt_sizes == any_size)).all())
 
 

@@ -1,4 +1,7 @@
-"""Completion of the prompt's graph by operators that only the single token's graph has, adapted to several tokens."""
+"""Completion of the prompt's graph, adapted to several tokens.
+
+The prompt's graph lacks operators that only the single token's graph has.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +27,12 @@ MAX_SIZES = 64
 
 
 class Completion:
-    """The prompt's graph with copies of the operators that only the single token's graph has.
+    """The prompt's graph, completed from the single token's graph.
 
-    ``counterparts``: tensors of the prompt by the location of the single token's tensor. ``view_copies``: results of copied
-    views, by the view and its operand. ``aligned_operators``: operators of the single token that the prompt has too, by
-    pattern. ``head``: the operand of the last operators, which compute each token in isolation.
+    Operators that only the single token's graph has are copied. ``counterparts``: tensors of the prompt by the
+    location of the single token's tensor. ``view_copies``: results of copied views, by the view and its operand.
+    ``aligned_operators``: operators of the single token that the prompt has too, by pattern. ``head``: the operand of
+    the last operators, which compute each token in isolation.
     """
 
     def __init__(self, alignment: Alignment, handler_of: HandlerOf) -> None:
@@ -112,7 +116,10 @@ class Completion:
         return tensor.dims, tensor.dtype, tensor.array.tobytes() if _is_list(tensor) else None
 
     def _copy_similar(self, op: Operator) -> bool | None:
-        """Copy the prompt's counterpart of a similar operator; None if none has operands of these shapes."""
+        """Copy the prompt's counterpart of a similar operator.
+
+        Return None if no similar operator has operands of these shapes.
+        """
         for similar in reversed(self.aligned_operators.get(self._pattern(op), ())):
             prompt_op = self.alignment.operators[location_of(similar)]
             inputs = self._copied_operands(op, similar, prompt_op)
@@ -171,7 +178,10 @@ class Completion:
     # --- other operators ------------------------------------------------------------------------
 
     def _copy_in_place(self, op: Operator) -> bool | None:
-        """Copy an operator of one computed operand that keeps the axis of the tokens; None for others."""
+        """Copy an operator that keeps the axis of the tokens; None for others.
+
+        It has one computed operand.
+        """
         computed = [t for t in op.inputs if t is not None and not t.is_constant]
         if len({*computed}) != 1 or len(op.outputs) != 1 or op[0] is not computed[0]:
             return None
@@ -220,7 +230,10 @@ class Completion:
         return added
 
     def _append(self, op: Operator, source: Operator | None) -> Tensor:
-        """Append a copy of an operator with new results, modeled on those of ``source``; return the first one."""
+        """Append a copy of an operator with new results; return the first one.
+
+        ``source``: the operator whose results the new ones correspond to.
+        """
         outputs = tuple(None if t is None else self._add_tensor(t) for t in op.outputs)
         self.operators.append(replace(op, subgraph=self.graph.index, index=len(self.operators), outputs=outputs))
         if source is not None:
@@ -242,7 +255,10 @@ def _is_list(tensor: Tensor) -> bool:
 
 
 def _have_same_result(first: Operator, second: Operator) -> bool:
-    """True if two operators of one operand and constants return the same for the same operand."""
+    """True if two operators return the same result for the same operand.
+
+    Each has one operand besides constants.
+    """
     if (first.code, first.version, len(first.inputs)) != (second.code, second.version, len(second.inputs)):
         return False
     pairs = list(zip(first.inputs[1:], second.inputs[1:], strict=True))

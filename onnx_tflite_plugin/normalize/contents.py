@@ -1,7 +1,7 @@
-"""Tensor lists without a stored element type, completed from the declarations of handlers.
+"""Tensor lists whose element type is not stored in the file.
 
-Converters before ``variant_tensors`` (TensorFlow 2.13) leave it out. A list becomes an array with a leading axis of as many
-elements as it has tensors.
+The type is completed from the declarations of handlers. Converters before ``variant_tensors`` (TensorFlow 2.13) leave it
+out. A list becomes an array with a leading axis of as many elements as it has tensors.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ class _Candidate(NamedTuple):
 
 
 def complete_lists(model: Model, host: Host, target: Target) -> Model:
-    """Return the model with an array instead of each variant for which operators declare dtype and rank."""
+    """Return the model with arrays instead of variants of known dtype and rank.
+
+    Dtype and rank are declared by operators.
+    """
     if not any(tensor.dtype == VARIANT for graph in model.subgraphs for tensor in graph.tensors):
         return model
     lists = _Lists()
@@ -52,7 +55,10 @@ def complete_lists(model: Model, host: Host, target: Target) -> Model:
 
 
 def _candidates(model: Model, host: Host) -> Iterator[_Candidate]:
-    """Yield each operator that has a variant among its operands or results, with each handler registered for it."""
+    """Yield each operator with a variant operand or result, with its handlers.
+
+    There is one candidate for each registered handler.
+    """
     operators = [
         op
         for graph in model.subgraphs
@@ -64,7 +70,10 @@ def _candidates(model: Model, host: Host) -> Iterator[_Candidate]:
 
 
 def _equal_tensor_pairs(model: Model, candidate: _Candidate) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield pairs of tensors that are one value on both sides of a subgraph boundary, or in two iterations of a loop."""
+    """Yield pairs of tensors that are the same value.
+
+    They are on both sides of a subgraph boundary, or in two iterations of a loop.
+    """
     op, handler = candidate.op, candidate.handler
     boundary = handler.boundary
     options = (
@@ -90,7 +99,10 @@ def _equal_tensor_pairs(model: Model, candidate: _Candidate) -> Iterator[tuple[T
 
 
 def _declared_contents(candidate: _Candidate, host: Host, target: Target) -> ListContents:
-    """Return the handler's declaration about one operator's lists; an empty one if it fails or refuses."""
+    """Return the contents that a handler declares for one operator's lists.
+
+    The result is empty if the declaration fails or refuses.
+    """
     function, op = candidate.handler.list_contents, candidate.op
     assert function is not None
     try:
@@ -110,7 +122,7 @@ def _declared_contents(candidate: _Candidate, host: Host, target: Target) -> Lis
 class _Group:
     """Tensors that are one list, and the known type of its elements.
 
-    None if operators contradict each other.
+    ``known`` is None if operators contradict each other.
     """
 
     def __init__(self, tensor: Tensor) -> None:
@@ -161,7 +173,7 @@ class _Lists:
 
 
 def merge(first: ListContents | None, second: ListContents | None) -> ListContents | None:
-    """Return the combined contents that two operators declare; None if they contradict each other."""
+    """Return the combined contents of two declarations; None if they contradict."""
     if first is None or second is None or (first.dtype and second.dtype and first.dtype != second.dtype):
         return None
     dtype = first.dtype or second.dtype
@@ -173,7 +185,10 @@ def merge(first: ListContents | None, second: ListContents | None) -> ListConten
 
 
 def list_array(tensor: Tensor, dtype: str, dims: Dims) -> Tensor:
-    """Return the array that replaces a list; its leading axis counts the list's tensors."""
+    """Return the array that replaces a list.
+
+    Its leading axis counts the list's tensors.
+    """
     dims = (None, *dims)
     shape = tuple(1 if size is None else size for size in dims)
     return replace(tensor, dtype=dtype, shape=shape, dims=dims, has_rank=True)

@@ -18,11 +18,12 @@ _MAX_EXAMPLES, _MAX_NAME_LENGTH = 6, 60  # tensor names in a message
 def cut(
     model: Model, names: InterfaceNames, inputs_at: Sequence[str], outputs: Sequence[str]
 ) -> tuple[Model, InterfaceNames, Part | None]:
-    """Return the part of the main subgraph between tensors given by name, with the names of its inputs and outputs.
+    """Return the submodel between tensors given by name, and its names.
 
-    Without ``outputs`` it has the model's outputs. ``inputs_at`` replace all operators that compute them; graph inputs
-    that the part still needs are kept. Raises UnsupportedOption for a name that does not exist or is ambiguous, and for
-    a tensor that cannot be an input. A name with its middle omitted becomes the full name. Names may be joined by commas.
+    The tensors are in the main subgraph, and the names are those of inputs and outputs. Without ``outputs`` it has the
+    model's outputs. ``inputs_at`` replace all operators that compute them; graph inputs that the part still needs are
+    kept. Raises UnsupportedOption for a name that does not exist or is ambiguous, and for a tensor that cannot be an
+    input. A name with its middle omitted becomes the full name. Names may be joined by commas.
     """
     if not inputs_at and not outputs:
         return model, names, None
@@ -60,7 +61,10 @@ def cut(
 
 
 def _split_names(texts: Iterable[str], known: Collection[str]) -> Iterator[str]:
-    """Yield the names of texts that join them by commas; the longest known name wins, because a name may have commas."""
+    """Yield the names in texts that join them by commas.
+
+    The longest known name wins, because a name may have commas.
+    """
     for text in texts:
         parts = text.split(",")
         while parts:
@@ -82,7 +86,10 @@ def _check_computed(
 
 
 def _find_tensor(main: Subgraph, by_name: dict[str, Tensor], name: str, flag: str) -> Tensor:
-    """Return the tensor of that name: a graph input's or output's name, else the file's, else ``#index``."""
+    """Return the tensor of that name.
+
+    It is searched among graph inputs and outputs, then in the file, then as ``#index``.
+    """
     if name in by_name:
         return by_name[name]
     if name.startswith("#") and name[1:].isdigit() and int(name[1:]) < len(main.tensors):
@@ -113,7 +120,7 @@ def _find_tensor(main: Subgraph, by_name: dict[str, Tensor], name: str, flag: st
 
 
 def operators_between(main: Subgraph, starts: Collection[Tensor], ends: Collection[Tensor]) -> Iterator[Operator]:
-    """Return the operators that compute ``ends`` from ``starts``, and those without results, in order.
+    """Return the operators that compute ``ends`` from ``starts``, in order.
 
     An operator that writes a variable is included if its operands are computed anyway.
     """

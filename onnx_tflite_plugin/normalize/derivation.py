@@ -1,8 +1,8 @@
 """Tensor shapes, derived from the shapes of graph inputs.
 
-Each operator is lowered in isolation, with the new shapes of its operands and dynamic shapes of its results; ONNX's shape
-inference then gives the results' shapes. A handler whose lowering takes sizes from the file declares ``sizes``. Small
-integer tensors that depend only on sizes are computed, because shapes may depend on them.
+Each operator is lowered in isolation, with the new shapes of its operands and dynamic shapes of its results; ONNX's
+shape inference then gives the results' shapes. A handler whose lowering takes sizes from the file declares ``sizes``.
+Small integer tensors that depend only on sizes are computed, because shapes may depend on them.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class ShapeDerivation:
 
     ``message``: the start of an error.
 
-    ``named_sizes``: stored sizes that become dynamic by name. ``replaced_operators``: operators whose constants or options
-    hold a size that becomes dynamic, with their replacement. ``subgraph_shapes``: the shapes of tensors in called subgraphs,
-    by the subgraph's index.
+    ``named_sizes``: stored sizes that become dynamic by name. ``replaced_operators``: operators whose constants or
+    options hold a size that becomes dynamic, with their replacement. ``subgraph_shapes``: the shapes of tensors in
+    called subgraphs, by the subgraph's index.
     """
 
     def __init__(
@@ -58,10 +58,10 @@ class ShapeDerivation:
     def propagate(
         self, input_shapes: Mapping[Tensor, Dims], batches: Mapping[int, int] | None = None
     ) -> dict[Tensor, Dims]:
-        """Return the shapes of the resized graph inputs and of every tensor that depends on them.
+        """Return the shapes of the resized inputs and of tensors that depend on them.
 
-        ``batches``: sample sizes of a dynamic axis 0, with the stored size that each replaces. Raises UnsupportedOperator for the
-        first operator whose output shapes cannot be derived.
+        ``batches``: sample sizes of a dynamic axis 0, with the stored size that each replaces. Raises
+        UnsupportedOperator for the first operator whose output shapes cannot be derived.
         """
         self.batches, self.subgraph_shapes = batches or {}, {}
         dims, size_values = dict(input_shapes), dict[Tensor, Array]()
@@ -91,7 +91,10 @@ class ShapeDerivation:
         return dims
 
     def _describe_state_batch(self, op: Operator, reason: str) -> Problem | None:
-        """Return the problem of an operator whose state fixes the batch; None if the reason is another."""
+        """Return the problem of a state that fixes the batch.
+
+        Return None if the reason is another one.
+        """
         state = next((tensor for tensor in op.inputs if tensor is not None and tensor.is_variable), None)
         if not self.batches or state is None or not state.dims or f"state {state.name!r}" not in reason:
             return None
@@ -103,8 +106,8 @@ class ShapeDerivation:
     ) -> dict[Tensor, tuple[Dims, Array | None]]:
         """Return ``results`` at the stored ranks or, if these do not fit, at other ranks.
 
-        Derived ranks and ranks that differ by one are tried. If ``[]`` is stored, or another rank is derived, all ranks are
-        tried, because a layout may depend on the rank.
+        Derived ranks and ranks that differ by one are tried. If ``[]`` is stored, or another rank is derived, all
+        ranks are tried, because a layout may depend on the rank.
         """
         stored, failure = dict[Tensor, tuple[Dims, Array | None]](), None
         try:
@@ -131,9 +134,9 @@ class ShapeDerivation:
         uncertain: Collection[Tensor],
         ranks: Iterable[int],
     ) -> dict[Tensor, tuple[Dims, Array | None]]:
-        """Return ``results`` at the first rank that is also the derived rank of the uncertain tensors.
+        """Return ``results`` at the first rank that the derivation confirms.
 
-        The result is empty if there is no such rank.
+        It must be the derived rank of the uncertain tensors. The result is empty if there is no such rank.
         """
         outputs = tuple(replace(t, has_rank=False) if t is not None and t in uncertain else t for t in op.outputs)
         for rank in dict.fromkeys(ranks):
@@ -148,7 +151,10 @@ class ShapeDerivation:
         return {}
 
     def _without_stored_sizes(self, op: Operator, dims: Mapping[Tensor, Dims]) -> Operator:
-        """Return the operator with dynamic sizes in constants and options that hold stored sizes of an operand."""
+        """Return the operator without stored sizes of an operand.
+
+        Its constants and options get dynamic sizes instead.
+        """
         leading_sizes = {t: dims[t][0] or 0 for t in op.inputs if t is not None and t.shape and dims.get(t)}
         batch_sizes = {t.shape[0] for t, size in leading_sizes.items() if self.batches.get(size) == t.shape[0]}
         operand_dims = dims.get(op[0]) if self.named_sizes and op.tensor(0) is not None else None
@@ -163,7 +169,7 @@ class ShapeDerivation:
         return replaced
 
     def shapes(self, op: Operator) -> dict[Tensor, Dims]:
-        """Return the shapes of an operator's results, derived from the stored shapes of its operands.
+        """Return the shapes of results, derived from stored shapes of operands.
 
         Raises ConversionError and Refusal if they cannot be derived.
         """
@@ -178,10 +184,11 @@ class ShapeDerivation:
         *,
         with_values: bool = True,
     ) -> dict[Tensor, tuple[Dims, Array | None]]:
-        """Return the shape of each result, and the value of small integer results that depend only on sizes.
+        """Return the shape of each result, and the value of results that hold sizes.
 
-        ``rank``: the rank of results that have no stored rank. ``with_values``: False returns only shapes. Raises
-        ConversionError and Refusal if nothing can be derived.
+        A value is returned for small integer results that depend only on sizes. ``rank``: the rank of results that
+        have no stored rank. ``with_values``: False returns only shapes. Raises ConversionError and Refusal if nothing
+        can be derived.
         """
         operands = {
             tensor: _with_value(resize_tensor(tensor, dims.get(tensor, tensor.dims)), size_values.get(tensor))
@@ -256,10 +263,10 @@ class ShapeDerivation:
         return computed, shapes
 
     def _subgraph_results(self, op: Operator, declared: Declared, dims: Mapping[Tensor, Dims]) -> dict[Tensor, Dims]:
-        """Return the shapes of results that an operator's subgraphs compute from operands of other shapes.
+        """Return the shapes of results that subgraphs compute from resized operands.
 
-        A size that differs between iterations of a loop or between branches is dynamic. Raises Refusal for a rank that differs,
-        and for a subgraph that is called with other shapes elsewhere.
+        A size that differs between iterations of a loop or between branches is dynamic. Raises Refusal for a rank that
+        differs, and for a subgraph that is called with other shapes elsewhere.
         """
         first, loops = (declared.boundary.first_slot, declared.boundary.loops) if declared.boundary else (0, False)
         operand_shapes = [None if tensor is None else dims.get(tensor, tensor.dims) for tensor in op.inputs[first:]]
@@ -300,7 +307,10 @@ class ShapeDerivation:
         return [dims.get(tensor, tensor.dims) for tensor in graph.outputs]
 
     def _forwarded_shape(self, declared: Declared, tensor: Tensor, output: int) -> Dims | None:
-        """Return the stored shape of an operator's output, else of its subgraphs' outputs; None if unknown."""
+        """Return the stored shape of an output, or that of its subgraphs' outputs.
+
+        Return None if neither is known.
+        """
         loops = declared.boundary is not None and declared.boundary.loops
         indices = declared.subgraphs[-1:] if loops else declared.subgraphs
         if tensor.shape or any(index >= len(self.model.subgraphs) for index in indices):
@@ -326,7 +336,7 @@ class ShapeDerivation:
             raise UnsupportedOperator(self.message, [failed.problem(label(op))]) from failed
 
     def _declared_shape(self, bound: Bound) -> Dims | None:
-        """Return the shape of output 0 that the handler declares; None if it declares none."""
+        """Return the declared shape of output 0; None if the handler declares none."""
         opset = self.target.opsets[2]
         try:
             return size_of_output(final_operator(bound, self.target, opset), self.target, opset)
@@ -335,7 +345,10 @@ class ShapeDerivation:
 
 
 def is_consistent(stored: Dims, derived: Dims) -> bool:
-    """Return True if a stored shape agrees with the derived one, and no 0 is stored for a dynamic size."""
+    """True if a stored shape agrees with the derived one.
+
+    A stored 0 must not stand for a dynamic size.
+    """
     return agree(derived, stored) and (0, None) not in zip(stored, derived, strict=True)
 
 
@@ -352,22 +365,28 @@ def _merge_shapes(dims: Dims | None, other_dims: Dims | None) -> Dims | None:
 
 
 def _result_rank(tensor: Tensor, op: Operator, operands: Mapping[Tensor, Tensor]) -> int:
-    """Return a result's rank: the current rank of the first operand if their stored ranks are equal, else the stored one."""
+    """Return the rank of a result.
+
+    It is the current rank of the first operand if their stored ranks are equal, otherwise the stored one.
+    """
     first = next((t for t in op.inputs if t is not None), None)
     return operands[first].rank if first is not None and first.rank == tensor.rank else tensor.rank
 
 
 def candidate_ranks(op: Operator, dims: Mapping[Tensor, Dims]) -> Iterator[int]:
-    """Yield ranks to try for a result: those of the operands, highest first, then all others.
+    """Yield ranks to try for a result: those of operands, then all others.
 
-    A lower rank may be a Reshape of any operand.
+    The highest rank of an operand comes first. A lower rank may be a Reshape of any operand.
     """
     ranks = {len(dims.get(tensor, tensor.dims)) for tensor in op.inputs if tensor is not None}
     yield from dict.fromkeys((*sorted(ranks, reverse=True), *range(MAX_TRIED_RANK + 1)))
 
 
 def _describe_broadcast(reason: str, op: Operator, dims: Mapping[Tensor, Dims]) -> str:
-    """Return the reason, with the operands' shapes if it is ONNX's message about operands that do not broadcast."""
+    """Return the reason, with the operands' shapes if they do not broadcast.
+
+    ONNX's message does not name the shapes.
+    """
     if reason != "Incompatible dimensions":
         return reason
     known = (dims.get(tensor, tensor.dims) for tensor in op.inputs if tensor is not None)

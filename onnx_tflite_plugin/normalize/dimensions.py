@@ -1,6 +1,6 @@
-"""Names of dynamic dimensions: equal sizes of graph inputs and outputs share a name.
+"""Names of dynamic dimensions of graph inputs and outputs.
 
-Runtimes plan memory by these names, so two dimensions share one only if they must be equal.
+Equal sizes share a name. Runtimes plan memory by these names, so two dimensions share one only if they must be equal.
 """
 
 from __future__ import annotations
@@ -68,7 +68,10 @@ def _samples(names: Mapping[InputAxis, str]) -> tuple[int, int]:
 
 
 def _sample_sizes(names: Mapping[InputAxis, str], start: int) -> dict[str, int]:
-    """Return a distinct sample size per name, spaced so that none equals another plus a constant in both samples."""
+    """Return a distinct sample size per name.
+
+    Sizes are spaced so that none equals another plus a constant in both samples.
+    """
     return {name: start + isqrt(start) * k for k, name in enumerate(dict.fromkeys(names.values()))}
 
 
@@ -81,7 +84,7 @@ def _axis_sizes(names: Mapping[InputAxis, str], start: int) -> dict[InputAxis, i
 class _InferenceCache:
     """Output shapes of a model by the sizes of its inputs, each inferred once.
 
-    ``None`` if the operators reject the sizes.
+    An entry is ``None`` if the operators reject the sizes.
     """
 
     def __init__(self, proto: onnx.ModelProto) -> None:
@@ -104,10 +107,10 @@ def _has_size(outputs: list[Dims | None] | None, k: int, axis: int, size: int) -
 
 
 def _merge_names(infer_outputs: _InferenceCache, names: Mapping[InputAxis, str]) -> dict[InputAxis, str]:
-    """Return names with one name for dimensions that operators require to be equal: inference fails if they differ.
+    """Return names with one name for dimensions that must be equal.
 
-    Only dimensions of the same axis are merged, and only if all of them can change size together; otherwise a dimension must
-    equal one of another axis.
+    Shape inference fails if they differ. Only dimensions of the same axis are merged, and only if all of them can
+    change size together; otherwise a dimension must equal one of another axis.
     """
     merged = dict(names)
     small, large = _samples(names)

@@ -1,4 +1,7 @@
-"""Equality of operators with respect to the shapes of their results, because layers of a network repeat."""
+"""Equality of operators with respect to the shapes of their results.
+
+Layers of a network repeat, so equal operators are lowered only once.
+"""
 
 from __future__ import annotations
 

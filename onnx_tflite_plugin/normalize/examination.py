@@ -57,7 +57,10 @@ def examine(model: Model, host: Host, target: Target, opset: int) -> Examination
 
 
 def _with_declarations(model: BoundModel, target: Target, opset: int) -> BoundModel:
-    """Return the model with the declarations of the main subgraph's operators, except those that fail or refuse."""
+    """Return the model with the declarations of its main operators.
+
+    Declarations that fail or refuse are left out.
+    """
     operators = []
     for bound in model.main.operators:
         try:
@@ -69,7 +72,7 @@ def _with_declarations(model: BoundModel, target: Target, opset: int) -> BoundMo
 
 
 def may_have_stale_shapes(examination: Examination, host: Host, target: Target) -> bool:
-    """Return True if a stored shape contradicts its operator's operands, or may be the cause of the error."""
+    """True if a stored shape contradicts operands, or may cause the error."""
     model = examination.model
     if not all(tensor.has_rank for tensor in model.main.tensors):
         return True
@@ -85,10 +88,11 @@ def _is_file_error(error: ConversionError | Failed | None) -> bool:
 
 
 def has_stale_shape(bound: Bound, derivation: ShapeDerivation) -> bool:
-    """Return True if the stored shape of an operator's output contradicts its operands.
+    """True if the stored shape of an output contradicts the operands.
 
     ``check_consistent`` has compared the shapes that a handler declares. Shapes of elementwise operators follow by
-    broadcasting; any other built-in operator is lowered in isolation. Handlers of packs are not, as they may emit wrong shapes.
+    broadcasting; any other built-in operator is lowered in isolation. Handlers of packs are not, as they may emit
+    wrong shapes.
     """
     if bound.resolved is None or (bound.handler.sizes is not None and len(bound.op.outputs) == 1):
         return False
@@ -111,7 +115,7 @@ def _derive_results(bound: Bound, derivation: ShapeDerivation) -> Iterator[tuple
 
 
 def broadcast_results(bound: Bound) -> Mapping[Tensor, Dims] | None:
-    """Return the output shapes of an elementwise operator; None for any other operator."""
+    """Return the output shapes of an elementwise operator; None for others."""
     if not bound.declared.aligned or not isinstance(bound.declared.layout, Transparent) or bound.handler.sizes:
         return None
     slots = default_axes(bound)

@@ -25,7 +25,7 @@ def check_resizable(bound: Bound, changed: Collection[Tensor]) -> None:
 
 
 def check_states(model: ir.Model, shapes: Sequence[Dims | None]) -> None:
-    """Raise Refusal if an operator's state would have another shape after a run, or an unknown one.
+    """Raise Refusal if a state would have another or unknown shape after a run.
 
     ``shapes``: shapes of the graph outputs, in order.
     """

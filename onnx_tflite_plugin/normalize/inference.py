@@ -1,4 +1,7 @@
-"""ONNX shape inference at given sizes of graph inputs, on a model without its large constants."""
+"""ONNX shape inference at given sizes of graph inputs.
+
+It runs on a model without its large constants.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,11 @@ FLOAT_TYPES = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE}
 
 
 def skeleton(model: ir.Model) -> onnx.ModelProto:
-    """Return the model with large constants as graph inputs, and without intermediate shapes.
+    """Return the model with large constants as graph inputs.
 
-    Inference tracks the values of integer and float vectors through arithmetic, at about 50 bytes per element. Floats are never
-    sizes, so float arithmetic is replaced by Max, which broadcasts the same way and is not tracked.
+    Intermediate shapes are left out. Inference tracks the values of integer and float vectors through arithmetic, at
+    about 50 bytes per element. Floats are never sizes, so float arithmetic is replaced by Max, which broadcasts the
+    same way and is not tracked.
     """
     graph = model.graph
     proto = onnx.ModelProto(ir_version=model.ir_version)
@@ -52,7 +56,10 @@ def _serialize_node(node: ir.Node) -> onnx.NodeProto:
 
 
 def _replace_float_arithmetic(graph: onnx.GraphProto, float_names: Collection[str | None]) -> None:
-    """Replace float arithmetic by Max, here and in inner graphs; ``float_names``: names of float values."""
+    """Replace float arithmetic by Max, here and in inner graphs.
+
+    ``float_names``: names of float values.
+    """
     for node in graph.node:
         if node.op_type in ARITHMETIC and not node.domain and any(name in float_names for name in node.output):
             node.op_type = "Max"
@@ -61,9 +68,10 @@ def _replace_float_arithmetic(graph: onnx.GraphProto, float_names: Collection[st
 
 
 def _replace_splits(graph: onnx.GraphProto, float_names: Collection[str | None]) -> None:
-    """Replace each Split of integers along axis 0 by Slices, through which inference tracks values.
+    """Replace each Split of integers along axis 0 by Slices.
 
-    Models compute the frames of a signal from a Split of its shape. Without the values, their batch would have no name.
+    Inference tracks values through Slices. Models compute the frames of a signal from a Split of its shape. Without
+    the values, their batch would have no name.
     """
     constants = {tensor.name: tensor for tensor in graph.initializer}
     nodes = []
@@ -128,7 +136,10 @@ def _infer_graph(model: onnx.ModelProto) -> onnx.GraphProto:
 
 
 def _error_text(error: Exception) -> str:
-    """Return the first message of an inference error, without its source path and consequences downstream."""
+    """Return the first message of an inference error.
+
+    Its source path and consequences downstream are left out.
+    """
     text = " ".join(str(error).split()).rpartition("ShapeInferenceError] ")[2].partition(" (op_type:")[0]
     unequal = _UNEQUAL.search(text)
     if unequal is None:

@@ -1,8 +1,9 @@
-"""One model from the signatures for prompts and for a single token: the prompt's graph, for any number of tokens.
+"""One model of the signatures for prompts and for a single token.
 
-A prompt's signature does not compute scores: the operators downstream of its last caches are missing. The signature for a
-single token has them, for one token. Most of them are similar to an operator of an earlier layer, whose counterpart for
-prompts is known from the alignment and is copied. The other operators are copied only if they keep the token axis in place.
+It is the prompt's graph, for any number of tokens. A prompt's signature does not compute scores: the operators
+downstream of its last caches are missing. The signature for a single token has them, for one token. Most of them are
+similar to an operator of an earlier layer, whose counterpart for prompts is known from the alignment and is copied.
+The other operators are copied only if they keep the token axis in place.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ SEQUENCE = "sequence"
 
 
 class SharedItems(NamedTuple):
-    """Tensors and operators of another signature, by the location of the equal item in the joined model."""
+    """Tensors and operators that another signature shares with the joined model.
+
+    The key is the location in the joined model; the value, that in the signature.
+    """
 
     tensors: Mapping[Location, Location]
     operators: Mapping[Location, Location]
@@ -43,9 +47,9 @@ class SharedItems(NamedTuple):
 class Joined(NamedTuple):
     """A model of several signatures.
 
-    ``lengths``: the number of tokens in each signature. ``named_axes``: axes of inputs whose size is the number of tokens.
-    ``head``: the tensor from which scores are computed, each token in isolation; None if there is none. ``shared``: tensors
-    and operators that each signature except the prompt's shares with the joined model.
+    ``lengths``: the number of tokens in each signature. ``named_axes``: axes of inputs whose size is the number of
+    tokens. ``head``: the tensor from which scores are computed, each token in isolation; None if there is none.
+    ``shared``: tensors and operators that each signature except the prompt's shares with the joined model.
     """
 
     model: Model
@@ -96,9 +100,10 @@ def join_signatures(model: Model, host: Host, target: Target) -> Joined:
 
 
 def _find_shared_items(alignment: Alignment, joined: Model) -> SharedItems:
-    """Return the equal operators of an alignment, and the tensors with equal elements and shapes.
+    """Return the operators and tensors that are equal in both signatures.
 
-    Views are equal if they have the same root and return the same shape.
+    Tensors are equal if they have equal elements and shapes. Views are equal if they have the same root and return the
+    same shape.
     """
     other, prompt = alignment.other, alignment.prompt
     operators: dict[Location, Location] = {}
@@ -127,9 +132,9 @@ def _find_shared_items(alignment: Alignment, joined: Model) -> SharedItems:
 
 
 def _select_signatures(model: Model) -> tuple[Signature, Signature]:
-    """Return the signature for a single token, which has the most outputs, and that of the longest prompt.
+    """Return the signatures for a single token and for the longest prompt.
 
-    Raises Misaligned if their inputs differ.
+    The signature for a single token has the most outputs. Raises Misaligned if their inputs differ.
     """
 
     def elements(signature: Signature) -> int:
@@ -145,7 +150,10 @@ def _select_signatures(model: Model) -> tuple[Signature, Signature]:
 
 
 def _input_pairs(model: Model, single: Signature, signature: Signature) -> list[tuple[Tensor, Tensor]]:
-    """Return the matching inputs of both signatures, in the order of the second signature's subgraph."""
+    """Return the matching inputs of both signatures.
+
+    They are in the order of the second signature's subgraph.
+    """
     single_tensors = model.subgraphs[single.subgraph].tensors
     input_names = {index: name for name, index in signature.inputs.items()}
     inputs = [tensor for tensor in model.subgraphs[signature.subgraph].inputs if tensor.index in input_names]
@@ -153,9 +161,9 @@ def _input_pairs(model: Model, single: Signature, signature: Signature) -> list[
 
 
 def _token_count(model: Model, single: Signature, signature: Signature) -> int:
-    """Return the number of tokens of a prompt: the size of its inputs that is 1 for a single token.
+    """Return the number of tokens of a prompt.
 
-    Raises Misaligned if inputs differ in several sizes.
+    It is the size of the inputs that is 1 for a single token. Raises Misaligned if inputs differ in several sizes.
     """
     sizes: set[int] = set()
     for single_tensor, tensor in _input_pairs(model, single, signature):
@@ -174,7 +182,10 @@ def _token_count(model: Model, single: Signature, signature: Signature) -> int:
 
 
 def _with_signature_interface(model: Model, signature: Signature) -> Model:
-    """Return the model with the signature's subgraph as its main one, without inputs and outputs that it does not name."""
+    """Return the model with the signature's subgraph as its main one.
+
+    Inputs and outputs that the signature does not name are left out.
+    """
     graph = model.subgraphs[signature.subgraph]
     inputs = tuple(tensor for tensor in graph.inputs if tensor.index in signature.inputs.values())
     outputs = tuple(tensor for tensor in graph.outputs if tensor.index in signature.outputs.values())

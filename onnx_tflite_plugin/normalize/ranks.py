@@ -1,4 +1,7 @@
-"""Ranks that old converters do not store, and dynamic sizes that a file does not mark as such."""
+"""Ranks and dynamic sizes that a file does not store.
+
+Old converters do not store ranks, and some files do not mark dynamic sizes.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +25,16 @@ TARGET = target_named("generic")  # ranks are the same for all targets; this one
 
 
 def complete_shapes(model: Model, host: Host) -> Model:
-    """Return the model with shapes that its file does not store; the same object if none is missing."""
+    """Return the model with derived shapes in place of missing ones.
+
+    The same object is returned if none is missing.
+    """
     dims = missing_shapes(ShapeDerivation(model, host, TARGET, ""))
     return with_dims(model, dims) if dims else model
 
 
 def missing_shapes(derivation: ShapeDerivation) -> dict[Tensor, Dims]:
-    """Return derived shapes of results whose rank or dynamic sizes are missing in the file.
+    """Return derived shapes of results with missing ranks or dynamic sizes.
 
     Tools that insert QUANTIZE and DEQUANTIZE may write only the sizes they observed, without ``shape_signature``.
     """
@@ -61,7 +67,10 @@ def _lacks_dynamic_sizes(tensor: Tensor, op: Operator, dims: Mapping[Tensor, Dim
 
 
 def _mark_dynamic(tensor: Tensor, derived: Dims) -> Dims:
-    """Return the stored sizes with derived dynamic ones, or the derived shape if the file stores no rank."""
+    """Return the stored sizes with derived dynamic ones.
+
+    Without a stored rank, it is the derived shape.
+    """
     if len(derived) != tensor.rank:
         return tensor.dims if tensor.has_rank else derived
     pairs = zip(derived, tensor.dims, strict=True)
@@ -69,7 +78,10 @@ def _mark_dynamic(tensor: Tensor, derived: Dims) -> Dims:
 
 
 def _broadcast_dims(tensor: Tensor, operands: Sequence[Tensor]) -> Dims:
-    """Return the broadcast shape of the operands, with the stored size where it differs from that of the operands."""
+    """Return the broadcast shape of the operands.
+
+    It has the stored size where that differs from the operands' size.
+    """
     dims, stored = broadcast_shape([t.dims for t in operands]), broadcast_shape([t.shape for t in operands])
     if len(dims) != tensor.rank:
         return tensor.dims if tensor.has_rank else dims
@@ -102,7 +114,10 @@ def _broadcast_operands(derivation: ShapeDerivation, op: Operator, dims: Mapping
 
 
 def broadcast_shape(shapes: Sequence[Dims]) -> Dims:
-    """Return the broadcast shape; an axis is dynamic if one size of it is, and no other is above 1."""
+    """Return the broadcast shape.
+
+    An axis is dynamic if one of its sizes is, and no other one is above 1.
+    """
     rank = max(map(len, shapes))
     axis_sizes = zip(*((1,) * (rank - len(shape)) + tuple(shape) for shape in shapes), strict=True)
     return tuple(
@@ -113,7 +128,10 @@ def broadcast_shape(shapes: Sequence[Dims]) -> Dims:
 def _try_ranks(
     derivation: ShapeDerivation, op: Operator, dims: Mapping[Tensor, Dims], size_values: Mapping[Tensor, Array]
 ) -> Results:
-    """Return the results at the first rank that shape inference confirms; empty if there is no such rank."""
+    """Return the results at the first rank that shape inference confirms.
+
+    The result is empty if there is no such rank.
+    """
     has_ranks = all(tensor.has_rank for tensor in op.outputs if tensor is not None)
     for rank in (MAX_TRIED_RANK,) if has_ranks else candidate_ranks(op, dims):
         try:

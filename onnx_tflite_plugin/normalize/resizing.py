@@ -1,4 +1,4 @@
-"""Requested and dynamic sizes of graph inputs, and the shapes that follow from them."""
+"""Requested and dynamic sizes of graph inputs, and the derived shapes."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def resize_inputs(
 ) -> tuple[Model, NamedAxes]:
     """Return the model with the requested shapes of graph inputs, and its named axes.
 
-    ``shapes``: by input name; a size that is a name is dynamic. ``batch``: makes axis 0 dynamic. Raises UnsupportedOption
-    for a name or rank that the model does not have, UnsupportedOperator if shapes cannot be derived.
+    ``shapes``: by input name; a size that is a name is dynamic. ``batch``: makes axis 0 dynamic. Raises
+    UnsupportedOption for a name or rank that the model does not have, UnsupportedOperator if shapes cannot be derived.
     """
     model = complete_shapes(model, host)
     stored = [tensor.name for tensor in model.main.inputs]
@@ -94,8 +94,8 @@ def _with_stored(sizes: Sequence[int | str], tensor: Tensor) -> Dims:
 def derive_shapes(model: Model, host: Host, target: Target, *, strict: bool = False) -> Model | None:
     """Return the model with the shapes that LiteRT derives from its inputs.
 
-    ``None`` if the stored ones are the same.
-    Raises InvalidModel, with ``strict``, if the file contradicts itself in more than shapes.
+    Return ``None`` if the stored ones are the same. Raises InvalidModel, with ``strict``, if the file contradicts
+    itself in more than shapes.
     """
     complete = complete_shapes(model, host)
     try:
@@ -135,10 +135,9 @@ def _batch_axes(model: Model) -> NamedAxes:
 def make_dynamic(model: Model, named_axes: NamedAxes, host: Host, target: Target) -> tuple[Model, NamedAxes]:
     """Return the model with dynamic sizes along the named axes, and these axes.
 
-    Axes of one name have equal sizes.
-    A size is dynamic if it differs between the stored sizes and their multiples. Constants that hold a dynamic batch size
-    are replaced as their handlers declare. Raises UnsupportedOperator with the operator that accepts no other size, or whose
-    shapes cannot be derived.
+    Axes of one name have equal sizes. A size is dynamic if it differs between the stored sizes and their multiples.
+    Constants that hold a dynamic batch size are replaced as their handlers declare. Raises UnsupportedOperator with
+    the operator that accepts no other size, or whose shapes cannot be derived.
     """
     inputs = model.main.inputs
     stored: dict[str, int] = {}

@@ -1,7 +1,7 @@
-"""Normalization stage before planning: makes the submodel, its dtypes and its shapes final, as LiteRT computes them.
+"""Normalization stage: makes the submodel, its dtypes and shapes final.
 
-Models are bound and repaired until nothing changes. Single operators are lowered in isolation to learn their shapes; the
-model as a whole is not planned or lowered here.
+They are as LiteRT computes them. The stage runs before planning. Models are bound and repaired until nothing changes.
+Single operators are lowered in isolation to learn their shapes; the model as a whole is not planned or lowered here.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _SINGLE_SIGNATURE_OPTIONS = ("input_shape", "dynamic_batch", "inputs_at", "outpu
 
 @dataclass(frozen=True)
 class Normalized:
-    """A model whose operators are bound to handlers and whose ranks, shapes and dtypes are final.
+    """A model with bound operators and final ranks, shapes and dtypes.
 
-    ``names``: of graph inputs and outputs. ``part``: the tensors between which the model was cut. ``dimensions``: names of
-    dynamic sizes. ``repairs``: one line per repaired tensor. ``stored_dims``: sizes of the inputs before ``--input-shape``.
-    ``lengths``: the dynamic size in each signature, if the model is of several; ``head``: the tensor from which scores are
-    computed, each token in isolation.
+    ``names``: of graph inputs and outputs. ``part``: the tensors between which the model was cut. ``dimensions``:
+    names of dynamic sizes. ``repairs``: one line per repaired tensor. ``stored_dims``: sizes of the inputs before
+    ``--input-shape``. ``lengths``: the dynamic size in each signature, if the model is of several; ``head``: the
+    tensor from which scores are computed, each token in isolation.
     """
 
     model: Model
@@ -53,8 +53,9 @@ class Normalized:
     head: Tensor | None = None
 
     def sequence_axes(self, tensor: Tensor) -> list[int]:
-        """Return the token axes of a model of several signatures: dynamic axes with the stored size of the longest
-        signature.
+        """Return the token axes of a tensor in a model of several signatures.
+
+        They are dynamic axes with the stored size of the longest signature.
         """
         longest = max(self.lengths.values(), default=0)
         return [axis for axis, size in enumerate(tensor.dims) if size is None and tensor.shape[axis] == longest]
@@ -111,7 +112,7 @@ def normalize(model: Model, host: Host, options: ConvertOptions, target: Target)
 
 
 def join_all(model: Model, options: ConvertOptions, host: Host, target: Target) -> Joined | None:
-    """Return all signatures as one model if the options ask for it; None if they do not.
+    """Return all signatures as one model, or None if the options do not ask for it.
 
     Raises SignaturesDiffer with the first difference.
     """
@@ -133,7 +134,10 @@ def join_all(model: Model, options: ConvertOptions, host: Host, target: Target) 
 
 
 def contradicting_sizes(error: InvalidModel, options: ConvertOptions) -> UnsupportedOperator:
-    """Return the error for a model that contradicts itself only at the requested sizes."""
+    """Return the error for requested sizes that contradict the model.
+
+    The model is consistent at its stored sizes.
+    """
     flag = "--input-shape" if options.input_shape else "--dynamic-batch"
     problems = [Problem(problem.where, problem.reason) for problem in error.problems]
     return UnsupportedOperator(f"{flag} leads to contradictory sizes:", problems)

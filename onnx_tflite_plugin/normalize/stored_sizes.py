@@ -1,4 +1,7 @@
-"""Sizes stored in constants and options, replaced if their axis becomes dynamic: the batch (axis 0) or a named axis."""
+"""Sizes stored in constants and options, replaced if they become dynamic.
+
+They are the batch (axis 0) or a named axis.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ from onnx_tflite_plugin.source.model import Array, Dims, Operator
 
 
 def replace_batch(op: Operator, handler: Handler, batch_sizes: Collection[int]) -> Operator:
-    """Return the operator with a dynamic batch where the first entry of a constant or option is one of these sizes."""
+    """Return the operator with a dynamic batch.
+
+    It is the first entry of a constant or option that is one of ``batch_sizes``.
+    """
 
     def find_entry(sizes: Array) -> int | None:
         return 0 if sizes.ndim == 1 and len(sizes) and int(sizes[0]) in batch_sizes else None
@@ -23,10 +29,11 @@ def replace_batch(op: Operator, handler: Handler, batch_sizes: Collection[int]) 
 
 
 def replace_axis(op: Operator, handler: Handler, dims: Dims, named_sizes: Collection[int]) -> Operator:
-    """Return the operator with a dynamic size where a constant or option holds the resized axis of operand 0.
+    """Return the operator with a dynamic size for the resized axis of operand 0.
 
-    ``dims``: the new shape of operand 0; nothing is replaced unless it differs from the stored shape along one axis.
-    ``named_sizes``: stored sizes that become dynamic; the axis may be a product of such a size and others.
+    A constant or option holds this size. ``dims``: the new shape of operand 0; nothing is replaced unless it differs
+    from the stored shape along one axis. ``named_sizes``: stored sizes that become dynamic; the axis may be a product
+    of such a size and others.
     """
     stored = op[0].dims
     changed = [axis for axis, (stored_size, size) in enumerate(zip(stored, dims, strict=False)) if stored_size != size]
@@ -41,10 +48,10 @@ def replace_axis(op: Operator, handler: Handler, dims: Dims, named_sizes: Collec
 def entry_of_axis(
     sizes: Sequence[int], dims: Sequence[int], axis: int, named_sizes: Collection[int] = ()
 ) -> int | None:
-    """Return the entry of ``sizes`` that holds an axis of a tensor; None if there is none.
+    """Return the entry of ``sizes`` that holds a tensor's axis; None without one.
 
-    If ``sizes`` have as many elements as the tensor, they regroup it: one entry contains the whole axis, or is the only factor of
-    it in ``named_sizes``. Otherwise, the entries are the sizes of the last axes.
+    If ``sizes`` have as many elements as the tensor, they regroup it: one entry contains the whole axis, or is the
+    only factor of it in ``named_sizes``. Otherwise, the entries are the sizes of the last axes.
     """
     if prod(sizes) != prod(dims):
         k = axis + len(sizes) - len(dims)

@@ -1,4 +1,7 @@
-"""Operators that return the elements of their operand in order, found by running them."""
+"""Views: operators that return the elements of their operand in order.
+
+They are found by running them.
+"""
 
 from __future__ import annotations
 

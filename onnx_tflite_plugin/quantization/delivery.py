@@ -20,8 +20,9 @@ def uses_file_integers(plan: StoragePlan, bound: Bound, slot: int) -> bool:
 def storage_of_slot(plan: StoragePlan, bound: Bound, slot: int) -> Storage:
     """Return the storage of the slot's quantized values in the handler.
 
-    An operator that computes on quantized values gets all of them in the storage of its first quantized output. Tensors of
-    a subgraph's interface, variables and tensors that kernels read without a scale may be kept in another storage.
+    An operator that computes on quantized values gets all of them in the storage of its first quantized output.
+    Tensors of a subgraph's interface, variables and tensors that kernels read without a scale may be kept in another
+    storage.
     """
     tensor = bound.op[slot]
     if uses_file_integers(plan, bound, slot):
@@ -39,7 +40,7 @@ def storage_of_slot(plan: StoragePlan, bound: Bound, slot: int) -> Storage:
 def _integer_result(plan: StoragePlan, bound: Bound) -> Tensor | None:
     """Return the first output that the operator computes as quantized values.
 
-    Outputs with a behavior of their own are skipped. None if the operator does not compute on quantized values.
+    Outputs with a behavior of their own are skipped. Return None if the operator does not compute on quantized values.
     """
     if plan.arithmetic[bound] is not Arithmetic.QUANTIZED:
         return None

@@ -16,9 +16,9 @@ def plan_storage_and_opset(
 ) -> tuple[StoragePlan, int]:
     """Return the storage plan and the opset.
 
-    See :func:`plan_storage` and :func:`choose_opset` for arguments and errors.
-    From opset ``no_int8_moves_opset`` on, ONNX Runtime cannot load the operators ``no_int8_moves`` of int8 between DequantizeLinear and
-    QuantizeLinear. They then compute on quantized values.
+    See :func:`plan_storage` and :func:`choose_opset` for arguments and errors. From opset ``no_int8_moves_opset`` on,
+    ONNX Runtime cannot load the operators ``no_int8_moves`` of int8 between DequantizeLinear and QuantizeLinear. They
+    then compute on quantized values.
     """
     storage = plan_storage(model, target, fold=fold)
     opset = choose_opset(model, storage, requested, target)
@@ -31,8 +31,8 @@ def plan_storage_and_opset(
 def choose_opset(model: BoundModel, storage: StoragePlan, requested: int | None, target: Target) -> int:
     """Return the requested opset, or the lowest sufficient one from the default on.
 
-    Raises UnsupportedOperator with the operators that need a newer one than requested, and OnnxTooOld if the installed package
-    onnx does not have the opset.
+    Raises UnsupportedOperator with the operators that need a newer one than requested, and OnnxTooOld if the installed
+    package onnx does not have the opset.
     """
     low, default, high = target.opsets
     problems, required = [], low

@@ -142,9 +142,8 @@ def shift_storage(tensor: Tensor, dtype: str, shift: int) -> Storage:
 def plan_storage(model: BoundModel, target: Target, *, fold: bool = False) -> StoragePlan:
     """Return the storage and arithmetic plan.
 
-    ``fold`` dequantizes constants if that does not change results.
-    Raises HandlerError for operators that cannot take quantized operands, TargetRefusal for quantized dtypes that the target
-    does not support.
+    ``fold`` dequantizes constants if that does not change results. Raises HandlerError for operators that cannot take
+    quantized operands, TargetRefusal for quantized dtypes that the target does not support.
     """
     arithmetic: dict[Bound, Arithmetic] = {}
     problems: list[Problem] = []

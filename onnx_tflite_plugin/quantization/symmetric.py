@@ -1,10 +1,10 @@
 """Models requantized to symmetric int8, for ``--quantization symmetric``.
 
-Every 8-bit tensor becomes float32. Activations are quantized to int8 with a zero point of 0 over the range of the file's
-parameters and dequantized at once; constants stay int8 before a DequantizeLinear. Weights with another zero point get
-one scale per channel, because their range per tensor is up to twice as large as symmetric int8 needs. Operators compute in float between
-DequantizeLinear and QuantizeLinear, which runtimes with symmetric int8 kernels, such as TensorRT, fuse. Half of the
-range is unused if an activation has one sign, so results lose up to one bit.
+Every 8-bit tensor becomes float32. Activations are quantized to int8 with a zero point of 0 over the range of the
+file's parameters and dequantized at once; constants stay int8 before a DequantizeLinear. Weights with another zero
+point get one scale per channel, because their range per tensor is up to twice as large as symmetric int8 needs.
+Operators compute in float between DequantizeLinear and QuantizeLinear, which runtimes with symmetric int8 kernels,
+such as TensorRT, fuse. Half of the range is unused if an activation has one sign, so results lose up to one bit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """TensorRT's ONNX parser, by its documentation and importers (onnx-tensorrt 10.1).
 
-Not run here, as it needs a GPU.
-Integers are network inputs and outputs, or between Q and DQ: no operator runs on them.
+It has not been run, because that needs a GPU. Integers are network inputs and outputs, or between Q and DQ: no
+operator runs on them.
 """
 
 from onnx_tflite_plugin.api.target import Target

@@ -195,7 +195,7 @@ def branch_with_variable(g: GraphBuilder) -> int:
 
 
 REFUSED: list[tuple[BuildGraph, str]] = [
-    (loop(3), "subgraphs[2].inputs[0]: tensor 0 'a' is of shape [2, 2, 2], but that of WHILE is [2, 3]"),
+    (loop(3), "subgraphs[2].inputs[0]: tensor 0 'a' is of shape [2, 2, 2], but the operand of WHILE is [2, 3]"),
     (branch_with_variable, "subgraphs[1].outputs[0]: tensor 1 'kept' is a variable, which cannot be a result of IF"),
     (maximum_of_floats_in_int8, "operators[0].outputs[0]: tensor 1 'y' is quantized int8, but MAXIMUM has"),
     (dequantize_to_int8, "operators[0].outputs[0]: tensor 1 'y' is quantized int8, but DEQUANTIZE has"),
@@ -219,9 +219,9 @@ REFUSED: list[tuple[BuildGraph, str]] = [
         convolution_with_bias_count(3),
         "operators[0].inputs[2]: tensor 2 'b' has size 3 along o, but inputs[1] has size 2",
     ),
-    (pad_by(1), "operators[0].inputs[1]: tensor 2 'p' of shape [1, 2] has no entry for each of 2 axes"),
-    (pad_by(3), "operators[0].inputs[1]: tensor 2 'p' of shape [3, 2] has entries for more than 2 axes"),
-    (branch("int32"), "subgraphs[2].inputs[0]: tensor 0 'a' is int32, but that of IF is float32"),
+    (pad_by(1), "operators[0].inputs[1]: tensor 2 'p' of shape [1, 2] has fewer entries than the 2 axes"),
+    (pad_by(3), "operators[0].inputs[1]: tensor 2 'p' of shape [3, 2] has more entries than the 2 axes"),
+    (branch("int32"), "subgraphs[2].inputs[0]: tensor 0 'a' is int32, but the operand of IF is float32"),
     (branch("float32", constant=True), "subgraphs[2].inputs[0]: tensor 0 'a' is a constant"),
     (gather_float16, "operators[0].outputs[0]: tensor 1 'y' is float16, but GATHER of these operands is uint8"),
 ]

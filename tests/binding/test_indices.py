@@ -30,9 +30,9 @@ def test_one_entry_per_axis_is_accepted() -> None:
 @pytest.mark.parametrize(
     ("entries", "text"),
     [
-        (np.int32(1), "of shape [] has no entry for each of 2 axes"),
-        (np.int32([1]), "of shape [1] has no entry for each of 2 axes"),
-        (np.int32([1, 2, 0]), "of shape [3] has entries for more than 2 axes"),
+        (np.int32(1), "of shape [] has fewer entries than the 2 axes"),
+        (np.int32([1]), "of shape [1] has fewer entries than the 2 axes"),
+        (np.int32([1, 2, 0]), "of shape [3] has more entries than the 2 axes"),
     ],
     ids=["none", "too few", "too many"],
 )

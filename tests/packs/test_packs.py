@@ -371,7 +371,7 @@ def add_model() -> bytes:
 @pytest.mark.parametrize(
     ("code", "declaration", "reason"),
     [
-        ("CUSTOM.Odd", "indexed_by_axis={0: 0}", "has no entry for each of 2 axes, according to the declarations of handler odd_pack:odd"),
+        ("CUSTOM.Odd", "indexed_by_axis={0: 0}", "than the 2 axes, according to the declarations of handler odd_pack:odd"),
         ("NEG", "axes='a b c -> a b c'", "has rank 2, but NEG requires 3, according to the declarations of handler odd_pack:odd"),
     ],
 )  # fmt: skip
