@@ -87,7 +87,9 @@ class NameConstants(InPlacePass):
         modified |= _drop_suffixes(graph, names)
         parameters: dict[str, ir.Value] = {}
         for value, node_slots in uses.items():
-            del graph.initializers[value.name or ""]
+            has_other_uses = len(node_slots) < len(value.uses())
+            if not has_other_uses:
+                del graph.initializers[value.name or ""]
             copies: dict[str, ir.Value] = {}
             shared_name = None if _is_small(value) or _is_parameter(*node_slots[0]) else _shared_name(node_slots, opset)
             for node, slot in node_slots:
@@ -95,9 +97,9 @@ class NameConstants(InPlacePass):
                 if name in parameters and _are_equal(parameters[name], value):
                     copies[name] = parameters[name]
                 elif name not in copies:
-                    by_result = names.is_used(name) and not _is_parameter(node, slot)
-                    parameters[name] = copies[name] = copy = _copy(value) if copies else value
-                    copy.name = names.unique(_name_by_result(node, slot, opset) if by_result else name)
+                    copy = _copy(value) if copies or has_other_uses else value
+                    parameters[name] = copies[name] = copy
+                    copy.name = names.unique(_name_by_result(node, slot, opset) if names.is_used(name) else name)
                     graph.register_initializer(copy)
                 node.replace_input_with(slot, copies[name])
         modified |= _name_dequantized(graph, names)
@@ -231,10 +233,14 @@ def _shared_name(node_slots: Sequence[tuple[ir.Node, int]], opset: int) -> str |
 
 
 def _name_by_result(node: ir.Node, slot: int, opset: int) -> str:
-    """Return a name for a constant operand from the result of its node and its role.
+    """Return the name of a constant operand, from the result of its node and its role.
 
-    If the result has the name of the TFLite operator, the name also contains the node's ONNX operator.
+    If the result has the name of the operator, the name includes the node's type. A scale with which only one operator reads or
+    writes a tensor is ``pool/operand_scale`` or ``pool/result_scale``.
     """
+    if _is_parameter(node, slot):
+        side = "operand" if node.op_type == "DequantizeLinear" else "result"
+        return with_suffix(operator_name(node), f"/{side}_{_PARAMETERS[slot]}")
     result = node.outputs[0].name or ""
     step = f"/{node.op_type}" if result == operator_name(node) else ""
     return with_suffix(result, f"{step}/{_role_of_use(node, slot, opset)}")

@@ -138,6 +138,33 @@ def test_constant_of_several_operators_is_named_after_none_of_them() -> None:
     assert [one.name for one in readable(model.build()).initializer] == ["net/factor"]
 
 
+def test_weight_that_is_also_a_zero_point_keeps_its_name() -> None:
+    header = '<ir_version: 9, opset_import: ["" : 18]>'
+    nodes = "p = DequantizeLinear(q, scale, w)  r = DequantizeLinear(w, scale, zero)  y = Mul(p, r)"
+    text = f"{header} g (int8 q, float scale, int8 zero) => (float y) {{ {nodes} }}"
+    model = ir.from_proto(onnx.parser.parse_model(text))
+    weight = ir.Value(name="net/scale_factor", const_value=ir.tensor(np.asarray(3, np.int8)))
+    nodes_in_order = [*model.graph]
+    nodes_in_order[0].replace_input_with(2, weight)
+    nodes_in_order[1].replace_input_with(0, weight)
+    model.graph.register_initializer(weight)
+    NameConstants()(model)
+    assert [*model.graph.initializers] == ["net/scale_factor", "q/zero_point"]
+
+
+def test_second_scale_of_a_tensor_is_named_after_the_operator_that_reads_it() -> None:
+    header = '<ir_version: 9, opset_import: ["" : 18]>'
+    nodes = "a = DequantizeLinear(q, op0_constant)  y = Abs(a)  b = DequantizeLinear(q, op1_constant)  z = Neg(b)"
+    text = f"{header} g (int8 q, float op0_constant, float op1_constant) => (float y, float z) {{ {nodes} }}"
+    model = ir.from_proto(onnx.parser.parse_model(text))
+    for index, scale in ((0, 0.5), (2, 0.25)):
+        value = ir.Value(name=f"op{index}/constant", const_value=ir.tensor(np.asarray(scale, np.float32)))
+        [*model.graph][index].replace_input_with(1, value)
+        model.graph.register_initializer(value)
+    NameConstants()(model)
+    assert [*model.graph.initializers] == ["q/scale", "dequantizelinear/operand_scale"]
+
+
 def detector_model() -> bytes:
     return next(cases()).build()
 

@@ -38,6 +38,7 @@ INPUT, FORGET, UPDATE, OUTPUT = (
     Gate(4, 8, 11, 15, 23, 27),
 )
 GATES = (INPUT, OUTPUT, FORGET, UPDATE)  # ONNX's order
+GATE_NAMES = {INPUT: "input_gate", FORGET: "forget_gate", UPDATE: "cell_update", OUTPUT: "output_gate"}
 PROJECTION, PROJECTION_BIAS, HIDDEN, CELLS = 16, 17, 18, 19
 
 
@@ -213,11 +214,11 @@ class Cell:
     def emit_step(self, hidden: Value, cells: Value, products: Value) -> tuple[Value, Value]:
         """Emit one time step and return the output and the cells."""
         sums = dict(zip(self.gates, self.emit_sums(hidden, cells, products), strict=True))
-        forget_gate = named(self.emit_gate(FORGET, sums, cells), "forget_gate")
+        forget_gate = named(self.emit_gate(FORGET, sums, cells), GATE_NAMES[FORGET])
         input_gate = self.emit_gate(INPUT, sums, cells) if INPUT in sums else self.complement(forget_gate)
-        update = named(self.emit_update(sums), "cell_update")
-        cells = named(self.update_cells(cells, forget_gate, named(input_gate, "input_gate"), update), "cell_state")
-        output_gate = named(self.emit_gate(OUTPUT, sums, cells), "output_gate")
+        update = named(self.emit_update(sums), GATE_NAMES[UPDATE])
+        cells = named(self.update_cells(cells, forget_gate, named(input_gate, GATE_NAMES[INPUT]), update), "cell_state")
+        output_gate = named(self.emit_gate(OUTPUT, sums, cells), GATE_NAMES[OUTPUT])
         return named(self.emit_output(output_gate, cells), "hidden_state"), cells
 
     def emit_sums(self, hidden: Value, cells: Value, products: Value) -> Sequence[Value]:
@@ -227,7 +228,8 @@ class Cell:
     def split_gates(self, sums: Value) -> Sequence[Value]:
         """Return the sums of each gate."""
         sizes = [self.cells] * len(self.gates)
-        return self.ops.Split(sums, sizes, axis=1, outputs=len(sizes))
+        parts = self.ops.Split(sums, sizes, axis=1, outputs=len(sizes))
+        return [named(part, f"{GATE_NAMES[gate]}_sums") for gate, part in zip(self.gates, parts, strict=True)]
 
     def emit_gate(self, gate: Gate, sums: dict[Gate, Value], cells: Value) -> Value:
         """Emit a gate's activation, 0 to 1."""
@@ -250,9 +252,8 @@ class Cell:
         """Emit MeanStddevNormalization (portable_tensor_utils.cc) if gates are normalized."""
         if not self.normalizes:
             return sums
-        return self.ops.LayerNormalization(
-            sums, self.float_operand(gate.norm), self.float_operand(gate.bias), epsilon=1e-8
-        )
+        norm, bias = self.float_operand(gate.norm), self.float_operand(gate.bias)
+        return named(self.ops.LayerNormalization(sums, norm, bias, epsilon=1e-8), f"normalized_{GATE_NAMES[gate]}_sums")
 
     def activate(self, x: Value) -> Value:
         return self.ctx.activate(x)
