@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 
@@ -166,4 +168,16 @@ class MissingExtra(ConversionError):
 
     def __init__(self, package: str, extra: str = "verify") -> None:
         self.package, self.extra = package, extra
-        super().__init__(f'{package} is not installed: pip install "onnx-tflite-plugin[{extra}]"')
+        packages = " ".join(_packages_of(extra))
+        alternative = f", or its packages: pip install {packages}" if packages else ""
+        super().__init__(f'{package} is not installed: pip install "onnx-tflite-plugin[{extra}]"{alternative}')
+
+
+def _packages_of(extra: str) -> Iterator[str]:
+    """Yield the names of the packages of an extra, by the installed metadata."""
+    from importlib.metadata import PackageNotFoundError, requires
+
+    with suppress(PackageNotFoundError):
+        for requirement in requires("onnx-tflite-plugin") or ():
+            if re.search(rf"extra == ['\"]{extra}['\"]", requirement):
+                yield re.split(r"[^\w.-]", requirement, maxsplit=1)[0]

@@ -82,6 +82,7 @@ def convert(
     if model != STREAM:
         _check_model_exists(model)
     outputs = Outputs()
+    on_failure(as_json=as_json, note=outputs.note)
     if (
         (verification := options["verify"])
         and isinstance(verification, VerifyOptions)
@@ -94,7 +95,6 @@ def convert(
             raise UsageProblem("--report is about one model")
         outputs.write(html_path(page), "the report", "name another file for the report")
     outputs.prepare(folders=not single)
-    on_failure(as_json=as_json, note=outputs.note)
     if not single:
         ctx.exit(convert_all(all_jobs, options, model, as_json=as_json, quiet=quiet))
     (job,) = all_jobs

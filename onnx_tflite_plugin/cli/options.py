@@ -230,6 +230,9 @@ def pair_callback(form: str, read: Callable[[str], Any]) -> Callable[..., Mappin
                 values[name] = read(value)
             except ValueError as error:
                 reason = f": {error}" if str(error) else f" is not of the form {form}"
+                key, _, _ = form.partition("=")
+                if text and "=" not in text and key in ("NAME", "TENSOR"):
+                    reason = f" names no input; write {key}={text}, or 0={text} for the first input"
                 raise click.BadParameter(f"{text!r}{reason}", ctx, param) from None
         return values
 

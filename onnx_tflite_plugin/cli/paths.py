@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +45,22 @@ def check_readable(source: Path) -> Path:
             raise UsageProblem(f"{path} is not a regular file; write the model to a file first")
         path.open("rb").close()
     except FileNotFoundError:
-        raise UsageProblem(f"{path}: there is no such file") from None
+        raise UsageProblem(f"{path}: there is no such file{_similar_files(path)}") from None
     except OSError as error:
         raise UsageProblem(f"{path} cannot be read: {error.strerror}") from None
     return path
+
+
+def _similar_files(path: Path) -> str:
+    """Return a remedy for a missing file: a similar name, the missing folder, or where a relative path begins."""
+    folder = path.parent
+    if not folder.is_dir():
+        return f"; there is no directory {folder} either"
+    with suppress(OSError):
+        stems = {entry.stem: entry.name for entry in folder.iterdir() if entry.suffix == path.suffix}
+        if similar := get_close_matches(path.stem, stems, 1):
+            return f"; did you mean {stems[similar[0]]!r}?"
+    return "" if path.is_absolute() else f"; relative paths begin at {Path.cwd()}"
 
 
 def bundle_of(source: Path) -> Path:

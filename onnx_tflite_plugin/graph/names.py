@@ -167,6 +167,17 @@ def expand_name(name: str, known: Iterable[tuple[str, Hashable]], flag: str) -> 
     return next(iter(matches), name)
 
 
+def describe_key(key: str, names: Collection[str], *, quoted: bool = False) -> str:
+    """Return an unknown key of a graph input or output for messages: "name" or "position, only 0 to 2".
+
+    ``quoted``: with the key itself.
+    """
+    if key.removeprefix("-").isdecimal():
+        positions = "only 0" if len(names) == 1 else f"only 0 to {len(names) - 1}"
+        return f"position {key}, {positions}" if quoted else f"position, {positions}"
+    return f"name {key!r}" if quoted else "name"
+
+
 def resolve_keys(
     values: Mapping[str, T], names: Sequence[str], stored: Sequence[str], flag: str, positions: int | None = None
 ) -> dict[str, T]:

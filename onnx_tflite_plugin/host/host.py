@@ -24,7 +24,7 @@ from onnx_tflite_plugin.binding.bound import (
 )
 from onnx_tflite_plugin.binding.consistency import check_arity
 from onnx_tflite_plugin.binding.declared import At, check_acceptance
-from onnx_tflite_plugin.checked import describe, did_you_mean
+from onnx_tflite_plugin.checked import did_you_mean
 from onnx_tflite_plugin.errors import (
     Problem,
     UnsupportedOption,
@@ -108,7 +108,11 @@ class Host:
         installed = discover(self.warn) if offers is None else offers
         available = {canonical(BUILTIN), INLINE, *(canonical(o.pack) for o in installed)}
         for name in sorted(self.block - available):
-            self.warn(f"no op pack {name!r} is installed, so --block {name} has no effect")
+            packs = ", ".join(sorted(available - {INLINE, canonical(BUILTIN)})) or "none"
+            similar = did_you_mean(name, available)
+            self.warn(
+                f"no op pack {name!r} is installed, so --block {name} has no effect; installed op packs: {packs}{similar}"
+            )
         for name in sorted({*self.prefer, *(self.only or ())} - available):
             names = sorted(available - {INLINE})
             raise UnsupportedOption(
@@ -413,9 +417,3 @@ def _pack_names(packs: str | Iterable[str]) -> set[str]:
 def _version_reason(offer: Offer) -> str:
     remedy = f"update it, or write {PIN} in its install_requires and install it again"
     return f"it is made for onnx-tflite-plugin {offer.unmet}, this is {VERSION}; {remedy}"
-
-
-def check_host(host: object) -> None:
-    """Raise TypeError if a caller's host is not one."""
-    if not isinstance(host, Host | None):
-        raise TypeError(f"host is {describe(host)}; give an onnx_tflite_plugin.host.Host, or leave it out")

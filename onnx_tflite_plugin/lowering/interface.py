@@ -10,7 +10,7 @@ from onnx_tflite_plugin.binding.bound import BoundGraph
 from onnx_tflite_plugin.checked import did_you_mean
 from onnx_tflite_plugin.errors import CONTRADICTION, InvalidModel, Problem, UnsupportedOption
 from onnx_tflite_plugin.graph.decoder import NEXT, cache_pairs
-from onnx_tflite_plugin.graph.names import resolve_keys, unusable_names
+from onnx_tflite_plugin.graph.names import describe_key, resolve_keys, unusable_names
 from onnx_tflite_plugin.layout.propagation import InterfaceLayouts
 from onnx_tflite_plugin.layout.tensor_layout import TensorLayout, layout_of_permutation, source_layout
 from onnx_tflite_plugin.source.model import Model, Signature, Subgraph, Tensor
@@ -145,13 +145,10 @@ def rename_interface(names: InterfaceNames, main: BoundGraph, renames: Mapping[s
     new_names = resolve_keys(renames, all_names, [tensor.name for tensor in (*main.inputs, *main.outputs)], flag)
     unusable = unusable_names([*new_names.values()], all_names)
     for name, new_name in new_names.items():
-        if name not in all_names and name.isdecimal():
-            raise UnsupportedOption(
-                f"{flag} {name}: there is no position {name}; positions are 0 to {len(all_names) - 1}"
-            )
         if name not in all_names:
             raise UnsupportedOption(
-                f"{flag} {name}: no graph input or output has this name; available names: {', '.join(all_names)}"
+                f"{flag} {name}: no graph input or output has this {describe_key(name, all_names)}; "
+                f"available names: {', '.join(all_names)}{did_you_mean(name, all_names)}"
             )
         if new_name in unusable:
             reason = "it is empty" if not new_name else "another input or output has that name"
@@ -185,7 +182,8 @@ def interface_layouts(
     for name, letters in layouts.items():
         if name not in by_name:
             raise UnsupportedOption(
-                f"--layout {name}: no graph input or output has this name; available names: {', '.join(by_name)}"
+                f"--layout {name}: no graph input or output has this {describe_key(name, by_name)}; "
+                f"available names: {', '.join(by_name)}{did_you_mean(name, by_name)}"
             )
         requested[by_name[name]] = _parse_layout(name, letters, by_name[name])
     if channels_first:

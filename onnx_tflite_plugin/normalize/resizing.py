@@ -7,8 +7,9 @@ from dataclasses import replace
 from itertools import chain
 
 from onnx_tflite_plugin.api.refusal import Refusal
+from onnx_tflite_plugin.checked import did_you_mean
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel, Problem, UnsupportedOperator, UnsupportedOption
-from onnx_tflite_plugin.graph.names import resolve_keys
+from onnx_tflite_plugin.graph.names import describe_key, resolve_keys
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.lowering.interface import InterfaceNames
 from onnx_tflite_plugin.normalize.changes import with_dims, with_tensors
@@ -65,8 +66,9 @@ def _parse_shapes(
     for name, shape in shapes.items():
         flag = f"--input-shape {name}={','.join(map(str, shape))}"
         if name not in by_name:
+            listed = ", ".join(by_name) + did_you_mean(name, by_name)
             raise UnsupportedOption(
-                f"{flag}: no graph input has this name; the model's inputs are {', '.join(by_name)}"
+                f"{flag}: no graph input has this {describe_key(name, by_name)}; the model's inputs are {listed}"
             )
         if len(shape) != by_name[name].rank and by_name[name].rank:  # a converter may have written [] for any shape
             raise UnsupportedOption(
@@ -158,7 +160,7 @@ def make_dynamic(model: Model, named_axes: NamedAxes, host: Host, target: Target
     )
 
     def sample_shapes(sample: int) -> dict[Tensor, Dims]:
-        """Return shapes at multiples of the stored sizes.
+        """Return shapes at multiples of the stored sizes. Raises UnsupportedOperator that names the sizes.
 
         Factors differ by name, so that no two sizes agree by chance.
         """
@@ -175,7 +177,14 @@ def make_dynamic(model: Model, named_axes: NamedAxes, host: Host, target: Target
             for (_, axis), name in named_axes.items()
             if axis == 0 and name in stored and factors[name] > 1
         }
-        return derivation.propagate({inputs[position]: dims for position, dims in input_dims.items()}, batches)
+        try:
+            return derivation.propagate({inputs[position]: dims for position, dims in input_dims.items()}, batches)
+        except UnsupportedOperator as error:
+            if not sample:
+                raise
+            tried = ", ".join(f"{name}={stored[name] * factor}" for name, factor in factors.items())
+            message = f"{error.message.removesuffix(':')} (tried with {tried}):"
+            raise UnsupportedOperator(message, error.problems) from error.__cause__
 
     try:
         samples = [sample_shapes(sample) for sample in range(len(SAMPLES) + 1)]

@@ -61,6 +61,9 @@ class Normalized:
         return [axis for axis, size in enumerate(tensor.dims) if size is None and tensor.shape[axis] == longest]
 
 
+_NO_OUTPUT = "name tensors that become the outputs with --outputs, or export the original model again"
+
+
 def normalize(model: Model, host: Host, options: ConvertOptions, target: Target) -> Normalized:
     """Return the part of a model that is converted, repaired and resized as requested.
 
@@ -74,7 +77,7 @@ def normalize(model: Model, host: Host, options: ConvertOptions, target: Target)
     model, names = apply_signature(model, signature)
     if not model.main.outputs:
         raise InvalidModel(
-            "nothing to convert:", [Problem(f"subgraphs[{model.root}].outputs", "the model has no output")]
+            "nothing to convert:", [Problem(f"subgraphs[{model.root}].outputs", "the model has no output", _NO_OUTPUT)]
         )
     repairs = _Repairs(host, target, options.opset or target.opsets[2])
     examination = repairs.apply(model)

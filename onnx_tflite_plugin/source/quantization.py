@@ -94,9 +94,10 @@ def _read_blockwise(details: Table, shape: tuple[int, ...], tensors: Sequence[Te
         raise details.invalid("block_size", f"{block_size} does not divide the last axis of {list(shape)}", DAMAGED)
     scales = tensors[scales_index]
     if scales.dtype != "float16" or not scales.is_constant:
-        kind = "a constant" if scales.is_constant else "not a constant"
-        reason = f"tensor {scales} must be a float16 constant, but is {kind}, of {scales.dtype}"
-        raise details.invalid("scales", reason, DAMAGED)
+        found = scales.dtype if scales.is_constant else f"a variable {scales.dtype} tensor"
+        reason = f"scales of blockwise quantization must be float16 constants; tensor {scales} is {found}"
+        hint = "LiteRT runs no others; quantize the model again with float16 scales"
+        raise details.invalid("scales", reason, hint)
     if prod(scales.shape) != prod(shape) // block_size:
         reason = f"tensor {scales} has {prod(scales.shape)} scales for {prod(shape) // block_size} blocks"
         raise details.invalid("scales", reason, DAMAGED)

@@ -15,7 +15,7 @@ import numpy as np
 from onnx_tflite_plugin.checked import describe, did_you_mean, find_mismatch, has_type
 from onnx_tflite_plugin.errors import ConversionError, InconclusiveError, InvalidInputs
 from onnx_tflite_plugin.graph.metadata import props, read_lengths
-from onnx_tflite_plugin.graph.names import resolve_keys
+from onnx_tflite_plugin.graph.names import describe_key, resolve_keys
 from onnx_tflite_plugin.graph.randomness import random_nodes
 from onnx_tflite_plugin.graph.serialized import Converted
 from onnx_tflite_plugin.host import Host, check_host
@@ -205,8 +205,8 @@ def _verify_entry(
     for name in shapes or ():
         if name not in entry.input_names:
             raise InvalidInputs(
-                f"shapes: no input is called {name!r}{did_you_mean(name, entry.input_names) or ';'} "
-                f"the model's inputs are {', '.join(entry.input_names)}"
+                f"shapes: no input has the {describe_key(name, entry.input_names, quoted=True)}; "
+                f"the model's inputs are {', '.join(entry.input_names)}{did_you_mean(name, entry.input_names)}"
             )
     inputs = causal_inputs(pair.session, request.runs, length) if request.inputs is None else request.inputs
     request = request._replace(inputs=inputs, shapes=shapes, ranges=ranges)

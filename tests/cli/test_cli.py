@@ -257,7 +257,7 @@ def test_unsupported_operator_is_kept_as_a_node_on_request(run: Run, tmp_path: P
         (["--opset", "new"], "'new' is not a valid integer"),
         (["--target", "toaster"], "'toaster' is not one of"),
         (["--io-layout", "best"], "'best' is not one of"),
-        (["--layout", "x"], "is not of the form TENSOR=NHWC:NCHW"),
+        (["--layout", "x"], "names no input; write TENSOR=x, or 0=x for the first input"),
         (["--layout", "x=NHWC"], "give the same 4 letters on both sides"),
         (["--layout", "z=NHWC:NCHW"], "no graph input or output has this name; available names: x, y"),
         (["--layout", "x=NHWC:NCHW", "--layout", "x=NHWC:NHWC"], "'x' is given more than once"),

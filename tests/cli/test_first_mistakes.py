@@ -134,7 +134,7 @@ def test_signal_stops_the_command_within_a_second(number: int, code: int, word: 
         _, err = process.communicate()
         assert time.monotonic() - start < 1
     assert process.returncode == code
-    assert err.splitlines() == [f"error: {word}"]
+    assert err.splitlines() == [f"error: {word}", "  nothing was written"]
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,10 @@ def test_conformance_without_litert_names_the_extra(run: Run, monkeypatch: pytes
     monkeypatch.setitem(sys.modules, "ai_edge_litert.interpreter", None)
     result = run("conformance", "--op", "ADD")
     assert (result.code, result.out.strip()) == (2, "")
-    assert result.err == 'error: ai-edge-litert is not installed: pip install "onnx-tflite-plugin[verify]"\n'
+    assert result.err.startswith(
+        'error: ai-edge-litert is not installed: pip install "onnx-tflite-plugin[verify]", or its packages: pip install '
+    )
+    assert {"ai-edge-litert", "onnxruntime"} <= set(result.err.rpartition("pip install ")[2].split())
 
 
 @pytest.mark.parametrize(
@@ -269,3 +272,30 @@ def test_error_names_what_is_wrong_with_the_value(run: Run, arguments: list[str]
 def test_negative_size_in_python_is_answered_with_a_name() -> None:
     with pytest.raises(otp.ConversionError, match=r"-1 is not a size; give a number, or a name such as 'N'"):
         otp.convert(DIGITS, input_shape={"image": (-1, 8, 8, 1)})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--input-shape", "1,16,16,1"), "'1,16,16,1' names no input; write NAME=1,16,16,1, or 0=1,16,16,1"),
+        (("--input-shape", "7=1,16,16,1"), "no graph input has this position, only 0; the model's inputs are image"),
+        (("--input-shape", "imag=1,8,8,1"), "the model's inputs are image; did you mean 'image'?"),
+        (("--layout", "imag=NHWC:NCHW"), "available names: image, probabilities; did you mean 'image'?"),
+    ],
+)
+def test_unknown_input_is_reported_with_those_of_the_model(
+    run: Run, tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    result = run("convert", DIGITS, tmp_path / "m.onnx", *arguments)
+    assert result.code == 2
+    assert message in " ".join(result.err.split())
+
+
+def test_missing_file_has_a_remedy(run: Run, tmp_path: Path) -> None:
+    assert "did you mean 'digits_int8.tflite'?" in run("convert", DIGITS.with_name("digits_int9.tflite")).err
+    assert "there is no directory" in run("convert", tmp_path / "none" / "m.tflite").err
+
+
+def test_refusal_before_any_work_reports_that_nothing_was_written(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "m.tflite").write_text("some text")
+    assert run("convert", tmp_path / "m.tflite", tmp_path / "m.onnx").err.splitlines()[-1] == "  nothing was written"

@@ -376,3 +376,13 @@ def test_requested_shape_errors_are_not_attributed_to_the_file() -> None:
     with pytest.raises(UnsupportedOperator, match="input_shape leads to contradictory sizes") as caught:
         convert(model.build(), input_shape={"x0": (1, 2, 4, 5, 7)})
     assert "convert the original" not in str(caught.value)
+
+
+def test_refusal_names_the_sizes_that_were_tried() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x, y = g.input("x", (1, 2, 2, 1)), g.tensor("y", (1, 2, 2, 1))
+    g.operator("ADD", [x, g.constant("c", np.ones((1, 2, 2, 1), np.float32))], [y])
+    g.output(y)
+    with pytest.raises(UnsupportedOperator, match=r"accept no other size.* \(tried with N=4, M=6\):"):
+        convert(model.build(), input_shape={"x": (1, "N", "M", 1)})

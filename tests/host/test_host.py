@@ -164,7 +164,9 @@ def test_named_packs_that_are_installed_cause_no_warning() -> None:
 
 def test_blocking_a_missing_pack_causes_warning() -> None:
     host = Host(offers=[offer("a-pack")], block=["more"])
-    assert host.warnings == ["no op pack 'more' is installed, so --block more has no effect"]
+    assert host.warnings == [
+        "no op pack 'more' is installed, so --block more has no effect; installed op packs: a-pack"
+    ]
 
 
 @pytest.mark.parametrize("selection", [{"prefer": ["a-pak"]}, {"packs": "builtin,a-pak"}, {"packs": ["a-pak"]}])

@@ -18,13 +18,16 @@ DIGITS = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
 
 def axis_warnings(model: Path | bytes, **options: Any) -> Sequence[str]:
     warnings = otp.convert(model, **options).report.warnings
-    return [warning for warning in warnings if warning.startswith(("--input-shape", "--layout"))]
+    return [warning for warning in warnings if warning.startswith(("input_shape", "layout"))]
 
 
 @pytest.mark.parametrize(
     ("options", "part"),
     [
-        ({"input_shape": {"image": (1, 1, 8, 8)}}, "axis 3, whose size changes from 1 to 8; .* add --channels-first"),
+        (
+            {"input_shape": {"image": (1, 1, 8, 8)}},
+            "axis 3, whose size changes from 1 to 8; .* add channels_first=True",
+        ),
         ({"layout": {"image": "NCHW:NHWC"}}, "axis 1 .* the model's channels are axis 3; NHWC:NCHW puts them first"),
         ({"layout": {"0": "NCHW:NCHW"}}, "axis 1 .* the model's channels are axis 3"),
         ({"layout": {"image": "NHWC:NHWC"}}, "both orders are equal, so the option has no effect"),

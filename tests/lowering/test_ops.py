@@ -92,7 +92,7 @@ def test_runtime_axes_for_an_attribute_name_the_opset_needed() -> None:
 
     with pytest.raises(
         ConversionError,
-        match=r"ReduceMax with axes as a runtime value needs opset 18, the model has opset 17; try --opset 18",
+        match=r"ReduceMax with axes as a runtime value needs opset 18, the model has opset 17; try opset=18",
     ):
         convert_model(lower, opset=17)
     assert convert_model(lower, opset=18)
@@ -295,7 +295,7 @@ def test_dynamic_operand_is_squeezed_to_its_shape() -> None:
 
 @pytest.mark.parametrize("computed", [True, False])
 def test_ambiguous_reshape_of_dynamic_dimensions_is_refused(computed: bool) -> None:
-    with pytest.raises(ConversionError, match=r"more than one dynamic dimension.*give input shapes with --input-shape"):
+    with pytest.raises(ConversionError, match=r"more than one dynamic dimension.*give input shapes with input_shape"):
         reshape(lambda ctx, x, y: ctx.reshape_to_slot(ctx.ops.Neg(y) if computed else x, out(0)))
 
 

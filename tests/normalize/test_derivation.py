@@ -202,7 +202,7 @@ def test_state_fixes_the_batch() -> None:
     g.output(y)
     with pytest.raises(UnsupportedOperator, match=r"state 'h' of shape \[1, 7\] fixes the batch at 1") as caught:
         otp.convert(model.build(), dynamic_batch=True)
-    assert caught.value.problems[0].hint == "keep the stored batch: omit --dynamic-batch"
+    assert caught.value.problems[0].hint == "keep the stored batch: omit dynamic_batch=True"
 
 
 def test_failing_handler_is_named_with_its_function() -> None:

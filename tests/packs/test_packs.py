@@ -101,7 +101,7 @@ def test_claims_of_two_packs_are_an_error_unless_preferred(site: Path) -> None:
     roll_pack(site, "other-pack", op="Neg")
     data, _ = custom_between_convolutions()
     with pytest.raises(
-        otp.ConversionError, match=r"other-pack and roll-pack.*--prefer other-pack or --prefer roll-pack"
+        otp.ConversionError, match=r"other-pack and roll-pack.*prefer=\['other-pack'\] or prefer=\['roll-pack'\]"
     ):
         otp.convert(data)
     assert "Neg" in otp.convert(data, prefer=["other-pack"]).report.nodes
@@ -256,7 +256,7 @@ def test_converter_failure_names_pack_declarations(site: Path, monkeypatch: pyte
     text = (
         r"op 0 CUSTOM.RollChannels v1 'y': if the declarations of handler roll_pack:roll of roll-pack are wrong "
         r"\(layout=.*, quantization=Dequantized\(\)\), they are the cause of IndexError: nothing there, in raise_index_error, "
-        r".* \(--block roll-pack disables the pack; if it is not yours, report the error to its authors\)$"
+        r".* \(block=\['roll-pack'\] disables the pack; if it is not yours, report the error to its authors\)$"
     )
     with pytest.raises(otp.ConversionError, match=text):
         otp.convert(unary_model("CUSTOM.RollChannels"))

@@ -125,7 +125,7 @@ def test_layout_that_splits_blocks_folds_the_weights() -> None:
 
 
 def test_opset_without_blocks_is_refused_with_both_remedies() -> None:
-    with pytest.raises(UnsupportedOperator, match=r"needs opset 21.*--opset 21 or --weights fold"):
+    with pytest.raises(UnsupportedOperator, match=r"needs opset 21.*opset=21 or weights='fold'"):
         otp.convert(layer(32), opset=20)
     assert otp.convert(layer(32), opset=20, weights="fold").report.opset == 20
 

@@ -28,10 +28,10 @@ def dense(g: GraphBuilder, dtype: str, weights: str) -> int:
 @pytest.mark.parametrize(
     ("dtype", "weights", "min_opset", "hint"),
     [
-        ("int8", "int4", 13, "--opset 21 or --weights fold"),
-        ("int16", "int8", 13, "--opset 21"),
-        ("int16", "int4", 13, "--opset 21"),
-        ("int8", "int8", 22, "--opset 22"),
+        ("int8", "int4", 13, "opset=21 or weights='fold'"),
+        ("int16", "int8", 13, "opset=21"),
+        ("int16", "int4", 13, "opset=21"),
+        ("int8", "int8", 22, "opset=22"),
     ],
 )
 def test_folding_is_suggested_if_only_constants_need_a_newer_opset(

@@ -139,7 +139,8 @@ CASES: list[tuple[str, Callable[[], Model]]] = [
         lambda: weights(details=(2, details(1, -1, 2))),
     ),
     (
-        f"{W}.quantization.details.scales: tensor 1 'y' must be a float16 constant, but is not a constant, of float32",
+        f"{W}.quantization.details.scales: scales of blockwise quantization must be float16 constants; "
+        "tensor 1 'y' is a variable float32 tensor",
         lambda: weights(details=(2, details(1, -1, 1))),
     ),
     (f"{W}.quantization.details.scales: tensor 1 's' has 5 scales for 6 blocks", lambda: in_blocks(5)),

@@ -89,7 +89,7 @@ def test_images_are_resized_along_the_last_two_axes() -> None:
 
 def test_branches_are_refused_with_a_remedy() -> None:
     branch = next(case for case in branches.cases() if case.op == "IF")
-    with pytest.raises(TargetRefusal, match=r"portable has no If(.|\n)*--target generic"):
+    with pytest.raises(TargetRefusal, match=r"portable has no If(.|\n)*target='generic'"):
         otp.convert(branch.build(), target="portable")
 
 

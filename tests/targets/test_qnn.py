@@ -126,7 +126,7 @@ def test_dynamic_dimensions_are_named_with_the_remedy(shape: dict[str, Any], war
     g.operator("RELU", [x], [y])
     for target, expected in (("qnn", warns), ("generic", False)):
         warnings = otp.convert(model.build(), target=target, input_shape=shape).report.warnings
-        assert any("--input-shape x=1,5,7,3" in text for text in warnings) == expected
+        assert any("input_shape={'x': (1, 5, 7, 3)}" in text for text in warnings) == expected
 
 
 LSTMS = [
@@ -206,7 +206,7 @@ def test_short_loops_are_unrolled() -> None:
     Lstm(dtype="int8", weights="int8").build(net)
     model = otp.convert(net.build(), target="qnn").model
     assert not {"Loop", "Scan", "If"} & {node.op_type for node in model.graph.all_nodes()}
-    with pytest.raises(ConversionError, match=r"qnn has no Scan(.|\n)*--unroll N"):
+    with pytest.raises(ConversionError, match=r"qnn has no Scan(.|\n)*unroll=N"):
         otp.convert(net.build(), target="qnn", unroll=1)
 
 

@@ -274,7 +274,7 @@ def test_openvino_refuses_16_bit_integers_by_name() -> None:
 
 
 def test_suggested_remedy_of_a_refusal_works() -> None:
-    with pytest.raises(TargetRefusal, match="--quantization float"):
+    with pytest.raises(TargetRefusal, match="quantization='float'"):
         otp.convert(network("int16", 0), target="openvino")
     otp.convert(network("int16", 0), target="openvino", quantization="float")
 

@@ -357,8 +357,8 @@ def test_shapes_and_ranges_are_by_name_or_position() -> None:
 @pytest.mark.parametrize(
     ("shapes", "error", "text"),
     [
-        ({"imag": (1, 8, 8, 1)}, InvalidInputs, "'imag'; did you mean 'image'? the model's inputs are image"),
-        ({5: (1, 8, 8, 1)}, InvalidInputs, "no input is called '5'"),
+        ({"imag": (1, 8, 8, 1)}, InvalidInputs, "'imag'; the model's inputs are image; did you mean 'image'?"),
+        ({5: (1, 8, 8, 1)}, InvalidInputs, "no input has the position 5, only 0"),
         ({0: (1, "n", 8, 1)}, TypeError, "shapes['0'][1] is the str 'n'; give a shape for each input"),
         ([1, 8, 8, 1], TypeError, "shapes is a list; give a shape for each input"),
     ],

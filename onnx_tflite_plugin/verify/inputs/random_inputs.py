@@ -8,7 +8,9 @@ from typing import Literal, cast
 
 import numpy as np
 
+from onnx_tflite_plugin.checked import did_you_mean
 from onnx_tflite_plugin.errors import InvalidInputs, VerificationError
+from onnx_tflite_plugin.graph.names import describe_key
 from onnx_tflite_plugin.source.authored import InterfaceMetadata
 from onnx_tflite_plugin.source.model import Array, Operator, Quantization, Subgraph, Tensor
 from onnx_tflite_plugin.verify.inputs.sparse import draw_sparse
@@ -114,7 +116,9 @@ def check_ranges(entry: Entry, ranges: Mapping[str, tuple[float, float]]) -> Non
     """Raise InvalidInputs for a range of an input that is unknown or not numeric."""
     for name, (low, high) in ranges.items():
         if name not in entry.input_names:
-            raise InvalidInputs(f"no input is called {name!r}; the model's inputs are {', '.join(entry.input_names)}")
+            unknown = describe_key(name, entry.input_names, quoted=True)
+            listed = ", ".join(entry.input_names) + did_you_mean(name, entry.input_names)
+            raise InvalidInputs(f"no input has the {unknown}; the model's inputs are {listed}")
         dtype = entry.inputs[entry.input_names.index(name)].dtype
         if dtype in ("string", "bool") or dtype.startswith("complex"):
             raise InvalidInputs(f"input {name!r} is {dtype}, so --range does not apply")

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from onnx_tflite_plugin.checked import did_you_mean
 from onnx_tflite_plugin.errors import InvalidInputs, MissingExtra
 from onnx_tflite_plugin.graph.ort_ports import Port, match_dtype, to_array
 from onnx_tflite_plugin.source.authored import InterfaceMetadata, TensorMetadata
@@ -77,7 +78,10 @@ def _check_names(entry: Entry, names: Sequence[str]) -> None:
     unknown = [name for name in names if name not in entry.input_names]
     if unknown:
         listed = ", ".join(entry.input_names)
-        raise InvalidInputs(f"no input is called {', '.join(map(repr, unknown))}; the model's inputs are {listed}")
+        similar = did_you_mean(str(unknown[0]), entry.input_names)
+        raise InvalidInputs(
+            f"no input is called {', '.join(map(repr, unknown))}; the model's inputs are {listed}{similar}"
+        )
 
 
 # --- files ------------------------------------------------------------------------------------

@@ -188,7 +188,9 @@ def test_random_values_stay_within_the_requested_range() -> None:
     assert (integers.dtype, integers.min(), integers.max()) == (np.int8, -5, 2)
 
 
-@pytest.mark.parametrize(("ranges", "text"), [({"z": (0, 1)}, "no input is called 'z'"), ({"x": (2, 1)}, "is empty")])
+@pytest.mark.parametrize(
+    ("ranges", "text"), [({"z": (0, 1)}, "no input has the name 'z'"), ({"x": (2, 1)}, "is empty")]
+)
 def test_rejects_ranges_that_match_no_input(ranges: dict[str, tuple[float, float]], text: str) -> None:
     data = build_model()
     with pytest.raises(InvalidInputs, match=text):
