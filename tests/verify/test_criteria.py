@@ -41,6 +41,16 @@ def test_float_error_is_relative_to_the_range(operators: int, recurrent: bool, s
     assert not compare_arrays(*floats(1.1 * share), operators=operators, recurrent=recurrent).ok
 
 
+@pytest.mark.parametrize(("dtype", "mean"), [("int8", criteria.GROUP_MEAN), ("int16", criteria.GROUP_STEPS_INT16)])
+def test_limits_the_mean_error_after_several_roundings(dtype: str, mean: float) -> None:
+    tolerance, size = submodel_tolerance(3, roundings=3), 1000
+    expected = (np.arange(size) % 101).astype(dtype)
+    for share, ok in ((0.9, True), (1.1, False)):
+        errors = np.zeros(size, dtype)
+        errors[: round(share * mean * size / 3)] = 3
+        assert compare("y", [expected + errors], {"builtin": [expected]}, tolerance).ok is ok
+
+
 def test_cancellation_error_is_relative_to_the_largest_operand() -> None:
     off = 1000 * criteria.CANCELLATION
     assert compare_arrays(*floats(0.9 * off), largest=1000.0).ok

@@ -24,7 +24,7 @@ def describe_bias(
 
     The description is empty for usual rounding. ``mean``: the mean absolute error in steps.
     """
-    if mean > tolerance.mean_steps:
+    if mean > tolerance.mean_of_dtype(expected[0].dtype.name):
         return f"off by {mean:.2g} quantization steps on average"
     if tolerance.of_dtype(expected[0].dtype.name) > 1 or sum(array.size for array in expected) < _MIN_ELEMENTS:
         return ""
