@@ -1,4 +1,4 @@
-"""Read TFLite files: ``read`` and the immutable objects it returns."""
+"""Reading of TFLite files: ``read`` and the immutable objects that it returns."""
 
 from onnx_tflite_plugin.source.content import Member, Section
 from onnx_tflite_plugin.source.model import (

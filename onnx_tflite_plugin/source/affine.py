@@ -1,4 +1,7 @@
-"""Real values of quantized tensors: ``scale * (stored - zero point)``, per tensor, per axis or per block."""
+"""Real values of quantized tensors: ``scale * (stored - zero point)``.
+
+Scales and zero points are per tensor, per axis or per block.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,17 @@ from onnx_tflite_plugin.source.model import Array, Operator, Quantization, Tenso
 
 
 def affine(tensor: Tensor | None) -> Quantization | None:
-    """Return the affine parameters of a quantized tensor; ``None`` for any other tensor."""
+    """Return the affine parameters of a quantized tensor, ``None`` for other tensors."""
     if tensor is None or tensor.dtype not in QUANTIZED:
         return None
     return tensor.quantization if isinstance(tensor.quantization, Quantization) else None
 
 
 def is_quantized(tensor: Tensor) -> bool:
-    """True if the tensor's integers have a scale: per tensor, per channel or per block."""
+    """True if the tensor's integers have a scale.
+
+    Scales may be per tensor, per channel or per block.
+    """
     return affine(tensor) is not None or tensor.blocks is not None
 
 

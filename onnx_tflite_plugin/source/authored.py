@@ -1,4 +1,7 @@
-"""Model metadata written by the author, as immutable objects. :mod:`.metadata` reads them."""
+"""Model metadata written by the author, as immutable objects.
+
+:mod:`.metadata` reads them from a file.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +25,11 @@ class AssociatedFile(NamedTuple):
 
 
 class TensorMetadata(NamedTuple):
-    """Author's description of one graph input or output.
+    """The author's description of one graph input or output.
 
     ``kind`` is "image", "audio", "feature", "bounding box" or "". The model's input is ``(x - mean) / std`` of the user's
     data, with one entry for all channels or one per channel. ``low`` and ``high`` are the range of the tensor's values.
-    Scores below ``threshold`` are to be ignored.
+    Applications should ignore scores below ``threshold``.
     """
 
     name: str = ""
@@ -41,16 +44,19 @@ class TensorMetadata(NamedTuple):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Return the lines of the first label file in the model; a file without a locale is preferred."""
+        """The lines of the first label file that the model contains.
+
+        A file without a locale is preferred.
+        """
         files = [file for file in self.files if file.kind in _LABELS and file.content]
         label_file = min(files, key=lambda file: bool(file.locale), default=None)
         return () if label_file is None else tuple(label_file.content.decode("utf-8", "replace").splitlines())
 
 
 class Metadata(NamedTuple):
-    """Author's description of a model.
+    """The author's description of a model.
 
-    ``inputs`` and ``outputs`` are per subgraph, in its order.
+    ``inputs`` and ``outputs``: the descriptions of each subgraph's inputs and outputs, in the order of the subgraph.
     """
 
     name: str = ""

@@ -18,9 +18,10 @@ DECODED_RATIO = 256
 
 
 def read_span(table: Table, inline: str, offset: str, size: str) -> Span:
-    """Return the span of bytes in field ``inline`` or, in files over 2 GB, after the FlatBuffer at ``offset``.
+    """Return the span of bytes in field ``inline`` or at ``offset``.
 
-    Like LiteRT, treats an offset above 1 as set, and reads it only if ``inline`` is missing.
+    Bytes at ``offset`` follow the FlatBuffer, in files over 2 GB. As in LiteRT, an offset above 1 counts as set, and is
+    read only if ``inline`` is missing.
     """
     if table.has(inline) or table.number(offset) <= 1:
         return table.vector(inline, 1)
@@ -32,7 +33,7 @@ def read_span(table: Table, inline: str, offset: str, size: str) -> Span:
 
 
 class Buffers:
-    """The model's buffers and the constants made from them."""
+    """The model's buffers, and the constants that are decoded from them."""
 
     def __init__(self, model: Table) -> None:
         if not model.has("buffers"):
@@ -48,7 +49,10 @@ class Buffers:
         return index < self._count
 
     def span(self, index: int, user: Table) -> Span:
-        """Return the span of buffer ``index``, which the field ``buffer`` of ``user`` refers to."""
+        """Return the span of buffer ``index``.
+
+        ``user``: the table whose field ``buffer`` contains the index.
+        """
         span = self._spans.get(index)
         if span is None:
             if index not in self:
@@ -58,9 +62,9 @@ class Buffers:
         return span
 
     def constant(self, span: Span, tensor: Table, dtype: str, shape: tuple[int, ...]) -> Stored:
-        """Return the value of ``tensor``, decoded on first use.
+        """Return the constant value of ``tensor``, which is decoded on first use.
 
-        Tensors with equal span, dtype and shape share it. Raises InvalidModel if there are too few bytes. Surplus bytes
+        Tensors with equal span, dtype and shape share one object. Raises InvalidModel if there are too few bytes. Surplus bytes
         are ignored, as in LiteRT.
         """
         if tensor.has("sparsity"):

@@ -1,8 +1,8 @@
-"""Files that contain several models: zip archives (MediaPipe's ``.task``) and LiteRT-LM bundles.
+"""Files that contain several models.
 
-A ``.task`` is a zip of ``.tflite`` files, other assets and possibly further ``.task`` files. A LiteRT-LM bundle begins
-with ``LITERTLM`` and a version; byte 24 holds the end of its header, byte 32 begins a FlatBuffer
-(``litertlm_header_schema.fbs``).
+They are zip archives (MediaPipe's ``.task``) and LiteRT-LM bundles. A ``.task`` is a zip of ``.tflite`` files, other
+assets and possibly further ``.task`` files. A LiteRT-LM bundle begins with ``LITERTLM`` and a version; byte 24 holds
+the end of its header, byte 32 begins a FlatBuffer (``litertlm_header_schema.fbs``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from onnx_tflite_plugin.source.flatbuffer import DAMAGED, File, Layout
 from onnx_tflite_plugin.source.streams import stream_of
 
 ZIP, LITERT_LM = b"PK\x03\x04", b"LITERTLM"
-IDENTIFIER = b"TFL3"  # of a model; a zip archive of its associated files may follow it
+IDENTIFIER = b"TFL3"  # identifies a model, which may be followed by a zip archive of its associated files
 MODEL = "model"
 MAX_MEMBERS, MAX_DEPTH = 1000, 3
 
@@ -36,15 +36,15 @@ UNPACKED_BYTES = 1 << 28
 UNPACKED_RATIO = 32
 
 _CHUNK = 1 << 20
-_LISTED = 8  # names of models in a message
-_LOCAL_HEADER = struct.Struct("<26xHH")  # of a zip member: the lengths of its name and its extra field
+_MAX_LISTED_MODELS = 8  # maximum number of models that a message names
+_LOCAL_HEADER = struct.Struct("<26xHH")  # header of a zip member, with the lengths of its name and its extra field
 _END = struct.Struct("<Q")
 
 _HEADER = Layout.parse("LiteRTLMMetaData", "system_metadata:table; section_metadata:table")
 _SECTIONS = Layout.parse("SectionMetadata", "objects:[table]")
 _SECTION = Layout.parse("SectionObject", "items:[table]; begin_offset:ulong; end_offset:ulong; data_type:ubyte")
 _ITEM = Layout.parse("KeyValuePair", "key:string; value:union")
-_STRING_VALUE = 9  # of the union VData
+_STRING_VALUE = 9  # type of StringValue in the union VData
 _STRING = Layout.parse("StringValue", "value:string")
 _KINDS = (
     "none",
@@ -60,14 +60,20 @@ _KINDS = (
 
 
 def is_bundle(path: Path) -> bool:
-    """True if a file is a bundle, by its first bytes or by the zip directory at its end. Raises OSError."""
+    """True if a file is a bundle. Raises OSError.
+
+    A bundle is recognized by its first bytes, or by the zip directory at its end.
+    """
     with path.open("rb") as file:
         first_bytes = file.read(8)
     return has_bundle_signature(first_bytes) or (first_bytes[4:8] != IDENTIFIER and zipfile.is_zipfile(path))
 
 
 def split_part(path: str | os.PathLike[str]) -> tuple[Path, str]:
-    """Return the bundle and the part that ``BUNDLE#PART`` names; a path without a part has an empty one."""
+    """Return the bundle and the part that ``BUNDLE#PART`` names.
+
+    The part is empty for the path of a file.
+    """
     text = os.fspath(path)
     if not os.path.lexists(text):
         for position, character in enumerate(text):
@@ -77,7 +83,10 @@ def split_part(path: str | os.PathLike[str]) -> tuple[Path, str]:
 
 
 def format_part(bundle: Path, name: str) -> str:
-    """Return ``BUNDLE#PART`` as an argument of a command; a ``#`` inside a word needs no quotes."""
+    """Return ``BUNDLE#PART`` as an argument of a command.
+
+    The argument is quoted if necessary. A ``#`` inside a word needs no quotes.
+    """
     text = f"{bundle}#{name}"
     safe = text.replace("#", "")
     return text if shlex.quote(safe) == safe else shlex.quote(text)
@@ -86,9 +95,8 @@ def format_part(bundle: Path, name: str) -> str:
 def find_model(path: str | os.PathLike[str]) -> Member | None:
     """Return the model that ``BUNDLE#PART`` names, or the only model of a bundle.
 
-    The result is None if the path is no bundle's.
-    A part is named by its name, or by any text that the name of no other model contains. Raises NoSuchPart, InvalidModel and
-    OSError.
+    PART is the name of a model, or a text that only this name contains. The result is None if the path is not that of a
+    bundle, or the bundle has no models. Raises NoSuchPart, InvalidModel and OSError.
     """
     file, part = split_part(path)
     if not (file.is_file() and is_bundle(file)):
@@ -96,17 +104,17 @@ def find_model(path: str | os.PathLike[str]) -> Member | None:
             raise NoSuchPart(f"{file} is not a bundle, so it has no part {part!r}; name the file without '#'")
         return None
     models = [member for member in members(file, os.fspath(file)) if member.kind == MODEL]
-    found = [model for model in models if model.name == part] or [model for model in models if part in model.name]
-    if len(found) == 1:
-        return found[0]
+    matches = [model for model in models if model.name == part] or [model for model in models if part in model.name]
+    if len(matches) == 1:
+        return matches[0]
     if not models:
         return None
     names = [model.name for model in models]
-    held = f"{plural(len(names), 'model')}: {list_first([*map(repr, names)], _LISTED)}"
+    model_list = f"{plural(len(names), 'model')}: {list_first([*map(repr, names)], _MAX_LISTED_MODELS)}"
     if part:
-        wrong = "is in several names" if found else f"is none of them{did_you_mean(part, names)}"
-        raise NoSuchPart(f"{file} holds {held}; {part!r} {wrong}")
-    raise NoSuchPart(f"{file} holds {held}; name one of them, such as {format_part(file, names[0])}")
+        problem = "is in several names" if matches else f"is none of them{did_you_mean(part, names)}"
+        raise NoSuchPart(f"{file} holds {model_list}; {part!r} {problem}")
+    raise NoSuchPart(f"{file} holds {model_list}; name one of them, such as {format_part(file, names[0])}")
 
 
 def has_bundle_signature(first_bytes: bytes) -> bool:
@@ -129,9 +137,9 @@ def bundle_parts(path: str | os.PathLike[str]) -> list[Member]:
 
 
 def members(source: Path | bytes, name: str) -> list[Member]:
-    """List the members of a bundle in file order.
+    """Return the members of a bundle, in file order.
 
-    Raises InvalidModel if it is damaged or exceeds the unpacked limit. A model is read only when its ``load`` is
+    Raises InvalidModel if the bundle is damaged or exceeds the unpacked limit. A model is read only when its ``load`` is
     called. An uncompressed model is returned as a section of the file.
     """
     content = Content(source) if isinstance(source, bytes) else FileContent.open(source, name)
@@ -144,7 +152,7 @@ def members(source: Path | bytes, name: str) -> list[Member]:
 
 @contextmanager
 def _archive_errors(name: str) -> Iterator[None]:
-    """Raise InvalidModel for any error that zipfile raises on a damaged archive."""
+    """Raise InvalidModel for errors that zipfile raises if an archive is damaged."""
     try:
         yield
     except (
@@ -161,7 +169,10 @@ def _archive_errors(name: str) -> Iterator[None]:
 
 @dataclass
 class _Limits:
-    """Remaining allowance of a bundle: number of members, and unpacked bytes of compressed members."""
+    """Remaining allowance of a bundle.
+
+    ``members``: number of members. ``unpacked``: unpacked bytes of compressed members.
+    """
 
     name: str
     members: int
@@ -181,14 +192,14 @@ class _Limits:
 
 
 class _Archive:
-    """A zip archive. ``name`` is the name of the bundle, for errors."""
+    """A zip archive. ``name``: the name of the bundle in errors."""
 
     def __init__(self, content: Content, name: str, limits: _Limits, depth: int = 1) -> None:
         self._content, self._name, self._limits, self._depth = content, name, limits, depth
         self._zip = zipfile.ZipFile(stream_of(content))
 
     def members(self, prefix: str) -> Iterator[Member]:
-        """List the members; names in a nested archive follow the archive's name."""
+        """Yield the members. Names of members in a nested archive begin with its name."""
         entries = [entry for entry in self._zip.infolist() if not entry.is_dir()]
         self._limits.count(len(entries))
         for entry in entries:
@@ -204,14 +215,20 @@ class _Archive:
                 yield Member(path, Path(path).suffix.lstrip(".") or "file", entry.file_size)
 
     def _open_nested(self, entry: zipfile.ZipInfo, path: str) -> _Archive:
-        """Open an archive inside this one: in place if stored, otherwise unpacked once for all of its members."""
+        """Open an archive inside this one.
+
+        An archive stored without compression is read in place. Otherwise it is unpacked once for all of its members.
+        """
         self._check_size(entry, path)
         member = self._load_member(entry, path)
         content = member.open() if isinstance(member, Section) else Content(member)
         return _Archive(content, self._name, self._limits, self._depth + 1)
 
     def _check_size(self, entry: zipfile.ZipInfo, path: str) -> None:
-        """Raise BadZipFile for an inconsistent member size, and InvalidModel if the unpacked limit is exceeded."""
+        """Raise an error if a member's size is inconsistent or exceeds the limit.
+
+        These are BadZipFile for an inconsistent size, and InvalidModel if the unpacked limit is exceeded.
+        """
         if entry.compress_type != zipfile.ZIP_STORED:
             self._limits.unpack(entry, path)
         elif entry.file_size != entry.compress_size:
@@ -220,7 +237,11 @@ class _Archive:
             )
 
     def _load_member(self, entry: zipfile.ZipInfo, path: str) -> bytes | Section:
-        """Return a member: a section of the file if stored, its unpacked bytes (one copy in memory) if compressed."""
+        """Return a member as a section of the file, or as its unpacked bytes.
+
+        A member stored without compression is returned as a section. A compressed member is unpacked in memory,
+        without a second copy.
+        """
         full_name = f"{self._name}: {path}"
         with _archive_errors(full_name):
             if entry.compress_type == zipfile.ZIP_STORED:
@@ -232,7 +253,7 @@ class _Archive:
             return unpacked.getvalue()
 
     def _data_offset(self, entry: zipfile.ZipInfo) -> int:
-        """Return the position of a member's first byte of data."""
+        """Return the position of the first data byte of a member."""
         name, extra = self._content.unpack(_LOCAL_HEADER, entry.header_offset)
         start = int(entry.header_offset + _LOCAL_HEADER.size + name + extra)
         if start + entry.file_size > self._content.size:
@@ -241,7 +262,7 @@ class _Archive:
 
 
 def _list_sections(content: Content, name: str) -> Iterator[Member]:
-    """List the sections of a LiteRT-LM bundle."""
+    """Yield the sections of a LiteRT-LM bundle."""
     size = content.size
     if size < 40:
         raise _invalid_bundle(name, "header", "the file ends before its header")

@@ -26,7 +26,7 @@ import numpy as np
 from onnx_tflite_plugin.errors import InvalidModel, Problem
 
 MAPPED_FILE_BYTES = 1 << 31
-"""Constants of larger files (in bytes) are mapped, so that the system can drop their pages when memory is short."""
+"""Constants of larger files are mapped, so that the system can drop their pages if memory is short."""
 
 _MAPPED_RANGE_BYTES = 1 << 20  # minimum bytes of a mapped constant
 _PAGED_RANGE_BYTES = 1 << 12  # maximum bytes of a range that is read with its page
@@ -53,7 +53,7 @@ class Content:
         return self._view[start : start + count]
 
     def part(self, start: int, size: int, name: str) -> Content:
-        """Return a range as a separate content. ``name`` is its name in errors."""
+        """Return a range as a separate content. ``name``: the name of the range in errors."""
         return Content(self.read(start, size))
 
     def crc(self) -> int:
@@ -70,9 +70,8 @@ class Content:
 class FileContent(Content):
     """A file or a range of a file, read on demand.
 
-    Raises InvalidModel if the file has been truncated.
-
-    ``file`` is a descriptor, closed together with the object.
+    ``file``: a file descriptor, which is closed together with the object. Methods raise InvalidModel if the file has been
+    truncated.
     """
 
     def __init__(self, file: int, name: str, start: int, size: int) -> None:
@@ -103,7 +102,7 @@ class FileContent(Content):
         return struct.unpack(self.read(position, struct.size))
 
     def _load_page(self, number: int) -> memoryview:
-        """Read one page of tables and evict the oldest page if the cache is full."""
+        """Read a page of tables into the cache. A full cache drops its oldest page."""
         start = number * _PAGE
         page = self._read_chunks(start, min(_PAGE, self.size - start))
         if len(self._pages) >= _MAX_PAGES:
@@ -127,12 +126,12 @@ class FileContent(Content):
 
     def _read_chunks(self, start: int, count: int) -> memoryview:
         content = np.empty(count, np.uint8).data
-        done = 0
-        while done < count:
-            length = self._read_into(content[done : done + _CHUNK], self._start + start + done)
+        bytes_read = 0
+        while bytes_read < count:
+            length = self._read_into(content[bytes_read : bytes_read + _CHUNK], self._start + start + bytes_read)
             if not length:
                 raise self._truncation_error()
-            done += length
+            bytes_read += length
         return content.toreadonly()
 
     def _read_into(self, chunk: memoryview, position: int) -> int:
@@ -145,7 +144,7 @@ class FileContent(Content):
         return len(content)
 
     def _map_range(self, start: int, count: int) -> memoryview | None:
-        """Return a mapped range; ``None`` if the file system does not support mapping."""
+        """Return a mapped range, ``None`` if the file system does not support mapping."""
         first = self._start + start
         if os.fstat(self._file).st_size < first + count:
             raise self._truncation_error()
@@ -161,9 +160,9 @@ class FileContent(Content):
 
 
 class Section(NamedTuple):
-    """A range of a content that is a model by itself, such as an uncompressed member of an archive.
+    """A range of a content that is a model by itself.
 
-    ``crc`` is the expected CRC-32 of the range, if known.
+    An example is an uncompressed member of an archive. ``crc`` is the expected CRC-32 of the range, if known.
     """
 
     content: Content
@@ -190,9 +189,8 @@ class Section(NamedTuple):
 class Member:
     """One file or section of a bundle.
 
-    A model can be given to ``convert``, ``inspect`` and ``verify``.
-
-    ``load`` returns the content of a model, or of a section of a LiteRT-LM bundle; empty bytes for any other file.
+    A member that is a model can be passed to ``convert``, ``inspect`` and ``verify``. ``load`` returns the content of a
+    model or of a section of a LiteRT-LM bundle, and empty bytes for any other file.
     """
 
     name: str
@@ -202,14 +200,14 @@ class Member:
 
     def read(self) -> bytes:
         """Return the content as bytes."""
-        loaded = self.load()
-        return loaded if isinstance(loaded, bytes) else loaded.read()
+        content = self.load()
+        return content if isinstance(content, bytes) else content.read()
 
 
 def check_file(path: Path) -> Path:
     """Return the path of a regular file.
 
-    Raises InvalidModel for a directory, and for a pipe, which would block; FileNotFoundError.
+    Raises FileNotFoundError, and InvalidModel for a directory or a pipe. Reading a pipe would block.
     """
     try:
         mode = path.stat().st_mode
@@ -226,6 +224,9 @@ def check_file(path: Path) -> Path:
 
 
 def missing_file(path: Path) -> FileNotFoundError:
-    """Return the error for a path without a file, with the folder where a relative path begins."""
+    """Return the error for a path without a file.
+
+    The message names the folder where a relative path begins.
+    """
     start = "" if path.is_absolute() else f"; relative paths begin at {Path.cwd()}"
     return FileNotFoundError(errno.ENOENT, f"there is no such file{start}", str(path))

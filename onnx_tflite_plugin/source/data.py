@@ -13,14 +13,18 @@ from onnx_tflite_plugin.source.flatbuffer import DAMAGED, File
 from onnx_tflite_plugin.source.model import Array, Data
 from onnx_tflite_plugin.source.sparsity import Sparsity
 
-_WEAK_BYTES = 1 << 16
-"""Minimum bytes of an array that is kept only while it is used, so that a rewritten weight is not in memory twice."""
+_MIN_WEAKLY_CACHED_BYTES = 1 << 16
+"""Arrays of at least this many bytes are cached only while they are used.
+
+Original and rewritten weights are then not in memory at the same time.
+"""
 
 
 class Stored(Data):
-    """The bytes ``span`` (first byte, size) of the file, decoded as an array of ``shape``.
+    """A constant stored in a file, decoded on first use.
 
-    ``where`` is the tensor's path for errors. ``array`` raises InvalidModel if the bytes are inconsistent (strings, sparse
+    ``span``: first byte and size of the stored bytes. ``shape``: the shape of the decoded array. ``where`` is the
+    tensor's path for errors. ``array`` raises InvalidModel if the bytes are inconsistent (strings, sparse
     coordinates). The number of bytes was checked against dtype and shape when the model was read.
     """
 
@@ -49,7 +53,7 @@ class Stored(Data):
         stored = None if self._weak is None else self._weak()
         if stored is None:
             stored = self._read()
-            if stored.nbytes < _WEAK_BYTES:
+            if stored.nbytes < _MIN_WEAKLY_CACHED_BYTES:
                 self._cached = stored
             else:
                 self._weak = weakref.ref(stored if stored.base is None else stored.base)
@@ -83,19 +87,22 @@ class Stored(Data):
         return self._file.array(self._start, count, np.dtype(np.uint8))
 
     def _unpack_elements(self, count: int) -> Array:
-        """Return elements of 2 or 4 bits; the first is in the lowest bits of its byte."""
+        """Return elements of 2 or 4 bits. The first is in the lowest bits of its byte."""
         bits = PACKED[self._dtype]
         per_byte = 8 // bits
         packed = self._bytes(-(-count // per_byte))
         unpacked = np.empty((packed.size, per_byte), np.uint8)
         for position in range(per_byte):
-            # Shift to the top of the byte; the right shift below extends the sign of signed dtypes.
+            # Shift the element to the top of the byte, so that the right shift below extends the sign of signed dtypes.
             unpacked[:, position] = packed << (8 - bits - bits * position)
         values = unpacked.reshape(-1)[:count].view(np.uint8 if self._dtype.startswith("u") else np.int8)
         return (values >> (8 - bits)).astype(numpy_dtype(self._dtype))
 
     def _read_strings(self, count: int) -> Array:
-        """Return strings of LiteRT's string buffer (``string_util.h``): int32 count, count + 1 int32 offsets, the bytes."""
+        """Return the strings of LiteRT's string buffer (``string_util.h``).
+
+        The buffer consists of an int32 count, count + 1 int32 offsets, and the bytes.
+        """
         header = self._file.array(self._start, self._size // 4, np.dtype("<i4"))
         if count != (int(header[0]) if header.size else 0):
             raise self._error(f"{header[0] if header.size else 'no'} strings, but the shape has {count}")

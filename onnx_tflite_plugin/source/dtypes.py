@@ -38,7 +38,7 @@ NAMES = (
 # Bits per element; several elements share a byte, the first in the lowest bits (``Unpack4Bit``, ``Unpack2Bit`` in LiteRT).
 PACKED = {"int4": 4, "uint4": 4, "int2": 2}
 FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
-# Dtypes that kernels treat as quantized; value range of quantized dtypes and of biases.
+# QUANTIZED: dtypes that kernels treat as quantized. INTEGER_RANGE: the value ranges of these dtypes and of biases.
 QUANTIZED = frozenset({"int8", "uint8", "int16", "int4", "uint4", "int2"})
 INTEGER_RANGE = {
     "int2": (-2, 1),
@@ -57,11 +57,14 @@ _ML_DTYPES = frozenset({*PACKED, "bfloat16", "float8_e4m3fn", "float8_e5m2"})
 
 @cache
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """Return the numpy dtype of a constant of type ``name``; strings are objects (``bytes``)."""
+    """Return the numpy dtype of a constant of type ``name``.
+
+    Strings are objects (``bytes``).
+    """
     if name == "string":
         return np.dtype(object)
     if name in _ML_DTYPES:
-        # Imported on demand: takes 10 ms, and most models do not need it.
+        # ml_dtypes is imported on demand, because this takes 10 ms and most models do not need it.
         dtype: np.dtype[Any] = np.dtype(getattr(import_module("ml_dtypes"), name))
         return dtype
     return np.dtype(name).newbyteorder("<")
@@ -84,7 +87,10 @@ def size_in_file(name: str, shape: tuple[int, ...]) -> int:
 
 
 def size_in_memory(name: str, shape: tuple[int, ...], stored: int) -> int:
-    """Return the bytes of a constant as an array; approximate for strings, which are Python objects."""
+    """Return the bytes of a constant as an array.
+
+    The number is approximate for strings, which are Python objects.
+    """
     if name == "string":
         return math.prod(shape) * 48 + stored
     return math.prod(shape) * numpy_dtype(name).itemsize

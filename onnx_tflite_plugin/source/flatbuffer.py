@@ -1,9 +1,10 @@
-"""Checked FlatBuffers reader: for any bytes, the result is a value or ``InvalidModel``.
+"""Checked FlatBuffers reader.
 
-The format is https://flatbuffers.dev/internals: a table starts with a signed 32-bit distance back to its vtable; the
-vtable holds the sizes of the vtable and of the table and, per field, a 16-bit offset into the table (0: absent, so the
-default). Strings, vectors and sub-tables are reached by an unsigned 32-bit distance forward. All numbers are
-little-endian. ``struct`` raises on reads past the end of a buffer, so every read at a non-negative position is checked.
+For any bytes of a file, the result is a value or ``InvalidModel``. The format is https://flatbuffers.dev/internals: a
+table starts with a signed 32-bit distance back to its vtable; the vtable holds the sizes of the vtable and of the
+table and, per field, a 16-bit offset into the table (0: absent, so the default). Strings, vectors and sub-tables are
+reached by an unsigned 32-bit distance forward. All numbers are little-endian. ``struct`` raises on reads past the end
+of a buffer, so every read at a non-negative position is checked.
 """
 
 from __future__ import annotations
@@ -51,9 +52,10 @@ _INT, _UINT, _USHORT = _STRUCTS["int"], _STRUCTS["uint"], _STRUCTS["ushort"]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Field:
-    """One field of a table: ``kind`` is the schema's scalar type, "string" or "table".
+    """One field of a table.
 
-    ``index`` is the slot.
+    ``index``: the slot of the field. ``kind``: the schema's scalar type, "string" or "table". ``vector``: the field is a
+    vector of this kind.
     """
 
     name: str
@@ -64,7 +66,7 @@ class Field:
 
     @property
     def absent(self) -> Any:
-        """Return the value of this field in a table that does not hold it."""
+        """The value of this field in a table that does not contain it."""
         if self.vector:
             return b"" if self.kind == "ubyte" else ()
         return "" if self.kind == "string" else self.default
@@ -74,7 +76,7 @@ class Field:
 class Layout:
     """The known fields of one table of the schema.
 
-    A file written with a newer schema may hold more.
+    A file written with a newer schema may contain more fields.
     """
 
     name: str
@@ -82,9 +84,10 @@ class Layout:
 
     @classmethod
     def parse(cls, name: str, declaration: str) -> Layout:
-        """Parse a declaration in the schema's syntax: ``"shape:[int]; version:int=1; options:union"``.
+        """Parse a declaration in the schema's syntax.
 
-        A union takes two slots: ``options_type`` and ``options``.
+        An example is ``"shape:[int]; version:int=1; options:union"``. A union takes two slots: ``options_type`` and
+        ``options``.
         """
         fields: dict[str, Field] = {}
         index = 0
@@ -114,11 +117,11 @@ class File:
         self._copies: dict[tuple[int, int], bytes] = {}
 
     def invalid(self, where: str, reason: str, hint: str = "") -> InvalidModel:
-        """Return the error for this file. ``where`` is the path of the field."""
+        """Return the error for this file. ``where``: the path of the field."""
         return InvalidModel(f"cannot read {self.name}", [Problem(where or "model", reason, hint)])
 
     def root(self, layout: Layout) -> Table:
-        """Return the root table; its offset is the first word of the file."""
+        """Return the root table, whose offset is the first word of the file."""
         if self.size < 8:
             raise self.invalid("file", f"{self.size} bytes are too few for a model", DAMAGED)
         return self.table(self.unpack(_UINT, 0)[0], layout, "")
@@ -144,7 +147,7 @@ class File:
             raise self.invalid(
                 path, f"byte {position} holds no valid vtable (description of the table's fields)", DAMAGED
             )
-        # Reads only known fields: a vtable may claim 32,000.
+        # Only known fields are read, because a vtable may claim to have 32,000 fields.
         count = 1 + max((field.index for field in layout.fields.values()), default=-1)
         offsets = self.numbers(position + 4, min(count, size // 2 - 2), "H")
         return {
@@ -167,7 +170,7 @@ class File:
     def copy(self, start: int, count: int, path: str) -> bytes:
         """Return a range that the caller has checked, as bytes.
 
-        The same range is copied once.
+        The same range is copied only once.
         """
         content = self._copies.get((start, count))
         if content is None:
@@ -180,14 +183,14 @@ class File:
         return content
 
     def count_tables(self, count: int, path: str) -> None:
-        """Count tables read so far. Raises InvalidModel above the limit."""
+        """Add to the number of tables read so far. Raises InvalidModel above the limit."""
         self._tables += count
         limit = min(MAX_TABLES, self.size // 8 + SLACK)
         if self._tables > limit:
             raise self.invalid(path, f"more than {limit} tables in {self.size} bytes", DAMAGED)
 
     def count_numbers(self, count: int, path: str) -> None:
-        """Count numbers read so far. Raises InvalidModel above the limit."""
+        """Add to the number of numbers read so far. Raises InvalidModel above the limit."""
         self._numbers += count
         limit = min(MAX_NUMBERS, self.size + SLACK)
         if self._numbers > limit:
@@ -225,9 +228,10 @@ class Table:
         return name in self._offsets
 
     def value(self, name: str) -> Any:
-        """Return any field but tables: scalars as Python numbers, strings as str, vectors as tuples, ubyte vectors as bytes.
+        """Return the value of any field except tables.
 
-        An absent scalar has the schema's default; an absent string is "" and an absent vector is empty.
+        Scalars are Python numbers, strings are str, vectors are tuples, and vectors of ubyte are bytes. An absent
+        scalar has the schema's default; an absent string is "" and an absent vector is empty.
         """
         field = self.layout.fields[name]
         if name not in self._offsets:
@@ -312,7 +316,10 @@ class Table:
         return self.file.table(position + self.file.unpack(_UINT, position)[0], layout, path)
 
     def vector(self, name: str, width: int) -> tuple[int, int]:
-        """Return the first byte and length of a vector of ``width``-byte elements; (0, 0) if absent."""
+        """Return the first byte and the length of a vector.
+
+        ``width``: bytes per element. The result is (0, 0) if the vector is absent.
+        """
         offset = self._offsets.get(name)
         if offset is None:
             return 0, 0

@@ -1,6 +1,6 @@
-"""Operator attributes in a FlexBuffer: a map of names to numbers, text and lists of these.
+"""Decode operator attributes in a FlexBuffer.
 
-Converters write nothing else.
+They are a map from names to numbers, text, and lists of these. Converters write nothing else.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ MAX_ENTRIES = 1 << 16
 
 
 class _Budget:
-    """Number of entries that may still be read.
+    """The number of entries that may still be read.
 
-    Offsets may refer to one list repeatedly, so the count is limited.
+    The number is limited, because offsets may refer to one list repeatedly.
     """
 
     def __init__(self) -> None:
@@ -30,9 +30,10 @@ class _Budget:
 
 
 def decode_attributes(data: bytes, table: str) -> Options:
-    """Return the root map of a FlexBuffer as options of ``table``; no options if it is empty or not a map.
+    """Return the root map of a FlexBuffer as options of ``table``.
 
-    Raises ValueError if it is damaged or holds more than ``MAX_ENTRIES`` entries.
+    The options are empty if the FlexBuffer is empty or not a map. Raises ValueError if it is damaged or holds more
+    than ``MAX_ENTRIES`` entries.
     """
     if not data:
         return Options(table)
@@ -54,7 +55,10 @@ def decode_attributes(data: bytes, table: str) -> Options:
 
 
 def _decode_value(reference: Any, budget: _Budget) -> Any:
-    """Return a number, text, a blob or a tuple of these; ``None`` for null and for nested maps."""
+    """Return a number, text, a blob or a tuple of these.
+
+    The result is ``None`` for null and for nested maps.
+    """
     if reference.IsBool or reference.IsInt or reference.IsFloat:
         return reference.AsBool if reference.IsBool else reference.AsInt if reference.IsInt else reference.AsFloat
     if reference.IsString or reference.IsKey or reference.IsBlob:

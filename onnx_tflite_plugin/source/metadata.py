@@ -1,7 +1,8 @@
-"""Read TFLite metadata: the author's description, and the files in the zip appended to the model.
+"""Read TFLite metadata.
 
-The tables follow ``metadata_schema.fbs`` (mediapipe/tasks/metadata), slot for slot. The zip is appended to the model's
-bytes, as ``metadata_writer`` does. Metadata does not affect a model's results, so unreadable metadata is ignored.
+It consists of the author's description, and of files in a zip archive after the model. The tables follow
+``metadata_schema.fbs`` (mediapipe/tasks/metadata), slot for slot. The zip is appended to the model's bytes, as
+``metadata_writer`` does. Metadata does not affect a model's results, so unreadable metadata is ignored.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _TENSOR = Layout.parse(
 _CONTENT = Layout.parse("Content", "content_properties:union; range:table")
 _STATS = Layout.parse("Stats", "max:[float]; min:[float]")
 _UNIT = Layout.parse("ProcessUnit", "options:union")
-_NORMALIZATION, _THRESHOLDING = 1, 3  # of the union ProcessUnitOptions
+_NORMALIZATION, _THRESHOLDING = 1, 3  # types in the union ProcessUnitOptions
 _NORMALIZATION_OPTIONS = Layout.parse("NormalizationOptions", "mean:[float]; std:[float]")
 _THRESHOLDING_OPTIONS = Layout.parse("ScoreThresholdingOptions", "global_score_threshold:float")
 _FILE = Layout.parse("AssociatedFile", "name:string; description:string; type:byte; locale:string; version:string")
@@ -47,9 +48,9 @@ _FILES = ("", "descriptions", "axis labels", "value labels", "score calibration"
 
 
 def read_metadata(content: bytes, model: Content) -> Metadata | None:
-    """Return the metadata in buffer TFLITE_METADATA, with files from the model's bytes.
+    """Return the metadata in buffer TFLITE_METADATA.
 
-    The result is ``None`` if unreadable.
+    ``model``: the bytes of the model, which contain the associated files. The result is ``None`` if unreadable.
     """
     try:
         table = File(content, KEY).root(_MODEL)
@@ -66,7 +67,10 @@ def read_metadata(content: bytes, model: Content) -> Metadata | None:
 
 
 def describe_interface(model: Model) -> dict[tuple[int, int], TensorMetadata]:
-    """Return the metadata of a model's inputs and outputs, which the metadata lists in the file's order."""
+    """Return the metadata of a model's inputs and outputs.
+
+    The metadata lists them in the order of the file.
+    """
     by_tensor: dict[tuple[int, int], TensorMetadata] = {}
     if model.authored is None:
         return by_tensor
@@ -108,7 +112,7 @@ def _read_tensor(table: Table, associated: _Files) -> TensorMetadata:
 
 
 class _Files:
-    """The associated files of a model by name, with their content from the zip."""
+    """The associated files of a model, with their contents from the zip archive."""
 
     def __init__(self, contents: Mapping[str, bytes]) -> None:
         self._contents = contents
@@ -131,7 +135,10 @@ class _Files:
 
 
 def _unpack_files(model: Content) -> dict[str, bytes]:
-    """Return the files in the zip after the model that can be read and fit the size limit."""
+    """Return the files in the zip archive after the model.
+
+    Files that cannot be read or that exceed the size limit are skipped.
+    """
     contents: dict[str, bytes] = {}
     try:
         with zipfile.ZipFile(stream_of(model)) as archive:

@@ -1,7 +1,7 @@
-"""A TFLite model as immutable objects: the content of the file, without anything derived for ONNX.
+"""A TFLite model as immutable objects.
 
-Tensors are identified by index, never by name (names repeat or are empty). An absent
-operand keeps its slot as ``None``. Nothing here imports onnx or tflite.
+They represent the content of the file, without anything derived for ONNX. Tensors are identified by index, never by
+name (names repeat or are empty). An absent operand keeps its slot as ``None``. Nothing here imports onnx or tflite.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ Dims = tuple[int | None, ...]
 
 
 def agree(dims: Sequence[int | None], other_dims: Sequence[int | None]) -> bool:
-    """True if two shapes may describe one tensor: equal rank, and equal sizes wherever both are known."""
+    """True if two shapes may describe one tensor.
+
+    Their ranks must be equal, and so must sizes that are known in both.
+    """
     if len(dims) != len(other_dims):
         return False
     return all(size == other or None in (size, other) for size, other in zip(dims, other_dims, strict=True))
@@ -46,10 +49,10 @@ class Quantization:
 
 @dataclass(frozen=True, slots=True)
 class BlockwiseQuantization:
-    """Blockwise quantization along the last axis: ``real = scale * stored``, one scale per ``block_size`` elements.
+    """Blockwise quantization along the last axis: ``real = scale * stored``.
 
-    ``scales`` is a float16 constant of the same subgraph, in the order of the blocks: ``[O, K / block_size]`` for a
-    tensor ``[O, K]``.
+    There is one scale per ``block_size`` elements. ``scales`` is a float16 constant of the same subgraph, in the
+    order of the blocks: ``[O, K / block_size]`` for a tensor ``[O, K]``.
     """
 
     scales: Tensor
@@ -62,8 +65,9 @@ class BlockwiseQuantization:
 
 @dataclass(frozen=True, slots=True)
 class MultiAxisQuantization:
-    """Quantization along several ``axes``, each scale for ``block_size`` elements (0: one coordinate of each axis).
+    """Quantization along several ``axes``.
 
+    Each scale applies to ``block_size`` elements, or to one coordinate of each axis if ``block_size`` is 0.
     ``scales`` and ``zero_points`` are tensor indices in the same subgraph. No LiteRT CPU kernel supports it.
     """
 
@@ -113,7 +117,7 @@ class Options(Mapping[str, Any]):
             raise AttributeError(f"{self.table or 'this operator'} has no option {name!r}; options: {names}") from None
 
     def with_fields(self, fields: Mapping[str, Any]) -> Options:
-        """Return options of the same table with other fields."""
+        """Return options of the same table with these fields."""
         return Options(self.table, fields, self._absent)
 
     def __repr__(self) -> str:
@@ -179,7 +183,7 @@ class Tensor:
 
     @property
     def narrower(self) -> Tensor | None:
-        """Return the constant of a narrower dtype with the same values, which is stored instead.
+        """The constant of a narrower dtype with the same values, which is stored instead.
 
         The result is ``None`` if there is none.
         """
@@ -195,12 +199,12 @@ class Tensor:
 
     @property
     def blocks(self) -> BlockwiseQuantization | None:
-        """Return the blockwise parameters; ``None`` for a tensor without them."""
+        """The blockwise parameters, ``None`` for a tensor without them."""
         return self.quantization if isinstance(self.quantization, BlockwiseQuantization) else None
 
     @property
     def array(self) -> Array:
-        """Return the constant's value.
+        """The value of a constant.
 
         Raises ValueError for a tensor that is computed at runtime.
         """
@@ -220,11 +224,12 @@ class Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Operator:
-    """One operator: ``code`` is the schema's name, ``CUSTOM.<code>`` or ``COMPOSITE.<name>``.
+    """One operator.
 
-    ``builtin`` is the schema's name without the suffix. ``inputs`` and ``outputs`` hold tensors; an absent optional
-    operand (-1 in the file) is ``None`` in its slot. ``options`` holds a custom operator's FlexBuffer and a composite's
-    attributes as values. ``custom_options`` that are not a FlexBuffer map stay bytes, and ``options`` is empty.
+    ``code`` is the schema's name, ``CUSTOM.<code>`` or ``COMPOSITE.<name>``. ``builtin`` is the schema's name without
+    the suffix. ``inputs`` and ``outputs`` hold tensors; an absent optional operand (-1 in the file) is ``None`` in
+    its slot. ``options`` holds a custom operator's FlexBuffer and a composite's attributes as values.
+    ``custom_options`` that are not a FlexBuffer map stay bytes, and ``options`` is empty.
     """
 
     subgraph: int
@@ -244,7 +249,10 @@ class Operator:
         return hash((self.subgraph, self.index, 0 if first is None else first))
 
     def tensor(self, slot: int) -> Tensor | None:
-        """Return the operand in a slot: input ``slot``, or output ``~slot`` if negative; ``None`` if absent."""
+        """Return the operand in a slot, ``None`` if it is absent.
+
+        It is input ``slot``, or output ``~slot`` if ``slot`` is negative.
+        """
         operands, k = (self.inputs, slot) if slot >= 0 else (self.outputs, ~slot)
         return operands[k] if k < len(operands) else None
 
@@ -274,7 +282,10 @@ class Subgraph:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A named entry point: input and output names mapped to tensor indices of ``subgraph``."""
+    """A named entry point.
+
+    ``inputs`` and ``outputs`` map names to tensor indices of ``subgraph``.
+    """
 
     key: str
     subgraph: int
@@ -295,5 +306,8 @@ class Model:
 
     @property
     def main(self) -> Subgraph:
-        """Return the subgraph that an invocation runs: the first, or the selected signature's."""
+        """The subgraph that an invocation runs.
+
+        It is the first one, or that of the selected signature.
+        """
         return self.subgraphs[self.root]

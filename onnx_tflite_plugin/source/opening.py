@@ -16,7 +16,7 @@ Source = str | os.PathLike[str] | bytes | bytearray | memoryview | Section | Mem
 
 
 def locate_model(source: Source) -> str | os.PathLike[str] | bytes | bytearray | memoryview | Section:
-    """Return the content of a part of a bundle, or the path or content itself.
+    """Return the content of a part of a bundle, or ``source`` itself.
 
     Raises NoSuchPart and InvalidModel.
     """
@@ -31,7 +31,10 @@ def locate_model(source: Source) -> str | os.PathLike[str] | bytes | bytearray |
 
 
 def _is_model_file(path: str | os.PathLike[str]) -> bool:
-    """True if a file has the identifier of a TFLite model, False also if it cannot be read."""
+    """True if a file has the identifier of a TFLite model.
+
+    The result is False if the file cannot be read.
+    """
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             return False

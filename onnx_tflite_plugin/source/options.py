@@ -1,9 +1,8 @@
-"""Read operator options. Field layouts come from the ``tflite`` package.
+"""Read operator options.
 
-The file is read with our checked reader.
-A generated class of that package is a list of accessors, each with a slot, a type and a default. ``_record_layout``
-calls them on a recorder instead of a file to learn all three. No table is therefore repeated here, and
-the package's unchecked reading is not used.
+The layouts of their fields come from the ``tflite`` package, but the file is read by the checked reader (``flatbuffer``), because
+the package reads without checks. A generated class of the package has one accessor per field, with its slot, type and default.
+``_record_layout`` calls the accessors on a recorder instead of a file to learn all three. No table is therefore repeated here.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 @cache
 def _load_class(name: str) -> type | None:
-    """Return a class of the ``tflite`` package; ``None`` if the package has none of that name.
+    """Return a class of the ``tflite`` package, ``None`` if it does not exist.
 
     Loads only the module of the class: importing the package loads all 190 modules, which takes 40 ms.
     """
@@ -128,7 +127,10 @@ class _Recorder:
 
 @cache
 def _record_layout(table: str) -> Layout | None:
-    """Return the fields of an options table; ``None`` if neither the package nor ``NEWER_TABLES`` has it."""
+    """Return the fields of an options table, ``None`` if the table is unknown.
+
+    It is unknown if neither the package nor ``NEWER_TABLES`` has it.
+    """
     if table in NEWER_TABLES:
         return NEWER_TABLES[table]
     generated = _load_class(table)
@@ -152,7 +154,7 @@ def _record_layout(table: str) -> Layout | None:
 
 @cache
 def _field_enums(layout: Layout) -> Mapping[str, Mapping[int, str]]:
-    """Return number-to-name maps for the fields of ``layout`` that hold an enum."""
+    """Return number-to-name maps for the enum fields of ``layout``."""
     enums = ((field, ENUMS.get(field.name)) for field in layout.fields.values())
     return {field.name: _enum_names(enum) for field, enum in enums if enum and field.kind not in ("long", "ulong")}
 
@@ -175,7 +177,7 @@ def _decode(layout: Layout, table: Table) -> Options:
 
 @cache
 def default_options(table: str) -> Options:
-    """Return the options of an empty table: the schema's defaults.
+    """Return the options of an empty table, which are the schema's defaults.
 
     An unknown table has no fields.
     """
@@ -185,7 +187,10 @@ def default_options(table: str) -> Options:
 
 @cache
 def _operator_tables() -> Mapping[str, str]:
-    """Return the table named after each operator, by the operator's name in lower case without underscores."""
+    """Return the options table named after each operator.
+
+    Keys are the operators' names in lower case without underscores.
+    """
     operators = {operator.replace("_", "").lower() for operator in operator_names().values()}
     names = (name for union in _option_unions().values() for name in union.values())
     return {key: name for name in names if (key := name.lower().removesuffix("options")) in operators}
@@ -193,16 +198,19 @@ def _operator_tables() -> Mapping[str, str]:
 
 @cache
 def options_table(operator: str) -> str:
-    """Return the options table named after a builtin operator (CONV_2D → Conv2DOptions).
+    """Return the options table named after a builtin operator.
 
-    Return "" if there is none.
+    For example, CONV_2D has Conv2DOptions. The result is "" if there is no such table.
     """
     return _operator_tables().get(operator.replace("_", "").lower(), "")
 
 
 @cache
 def shared_defaults() -> Mapping[str, Any]:
-    """Return the field defaults of all shared tables, such as ReducerOptions; no two conflict."""
+    """Return the field defaults of all shared tables.
+
+    An example of a shared table is ReducerOptions. No two tables conflict.
+    """
     tables = {name for union in _option_unions().values() for name in union.values() if name != "NONE"}
     shared = sorted(tables - set(_operator_tables().values()))
     return {field: value for table in shared for field, value in default_options(table).items()}
@@ -212,8 +220,8 @@ def shared_defaults() -> Mapping[str, Any]:
 def _is_table_of(table: str, operator: str) -> bool:
     """True if a table may belong to an operator.
 
-    That is the table named after the operator. If it has none: a table that is not named after an operator
-    (ReducerOptions), or is named after a prefix of its name (the transposed convolution uses the convolution's).
+    This is the table named after the operator. If there is none, it is a table that is not named after any operator, such as
+    ReducerOptions, or one named after a prefix of the operator's name: a transposed convolution may have the convolution's.
     """
     expected = options_table(operator)
     if expected or operator == "CUSTOM" or operator.startswith(UNKNOWN):
@@ -223,12 +231,13 @@ def _is_table_of(table: str, operator: str) -> bool:
 
 
 def read_options(operator: Table, builtin: str) -> Options:
-    """Return the operator's options; defaults if the file has none or a table of another operator.
+    """Return the operator's options.
 
-    A custom operator, or one newer than the known schema, gets any table that the file has. LiteRT reads only the
-    operator's table (``ParseOpData``, flatbuffer_conversions.cc). Old converters leave an empty table out. LiteRT then
-    sets all fields to 0; here they have the schema's defaults. If it is unknown which shared table an operator has, the
-    options have the fields of all shared tables.
+    They are defaults if the file has none, or a table of a different operator. A custom operator, or one newer than
+    the known schema, gets any table that the file has. LiteRT reads only the operator's table (``ParseOpData``,
+    flatbuffer_conversions.cc). Old converters leave an empty table out. LiteRT then sets all fields to 0; here they
+    have the schema's defaults. If it is unknown which shared table an operator has, the options have the fields of
+    all shared tables.
     """
     for union, tables in _option_unions().items():
         number = operator.number(union + "_type")

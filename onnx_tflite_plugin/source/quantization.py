@@ -1,9 +1,10 @@
-"""Read quantization parameters, with the checks of LiteRT's ``InterpreterBuilder::ParseQuantization``.
+"""Read and check quantization parameters.
 
-As in LiteRT, a scale of 0 is accepted and means no scale. For quantized dtypes, parameters that no kernel can use are
-rejected: a scale that is negative or not finite, or a zero point outside the dtype's range. A per-axis weight scale may
-be negative: folding batch normalization with a negative gamma into a convolution produces it, and kernels multiply by
-it (``QuantizeMultiplier``).
+The checks are those of LiteRT's ``InterpreterBuilder::ParseQuantization``. As in LiteRT, a scale of 0 is accepted and
+means no scale. For quantized dtypes, parameters that no kernel can use are rejected: a scale that is negative or not
+finite, or a zero point outside the dtype's range. A per-axis weight scale may be negative: folding batch
+normalization with a negative gamma into a convolution produces it, and kernels multiply by it
+(``QuantizeMultiplier``).
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ from onnx_tflite_plugin.source.schema import BLOCKWISE, DETAILS_BLOCKWISE, DETAI
 def read_quantization(
     table: Table | None, dtype: str, shape: tuple[int, ...], tensors: Sequence[Tensor]
 ) -> AnyQuantization | None:
-    """Return the parameters; None if the file has none (or only ``min`` and ``max``).
+    """Return the quantization parameters, None if the file has none.
 
-    ``tensors``: tensors of the subgraph, which blockwise parameters refer to.
+    A file with only ``min`` and ``max`` has none. ``tensors``: tensors of the subgraph, which blockwise parameters
+    refer to.
     """
     if table is None:
         return None
@@ -77,9 +79,10 @@ def _check_zero_points(table: Table, dtype: str, zero_point: Sequence[int]) -> N
 
 
 def _read_blockwise(details: Table, shape: tuple[int, ...], tensors: Sequence[Tensor]) -> BlockwiseQuantization:
-    """Return blockwise parameters as kernels support them: one float16 scale per block of the last axis, no zero points.
+    """Return blockwise parameters that kernels support.
 
-    Kernels read the scales in stored order, regardless of the shape (``EvalBlockwise4Bit``, kernels/fully_connected.cc).
+    Kernels support one float16 scale per block of the last axis, and no zero points. Kernels read the scales in
+    stored order, regardless of the shape (``EvalBlockwise4Bit``, kernels/fully_connected.cc).
     """
     if details.numbers("block_shape"):
         raise details.invalid("block_shape", "blocks of several dimensions are not supported", "use one block_size")

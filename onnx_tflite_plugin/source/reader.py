@@ -60,7 +60,10 @@ def check_format(source: Source) -> None:
 
 
 def _check_identifier(file: File) -> None:
-    """Raise InvalidModel if a file is not a TFLite model, with its actual format in the message."""
+    """Raise InvalidModel if a file is not a TFLite model.
+
+    The message describes the actual format.
+    """
     if bytes(file.content.read(4, 4 if file.size >= 8 else 0)) != IDENTIFIER:
         hint = describe_format(file.content) or f"is it the right file, and complete? {ACCEPTED}"
         raise file.invalid("file", "not a TFLite file (no TFL3 identifier)", hint)
@@ -107,7 +110,7 @@ def _read_signature(table: Table, subgraphs: tuple[Subgraph, ...]) -> Signature:
 
 
 def _read_names(table: Table, name: str, tensor_count: int) -> dict[str, int]:
-    """Return tensor indices by name, in the file's order.
+    """Return tensor indices by name, in the order of the file.
 
     Entries without a name are skipped, as in LiteRT.
     """
@@ -125,7 +128,7 @@ def _read_names(table: Table, name: str, tensor_count: int) -> dict[str, int]:
 def _read_metadata(table: Table, buffers: Buffers) -> dict[str, bytes]:
     """Return metadata buffers by name.
 
-    Like LiteRT, skips entries without a name or with a nonexistent buffer.
+    As in LiteRT, entries without a name or with a nonexistent buffer are skipped.
     """
     metadata = {}
     for entry in table.tables("metadata", METADATA):

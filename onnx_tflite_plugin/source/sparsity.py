@@ -21,7 +21,10 @@ from onnx_tflite_plugin.source.schema import DENSE, DIMENSION, INDEX_VECTORS, SP
 
 
 class Level(NamedTuple):
-    """One dimension: ``size`` coordinates if dense, else CSR ``segments`` and ``indices``."""
+    """One dimension of the tree of coordinates.
+
+    ``size``: the number of coordinates of a dense level. ``segments`` and ``indices``: those of a CSR level.
+    """
 
     size: int
     segments: Array | None = None
@@ -30,7 +33,7 @@ class Level(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sparsity:
-    """The positions of the stored values in the dense tensor.
+    """The positions of the stored values in a dense tensor.
 
     ``count`` is the number of stored values.
     """
@@ -47,7 +50,7 @@ class Sparsity:
         return sum(array.nbytes for array in arrays if array is not None)
 
     def dense(self, values: Array, shape: tuple[int, ...]) -> Array:
-        """Scatter ``count`` ``values`` into zeros of ``shape``.
+        """Return a dense array of ``shape`` with the stored values at their positions.
 
         Raises InvalidModel for invalid coordinates.
         """
@@ -92,7 +95,7 @@ class Sparsity:
 
 
 def read_sparsity(table: Table, shape: tuple[int, ...]) -> Sparsity:
-    """Read the sparsity parameters and check everything except the coordinates.
+    """Return the sparsity parameters, after all checks except those of coordinates.
 
     Raises InvalidModel for inconsistent parameters, such as a level with too few entries for the level above.
     After these checks, no intermediate of ``dense`` is larger than the stored values.

@@ -1,4 +1,4 @@
-"""Read-only stream over a model's bytes, for libraries that read streams."""
+"""Read-only stream of a model's bytes, for libraries that read streams."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from onnx_tflite_plugin.source.content import Content
 
 
 def stream_of(content: Content) -> io.BufferedReader:
-    """Return a stream over a content, which copies only the pieces that are read."""
+    """Return a stream of a content. It copies only the pieces that are read."""
     return io.BufferedReader(_Bytes(content))
 
 
 class _Bytes(io.RawIOBase):
-    """A raw stream that copies piece by piece."""
+    """A raw stream that copies a content piece by piece."""
 
     def __init__(self, content: Content) -> None:
         self._content, self._position = content, 0

@@ -1,4 +1,7 @@
-"""Read one subgraph: its operators, with checks that each tensor is computed once and before it is used."""
+"""Read one subgraph.
+
+Each tensor must be computed once, before it is used.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ ORDER = "operators must be listed in execution order, and each tensor must be co
 
 
 class Code(NamedTuple):
-    """One entry of the model's ``operator_codes``; ``custom`` is the name of a custom operator."""
+    """One entry of the model's ``operator_codes``.
+
+    ``custom``: the name of a custom operator.
+    """
 
     builtin: str
     custom: str
@@ -30,7 +36,7 @@ class Code(NamedTuple):
 def read_code(table: Table) -> Code:
     """Return the operator code.
 
-    Its number was once a byte, so it is the larger of two fields (``GetBuiltinCode``).
+    The number of a builtin operator is the larger of two fields, because it was once a byte (``GetBuiltinCode``).
     """
     number = max(table.number("deprecated_builtin_code"), table.number("builtin_code"))
     builtin = operator_names().get(number, f"{UNKNOWN}{number}")
@@ -40,9 +46,9 @@ def read_code(table: Table) -> Code:
 
 
 class _Call(NamedTuple):
-    """An operator's table with its operands as tensor indices, None for absent ones.
+    """An operator before its tensors are read.
 
-    ``position`` is the index of the operator.
+    ``position``: the index of the operator. Operands are tensor indices, or None if they are absent.
     """
 
     table: Table
@@ -53,14 +59,17 @@ class _Call(NamedTuple):
 
 
 class _Origins(NamedTuple):
-    """The origin of each tensor: ``available`` before the operators run, or computed by operator ``producers[i]``."""
+    """The origin of each tensor.
+
+    A tensor is ``available`` before the operators run, or is computed by operator ``producers[i]``.
+    """
 
     tensors: tuple[Tensor, ...]
     available: Sequence[bool]
     producers: Mapping[int, int]
 
     def operand(self, call: _Call, slot: int, number: int) -> Tensor | None:
-        """Return the operand, which must not be computed later.
+        """Return an operand. Raises InvalidModel if it is computed later.
 
         A scalar that is never written counts as absent. Converters of 2018 gave RESHAPE such a scalar as its shape, and
         LiteRT still runs it (``Subgraph::InvokeImpl``). Any other operand that is never written is an error, reported
@@ -105,7 +114,7 @@ def read_subgraph(table: Table, index: int, codes: Sequence[Code], buffers: Buff
 def _read_boundary(table: Table, name: str, tensor_count: int) -> tuple[int, ...]:
     """Return the indices of the subgraph's inputs or outputs.
 
-    Unlike an operator's, none may be absent.
+    Unlike operands of an operator, none of them may be absent.
     """
     numbers: tuple[int, ...] = table.numbers(name)
     for slot, number in enumerate(numbers):
@@ -129,7 +138,7 @@ def _missing_tensor_error(table: Table, name: str, number: int, tensor_count: in
 def _find_producers(calls: Sequence[_Call]) -> dict[int, int]:
     """Return the index of the operator that computes each tensor.
 
-    Raises InvalidModel if two compute one tensor.
+    Raises InvalidModel if two operators compute the same tensor.
     """
     producers: dict[int, int] = {}
     for call in calls:
@@ -148,7 +157,7 @@ def _find_origins(
 ) -> _Origins:
     """Return the origin of each tensor.
 
-    Raises InvalidModel if an operator computes a constant or an input. A variable may be computed: float16 files define
+    Raises InvalidModel if an operator computes a constant or an input. A variable may be computed, as float16 files define
     its initial value that way.
     """
     available = [tensor.is_constant or tensor.is_variable for tensor in tensors]
@@ -193,6 +202,6 @@ def _read_operator(call: _Call, subgraph: int, origins: _Origins, codes: Sequenc
         tuple(None if k is None else tensors[k] for k in call.outputs),
         tuple(None if k is None else tensors[k] for k in call.intermediates),
         custom,
-        # LiteRT never reads this list, and tools that add an input leave it stale.
+        # LiteRT does not read this list, so tools that add an input may not extend it.
         mutating if len(mutating) == len(call.inputs) else (),
     )

@@ -23,7 +23,7 @@ def read_tensors(
 ) -> tuple[Tensor, ...]:
     """Return all tensors of a subgraph.
 
-    ``inputs`` and ``computed`` get their value at runtime.
+    ``inputs`` and ``computed``: the indices of tensors that get their values at runtime.
     """
     # Shape [] is a scalar, or an unknown rank if has_rank is false. Files older than has_rank never set it: their
     # computed tensors may be either, because converters left out unknown shapes.
@@ -64,7 +64,10 @@ def read_tensors(
 
 
 def _attach_quantization(tensor: Tensor, quantization: AnyQuantization | None) -> Tensor:
-    """Return the tensor with its parameters; parameters of a float tensor go to ``ignored_quantization``."""
+    """Return the tensor with its quantization parameters.
+
+    Parameters of a float tensor are stored in ``ignored_quantization``.
+    """
     if quantization is None:
         return tensor
     if isinstance(quantization, Quantization) and tensor.dtype in FLOATS:
@@ -80,7 +83,7 @@ def _read_shape(table: Table, dtype: str) -> tuple[int, ...]:
         raise table.invalid(
             "shape", f"{list(shape)} has a negative size", "dynamic dimensions belong in shape_signature"
         )
-    # Counts an axis of size 0 as 1, like numpy.
+    # An axis of size 0 counts as 1, as in numpy.
     elements = math.prod(shape) or math.prod(filter(None, shape))
     if elements * max(bits(dtype), 8) >= 1 << 63:
         raise table.invalid("shape", f"{list(shape)} has too many elements", REFUSED)
@@ -88,9 +91,9 @@ def _read_shape(table: Table, dtype: str) -> tuple[int, ...]:
 
 
 def _read_dims(table: Table, shape: tuple[int, ...]) -> Dims:
-    """Return the shape with None for dynamic dimensions of the signature.
+    """Return the shape with None for dynamic dimensions of the shape signature.
 
-    LiteRT reads nothing else from it.
+    LiteRT reads nothing else from the signature.
     """
     signature: tuple[int, ...] = table.numbers("shape_signature")
     if len(signature) != len(shape) or not shape or min(signature) >= 0:
@@ -99,9 +102,10 @@ def _read_dims(table: Table, shape: tuple[int, ...]) -> Dims:
 
 
 def _read_tensor_list(table: Table, dtype: str) -> tuple[str, tuple[int, ...], Dims] | None:
-    """Return dtype, shape and dims of a tensor list: an array with an additional dynamic first axis.
+    """Return dtype, shape and dims of a tensor list.
 
-    A variant with exactly one element type is such a list. Dynamic dimensions are -1 or 0 in the file.
+    A list is represented as an array with an additional dynamic first axis. A variant with exactly one element type
+    is such a list. Dynamic dimensions are -1 or 0 in the file.
     """
     elements = table.tables("variant_tensors", VARIANT) if dtype == "variant" else ()
     if len(elements) != 1 or not elements[0].flag("has_rank"):
@@ -114,7 +118,10 @@ def _read_tensor_list(table: Table, dtype: str) -> tuple[str, tuple[int, ...], D
 
 
 def _read_data(table: Table, dtype: str, shape: tuple[int, ...], buffers: Buffers) -> Stored | None:
-    """Return the stored value; None for a tensor without a constant: its buffer is 0 or empty."""
+    """Return the stored value, None for a tensor without a constant.
+
+    Such a tensor has buffer 0 or an empty buffer.
+    """
     if table.number("external_buffer"):
         reason = f"the data is in {buffers.describe_external(table)}, which is not supported"
         raise table.invalid("external_buffer", reason, "store the weights inside the model file")
