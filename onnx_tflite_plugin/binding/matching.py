@@ -90,9 +90,9 @@ class Finder:
     def _match_call(self, pattern: Call, bound: Bound, match: Match) -> Iterator[Match]:
         """Yield the extensions of the match that map the pattern to the operator."""
         op = bound.op
-        seen = match.calls.get(pattern)
-        if seen is not None:
-            yield from (match,) if seen is op else ()
+        matched_operator = match.calls.get(pattern)
+        if matched_operator is not None:
+            yield from (match,) if matched_operator is op else ()
             return
         if bound.handler.code != pattern.code:
             return
@@ -128,12 +128,12 @@ class Finder:
             if producer is not None and producer.op.tensor(~k) is tensor:
                 yield from self._match_call(call, producer, match)
             return
-        seen = match.tensors.get(pattern)
+        matched_tensor = match.tensors.get(pattern)
         if pattern.constant and not tensor.is_constant:
             return
-        if seen is None:
+        if matched_tensor is None:
             yield Match({**match.tensors, pattern: tensor}, match.calls, match.graphs)
-        elif seen is tensor or _are_same_constant(seen, tensor):
+        elif matched_tensor is tensor or _are_same_constant(matched_tensor, tensor):
             yield match
 
 

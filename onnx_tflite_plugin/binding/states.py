@@ -14,15 +14,15 @@ def state_users(graph: BoundGraph) -> Iterator[tuple[str | None, Bound]]:
     A resource is traced to the operator of the same subgraph that names it. A resource from elsewhere has no key and
     may be any state.
     """
-    names: dict[Tensor, str] = {}
+    key_of: dict[Tensor, str] = {}
     for bound in graph.operators:
         effects, state = bound.declared.effects, bound.declared.state
         if effects is None:
             continue
         if state is not None and bound.op.tensor(~0) is not None:
-            names[bound.op[~0]] = state
+            key_of[bound.op[~0]] = state
         for slot in (*effects.reads, *effects.writes):
-            yield names.get(bound.op[slot]), bound
+            yield key_of.get(bound.op[slot]), bound
 
 
 States = tuple[Mapping[str, tuple[Bound, ...]], bool]

@@ -20,7 +20,7 @@ from onnx_tflite_plugin.errors import (
     UnsupportedOperator,
 )
 from onnx_tflite_plugin.guard import BUILTIN, Failed, debug, format_error_location
-from onnx_tflite_plugin.normalize.stage import Normalized, contradicting_sizes
+from onnx_tflite_plugin.normalize.stage import Normalized, contradictory_sizes_error
 from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.source import Member, Section
 from onnx_tflite_plugin.source.model import Model
@@ -87,7 +87,7 @@ def _attribute_to_file(error: ConversionError, records: Records) -> ConversionEr
         return InvalidModel(CONTRADICTION, [Problem(f"tensor {tensor}", reason, _HINT) for tensor in lacking])
     probe_file = bool(options.input_shape or options.dynamic_batch)
     if probe_file and isinstance(error, InvalidModel) and records.normalized is not None:
-        return contradicting_sizes(error, options)
+        return contradictory_sizes_error(error, options)
     if lacking and not options.input_shape and type(error) in (InvalidModel, UnsupportedOperator):
         return _add_unknown_inputs(error, model)
     return None

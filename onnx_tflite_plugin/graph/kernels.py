@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 _MISSING_KERNEL = re.compile(r"Could not find an implementation for (\w+)\(\d+\) node")
-_FOR_OTHERS = "--check standard writes the model for a runtime that has this kernel"
-_FOR_VIEWERS = "--check standard writes the model for a viewer such as Netron; other runtimes may refuse it too"
+_OTHER_RUNTIME_HINT = "--check standard writes the model for a runtime that has this kernel"
+_VIEWER_HINT = "--check standard writes the model for a viewer such as Netron; other runtimes may refuse it too"
 
 
 def suggest_options(model: ir.Model, reason: str, opsets: tuple[int, int]) -> str:
@@ -36,7 +36,7 @@ def suggest_options(model: ir.Model, reason: str, opsets: tuple[int, int]) -> st
         hints.append("an older --opset may help")
     if any(node.op_type in ("QuantizeLinear", "DequantizeLinear") or node.domain for node in model.graph.all_nodes()):
         hints.append("--quantization float may help")
-    return "; ".join([*hints, _FOR_OTHERS if missing_kernel else _FOR_VIEWERS])
+    return "; ".join([*hints, _OTHER_RUNTIME_HINT if missing_kernel else _VIEWER_HINT])
 
 
 def _opsets(node: ir.Node, opsets: tuple[int, int]) -> set[int]:

@@ -2,7 +2,7 @@
 
 Every key and its text is written and read only here.
 
-| of | key | text |
+| stored in | key | text |
 |---|---|---|
 | model | ``state`` | JSON, an object per state: see :class:`CarriedState`; empty if every run resets the states |
 | model | ``weights`` | JSON, ``{dtype: number of 8-bit products whose weights have it}`` |

@@ -52,14 +52,14 @@ def check_session_options(onnxruntime: Any, providers: object, options: object) 
         hint = f" such as [{providers!r}]" if isinstance(providers, str) else ""
         raise TypeError(f"providers is {describe(providers)}; give a list of ONNX Runtime's providers{hint}")
     known = onnxruntime.get_all_providers()
-    given = list(providers)
-    for provider in given:
+    provider_list = list(providers)
+    for provider in provider_list:
         name = provider[0] if isinstance(provider, tuple) and provider else provider
         if name not in known:
             similar = did_you_mean(name, known) if isinstance(name, str) else ""
             available = ", ".join(onnxruntime.get_available_providers())
             raise ValueError(f"ONNX Runtime has no provider {name!r}{similar}; installed providers: {available}")
-    return given
+    return provider_list
 
 
 def check_generation(tokens: object, count: object, start: object, stop: object, slots: int) -> list[int]:

@@ -129,21 +129,30 @@ def _describe_operands(text: str, node: ir.Node, *, declared: bool) -> str:
         return f"ONNX has no {node.op_type} of {unsupported['dtype']}{remedy}"
     if "inconsistent type" not in text or "" in dtypes:
         return f"the shapes and dtypes of the operands are inconsistent ({text})"
-    narrow = [_widened_from(value) for value in operands]
-    listed = [
-        f"{dtype} (cast from {source})" if source else dtype for dtype, source in zip(dtypes, narrow, strict=True)
+    narrow_dtypes = [_dtype_before_cast(value) for value in operands]
+    descriptions = [
+        f"{dtype} (cast from {source})" if source else dtype
+        for dtype, source in zip(dtypes, narrow_dtypes, strict=True)
     ]
-    fact = f"the operands of {node.op_type} are {' and '.join(listed)}, but must have one dtype"
-    if any(source in QUANTIZED for source in (*dtypes, *narrow)) and any(dtype.startswith("float") for dtype in dtypes):
+    fact = f"the operands of {node.op_type} are {' and '.join(descriptions)}, but must have one dtype"
+    if any(source in QUANTIZED for source in (*dtypes, *narrow_dtypes)) and any(
+        dtype.startswith("float") for dtype in dtypes
+    ):
         return f"{fact}; the handler gets quantized values: quantization=Dequantized() would pass floats"
     if any(dtype == "float64" and value.const_value for value, dtype in zip(operands, dtypes, strict=True)):
         return f"{fact}; a NumPy number or array keeps its dtype: pass float(x), or x.astype(np.float32)"
-    numbers = [value for value, dtype in zip(operands, dtypes, strict=True) if dtype == "int64" and value.const_value]
-    floats = any(dtype.startswith("float") for dtype in dtypes)
-    return f"{fact}; a Python int is int64: write 1.0 instead of 1 for a float" if numbers and floats else fact
+    integer_constants = [
+        value for value, dtype in zip(operands, dtypes, strict=True) if dtype == "int64" and value.const_value
+    ]
+    has_floats = any(dtype.startswith("float") for dtype in dtypes)
+    return (
+        f"{fact}; a Python int is int64: write 1.0 instead of 1 for a float"
+        if integer_constants and has_floats
+        else fact
+    )
 
 
-def _widened_from(value: ir.Value) -> str:
+def _dtype_before_cast(value: ir.Value) -> str:
     """Return the dtype of the value that a Cast widened; empty for other values."""
     producer = value.producer()
     cast = producer.inputs[0] if producer is not None and producer.op_type == "Cast" else None

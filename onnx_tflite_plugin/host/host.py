@@ -325,8 +325,8 @@ class Host:
         failures = self._load_handlers(op.code) + (self._load_handlers(op.builtin) if op.builtin != op.code else [])
         claims, declined = self._collect_claims(At(op, target, opset))
         if not claims and op.builtin != op.code:
-            claims, more = self._collect_claims(At(replace(op, code=op.builtin), target, opset))
-            declined += more
+            claims, builtin_declined = self._collect_claims(At(replace(op, code=op.builtin), target, opset))
+            declined += builtin_declined
         if not claims:
             answers = [*declined, *((failed.pack, failed) for failed in failures)]
             if not answers and (problem := self._find_wrong_registration(op.code)):

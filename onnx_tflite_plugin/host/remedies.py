@@ -14,7 +14,7 @@ from onnx_tflite_plugin.keywords import FROM_COMMAND
 from onnx_tflite_plugin.source.model import Operator, Subgraph, Tensor
 
 _MAX_CODES, _MAX_TENSORS = 4, 8
-_MAX_PIECES = 16
+_MAX_INNER_SUBMODELS = 16
 """Operators without a handler between which submodels are searched."""
 _MAX_NAME_LENGTH = 80
 """Characters of a tensor's name in a remedy; a longer one is replaced by the tensor's index."""
@@ -54,13 +54,15 @@ def _describe_submodels(left_out: Sequence[Operator], main: Subgraph) -> Iterato
     if not {*main.operators}.issuperset(left_out):
         return
     count = len(left_out)
-    ends = [(k, submodel) for k in (count, 0) if (submodel := _submodel_between(left_out[:k], left_out[k:], main))]
-    if not ends:
-        inner = range(1, min(count, _MAX_PIECES))
-        pieces = [(k, submodel) for k in inner if (submodel := _submodel_between(left_out[:k], left_out[k:], main))]
-        ends = [*sorted(pieces, key=lambda piece: -len(piece[1].operators))[:1]]
+    submodels = [(k, submodel) for k in (count, 0) if (submodel := _submodel_between(left_out[:k], left_out[k:], main))]
+    if not submodels:
+        inner = range(1, min(count, _MAX_INNER_SUBMODELS))
+        inner_submodels = [
+            (k, submodel) for k in inner if (submodel := _submodel_between(left_out[:k], left_out[k:], main))
+        ]
+        submodels = [*sorted(inner_submodels, key=lambda item: -len(item[1].operators))[:1]]
     these = "it" if count == 1 else "all of them"
-    for k, submodel in ends:
+    for k, submodel in submodels:
         number = len(submodel.operators)
         operators = "operator" if number == 1 else f"{number} operators"
         place = f"after {these}" if k == count else f"before {these}" if k == 0 else "between them"
@@ -83,16 +85,16 @@ def _submodel_between(before: Sequence[Operator], after: Sequence[Operator], mai
     used_later = {*main.outputs, *(t for op in excluded for t in op.inputs if t is not None)}
     is_complete = computed.issuperset(main.outputs)
     ends = tuple(main.outputs) if is_complete else tuple(t for t in main.tensors if t in computed & used_later)
-    kept: list[Operator] = []
+    operators: list[Operator] = []
     needed: set[Tensor] = {*ends}
     for op in reversed(main.operators):
         if op not in excluded and needed.intersection(op.outputs):
-            kept.insert(0, op)
+            operators.insert(0, op)
             needed |= {t for t in op.inputs if t is not None and not t.is_constant and not t.is_variable}
     starts = tuple(t for t in main.tensors if t in needed - computed and t not in main.inputs)
-    if not kept or len(starts) > _MAX_TENSORS or (not is_complete and len(ends) > _MAX_TENSORS):
+    if not operators or len(starts) > _MAX_TENSORS or (not is_complete and len(ends) > _MAX_TENSORS):
         return None
-    return _Submodel(tuple(kept), starts, () if is_complete else ends)
+    return _Submodel(tuple(operators), starts, () if is_complete else ends)
 
 
 def _downstream(seeds: Sequence[Operator], main: Subgraph) -> set[Operator]:

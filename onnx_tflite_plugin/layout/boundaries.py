@@ -42,8 +42,8 @@ def tensor_at(place: Place) -> Tensor:
 def boundary_values(model: BoundModel) -> list[BoundaryValue]:
     """Return the boundary values whose layout is flexible.
 
-    Operators pass them to their subgraphs and back. Such a value has the same rank, 3 or more, at all places. It
-    crosses no boundary of a subgraph in the file's layout.
+    Operators pass them to their subgraphs and back. Such a value has the same rank, 3 or more, at all places. None of
+    its subgraphs must keep the file's layout.
     """
     group_of: dict[Place, list[Place]] = {}
     for bound in model.operators():

@@ -224,8 +224,8 @@ def _squeeze_constraint(bound: Bound, declaration: Implicit, declared: str) -> L
     if not unit_groups or shared_axes is None:
         return None
     units = frozenset(unit_letter.values())
-    rows = [[unit_letter.get(a, a) for a in declaration.onnx[slot].split()] for slot in letters]
-    image = tuple(LetterPart(a, size=1 if a in units else None) for a in merge_letters(rows))
+    sequences = [[unit_letter.get(a, a) for a in declaration.onnx[slot].split()] for slot in letters]
+    image = tuple(LetterPart(a, size=1 if a in units else None) for a in merge_letters(sequences))
     squeezed = [tuple(part for part in image if part.letter != unit) for unit in sorted(units)]
     allowed = (*squeezed, image) if len(unit_groups) < len(declaration.squeezable) else (image, *squeezed)
     return LayoutConstraint(bound, declaration, replace(shared_axes, units=units), {}, allowed=allowed)

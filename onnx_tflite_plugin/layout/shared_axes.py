@@ -265,16 +265,16 @@ def _solve_sizes(
     return sizes
 
 
-def merge_letters(rows: Iterable[Sequence[str]]) -> tuple[str, ...]:
-    """Return all letters in an order that agrees with each row.
+def merge_letters(sequences: Iterable[Sequence[str]]) -> tuple[str, ...]:
+    """Return all letters in an order that agrees with each sequence.
 
-    If rows contradict each other, the earlier row wins.
+    If sequences contradict each other, the earlier sequence wins.
     """
     after: dict[str, set[str]] = {}
-    for row in rows:
-        for letter in row:
+    for sequence in sequences:
+        for letter in sequence:
             after.setdefault(letter, set())
-        for first, second in pairwise(row):
+        for first, second in pairwise(sequence):
             if not _is_reachable(after, second, first):
                 after[first].add(second)
     letters: list[str] = []

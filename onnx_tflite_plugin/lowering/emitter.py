@@ -201,7 +201,11 @@ class Emitter:
             ]
         require_dtypes(schema, version, [None if value is None else value.dtype for value in values])
         results = self._node(op_type, values, present, count, schema, domain)
-        roles = {slot: one.role for slot, one in enumerate(operands) if isinstance(one, NamedArray) and one.role}
+        roles = {
+            slot: operand.role
+            for slot, operand in enumerate(operands)
+            if isinstance(operand, NamedArray) and operand.role
+        }
         if roles:
             self.nodes[-1].meta[ROLES] = roles
         if not wide_dtype:

@@ -67,12 +67,12 @@ def finish_output(ctx: Context, k: int, value: ValueOrResource | None) -> ir.Val
     if not ctx.scope.emitter.is_registered(value):
         raise WrongResult(f"the lowering returned {value.name!r} for output {k}, which is not a value of this model")
     form = FILE if affine(tensor) is not None and uses_file_integers(ctx.scope.storage, ctx.bound, ~k) else STORED
-    reshapes = ~k in ctx.bound.declared.reshapes
-    if reshapes and not ctx.target.clips_integers:
+    is_reshaped = ~k in ctx.bound.declared.reshapes
+    if is_reshaped and not ctx.target.clips_integers:
         value = ctx.reshape_to_slot(value, ~k)
     _check_float(ctx, value, tensor, k)
     value = activate_output(ctx, value, k)
-    if reshapes and ctx.target.clips_integers:
+    if is_reshaped and ctx.target.clips_integers:
         value = ctx.reshape_to_slot(value, ~k)
     value = _convert_to_planned_storage(ctx, ~k, _restore_axis_order(ctx, ~k, value))
     _check_dtype(ctx, value, tensor, form, k)

@@ -167,9 +167,11 @@ def _allows(schema: onnx.defs.OpSchema, k: int, dtype: ir.DataType) -> bool:
 @cache
 def _operand_dtypes(schema: onnx.defs.OpSchema) -> tuple[frozenset[ir.DataType], ...]:
     """Return the dtypes of tensors that a schema allows by operand."""
-    kinds = {constraint.type_param_str: constraint.allowed_type_strs for constraint in schema.type_constraints}
+    types_by_parameter = {
+        constraint.type_param_str: constraint.allowed_type_strs for constraint in schema.type_constraints
+    }
     # not formal.types, which onnx 1.20 cannot read
-    allowed = [kinds.get(formal.type_str, [formal.type_str]) for formal in schema.inputs]
+    allowed = [types_by_parameter.get(formal.type_str, [formal.type_str]) for formal in schema.inputs]
     names = [[kind[7:-1].upper() for kind in types if kind.startswith("tensor(")] for types in allowed]
     return tuple(frozenset(map(ir.DataType.__getitem__, types)) for types in names)
 

@@ -209,10 +209,10 @@ class Values:
         if (dropped := _extra_unit_axes(start, dims)) is not None:
             return self.emitter.emit("Squeeze", [value, dropped], {})[0]
         if sum(d is None for d in dims) > 1:
-            core = tuple(d for d in start if d != 1)
-            if core != tuple(d for d in dims if d != 1):
+            non_unit_sizes = tuple(d for d in start if d != 1)
+            if non_unit_sizes != tuple(d for d in dims if d != 1):
                 raise ValueError(f"a reshape to {tuple(dims)} has more than one dynamic size")
-            return self.reshape(self.reshape(value, start, core), core, dims)
+            return self.reshape(self.reshape(value, start, non_unit_sizes), non_unit_sizes, dims)
         attributes = {"allowzero": 1} if 0 in dims and self.emitter.opset >= 14 else {}
         return self.emitter.emit("Reshape", [value, [-1 if d is None else d for d in dims]], attributes)[0]
 

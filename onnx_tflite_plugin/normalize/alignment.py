@@ -207,7 +207,7 @@ class Alignment:
                 values, prompt_values = operand.array, prompt_operand.array
                 if are_equal_constants(operand, prompt_operand):
                     continue
-                if any_size is None or not _equal_except_any_size(values, prompt_values, any_size):
+                if any_size is None or not _are_equal_except_any_size(values, prompt_values, any_size):
                     descriptions = _describe_array(values), _describe_array(prompt_values)
                     return f"operand {slot}, a constant, is {descriptions[0]}, but {descriptions[1]} in {key!r}"
             elif not self._have_equal_sizes(operand, prompt_operand):
@@ -274,7 +274,7 @@ def _have_same_quantization(first: Tensor, second: Tensor) -> bool:
     return same_block_size and np.array_equal(first.blocks.scales.array, second.blocks.scales.array)
 
 
-def _equal_except_any_size(sizes: Array, prompt_sizes: Array, any_size: int) -> bool:
+def _are_equal_except_any_size(sizes: Array, prompt_sizes: Array, any_size: int) -> bool:
     """True if two lists of sizes differ only where the second stands for any size.
 
     ``any_size``: the number that stands for any size.

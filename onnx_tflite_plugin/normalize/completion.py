@@ -122,37 +122,39 @@ class Completion:
         """
         for similar in reversed(self.aligned_operators.get(self._pattern(op), ())):
             prompt_op = self.alignment.operators[location_of(similar)]
-            inputs = self._copied_operands(op, similar, prompt_op)
+            inputs = self._operands_of_copy(op, similar, prompt_op)
             if inputs is not None and self._call_equal_subgraphs(op, similar):
                 self._append(replace(prompt_op, inputs=tuple(inputs)), op)
                 return True
         return None
 
-    def _copied_operands(self, op: Operator, similar: Operator, prompt_op: Operator) -> list[Tensor | None] | None:
+    def _operands_of_copy(self, op: Operator, similar: Operator, prompt_op: Operator) -> list[Tensor | None] | None:
         """Return the operands of a copy of ``prompt_op``.
 
         Return None if an operand has another shape than that of ``prompt_op``.
         """
-        chains: list[tuple[Tensor, list[Operator]] | Tensor | None] = []
+        sources: list[tuple[Tensor, list[Operator]] | Tensor | None] = []
         for operand, similar_operand, prompt_operand in zip(op.inputs, similar.inputs, prompt_op.inputs, strict=True):
             if operand is None or similar_operand is None or prompt_operand is None:
                 if operand is not similar_operand or operand is not prompt_operand:
                     return None
-                chains.append(None)
+                sources.append(None)
             elif operand.is_constant:
                 is_shared = _is_list(operand) or are_equal_constants(operand, similar_operand)
                 constant = prompt_operand if is_shared else operand
                 if constant.dims != prompt_operand.dims:
                     return None
-                chains.append(replace(constant, subgraph=constant.subgraph))
+                sources.append(replace(constant, subgraph=constant.subgraph))
             else:
                 start = self.counterparts.get(location_of(self.single.root(operand)))
                 views = self.prompt.views(prompt_operand)
                 root = views[-1][0] if views else prompt_operand
                 if start is None or start.dims not in (prompt_operand.dims, root.dims):
                     return None
-                chains.append((start, [] if start.dims == prompt_operand.dims else views))
-        return [self._copy_views(*chain) if isinstance(chain, tuple) else self._constant(chain) for chain in chains]
+                sources.append((start, [] if start.dims == prompt_operand.dims else views))
+        return [
+            self._copy_views(*source) if isinstance(source, tuple) else self._constant(source) for source in sources
+        ]
 
     def _call_equal_subgraphs(self, op: Operator, similar: Operator) -> bool:
         """True if two operators of the single token call equal subgraphs."""

@@ -68,8 +68,8 @@ def _split_names(texts: Iterable[str], known: Collection[str]) -> Iterator[str]:
     for text in texts:
         parts = text.split(",")
         while parts:
-            joined = (count for count in range(len(parts), 0, -1) if ",".join(parts[:count]) in known)
-            count = next(joined, 1)
+            known_counts = (count for count in range(len(parts), 0, -1) if ",".join(parts[:count]) in known)
+            count = next(known_counts, 1)
             if name := ",".join(parts[:count]):
                 yield name
             parts = parts[count:]

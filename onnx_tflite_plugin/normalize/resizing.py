@@ -201,7 +201,7 @@ def make_dynamic(model: Model, named_axes: NamedAxes, host: Host, target: Target
         if len({*map(len, sampled)}) > 1:
             reason = f"the rank depends on the {kind}: {', '.join(str(list(dims)) for dims in sampled)}"
             raise UnsupportedOperator(derivation.message, [Problem(f"tensor {tensor}", reason, f"leave out {flag}")])
-    varying = {
+    dynamic_dims = {
         tensor: tuple(axis_sizes[0] if len({*axis_sizes}) == 1 else None for axis_sizes in zip(*sampled, strict=True))
         for tensor, sampled in shapes.items()
     }
@@ -211,6 +211,6 @@ def make_dynamic(model: Model, named_axes: NamedAxes, host: Host, target: Target
     ]
     changed = {
         tensor: replace(tensor, dims=dims, shape=tuple(size or 1 for size in shapes[tensor][0]), has_rank=True)
-        for tensor, dims in varying.items()
+        for tensor, dims in dynamic_dims.items()
     }
     return with_tensors(replace(model, subgraphs=tuple(graphs)), changed), named_axes

@@ -37,7 +37,7 @@ class Normalized:
 
     ``names``: of graph inputs and outputs. ``part``: the tensors between which the model was cut. ``dimensions``:
     names of dynamic sizes. ``repairs``: one line per repaired tensor. ``stored_dims``: sizes of the inputs before
-    ``--input-shape``. ``lengths``: the dynamic size in each signature, if the model is of several; ``head``: the
+    ``--input-shape``. ``lengths``: the number of tokens in each signature, if the model joins several; ``head``: the
     tensor from which scores are computed, each token in isolation.
     """
 
@@ -96,7 +96,7 @@ def normalize(model: Model, host: Host, options: ConvertOptions, target: Target)
         is_consistent = examination.error is None
         examination = examine(model, host, target, repairs.opset)
         if is_consistent and isinstance(examination.error, InvalidModel):
-            raise contradicting_sizes(examination.error, options) from examination.error
+            raise contradictory_sizes_error(examination.error, options) from examination.error
     if examination.error is not None:
         raise examination.error
     assert examination.bound is not None
@@ -136,7 +136,7 @@ def join_all(model: Model, options: ConvertOptions, host: Host, target: Target) 
         raise SignaturesDiffer(f"the signatures cannot be joined into one model: {reason}") from error
 
 
-def contradicting_sizes(error: InvalidModel, options: ConvertOptions) -> UnsupportedOperator:
+def contradictory_sizes_error(error: InvalidModel, options: ConvertOptions) -> UnsupportedOperator:
     """Return the error for requested sizes that contradict the model.
 
     The model is consistent at its stored sizes.
@@ -169,10 +169,10 @@ class _Repairs:
                 self._record(examination.model, model)
             elif not has_derived_shapes and may_have_stale_shapes(examination, self.host, self.target):
                 has_derived_shapes = True
-                current = derive_shapes(examination.model, self.host, self.target)
-                if current is None:
+                derived = derive_shapes(examination.model, self.host, self.target)
+                if derived is None:
                     return examination
-                model = current
+                model = derived
                 self._record(examination.model, model)
             else:
                 return examination
