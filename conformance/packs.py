@@ -241,7 +241,9 @@ def _load_cases(dist: str, entry: EntryPoint) -> list[Case]:
     """Return the cases of an entry point. Raises Failed."""
     value = Offer(entry.name, dist, GROUP, entry).load()
     with attribute_errors(f"entry point {entry.name} = {entry.value}", dist, entry.value.partition(":")[0]):
-        cases: Iterable[object] = value() if callable(value) else value
+        cases = value() if callable(value) else value
+        if not isinstance(cases, Iterable):
+            raise Mismatch(f"it returned {describe(cases)}, not cases; is a `yield` or `return` missing?")
         loaded = []
         for case in cases:
             if not isinstance(case, Case):

@@ -21,12 +21,13 @@ from conformance.layout_errors import messages_for_every_layout, messages_on_axi
 from conformance.requirements import describe_unmet_requirements
 from conformance.variants import Variant, select_variants, variants_of
 from onnx_tflite_plugin import source
+from onnx_tflite_plugin.checked import did_you_mean
 from onnx_tflite_plugin.conversion import Conversion, convert_model
 from onnx_tflite_plugin.diagnosis.litert import check_with_litert
 from onnx_tflite_plugin.errors import AttributedProblem, ConversionError, MissingExtra, OnnxTooOld, TargetRefusal
 from onnx_tflite_plugin.graph.kernels import describe_old_runtime
 from onnx_tflite_plugin.guard import TRACEBACK_HINT, Terminated, debug
-from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.host import BUILTIN, Host
 from onnx_tflite_plugin.host.missing_operators import NO_HANDLER_REASON
 from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.source.model import Array, Model
@@ -173,6 +174,9 @@ class CaseTrial:
         if unavailable := next((op for op in missing if op.index in reasons), None):
             name = quote(unavailable.code, safe="._-").replace("%", "%%")  # setup.cfg interpolates %
             install = _INSTALL.format(name=name) if reasons[unavailable.index].endswith(NO_HANDLER_REASON) else ""
+            of_packs = {code for code, pack in self.host.handler_names() if pack != BUILTIN}
+            if install and (meant := did_you_mean(unavailable.code, of_packs)):
+                install = f"{meant} otherwise{install.removeprefix(';')}"
             raise LiteRTError(f"{reasons[unavailable.index]}{install}{NO_KERNEL}{unavailable.code} either")
         return Substitutes(pack_kernels)
 

@@ -213,7 +213,8 @@ def describe_arity_mismatch(
     if least <= operands and (most is None or operands <= most):
         return ""
     takes = f"{least}" if least == most else f"{least} or more" if operands < least else f"{least} to {most}"
-    return f"{subject} {plural(operands, 'operand')}, the {role} takes {takes}"
+    besides = " besides its first parameter, ctx" if role == "lowering" and takes == "0" else ""
+    return f"{subject} {plural(operands, 'operand')}, the {role} takes {takes}{besides}"
 
 
 def check_keywords(

@@ -6,6 +6,7 @@ from typing import Any
 
 from onnx_tflite_plugin.api.declarations import Handler
 from onnx_tflite_plugin.api.target import Target
+from onnx_tflite_plugin.checked import did_you_mean
 
 
 def builtin(code: str) -> Handler:
@@ -30,6 +31,7 @@ def builtin_target(name: str) -> Target:
 def _load_entry_point(group: str, name: str) -> Any:
     from importlib.metadata import distribution  # slow import that few packs need
 
-    for entry in distribution("onnx-tflite-plugin").entry_points.select(group=f"onnx_tflite_plugin.{group}", name=name):
+    entries = distribution("onnx-tflite-plugin").entry_points.select(group=f"onnx_tflite_plugin.{group}")
+    for entry in entries.select(name=name):
         return entry.load()
-    raise LookupError(f"there is no built-in {group.removesuffix('s')} of {name!r}")
+    raise LookupError(f"there is no built-in {group.removesuffix('s')} of {name!r}{did_you_mean(name, entries.names)}")

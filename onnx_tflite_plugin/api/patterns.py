@@ -187,8 +187,21 @@ def fusion(
         handler = Handler(name, lower, 1, layout, **keywords)
         if regions is None and (arity_error := describe_arity_mismatch(lower, len(inputs), "lowering", "inputs= has")):
             raise TypeError(f"@fusion({name!r}): {arity_error}")
+        matched = frozenset[Operand]().union(*(_operands_of(call) for call in patterns))
+        if regions is None and inputs and matched.isdisjoint(inputs):  # some may be absent
+            names = ", ".join(repr(operand.name) for operand in inputs)
+            raise TypeError(
+                f"@fusion({name!r}): no pattern has an operand of inputs=, {names}; list operands of the pattern"
+            )
         return Fusion(
             name, patterns, tuple(inputs), condition, exact, handler, trait, regions, tuple(after), raises_opset
         )
 
     return declare
+
+
+def _operands_of(call: Call) -> frozenset[Operand]:
+    """Return the operands of a call, of the calls of its operands, and of its siblings."""
+    parts = [part.call if isinstance(part, Output) else part for part in (*call.operands, *call.siblings)]
+    found = frozenset(part for part in parts if isinstance(part, Operand))
+    return found.union(*(_operands_of(part) for part in parts if isinstance(part, Call)))

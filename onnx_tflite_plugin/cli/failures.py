@@ -12,6 +12,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import click
@@ -170,7 +171,7 @@ def _group_problems(error: ConversionError) -> list[str]:
     """Return lines for each kind of problem: the first place, and the number of others."""
     kinds: dict[tuple[str, str], list[str]] = {}
     for problem in error.problems:
-        kinds.setdefault((_problem_kind(problem), problem.hint), []).append(f"{problem.where}: {problem.reason}")
+        kinds.setdefault((_problem_kind(problem), problem.hint), []).append(str(replace(problem, hint="")))
     hinted_lines: list[tuple[str, list[str]]] = []
     for (_, hint), texts in list(kinds.items())[:_MOST_PROBLEMS]:
         more = f"and in {len(texts) - 1} more places (--json lists them)" if len(texts) > 1 else ""

@@ -110,7 +110,9 @@ def _problems_of_definitions(code: str, is_admitted: Callable[[str], bool]) -> I
             other = next((e.name for e in entries if e.group == HANDLERS and e.value.replace(" ", "") == target), "")
             fact = f"its entry point is named {other}" if other else "it has no entry point"
             remedy = (
-                f"rename it to {code} in setup.cfg" if other else f"add {code} = {target} to {HANDLERS} in setup.cfg"
+                f"rename it to {code} in setup.cfg"
+                if other
+                else f"add {code} = {target} to {HANDLERS} in setup.cfg if it is not there"
             )
             where = f"{found.file}:{found.line}"
             yield Problem(

@@ -5,6 +5,10 @@ Each handler gets its context, and its outputs are post-processed.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
 import numpy as np
 import onnx_ir as ir
 
@@ -141,7 +145,8 @@ def _lower_operator(scope: Scope, bound: Bound) -> tuple[ir.Value | None, ...]:
             arity_error := describe_arity_mismatch(bound.handler.lower, len(ctx.inputs), "lowering")
         ):
             raise Mismatch(arity_error)
-        result = bound.handler.lower(ctx, *ctx.inputs)
+        with _refuse_arithmetic():
+            result = bound.handler.lower(ctx, *ctx.inputs)
     for x, signature in operand_signatures:
         if _value_signature(x) != signature:
             raise Mismatch(f"the lowering changed operand {signature[0]!r}, which other operators use")
@@ -157,6 +162,27 @@ def _lower_operator(scope: Scope, bound: Bound) -> tuple[ir.Value | None, ...]:
             f"the lowering returned {plural(len(results), 'value')}, but the operator has {plural(len(bound.op.outputs), 'output')}"
         )
     return tuple(finish_output(ctx, k, value) for k, value in enumerate(results))
+
+
+class _Arithmetic:
+    """The operators +, -, * and / on values, which do not emit anything."""
+
+    def __getattr__(self, name: str) -> Callable[..., NoReturn]:
+        def refuse(*operands: object) -> NoReturn:
+            names = ", ".join("xy"[: len(operands)])
+            raise TypeError(f"Python's operators do not work on values; write ctx.ops.{name}({names})")
+
+        return refuse
+
+
+@contextmanager
+def _refuse_arithmetic() -> Iterator[None]:
+    """Explain what to write in place of Python's operators on values."""
+    before = ir.set_value_magic_handler(_Arithmetic())
+    try:
+        yield
+    finally:
+        ir.set_value_magic_handler(before)
 
 
 def _is_empty(bound: Bound) -> bool:

@@ -95,7 +95,7 @@ def test_title_is_the_operator_if_files_can_hold_it(code: str, title: str) -> No
 
 def test_added_operator_has_its_own_files_and_entry_points() -> None:
     written, entries = files_for_pack("CUSTOM.my Op", "elementwise", "mine", "package")
-    assert [*written] == ["package/my_op.py", "package/my_op_cases.py", "tests/test_my_op.py"]
+    assert [*written] == ["package/my_op.py", "package/my_op_cases.py", "tests/test_package_my_op.py"]
     assert entries == {
         GROUP: "CUSTOM.my%%20Op = package.my_op:my_op",
         "onnx_tflite_plugin.cases": "my_op = package.my_op_cases:cases",

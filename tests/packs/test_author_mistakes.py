@@ -112,6 +112,46 @@ def test_tests_of_a_pack_without_handler_name_the_missing_entry_point(
     assert "During handling" not in output
 
 
+@pytest.mark.parametrize(
+    ("edits", "more", "reason"),
+    [
+        (
+            (
+                (
+                    CASES,
+                    "def cases() -> Iterator[Case]:",
+                    "def cases() -> None:\n    return None\n\n\ndef rest() -> Iterator[Case]:",
+                ),
+            ),
+            {},
+            "\n  entry point author = author.cases:cases of author failed: it returned None, not cases; is a `yield` or `return` missing?",
+        ),
+        (
+            ((HANDLER, "return ctx.ops.Softsign(x)", "return x * 2.0"),),
+            {},
+            "Python's operators do not work on values; write ctx.ops.Mul(x, y), at ",
+        ),
+        (
+            ((HANDLER, "(ctx: Context, x: Value)", "(x: Value)"),),
+            {},
+            "the operator has 1 operand, the lowering takes 0 besides its first parameter, ctx, at ",
+        ),
+        (
+            ((CASES, '"CUSTOM.Acme"', '"CUSTOM.Acmee"'),),
+            {},
+            "no installed pack has a handler for it; did you mean 'CUSTOM.Acme'? otherwise add an entry point CUSTOM.Acmee = ",
+        ),
+        (
+            (("author/mine.py", "inputs=(x,)", 'inputs=[*operands("z")]'),),
+            {"op": "MINE", "like": "fusion"},
+            "@fusion('MINE'): no pattern has an operand of inputs=, 'z'; list operands of the pattern, at ",
+        ),
+    ],
+)
+def test_message_states_what_to_write(provoke: Provoke, edits: Edits, more: dict[str, str], reason: str) -> None:
+    assert reason in provoke(*edits, **more)
+
+
 def test_wrong_axes_are_printed_once(provoke: Provoke) -> None:
     layout = 'layout=Implicit(onnx={0: "n c h q"}), axes="n h w c -> n h w c"'
     edits = (HANDLER, "layout=Transparent()", layout), (HANDLER, "Transparent", "Implicit")

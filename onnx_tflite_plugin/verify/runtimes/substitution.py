@@ -136,7 +136,7 @@ def _as_stored(tensor: Tensor, k: int, array: Array, *, resized: bool, floats: b
     dims = (None,) * tensor.rank if resized else tensor.dims
     if not agree(dims, array.shape):
         stored = ["?" if size is None else size for size in tensor.dims]
-        raise Mismatch(
+        raise WrongResult(
             f"output {k} of the kernel has shape {list(array.shape)}, but {tensor.name!r} has {stored} in the model; "
             "correct the kernel, or the shape of the model or case"
         )
@@ -144,7 +144,7 @@ def _as_stored(tensor: Tensor, k: int, array: Array, *, resized: bool, floats: b
     other_kind = tensor.dtype not in QUANTIZED and integers != _is_integer(tensor.dtype)
     if (floats and integers and array.dtype != tensor.dtype) if quantized else other_kind:
         allowed = f"float32, or of quantized values in {tensor.dtype}" if quantized else tensor.dtype
-        raise Mismatch(
+        raise WrongResult(
             f"output {k} of the kernel is {array.dtype}, but {tensor.name!r} is {tensor.dtype} in the model; "
             f"return an array of {allowed}"
         )
