@@ -214,7 +214,7 @@ def _name_before(node: ir.Node, value: ir.Value, tensors: dict[ir.Value, tuple[s
     """Return stem and suffix for a value from which its only user computes a tensor.
 
     The stem is that of the tensor, the suffix names the user, such as ``:unquantized``. An activation, a reshape or a
-    QuantizeLinear may precede the user. Return None if the user computes no tensor of the same TFLite operator.
+    QuantizeLinear may precede the user. The result is None if the user computes no tensor of the same TFLite operator.
     """
     users = [*value.uses()]
     if len(users) != 1 or not users[0].node.outputs or users[0].node.graph is not node.graph:

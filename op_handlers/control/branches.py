@@ -1,4 +1,7 @@
-"""Conditional subgraphs, lowered to If; their state changes become outputs."""
+"""Conditional subgraphs, lowered to If.
+
+Changes of states in a branch become outputs of the If.
+"""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ BRANCHING = ("WHILE", "IF", "STABLEHLO_CASE")
 def while_loop(ctx: Context, *inputs: Value) -> list[Value]:
     """Emit Loop.
 
-    Values that the body only forwards are captured; rows written in order are scan outputs.
+    Values that the body does not change are captured. Rows that are written in order are scan outputs.
 
     The condition is evaluated before the first step and after each step; it is omitted if it only counts steps. If it
     has branches or loops it is emitted once; two copies at every level of nested loops would multiply.

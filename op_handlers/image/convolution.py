@@ -136,7 +136,10 @@ def depthwise_conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) 
     sizes=conv_3d_shape,
 )
 def conv_3d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
-    """Emit Conv over depth, height and width; the kernel has no groups (conv3d.cc)."""
+    """Emit Conv over depth, height and width, without groups (conv3d.cc).
+
+    The kernel does not support groups.
+    """
     return emit_conv(ctx, x, w, b, group=1)
 
 

@@ -1,4 +1,7 @@
-"""Non-maximum suppression of boxes: hard, or soft (overlaps lower scores)."""
+"""Non-maximum suppression of boxes, hard or soft.
+
+Soft suppression lowers the scores of boxes that overlap a selected box.
+"""
 
 from __future__ import annotations
 

@@ -32,9 +32,9 @@ CHANNELS_FIRST = (0, 3, 1, 2)
 
 
 def resize_price(at: Instance) -> AxisPrice | None:
-    """Return the price: many channels resize faster channels last.
+    """Return the price of a layout.
 
-    Dequantized images have a separate price.
+    Many channels are resized faster channels last. Dequantized images have a separate price.
     """
     if (at.op[0].dims[3] or 1) < 8:
         return None
@@ -73,7 +73,7 @@ def resize_bilinear(ctx: Context, x: Value, size: Value) -> Value:
 def emit_bilinear(ctx: Context, x: Value, size: Value) -> Value:
     """Return the resized image.
 
-    For int16 with rounded coordinates, interpolate rows and then columns.
+    For int16 with rounded coordinates, rows are interpolated first, and then columns.
     """
     rounded = rounded_coordinates(ctx.op) if ctx.op[0].dtype == "int16" else None
     if rounded is not None:
@@ -180,7 +180,10 @@ def interpolation_at(coordinates: Array) -> Interpolation:
 
 
 def emit_interpolation(ctx: Context, size: Value, output_size: Value) -> Interpolation:
-    """Emit the interpolation for runtime sizes, see :func:`coordinates_in_1024ths`."""
+    """Emit the interpolation for runtime sizes.
+
+    The coordinates are those of :func:`coordinates_in_1024ths`.
+    """
     ops, o = ctx.ops, ctx.options
     ends = ops.Where(ops.Greater(output_size, 1), 1, 0) if o.align_corners else np.int64(0)
     scaled_size, divisor = ops.Mul(ops.Sub(size, ends), 1024), ops.Sub(output_size, ends)
@@ -231,7 +234,7 @@ def output_shape(ctx: Context, size: Value, perm: Sequence[int]) -> Value | Arra
 
 
 def nearest_indices(op: Operator) -> tuple[Array, Array] | None:
-    """Return the indices of rows and columns; ``None`` for runtime sizes."""
+    """Return the indices of rows and columns, ``None`` for runtime sizes."""
     (_, height, width, _), times = op[0].dims, op.options.get("times")
     if height is None or width is None:
         return None
@@ -304,9 +307,9 @@ def repetition_counts(op: Operator) -> list[int] | None:
 
 
 def nearest_price(at: Instance) -> AxisPrice | None:
-    """Return the price: a Gather of columns is faster if it moves contiguous pixels.
+    """Return the price of a layout.
 
-    Float Resize prefers channels first.
+    A Gather of columns is faster if it moves contiguous pixels. Float Resize prefers channels first.
     """
     if repetition_counts(at.op) is None:
         return AxisPrice("Gather", "h w", slot=out(0))

@@ -1,4 +1,4 @@
 """Arithmetic of LiteRT's kernels, shared by the handlers of several modules.
 
-Holds no handlers.
+The package contains no handlers.
 """

@@ -254,7 +254,7 @@ class CountedLoop:
         return rows_by_slot
 
     def _use_count(self, tensor: Tensor) -> int:
-        """Return how often the body consumes or outputs a tensor."""
+        """Return how many times operators of the body read, or the body returns, a tensor."""
         operands = [x for op in self.graph.operators for x in op.inputs]
         return sum(tensor is operand for operand in (*operands, *self.graph.outputs))
 

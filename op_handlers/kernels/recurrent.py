@@ -82,7 +82,7 @@ def stack_initial_states(ctx: Context, states: Sequence[Value]) -> Value | None:
 def stack_directions(ops: Ops, operands: Sequence[Value | Array]) -> Value | Array:
     """Return the operands of all directions, stacked along a new first axis.
 
-    An array if all operands are arrays.
+    The result is an array if all operands are arrays.
     """
     arrays = [operand for operand in operands if isinstance(operand, np.ndarray)]
     return np.stack(arrays) if len(arrays) == len(operands) else stack_values(ops, operands)

@@ -1,4 +1,4 @@
-"""Multiplication by 31-bit fixed-point multipliers, emitted into the model.
+"""Multiplication by 31-bit fixed-point multipliers, emitted as nodes.
 
 ``fixed_point`` does it at conversion time.
 """
@@ -20,8 +20,8 @@ def emit_fixed_point_product(ctx: Context, numbers: Value, mantissa: int, expone
     """Emit int32 numbers times a mantissa and a power of two, rounded twice.
 
     The product with the 31-bit mantissa is rounded half up. Its product with ``2 ** exponent`` is rounded half away
-    from zero. Returns float64. A positive exponent is applied first, in 32 bits that wrap around. Raises Refusal for
-    an exponent over 30. (MultiplyByQuantizedMultiplier, internal/common.cc)
+    from zero. The result is float64. A positive exponent is applied first, in 32 bits that wrap around. Raises Refusal for
+    an exponent over 30. Source: MultiplyByQuantizedMultiplier, internal/common.cc.
     """
     ops = ctx.ops
     if exponent > 30:

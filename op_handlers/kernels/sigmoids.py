@@ -48,7 +48,7 @@ def tanh_table(at: Instance) -> Array:
     At scales 2^-12 and 2^-11 the kernel uses fixed point (optimized/optimized_ops.h), else linear interpolation of 2
     sigmoid(2x) - 1.
 
-    (TanhPrepare, activations.cc; Tanh, reference/integer_ops/tanh.h)
+    Source: TanhPrepare, activations.cc; Tanh, reference/integer_ops/tanh.h.
     """
     scale = float(np.float32(require_quantization(at.op[0]).scale[0]))
     exponent = power_of_two_exponent(scale)
@@ -126,7 +126,7 @@ def sigmoid_table() -> Array:
     """Return sigmoid(k / 24) in 16 bits.
 
     Half of the interpolation error at the midpoint is added to each entry. The last entry is 1.
-    (sigmoid_table_uint16, internal/common.h)
+    Source: sigmoid_table_uint16, internal/common.h.
     """
     low, middle, high = (2**16 / (1 + np.exp(-(np.arange(256) + offset) / 24)) for offset in (0, 0.5, 1))
     table = np.floor(low + (middle - (low + high) / 2) / 2 + 0.5).astype(np.int64)

@@ -51,9 +51,10 @@ class Step(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """Consecutive steps of one cell; each step reads the states of the previous one.
+    """Consecutive steps of one cell.
 
-    ``initial_states``: empty if they are zeros. ``rows``: row numbers of ``x`` per step, (T, B).
+    Each step reads the states of the previous one. ``initial_states``: empty if they are zeros. ``rows``: row numbers
+    of ``x`` per step, (T, B).
     """
 
     cell: Cell
@@ -158,7 +159,7 @@ class Unrolled(Body):
     def rows_of_first_step(self, states: Sequence[Tensor], cell: Cell) -> Rows | None:
         """Return the input rows of a first step, or None.
 
-        A first step omits the products with its initial states, which are zero. Return None otherwise.
+        A first step omits the products with its initial states, which are zero. The result is None otherwise.
         """
         readers = {"LSTM": self._first_lstm_step, "GRU": self._first_gru_step, "RNN": self._first_rnn_step}
         return next(readers[cell.op_type](states, cell), None)

@@ -31,7 +31,7 @@ def row_transform(op: Operator) -> tuple[int, int] | None:
     """Return samples and points of row transforms, or None.
 
     The transforms must be matrix products, and only one row may remain. Rows with more samples are cropped to the
-    points. Return None otherwise. Rows with more samples are cropped to the points.
+    points.
     """
     lengths, dims = op.constant(1), op[0].dims
     if lengths is None or not op[0].has_rank or dims[-1] is None or 0 in dims[-2:]:

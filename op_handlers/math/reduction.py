@@ -137,7 +137,7 @@ def mean(ctx: Context, x: Value, axes: Value) -> Value:
 def sum_multiplier(at: Instance) -> tuple[int, int] | None:
     """Return the mantissa and exponent that rescale an int16 sum.
 
-    The kernel function is QuantizedMeanOrSum (reference/reduce.h). Return None for 8 bits, which XNNPACK computes
+    The kernel function is QuantizedMeanOrSum (reference/reduce.h). The result is None for 8 bits, which XNNPACK computes
     with float multipliers, and if no 32-bit multiplier exists.
     """
     op, reduced_axes = at.op, constant_axes(at.op, 1, at.op[0].rank) or ()
@@ -374,13 +374,13 @@ def arg_handler(code: str, onnx: str) -> Callable[[Callable[..., Any]], Handler]
 
 @arg_handler("ARG_MAX", "ArgMax")
 def arg_max(ctx: Context, x: Value, axis: Value) -> Value:
-    """Emit ArgMax; the first of equal elements, as in the kernel."""
+    """Emit ArgMax. Of equal elements, the first is selected, as in the kernel."""
     return emit_arg(ctx, "ArgMax", x, axis)
 
 
 @arg_handler("ARG_MIN", "ArgMin")
 def arg_min(ctx: Context, x: Value, axis: Value) -> Value:
-    """Emit ArgMin; the first of equal elements."""
+    """Emit ArgMin. Of equal elements, the first is selected, as in the kernel."""
     return emit_arg(ctx, "ArgMin", x, axis)
 
 

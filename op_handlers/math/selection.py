@@ -21,9 +21,9 @@ TYPES = "bool, T, T -> T"
 
 
 def selection_axes(at: Instance) -> str | None:
-    """Return the axes; a condition of rank 1 has axis 0.
+    """Return the axes.
 
-    The result is ``None`` if ranks or shapes do not fit together.
+    A condition of rank 1 has axis 0. The result is ``None`` if ranks or shapes do not fit together.
     """
     op = at.op
     names, rank = axis_names(op[1].rank), op[0].rank

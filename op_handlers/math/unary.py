@@ -107,7 +107,10 @@ def square_root(ctx: Context, x: Value) -> Value:
 
 @handler("RSQRT", max_version=3, layout=Transparent(), quantization=Lookup(interpolated_table(rsqrt)))
 def reciprocal_square_root(ctx: Context, x: Value) -> Value:
-    """Emit Reciprocal of Sqrt; a quantized zero gives the maximum, like infinity."""
+    """Emit Reciprocal of Sqrt, with the maximum for a quantized zero.
+
+    The maximum is also the quantized value of infinity.
+    """
     return ctx.ops.Reciprocal(ctx.ops.Sqrt(x))
 
 
@@ -128,7 +131,7 @@ def round_(ctx: Context, x: Value) -> Value:
 
 @handler("SIGN", max_version=2, layout=Transparent())
 def sign(ctx: Context, x: Value) -> Value:
-    """Emit Sign; NaN stays NaN (sign.cc)."""
+    """Emit Sign, which keeps NaN (sign.cc)."""
     return ctx.ops.Sign(x)
 
 
@@ -189,9 +192,9 @@ def check_boundaries(at: Instance) -> Decline | None:
 
 @handler("BUCKETIZE", max_version=1, layout=Transparent(), accepts=check_boundaries)
 def bucketize(ctx: Context, x: Value) -> Value:
-    """Emit the number of boundaries that are at most x; NaN is above all.
+    """Emit the number of boundaries that are at most x.
 
-    Integers are compared in float32, as std::upper_bound converts them (bucketize.cc).
+    NaN is above all boundaries. Integers are compared in float32, as std::upper_bound converts them (bucketize.cc).
     """
     ops, bounds = ctx.ops, boundaries(ctx.op)
     if ctx.op[0].dtype == "float64":

@@ -53,13 +53,13 @@ def emit_std_extreme(ctx: Context, onnx: str, x: Value, y: Value) -> Value:
 
 @handler("STABLEHLO_MAXIMUM", max_version=1, layout=Transparent(), quantization=Raw())
 def maximum(ctx: Context, x: Value, y: Value) -> Value:
-    """Emit Where of a comparison; Max for integers."""
+    """Emit Where of a comparison, or Max for integers."""
     return emit_std_extreme(ctx, "Max", x, y)
 
 
 @handler("STABLEHLO_MINIMUM", max_version=1, layout=Transparent(), quantization=Raw())
 def minimum(ctx: Context, x: Value, y: Value) -> Value:
-    """Emit Where of a comparison; Min for integers."""
+    """Emit Where of a comparison, or Min for integers."""
     return emit_std_extreme(ctx, "Min", x, y)
 
 
@@ -72,7 +72,7 @@ def minimum(ctx: Context, x: Value, y: Value) -> Value:
     types="bool int8 uint8 int16 uint16 int32 uint32 int64 uint64",
 )
 def both(ctx: Context, x: Value, y: Value) -> Value:
-    """Emit And; BitwiseAnd for integers."""
+    """Emit And, or BitwiseAnd for integers."""
     return ctx.ops.And(x, y) if ctx.op[0].dtype == "bool" else ctx.ops.BitwiseAnd(x, y)
 
 

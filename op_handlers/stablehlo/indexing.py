@@ -201,7 +201,7 @@ REDUCTIONS = {
 def scatter_reduction(ctx: Context) -> str:
     """Return the reduction that the subgraph computes.
 
-    Return "none" if updates replace elements (GetComputationType).
+    The result is "none" if updates replace elements (GetComputationType).
     """
     operators = ctx.subgraph(ctx.options.update_computation_subgraph_index).operators
     if not operators:

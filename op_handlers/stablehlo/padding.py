@@ -36,7 +36,10 @@ def padding_layout(at: Instance) -> Attribute:
 
 
 def check_not_empty(at: Instance) -> Decline | None:
-    """Return a Decline for an empty result: the kernel would set every size to 0."""
+    """Return a Decline for an empty result.
+
+    The kernel would set every size to 0.
+    """
     return Decline("the result has no elements") if 0 in at.op[out(0)].shape else None
 
 
@@ -91,7 +94,10 @@ def static_size(ctx: Context, axis: int) -> int:
 
 
 def source_indices(size: int, low: int, high: int, interior: int) -> Array:
-    """Return the source index of each element; ``size`` for a padding value."""
+    """Return the source index of each element.
+
+    The index of a padding value is ``size``.
+    """
     span = max((size - 1) * (interior + 1) + 1, 0)
     spend_budget(4 * max(low + span + high, 0), 8, "the indices of padded elements")
     positions = np.arange(-low, span + high)
@@ -115,7 +121,7 @@ def dilate_layout(at: Instance) -> Attribute:
     quantization=Raw(shift_safe=True, onnx="Pad"),
 )
 def dilate(ctx: Context, x: Value, steps: Value, value: Value) -> Value:
-    """Emit padding values between elements, none after the last (dilate.cc)."""
+    """Emit padding values between elements, but not after the last (dilate.cc)."""
     constant, rank = ctx.constant(1), ctx.op[0].rank
     if constant is not None and all(step == 1 or ctx.shape(0)[axis] is not None for axis, step in enumerate(constant)):
         return emit_dilated_pad(

@@ -27,7 +27,10 @@ PHILOX_STEPS = (0x9E3779B9, 0xBB67AE85)
 
 
 class Bits:
-    """Unsigned 32-bit arithmetic in int64; products keep the lowest 64 bits."""
+    """Unsigned 32-bit arithmetic in int64.
+
+    Products keep the lowest 64 bits.
+    """
 
     def __init__(self, ctx: Context) -> None:
         self.ops = ctx.ops
@@ -36,7 +39,10 @@ class Bits:
         return self.ops.BitwiseAnd(x, np.int64(LOW_WORD))
 
     def high_word(self, x: Value) -> Value:
-        """Return the upper 32 of 64 bits; shifts are unsigned."""
+        """Return the upper 32 of 64 bits.
+
+        Shifts are unsigned.
+        """
         shifted = self.ops.BitShift(self.ops.Cast(x, to="uint64"), np.uint64(32), direction="RIGHT")
         return self.ops.Cast(shifted, to="int64")
 

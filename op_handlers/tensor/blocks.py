@@ -141,7 +141,7 @@ def space_to_batch_nd(ctx: Context, x: Value, shape: Value, paddings: Value) -> 
     types="_, int32, int32",  # the kernels read int32 regardless of the dtype
 )
 def batch_to_space_nd(ctx: Context, x: Value, shape: Value, crops: Value) -> Value:
-    """Emit the inverse of SPACE_TO_BATCH_ND, then Slice for the crops."""
+    """Emit the inverse of SPACE_TO_BATCH_ND, and Slice for the crops."""
     if not has_constant_blocks(ctx.op):
         return emit_runtime_batch_to_space(ctx, x, cast_to_int64(ctx, 1, shape), cast_to_int64(ctx, 2, crops))
     block, crop_pairs = constant_block_operands(ctx.op)

@@ -25,7 +25,10 @@ from op_handlers.kernels.operands import cast_to_int64, insert_axis, sizes_from_
 
 
 def fill_axes(at: Instance) -> str:
-    """Return the axes of the output; the value is a scalar."""
+    """Return the axes of the output.
+
+    The value is a scalar.
+    """
     return format_axes([None, []], axis_names(at.op[out(0)].rank))
 
 
@@ -46,7 +49,10 @@ def fill(ctx: Context, shape: Value, value: Value) -> Value:
 
 @handler("ZEROS_LIKE", max_version=1, layout=Transparent())
 def zeros_like(ctx: Context, x: Value) -> Value:
-    """Emit zeros of the operand's shape; a product with 0 would keep NaN."""
+    """Emit zeros of the operand's shape.
+
+    A product with 0 would keep NaN.
+    """
     zero = np.zeros((), ctx.op[0].dtype)
     if ctx.op[0].is_static:
         sizes: ValueLike = np.asarray(ctx.shape(0), np.int64)

@@ -98,7 +98,7 @@ def gather_price(at: Instance) -> AxisPrice | None:
     accepts=check_axes,
 )
 def gather(ctx: Context, x: Value, indices: Value) -> Value:
-    """Emit Gather; with batch dimensions, GatherND on indices of one element."""
+    """Emit Gather, or with batch dimensions GatherND on indices of one element."""
     batch_count = batch_dims(ctx.op)
     if not batch_count:
         supported = indices if ctx.op[1].dtype in ("int32", "int64") else cast_to_int64(ctx, 1, indices)
@@ -226,7 +226,7 @@ def rows_and_scales(op: Operator) -> tuple[Array, Array]:
 
 @handler("GATHER_ND", max_version=6, layout=Terminate(), quantization=Raw(shift_safe=True, onnx="GatherND"))
 def gather_nd(ctx: Context, x: Value, indices: Value) -> Value:
-    """Emit GatherND; an index out of range is an error in both (gather_nd.cc)."""
+    """Emit GatherND, which also fails for an index out of range (gather_nd.cc)."""
     return ctx.ops.GatherND(x, indices if ctx.op[1].dtype == "int64" else cast_to_int64(ctx, 1, indices))
 
 

@@ -33,25 +33,25 @@ def segment_sum(ctx: Context, x: Value, ids: Value) -> Value:
 
 @handler("UNSORTED_SEGMENT_SUM", max_version=1, layout=Terminate(), min_opset=16, quantization=Raw(), types=TYPES)
 def unsorted_segment_sum(ctx: Context, x: Value, ids: Value, count: Value) -> Value:
-    """Emit sums; 0 for empty segments."""
+    """Emit sums, 0 for empty segments."""
     return combine_unsorted(ctx, x, ids, count, 0, "add")
 
 
 @handler("UNSORTED_SEGMENT_PROD", max_version=1, layout=Terminate(), min_opset=16, quantization=Raw(), types=TYPES)
 def unsorted_segment_prod(ctx: Context, x: Value, ids: Value, count: Value) -> Value:
-    """Emit products; 1 for empty segments."""
+    """Emit products, 1 for empty segments."""
     return combine_unsorted(ctx, x, ids, count, 1, "mul")
 
 
 @handler("UNSORTED_SEGMENT_MAX", max_version=1, layout=Terminate(), min_opset=18, quantization=Raw(), types=TYPES)
 def unsorted_segment_max(ctx: Context, x: Value, ids: Value, count: Value) -> Value:
-    """Emit maxima; the dtype's minimum finite number for empty segments."""
+    """Emit maxima, the dtype's minimum finite number for empty segments."""
     return combine_unsorted(ctx, replace_nan(ctx, x, limits(ctx).min), ids, count, limits(ctx).min, "max")
 
 
 @handler("UNSORTED_SEGMENT_MIN", max_version=1, layout=Terminate(), min_opset=18, quantization=Raw(), types=TYPES)
 def unsorted_segment_min(ctx: Context, x: Value, ids: Value, count: Value) -> Value:
-    """Emit minima; the dtype's maximum finite number for empty segments."""
+    """Emit minima, the dtype's maximum finite number for empty segments."""
     return combine_unsorted(ctx, replace_nan(ctx, x, limits(ctx).max), ids, count, limits(ctx).max, "min")
 
 

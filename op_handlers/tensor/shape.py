@@ -67,7 +67,7 @@ def shape_operand(op: Operator) -> Tensor | None:
 
 
 def element_count(dims: Dims) -> int | None:
-    """Return the number of elements; ``None`` for a dynamic shape."""
+    """Return the number of elements, ``None`` for a dynamic shape."""
     return None if None in dims else prod(size or 0 for size in dims)
 
 
@@ -81,7 +81,7 @@ def element_count(dims: Dims) -> int | None:
     dynamic_batch_values={1: -1, "new_shape": -1},
 )
 def reshape(ctx: Context, x: Value, shape: Value | None = None) -> Value:
-    """Emit Reshape to the planned shape; a runtime shape keeps the file's layout."""
+    """Emit Reshape to the planned shape. A runtime shape keeps the file's layout."""
     requested, stored_shape = requested_shape(ctx), ctx.op[out(0)].dims  # raises Refusal if the shapes do not fit
     if None not in (*requested, *stored_shape) and requested != stored_shape:
         raise Refusal(f"shape {list(requested)} is requested, but the result is stored as {list(stored_shape)}")
@@ -147,7 +147,7 @@ def squeeze(ctx: Context, x: Value) -> Value:
 
 
 def expand_dims_axes(at: Instance) -> str | None:
-    """Return axes with one of size 1 inserted."""
+    """Return the axes with an axis of size 1 inserted."""
     axis, names = constant_integers(at.op, 1), axis_names(at.op[0].rank)
     return None if axis is None else format_axes([names], insert_axis(names, axis[0], new="1"))
 
@@ -172,7 +172,7 @@ def check_result_rank(at: Instance) -> Decline | None:
     accepts=check_result_rank,
 )
 def expand_dims(ctx: Context, x: Value, axis: Value) -> Value:
-    """Emit Unsqueeze; the axis is an axis of the result."""
+    """Emit Unsqueeze at an axis of the result."""
     constant = constant_integers(ctx.op, 1)
     if constant is None:
         axes = ctx.ops.Expand(
@@ -192,7 +192,7 @@ def transpose_shape(at: Instance) -> Dims:
 def check_perm(at: Instance) -> Decline | None:
     """Return a Decline unless perm contains each axis once.
 
-    For a runtime perm, check the shape of the result.
+    If perm is a runtime value, the shape of the result is checked instead.
     """
     x, y = at.op[0], at.op[out(0)]
     if at.op[1].dtype != "int32":

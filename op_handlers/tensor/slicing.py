@@ -61,7 +61,7 @@ def slice_layout(at: Instance) -> Attribute:
     dynamic_batch_values={2: -1},
 )
 def slice_(ctx: Context, x: Value, begin: Value, size: Value) -> Value:
-    """Emit Slice from begin to begin + size; a size of -1 reaches to the end."""
+    """Emit Slice from begin to begin + size, or to the end for a size of -1."""
     starts, lengths = cast_to_int64(ctx, 1, begin), cast_to_int64(ctx, 2, size)
     if isinstance(starts, np.ndarray) and isinstance(lengths, np.ndarray):
         sliced_axes = [axis for axis, n in enumerate(ctx.shape(0)) if starts[axis] or lengths[axis] not in (-1, n)]
@@ -315,7 +315,10 @@ def runtime_bounds(ctx: Context, x: Value, begin: Value, end: Value, sliced: lis
 
 
 def update_axes(at: Instance) -> str:
-    """Return the axes; the update has those of the operand with other sizes."""
+    """Return the axes.
+
+    The update has the axes of the operand, with different sizes.
+    """
     names = axis_names(at.op[0].rank)
     return format_axes([names, names, None], names)
 

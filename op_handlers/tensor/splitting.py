@@ -44,7 +44,7 @@ def check_part_count(at: Instance) -> Decline | None:
     accepts=check_part_count,
 )
 def split(ctx: Context, _axis: Value, x: Value) -> tuple[Value, ...]:
-    """Emit Split into equal parts; the axis is operand 0."""
+    """Emit Split into equal parts. The axis is operand 0."""
     return emit_split(ctx, x, slot=0, data_slot=1)
 
 
@@ -122,7 +122,7 @@ def unpack_axes(at: Instance) -> str:
     quantization=Raw(shift_safe=True, onnx="Gather"),
 )
 def unpack(ctx: Context, x: Value) -> Value | tuple[Value | None, ...]:
-    """Emit a Gather per used output; Squeeze for a single output."""
+    """Emit a Gather per used output, or Squeeze for a single output."""
     axis, n = ctx.axis(ctx.options.axis), len(ctx.op.outputs)
     if ctx.shape(0)[axis] not in (None, n):
         outputs = f"{n} output{'s' if n > 1 else ''}"

@@ -92,10 +92,7 @@ class _Separation:
         return copies
 
     def _separate_operands(self, node: ir.Node) -> int:
-        """Copy integers and zero point if an earlier node uses them.
-
-        Return the number of copies.
-        """
+        """Copy integers and zero point if an earlier node uses them. Return their number."""
         copies = 0
         for slot in _INTEGER_SLOTS[node.op_type]:
             value = _operand(node, slot)

@@ -86,7 +86,7 @@ def conj(ctx: Context, z: Value) -> Value:
 
 
 def check_ranks(at: Instance) -> Decline | None:
-    """Return a Decline for an operand without axes, or a result of another rank."""
+    """Return a Decline for an operand without axes, or a result of a different rank."""
     x, y = at.op[0], at.op[out(0)]
     if x.rank and (y.rank == x.rank or not y.has_rank):
         return None
@@ -147,7 +147,7 @@ def ifft(ctx: Context, z: Value) -> Value:
 
 
 def constant_length(op: Operator) -> int:
-    """Return the transform's length; 0 if it is a runtime value."""
+    """Return the length of the transform, 0 if it is a runtime value."""
     length = op.constant(1)
     return 0 if length is None else int(length.reshape(-1)[0])
 

@@ -95,7 +95,10 @@ def padding_mode(node: NodeDef, *, explicit: bool = False) -> str:
 
 
 def emit_transpose(steps: Rewriter, x: Tensor, perm: Sequence[int]) -> Tensor:
-    """Return the transposed tensor; a constant is transposed at conversion time."""
+    """Return the transposed tensor.
+
+    A constant is transposed during the conversion.
+    """
     if tuple(perm) == tuple(range(len(perm))):
         return x
     if x.is_constant:
@@ -104,7 +107,7 @@ def emit_transpose(steps: Rewriter, x: Tensor, perm: Sequence[int]) -> Tensor:
 
 
 def emit_reshape(steps: Rewriter, x: Tensor, shape: Sequence[int | None]) -> Tensor:
-    """Return the tensor in another shape."""
+    """Return the tensor, reshaped to these sizes."""
     if x.is_constant:
         return steps.constant(x.array.reshape([int(size or 0) for size in shape]))
     sizes = np.asarray([-1 if size is None else size for size in shape], np.int32)
@@ -257,7 +260,10 @@ conv_3d = rewrite_to(
 
 
 def rewrite_bias_add(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
-    """Emit ADD; for channels first, the bias gets trailing axes of size 1."""
+    """Emit ADD.
+
+    For channels first, trailing axes of size 1 are appended to the bias.
+    """
     x, bias = steps.op[0], steps.op[1]
     trailing_axes = x.rank - 2 if node.text("data_format", "NHWC").startswith("NC") else 0
     if trailing_axes > 0:
@@ -335,7 +341,10 @@ def coordinate_options(node: NodeDef) -> dict[str, bool]:
 
 
 def rewrite_resize_bilinear(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
-    """Emit RESIZE_BILINEAR of float32, the result's dtype for every image dtype."""
+    """Emit RESIZE_BILINEAR of float32.
+
+    The result is float32 for each dtype of images.
+    """
     x = steps.op[0]
     if x.dtype != "float32":
         x = steps.call(cast, [x], "float32", x.dims)

@@ -17,7 +17,7 @@ SAME_TYPES = tuple(f"{dtype}..." for dtype in f"{ANY} complex64".split())
 
 
 def concatenate(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
-    """Emit CONCATENATION; the last operand is its axis."""
+    """Emit CONCATENATION. The last operand is the axis."""
     *operands, _ = steps.op.inputs
     return steps.finish(
         builtin.concatenation,

@@ -1,4 +1,4 @@
-"""Random numbers with TensorFlow's distributions, but not with its sequences."""
+"""Random numbers with the distributions of TensorFlow, but different sequences."""
 
 from __future__ import annotations
 

@@ -110,7 +110,10 @@ def erfc_(ctx: Context, x: Value) -> Value:
 
 @elementwise("Expm1", np.expm1)
 def expm1(ctx: Context, x: Value) -> Value:
-    """Emit Exp(x) - 1; for |x| < 1 tanh(x/2) * (exp(x) + 1), which is accurate near 0."""
+    """Emit Exp(x) - 1, or a product with Tanh for |x| < 1.
+
+    The product is tanh(x/2) * (exp(x) + 1), which is accurate near 0.
+    """
     ops, one = ctx.ops, ctx.scalar(1.0)
     exponential = ops.Exp(x)
     accurate_near_zero = ops.Mul(ops.Tanh(ops.Mul(x, ctx.scalar(0.5))), ops.Add(exponential, one))

@@ -77,7 +77,7 @@ def check_state_batch(op: Operator, batch: int | None) -> Decline | None:
 
 
 class Cell:
-    """Float32 cell: EvalFloat, and EvalHybrid without the rounding of activations.
+    """A float32 cell, as in EvalFloat, or in EvalHybrid without rounding.
 
     ``reverse``: the sequence is read from its end.
     """
@@ -120,7 +120,7 @@ class Cell:
         return constant.astype(np.float32) * np.float32(tensor.quantization.scale[0])
 
     def concatenate(self, values: Sequence[Value | Array]) -> Value | Array:
-        """Return values concatenated along the first axis; an array if all are arrays."""
+        """Return values concatenated along axis 0, as an array if all are arrays."""
         arrays = [value for value in values if isinstance(value, np.ndarray)]
         if len(arrays) == len(values):
             return np.concatenate(arrays)

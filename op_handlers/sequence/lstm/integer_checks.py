@@ -19,7 +19,10 @@ from op_handlers.sequence.lstm.cell import (
 
 
 def scale_and_zero_point(tensor: Tensor | None) -> tuple[float, int]:
-    """Return a tensor's scale and zero point; a scale of 0 if it has none or several."""
+    """Return a tensor's scale and zero point.
+
+    The scale is 0 if the tensor has none or several.
+    """
     quantization = tensor.quantization if tensor is not None else None
     if not isinstance(quantization, Quantization) or quantization.per_axis:
         return 0.0, 0

@@ -85,7 +85,10 @@ class IntegerCell(IntegerArithmetic):
         self.output_table = self.match_rank(reorder_table(ctx, output_entries), "tanh_table")
 
     def order_gates(self, gates: Sequence[Gate]) -> list[Gate]:
-        """Return the gates with the output gate last: it may read the current cell state."""
+        """Return the gates with the output gate last.
+
+        The output gate may read the current cell state.
+        """
         return sorted(gates, key=lambda gate: gate is OUTPUT)
 
     def check_shifts(self) -> None:

@@ -1,4 +1,7 @@
-"""LSTMs on sequences: ONNX's LSTM if it computes the same, else a Scan of steps."""
+"""LSTMs on sequences.
+
+ONNX's LSTM is emitted if it computes the same, and otherwise a Scan of steps.
+"""
 
 from __future__ import annotations
 
