@@ -219,6 +219,7 @@ def _packs(
         warnings = [text for text in (*host.warnings, failure) if pack != BUILTIN and _is_about(text, pack)]
         wrong += [text for text in warnings if not any(error in text for error in errors)]
         wrong += [f"{pack}: {o.scope_problem}" for o in offers if o.pack == pack != BUILTIN and o.scope_problem]
+        wrong += [] if pack == BUILTIN else _problems_on_use(host, pack)
         yield {
             "pack": pack,
             "version": version(pack),
@@ -230,6 +231,20 @@ def _packs(
             "overrides": [row["code"] for row in pack_handlers if pack != BUILTIN and row["code"] in builtin_codes],
             "wrong": list(dict.fromkeys(wrong)),
         }
+
+
+def _problems_on_use(host: Host, pack: str) -> list[str]:
+    """Return the problems of a pack's commands and passes, which are otherwise loaded only when they run."""
+    from onnx_tflite_plugin.api import Target
+    from onnx_tflite_plugin.cli.pack_commands import list_pack_commands
+    from onnx_tflite_plugin.rewrite.declaration import PACK_PASS
+    from onnx_tflite_plugin.rewrite.pack_pass import find_pass_problem
+
+    targets = [target for _, owner, target in host.targets if owner == pack and isinstance(target, Target)]
+    passes = [name for target in targets for name in target.passes if PACK_PASS in name]
+    problems = [command.find_problem() for command in list_pack_commands() if command.pack == pack]
+    problems += [find_pass_problem(pack, name) for name in passes]
+    return [problem for problem in problems if problem]
 
 
 def _cell(row: dict[str, Any], name: str) -> object:

@@ -33,14 +33,26 @@ class PackCommand(NamedTuple):
     def load(self) -> click.Command:
         """Return the command, or one that reports why the command cannot be loaded."""
         try:
-            with attribute_errors(f"command {self.name!r}", self.pack, self._module):
-                self._check_version()
-                command = self.entry.load()
-                if not isinstance(command, click.Command):
-                    raise Mismatch(f"{self.entry.value} is {type(command).__name__}, not a click.Command")
-                return self._with_attribution(command)
+            return self._with_attribution(self._load())
         except Failed as failed:
             return _unusable_command(self.name, f"the command cannot be used: {failed.reason}")
+
+    def find_problem(self) -> str:
+        """Return the reason why the command cannot be loaded; empty if it can."""
+        try:
+            self._load()
+        except Failed as failed:
+            return failed.reason
+        return ""
+
+    def _load(self) -> click.Command:
+        """Return the command as the pack defines it. Raises Failed."""
+        with attribute_errors(f"command {self.name!r}", self.pack, self._module):
+            self._check_version()
+            command = self.entry.load()
+            if not isinstance(command, click.Command):
+                raise Mismatch(f"{self.entry.value} is {type(command).__name__}, not a click.Command")
+            return command
 
     def _check_version(self) -> None:
         """Raise Mismatch if the pack is made for another version."""

@@ -40,6 +40,17 @@ def _load(module: str, attribute: str) -> object:
     return getattr(imported, attribute)
 
 
+def find_pass_problem(pack: str, name: str) -> str:
+    """Return the reason why the pass that a pack's target names cannot be loaded; empty if it can."""
+    module, _, attribute = name.partition(PACK_PASS)
+    try:
+        with attribute_errors(f"pass {name}", pack, module):
+            _load(module, attribute)
+    except Failed as failed:
+        return failed.reason
+    return ""
+
+
 @dataclass(frozen=True)
 class PackPass:
     """An onnx_ir pass ``name`` (``module:attribute``) that a target of ``pack`` lists."""

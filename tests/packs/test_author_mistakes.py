@@ -152,6 +152,17 @@ def test_message_states_what_to_write(provoke: Provoke, edits: Edits, more: dict
     assert reason in provoke(*edits, **more)
 
 
+def test_list_of_handlers_reports_commands_and_passes_that_do_not_load(write: Callable[..., Path]) -> None:
+    commands = "[options.entry_points]\nonnx_tflite_plugin.commands =\n    go = author.my_npu:TARGET"
+    edits = ("author/my_npu.py", "my_npu_passes:", "my_npu_pases:"), ("setup.cfg", "[options.entry_points]", commands)
+    write(*edits, op="my-npu", like="pass")
+    listed = CliRunner().invoke(cli, ["handlers", "--pack", "author"])
+    assert listed.exit_code == 1
+    assert "2 problems" in listed.output
+    assert "command 'go' of author failed: author.my_npu:TARGET is Target, not a click.Command" in listed.output
+    assert "there is no module 'author.my_npu_pases'; correct `passes` of the target" in listed.output
+
+
 def test_wrong_axes_are_printed_once(provoke: Provoke) -> None:
     layout = 'layout=Implicit(onnx={0: "n c h q"}), axes="n h w c -> n h w c"'
     edits = (HANDLER, "layout=Transparent()", layout), (HANDLER, "Transparent", "Implicit")
