@@ -34,7 +34,9 @@ def resolve_activation(handler: Handler, pack: str, at: Instance) -> Operator | 
     family.
     """
     op, declared = at.op, activation_declaration(handler)
-    if declared is None or (op.options and declared.option not in op.options):  # reported when declarations are read
+    if declared is None or (
+        op.options and declared.option not in op.options
+    ):  # a wrong option is reported when declarations are read
         return op
     name = str(op.options.get(declared.option, "NONE"))
     try:

@@ -15,7 +15,7 @@ def multiply_integers(onnxruntime: Any, x: Array, w: Array, runs: int = 1) -> li
 
     All runs use one session.
     """
-    from onnx import TensorProto, helper, numpy_helper  # takes 70 ms, which a session does not need otherwise
+    from onnx import TensorProto, helper, numpy_helper  # the import takes 70 ms, and most sessions do not need it
 
     graph = helper.make_graph(
         [helper.make_node("MatMulInteger", ["x", "w"], ["y"])],
@@ -26,6 +26,6 @@ def multiply_integers(onnxruntime: Any, x: Array, w: Array, runs: int = 1) -> li
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1  # several would share out the rows
+    options.intra_op_num_threads = 1  # several threads would divide the rows
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     return [session.run(None, {"x": x})[0] for _ in range(runs)]

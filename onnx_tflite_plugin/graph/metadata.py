@@ -280,7 +280,7 @@ def node_props(
 
     ``operators``: (subgraph, operator) of each TFLite operator that it was lowered from, preceded by the calls that
     contain it. ``handler``, ``pack``: the handler that lowered it, and its pack. ``name``: the operator's name in
-    TFLite. ``assumed``: (subgraph, tensor) of each operand about whose values the handler assumes something.
+    TFLite. ``assumed``: (subgraph, tensor) of each operand whose values the handler makes an assumption about.
     """
     texts = _join_locations(operators)
     props = {PREFIX + "operators": texts, PREFIX + "handler": handler, PREFIX + "pack": pack, PREFIX + "name": name}

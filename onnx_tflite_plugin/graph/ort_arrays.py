@@ -34,7 +34,7 @@ class BoundArrays:
             self._bind_states(frozenset(states))
         for name, array in states.items():
             np.copyto(self._states[name], array)
-        # Must stay alive while ONNX Runtime reads the arrays.
+        # A local variable keeps the arrays alive while ONNX Runtime reads them.
         contiguous = {name: np.asarray(array, order="C") for name, array in inputs.items()}
         for name, array in contiguous.items():
             self._binding.bind_cpu_input(name, array)

@@ -105,7 +105,7 @@ def check_array(value: Any, port: Port, kind: str = "input") -> Array:
     subject = f"{kind} {port.name!r}"
     array = to_array(value, subject)
     if array.dtype == port.dtype and port.type != "string" and _fits_shape(array, port):
-        return array  # early, because composing the texts below takes longer than a small model runs
+        return array  # before the texts below, which take longer than a run of a small model
     array = match_dtype(array, port, f"{subject} is {port}", is_array=hasattr(value, "dtype"))
     if not _fits_shape(array, port):
         raise ValueError(f"{subject} is {port}; the array has shape {list(array.shape)}")
@@ -117,7 +117,7 @@ def to_array(value: Any, subject: str) -> Array:
     try:
         return np.asarray(value)
     except ValueError:
-        raise ValueError(f"{subject}: the lists in it have different lengths, so they are no array") from None
+        raise ValueError(f"{subject}: its lists have different lengths, so they do not form an array") from None
 
 
 def match_dtype(array: Array, port: Port, fact: str, *, is_array: bool) -> Array:

@@ -79,7 +79,9 @@ def check_generation(tokens: object, count: object, start: object, stop: object,
     assert isinstance(count, int | np.integer)
     assert isinstance(start, int | np.integer)
     if start + len(numbers) + count - 1 > slots:
-        raise ValueError(f"{len(numbers)} tokens from position {start} and {count} more: the caches hold {slots}")
+        raise ValueError(
+            f"{len(numbers)} tokens from position {start} and {count} more do not fit in the caches, which hold {slots}"
+        )
     return numbers
 
 

@@ -83,7 +83,7 @@ class Hooks:
         self.failures: dict[str, list[Failed]] = {}
         self._left_out: set[tuple[str, str]] = set()
         self._code_by_plugin: dict[str, str] = {}  # operator of each handler
-        # by hook and operator, until the next plugin is registered
+        # hooks by name and operator; cleared when a plugin is registered
         self._cached: dict[tuple[str, str], Sequence[Hook]] = {}
         self._manager = _Manager(hookspecs.PROJECT)
         self._manager.add_hookspecs(hookspecs)
@@ -304,11 +304,10 @@ def _check_renames(renames: object, names: Sequence[str], taken: Set[str]) -> No
         name = unusable[0]
         if not name:
             raise Mismatch("its new name '' is empty")
-        owner = "a graph input or output" if name in names else "another value of the graph"
         if name not in names and name not in taken:
-            owner = (
-                " and ".join(repr(old) for old, text in renames.items() if text == name) + ", which it renames alike"
-            )
+            old_names = " and ".join(repr(old) for old, text in renames.items() if text == name)
+            raise Mismatch(f"it gives {old_names} the same new name {name!r}")
+        owner = "a graph input or output" if name in names else "another value of the graph"
         raise Mismatch(f"its new name {name!r} is taken by {owner}")
 
 

@@ -416,4 +416,4 @@ def _pack_names(packs: str | Iterable[str]) -> set[str]:
 
 def _version_reason(offer: Offer) -> str:
     remedy = f"update it, or write {PIN} in its install_requires and install it again"
-    return f"it is made for onnx-tflite-plugin {offer.unmet}, this is {VERSION}; {remedy}"
+    return f"it is made for onnx-tflite-plugin {offer.unmet}, but this is {VERSION}; {remedy}"

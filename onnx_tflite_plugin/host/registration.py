@@ -20,7 +20,7 @@ from onnx_tflite_plugin.errors import Problem
 from onnx_tflite_plugin.host.offers import ALL_GROUPS, HANDLERS, Offer
 from onnx_tflite_plugin.installed import entry_points, iterate_distributions
 
-_SIMILARITY = 0.9  # of names of custom operators
+_SIMILARITY = 0.9  # minimum similarity of custom operators' names
 _GROUP = re.compile(r"^\s*\[\s*([^\]]*?)\s*\]", re.M)
 _GROUP_SIMILARITY = 0.85
 _MAX_FILES = 200  # Python files of a pack that are searched

@@ -396,12 +396,13 @@ def _edges(model: BoundModel, endpoints: _Endpoints) -> Iterable[_Edge]:
                     producers[tensor] = endpoints.operator(bound, slot)
                 elif not tensor.is_constant:
                     consumers.setdefault(tensor, []).append(endpoints.operator(bound, slot))
+        # For an operator in isolation, the graph may have many inputs and outputs that the operator does not touch.
         for tensor in graph.outputs:
             if tensor in producers or tensor in inputs:
                 consumers.setdefault(tensor, []).append(endpoints.interface_endpoint(tensor, "graph output"))
         for tensor, users in consumers.items():
             producer = producers.get(tensor)
-            if producer is None and tensor in inputs:  # an operator of a large interface is planned in isolation, too
+            if producer is None and tensor in inputs:
                 producer = endpoints.interface_endpoint(tensor, "graph input")
             if producer is not None:
                 yield _Edge(tensor, producer, users, executions.get(graph.subgraph.index, 1))

@@ -168,8 +168,8 @@ def interface_layouts(
     """Return the layouts of graph inputs and outputs.
 
     Requested ones are given by name; all others are as in the file. ``free``: all others follow the layout plan
-    instead. ``free_caches``: inputs and outputs of one name do. ``channels_first``: the last axis of a tensor of rank
-    4 becomes its second, unless a layout is requested for the tensor.
+    instead. ``free_caches``: the inputs and outputs of caches follow the plan. ``channels_first``: the last axis of a
+    tensor of rank 4 becomes its second, unless a layout is requested for the tensor.
 
     Raises UnsupportedOption for a name that the model does not have, or letters that do not permute its axes.
     """

@@ -170,7 +170,7 @@ def _operand_dtypes(schema: onnx.defs.OpSchema) -> tuple[frozenset[ir.DataType],
     types_by_parameter = {
         constraint.type_param_str: constraint.allowed_type_strs for constraint in schema.type_constraints
     }
-    # not formal.types, which onnx 1.20 cannot read
+    # formal.types would do, but onnx 1.20 cannot read it
     allowed = [types_by_parameter.get(formal.type_str, [formal.type_str]) for formal in schema.inputs]
     names = [[kind[7:-1].upper() for kind in types if kind.startswith("tensor(")] for types in allowed]
     return tuple(frozenset(map(ir.DataType.__getitem__, types)) for types in names)

@@ -98,8 +98,9 @@ class Views:
 class Alignment:
     """Comparison of two signatures, tensor pair by tensor pair.
 
-    ``tensors``: tensors of the prompt by the location of the matching tensor of ``other``. ``operators``: likewise.
-    ``input_pairs``: locations of matching inputs, of the signatures or of the subgraphs that they call.
+    ``tensors``: tensors of the prompt by the location of the matching tensor of ``other``. ``operators``: operators of
+    the prompt by the location of the matching operator. ``input_pairs``: locations of matching inputs, of the
+    signatures or of the subgraphs that they call.
     """
 
     def __init__(self, other: Views, prompt: Views, handler_of: HandlerOf) -> None:
@@ -224,7 +225,7 @@ class Alignment:
         The text is empty if the interfaces of the subgraphs are equal.
         """
         if op.code.startswith(COMPOSITE):
-            return ""  # name and attributes define it; converters simplify its subgraph by the sizes
+            return ""  # its name and attributes define it; its subgraph may be simplified for the sizes
         indices = subgraph_indices(handler.subgraphs, op), subgraph_indices(handler.subgraphs, prompt_op)
         for index, prompt_index in zip(*indices, strict=True):
             graph = self.other.sized.model.subgraphs[index]

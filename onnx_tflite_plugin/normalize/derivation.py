@@ -223,7 +223,7 @@ class ShapeDerivation:
         if sizes is not None and outputs[0] is not None:
             outputs[0] = resize_tensor(outputs[0], sizes)
             isolated = replace(isolated, outputs=tuple(outputs))
-        tensors = [tensor for tensor in op.outputs if tensor is not None]  # states follow them
+        tensors = [tensor for tensor in op.outputs if tensor is not None]  # the results of states come after these
         computes_values = with_values and all(_may_hold_sizes(t) for t in op.outputs)
         computed, shapes = self._lower_results(isolated, bound, with_values=computes_values, resized=bool(resized))
         results: dict[Tensor, tuple[Dims, Array | None]] = {}
@@ -257,7 +257,7 @@ class ShapeDerivation:
         if resized:
             check_states(model, shapes)
         for constant in model.graph.initializers.values():
-            constant.const_value = None  # weights; the model is part of a reference cycle
+            constant.const_value = None  # frees the weights, which a reference cycle would keep
         if key is not None:
             self._lowered[key] = computed, shapes
         return computed, shapes

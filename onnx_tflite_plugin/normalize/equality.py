@@ -25,7 +25,7 @@ def describe_shapes(op: Operator) -> Hashable:
         t and (t.dims, t.dtype, t.has_rank, t.is_constant, t.is_variable, repr(t.quantization), _value_key(t))
         for t in (*op.inputs, *op.outputs)
     ]
-    slots = [op.inputs.index(t) for t in op.inputs]  # equal operands
+    slots = [op.inputs.index(t) for t in op.inputs]  # the first slot of each operand: shows which operands are the same
     options = repr(sorted(op.options.items(), key=str))
     return op.code, op.version, options, op.custom_options, tuple(slots), tuple(operands)
 

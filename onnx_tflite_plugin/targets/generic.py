@@ -17,7 +17,7 @@ GENERIC = Target(
     no_int8_moves=frozenset({"MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}),
     # ONNX Runtime before 1.29: a probability of 1 became -128.
     wraps_int8=frozenset({"Softmax"}),
-    # OpenCV 5 and the reference evaluator have no int8 MaxPool, IREE's of uint8 is wrong; ONNX Runtime has int8 Where
+    # OpenCV 5 and the reference evaluator have no int8 MaxPool; IREE's uint8 MaxPool is wrong; ONNX Runtime has int8 Where
     # since 1.25.
     dequantizes=frozenset({"MaxPool", "Where"}),
     widens=WIDER,

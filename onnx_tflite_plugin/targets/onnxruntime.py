@@ -28,7 +28,7 @@ ONNXRUNTIME = Target(
     widens=WIDER,
     # DequantizeLinear of int16 is never fused: MobileNetV2 9.4 ms, 4.6 ms with Cast and Mul.
     cast_mul_dtypes=frozenset({"int16"}),
-    # 1 x 2048 by 2048 x 5632, int4 in blocks of 32: MatMulNBits 0.27 ms, float Gemm 2.0 ms; other block sizes, not
+    # Product of 1 x 2048 and 2048 x 5632, int4 in blocks of 32: MatMulNBits 0.27 ms, float Gemm 2.0 ms; other block sizes, not
     # fused, 20 ms.
     fused_blocks=(16, 256),
     # One row by int4 weights with a scale per row, blocks of 128 against int8 of MatMulInteger: 1024 x 1024 20 us, 26 us;

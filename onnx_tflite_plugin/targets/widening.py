@@ -21,7 +21,7 @@ _ARG_MAX_MIN = {"bool": "uint8"}
 _SCATTER_MAX_MIN = {"bool": "int32"}
 
 WIDER: Mapping[str, Mapping[str, str]] = {
-    # Missing in ONNX Runtime since 1.22; most are also missing in the standard at opset 13.
+    # ONNX Runtime 1.22 and later versions lack these kernels; ONNX lacks most of them at opset 13.
     **dict.fromkeys(("Floor", "Ceil", "Neg", "Round", "Tanh"), _BFLOAT16),
     **dict.fromkeys(("Sin", "Cos"), _FLOAT16),
     **dict.fromkeys(("Add", "Mul"), _SMALL_INTEGERS),

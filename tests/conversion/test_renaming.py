@@ -100,7 +100,7 @@ def test_option_overrides_a_renaming_hook(tmp_path: Path, monkeypatch: pytest.Mo
         ("['a']", "not a mapping of names"),
         ("{'nosuch': 'x'}", "'nosuch', which is not a graph input or output; those are 'a', 'b', 'c', 'd'"),
         ("{'a': 'c'}", "'c' is taken by a graph input or output"),
-        ("{'a': 'x', 'b': 'x'}", "'x' is taken by 'a' and 'b', which it renames alike"),
+        ("{'a': 'x', 'b': 'x'}", "it gives 'a' and 'b' the same new name 'x'"),
         ("{'a': ''}", "its new name '' is empty"),
         ("1 / 0", "ZeroDivisionError"),
     ],
