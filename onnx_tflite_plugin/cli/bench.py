@@ -14,10 +14,12 @@ from onnx_tflite_plugin.cli.isolation import isolate_command
 from onnx_tflite_plugin.cli.options import GroupedCommand, add_options, check_exists
 from onnx_tflite_plugin.cli.output import (
     Row,
+    limit_lines,
     print_json,
     print_rows,
     print_table,
     redirect_stdout_to_stderr,
+    shorten,
     show_progress,
 )
 from onnx_tflite_plugin.cli.paths import FilePath, check_pair, check_readable
@@ -36,7 +38,7 @@ _SMALL = 1e-4
 NOISY = 1.5
 """Minimum ratio of the quartiles of one runtime's rounds for a warning that the machine may be busy."""
 _SMALL_REASON = "below 0.1 ms per run, ONNX Runtime's overhead of 0.2 to 1 µs per node dominates"
-_TIMES = ("LiteRT µs", "ONNX Runtime µs", "lost µs")
+_TIMES = ("LiteRT µs", "ONNX Runtime µs", "difference µs")
 
 
 @click.command(cls=GroupedCommand)
@@ -144,9 +146,17 @@ def _rows(benchmark: Benchmark) -> list[Row]:
             "bold",
         ),
         Row("reason", [_SMALL_REASON] if small else []),
+        Row("inputs", _input_lines(benchmark)),
         Row("measured", [method, benchmark.processor]),
         Row("warning", _warnings(benchmark), "yellow"),
     ]
+
+
+def _input_lines(benchmark: Benchmark) -> list[str]:
+    """Return the signature and the inputs that were timed."""
+    signature = [f"of signature {benchmark.signature!r}"] if benchmark.signature else []
+    inputs = [f"{shorten(name)} {dtype} {list(shape)}" for name, dtype, shape in benchmark.inputs]
+    return limit_lines([*signature, *inputs], 8)
 
 
 def _warnings(benchmark: Benchmark) -> list[str]:

@@ -131,7 +131,10 @@ def _show(model: str, contents: Mapping[str, Any], details: bool) -> None:
     if operators:
         click.echo()
         headings = ("count", "operator", "version", "pack", *(("layout", "quantization") if details else ()))
-        print_table(headings, (_format_operator(row, details) for row in operators), numeric=(0,))
+        rows = operators if details else _merge_rows(operators)
+        print_table(headings, (_format_operator(row, details) for row in rows), numeric=(0,))
+        if details:
+            _print_legend(operators)
 
 
 def _only_model(path: Path, parts: Sequence[Member]) -> str | None:
@@ -172,6 +175,31 @@ def _show_bundle(path: Path, parts: Sequence[Member]) -> None:
         )
     lines = [f"{path}: {plural(len(parts), 'part')}, {advice}", *([description] if description and not models else [])]
     print_rows([Row("bundle", lines)])
+
+
+def _merge_rows(operators: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return one row per operator and pack; the columns of ``--details`` may split them."""
+    merged: dict[tuple[object, ...], dict[str, Any]] = {}
+    for row in operators:
+        key = (row["code"], row["called"], tuple(row["signatures"]), bool(row["missing"]), row["pack"])
+        first = merged.setdefault(key, {**row, "count": 0, "versions": []})
+        first["count"] += row["count"]
+        first["versions"] = sorted({*first["versions"], *row["versions"]})
+    return sorted(merged.values(), key=lambda row: (not row["missing"], -row["count"], row["code"]))
+
+
+def _print_legend(operators: Sequence[Mapping[str, Any]]) -> None:
+    """Print the meaning of each layout and quantization in the table, as its class documents it."""
+    from onnx_tflite_plugin import api
+
+    click.echo()
+    for column in ("layout", "quantization"):
+        names = sorted({row[column] for row in operators if hasattr(api, row[column] or "-")})
+        lines = [
+            f"{name}: {(getattr(api, name).__doc__ or '').splitlines()[0].rstrip('.').replace('``', '')}"
+            for name in names
+        ]
+        print_rows([Row(column, lines)] if lines else [])
 
 
 def _format_operator(row: Mapping[str, Any], details: bool) -> list[object]:
@@ -280,7 +308,7 @@ def _format_signature(signature: Mapping[str, Any], details: bool = False) -> li
     ``details``: add a line per name with its tensor.
     """
     inputs, outputs = (
-        ", ".join(limit_lines([shorten(name) for name in signature[side]], 4)) for side in ("inputs", "outputs")
+        ", ".join(limit_lines([shorten(name) for name in signature[side]], _MANY)) for side in ("inputs", "outputs")
     )
     where = f" of subgraph {signature['subgraph']}" if signature["subgraph"] else ""
     line = f"{signature['key']!r}{where}: {inputs or 'nothing'} → {outputs or 'nothing'}"

@@ -170,7 +170,7 @@ def test_built_in_handlers_support_every_dtype_of_litert() -> None:
     assert {code: sorted(dtypes) for code, dtypes in missing.items() if dtypes} == {}
 
 
-@pytest.mark.parametrize(("code", "dtype", "hint"), [("SQUARE", "string", ""), ("COS", "int8", "--quantization float")])
+@pytest.mark.parametrize(("code", "dtype", "hint"), [("SQUARE", "string", ""), ("COS", "int8", "quantization='float'")])
 def test_dtype_that_onnx_lacks_is_refused_by_operator_and_dtype(code: str, dtype: str, hint: str) -> None:
     model = Net()
     model.output(model.call(code, [tensor(2, 3, dtype=dtype, scale=0)], tensor(2, 3, dtype=dtype, scale=0)))

@@ -445,3 +445,17 @@ def test_all_installed_packs_are_used_by_default() -> None:
     command = cli.get_command(context, "convert")
     assert command is not None
     assert command.make_context("convert", ["m.tflite"], context, resilient_parsing=True).params["packs"] is None
+
+
+def test_inspect_merges_rows_that_differ_only_in_details() -> None:
+    from onnx_tflite_plugin.cli.inspect import _merge_rows
+
+    row = {"code": "ADD", "called": True, "signatures": (), "missing": "", "pack": "p", "count": 2, "versions": [1]}
+    merged = _merge_rows([{**row, "layout": "Transparent"}, {**row, "layout": "Attribute", "versions": [2]}])
+    assert [(entry["count"], entry["versions"]) for entry in merged] == [(4, [1, 2])]
+
+
+def test_inspect_details_explain_layouts_and_quantization(run: Run) -> None:
+    out = run("inspect", Path(__file__).parents[2] / "examples" / "digits_int8.tflite", "--details").out
+    assert "Terminate: Source layout only" in out
+    assert "Dequantized: Dequantize, compute in float, quantize" in out

@@ -519,7 +519,7 @@ def test_inspect_has_one_line_per_tensor_signature_and_state() -> None:
     assert inspect._format_tensor(unknown) == "x  int8, shape not stored  blocks of 32 share a scale"
     assert inspect._format_tensor({**x, "quantization": None}) == "x  int8 [?, 0, 5]"
     signature = {"key": "k", "subgraph": 3, "inputs": list("abcdef"), "outputs": []}
-    line = "'k' of subgraph 3: a, b, c, d, … and 2 more (--json shows all) → nothing"
+    line = "'k' of subgraph 3: a, b, c, d, e, f → nothing"
     assert inspect._format_signature(signature) == [line]
     assert inspect._format_signature({**signature, "subgraph": 0, "inputs": []}) == ["'k': nothing → nothing"]
     assert inspect._format_signature({**signature, "tensors": {"a": "t:0"}}, True) == [line, "  a = t:0"]
@@ -557,7 +557,7 @@ def test_ratio_gives_a_verdict_if_its_quartiles_agree(low: float, high: float, v
             spread(1e-3, 5e-4, 0.0304), spread(9.99e-4, 9e-5, 2e-3), spread(0.875, low, high), 7, threads, "clock",
             "builtin", "processor",
         )  # fmt: skip
-        litert, ours, ratio, reason, measured, _ = (row.lines for row in bench._rows(found))
+        litert, ours, ratio, reason, _, measured, _ = (row.lines for row in bench._rows(found))
         assert list(litert) == ["1 ms (0.5 to 30.4) (builtin kernels)"]
         assert list(ours) == ["999 µs (90 to 2e+03)"]
         assert list(reason) == []
@@ -601,14 +601,14 @@ def test_profile_has_tables_of_kinds_and_worst_operators(capsys: pytest.CaptureF
     assert (
         capsys.readouterr().out
         == """
-operators       number  LiteRT µs  ONNX Runtime µs  lost µs
-CONV_2D + RELU       1        1.0             20.0     19.0
-ADD                  1        0.0              4.0      4.0
-all                  2        1.0             24.0     23.0
+operators       number  LiteRT µs  ONNX Runtime µs  difference µs
+CONV_2D + RELU       1        1.0             20.0           19.0
+ADD                  1        0.0              4.0            4.0
+all                  2        1.0             24.0           23.0
 
-index  operator        nodes            LiteRT µs  ONNX Runtime µs  lost µs
-1, 20  CONV_2D + RELU  2 Conv                 1.0             20.0     19.0
-3      ADD             Add     fails in isolation              4.0      4.0
+index  operator        nodes            LiteRT µs  ONNX Runtime µs  difference µs
+1, 20  CONV_2D + RELU  2 Conv                 1.0             20.0           19.0
+3      ADD             Add     fails in isolation              4.0            4.0
 """
     )
 

@@ -50,7 +50,7 @@ class Benchmark:
 
     ``ratio``: ONNX Runtime's time divided by LiteRT's, per round. ``clock``: "processor time" or "wall-clock time".
     ``kernels``: LiteRT's kernel set. ``operators``: times per operator if the model was profiled; the largest loss
-    comes first.
+    comes first. ``signature``: the key of the signature that was timed. ``inputs``: name, dtype and shape of each input.
     """
 
     litert: Spread
@@ -62,6 +62,8 @@ class Benchmark:
     kernels: str
     processor: str
     operators: tuple[OperatorTime, ...] = ()
+    signature: str | None = None
+    inputs: tuple[tuple[str, str, tuple[int, ...]], ...] = ()
 
 
 @name_keywords()
@@ -128,7 +130,12 @@ def bench(
     return Benchmark(
         litert, onnxruntime, Spread.of(ratios), rounds, threads,
         "processor time" if threads == 1 else "wall-clock time", original.kernels, processor(), tuple(operators),
+        trial.signature, _describe_inputs(pair.entry.input_names, arrays),
     )  # fmt: skip
+
+
+def _describe_inputs(names: Sequence[str], arrays: Sequence[Array]) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
+    return tuple((name, str(array.dtype), array.shape) for name, array in zip(names, arrays, strict=True))
 
 
 def _runs_per_turn(run: Callable[[], Any]) -> int:

@@ -122,7 +122,7 @@ def test_command_converts_the_model_if_no_onnx_is_given(
     code, out, _ = run("bench", DIGITS, "--rounds", 3)
     assert not code
     labels = [line.split()[0] for line in out.splitlines() if not line.startswith(" ")]
-    assert [label for label in labels if label != "reason"] == ["LiteRT", "ONNX", "ratio", "measured"]
+    assert [label for label in labels if label != "reason"] == ["LiteRT", "ONNX", "ratio", "inputs", "measured"]
     (path,) = otp.convert(DIGITS).save(tmp_path / "digits.onnx")
     reported = json.loads(run("bench", DIGITS, path, "--rounds", 3, "--json").out)
     assert reported["rounds"] == 3
