@@ -108,7 +108,7 @@ def _attribute_problem(bound: Bound, problem: Contradiction) -> Problem:
 def has_empty_tensors(model: Model) -> bool:
     """True if the file stores a tensor without elements.
 
-    It is valid, but kernels compute nothing for it, so its stored shape is unverified.
+    Such a file is valid, but kernels compute nothing for the tensor, so its stored shape is unverified.
     """
     return any(t is not None and 0 in t.shape for op in model.main.operators for t in (*op.inputs, *op.outputs))
 

@@ -300,7 +300,7 @@ def _check_options(names: tuple[str, ...], at: At) -> str:
 def _check_price(axis_price: AxisPrice | None, at: At) -> str:
     """Return an error for an operator without a price on any target.
 
-    It would silently cost nothing.
+    Such an operator would silently cost nothing.
     """
     if axis_price is None or axis_price.price is not None:
         return ""

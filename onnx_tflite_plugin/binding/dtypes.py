@@ -203,7 +203,7 @@ def _numeric_dtype(tensor: Tensor) -> str:
 def _unscaled_dtype(bound: Bound, tensor: Tensor, target: Target, opset: int) -> str:
     """Return a description of an integer result without scale; "" if it is valid.
 
-    It is invalid if the kernel computes in float32. Integers wider than any quantized dtype have no
+    A result without scale is invalid if the kernel computes in float32. Integers wider than any quantized dtype have no
     parameters, even if the file stores some.
     """
     is_integer = "int" in tensor.dtype or tensor.dtype == "bool"

@@ -1,7 +1,7 @@
 """Constant folding at binding: evaluated results become constant operands.
 
-They are operands of the operators that use them. The operator that computes the result is kept, because the result may
-be a graph output. Otherwise its nodes are unused.
+Every operator that uses such a result gets the constant. The operator that computes the result is kept, because the
+result may be a graph output. Otherwise its nodes are unused.
 """
 
 from __future__ import annotations

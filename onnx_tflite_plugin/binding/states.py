@@ -46,7 +46,7 @@ def users_by_key(model: BoundModel) -> States:
 def state_tensor(bound: Bound) -> Tensor:
     """Return the tensor that a reader returns or a writer takes.
 
-    It is not a resource.
+    The tensor is not a resource.
     """
     return bound.op[state_slot(bound)]
 

@@ -1,6 +1,6 @@
 """ONNX Runtime's products of 8-bit integers on this processor.
 
-They differ if the processor saturates or ONNX Runtime has a fault.
+The products are wrong if the processor saturates sums, or if ONNX Runtime has a fault.
 """
 
 from __future__ import annotations

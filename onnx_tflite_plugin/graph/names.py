@@ -37,7 +37,7 @@ _BOUNDARIES = (r"[/;:]+(?=.*[A-Za-z])(.*[^/;:].*)", r"_(?=[A-Za-z])(.+)")
 def shorten_name(name: str, limit: int = MAX_INTERNAL_NAME, outer_scopes: str = "") -> str:
     """Return at most ``limit`` characters of a name.
 
-    They are the operation that computes the tensor, with its innermost scopes. ``outer_scopes``: result of
+    The result is the operation that computes the tensor, with its innermost scopes. ``outer_scopes``: result of
     :func:`shared_scopes`, which is left out of every name of the model. TFLite's converter joins the names of fused
     operations with ``;``, the one that computes the result first. The others may be of another layer, because the
     converter merges equal constants. The scopes are cut without regard to the operation: a layer's weights, bias and
@@ -82,7 +82,7 @@ def shared_scopes(names: Iterable[str]) -> str:
 def _keep_end(name: str, limit: int) -> str:
     """Return at most ``limit`` characters from the end of a name.
 
-    They begin with a whole scope or word.
+    The result begins with a whole scope or word.
     """
     if len(name) <= limit:
         return name

@@ -158,7 +158,7 @@ def _describe_missing_module(name: str) -> str:
 def _describe_missing_attribute(module: str, attribute: str) -> str:
     """Return a message on an attribute that an imported module lacks.
 
-    It suggests the most similar attribute. The text is empty if it has it.
+    It suggests the most similar attribute. The text is empty if the module has the attribute.
     """
     names, name = vars(sys.modules[module]) if module in sys.modules else None, attribute.partition(".")[0]
     if names is None or not name or name in names:

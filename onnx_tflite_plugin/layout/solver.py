@@ -403,7 +403,7 @@ class _Component:
     def _labels_by_key(self, wire: Wire) -> dict[Hashable, list[tuple[int, int]]]:
         """Return the variables that can have each key of a wire.
 
-        Each variable has its first label with this key.
+        Each variable is listed with its first label that has the key.
         """
         by_key = defaultdict[Hashable, list[tuple[int, int]]](list)
         for variable, keys in (wire.producer, *wire.consumers):

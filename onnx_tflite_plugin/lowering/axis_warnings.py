@@ -20,7 +20,7 @@ def axis_warnings(
 ) -> Iterator[str]:
     """Yield a warning for each option that contradicts a channel axis.
 
-    It is the channel axis of a graph input or output. ``stored``: the sizes of the inputs before ``--input-shape``.
+    The axis is that of a graph input or output. ``stored``: the sizes of the inputs before ``--input-shape``.
     """
     channels = _channel_axes(main) if options.input_shape or options.layout else {}
     for name, tensor, before in zip(names.inputs, main.inputs, stored, strict=True):

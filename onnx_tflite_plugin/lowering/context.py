@@ -283,7 +283,7 @@ class Context:
     ) -> list[Value]:
         """Lower another TFLite subgraph in place, on these inputs.
 
-        They are in planned order and the file's dtypes.
+        The inputs are in planned order and the file's dtypes.
         """
         values = [value if value is None or isinstance(value, Resource) else require_value(value) for value in inputs]
         return cast("list[Value]", self.scope.inline(subgraph, values, self.bound, results))

@@ -97,7 +97,7 @@ def _convert_to_planned_storage(ctx: Context, slot: int, value: ir.Value) -> ir.
 def _is_fake_quantized(ctx: Context, quantization: Quantization) -> bool:
     """True if the operator only moves values that are already rounded.
 
-    They are rounded to the parameters in ``quantization``.
+    The values are rounded to the parameters in ``quantization``.
     """
     data = [ctx.op[slot] for slot in data_slots(ctx.bound) if slot >= 0 and ctx.op[slot].dtype == "float32"]
     return ctx.bound.declared.quantization.moves_values and all(t.fake_quantization == quantization for t in data)

@@ -286,7 +286,7 @@ class Values:
     def fake_quantize(self, value: ir.Value, quantization: Quantization, layout: TensorLayout) -> ir.Value:
         """Return float values rounded to int8 parameters.
 
-        They are quantized in the dtype that the target stores, then dequantized.
+        The values are quantized in the dtype that the target stores, then dequantized.
         """
         if self._fake_quantized.get(value) == quantization:
             return value

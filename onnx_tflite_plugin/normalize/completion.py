@@ -182,7 +182,7 @@ class Completion:
     def _copy_in_place(self, op: Operator) -> bool | None:
         """Copy an operator that keeps the axis of the tokens; None for others.
 
-        It has one computed operand.
+        The operator has one computed operand.
         """
         computed = [t for t in op.inputs if t is not None and not t.is_constant]
         if len({*computed}) != 1 or len(op.outputs) != 1 or op[0] is not computed[0]:

@@ -88,7 +88,7 @@ def _check_computed(
 def _find_tensor(main: Subgraph, by_name: dict[str, Tensor], name: str, flag: str) -> Tensor:
     """Return the tensor of that name.
 
-    It is searched among graph inputs and outputs, then in the file, then as ``#index``.
+    The name is looked up among graph inputs and outputs, then in the file, then as ``#index``.
     """
     if name in by_name:
         return by_name[name]

@@ -136,7 +136,7 @@ class ShapeDerivation:
     ) -> dict[Tensor, tuple[Dims, Array | None]]:
         """Return ``results`` at the first rank that the derivation confirms.
 
-        It must be the derived rank of the uncertain tensors. The result is empty if there is no such rank.
+        The rank must be the derived one of the uncertain tensors. The result is empty if there is no such rank.
         """
         outputs = tuple(replace(t, has_rank=False) if t is not None and t in uncertain else t for t in op.outputs)
         for rank in dict.fromkeys(ranks):

@@ -1,6 +1,6 @@
 """ONNX shape inference at given sizes of graph inputs.
 
-It runs on a model without its large constants.
+Inference runs on a model without its large constants.
 """
 
 from __future__ import annotations

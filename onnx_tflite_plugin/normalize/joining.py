@@ -152,7 +152,7 @@ def _select_signatures(model: Model) -> tuple[Signature, Signature]:
 def _input_pairs(model: Model, single: Signature, signature: Signature) -> list[tuple[Tensor, Tensor]]:
     """Return the matching inputs of both signatures.
 
-    They are in the order of the second signature's subgraph.
+    The pairs are in the order of the second signature's subgraph.
     """
     single_tensors = model.subgraphs[single.subgraph].tensors
     input_names = {index: name for name, index in signature.inputs.items()}
@@ -163,7 +163,7 @@ def _input_pairs(model: Model, single: Signature, signature: Signature) -> list[
 def _token_count(model: Model, single: Signature, signature: Signature) -> int:
     """Return the number of tokens of a prompt.
 
-    It is the size of the inputs that is 1 for a single token. Raises Misaligned if inputs differ in several sizes.
+    The number is the size of an input that is 1 for a single token. Raises Misaligned if inputs differ in several sizes.
     """
     sizes: set[int] = set()
     for single_tensor, tensor in _input_pairs(model, single, signature):

@@ -80,7 +80,7 @@ def _mark_dynamic(tensor: Tensor, derived: Dims) -> Dims:
 def _broadcast_dims(tensor: Tensor, operands: Sequence[Tensor]) -> Dims:
     """Return the broadcast shape of the operands.
 
-    It has the stored size where that differs from the operands' size.
+    An axis has the stored size where that differs from the operands' size.
     """
     dims, stored = broadcast_shape([t.dims for t in operands]), broadcast_shape([t.shape for t in operands])
     if len(dims) != tensor.rank:

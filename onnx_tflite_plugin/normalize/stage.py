@@ -1,7 +1,8 @@
 """Normalization stage: makes the submodel, its dtypes and shapes final.
 
-They are as LiteRT computes them. The stage runs before planning. Models are bound and repaired until nothing changes.
-Single operators are lowered in isolation to learn their shapes; the model as a whole is not planned or lowered here.
+Shapes and dtypes are as LiteRT computes them. The stage runs before planning. Models are bound and repaired until
+nothing changes. Single operators are lowered in isolation to learn their shapes; the model as a whole is not planned
+or lowered here.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from onnx_tflite_plugin.source.model import Array, Dims, Operator
 def replace_batch(op: Operator, handler: Handler, batch_sizes: Collection[int]) -> Operator:
     """Return the operator with a dynamic batch.
 
-    It is the first entry of a constant or option that is one of ``batch_sizes``.
+    The batch is the first entry of a constant or option, and one of ``batch_sizes``.
     """
 
     def find_entry(sizes: Array) -> int | None:

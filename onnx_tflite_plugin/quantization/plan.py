@@ -93,9 +93,9 @@ class StoragePlan(NamedTuple):
     def weights(self, bound: Bound, tensor: Tensor) -> Weights:
         """Return how an operand that is constant is converted to float.
 
-        It is converted like the operator's activations if those are quantized. ONNX Runtime would round float weights
-        to 8 bits again between a DequantizeLinear and a QuantizeLinear. Blocks of int4 stay quantized if the target
-        fuses them; no runtime fuses int2.
+        The operand is converted like the operator's activations if those are quantized. ONNX Runtime would round float
+        weights to 8 bits again between a DequantizeLinear and a QuantizeLinear. Blocks of int4 stay quantized if the
+        target fuses them; no runtime fuses int2.
         """
         if tensor.narrower is not None:
             narrower = self.weights(bound, tensor.narrower) if is_quantized(tensor.narrower) else Weights.DEQUANTIZED

@@ -48,8 +48,8 @@ def symmetric_range(quantization: Quantization, dtype: str) -> Quantization:
 def symmetric_constant(tensor: Tensor, channel_axis: int | None = None) -> Tensor:
     """Return the constant as int8 with zero points of 0.
 
-    It is the tensor itself if possible, otherwise a requantized one. ``channel_axis``: axis with one scale per channel
-    for a requantized tensor; None for one scale.
+    The result is the tensor itself if possible, otherwise a requantized one. ``channel_axis``: axis with one scale per
+    channel for a requantized tensor; None for one scale.
     """
     quantization = affine(tensor)
     assert quantization is not None
