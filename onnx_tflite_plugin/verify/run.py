@@ -85,8 +85,9 @@ def verify(
     Args:
         tflite: path or content of the TFLite model, or a model of a bundle, as for ``convert``.
         onnx: the converted model: a path, its content, a ModelProto or a Conversion.
-        inputs: arrays by name, a list of such mappings (one per run), an .npz, .npy or image file, or a folder of these (one
-            per run). An array that stacks several inputs along its first axis gives as many runs. Other inputs are random.
+        inputs: the array of the only input, arrays by name, a list of such mappings (one per run), an .npz, .npy or image
+            file, or a folder of these (one per run). An array that stacks several inputs along its first axis gives as many
+            runs. Other inputs are random.
         seed: seed of random inputs.
         runs: successive invocations in one session per runtime, so that states are carried. A model with large inputs and
             outputs runs fewer times. One more run has other sizes if the ONNX model has dynamic dimensions, LiteRT accepts

@@ -37,7 +37,7 @@ def decoder() -> Any:
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [
-        (lambda: session().run({"image": [[1, 2], [3]]}), ValueError, "the lists in it have different lengths"),
+        (lambda: session().run({"image": [[1, 2], [3]]}), ValueError, "lists .*different lengths"),
         (lambda: session().run({"image": None}), ValueError, r"input 'image' is int8 .*, not None; give numbers"),
         (lambda: session().run({"image": (IMAGE + 0.5).tolist()}), ValueError, "not float64; pixels 0 to 255"),
         (lambda: session().run({"imag": IMAGE}), ValueError, "did you mean 'image'"),

@@ -21,8 +21,10 @@ from onnx_tflite_plugin.source.model import Array, Quantization, Tensor
 from onnx_tflite_plugin.verify.runtimes.packages import import_optional
 from onnx_tflite_plugin.verify.runtimes.structure import Entry
 
-InputData = Mapping[str, Any] | Sequence[Mapping[str, Any]] | str | os.PathLike[str] | None
-"""Inputs as the user gives them: arrays by name for all runs, a list of such mappings (one per run), a file, or a folder."""
+InputData = Array | Mapping[str, Any] | Sequence[Mapping[str, Any]] | str | os.PathLike[str] | None
+"""Inputs as the user gives them: the array of the only input, arrays by name for all runs, a list of such
+mappings (one per run), a file, or a folder.
+"""
 
 ARRAYS = (".npz", ".npy")
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".webp")
@@ -43,8 +45,9 @@ def input_runs(
     if isinstance(inputs, str | os.PathLike):
         steps: list[Mapping[str, Any]] = list(_load_arrays(entry, Path(inputs), metadata or {}))
     else:
-        steps = [inputs] if isinstance(inputs, Mapping) else [*inputs] if hasattr(inputs, "__iter__") else []
-        if not hasattr(inputs, "__iter__") or not all(isinstance(step, Mapping) for step in steps):
+        given = _name_array(entry, inputs)
+        steps = [given] if isinstance(given, Mapping) else [*given] if hasattr(given, "__iter__") else []
+        if not hasattr(given, "__iter__") or not all(isinstance(step, Mapping) for step in steps):
             raise TypeError(
                 f"inputs are arrays by input name, a sequence of such mappings, or a path, not {type(inputs).__name__}"
             )
@@ -56,11 +59,23 @@ def input_runs(
     return runs
 
 
+def _name_array(entry: Entry, inputs: Any) -> Any:
+    """Return an array as the only input of a model, by name; other values are returned unchanged."""
+    if not isinstance(inputs, np.ndarray):
+        return inputs
+    if len(entry.inputs) != 1:
+        given = ", ".join(f"{name!r}: array" for name in entry.input_names)
+        raise InvalidInputs(f"inputs is one array, the model has {len(entry.inputs)} inputs: give {{{given}}}")
+    return {entry.input_names[0]: inputs}
+
+
 def describe_rounding(entry: Entry, inputs: InputData) -> list[str]:
     """Return a note for each input whose float64 values change in the tensor's dtype."""
     if inputs is None or (isinstance(inputs, str | os.PathLike) and Path(inputs).suffix.lower() not in ARRAYS):
         return []
-    steps = _load_arrays(entry, Path(inputs), {}) if isinstance(inputs, str | os.PathLike) else inputs
+    steps: Any = (
+        _load_arrays(entry, Path(inputs), {}) if isinstance(inputs, str | os.PathLike) else _name_array(entry, inputs)
+    )
     notes = {}
     for step in [steps] if isinstance(steps, Mapping) else steps:
         for name, value in step.items():

@@ -227,3 +227,12 @@ def test_rejects_infinity_for_an_integer_input_without_a_warning() -> None:
     entry = entry_of(subgraph(inputs=[slot(0, "int32")]))
     with pytest.raises(InvalidInputs, match=r"is int32 .*, not float32"):
         input_runs(entry, {"t0": np.full((2, 3), np.inf, np.float32)})
+
+
+def test_an_array_is_the_only_input() -> None:
+    array = random_floats(*SHAPE)
+    (run,) = runs(array)
+    np.testing.assert_array_equal(run["x"], array)
+    entry = entry_of(subgraph(inputs=[slot(0, "int32"), slot(1, "int32")]))
+    with pytest.raises(InvalidInputs, match=r"the model has 2 inputs: give \{'t0': array, 't1': array\}"):
+        input_runs(entry, array)
