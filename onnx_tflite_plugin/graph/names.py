@@ -168,9 +168,9 @@ def expand_name(name: str, known: Iterable[tuple[str, Hashable]], flag: str) -> 
 
 
 def describe_key(key: str, names: Collection[str], *, quoted: bool = False) -> str:
-    """Return an unknown key of a graph input or output for messages: "name" or "position, only 0 to 2".
+    """Return a description of an unknown key of a graph input or output.
 
-    ``quoted``: with the key itself.
+    It is "name", or "position, only 0 to 2" for a number. ``quoted``: with the key itself.
     """
     if key.removeprefix("-").isdecimal():
         positions = "only 0" if len(names) == 1 else f"only 0 to {len(names) - 1}"

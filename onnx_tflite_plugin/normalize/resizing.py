@@ -160,9 +160,9 @@ def make_dynamic(model: Model, named_axes: NamedAxes, host: Host, target: Target
     )
 
     def sample_shapes(sample: int) -> dict[Tensor, Dims]:
-        """Return shapes at multiples of the stored sizes. Raises UnsupportedOperator that names the sizes.
+        """Return shapes at multiples of the stored sizes.
 
-        Factors differ by name, so that no two sizes agree by chance.
+        Raises UnsupportedOperator that names the sizes. Factors differ by name, so that no two sizes agree by chance.
         """
         factors = {name: 1 if sample == 0 else SAMPLES[sample - 1] + sample * k for k, name in enumerate(stored)}
         input_dims = {
