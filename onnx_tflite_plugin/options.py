@@ -9,7 +9,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 
 from onnx_tflite_plugin.checked import check_keywords, describe, did_you_mean, find_mismatch, format_type, has_type
 from onnx_tflite_plugin.errors import UnsupportedOption
@@ -19,8 +19,14 @@ Optimize = Literal["none", "readable", "faithful", "speed"]
 T = TypeVar("T")
 if TYPE_CHECKING:
     ByInput = Mapping[str, T] | Mapping[int, T] | Mapping[str | int, T]
+
+    class InputField(Generic[T]):
+        """Type of a field that takes names or positions, and holds text. A union of keys would hide the type of values."""
+
+        def __get__(self, instance: object, owner: object = None) -> Mapping[str, T]: ...
+        def __set__(self, instance: object, value: Mapping[Any, T]) -> None: ...
 else:  # positions become text before the type is checked
-    ByInput = Mapping[str, T]
+    ByInput = InputField = Mapping[str, T]
 """Values by the name or the position of a graph input or output, as callers may pass them."""
 ALL, EACH = "all", "each"
 """Values of ``signature`` for all signatures: as one model, or as separate models."""
@@ -81,7 +87,7 @@ class VerifyOptions(CheckedOptions):
         "along the first axis.",
         metavar="PATH",
     )  # fmt: skip
-    ranges: Mapping[str, tuple[float, float]] = _option(
+    ranges: InputField[tuple[float, float]] = _option(
         VERIFICATION, dict, "Minimum and maximum of the random values of an input.",
         flag="--range", metavar="NAME=LOW:HIGH", example="{'image': (0, 255)}",
     )  # fmt: skip
@@ -132,7 +138,7 @@ class ConvertOptions(CheckedOptions):
         python="Compare with LiteRT (extra: verify), and raise VerificationError if the models differ. True, or the data and "
         "tolerance as VerifyOptions; VerifyOptions(partial=True) accepts an inconclusive verdict.",
     )  # fmt: skip
-    input_shape: Mapping[str, Shape] = _option(
+    input_shape: InputField[Shape] = _option(
         SHAPES, dict,
         "Shape of an input, as if the model had been written for it; a name instead of a size makes a dynamic dimension. "
         "NAME is the signature's, the TFLite tensor's, or a position: 0=1,224,224,3.",
@@ -140,7 +146,7 @@ class ConvertOptions(CheckedOptions):
         python="Shape of inputs by name, as if the model had been written for it; a name instead of a size makes a dynamic "
         "dimension. The name of an input is the signature's, the TFLite tensor's, or a position: {0: (1, 224, 224, 3)}.",
     )  # fmt: skip
-    rename: Mapping[str, str] = _option(
+    rename: InputField[str] = _option(
         COMMON, dict,
         "New name of an input or output. OLD is the signature's name, the TFLite tensor's, or a position, counted through the "
         "inputs and then the outputs.",
@@ -160,7 +166,7 @@ class ConvertOptions(CheckedOptions):
     io_layout: Literal["source", "onnx"] = _option(
         LAYOUT, "source", "Layout of inputs and outputs: that of the source, or the one of lowest cost."
     )
-    layout: Mapping[str, str] = _option(
+    layout: InputField[str] = _option(
         LAYOUT, dict, "Layout of one input or output: one letter per axis in the file's order, then in the new order.",
         metavar="TENSOR=NHWC:NCHW", example="{'image': 'NHWC:NCHW'}",
         python="Layout of inputs and outputs by name: one letter per axis in the file's order, then in the new order.",

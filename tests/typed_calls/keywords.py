@@ -16,6 +16,12 @@ def right() -> list[otp.Conversion]:
     ]
 
 
+def right_options() -> list[object]:
+    options = otp.ConvertOptions(input_shape={0: (1, "n")}, rename={0: "x"}, layout={1: "NHWC:NCHW"})
+    names: list[str] = [*options.rename]
+    return [names, otp.VerifyOptions(ranges={0: (0, 1)}), otp.VerifyOptions(ranges={"x": (0, 1)})]
+
+
 def right_verifications(shapes: dict[str, tuple[int, ...]]) -> list[otp.Verification]:
     return [
         otp.verify("m.tflite", "m.onnx", shapes={0: (1, 8)}, ranges={1: (0.5, 2)}),
