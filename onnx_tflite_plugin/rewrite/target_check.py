@@ -76,8 +76,8 @@ def describe_added_operators(before: ir.Model, model: ir.Model, target: Target) 
 
     The message is empty if there are none.
     """
-    added = sorted(_missing_operators(model, target) - _missing_operators(before, target))
-    return f"it added {', '.join(added)}, which target {target.name} does not have" if added else ""
+    added_operators = sorted(_missing_operators(model, target) - _missing_operators(before, target))
+    return f"it added {', '.join(added_operators)}, which target {target.name} does not have" if added_operators else ""
 
 
 def _missing_operators(model: ir.Model, target: Target) -> set[str]:

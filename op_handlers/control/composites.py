@@ -26,5 +26,5 @@ def composite(ctx: Context, *inputs: Value | None) -> list[Value]:
         tensor is not None and tensor.dims == parameter.dims
         for tensor, parameter in zip(ctx.op.inputs, parameters, strict=True)
     ]
-    values = [x if x is None or same else ctx.ops.Identity(x) for x, same in zip(inputs, same_shape, strict=True)]
+    values = [x if x is None or is_same else ctx.ops.Identity(x) for x, is_same in zip(inputs, same_shape, strict=True)]
     return ctx.inline(ctx.options[DECOMPOSITION], values)

@@ -92,8 +92,8 @@ def cached_attention(
 ) -> tuple[Value, Value, Value]:
     """Emit GroupQueryAttention if the target has it, or TensorScatter and Attention."""
     emit = emit_group_query_attention if has_attention_operator(ctx) else emit_standard_operators
-    y, *written = emit(ctx, (q, k, v), (keys, values), position, mask, token_positions)
-    return ctx.reshape_to_slot(y, out(0)), written[0], written[1]
+    y, *updated_caches = emit(ctx, (q, k, v), (keys, values), position, mask, token_positions)
+    return ctx.reshape_to_slot(y, out(0)), updated_caches[0], updated_caches[1]
 
 
 def emit_group_query_attention(
@@ -137,12 +137,12 @@ def emit_standard_operators(
     first_slot, used_slots = write_range(ctx, position, token_positions, "int64")
     if ctx.op[0].rank == 3:
         q = ctx.ops.Transpose(ctx.ops.Reshape(q, [1, -1, options.heads, options.depth]), perm=[0, 2, 1, 3])
-    written = [ctx.ops.TensorScatter(x, row, first_slot, axis=2) for x, row in zip(caches, rows, strict=True)]
-    keys, values = (ctx.ops.Slice(x, [0], used_slots, [2]) for x in written)
+    updated_caches = [ctx.ops.TensorScatter(x, row, first_slot, axis=2) for x, row in zip(caches, rows, strict=True)]
+    keys, values = (ctx.ops.Slice(x, [0], used_slots, [2]) for x in updated_caches)
     slots = ctx.op[3].shape[options.letters[1].index("s")]
     bias = ctx.ops.Slice(ctx.ops.Reshape(mask, [-1, slots]), [0], used_slots, [1])
     y = ctx.ops.Attention(q, keys, values, bias, scale=options.scale)
-    return ctx.ops.Transpose(y, perm=[0, 2, 1, 3]), *written
+    return ctx.ops.Transpose(y, perm=[0, 2, 1, 3]), *updated_caches
 
 
 def write_range(ctx: Context, position: Value, token_positions: Value | None, dtype: str) -> tuple[Value, Value]:

@@ -208,9 +208,11 @@ class Directions:
     def emit_results(self) -> tuple[Value | None, ...]:
         """Emit the results that are used. Return None for all others."""
         ctx, trips = self.ctx, self.layers[0].trip_count
-        used = {k: result for k, result in enumerate(self.results) if ctx.is_used(k)}
-        values_by_slot = {k: self.forwarded_operand(result) for k, result in used.items() if result.kind == "carried"}
-        computed = {k: result for k, result in used.items() if k not in values_by_slot}
+        used_results = {k: result for k, result in enumerate(self.results) if ctx.is_used(k)}
+        values_by_slot = {
+            k: self.forwarded_operand(result) for k, result in used_results.items() if result.kind == "carried"
+        }
+        computed = {k: result for k, result in used_results.items() if k not in values_by_slot}
         if trips is None or not self.fails_without_steps(computed.values()):
             values: Sequence[Value] = self.emit_layers(computed)
         else:

@@ -213,8 +213,8 @@ def check_sizes(op: Operator) -> Decline | None:
         return None
     for k, name in ((0, "stride_h"), (1, "stride_w")):
         size, stride, input_size = int(sizes[1 + k]), op.options[name], op[2].dims[1 + k]
-        covered = size if op.options.padding == "SAME" else size - window[k] + 1
-        if input_size is not None and stride > 0 and -(-covered // stride) != input_size:
+        covered_size = size if op.options.padding == "SAME" else size - window[k] + 1
+        if input_size is not None and stride > 0 and -(-covered_size // stride) != input_size:
             return Decline(f"output size {size} cannot come from input size {input_size} with stride {stride}")
     return None
 
@@ -278,11 +278,11 @@ def crop_to_requested(ctx: Context, shape: Value, y: Value, extents: Sequence[in
     """
     ops, axes = ctx.ops, ctx.perm(out(0))[2:]
     sizes = cast_to_int64(ctx, 0, shape)
-    requested = sizes[[*axes]] if isinstance(sizes, np.ndarray) else ops.Gather(sizes, [*axes])
+    requested_sizes = sizes[[*axes]] if isinstance(sizes, np.ndarray) else ops.Gather(sizes, [*axes])
     starts: ValueLike = np.zeros(len(axes), np.int64)
     if ctx.options.padding == "SAME":
-        step_count = ops.Div(ops.Sub(requested, np.ones(1, np.int64)), np.asarray(strides, np.int64))
+        step_count = ops.Div(ops.Sub(requested_sizes, np.ones(1, np.int64)), np.asarray(strides, np.int64))
         spanned = ops.Add(ops.Mul(step_count, np.asarray(strides, np.int64)), np.asarray(extents, np.int64))
-        starts = ops.Div(ops.Max(ops.Sub(spanned, requested), np.zeros(1, np.int64)), np.full(1, 2, np.int64))
-    y = ops.Slice(y, starts, ops.Add(starts, requested), [k + 2 for k in range(len(axes))])
-    return ops.Reshape(y, ops.Concat([0, 0], requested, axis=0))  # fails at runtime if the input is too small
+        starts = ops.Div(ops.Max(ops.Sub(spanned, requested_sizes), np.zeros(1, np.int64)), np.full(1, 2, np.int64))
+    y = ops.Slice(y, starts, ops.Add(starts, requested_sizes), [k + 2 for k in range(len(axes))])
+    return ops.Reshape(y, ops.Concat([0, 0], requested_sizes, axis=0))  # fails at runtime if the input is too small

@@ -95,8 +95,8 @@ def emit_loop(
     initial_scores = ops.Where(ops.Greater(scores, min_score), scores, SUPPRESSED)
 
     def step(_count: Value, _go_on: Value, scores: Value) -> list[Value]:
-        best = ops.ArgMax(scores, axis=0, keepdims=0)
-        overlap = all_boxes.overlap(best)
+        best_box = ops.ArgMax(scores, axis=0, keepdims=0)
+        overlap = all_boxes.overlap(best_box)
         softened = ops.Mul(scores, ops.Exp(ops.Mul(ops.Mul(scale, overlap), overlap)))
         is_kept = ops.And(
             ops.Less(overlap, iou), ops.Greater(softened, min_score)
@@ -105,8 +105,8 @@ def emit_loop(
         return [
             ops.Greater(ops.ReduceMax(new_scores, keepdims=0), SUPPRESSED),
             new_scores,
-            best,
-            ops.Gather(scores, best),
+            best_box,
+            ops.Gather(scores, best_box),
         ]
 
     parameters = [("step", "int64", ()), ("go_on", "bool", ()), ("scores", "float32", None)]

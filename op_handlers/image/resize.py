@@ -140,8 +140,8 @@ def half_up_offset(op: Operator) -> float:
 def rounded_coordinates(op: Operator) -> tuple[Array, Array] | None:
     """Return row and column coordinates in 1/1024, as in the kernel.
 
-    The kernel function is ResizeBilinearInteger (reference/resize_bilinear.h). ``None`` for runtime sizes, and if the
-    coordinates are exact; then Resize computes the same.
+    The kernel function is ResizeBilinearInteger (reference/resize_bilinear.h). The result is ``None`` for runtime sizes,
+    and for exact coordinates, for which Resize computes the same.
     """
     sizes, new_sizes = op[0].dims[1:3], constant_integers(op, 1)
     if new_sizes is None or None in sizes:

@@ -54,7 +54,7 @@ class Filterbank:
         return np.asarray(low + (high - low) / (self.channels + 1) * np.arange(self.channels + 2))
 
     def matrix(self, rate: int) -> tuple[int, Array] | None:
-        """Return the first bin used and the weights ``[used, channels]``.
+        """Return the first bin used and the weights ``[is_used, channels]``.
 
         The result is None if the bins end below the upper limit.
         """
@@ -70,7 +70,7 @@ class Filterbank:
     def emit(self, ctx: Context, rate: Value) -> tuple[Value, Value, Value]:
         """Emit the filters for a sample rate that is a runtime value.
 
-        Return float64 weights ``[bins, channels]``, the mask of used bins, and a scalar that is true if there are
+        The results are float64 weights ``[bins, channels]``, the mask of used bins, and a scalar that is true if there are
         enough bins.
         """
         ops, corners = ctx.ops, self.corners
@@ -83,5 +83,5 @@ class Filterbank:
         left, peak, right = (corners[k : k + self.channels] for k in range(3))
         rising = ops.Div(ops.Sub(mel, left), peak - left)
         falling = ops.Div(ops.Sub(right, mel), right - peak)
-        used = ops.And(ops.LessOrEqual(first, bin_numbers), ops.LessOrEqual(bin_numbers, last))
-        return ops.Max(ops.Min(rising, falling), np.float64(0)), used, ops.Less(last, np.float64(self.bins))
+        is_used = ops.And(ops.LessOrEqual(first, bin_numbers), ops.LessOrEqual(bin_numbers, last))
+        return ops.Max(ops.Min(rising, falling), np.float64(0)), is_used, ops.Less(last, np.float64(self.bins))

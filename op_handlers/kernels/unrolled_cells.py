@@ -138,7 +138,7 @@ class Unrolled(Body):
 
     def _factors_of_rows(self, tensor: Tensor) -> Iterator[tuple[Rows, Rows]]:
         """Yield the rows in the nearest upstream sums of two products, in either order."""
-        candidates, seen = [tensor], {tensor}
+        candidates, visited = [tensor], {tensor}
         for _ in range(MAX_DEPTH + 1):
             sums_of_nearest = [self.sums(candidate) for candidate in candidates]
             two_products = next(
@@ -153,8 +153,10 @@ class Unrolled(Body):
                 if sums is None
             ]
             operands = (t for op in operators if op is not None and op.code in ELEMENTWISE for t in op.inputs)
-            candidates = [t for t in dict.fromkeys(operands) if t is not None and not t.is_constant and t not in seen]
-            seen.update(candidates)
+            candidates = [
+                t for t in dict.fromkeys(operands) if t is not None and not t.is_constant and t not in visited
+            ]
+            visited.update(candidates)
 
     def rows_of_first_step(self, states: Sequence[Tensor], cell: Cell) -> Rows | None:
         """Return the input rows of a first step, or None.

@@ -240,8 +240,8 @@ def emit_quantized_product_along(
         positions = ops.Add(positions, ops.Mul(axis_positions[axis], ops.Gather(strides, np.asarray(axis))))
     elements = ops.Reshape(x, [-1])
     values = ops.Sub(ops.Cast(elements, to="int64"), np.asarray(x_quantization.zero_point[0]))
-    ordered = ops.ScatterElements(values, ops.Reshape(positions, [-1]), values, axis=0)
-    factors = ops.Reshape(ordered, ops.Concat(ops.Reshape(count, [1]), np.asarray([-1]), axis=0))
+    table = ops.ScatterElements(values, ops.Reshape(positions, [-1]), values, axis=0)
+    factors = ops.Reshape(table, ops.Concat(ops.Reshape(count, [1]), np.asarray([-1]), axis=0))
 
     def step(index: Value, go_on: Value, current: Value) -> list[Value]:
         factor = ops.Gather(factors, ops.Add(index, np.int64(1)), axis=0)

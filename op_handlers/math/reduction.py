@@ -41,8 +41,8 @@ def price_along_axes(onnx: str) -> Callable[[Instance], AxisPrice | None]:
     """
 
     def price(at: Instance) -> AxisPrice | None:
-        reduced = constant_axes(at.op, 1, at.op[0].rank)
-        return None if reduced is None else AxisPrice(onnx, " ".join(f"a{axis}" for axis in reduced))
+        reduced_axes = constant_axes(at.op, 1, at.op[0].rank)
+        return None if reduced_axes is None else AxisPrice(onnx, " ".join(f"a{axis}" for axis in reduced_axes))
 
     return price
 
@@ -55,8 +55,8 @@ def reduction_shape(at: Instance) -> Dims:
     op, reduced_axes = at.op, constant_axes(at.op, 1, at.op[0].rank)
     if reduced_axes is None:
         return (None,) * (op[0].rank if op.options.keep_dims else op[out(0)].rank)
-    kept = [1 if axis in reduced_axes else size for axis, size in enumerate(op[0].dims)]
-    return tuple(size for axis, size in enumerate(kept) if op.options.keep_dims or axis not in reduced_axes)
+    sizes_with_ones = [1 if axis in reduced_axes else size for axis, size in enumerate(op[0].dims)]
+    return tuple(size for axis, size in enumerate(sizes_with_ones) if op.options.keep_dims or axis not in reduced_axes)
 
 
 def reduction_handler(
@@ -402,8 +402,8 @@ def emit_arg(ctx: Context, onnx: str, x: Value, axis: Value) -> Value:
         leading_sizes, trailing_sizes = ops.Slice(sizes, [0], axis_index), ops.Slice(sizes, next_axis, [ctx.op[0].rank])
         if is_empty:
             return ops.Expand(zero, ops.Concat(leading_sizes, trailing_sizes, axis=0))
-        outer = ops.ReduceProd(leading_sizes, keepdims=1)
-        three_axes = ops.Concat(outer, ops.Gather(sizes, axis_index), [-1], axis=0)
+        leading_size = ops.ReduceProd(leading_sizes, keepdims=1)
+        three_axes = ops.Concat(leading_size, ops.Gather(sizes, axis_index), [-1], axis=0)
         index = ops.Reshape(
             emit(ops.Reshape(x, three_axes), axis=1, keepdims=0), ops.Concat(leading_sizes, trailing_sizes, axis=0)
         )

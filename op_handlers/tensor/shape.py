@@ -44,16 +44,16 @@ def requested_shape(at: Instance) -> Dims:
     operand, count = shape_operand(op), element_count(op[0].dims)
     if operand is not None and not operand.is_constant:
         return dynamic_shape(op, operand)
-    requested = [int(size) for size in (op.options.new_shape if operand is None else operand.array)]
-    requested = [] if requested == [0] and operand is None else requested
-    known_product = prod(size for size in requested if size != -1)
+    requested_sizes = [int(size) for size in (op.options.new_shape if operand is None else operand.array)]
+    requested_sizes = [] if requested_sizes == [0] and operand is None else requested_sizes
+    known_product = prod(size for size in requested_sizes if size != -1)
     fits = count is None or (
-        count % known_product == 0 if -1 in requested and known_product else count == known_product
+        count % known_product == 0 if -1 in requested_sizes and known_product else count == known_product
     )
-    if not fits or requested.count(-1) > 1:
-        raise Refusal(f"shape {requested} does not fit the {count} elements of {list(op[0].dims)}")
+    if not fits or requested_sizes.count(-1) > 1:
+        raise Refusal(f"shape {requested_sizes} does not fit the {count} elements of {list(op[0].dims)}")
     return tuple(
-        (None if count is None else count // (known_product or 1)) if size == -1 else size for size in requested
+        (None if count is None else count // (known_product or 1)) if size == -1 else size for size in requested_sizes
     )
 
 
@@ -82,9 +82,9 @@ def element_count(dims: Dims) -> int | None:
 )
 def reshape(ctx: Context, x: Value, shape: Value | None = None) -> Value:
     """Emit Reshape to the planned shape. A runtime shape keeps the file's layout."""
-    requested, stored_shape = requested_shape(ctx), ctx.op[out(0)].dims  # raises Refusal if the shapes do not fit
-    if None not in (*requested, *stored_shape) and requested != stored_shape:
-        raise Refusal(f"shape {list(requested)} is requested, but the result is stored as {list(stored_shape)}")
+    requested_sizes, stored_shape = requested_shape(ctx), ctx.op[out(0)].dims  # raises Refusal if the shapes do not fit
+    if None not in (*requested_sizes, *stored_shape) and requested_sizes != stored_shape:
+        raise Refusal(f"shape {list(requested_sizes)} is requested, but the result is stored as {list(stored_shape)}")
     if sum(d is None for d in ctx.op[out(0)].dims) <= 1:
         return ctx.reshape_to_slot(x, out(0))
     if shape is None or shape_operand(ctx.op) is None:
@@ -101,10 +101,10 @@ def squeeze_axes(at: Instance) -> str | None:
     They are those in ``squeeze_dims``, or all axes of size 1.
     """
     op = at.op
-    removed, names = {axis % max(op[0].rank, 1) for axis in op.options.squeeze_dims}, axis_names(op[0].rank)
-    if not removed or op[out(0)].rank != len(names) - len(removed):
+    removed_axes, names = {axis % max(op[0].rank, 1) for axis in op.options.squeeze_dims}, axis_names(op[0].rank)
+    if not removed_axes or op[out(0)].rank != len(names) - len(removed_axes):
         return reshape_axes_of(at)
-    groups = ["1" if axis in removed else name for axis, name in enumerate(names)]
+    groups = ["1" if axis in removed_axes else name for axis, name in enumerate(names)]
     return format_axes([groups], [name for name in groups if name != "1"])
 
 
@@ -114,12 +114,12 @@ def squeeze_shape(at: Instance) -> Dims:
     Raises Refusal for other sizes.
     """
     op = at.op
-    dims, removed = op[0].dims, {axis % max(op[0].rank, 1) for axis in op.options.squeeze_dims}
-    if not removed and None in dims:
+    dims, removed_axes = op[0].dims, {axis % max(op[0].rank, 1) for axis in op.options.squeeze_dims}
+    if not removed_axes and None in dims:
         raise Refusal("all axes of size 1 are removed, but some sizes are dynamic; set them with --input-shape")
-    if any(dims[axis] not in (1, None) for axis in removed if axis < len(dims)):
-        raise Refusal(f"axes {sorted(removed)} of {list(dims)} are removed, but not all have size 1")
-    return tuple(size for axis, size in enumerate(dims) if (axis not in removed if removed else size != 1))
+    if any(dims[axis] not in (1, None) for axis in removed_axes if axis < len(dims)):
+        raise Refusal(f"axes {sorted(removed_axes)} of {list(dims)} are removed, but not all have size 1")
+    return tuple(size for axis, size in enumerate(dims) if (axis not in removed_axes if removed_axes else size != 1))
 
 
 @handler(
@@ -139,10 +139,10 @@ def squeeze(ctx: Context, x: Value) -> Value:
         squeeze_shape(ctx)
     if max(ctx.op[slot].dims.count(None) for slot in (0, out(0))) > 1:
         squeezed_axes = {axis % ctx.op[0].rank for axis in ctx.options.squeeze_dims}
-        removed = [
+        removed_axes = [
             k for k, axis in enumerate(ctx.perm(0)) if axis in squeezed_axes
         ]  # the plan may have removed some of them
-        return ctx.ops.Squeeze(x, removed) if removed else x
+        return ctx.ops.Squeeze(x, removed_axes) if removed_axes else x
     return ctx.reshape_to_slot(x, out(0))
 
 

@@ -225,30 +225,32 @@ def strided_slice(ctx: Context, x: Value, begin: Value, end: Value, _strides: Va
 
     Masks and constant bounds are resolved during the conversion.
     """
-    sliced = [
+    partial_slices = [
         axis_slice
         for axis_slice in axis_slices(ctx.op)
         if axis_slice.axis is not None and not selects_complete_axis(ctx.op, axis_slice)
     ]
-    if sliced:
+    if partial_slices:
         starts: ValueLike
         ends: ValueLike
-        is_static = all(ctx.op[0].dims[axis_slice.axis or 0] is not None for axis_slice in sliced)
+        is_static = all(ctx.op[0].dims[axis_slice.axis or 0] is not None for axis_slice in partial_slices)
         if is_static and ctx.op[1].is_constant and ctx.op[2].is_constant:
-            starts, ends = zip(*(static_bounds(ctx.op, axis_slice) for axis_slice in sliced), strict=True)
+            starts, ends = zip(*(static_bounds(ctx.op, axis_slice) for axis_slice in partial_slices), strict=True)
         else:
-            starts, ends = runtime_bounds(ctx, x, begin, end, sliced)
-        axes = [ctx.axis(axis_slice.axis or 0) for axis_slice in sliced]
+            starts, ends = runtime_bounds(ctx, x, begin, end, partial_slices)
+        axes = [ctx.axis(axis_slice.axis or 0) for axis_slice in partial_slices]
         strides = ctx.require_constant(3)
-        steps = [1 if axis_slice.shrinks else int(strides[axis_slice.entry or 0]) for axis_slice in sliced]
+        steps = [1 if axis_slice.shrinks else int(strides[axis_slice.entry or 0]) for axis_slice in partial_slices]
         x = ctx.ops.Slice(x, starts, ends, axes, steps)
     slices = axis_slices(ctx.op)
     if all(axis_slice.axis is not None and not axis_slice.shrinks for axis_slice in slices):
         return x
     if ctx.op[out(0)].dims.count(None) < 2:
         return ctx.reshape_to_slot(x, out(0))
-    removed = [ctx.axis(axis_slice.axis) for axis_slice in slices if axis_slice.shrinks and axis_slice.axis is not None]
-    x = ctx.ops.Squeeze(x, sorted(removed)) if removed else x
+    removed_axes = [
+        ctx.axis(axis_slice.axis) for axis_slice in slices if axis_slice.shrinks and axis_slice.axis is not None
+    ]
+    x = ctx.ops.Squeeze(x, sorted(removed_axes)) if removed_axes else x
     new_axes = [
         ctx.axis(k, out(0))
         for k, axis_slice in enumerate(axis_slice for axis_slice in slices if not axis_slice.shrinks)
@@ -281,7 +283,9 @@ def static_bounds(op: Operator, axis_slice: AxisSlice) -> tuple[int, int]:
     return start, INT64.min if stop < 0 else stop
 
 
-def runtime_bounds(ctx: Context, x: Value, begin: Value, end: Value, sliced: list[AxisSlice]) -> tuple[Value, Value]:
+def runtime_bounds(
+    ctx: Context, x: Value, begin: Value, end: Value, partial_slices: list[AxisSlice]
+) -> tuple[Value, Value]:
     """Return runtime bounds.
 
     Masked bounds are replaced; a shrunk axis ends one after its index.
@@ -289,24 +293,24 @@ def runtime_bounds(ctx: Context, x: Value, begin: Value, end: Value, sliced: lis
     if ctx.options.get("offset"):
         raise Refusal("offset bounds are runtime values")
     strides = ctx.require_constant(3)
-    entries = [axis_slice.entry or 0 for axis_slice in sliced]
+    entries = [axis_slice.entry or 0 for axis_slice in partial_slices]
     forward = np.asarray(
-        [int(strides[i]) > 0 or axis_slice.shrinks for i, axis_slice in zip(entries, sliced, strict=True)]
+        [int(strides[i]) > 0 or axis_slice.shrinks for i, axis_slice in zip(entries, partial_slices, strict=True)]
     )
     begins, ends = (ctx.ops.Gather(ctx.ops.Cast(v, to="int64"), np.asarray(entries), axis=0) for v in (begin, end))
-    is_masked = np.asarray([axis_slice.begin_masked for axis_slice in sliced])
+    is_masked = np.asarray([axis_slice.begin_masked for axis_slice in partial_slices])
     starts = ctx.ops.Where(is_masked, np.where(forward, 0, INT64.max), begins)
-    is_shrunk = np.asarray([axis_slice.shrinks for axis_slice in sliced])
+    is_shrunk = np.asarray([axis_slice.shrinks for axis_slice in partial_slices])
     if is_shrunk.any():
         next_index = ctx.ops.Add(starts, 1)
         next_index = ctx.ops.Where(ctx.ops.Equal(next_index, 0), INT64.max, next_index)
         ends = ctx.ops.Where(is_shrunk, next_index, ends)
-    is_masked = np.asarray([axis_slice.end_masked and not axis_slice.shrinks for axis_slice in sliced])
+    is_masked = np.asarray([axis_slice.end_masked and not axis_slice.shrinks for axis_slice in partial_slices])
     ends = ctx.ops.Where(is_masked, np.where(forward, INT64.max, INT64.min), ends)
     if forward.all():
         return starts, ends
     # A negative stride from before the first element selects nothing; ONNX's Slice would start at the first element.
-    sizes = ctx.ops.Gather(ctx.ops.Shape(x), [ctx.axis(axis_slice.axis or 0) for axis_slice in sliced], axis=0)
+    sizes = ctx.ops.Gather(ctx.ops.Shape(x), [ctx.axis(axis_slice.axis or 0) for axis_slice in partial_slices], axis=0)
     is_empty = ctx.ops.And(ctx.ops.Less(starts, ctx.ops.Neg(sizes)), ~forward)
     return starts, ctx.ops.Where(is_empty, 0, ends)
 

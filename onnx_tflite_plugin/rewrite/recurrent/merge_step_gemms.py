@@ -57,7 +57,7 @@ class Row:
         The result is ``None`` if the Gemm does not multiply a quantized row by a transposed matrix, or if a parameter is
         computed or per axis.
         """
-        quantize, (integers, data) = only_user(gemm.outputs[0], "QuantizeLinear"), _dequantized(gemm.inputs[0])
+        quantize, (integers, data) = only_user(gemm.outputs[0], "QuantizeLinear"), _dequantized_operand(gemm.inputs[0])
         row, result = _gathered_row(integers), Affine.of(quantize)
         if row is None or quantize is None or data is None or result is None or gemm.attributes.keys() - {"transB"}:
             return None
@@ -128,7 +128,7 @@ def _matrix_key(value: ir.Value | None) -> Hashable:
     return node.op_type, integer(node, "axis", 1), tuple(_matrix_key(operand) for operand in node.inputs)
 
 
-def _dequantized(value: ir.Value | None) -> tuple[ir.Value | None, Affine | None]:
+def _dequantized_operand(value: ir.Value | None) -> tuple[ir.Value | None, Affine | None]:
     """Return the quantized tensor of a value, and its parameters.
 
     Values of int16 may be dequantized by Cast and Mul.

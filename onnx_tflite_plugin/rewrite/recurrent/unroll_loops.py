@@ -119,14 +119,14 @@ def _unroll(editor: Editor, node: ir.Node, trips: int) -> None:
         for scan_output, result in zip(scan_outputs, results[len(values) :], strict=True):
             scan_output.append(result)
     with editor.replacing(node):
-        stacked = []
+        stacked_outputs = []
         for sequence, is_reversed in zip(scan_outputs, reversed_outputs, strict=True):
             rows = [
                 editor.emit("Unsqueeze", element, np.array([0])) for element in sequence[:: -1 if is_reversed else 1]
             ]
-            stacked.append(editor.emit("Concat", *rows, axis=0))
+            stacked_outputs.append(editor.emit("Concat", *rows, axis=0))
         final_values = [editor.emit("Identity", value) for value in values]
-    for old, new in zip(node.outputs, [*final_values, *stacked], strict=True):
+    for old, new in zip(node.outputs, [*final_values, *stacked_outputs], strict=True):
         editor.replace_value(old, new)
     assert isinstance(node.graph, ir.Graph)
     node.graph.remove(node, safe=True)

@@ -42,10 +42,10 @@ def extract_image_patches(ctx: Context, x: Value) -> Value:
         if padding == "SAME":
             x = ops.Pad(x, windows.margins, np.zeros((), ctx.op[0].dtype), mode="constant")
         x = ops.Gather(x, windows.indices(ctx, size, same=padding == "SAME"), axis=axis)
-    ordered = ops.Transpose(x, perm=[0, 1, 3, 2, 4, 5])
+    patches = ops.Transpose(x, perm=[0, 1, 3, 2, 4, 5])
     if dims[3] is None:
-        return ops.Reshape(ordered, ops.Concat(ops.Slice(ops.Shape(ordered), [0], [3]), [-1], axis=0))
-    return ops.Reshape(ordered, [0, 0, 0, kernel[0] * kernel[1] * dims[3]])
+        return ops.Reshape(patches, ops.Concat(ops.Slice(ops.Shape(patches), [0], [3]), [-1], axis=0))
+    return ops.Reshape(patches, [0, 0, 0, kernel[0] * kernel[1] * dims[3]])
 
 
 class AxisWindows(NamedTuple):

@@ -96,11 +96,11 @@ def cumulative_kernel(function: Callable[..., Any], identity: int) -> Any:
     def kernel(op: Operator, x: Array, axis: Array) -> Array:
         along = int(axis.reshape(-1)[0])
         exclusive, reverse = (node_of(op).flag(name) for name in FLAGS)
-        ordered = np.flip(x, along) if reverse else x
+        elements = np.flip(x, along) if reverse else x
         if exclusive:
-            first = np.full_like(np.take(ordered, [0], along), identity)
-            ordered = np.concatenate([first, np.delete(ordered, -1, along)], along)
-        result = function(ordered, axis=along, dtype=x.dtype)
+            first = np.full_like(np.take(elements, [0], along), identity)
+            elements = np.concatenate([first, np.delete(elements, -1, along)], along)
+        result = function(elements, axis=along, dtype=x.dtype)
         return np.asarray(np.flip(result, along) if reverse else result)
 
     return kernel
