@@ -52,7 +52,7 @@ class NameValues(InPlacePass):
     """
 
     def __init__(self, outer_scopes: str = "") -> None:
-        """``outer_scopes``: scopes that are removed from all names (see :func:`shared_scopes`)."""
+        """Store the scopes that are removed from all names (see :func:`shared_scopes`)."""
         self._outer_scopes = outer_scopes
 
     def call(self, model: ir.Model) -> PassResult:
@@ -200,7 +200,10 @@ def _describe_intermediate(
 
 
 def _describe_output(node: ir.Node, value: ir.Value) -> str:
-    """Return the suffix of one of several results: its formal name, or ``output2`` if the operator has a list of results."""
+    """Return the suffix of one of several results.
+
+    It is the formal name of the result, or ``output2`` if the operator has a list of results.
+    """
     if len(node.outputs) == 1:
         return ""
     index = node.outputs.index(value)

@@ -12,7 +12,7 @@ from onnx_tflite_plugin.rewrite.name_values import operator_name
 def write_notes(model: ir.Model) -> tuple[str, ...]:
     """Store each handler's note as the ``doc_string`` of its operator's first node.
 
-    Return the first sentence of each, and where the rest is, for the report.
+    The result contains lines for the report: the first sentence of each note, and the node that holds the rest.
     """
     nodes_by_note: dict[tuple[str, str], list[ir.Node]] = {}
     for node in model.graph.all_nodes():

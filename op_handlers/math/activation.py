@@ -38,7 +38,7 @@ def relu(ctx: Context, x: Value) -> Value:
     "RELU6", max_version=3, layout=Transparent(), quantization=SameScale(onnx="Clip"), activation=lambda at: "RELU6"
 )
 def relu6(ctx: Context, x: Value) -> Value:
-    """Return the operand; the host applies the activation."""
+    """Return the operand, to which the host applies the activation."""
     return x
 
 
@@ -50,7 +50,7 @@ def relu6(ctx: Context, x: Value) -> Value:
     activation=lambda at: "RELU_N1_TO_1",
 )
 def relu_n1_to_1(ctx: Context, x: Value) -> Value:
-    """Return the operand; the host applies the activation."""
+    """Return the operand, to which the host applies the activation."""
     return x
 
 
@@ -62,13 +62,13 @@ def relu_n1_to_1(ctx: Context, x: Value) -> Value:
     activation=lambda at: "RELU_0_TO_1",
 )
 def relu_0_to_1(ctx: Context, x: Value) -> Value:
-    """Return the operand; the host applies the activation."""
+    """Return the operand, to which the host applies the activation."""
     return x
 
 
 @handler("LEAKY_RELU", max_version=2, layout=Transparent(), quantization=Dequantized())
 def leaky_relu(ctx: Context, x: Value) -> Value:
-    """Emit LeakyRelu; alpha may have any sign and size (leaky_relu.h)."""
+    """Emit LeakyRelu. The slope alpha may have any sign and size (leaky_relu.h)."""
     return ctx.ops.LeakyRelu(x, alpha=ctx.options.alpha)
 
 

@@ -1,4 +1,4 @@
-"""Arithmetic of two operands in any layout; the host aligns broadcast ranks."""
+"""Arithmetic of two operands in any layout. The host aligns broadcast ranks."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def mul(ctx: Context, x: Value, y: Value) -> Value:
     accepts=require_scale("int8", "uint8", "int16"),
 )
 def div(ctx: Context, x: Value, y: Value) -> Value:
-    """Emit Div; integers are truncated toward zero."""
+    """Emit Div. Integers are truncated toward zero."""
     return ctx.ops.Div(x, y)
 
 
@@ -144,7 +144,7 @@ def difference_quantization(at: Instance) -> Dequantized:
 
 @handler("SQUARED_DIFFERENCE", max_version=2, layout=Transparent(), quantization=difference_quantization)
 def squared_difference(ctx: Context, x: Value, y: Value) -> Value:
-    """Emit the squared difference; one quantized operand is rounded first."""
+    """Emit the squared difference. One quantized operand is rounded first."""
     slot = rounded_operand(ctx) if ctx.is_quantized else None
     if slot is not None:
         x, y = (round_to_64ths(ctx, k, value) if k == slot else value for k, value in enumerate((x, y)))
@@ -180,7 +180,7 @@ def minimum(ctx: Context, x: Value, y: Value) -> Value:
 
 @handler("ADD_N", max_version=1, layout=Transparent())
 def add_n(ctx: Context, *operands: Value) -> Value:
-    """Emit Sum for float32; a chain of Add for integers, which Sum does not support."""
+    """Emit Sum, or for integers, which Sum does not support, a chain of Add."""
     return ctx.ops.Sum(*operands) if ctx.op[0].dtype == "float32" else reduce(ctx.ops.Add, operands)
 
 

@@ -88,25 +88,25 @@ def not_equal(ctx: Context, x: Value, y: Value) -> Value:
 
 @handler("LESS", max_version=3, layout=Transparent(), quantization=Integer(), accepts=check_scales(EIGHT_BITS))
 def less(ctx: Context, x: Value, y: Value) -> Value:
-    """Emit Less; int16 is compared as quantized values regardless of scale."""
+    """Emit Less. Int16 values are compared without their scales."""
     return ctx.ops.Less(*rescale_operands(ctx, EIGHT_BITS, x, y))
 
 
 @handler("LESS_EQUAL", max_version=2, layout=Transparent(), quantization=Integer(), accepts=check_scales(EIGHT_BITS))
 def less_equal(ctx: Context, x: Value, y: Value) -> Value:
-    """Emit LessOrEqual; int16 as quantized values."""
+    """Emit LessOrEqual. Int16 values are compared without their scales."""
     return ctx.ops.LessOrEqual(*rescale_operands(ctx, EIGHT_BITS, x, y))
 
 
 @handler("GREATER", max_version=2, layout=Transparent(), quantization=Integer(), accepts=check_scales(EIGHT_BITS))
 def greater(ctx: Context, x: Value, y: Value) -> Value:
-    """Emit Greater; int16 as quantized values."""
+    """Emit Greater. Int16 values are compared without their scales."""
     return ctx.ops.Greater(*rescale_operands(ctx, EIGHT_BITS, x, y))
 
 
 @handler("GREATER_EQUAL", max_version=3, layout=Transparent(), quantization=Integer(), accepts=check_scales(EIGHT_BITS))
 def greater_equal(ctx: Context, x: Value, y: Value) -> Value:
-    """Emit GreaterOrEqual; int16 as quantized values."""
+    """Emit GreaterOrEqual. Int16 values are compared without their scales."""
     return ctx.ops.GreaterOrEqual(*rescale_operands(ctx, EIGHT_BITS, x, y))
 
 

@@ -49,7 +49,7 @@ def is_quantized(op: Operator) -> bool:
     sizes=reduction_shape,
 )
 def reduce_prod(ctx: Context, x: Value, axes: Value) -> Value:
-    """Emit ReduceProd; integers by Mul, which wraps around as in the kernel."""
+    """Emit ReduceProd, or for integers Mul, which wraps around as in the kernel."""
     if is_quantized(ctx.op):
         return emit_quantized_product(ctx, x, axes)
     dtype = ctx.op[0].dtype

@@ -327,13 +327,13 @@ def emit_reduction(ctx: Context, onnx: str, x: Value, axes: Value, keep: int | N
 
 @reduction_handler("REDUCE_ANY", "ReduceSum", max_version=1, quantization=NotQuantizable())
 def reduce_any(ctx: Context, x: Value, axes: Value) -> Value:
-    """Emit a comparison of ReduceSum with 0; False for no elements (reduce.cc)."""
+    """Emit a comparison of ReduceSum with 0: False for no elements (reduce.cc)."""
     return ctx.reshape_to_slot(x, out(0)) if is_reshape(ctx) else emit_any(ctx, x, axes)
 
 
 @reduction_handler("REDUCE_ALL", "ReduceSum", max_version=1, quantization=NotQuantizable())
 def reduce_all(ctx: Context, x: Value, axes: Value) -> Value:
-    """Emit the negation of any false element; True for no elements."""
+    """Emit Not of whether any element is false: True for no elements."""
     return ctx.reshape_to_slot(x, out(0)) if is_reshape(ctx) else ctx.ops.Not(emit_any(ctx, ctx.ops.Not(x), axes))
 
 

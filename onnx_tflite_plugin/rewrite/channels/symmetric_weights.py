@@ -114,7 +114,7 @@ class Layer:
 
     @property
     def positions(self) -> int:
-        """The number of output positions; 0 for a dynamic shape."""
+        """The number of output positions, 0 for a dynamic shape."""
         shape = sizes(self.unit.conv.outputs[0]) or sizes(self.unit.quantize.outputs[0]) or [None] * 3
         return math.prod(size or 0 for size in shape[2:])
 
