@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +29,7 @@ from onnx_tflite_plugin.errors import (
     UnsupportedOption,
 )
 from onnx_tflite_plugin.guard import BUILTIN, INLINE, Failed, LeftOut
+from onnx_tflite_plugin.host.fusions import Fusions
 from onnx_tflite_plugin.host.hooks import Hooks
 from onnx_tflite_plugin.host.missing_operators import (
     Answer,
@@ -49,8 +49,6 @@ from onnx_tflite_plugin.host.offers import (
     discover,
     find_group_problem,
     find_name_problem,
-    find_needs_problem,
-    find_unknown_operators,
 )
 from onnx_tflite_plugin.host.registration import describe_similar_handler, find_wrong_registration
 from onnx_tflite_plugin.host.targets import Targets
@@ -131,8 +129,7 @@ class Host:
             if offer.group == HANDLERS:
                 self._by_code[offer.code].append(offer)
         self._loaded: dict[str, list[Failed]] = {}
-        self._fusion_offers = [offer for offer in self.offers if offer.group == FUSIONS]
-        self._fusions: dict[int, Fusion | None] = {}
+        self._fusions = Fusions([o for o in self.offers if o.group == FUSIONS], self._by_code, self.warn)
         self._unused_offers: list[tuple[Offer, Problem]] = []
         self._wrong_registrations: dict[str, Problem | None] = {}
         self._reads_installed = offers is None
@@ -203,55 +200,8 @@ class Host:
         return self._loaded[code]
 
     def fusions(self, present: Collection[str] | None = None) -> list[tuple[str, Fusion]]:
-        """Return (pack, fusion) of fusions that can match these operators; all if None.
-
-        The name of a loaded fusion counts as present, because a fusion may match the result of another. An entry point
-        that does not load, or is not a fusion, causes a warning.
-        """
-        loaded: dict[int, Fusion | None] = {}
-        codes = set(present or ())
-        while pending := [
-            k
-            for k, offer in enumerate(self._fusion_offers)
-            if k not in loaded and (present is None or not offer.needs or offer.needs & codes)
-        ]:
-            for k in pending:
-                loaded[k] = fusion = self._get_fusion(k)
-                codes.update((fusion.name,) if fusion else ())
-        fusions = ((offer.pack, loaded.get(k)) for k, offer in enumerate(self._fusion_offers))
-        return [(pack, fusion) for pack, fusion in fusions if fusion is not None]
-
-    def _get_fusion(self, k: int) -> Fusion | None:
-        """Return the fusion of an entry point, ``None`` if it does not load.
-
-        Its warnings are given once.
-        """
-        if k not in self._fusions:
-            self._fusions[k] = self._load_fusion(self._fusion_offers[k])
-        return self._fusions[k]
-
-    def _load_fusion(self, offer: Offer) -> Fusion | None:
-        try:
-            fusion = offer.fusion()
-        except Failed as failed:
-            self.warn(f"{failed.reason}; it is left out")
-            return None
-        if problem := find_needs_problem(offer.needs, fusion):
-            self.warn(f"the entry point {offer.code} of {offer.pack} {problem}")
-        if canonical(offer.pack) != BUILTIN and (problem := find_unknown_operators(fusion, self._pattern_names)):
-            self.warn(f"the fusion {fusion.name} of {offer.pack} {problem}")
-        return fusion
-
-    def _pattern_names(self) -> set[str]:
-        """Return the names that patterns may contain besides the schema's.
-
-        They are the names of entry points and of fusions that load.
-        """
-        names = {*self._by_code}
-        for offer in self._fusion_offers:
-            with suppress(Failed):
-                names.add(offer.fusion().name)
-        return names
+        """Return (pack, fusion) of fusions that can match these operators; all if None."""
+        return self._fusions.load(present)
 
     def handler_names(self) -> list[tuple[str, str]]:
         """Return (code, pack) of every discovered handler by code, without loading any."""
