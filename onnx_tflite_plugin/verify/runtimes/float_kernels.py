@@ -72,7 +72,26 @@ def _with_floats(data: bytes, *, symmetric: bool) -> bytes:
             buffer.data = np.frombuffer(np.ascontiguousarray(values, np.float32).tobytes(), np.uint8)
             tensor.buffer, model.buffers = len(model.buffers), [*model.buffers, buffer]
         tensor.type, tensor.quantization = schema.TensorType.FLOAT32, None
+    _remove_rescaling(model, schema)
     return pack_model(model)
+
+
+def _remove_rescaling(model: Any, schema: Any) -> None:
+    """Remove each QUANTIZE and DEQUANTIZE of the submodel whose operand and result are float32 now."""
+    graph = model.subgraphs[0]
+    codes = {schema.BuiltinOperator.QUANTIZE, schema.BuiltinOperator.DEQUANTIZE}
+    sources: dict[int, int] = {}
+    kept = []
+    for operator in graph.operators:
+        operator.inputs = [sources.get(int(k), int(k)) for k in operator.inputs]
+        tensors = [graph.tensors[int(k)] for k in (*operator.inputs, *operator.outputs) if k >= 0]
+        is_rescaling = model.operatorCodes[operator.opcodeIndex].builtinCode in codes
+        if is_rescaling and all(tensor.type == schema.TensorType.FLOAT32 for tensor in tensors):
+            sources[int(operator.outputs[0])] = operator.inputs[0]
+        else:
+            kept.append(operator)
+    graph.operators = kept
+    graph.outputs = [sources.get(int(k), int(k)) for k in graph.outputs]
 
 
 def _channel_counts(graph: Any) -> dict[int, int]:

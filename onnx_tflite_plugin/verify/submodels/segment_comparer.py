@@ -157,6 +157,8 @@ class SegmentComparer:
             result = self._without_saturated(submodel, actual[name], expected)
             comparison = self._compare_with(submodel, operand_set, result, expected, "builtin")
             matched = comparison if comparison.ok else self._find_match(submodel, operand_set, result)
+            if matched is None:  # the float kernels do not saturate either
+                matched = self._match_float_kernels(submodel, operand_set, actual[name])
             if matched is not None:
                 self.decision.agreed.setdefault(name, matched)
             else:
@@ -246,8 +248,6 @@ class SegmentComparer:
                 comparison = self._compare_with(submodel, operand_set, actual, results[index], name)
             if comparison.ok:
                 return comparison
-        if (matched := self._match_float_kernels(submodel, operand_set, actual)) is not None:
-            return matched
         if not lacks_float_kernel:
             return None
         # without a float kernel, as for a fused TANH, allow the error of dynamic quantization in a whole network

@@ -221,7 +221,7 @@ OFFERED = (
         "made for another version",
         handler(),
         HANDLER,
-        ("it is made for onnx-tflite-plugin ~=9.1.0, this is",),
+        ("it is made for onnx-tflite-plugin ~=9.1.0, but this is",),
         warns_always=True,
         has_location=False,
         requires="onnx-tflite-plugin~=9.1.0",

@@ -95,6 +95,31 @@ def test_wrong_constant_by_one_step_is_an_error() -> None:
     assert verify(data, proto, inputs={"x": SUMS}).verdict == "differs"
 
 
+def coarsely_quantized_operand() -> tuple[bytes, onnx.ModelProto]:
+    """Return a float operand quantized in large steps before 1 is subtracted, and its conversion to float32."""
+    net = Net()
+    operand = net.call(
+        "QUANTIZE", [net.input(tensor(1, 11, 7, 24, name="x"))], tensor(1, 11, 7, 24, dtype="int8", scale=0.2)
+    )
+    one = constant(np.full(24, 127, np.int8), "int8", 1 / 127)
+    net.output(net.call("SUB", [operand, one], tensor(1, 11, 7, 24, dtype="int8", scale=0.02, zero_point=-78)))
+    data = net.build()
+    return data, otp.convert(data, quantization="float").proto
+
+
+def test_omitted_quantization_of_an_operand_is_no_error() -> None:
+    assert verify(*coarsely_quantized_operand()).verdict == "agrees"
+
+
+def test_wrong_constant_after_an_omitted_quantization_is_an_error() -> None:
+    data, proto = coarsely_quantized_operand()
+    (initializer,) = proto.graph.initializer
+    initializer.CopyFrom(
+        numpy_helper.from_array(numpy_helper.to_array(initializer) + np.float32(0.1), initializer.name)
+    )
+    assert verify(data, proto).verdict == "differs"
+
+
 @pytest.mark.parametrize(
     ("zero_point", "array", "expected"),
     [(128, np.array([0, 128, 255], np.uint8), [-128, 0, 127]), (0, np.array([1, 2, 255], np.uint8), [0, 2, 254])],
