@@ -13,7 +13,7 @@ from onnx_tflite_plugin.errors import UnsupportedOption
 T = TypeVar("T")
 
 
-MAX_INTERNAL_NAME = 100
+MAX_INTERNAL_NAME = 80
 """Characters of a TFLite name that the names of internal values keep; suffixes follow."""
 OMISSION = "…"
 """Character in place of the middle of a long name in messages."""
@@ -21,7 +21,7 @@ _MAX_MATCHES = 4
 """Names that a message lists if a shortened name stands for several."""
 _MAX_OPERATION = 16
 """Characters for the last part of a name; scopes are cut to the others, so that all tensors of a layer begin alike."""
-_MAX_SUFFIXED_NAME = 140
+_MAX_SUFFIXED_NAME = 120
 """Characters of a name with suffixes, without the number that makes it unique."""
 _MIN_SCOPES = 0.6
 """Part of the characters that whole scopes must have; below, a shortened name begins within a scope and keeps more of it."""

@@ -12,7 +12,6 @@ import pytest
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
 from conformance.lstms import Lstm
-from onnx_tflite_plugin.graph.names import MAX_INTERNAL_NAME
 from onnx_tflite_plugin.rewrite.name_constants import NameConstants
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -177,7 +176,7 @@ def test_long_internal_names_are_shortened_at_the_front(optimize: str) -> None:
     assert [graph.input[0].name, graph.output[0].name] == [f"{long}input", f"{long}output"]
     (inner,) = names(graph) - {f"{long}input", f"{long}output"}
     assert inner.endswith("scope/inner")
-    assert len(inner) <= MAX_INTERNAL_NAME
+    assert len(inner) <= 80
 
 
 def test_states_keep_their_names_even_if_generic() -> None:
