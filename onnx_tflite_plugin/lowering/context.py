@@ -24,7 +24,8 @@ from onnx_tflite_plugin.binding.bound import Bound, label
 from onnx_tflite_plugin.layout.tensor_layout import TensorLayout, physical_shape
 from onnx_tflite_plugin.lowering.activation import apply_activation
 from onnx_tflite_plugin.lowering.arrays import integer_array
-from onnx_tflite_plugin.lowering.emitter import Operand, require_value
+from onnx_tflite_plugin.lowering.emitter import Operand
+from onnx_tflite_plugin.lowering.ir_values import require_value
 from onnx_tflite_plugin.lowering.lookup import gather_entries
 from onnx_tflite_plugin.lowering.operands import Operands
 from onnx_tflite_plugin.lowering.scope import Scope

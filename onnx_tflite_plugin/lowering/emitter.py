@@ -12,8 +12,10 @@ import onnx_ir as ir
 
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.api.roles import NamedArray
-from onnx_tflite_plugin.checked import describe, did_you_mean
+from onnx_tflite_plugin.checked import did_you_mean
 from onnx_tflite_plugin.graph.names import UniqueNames
+from onnx_tflite_plugin.lowering.attributes import make_attribute
+from onnx_tflite_plugin.lowering.ir_values import onnx_dtype, require_value, set_type, tensor_value
 from onnx_tflite_plugin.lowering.schemas import (
     Signature,
     decomposition,
@@ -35,23 +37,6 @@ _VERSIONS = {"ai.onnx.ml": 3}
 
 _PREFIX_BYTES = 256
 """Number of leading bytes by which equal constants are looked up before a full comparison."""
-
-_DTYPES = {
-    "float32": ir.DataType.FLOAT,
-    "float64": ir.DataType.DOUBLE,
-    "complex64": ir.DataType.FLOAT,
-    "complex128": ir.DataType.DOUBLE,
-    "float8_e4m3fn": ir.DataType.FLOAT8E4M3FN,
-    "float8_e5m2": ir.DataType.FLOAT8E5M2,
-}
-
-
-def onnx_dtype(name: str) -> ir.DataType:
-    """Return the ONNX dtype for a numpy or TFLite dtype name.
-
-    Complex numbers are pairs of reals. Raises KeyError.
-    """
-    return _DTYPES.get(name) or ir.DataType[name.upper()]
 
 
 class Emitter:
@@ -274,7 +259,7 @@ class Emitter:
             domain,
             op_type,
             values,
-            [_attribute(name, value, schema) for name, value in attributes.items()],
+            [make_attribute(name, value, schema) for name, value in attributes.items()],
             num_outputs=outputs,
             name=self.names.unique(f"{self._label}/{op_type}" if self._label else op_type),
             metadata_props=dict(self._metadata),
@@ -349,32 +334,6 @@ def _dtype(value: ir.Value | None) -> str:
     return "" if value is None or value.type is None else value.type.dtype.name.lower()
 
 
-def require_value(value: object) -> ir.Value:
-    """Return the value.
-
-    Raises TypeError for anything that is not a value of the model.
-    """
-    if not isinstance(value, ir.Value):
-        raise TypeError(f"{describe(value)} is not a value of the model; make constants with ctx.constant_value")
-    return value
-
-
-def tensor_value(array: Array, name: str) -> ir.Value:
-    """Return a constant value of an array; arrays of dtype object hold strings."""
-    if array.dtype == object:
-        tensor: Any = ir.StringTensor([bytes(s) for s in array.reshape(-1)], shape=ir.Shape(array.shape), name=name)
-    else:
-        tensor = ir.Tensor(array, name=name)
-    return ir.Value(name=name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor)
-
-
-def set_type(value: ir.Value, dtype: str, dims: Dims | None) -> ir.Value:
-    """Set a value's dtype and shape; return it. A dynamic dimension stays dynamic."""
-    value.type = ir.TensorType(onnx_dtype(dtype))
-    value.shape = None if dims is None else ir.Shape(dims)
-    return value
-
-
 def _output_type(
     signature: Signature, k: int, inputs: Sequence[ir.Value | None], node: ir.Node
 ) -> ir.TypeProtocol | None:
@@ -395,44 +354,3 @@ def _output_type(
         return ir.TensorType(signature.single_dtypes[type_name])
     dtype = node.attributes.get("to") or node.attributes.get("dtype")
     return None if dtype is None else ir.TensorType(ir.DataType(dtype.as_int()))
-
-
-def _attribute(name: str, value: Any, schema: onnx.defs.OpSchema | None) -> ir.Attr:
-    """Return an attribute of the schema's type; without a schema, of the value's type."""
-    kind = _attribute_type(value) if schema is None else schema_attributes(schema)[name]
-    if kind == ir.AttributeType.INT:
-        value = int(onnx_dtype(value)) if isinstance(value, str) else int(value)
-    elif kind == ir.AttributeType.INTS:
-        value = [int(v) for v in value]
-    elif kind == ir.AttributeType.FLOAT:
-        value = float(value)
-    elif kind == ir.AttributeType.FLOATS:
-        value = [float(v) for v in value]
-    elif kind == ir.AttributeType.TENSOR and isinstance(value, np.ndarray):
-        value = ir.Tensor(value)
-    return ir.Attr(name, kind, value)
-
-
-def _attribute_type(value: Any) -> ir.AttributeType:
-    """Return the attribute type of a value.
-
-    Raises TypeError for one that cannot be an attribute.
-    """
-    if isinstance(value, ir.Graph):
-        return ir.AttributeType.GRAPH
-    if isinstance(value, str):
-        return ir.AttributeType.STRING
-    if isinstance(value, np.ndarray) and value.ndim != 1:
-        return ir.AttributeType.TENSOR
-    array = np.asarray(value)
-    kinds = {
-        ("i", 0): ir.AttributeType.INT,
-        ("b", 0): ir.AttributeType.INT,
-        ("f", 0): ir.AttributeType.FLOAT,
-        ("i", 1): ir.AttributeType.INTS,
-        ("f", 1): ir.AttributeType.FLOATS,
-        ("U", 1): ir.AttributeType.STRINGS,
-    }
-    if (array.dtype.kind, array.ndim) not in kinds:
-        raise TypeError(f"{describe(value)} cannot be an attribute: pass numbers, text, lists of them, or an array")
-    return kinds[array.dtype.kind, array.ndim]

@@ -16,8 +16,9 @@ from onnx_tflite_plugin.graph.metadata import write_states, write_tensor
 from onnx_tflite_plugin.layout.plan import LayoutPlan
 from onnx_tflite_plugin.layout.tensor_layout import TensorLayout, format_layout, source_layout
 from onnx_tflite_plugin.lowering.arrays import physical_dims
-from onnx_tflite_plugin.lowering.emitter import Emitter, set_type
+from onnx_tflite_plugin.lowering.emitter import Emitter
 from onnx_tflite_plugin.lowering.interface import InterfaceNames
+from onnx_tflite_plugin.lowering.ir_values import set_type
 from onnx_tflite_plugin.lowering.operators import initialize_variable, lower_operators
 from onnx_tflite_plugin.lowering.scope import AfterLowering, Job, Scope
 from onnx_tflite_plugin.lowering.state import States

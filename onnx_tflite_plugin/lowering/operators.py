@@ -24,7 +24,7 @@ from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, WrongResult, att
 from onnx_tflite_plugin.layout.tensor_layout import source_layout
 from onnx_tflite_plugin.lowering.arrays import physical_dims
 from onnx_tflite_plugin.lowering.context import Context
-from onnx_tflite_plugin.lowering.emitter import onnx_dtype, set_type
+from onnx_tflite_plugin.lowering.ir_values import onnx_dtype, set_type
 from onnx_tflite_plugin.lowering.results import ResultContradiction, emit_table_lookup, finish_output
 from onnx_tflite_plugin.lowering.scope import NotLowered, Scope
 from onnx_tflite_plugin.lowering.values import FILE, STORED

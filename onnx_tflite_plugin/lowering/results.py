@@ -18,7 +18,7 @@ from onnx_tflite_plugin.guard import BUILTIN, Mismatch, WrongResult
 from onnx_tflite_plugin.lowering.activation import apply_activation
 from onnx_tflite_plugin.lowering.arrays import physical_dims
 from onnx_tflite_plugin.lowering.context import Context
-from onnx_tflite_plugin.lowering.emitter import onnx_dtype, require_value
+from onnx_tflite_plugin.lowering.ir_values import onnx_dtype, require_value
 from onnx_tflite_plugin.lowering.lookup import gather_entries
 from onnx_tflite_plugin.lowering.values import FILE, STORED, Resource, ValueOrResource
 from onnx_tflite_plugin.quantization.activation import Clamp, quantized_clamp_bounds

@@ -18,7 +18,8 @@ from onnx_tflite_plugin.binding.inlining import Location, call_path
 from onnx_tflite_plugin.errors import Problem
 from onnx_tflite_plugin.layout.plan import LayoutPlan
 from onnx_tflite_plugin.layout.tensor_layout import TensorLayout, source_layout
-from onnx_tflite_plugin.lowering.emitter import Emitter, require_value, set_type
+from onnx_tflite_plugin.lowering.emitter import Emitter
+from onnx_tflite_plugin.lowering.ir_values import require_value, set_type
 from onnx_tflite_plugin.lowering.state import States
 from onnx_tflite_plugin.lowering.values import FILE, FLOAT, STORED, ValueOrResource, Values
 from onnx_tflite_plugin.quantization.plan import Form, StoragePlan

@@ -24,7 +24,8 @@ from onnx_tflite_plugin.graph.constants import NotConstant, evaluate_constant
 from onnx_tflite_plugin.graph.metadata import CarriedState
 from onnx_tflite_plugin.layout.plan import LayoutPlan
 from onnx_tflite_plugin.layout.tensor_layout import physical_shape
-from onnx_tflite_plugin.lowering.emitter import Emitter, onnx_dtype, require_value, set_type
+from onnx_tflite_plugin.lowering.emitter import Emitter
+from onnx_tflite_plugin.lowering.ir_values import onnx_dtype, require_value, set_type
 from onnx_tflite_plugin.quantization.plan import StoragePlan
 from onnx_tflite_plugin.renamed import STATE, renamed_attributes
 from onnx_tflite_plugin.source.affine import affine

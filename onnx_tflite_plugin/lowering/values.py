@@ -34,7 +34,8 @@ from onnx_tflite_plugin.lowering.arrays import (
     replace_zero_scales,
     shift_integers,
 )
-from onnx_tflite_plugin.lowering.emitter import Emitter, Operand, set_type
+from onnx_tflite_plugin.lowering.emitter import Emitter, Operand
+from onnx_tflite_plugin.lowering.ir_values import set_type
 from onnx_tflite_plugin.quantization.plan import Form, Storage, StoragePlan, Weights, file_storage
 from onnx_tflite_plugin.source.affine import dequantize_constant, is_quantized
 from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE, PACKED

@@ -10,7 +10,8 @@ import pytest
 
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.graph.names import UniqueNames
-from onnx_tflite_plugin.lowering.emitter import Emitter, set_type
+from onnx_tflite_plugin.lowering.emitter import Emitter
+from onnx_tflite_plugin.lowering.ir_values import set_type
 from onnx_tflite_plugin.lowering.lookup import gather_entries
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.targets import TARGETS

@@ -30,7 +30,8 @@ from onnx_tflite_plugin.conversion import Conversion, convert
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.lowering.emitter import Emitter, set_type
+from onnx_tflite_plugin.lowering.emitter import Emitter
+from onnx_tflite_plugin.lowering.ir_values import set_type
 from onnx_tflite_plugin.lowering.schemas import schema_of
 from onnx_tflite_plugin.source.dtypes import bits
 from onnx_tflite_plugin.targets import TARGETS

@@ -18,7 +18,8 @@ from onnx_tflite_plugin.layout.tensor_layout import (
     source_layout,
 )
 from onnx_tflite_plugin.lowering.arrays import arrange_constant, physical_dims
-from onnx_tflite_plugin.lowering.emitter import Emitter, set_type
+from onnx_tflite_plugin.lowering.emitter import Emitter
+from onnx_tflite_plugin.lowering.ir_values import set_type
 from onnx_tflite_plugin.lowering.values import FILE, FLOAT, STORED, Values
 from onnx_tflite_plugin.quantization.plan import Storage, StoragePlan, Weights
 from onnx_tflite_plugin.source.model import Array, Data, Quantization, Tensor

@@ -15,7 +15,8 @@ from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.graph.constants import evaluate_constant
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.layout.plan import LayoutPlan
-from onnx_tflite_plugin.lowering.emitter import Emitter, set_type
+from onnx_tflite_plugin.lowering.emitter import Emitter
+from onnx_tflite_plugin.lowering.ir_values import set_type
 from onnx_tflite_plugin.lowering.state import State, States
 from onnx_tflite_plugin.quantization.plan import StoragePlan
 from onnx_tflite_plugin.source.model import Quantization, Tensor

@@ -16,7 +16,8 @@ from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.tensor_layout import layout_of_permutation, source_layout
 from onnx_tflite_plugin.lowering.arrays import replace_zero_scales
-from onnx_tflite_plugin.lowering.emitter import Emitter, set_type
+from onnx_tflite_plugin.lowering.emitter import Emitter
+from onnx_tflite_plugin.lowering.ir_values import set_type
 from onnx_tflite_plugin.lowering.values import STORED, Values
 from onnx_tflite_plugin.quantization.plan import Storage, StoragePlan
 from onnx_tflite_plugin.source.model import Quantization, Tensor

@@ -19,7 +19,7 @@ import onnx_ir as ir
 from onnx_ir.passes import InPlacePass, PassResult
 
 from onnx_tflite_plugin.errors import Problem, TargetRefusal
-from onnx_tflite_plugin.lowering.emitter import tensor_value
+from onnx_tflite_plugin.lowering.ir_values import tensor_value
 from onnx_tflite_plugin.rewrite.editor import Editor, remove_unused_outputs
 from onnx_tflite_plugin.rewrite.matching import constant, label_of
 from onnx_tflite_plugin.rewrite.weights.dtypes import CHOSEN, DEPENDENT, INT8, PROBE, UINT8

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.lowering.emitter import set_type
+from onnx_tflite_plugin.lowering.ir_values import set_type
 from onnx_tflite_plugin.rewrite.editor import Editor
 from onnx_tflite_plugin.rewrite.weights.dtypes import EXACT, PROBE, factors
 

@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes import InPlacePass, PassResult
 
-from onnx_tflite_plugin.lowering.emitter import tensor_value
+from onnx_tflite_plugin.lowering.ir_values import tensor_value
 from onnx_tflite_plugin.rewrite.editor import Editor
 from onnx_tflite_plugin.rewrite.matching import constant
 from onnx_tflite_plugin.source.model import Array
