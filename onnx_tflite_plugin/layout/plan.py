@@ -15,7 +15,7 @@ from onnx_tflite_plugin.api.notation import AxesError
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.errors import CONTRADICTION, Contradiction, HandlerError, InvalidModel, Problem
 from onnx_tflite_plugin.guard import BUILTIN, Failed, definition
-from onnx_tflite_plugin.layout import solver
+from onnx_tflite_plugin.layout import labeling, solver
 from onnx_tflite_plugin.layout.boundaries import Place, boundary_values, execution_counts, tensor_at
 from onnx_tflite_plugin.layout.constraints import LayoutConstraint, layout_constraint, present_slots
 from onnx_tflite_plugin.layout.propagation import InterfaceLayouts, propagate_layouts
@@ -139,7 +139,7 @@ def plan_layout(
     )
     dataflow_edges = list(_edges(model, endpoints))
     wires = tuple(wire for edge in dataflow_edges for wire in edge.wires(bytes_of))
-    solution = solver.solve(solver.LabelingProblem(tuple(label_costs), wires))
+    solution = solver.solve(labeling.LabelingProblem(tuple(label_costs), wires))
     transposes = [transpose for edge in dataflow_edges for transpose in edge.transposes(solution.labels, bytes_of)]
     chosen = {bound: candidates[bound][solution.labels[i]] for i, bound in enumerate(flexible)}
     chosen |= {bound: chosen[representative] for bound, representative in representatives.items()}
@@ -261,9 +261,9 @@ class _Endpoint(NamedTuple):
     layouts: Sequence[TensorLayout]
     label: str
 
-    def pin(self, numbers: Mapping[TensorLayout, int]) -> solver.Pin:
+    def pin(self, numbers: Mapping[TensorLayout, int]) -> labeling.Pin:
         """Return the solver's pin, with one key per candidate layout."""
-        return solver.Pin(self.variable, tuple(numbers[layout] for layout in self.layouts))
+        return labeling.Pin(self.variable, tuple(numbers[layout] for layout in self.layouts))
 
     def layout(self, labels: Sequence[int]) -> TensorLayout:
         """Return the layout under the solver's labels."""
@@ -281,7 +281,7 @@ class _Edge(NamedTuple):
     consumers: Sequence[_Endpoint]
     executions: int = 1
 
-    def wires(self, bytes_of: TensorBytes) -> Iterable[solver.Wire]:
+    def wires(self, bytes_of: TensorBytes) -> Iterable[labeling.Wire]:
         """Yield the solver's wires of the edge.
 
         There is one for transposes, and one or two for reshapes of unit axes.
@@ -296,7 +296,7 @@ class _Edge(NamedTuple):
         for weight, key in keys:
             numbers = _number_by_key(layouts, key)
             consumers = tuple(consumer.pin(numbers) for consumer in self.consumers)
-            yield solver.Wire(weight * self.executions, self.producer.pin(numbers), consumers)
+            yield labeling.Wire(weight * self.executions, self.producer.pin(numbers), consumers)
 
     def transposes(self, labels: Sequence[int], bytes_of: TensorBytes) -> Iterable[PlannedTranspose]:
         """Yield the transposes that the labels require.
@@ -333,7 +333,7 @@ def _number_by_key(layouts: Iterable[TensorLayout], key: Callable[[TensorLayout]
 def _choices_for_speed(
     flexible: Sequence[Bound],
     label_costs: Sequence[Sequence[int]],
-    wires: tuple[solver.Wire, ...],
+    wires: tuple[labeling.Wire, ...],
     solution: solver.Solution,
 ) -> tuple[tuple[str, int], ...]:
     """Return the operators that a plan of fewest transposes would make slower.
@@ -342,7 +342,7 @@ def _choices_for_speed(
     """
     if not any(map(any, label_costs)):
         return ()
-    transposes_only = solver.solve(solver.LabelingProblem(tuple((0,) * len(costs) for costs in label_costs), wires))
+    transposes_only = solver.solve(labeling.LabelingProblem(tuple((0,) * len(costs) for costs in label_costs), wires))
     savings = [
         costs[x] - costs[y] for costs, x, y in zip(label_costs, transposes_only.labels, solution.labels, strict=True)
     ]

@@ -29,39 +29,12 @@ from itertools import compress, count, product
 from typing import NamedTuple
 
 from onnx_tflite_plugin.layout.elimination import Table, eliminate, elimination_order
+from onnx_tflite_plugin.layout.labeling import LabelingProblem, Pin, Wire, cost, wire_cost
 from onnx_tflite_plugin.layout.maxflow import Work, WorkLimitReached
 from onnx_tflite_plugin.layout.roof_dual import FALSE, TRUE, Terms, find_root, merge_sets, roof_dual
 
 METHODS = ("cut", "elimination", "fusion", "greedy")  # strongest first
 EXACT = METHODS[:2]
-
-
-class Pin(NamedTuple):
-    """One end of a wire, with a key per label of the variable.
-
-    Without a variable, there is exactly one key.
-    """
-
-    variable: int | None
-    keys: tuple[Hashable, ...]
-
-
-class Wire(NamedTuple):
-    """A tensor between its producer and its consumers.
-
-    It costs ``weight`` (nonnegative) for each key that a consumer has and the producer does not.
-    """
-
-    weight: int
-    producer: Pin
-    consumers: tuple[Pin, ...]
-
-
-class LabelingProblem(NamedTuple):
-    """Labeling problem: ``prices[i][x]`` is the cost of label x at variable i itself."""
-
-    prices: tuple[tuple[int, ...], ...]
-    wires: tuple[Wire, ...]
 
 
 class Solution(NamedTuple):
@@ -79,12 +52,6 @@ class Solution(NamedTuple):
 
 _Proposal = tuple[dict[int, int], int]
 """Labels by variable, and the number of operations to find them."""
-
-
-def cost(problem: LabelingProblem, labels: Sequence[int]) -> int:
-    """Return the cost of a labeling."""
-    label_costs = sum(prices[label] for prices, label in zip(problem.prices, labels, strict=True))
-    return label_costs + _wire_cost(problem.wires, labels)
 
 
 def solve(problem: LabelingProblem, *, work_limit: int = 20_000_000, table_limit: int = 4096) -> Solution:
@@ -106,18 +73,6 @@ def solve(problem: LabelingProblem, *, work_limit: int = 20_000_000, table_limit
         components[method] += 1
     method = next((name for name in reversed(METHODS) if components[name]), METHODS[0])
     return Solution(tuple(labels), cost(problem, labels), method in EXACT, method, components)
-
-
-def _wire_cost(wires: Iterable[Wire], labels: Sequence[int] | Mapping[int, int]) -> int:
-    """Return the cost of the wires under the labels."""
-    total = 0
-    for weight, (variable, producer_keys), consumers in wires:
-        consumer_keys = {
-            keys_by_label[0 if consumer is None else labels[consumer]] for consumer, keys_by_label in consumers
-        }
-        consumer_keys.discard(producer_keys[0 if variable is None else labels[variable]])
-        total += weight * len(consumer_keys)
-    return total
 
 
 def _components(problem: LabelingProblem) -> list[_Component]:
@@ -185,7 +140,7 @@ class _Component:
     def _score(self, labels: Sequence[int], variables: Iterable[int], wires: Iterable[Wire]) -> tuple[int, int]:
         """Return the cost, then the number of labels other than 0."""
         label_costs = [(self.prices[variable][labels[variable]], labels[variable] > 0) for variable in variables]
-        return sum(price for price, _ in label_costs) + _wire_cost(wires, labels), sum(
+        return sum(price for price, _ in label_costs) + wire_cost(wires, labels), sum(
             nonzero for _, nonzero in label_costs
         )
 
@@ -277,7 +232,7 @@ class _Component:
                 work.spend(1 + len(wire.consumers))
                 for variable, label in zip(scope, choice, strict=True):
                     trial[variable] = label
-                entries[choice] = unit * _wire_cost((wire,), trial)
+                entries[choice] = unit * wire_cost((wire,), trial)
             tables.append((scope, entries))
         for variable, label in eliminate(sizes, order, tables).items():
             labels[variable] = label

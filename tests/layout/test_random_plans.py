@@ -17,7 +17,7 @@ from onnx_tflite_plugin.api import Handler, builtin
 from onnx_tflite_plugin.binding.declared import resolve
 from onnx_tflite_plugin.errors import ConversionError, HandlerError, InvalidModel
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.layout import plan, propagation, solver
+from onnx_tflite_plugin.layout import labeling, plan, propagation, solver
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.targets import TARGETS
 
@@ -138,10 +138,10 @@ def run(proto: bytes, x: np.ndarray) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_minimum_plan_matches_local_results_and_brute_force_cost(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    problems: list[tuple[solver.LabelingProblem, solver.Solution]] = []
+    problems: list[tuple[labeling.LabelingProblem, solver.Solution]] = []
     solve = solver.solve
 
-    def record(problem: solver.LabelingProblem) -> solver.Solution:
+    def record(problem: labeling.LabelingProblem) -> solver.Solution:
         problems.append((problem, solve(problem)))
         return problems[-1][1]
 
@@ -157,7 +157,7 @@ def test_minimum_plan_matches_local_results_and_brute_force_cost(seed: int, monk
         problem, solution = problems[-1]
         if solution.exact and prod(map(len, problem.prices)) <= 5000:
             labelings = itertools.product(*(range(len(prices)) for prices in problem.prices))
-            assert solution.cost == min(solver.cost(problem, labels) for labels in labelings)
+            assert solution.cost == min(labeling.cost(problem, labels) for labels in labelings)
         if io_layout == "source":
             for result, reference in zip(run(conversion.proto.SerializeToString(), x), expected, strict=True):
                 np.testing.assert_allclose(result, reference, rtol=1e-4, atol=1e-4)

@@ -16,9 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from onnx_tflite_plugin.layout.labeling import LabelingProblem, Pin, Wire, cost
 from onnx_tflite_plugin.layout.maxflow import Work
 from onnx_tflite_plugin.layout.roof_dual import roof_dual
-from onnx_tflite_plugin.layout.solver import LabelingProblem, Pin, Solution, Wire, _components, cost, solve
+from onnx_tflite_plugin.layout.solver import Solution, _components, solve
 
 BOTH = ("src", "other")
 THREE = (*BOTH, "third")
