@@ -118,7 +118,7 @@ def gaps(suite: Suite) -> Iterator[str]:
 
 
 def _untested_declarations(op: str, handler: Handler, cases: Sequence[Case]) -> Iterator[str]:
-    """Yield the declared dtypes, and the declared quantization, that no case has."""
+    """Yield a text for each declared dtype or quantization that no case has."""
     calls = [call for case in cases for call in instances(read(case.build()), op)]
     for slot, dtypes in ({} if callable(handler.types) else dtypes_by_slot(handler.types)).items():
         present = {tensor.dtype for call in calls if (tensor := call.tensor(slot)) is not None}
@@ -129,7 +129,7 @@ def _untested_declarations(op: str, handler: Handler, cases: Sequence[Case]) -> 
     if callable(behavior) or not behavior.is_quantizable or (handler.types and not callable(handler.types)):
         return
     if not any(tensor.quantization for tensor in tensors):
-        yield f"of quantized tensors, for which it declares {type(behavior).__name__}; add one of tensor(..., dtype='int8')"
+        yield f"with quantized tensors, although it declares {type(behavior).__name__}; add one of tensor(..., dtype='int8')"
 
 
 def declarations(case: Case, host: Host) -> Iterator[Declared]:

@@ -241,7 +241,7 @@ def test_gaps_name_declared_dtypes_without_a_case() -> None:
     ]
     raw = {"CUSTOM.Raw": identity_handler("CUSTOM.Raw", Terminate(), quantization=Raw())}
     assert find_gaps(raw, [unary("CUSTOM.Raw", "sample", X)]) == [
-        "CUSTOM.Raw of mine has no case of quantized tensors, for which it declares Raw; add one of tensor(..., dtype='int8')"
+        "CUSTOM.Raw of mine has no case with quantized tensors, although it declares Raw; add one of tensor(..., dtype='int8')"
     ]
     assert find_gaps(raw, [unary("CUSTOM.Raw", "sample", tensor(2, 3, dtype="int8"))]) == []
 
