@@ -55,7 +55,11 @@ def _causes(pair: ModelPair, outputs: set[str]) -> Iterator[str]:
     """Yield causes: other arithmetic, rounding that adds up, operators that select."""
     if is_dequantized(pair.trial.model, pair.entry, pair.session):
         rounds = quantizes_values(pair.session.proto.graph)
-        yield f"LiteRT rounds to quantized values after each operator, this model {'to other values' if rounds else 'does not'}"
+        yield (
+            "LiteRT rounds to quantized values after each operator, this model to other values"
+            if rounds
+            else "LiteRT rounds each result and clips it to the range in the file, this model does not"
+        )
     elif pair.has_rounding:
         yield "rounding differences of quantized operators add up"
     else:
