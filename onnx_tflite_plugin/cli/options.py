@@ -14,7 +14,7 @@ import click
 
 from onnx_tflite_plugin.checked import did_you_mean
 from onnx_tflite_plugin.cli.failures import UsageProblem
-from onnx_tflite_plugin.cli.paths import FilePath
+from onnx_tflite_plugin.cli.paths import FilePath, find_remedy
 from onnx_tflite_plugin.installed import target_names
 from onnx_tflite_plugin.options import (
     ADVANCED,
@@ -184,9 +184,27 @@ def _type(option: Option) -> Any:
 
 def _number_range(kind: type, minimum: float) -> click.IntRange | click.FloatRange:
     """Return click's type of a number from ``minimum`` on, with a name that fits into its message."""
-    number = click.IntRange(min=int(minimum)) if kind is int else click.FloatRange(min=minimum)
-    number.name = "integer" if kind is int else "number"
+    if kind is not int:
+        return _Share(min=minimum)
+    number = click.IntRange(min=int(minimum))
+    number.name = "integer"
     return number
+
+
+class _Share(click.FloatRange):
+    """A number from ``min`` on. A percentage gets the number to give instead."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            percentage = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", str(value))
+            if percentage is None:
+                raise
+            number = f"{float(percentage[1]) / 100:.12g}"
+            self.fail(f"{error.message.rstrip('.')}; {percentage[1]} % is {number}", param, ctx)
 
 
 # --- values -----------------------------------------------------------------------------------
@@ -258,7 +276,8 @@ def _parse_sizes(text: str) -> tuple[int | str, ...]:
     parts = [part.strip() for part in text.split(",")]
     wrong = next((part for part in parts if not part.isdigit() and not part.isidentifier()), None)
     if wrong is not None:
-        raise ValueError(f"{wrong!r} is not a size: give a number, or a name for a dynamic dimension")
+        separator = "; separate sizes by commas" if re.fullmatch(r"\w+([x*:/ ;]\w+)+", wrong) else ""
+        raise ValueError(f"{wrong!r} is not a size: give a number, or a name for a dynamic dimension{separator}")
     return tuple(int(part) if part.isdigit() else part for part in parts)
 
 
@@ -302,7 +321,7 @@ def given_options(ctx: click.Context, names: Collection[str]) -> list[str]:
 
 
 def check_exists(path: Path | None) -> Path | None:
-    """Return the path. Raises UsageProblem if it does not exist."""
+    """Return the path of ``--inputs``. Raises UsageProblem if it does not exist."""
     if path is not None and not path.exists():
-        raise UsageProblem(f"{path}: there is no such file or folder")
+        raise UsageProblem(f"--inputs {path}: there is no such file or folder{find_remedy(path)}")
     return path

@@ -95,6 +95,10 @@ class Outputs:
             if folders:
                 try:
                     path.parent.mkdir(parents=True, exist_ok=True)
+                except FileExistsError:
+                    raise UsageProblem(
+                        f"{path.parent} is a file, but the models are written into a folder: name another one"
+                    ) from None
                 except OSError as error:
                     raise UsageProblem(f"the folder {path.parent} cannot be created: {error.strerror}") from None
             check_writable(path)

@@ -45,13 +45,13 @@ def check_readable(source: Path) -> Path:
             raise UsageProblem(f"{path} is not a regular file; write the model to a file first")
         path.open("rb").close()
     except FileNotFoundError:
-        raise UsageProblem(f"{path}: there is no such file{_similar_files(path)}") from None
+        raise UsageProblem(f"{path}: there is no such file{find_remedy(path)}") from None
     except OSError as error:
         raise UsageProblem(f"{path} cannot be read: {error.strerror}") from None
     return path
 
 
-def _similar_files(path: Path) -> str:
+def find_remedy(path: Path) -> str:
     """Return a remedy for a missing file: a similar name, the missing folder, or where a relative path begins."""
     folder = path.parent
     if not folder.is_dir():

@@ -70,7 +70,8 @@ def _split_names(texts: Iterable[str], known: Collection[str]) -> Iterator[str]:
         while parts:
             known_counts = (count for count in range(len(parts), 0, -1) if ",".join(parts[:count]) in known)
             count = next(known_counts, 1)
-            if name := ",".join(parts[:count]):
+            name = ",".join(parts[:count])
+            if name := name if name in known else name.strip():
                 yield name
             parts = parts[count:]
 

@@ -31,7 +31,8 @@ from onnx_tflite_plugin.source.dtypes import HANDLES
 from onnx_tflite_plugin.source.model import Array, Dims, Model, Operator, Tensor, agree
 from onnx_tflite_plugin.targets import Target
 
-_REMEDY = "keep the stored size, or leave the operator out with --outputs TENSOR"
+_REMEDY = "keep the stored size"
+_OTHER_REMEDY = "or leave the operator out with --outputs TENSOR"
 _STATE_REMEDY = "keep the stored batch: omit --dynamic-batch"
 MAX_TRIED_RANK = 6
 
@@ -39,17 +40,23 @@ MAX_TRIED_RANK = 6
 class ShapeDerivation:
     """Derivation of the shapes of a model's tensors.
 
-    ``message``: the start of an error.
-
-    ``named_sizes``: stored sizes that become dynamic by name. ``replaced_operators``: operators whose constants or
-    options hold a size that becomes dynamic, with their replacement. ``subgraph_shapes``: the shapes of tensors in
-    called subgraphs, by the subgraph's index.
+    ``message``: the start of an error. ``remedy``: its first remedy. ``named_sizes``: stored sizes that become dynamic by
+    name. ``replaced_operators``: operators whose constants or options hold a size that becomes dynamic, with their
+    replacement. ``subgraph_shapes``: the shapes of tensors in called subgraphs, by the subgraph's index.
     """
 
     def __init__(
-        self, model: Model, host: Host, target: Target, message: str, *, named_sizes: Collection[int] = ()
+        self,
+        model: Model,
+        host: Host,
+        target: Target,
+        message: str,
+        *,
+        named_sizes: Collection[int] = (),
+        remedy: str = _REMEDY,
     ) -> None:
         self.model, self.host, self.target, self.message, self.named_sizes = model, host, target, message, named_sizes
+        self.remedy = remedy
         self.replaced_operators: dict[Operator, Operator] = {}
         self.subgraph_shapes: dict[int, dict[Tensor, Dims]] = {}
         self.batches: Mapping[int, int] = {}
@@ -77,7 +84,7 @@ class ShapeDerivation:
                     continue
                 problems = error.problems if isinstance(error, ConversionError) else ()
                 reason = _describe_broadcast(problems[0].reason if problems else str(error), op, dims)
-                hint = next((problem.hint for problem in problems if problem.hint), _REMEDY)
+                hint = next((problem.hint for problem in problems if problem.hint), f"{self.remedy}, {_OTHER_REMEDY}")
                 problem = self._describe_state_batch(op, reason) or Problem(label(op), reason, hint)
                 raise UnsupportedOperator(self.message, [problem]) from error
             is_resized = any(tensor in dims for tensor in op.inputs if tensor is not None)
@@ -294,7 +301,12 @@ class ShapeDerivation:
         """
         graph = self.model.subgraphs[index]
         nested = ShapeDerivation(
-            replace(self.model, root=index), self.host, self.target, self.message, named_sizes=self.named_sizes
+            replace(self.model, root=index),
+            self.host,
+            self.target,
+            self.message,
+            named_sizes=self.named_sizes,
+            remedy=self.remedy,
         )
         nested.replaced_operators, nested._lowered = self.replaced_operators, self._lowered
         pairs = zip(graph.inputs, operand_shapes, strict=False)

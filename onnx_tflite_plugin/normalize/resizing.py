@@ -44,7 +44,13 @@ def resize_inputs(
     resized = {tensor: _with_stored(sizes, tensor) for tensor, sizes in requested.items()}
     changed = {tensor: dims for tensor, dims in resized.items() if dims != tensor.dims}
     if changed:
-        derivation = ShapeDerivation(model, host, target, "shapes that cannot be derived from --input-shape:")
+        derivation = ShapeDerivation(
+            model,
+            host,
+            target,
+            "shapes that cannot be derived from --input-shape:",
+            remedy=_stored_sizes_remedy(model, shapes, names),
+        )
         model = with_dims(model, derivation.propagate(changed))
     named_axes = {
         (position, axis): size
@@ -84,6 +90,16 @@ def _parse_shapes(
                 f"{flag}: with a size of 0 every result is empty; give sizes of at least 1, or a name"
             )
     return {by_name[name]: tuple(shape) for name, shape in shapes.items()}
+
+
+def _stored_sizes_remedy(model: Model, shapes: Mapping[str, Sequence[int | str]], names: InterfaceNames) -> str:
+    """Return the remedy that requests the stored sizes of the inputs; requested ones where the file stores none."""
+    flags = []
+    for tensor, name in zip(model.main.inputs, names.inputs, strict=True):
+        if name in shapes and tensor.rank:
+            sizes = (new if old is None else old for old, new in zip(tensor.dims, shapes[name], strict=True))
+            flags.append(f"--input-shape {name}={','.join(map(str, sizes))}")
+    return f"keep the stored sizes: {' '.join(flags)}" if flags else "keep the stored size"
 
 
 def _with_stored(sizes: Sequence[int | str], tensor: Tensor) -> Dims:

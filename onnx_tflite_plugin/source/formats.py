@@ -64,7 +64,7 @@ def describe_format(content: Content) -> str:
     if start[8:10] == b'{"' and int.from_bytes(start[:8], "little") < content.size:
         return "it is a safetensors file, which holds weights without a model: export the model to TFLite first"
     if not start:
-        return "it is empty"
+        return "it is empty: copy, download or export the model again"
     return _describe_protobuf(start) or (f"it is text, not a model; {ACCEPTED}" if _is_text(start) else "")
 
 

@@ -159,6 +159,22 @@ def test_folder_that_cannot_be_created_is_reported(neg_path: Path, tmp_path: Pat
         outputs.prepare(folders=True)
 
 
+def test_file_in_place_of_the_output_folder_is_reported(neg_path: Path, tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    neg_path.rename(tmp_path / "models" / "a.tflite")
+    (file := tmp_path / "file.onnx").touch()
+    outputs = Outputs()
+    jobs(tmp_path / "models", file, None, outputs)
+    with pytest.raises(UsageProblem, match=r"file\.onnx is a file, but the models are written into a folder"):
+        outputs.prepare(folders=True)
+
+
+def test_missing_input_data_is_reported_with_the_option(run: Run, neg_path: Path) -> None:
+    code, _, err = run("verify", neg_path, neg_path, "--inputs", "no.npz")
+    assert code == 2
+    assert f"error: --inputs no.npz: there is no such file or folder; relative paths begin at {Path.cwd()}" in err
+
+
 def bundle(path: Path, name: str) -> Path:
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr(name, "content")

@@ -111,6 +111,15 @@ def test_names_the_operator_that_prevents_a_dynamic_batch() -> None:
         convert(single_operator("RESHAPE", tensor(1, 5, 6), constant([30, 1]), tensor(30, 1)), dynamic_batch=True)
 
 
+def test_error_of_a_requested_shape_names_the_stored_sizes() -> None:
+    """The remedy repeats the size that the file leaves dynamic."""
+    with pytest.raises(UnsupportedOperator) as caught:
+        convert(classifier([1, 30]), input_shape={"x0": [1, 5, "w", 3]})
+    assert caught.value.problems[0].hint == (
+        "keep the stored sizes: input_shape={'x0': (1, 4, 6, 3)}, or leave the operator out with outputs=TENSOR"
+    )
+
+
 def test_rejects_a_rank_that_depends_on_the_batch() -> None:
     model = Net()
     model.output(model.call("SQUEEZE", [tensor(1, 5, 3)], tensor(5, 3)))

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 from pathlib import Path
 from typing import Any, cast
 
@@ -42,8 +43,11 @@ def input_runs(
     """
     if inputs is None:
         return []
+    steps: list[Mapping[str, Any]]
+    files: Iterable[Path | None] = repeat(None)
     if isinstance(inputs, str | os.PathLike):
-        steps: list[Mapping[str, Any]] = list(_load_arrays(entry, Path(inputs), metadata or {}))
+        loaded = list(_load_arrays(entry, Path(inputs), metadata or {}))
+        files, steps = [file for file, _ in loaded], [arrays for _, arrays in loaded]
     else:
         given = _name_array(entry, inputs)
         steps = [given] if isinstance(given, Mapping) else [*given] if hasattr(given, "__iter__") else []
@@ -52,10 +56,15 @@ def input_runs(
                 f"inputs are arrays by input name, a sequence of such mappings, or a path, not {type(inputs).__name__}"
             )
     runs: list[dict[str, Array]] = []
-    for step in steps:
-        _check_names(entry, list(step))
-        arrays = {name: _fit_array(_tensor(entry, name), name, value, nan) for name, value in step.items()}
-        runs += _unstack(entry, arrays)
+    for step, file in zip(steps, files, strict=False):
+        try:
+            _check_names(entry, list(step))
+            arrays = {name: _fit_array(_tensor(entry, name), name, value, nan) for name, value in step.items()}
+            runs += _unstack(entry, arrays)
+        except InvalidInputs as error:
+            if file is None:
+                raise
+            raise InvalidInputs(f"{file}: {error.message}") from None
     return runs
 
 
@@ -74,7 +83,9 @@ def describe_rounding(entry: Entry, inputs: InputData) -> list[str]:
     if inputs is None or (isinstance(inputs, str | os.PathLike) and Path(inputs).suffix.lower() not in ARRAYS):
         return []
     steps: Any = (
-        _load_arrays(entry, Path(inputs), {}) if isinstance(inputs, str | os.PathLike) else _name_array(entry, inputs)
+        [arrays for _, arrays in _load_arrays(entry, Path(inputs), {})]
+        if isinstance(inputs, str | os.PathLike)
+        else _name_array(entry, inputs)
     )
     notes = {}
     for step in [steps] if isinstance(steps, Mapping) else steps:
@@ -102,8 +113,8 @@ def _check_names(entry: Entry, names: Sequence[str]) -> None:
 # --- files ------------------------------------------------------------------------------------
 
 
-def _load_arrays(entry: Entry, path: Path, metadata: InterfaceMetadata) -> Iterator[dict[str, Any]]:
-    """Yield the arrays of a file, or of each file of a folder sorted by name."""
+def _load_arrays(entry: Entry, path: Path, metadata: InterfaceMetadata) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Yield a file with its arrays, or each file of a folder sorted by name."""
     if path.is_dir():
         files = sorted(file for file in path.iterdir() if file.suffix.lower() in ARRAYS + IMAGES)
         if not files:
@@ -112,9 +123,10 @@ def _load_arrays(entry: Entry, path: Path, metadata: InterfaceMetadata) -> Itera
             yield from _load_arrays(entry, file, metadata)
     elif path.suffix.lower() in IMAGES:
         name, tensor = _only_input(entry, path)
-        yield {name: load_image(path, name, tensor, metadata.get((tensor.subgraph, tensor.index), TensorMetadata()))}
+        of_tensor = metadata.get((tensor.subgraph, tensor.index), TensorMetadata())
+        yield path, {name: load_image(path, name, tensor, of_tensor)}
     else:
-        yield _load_file(entry, path)
+        yield path, _load_file(entry, path)
 
 
 def _only_input(entry: Entry, path: Path) -> tuple[str, Tensor]:
@@ -141,6 +153,8 @@ def _load_file(entry: Entry, path: Path) -> dict[str, Any]:
             arrays = {name: loaded[name] for name in loaded.files}
     except (OSError, ValueError, EOFError) as error:
         reason = "it is damaged, or holds Python objects" if "pickle" in str(error) else str(error)
+        if isinstance(error, EOFError):
+            reason = "it is empty or incomplete"
         if path.suffix.lower() not in ARRAYS:
             reason = f"inputs are {', '.join(ARRAYS)} files or images"
         raise InvalidInputs(f"the inputs in {path} cannot be read: {reason}") from error
@@ -203,7 +217,9 @@ def _fit_array(tensor: Tensor, name: str, value: Any, nan: bool) -> Array:
         if array.dtype.kind != "O":
             _check_shape(tensor, name, array)
         if not nan and array.dtype.kind == "f" and np.isnan(array).any():
-            raise InvalidInputs(f"input {name!r}: {int(np.isnan(array).sum())} of {array.size} elements are NaN")
+            raise InvalidInputs(
+                f"input {name!r}: {int(np.isnan(array).sum())} of {array.size} elements are NaN; replace them by numbers"
+            )
         port = _port(tensor, name)
         if array.dtype.kind == "f" and "float" in port.dtype.name:
             with np.errstate(over="ignore"):

@@ -153,6 +153,16 @@ def test_reports_data_that_does_not_fit(given: dict[str, Any], text: str) -> Non
         runs(given)
 
 
+def test_errors_in_data_name_the_file(tmp_path: Path) -> None:
+    for name, array in (("b", random_floats(*SHAPE)), ("c", np.full(SHAPE, np.nan, np.float32))):
+        np.save(tmp_path / f"{name}.npy", array)
+    with pytest.raises(InvalidInputs, match=r"c\.npy: input 'x': 30 of 30 elements are NaN; replace them by numbers"):
+        runs(tmp_path)
+    (tmp_path / "a.npy").touch()
+    with pytest.raises(InvalidInputs, match=r"a\.npy cannot be read: it is empty or incomplete"):
+        runs(tmp_path / "a.npy")
+
+
 def test_rejects_floats_for_an_int8_input() -> None:
     with pytest.raises(
         InvalidInputs, match=r"quantize it: np.clip\(np.round\(array / 0.25\) \+ 3, -128, 127\).astype\('int8'\)"
