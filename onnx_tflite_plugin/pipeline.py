@@ -46,11 +46,12 @@ from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.presentation.facts import doc_string, facts
 from onnx_tflite_plugin.presentation.graph_io import dynamic_input_warnings, graph_values
 from onnx_tflite_plugin.presentation.hints import attention_hints, input_hints, output_hints
+from onnx_tflite_plugin.presentation.option_warnings import option_warnings
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.quantization.dequantization import dequantize_model
 from onnx_tflite_plugin.quantization.opset import plan_storage_and_opset
 from onnx_tflite_plugin.quantization.plan import StoragePlan
-from onnx_tflite_plugin.quantization.symmetric import WARNING, make_symmetric
+from onnx_tflite_plugin.quantization.symmetric import make_symmetric
 from onnx_tflite_plugin.report import Report, Transposed, inner_node_counts, node_counts
 from onnx_tflite_plugin.rewrite import RULES, rule_named
 from onnx_tflite_plugin.rewrite.fold_casts import FoldCasts
@@ -178,6 +179,7 @@ class Pipeline:
         pairs = zip((*file_names.inputs, *file_names.outputs), (*names.inputs, *names.outputs), strict=True)
         write_renames(finished.metadata_props, {old: new for old, new in pairs if old != new})
         warnings = [
+            *option_warnings(self.options, planned.model, finished, rewritten.weights),
             *axis_warnings(main, file_names, self.options, normalized.stored_dims),
             *dynamic_input_warnings(report.inputs, self.target),
             *attention_warnings(finished),
@@ -383,7 +385,7 @@ class Pipeline:
                 Counter(f"{t.dtype} stored as {storage.dtype}" for t, storage in planned.storage.shifted.items())
             ),
             weights=rewritten.weights,
-            warnings=(*([WARNING] if self._is_symmetric else []), *self.host.warnings, *self.warnings),
+            warnings=(*self.host.warnings, *self.warnings),
         )
 
 

@@ -21,7 +21,6 @@ from onnx_tflite_plugin.source.affine import affine, dequantize_constant
 from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE
 from onnx_tflite_plugin.source.model import Quantization, Tensor, Widening
 
-WARNING = "8-bit tensors are requantized to symmetric int8, so results differ from the file's"
 MAX_INT8 = 127
 """Maximum magnitude of symmetric int8, which does not use -128."""
 

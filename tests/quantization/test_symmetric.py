@@ -12,7 +12,8 @@ from onnx import numpy_helper
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
 from conformance.cases import builtin
-from onnx_tflite_plugin.quantization.symmetric import WARNING, symmetric_constant, symmetric_range
+from onnx_tflite_plugin.presentation.option_warnings import REQUANTIZED
+from onnx_tflite_plugin.quantization.symmetric import symmetric_constant, symmetric_range
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Quantization, Tensor
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRT
@@ -66,7 +67,7 @@ def quantization_parameters(proto: onnx.ModelProto) -> list[tuple[np.ndarray, np
 def test_results_are_close_to_litert(dtype: str, zero_point: int, weights: int, target: str) -> None:
     data = convolution(dtype, zero_point, weights)
     conversion = otp.convert(data, target=target, quantization="symmetric")
-    assert WARNING in conversion.report.warnings
+    assert REQUANTIZED in conversion.report.warnings
     limits = np.iinfo(dtype)
     x = np.random.default_rng(3).integers(limits.min, limits.max + 1, (1, 5, 7, 3)).astype(dtype)
     (expected,) = LiteRT(data, "builtin").run([x])
