@@ -133,7 +133,8 @@ def format_type(hint: Any) -> str:
         *others, last = [format_type(member) for member in arguments]
         return f"{', '.join(others)} or {last}"
     if origin is Literal:
-        return " or ".join(repr(value) for value in arguments)
+        *others, last = map(repr, arguments)
+        return f"{', '.join(others)} or {last}" if others else last
     if origin is Callable:
         return "a function"
     if origin is Mapping:

@@ -248,7 +248,10 @@ class Session:
         """
         names = [port.name for port in self.outputs]
         if self._decoder is None or len(names) != 1:
-            raise ValueError("the model lacks inputs for tokens, positions and caches, or an output for scores")
+            raise ValueError(
+                "generate needs a language model, with inputs for tokens, positions and caches, and scores as its only "
+                f"output; this model's inputs are {self._listed_inputs()}"
+            )
         if not isinstance(prompt, Session | None):
             raise TypeError(f"prompt is {describe(prompt)}; give the Session of the signature for prompts")
         prompt_tokens = check_generation(tokens, count, start, stop, self._decoder.slots)
@@ -297,17 +300,20 @@ class Session:
 
     def _check_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
         if not isinstance(inputs, Mapping):
-            given = ", ".join(f"session.inputs[{k}].name: array{k}" for k in range(len(self.inputs)))
+            given = ", ".join(f"{port.name!r}: array{k}" for k, port in enumerate(self.inputs))
             raise TypeError(f"inputs are arrays by name, not {type(inputs).__name__}; pass {{{given}}}")
         ports = self._input_ports
         if inputs.keys() != ports.keys():
             self._report_names(inputs)
         return {name: check_array(inputs[name], port) for name, port in ports.items()}
 
+    def _listed_inputs(self) -> str:
+        return ", ".join(map(repr, self._input_ports)) or "none"
+
     def _report_names(self, inputs: Mapping[str, Any]) -> None:
         """Raise ValueError for the first unknown input name, or for missing inputs."""
         ports = self._input_ports
-        listed = ", ".join(f"{name!r}" for name in ports) or "none"
+        listed = self._listed_inputs()
         for name in inputs:
             if name in self._state_names:
                 raise ValueError(f"{name!r} is a state, not an input: the session carries it, and reset() resets it")

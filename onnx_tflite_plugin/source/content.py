@@ -223,10 +223,17 @@ def check_file(path: Path) -> Path:
     return path
 
 
+class MissingFile(FileNotFoundError):
+    """A path without a file. The message begins with the path."""
+
+    def __str__(self) -> str:
+        return f"{self.filename}: {self.strerror}"
+
+
 def missing_file(path: Path) -> FileNotFoundError:
     """Return the error for a path without a file.
 
     The message names the folder where a relative path begins.
     """
     start = "" if path.is_absolute() else f"; relative paths begin at {Path.cwd()}"
-    return FileNotFoundError(errno.ENOENT, f"there is no such file{start}", str(path))
+    return MissingFile(errno.ENOENT, f"there is no such file{start}", str(path))

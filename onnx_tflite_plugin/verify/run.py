@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from onnx_tflite_plugin.checked import describe, did_you_mean, find_mismatch, has_type
+from onnx_tflite_plugin.checked import describe, did_you_mean, find_mismatch, has_type, plural
 from onnx_tflite_plugin.errors import ConversionError, InconclusiveError, InvalidInputs
 from onnx_tflite_plugin.graph.metadata import props, read_lengths
 from onnx_tflite_plugin.graph.names import describe_key, resolve_keys
@@ -180,6 +180,21 @@ def _check_shapes(shapes: object) -> Mapping[str, Sequence[int]] | None:
     )
 
 
+def _check_fit(shapes: Mapping[str, Sequence[int]], pair: ModelPair) -> None:
+    """Raise InvalidInputs for a shape that the ONNX model does not accept."""
+    for tensor, name in zip(pair.sizes.as_converted().inputs, pair.entry.input_names, strict=True):
+        if name not in shapes or not tensor.rank:  # old converters stored [] for any shape
+            continue
+        shape = tuple(shapes[name])
+        subject = f"shapes[{name!r}] is {shape}"
+        dims = ", ".join("?" if size is None else str(size) for size in tensor.dims)
+        if len(shape) != tensor.rank:
+            given = plural(len(shape), "size")
+            raise InvalidInputs(f"{subject}: {given}, but the input has {tensor.rank} axes, [{dims}]")
+        if any(size not in (None, given) for given, size in zip(shape, tensor.dims, strict=True)):
+            raise InvalidInputs(f"{subject}, but the input is [{dims}] in the ONNX model; only ? takes another size")
+
+
 def _shared_items(data: bytes, host: Host | None) -> Mapping[str, SharedItems]:
     """Return what each signature shares with the others in a joined model, by key.
 
@@ -209,6 +224,7 @@ def _verify_entry(
                 f"shapes: no input has the {describe_key(name, entry.input_names, quoted=True)}; "
                 f"the model's inputs are {', '.join(entry.input_names)}{did_you_mean(name, entry.input_names)}"
             )
+    _check_fit(shapes or {}, pair)
     inputs = causal_inputs(pair.session, request.runs, length) if request.inputs is None else request.inputs
     request = request._replace(inputs=inputs, shapes=shapes, ranges=ranges)
     with record_crashes() as crashes:

@@ -45,6 +45,7 @@ def test_values_are_compared_with_annotations(hint: Any, accepted: list[Any], re
         (int | None, "int or None"),
         (int | str | None, "int, str or None"),
         (Literal["a", "b"], "'a' or 'b'"),
+        (Literal["a", "b", "c"], "'a', 'b' or 'c'"),
         (Callable[..., Any], "a function"),
         (Mapping[str, int], "a mapping of str to int"),
         (tuple[int, str], "a tuple of int, str"),

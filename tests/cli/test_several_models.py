@@ -455,7 +455,7 @@ def test_conversion_of_another_model_is_reported(run: Run, folder: Path, command
     run("convert", str(digits).format("int8"), folder / "int8.onnx")
     code, _, err = run(command, str(digits).format("float"), folder / "int8.onnx")
     assert code == 2
-    assert "'image' is float32 in the TFLite model and integers in the ONNX model" in err
+    assert "'image' is float32 in the TFLite model and int8 in the ONNX model" in err
 
 
 @pytest.mark.parametrize("command", ["convert", "verify"])

@@ -58,7 +58,11 @@ def decoder() -> Any:
         (lambda: otp.bundle_parts(b""), TypeError, "path is a bytes; give the path of a .task"),  # type: ignore[arg-type]
         (lambda: otp.bundle_parts("no.task"), FileNotFoundError, "there is no such file; relative"),
         (lambda: otp.verify(DIGITS, "no.onnx"), FileNotFoundError, "there is no such file; relative"),
-        (lambda: otp.verify("no.tflite", conversion()), FileNotFoundError, "there is no such file; relative"),
+        (
+            lambda: otp.verify("no.tflite", conversion()),
+            FileNotFoundError,
+            "^no.tflite: there is no such file; relative",
+        ),
         (lambda: otp.verify(DIGITS, DIGITS.parent), IsADirectoryError, "it is a directory"),
         (lambda: otp.verify(DIGITS, b"some text"), InvalidOnnx, "the model is not an ONNX model: it is text"),
         (lambda: otp.verify(DIGITS, b""), InvalidOnnx, "the model is not an ONNX model: it is empty"),

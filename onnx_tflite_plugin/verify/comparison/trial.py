@@ -214,8 +214,9 @@ class MatchedInterface:
         for info, tensor in zip((*self.inputs, *self.outputs), (*entry.inputs, *entry.outputs), strict=True):
             stale = tensor in entry.outputs and tensor.quantization is not None  # LiteRT may compute integers
             if tensor.dtype.startswith("float") and is_integer(info) and not stale:
+                dtype = _INTEGER_DTYPES[info.type.tensor_type.elem_type]
                 raise MismatchedModels(
-                    f"{info.name!r} is {tensor.dtype} in the TFLite model and integers in the ONNX model: "
+                    f"{info.name!r} is {tensor.dtype} in the TFLite model and {dtype} in the ONNX model: "
                     "is that the conversion of another model?"
                 )
         for info, tensor in zip(self.inputs, entry.inputs, strict=True):

@@ -163,6 +163,24 @@ def test_errors_in_data_name_the_file(tmp_path: Path) -> None:
         runs(tmp_path / "a.npy")
 
 
+@pytest.mark.parametrize(
+    ("shape", "text"),
+    [
+        ((1, 2), r"shapes\['x'\] is \(1, 2\): 2 sizes, but the input has 4 axes, \[\?, 2, 3, 5\]"),
+        (
+            (4, 2, 3, 7),
+            r"\(4, 2, 3, 7\), but the input is \[\?, 2, 3, 5\] in the ONNX model; only \? takes another size",
+        ),
+    ],
+)
+def test_requested_shape_must_fit_the_onnx_model(shape: tuple[int, ...], text: str) -> None:
+    data = build_model()
+    conversion = otp.convert(data, input_shape={"x": ("N", 2, 3, 5)})
+    with pytest.raises(InvalidInputs, match=text):
+        verify(data, conversion, shapes={"x": shape})
+    assert verify(data, conversion, shapes={"x": (4, 2, 3, 5)}).ok
+
+
 def test_rejects_floats_for_an_int8_input() -> None:
     with pytest.raises(
         InvalidInputs, match=r"quantize it: np.clip\(np.round\(array / 0.25\) \+ 3, -128, 127\).astype\('int8'\)"
