@@ -39,8 +39,10 @@ def options_fields(builtin: int, options: Mapping[str, Any], table: str | None) 
         table = options_table(name)
     if not table:
         if options:
-            remedy = "; options of a custom operator are custom_options=" if name == "CUSTOM" else ""
-            raise BuilderError(f"{name} has no options table, but was given {', '.join(options)}{remedy}")
+            remedy = "; write custom_options={...} for a custom operator" if name == "CUSTOM" else ""
+            noun = "the option" if len(options) == 1 else "the options"
+            names = ", ".join(map(repr, options))
+            raise BuilderError(f"{name} has no options table, but was given {noun} {names}{remedy}")
         return {}
     for suffix in ("", "2"):
         if table in enum(f"BuiltinOptions{suffix}"):

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from conformance.case import Case
 from conformance.unmatched import explain_unloaded, explain_unmatched
+from onnx_tflite_plugin.checked import plural
 from onnx_tflite_plugin.conversion import Conversion
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source.model import Model
@@ -31,7 +32,7 @@ def _missing_nodes_and_fusions(case: Case, conversion: Conversion, model: Model,
         count = report.nodes.get(name, 0)
         if count != expected and (expected is not None or not count):
             listed = ", ".join(f"{node} ({number})" for node, number in report.nodes.items())
-            yield f"the model has {count} {name} nodes, it must have {'some' if expected is None else expected}; it has {listed}"
+            yield f"the model has {plural(count, f'{name} node')}, it must have {'some' if expected is None else expected}; it has {listed}"
     for name in case.fusions:
         if name not in report.fused:
             declined = "; ".join(text for text in report.fusions_declined if text.startswith(f"{name} "))

@@ -278,8 +278,8 @@ def test_intermediates_and_quantization_ranges_are_written() -> None:
         ("RESHAPE", {"new_shape": 3}, "new_shape takes a list, not 3"),
         ("RESHAPE", {"new_shape": [1.5]}, "new_shape holds int32"),
         ("GELU", {"approximate": 2}, "approximate takes True or False, not 2"),
-        ("RELU", {"alpha": 1}, "RELU has no options table, but was given alpha"),
-        ("CUSTOM.a", {"axis": 1}, "CUSTOM has no options table, but was given axis; .* custom_options="),
+        ("RELU", {"alpha": 1}, "RELU has no options table, but was given the option 'alpha'"),
+        ("CUSTOM.a", {"axis": 1}, "CUSTOM has no options table, but was given the option 'axis'; .* custom_options="),
         ("CONV2D", {}, "BuiltinOperator has no value 'CONV2D': did you mean 'CONV_2D'"),
     ],
 )

@@ -188,7 +188,7 @@ def test_case_requires_nodes() -> None:
 
     assert run_lowering(case(["Slice"]), flip()).ok
     assert run_lowering(case({"Slice": 1}), flip()).ok
-    assert "the model has 1 Slice nodes, it must have 2" in run_lowering(case({"Slice": 2}), flip()).text
+    assert "the model has 1 Slice node, it must have 2" in run_lowering(case({"Slice": 2}), flip()).text
     assert (
         "the model has 0 ReverseSequence nodes, it must have some; it has Slice (1)"
         in run_lowering(case(["ReverseSequence"]), flip()).text

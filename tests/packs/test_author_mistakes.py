@@ -223,7 +223,8 @@ def test_pytest_reports_a_load_error_in_one_failure(tmp_path: Path, write: Calla
 def test_tests_of_a_missing_pack_print_the_pip_command(tmp_path: Path, write: Callable[..., Path]) -> None:
     folder = write()
     (tmp_path / "site" / "author-0.1.0.dist-info").rename(tmp_path / "gone")
-    output = run_python(folder, tmp_path / "site", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)).stdout
+    site = tmp_path / "site"  # and not the folder of the pack, so that its modules cannot be imported
+    output = run_python(site, site, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)).stdout
     assert "no op pack 'author' is installed" in output
     assert "pip install -e DIR" in output
     assert len(output.splitlines()) < 12
@@ -341,6 +342,13 @@ MISTAKES = {
     "a dtype variable without operand": (
         [(HANDLER, "layout=Transparent(),", "layout=Transparent(), types='float32 int8 -> T',")],
         ["types: 'float32 int8 -> T': the result dtype T is not the dtype variable of any operand; write the result dtypes explicitly"],
+    ),
+    "options of a custom operator": (
+        [(CASES, FLOAT_CASE, FLOAT_CASE.replace("7, 3)", "7, 3), options={'by': 2}"))],
+        [
+            "1 failed",
+            "CUSTOM has no options table, but was given the option 'by'; write custom_options={...} for a custom operator",
+        ],
     ),
     "an unclosed group": (
         [(HANDLER, "layout=Transparent(),", "layout=Transparent(), axes='n (h w -> n h w',")],
