@@ -198,7 +198,8 @@ def readme_section(code: str, like: str, distribution: str, package: str) -> str
     row = f"\n| `{package}/{cases}.py` | small models that must convert; {kind.case_text} |" if kind.has_cases else ""
     row += f"\n{values['pass_row']}".rstrip()
     tested = "runs the cases" if kind.has_cases else "converts small models and compares them with LiteRT"
-    return _fill_template("added.md", {**values, "case_row": row, "tested": tested})
+    state = f"{values['state']}\n" if values["state"] else ""
+    return _fill_template("added.md", {**values, "state": state, "case_row": row, "tested": tested})
 
 
 def kind_of(like: str) -> Kind:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from onnx_tflite_plugin.api import VERSION
+from onnx_tflite_plugin.api import VERSION, Arithmetic
 from onnx_tflite_plugin.cli import cli
 from onnx_tflite_plugin.host.offers import unmet_requirement
 from tests.helpers.pack_files import install_pack, run_python
@@ -157,6 +157,7 @@ def test_adding_an_operator_keeps_existing_files(tmp_path: Path) -> None:
     assert [line for line in readme.read_text().splitlines() if line.startswith("## ")][-3:] == [
         f"## {ODD}", "## MY_SOFTSIGN", "## CUSTOM.Vendor*",
     ]  # fmt: skip
+    assert "\n\n\n" not in readme.read_text()
     assert {path: path.read_text() for path in before} == before
     assert {(entry.group.partition(".")[2], entry.name) for entry in install_pack(folder, site)} == {
         ("handlers", "CUSTOM.vendor.Soft"),
@@ -216,6 +217,22 @@ def test_test_modules_of_packs_have_distinct_names(tmp_path: Path) -> None:
     for name in ("one", "two"):
         assert f"| `tests/test_{name}.py` |" in (tmp_path / name / "README.md").read_text(encoding="utf-8")
         assert f"| `tests/test_{name}_cosh.py` |" in (tmp_path / name / "README.md").read_text(encoding="utf-8")
+
+
+def test_behavior_scaffold_names_every_arithmetic_with_quantization(tmp_path: Path) -> None:
+    write_pack(tmp_path / "pack", "CUSTOM.Halved", "behavior")
+    text = (tmp_path / "pack" / "pack" / "halved.py").read_text(encoding="utf-8")
+    named = {member.name for member in Arithmetic if f"``{member.name}``: " in text}
+    assert named == {*Arithmetic.__members__} - {"UNQUANTIZED"}
+
+
+def test_new_pack_includes_subpackages_and_its_readme(tmp_path: Path) -> None:
+    write_pack(tmp_path / "pack", "CUSTOM.Sinh")
+    config = ConfigParser()
+    config.read(tmp_path / "pack" / "setup.cfg", encoding="utf-8")
+    assert (config["options"]["packages"], config["options.packages.find"]["exclude"]) == ("find:", "tests*")
+    assert config["metadata"]["long_description"] == "file: README.md"
+    assert config["metadata"]["long_description_content_type"] == "text/markdown"
 
 
 def test_new_pack_is_typed(tmp_path: Path) -> None:
