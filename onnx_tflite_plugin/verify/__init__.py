@@ -4,6 +4,8 @@
 tests. Neither runtime is imported before a model runs.
 """
 
+from __future__ import annotations
+
 import inspect
 import sys
 from types import ModuleType
@@ -50,6 +52,10 @@ class _Callable(ModuleType):
         check_keywords("verify", options, known, find_elsewhere("verify", known))
         return verify(*arguments, **options)
 
+    def __get__(self, instance: object, owner: object = None) -> _Callable:
+        """Return the package itself. With this method, ``help`` lists the package among the functions."""
+        return self
+
     def __getattr__(self, name: str) -> Any:
         """Return the replacement of a renamed function, with a DeprecationWarning."""
         if name not in VERIFY:
@@ -61,7 +67,8 @@ class _Callable(ModuleType):
 _Callable.__call__.__doc__ = verify.__doc__
 _module = sys.modules[__name__]
 _module.__class__ = _Callable
-_parameters = inspect.signature(verify).parameters.values()
+__signature__ = inspect.signature(verify)
+_parameters = __signature__.parameters.values()
 _title = inspect.Signature([parameter.replace(annotation=inspect.Parameter.empty) for parameter in _parameters])
 _module.__doc__ = f"verify{_title} -> Verification\n\n{inspect.getdoc(verify)}"  # printed by help(verify)
 __all__ = []  # names here would make help(verify) print 700 lines of classes after the function

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import logging
 import pydoc
@@ -29,8 +30,22 @@ def test_help_lists_the_public_functions() -> None:
     text = pydoc.render_doc(otp, renderer=pydoc.plaintext)
     for part in ("convert(source", "inspect(source", "class Conversion", "class Session", "VERSION", "opset: "):
         assert part in text
+    functions = text[text.index("FUNCTIONS") : text.rindex("VERSION")]
+    assert "verify(tflite, onnx, *, inputs=None" in functions
     assert {"convert", "inspect", "verify", "Conversion", "Session", "__version__"} <= set(dir(otp))
     assert otp.__version__ == version("onnx-tflite-plugin")
+
+
+def test_callable_package_has_the_signature_of_its_function() -> None:
+    from onnx_tflite_plugin.verify.run import verify
+
+    assert inspect.signature(otp.verify) == inspect.signature(verify)
+
+
+def test_error_on_models_that_do_not_belong_together_is_public() -> None:
+    int8 = otp.convert(DIGITS)
+    with pytest.raises(otp.MismatchedModels, match="is float32 in the TFLite model and int8 in the ONNX model"):
+        otp.verify(DIGITS.with_name("digits_float.tflite"), int8)
 
 
 def test_package_import_loads_no_heavy_dependency() -> None:
