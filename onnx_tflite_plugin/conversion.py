@@ -20,6 +20,7 @@ from onnx_tflite_plugin.api.budget import budget
 from onnx_tflite_plugin.checked import check_keywords, describe
 from onnx_tflite_plugin.diagnosis.attribution import Records, attribute_failure
 from onnx_tflite_plugin.errors import ConversionError, SignaturesDiffer
+from onnx_tflite_plugin.graph.metadata import write_digest
 from onnx_tflite_plugin.graph.opening import check_opens, should_open
 from onnx_tflite_plugin.graph.serialized import to_proto
 from onnx_tflite_plugin.graph.streaming import STREAMED_BYTES, proto_to_check, write_streamed
@@ -273,6 +274,8 @@ def _run(records: Records, host: Host, target: Target, stages: Progress, *, fuse
     pipeline = Pipeline(host, options, target, stages, fuses=fuses)
     try:
         conversion = Conversion(*pipeline.run(records.normalized), file=records.file)
+        if records.file is not None and records.model.content is not None:
+            write_digest(conversion.model.metadata_props, records.model.content.digest())
         stages("checking")
         _check(conversion, options, target)
     except ConversionError as error:

@@ -13,6 +13,7 @@ Every key and its text is written and read only here.
 | model | ``activations`` | the number of bytes of all intermediate tensors; none if a size is dynamic |
 | model | ``renamed`` | JSON, ``{name: new name}`` of graph inputs and outputs |
 | model | ``part`` | JSON, ``{"inputs": [...], "outputs": [...]}``: the tensors between which the subgraph was cut |
+| model | ``digest`` | the SHA-256 of the TFLite file, in hexadecimal; of a model in a bundle, of its bytes alone |
 | model | ``source`` | JSON, the author's description of the model: see :func:`write_authored` |
 | node | ``operators`` | the TFLite operators it was lowered from, calls before their callees, ``subgraph:operator,...`` |
 | node | ``handler``, ``pack`` | the handler that lowered it, and its pack |
@@ -39,6 +40,7 @@ _ATTENTION, _RENAMED = PREFIX + "attention", PREFIX + "renamed"
 _SIGNATURE, _PART, _SOURCE = PREFIX + "signature", PREFIX + "part", PREFIX + "source"
 _CHANNELS = PREFIX + "channels"
 _LENGTHS, _ACTIVATIONS = PREFIX + "lengths", PREFIX + "activations"
+_DIGEST = PREFIX + "digest"
 
 
 class Entry(Protocol):
@@ -161,9 +163,9 @@ def read_activations(metadata: Mapping[str, str]) -> int | None:
 def remove_origin(metadata: MutableMapping[str, str]) -> None:
     """Remove the entries that hold only for the whole model.
 
-    These are states, signature, cut and author's description.
+    These are states, signature, cut, digest and author's description.
     """
-    for key in (_STATE, _SIGNATURE, _LENGTHS, _PART, _SOURCE, _RENAMED, _ACTIVATIONS):
+    for key in (_STATE, _SIGNATURE, _LENGTHS, _PART, _DIGEST, _SOURCE, _RENAMED, _ACTIVATIONS):
         metadata.pop(key, None)
 
 
@@ -222,6 +224,16 @@ def read_origin(metadata: Mapping[str, str]) -> tuple[str | None, Part | None]:
         return metadata.get(_SIGNATURE), Part(*(tuple(int(k) for k in part[side]) for side in ("inputs", "outputs")))
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"the model's {_PART} cannot be read: {error!r}") from error
+
+
+def write_digest(metadata: MutableMapping[str, str], digest: str) -> None:
+    """Write the SHA-256 of the TFLite file."""
+    metadata[_DIGEST] = digest
+
+
+def read_digest(metadata: Mapping[str, str]) -> str:
+    """Return the SHA-256 of the converted TFLite file; empty if unknown, as for models of earlier versions."""
+    return metadata.get(_DIGEST, "")
 
 
 def write_lengths(metadata: MutableMapping[str, str], lengths: Mapping[str, int]) -> None:

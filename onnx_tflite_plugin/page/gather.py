@@ -19,6 +19,7 @@ from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Model, Operator, Subgraph, Tensor
 from onnx_tflite_plugin.targets import target_named
+from onnx_tflite_plugin.verify.origin import check_origin
 
 if TYPE_CHECKING:
     import onnx
@@ -82,6 +83,7 @@ def gather(
     start_stage = progress or (lambda stage: None)
     model = read(tflite)
     start_stage("reading both models")
+    check_origin(tflite, title, onnx, onnx_name)
     subgraph = _subgraph_of(model, onnx)
     graph, dtypes = subgraph.operators, stored_dtypes(subgraph, onnx)
     _check_operators(graph, onnx)

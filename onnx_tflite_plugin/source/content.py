@@ -8,6 +8,7 @@ Constants of files too large for memory are mapped (:data:`MAPPED_FILE_BYTES`).
 from __future__ import annotations
 
 import errno
+import hashlib
 import mmap
 import os
 import stat
@@ -62,6 +63,13 @@ class Content:
         for start in range(0, self.size, _CHUNK):
             crc = zlib.crc32(self._read_chunks(start, min(_CHUNK, self.size - start)), crc)
         return crc
+
+    def digest(self) -> str:
+        """Return the SHA-256 of all bytes, in hexadecimal."""
+        digest = hashlib.sha256()
+        for start in range(0, self.size, _CHUNK):
+            digest.update(self._read_chunks(start, min(_CHUNK, self.size - start)))
+        return digest.hexdigest()
 
     def _read_chunks(self, start: int, count: int) -> memoryview:
         return self.read(start, count)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from onnx_tflite_plugin.renamed import TENSOR, renamed_attributes
 from onnx_tflite_plugin.source.authored import Metadata
+from onnx_tflite_plugin.source.content import Content
 
 Array = npt.NDArray[Any]
 Dims = tuple[int | None, ...]
@@ -295,6 +296,8 @@ class Signature:
 
 @dataclass(frozen=True, eq=False)
 class Model:
+    """A TFLite model. ``content``: the file that was read; None for a model from elsewhere."""
+
     subgraphs: tuple[Subgraph, ...]
     signatures: tuple[Signature, ...] = ()
     metadata: Mapping[str, bytes] = field(default_factory=dict)
@@ -303,6 +306,7 @@ class Model:
     version: int = 3
     size: int = 0
     root: int = 0
+    content: Content | None = field(default=None, repr=False)
 
     @property
     def main(self) -> Subgraph:

@@ -94,6 +94,7 @@ def _read_model(file: File) -> Model:
         table.text("description"),
         version,
         file.size,
+        content=file.content,
     )
 
 

@@ -19,6 +19,7 @@ from onnx_tflite_plugin.graph.metadata import (
     Part,
     has_reset_states,
     props,
+    read_digest,
     read_lengths,
     read_origin,
     read_renames,
@@ -40,6 +41,7 @@ from onnx_tflite_plugin.verify.inputs import random_inputs
 from onnx_tflite_plugin.verify.inputs.sizes import InputSizes
 from onnx_tflite_plugin.verify.inputs.submodel_sizes import shapes_in_whole_model
 from onnx_tflite_plugin.verify.inputs.user_data import InputData
+from onnx_tflite_plugin.verify.origin import mismatch_without_digest
 from onnx_tflite_plugin.verify.runtimes import structure
 from onnx_tflite_plugin.verify.runtimes.child import record_crashes
 from onnx_tflite_plugin.verify.runtimes.extraction import cut_file
@@ -98,6 +100,7 @@ class ModelPair:
     ) -> None:
         self.onnx = onnx
         self.session = session or OnnxRuntime(onnx, threads=threads)
+        self.has_digest = bool(read_digest(props(self.session.proto.metadata_props)))
         self.has_single_signature = not read_lengths(props(self.session.proto.metadata_props))
         model = structure.read(data)
         converted_signature, submodel = self._origin()
@@ -264,9 +267,10 @@ class ModelPair:
                     self.notes = (f"{error}; other random inputs were used",)
                 refusal = refusal or error
         if not requested_shapes and (mismatch := self.sizes.mismatch()):
-            raise MismatchedModels(
-                f"{mismatch}, and LiteRT does not run with that shape: is the ONNX model the conversion of another file? ({refusal})"
-            ) from refusal
+            fact = f"{mismatch}, and LiteRT does not run with the shape of the ONNX model"
+            if self.has_digest:
+                raise InconclusiveError(f"{fact}, so there is no reference to compare with: {refusal}") from refusal
+            raise mismatch_without_digest(fact) from refusal
         hint = "" if inputs is not None else "; if the random inputs are the reason, pass your own with --inputs"
         raise LiteRTError(f"{refusal}{hint}") from refusal
 

@@ -33,8 +33,10 @@ from onnx_tflite_plugin.verify.end_to_end import explain_errors
 from onnx_tflite_plugin.verify.inputs.causal import causal_inputs
 from onnx_tflite_plugin.verify.inputs.user_data import InputData, describe_rounding
 from onnx_tflite_plugin.verify.model_pair import ModelPair
+from onnx_tflite_plugin.verify.origin import check_origin, mismatch_without_digest, name_source
 from onnx_tflite_plugin.verify.runtimes.child import record_crashes
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRTError
+from onnx_tflite_plugin.verify.runtimes.ort import WrongShape
 from onnx_tflite_plugin.verify.runtimes.processor import depends_on_processor
 from onnx_tflite_plugin.verify.submodels.decision import (
     FUSION,
@@ -106,6 +108,7 @@ def verify(
     Raises:
         InvalidInputs: inputs do not match the model.
         VerificationError: a model does not run.
+        MismatchedModels: the ONNX model is not the conversion of the TFLite model.
         InvalidModel: the file is not a TFLite model.
         InvalidOnnx: the file is not an ONNX model.
         MissingExtra: LiteRT or ONNX Runtime is not installed.
@@ -125,7 +128,9 @@ def verify(
     report = progress or (lambda stage: None)
     report("loading both models")
     data = read_tflite(tflite)
-    pair = ModelPair(data, onnx_source(onnx), signature, tolerance, report)
+    model = onnx_source(onnx)
+    check_origin(data, name_source(tflite), model)
+    pair = ModelPair(data, model, signature, tolerance, report)
     lengths = read_lengths(props(pair.session.proto.metadata_props))
     request = _Request(inputs, seed, runs, requested_shapes, options.ranges, tolerance is None, bisect, host)
     if not lengths or signature is not None or inputs is not None or shapes is not None:
@@ -276,6 +281,9 @@ def _run_and_compare(pair: ModelPair, request: _Request, progress: Progress) -> 
     try:
         decision = decide(pair, input_runs, random=random, exact=request.exact)
     except ConversionError as error:
+        if isinstance(error, WrongShape) and not pair.has_digest:
+            fact = f"value {error.value!r} of the ONNX model has another shape than its tensor in the TFLite file"
+            raise mismatch_without_digest(fact) from error
         if random:
             raise InconclusiveError(f"{RANDOM_NUMBERS}, and {error.message}") from error
         decision = Decision(error=error.message)

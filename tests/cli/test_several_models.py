@@ -25,6 +25,7 @@ from onnx_tflite_plugin.source import read_bytes
 from onnx_tflite_plugin.source.bundle import members
 from tests.helpers.command import Run
 from tests.helpers.metadata_files import classifier_metadata, model_with_metadata, serialize
+from tests.helpers.wrong_models import without_digest
 
 
 def model(code: str = "NEG", *, signatures: int = 0) -> bytes:
@@ -422,10 +423,12 @@ def test_report_states_that_models_differ(run: Run, folder: Path) -> None:
     """The command prints it too, and refuses a model with different inputs."""
     run("convert", folder / "a.tflite")
     run("convert", folder / "inner" / "b.tflite")
-    assert "NOT within tolerance" in run("report", folder / "inner" / "b.tflite", folder / "a.onnx")[1]
+    old = folder / "old.onnx"
+    onnx.save(without_digest(onnx.load(folder / "a.onnx")), old)
+    assert "NOT within tolerance" in run("report", folder / "inner" / "b.tflite", old)[1]
     assert "FAILED" not in run("report", folder / "a.tflite", folder / "a.onnx")[1]
     (folder / "e.tflite").write_bytes(two_inputs())
-    code, _, err = run("report", folder / "e.tflite", folder / "a.onnx")
+    code, _, err = run("report", folder / "e.tflite", old)
     assert code == 2
     assert "is that the conversion of another model?" in err
 
@@ -454,6 +457,10 @@ def test_conversion_of_another_model_is_reported(run: Run, folder: Path, command
     digits = Path(__file__).parents[2] / "examples" / "digits_{}.tflite"
     run("convert", str(digits).format("int8"), folder / "int8.onnx")
     code, _, err = run(command, str(digits).format("float"), folder / "int8.onnx")
+    assert code == 2
+    assert "int8.onnx was converted from another TFLite file than digits_float.tflite" in err
+    onnx.save(without_digest(onnx.load(folder / "int8.onnx")), folder / "old.onnx")
+    code, _, err = run(command, str(digits).format("float"), folder / "old.onnx")
     assert code == 2
     assert "'image' is float32 in the TFLite model and int8 in the ONNX model" in err
 

@@ -11,7 +11,7 @@ from onnx_tflite_plugin.graph import metadata
 from onnx_tflite_plugin.graph.metadata import PREFIX, CarriedState, Part
 from onnx_tflite_plugin.graph.tensor_value import TensorValue
 
-MODEL_KEYS = ("state", "signature", "part", "source")
+MODEL_KEYS = ("state", "signature", "part", "digest", "source")
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "float32"])

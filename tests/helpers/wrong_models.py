@@ -74,5 +74,13 @@ def remove_state_metadata(proto: onnx.ModelProto) -> None:
             proto.metadata_props.remove(entry)
 
 
+def without_digest(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model, as earlier versions wrote it, without the digest of its TFLite file."""
+    for entry in [*proto.metadata_props]:
+        if entry.key.endswith(".digest"):
+            proto.metadata_props.remove(entry)
+    return proto
+
+
 def int8_convolutions(net: Network) -> TensorRef:
     return net.conv(net.conv(net.input(image(1, 11, 7, 5)), 16, name="first"), 8, name="last")

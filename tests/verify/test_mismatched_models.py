@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ from onnx_tflite_plugin.errors import InvalidModel, MismatchedModels, Verificati
 from onnx_tflite_plugin.verify import verify
 from onnx_tflite_plugin.verify.runtimes.structure import read
 from tests.helpers.passes_networks import Network, build_model, image
+from tests.helpers.wrong_models import without_digest
 
 
 def abs_model(*shape: int) -> bytes:
@@ -43,7 +46,7 @@ def convolution(channels: int) -> bytes:
 def test_names_inputs_with_different_dimensions() -> None:
     shapes = r"input 'x' is \[1, 5, 7, 2\] in the ONNX model and \[1, 5, 7, 3\] in the TFLite model"
     with pytest.raises(MismatchedModels, match=shapes) as caught:
-        verify(convolution(3), otp.convert(convolution(2)).proto)
+        verify(convolution(3), without_digest(otp.convert(convolution(2)).proto))
     assert caught.value.exit_code == 2
 
 
@@ -60,10 +63,10 @@ def test_verified_conversion_never_blames_the_caller(monkeypatch: pytest.MonkeyP
 def test_rejects_a_layout_of_higher_rank() -> None:
     images = otp.convert(abs_model(2, 3, 5, 7), layout={"x": "NHWC:NCHW"}).proto
     with pytest.raises(VerificationError, match="'x' has 4 axes in the ONNX model, 'x' 3 in the TFLite model"):
-        verify(abs_model(2, 3, 5), images)
+        verify(abs_model(2, 3, 5), without_digest(images))
 
 
-def test_model_of_another_file_with_padded_channels_differs() -> None:
+def test_model_of_another_file_with_padded_channels_is_refused() -> None:
     """The tensors of one index have other channels in the other file."""
 
     def network(channels: int) -> bytes:
@@ -75,7 +78,8 @@ def test_model_of_another_file_with_padded_channels_differs() -> None:
 
     proto = otp.convert(network(29)).proto
     assert any("channels" in entry.key for info in proto.graph.value_info for entry in info.metadata_props)
-    assert verify(network(31), proto).verdict == "differs"
+    with pytest.raises(MismatchedModels, match="has another shape than its tensor in the TFLite file"):
+        verify(network(31), without_digest(proto))
 
 
 def test_integers_of_another_dtype_are_those_of_another_model() -> None:
@@ -89,7 +93,7 @@ def test_integers_of_another_dtype_are_those_of_another_model() -> None:
 
     proto = otp.convert(network("int32")).proto
     with pytest.raises(VerificationError, match="'x' is int64 in the TFLite model and int32 in the ONNX model"):
-        verify(network("int64"), proto)
+        verify(network("int64"), without_digest(proto))
 
 
 def test_says_why_no_operator_was_compared() -> None:
@@ -102,3 +106,29 @@ def test_says_why_no_operator_was_compared() -> None:
     assert (verification.verdict, verification.operators) == ("agrees", 0)
     (note,) = verification.notes
     assert note.startswith("operators were not compared: no value of the ONNX model holds an operator's result")
+
+
+def two_layers(units: int) -> bytes:
+    model = ModelBuilder()
+    g = model.main
+    x, y, z = g.input("x", (1, 3)), g.tensor("y", (1, units)), g.tensor("z", (1, 2))
+    first, last = (g.constant(f"w{k}", np.ones(shape, np.float32)) for k, shape in enumerate([(units, 3), (2, units)]))
+    g.operator("FULLY_CONNECTED", [x, first, None], [y])
+    g.operator("FULLY_CONNECTED", [y, last, None], [z])
+    g.output(z)
+    return model.build()
+
+
+def test_values_of_another_shape_are_those_of_another_model() -> None:
+    shape = "value 'y' of the ONNX model has another shape than its tensor in the TFLite file"
+    with pytest.raises(MismatchedModels, match=shape) as caught:
+        verify(two_layers(5), without_digest(otp.convert(two_layers(7)).proto), partial=True)
+    assert caught.value.exit_code == 2
+
+
+def test_shape_that_litert_refuses_is_inconclusive_if_the_file_is_right() -> None:
+    proto = without_digest(otp.convert(convolution(2)).proto)
+    proto.metadata_props.add(key="onnx_tflite_plugin.digest", value=hashlib.sha256(convolution(3)).hexdigest())
+    verification = verify(convolution(3), proto)
+    assert verification.verdict == "inconclusive"
+    assert "LiteRT does not run with the shape of the ONNX model, so there is no reference" in verification.reasons[0]

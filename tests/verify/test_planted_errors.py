@@ -26,6 +26,7 @@ from tests.helpers.wrong_models import (
     change_nodes,
     int8_convolutions,
     remove_state_metadata,
+    without_digest,
 )
 
 # --- networks ---------------------------------------------------------------------------------
@@ -167,7 +168,7 @@ def negate(*shape: int) -> bytes:
 
 def test_input_of_other_rank_suggests_another_model() -> None:
     with pytest.raises(VerificationError, match=r"has 3 axes in the ONNX model, 'x0' 2 in .* of another model\?"):
-        verify(negate(2, 3), otp.convert(negate(2, 3, 5)).proto)
+        verify(negate(2, 3), without_digest(otp.convert(negate(2, 3, 5)).proto))
 
 
 def test_states_are_carried_with_inputs_for_one_run() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onnx_tflite_plugin.source.model import Array, Tensor
+from onnx_tflite_plugin.source.model import Array, Tensor, agree
 from onnx_tflite_plugin.verify.comparison.trial import MatchedInterface, Run
 from onnx_tflite_plugin.verify.runtimes.structure import Entry
 
@@ -102,14 +102,14 @@ class InputSizes:
         ]
 
     def mismatch(self) -> str:
-        """Describe the first input whose static shape differs between the two models.
+        """Describe the first input of which a static dimension differs between the two models.
 
-        Return an empty text if no shape differs.
+        Return an empty text if none differs.
         """
         for tensor, name, dims in self._dims():
-            static = [size for size in dims if isinstance(size, int)]
-            if len(static) == len(dims) and None not in tensor.dims and tuple(static) != tuple(tensor.shape):
-                return f"input {name!r} is {static} in the ONNX model and {list(tensor.shape)} in the TFLite model"
+            sizes = tuple(size if isinstance(size, int) else None for size in dims)
+            if not agree(sizes, tensor.dims):
+                return f"input {name!r} is {_format(sizes)} in the ONNX model and {_format(tensor.dims)} in the TFLite model"
         return ""
 
     def onnx_shapes(self, minimum: int) -> dict[str, tuple[int, ...]]:
@@ -174,6 +174,10 @@ def plausible_shape(tensor: Tensor) -> tuple[int, ...]:
         _default_size(tensor, axis, 0) if dim is None else size
         for axis, (dim, size) in enumerate(zip(tensor.dims, tensor.shape, strict=True))
     )
+
+
+def _format(dims: Sequence[int | None]) -> str:
+    return f"[{', '.join('?' if size is None else str(size) for size in dims)}]"
 
 
 def _fits(shape: Sequence[int], dims: Sequence[int | str]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +26,15 @@ _SERIALIZED_LIMIT = 2**31 - 1
 
 class OrtError(VerificationError):
     """ONNX Runtime cannot run the converted model."""
+
+
+class WrongShape(OrtError):
+    """ONNX Runtime refuses an array because of its shape. ``value``: the name of the value."""
+
+    value = ""
+
+
+_WRONG_SHAPE = re.compile(r"(?:Got invalid dimensions|Invalid rank) for input: (.+?)(?::given)? (?:for|Got)")
 
 
 class OnnxRuntime:
@@ -156,7 +166,7 @@ class OnnxRuntime:
             with silence_stderr():
                 arrays = self.invoke(names, feeds)
         except Exception as error:
-            raise OrtError(f"ONNX Runtime cannot run the model: {error}") from error
+            raise _run_error(error) from error
         values = dict(zip(names, (np.asarray(item) for item in arrays), strict=True))
         self._state_values = {state.input: values[state.output] for state in self.states}
         self._last_values = values
@@ -197,6 +207,16 @@ class OnnxRuntime:
     def values(self) -> Mapping[str, Array]:
         """Return outputs, states and the values of ``keep`` after the last run, by name."""
         return self._last_values
+
+
+def _run_error(error: Exception) -> OrtError:
+    """Return the error of a run that ONNX Runtime refuses."""
+    text = f"ONNX Runtime cannot run the model: {error}"
+    if not (match := _WRONG_SHAPE.search(text)):
+        return OrtError(text)
+    refusal = WrongShape(text)
+    refusal.value = match[1]
+    return refusal
 
 
 def states(proto: ModelProto) -> tuple[CarriedState, ...]:

@@ -18,6 +18,7 @@ from onnx_tflite_plugin.source import Source
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.inputs.user_data import InputData
 from onnx_tflite_plugin.verify.model_pair import ModelPair
+from onnx_tflite_plugin.verify.origin import check_origin, name_source
 from onnx_tflite_plugin.verify.run import onnx_source, read_tflite
 from onnx_tflite_plugin.verify.runtimes.litert import start_litert
 from onnx_tflite_plugin.verify.runtimes.processor import processor
@@ -99,7 +100,9 @@ def bench(
     """
     report = progress or (lambda stage: None)
     report("loading both models")
-    pair = ModelPair(read_tflite(tflite), onnx_source(onnx), signature, None, report, threads=threads)
+    data, model = read_tflite(tflite), onnx_source(onnx)
+    check_origin(data, name_source(tflite), model)
+    pair = ModelPair(data, model, signature, None, report, threads=threads)
     trial = pair.trial
     (arrays, *_), original = pair.draw_accepted_inputs(
         lambda runs: start_litert(trial.data, runs[0], signature=trial.signature, known=trial.model, threads=threads),

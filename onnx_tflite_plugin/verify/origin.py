@@ -1,0 +1,51 @@
+"""Check that an ONNX model was converted from a given TFLite file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnx_tflite_plugin.errors import MismatchedModels
+from onnx_tflite_plugin.graph.metadata import props, read_digest
+from onnx_tflite_plugin.graph.ort_options import stored_metadata
+from onnx_tflite_plugin.source import Member, Section, Source
+from onnx_tflite_plugin.source.content import Content
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+
+def check_origin(data: bytes, tflite_name: str, onnx: ModelProto | bytes | Path, onnx_name: str = "") -> None:
+    """Raise MismatchedModels if the ONNX model has the digest of another TFLite file.
+
+    A model without a digest is accepted: earlier versions and other converters wrote none.
+    """
+    if isinstance(onnx, Path) and not onnx.is_file():
+        return  # the error for a missing file follows
+    if isinstance(onnx, Path):
+        metadata = stored_metadata(str(onnx))
+    else:
+        metadata = stored_metadata(onnx) if isinstance(onnx, bytes) else props(onnx.metadata_props)
+    digest = read_digest(metadata)
+    if digest and digest != Content(data).digest():
+        name = onnx_name or (onnx.name if isinstance(onnx, Path) else "the ONNX model")
+        raise MismatchedModels(
+            f"{name} was converted from another TFLite file than {tflite_name}, so the two cannot be compared; "
+            f"pass that file, or convert {tflite_name} again"
+        )
+
+
+def mismatch_without_digest(fact: str) -> MismatchedModels:
+    """Return the error for a model without a digest whose tensors have other shapes than those of the file."""
+    return MismatchedModels(
+        f"{fact}, so the ONNX model is not the conversion of this TFLite file; "
+        "pass the file that was converted, or convert this one again"
+    )
+
+
+def name_source(tflite: Source) -> str:
+    """Return the name of a TFLite model in a message."""
+    if isinstance(tflite, str | os.PathLike):
+        return Path(tflite).name
+    return tflite.name if isinstance(tflite, Section | Member) else "the given TFLite model"

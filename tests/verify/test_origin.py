@@ -1,0 +1,86 @@
+"""Tests of the digest that ties an ONNX model to its TFLite file."""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import onnx_tflite_plugin as otp
+from conformance.builder import ModelBuilder
+from onnx_tflite_plugin.errors import MismatchedModels
+from onnx_tflite_plugin.graph.metadata import props, read_digest
+from onnx_tflite_plugin.page.gather import gather
+from onnx_tflite_plugin.source import content
+from onnx_tflite_plugin.verify import verify
+from onnx_tflite_plugin.verify.times.bench import bench
+from tests.helpers.wrong_models import without_digest
+
+
+def add_constant(value: float) -> bytes:
+    model = ModelBuilder()
+    g = model.main
+    x, y, z = g.input("x", (2, 3)), g.tensor("y", (2, 3)), g.tensor("z", (2, 3))
+    g.operator("ADD", [x, g.constant("c", np.array([value], np.float32))], [y])
+    g.operator("ABS", [y], [z])
+    g.output(z)
+    return model.build()
+
+
+ONE, TWO = add_constant(1.0), add_constant(2.0)
+
+
+def digest_of(proto: onnx.ModelProto) -> str:
+    return read_digest(props(proto.metadata_props))
+
+
+@pytest.mark.parametrize("run", [verify, bench, lambda data, proto: gather(data, proto, "two.tflite")])
+def test_another_file_is_a_mismatch_even_if_it_computes_the_same(run: Callable[[bytes, onnx.ModelProto], Any]) -> None:
+    with pytest.raises(MismatchedModels, match="the ONNX model was converted from another TFLite file than") as caught:
+        run(ONE + b"\0" * 4, otp.convert(ONE).proto)
+    assert caught.value.exit_code == 2
+
+
+def test_mismatch_names_both_files_and_remedies(tmp_path: Path) -> None:
+    other, converted = tmp_path / "other.tflite", tmp_path / "one.onnx"
+    other.write_bytes(TWO)
+    otp.convert(ONE).save(converted)
+    with pytest.raises(MismatchedModels) as caught:
+        verify(other, converted)
+    assert caught.value.message == (
+        "one.onnx was converted from another TFLite file than other.tflite, so the two cannot be compared; "
+        "pass that file, or convert other.tflite again"
+    )
+
+
+def test_model_without_digest_is_compared() -> None:
+    assert verify(TWO, without_digest(otp.convert(ONE).proto)).verdict == "differs"
+    assert verify(ONE, without_digest(otp.convert(ONE).proto)).verdict == "agrees"
+
+
+def test_digest_is_that_of_the_bytes_wherever_they_come_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, bundle = tmp_path / "one.tflite", tmp_path / "models.task"
+    path.write_bytes(ONE)
+    with zipfile.ZipFile(bundle, "w") as archive:
+        archive.writestr("one.tflite", ONE)
+        archive.writestr("two.tflite", TWO, zipfile.ZIP_DEFLATED)
+    assert digest_of(otp.convert(ONE).proto) == digest_of(otp.convert(path).proto) == hashlib.sha256(ONE).hexdigest()
+    for part, data in (("one.tflite", ONE), ("two.tflite", TWO)):
+        proto = otp.convert(f"{bundle}#{part}").proto
+        assert digest_of(proto) == hashlib.sha256(data).hexdigest()
+        assert verify(f"{bundle}#{part}", proto).verdict == "agrees"
+    monkeypatch.setattr(content, "_CHUNK", 100)
+    assert digest_of(otp.convert(path).proto) == hashlib.sha256(ONE).hexdigest()
+
+
+def test_submodels_and_shapes_keep_the_digest_of_the_file() -> None:
+    for options in ({"outputs": ("y",)}, {"input_shape": {"x": (5, 3)}}):
+        proto = otp.convert(ONE, **options).proto
+        assert digest_of(proto) == hashlib.sha256(ONE).hexdigest()
+        assert verify(ONE, proto).verdict == "agrees"
