@@ -14,8 +14,9 @@ from onnx_tflite_plugin.api.declarations import Decline
 from onnx_tflite_plugin.api.patterns import Call, Fusion, Match, Region
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.api.target import Target
+from onnx_tflite_plugin.binding.activation import activation_declaration
 from onnx_tflite_plugin.binding.bound import Bound, BoundGraph, BoundModel
-from onnx_tflite_plugin.binding.declared import At, check_types, resolve_operator
+from onnx_tflite_plugin.binding.declared import At, check_types, fused_activation, resolve_operator
 from onnx_tflite_plugin.binding.matching import Finder, reads_computed_variable
 from onnx_tflite_plugin.checked import describe
 from onnx_tflite_plugin.guard import Failed, Mismatch, WrongResult, attribute_errors
@@ -169,7 +170,11 @@ def _bind_match(
 
     A match that needs a newer opset is declined too.
     """
-    options = _check_types(fusion, pack, match, root, stage) or _match_options(fusion, pack, match, root)
+    options = (
+        _check_types(fusion, pack, match, root, stage)
+        or _check_activations(fusion, match, finder, stage)
+        or _match_options(fusion, pack, match, root)
+    )
     if isinstance(options, Decline):
         if options.reason:
             stage.result.declined.append(f"{fusion.name} at {root.label}: {options.reason}")
@@ -226,6 +231,24 @@ def _check_types(fusion: Fusion, pack: str, match: Match, root: Bound, stage: _S
     probe = Operator(op.subgraph, op.index, fusion.name, fusion.name, 1, Options(), operands, op.outputs)
     reason = check_types(fusion.handler, pack, At(probe, stage.target, stage.highest))
     return Decline(reason) if reason else None
+
+
+def _check_activations(fusion: Fusion, match: Match, finder: Finder, stage: _Stage) -> Decline | None:
+    """Return a Decline if the fused operator would lose a fused activation.
+
+    A fusion keeps it if its call names the option, or if the fusion declares an activation itself.
+    """
+    if fusion.handler.activation is not None:
+        return None
+    for call, op in match.calls.items():
+        bound = finder.bound_of(op)
+        declared = activation_declaration(bound.handler)
+        if declared is None or declared.option in call.options:  # RELU and its like are operators, not options
+            continue
+        activation = fused_activation(bound, stage.target, stage.highest)
+        if activation != "NONE":
+            return Decline(f"op {op.index} {op.code} has the fused activation {activation}, which it does not compute")
+    return None
 
 
 def _match_options(fusion: Fusion, pack: str, match: Match, root: Bound) -> Mapping[str, Any] | Decline:

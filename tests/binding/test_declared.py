@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ import onnxruntime
 import pytest
 
 from conformance.cases import builtin as builtin_cases
-from conformance.models import Net, between_convolutions, tensor
+from conformance.models import Net, between_convolutions, constant, tensor
 from onnx_tflite_plugin.api import (
     Attribute,
     AxisPrice,
@@ -24,6 +24,7 @@ from onnx_tflite_plugin.api import (
     Fusion,
     Handler,
     Instance,
+    Match,
     Price,
     Refusal,
     Transparent,
@@ -240,6 +241,42 @@ def test_failed_fusion_keeps_its_operators() -> None:
     fused = fuse(bound, [("mine", twice(check=lambda match: 1 / 0))], target)
     assert [bound_operator.op.code for bound_operator in fused.model.operators()] == ["ABS"] * 4
     assert "check of fusion TWICE of mine failed: ZeroDivisionError" in fused.failed["TWICE"].reason
+
+
+def softsign(*, activation: str | None = None, **options: str) -> Fusion:
+    x, one = operands("x one")
+    pattern = Call("DIV", x, Call("ADD", Call("ABS", x), one, **options))
+
+    def check(match: Match) -> Mapping[str, str]:
+        return {"fused_activation_function": match.calls[pattern].options.fused_activation_function}
+
+    @fusion("SOFTSIGN", pattern=pattern, inputs=(x,), check=check, layout=Transparent(), activation=activation)
+    def lower(ctx: Context, x: Any) -> Any:
+        return ctx.ops.Softsign(x)
+
+    return lower
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer", "declared", "applied"),
+    [
+        ("NONE", "NONE", softsign(), 1),
+        ("RELU6", "NONE", softsign(), 0),
+        ("NONE", "RELU", softsign(), 0),
+        ("RELU", "NONE", softsign(fused_activation_function="RELU"), 1),
+        ("NONE", "RELU", softsign(activation="fused_activation_function"), 1),
+    ],
+)
+def test_fusion_does_not_drop_a_fused_activation(inner: str, outer: str, declared: Fusion, applied: int) -> None:
+    model, like = Net(), tensor(3, 5)
+    x = model.input(like)
+    total = model.call("ADD", [model.call("ABS", [x], like), constant(1.0)], like, fused_activation_function=inner)
+    model.output(model.call("DIV", [x, total], like, fused_activation_function=outer))
+    target = TARGETS["onnxruntime"]
+    fused = fuse(Host(packs="builtin").bind(read(model.build()), target, 18), [("mine", declared)], target)
+    assert fused.applied.get("SOFTSIGN", 0) == applied
+    assert all("has the fused activation RELU" in reason for reason in fused.declined)
+    assert len(fused.declined) == 1 - applied
 
 
 # --- shapes declared for a lowering ---------------------------------------------------------------
