@@ -45,7 +45,7 @@ from onnx_tflite_plugin.normalize.stage import Normalized
 from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.presentation.facts import doc_string, facts
 from onnx_tflite_plugin.presentation.graph_io import dynamic_input_warnings, graph_values
-from onnx_tflite_plugin.presentation.hints import attention_hints, input_hints, output_hints
+from onnx_tflite_plugin.presentation.hints import attention_hints, input_hints, output_hints, readable_hints
 from onnx_tflite_plugin.presentation.option_warnings import option_warnings
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.quantization.dequantization import dequantize_model
@@ -191,6 +191,7 @@ class Pipeline:
             *input_hints(report.inputs, dict(zip(names.inputs, stored.inputs, strict=True))),
             *output_hints(report.outputs, dict(zip(names.outputs, stored.outputs, strict=True))),
             *attention_hints(report.inputs, report.outputs, self.options, self.target),
+            *readable_hints(self.options, self.target, planned.model, report.nodes),
         ]
         report = replace(report, warnings=(*report.warnings, *warnings), hints=tuple(hints))
         finished.producer_version, finished.doc_string = VERSION, doc_string(model)

@@ -6,6 +6,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from onnx_tflite_plugin.api.roles import NamedArray, named
 from onnx_tflite_plugin.lowering.emitter import Emitter, Operand
 from onnx_tflite_plugin.source.model import Array, Dims
 
@@ -28,8 +29,8 @@ def gather_entries(emitter: Emitter, table: Array, indices: ir.Value, dims: Dims
     long_axes = [axis for axis, size in enumerate(dims) if size != 1]
     if len(long_axes) <= 1:
         axis = next(iter(long_axes), 0)
-        return node(
-            "GatherElements", table.reshape([-1 if k == axis else 1 for k in range(len(dims))]), indices, axis=axis
-        )
+        aligned = table.reshape([-1 if k == axis else 1 for k in range(len(dims))])
+        role = table.role if isinstance(table, NamedArray) else ""
+        return node("GatherElements", named(aligned, role) if role else aligned, indices, axis=axis)
     entries = node("GatherElements", table, node("Reshape", indices, [-1]), axis=0)
     return node("Reshape", entries, [-1 if size is None else size for size in dims])

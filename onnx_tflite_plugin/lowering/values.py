@@ -43,7 +43,11 @@ from onnx_tflite_plugin.source.model import Array, BlockwiseQuantization, Dims, 
 
 STORED, FILE, FLOAT = Form.STORED, Form.FILE, Form.FLOAT
 TENSOR_NAME, VARIANT = "onnx_tflite_plugin.tensor_name", "onnx_tflite_plugin.variant"
-"""Keys in the ``meta`` of values, which no file stores: the tensor's name, and the suffix of a derived value."""
+DEQUANTIZES = "onnx_tflite_plugin.dequantizes"
+"""Keys in the ``meta`` of values, which no file stores.
+
+They hold the tensor's name and the suffix of a derived value, and mark results of a Cast, Sub or Mul that dequantizes.
+"""
 
 
 @dataclass(frozen=True)
@@ -244,10 +248,10 @@ class Values:
         if axis is not None:
             broadcast_shape = [-1 if k == axis else 1 for k in range(len(physical_shape(layout)))]
             scale, zero_point = scale.reshape(broadcast_shape), zero_point.reshape(broadcast_shape)
-        floats = self._emit("Cast", value, to="float32")
+        floats = _mark(self._emit("Cast", value, to="float32"))
         if zero_point.any():
-            floats = self._emit("Sub", floats, zero_point.astype(np.float32))
-        return self._emit("Mul", floats, scale)
+            floats = _mark(self._emit("Sub", floats, zero_point.astype(np.float32)))
+        return _mark(self._emit("Mul", floats, scale))
 
     def _dequantize_blocks(self, value: ir.Value, blocks: BlockwiseQuantization, layout: TensorLayout) -> ir.Value:
         """Return values dequantized with one scale per block of the last axis.
@@ -399,3 +403,9 @@ def _extra_unit_axes(long: Dims, short: Dims) -> list[int] | None:
         else:
             return None
     return None if remaining else extra
+
+
+def _mark(value: ir.Value) -> ir.Value:
+    """Return the value, marked as part of a dequantization."""
+    value.meta[DEQUANTIZES] = True
+    return value

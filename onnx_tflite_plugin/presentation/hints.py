@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.checked import list_first
 from onnx_tflite_plugin.graph.decoder import Decoder, Interface, recognize_decoder
 from onnx_tflite_plugin.presentation.graph_io import GraphValue
+from onnx_tflite_plugin.rewrite.weights.dtypes import ONNX_RUNTIME_DOMAIN
 from onnx_tflite_plugin.source.affine import affine
 
 if TYPE_CHECKING:
     from onnx_tflite_plugin.api.target import Target
+    from onnx_tflite_plugin.binding.bound import BoundModel
     from onnx_tflite_plugin.options import ConvertOptions
     from onnx_tflite_plugin.source.model import Quantization, Tensor
 
@@ -81,6 +83,23 @@ def attention_hints(
     if decoder is None or not has_scores(decoder, outputs):
         return []
     return ["--attention causal decodes faster: the attention of each layer becomes one operator"]
+
+
+def readable_hints(options: ConvertOptions, target: Target, model: BoundModel, nodes: Iterable[str]) -> list[str]:
+    """Return a hint at ``--target generic`` for a readable model that another target makes harder to read.
+
+    ``nodes``: operators with their domains.
+    """
+    if options.optimize != "readable" or target.name == "generic":
+        return []
+    tensors = (tensor for bound in model.operators() for tensor in bound.op.outputs if tensor is not None)
+    changed_dtypes = {*target.storage, *target.cast_mul_dtypes}
+    is_changed = any(tensor.dtype in changed_dtypes and affine(tensor) is not None for tensor in tensors)
+    if not is_changed and not any(name.startswith(ONNX_RUNTIME_DOMAIN) for name in nodes):
+        return []
+    return [
+        f"--target generic gives a plainer graph: target {target.name} adds nodes and operators that are faster in one runtime"
+    ]
 
 
 def find_decoder(inputs: Sequence[GraphValue], outputs: Sequence[GraphValue]) -> Decoder | None:

@@ -16,7 +16,15 @@ from onnx_tflite_plugin.api.roles import ROLE
 from onnx_tflite_plugin.graph.names import UniqueNames, common_scopes, first_operation, with_suffix, without_number
 from onnx_tflite_plugin.lowering.emitter import ROLES
 from onnx_tflite_plugin.lowering.schemas import schema_of
-from onnx_tflite_plugin.rewrite.name_values import operator_name, quantized_name
+from onnx_tflite_plugin.rewrite.name_values import (
+    MOVES,
+    PARAMETERS_OF,
+    dequantized_suffix,
+    dequantizes,
+    operator_name,
+    quantized_name,
+    quantized_operand,
+)
 
 _GENERATED = re.compile(
     r"(.*/)?(constant|Const(_\d+)?|arith\.constant\d*|tfl\.pseudo_q?const\d*|cst(_\d+)?|unknown(_\d+)?)(#\d+)*$",
@@ -45,6 +53,8 @@ _ROLES_BY_OPERATOR = {
     ("Div", "A"): "dividend",
     ("Div", "B"): "divisor",
     ("MatMul", "A"): "matrix",
+    ("Gather", "data"): "table",
+    ("GatherElements", "data"): "table",
     ("Concat", "inputs"): "values",
     ("Max", "data_0"): "min",
     ("Min", "data_0"): "max",
@@ -112,7 +122,16 @@ def _is_constant(value: ir.Value, graph: ir.Graph) -> bool:
 
 def _is_parameter(node: ir.Node, slot: int) -> bool:
     """True for a scale or zero point."""
-    return node.op_type in _QUANTIZE_OPERATORS and slot in _PARAMETERS
+    return _parameter(node, slot) is not None
+
+
+def _parameter(node: ir.Node, slot: int) -> str | None:
+    """Return the role of a scale or zero point; None for other operands."""
+    if node.op_type in _QUANTIZE_OPERATORS:
+        return _PARAMETERS.get(slot)
+    if slot == 0 or not dequantizes(node):
+        return None
+    return "zero_point" if node.op_type == "Sub" else "scale"
 
 
 def _add_roles(graph: ir.Graph) -> bool:
@@ -179,10 +198,10 @@ def _name_dequantized(graph: ir.Graph, names: UniqueNames) -> bool:
     """Name dequantized constants after the stored ones. Return True if a name changed."""
     changed = False
     for node in graph.all_nodes():
-        stored, result = node.inputs[0] if node.inputs else None, node.outputs[0]
-        numbered = node.op_type == "DequantizeLinear" and _NUMBERED.match(result.name or "")
+        stored, result = quantized_operand(node), node.outputs[0]
+        numbered = node.op_type != "DequantizeLinear" or _NUMBERED.match(result.name or "")
         if numbered and stored is not None and _is_constant(stored, graph) and not result.is_graph_output():
-            result.name = names.unique(with_suffix(stored.name or "", ":float"))
+            result.name = names.unique(with_suffix(stored.name or "", dequantized_suffix(node)))
             changed = True
     return changed
 
@@ -212,11 +231,13 @@ def _constant_name(node: ir.Node, slot: int, opset: int) -> str:
 
     A scale or zero point is named after the quantized tensor; any other constant after its operator and its role there.
     """
-    tensor = None
-    if _is_parameter(node, slot):
-        tensor = node.inputs[0] if node.op_type == "DequantizeLinear" else node.outputs[0]
+    tensor, role = None, _parameter(node, slot)
+    if role:
+        tensor = quantized_operand(node) or node.outputs[0]
+    elif node.op_type in MOVES and isinstance(node.outputs[0].meta.get(PARAMETERS_OF), ir.Value):
+        tensor, role = node.outputs[0], _role_of_use(node, slot, opset)
     if tensor is not None and tensor.name and (tensor.is_graph_input() or not _GENERATED.match(tensor.name)):
-        return with_suffix(quantized_name(tensor), f"/{_PARAMETERS[slot]}")
+        return with_suffix(quantized_name(tensor), f"/{role}")
     return with_suffix(operator_name(node), f"/{_role_of_use(node, slot, opset)}")
 
 
@@ -239,8 +260,8 @@ def _name_by_result(node: ir.Node, slot: int, opset: int) -> str:
     writes a tensor is ``pool/operand_scale`` or ``pool/result_scale``.
     """
     if _is_parameter(node, slot):
-        side = "operand" if node.op_type == "DequantizeLinear" else "result"
-        return with_suffix(operator_name(node), f"/{side}_{_PARAMETERS[slot]}")
+        side = "operand" if dequantizes(node) else "result"
+        return with_suffix(operator_name(node), f"/{side}_{_parameter(node, slot)}")
     result = node.outputs[0].name or ""
     step = f"/{node.op_type}" if result == operator_name(node) else ""
     return with_suffix(result, f"{step}/{_role_of_use(node, slot, opset)}")
@@ -249,10 +270,13 @@ def _name_by_result(node: ir.Node, slot: int, opset: int) -> str:
 def _role_of_use(node: ir.Node, slot: int, opset: int) -> str:
     """Return the role of a constant operand.
 
-    The operand of a DequantizeLinear has the role of the dequantized constant.
+    A constant that is dequantized, reshaped or transposed has the role of the result.
     """
-    user = next(iter(node.outputs[0].uses()), None) if node.op_type == "DequantizeLinear" and slot == 0 else None
-    return _role(node, slot, opset) if user is None else _role(user.node, user.idx, opset)
+    operand = node.inputs[slot]
+    has_role = operand is not None and ROLE in operand.meta
+    is_converted = slot == 0 and not has_role and (dequantizes(node) or node.op_type in MOVES)
+    user = next(iter(node.outputs[0].uses()), None) if is_converted else None
+    return _role(node, slot, opset) if user is None else _role_of_use(user.node, user.idx, opset)
 
 
 def _role(node: ir.Node, slot: int, opset: int) -> str:

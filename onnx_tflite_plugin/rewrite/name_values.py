@@ -14,7 +14,7 @@ from onnx_tflite_plugin.api.roles import ROLE
 from onnx_tflite_plugin.graph.metadata import read_tensor, source_name, source_operators
 from onnx_tflite_plugin.graph.names import UniqueNames, first_operation, shorten_name, with_suffix, without_number
 from onnx_tflite_plugin.lowering.schemas import schema_of
-from onnx_tflite_plugin.lowering.values import TENSOR_NAME, VARIANT
+from onnx_tflite_plugin.lowering.values import DEQUANTIZES, TENSOR_NAME, VARIANT
 
 OPERATOR, PARAMETERS_OF = "onnx_tflite_plugin.operator", "onnx_tflite_plugin.parameters_of"
 """Keys in ``meta``, which is not stored in files.
@@ -24,18 +24,16 @@ They hold the name of a node's operator, and the value after which scale and zer
 _CHANNELS_FIRST_LAYOUTS = {(0, 3, 1, 2): "NCHW", (0, 4, 1, 2, 3): "NCDHW"}
 _CHANNELS_LAST_LAYOUTS = {(0, 2, 3, 1): "NHWC", (0, 2, 3, 4, 1): "NDHWC"}
 _RESHAPES = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten"})
-_MOVES = _RESHAPES | {"Transpose"}
+MOVES = _RESHAPES | {"Transpose"}
 _MOVED_SUFFIXES = frozenset(
     {
         f":{text}"
         for text in ("reshaped", "transposed", *_CHANNELS_FIRST_LAYOUTS.values(), *_CHANNELS_LAST_LAYOUTS.values())
     }
-    | {":before_activation", *(f":before_{kind.lower()}" for kind in _MOVES)}
+    | {":before_activation", ":before_max", ":before_min", *(f":before_{kind.lower()}" for kind in MOVES)}
 )
 """Suffixes of values that share scale and zero point with the value without suffix."""
-_ACTIVATIONS = frozenset(
-    {"Clip", "Elu", "Gelu", "HardSwish", "LeakyRelu", "Max", "Min", "PRelu", "Relu", "Sigmoid", "Sign", "Tanh"}
-)
+_ACTIVATIONS = frozenset({"Clip", "Elu", "Gelu", "HardSwish", "LeakyRelu", "PRelu", "Relu", "Sigmoid", "Sign", "Tanh"})
 
 
 _Origin = tuple[str, tuple[tuple[int, int], ...]]
@@ -79,7 +77,7 @@ class NameValues(InPlacePass):
                 if not suffix.startswith("/"):
                     stems[result] = stem
                 if suffix in _MOVED_SUFFIXES:
-                    original = node.inputs[0] if node.op_type in _MOVES else None
+                    original = node.inputs[0] if node.op_type in MOVES else None
                     result.meta[PARAMETERS_OF] = stem if original is None else original
         return PassResult(model, True)
 
@@ -170,10 +168,31 @@ def _name_operators(graph: ir.Graph, tensors: dict[ir.Value, tuple[str, str]], o
             node.meta[OPERATOR] = stems.get(_origin(node)) or shorten_name(name, outer_scopes=outer_scopes)
 
 
+def quantized_operand(node: ir.Node) -> ir.Value | None:
+    """Return the value that a node dequantizes, alone or as one of several nodes; None for other nodes."""
+    if not dequantizes(node):
+        return None
+    value = node.inputs[0]
+    producer = None if value is None else value.producer()
+    return value if producer is None or not dequantizes(producer) else quantized_operand(producer)
+
+
+def dequantizes(node: ir.Node) -> bool:
+    """True for a DequantizeLinear, and for a Cast, Sub and Mul that are emitted instead."""
+    return node.op_type == "DequantizeLinear" or DEQUANTIZES in node.outputs[0].meta
+
+
+def dequantized_suffix(node: ir.Node) -> str:
+    """Return the suffix of the result of a node that dequantizes."""
+    user = next((use.node for use in node.outputs[0].uses()), None)
+    is_step = node.op_type in ("Cast", "Sub") and user is not None and dequantizes(user)
+    return f":before_{user.op_type.lower()}" if is_step and user is not None else ":float"
+
+
 def _is_dequantized_constant(node: ir.Node) -> bool:
-    """True for a DequantizeLinear of a constant. NameConstants names its result."""
-    source = node.inputs[0] if node.inputs else None
-    return node.op_type == "DequantizeLinear" and source is not None and source.const_value is not None
+    """True for a node that dequantizes a constant. NameConstants names its result."""
+    source = quantized_operand(node)
+    return source is not None and source.const_value is not None
 
 
 def _describe_intermediate(
@@ -187,16 +206,35 @@ def _describe_intermediate(
         return operator_name(node), f"/{role}"
     source = node.inputs[0] if node.inputs else None
     stem = None if source is None else stems.get(source)
-    if node.op_type == "DequantizeLinear" and stem is not None:
-        return stem, ":float"
-    if node.op_type in _MOVES and source in tensors:
+    if dequantizes(node) and stem is not None:
+        return stem, _describe_requantization(node, stem, tensors) or (
+            ":steps" if _has_unit_scale(node) else dequantized_suffix(node)
+        )
+    if node.op_type in MOVES and source in tensors:
         return tensors[source][0], f":{_movement(node)}"
     following = _name_before(node, value, tensors)
     if following is not None:
         return following
-    if node.op_type in _MOVES and stem is not None:
+    if node.op_type in MOVES and stem is not None:
         return stem, f":{_movement(node)}"
     return operator_name(node), f"/{(node.name or node.op_type).rpartition('/')[2]}{_describe_output(node, value)}"
+
+
+def _describe_requantization(node: ir.Node, stem: str, tensors: dict[ir.Value, tuple[str, str]]) -> str:
+    """Return ``:int8_to_uint8`` for a value between two dtypes of one tensor; empty for other values."""
+    users, start = [use.node for use in node.outputs[0].uses()], quantized_operand(node)
+    if len(users) != 1 or users[0].op_type != "QuantizeLinear" or start is None:
+        return ""
+    end = users[0].outputs[0]
+    dtypes = [value.dtype.name.lower() for value in (start, end) if value.dtype is not None]
+    is_one_tensor = end in tensors and tensors[end][0] == stem and len({*dtypes}) == 2
+    return f":{'_to_'.join(dtypes)}" if is_one_tensor else ""
+
+
+def _has_unit_scale(node: ir.Node) -> bool:
+    """True if a handler converts quantized values to float without their scale."""
+    scale = node.inputs[1].const_value if node.op_type == "DequantizeLinear" and node.inputs[1] is not None else None
+    return scale is not None and scale.size == 1 and scale.numpy().item() == 1
 
 
 def _describe_output(node: ir.Node, value: ir.Value) -> str:
@@ -231,7 +269,7 @@ def _name_before(node: ir.Node, value: ir.Value, tensors: dict[ir.Value, tuple[s
     result = user.outputs[0]
     if result in tensors:
         return tensors[result][0], _suffix_before(user)
-    is_step = user.op_type in _ACTIVATIONS | _MOVES | {"QuantizeLinear"}
+    is_step = user.op_type in _ACTIVATIONS | MOVES | {"Max", "Min", "QuantizeLinear"}
     following = _name_before(user, result, tensors) if is_step else None
     return None if following is None else (following[0], _suffix_before(user))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Context, Refusal, Value, spend_budget
+from onnx_tflite_plugin.api import Array, Context, Refusal, Value, named, spend_budget
 from op_handlers.kernels.fixed_point import rescale, saturate_int16
 from op_handlers.kernels.lookup_tables import INT16_MAX, INT16_MIN, interpolate, sample_function
 
@@ -31,7 +31,7 @@ def softmax_int16(ctx: Context, x: Value, beta: float) -> Value:
     quantization = ctx.quantization(0)
     if quantization is None:
         raise Refusal("the int16 operand has no scale")
-    table = exponential_table(float(np.float32(quantization.scale[0]) * np.float32(beta)))
+    table = named(exponential_table(float(np.float32(quantization.scale[0]) * np.float32(beta))), "exponential_table")
     quantized = ops.Cast(x, to="int32")
     differences = ops.Sub(quantized, ops.ReduceMax(quantized, [axis]))
     terms = ops.Cast(ctx.look_up(table, differences, shape), to="float64")
@@ -51,9 +51,10 @@ def reciprocal_factors(ctx: Context, sums: Value, axis: int) -> Value:
     rows, shape = (ops.Reshape(sums, [-1]), (None,)) if is_flattened else (sums, tuple(sum_shape))
     upper = ops.Cast(ops.Mul(rows, real(2.0**-MIN_SUM_BITS)), to="int32")
     count = ctx.op[0].dims[-1]
-    scale = ctx.look_up(power_table(count or 65536), upper, shape)
+    scale = ctx.look_up(named(power_table(count or 65536), "power_table"), upper, shape)
     index = ops.Cast(ops.Sub(ops.Mul(rows, scale), real(MAX_UINT16 + 0.5)), to="int32")
-    reciprocal = ops.Mul(ops.Cast(ctx.look_up(reciprocal_table(), index, shape), to="float64"), real(2.0**-16))
+    reciprocals = ctx.look_up(named(reciprocal_table(), "reciprocal_table"), index, shape)
+    reciprocal = ops.Mul(ops.Cast(reciprocals, to="float64"), real(2.0**-16))
     factor = ops.Mul(reciprocal, scale)
     if count in (1, None):
         factor = ops.Min(factor, real(32767.25 / EXP_OF_ZERO))  # the only element of a row saturates

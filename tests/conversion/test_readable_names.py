@@ -216,3 +216,40 @@ def test_no_value_is_named_after_a_node(model: str) -> None:
     assert not [name for name in names if ":out" in name]
     assert len({*names, *(one.name for one in graph.initializer)}) == len(names) + len(graph.initializer)
     assert max(map(len, names)) <= 80
+
+
+def int16_layer() -> bytes:
+    """Return an int16 FULLY_CONNECTED and SOFTMAX whose constants have names without meaning."""
+    model, rng = ModelBuilder(), np.random.default_rng(5)
+    g = model.main
+    x = g.input("x", (2, 3), "int16", quantization=quant(0.001))
+    weights = g.constant("arith.constant", rng.integers(-9, 9, (5, 3)).astype(np.int8), quantization=quant(0.01))
+    sums = g.tensor("sums", (2, 5), "int16", quantization=quant(0.002))
+    g.operator("FULLY_CONNECTED", [x, weights], [sums])
+    y = g.tensor("y", (2, 5), "int16", quantization=quant(1 / 32768))
+    g.operator("SOFTMAX", [sums], [y], {"beta": 1.0})
+    g.output(y)
+    return model.build()
+
+
+def test_constants_of_int16_operators_are_named_after_their_role() -> None:
+    graph = otp.convert(int16_layer(), optimize="readable").proto.graph
+    names = {one.name for one in graph.initializer}
+    assert {"x/scale", "sums/weight", "sums/weight/scale", "y/exponential_table", "y/power_table"} <= names
+    assert {"x:before_mul", "x:float", "sums/weight:before_mul", "sums/weight:float"} <= {*computed(graph)}
+
+
+def test_conversion_between_dtypes_of_a_tensor_names_both() -> None:
+    graph = otp.convert(EXAMPLES / "digits_int8.tflite", optimize="readable").proto.graph
+    assert {"image:int8_to_uint8", "image:float", "probabilities:uint8_to_int8"} <= {*computed(graph)}
+
+
+def test_shape_that_moves_a_graph_input_is_named_after_it() -> None:
+    graph = otp.convert(EXAMPLES / "digits_int8.tflite", optimize="readable").proto.graph
+    assert "image/shape" in {one.name for one in graph.initializer}
+
+
+@pytest.mark.parametrize(("target", "count"), [("onnxruntime", 1), ("generic", 0)])
+def test_readable_model_for_one_runtime_has_a_hint(target: str, count: int) -> None:
+    hints = otp.convert(EXAMPLES / "digits_int8.tflite", optimize="readable", target=target).report.hints
+    assert sum("target='generic'" in hint for hint in hints) == count
