@@ -148,13 +148,15 @@ function addControls(network, box, start) {
   showPlace();
 }
 
-/** Operators whose number, code, output or nodes hold the text; the one with this number first. */
+/** Operators whose number, code, output or nodes hold the text. Only those with this number or label, if there are any. */
 function find(operators, text) {
-  const query = text.trim().toLowerCase();
+  const query = text.trim().replace(/\s+/g, " ").toLowerCase();
   if (!query) return [];
   const numbers = (op) => (op.operators || []).map(String);
   const words = (op) => [op.place, op.code, ...(op.codes || []), op.name, ...op.nodes, ...(op.inner || [])].join(" ").toLowerCase();
   if (/^\d+$/.test(query)) { const numbered = operators.filter((op) => numbers(op).includes(query)); if (numbered.length) return numbered; }
+  const labelled = operators.filter((op) => [`${op.place} ${op.code}`, op.name].some((label) => label.toLowerCase() === query));
+  if (labelled.length) return labelled;
   return operators.filter((op) => words(op).includes(query));
 }
 
@@ -164,7 +166,9 @@ function addSearch(operators) {
   let matches = [], at = 0;
   const show = () => {
     element("found").textContent = !field.value.trim() ? "" : !matches.length ? "no match" : `${at + 1} of ${matches.length}${matches.length > 1 ? "; Enter: next" : ""}`;
-    if (matches.length) select(matches[at].index);
+    if (!matches.length) return;
+    select(matches[at].index);
+    element("panes").scrollIntoView({ block: "nearest" });
   };
   field.addEventListener("input", () => { matches = find(operators, field.value); at = 0; show(); });
   field.addEventListener("keydown", (event) => {

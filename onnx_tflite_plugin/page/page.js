@@ -218,7 +218,7 @@ function transposes() {
   if (!page.transposes.length) { make("p", "None.", element("transposes"), { class: "hint" }); return; }
   const hasSizes = page.transposes.some((transpose) => transpose.elements !== null);
   const users = (transpose) => [...transpose.operators.map(operatorLabel), ...(transpose.inside ? [`inside ${transpose.inside}`] : [])].join(", ");
-  const rows = page.transposes.map((transpose) => [transpose.tensor, transpose.perm, users(transpose), ...(hasSizes ? [transpose.elements === null ? "not stored" : transpose.elements] : [])]);
+  const rows = page.transposes.map((transpose) => [transpose.tensor, transpose.perm, users(transpose), ...(hasSizes ? [transpose.elements === null ? "unknown" : transpose.elements] : [])]);
   table(element("transposes"), ["tensor", "perm", "operators", ...(hasSizes ? ["elements"] : [])], rows, [3]);
 }
 
@@ -244,7 +244,7 @@ function operators() {
     counts.set(key, row);
   }
   const kinds = [...counts.values()].sort((a, b) => b.count - a.count);
-  const rows = kinds.map((row) => [row.op.code, row.count, row.op.layout, becomes(row.nodes) + (row.inner.size ? ` (${becomes(row.inner)})` : ""), duration(row)]);
+  const rows = kinds.map((row) => [row.op.code, row.count, row.op.layout, (becomes(row.nodes) + (row.inner.size ? ` (${becomes(row.inner)})` : "")) || "no node", duration(row)]);
   const unowned = page.facts.unowned || [];
   if (unowned.length) rows.push(["of no operator", "", "", becomes(count(new Map(), unowned)), ""]);
   const operatorTable = table(element("operators"), ["operator", "count", "layout category", "becomes", "µs per run"], rows, [1, 4]);

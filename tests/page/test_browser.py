@@ -63,7 +63,10 @@ def test_browser_renders_the_page_without_errors(tmp_path: Path, digits: Page, k
 
 
 def test_large_network_is_shown_in_readable_size_and_searched(tmp_path: Path) -> None:
-    """Typing selects the first match, Enter the next; the wheel moves the network, and zooms it with Ctrl."""
+    """Typing selects the first match, Enter the next; a complete label has one match.
+
+    The wheel moves the network, and zooms it with Ctrl.
+    """
     script = """<script>
     const field = element("find"), zooms = [];
     const note = () => zooms.push(`${Math.round(100 * window.graphOfPage.zoom())}`);
@@ -71,7 +74,9 @@ def test_large_network_is_shown_in_readable_size_and_searched(tmp_path: Path) ->
     const enter = (shiftKey) => field.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", shiftKey }));
     const wheel = (ctrlKey, deltaY) => element("graph").dispatchEvent(new WheelEvent("wheel", { deltaY, ctrlKey, cancelable: true }));
     const found = [];
-    const steps = [() => type("1999"), () => type("conv"), enter, () => enter(true), () => enter(true), () => type("none")];
+    const steps = [
+      () => type("1\u00a0CONV_2D"), () => type("1999"), () => type("conv"), enter, () => enter(true), () => enter(true), () => type("none"),
+    ];
     for (const step of steps) { step(); found.push(`${selected()}: ${element("found").textContent}`); }
     note();
     const moved = wheel(false, -1e6), { y } = window.graphOfPage.pan();
@@ -87,7 +92,7 @@ def test_large_network_is_shown_in_readable_size_and_searched(tmp_path: Path) ->
     (result,) = re.findall('data-result="([^"]*)"', dom)
     *found, moved, at_end, y, before, scrolled, zoomed, start, whole = result.split("|")
     assert found == [
-        "1999: 1 of 1", "0: 1 of 2000; Enter: next", "1: 2 of 2000; Enter: next", "0: 1 of 2000; Enter: next",
+        "1: 1 of 1", "1999: 1 of 1", "0: 1 of 2000; Enter: next", "1: 2 of 2000; Enter: next", "0: 1 of 2000; Enter: next",
         "1999: 2000 of 2000; Enter: next", "1999: no match",
     ]  # fmt: skip
     assert (moved, at_end) == ("false", "true")  # the frame takes the event unless the network ends
