@@ -1,8 +1,8 @@
 """Fused activations: their bounds, and which of them LiteRT's kernels apply.
 
-The table in this module is the only source of the latter. A handler declares the kernel family of an operator
-(:class:`FusedActivation`). The host then rejects the operator, or sets its option to the activation that is applied,
-before a fusion or a lowering reads it.
+The table in this module is the only place that lists which kernels apply which activation. A handler declares the
+kernel family of an operator (:class:`FusedActivation`). The host then rejects the operator, or sets its option to the
+activation that is applied, before a fusion or a lowering reads it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ActivationKernel(Enum):
 class _Row(NamedTuple):
     """Activations of one kernel family: option value → applied activation.
 
-    Others are rejected with ``reason``.
+    An activation that ``applied`` lacks is rejected with ``reason``.
     """
 
     applied: Mapping[str, str]
@@ -111,7 +111,7 @@ _TABLE: Mapping[ActivationKernel, _Row] = {
 
 
 def effective_activation(kernel: ActivationKernel, name: str) -> str:
-    """Return the activation that a kernel family applies if an operator's option is ``name``.
+    """Return the activation that a kernel family applies for the option ``name``.
 
     Raises Refusal if the kernels refuse it, return undefined results, or disagree.
     """
@@ -122,16 +122,20 @@ def effective_activation(kernel: ActivationKernel, name: str) -> str:
 
 
 def activation_bounds(name: str) -> tuple[float | None, float | None] | None:
-    """Return the lower and upper bound of a clamping activation; ``None`` for TANH and SIGN_BIT."""
+    """Return the lower and upper bound of a clamping activation.
+
+    Return ``None`` for TANH and SIGN_BIT, which do not clamp.
+    """
     return _BOUNDS.get(name)
 
 
 @dataclass(frozen=True)
 class FusedActivation(Checked):
-    """Declaration of a fused activation: the option that names it, and the kernel family that determines its effect.
+    """Declaration of a fused activation: its option, and the family of its kernel.
 
-    ``kernel``: the family, or a function of the instance that returns it. ``in_lowering``: the lowering applies the activation
-    with ``ctx.activate``; otherwise the host applies it to every result.
+    ``option`` names the activation. ``kernel`` determines which activations are applied: it is a family, or a function of
+    the instance that returns one. ``in_lowering``: the lowering applies the activation with ``ctx.activate``; otherwise
+    the host applies it to every result.
     """
 
     kernel: ActivationKernel | Callable[..., ActivationKernel] = ActivationKernel.CLAMPED

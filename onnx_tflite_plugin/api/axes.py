@@ -1,8 +1,7 @@
 """Axes of common operators, as functions of the instance.
 
-Each returns einops notation, or ``None``.
-
-``None`` means that the slots share no axes: the operator keeps the source layout.
+Each function returns einops notation. It returns ``None`` if the slots share no axes: the operator then keeps the source
+layout.
 """
 
 from __future__ import annotations
@@ -35,14 +34,17 @@ def format_axes(inputs: Sequence[Iterable[str] | None], *outputs: Iterable[str])
 def constant_axes(op: Operator, slot: int, rank: int) -> tuple[int, ...] | None:
     """Return the axis numbers in a constant operand, nonnegative, sorted and unique.
 
-    ``None`` if it is not constant.
+    Return ``None`` if the operand is not constant.
     """
     constant = op.constant(slot)
     return None if constant is None else tuple(sorted({int(a) % max(rank, 1) for a in np.ravel(constant)}))
 
 
 def permutation_axes(slot: int) -> AxesOf:
-    """Return axes: output axis ``i`` is input axis ``perm[i]``; perm is a constant in ``slot``."""
+    """Return a function that returns the axes of a transposition.
+
+    Output axis ``i`` is input axis ``perm[i]``. ``perm`` is the constant in ``slot``.
+    """
 
     def axes(at: Instance) -> str | None:
         perm = at.op.constant(slot)
@@ -55,7 +57,10 @@ def permutation_axes(slot: int) -> AxesOf:
 
 
 def reduction_axes(slot: int, keep: Callable[[Instance], bool] = lambda at: bool(at.op.options.keep_dims)) -> AxesOf:
-    """Return axes: the axes in ``slot`` are removed, or kept with size 1 if ``keep`` is true."""
+    """Return a function that returns the axes of a reduction.
+
+    The axes that the constant in ``slot`` lists are removed, or have size 1 if ``keep`` returns True.
+    """
 
     def axes(at: Instance) -> str | None:
         op = at.op
@@ -69,9 +74,10 @@ def reduction_axes(slot: int, keep: Callable[[Instance], bool] = lambda at: bool
 
 
 def reshape_axes_of(at: Instance) -> str | None:
-    """Return the factor groups that relate input and output shape: ``[2, 3, 4] -> [6, 4]`` is ``"(a b) c -> (a b) c"``.
+    """Return the factor groups that relate the input shape to the output shape.
 
-    Return ``None`` if the shapes have no common factors (``[4, 6] -> [3, 8]``) or a dimension is dynamic on one side only.
+    For example, ``[2, 3, 4] -> [6, 4]`` is ``"(a b) c -> (a b) c"``. Return ``None`` if the shapes have no common
+    factors (``[4, 6] -> [3, 8]``), or if a dimension is dynamic on one side only.
     """
     return reshape_axes(at.op[0].dims, at.op[~0].dims)
 
@@ -96,38 +102,41 @@ def reshape_axes(before: Dims, after: Dims) -> str | None:
 
 
 def _format_axis(parts: Sequence[str]) -> str:
-    """Return the notation of one axis; "1" if the other side has no corresponding factor."""
+    """Return the notation of one axis; "1" if the other shape has none of its factors."""
     if not parts:
         return "1"
     return parts[0] if len(parts) == 1 else f"({' '.join(parts)})"
 
 
 def _block_ends(before: Dims, after: Dims, i: int, j: int) -> tuple[int, int] | None:
-    """Return where the shortest leading axis ranges of both sides with equal element counts end."""
+    """Return the ends of the shortest axis ranges with equal element counts.
+
+    The ranges begin at axis ``i`` of ``before`` and axis ``j`` of ``after``. Return None if there are none.
+    """
     if i < len(before) and j < len(after) and before[i] == after[j]:
         return i + 1, j + 1
     if i < len(before) and before[i] == 1:
         return i + 1, j
     if j < len(after) and after[j] == 1:
         return i, j + 1
-    a = b = 1
+    count_before = count_after = 1
     while True:
-        if a == b and a != 1:
+        if count_before == count_after and count_before != 1:
             return i, j
-        side, at = (before, i) if a <= b else (after, j)
-        if at >= len(side):
+        dims, axis = (before, i) if count_before <= count_after else (after, j)
+        if axis >= len(dims):
             return None
-        if side is before:  # a dynamic or empty dimension makes the product 0, which never matches
-            a, i = a * (before[i] or 0), i + 1
+        if dims is before:  # a dynamic or empty dimension makes the product 0, which never matches
+            count_before, i = count_before * (before[i] or 0), i + 1
         else:
-            b, j = b * (after[j] or 0), j + 1
+            count_after, j = count_after * (after[j] or 0), j + 1
 
 
 def _assign_factors(before: Dims, after: Dims, before_axes: range, after_axes: range,
             before_factors: list[list[str]], after_factors: list[list[str]], names: Iterable[str]) -> bool:  # fmt: skip
     """Assign common factors to the axes of one block.
 
-    Returns False if their boundaries do not nest.
+    Return False if the factors of one shape do not divide those of the other.
     """
     names = iter(names)
     if len(before_axes) == len(after_axes) == 1:
@@ -147,7 +156,7 @@ def _assign_factors(before: Dims, after: Dims, before_axes: range, after_axes: r
 
 
 def _strides(dims: Dims, axes: range) -> list[int]:
-    """Return the number of elements at and below each axis of the block, its outer boundary."""
+    """Return, per axis of the block, the size of the axis times all inner sizes."""
     bounds, total = [], 1
     for axis in reversed(axes):
         total *= dims[axis] or 1

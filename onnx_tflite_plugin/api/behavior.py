@@ -1,7 +1,7 @@
 """Base class of quantization behaviors: how a kernel treats quantized tensors.
 
-``quantization.py`` has the built-in ones. A pack may define its own: a frozen dataclass derived from :class:`Behavior` with
-:meth:`Behavior.choose_arithmetic` and the traits that differ from their defaults.
+``quantization.py`` has the built-in behaviors. A pack may define another: a frozen dataclass derived from :class:`Behavior`
+that implements :meth:`Behavior.choose_arithmetic` and overrides the traits that differ from their defaults.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ class QuantizedOperator(Protocol):
 
     @property
     def tensors(self) -> Sequence[Tensor]:
-        """Return the quantized data tensors, without the slots of ``output_quantization``; at least one."""
+        """Return the quantized data tensors, at least one.
+
+        Slots of ``output_quantization`` are left out.
+        """
 
     @property
     def outputs(self) -> Sequence[Tensor]:
@@ -55,22 +58,31 @@ class QuantizedOperator(Protocol):
 
     @property
     def accesses_states(self) -> bool:
-        """True if it reads or writes states, whose values other operators use as they are."""
+        """True if the operator reads or writes states.
+
+        Other operators use the values of states as they are stored.
+        """
 
     def quantized(self, slots: Iterable[int]) -> Sequence[Tensor]:
         """Return the quantized tensors in some slots."""
 
     def letters(self, slot: int) -> Sequence[str]:
-        """Return the declared letters of the slot's axes, a group or ``...`` as one.
+        """Return the declared letters of the slot's axes.
 
-        The result is empty if none are declared.
+        A group or ``...`` is one entry. The result is empty if no axes are declared.
         """
 
     def has_kernel(self, tensor: Tensor, onnx: str = "") -> bool:
-        """True if the target runs the ONNX operator on the tensor's quantized values; any operator for ``""``."""
+        """True if the target runs the ONNX operator on the tensor's quantized values.
+
+        With ``onnx=""``: True if the target runs any operator on them.
+        """
 
     def dequantizes(self, onnx: str) -> bool:
-        """True if the target has the ONNX operator between DQ and Q wherever that gives the same values."""
+        """True if the target prefers the ONNX operator between DQ and Q.
+
+        The operator is placed there only if the values stay the same.
+        """
 
 
 _SIMILARITY = 0.75
@@ -87,13 +99,13 @@ class Behavior(Checked):
 
     def __init_subclass__(cls, **keywords: object) -> None:
         super().__init_subclass__(**keywords)
-        known = {name for name in vars(Behavior) if not name.startswith("_")}
+        traits = {name for name in vars(Behavior) if not name.startswith("_")}
         fields = get_annotations(cls)
         for name in {**fields, **vars(cls)}:
             inherited = any(hasattr(base, name) for base in cls.__bases__)
             if name.startswith("_") or inherited:
                 continue
-            if similar := get_close_matches(name, known, 1, _FIELD_SIMILARITY if name in fields else _SIMILARITY):
+            if similar := get_close_matches(name, traits, 1, _FIELD_SIMILARITY if name in fields else _SIMILARITY):
                 remedy = f"did you mean {similar[0]!r}? A helper of another name begins with an underscore"
                 raise TypeError(f"{cls.__name__}.{name} is not a trait of behaviors; {remedy}")
 
@@ -109,7 +121,10 @@ class Behavior(Checked):
 
     @property
     def biases(self) -> Mapping[int, tuple[int, int | float]]:
-        """Return the slots of biases, each with the factors of its scale: two slots, or a slot and a number."""
+        """Return the slots of biases, each with the two factors of its scale.
+
+        The factors are two slots, or a slot and a number.
+        """
         return MappingProxyType({})
 
     @property
@@ -124,24 +139,30 @@ class Behavior(Checked):
 
     @property
     def file_slots(self) -> tuple[int, ...]:
-        """Return the slots that the handler gets as in the file, regardless of the arithmetic."""
+        """Return the slots whose values the handler gets as stored in the file.
+
+        The arithmetic does not apply to them.
+        """
         return ()
 
     @property
     def constant_slots(self) -> tuple[int, ...]:
-        """Return the slots of constants that the handler reads at conversion time and stores in another dtype."""
+        """Return the slots of constants that the handler stores in another dtype.
+
+        The handler reads them at conversion time.
+        """
         return ()
 
     @property
     def output_parameters(self) -> Parameters:
-        """Return the scale and zero point that the kernel requires of its outputs, by dtype."""
+        """Return the scale and zero point that the outputs must have, by dtype."""
         return MappingProxyType({})
 
     @property
     def lookup_table(self) -> Callable[[Instance], Array] | None:
-        """Return a function that makes a lookup table, used instead of the handler on quantized values.
+        """Return a function that returns a lookup table; None if there is none.
 
-        Return None if there is none.
+        On quantized values, the table is used instead of the handler.
         """
         return None
 
@@ -174,29 +195,35 @@ class Behavior(Checked):
 
     @property
     def takes_floats(self) -> bool:
-        """True if the handler's reference ``kernel=`` takes and returns float32 instead of quantized values."""
+        """True if the reference ``kernel=`` takes and returns float32.
+
+        Otherwise it takes and returns quantized values.
+        """
         return False
 
     @property
     def keeps_file_values(self) -> bool:
-        """True if the result depends on the stored bytes, which the storage plan must therefore not change."""
+        """True if the result depends on the bytes in the file.
+
+        The storage plan must then not change them.
+        """
         return False
 
     @property
     def allows_shifted_states(self) -> bool:
-        """True if a state that the operator reads or writes may be stored with a number added to its values."""
+        """True if states of the operator may be stored with a number added to each value."""
         return False
 
 
 def find_trait_error(behavior: Behavior) -> str:
-    """Return a message on a trait of a behavior that has a wrong type; empty if there is none."""
-    kind = type(behavior)
+    """Return a message about the first trait with a wrong type; else ""."""
+    behavior_type = type(behavior)
     for name, trait in vars(Behavior).items():
-        if not isinstance(trait, property) or getattr(kind, name) is trait:
+        if not isinstance(trait, property) or getattr(behavior_type, name) is trait:
             continue
         hint, value = _trait_types()[name], getattr(behavior, name)
         if not has_type(value, hint):
-            return f"{kind.__name__}.{name} must be {format_type(hint)}, not {describe(value)}"
+            return f"{behavior_type.__name__}.{name} must be {format_type(hint)}, not {describe(value)}"
     return ""
 
 
@@ -206,8 +233,8 @@ def _trait_types() -> Mapping[str, Any]:
     return {name: get_type_hints(function)["return"] for name, function in traits.items() if function is not None}
 
 
-def named_slots(behavior: Behavior) -> tuple[int, ...]:
-    """Return the operands that a behavior names."""
+def declared_slots(behavior: Behavior) -> tuple[int, ...]:
+    """Return the operand slots that occur in the traits of a behavior."""
     pairs = behavior.biases.items()
     scales = (slot for _, pair in pairs for slot in pair if isinstance(slot, int))
     return (
@@ -221,7 +248,7 @@ def named_slots(behavior: Behavior) -> tuple[int, ...]:
 
 
 def check_output_parameters(behavior: Behavior, outputs: Iterable[Tensor]) -> None:
-    """Raise Refusal for an output without the scale and zero point that the kernel requires for its dtype."""
+    """Raise Refusal if an output has other parameters than the kernel requires."""
     for tensor in outputs:
         quantization, required = affine(tensor), behavior.output_parameters.get(tensor.dtype)
         if quantization is None or required is None:

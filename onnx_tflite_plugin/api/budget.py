@@ -20,7 +20,7 @@ _remaining: ContextVar[list[int] | None] = ContextVar("remaining", default=None)
 
 
 class OverBudget(Refusal):
-    """Raised for an array that exceeds the remaining budget. ``hint``: how to increase the limit."""
+    """An array exceeds the remaining budget. ``hint`` says how to increase the limit."""
 
     def __init__(self, reason: str, hint: str = "") -> None:
         self.hint = hint
@@ -28,14 +28,14 @@ class OverBudget(Refusal):
 
 
 def budget_bytes() -> int:
-    """Return the limit in bytes: the environment variable if it is a number, otherwise 1 GiB."""
+    """Return the limit in bytes: 1 GiB, or the number in ``ENVIRONMENT_VARIABLE``."""
     text = os.environ.get(ENVIRONMENT_VARIABLE, "")
     return int(text) if text.isdecimal() else DEFAULT_BUDGET_BYTES
 
 
 @contextmanager
 def budget() -> Iterator[None]:
-    """Apply a budget to arrays created inside."""
+    """Apply a budget to all arrays that are created in this context."""
     token = _remaining.set([budget_bytes()])
     try:
         yield
@@ -46,7 +46,7 @@ def budget() -> Iterator[None]:
 def spend_budget(elements: int, itemsize: int, what: str = "an array") -> None:
     """Deduct an array of ``elements`` of ``itemsize`` bytes from the budget.
 
-    Raises OverBudget naming ``what``.
+    Raises OverBudget, with ``what`` as the subject of the message.
     """
     remaining = _remaining.get()
     size = elements * itemsize

@@ -10,10 +10,10 @@ from onnx_tflite_plugin.checked import did_you_mean
 
 
 def builtin(code: str) -> Handler:
-    """Return the built-in handler of an operator, to change with ``dataclasses.replace``.
+    """Return the built-in handler of an operator.
 
-    Raises LookupError if there is none. This is the only stable access: the modules of ``op_handlers`` are not part of
-    the API.
+    ``dataclasses.replace`` changes it. Raises LookupError if there is none. This is the only stable access: the modules
+    of ``op_handlers`` are not part of the API.
     """
     handler: Handler = _load_entry_point("handlers", code)
     return handler

@@ -1,4 +1,4 @@
-"""Context of a lowering: the operator, its planned layouts, and methods to emit ONNX.
+"""Context of a lowering: the operator, its layouts, and methods that emit ONNX.
 
 Slots are numbered as described in ``declarations``.
 """
@@ -43,7 +43,7 @@ class State(Protocol):
 
 
 class Resource(Protocol):
-    """A conversion-time token that stands for a TFLite resource tensor."""
+    """A handle of a TFLite resource tensor, which exists only during the conversion."""
 
     @property
     def key(self) -> str: ...
@@ -54,7 +54,10 @@ class Context(Protocol):
 
     @property
     def op(self) -> Operator:
-        """Return the operator as in the file: ``op[k]`` is a tensor, ``op[out(0)]`` an output."""
+        """Return the operator as in the file.
+
+        ``op[k]`` is input ``k``, and ``op[out(0)]`` is output 0, as tensors.
+        """
 
     @property
     def options(self) -> Options: ...
@@ -64,14 +67,20 @@ class Context(Protocol):
     def target(self) -> Target: ...
     @property
     def ops(self) -> Ops:
-        """Return ONNX operators as methods: ``ctx.ops.Conv(x, w, b, strides=[2, 2])``; see :class:`Ops`."""
+        """Return ONNX operators as methods: ``ctx.ops.Conv(x, w, strides=[2, 2])``.
+
+        See :class:`Ops`.
+        """
 
     # shapes and layouts
     def shape(self, slot: int) -> Dims:
         """Return the slot's shape in its planned layout, which may omit axes of size 1."""
 
     def axis(self, axis: int, slot: int = 0) -> int:
-        """Return the position of a TFLite axis (negative: from the end) in the planned layout."""
+        """Return the position of a TFLite axis in the planned layout.
+
+        A negative axis counts from the end.
+        """
 
     def perm(self, slot: int = 0) -> tuple[int, ...]:
         """Return the permutation: the TFLite axis of each physical axis."""
@@ -81,9 +90,9 @@ class Context(Protocol):
 
     # operands
     def constant(self, slot: int) -> Array | None:
-        """Return a constant operand in planned layout, with axis numbers and per-axis entries remapped.
+        """Return a constant operand in planned layout; None for another operand.
 
-        Return None otherwise.
+        Axis numbers and entries per axis are remapped to the layout.
         """
 
     def require_constant(self, slot: int) -> Array:
@@ -96,7 +105,7 @@ class Context(Protocol):
         """Return a constant as a value, to use as a result."""
 
     def constant_array(self, value: Value) -> Array | None:
-        """Return the array of a value that is a constant at conversion time; otherwise None."""
+        """Return the array of a value that is constant at conversion; otherwise None."""
 
     def scalar(self, number: float, slot: int = 0) -> Array:
         """Return a number as an array of the dtype in which the slot is delivered."""
@@ -104,7 +113,10 @@ class Context(Protocol):
     # quantization
     @property
     def folds_weights(self) -> bool:
-        """True if quantized and float16 constants become float32 in the file (``--weights fold``)."""
+        """True with ``--weights fold``: weights are stored as float32.
+
+        This applies to quantized and float16 constants.
+        """
 
     @property
     def is_quantized(self) -> bool:
@@ -112,7 +124,7 @@ class Context(Protocol):
 
     @property
     def uses_integers(self) -> bool:
-        """True if operands arrive as quantized values, and results must be quantized values too."""
+        """True if operands are quantized values, and results must be quantized too."""
 
     def quantization(self, slot: int) -> Quantization | None:
         """Return the quantization parameters of the slot as delivered."""
@@ -121,16 +133,23 @@ class Context(Protocol):
         """Return the dtype of the slot's quantized values as delivered."""
 
     def quantized_values(self, slot: int) -> Value:
-        """Return the quantized values of an operand, or its float values if the target has no integer kernels.
+        """Return the quantized values of an operand.
 
-        ``dequantize`` then returns them unchanged. An operand that is not quantized is returned unchanged.
+        If the target has no integer kernels, return its float values, which ``dequantize`` returns unchanged. An
+        operand that is not quantized is returned unchanged.
         """
 
     def quantize(self, value: Value, like: int) -> Value:
-        """Quantize floats with a slot's parameters; returns the value itself if the slot is not quantized."""
+        """Quantize floats with a slot's parameters.
+
+        If the slot is not quantized, return the value itself.
+        """
 
     def dequantize(self, value: Value, like: int) -> Value:
-        """Dequantize values with a slot's parameters; returns the value itself if the slot is not quantized."""
+        """Dequantize values with a slot's parameters.
+
+        If the slot is not quantized, return the value itself.
+        """
 
     def look_up(self, table: Array, indices: Value, dims: Dims | None) -> Value:
         """Return the table entry for each index; negative indices count from the end.
@@ -143,7 +162,10 @@ class Context(Protocol):
         """Warn the user about the operator and continue the conversion."""
 
     def explain(self, text: str) -> None:
-        """Explain in a readable graph why the operator becomes these nodes. Call it before the first node."""
+        """Explain in a readable graph why the operator becomes these nodes.
+
+        Call this method before the first node is emitted.
+        """
 
     # results
     def activate(self, value: Value) -> Value:
@@ -175,7 +197,10 @@ class Context(Protocol):
         """
 
     def subgraph(self, index: int) -> Subgraph:
-        """Return a subgraph as in the file, for handlers that recognize it by its operators."""
+        """Return a subgraph as in the file.
+
+        Handlers recognize some subgraphs by their operators.
+        """
 
     def initialize(self, subgraph: int) -> None:
         """Run a subgraph at conversion time.
@@ -185,11 +210,14 @@ class Context(Protocol):
 
     def make_resource(self, key: str) -> Resource: ...
     def resource(self, slot: int) -> Resource:
-        """Return the token of a resource operand."""
+        """Return the handle of a resource operand."""
 
     def state(self, resource: Resource) -> State: ...
     def assign(self, slot: int, value: Value) -> None:
-        """Set the next value of a variable tensor operand, in the layout and dtype in which the handler receives the slot."""
+        """Set the next value of a variable tensor operand.
+
+        The value has the layout and dtype in which the handler receives the slot.
+        """
 
     def states(self, *subgraphs: int) -> Sequence[State]:
         """Return the states that subgraphs may access, to be carried through control flow."""

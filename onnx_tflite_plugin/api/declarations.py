@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any, TypedDict, Unpack
 
 from onnx_tflite_plugin.api.activations import FusedActivation
-from onnx_tflite_plugin.api.behavior import Behavior, find_trait_error, named_slots
+from onnx_tflite_plugin.api.behavior import Behavior, declared_slots, find_trait_error
 from onnx_tflite_plugin.api.dtypes import check_dtypes, check_rows
 from onnx_tflite_plugin.api.instance import Instance as Instance
-from onnx_tflite_plugin.api.layouts import AxisPrice, Implicit, Layout, SubgraphBoundary, letters_named
+from onnx_tflite_plugin.api.layouts import AxisPrice, Implicit, Layout, SubgraphBoundary, declared_letters
 from onnx_tflite_plugin.api.notation import AxesError, describe_unknown_letter, parse_axes
 from onnx_tflite_plugin.api.quantization import NotQuantizable, OutputBehavior
 from onnx_tflite_plugin.checked import Checked, maximum_operands, plural, with_checked_keywords
@@ -50,7 +50,10 @@ class Effects(Checked):
 
 @dataclass(frozen=True)
 class Decline(Checked):
-    """Reason why a handler or a fusion does not accept an operator, and what the user can do."""
+    """Answer of a handler or fusion that does not accept an operator.
+
+    ``reason``: why it does not. ``hint``: what the user can do.
+    """
 
     reason: str
     hint: str = ""
@@ -79,7 +82,10 @@ class ListContents(Checked):
 
 @dataclass(frozen=True)
 class Replacement(Checked):
-    """An operator that replaces another, and the handler that converts it, independently of the operator's code in the file."""
+    """An operator that replaces another, and the handler that converts it.
+
+    The operator's code in the file does not affect the choice of the handler.
+    """
 
     handler: Handler
     op: Operator
@@ -169,7 +175,7 @@ class Handler(Checked):
     types: TypesOf = ""
     """Supported dtypes, one row per combination: ``"float32, float32 int8 -> float32"``; ``_`` is any dtype.
 
-    Others are refused before conversion.
+    An operator with other dtypes is refused before conversion.
     """
     accepts: Accepts | None = None
     """Function of the instance: returns a Decline, or None if the handler accepts it.
@@ -240,7 +246,7 @@ class Handler(Checked):
             except AxesError as error:
                 raise TypeError(str(error)) from None
             if not (callable(self.layout) or callable(self.axis_price)):
-                error_text = describe_unknown_letter(self.axes, letters_named(self.layout, self.axis_price))
+                error_text = describe_unknown_letter(self.axes, declared_letters(self.layout, self.axis_price))
                 if error_text:
                     raise TypeError(error_text)
         if isinstance(self.quantization, Behavior) and (error_text := find_trait_error(self.quantization)):
@@ -255,12 +261,12 @@ class Handler(Checked):
         takes = f"the lowering {getattr(self.lower, '__name__', '')} takes {plural(maximum, 'operand')}"
         if isinstance(self.axes, str) and (listed := len(parse_axes(self.axes)[0])) > maximum:
             raise TypeError(f"axes {self.axes!r} have {plural(listed, 'operand')}, but {takes}")
-        for name, slots in self._named_slots():
+        for name, slots in self._declared_slots():
             for slot in slots:
                 if isinstance(slot, int) and slot >= maximum:
                     raise TypeError(f"{name} names slot {slot}, but {takes}; the first is slot 0")
 
-    def _named_slots(self) -> Iterator[tuple[str, Iterable[int | str]]]:
+    def _declared_slots(self) -> Iterator[tuple[str, Iterable[int | str]]]:
         """Yield the slots of each literal declaration."""
         yield "requires_constant", self.requires_constant
         yield "axis_number_slots", self.axis_number_slots
@@ -272,7 +278,7 @@ class Handler(Checked):
         if isinstance(self.axis_price, AxisPrice):
             yield "axis_price", (self.axis_price.slot,)
         if isinstance(self.quantization, Behavior):
-            yield f"quantization={type(self.quantization).__name__}", named_slots(self.quantization)
+            yield f"quantization={type(self.quantization).__name__}", declared_slots(self.quantization)
 
     @property
     def name(self) -> str:
@@ -290,7 +296,7 @@ class Handler(Checked):
 
 
 class Declarations(TypedDict, total=False):
-    """Optional fields of :class:`Handler`, as keywords of ``@handler`` and ``@fusion``."""
+    """Optional fields of :class:`Handler`: keywords of ``@handler`` and ``@fusion``."""
 
     axes: AxesOf
     axis_price: AxisPriceOf
@@ -325,10 +331,11 @@ class Declarations(TypedDict, total=False):
 def handler(
     code: str, *, max_version: int, layout: LayoutOf, **declared: Unpack[Declarations]
 ) -> Callable[[Callable[..., Any]], Handler]:
-    """Declare the lowering of operator ``code`` (the schema's name, ``CUSTOM.<code>`` or ``COMPOSITE.<name>``).
+    """Declare the lowering of operator ``code``.
 
-    Keywords are the fields of :class:`Handler`. Raises TypeError for an unknown keyword, naming the nearest known one, and
-    for a declaration of the wrong type.
+    ``code`` is the schema's name, ``CUSTOM.<code>`` or ``COMPOSITE.<name>``. Keywords are the fields of
+    :class:`Handler`. Raises TypeError for a declaration of the wrong type, and for an unknown keyword; the message then
+    names the most similar keyword.
     """
     keywords = rename_keywords("@handler", declared, DECLARATIONS, stacklevel=5)
 

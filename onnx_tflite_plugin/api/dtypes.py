@@ -1,7 +1,8 @@
-"""Supported dtypes of a kernel, as declared by ``types``: one row per combination, written like ``axes``.
+"""Supported dtypes of a kernel, as declared by ``types``: one row per combination.
 
-``"float32, float32 int8 -> float32"`` is float32 by float32 or int8 to float32. Operands are in the order of their slots.
-``_`` is any dtype; so are slots that a row does not reach. A capital is any dtype, the same at each occurrence:
+A row is written like ``axes``: ``"float32, float32 int8 -> float32"`` has a float32 operand, an operand that is float32 or
+int8, and a float32 result. Operands are in the order of their slots.
+``_`` is any dtype, as are slots beyond the end of a row. A capital letter is any dtype, the same at each occurrence:
 ``"bool, T, T"``. ``...`` repeats the dtypes of the last operand: ``"T..."``. An absent operand always matches.
 """
 
@@ -15,7 +16,7 @@ from onnx_tflite_plugin.source.dtypes import NAMES
 from onnx_tflite_plugin.source.model import Operator
 
 Row = tuple[tuple[str, ...], tuple[str, ...]]
-_MORE = "..."
+_ELLIPSIS = "..."
 _ONNX_ONLY = frozenset({"uint2"})
 
 
@@ -23,16 +24,16 @@ _ONNX_ONLY = frozenset({"uint2"})
 def parse_row(row: str) -> Row:
     """Return the dtypes of inputs and of outputs, separated by spaces within a slot.
 
-    Raises TypeError naming an unknown one.
+    Raises TypeError for an unknown dtype.
     """
     operands, arrow, results = row.partition("->")
     sides = tuple(tuple(" ".join(slot.split()) for slot in side.split(",")) for side in (operands, results))
-    for name in (name for side in sides for slot in side for name in slot.removesuffix(_MORE).split()):
+    for name in (name for side in sides for slot in side for name in slot.removesuffix(_ELLIPSIS).split()):
         if name not in (*NAMES, "_") and not _is_variable(name):
             raise TypeError(f"types: {name!r} is not a dtype{did_you_mean(name, NAMES)}")
     if not all(slot for side in sides[: 2 if arrow else 1] for slot in side):
         raise TypeError(f"types: {row!r} leaves a slot empty; _ is any dtype")
-    variables = {name.removesuffix(_MORE) for name in sides[0]}
+    variables = {name.removesuffix(_ELLIPSIS) for name in sides[0]}
     for name in sides[1] if arrow else ():
         if _is_variable(name) and name != "_" and name not in variables:
             problem = f"the result dtype {name} is not the dtype variable of any operand"
@@ -46,10 +47,13 @@ def check_rows(types: str | Collection[str]) -> None:
         parse_row(row)
 
 
-def check_dtypes(field: str, names: Iterable[str], also: str = "") -> None:
-    """Raise TypeError for a name in a field that is not a dtype; ``also`` is another allowed name."""
+def check_dtypes(field: str, names: Iterable[str], wildcard: str = "") -> None:
+    """Raise TypeError if a name in a field is not a dtype.
+
+    ``wildcard``: another allowed name.
+    """
     for name in names:
-        if name != also and name not in NAMES and name not in _ONNX_ONLY:
+        if name != wildcard and name not in NAMES and name not in _ONNX_ONLY:
             raise TypeError(f"{field}: {name!r} is not a dtype{did_you_mean(name, NAMES)}")
 
 
@@ -63,16 +67,15 @@ def dtypes_by_slot(types: str | Collection[str]) -> dict[int, set[str]]:
     dtypes: dict[int, set[str]] = {}
     for inputs, outputs in map(parse_row, as_rows(types)):
         for slot, names in [*enumerate(inputs), *((~k, names) for k, names in enumerate(outputs))]:
-            dtypes.setdefault(slot, set()).update(set(names.removesuffix(_MORE).split()) & {*NAMES})
+            dtypes.setdefault(slot, set()).update(set(names.removesuffix(_ELLIPSIS).split()) & {*NAMES})
     return dtypes
 
 
-def refusal(op: Operator, types: str | Collection[str], whose: str) -> str:
+def refusal(op: Operator, types: str | Collection[str], subject: str) -> str:
     """Return the reason why an operator's dtypes are not supported.
 
-    Return "" if a row matches or there are no rows.
-
-    ``whose`` introduces the supported dtypes in the message: "LiteRT's kernels take".
+    Return "" if a row matches or there are no rows. ``subject``: words before the supported dtypes in the message, such as
+    "LiteRT's kernels take".
     """
     table = [parse_row(row) for row in as_rows(types)]
     if not table or any(_matches(op, row) for row in table):
@@ -81,7 +84,7 @@ def refusal(op: Operator, types: str | Collection[str], whose: str) -> str:
     operands = ", ".join(_dtype(op, slot) for slot in range(inputs))
     results = ", ".join(_dtype(op, ~k) for k in range(outputs))
     supported = "; ".join(_format_row(row) for row in table)
-    return f"no kernel for dtypes {operands}{' -> ' if results else ''}{results}; {whose} {supported}"
+    return f"no kernel for dtypes {operands}{' -> ' if results else ''}{results}; {subject} {supported}"
 
 
 def _is_variable(name: str) -> bool:
@@ -106,7 +109,7 @@ def _matches(op: Operator, row: Row) -> bool:
 
 def _expand_inputs(op: Operator, inputs: tuple[str, ...]) -> tuple[str, ...]:
     """Repeat the slot before ``...`` for every further operand."""
-    last = inputs[-1].removesuffix(_MORE)
+    last = inputs[-1].removesuffix(_ELLIPSIS)
     return (*inputs[:-1], *[last] * (len(op.inputs) - len(inputs) + 1)) if last != inputs[-1] else inputs
 
 

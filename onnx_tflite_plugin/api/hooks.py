@@ -28,9 +28,10 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 @hookspec
 def claim(op: Operator, target: Target, opset: int) -> Handler | Decline | None:
-    """Return the handler of one operator instance, a Decline, or None if the pack does not claim it.
+    """Return the handler of one operator, a Decline, or None.
 
-    ``opset``: the requested one, otherwise the highest that the target supports.
+    None means that the pack does not claim the operator. ``opset``: the requested opset, otherwise the highest that the
+    target supports.
     """
 
 
@@ -41,15 +42,15 @@ def configure(options: Mapping[str, Any]) -> None:
 
 @hookspec
 def after_lowering(op: Operator, outputs: tuple[ir.Value | None, ...]) -> None:
-    """Observe the values that one operator was lowered to, in the order of its outputs.
+    """Observe the values that one operator was lowered to.
 
-    Nothing may be changed.
+    ``outputs``: one value per output, in order. The hook must not change anything.
     """
 
 
 @hookspec
 def rename(inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Mapping[str, str] | None:
-    """Return new names of graph inputs and outputs by their names, or None.
+    """Return new names of graph inputs and outputs, by old name; or None.
 
     ``--rename`` takes precedence.
     """

@@ -1,4 +1,4 @@
-"""The operator, as passed to functions in declarations."""
+"""An operator, as passed to the functions of a declaration."""
 
 from __future__ import annotations
 
@@ -11,21 +11,24 @@ if TYPE_CHECKING:
 
 
 class Instance(Protocol):
-    """One operator of a model, as declared functions see it.
+    """One operator of a model, as passed to the functions of a declaration.
 
     The context of a lowering is an Instance too.
     """
 
     @property
     def op(self) -> Operator:
-        """Return the operator as in the file: ``op[k]`` is a tensor, ``op[out(0)]`` an output."""
+        """Return the operator as in the file.
+
+        ``op[k]`` is input ``k``, and ``op[out(0)]`` is output 0, as tensors.
+        """
 
     @property
     def target(self) -> Target: ...
     @property
     def opset(self) -> int:
-        """Return the opset: the model's after planning.
+        """Return the model's opset, once it is planned.
 
-        Before planning, the requested opset, or the target's highest if none was requested.
+        Before planning, return the requested opset, or the target's highest if none was requested.
         A declaration that depends on a high opset must require it with ``min_opset``.
         """

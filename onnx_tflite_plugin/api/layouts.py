@@ -16,12 +16,13 @@ from onnx_tflite_plugin.renamed import AXIS_PRICE, BOUNDARY, renames_fields
 
 @dataclass(frozen=True)
 class Implicit(Checked):
-    """Layout of an ONNX operator with a fixed axis order, given for each slot in the letters of ``axes``.
+    """Fixed axis order of an ONNX operator.
 
-    An output that ``onnx`` does not name takes input 0's permutation if it has the same rank, otherwise source layout.
-    ``squeezable``: letters to omit from every slot if all of them have size 1, such as ``"h j y"`` for an image of one
-    row: the operator then has one dimension fewer. They are kept where that is faster on the target. If the letters are
-    kept, a slot that lacks one, such as a sequence, gets an axis of size 1 for it.
+    ``onnx`` gives it for each slot, in the letters of ``axes``. An output that ``onnx`` does not name takes input 0's
+    permutation if it has the same rank, otherwise source layout. ``squeezable``: letters to omit from every slot if all
+    of them have size 1, such as ``"h j y"`` for an image of one row: the operator then has one dimension fewer. They
+    are kept where that is faster on the target. If the letters are kept, a slot that lacks one, such as a sequence,
+    gets an axis of size 1 for it.
     """
 
     onnx: Mapping[int, str]
@@ -30,9 +31,9 @@ class Implicit(Checked):
 
 @dataclass(frozen=True)
 class Transparent(Checked):
-    """Any layout, as long as it is the same for all tensors: elementwise operators, and those that only rename axes.
+    """Any layout, as long as it is the same for all tensors.
 
-    Axes of size 1 may be omitted.
+    Elementwise operators have it, and operators that only rename axes. Axes of size 1 may be omitted.
     """
 
 
@@ -64,10 +65,11 @@ Layout = Implicit | Transparent | Attribute | Terminate
 @renames_fields(BOUNDARY)
 @dataclass(frozen=True)
 class SubgraphBoundary(Checked):
-    """Operands and results shared with subgraphs, in any layout that both sides choose together.
+    """Operands and results that the operator shares with subgraphs.
 
-    Operands from slot ``first_slot`` on are the subgraphs' inputs; the subgraphs' outputs are the results. ``loops``: the outputs
-    of the last subgraph are the results, and the next inputs of all subgraphs.
+    They have any layout that both sides choose together. Operands from slot ``first_slot`` on are the subgraphs'
+    inputs; the subgraphs' outputs are the results. ``loops``: the outputs of the last subgraph are the results, and the
+    next inputs of all subgraphs.
     """
 
     first_slot: int = 0
@@ -77,11 +79,11 @@ class SubgraphBoundary(Checked):
 @renames_fields(AXIS_PRICE)
 @dataclass(frozen=True)
 class AxisPrice(Checked):
-    """Axes along which the emitted ONNX operator works; the plan uses them to price layouts.
+    """Axes along which the emitted ONNX operator works.
 
-    ``price_key``: the key into the target's prices. ``letters``: the axes the operator works along. ``slot``: the operand
-    that determines the number of bytes. ``price``: the cost on targets without a price for this key; required if no
-    target has one.
+    The plan uses them to price layouts. ``price_key``: the key into the target's prices. ``letters``: the axes the
+    operator works along. ``slot``: the operand that determines the number of bytes. ``price``: the cost on targets
+    without a price for this key; required if no target has one.
     """
 
     price_key: str
@@ -90,9 +92,9 @@ class AxisPrice(Checked):
     price: Price | None = None
 
 
-def letters_named(layout: Layout, axis_price: AxisPrice | None) -> dict[str, str]:
-    """Return the letters of ``axes`` that a layout and a price name, by the name of their field."""
-    named = {} if axis_price is None else {"letters": axis_price.letters}
+def declared_letters(layout: Layout, axis_price: AxisPrice | None) -> dict[str, str]:
+    """Return the letters of ``axes`` in a layout and a price, by field name."""
+    letters = {} if axis_price is None else {"letters": axis_price.letters}
     if isinstance(layout, Attribute | Terminate):
-        named["unordered"] = layout.unordered
-    return named
+        letters["unordered"] = layout.unordered
+    return letters

@@ -23,7 +23,7 @@ class AxesError(ValueError):
 def parse_axes(text: str) -> tuple[Slots, Slots]:
     """Return the axis groups per input and per output.
 
-    ``_`` gives ``None``, an axis written as ``1`` an empty group.
+    ``_`` becomes ``None``, and ``1`` becomes an empty group.
     Raises AxesError if the text does not parse.
     """
     operands, arrow, results = text.partition("->")
@@ -61,14 +61,14 @@ def letters_of(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(letter for group in groups for letter in group))
 
 
-def describe_unknown_letter(text: str, named: Mapping[str, str]) -> str:
-    """Return an error message for the first letter that the axes lack, or an empty string.
+def describe_unknown_letter(text: str, letters_by_field: Mapping[str, str]) -> str:
+    """Return a message about the first letter that the axes lack; else "".
 
-    ``named``: maps other declarations to the letters that they use, separated by spaces. ``*`` is any letter.
+    ``letters_by_field``: the letters that other fields use, separated by spaces. ``*`` is any letter.
     """
     known = letters_of(text)
-    for declaration, letters in named.items():
+    for field, letters in letters_by_field.items():
         unknown = [letter for letter in letters.split() if letter != "*" and letter not in known]
         if unknown:
-            return f"{declaration}={letters!r}: axes {text!r} have no letter {unknown[0]!r}, only {', '.join(known)}"
+            return f"{field}={letters!r}: axes {text!r} have no letter {unknown[0]!r}, only {', '.join(known)}"
     return ""

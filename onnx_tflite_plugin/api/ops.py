@@ -18,9 +18,9 @@ class Ops:
     """ONNX operators as methods: ``ctx.ops.Conv(x, w, b, strides=[2, 2])``.
 
     Operands are values, numpy arrays, Python numbers or lists (int64, float32), or None for an absent optional operand.
-    Attributes that are None are omitted. Returns one value, or a tuple with ``outputs=n`` or if the operator
-    has several fixed outputs. Operators are written as in the newest opset: an operand that was an attribute in the model's
-    older opset becomes one, and vice versa.
+    Attributes that are None are omitted. A method returns one value. It returns a tuple with ``outputs=n``,
+    or if the operator has several fixed outputs. Operators have the signatures of the newest opset: an operand that is an
+    attribute in the model's older opset becomes an attribute, and vice versa.
     """
 
     def __init__(self, emit: Emit, domain: str = "") -> None:
@@ -35,7 +35,7 @@ class Ops:
         return Ops(self._emit, name)
 
     def named(self, op_type: str) -> Callable[..., Any]:
-        """Return the operator of a name that is computed."""
+        """Return the operator with this name, which may be computed."""
         return partial(self._emit_operator, op_type)
 
     def __getattr__(self, op_type: str) -> Callable[..., Any]:

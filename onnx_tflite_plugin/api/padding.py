@@ -44,10 +44,10 @@ def conv_pads(
 def padding_attributes(
     padding: str, size: Dims, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
 ) -> Padding:
-    """Return ``pads`` of a Conv or a pool, or ``auto_pad`` if they depend on sizes known only at runtime.
+    """Return the padding attributes of a Conv or a pool.
 
-    Raises Refusal if ONNX Runtime's ``auto_pad`` differs from the kernels: with a dilation, or if a stride is longer than
-    the kernel.
+    They are ``pads``, or ``auto_pad`` if the pads depend on sizes that are known only at runtime. Raises Refusal if
+    ONNX Runtime's ``auto_pad`` differs from the kernels: with a dilation, or if a stride is longer than the kernel.
     """
     try:
         return {"pads": conv_pads(padding, size, kernel, stride, dilation)}
@@ -69,10 +69,10 @@ def _same_padding(size: int | None, extent: int, stride: int) -> int:
 def conv_transpose_pads(
     padding: str, output: Dims, size: Dims, kernel: Sequence[int], stride: Sequence[int]
 ) -> tuple[list[int], list[int]]:  # fmt: skip
-    """Return pads and output padding of a ConvTranspose from ``size`` to ``output``; the pads are the forward
-    convolution's.
+    """Return pads and output padding of a ConvTranspose from ``size`` to ``output``.
 
-    Raises Refusal if the output cannot result from such a convolution, or a dimension is dynamic.
+    The pads are those of the forward convolution. Raises Refusal if the output cannot result from such a convolution,
+    or a dimension is dynamic.
     """
     if None in output or None in size:
         raise Refusal("transposed convolution of dynamic shape; set the shape with --input-shape")

@@ -1,4 +1,4 @@
-"""Fusions: several TFLite operators lowered to one ONNX operator, as a pattern and a lowering.
+"""Fusions: a pattern of TFLite operators, and the lowering to one operator.
 
     x, gamma, beta, epsilon, axes = operands("x gamma beta epsilon axes")
     mean = Call("MEAN", x, axes)
@@ -8,7 +8,8 @@ A ``Call`` that occurs twice must be one operator, an operand that occurs twice 
 outputs, ``split[1]`` is the second; the call itself is the first.
 
 The brackets of the entry point list operators: handler codes, or names of earlier fusions. Every pattern must contain at
-least one of them. The fusion is loaded if the model has one of them; with an empty list, for any model.
+least one of them. The fusion is loaded if the model has one of them. With an empty list it is loaded for
+any model.
 
     [options.entry_points]
     onnx_tflite_plugin.fusions =
@@ -29,7 +30,7 @@ from onnx_tflite_plugin.source.model import Array, Operator, Subgraph, Tensor
 
 @dataclass(frozen=True, eq=False)
 class Operand(Checked):
-    """An input tensor of the pattern; with ``constant``, only a constant of the file."""
+    """An input tensor of the pattern. ``constant``: it must be a constant."""
 
     name: str
     constant: bool = False
@@ -81,7 +82,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Output(Checked):
-    """One output of an operator of the pattern, as an operand of another: ``split[1]``."""
+    """One output of an operator, as an operand in the pattern: ``split[1]``."""
 
     call: Call
     k: int
@@ -118,9 +119,10 @@ class Match:
 
 @dataclass(frozen=True, eq=False)
 class Region(Checked):
-    """Operators that one operator replaces: all that compute ``outputs`` from ``inputs`` and constants.
+    """Operators that one operator replaces.
 
-    ``options``: the options of the operator that replaces them.
+    They are all operators that compute ``outputs`` from ``inputs`` and constants. ``options``: the options of the
+    operator that replaces them.
     """
 
     inputs: Sequence[Tensor | None]
@@ -187,8 +189,8 @@ def fusion(
         handler = Handler(name, lower, 1, layout, **keywords)
         if regions is None and (arity_error := describe_arity_mismatch(lower, len(inputs), "lowering", "inputs= has")):
             raise TypeError(f"@fusion({name!r}): {arity_error}")
-        matched = frozenset[Operand]().union(*(_operands_of(call) for call in patterns))
-        if regions is None and inputs and matched.isdisjoint(inputs):  # some may be absent
+        pattern_operands = frozenset[Operand]().union(*(_operands_of(call) for call in patterns))
+        if regions is None and inputs and pattern_operands.isdisjoint(inputs):  # some may be absent
             names = ", ".join(repr(operand.name) for operand in inputs)
             raise TypeError(
                 f"@fusion({name!r}): no pattern has an operand of inputs=, {names}; list operands of the pattern"
@@ -201,7 +203,7 @@ def fusion(
 
 
 def _operands_of(call: Call) -> frozenset[Operand]:
-    """Return the operands of a call, of the calls of its operands, and of its siblings."""
+    """Return all operands of a call, including those of nested calls and siblings."""
     parts = [part.call if isinstance(part, Output) else part for part in (*call.operands, *call.siblings)]
     found = frozenset(part for part in parts if isinstance(part, Operand))
     return found.union(*(_operands_of(part) for part in parts if isinstance(part, Call)))

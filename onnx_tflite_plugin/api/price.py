@@ -1,4 +1,4 @@
-"""Prices of layouts: defined by targets for ONNX operators, or by a handler for its own operator."""
+"""Prices of layouts, which targets and handlers define."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from onnx_tflite_plugin.checked import Checked
 
 @dataclass(frozen=True)
 class Price(Checked):
-    """Extra cost of a layout, in bytes moved per byte of the operand (1 µs equals 8 kB moved).
+    """Extra cost of a layout, in bytes moved per byte of the operand.
 
-    ``last``: cost if the operator works along the last axis in memory. ``inner``: cost along any other axis.
+    1 µs equals 8 kB moved. ``last``: cost if the operator works along the last axis in memory. ``inner``: cost along any other axis.
     """
 
     last: float = 0.0

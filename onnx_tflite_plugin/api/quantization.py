@@ -1,4 +1,7 @@
-"""Built-in quantization behaviors; a handler declares one: ``quantization=Dequantized()``."""
+"""Built-in quantization behaviors.
+
+A handler declares one of them, such as ``quantization=Dequantized()``.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +40,8 @@ class _RealValued(Behavior):
 class Dequantized(_RealValued):
     """Dequantize, compute in float, quantize.
 
-    ``bias`` maps a bias slot to the factors of its scale: two slots, or a slot and a number. Kernels ignore the stored
-    scale. ``weights``: slots whose constants are weights rather than activations; the second
+    ``bias`` maps a bias slot to the factors of its scale: two slots, or a slot and a number. Kernels ignore the scale
+    that the file stores for a bias. ``weights``: slots whose constants are weights rather than activations; the second
     slots in ``bias`` are included. ``blocks``: slots whose constants may have blockwise scales along the last axis,
     which the plan never splits. ``as_in_file``: slots that are not dequantized: the handler receives the file's quantized
     values, for example to assign them to a state.
@@ -114,7 +117,10 @@ class SameScale(Behavior):
 
 @dataclass(frozen=True)
 class FixedOutputRange(_RealValued):
-    """Dequantize, compute in float, and require an output scale and zero point per dtype."""
+    """Dequantize, compute in float, and require an output scale and zero point.
+
+    ``parameters``: the scale and zero point by dtype.
+    """
 
     parameters: Parameters
 
@@ -170,9 +176,9 @@ class Raw(Behavior):
 
 @dataclass(frozen=True)
 class Integer(Behavior):
-    """Pass quantized values to the handler, with their parameters from ``ctx.quantization(slot)``.
+    """Pass quantized values to the handler.
 
-    ``outputs``: per dtype, an output scale and zero point that the kernel requires.
+    ``ctx.quantization(slot)`` returns their parameters. ``outputs``: per dtype, an output scale and zero point that the kernel requires.
     ``constants``: slots whose constants the handler reads by ``ctx.require_constant`` and stores in another dtype; the
     file's dtype then does not raise the opset.
     """
@@ -203,15 +209,14 @@ class Integer(Behavior):
 
 @dataclass(frozen=True)
 class Lookup(_RealValued):
-    """Look up the result of each quantized value of input 0 in a table, as the kernel does.
+    """Look up the result of each quantized value of input 0 in a table.
 
     On targets without integer kernels for the dtype, the handler is called instead and computes in float; results may
     differ by one quantization step.
 
-    ``table``: a function of the instance that returns the quantized results in order of the input's unsigned bit pattern:
-    0, 1, ..., then (signed dtypes) lowest, ..., -1.
-    ``dtypes``: the dtypes of input 0 that use it; others are dequantized. ``outputs``: per dtype, an output scale and zero
-    point that the kernel requires.
+    ``table``: a function of the instance that returns the quantized results in order of the input's unsigned bit
+    pattern: 0, 1, ..., then (signed dtypes) lowest, ..., -1. ``dtypes``: the dtypes of input 0 for which the table is
+    used; other dtypes are dequantized. ``outputs``: per dtype, an output scale and zero point that the kernel requires.
     """
 
     table: Callable[[Instance], Array]
@@ -255,9 +260,9 @@ OutputBehavior = Dequantized | FixedOutputRange
 
 
 def _check_channels(operator: QuantizedOperator, weight: int) -> None:
-    """Raise Refusal if the scales of per-channel weights with a bias are not along the output-channel axis.
+    """Raise Refusal if weights have scales along another axis than output channels.
 
-    Kernels read them as scales of the output channels, whatever axis the file names
+    This is checked for weights with a bias. Kernels read the scales as scales of the output channels, whatever axis the file names
     (PopulateConvolutionQuantizationParams, kernel_util.cc).
     """
     scales, letters, result = affine(operator.op.tensor(weight)), operator.letters(weight), operator.letters(~0)

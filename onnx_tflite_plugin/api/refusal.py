@@ -4,10 +4,10 @@ from __future__ import annotations
 
 
 class Refusal(Exception):
-    """The instance cannot be lowered.
+    """A handler cannot lower an operator.
 
-    The text is the reason and the remedy; the host collects it.
+    The text is the reason and the remedy. The host collects all refusals of a model.
     """
 
     hint = ""
-    """Remedy that is reported apart from the text."""
+    """Remedy that is reported separately from the text."""

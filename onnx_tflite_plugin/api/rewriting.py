@@ -21,7 +21,10 @@ class _Constant(Data):
 
 
 class Rewriter:
-    """Builder of the replacement operators, in order: ``call`` for intermediate ones, ``finish`` for the last."""
+    """Builder of the replacement operators, in order.
+
+    ``call`` adds an intermediate operator, and ``finish`` adds the last one.
+    """
 
     def __init__(self, at: Instance) -> None:
         self.op: Operator = at.op
@@ -33,13 +36,16 @@ class Rewriter:
         return replace(self._new_tensor(array.dtype.name, array.shape), data=_Constant(array))
 
     def call(self, handler: Handler, inputs: Sequence[Tensor | None], dtype: str, dims: Dims, **options: Any) -> Tensor:
-        """Append an operator that ``handler`` lowers; returns its result, of this dtype and shape."""
+        """Append an operator that ``handler`` lowers, and return its result.
+
+        ``dtype``, ``dims``: of the result.
+        """
         result = self._new_tensor(dtype, dims)
         self._append(handler, inputs, [result], options)
         return result
 
     def finish(self, handler: Handler, inputs: Sequence[Tensor | None], **options: Any) -> Sequence[Replacement]:
-        """Append the operator that computes the results; returns all replacements."""
+        """Append the operator that computes the results, and return all replacements."""
         self._append(handler, inputs, self.op.outputs, options)
         return self.replacements
 

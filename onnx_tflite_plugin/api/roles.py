@@ -1,4 +1,7 @@
-"""Names of constants and intermediate results by their role in an operator, such as ``input_weights``."""
+"""Names of constants and intermediate results, by their role in an operator.
+
+An example is ``input_weights``.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from onnx_tflite_plugin.api.values import Value
 from onnx_tflite_plugin.source.model import Array
 
 ROLE = "onnx_tflite_plugin.role"
-"""Key in ``meta``, which no file stores: the role of a value."""
+"""Key of the role of a value in ``meta``, which no file stores."""
 
 
 class NamedArray(np.ndarray[Any, Any]):
@@ -24,9 +27,10 @@ def named(array: Value, role: str) -> Value: ...
 @overload
 def named(array: Any, role: str) -> Array: ...
 def named(array: Any, role: str) -> Value | Array:
-    """Return an array, a NumPy scalar or an intermediate value with the name that it has in a readable graph.
+    """Return a constant or an intermediate value with a name for readable graphs.
 
-    The name begins with that of the operator: ``named(weights, "input_weights")`` becomes ``lstm/input_weights``.
+    ``array``: an array, a NumPy scalar or a value. The name begins with that of the operator: ``named(weights,
+    "input_weights")`` becomes ``lstm/input_weights``.
     """
     if hasattr(array, "meta"):
         value: Value = array

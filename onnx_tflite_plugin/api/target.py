@@ -16,7 +16,10 @@ INTEGERS = frozenset({"int8", "uint8", "int16", "uint16", "int4", "uint4", "int2
 
 
 class Priced(Protocol):
-    """An operator with the axes it works along, such as ``api.layouts.AxisPrice``."""
+    """Declaration of the axes along which an operator works.
+
+    ``api.layouts.AxisPrice`` implements it.
+    """
 
     @property
     def price_key(self) -> str: ...
@@ -148,22 +151,28 @@ class Target(Checked):
             check_dtypes(f"Target(widens={{{name!r}: ...}})", (*wider, *wider.values()))
 
     def price(self, along: Priced, last: bool, nbytes: int) -> int:
-        """Return the extra cost of an operator that works along this axis, in byte equivalents."""
+        """Return the extra cost of an operator that works along an axis, in bytes.
+
+        ``along``: the declaration of the axis. ``last``: the axis is the last in memory. ``nbytes``: the size of the operand.
+        """
         price = self.prices.get(along.price_key) or along.price or Price()
         return int((price.last if last else price.inner) * nbytes)
 
     def fused_block_size(self, size: int) -> int:
-        """Return the block size for weights with a scale per ``size`` elements; 0 if they should be unpacked."""
+        """Return the block size for weights with a scale per ``size`` elements.
+
+        Return 0 if the weights should be unpacked.
+        """
         if self.fused_blocks is None:
             return size
-        least, most = self.fused_blocks
-        divisor = min(size & -size, most)
-        return divisor if divisor >= least else 0
+        minimum, maximum = self.fused_blocks
+        divisor = min(size & -size, maximum)
+        return divisor if divisor >= minimum else 0
 
     def has_kernel(self, onnx: str, dtype: str) -> bool:
         """True if the runtime runs this operator on quantized values.
 
-        The entry ``"*"`` applies to every operator.
+        The entry ``"*"`` of ``no_integer_kernel`` applies to every operator.
         """
         unsupported = self.no_integer_kernel.get(onnx, frozenset()) | self.no_integer_kernel.get("*", frozenset())
         return dtype not in unsupported
@@ -177,11 +186,17 @@ class Target(Checked):
 
     @property
     def moves_integers(self) -> bool:
-        """True if the runtime runs any operator on quantized 8-bit values, such as Transpose or Reshape."""
+        """True if the runtime runs any operator on quantized 8-bit values.
+
+        Examples are Transpose and Reshape.
+        """
         return self.has_kernel("", "int8")
 
     def refusal(self, dtype: str, zero_points: Iterable[int]) -> str:
-        """Return the rule that QuantizeLinear with this dtype and zero points violates; empty if none."""
+        """Return why the target does not support a QuantizeLinear; empty if it does.
+
+        ``dtype`` and ``zero_points``: those of the QuantizeLinear.
+        """
         if dtype not in self.quantizes:
             dtypes = ", ".join(sorted(self.quantizes))
             return f"target {self.name} quantizes to {dtypes}, not to {dtype}"
