@@ -48,8 +48,8 @@ class _Callable(ModuleType):
     """Type of this package, so that it can be called like the function ``verify``."""
 
     def __call__(self, *arguments: Any, **options: Any) -> Verification:
-        known = inspect.signature(verify).parameters
-        check_keywords("verify", options, known, find_elsewhere("verify", known))
+        parameters = inspect.signature(verify).parameters
+        check_keywords("verify", options, parameters, find_elsewhere("verify", parameters))
         return verify(*arguments, **options)
 
     def __get__(self, instance: object, owner: object = None) -> _Callable:
@@ -69,6 +69,8 @@ _module = sys.modules[__name__]
 _module.__class__ = _Callable
 __signature__ = inspect.signature(verify)
 _parameters = __signature__.parameters.values()
-_title = inspect.Signature([parameter.replace(annotation=inspect.Parameter.empty) for parameter in _parameters])
-_module.__doc__ = f"verify{_title} -> Verification\n\n{inspect.getdoc(verify)}"  # printed by help(verify)
+_plain_signature = inspect.Signature(
+    [parameter.replace(annotation=inspect.Parameter.empty) for parameter in _parameters]
+)
+_module.__doc__ = f"verify{_plain_signature} -> Verification\n\n{inspect.getdoc(verify)}"  # printed by help(verify)
 __all__ = []  # names here would make help(verify) print 700 lines of classes after the function

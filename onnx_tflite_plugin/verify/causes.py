@@ -1,4 +1,7 @@
-"""Causes of an error that submodels do not show: other quantization, ONNX Runtime's fusions, or the processor."""
+"""Causes of an error that submodels do not show.
+
+They are other quantization, ONNX Runtime's fusions, and the processor.
+"""
 
 from __future__ import annotations
 
@@ -18,54 +21,59 @@ if TYPE_CHECKING:
     from onnx_tflite_plugin.verify.model_pair import ModelPair
 
 _REQUANTIZED = (
-    f"{CAUSE}the model was converted with --quantization symmetric, which rounds weights and activations to other values than "
-    "LiteRT; the differences add up over operators that are compared together",
+    f"{CAUSE}the model was converted with --quantization symmetric, which rounds weights and activations to values other than "
+    "LiteRT's; the differences add up over operators that are compared together",
     "to keep LiteRT's results, convert without this option; to accept other results, convert without --verify and measure the "
     "accuracy on labeled data",
 )
-_PRECISE = {"session.x64quantprecision": "1"}  # exact on x86 before VNNI, too
+_EXACT_PRODUCTS = {"session.x64quantprecision": "1"}  # exact on x86 before VNNI, too
 
 
 def is_caused_by_fusion(
-    pair: ModelPair, outputs: Sequence[Comparison], runs: Sequence[Run], expected: Mapping[str, Sequence[Run]]
+    pair: ModelPair, outputs: Sequence[Comparison], runs: Sequence[Run], litert_outputs: Mapping[str, Sequence[Run]]
 ) -> bool:
     """True if failing outputs agree without ONNX Runtime's graph optimizations.
 
-    Submodels do not show such errors.
+    Submodels do not show such errors. ``litert_outputs``: the outputs of each run, by kernel set.
     """
-    if not any(not output.ok and output.unit != "value" for output in outputs):
-        return False
-    return _agrees(pair, runs, expected, optimizes=False)
+    # an error in plain values, as of integers or text, does not come from the rounding of a fusion
+    has_rounding_error = any(not output.ok and output.unit != "value" for output in outputs)
+    return has_rounding_error and _agrees(pair, runs, litert_outputs, optimizes=False)
 
 
 def explain_requantization(pair: ModelPair) -> tuple[str, ...]:
-    """Return the cause of an error and the remedies if the model was requantized to symmetric int8."""
+    """Return the cause of an error and its remedies, for symmetric int8.
+
+    Return an empty tuple if the model was not requantized to symmetric int8.
+    """
     is_requantized = quantizes_values(pair.session.proto.graph) and is_dequantized(
         pair.trial.model, pair.entry, pair.session
     )
     return _REQUANTIZED if is_requantized else ()
 
 
-def hints(pair: ModelPair, runs: Sequence[Run], expected: Mapping[str, Sequence[Run]]) -> tuple[str, ...]:
+def processor_hints(
+    pair: ModelPair, runs: Sequence[Run], litert_outputs: Mapping[str, Sequence[Run]]
+) -> tuple[str, ...]:
     """Return a hint if the processor is the cause of an error.
 
-    Causes are a fault of ONNX Runtime on this processor, or saturating 16-bit sums of 8-bit products.
+    ONNX Runtime may have a fault on this processor, or the processor may saturate 16-bit sums of 8-bit products.
     """
     if fault := describe_int8_fault(import_optional("onnxruntime")):
         return (fault,)
     if multiplies_exactly():
         return ()
-    if not _agrees(pair, runs, expected, config=_PRECISE):
+    if not _agrees(pair, runs, litert_outputs, config=_EXACT_PRODUCTS):
         return ()
     reason = "this processor saturates int8 products of the model (with session.x64quantprecision=1 the outputs agree)"
     return (f"{reason}; convert with --weights-dtype auto or uint8",)
 
 
-def _agrees(pair: ModelPair, runs: Sequence[Run], expected: Mapping[str, Sequence[Run]], **options: Any) -> bool:
-    """True if ONNX Runtime computes outputs within their tolerance with these options of its session."""
+def _agrees(pair: ModelPair, runs: Sequence[Run], litert_outputs: Mapping[str, Sequence[Run]], **options: Any) -> bool:
+    """True if all outputs agree with these options of ONNX Runtime's session."""
     try:
         session = OnnxRuntime(pair.onnx, **options, folder=pair.session.folder)
         actual = pair.trial.onnx_outputs(session, runs)
     except OrtError:
         return False
-    return all(output.ok for output in pair.trial.compare_outputs(actual, expected))
+    return all(output.ok for output in pair.trial.compare_outputs(actual, litert_outputs))

@@ -18,11 +18,11 @@ from onnx_tflite_plugin.verify.runtimes.structure import is_dynamic_range
 # --- a submodel on LiteRT's own operands ------------------------------------------------------
 
 OPERATOR = 5e-5
-"""Share of the range, one float32 operator. Maximum errors: ONNX Runtime 1.9e-5, LiteRT's kernel sets among themselves 1e-5."""
+"""Share of the range, for one float32 operator. Maximum errors: ONNX Runtime 1.9e-5, LiteRT's kernel sets among themselves 1e-5."""
 GROUP = 1e-4
-"""Share of the range, several float32 operators between cut values. Maximum error: 7.3e-5."""
+"""Share of the range, for several float32 operators between cut values. Maximum error: 7.3e-5."""
 RECURRENT = 1e-3
-"""Share of the range, loops and recurrent layers, which feed their own rounding back. Maximum error: 9.6e-4."""
+"""Share of the range, for loops and recurrent layers, which feed their own rounding back. Maximum error: 9.6e-4."""
 KERNELS = {"Sigmoid": 3 * 2.0**-24}
 """Absolute errors of float32 kernels of ONNX Runtime. A sigmoid is computed as 0.5 plus a quotient of polynomials. A result near 0
 therefore has the rounding error of 0.5, up to three units in its last place. Below -18 the result is 0 (MlasComputeLogistic,
@@ -61,7 +61,7 @@ LOGISTIC between samples, which is one step from the function in most elements; 
 after both: mean 1.8, maximum 3. Two steps are 3e-5 of the range, less than the tolerance of a float32 operator.
 """
 BIAS = 0.75
-"""Mean error of a tensor whose tolerance is one step, in steps. Also for a channel of 16 bits, and for a whole network."""
+"""Mean error, in steps, of a tensor whose tolerance is one step. It also applies to a 16-bit channel and to a whole network."""
 CHANNEL_BIAS = 0.25
 """Mean error of an 8-bit channel of at least 32 elements, in steps."""
 FEW_STEPS = 16
@@ -104,9 +104,9 @@ class Tolerance:
 
     ``of_range``: share of the range of a float output. ``steps``: quantization steps of int8, uint8, int16 and uint16.
     ``int16_steps``: steps of int16 and uint16, if larger than ``steps``. ``mean_steps``: mean absolute error in steps, and
-    ``int16_mean_steps`` the same of int16 and uint16, if larger. ``integers``: difference of wider
-    integers, booleans and text. ``by_channel``: check each channel too. Then ``of_range`` is also a share of the channel's
-    own range, and an 8-bit channel may have less bias than a tensor.
+    ``int16_mean_steps`` the same for int16 and uint16, if larger. ``integers``: difference of wider
+    integers, booleans and text. ``by_channel``: check each channel too. Then ``of_range`` is also a share of the range of
+    the channel, and an 8-bit channel may have less bias than a tensor.
     ``rounding_bias``: mean error of the quantized values on each side of the zero point, in steps, if one step is allowed.
     """
 
@@ -154,21 +154,21 @@ def submodel_tolerance(
         share = DEQUANTIZED_RECURRENT if recurrent else RECURRENT
         return Tolerance(of_range=share, steps=DEQUANTIZED_STEPS, int16_steps=DEQUANTIZED_INT16_STEPS)
     steps = STEPS * max(roundings, 1)
-    several = steps > STEPS
+    has_several_roundings = steps > STEPS
     return Tolerance(
         of_range=share,
         steps=steps,
-        int16_steps=GROUP_STEPS_INT16 * steps if several else STEPS,
-        mean_steps=GROUP_MEAN if several else math.inf,
+        int16_steps=GROUP_STEPS_INT16 * steps if has_several_roundings else STEPS,
+        mean_steps=GROUP_MEAN if has_several_roundings else math.inf,
         int16_mean_steps=GROUP_STEPS_INT16,
         by_channel=operators == 1 and not recurrent,
     )
 
 
 def without_overflow(actual: Array, expected: Array, *, wide: bool) -> tuple[Array, Array]:
-    """Return both arrays with equal elements where a result is not defined.
+    """Return both arrays, made equal where a result is not defined.
 
-    These are elements where float32 overflows, or where a sum of int16 products may have wrapped. ``wide``: the
+    A result is not defined where float32 overflows, or where a sum of int16 products may have wrapped. ``wide``: the
     operands are large, so that one runtime alone may overflow.
     """
     if actual.shape != expected.shape or actual.dtype != expected.dtype:

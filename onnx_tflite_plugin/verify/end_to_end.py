@@ -13,51 +13,51 @@ from onnx_tflite_plugin.verify.model_pair import ModelPair
 from onnx_tflite_plugin.verify.runtimes.dequantized import is_quantized
 from onnx_tflite_plugin.verify.runtimes.structure import producers
 
-_NAMED = 2  # outputs, and operators
-_RIGHT = "the conversion is right, but the output depends on rounding"
-_RANDOM = "the inputs were random; compare on your own data with --inputs FILE"
+_MAX_NAMES = 2  # names of outputs or operators in a line
+_VERDICT = "the conversion is right, but the output depends on rounding"
+_RANDOM_INPUTS = "the inputs were random; compare on your own data with --inputs FILE"
 
 
 def explain_errors(
     pair: ModelPair, outputs: Sequence[Comparison], accepted: Sequence[Comparison], *, has_data: bool
 ) -> tuple[str, ...]:
-    """Return lines with the outputs that differ end to end, the cause, and the next step.
+    """Return lines about outputs that differ: the error, the cause, the next step.
 
     There is no next step if all errors are small. ``outputs``: the end-to-end comparisons. ``accepted``: the
     comparisons of the verdict. ``has_data``: the user gave inputs.
     """
     exceeding = {comparison.name for comparison in accepted if comparison.end_to_end}
-    wrong = [output for output in outputs if output.name in exceeding]
-    if not wrong:
+    exceeding_outputs = [output for output in outputs if output.name in exceeding]
+    if not exceeding_outputs:
         return ()
-    worst = max(wrong, key=lambda output: (bool(output.problem), output.unit == "value", output.max_error))
+    worst = max(exceeding_outputs, key=lambda output: (bool(output.problem), output.unit == "value", output.max_error))
     amount = _describe_steps(pair, worst) if worst.unit == "step" else worst.in_unit(worst.max_error)
     error = worst.problem or f"up to {amount}"
-    verb = ("differs" if len(wrong) == 1 else "differ") + (":" if worst.problem else " by")
-    named = _list_items([repr(output.name) for output in wrong])
-    subject = f"{'output' if len(wrong) == 1 else 'outputs'} {named} {verb} {error} end to end"
-    lines = [f"{subject}, although every operator agrees: {_RIGHT}", f"cause: {'; '.join(_causes(pair, exceeding))}"]
-    if not all(output.is_small for output in wrong):
+    verb = ("differs" if len(exceeding_outputs) == 1 else "differ") + (":" if worst.problem else " by")
+    names = _list_items([repr(output.name) for output in exceeding_outputs])
+    subject = f"{'output' if len(exceeding_outputs) == 1 else 'outputs'} {names} {verb} {error} end to end"
+    lines = [f"{subject}, although every operator agrees: {_VERDICT}", f"cause: {'; '.join(_causes(pair, exceeding))}"]
+    if not all(output.is_small for output in exceeding_outputs):
         accuracy = "measure the accuracy of both models on labeled data"
-        step = accuracy if has_data else f"{_RANDOM}; if the error remains, {accuracy}"
-        lines.append(f"to judge the effect: {step}")
+        next_step = accuracy if has_data else f"{_RANDOM_INPUTS}; if the error remains, {accuracy}"
+        lines.append(f"to judge the effect: {next_step}")
     return tuple(lines)
 
 
 def _describe_steps(pair: ModelPair, worst: Comparison) -> str:
-    """Return an error in steps, with the number of steps in the whole range of the dtype."""
+    """Return an error in steps, and the number of steps in the range of the dtype."""
     tensors = dict(zip(pair.entry.output_names, pair.entry.outputs, strict=True))
     low, high = INTEGER_RANGE[tensors[worst.name].dtype] if worst.name in tensors else (0, 0)
     return f"{worst.max_error:g} of {high - low} quantization steps" if high > low else worst.in_unit(worst.max_error)
 
 
 def _causes(pair: ModelPair, outputs: set[str]) -> Iterator[str]:
-    """Yield causes: other arithmetic, rounding that adds up, operators that select."""
+    """Yield causes: other arithmetic, accumulated rounding, operators that select."""
     if is_dequantized(pair.trial.model, pair.entry, pair.session):
-        rounds = quantizes_values(pair.session.proto.graph)
+        rounds_to_other_values = quantizes_values(pair.session.proto.graph)
         yield (
             "LiteRT rounds to quantized values after each operator, this model to other values"
-            if rounds
+            if rounds_to_other_values
             else "LiteRT rounds each result and clips it to the range in the file, this model does not"
         )
     elif pair.has_rounding:
@@ -96,7 +96,7 @@ def _is_computed_real(tensor: Tensor | None) -> bool:
 
 
 def _list_items(names: Sequence[str]) -> str:
-    """Return the first names and the number of the others: ``a, b and 2 more``."""
-    if len(names) <= _NAMED + 1:
+    """Return the first names and the number of further names: ``a, b and 2 more``."""
+    if len(names) <= _MAX_NAMES + 1:
         return " and ".join([*filter(None, [", ".join(names[:-1])]), names[-1]])
-    return f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED} more"
+    return f"{', '.join(names[:_MAX_NAMES])} and {len(names) - _MAX_NAMES} more"

@@ -1,4 +1,4 @@
-"""A TFLite model and its ONNX model with matched inputs and outputs, and the inputs of every run."""
+"""A TFLite model and its ONNX model, with matched inputs and outputs."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ Outcome = TypeVar("Outcome")
 _IMAGE_SIZE = 64  # for dynamic sizes that the file stores as 1, if the model does not run with the stored sizes
 _AUDIO_SIZE = 2048  # for dynamic sizes of audio, because models need a window of at least some 500 samples
 _MAX_ELEMENTS = 2**23  # of an input of these sizes: allows two dynamic dimensions, not three
-_MAX_CONDITIONS = 3  # boolean inputs of which all combinations are tried
+_MAX_CONDITIONS = 3  # number of boolean inputs, up to which all combinations run
 
 
 class _Attempt(NamedTuple):
@@ -82,9 +82,10 @@ _ATTEMPTS = (
 
 
 class ModelPair:
-    """A TFLite model and its ONNX model with matched inputs and outputs, and the inputs of every run.
+    """A TFLite model and its ONNX model, with matched inputs and outputs.
 
-    ``session``: an existing session of the ONNX model. Raises MismatchedModels if the models do not belong together.
+    The pair also creates the inputs of every run. ``session``: an existing session of the ONNX model. Raises
+    MismatchedModels if the models do not belong together.
     """
 
     def __init__(
@@ -133,10 +134,10 @@ class ModelPair:
     def for_signature(
         self, signature: str, tolerance: Tolerance | float | None, progress: Progress, shared: SharedItems | None
     ) -> ModelPair:
-        """Return the pair for another signature of a joined model, without outputs that the signature does not have.
+        """Return the pair for another signature of a joined model.
 
-        ``shared``: tensors and operators that the model shares with the signature. None for the signature
-        that the model's values are named after.
+        Outputs that the signature does not have are left out. ``shared``: tensors and operators that the model shares
+        with the signature. None for the signature that the model's values are named after.
         """
         entry = structure.entry(structure.read(self.trial.data), signature)
         entry = entry.rename(read_renames(props(self.session.proto.metadata_props)))
@@ -152,9 +153,9 @@ class ModelPair:
         return ModelPair(self.trial.data, proto, signature, tolerance, progress, session=session)
 
     def assign_substitutes(self, host: Host | Callable[[], Host]) -> tuple[str, ...]:
-        """Assign each operator that LiteRT lacks to a kernel of its pack or to the ONNX model.
+        """Assign each operator that LiteRT lacks to a pack's kernel or the ONNX model.
 
-        Return notes for the user. Operators assigned to the ONNX model are not compared, which is added to ``reasons``.
+        Return notes for the user. Operators assigned to the ONNX model are not compared; ``reasons`` then says so.
         Raises InconclusiveError if no operator remains to compare.
         """
         self.host = host if isinstance(host, Host) else host()
@@ -202,7 +203,10 @@ class ModelPair:
         shapes: Mapping[str, Sequence[int]] | None,
         ranges: Mapping[str, tuple[float, float]],
     ) -> tuple[list[list[Array]], dict[str, list[Run]]]:
-        """Return the inputs of each run, and the outputs of the first kernel set that runs, under its name."""
+        """Return the inputs and the expected outputs of each run.
+
+        The outputs are those of the first kernel set that runs, under the name of the set.
+        """
 
         def run(input_runs: list[list[Array]]) -> dict[str, list[Run]]:
             start = time.perf_counter()
@@ -275,14 +279,14 @@ class ModelPair:
         raise LiteRTError(f"{refusal}{hint}") from refusal
 
     def run_count(self, runs: int) -> int:
-        """Return the number of runs: as requested, or more to try all combinations of boolean inputs."""
+        """Return the number of runs: ``runs``, or one per combination of conditions."""
         conditions = min(len(random_inputs.condition_names(self.entry)), _MAX_CONDITIONS)
         return runs if runs == 1 else max(runs, 1 << conditions)
 
     def add_resized_run(self, input_runs: list[list[Array]], expected: dict[str, list[Run]], seed: int) -> str:
         """Add a run with other sizes of the dynamic dimensions, in place.
 
-        Return a note on it, empty if none was added. If LiteRT refuses another batch size, or mixes the elements of a
+        Return a note on this run; empty if no run was added. If LiteRT refuses another batch size, or mixes the elements of a
         batch, the ONNX model is compared with its own results for single elements (``batch``). Other sizes that LiteRT
         refuses are skipped.
         """
@@ -303,7 +307,10 @@ class ModelPair:
         expected: dict[str, list[Run]],
         seed: int,
     ) -> str:
-        """Add a run with these shapes; return a note on it, empty if LiteRT refuses them."""
+        """Add a run with these shapes, and return a note on it.
+
+        The note is empty if LiteRT refuses the shapes.
+        """
         (arrays,) = random_inputs.generate_inputs(
             self.entry, shapes={**self.sizes.onnx_shapes(self.min_dynamic_size), **shapes}, seed=seed
         )
@@ -321,7 +328,7 @@ class ModelPair:
             if not elements:
                 return ""
             if self.sizes.dynamic_in_file and not self._can_run(arrays):
-                return f"neither runtime accepts other dynamic sizes: {sizes}"
+                return f"both runtimes reject these sizes of dynamic dimensions: {sizes}"
         if elements:
             self.batch = (arrays, elements)
             return f"one more run {note}; LiteRT refuses this batch size, so each element was compared with a batch of 1 in ONNX Runtime"
@@ -333,7 +340,7 @@ class ModelPair:
     def compare_batch(self) -> tuple[Comparison, ...]:
         """Compare the ONNX model's outputs for a batch with those for its elements.
 
-        Empty if LiteRT runs the batch.
+        Return nothing if LiteRT runs the batch.
         """
         if self.batch is None:
             return ()
@@ -361,20 +368,26 @@ class ModelPair:
 
     @property
     def has_rounding(self) -> bool:
-        """True if operators of the file round to quantized values, so that small errors grow along the network."""
+        """True if operators of the file round to quantized values.
+
+        Small errors then grow along the network.
+        """
         operators = (op for graph in self.trial.model.subgraphs for op in graph.operators)
         return any(is_requantizing(op) or is_dynamic_range(op) for op in operators)
 
 
 def _are_equal_runs(runs: Sequence[Run]) -> bool:
-    """True if every run has the same inputs, for example because the user gave all of them."""
+    """True if every run has the same inputs, as if the user gave all of them."""
     return all(
         np.array_equal(array, first) for arrays in runs[1:] for array, first in zip(arrays, runs[0], strict=True)
     )
 
 
 def replace_shared_locations(proto: ModelProto, shared: SharedItems) -> None:
-    """Replace tensors and operators in the metadata of nodes and values by those that another signature shares."""
+    """Replace tensors and operators in metadata with those of another signature.
+
+    The metadata of nodes and values is changed in place.
+    """
     graph = proto.graph
     for item in (*graph.node, *graph.input, *graph.value_info, *graph.output):
         metadata = props(item.metadata_props)

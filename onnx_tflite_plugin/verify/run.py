@@ -25,7 +25,7 @@ from onnx_tflite_plugin.normalize.joining import SharedItems, join_signatures
 from onnx_tflite_plugin.options import ByInput, VerifyOptions, positions_as_text
 from onnx_tflite_plugin.progress import Progress, check_progress
 from onnx_tflite_plugin.source import Member, Section, Source, check_format, check_source, read, read_bytes
-from onnx_tflite_plugin.verify.causes import explain_requantization, hints, is_caused_by_fusion
+from onnx_tflite_plugin.verify.causes import explain_requantization, is_caused_by_fusion, processor_hints
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.trial import TIME_LIMIT, Run
 from onnx_tflite_plugin.verify.criteria import Tolerance
@@ -153,7 +153,7 @@ def _adapt(verification: Verification) -> Verification:
 
 
 def _check_arguments(signature: object, bisect: object, seed: object) -> None:
-    """Raise TypeError and ValueError for arguments that are no options of the command's checks."""
+    """Raise TypeError or ValueError for invalid values of these arguments."""
     if not isinstance(signature, str | None):
         raise TypeError(f"signature is {describe(signature)}; give the key of a signature")
     if not isinstance(bisect, str | os.PathLike | None):
@@ -163,23 +163,26 @@ def _check_arguments(signature: object, bisect: object, seed: object) -> None:
 
 
 def _check_shapes(shapes: object) -> Mapping[str, Sequence[int]] | None:
-    """Return the shapes with positions as text. Raises TypeError if they are no shapes by input."""
-    checked = positions_as_text(shapes)
+    """Return the shapes, with positions as text.
+
+    Raises TypeError if ``shapes`` is not a mapping of shapes by input.
+    """
+    by_name = positions_as_text(shapes)
     negative = (
         [
             (name, shape)
-            for name, shape in checked.items()
+            for name, shape in by_name.items()
             if has_type(shape, Sequence[int]) and min(shape, default=0) < 0
         ]
-        if isinstance(checked, Mapping)
+        if isinstance(by_name, Mapping)
         else []
     )
     if negative:
         raise InvalidInputs(f"shapes[{negative[0][0]!r}] is {negative[0][1]}; give sizes of 0 or more")
     hint = Mapping[str, Sequence[int]]
-    if checked is None or has_type(checked, hint):
-        return cast(Mapping[str, Sequence[int]] | None, checked)
-    key, wrong_value = find_mismatch(checked, hint)
+    if by_name is None or has_type(by_name, hint):
+        return cast(Mapping[str, Sequence[int]] | None, by_name)
+    key, wrong_value = find_mismatch(by_name, hint)
     raise TypeError(
         f"shapes{key} is {describe(wrong_value)}; give a shape for each input, such as {{0: (1, 224, 224, 3)}}"
     )
@@ -201,7 +204,7 @@ def _check_fit(shapes: Mapping[str, Sequence[int]], pair: ModelPair) -> None:
 
 
 def _shared_items(data: bytes, host: Host | None) -> Mapping[str, SharedItems]:
-    """Return what each signature shares with the others in a joined model, by key.
+    """Return the items that each signature shares with a joined model, by key.
 
     Return an empty mapping if the signatures cannot be joined.
     """
@@ -220,9 +223,9 @@ def _verify_entry(
     ``length``: its number of tokens, for a model that joins several signatures.
     """
     entry = pair.entry
-    stored = [tensor.name for tensor in entry.inputs]
-    ranges = resolve_keys(request.ranges, entry.input_names, stored, "--range")
-    shapes = None if request.shapes is None else resolve_keys(request.shapes, entry.input_names, stored, "shapes")
+    tensor_names = [tensor.name for tensor in entry.inputs]
+    ranges = resolve_keys(request.ranges, entry.input_names, tensor_names, "--range")
+    shapes = None if request.shapes is None else resolve_keys(request.shapes, entry.input_names, tensor_names, "shapes")
     for name in shapes or ():
         if name not in entry.input_names:
             raise InvalidInputs(
@@ -245,7 +248,7 @@ def _verify_entry(
 class _Request(NamedTuple):
     """Arguments of ``verify``.
 
-    ``exact``: the caller gave no tolerance, so that operators alone determine the verdict.
+    ``has_default_tolerance``: the caller gave no tolerance, so that operators alone determine the verdict.
     """
 
     inputs: InputData
@@ -253,13 +256,13 @@ class _Request(NamedTuple):
     runs: int
     shapes: Mapping[str, Sequence[int]] | None
     ranges: Mapping[str, tuple[float, float]]
-    exact: bool
+    has_default_tolerance: bool
     bisect: str | os.PathLike[str] | None
     host: Host | None
 
 
 def affordable_runs(entry: Entry, runs: int) -> int:
-    """Return the number of runs, limited by the size of the model's inputs and outputs.
+    """Return the number of runs, limited by the size of inputs and outputs.
 
     All runs together have at most MAX_ELEMENTS elements.
     """
@@ -268,43 +271,49 @@ def affordable_runs(entry: Entry, runs: int) -> int:
 
 
 def _run_and_compare(pair: ModelPair, request: _Request, progress: Progress) -> Verification:
-    """Run both models, compare outputs end to end, and derive the verdict from submodels."""
+    """Run both models, compare outputs and submodels, and return the verdict."""
     notes = pair.assign_substitutes(request.host or Host)
-    random = any(True for _ in random_nodes(pair.session.proto.graph))
+    is_random = any(True for _ in random_nodes(pair.session.proto.graph))
     runs = affordable_runs(pair.entry, request.runs)
     input_runs, expected = pair.reference_outputs(request.inputs, request.seed, runs, request.shapes, request.ranges)
     notes = (*notes, *pair.notes, *describe_rounding(pair.entry, request.inputs))
-    if not random and request.inputs is None and not request.shapes:
+    if not is_random and request.inputs is None and not request.shapes:
         resized = pair.add_resized_run(input_runs, expected, request.seed)
         notes = (resized, *notes) if resized else notes
     progress("submodels on the same inputs")
     try:
-        decision = decide(pair, input_runs, random=random, exact=request.exact)
+        decision = decide(pair, input_runs, is_random=is_random, has_default_tolerance=request.has_default_tolerance)
     except ConversionError as error:
         if isinstance(error, WrongShape) and not pair.has_digest:
             fact = f"value {error.value!r} of the ONNX model has another shape than its tensor in the TFLite file"
             raise mismatch_without_digest(fact) from error
-        if random:
+        if is_random:
             raise InconclusiveError(f"{RANDOM_NUMBERS}, and {error.message}") from error
         decision = Decision(error=error.message)
     _add_builtin_outputs(pair, decision, input_runs, expected)
-    outputs = () if random else _compare_outputs(pair, input_runs, expected)
-    caused_by_fusion = is_caused_by_fusion(pair, outputs, input_runs, expected)
-    notes = (FUSION, *notes) if caused_by_fusion else notes
-    verification = conclude(pair, outputs, decision, accept_errors=not caused_by_fusion, exact=request.exact)
-    wrong = tuple(comparison for comparison in pair.compare_batch() if not comparison.ok)
-    verification = replace(verification, comparisons=(*verification.comparisons, *wrong))
+    outputs = () if is_random else _compare_outputs(pair, input_runs, expected)
+    is_fusion_error = is_caused_by_fusion(pair, outputs, input_runs, expected)
+    notes = (FUSION, *notes) if is_fusion_error else notes
+    verification = conclude(
+        pair,
+        outputs,
+        decision,
+        accept_errors=not is_fusion_error,
+        has_default_tolerance=request.has_default_tolerance,
+    )
+    differing_elements = tuple(comparison for comparison in pair.compare_batch() if not comparison.ok)
+    verification = replace(verification, comparisons=(*verification.comparisons, *differing_elements))
     if depends_on_processor(pair.session.proto):
         notes = (*notes, _PROCESSOR_NOTE)
     if verification.verdict == "differs":
         if request.bisect is not None and decision.differing:
             notes = (save_submodels(pair, decision, Path(request.bisect)), *notes)
-        notes = (*(explain_requantization(pair) or hints(pair, input_runs, expected)), *notes)
-    explained = explain_errors(pair, outputs, verification.comparisons, has_data=request.inputs is not None)
+        notes = (*(explain_requantization(pair) or processor_hints(pair, input_runs, expected)), *notes)
+    error_lines = explain_errors(pair, outputs, verification.comparisons, has_data=request.inputs is not None)
     return replace(
         verification,
         tensors=compared_tensors(pair, decision),
-        end_to_end=explained if verification.verdict == "agrees" else (),
+        end_to_end=error_lines if verification.verdict == "agrees" else (),
         kernels=tuple(dict.fromkeys([*expected, *(["builtin"] if verification.operators else [])])),
         runs=len(input_runs) + (pair.batch is not None),
         pack_kernel_operators=len(pair.trial.substitutes.pack_kernels),

@@ -26,8 +26,8 @@ class Verification:
     ``comparisons``: one per output, in the model's order. ``kernels``: the kernel sets of LiteRT that ran.
     ``processor``: the processor that both runtimes ran on. ``diverging``: the first tensor that differs. ``operators``:
     number of operators that were compared on LiteRT's own operands. ``pack_kernel_operators``: the number of those whose
-    expected results are from reference kernels of packs. ``reasons``: why the verdict is inconclusive although nothing
-    differs. ``partial``: accept an inconclusive verdict. ``end_to_end``: lines about outputs that exceed their tolerance
+    expected results are from reference kernels of packs. ``reasons``: reasons why the verdict is inconclusive although
+    nothing differs. ``partial``: accept an inconclusive verdict. ``end_to_end``: lines about outputs that exceed their tolerance
     although every operator agrees. ``tensors``: the comparison of each tensor on LiteRT's own operands, in execution order.
     """
 
@@ -48,9 +48,9 @@ class Verification:
         __getattr__ = renamed_attributes(VERIFICATION)
 
     def __repr__(self) -> str:
-        verdict, first, *rest = [line.strip() for line in self.text.splitlines()][: 1 + len(self.comparisons)]
-        suffix = f"; and {len(rest)} more outputs" if rest else ""
-        return f"<Verification: {verdict}; {first}{suffix}>"
+        verdict, first_output, *outputs = [line.strip() for line in self.text.splitlines()][: 1 + len(self.comparisons)]
+        suffix = f"; and {len(outputs)} more outputs" if outputs else ""
+        return f"<Verification: {verdict}; {first_output}{suffix}>"
 
     def __str__(self) -> str:
         return self.text
@@ -109,7 +109,7 @@ class Verification:
         return f"{operators} with {kernels} on the same inputs, {runs}{error}"
 
     def _largest_error(self) -> str:
-        """Return the largest end-to-end error of the outputs; empty if other lines explain it."""
+        """Return the largest end-to-end error; empty if other lines explain it."""
         if not self.comparisons or any(output.end_to_end for output in self.comparisons):
             return ""
         worst: dict[str, Comparison] = {}

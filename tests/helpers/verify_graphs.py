@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from onnx_tflite_plugin.source.model import Array, Model, Operator, Options, Quantization, Signature, Subgraph, Tensor
-from onnx_tflite_plugin.verify.runtimes.structure import Entry, Stored
+from onnx_tflite_plugin.verify.runtimes.structure import Entry, StoredConstant
 
 Slots = Sequence[Tensor | None]
 
@@ -29,7 +29,7 @@ def slot(
     data = None
     if values is not None:
         data_bytes = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
-        data = Stored(SimpleNamespace(DataLength=lambda: data_bytes.size, DataAsNumpy=lambda: data_bytes))
+        data = StoredConstant(SimpleNamespace(DataLength=lambda: data_bytes.size, DataAsNumpy=lambda: data_bytes))
     stored_shape = tuple(1 if size is None else size for size in shape)
     quantization = Quantization(scales, (zero_point,) * len(scales)) if scales else None
     return Tensor(graph, index, f"t{index}", dtype, stored_shape, shape, data, quantization, variable)

@@ -75,7 +75,7 @@ def test_attributes_a_failure_to_saturation_if_exact_products_pass(
         onnx_outputs=lambda session, runs: session, compare_outputs=lambda actual, expected: [RIGHT, precise]
     )
     stub = SimpleNamespace(onnx=None, trial=trial, session=SimpleNamespace(folder=None))
-    hints = causes.hints(stub, [], {})  # type: ignore[arg-type]
+    hints = causes.processor_hints(stub, [], {})  # type: ignore[arg-type]
     assert any("saturates int8 products of the model" in hint for hint in hints) is attributed
 
 

@@ -22,7 +22,7 @@ def describe_bias(
 ) -> str:
     """Describe a wrong zero point, bias or rounding of quantized results.
 
-    The description is empty for usual rounding. ``mean``: the mean absolute error in steps.
+    The description is empty if the errors are those of usual rounding. ``mean``: the mean absolute error in steps.
     """
     if mean > tolerance.mean_of_dtype(expected[0].dtype.name):
         return f"off by {mean:.2g} quantization steps on average"
@@ -35,33 +35,37 @@ def describe_bias(
         return f"off by {bias:+.2f} quantization steps on average, in the same direction in nearly all elements"
     if rounding := _describe_rounding(flat_errors, values, zero_point, tolerance.rounding_bias):
         return rounding
-    strict = tolerance.by_channel and expected[0].dtype.itemsize == 1
-    if strict and np.ptp(values.astype(np.int64)) < criteria.FEW_STEPS and mean > criteria.FEW_STEPS_MEAN:
+    checks_8_bit_channels = tolerance.by_channel and expected[0].dtype.itemsize == 1
+    if (
+        checks_8_bit_channels
+        and np.ptp(values.astype(np.int64)) < criteria.FEW_STEPS
+        and mean > criteria.FEW_STEPS_MEAN
+    ):
         return f"off by {mean:.2g} quantization steps on average, in a tensor with few distinct values"
     channels = {error.shape[-1] for error in errors if error.ndim > 1}
     if len(channels) != 1 or len(flat_errors) // min(channels) < _MIN_ELEMENTS:
         return ""
-    limit = criteria.CHANNEL_BIAS if strict else criteria.BIAS
+    limit = criteria.CHANNEL_BIAS if checks_8_bit_channels else criteria.BIAS
     biases = _biases(flat_errors.reshape(-1, min(channels)), values.reshape(-1, min(channels)))
-    worst = int(np.abs(biases).argmax())
+    channel = int(np.abs(biases).argmax())
     return (
-        f"off by {biases[worst]:+.2f} quantization steps on average in channel {worst}"
-        if abs(biases[worst]) > limit
+        f"off by {biases[channel]:+.2f} quantization steps on average in channel {channel}"
+        if abs(biases[channel]) > limit
         else ""
     )
 
 
 def _describe_rounding(errors: Array, values: Array, zero_point: int, limit: float) -> str:
-    """Describe a mean error above the limit on one side of the zero point; empty if there is none.
+    """Describe a mean error above the limit on one side of the zero point.
 
-    Truncation has opposite errors on both sides, so the mean over all values does not show it.
+    Return an empty text if there is none. Truncation has opposite errors on both sides, so the mean over all values does not show it.
     """
     below = values < zero_point
     sides = {"below": below, "above": ~below}
     biases = {
-        side: float(_biases(errors[chosen, None], values[chosen, None])[0])
-        for side, chosen in sides.items()
-        if np.count_nonzero(chosen) >= _MIN_ELEMENTS
+        side: float(_biases(errors[mask, None], values[mask, None])[0])
+        for side, mask in sides.items()
+        if np.count_nonzero(mask) >= _MIN_ELEMENTS
     }
     if all(abs(bias) <= limit for bias in biases.values()):
         return ""
@@ -86,11 +90,12 @@ def _biases(errors: Array, values: Array) -> Array:
     if len(keys) > _MAX_TABLE:  # values of 16 bits in many columns
         keys, bins = np.unique(bins, return_inverse=True)
     counts = np.bincount(bins, minlength=len(keys))
-    used = np.flatnonzero(counts)
-    mean_errors = np.bincount(bins, errors.reshape(-1), len(keys))[used] / counts[used]
-    column = keys[used] // span
-    distinct = np.bincount(column)
-    return np.where((values.std(0) > 1) & (distinct >= _MIN_DISTINCT), np.bincount(column, mean_errors) / distinct, 0.0)
+    nonempty = np.flatnonzero(counts)
+    mean_errors = np.bincount(bins, errors.reshape(-1), len(keys))[nonempty] / counts[nonempty]
+    column = keys[nonempty] // span
+    distinct_counts = np.bincount(column)
+    has_variation = (values.std(0) > 1) & (distinct_counts >= _MIN_DISTINCT)
+    return np.where(has_variation, np.bincount(column, mean_errors) / distinct_counts, 0.0)
 
 
 def describe_channel_error(actual: Sequence[Array], expected: Sequence[Array], share: float, floor: float) -> str:
@@ -113,8 +118,8 @@ def describe_channel_error(actual: Sequence[Array], expected: Sequence[Array], s
         return ""
     errors, ranges = np.abs(results - references).max(0), np.ptp(references, 0)
     floor = max(floor, criteria.RESIDUE * float(np.abs(references).max()))
-    wrong = np.flatnonzero(errors > np.maximum(share * ranges, floor))
-    if not wrong.size:
+    exceeding = np.flatnonzero(errors > np.maximum(share * ranges, floor))
+    if not exceeding.size:
         return ""
-    worst = int(wrong[0])
-    return f"off by {errors[worst] / max(ranges[worst], _SMALLEST_NORMAL):.2g} of the range of channel {worst}"
+    channel = int(exceeding[0])
+    return f"off by {errors[channel] / max(ranges[channel], _SMALLEST_NORMAL):.2g} of the range of channel {channel}"

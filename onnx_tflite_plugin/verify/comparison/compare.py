@@ -20,8 +20,8 @@ from onnx_tflite_plugin.verify.criteria import PRODUCT, STEPPED, Tolerance
 
 Unit = Literal["range", "step", "value"]
 
-_SMALL = {"range": 0.02, "step": 5.0}
-"""Heuristic: errors up to these (2 % of the range, or 5 quantization steps) rarely change a result."""
+_SMALL_ERRORS = {"range": 0.02, "step": 5.0}
+"""Heuristic: errors of at most 2 % of the range, or 5 quantization steps, rarely change a result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,8 @@ class Comparison:
     ``max_error``, ``mean_error`` and ``tolerance`` are in ``unit``: shares of the range, quantization steps, or plain values.
     ``max_error`` is the maximum error, ``mean_error`` the mean absolute error, ``differing`` the share of elements that
     differ. ``nearest``: the kernel set with the smallest error, to which these numbers belong. ``problem``: a reason
-    why the output is wrong whatever its error. ``end_to_end``: the error of an output after the whole network, if this
-    comparison is only of its operator.
+    why the output is wrong, whatever its error is. ``end_to_end``: the error of an output of the whole network, if this
+    comparison concerns only the operator that computes the output.
     """
 
     name: str
@@ -51,8 +51,8 @@ class Comparison:
 
     @property
     def is_small(self) -> bool:
-        """True if the error is such that the roundings of a network may add up to it."""
-        return not self.problem and self.max_error <= _SMALL.get(self.unit, 0.0)
+        """True if the roundings of a network may add up to the error."""
+        return not self.problem and self.max_error <= _SMALL_ERRORS.get(self.unit, 0.0)
 
     @property
     def text(self) -> str:
@@ -61,8 +61,8 @@ class Comparison:
         Example: ``max 2 quantization steps, 0.2 % of elements differ (tolerance 1)``.
         """
         if self.end_to_end:
-            of_operator = replace(self, end_to_end="").text
-            return f"{of_operator} on LiteRT's own operands; end to end {self.end_to_end}"
+            operator_text = replace(self, end_to_end="").text
+            return f"{operator_text} on LiteRT's own operands; end to end {self.end_to_end}"
         if self.problem:
             return self.problem
         if not self.max_error:
@@ -102,9 +102,9 @@ def compare(
 ) -> Comparison:
     """Compare one output over all runs with the results of each kernel set.
 
-    Return the comparison of smallest error. ``actual``: one array per run. ``expected``: one array per run, by kernel
-    set. ``floor``: absolute error that is allowed for a float output, for example the step of the quantized values that
-    it is computed from. ``zero_point``: that of a quantized output, for ``tolerance.rounding_bias``.
+    Return the comparison with the smallest error. ``actual``: one array per run. ``expected``: one array per run, by kernel
+    set. ``floor``: absolute error that is allowed for a float output, for example one step of the quantized values from
+    which the output is computed. ``zero_point``: zero point of a quantized output, for ``tolerance.rounding_bias``.
     """
     comparisons = [
         _compare_with(name, kernels, actual, arrays, tolerance, floor, zero_point)

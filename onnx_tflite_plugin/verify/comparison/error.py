@@ -11,7 +11,7 @@ import numpy as np
 from onnx_tflite_plugin.source.model import Array
 
 NIBBLES = {"int4": "int8", "int2": "int8", "uint4": "uint8"}
-"""Integers smaller than a byte, and the dtype that numpy compares them in."""
+"""Integers smaller than a byte, and the dtype in which NumPy compares them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,8 @@ class ErrorStatistics:
         )
 
 
-ELSEWHERE = "at other positions"
-"""Words of a problem about NaN or infinity in one of two arrays."""
+AT_OTHER_POSITIONS = "at other positions"
+"""Words of a problem about NaN or infinity in only one of two arrays."""
 
 _BLOCK = 1 << 18  # elements per block: 2 MiB in float64
 _NEGLIGIBLE = 2.0**-100  # below this magnitude some runtimes return 0 for an exponential
@@ -73,7 +73,7 @@ def measure_error(actual: Array, expected: Array) -> ErrorStatistics:
 def _measure_floats(actual: Array, expected: Array) -> ErrorStatistics:
     """Return the error of floats.
 
-    It is computed block by block, which takes a third of the time for large arrays.
+    The error is computed block by block, which takes a third of the time for large arrays.
     """
     total, flat_actual, flat_expected = ErrorStatistics(), actual.reshape(-1), expected.reshape(-1)
     for start in range(0, expected.size, _BLOCK):
@@ -91,7 +91,7 @@ def _measure_infinite(actual: Array, expected: Array) -> ErrorStatistics:
         if count := int(np.count_nonzero(differs)):
             k = tuple(int(i) for i in np.argwhere(differs)[0])
             first = f"at {list(k)}: {actual[k]}, expected {expected[k]}"
-            problem = f"{value} {ELSEWHERE} ({count} elements, first {first})"
+            problem = f"{value} {AT_OTHER_POSITIONS} ({count} elements, first {first})"
             return ErrorStatistics(math.inf, count, expected.size, problem)
     finite = np.isfinite(expected)
     return replace(_measure_finite(actual[finite], expected[finite]), elements=expected.size)

@@ -1,4 +1,4 @@
-"""Rounding of LiteRT's operators, and operators whose results are undefined in C++."""
+"""Rounding of LiteRT's operators, and results that are undefined in C++."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from onnx_tflite_plugin.verify.runtimes.structure import is_dynamic_range, opera
 
 _SMALLEST_NORMAL = 2.0**-126  # of float32
 _UNDEFINED_FACTOR = 2.0**31  # smallest rescaling factor of a 32-bit integer that exceeds the kernel's shift
-_UNDEFINED_SUM_FACTOR = 2.0**19  # the same for an operand of a sum
+_UNDEFINED_SUM_FACTOR = 2.0**19  # smallest such factor for an operand of a sum
 
 
 def weight_scale(operator: Operator, block_scales: Mapping[int, float]) -> float:
-    """Return the largest weight scale of a dynamic-range operator; 0 for others.
+    """Return the largest weight scale of a dynamic-range operator.
+
+    Return 0 for other operators.
 
     ``block_scales``: the largest scale of each blockwise quantized tensor, by index.
     """
@@ -37,15 +39,17 @@ def weight_scale(operator: Operator, block_scales: Mapping[int, float]) -> float
 def undecided_reason(operators: Sequence[Operator], comparison: Comparison) -> str:
     """Return the reason why a submodel may be right although it matches no reference.
 
-    Return an empty text if it is wrong.
+    Return an empty text if the submodel is wrong.
     """
     if any(_has_undefined_shift(op) for op in operators):
         return "LiteRT's rescaling factor exceeds the kernel's shift, so its result is undefined in C++"
     if any(_is_finer_than_float32(op) for op in operators):
         return "one step of the int16 result is smaller than the rounding error of float32 sums"
     roundings = sum(map(is_requantizing, operators))
-    small = comparison.unit == "step" and comparison.max_error <= 2 * roundings and comparison.mean_error <= GROUP_MEAN
-    if roundings > 1 and small:
+    is_small = (
+        comparison.unit == "step" and comparison.max_error <= 2 * roundings and comparison.mean_error <= GROUP_MEAN
+    )
+    if roundings > 1 and is_small:
         return f"{roundings} operators round, and the ONNX model does not hold the tensors between them"
     return ""
 
@@ -93,15 +97,15 @@ def _is_finer_than_float32(operator: Operator) -> bool:
 def inherited_step(
     tensor: Tensor, producers: Mapping[int, Operator], tolerance: Tolerance, exact: Collection[int] = ()
 ) -> float:
-    """Return the quantization step of the tensor that a float tensor is computed from.
+    """Return the step of the quantized tensor from which a tensor is computed.
 
     Return 0 if that tensor is not quantized. The error of a dequantized result cannot be smaller than one step. The
     search goes upstream through operators with a single computed operand. It ends at ``exact`` tensors, by index, which
     both runtimes read as inputs.
     """
-    seen = set()
-    while tensor.index not in seen:
-        seen.add(tensor.index)
+    visited = set()
+    while tensor.index not in visited:
+        visited.add(tensor.index)
         quantization = tensor.quantization
         if isinstance(quantization, Quantization) and tensor.dtype in STEPPED:
             return max(quantization.scale) * tolerance.of_dtype(tensor.dtype)
@@ -116,18 +120,18 @@ def measure_summation(operand: Array, result: Array) -> float:
     """Return the rounding error of a float32 sum or mean that is added term by term.
 
     LiteRT's reductions add like this, so the mean of a large image with many equal values is wrong by 1e-4. Return 0 if
-    the result is no reduction of the operand: no axis of the operand is missing in it, or has size 1.
+    the result is no reduction of the operand: it lacks no axis of the operand, and no axis has been reduced to size 1.
     """
     axes = _reduced_axes(operand.shape, result.shape)
     if not axes or operand.dtype != np.float32 or result.dtype != np.float32 or not operand.size:
         return 0.0
-    kept = [axis for axis in range(operand.ndim) if axis not in axes]
-    terms = np.transpose(operand, (*axes, *kept)).reshape(prod(operand.shape[axis] for axis in axes), -1)
-    exact, added = terms.sum(0, np.float64), np.zeros(terms.shape[1], np.float32)
+    remaining_axes = [axis for axis in range(operand.ndim) if axis not in axes]
+    terms = np.transpose(operand, (*axes, *remaining_axes)).reshape(prod(operand.shape[axis] for axis in axes), -1)
+    exact_sum, float_sum = terms.sum(0, np.float64), np.zeros(terms.shape[1], np.float32)
     with np.errstate(invalid="ignore", over="ignore"):
         for row in terms:
-            added += row
-        error = float(np.abs(added - exact).max()) / max(float(np.abs(exact).max()), _SMALLEST_NORMAL)
+            float_sum += row
+        error = float(np.abs(float_sum - exact_sum).max()) / max(float(np.abs(exact_sum).max()), _SMALLEST_NORMAL)
         largest = float(np.abs(result).max())
     return error * largest if np.isfinite((error, largest)).all() else 0.0
 
@@ -138,8 +142,8 @@ def _reduced_axes(shape: Sequence[int], result: Sequence[int]) -> list[int]:
     Return an empty list if the result is no reduction of the operand.
     """
     if len(shape) == len(result):
-        fits = all(size in (old, 1) for old, size in zip(shape, result, strict=True))
-        return [axis for axis, size in enumerate(result) if size != shape[axis]] if fits else []
+        is_reduction = all(size in (old_size, 1) for old_size, size in zip(shape, result, strict=True))
+        return [axis for axis, size in enumerate(result) if size != shape[axis]] if is_reduction else []
     unmatched = [*result]
     axes = [axis for axis, size in enumerate(shape) if not (unmatched and unmatched[0] == size and unmatched.pop(0))]
     return [] if unmatched else axes

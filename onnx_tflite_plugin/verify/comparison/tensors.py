@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class Divergence:
     """The first tensor, in execution order, of a submodel that differs.
 
-    ``others``: codes of the other operators of the submodel, whose results no value of the ONNX model holds.
-    ``weights``: the kind of weights that the ONNX model used, if not those for this processor.
+    ``others``: codes of the submodel's other operators; the ONNX model has no value for their results. ``weights``: weight
+    variant that was compared, if it is not this processor's; empty otherwise.
     """
 
     tensor: Tensor
@@ -46,23 +46,26 @@ class Divergence:
 def values_by_tensor(entry: Entry, session: OnnxRuntime) -> dict[int, list[TensorValue]]:
     """Return the ONNX values that hold each TFLite tensor, by tensor index.
 
-    The numbers are the same in both models: quantized values of quantized tensors, and floats of float tensors.
+    A value is included only if its representation is that of the tensor: quantized values, or floats of a float tensor.
     """
     tensors = entry.subgraph.tensors
     by_tensor: dict[int, list[TensorValue]] = {}
     for value in session.tensor_values:
-        inside = value.subgraph == entry.subgraph.index and 0 <= value.tensor < len(tensors)
-        if inside and (value.form == "stored" or tensors[value.tensor].quantization is None):
+        is_tensor_of_entry = value.subgraph == entry.subgraph.index and 0 <= value.tensor < len(tensors)
+        if is_tensor_of_entry and (value.form == "stored" or tensors[value.tensor].quantization is None):
             by_tensor.setdefault(value.tensor, []).append(value)
     return by_tensor
 
 
 def is_dequantized(model: Model, entry: Entry, session: OnnxRuntime) -> bool:
-    """True if the ONNX model has floats in place of quantized tensors, also in bodies."""
+    """True if the ONNX model has floats in place of quantized tensors.
+
+    Bodies of control flow are included.
+    """
     graph, tensors = session.proto.graph, entry.subgraph.tensors
-    inner = [subgraph for subgraph in model.subgraphs if subgraph.index != entry.subgraph.index]
-    computed = (t for subgraph in inner for op in subgraph.operators for t in op.outputs if t is not None)
-    if any(is_quantized(tensor) for tensor in computed) and not quantizes_values(graph):
+    bodies = [subgraph for subgraph in model.subgraphs if subgraph.index != entry.subgraph.index]
+    body_results = (t for subgraph in bodies for op in subgraph.operators for t in op.outputs if t is not None)
+    if any(is_quantized(tensor) for tensor in body_results) and not quantizes_values(graph):
         return True
     floats = {info.name for info in (*graph.input, *graph.value_info, *graph.output) if is_float(info)}
     return any(

@@ -1,4 +1,4 @@
-"""Runs of both models on the same inputs, with outputs matched by name and compared.
+"""Runs of both models on the same inputs, and comparison of the outputs.
 
 ``verify`` does this with a user's model, ``conformance`` with the model of a case.
 """
@@ -62,7 +62,7 @@ class Session(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Runs of one entry of a TFLite model, and comparison of outputs with ONNX Runtime.
+    """Runs of one entry of a TFLite model, and their comparison with ONNX Runtime.
 
     ``entry``: the main graph or a signature. ``progress`` is called when a run begins. ``substitutes``: replacements of
     operators that LiteRT has no kernel for.
@@ -125,7 +125,7 @@ class Trial:
 
         Reference kernels, about 50x slower, run only if no other kernel set runs the model. ``first_only``: use only the
         first set that runs. A set that takes far longer than XNNPACK is left out: for a network of 0.1 s per run,
-        another set took over 10 minutes. Raises LiteRTError with the message of each set if none runs.
+        another set took over 10 minutes. Raises LiteRTError, with the message of each set, if no set runs.
         """
         expected: dict[str, list[Run]] = {}
         failures: dict[str, str] = {}
@@ -150,7 +150,10 @@ class Trial:
         return expected
 
     def onnx_outputs(self, session: Session, runs: Sequence[Run]) -> list[list[Array]]:
-        """Return the ONNX model's outputs of each run, in the TFLite model's form."""
+        """Return the ONNX model's outputs of each run.
+
+        They have the order, layout and dtypes of the TFLite model.
+        """
         interface = MatchedInterface(self.entry, session)
         return [interface.run(session, arrays) for arrays in self._report_runs(runs, "ONNX Runtime")]
 
@@ -162,7 +165,7 @@ class Trial:
     def smallest_error(self, tensor: Tensor, producers: Mapping[int, Operator]) -> float:
         """Return the smallest possible error of a float tensor.
 
-        It is the step of the quantized values that the tensor is computed from.
+        This is one step of the quantized values from which the tensor is computed.
         """
         return inherited_step(
             tensor, producers, self.tolerance, {graph_input.index for graph_input in self.entry.inputs}
@@ -173,14 +176,14 @@ class Trial:
 
         Outputs that the ONNX model itself computed in place of LiteRT are left out.
         """
-        producing = producers(self.entry.subgraph)
+        producer_by_tensor = producers(self.entry.subgraph)
         return tuple(
             compare(
                 name,
                 [arrays[k] for arrays in actual],
                 {kernels: [arrays[k] for arrays in runs] for kernels, runs in expected.items()},
                 self.tolerance,
-                floor=self.smallest_error(tensor, producing),
+                floor=self.smallest_error(tensor, producer_by_tensor),
                 zero_point=_zero_point(tensor),
             )
             for k, (tensor, name) in enumerate(zip(self.entry.outputs, self.entry.output_names, strict=True))
@@ -212,8 +215,8 @@ class MatchedInterface:
         self.inputs = match_values("input", entry.input_names, session.inputs)
         self.outputs = match_values("output", entry.output_names, session.outputs)
         for info, tensor in zip((*self.inputs, *self.outputs), (*entry.inputs, *entry.outputs), strict=True):
-            stale = tensor in entry.outputs and tensor.quantization is not None  # LiteRT may compute integers
-            if tensor.dtype.startswith("float") and is_integer(info) and not stale:
+            may_be_integer = tensor in entry.outputs and tensor.quantization is not None  # LiteRT may compute integers
+            if tensor.dtype.startswith("float") and is_integer(info) and not may_be_integer:
                 dtype = _INTEGER_DTYPES[info.type.tensor_type.elem_type]
                 raise MismatchedModels(
                     f"{info.name!r} is {tensor.dtype} in the TFLite model and {dtype} in the ONNX model: "
@@ -222,10 +225,10 @@ class MatchedInterface:
         for info, tensor in zip(self.inputs, entry.inputs, strict=True):
             self._check_integers(info, tensor)
             self._check_rank(info, tensor)
-        self._returned = [info.name for info in session.outputs]
+        self._output_names = [info.name for info in session.outputs]
 
     def _check_integers(self, info: ValueInfoProto, tensor: Tensor) -> None:
-        """Raise MismatchedModels if a conversion of this model cannot have an integer dtype."""
+        """Raise MismatchedModels if no conversion of this model has this integer dtype."""
         value, dtype = self.values.get(info.name), _INTEGER_DTYPES.get(info.type.tensor_type.elem_type)
         if dtype is None or tensor.dtype not in _INTEGER_DTYPES.values() or (value is not None and value.shift):
             return
@@ -236,7 +239,7 @@ class MatchedInterface:
             )
 
     def _check_rank(self, info: ValueInfoProto, tensor: Tensor) -> None:
-        """Raise MismatchedModels if a conversion of this model cannot have an input's rank."""
+        """Raise MismatchedModels if no conversion of this model has this input rank."""
         value = self.values.get(info.name)
         if not tensor.shape:  # old converters stored [] for any shape; LiteRT accepts any rank for such an input
             return
@@ -264,10 +267,10 @@ class MatchedInterface:
 
         Inputs and outputs have the order, layout and dtypes of the TFLite model.
         """
-        returned = dict(zip(self._returned, session.run(self.feeds(arrays)), strict=True))
+        outputs = dict(zip(self._output_names, session.run(self.feeds(arrays)), strict=True))
         results = []
         for info, tensor in zip(self.outputs, self.entry.outputs, strict=True):
-            array, value = returned[info.name], self.values.get(info.name)
+            array, value = outputs[info.name], self.values.get(info.name)
             _check_sizes(info, array, tensor)
             restored = None if value is None else value.restore(array, dtype_to_restore(tensor, array))
             results.append(as_stored(tensor, array if restored is None else restored))
@@ -275,7 +278,7 @@ class MatchedInterface:
 
 
 def _check_sizes(info: ValueInfoProto, array: Array, tensor: Tensor) -> None:
-    """Raise VerificationError if an output's shape is not the declared one.
+    """Raise VerificationError if an output does not have the declared shape.
 
     ONNX Runtime only warns about such shapes. A shape that is copied from the TFLite file is not checked, because it
     may be wrong: for example if a runtime operand determines the shape.
@@ -283,26 +286,26 @@ def _check_sizes(info: ValueInfoProto, array: Array, tensor: Tensor) -> None:
     declared = info.type.tensor_type
     sizes = [dim.dim_value if dim.HasField("dim_value") else "?" for dim in declared.shape.dim]
     fits = len(sizes) == array.ndim and all(size in ("?", n) for size, n in zip(sizes, array.shape, strict=True))
-    stale = len(sizes) == tensor.rank and {"?", *tensor.shape}.issuperset(sizes)
-    if declared.HasField("shape") and not fits and not stale:
-        listed = ", ".join(map(str, sizes))
+    is_copied_from_file = len(sizes) == tensor.rank and {"?", *tensor.shape}.issuperset(sizes)
+    if declared.HasField("shape") and not fits and not is_copied_from_file:
+        declared_shape = ", ".join(map(str, sizes))
         raise VerificationError(
-            f"output {info.name!r} has shape {list(array.shape)}, but the ONNX model declares [{listed}]"
+            f"output {info.name!r} has shape {list(array.shape)}, but the ONNX model declares [{declared_shape}]"
         )
 
 
 def match_values(side: str, names: Sequence[str], infos: Sequence[ValueInfoProto]) -> list[ValueInfoProto]:
     """Return the ONNX model's inputs or outputs in the TFLite model's order.
 
-    They are matched by name if all names agree, KV-cache outputs by the names of their inputs, and otherwise by
-    position. ``side``: "input" or "output". Raises MismatchedModels if their number differs,
+    Values are matched by name if all names agree. If outputs are KV caches, they are matched by the names of their
+    inputs. Otherwise values are matched by position. ``side``: "input" or "output". Raises MismatchedModels if their number differs,
     VerificationError if outputs have another order.
     """
     if len(names) != len(infos):
-        listed = ", ".join(info.name for info in infos)
+        onnx_names = ", ".join(info.name for info in infos)
         raise MismatchedModels(
             f"the TFLite model has {len(names)} {side}{'' if len(names) == 1 else 's'} ({', '.join(names)}), "
-            f"the ONNX model {len(infos)} ({listed}): "
+            f"the ONNX model {len(infos)} ({onnx_names}): "
             "is that the conversion of another model?"
         )
     by_name = {info.name: info for info in infos}

@@ -18,8 +18,8 @@ _DTYPES = {1: "float32", 6: "int32", 7: "int64", 9: "bool"}
 def causal_inputs(session: OnnxRuntime, runs: int, length: int | None = None) -> list[Mapping[str, Array]] | None:
     """Return the position and mask inputs of each run, by name.
 
-    Return None for models without a causal mask. The first run fills the end of the KV caches, later runs earlier
-    slots. ``length``: the number of tokens, if it is dynamic.
+    Return None for models without a causal mask. The first run fills the last slots of the KV caches; later runs fill
+    earlier slots. ``length``: the number of tokens, if it is dynamic.
     """
     if not is_causal(props(session.proto.metadata_props)):
         return None

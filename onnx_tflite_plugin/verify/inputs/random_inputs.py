@@ -1,4 +1,4 @@
-"""Inputs of both runtimes: the user's arrays, or random arrays that fit the model."""
+"""Inputs of both runtimes: the user's arrays, or random arrays."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from onnx_tflite_plugin.source.authored import InterfaceMetadata
 from onnx_tflite_plugin.source.model import Array, Operator, Quantization, Subgraph, Tensor
 from onnx_tflite_plugin.verify.inputs.sparse import draw_sparse
 from onnx_tflite_plugin.verify.inputs.user_data import InputData, dtype_of, input_runs
-from onnx_tflite_plugin.verify.runtimes.structure import Entry, Stored, operands
+from onnx_tflite_plugin.verify.runtimes.structure import Entry, StoredConstant, operands
 
 _QUANTIZED = {"int8", "uint8", "int16"}  # random values cover the whole range of the dtype
 _NIBBLES = {"int4": (np.int8, -8, 8), "uint4": (np.uint8, 0, 16), "int2": (np.int8, -2, 2)}
 _WIDE_INTEGERS = {"int32", "int64", "uint16", "uint32", "uint64"}
-_BOUND = 10  # upper bound of integers, unless the smallest axis that they may index is shorter
-_MAX_COMPARED = 4096  # elements of a compared constant that influence the random values of an input
+_BOUND = 10  # upper bound of integers; an axis that they may index can lower it
+_MAX_THRESHOLDS = 4096  # elements of a constant that are used as thresholds
 _TEXTS = ("", "a", "onnx", "tflite", "Hello, world", "žluťoučký kůň")
 
 Restriction = Literal["none", "nonzero", "positive", "ones", "zeros"]
 """Restriction of random inputs, which makes it more likely that LiteRT accepts them.
 
-"nonzero": no wide integer is 0, because it may be a divisor. "positive": all wide integers are positive. "ones" and "zeros":
+"nonzero": no wide integer is 0, because integers may be divisors. "positive": all wide integers are positive. "ones" and "zeros":
 all wide integers are 1, or 0, and no other number is negative.
 """
 _CONSTANTS = {"ones": 1, "zeros": 0}
@@ -92,7 +92,7 @@ def shape_of(tensor: Tensor, name: str, shapes: Mapping[str, Sequence[int]] | No
 
 
 def condition_names(entry: Entry) -> list[str]:
-    """Return the names of inputs that are a single boolean."""
+    """Return the names of the inputs that have one boolean element."""
     inputs = zip(entry.inputs, entry.input_names, strict=True)
     return [name for tensor, name in inputs if tensor.dtype == "bool" and prod(tensor.shape) == 1]
 
@@ -100,15 +100,18 @@ def condition_names(entry: Entry) -> list[str]:
 def _condition(shape: tuple[int, ...], run: int, pair: int, position: int) -> Array:
     """Return a boolean that alternates between runs.
 
-    Neighboring conditions have opposite values. ``position``: position among the conditions. Each pair of runs inverts
-    other conditions, so that n runs have n combinations.
+    Neighboring conditions have opposite values. Each pair of runs inverts different conditions, so that n runs have n
+    combinations. ``position``: position among the conditions.
     """
     inverted = position > 0 and bool(pair >> (position - 1) & 1)
     return np.full(shape, (run % 2 == position % 2) != inverted)
 
 
 def has_integers(entry: Entry) -> bool:
-    """True if an input has wide integers, which "nonzero" and "positive" restrict."""
+    """True if an input has wide integers.
+
+    The restrictions "nonzero" and "positive" apply to them.
+    """
     return any(tensor.dtype in _WIDE_INTEGERS for tensor in entry.inputs)
 
 
@@ -116,9 +119,9 @@ def check_ranges(entry: Entry, ranges: Mapping[str, tuple[float, float]]) -> Non
     """Raise InvalidInputs for a range of an input that is unknown or not numeric."""
     for name, (low, high) in ranges.items():
         if name not in entry.input_names:
-            unknown = describe_key(name, entry.input_names, quoted=True)
-            listed = ", ".join(entry.input_names) + did_you_mean(name, entry.input_names)
-            raise InvalidInputs(f"no input has the {unknown}; the model's inputs are {listed}")
+            key = describe_key(name, entry.input_names, quoted=True)
+            known_names = ", ".join(entry.input_names) + did_you_mean(name, entry.input_names)
+            raise InvalidInputs(f"no input has the {key}; the model's inputs are {known_names}")
         dtype = entry.inputs[entry.input_names.index(name)].dtype
         if dtype in ("string", "bool") or dtype.startswith("complex"):
             raise InvalidInputs(f"input {name!r} is {dtype}, so --range does not apply")
@@ -140,8 +143,8 @@ def _random(
     if span is not None:
         return _uniform(generator, tensor, shape, span)
     if dtype == "string":
-        first = 0 if shape else 1  # LiteRT refuses a scalar that is an empty text
-        return np.asarray(np.array(_TEXTS, object)[generator.integers(first, len(_TEXTS), shape)], object).reshape(
+        first_text = 0 if shape else 1  # LiteRT refuses a scalar that is an empty text
+        return np.asarray(np.array(_TEXTS, object)[generator.integers(first_text, len(_TEXTS), shape)], object).reshape(
             shape
         )
     if dtype == "bool":
@@ -186,7 +189,7 @@ def _random(
 def can_reorder(op: Operator) -> bool:
     """True if kernels may take equal values in different orders.
 
-    An example are the boxes that a heap sorts (non_max_suppression.h). Such an operator has several results and more
+    An example is an operator that sorts boxes in a heap (non_max_suppression.h). The operator has several results and more
     than two operands.
     """
     return len(op.inputs) > 2 and len(op.outputs) > 1
@@ -205,13 +208,13 @@ def _uniform(
 def _integer_range(graph: Subgraph, tensor: Tensor) -> tuple[int, int]:
     """Return ``[low, high)`` for an integer input.
 
-    Only operands of arithmetic may be negative; others may be indices.
+    Only operands of arithmetic may be negative, because other integers may be indices.
     """
-    arithmetic = True
+    is_arithmetic_operand = True
     sizes, tables = [_BOUND], list[int]()
-    reached, waiting = {tensor.index}, [tensor.index]
-    while waiting:
-        index = waiting.pop()
+    visited, pending = {tensor.index}, [tensor.index]
+    while pending:
+        index = pending.pop()
         for operator in graph.operators:
             if all(slot is None or slot.index != index for slot in operator.inputs):
                 continue
@@ -220,20 +223,23 @@ def _integer_range(graph: Subgraph, tensor: Tensor) -> tuple[int, int]:
                 continue
             slots = [slot for slot in (*operator.inputs, *operator.outputs) if slot is not None]
             if any(slot.dtype != tensor.dtype or slot.shape not in (tensor.shape, ()) for slot in slots):
-                arithmetic = False
-                others = (slot for slot in operator.inputs if slot is not None and slot.index not in reached)
-                sizes += [size for slot in others for size in slot.shape if size > 1]
+                is_arithmetic_operand = False
+                new_operands = (slot for slot in operator.inputs if slot is not None and slot.index not in visited)
+                sizes += [size for slot in new_operands for size in slot.shape if size > 1]
             for slot in operator.outputs:
-                if slot is not None and slot.dtype in _WIDE_INTEGERS and slot.index not in reached:
-                    reached.add(slot.index)
-                    waiting.append(slot.index)
+                if slot is not None and slot.dtype in _WIDE_INTEGERS and slot.index not in visited:
+                    visited.add(slot.index)
+                    pending.append(slot.index)
     if tables and len(sizes) == 1:  # only indices of tables
         return 0, min(tables)
-    return (-_BOUND if arithmetic else 0), min([*sizes, *tables])
+    return (-_BOUND if is_arithmetic_operand else 0), min([*sizes, *tables])
 
 
 def is_arithmetic(graph: Subgraph, tensor: Tensor) -> bool:
-    """True if integers are no indices: operands of arithmetic, or cast to float."""
+    """True if integers cannot be indices.
+
+    They are then operands of arithmetic, or are cast to float.
+    """
     readers = [op for op in graph.operators if any(t is not None and t.index == tensor.index for t in op.inputs)]
     results = [[t for t in op.outputs if t is not None] for op in readers if len(op.inputs) == 1]
     casts = all(len(slots) == 1 and slots[0].dtype == "float32" and slots[0].shape == tensor.shape for slots in results)
@@ -243,7 +249,7 @@ def is_arithmetic(graph: Subgraph, tensor: Tensor) -> bool:
 def _thresholds(graph: Subgraph, tensor: Tensor) -> Array:
     """Return constants that an integer input is compared with, and their neighbors.
 
-    Other random integers rarely equal one of these.
+    Random integers in the whole range rarely equal one of these constants.
     """
     numbers = compared_constants(graph.operators, tensor).astype(np.int64)
     limits = np.iinfo(tensor.dtype)
@@ -263,8 +269,12 @@ def compared_constants(operators: Iterable[Operator], tensor: Tensor) -> Array:
         if len(slots) != 2 or len(results) != 1 or results[0].shape != tensor.shape or results[0].dtype != "bool":
             continue
         if any(slot.index == tensor.index for slot in slots):
-            data = [slot.data for slot in slots if slot.dtype == tensor.dtype]
-            constants += [stored.numbers(tensor.dtype)[:_MAX_COMPARED] for stored in data if isinstance(stored, Stored)]
+            contents = [slot.data for slot in slots if slot.dtype == tensor.dtype]
+            constants += [
+                content.numbers(tensor.dtype)[:_MAX_THRESHOLDS]
+                for content in contents
+                if isinstance(content, StoredConstant)
+            ]
     numbers = np.concatenate([np.asarray(constant) for constant in constants[1:] or constants])
     return numbers[np.isfinite(numbers)] if numbers.dtype.kind == "f" else numbers
 
@@ -280,16 +290,22 @@ def _is_permutation(graph: Subgraph, tensor: Tensor, shape: tuple[int, ...]) -> 
         if len(slots) != 2 or len(results) != 1 or slots[1].index != tensor.index or len(shape) != 1:
             continue
         x, result = slots[0], results[0]
-        same_sizes = not result.rank or None in result.dims or sorted(result.shape) == sorted(x.shape)
-        elementwise = x.dtype == tensor.dtype and x.shape[-1:] in (shape, (1,))
-        ranked = shape[0] == x.rank > 1 and result.rank in (0, x.rank)  # the file stores an unknown rank as 0
-        if ranked and x.dtype == result.dtype and same_sizes and not elementwise:
+        has_same_sizes = not result.rank or None in result.dims or sorted(result.shape) == sorted(x.shape)
+        is_elementwise = x.dtype == tensor.dtype and x.shape[-1:] in (shape, (1,))
+        has_entry_per_axis = shape[0] == x.rank > 1 and result.rank in (
+            0,
+            x.rank,
+        )  # the file stores an unknown rank as 0
+        if has_entry_per_axis and x.dtype == result.dtype and has_same_sizes and not is_elementwise:
             return True
     return False
 
 
 def _table_length(operator: Operator, index: int) -> int:
-    """Return the number of rows of the table that this operand indexes; 0 if none."""
+    """Return the number of rows of the table that this operand indexes.
+
+    Return 0 if the operand indexes no table.
+    """
     indices = next(slot for slot in operator.inputs if slot is not None and slot.index == index)
     for table in operator.inputs:
         for result in operator.outputs:
@@ -301,9 +317,9 @@ def _table_length(operator: Operator, index: int) -> int:
 
 
 def _float_range(graph: Subgraph, tensor: Tensor) -> tuple[float, float] | None:
-    """Return the range of a float input that is quantized at once.
+    """Return the range of a float input that the model quantizes first.
 
-    The range of an input that is rounded to indices of a table is that of the indices. Return None for other inputs.
+    An input that is rounded to indices of a table has the range of the indices. Return None for other inputs.
     """
     for operator in graph.operators:
         if [slot.index for slot in operands(operator)] != [tensor.index]:

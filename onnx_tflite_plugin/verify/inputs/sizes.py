@@ -1,4 +1,4 @@
-"""Input sizes of a model: those of the ONNX model, and default sizes if dynamic."""
+"""Input sizes of a model: those of the ONNX model, or default sizes if dynamic."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ _CHANNELS = (1, 3, 4)  # of images
 class InputSizes:
     """Input sizes of one model.
 
-    ``entry``: inputs and outputs of the TFLite model. ``interface``: the same, matched with those of the ONNX model.
+    ``entry``: inputs and outputs of the TFLite model. ``interface``: these inputs and outputs, matched with
+    those of the ONNX model.
     ``submodel_shapes``: shapes that the inputs have in the whole model, by tensor index, if this model is a submodel.
     """
 
@@ -37,7 +38,7 @@ class InputSizes:
         self.entry, self.interface, self.submodel_shapes = entry, interface, submodel_shapes or {}
 
     def as_converted(self) -> Entry:
-        """Return the entry with the ONNX model's sizes, which a user's arrays must fit."""
+        """Return the entry with the ONNX model's sizes. A user's arrays must fit them."""
         inputs = tuple(
             replace(tensor, dims=tuple(size if isinstance(size, int) else None for size in sizes))
             if len(sizes) == tensor.rank
@@ -67,37 +68,38 @@ class InputSizes:
     def dynamic_in_file(self) -> bool:
         """True if every dynamic dimension of the ONNX model is dynamic in the file too."""
         return all(
-            not isinstance(size, str) or stored is None
+            not isinstance(size, str) or file_size is None
             for tensor, _, dims in self._dims()
             if len(dims) == tensor.rank
-            for size, stored in zip(dims, tensor.dims, strict=True)
+            for size, file_size in zip(dims, tensor.dims, strict=True)
         )
 
     def split_batch(self, arrays: Run, results: Run | None) -> list[list[Array]]:
-        """Return one run per element of a batch, if only the ONNX model has a batch axis.
+        """Return one run per element of a batch that only the ONNX model supports.
 
         ``results``: LiteRT's outputs for the whole batch, if LiteRT runs it. The list is empty if ``results`` have the
         shapes of the ONNX model or another rank, if an axis other than the batch axis is dynamic, or if the stored
         batch size is not 1.
         """
         inputs, outputs = list(self._dims()), list(self._output_dims())
-        dynamic = [[axis for axis, size in enumerate(dims) if isinstance(size, str)] for *_, dims in inputs]
-        only_batch = all(
-            axes in ([], [0]) and (not axes or t.shape[0] == 1) for axes, (t, *_) in zip(dynamic, inputs, strict=True)
+        dynamic_axes = [[axis for axis, size in enumerate(dims) if isinstance(size, str)] for *_, dims in inputs]
+        has_only_batch_axes = all(
+            axes in ([], [0]) and (not axes or t.shape[0] == 1)
+            for axes, (t, *_) in zip(dynamic_axes, inputs, strict=True)
         )
-        if not only_batch or not all(dims and isinstance(dims[0], str) for dims in outputs):
+        if not has_only_batch_axes or not all(dims and isinstance(dims[0], str) for dims in outputs):
             return []
-        count, *other_counts = {len(array) for array, axes in zip(arrays, dynamic, strict=True) if axes}
+        count, *other_counts = {len(array) for array, axes in zip(arrays, dynamic_axes, strict=True) if axes}
         if other_counts:
             return []
         if results is not None:
-            declared = list(zip(results, outputs, strict=True))
-            if all(_fits(array.shape, dims) for array, dims in declared) or any(
-                array.ndim != len(dims) for array, dims in declared
+            results_and_dims = list(zip(results, outputs, strict=True))
+            if all(_fits(array.shape, dims) for array, dims in results_and_dims) or any(
+                array.ndim != len(dims) for array, dims in results_and_dims
             ):
                 return []
         return [
-            [array[k : k + 1] if axes else array for array, axes in zip(arrays, dynamic, strict=True)]
+            [array[k : k + 1] if axes else array for array, axes in zip(arrays, dynamic_axes, strict=True)]
             for k in range(count)
         ]
 
@@ -113,7 +115,7 @@ class InputSizes:
         return ""
 
     def onnx_shapes(self, minimum: int) -> dict[str, tuple[int, ...]]:
-        """Return the ONNX model's input shapes, with default sizes where dynamic.
+        """Return the ONNX model's input shapes, with default sizes if dynamic.
 
         ``minimum``: minimum of the default sizes, except for axis 0.
         """
@@ -127,7 +129,10 @@ class InputSizes:
         }
 
     def _output_dims(self) -> Iterator[list[int | str]]:
-        """Yield the sizes of each output in the ONNX model; dynamic ones as names."""
+        """Yield the sizes of each output in the ONNX model.
+
+        A dynamic dimension is given by its name.
+        """
         for tensor, name, info in zip(self.entry.outputs, self.entry.output_names, self.interface.outputs, strict=True):
             yield self._sizes(tensor, name, info)
 
@@ -164,8 +169,8 @@ def _default_size(tensor: Tensor, axis: int, minimum: int) -> int:
     Height and width of an image are ``IMAGE`` if the file does not store them.
     """
     is_image_size = tensor.rank == 4 and axis in (1, 2) and tensor.dims[axis] is None and tensor.shape[3] in _CHANNELS
-    stored = tensor.shape[axis]
-    return IMAGE if is_image_size and stored <= 1 and not minimum else max(stored, minimum if axis else 0, 1)
+    file_size = tensor.shape[axis]
+    return IMAGE if is_image_size and file_size <= 1 and not minimum else max(file_size, minimum if axis else 0, 1)
 
 
 def plausible_shape(tensor: Tensor) -> tuple[int, ...]:

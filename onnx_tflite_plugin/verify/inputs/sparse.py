@@ -12,10 +12,10 @@ from math import prod
 import numpy as np
 
 from onnx_tflite_plugin.source.model import Array, Operator, Subgraph, Tensor
-from onnx_tflite_plugin.verify.runtimes.structure import Stored
+from onnx_tflite_plugin.verify.runtimes.structure import StoredConstant
 
 _INTEGERS = ("int32", "int64")
-_DEFAULT_SIZE = 5  # of an axis whose size follows neither from a constant nor from the result
+_DEFAULT_SIZE = 5  # of an axis, if neither a constant nor the result gives its size
 _MAX_ELEMENTS = 1 << 40  # of the dense tensor
 
 
@@ -45,21 +45,20 @@ def draw_sparse(
 def _is_sparse(operator: Operator, coordinates: Tensor, sizes: Tensor) -> bool:
     """True if operands may be the coordinates and sizes of a sparse tensor.
 
-    Each row of coordinates then has one entry per size, and the operator also reads one value per row or one for all
-    rows.
+    Each row of coordinates then has one entry per size. The operator also reads values: one per row, or one for all rows.
     """
     if len(coordinates.shape) != 2 or not coordinates.shape[1] or sizes.shape != coordinates.shape[1:]:
         return False
     pair = (coordinates.index, sizes.index)
-    others = [slot for slot in operator.inputs if slot is not None and slot.index not in pair]
-    values = [slot for slot in others if slot.shape in (coordinates.shape[:1], ())]
-    ambiguous = any(slot.shape == sizes.shape for slot in others)
-    return {coordinates.dtype, sizes.dtype} <= {*_INTEGERS} and len(values) > 1 and not ambiguous
+    other_operands = [operand for operand in operator.inputs if operand is not None and operand.index not in pair]
+    values = [operand for operand in other_operands if operand.shape in (coordinates.shape[:1], ())]
+    is_ambiguous = any(operand.shape == sizes.shape for operand in other_operands)
+    return {coordinates.dtype, sizes.dtype} <= {*_INTEGERS} and len(values) > 1 and not is_ambiguous
 
 
 def _limits(operator: Operator, sizes: Tensor) -> Sequence[int]:
     """Return constant sizes, else static sizes of the result, else a default size."""
-    if isinstance(sizes.data, Stored):
+    if isinstance(sizes.data, StoredConstant):
         numbers = [int(size) for size in sizes.data.numbers(sizes.dtype)[: sizes.shape[0]]]
         return numbers if len(numbers) == sizes.shape[0] else [0]
     result = next((slot.dims for slot in operator.outputs if slot is not None), ())

@@ -1,4 +1,4 @@
-"""Shapes of intermediate tensors of a model, for a submodel that begins at them."""
+"""Shapes of intermediate tensors at which a submodel begins."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A user's own input data: arrays by name, files, folders, stacked batches and images.
+"""Input data of a user: arrays by name, files, folders, stacked batches, images.
 
-Data that does not fit the model raises InvalidInputs before either model runs.
+InvalidInputs is raised before either model runs, if the data does not fit.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from onnx_tflite_plugin.verify.runtimes.packages import import_optional
 from onnx_tflite_plugin.verify.runtimes.structure import Entry
 
 InputData = Array | Mapping[str, Any] | Sequence[Mapping[str, Any]] | str | os.PathLike[str] | None
-"""Inputs as the user gives them: the array of the only input, arrays by name for all runs, a list of such
-mappings (one per run), a file, or a folder.
+"""Inputs as the user gives them.
+
+They are the array of the only input, arrays by name for all runs, a list of such mappings (one per run), a file, or a folder.
 """
 
 ARRAYS = (".npz", ".npy")
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".webp")
-_POSITIONAL = re.compile(r"arr_(\d+)")  # numpy's names for arrays that were saved without names
+_UNNAMED = re.compile(r"arr_(\d+)")  # numpy's names for arrays that were saved without names
 
 
 def input_runs(
@@ -49,9 +50,10 @@ def input_runs(
         loaded = list(_load_arrays(entry, Path(inputs), metadata or {}))
         files, steps = [file for file, _ in loaded], [arrays for _, arrays in loaded]
     else:
-        given = _name_array(entry, inputs)
-        steps = [given] if isinstance(given, Mapping) else [*given] if hasattr(given, "__iter__") else []
-        if not hasattr(given, "__iter__") or not all(isinstance(step, Mapping) for step in steps):
+        named_inputs = _name_array(entry, inputs)
+        is_iterable = hasattr(named_inputs, "__iter__")
+        steps = [named_inputs] if isinstance(named_inputs, Mapping) else [*named_inputs] if is_iterable else []
+        if not is_iterable or not all(isinstance(step, Mapping) for step in steps):
             raise TypeError(
                 f"inputs are arrays by input name, a sequence of such mappings, or a path, not {type(inputs).__name__}"
             )
@@ -69,12 +71,12 @@ def input_runs(
 
 
 def _name_array(entry: Entry, inputs: Any) -> Any:
-    """Return an array as the only input of a model, by name; other values are returned unchanged."""
+    """Return an array as a mapping with the only input; other values unchanged."""
     if not isinstance(inputs, np.ndarray):
         return inputs
     if len(entry.inputs) != 1:
-        given = ", ".join(f"{name!r}: array" for name in entry.input_names)
-        raise InvalidInputs(f"inputs is one array, the model has {len(entry.inputs)} inputs: give {{{given}}}")
+        example = ", ".join(f"{name!r}: array" for name in entry.input_names)
+        raise InvalidInputs(f"inputs is one array, the model has {len(entry.inputs)} inputs: give {{{example}}}")
     return {entry.input_names[0]: inputs}
 
 
@@ -103,10 +105,10 @@ def _tensor(entry: Entry, name: str) -> Tensor:
 def _check_names(entry: Entry, names: Sequence[str]) -> None:
     unknown = [name for name in names if name not in entry.input_names]
     if unknown:
-        listed = ", ".join(entry.input_names)
-        similar = did_you_mean(str(unknown[0]), entry.input_names)
+        known_names = ", ".join(entry.input_names)
+        suggestion = did_you_mean(str(unknown[0]), entry.input_names)
         raise InvalidInputs(
-            f"no input is called {', '.join(map(repr, unknown))}; the model's inputs are {listed}{similar}"
+            f"no input is called {', '.join(map(repr, unknown))}; the model's inputs are {known_names}{suggestion}"
         )
 
 
@@ -114,7 +116,7 @@ def _check_names(entry: Entry, names: Sequence[str]) -> None:
 
 
 def _load_arrays(entry: Entry, path: Path, metadata: InterfaceMetadata) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Yield a file with its arrays, or each file of a folder sorted by name."""
+    """Yield a file with its arrays, or each file in a folder, sorted by name."""
     if path.is_dir():
         files = sorted(file for file in path.iterdir() if file.suffix.lower() in ARRAYS + IMAGES)
         if not files:
@@ -135,8 +137,8 @@ def _only_input(entry: Entry, path: Path) -> tuple[str, Tensor]:
     Raises InvalidInputs if the model has several.
     """
     if len(entry.inputs) != 1:
-        listed = ", ".join(entry.input_names)
-        raise InvalidInputs(f"{path} holds one array, the model has {len(entry.inputs)} inputs: save {listed} as .npz")
+        names = ", ".join(entry.input_names)
+        raise InvalidInputs(f"{path} holds one array, the model has {len(entry.inputs)} inputs: save {names} as .npz")
     return entry.input_names[0], entry.inputs[0]
 
 
@@ -158,7 +160,7 @@ def _load_file(entry: Entry, path: Path) -> dict[str, Any]:
         if path.suffix.lower() not in ARRAYS:
             reason = f"inputs are {', '.join(ARRAYS)} files or images"
         raise InvalidInputs(f"the inputs in {path} cannot be read: {reason}") from error
-    positions = {name: _POSITIONAL.fullmatch(name) for name in arrays}
+    positions = {name: _UNNAMED.fullmatch(name) for name in arrays}
     if all(positions.values()) and len(arrays) == len(entry.inputs):
         return {entry.input_names[int(match[1])]: arrays[name] for name, match in positions.items() if match}
     return arrays
@@ -180,8 +182,10 @@ def load_image(path: Path, name: str, tensor: Tensor, metadata: TensorMetadata) 
     try:
         with Image.open(path) as opened:
             picture = opened.convert("L" if channels == 1 else "RGB")
-            sized = picture if None in tensor.dims[1:3] else picture.resize((width, height), Image.Resampling.BILINEAR)
-            pixels = np.asarray(sized, np.float32)
+            resized = (
+                picture if None in tensor.dims[1:3] else picture.resize((width, height), Image.Resampling.BILINEAR)
+            )
+            pixels = np.asarray(resized, np.float32)
     except OSError as error:
         raise InvalidInputs(f"{path} cannot be read as an image: {error}") from error
     return _normalize_image(pixels.reshape(1, *pixels.shape[:2], channels), tensor, metadata)
@@ -189,17 +193,17 @@ def load_image(path: Path, name: str, tensor: Tensor, metadata: TensorMetadata) 
 
 def _normalize_image(pixels: Array, tensor: Tensor, metadata: TensorMetadata) -> Array:
     quantization = tensor.quantization if isinstance(tensor.quantization, Quantization) else None
-    integers = tensor.dtype in ("int8", "uint8", "int16")
+    is_integer = tensor.dtype in ("int8", "uint8", "int16")
     if metadata.mean and metadata.std:
         values: Array = (pixels - np.asarray(metadata.mean, np.float32)) / np.asarray(metadata.std, np.float32)
-    elif integers:
+    elif is_integer:
         return (pixels - (128 if tensor.dtype == "int8" else 0)).astype(tensor.dtype)
     else:
         values = pixels / np.float32(255)
-    if integers and quantization is not None:
+    if is_integer and quantization is not None:
         limits = np.iinfo(tensor.dtype)
-        stored = np.rint(values / quantization.scale[0]) + quantization.zero_point[0]
-        return np.asarray(np.clip(stored, limits.min, limits.max).astype(tensor.dtype))
+        quantized = np.rint(values / quantization.scale[0]) + quantization.zero_point[0]
+        return np.asarray(np.clip(quantized, limits.min, limits.max).astype(tensor.dtype))
     return np.asarray(values, dtype_of(tensor.dtype))
 
 
@@ -207,10 +211,10 @@ def _normalize_image(pixels: Array, tensor: Tensor, metadata: TensorMetadata) ->
 
 
 def _fit_array(tensor: Tensor, name: str, value: Any, nan: bool) -> Array:
-    """Return a user's array in the tensor's dtype, by the rule of ``Session.run``.
+    """Return a user's array in the tensor's dtype, by the rules of ``Session.run``.
 
     Floats may also have another width, which a note reports if values change. Raises InvalidInputs for another dtype, or
-    if the array is neither of the tensor's shape nor a stack of such arrays.
+    if the array neither has the tensor's shape nor is a stack of such arrays.
     """
     try:
         array = to_array(value, f"input {name!r}")
@@ -224,11 +228,11 @@ def _fit_array(tensor: Tensor, name: str, value: Any, nan: bool) -> Array:
         if array.dtype.kind == "f" and "float" in port.dtype.name:
             with np.errstate(over="ignore"):
                 return array.astype(port.dtype)
-        fitted = match_dtype(array, port, f"input {name!r} is {port}", is_array=hasattr(value, "dtype"))
+        converted = match_dtype(array, port, f"input {name!r} is {port}", is_array=hasattr(value, "dtype"))
     except ValueError as error:
         raise InvalidInputs(str(error)) from None
-    _check_shape(tensor, name, fitted)
-    return fitted
+    _check_shape(tensor, name, converted)
+    return converted
 
 
 def _port(tensor: Tensor, name: str) -> Port:
@@ -243,7 +247,7 @@ def _check_shape(tensor: Tensor, name: str, array: Array) -> None:
     if tensor.rank and not _fits(tensor, array.shape) and _count_stacked(tensor, array.shape) is None:
         dims = ", ".join("?" if size is None else str(size) for size in tensor.dims)
         permutation = _channels_last_hint(tensor, array.shape)
-        hint = f"; transposed it would fit, x.transpose({permutation})" if permutation else ""
+        hint = f"; x.transpose({permutation}) would fit" if permutation else ""
         raise InvalidInputs(f"input {name!r} is {tensor.dtype} [{dims}], the given array {list(array.shape)}{hint}")
 
 
@@ -273,9 +277,9 @@ def _channels_last_hint(tensor: Tensor, shape: tuple[int, ...]) -> str:
 
 
 def _count_stacked(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, bool] | None:
-    """Return the number of stacked inputs, and True if no axis was added for the stack.
+    """Return the number of stacked inputs, and True if no axis was added for them.
 
-    The inputs are then stacked along the tensor's own first axis of size 1. Return None if the shape is not a stack.
+    The inputs are then stacked along the tensor's first axis, of size 1. Return None if the shape is not a stack.
     """
     if _fits(tensor, shape[1:]):
         return shape[0], False
@@ -286,27 +290,27 @@ def _count_stacked(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, bool] |
 
 def _unstack(entry: Entry, arrays: dict[str, Array]) -> list[dict[str, Array]]:
     """Return one mapping per run. Raises InvalidInputs if stacks differ in length."""
-    counts = {}
+    stacks = {}
     for name, array in arrays.items():
         tensor = _tensor(entry, name)
-        stacked = None if not tensor.rank or _fits(tensor, array.shape) else _count_stacked(tensor, array.shape)
-        if stacked is not None:
-            counts[name] = stacked
-    if not counts:
+        stack = None if not tensor.rank or _fits(tensor, array.shape) else _count_stacked(tensor, array.shape)
+        if stack is not None:
+            stacks[name] = stack
+    if not stacks:
         return [arrays]
-    sizes = {name: count for name, (count, _) in counts.items()}
-    if len(set(sizes.values())) > 1:
-        listed = ", ".join(f"{count} of {name!r}" for name, count in sizes.items())
-        raise InvalidInputs(f"the stacked inputs differ in their number: {listed}")
-    number = next(iter(sizes.values()))
-    if not number:
-        raise InvalidInputs(f"input {next(iter(sizes))!r}: the given array is empty")
+    counts = {name: count for name, (count, _) in stacks.items()}
+    if len(set(counts.values())) > 1:
+        sizes = ", ".join(f"{count} of {name!r}" for name, count in counts.items())
+        raise InvalidInputs(f"the stacked inputs differ in their number: {sizes}")
+    run_count = next(iter(counts.values()))
+    if not run_count:
+        raise InvalidInputs(f"input {next(iter(counts))!r}: the given array is empty")
     return [
         {
-            name: array if name not in counts else array[k : k + 1] if counts[name][1] else array[k]
+            name: array if name not in stacks else array[k : k + 1] if stacks[name][1] else array[k]
             for name, array in arrays.items()
         }
-        for k in range(number)
+        for k in range(run_count)
     ]
 
 

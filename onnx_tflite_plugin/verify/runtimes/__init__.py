@@ -1,4 +1,4 @@
 """Runtimes of a comparison: LiteRT, kernels of packs, and ONNX Runtime.
 
-The file as LiteRT reads it, and its parts.
+The package also reads a file as LiteRT does, and cuts submodels out of it.
 """

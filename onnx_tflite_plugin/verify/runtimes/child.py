@@ -1,7 +1,7 @@
 """LiteRT in a child process, so that a crash of LiteRT does not end this process.
 
-One child is started when first needed, and reused. ``subprocess`` starts a new Python interpreter: nothing is forked,
-and ``__main__`` is not imported again. It therefore works on every system, in notebooks, under test runners, and in
+A child is started on first use, and reused. ``subprocess`` starts a new Python interpreter: nothing is forked, and
+``__main__`` is not imported again. The child therefore works on every system, in notebooks, under test runners, and in
 scripts without a ``__main__`` guard. Requests and answers are pickles over standard input and output. The child runs
 ``worker``.
 """
@@ -38,25 +38,25 @@ class LiteRTCrash(LiteRTError):
     """The process that ran LiteRT ended, so that this kernel set has no result."""
 
 
-_recorded: ContextVar[list[str] | None] = ContextVar("_recorded", default=None)
+_crash_lines: ContextVar[list[str] | None] = ContextVar("_crash_lines", default=None)
 
 
 @contextmanager
 def record_crashes() -> Iterator[list[str]]:
     """Yield a list that gets one line for each child that crashes in this context.
 
-    On a normal exit the lines are also added to the list of an enclosing context. On an exception they are not, because
-    its message names the crash.
+    On a normal exit the lines are also added to the list of an enclosing context. They are not added after an exception,
+    whose message names the crash.
     """
     crashes: list[str] = []
-    outer = _recorded.get()
-    token = _recorded.set(crashes)
+    enclosing_list = _crash_lines.get()
+    token = _crash_lines.set(crashes)
     try:
         yield crashes
     finally:
-        _recorded.reset(token)
-    if outer is not None:
-        outer += crashes
+        _crash_lines.reset(token)
+    if enclosing_list is not None:
+        enclosing_list += crashes
 
 
 class Child:
@@ -81,7 +81,7 @@ class Child:
             self._send(list(sys.path))
 
     def open(self, data: bytes, config: InterpreterConfig) -> int:
-        """Load a model; return the interpreter's number."""
+        """Load a model, and return the interpreter's number."""
         number = next(self._numbers)
         self.request(config.kernels, "open", number, data, config)
         return number
@@ -101,9 +101,9 @@ class Child:
         with self._lock:
             if not self.alive or self.owner != os.getpid():  # a fork has the parent's pipes
                 raise LiteRTCrash(f"LiteRT ({kernels} kernels): the process that ran the model has ended")
-            freed = [self._abandoned.pop() for _ in range(len(self._abandoned))]
+            interpreters_to_free = [self._abandoned.pop() for _ in range(len(self._abandoned))]
             try:
-                self._send((freed, command, arguments))
+                self._send((interpreters_to_free, command, arguments))
                 assert self._process.stdout is not None
                 kind, answer = pickle.load(self._process.stdout)
             except (OSError, EOFError, pickle.UnpicklingError) as error:
@@ -135,8 +135,8 @@ class Child:
 
     def _crash_error(self, kernels: str) -> LiteRTCrash:
         reason = self._end()
-        if (recorded := _recorded.get()) is not None:
-            recorded.append(f"LiteRT's {kernels} kernels gave no answer: {reason}")
+        if (crashes := _crash_lines.get()) is not None:
+            crashes.append(f"LiteRT's {kernels} kernels gave no answer: {reason}")
         return LiteRTCrash(f"LiteRT ({kernels} kernels) crashes on the model: {reason}")
 
     def _end(self) -> str:
@@ -154,8 +154,8 @@ class Child:
         if code < 0:
             memory = ", as where memory runs out" if -code == getattr(signal, "SIGKILL", 0) else ""
             return f"signal {-code} ({_signal_name(-code)}{memory}) ended the process that ran it"
-        last = log.splitlines()[-1][:_MAX_ERROR_TEXT].decode(errors="replace") if log else ""
-        return f"the process that ran it ended with code {code}{last and f', {last}'}"
+        error = log.splitlines()[-1][:_MAX_ERROR_TEXT].decode(errors="replace") if log else ""
+        return f"the process that ran it ended with code {code}{error and f', {error}'}"
 
 
 class ChildInterpreter:
@@ -193,27 +193,27 @@ class ChildInterpreter:
 
 
 _ERRORS: dict[str, type[VerificationError]] = {"NoKernel": NoKernel, "RunTimeout": RunTimeout}
-_shared: Child | None = None
-_starting = threading.Lock()
+_child: Child | None = None
+_start_lock = threading.Lock()
 
 
 def child_of_process() -> Child:
     """Return the child of this process.
 
-    A new one is started if the last one ended or belongs to a parent process.
+    A new child is started if the last child ended, or belongs to a parent process.
     """
-    global _shared
-    with _starting:
-        if _shared is None or not _shared.alive or _shared.owner != os.getpid():
-            _shared = Child()
-        return _shared
+    global _child
+    with _start_lock:
+        if _child is None or not _child.alive or _child.owner != os.getpid():
+            _child = Child()
+        return _child
 
 
 @atexit.register
 def stop_child() -> None:
     """End the child of this process, if there is one."""
-    if _shared is not None and _shared.alive and _shared.owner == os.getpid():
-        _shared.stop()
+    if _child is not None and _child.alive and _child.owner == os.getpid():
+        _child.stop()
 
 
 def _signal_name(number: int) -> str:

@@ -47,9 +47,9 @@ def as_float(tensor: Tensor, array: Array) -> Array:
 
 
 def onnx_operand(tensor: Tensor, array: Array, *, is_float: bool) -> Array:
-    """Return a tensor's array as the ONNX model takes it, before any change of layout.
+    """Return a tensor's array as an input of the ONNX model, in TFLite's layout.
 
-    Complex numbers become pairs. ``is_float``: the ONNX value is float32, also for a quantized tensor.
+    Complex numbers become pairs. ``is_float``: the ONNX value is float32, even if the tensor is quantized.
     """
     array = as_pairs(array) if array.dtype.kind == "c" else array
     return as_float(tensor, array) if is_float else array
@@ -71,7 +71,10 @@ def as_stored(tensor: Tensor, array: Array) -> Array:
 
 
 def as_steps(tensor: Tensor, array: Array) -> Array:
-    """Return a float array in quantization steps of a quantized tensor, saturated but not rounded."""
+    """Return a float array in steps of a quantized tensor.
+
+    The steps are saturated, but not rounded.
+    """
     assert isinstance(tensor.quantization, Quantization)
     scale, zero_point = _parameters(tensor.quantization, tensor)
     limits = np.iinfo(tensor.dtype)

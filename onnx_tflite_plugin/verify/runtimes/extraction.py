@@ -34,7 +34,7 @@ def cut_file(data: bytes, subgraph: Subgraph, inputs: Sequence[int], outputs: Se
 
 
 class SubmodelWriter:
-    """Writes submodels of one subgraph of a file.
+    """Writer of submodels of one subgraph of a file.
 
     Raises InvalidModel if the file cannot be unpacked.
     """
@@ -90,9 +90,9 @@ class SubmodelWriter:
         ]
         subgraphs[index], subgraphs[0] = subgraphs[0], submodel
         model.subgraphs, model.signatureDefs = subgraphs, []
-        used = _used_tensors(submodel)
+        used_tensors = _used_tensors(submodel)
         submodel.tensors = [
-            tensor if k in used else self._schema.TensorT() for k, tensor in enumerate(submodel.tensors)
+            tensor if k in used_tensors else self._schema.TensorT() for k, tensor in enumerate(submodel.tensors)
         ]
         buffers, empty = _used_buffers(model), self._schema.BufferT()
         model.buffers = [self._content(buffer) if k in buffers else empty for k, buffer in enumerate(model.buffers)]
@@ -101,9 +101,9 @@ class SubmodelWriter:
         return pack_model(model)
 
     def structure(self, inputs: Sequence[int], outputs: Sequence[int], extra_inputs: Sequence[int]) -> Model:
-        """Return the tensors of the file that ``write`` returns for the same arguments.
+        """Return the structure of the file that ``write`` returns for these arguments.
 
-        The structure has no operators.
+        The structure has tensors, but no operators.
         """
         tensors = self._subgraph.tensors
         copies = [
@@ -114,7 +114,7 @@ class SubmodelWriter:
         return Model((Subgraph(0, "", (*tensors, *copies), inputs_and_copies, returned_tensors, ()),), (), size=0)
 
     def _empty_subgraph(self) -> Any:
-        """Return an empty subgraph, as a placeholder for one that no operator calls."""
+        """Return an empty subgraph, as a placeholder for an unused subgraph."""
         graph = self._schema.SubGraphT()
         graph.tensors, graph.inputs, graph.outputs, graph.operators = [], [], [], []
         return graph
@@ -126,9 +126,9 @@ class SubmodelWriter:
         """
         if buffer.data is not None or buffer.offset <= 1:
             return buffer
-        filled = self._schema.BufferT()
-        filled.data = np.frombuffer(self._data, np.uint8, buffer.size, buffer.offset)
-        return filled
+        buffer_with_data = self._schema.BufferT()
+        buffer_with_data.data = np.frombuffer(self._data, np.uint8, buffer.size, buffer.offset)
+        return buffer_with_data
 
 
 def pack_model(model: Any) -> bytes:
@@ -148,28 +148,28 @@ def pack_model(model: Any) -> bytes:
 
 def _copy_graph(graph: Any) -> Any:
     """Return a copy with copied operators, so that their inputs may be changed."""
-    copied = copy(graph)
-    copied.operators = [copy(operator) for operator in graph.operators or ()]
-    return copied
+    graph_copy = copy(graph)
+    graph_copy.operators = [copy(operator) for operator in graph.operators or ()]
+    return graph_copy
 
 
 def _as_input(tensor: Any) -> Any:
     """Return a copy of a tensor without content, for an additional input."""
-    copied = copy(tensor)
-    copied.buffer, copied.isVariable = 0, False
-    return copied
+    tensor_copy = copy(tensor)
+    tensor_copy.buffer, tensor_copy.isVariable = 0, False
+    return tensor_copy
 
 
 def _called_subgraphs(subgraphs: Sequence[Any], caller: Any) -> Collection[int]:
-    """Return the indices of the subgraphs that ``caller`` calls, also indirectly."""
+    """Return the indices of the subgraphs that ``caller`` calls, even indirectly."""
     called: set[int] = set()
-    waiting = [caller]
-    while waiting:
-        for operator in waiting.pop().operators or ():
+    pending = [caller]
+    while pending:
+        for operator in pending.pop().operators or ():
             for index in _callees(operator):
                 if index not in called and 0 <= index < len(subgraphs):
                     called.add(index)
-                    waiting.append(subgraphs[index])
+                    pending.append(subgraphs[index])
     return called
 
 
@@ -182,9 +182,9 @@ def _callees(operator: Any) -> Iterator[int]:
 
 
 def _used_tensors(graph: Any) -> Collection[int]:
-    """Return the indices of used tensors, including those of blockwise scales.
+    """Return the indices of the tensors that a subgraph uses.
 
-    Operators or the subgraph boundary use them.
+    They are operands, results, inputs, outputs, and blockwise scales.
     """
     index_lists = [graph.inputs, graph.outputs]
     for operator in graph.operators or ():
@@ -195,10 +195,10 @@ def _used_tensors(graph: Any) -> Collection[int]:
 
 def _used_buffers(model: Any) -> Collection[int]:
     """Return the buffers of metadata and of the used tensors."""
-    used = {entry.buffer for entry in model.metadata or ()}
+    buffers = {entry.buffer for entry in model.metadata or ()}
     for subgraph in model.subgraphs:
-        used |= {subgraph.tensors[k].buffer for k in _used_tensors(subgraph)}
-    return used
+        buffers |= {subgraph.tensors[k].buffer for k in _used_tensors(subgraph)}
+    return buffers
 
 
 def _scales(tensor: Any) -> list[int]:

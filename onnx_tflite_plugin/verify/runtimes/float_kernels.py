@@ -1,4 +1,7 @@
-"""Float results of quantized operators: LiteRT's float kernels on dequantized operands and constants."""
+"""Float results of quantized operators.
+
+LiteRT's float kernels compute them from dequantized operands and constants.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from onnx_tflite_plugin.verify.runtimes.packages import import_optional
 from onnx_tflite_plugin.verify.runtimes.weights import constant_data, dequantize_constant
 
 _QUANTIZED = {"INT8", "UINT8", "INT16", "INT32", "INT64"}
-_MIDDLE = {"INT8": 0, "UINT8": 128}  # zero points of weights that symmetric int8 holds unchanged
+_SYMMETRIC_POINTS = {"INT8": 0, "UINT8": 128}  # zero points of weights that symmetric int8 holds unchanged
 _MAX_INT8 = 127
 
 
@@ -27,9 +30,10 @@ def float_result(
     *,
     symmetric: bool,
 ) -> Array | None:
-    """Return the float result of operators on float operands; None if LiteRT has no float kernel.
+    """Return the float result of operators on float operands.
 
-    ``symmetric``: round 8-bit weights with other zero points to symmetric int8, with a scale per output channel.
+    Return None if LiteRT has no float kernel. ``symmetric``: round 8-bit weights with other zero points to symmetric
+    int8, with a scale per output channel.
     """
     data = writer.write(operators, [], [result.index], [tensor.index for tensor, _ in operands])
     try:
@@ -41,7 +45,10 @@ def float_result(
 
 
 def as_symmetric(tensor: Tensor, array: Array) -> Array:
-    """Return a dequantized array; an 8-bit one is rounded to symmetric int8 that covers its range."""
+    """Return a dequantized array.
+
+    An 8-bit array is rounded to symmetric int8 that covers its range.
+    """
     quantization, values = tensor.quantization, as_float(tensor, array)
     if not isinstance(quantization, Quantization) or array.dtype.kind not in "iu" or array.dtype.itemsize > 1:
         return values
@@ -52,7 +59,7 @@ def as_symmetric(tensor: Tensor, array: Array) -> Array:
 
 
 def _with_floats(data: bytes, *, symmetric: bool) -> bytes:
-    """Return the file with float32 tensors in place of all quantized ones."""
+    """Return the file with float32 tensors in place of quantized tensors."""
     schema = import_optional("ai_edge_litert.schema_py_generated")
     model = schema.ModelT.InitFromPackedBuf(data)
     names = {value: name for name, value in vars(schema.TensorType).items() if not name.startswith("_")}
@@ -65,7 +72,7 @@ def _with_floats(data: bytes, *, symmetric: bool) -> bytes:
         if constant_data(model, tensor).size:
             values = dequantize_constant(model, graph, tensor, names)
             zero_points = quantization.zeroPoint if quantization.zeroPoint is not None else [0]
-            is_shifted = any(int(point) != _MIDDLE.get(names[tensor.type], point) for point in zero_points)
+            is_shifted = any(int(point) != _SYMMETRIC_POINTS.get(names[tensor.type], point) for point in zero_points)
             if symmetric and is_shifted:
                 values = _round_symmetric(values, channels.get(index))
             buffer = schema.BufferT()
@@ -77,11 +84,11 @@ def _with_floats(data: bytes, *, symmetric: bool) -> bytes:
 
 
 def _remove_rescaling(model: Any, schema: Any) -> None:
-    """Remove each QUANTIZE and DEQUANTIZE of the submodel whose operand and result are float32 now."""
+    """Remove each QUANTIZE and DEQUANTIZE with float32 operand and result."""
     graph = model.subgraphs[0]
     codes = {schema.BuiltinOperator.QUANTIZE, schema.BuiltinOperator.DEQUANTIZE}
     sources: dict[int, int] = {}
-    kept = []
+    remaining_operators = []
     for operator in graph.operators:
         operator.inputs = [sources.get(int(k), int(k)) for k in operator.inputs]
         tensors = [graph.tensors[int(k)] for k in (*operator.inputs, *operator.outputs) if k >= 0]
@@ -89,13 +96,13 @@ def _remove_rescaling(model: Any, schema: Any) -> None:
         if is_rescaling and all(tensor.type == schema.TensorType.FLOAT32 for tensor in tensors):
             sources[int(operator.outputs[0])] = operator.inputs[0]
         else:
-            kept.append(operator)
-    graph.operators = kept
+            remaining_operators.append(operator)
+    graph.operators = remaining_operators
     graph.outputs = [sources.get(int(k), int(k)) for k in graph.outputs]
 
 
 def _channel_counts(graph: Any) -> dict[int, int]:
-    """Return the size of the bias that each weight is used with, by tensor index."""
+    """Return the size of the bias of each weight, by the weight's tensor index."""
     counts = {}
     for operator in graph.operators:
         slots = [int(k) for k in operator.inputs]
@@ -105,9 +112,12 @@ def _channel_counts(graph: Any) -> dict[int, int]:
 
 
 def _round_symmetric(values: Array, channels: int | None) -> Array:
-    """Return values rounded to symmetric int8: per channel of the axis with this size, which is the first or last one."""
+    """Return values rounded to symmetric int8.
+
+    There is one scale per channel, if the first or last axis has ``channels`` elements; otherwise one scale.
+    """
     axis = next((axis for axis in (0, values.ndim - 1) if values.ndim and values.shape[axis] == channels), None)
-    others = None if axis is None else tuple(k for k in range(values.ndim) if k != axis)
-    largest = np.abs(values).max(axis=others, keepdims=True, initial=0)
+    other_axes = None if axis is None else tuple(k for k in range(values.ndim) if k != axis)
+    largest = np.abs(values).max(axis=other_axes, keepdims=True, initial=0)
     scale = np.where(largest > 0, largest, 1) / _MAX_INT8
     return np.asarray(np.rint(values / scale) * scale, np.float32)

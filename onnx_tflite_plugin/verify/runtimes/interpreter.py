@@ -51,7 +51,7 @@ class NoKernel(LiteRTError):
 
 
 def find_unresolved_operator(text: str) -> str:
-    """Return the code of the operator that LiteRT reports as having no kernel.
+    """Return the code of the operator for which LiteRT reports no kernel.
 
     Return an empty text for other messages.
     """
@@ -62,7 +62,7 @@ def find_unresolved_operator(text: str) -> str:
 def refuses_dtype(text: str) -> bool:
     """True if the message reports an unsupported dtype.
 
-    Another run with other inputs cannot help then.
+    A run with other inputs then fails too.
     """
     return _UNSUPPORTED_DTYPE.search(text) is not None
 
@@ -128,7 +128,7 @@ class LocalInterpreter:
     def prepare(self, arrays: Sequence[Array]) -> Callable[[], Any]:
         """Return a function that sets these inputs, runs once, and gets the outputs.
 
-        It checks nothing, and requires a previous run on inputs of these shapes.
+        The function checks nothing. It requires a previous run on inputs of these shapes.
         """
         interpreter, outputs = self.interpreter, self.config.outputs
         if self._runner is not None:
@@ -179,7 +179,7 @@ class LocalInterpreter:
         self._shapes = shapes
 
     def _call_with_limit(self, call: Callable[[], Any]) -> Any:
-        """Return the results of LiteRT. Raises RunTimeout if the time limit is exceeded.
+        """Return the results of ``call``. Raises RunTimeout beyond the time limit.
 
         The call cannot be interrupted: it continues in a daemon thread until the process exits.
         """

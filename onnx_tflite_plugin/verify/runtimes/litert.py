@@ -62,12 +62,12 @@ class LiteRT:
         kernels: a key of KERNEL_SETS.
         signature: key of the signature to run; None for the main subgraph.
         preserve: keep every tensor for ``tensors()``. Not possible with "xnnpack", which does not fill intermediate tensors.
-        known: the structure of the model, if it was read before.
+        known: the structure of the model, if it has been read already.
         threads: number of threads.
         time_limit: seconds of processor time per run, after which RunTimeout is raised.
-        isolated: run LiteRT in a child process, and raise LiteRTCrash if LiteRT ends it. Reference kernels do so if an assertion
-            fails (softmax of 1,000 equal integers), and all kernels may do so on sizes that they do not check. Measurements
-            need False.
+        isolated: run LiteRT in a child process, and raise LiteRTCrash if LiteRT ends this process. Reference kernels end it if
+            an assertion fails (softmax of 1,000 equal integers), and all kernels may end it on sizes that they do not check.
+            Measurements require False.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ def start_litert(
 ) -> LiteRT:
     """Return a session in this process after its first run, for measurements.
 
-    It uses LiteRT's default kernels (XNNPACK) if they run the model, else builtin kernels. Raises LiteRTError if
+    The session uses LiteRT's default kernels (XNNPACK) if they run the model, else builtin kernels. Raises LiteRTError if
     neither set runs the model.
     """
     failures = []
@@ -200,7 +200,10 @@ def start_litert(
 
 
 def _encode_text(array: Array) -> Array:
-    """Return a scalar text as bytes; LiteRT would read the address of a str object."""
+    """Return a scalar text as bytes.
+
+    LiteRT would read the address of a str object.
+    """
     if array.shape or array.dtype != object:
         return array
     text = array.item()

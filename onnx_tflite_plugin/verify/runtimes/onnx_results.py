@@ -1,4 +1,4 @@
-"""Results of operators that LiteRT has no kernel for, taken from the ONNX model.
+"""Results that the ONNX model computes for operators without a LiteRT kernel.
 
 LiteRT can then run the operators downstream of them.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class OnnxResults:
     """Callable that returns the results of operators in the ONNX model.
 
-    It takes the inputs of a run. Results that no value of the ONNX model holds are left out.
+    The argument is the inputs of a run. A result is left out if no value of the ONNX model holds it.
     """
 
     def __init__(

@@ -173,7 +173,7 @@ class OnnxRuntime:
         return [values[info.name] for info in self.outputs]
 
     def invoke(self, names: Sequence[str], feeds: Mapping[str, Array]) -> Sequence[Array]:
-        """Return the session's results of these names.
+        """Return the session's results with these names.
 
         Exceptions of ONNX Runtime are not converted.
         """
@@ -205,7 +205,7 @@ class OnnxRuntime:
         return [np.array(value.numpy()) for value in binding.get_outputs()]
 
     def values(self) -> Mapping[str, Array]:
-        """Return outputs, states and the values of ``keep`` after the last run, by name."""
+        """Return outputs, states and ``keep`` values after the last run, by name."""
         return self._last_values
 
 
@@ -228,7 +228,7 @@ def states(proto: ModelProto) -> tuple[CarriedState, ...]:
 
 
 def tensor_values(proto: ModelProto) -> tuple[TensorValue, ...]:
-    """Return the values of the main graph that hold TFLite tensors, by their metadata."""
+    """Return the values of the main graph whose metadata name TFLite tensors."""
     graph = proto.graph
     infos = (*graph.input, *graph.value_info, *graph.output)
     values = (read_tensor(info.name, props(info.metadata_props)) for info in infos)
@@ -247,14 +247,14 @@ def _load_proto(model: ModelProto | bytes | Path) -> tuple[ModelProto, Path | No
 def _with_outputs(proto: ModelProto, names: Sequence[str]) -> ModelProto:
     """Return a copy with additional outputs."""
     infos = {info.name: info for info in (*proto.graph.value_info, *proto.graph.input)}
-    copy = type(proto)()
-    copy.CopyFrom(proto)
+    model = type(proto)()
+    model.CopyFrom(proto)
     for name in names:
         if name in infos:
-            copy.graph.output.append(infos[name])
+            model.graph.output.append(infos[name])
         else:
-            copy.graph.output.add().name = name
-    return copy
+            model.graph.output.add().name = name
+    return model
 
 
 def _decode_text(array: Array) -> Array:

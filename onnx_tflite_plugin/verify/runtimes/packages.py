@@ -35,7 +35,7 @@ def silence_stderr() -> Iterator[None]:
     with contextlib.suppress(AttributeError, ValueError, OSError):
         sys.stderr.flush()
     try:
-        saved = os.dup(2)
+        stderr_copy = os.dup(2)
     except OSError:  # there is no stderr
         yield
         return
@@ -45,5 +45,5 @@ def silence_stderr() -> Iterator[None]:
         os.close(sink)
         yield
     finally:
-        os.dup2(saved, 2)
-        os.close(saved)
+        os.dup2(stderr_copy, 2)
+        os.close(stderr_copy)

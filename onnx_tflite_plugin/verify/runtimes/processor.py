@@ -1,4 +1,4 @@
-"""Processor that a verification ran on: its name, and its 8-bit integer products."""
+"""Processor of a verification: its name, and its 8-bit integer products."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @cache
 def processor() -> str:
-    """Return the name and the kind of 8-bit products.
+    """Return the processor's name, and how it adds 8-bit products.
 
     Example: ``AMD EPYC 7B13 (saturates sums of uint8 x int8 products)``.
     """
@@ -42,7 +42,7 @@ def depends_on_processor(proto: ModelProto) -> bool:
 
 
 def _name() -> str:
-    """Return the system's name for the processor."""
+    """Return the processor's name, as the operating system reports it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
     except OSError:

@@ -1,6 +1,6 @@
 """Structure of a TFLite file, read with LiteRT's own schema package.
 
-Verification is thereby independent of the converter's reader: names, dtypes and operands come from the package that
+This makes verification independent of the converter's reader: names, dtypes and operands come from the package that
 runs the model. Constants are not read until their values are requested.
 """
 
@@ -51,14 +51,14 @@ class Entry:
         return replace(self, input_names=inputs, output_names=outputs)
 
 
-class Stored(Data):
+class StoredConstant(Data):
     """Content of a constant, read on request."""
 
     def __init__(self, buffer: Any) -> None:
         self._buffer = buffer
 
     def numbers(self, dtype: str) -> Array:
-        """Return the elements in order; empty if they lie outside the file.
+        """Return the elements in order. The array is empty if they lie outside the file.
 
         An incomplete last element is dropped.
         """
@@ -93,25 +93,25 @@ def entry(model: Model, signature: str | None = None) -> Entry:
     Without ``signature``, return those of the main graph, named by its first signature. Intermediate tensors that are
     outputs only of the signature come last. Raises UnsupportedOption for a signature that the file does not have.
     """
-    found = next(
+    selected_signature = next(
         (s for s in model.signatures if (s.subgraph == 0 if signature is None else s.key == signature)),
         None,
     )
-    if found is None and signature is not None:
+    if selected_signature is None and signature is not None:
         keys = [item.key for item in model.signatures]
-        listed = ", ".join(map(repr, keys)) or "none"
+        key_list = ", ".join(map(repr, keys)) or "none"
         raise UnsupportedOption(
-            f"the model has no signature {signature!r}{did_you_mean(signature, keys) or ';'} it has {listed}"
+            f"the model has no signature {signature!r}{did_you_mean(signature, keys) or ';'} it has {key_list}"
         )
-    if found is None:
+    if selected_signature is None:
         main = model.main
         return Entry(main, main.inputs, main.outputs, _names(main.inputs), _names(main.outputs))
-    graph = model.subgraphs[found.subgraph]
-    returned = tuple(graph.tensors[index] for index in {*found.outputs.values()})
-    all_outputs = (*graph.outputs, *(tensor for tensor in returned if tensor not in graph.outputs))
+    graph = model.subgraphs[selected_signature.subgraph]
+    signature_outputs = tuple(graph.tensors[index] for index in {*selected_signature.outputs.values()})
+    all_outputs = (*graph.outputs, *(tensor for tensor in signature_outputs if tensor not in graph.outputs))
     (inputs, input_names), (outputs, output_names) = (
         _signature_side(graph, side, names)
-        for side, names in ((graph.inputs, found.inputs), (all_outputs, found.outputs))
+        for side, names in ((graph.inputs, selected_signature.inputs), (all_outputs, selected_signature.outputs))
     )
     return Entry(graph, inputs, outputs, input_names, output_names)
 
@@ -184,7 +184,7 @@ def external_operands(operators: Sequence[Operator]) -> list[Tensor]:
 
 
 def _names(tensors: tuple[Tensor, ...]) -> tuple[str, ...]:
-    """Return the names of tensors, with the index after an empty or repeated name."""
+    """Return the names of tensors, with the index if a name is empty or repeated."""
     names = [tensor.name for tensor in tensors]
     return tuple(
         tensor.name if tensor.name and names.count(tensor.name) == 1 else f"{tensor.name}#{tensor.index}"
@@ -252,7 +252,7 @@ def _tensor(schema: Any, model: Any, tensor: Any, subgraph: int, index: int) -> 
         dtype,
         tuple(shape),
         dims,
-        Stored(buffer) if is_constant else None,
+        StoredConstant(buffer) if is_constant else None,
         parameters,
         tensor.IsVariable(),
         has_rank=bool(shape) or is_constant or bool(tensor.HasRank()),

@@ -1,4 +1,4 @@
-"""Search for operators that LiteRT has no kernel for, and for their replacements.
+"""Search for operators without a LiteRT kernel, and for their replacements.
 
 The module ``substitution`` runs models with such operators.
 """
@@ -39,18 +39,18 @@ def find_substitutes(
 ) -> tuple[Substitutes, tuple[str, ...], tuple[str, ...]]:
     """Return the substitutes of a model, notes for the user, and reasons.
 
-    The reasons explain why some operators cannot be compared. Raises VerificationError if a pack fails.
+    A reason explains why some operators cannot be compared. Raises VerificationError if a pack fails.
     """
     index, operators = entry.subgraph.index, entry.subgraph.operators
-    nested_custom = any(
+    has_nested_custom = any(
         op.code.startswith(CUSTOM) for graph in model.subgraphs if graph.index != index for op in graph.operators
     )
-    without_litert = find_missing_kernels(data, entry, nested_custom=nested_custom)
-    if not without_litert and not find_overridden_codes(operators, host):
+    without_litert_kernel = find_missing_kernels(data, entry, has_nested_custom=has_nested_custom)
+    if not without_litert_kernel and not find_overridden_codes(operators, host):
         return Substitutes(), (), ()
     source = complete_lists(read(data), host, target_named("onnxruntime"))
     missing = list(
-        dict.fromkeys([*without_litert, *(operators[k] for k in find_overridden_operators(source, index, host))])
+        dict.fromkeys([*without_litert_kernel, *(operators[k] for k in find_overridden_operators(source, index, host))])
     )
     if not missing:
         return Substitutes(), (), ()
@@ -63,7 +63,7 @@ def find_substitutes(
     if not without_kernel:
         return Substitutes(pack_kernels), tuple(notes), ()
     reason = f"LiteRT has no kernel for {_count_codes(without_kernel.values())}, and no op pack declares one"
-    notes += [f"op {k} {without_kernel[k].code}: {why}" for k, why in refusals.items() if k in without_kernel][
+    notes += [f"op {k} {without_kernel[k].code}: {refusal}" for k, refusal in refusals.items() if k in without_kernel][
         :_MAX_REASONS
     ]
     held_tensors = {value.tensor for value in session.tensor_values if value.subgraph == index}
@@ -72,44 +72,44 @@ def find_substitutes(
     return substitutes, tuple(notes), (reason,)
 
 
-def find_missing_kernels(data: bytes, entry: Entry, *, nested_custom: bool = False) -> list[Operator]:
-    """Return the entry's operators that LiteRT has no kernel for, in execution order.
+def find_missing_kernels(data: bytes, entry: Entry, *, has_nested_custom: bool = False) -> list[Operator]:
+    """Return the entry's operators without a LiteRT kernel, in execution order.
 
-    LiteRT loads one operator of each custom code in isolation. ``nested_custom``: called subgraphs have custom
+    LiteRT loads one operator of each custom code in isolation. ``has_nested_custom``: called subgraphs have custom
     operators, so LiteRT loads every operator.
     """
 
     def trial_key(op: Operator) -> str:
         custom = op.code.startswith(CUSTOM)
-        return op.code if custom else str(op.index) if nested_custom else ""
+        return op.code if custom else str(op.index) if has_nested_custom else ""
 
-    resolves: dict[str, bool] = {}
+    has_kernel: dict[str, bool] = {}
     for op in entry.subgraph.operators:
         key = trial_key(op)
-        if key and key not in resolves:
+        if key and key not in has_kernel:
             boundary = [
                 [t.index for t in side if t is not None and not t.is_constant] for side in (op.inputs, op.outputs)
             ]
             try:
                 LiteRT(cut_file(data, entry.subgraph, *boundary), "builtin").allocate()
             except LiteRTError as error:
-                resolves[key] = not isinstance(error, NoKernel)
+                has_kernel[key] = not isinstance(error, NoKernel)
             else:
-                resolves[key] = True
-    return [op for op in entry.subgraph.operators if not resolves.get(trial_key(op), True)]
+                has_kernel[key] = True
+    return [op for op in entry.subgraph.operators if not has_kernel.get(trial_key(op), True)]
 
 
 def _with_dependents(
-    operators: Iterable[Operator], chosen: Mapping[int, Operator], held_tensors: Collection[int]
+    operators: Iterable[Operator], without_kernel: Mapping[int, Operator], held_tensors: Collection[int]
 ) -> dict[int, Operator]:
-    """Return the chosen operators, and operators that depend on their results.
+    """Return operators without a kernel, and operators that depend on them.
 
-    An operator depends on them if it reads a result that the ONNX model does not hold.
+    An operator depends on them if it reads one of their results that the ONNX model does not hold.
     """
     unavailable: set[int] = set()
     result: dict[int, Operator] = {}
     for op in operators:
-        if op.index in chosen or any(t is not None and t.index in unavailable for t in op.inputs):
+        if op.index in without_kernel or any(t is not None and t.index in unavailable for t in op.inputs):
             result[op.index] = op
             unavailable |= {t.index for t in op.outputs if t is not None and t.index not in held_tensors}
     return result

@@ -1,8 +1,7 @@
 """Runs of models with operators that LiteRT has no kernel for.
 
-LiteRT runs the other operators.
-A missing operator runs in NumPy with the reference kernel that its handler declares. If there is none, its results are
-taken from the ONNX model (``onnx_results``).
+LiteRT runs all operators for which it has kernels. A missing operator runs in NumPy with the reference kernel that its
+handler declares. If there is no reference kernel, the results are taken from the ONNX model (``onnx_results``).
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from onnx_tflite_plugin.verify.runtimes.structure import Entry
 
 ReadResults = Callable[[Sequence[Array]], Mapping[int, Array]]
 
-_FROM_ONNX, _HANDLE = -1, -2  # in place of the position of a step that uses a state
+_FROM_ONNX, _HANDLE = -1, -2  # users of a state that are no position of a step
 _NO_RESULT = np.empty(0, np.float32)  # an output that is neither computed nor compared
 
 
@@ -43,7 +42,7 @@ def find_overridden_codes(operators: Iterable[Operator], host: Host) -> set[str]
 def find_overridden_operators(model: Model, subgraph: int, host: Host) -> list[int]:
     """Return the indices of operators whose handlers override LiteRT's kernel.
 
-    A handler does so with ``overrides_kernel``.
+    The declaration ``overrides_kernel`` of a handler selects the operators.
     """
     target = target_named("onnxruntime")
     operators = model.subgraphs[subgraph].operators
@@ -65,17 +64,17 @@ def find_overridden_operators(model: Model, subgraph: int, host: Host) -> list[i
 class PackKernel:
     """One operator with the reference kernel of its pack.
 
-    The kernel may change a variable operand in place, to update the state. ``floats``: the kernel computes on
-    dequantized values. ``bias``: slots of bias operands, with the operands whose scales determine the bias scale.
-    ``stored``: slots whose quantized values are not dequantized.
+    The kernel may change a variable operand in place, to update the state. ``takes_floats``: the kernel computes
+    on dequantized values. ``biases``: slots of biases, each with the factors of its scale. ``file_slots``: slots whose
+    quantized values are not dequantized.
     """
 
     op: Operator
     kernel: Kernel
     pack: str
-    floats: bool
-    bias: Mapping[int, tuple[int, int | float]]
-    stored: Collection[int] = ()
+    takes_floats: bool
+    biases: Mapping[int, tuple[int, int | float]]
+    file_slots: Collection[int] = ()
 
     def run(self, values: Mapping[int, Array]) -> dict[int, Array]:
         """Return the results by tensor index, in the shape and dtype of the TFLite file.
@@ -106,7 +105,7 @@ class PackKernel:
                     if t is not None and t.is_variable
                 }
                 return states | {
-                    t.index: _as_stored(t, k, np.asarray(a), resized=resized, floats=self.floats)
+                    t.index: _as_stored(t, k, np.asarray(a), resized=resized, takes_floats=self.takes_floats)
                     for k, (t, a) in enumerate(zip(self.op.outputs, results, strict=True))
                     if t
                 }
@@ -118,32 +117,32 @@ class PackKernel:
         array = tensor.array if tensor.is_constant else values[tensor.index]
         if tensor.is_variable:
             array = array.copy()
-        if not self.floats or slot in self.stored:
+        if not self.takes_floats or slot in self.file_slots:
             return array
-        if slot in self.bias and array.dtype.kind == "i":
-            scale = bias_scale(self.op, self.bias[slot])
+        if slot in self.biases and array.dtype.kind == "i":
+            scale = bias_scale(self.op, self.biases[slot])
             return np.asarray(array * (1.0 if scale is None else scale), np.float32)
         return as_float(tensor, array)
 
 
-def _as_stored(tensor: Tensor, k: int, array: Array, *, resized: bool, floats: bool = False) -> Array:
+def _as_stored(tensor: Tensor, k: int, array: Array, *, resized: bool, takes_floats: bool = False) -> Array:
     """Return a result in the dtype of the TFLite file.
 
     ``k``: index of the output, for messages. ``resized``: operands have other sizes than in the file, so the result may
-    have other sizes too. ``floats``: the kernel computes on dequantized values. Raises Mismatch for a wrong shape or
+    have other sizes too. ``takes_floats``: the kernel computes on dequantized values. Raises Mismatch for a wrong shape or
     dtype.
     """
     dims = (None,) * tensor.rank if resized else tensor.dims
     if not agree(dims, array.shape):
-        stored = ["?" if size is None else size for size in tensor.dims]
+        file_shape = ["?" if size is None else size for size in tensor.dims]
         raise WrongResult(
-            f"output {k} of the kernel has shape {list(array.shape)}, but {tensor.name!r} has {stored} in the model; "
+            f"output {k} of the kernel has shape {list(array.shape)}, but {tensor.name!r} has {file_shape} in the model; "
             "correct the kernel, or the shape of the model or case"
         )
-    quantized, integers = isinstance(tensor.quantization, Quantization), _is_integer(array.dtype.name)
-    other_kind = tensor.dtype not in QUANTIZED and integers != _is_integer(tensor.dtype)
-    if (floats and integers and array.dtype != tensor.dtype) if quantized else other_kind:
-        allowed = f"float32, or of quantized values in {tensor.dtype}" if quantized else tensor.dtype
+    is_quantized, is_integer = isinstance(tensor.quantization, Quantization), _is_integer(array.dtype.name)
+    is_other_kind = tensor.dtype not in QUANTIZED and is_integer != _is_integer(tensor.dtype)
+    if (takes_floats and is_integer and array.dtype != tensor.dtype) if is_quantized else is_other_kind:
+        allowed = f"float32, or of quantized values in {tensor.dtype}" if is_quantized else tensor.dtype
         raise WrongResult(
             f"output {k} of the kernel is {array.dtype}, but {tensor.name!r} is {tensor.dtype} in the model; "
             f"return an array of {allowed}"
@@ -158,7 +157,7 @@ def _is_integer(dtype: str) -> bool:
 def find_pack_kernels(
     model: Model, subgraph: int, indices: Iterable[int], host: Host, overrides: Mapping[str, Kernel] | None = None
 ) -> tuple[dict[int, PackKernel], dict[int, str]]:
-    """Return the reference kernels of operators, and reasons for operators without.
+    """Return the reference kernels of operators, and reasons for missing kernels.
 
     Both are by operator index. ``model``: as the converter's reader returns it. ``overrides``: kernels by operator
     code, in place of those that handlers declare.
@@ -182,8 +181,9 @@ def find_pack_kernels(
             )
             continue
         behavior = resolve_operator(bound, target, target.opsets[2]).declared.quantization
-        floats, biases, stored = behavior.takes_floats, behavior.biases, behavior.file_slots
-        kernels[index] = PackKernel(bound.op, kernel, bound.pack, floats, biases, stored)
+        kernels[index] = PackKernel(
+            bound.op, kernel, bound.pack, behavior.takes_floats, behavior.biases, behavior.file_slots
+        )
     return kernels, reasons
 
 
@@ -215,16 +215,15 @@ class Substitutes:
 
     @property
     def tensors(self) -> frozenset[int]:
-        """Return the indices of the tensors that the ONNX model computes in place of LiteRT."""
+        """Return the indices of the tensors that the ONNX model computes."""
         return frozenset(t.index for op in self.from_onnx.values() for t in op.outputs if t is not None)
 
 
 class PartitionedLiteRT:
     """Session with the interface of ``LiteRT`` for a model with substituted operators.
 
-    LiteRT runs all other operators.
-    A variable tensor belongs to the partition or kernel that uses it. Raises InconclusiveError if several of them use
-    one state.
+    LiteRT runs all other operators. A variable tensor belongs to the partition or kernel that uses it. Raises
+    InconclusiveError if several of them use one state.
     """
 
     def __init__(
@@ -241,7 +240,7 @@ class PartitionedLiteRT:
         self.values: dict[int, Array] = {}
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
-        """Invoke once, with inputs in the model's order; return the outputs in its order."""
+        """Run once, and return the outputs. Both sides have the model's order."""
         self.values = {tensor.index: array for tensor, array in zip(self.entry.inputs, inputs, strict=True)}
         self.values |= self.states
         if self.substitutes.onnx_results is not None:
@@ -301,9 +300,9 @@ def _initial_value(tensor: Tensor) -> Array:
 def _split(data: bytes, entry: Entry, substituted: set[int]) -> Iterator[Partition | int]:
     """Yield the steps of a run in execution order.
 
-    A step is a partition for LiteRT, or the index of a substituted operator. Results that are computed from constants and
-    that a substituted operator reads come first, in a partition without inputs. It runs with builtin kernels, because
-    XNNPACK gives no access to weights that it dequantizes.
+    A step is a partition for LiteRT, or the index of a substituted operator. The first partition has no inputs: it computes
+    the constant operands of substituted operators. It runs with builtin kernels, because XNNPACK gives no access to weights
+    that it dequantizes.
     """
     graph = entry.subgraph
     constant_operators = _constant_operators(graph.operators, substituted)
@@ -327,17 +326,17 @@ def _constant_operators(operators: Sequence[Operator], substituted: set[int]) ->
     """Return the operators that compute constant operands of substituted operators."""
     producer_of: dict[int, Operator] = {}
     for op in operators:
-        are_constant = [t.is_constant or t.index in producer_of for t in op.inputs if t is not None]
-        if op.index not in substituted and are_constant and all(are_constant):
+        operands_are_constant = [t.is_constant or t.index in producer_of for t in op.inputs if t is not None]
+        if op.index not in substituted and operands_are_constant and all(operands_are_constant):
             producer_of |= {t.index: op for t in op.outputs if t is not None}
-    waiting = [t.index for op in operators if op.index in substituted for t in op.inputs if t is not None]
-    chosen: set[Operator] = set()
-    while waiting:
-        producer = producer_of.get(waiting.pop())
-        if producer is not None and producer not in chosen:
-            chosen.add(producer)
-            waiting += [t.index for t in producer.inputs if t is not None]
-    return [op for op in operators if op in chosen]
+    pending = [t.index for op in operators if op.index in substituted for t in op.inputs if t is not None]
+    constant_operators: set[Operator] = set()
+    while pending:
+        producer = producer_of.get(pending.pop())
+        if producer is not None and producer not in constant_operators:
+            constant_operators.add(producer)
+            pending += [t.index for t in producer.inputs if t is not None]
+    return [op for op in operators if op in constant_operators]
 
 
 def _make_partition(data: bytes, entry: Entry, operators: Sequence[Operator]) -> Partition:
@@ -345,13 +344,15 @@ def _make_partition(data: bytes, entry: Entry, operators: Sequence[Operator]) ->
 
     Its outputs are the tensors that other operators read, and the outputs of the model.
     """
-    inside = {op.index for op in operators}
+    indices = {op.index for op in operators}
     computed = {t.index for op in operators for t in op.outputs if t is not None}
     read = {t.index: t for op in operators for t in op.inputs if t is not None and not t.is_constant}
-    later = {t.index for op in entry.subgraph.operators if op.index not in inside for t in op.inputs if t is not None}
+    read_elsewhere = {
+        t.index for op in entry.subgraph.operators if op.index not in indices for t in op.inputs if t is not None
+    }
     inputs = tuple(index for index, tensor in read.items() if index not in computed and not tensor.is_variable)
     model_outputs = {t.index for t in entry.outputs}
-    outputs = tuple(sorted(index for index in computed if index in later or index in model_outputs))
+    outputs = tuple(sorted(index for index in computed if index in read_elsewhere or index in model_outputs))
     return Partition(
-        frozenset(inside), inputs, outputs, frozenset(computed), cut_file(data, entry.subgraph, inputs, outputs)
+        frozenset(indices), inputs, outputs, frozenset(computed), cut_file(data, entry.subgraph, inputs, outputs)
     )

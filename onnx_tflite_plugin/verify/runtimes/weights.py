@@ -16,7 +16,7 @@ _WIDE = {"INT16": np.int16, "INT32": np.int32, "INT64": np.int64}
 
 
 def dequantize_weights(schema: Any, model: Any) -> None:
-    """Replace quantized weights of dynamic-range operators by float32, in place."""
+    """Replace quantized weights of dynamic-range operators with float32, in place."""
     names = {value: name for name, value in vars(schema.TensorType).items() if not name.startswith("_")}
     for graph in model.subgraphs:
         replaced: dict[int, int] = {}
@@ -36,9 +36,9 @@ def _is_dynamic_range(model: Any, graph: Any, operator: Any, slots: list[int], n
     """True if an operator has float activations, float results and quantized weights."""
     tensors = [graph.tensors[k] for k in slots if k >= 0]
     outputs = [graph.tensors[int(k)] for k in (operator.outputs if operator.outputs is not None else ()) if k >= 0]
-    floats = any(names[t.type] == "FLOAT32" and not constant_data(model, t).size for t in tensors)
+    has_float_operand = any(names[t.type] == "FLOAT32" and not constant_data(model, t).size for t in tensors)
     return (
-        floats
+        has_float_operand
         and any(names[t.type] == "FLOAT32" for t in outputs)
         and any(_is_weight(model, tensor, names) for tensor in tensors)
     )
@@ -46,10 +46,10 @@ def _is_dynamic_range(model: Any, graph: Any, operator: Any, slots: list[int], n
 
 def _is_weight(model: Any, tensor: Any, names: dict[int, str]) -> bool:
     quantization = tensor.quantization
-    scaled = quantization is not None and (
+    has_scale = quantization is not None and (
         (quantization.scale is not None and len(quantization.scale)) or hasattr(quantization.details, "scales")
     )
-    return bool(names[tensor.type] in _BITS and scaled and constant_data(model, tensor).size)
+    return bool(names[tensor.type] in _BITS and has_scale and constant_data(model, tensor).size)
 
 
 def constant_data(model: Any, tensor: Any) -> Array:
@@ -59,7 +59,7 @@ def constant_data(model: Any, tensor: Any) -> Array:
 
 
 def _add_constant(schema: Any, model: Any, graph: Any, index: int, names: dict[int, str]) -> int:
-    """Add the dequantized constant to the subgraph; return its tensor index."""
+    """Add the dequantized constant to the subgraph, and return its tensor index."""
     quantized = graph.tensors[index]
     tensor, buffer = schema.TensorT(), schema.BufferT()
     values = dequantize_constant(model, graph, quantized, names)
@@ -74,7 +74,7 @@ def _add_constant(schema: Any, model: Any, graph: Any, index: int, names: dict[i
 def dequantize_constant(model: Any, graph: Any, tensor: Any, names: dict[int, str]) -> Array:
     """Return the dequantized values of a constant.
 
-    It is quantized per tensor, per axis, or in blocks along the last axis.
+    The constant is quantized per tensor, per axis, or in blocks along the last axis.
     """
     shape = [int(size) for size in tensor.shape]
     data, name = constant_data(model, tensor), names[tensor.type]

@@ -1,6 +1,6 @@
 """Main program of the child process, which runs LiteRT's interpreters.
 
-It answers requests of ``child`` until standard input ends.
+The program answers requests of ``child`` until standard input ends.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # output of LiteRT must not mix with the answers
     sessions: dict[int, LocalInterpreter] = {}
-    for freed, command, arguments in _requests():
-        for number in freed:
+    for numbers_to_free, command, arguments in _requests():
+        for number in numbers_to_free:
             sessions.pop(number, None)
         pickle.dump(_answer(sessions, command, *arguments), answers, pickle.HIGHEST_PROTOCOL)
         answers.flush()

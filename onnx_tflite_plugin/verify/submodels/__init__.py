@@ -1,4 +1,6 @@
-"""Comparison of every submodel with LiteRT on the same inputs, which determines the verdict.
+"""Comparison of every submodel with LiteRT on the same inputs.
+
+The comparison determines the verdict.
 
 ``points`` finds the ONNX values that hold TFLite tensors. ``cut`` and ``cut_litert`` cut both models there, so that
 operators read these tensors as graph inputs. ``operands`` and ``random_sets`` supply their values. ``references``:

@@ -39,7 +39,7 @@ class _Unreadable(ConversionError):
 class SubmodelComparer:
     """Compares all submodels of one conversion, one segment after the other.
 
-    ``skipped``: tensors that are not compared. ``allowed``: the tolerance that the user gave. ``stateful``: the TFLite
+    ``skipped``: tensors that are not compared. ``user_tolerance``: the tolerance that the user gave. ``stateful``: the TFLite
     model has states. ``resets_states``: LiteRT's states are reset before every run. Raises ConversionError if a cut model does
     not run.
     """
@@ -50,7 +50,7 @@ class SubmodelComparer:
         session: OnnxRuntime,
         *,
         skipped: Collection[int] = (),
-        allowed: Tolerance | None = None,
+        user_tolerance: Tolerance | None = None,
         stateful: bool,
         resets_states: bool,
         time_limit: float | None = None,
@@ -58,7 +58,7 @@ class SubmodelComparer:
         self.trial, self.session, self.skipped, self.time_limit = trial, session, skipped, time_limit
         dequantized = is_dequantized(trial.model, trial.entry, session)
         self.settings = Settings(
-            trial, allowed, dequantized=dequantized, stateful=stateful, resets_states=resets_states
+            trial, user_tolerance, dequantized=dequantized, stateful=stateful, resets_states=resets_states
         )
         self.writer = SubmodelWriter(trial.data, trial.entry.subgraph)
         self.decision = Decision()
@@ -92,8 +92,8 @@ class SubmodelComparer:
         """
         entry = self.trial.entry
         largest = max(runs, key=lambda arrays: sum(array.size for array in arrays))
-        stored = all(array.shape == tensor.shape for array, tensor in zip(largest, entry.inputs, strict=True))
-        if stored and not any(None in tensor.dims for tensor in entry.subgraph.tensors):
+        has_file_shapes = all(array.shape == tensor.shape for array, tensor in zip(largest, entry.inputs, strict=True))
+        if has_file_shapes and not any(None in tensor.dims for tensor in entry.subgraph.tensors):
             return {}
         session = self.trial.litert_session("builtin", time_limit=self.time_limit)
         assert isinstance(session, LiteRT), "no operator is substituted"
@@ -168,7 +168,7 @@ class SubmodelComparer:
         """
         if not all(state.tensors.keys() >= {*segment.earlier_operands} for state in states):
             raise _Unreadable("an operand is computed later")
-        session = segment.sequential_litert(inner=self.settings.dequantized)
+        session = segment.sequential_litert(returns_inner_tensors=self.settings.dequantized)
         comparer = SegmentComparer(self.settings, segment, self.decision)
         first_set = None
         for k, state in enumerate(states):
@@ -190,8 +190,8 @@ class SubmodelComparer:
     def _compare_random(self, comparer: SegmentComparer, observed: OperandSet | None) -> None:
         """Compare submodels on random operands with the shapes of ``observed``.
 
-        Skip submodels that read other tensors in the ONNX model. Compare nothing if operators are substituted, if the
-        ONNX model does not saturate (floats in place of quantized tensors), or if masks were declared causal.
+        Skip submodels that read different tensors in the ONNX model. Compare nothing if operators are substituted, if the
+        ONNX model has floats in place of quantized tensors and so does not saturate, or if masks were declared causal.
         """
         causal = is_causal(props(self.session.proto.metadata_props))
         submodels = [submodel for submodel in comparer.segment.submodels if submodel.is_comparable]

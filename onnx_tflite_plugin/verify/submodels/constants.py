@@ -17,12 +17,12 @@ from onnx_tflite_plugin.graph.metadata import converted_operators, props
 from onnx_tflite_plugin.source.model import Array, Operator, Quantization, Tensor
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
-from onnx_tflite_plugin.verify.runtimes.structure import Entry, Stored
+from onnx_tflite_plugin.verify.runtimes.structure import Entry, StoredConstant
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
 
-_MIN_OVERLAP = 0.75  # share of equal values from which on an array is considered the same weight with an error
+_MIN_OVERLAP = 0.75  # share of equal values, from which an array is considered the same weight with an error
 _MIN_VALUES = 8  # for a meaningful overlap
 _DTYPES = ("int8", "uint8")
 
@@ -59,7 +59,11 @@ def _dequantize(tensor: Tensor) -> Array | None:
     Return None for other tensors, and for constants with too few values.
     """
     quantization = tensor.quantization
-    if not isinstance(tensor.data, Stored) or tensor.dtype not in _DTYPES or not isinstance(quantization, Quantization):
+    if (
+        not isinstance(tensor.data, StoredConstant)
+        or tensor.dtype not in _DTYPES
+        or not isinstance(quantization, Quantization)
+    ):
         return None
     integers = tensor.data.numbers(tensor.dtype)
     if integers.size != np.prod(tensor.shape) or integers.size < _MIN_VALUES:
@@ -78,14 +82,14 @@ def _nonzero(values: Array) -> Array:
     return np.asarray(values[values != 0])
 
 
-def _overlap(values: Array, others: Array) -> float:
+def _overlap(values: Array, other_values: Array) -> float:
     """Return the share of common values of two arrays, whatever their order.
 
     Return 0 for arrays of different size.
     """
-    if values.size != others.size:  # for example because values beyond int8 are split
+    if values.size != other_values.size:  # for example because values beyond int8 are split
         return 0.0
-    distinct, inverse = np.unique(np.concatenate([values, others]), return_inverse=True)
+    distinct, inverse = np.unique(np.concatenate([values, other_values]), return_inverse=True)
     counts = [np.bincount(bins, minlength=len(distinct)) for bins in np.split(inverse.reshape(-1), [values.size])]
     return float(np.minimum(*counts).sum()) / max(values.size, 1)
 

@@ -29,11 +29,11 @@ _CONFIG = {"session.qdq_matmulnbits_accuracy_level": "1"}  # products of dequant
 
 
 class CutModel:
-    """Session of an ONNX submodel that computes ``values`` from given operands.
+    """Session of an ONNX submodel that computes ``values`` from operands of the caller.
 
-    By default it computes the whole model. States are carried from run to run as in the whole model. ``saturating``:
-    use the weights that the model selects on processors whose 8-bit products saturate; results with these are exact on
-    every processor. Attribute ``selects_weights``: True if the model selects weights by processor.
+    By default the submodel is the whole model. States are carried from run to run as in the whole model. ``saturating``:
+    use the weights that the model selects on processors whose 8-bit products saturate; results with these weights are exact
+    on every processor. Attribute ``selects_weights``: True if the model selects weights by processor.
     """
 
     def __init__(
@@ -51,7 +51,9 @@ class CutModel:
             _fix_probe(cut_proto.graph)
         self.session = OnnxRuntime(cut_proto, config=_CONFIG, folder=points.session.folder)
         self._input_names = {info.name for info in cut_proto.graph.input}
-        self._replaced = [value for value in points.replaced if points.input_names[value.name] in self._input_names]
+        self._replaced_values = [
+            value for value in points.replaced_values if points.input_names[value.name] in self._input_names
+        ]
 
     def reset(self) -> None:
         """Reset the states to their initial values."""
@@ -64,9 +66,9 @@ class CutModel:
         """
         points, tensors = self.points, self.points.entry.subgraph.tensors
         feeds = {name: array for name, array in points.interface.feeds(inputs).items() if name in self._input_names}
-        for value in self._replaced:
+        for value in self._replaced_values:
             tensor = tensors[value.tensor]
-            feed = onnx_operand(tensor, operands[value.tensor], is_float=value.name in points.floats)
+            feed = onnx_operand(tensor, operands[value.tensor], is_float=value.name in points.float_values)
             feeds[points.input_names[value.name]] = value.apply(feed)
         self.session.run(feeds)
         onnx_values = self.session.values()
@@ -89,19 +91,19 @@ def _cut_graph(proto: ModelProto, points: CutPoints, outputs: Sequence[str], *, 
     ``whole_model``: keep all inputs of the model.
     """
     graph, input_names = proto.graph, points.input_names
-    needed, nodes = {*outputs}, []
+    needed_values, nodes = {*outputs}, []
     read_cut_values: set[str] = set()
     for node in reversed(graph.node):
-        if not needed.isdisjoint(node.output):
+        if not needed_values.isdisjoint(node.output):
             nodes.append(node)
             operands = {name for name in points.operand_names(node) if name in input_names}
-            needed |= {*read_names(node)} - operands
+            needed_values |= {*read_names(node)} - operands
             read_cut_values |= operands
     cut = empty_copy(proto)
     cut.metadata_props.extend(proto.metadata_props)
     cut.graph.node.extend(reversed(nodes))
-    cut.graph.initializer.extend(tensor for tensor in graph.initializer if tensor.name in needed)
-    cut.graph.input.extend(info for info in graph.input if whole_model or info.name in needed)
+    cut.graph.initializer.extend(tensor for tensor in graph.initializer if tensor.name in needed_values)
+    cut.graph.input.extend(info for info in graph.input if whole_model or info.name in needed_values)
     infos = {**{info.name: info for info in graph.input}, **points.infos}
     cut.graph.output.extend(infos[name] for name in outputs)
     computed = {name for node in nodes for name in node.output}
@@ -121,7 +123,7 @@ def _cut_graph(proto: ModelProto, points: CutPoints, outputs: Sequence[str], *, 
 
 
 def _fix_probe(graph: GraphProto) -> None:
-    """Replace the value that tests if products are exact on this processor by False."""
+    """Replace the test for exact products on this processor with False."""
     for node in [node for node in graph.node if PROBE in node.output]:
         graph.node.remove(node)
     probe = graph.initializer.add()

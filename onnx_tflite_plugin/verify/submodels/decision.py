@@ -12,7 +12,7 @@ from onnx_tflite_plugin.graph.extraction import extract_submodel
 from onnx_tflite_plugin.graph.randomness import random_operators
 from onnx_tflite_plugin.graph.tensor_value import TensorValue
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
-from onnx_tflite_plugin.verify.comparison.error import ELSEWHERE
+from onnx_tflite_plugin.verify.comparison.error import AT_OTHER_POSITIONS
 from onnx_tflite_plugin.verify.comparison.tensors import Divergence, output_values, values_by_tensor
 from onnx_tflite_plugin.verify.comparison.trial import Run, time_limit_after
 from onnx_tflite_plugin.verify.model_pair import ModelPair
@@ -29,18 +29,18 @@ RANDOM_NUMBERS = "the model draws random numbers, which differ between runtimes"
 FUSION = "without graph optimizations ONNX Runtime agrees: one of its fusions causes the difference"
 _NO_VALUE = "no value of the ONNX model holds an operator's result in the shape that LiteRT returns"
 _MAX_NOTES = 3  # outputs whose error is reported in a note
-_GIVE_OTHERS = "give other inputs with --inputs or --range"
+_INPUTS_HINT = "give other inputs with --inputs or --range"
 _SAME_OPERANDS = "on LiteRT's own operands"
 
 
-def decide(pair: ModelPair, runs: Sequence[Run], *, random: bool, exact: bool) -> Decision:
+def decide(pair: ModelPair, runs: Sequence[Run], *, is_random: bool, has_default_tolerance: bool) -> Decision:
     """Compare every submodel.
 
-    ``random``: the model draws random numbers. ``exact``: the user gave no tolerance. Raises ConversionError if the
+    ``is_random``: the model draws random numbers. ``has_default_tolerance``: the user gave no tolerance. Raises ConversionError if the
     submodels do not run, and InconclusiveError if the operators that draw random numbers are unknown.
     """
     skipped = set(pair.trial.substitutes.tensors)
-    if random:
+    if is_random:
         random_indices = random_operators(pair.session.proto.graph)
         if not random_indices:
             raise InconclusiveError(RANDOM_NUMBERS)
@@ -50,12 +50,12 @@ def decide(pair: ModelPair, runs: Sequence[Run], *, random: bool, exact: bool) -
     constants = list(compare_constants(pair.entry, pair.session))
     if pair.reason_without_submodels:
         return Decision(error=pair.reason_without_submodels, constants=constants)
-    allowed = None if exact else pair.trial.tolerance
+    user_tolerance = None if has_default_tolerance else pair.trial.tolerance
     comparer = SubmodelComparer(
         pair.trial,
         pair.session,
         skipped=skipped,
-        allowed=allowed,
+        user_tolerance=user_tolerance,
         stateful=pair.stateful,
         resets_states=pair.resets_states,
         time_limit=time_limit_after(pair.seconds),
@@ -66,55 +66,64 @@ def decide(pair: ModelPair, runs: Sequence[Run], *, random: bool, exact: bool) -
 
 
 def conclude(
-    pair: ModelPair, outputs: Sequence[Comparison], decision: Decision, *, accept_errors: bool, exact: bool
+    pair: ModelPair,
+    outputs: Sequence[Comparison],
+    decision: Decision,
+    *,
+    accept_errors: bool,
+    has_default_tolerance: bool,
 ) -> Verification:
     """Return the verdict: the models differ if a submodel or a weight differs.
 
-    ``accept_errors``: accept outputs beyond their tolerance if all submodels agree. ``exact``: the user gave no
-    tolerance; otherwise float outputs beyond it are never accepted.
+    ``accept_errors``: accept outputs beyond their tolerance if all submodels agree. ``has_default_tolerance``: the user
+    gave no tolerance. Otherwise float outputs beyond the tolerance are never accepted.
     """
     values = output_values(pair.entry, pair.session)
-    agreed = {
+    agreeing_outputs = {
         name: decision.agreed[value] for name, value in values.items() if value in decision.agreed and accept_errors
     }
     if decision.differing:
-        first = decision.differing[0]
-        submodel = first.submodel
-        *others, last = submodel.operators
-        codes = tuple(dict.fromkeys(op.code for op in others))
-        diverging = Divergence(submodel.tensor, last, submodel.value.name, first.comparison, codes, first.weights)
-        return Verification((*outputs, first.comparison), (), 0, diverging=diverging)
+        finding = decision.differing[0]
+        submodel = finding.submodel
+        *other_operators, last_operator = submodel.operators
+        codes = tuple(dict.fromkeys(op.code for op in other_operators))
+        diverging = Divergence(
+            submodel.tensor, last_operator, submodel.value.name, finding.comparison, codes, finding.weights
+        )
+        return Verification((*outputs, finding.comparison), (), 0, diverging=diverging)
     if decision.constants:
         operator, comparison = decision.constants[0]
         (tensor,) = [t for t in operator.outputs if t is not None][:1]
         diverging = Divergence(tensor, operator, tensor.name, comparison)
         return Verification((*outputs, comparison), (), 0, diverging=diverging)
     if not outputs:
-        outputs = tuple(replace(comparison, name=name) for name, comparison in agreed.items())
+        outputs = tuple(replace(comparison, name=name) for name, comparison in agreeing_outputs.items())
     if decision.undecided:
         pair.reasons = (*pair.reasons, *decision.undecided[:2])
     if decision.error and pair.has_rounding and not all(output.ok for output in outputs):
         reason = f"{NOT_COMPARED}: {decision.error}; rounding may add up to the error of the outputs"
         pair.reasons = (*pair.reasons, reason)
-        failed = [output for output in outputs if not output.ok]
-        errors = tuple(f"output {output.name!r} end to end: {output.text}" for output in failed[:_MAX_NOTES])
+        failed_outputs = [output for output in outputs if not output.ok]
+        errors = tuple(f"output {output.name!r} end to end: {output.text}" for output in failed_outputs[:_MAX_NOTES])
         return Verification(tuple(output for output in outputs if output.ok), (), 0, notes=errors)
     pair.reasons = (
         *pair.reasons,
         *(
-            f"output {output.name!r} end to end: {output.problem}, although every operator agrees; {_GIVE_OTHERS}"
+            f"output {output.name!r} end to end: {output.problem}, although every operator agrees; {_INPUTS_HINT}"
             for output in outputs
-            if ELSEWHERE in output.problem and output.name in agreed
+            if AT_OTHER_POSITIONS in output.problem and output.name in agreeing_outputs
         ),
     )
     comparisons = tuple(
         output
-        if output.ok or output.name not in agreed or (output.unit == "range" and not exact)
-        else replace(agreed[output.name], name=output.name, end_to_end=output.error)
+        if output.ok or output.name not in agreeing_outputs or (output.unit == "range" and not has_default_tolerance)
+        else replace(agreeing_outputs[output.name], name=output.name, end_to_end=output.error)
         for output in outputs
     )
-    unmatched = not decision.operators and not pair.trial.substitutes.tensors and bool(pair.entry.subgraph.operators)
-    reason = decision.error or (_NO_VALUE if unmatched and not pair.reasons else "")
+    has_no_comparison = (
+        not decision.operators and not pair.trial.substitutes.tensors and bool(pair.entry.subgraph.operators)
+    )
+    reason = decision.error or (_NO_VALUE if has_no_comparison and not pair.reasons else "")
     notes = (f"{NOT_COMPARED}: {reason}",) if reason else ()
     return Verification(comparisons, (), 0, notes=notes, operators=decision.operators)
 
@@ -122,7 +131,7 @@ def conclude(
 def compared_tensors(pair: ModelPair, decision: Decision) -> tuple[tuple[TensorValue, Comparison], ...]:
     """Return the comparison of each tensor, in execution order.
 
-    A tensor that differs has the comparison of the first operands on which it differs.
+    If a tensor differs, its comparison is that of the first operands on which it differs.
     """
     values = {value.name: value for values in values_by_tensor(pair.entry, pair.session).values() for value in values}
     differing = {finding.submodel.value.name: finding.comparison for finding in reversed(decision.differing)}
@@ -153,8 +162,8 @@ def _extract(pair: ModelPair, finding: Finding) -> SavedSubmodel | None:
     """
     submodel = finding.submodel
     values, leaves = values_by_tensor(pair.entry, pair.session), sorted(submodel.leaves)
-    stored = [next((value for value in values.get(index, ()) if value.form == "stored"), None) for index in leaves]
-    inputs = [value for value in stored if value is not None]
+    leaf_values = [next((value for value in values.get(index, ()) if value.form == "stored"), None) for index in leaves]
+    inputs = [value for value in leaf_values if value is not None]
     if len(inputs) < len(leaves):
         return None
     onnx = extract_submodel(pair.session.proto, [value.name for value in inputs], [submodel.value.name])

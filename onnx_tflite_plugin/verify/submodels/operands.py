@@ -1,4 +1,4 @@
-"""Random operands of submodels: in the observed range, special, or beyond it."""
+"""Random operands of submodels: in or beyond the observed range, or special."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from onnx_tflite_plugin.verify.runtimes.dequantized import is_quantized
 KINDS = ("uniform", "special", "wide")
 """Kinds of random operands.
 
-"uniform": in the observed range. "special": half special values, a quarter repeated elements. "wide": up to 8 times the range.
+"uniform": in the observed range. "special": half are special values, a quarter repeat the previous element. "wide": up
+to 8 times the range.
 """
 
 _SPECIAL_VALUES = (-1.5, -0.5, 0.0, 0.5, 1.0, 3.0, 6.0)
 _SPECIAL_SHARE = 0.5  # fraction of special values
 _REPEATED_SHARE = 0.25  # fraction of elements equal to the previous element
-_MIN_OBSERVED = 16  # observed elements that show that a tensor is never negative, as the result of a RELU
+_MIN_OBSERVED = 16  # number of elements that show that a tensor, such as the result of a RELU, is never negative
 _PEAK_SHARE = 0.1  # fraction of elements above the minimum
 _RANGE_FACTOR = 8.0  # multiple of the observed range
 _QUANTIZED = ("int8", "uint8", "int16")
@@ -106,8 +107,8 @@ def _with_special(generator: np.random.Generator, array: Array, values: Array) -
     positions are the same in all operands of one shape, so that special values are combined.
     """
     selection = np.random.default_rng(0).random(array.size, np.float32)
-    repeated = np.roll(array.reshape(-1), 1)
-    flat = np.where(selection < _SPECIAL_SHARE + _REPEATED_SHARE, repeated, array.reshape(-1))
+    previous_elements = np.roll(array.reshape(-1), 1)
+    flat = np.where(selection < _SPECIAL_SHARE + _REPEATED_SHARE, previous_elements, array.reshape(-1))
     positions = np.flatnonzero(selection < _SPECIAL_SHARE)
     special = generator.choice(values, positions.size)
     special[: len(values)] = generator.permutation(values)[: positions.size]

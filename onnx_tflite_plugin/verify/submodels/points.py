@@ -25,7 +25,7 @@ from onnx_tflite_plugin.verify.runtimes.structure import Entry, operands, produc
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
 
-_SUFFIX = ":given"  # of the graph input that replaces a cut value
+_INPUT_SUFFIX = ":given"  # of the graph input that replaces a cut value
 _RECURRENT = {"Loop", "Scan", "If", "LSTM", "GRU", "RNN"}
 _FLOAT_BYTES = 4  # per element, because weights are dequantized
 
@@ -34,8 +34,9 @@ class Submodel(NamedTuple):
     """Operators that compute a tensor from cut tensors and graph inputs.
 
     ``value``: the ONNX value that holds the tensor. ``leaves``: indices of the cut tensors and graph inputs that the
-    operators read. ``onnx_leaves``: the same for the ONNX value. ``onnx_operators``: indices of the operators whose
-    nodes compute it. ``recurrent``: an operator has states, or becomes a loop, branch or recurrent node.
+    operators read. ``onnx_leaves``: indices of those that the nodes of the ONNX value read. ``onnx_operators``: indices of
+    the operators that these nodes were lowered from. ``is_recurrent``: an operator has states, or becomes a loop, branch or
+    recurrent node.
     """
 
     value: TensorValue
@@ -44,24 +45,24 @@ class Submodel(NamedTuple):
     leaves: frozenset[int]
     onnx_leaves: frozenset[int]
     onnx_operators: frozenset[int]
-    recurrent: bool
+    is_recurrent: bool
 
     @property
     def is_comparable(self) -> bool:
         """True if the ONNX submodel reads no other tensors and has no further operators.
 
-        It reads others if a tensor has a second ONNX value that is not cut.
+        It reads other tensors if a tensor has a second ONNX value that is not cut.
         """
         return self.onnx_leaves <= self.leaves and not self.onnx_operators > {op.index for op in self.operators}
 
     @property
-    def inner(self) -> list[Tensor]:
-        """Return the quantized tensors on the way to the result."""
+    def inner_tensors(self) -> list[Tensor]:
+        """Return the quantized intermediate tensors."""
         outputs = (t for operator in self.operators for t in operator.outputs if t is not None and t is not self.tensor)
         return [tensor for tensor in outputs if affine(tensor) is not None]
 
     @property
-    def last(self) -> int:
+    def last_operator(self) -> int:
         """Return the index of the operator that computes the tensor."""
         return self.operators[-1].index
 
@@ -70,10 +71,10 @@ class CutPoints:
     """Cut of both models at every tensor that an ONNX value holds.
 
     Parameters: ``arrays``: LiteRT's tensors after a run, by index, to exclude tensors without memory. ``skipped``:
-    tensors that are not compared. Attributes: ``values``: ONNX values that are compared. ``replaced``: values that a
-    graph input replaces. ``input_names``: the name of that graph input, by value name. ``cut_tensors``: indices of the
-    tensors that ``replaced`` holds. ``given_tensors``: these and the inputs of the model. ``assumed``: tensors about
-    whose values a handler assumes something.
+    tensors that are not compared. Attributes: ``values``: ONNX values that are compared. ``replaced_values``:
+    values that a graph input replaces. ``input_names``: the name of this graph input, by value name. ``cut_tensors``:
+    indices of the tensors that ``replaced_values`` hold. ``input_tensors``: cut tensors and inputs of the model.
+    ``assumed_tensors``: tensors about whose values a handler makes an assumption.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class CutPoints:
         self.interface = MatchedInterface(entry, session)
         graph = session.proto.graph
         self.infos = {info.name: info for info in (*graph.value_info, *graph.output)}
-        self.floats = {name for name, info in self.infos.items() if is_float(info)}
+        self.float_values = {name for name, info in self.infos.items() if is_float(info)}
         self.producer_nodes = {name: node for node in graph.node for name in node.output}
         self.values = [
             value
@@ -98,26 +99,26 @@ class CutPoints:
             if self._is_computed(entry.subgraph.tensors[index], value)
             and (arrays is None or self.is_readable(value, arrays))
         ]
-        self.assumed = {
+        self.assumed_tensors = {
             index
             for node in graph.node
             for subgraph, index in assumed_tensors(props(node.metadata_props))
             if subgraph == entry.subgraph.index
         }
         lowered = {index for node in graph.node for index in converted_operators(props(node.metadata_props))}
-        self._owners = {value.name: self.producers[value.tensor].index for value in self.values}
-        read = {name for node in graph.node for name in self.operand_names(node)}
+        self._producing_operators = {value.name: self.producers[value.tensor].index for value in self.values}
+        operand_names = {name for node in graph.node for name in self.operand_names(node)}
         self.input_names = {
-            value.name: value.name + _SUFFIX
+            value.name: value.name + _INPUT_SUFFIX
             for value in self.values
-            if value.name in read and not self._is_alias(value, lowered)
+            if value.name in operand_names and not self._is_alias(value, lowered)
         }
-        self.replaced = [value for value in self.values if value.name in self.input_names]
-        self.cut_tensors = {value.tensor for value in self.replaced}
-        self.given_tensors = self.cut_tensors | {tensor.index for tensor in entry.inputs}
+        self.replaced_values = [value for value in self.values if value.name in self.input_names]
+        self.cut_tensors = {value.tensor for value in self.replaced_values}
+        self.input_tensors = self.cut_tensors | {tensor.index for tensor in entry.inputs}
         self.submodels = sorted(
             (self._submodel(value) for value in self.values if value.tensor not in skipped),
-            key=lambda submodel: submodel.last,
+            key=lambda submodel: submodel.last_operator,
         )
 
     def _is_computed(self, tensor: Tensor, value: TensorValue) -> bool:
@@ -125,14 +126,14 @@ class CutPoints:
 
         A float tensor with quantization parameters is excluded, because LiteRT may compute integers.
         """
-        stale = tensor.dtype.startswith("float") and tensor.quantization is not None
-        computed = value.name in self.producer_nodes and value.name in self.infos and tensor.index in self.producers
-        return computed and not (stale or tensor.is_variable or tensor.dtype in HANDLES)
+        may_be_integer = tensor.dtype.startswith("float") and tensor.quantization is not None
+        is_computed = value.name in self.producer_nodes and value.name in self.infos and tensor.index in self.producers
+        return is_computed and not (may_be_integer or tensor.is_variable or tensor.dtype in HANDLES)
 
     def is_readable(self, value: TensorValue, arrays: Mapping[int, Array]) -> bool:
-        """True if LiteRT returned the tensor that a value holds, in the expected form.
+        """True if LiteRT returned the tensor that a value holds, as expected.
 
-        The array has the rank of the tensor and the expected number of channels.
+        The array then has the rank of the tensor and the expected number of channels.
         """
         if value.tensor not in arrays or not value.can_hold(arrays[value.tensor]):
             return False
@@ -142,16 +143,16 @@ class CutPoints:
         )
 
     def operand_names(self, node: NodeProto) -> Iterator[str]:
-        """Yield the values that a node reads, except states of its own operator."""
+        """Yield the values that a node reads, except states of the node's operator."""
         operators = converted_operators(props(node.metadata_props))
         for name in read_names(node):
-            is_own_result = self._owners.get(name) in operators if operators else self.is_own_state(name)
+            is_own_result = self._producing_operators.get(name) in operators if operators else self.is_own_state(name)
             if not is_own_result:
                 yield name
 
     def is_own_state(self, value: str) -> bool:
         """True if a value may be the new state of an operator with variable operands."""
-        producer = self._owners.get(value)
+        producer = self._producing_operators.get(value)
         inputs = () if producer is None else self.entry.subgraph.operators[producer].inputs
         return any(tensor is not None and tensor.is_variable for tensor in inputs)
 
@@ -167,9 +168,9 @@ class CutPoints:
         """Return the submodel that computes a value."""
         by_index: dict[int, Operator] = {}
         leaves: set[int] = set()
-        waiting = [value.tensor]
-        while waiting:
-            operator = self.producers.get(waiting.pop())
+        pending = [value.tensor]
+        while pending:
+            operator = self.producers.get(pending.pop())
             if operator is None or operator.index in by_index:
                 continue
             by_index[operator.index] = operator
@@ -177,34 +178,35 @@ class CutPoints:
                 if tensor.index in self.cut_tensors or tensor.index not in self.producers:
                     leaves.add(tensor.index)
                 else:
-                    waiting.append(tensor.index)
+                    pending.append(tensor.index)
         operators = tuple(by_index[index] for index in sorted(by_index))
-        recurrent = any(
-            op.index in self.recurrent or any(t is not None and t.is_variable for t in op.inputs) for op in operators
+        is_recurrent = any(
+            op.index in self.recurrent_operators or any(t is not None and t.is_variable for t in op.inputs)
+            for op in operators
         )
         tensor = self.entry.subgraph.tensors[value.tensor]
-        return Submodel(value, tensor, operators, frozenset(leaves), *self._onnx_sources(value), recurrent)
+        return Submodel(value, tensor, operators, frozenset(leaves), *self._onnx_sources(value), is_recurrent)
 
     def _onnx_sources(self, value: TensorValue) -> tuple[frozenset[int], frozenset[int]]:
         """Return the tensors and operators from which the cut ONNX model computes a value."""
         leaves: set[int] = set()
         operators: set[int] = set()
-        seen: set[str] = set()
-        waiting = [value.name]
-        while waiting:
-            name = waiting.pop()
-            if name in seen or name in self._states:
+        visited: set[str] = set()
+        pending = [value.name]
+        while pending:
+            name = pending.pop()
+            if name in visited or name in self._states:
                 continue
-            seen.add(name)
+            visited.add(name)
             if name in self._tensors_by_name and name != value.name:
                 leaves.add(self._tensors_by_name[name])
             elif name in self.producer_nodes:
                 operators.update(_operators(self.producer_nodes[name]))
-                waiting += read_names(self.producer_nodes[name])
+                pending += read_names(self.producer_nodes[name])
         return frozenset(leaves), frozenset(operators)
 
     @cached_property
-    def recurrent(self) -> Collection[int]:
+    def recurrent_operators(self) -> Collection[int]:
         """Indices of operators that become loops, branches or recurrent nodes."""
         nodes = self.session.proto.graph.node
         return {
@@ -227,7 +229,7 @@ class CutPoints:
     def _tensors_by_name(self) -> Mapping[str, int]:
         """Tensor index of each cut value and graph input, by its name."""
         graph_inputs = zip(self.interface.inputs, self.entry.inputs, strict=True)
-        cut_values = {value.name: value.tensor for value in self.replaced}
+        cut_values = {value.name: value.tensor for value in self.replaced_values}
         return cut_values | {info.name: tensor.index for info, tensor in graph_inputs}
 
     @cached_property
@@ -238,29 +240,33 @@ class CutPoints:
     def segments(self, limit: int, shapes: Mapping[int, Sequence[int]]) -> list[list[Submodel]]:
         """Return the submodels in execution order, in groups of at most ``limit`` bytes.
 
-        The bytes are those of tensors and weights; a single submodel may take more. Every operand of a group is
-        computed in the group or before it. ``shapes``: actual shapes by tensor index, if they are not those of the file.
+        The limit applies to tensors and weights; a group of one submodel may exceed it. Every operand of a group is
+        computed in the group or before it. ``shapes``: actual shapes by tensor index, if the file has other shapes.
         """
         tensors = self.entry.subgraph.tensors
-        ready = {
+        ready_positions = {
             submodel.value.name: max(
-                [submodel.last, *(self.producers[k].index for k in submodel.onnx_leaves if k in self.producers)]
+                [
+                    submodel.last_operator,
+                    *(self.producers[k].index for k in submodel.onnx_leaves if k in self.producers),
+                ]
             )
             for submodel in self.submodels
         }
         groups: list[list[Submodel]] = []
         size = limit + 1
-        seen: set[int] = set()
-        for submodel in sorted(self.submodels, key=lambda submodel: ready[submodel.value.name]):
-            used = {t.index for op in submodel.operators for t in (*op.inputs, *op.outputs) if t is not None} - seen
-            added = sum(_FLOAT_BYTES * prod(shapes.get(index, tensors[index].shape)) for index in used)
-            if size + added > limit:
+        counted_tensors: set[int] = set()
+        for submodel in sorted(self.submodels, key=lambda submodel: ready_positions[submodel.value.name]):
+            indices = {t.index for op in submodel.operators for t in (*op.inputs, *op.outputs) if t is not None}
+            new_tensors = indices - counted_tensors
+            new_bytes = sum(_FLOAT_BYTES * prod(shapes.get(index, tensors[index].shape)) for index in new_tensors)
+            if size + new_bytes > limit:
                 groups.append([])
                 size = 0
-                seen.clear()
+                counted_tensors.clear()
             groups[-1].append(submodel)
-            seen |= used
-            size += added
+            counted_tensors |= new_tensors
+            size += new_bytes
         return groups
 
 
@@ -288,7 +294,7 @@ def _bodies(node: NodeProto) -> Iterator[GraphProto]:
 def constant_tensors(operators: Sequence[Operator]) -> set[int]:
     """Return the indices of tensors that are computed from constants only.
 
-    They may be constants of the ONNX model.
+    The ONNX model may hold them as constants.
     """
     constant: set[int] = set()
     for operator in operators:

@@ -16,13 +16,13 @@ from onnx_tflite_plugin.verify.submodels.references import OperandSet
 from onnx_tflite_plugin.verify.submodels.segment import Segment
 
 _FAILED_NODE = re.compile(r"Node number (\d+) ")
-_RETRIES = 8  # operators whose random operands LiteRT refuses
+_RETRIES = 8  # number of operators that may refuse their random operands
 
 
 def random_sets(
     segment: Segment, observed: OperandSet, results: list[int], *, resets_states: bool
 ) -> Iterator[OperandSet]:
-    """Yield one set of each kind of random operands that LiteRT accepts.
+    """Yield one set for each kind of random operands that LiteRT accepts.
 
     ``observed``: operands of the first run, which determine the shapes. ``results``: tensors to return.
     ``resets_states``: each set begins with the initial states.
@@ -52,10 +52,10 @@ def _random_set(segment: Segment, session: CutLiteRT, kind: str, observed: Opera
             inputs = [operands.get(t.index, array) for t, array in zip(entry.inputs, observed.inputs, strict=True)]
             return OperandSet(kind, inputs, operands, results)
         except LiteRTError as error:
-            failed = _FAILED_NODE.search(str(error))
-            if failed is None or int(failed[1]) >= len(segment.operators):
+            failed_node = _FAILED_NODE.search(str(error))
+            if failed_node is None or int(failed_node[1]) >= len(segment.operators):
                 return None
-            reads = segment.operators[int(failed[1])].inputs
+            reads = segment.operators[int(failed_node[1])].inputs
             operands |= {
                 t.index: observed.operands[t.index] for t in reads if t is not None and t.index in observed.operands
             }
@@ -65,19 +65,19 @@ def _random_set(segment: Segment, session: CutLiteRT, kind: str, observed: Opera
 def _random_arrays(segment: Segment, kind: str, observed: Mapping[int, Array]) -> dict[int, Array]:
     """Return random operands, by tensor index.
 
-    Three kinds of tensors keep their observed values: those computed from constants, those about whose values a handler
-    makes an assumption, and among special operands those of operators that sort.
+    Three kinds of tensors keep their observed values: tensors that are computed from constants, tensors about whose values
+    a handler makes an assumption, and, among special operands, operands of operators that sort.
     """
     graph, operators = segment.points.entry.subgraph, segment.operators
     counters = {
         t.index
         for op in operators
-        if op.index in segment.points.recurrent
+        if op.index in segment.points.recurrent_operators
         for t in op.inputs
         if t is not None and t.index in observed and observed[t.index].size == 1 and t.dtype in ("int32", "int64")
     }
     arrays = random_operands(kind, graph, [graph.tensors[index] for index in observed], observed, counters)
-    unchanged = constant_tensors(graph.operators) | segment.points.assumed
+    unchanged_tensors = constant_tensors(graph.operators) | segment.points.assumed_tensors
     if kind == "special":
-        unchanged |= {t.index for op in operators if can_reorder(op) for t in op.inputs if t is not None}
-    return arrays | {index: observed[index] for index in unchanged if index in observed}
+        unchanged_tensors |= {t.index for op in operators if can_reorder(op) for t in op.inputs if t is not None}
+    return arrays | {index: observed[index] for index in unchanged_tensors if index in observed}

@@ -1,6 +1,6 @@
-"""Further results of LiteRT for submodels that do not match its builtin kernels.
+"""Alternative LiteRT results for submodels that do not match builtin kernels.
 
-A submodel is right if it matches one of them. If operators may take equal values in any order, one result is computed
+A submodel is right if it matches one of these results. If operators may take equal values in any order, one result is computed
 from operands without equal values.
 
 The result on perturbed operands is not a reference. It shows how much LiteRT's own result changes with the last bits of
@@ -36,29 +36,34 @@ class OperandSet(NamedTuple):
 
 
 class References:
-    """Further results of LiteRT for the current operand set, computed on demand.
+    """Alternative LiteRT results for the current operand set, computed on demand.
 
     They come from XNNPACK, from float weights (also on rounded operands), from operands without equal values, and from
     perturbed operands. ``dynamic_range``: the model has operators whose kernels quantize activations. ``stateful``:
-    states depend on the earlier operand sets, which are therefore kept. ``resets_states``: each set begins with the
+    states depend on earlier operand sets, which are therefore kept. ``resets_states``: each set begins with the
     initial states.
     """
 
     def __init__(self, segment: Segment, *, dynamic_range: bool, stateful: bool, resets_states: bool) -> None:
         self.segment, self.stateful, self.resets_states = segment, stateful, resets_states
-        self._tied = {f"distinct values of tensor {index}": index for index in sorted_operands(segment)}
-        self.names = ("xnnpack", *((FLOAT_WEIGHTS, ROUNDED) if dynamic_range else ()), *self._tied, PERTURBED)
+        self._reordered_tensors = {f"distinct values of tensor {index}": index for index in sorted_operands(segment)}
+        self.names = (
+            "xnnpack",
+            *((FLOAT_WEIGHTS, ROUNDED) if dynamic_range else ()),
+            *self._reordered_tensors,
+            PERTURBED,
+        )
         self._sessions: dict[str, Callable[[OperandSet], Mapping[int, Array]]] = {}
-        self._waiting: dict[str, list[OperandSet]] = {name: [] for name in self.names}
+        self._pending_sets: dict[str, list[OperandSet]] = {name: [] for name in self.names}
         self._results: dict[str, Mapping[int, Array]] = {}
 
     def start_set(self, operand_set: OperandSet) -> None:
         """Continue with the next operand set, and drop the results of the last one."""
         self._results = {}
-        for waiting in self._waiting.values():
+        for pending_sets in self._pending_sets.values():
             if not self.stateful:
-                waiting.clear()
-            waiting.append(operand_set)
+                pending_sets.clear()
+            pending_sets.append(operand_set)
 
     def results(self) -> Iterator[tuple[str, Mapping[int, Array]]]:
         """Yield the name and the results of each reference for the current set.
@@ -67,9 +72,9 @@ class References:
         """
         for name in self.names:
             if name not in self._results:
-                for operand_set in self._waiting[name]:
+                for operand_set in self._pending_sets[name]:
                     self._results[name] = self._run(name, operand_set)
-                self._waiting[name].clear()
+                self._pending_sets[name].clear()
             yield name, self._results[name]
 
     def _run(self, name: str, operand_set: OperandSet) -> Mapping[int, Array]:
@@ -82,16 +87,16 @@ class References:
             return {}
 
     def _open_session(self, name: str) -> Callable[[OperandSet], Mapping[int, Array]]:
-        if name in self._tied:
-            run_without_ties = session_without_ties(self.segment, self._tied[name])
+        if name in self._reordered_tensors:
+            run_without_ties = session_without_ties(self.segment, self._reordered_tensors[name])
             return lambda operand_set: run_without_ties(operand_set.operands)
         kernels = "xnnpack" if name == "xnnpack" else "builtin"
         session = self.segment.litert(kernels, floats=name in (FLOAT_WEIGHTS, ROUNDED))
         points = self.segment.points
         tensors = [points.entry.subgraph.tensors[index] for index in (*session.inputs, *session.extra_inputs)]
-        change = {ROUNDED: rounded_operands, PERTURBED: perturbed_operands}.get(name)
+        modify = {ROUNDED: rounded_operands, PERTURBED: perturbed_operands}.get(name)
 
         def run(operand_set: OperandSet) -> Mapping[int, Array]:
-            return session.run(change(tensors, operand_set.operands) if change else operand_set.operands)
+            return session.run(modify(tensors, operand_set.operands) if modify else operand_set.operands)
 
         return run

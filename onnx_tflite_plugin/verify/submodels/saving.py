@@ -29,8 +29,8 @@ SUBMODEL_FILES = tuple(name + suffix for name in SUBMODEL_NAMES for suffix in _S
 class SavedSubmodel:
     """A submodel in both formats, with operands on which they differ.
 
-    ``inputs``: in the order, layout and dtypes of the TFLite file. ``feeds``: the same by the names of the ONNX model's
-    inputs, in its layouts and dtypes.
+    ``inputs``: in the order, layout and dtypes of the TFLite file. ``feeds``: these inputs by the names of the
+    ONNX model's inputs, in its layouts and dtypes.
     """
 
     tflite: bytes
@@ -42,7 +42,7 @@ class SavedSubmodel:
     def save(self, folder: Path, name: str = SUBMODEL_NAMES[0]) -> list[Path]:
         """Write the files and return their paths.
 
-        The .npz file holds inputs for ``verify``, the .onnx.npz file those for ONNX Runtime.
+        The .npz file holds inputs for ``verify``, and the .onnx.npz file holds inputs for ONNX Runtime.
         """
         folder.mkdir(parents=True, exist_ok=True)
         names = structure.entry(structure.read(self.tflite)).input_names

@@ -1,6 +1,6 @@
 """Segments: consecutive submodels that run and are compared together.
 
-They limit the memory that a comparison needs.
+Segments limit the memory that a comparison needs.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Segment:
         """Return the indices of the cut tensors that either model reads."""
         if self.whole_model:
             return frozenset(self.points.cut_tensors)
-        return frozenset(self._read & self.points.cut_tensors)
+        return frozenset(self._leaves & self.points.cut_tensors)
 
     @cached_property
     def earlier_operands(self) -> list[int]:
@@ -81,10 +81,11 @@ class Segment:
         graph_inputs = [tensor.index for tensor in self.points.entry.inputs]
         if self.whole_model:
             return graph_inputs
-        return [index for index in graph_inputs if index in self._read]
+        return [index for index in graph_inputs if index in self._leaves]
 
     @cached_property
-    def _read(self) -> set[int]:
+    def _leaves(self) -> set[int]:
+        """Return the indices of the cut tensors and graph inputs that either model reads."""
         return {index for submodel in self.submodels for index in submodel.leaves | submodel.onnx_leaves}
 
     def litert(
@@ -104,10 +105,12 @@ class Segment:
         operands = self.operands | ({*extra_operands} - {*self.inputs})
         return CutLiteRT(self.writer, self.operators, self.inputs, operands, results, kernels, floats=floats)
 
-    def sequential_litert(self, *, inner: bool = False) -> CutLiteRT:
+    def sequential_litert(self, *, returns_inner_tensors: bool = False) -> CutLiteRT:
         """Return a LiteRT session that reads only tensors which earlier segments compute.
 
-        ``inner``: it also returns the quantized tensors inside submodels.
+        ``returns_inner_tensors``: the session also returns the quantized tensors inside submodels.
         """
-        tensors = {*self.results, *(tensor.index for submodel in self.submodels for tensor in submodel.inner if inner)}
+        tensors = {*self.results}
+        if returns_inner_tensors:
+            tensors |= {tensor.index for submodel in self.submodels for tensor in submodel.inner_tensors}
         return CutLiteRT(self.writer, self.operators, self.inputs, self.earlier_operands, sorted(tensors))

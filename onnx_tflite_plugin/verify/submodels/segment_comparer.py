@@ -1,7 +1,7 @@
 """Comparison of the submodels of a segment with LiteRT.
 
-The reference is the result of the builtin kernels. A submodel that does not match is compared with LiteRT's further
-results.
+The reference is the result of the builtin kernels. A submodel that does not match is compared with alternative results of
+LiteRT.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from onnx_tflite_plugin.verify.submodels.segment import Segment
 class Finding(NamedTuple):
     """The comparison of a submodel, and the operands that it was compared on.
 
-    ``weights``: the kind of weights that the ONNX model used, if not those for this processor.
+    ``weights``: weight variant that was compared, if it is not this processor's; empty otherwise.
     """
 
     submodel: Submodel
@@ -52,7 +52,7 @@ class Decision:
 
     ``agreed``: comparisons that agree, by ONNX value. ``differing``: submodels that differ. ``constants``: weights that
     differ, with their operators. ``undecided``: reasons why submodels could not be compared. ``error``: the reason why
-    none was compared. ``operators``: number of compared operators. ``outputs``: LiteRT's outputs in each compared run.
+    no submodel was compared. ``operators``: number of compared operators. ``outputs``: LiteRT's outputs in each compared run.
     """
 
     agreed: dict[str, Comparison] = field(default_factory=dict)
@@ -68,12 +68,12 @@ class Decision:
 class Settings:
     """Settings for all submodels of a conversion.
 
-    ``allowed``: the tolerance that the user gave. ``dequantized``: the ONNX model has floats in place of quantized
+    ``user_tolerance``: the tolerance that the user gave. ``dequantized``: the ONNX model has floats in place of quantized
     tensors. ``stateful``: the TFLite model has states. ``resets_states``: LiteRT's states are reset before every run.
     """
 
     trial: Trial
-    allowed: Tolerance | None
+    user_tolerance: Tolerance | None
     dequantized: bool
     stateful: bool
     resets_states: bool
@@ -82,7 +82,7 @@ class Settings:
     def is_substituted(self) -> bool:
         """True if kernels of packs or the ONNX model compute some operators.
 
-        LiteRT then has no further results to compare with.
+        LiteRT then has no alternative results.
         """
         return bool(self.trial.substitutes.pack_kernels or self.trial.substitutes.from_onnx)
 
@@ -102,8 +102,8 @@ class SegmentComparer:
 
     def __init__(self, settings: Settings, segment: Segment, decision: Decision) -> None:
         self.settings, self.segment, self.decision = settings, segment, decision
-        self._saturated: dict[Submodel, Array] = {}
-        self._compared_saturating = False  # compared with the weights for saturating processors
+        self._saturation_masks: dict[Submodel, Array] = {}
+        self._has_compared_saturating = False  # True: the weights for saturating processors were compared
         self.references = References(
             segment,
             dynamic_range=settings.is_dynamic_range,
@@ -123,17 +123,17 @@ class SegmentComparer:
         operands |= {index: tensors[index] for index in self.segment.operands}
         expected = {index: tensors[index] for index in self.segment.results if index in tensors}
         if self.settings.dequantized:
-            self._saturated = {
+            self._saturation_masks = {
                 submodel: _saturated_elements(submodel, tensors)
                 for submodel in self.segment.submodels
-                if submodel.inner
+                if submodel.inner_tensors
             }
         operand_set = OperandSet("observed", inputs, operands, expected)
         self.compare(operand_set, self.segment.submodels)
-        if not self._compared_saturating and self.segment.saturating_cut is not None:
+        if not self._has_compared_saturating and self.segment.saturating_cut is not None:
             actual = self.segment.saturating_cut.run(operand_set.inputs, operand_set.operands)
             self._compare_results(operand_set, self.segment.submodels, actual, "with the weights for other processors")
-        self._compared_saturating = True
+        self._has_compared_saturating = True
         return operand_set
 
     def compare(self, operand_set: OperandSet, submodels: Sequence[Submodel]) -> None:
@@ -147,7 +147,7 @@ class SegmentComparer:
     ) -> None:
         """Compare results of the ONNX model, and record the comparisons.
 
-        ``weights``: the kind of weights that the ONNX model used, for a message.
+        ``weights``: the weight variant that was compared, for a message.
         """
         for submodel in submodels:
             name = submodel.value.name
@@ -156,11 +156,11 @@ class SegmentComparer:
             expected = operand_set.expected[submodel.tensor.index]
             result = self._without_saturated(submodel, actual[name], expected)
             comparison = self._compare_with(submodel, operand_set, result, expected, "builtin")
-            matched = comparison if comparison.ok else self._find_match(submodel, operand_set, result)
-            if matched is None:  # the float kernels do not saturate either
-                matched = self._match_float_kernels(submodel, operand_set, actual[name])
-            if matched is not None:
-                self.decision.agreed.setdefault(name, matched)
+            match = comparison if comparison.ok else self._find_match(submodel, operand_set, result)
+            if match is None:  # the float kernels do not saturate either
+                match = self._match_float_kernels(submodel, operand_set, actual[name])
+            if match is not None:
+                self.decision.agreed.setdefault(name, match)
             else:
                 self._record_mismatch(submodel, operand_set, comparison, weights)
 
@@ -169,10 +169,10 @@ class SegmentComparer:
 
         A float32 model does not saturate.
         """
-        saturated = self._saturated.get(submodel)
-        if saturated is None or actual.shape != expected.shape or actual.shape != saturated.shape:
+        mask = self._saturation_masks.get(submodel)
+        if mask is None or actual.shape != expected.shape or actual.shape != mask.shape:
             return actual
-        return np.where(saturated, expected, actual).astype(actual.dtype)
+        return np.where(mask, expected, actual).astype(actual.dtype)
 
     def _compare_with(
         self,
@@ -193,11 +193,11 @@ class SegmentComparer:
         """
         tolerance = (
             allowed
-            or self.settings.allowed
+            or self.settings.user_tolerance
             or criteria.submodel_tolerance(
                 len(submodel.operators),
                 roundings=sum(map(is_requantizing, submodel.operators)),
-                recurrent=submodel.recurrent,
+                recurrent=submodel.is_recurrent,
                 dequantized=self.settings.dequantized,
             )
         )
@@ -205,7 +205,7 @@ class SegmentComparer:
             actual, expected = criteria.without_overflow(actual, expected, wide=operand_set.kind == "wide")
         points = self.segment.points
         has_sums = any(len(op.inputs) > 1 for op in submodel.operators)
-        largest = (
+        largest_operand = (
             criteria.largest_of(
                 [operand_set.operands[index] for index in submodel.leaves if index in operand_set.operands]
             )
@@ -213,19 +213,19 @@ class SegmentComparer:
             else 0.0
         )
         floor = max(
-            criteria.CANCELLATION * largest,
-            min(criteria.PERTURBED * change, criteria.MAX_PERTURBED * largest),
+            criteria.CANCELLATION * largest_operand,
+            min(criteria.PERTURBED * change, criteria.MAX_PERTURBED * largest_operand),
             criteria.SUMMED * summation_error,
             *(points.kernel_errors.get(op.index, 0.0) for op in submodel.operators),
-            inherited_step(submodel.tensor, points.producers, tolerance, points.given_tensors),
+            inherited_step(submodel.tensor, points.producers, tolerance, points.input_tensors),
         )
         if kernels != FLOAT_WEIGHTS:
             scale = max(weight_scale(op, self.settings.block_scales) for op in submodel.operators)
-            floor = max(floor, criteria.ROUNDED * _merged_results(submodel) * largest * scale)
+            floor = max(floor, criteria.ROUNDED * _merged_results(submodel) * largest_operand * scale)
         return compare(str(submodel.tensor), [actual], {kernels: [expected]}, tolerance, floor=floor)
 
     def _find_match(self, submodel: Submodel, operand_set: OperandSet, actual: Array) -> Comparison | None:
-        """Return the comparison with the first further result of LiteRT that matches.
+        """Return the comparison with the first alternative LiteRT result that matches.
 
         Return None if no result matches.
         """
@@ -240,9 +240,9 @@ class SegmentComparer:
                 continue
             if name == PERTURBED:
                 change = _largest_change(results[index], expected)
-                added = self._summation_error(submodel, operand_set, expected)
+                summation_error = self._summation_error(submodel, operand_set, expected)
                 comparison = self._compare_with(
-                    submodel, operand_set, actual, expected, "builtin", change=change, summation_error=added
+                    submodel, operand_set, actual, expected, "builtin", change=change, summation_error=summation_error
                 )
             else:
                 comparison = self._compare_with(submodel, operand_set, actual, results[index], name)
@@ -256,11 +256,12 @@ class SegmentComparer:
         return comparison if comparison.ok else None
 
     def _match_float_kernels(self, submodel: Submodel, operand_set: OperandSet, actual: Array) -> Comparison | None:
-        """Return the comparison of a quantized result with LiteRT's float kernels; None if it does not match.
+        """Return the comparison of a quantized result with LiteRT's float kernels.
 
-        A model requantized to symmetric int8 rounds weights and inputs again, and so do these kernels. A quantized
-        result of one operator matches if it is one step off at most, and is the float result rounded to the nearest
-        step. All elements of a channel may lie halfway between two steps, where LiteRT rounds the other way.
+        Return None if the result does not match. A model requantized to symmetric int8 rounds weights and inputs again.
+        The operands of the float kernels are rounded in the same way. A quantized result of one operator matches if it
+        is one step off at most, and is the float result rounded to the nearest step. All elements of a channel may lie
+        halfway between two steps, where LiteRT rounds the other way.
         """
         expected, tensors = operand_set.expected[submodel.tensor.index], self.segment.points.entry.subgraph.tensors
         dequantized, inputs = self.settings.dequantized, {*self.segment.inputs}
@@ -276,8 +277,8 @@ class SegmentComparer:
         if result is None or result.shape != expected.shape:
             return None
         if dequantized:
-            stored = as_stored(submodel.tensor, result)
-            comparison = self._compare_with(submodel, operand_set, actual, stored, "float kernels")
+            quantized_result = as_stored(submodel.tensor, result)
+            comparison = self._compare_with(submodel, operand_set, actual, quantized_result, "float kernels")
             return comparison if comparison.ok else None
         error = float(np.abs(actual.astype(np.int64) - expected).max(initial=0))
         rounding = np.abs(as_steps(submodel.tensor, result) - actual).max(initial=0)
@@ -312,8 +313,8 @@ class SegmentComparer:
             return
         name = f"{submodel.tensor.name} of {codes} on LiteRT's own operands{', ' * bool(weights)}{weights}"
         operands = {index: array for index, array in operand_set.operands.items() if index in submodel.leaves}
-        own_set = operand_set._replace(operands=operands)
-        self.decision.differing.append(Finding(submodel, replace(comparison, name=name), own_set, weights))
+        submodel_set = operand_set._replace(operands=operands)
+        self.decision.differing.append(Finding(submodel, replace(comparison, name=name), submodel_set, weights))
 
 
 def _saturated_elements(submodel: Submodel, tensors: Mapping[int, Array]) -> Array:
@@ -323,7 +324,7 @@ def _saturated_elements(submodel: Submodel, tensors: Mapping[int, Array]) -> Arr
     """
     shape = submodel.tensor.shape if submodel.tensor.index not in tensors else tensors[submodel.tensor.index].shape
     saturated = np.zeros(shape, np.bool_)
-    for tensor in submodel.inner:
+    for tensor in submodel.inner_tensors:
         array = tensors.get(tensor.index)
         if array is not None and array.shape == shape:
             limits = np.iinfo(array.dtype)
@@ -332,7 +333,7 @@ def _saturated_elements(submodel: Submodel, tensors: Mapping[int, Array]) -> Arr
 
 
 def _merged_results(submodel: Submodel) -> int:
-    """Return how many results of the first operators a result may combine.
+    """Return the number of earlier results that a result may combine.
 
     For example, a rotation adds two halves of a row.
     """

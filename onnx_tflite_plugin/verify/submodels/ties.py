@@ -1,4 +1,4 @@
-"""Operands without equal values, for operators that may take those in any order.
+"""Operands without equal values, for operators that may reorder equal values.
 
 A heap, for example, takes boxes of equal score in an order that depends on the other scores. If LiteRT computes the ONNX
 model's result from operands without equal values, the two runtimes differ only in that order.
@@ -48,11 +48,11 @@ def without_ties(array: Array) -> Array:
     """
     values = np.asarray(array).reshape(-1)
     order = np.argsort(values, kind="stable")
-    ordered = values[order]
+    sorted_values = values[order]
     positions = np.arange(len(values))
     starts = np.ones(len(values), np.bool_)
-    starts[1:] = ordered[1:] != ordered[:-1]
-    repeats = np.empty(len(values), np.float32)
-    repeats[order] = positions - np.maximum.accumulate(np.where(starts, positions, 0))
+    starts[1:] = sorted_values[1:] != sorted_values[:-1]
+    repetitions = np.empty(len(values), np.float32)
+    repetitions[order] = positions - np.maximum.accumulate(np.where(starts, positions, 0))
     step = np.maximum(np.spacing(np.abs(values)), np.float32(_SMALLEST_STEP))
-    return np.asarray(values - repeats * step, array.dtype).reshape(array.shape)
+    return np.asarray(values - repetitions * step, array.dtype).reshape(array.shape)

@@ -27,8 +27,8 @@ from onnx_tflite_plugin.verify.times.profile import OperatorTime, profile
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-TURN = 0.02  # seconds for which one runtime is timed before the other
-WARM = 2  # runs before the first measurement
+TURN_SECONDS = 0.02  # time for which one runtime runs before the other
+WARM_UP_RUNS = 2  # runs before the first measurement
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def bench(
     check_origin(data, name_source(tflite), model)
     pair = ModelPair(data, model, signature, None, report, threads=threads)
     trial = pair.trial
-    (arrays, *_), original = pair.draw_accepted_inputs(
+    (arrays, *_), litert_session = pair.draw_accepted_inputs(
         lambda runs: start_litert(trial.data, runs[0], signature=trial.signature, known=trial.model, threads=threads),
         inputs,
         seed,
@@ -115,12 +115,12 @@ def bench(
     feeds = session.feeds(pair.interface.feeds(arrays))
     names = [info.name for info in session.outputs]
     clock: Callable[[], float] = time.process_time if threads == 1 else time.perf_counter
-    runs: list[Callable[[], Any]] = [original.prepare(arrays), lambda: session.invoke(names, feeds)]
+    runs: list[Callable[[], Any]] = [litert_session.prepare(arrays), lambda: session.invoke(names, feeds)]
     counts = [_runs_per_turn(run) for run in runs]
     seconds: list[list[float]] = [[], []]
-    for number in range(rounds):
-        report(f"round {number + 1} of {rounds}")
-        for k in (0, 1) if number % 2 else (1, 0):
+    for round_index in range(rounds):
+        report(f"round {round_index + 1} of {rounds}")
+        for k in (0, 1) if round_index % 2 else (1, 0):
             start = clock()
             for _ in range(counts[k]):
                 runs[k]()
@@ -132,7 +132,7 @@ def bench(
         operators = profile(trial, session.proto, arrays, feeds, onnxruntime.median, report, threads=threads)
     return Benchmark(
         litert, onnxruntime, Spread.of(ratios), rounds, threads,
-        "processor time" if threads == 1 else "wall-clock time", original.kernels, processor(), tuple(operators),
+        "processor time" if threads == 1 else "wall-clock time", litert_session.kernels, processor(), tuple(operators),
         trial.signature, _describe_inputs(pair.entry.input_names, arrays),
     )  # fmt: skip
 
@@ -142,9 +142,9 @@ def _describe_inputs(names: Sequence[str], arrays: Sequence[Array]) -> tuple[tup
 
 
 def _runs_per_turn(run: Callable[[], Any]) -> int:
-    """Return the number of runs that fill a turn, after some warm-up runs."""
-    for _ in range(WARM):
+    """Return the number of runs that fill a turn, measured after warm-up runs."""
+    for _ in range(WARM_UP_RUNS):
         run()
     start = time.perf_counter()
     run()
-    return max(1, round(TURN / max(time.perf_counter() - start, 1e-7)))
+    return max(1, round(TURN_SECONDS / max(time.perf_counter() - start, 1e-7)))

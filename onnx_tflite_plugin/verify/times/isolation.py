@@ -53,8 +53,8 @@ class _IsolatedOperators:
         self._readers: dict[int, set[int]] = {}
         self._constant_producers: dict[int, Operator] = {}
         for operator in subgraph.operators:
-            computed = [tensor for tensor in operands(operator) if tensor.index not in self._constant_producers]
-            if not computed and operator.inputs:
+            runtime_operands = [tensor for tensor in operands(operator) if tensor.index not in self._constant_producers]
+            if not runtime_operands and operator.inputs:
                 self._constant_producers |= {
                     tensor.index: operator for tensor in operator.outputs if tensor is not None
                 }
@@ -80,9 +80,9 @@ class _IsolatedOperators:
 
     def _needed_results(self, operators: Sequence[Operator]) -> list[int]:
         """Return the results that other operators read, and outputs of the subgraph."""
-        inside = {operator.index for operator in operators}
+        indices = {operator.index for operator in operators}
         results = (tensor.index for operator in operators for tensor in operator.outputs if tensor is not None)
-        return [index for index in results if index in self._outputs or self._readers.get(index, set()) - inside]
+        return [index for index in results if index in self._outputs or self._readers.get(index, set()) - indices]
 
 
 def _invocation(session: LiteRT) -> Callable[[], object]:
@@ -101,7 +101,7 @@ def _empty_run() -> Callable[[], object]:
 def smallest_model() -> bytes:
     """Return the smallest TFLite model, whose time is the overhead of a call.
 
-    It is a RELU of one float.
+    The model is a RELU of one float.
     """
     import flatbuffers
 

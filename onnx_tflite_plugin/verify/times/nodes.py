@@ -46,32 +46,33 @@ def node_times(
     """Return the times of the nodes of the main graph, in one thread.
 
     A node's time includes its inner graphs. A time is the mean of the middle half of ``runs``, less the profiler's
-    overhead. ``run_seconds``: time of a run without profiler, which the sum does not exceed; measured if not given.
+    overhead. ``run_seconds``: time of a run without profiler, which the sum of the times does not exceed. It is measured by default.
     Raises OrtError if the model does not run.
     """
     import onnx
 
-    labeled = label_nodes(proto)
+    labeled_model = label_nodes(proto)
     with tempfile.TemporaryDirectory() as folder:
         optimized = Path(folder) / "optimized.onnx"
-        profiled, counts = _profile_nodes(labeled, feeds, runs, Path(folder), optimized)
+        node_seconds, counts = _profile_nodes(labeled_model, feeds, runs, Path(folder), optimized)
         nodes = list(onnx.load(optimized, load_external_data=False).graph.node)
-    named_nodes = zip(nodes, _names(nodes, profiled), _operators(labeled, nodes), strict=True)
-    timed = [(node, operator, profiled[name]) for node, name, operator in named_nodes if name in profiled]
-    operand_counts = [_profiled_operands(node, counts) for node, _, _ in timed]
-    run_seconds = run_seconds or _time_run(labeled, feeds, runs)
-    seconds = _subtract_overhead([duration for *_, duration in timed], operand_counts, run_seconds)
+    named_nodes = zip(nodes, _names(nodes, node_seconds), _operators(labeled_model, nodes), strict=True)
+    timed_nodes = [(node, operator, node_seconds[name]) for node, name, operator in named_nodes if name in node_seconds]
+    operand_counts = [_profiled_operands(node, counts) for node, _, _ in timed_nodes]
+    run_seconds = run_seconds or _time_run(labeled_model, feeds, runs)
+    seconds = _subtract_overhead([duration for *_, duration in timed_nodes], operand_counts, run_seconds)
     return [
-        NodeTime(node.op_type, operator, duration) for (node, operator, _), duration in zip(timed, seconds, strict=True)
+        NodeTime(node.op_type, operator, duration)
+        for (node, operator, _), duration in zip(timed_nodes, seconds, strict=True)
     ]
 
 
 def _profile_nodes(
     proto: ModelProto, feeds: Mapping[str, Array], runs: int, folder: Path, optimized: Path
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the seconds per run of each node, and how often it runs in a run.
+    """Return the seconds per run of each node, and how often the node runs.
 
-    Both are by the node's name in the profile.
+    Both are by the node's name in the profile. A node of a loop may run several times in a run of the model.
     """
     session = OnnxRuntime(proto, profile=folder / "profile", optimized=optimized)
     for _ in range(runs + 1):
@@ -87,7 +88,10 @@ def _profile_nodes(
 
 
 def _profiled_operands(node: NodeProto, counts: Mapping[str, float]) -> float:
-    """Return the number of operands that the profiler records in a run of a node, with those of its inner graphs."""
+    """Return the number of operands that the profiler records for a node.
+
+    Operands in inner graphs are included.
+    """
     inner_nodes = (inner for graph in _inner_graphs(node) for inner in graph.node)
     inner_count = sum(counts.get(inner.name, 0.0) * _profiled_operands(inner, counts) for inner in inner_nodes)
     return 1 + len(node.input) + len(node.output) + inner_count
@@ -118,35 +122,34 @@ def _subtract_overhead(seconds: Sequence[float], operand_counts: Sequence[float]
 def label_nodes(proto: ModelProto) -> ModelProto:
     """Return a copy whose nodes and values are named after their operator.
 
-    Node 7 of operator 3 is ``op3#7``.
-    Graph inputs and outputs keep their names. Constants with a single reader are renamed too, because only their names
-    remain if ONNX Runtime replaces the node.
+    Node 7 of operator 3 is ``op3#7``. Graph inputs and outputs keep their names. Constants with a single reader are
+    renamed too, because only their names remain if ONNX Runtime replaces the node.
     """
-    copy = type(proto)()
-    copy.CopyFrom(proto)
-    graph = copy.graph
+    model = type(proto)()
+    model.CopyFrom(proto)
+    graph = model.graph
     graph_io = {info.name for info in (*graph.input, *graph.output)}
     nodes = [*_all_nodes(graph)]
     uses = Counter(name for node in nodes for name in node.input)
-    exclusive = {constant.name for constant in graph.initializer if uses[constant.name] == 1} - graph_io
-    renamed: dict[str, str] = {}
+    single_use_constants = {constant.name for constant in graph.initializer if uses[constant.name] == 1} - graph_io
+    new_names: dict[str, str] = {}
     for k, node in enumerate(nodes):
         operator = next(iter(converted_operators(props(node.metadata_props))), None)
         if operator is None:
             continue
         node.name = f"op{operator}#{k}"
-        renamed |= {name: f"{node.name}:in{j}" for j, name in enumerate(node.input) if name in exclusive}
-        renamed |= {name: f"{node.name}:{j}" for j, name in enumerate(node.output) if name and name not in graph_io}
+        new_names |= {name: f"{node.name}:in{j}" for j, name in enumerate(node.input) if name in single_use_constants}
+        new_names |= {name: f"{node.name}:{j}" for j, name in enumerate(node.output) if name and name not in graph_io}
     for item in (*graph.value_info, *graph.initializer):
-        item.name = renamed.get(item.name, item.name)
-    _rename(graph, renamed)
-    return copy
+        item.name = new_names.get(item.name, item.name)
+    _rename(graph, new_names)
+    return model
 
 
 def _all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
     """Yield all nodes, including those of inner graphs.
 
-    ONNX Runtime may replace an If by one of its branches at load time.
+    ONNX Runtime may replace an If with one of its branches at load time.
     """
     for node in graph.node:
         yield node
@@ -161,15 +164,18 @@ def _inner_graphs(node: NodeProto) -> Iterator[GraphProto]:
             yield attribute.g
 
 
-def _rename(graph: GraphProto, renamed: Mapping[str, str]) -> None:
-    """Rename values in place, also in inner graphs. Names are unique across graphs."""
+def _rename(graph: GraphProto, new_names: Mapping[str, str]) -> None:
+    """Rename values in a graph and its inner graphs, in place.
+
+    Names are unique across graphs.
+    """
     for node in graph.node:
         for names in (node.input, node.output):
-            names[:] = [renamed.get(name, name) for name in names]
+            names[:] = [new_names.get(name, name) for name in names]
         for inner in _inner_graphs(node):
-            _rename(inner, renamed)
+            _rename(inner, new_names)
             for info in inner.output:
-                info.name = renamed.get(info.name, info.name)
+                info.name = new_names.get(info.name, info.name)
 
 
 def _trimmed_mean(times: list[int]) -> float:

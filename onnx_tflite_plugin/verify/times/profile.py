@@ -35,9 +35,9 @@ _REORDERS = ("ReorderInput", "ReorderOutput")  # to and from the blocked layout;
 class OperatorTime:
     """Times of TFLite operators that ONNX Runtime computes together, in seconds.
 
-    They are per run. ``operators`` and ``codes``: the operators; empty for nodes without an operator. ``name``: of their
-    last output. ``nodes``: types of the nodes in ONNX Runtime's graph. ``litert``: the time, or None if the operators do
-    not run in isolation.
+    Times are per run. ``operators`` and ``codes``: indices and codes of the operators; empty for nodes without an
+    operator. ``name``: the name of the last output. ``nodes``: types of the nodes in ONNX Runtime's graph. ``litert``:
+    the time, or None if the operators do not run in isolation.
     """
 
     operators: tuple[int, ...]
@@ -115,11 +115,13 @@ def profile(
     rounds = min(_MAX_ROUNDS, max(_MIN_ROUNDS, round(_SECONDS / seconds)))
     times = node_times(proto, feeds, rounds, seconds if threads == 1 else None)
     groups = list(group_operators(trial.entry.subgraph.operators, proto, times))
-    original = trial.litert_session("builtin", preserve=True)
-    original.run(arrays)
+    litert_session = trial.litert_session("builtin", preserve=True)
+    litert_session.run(arrays)
     progress(f"timing {len(groups)} operators in LiteRT")
     graph = trial.entry.subgraph
-    litert_times = isolated_times(trial.data, [group.operators for group in groups], graph, original.tensors(), rounds)
+    litert_times = isolated_times(
+        trial.data, [group.operators for group in groups], graph, litert_session.tensors(), rounds
+    )
     rows = (group.time_of(litert) for group, litert in zip(groups, litert_times, strict=True))
     return sorted(rows, key=lambda row: -row.loss)
 
@@ -140,9 +142,9 @@ def format_names(names: Sequence[str]) -> list[str]:
 def group_operators(operators: Sequence[Operator], proto: ModelProto, times: Sequence[NodeTime]) -> Iterator[Group]:
     """Yield the operators of a subgraph in groups that share no node, in order.
 
-    One node may be lowered from several operators. If ONNX Runtime fused all nodes of an operator into others, the
-    operator belongs to the only reader of its result, if this reader has gained a node of its type. Otherwise it belongs
-    to the producer of its operand.
+    One node may be lowered from several operators. If ONNX Runtime fused all nodes of an operator into other nodes, the
+    operator belongs to the only reader of its result, if the reader has gained a node of the same type. Otherwise the
+    operator belongs to the producer of its operand.
     """
     node_types: _NodeTypes = defaultdict(set)
     sets = _DisjointSets()
@@ -192,10 +194,10 @@ def _join_fused(operators: Sequence[Operator], node_types: _NodeTypes, nodes: _N
 
 
 def _has_gained_nodes(op_types: set[str], users: Iterable[int], node_types: _NodeTypes, nodes: _Nodes) -> bool:
-    """True if ONNX Runtime's graph gives an operator of ``users`` a node of these types.
+    """True if an operator of ``users`` has gained a node of these types.
 
-    The operator must have no such node in the converted model. Types are substrings: a ``Conv`` may become a
-    ``QLinearConv``.
+    ONNX Runtime's graph then has such a node for the operator, and the converted model does not. Types are substrings:
+    a ``Conv`` may become a ``QLinearConv``.
     """
     return any(
         op_type in node.op_type and not any(op_type in own_type for own_type in node_types[user])

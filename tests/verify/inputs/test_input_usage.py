@@ -18,7 +18,7 @@ from onnx_tflite_plugin.verify.inputs import random_inputs, user_data
 from onnx_tflite_plugin.verify.runtimes import structure
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
 from onnx_tflite_plugin.verify.runtimes.packages import import_optional
-from onnx_tflite_plugin.verify.runtimes.structure import Stored
+from onnx_tflite_plugin.verify.runtimes.structure import StoredConstant
 
 
 class Numbers:
@@ -94,7 +94,7 @@ def test_bounds_random_indices_but_not_arithmetic_operands() -> None:
 
 
 def test_thresholds_include_compared_constants_and_their_neighbors() -> None:
-    bound, other = (tensor(1, dtype, (2,), data=Stored(Numbers(5, 2**31 - 1))) for dtype in ("int32", "int64"))
+    bound, other = (tensor(1, dtype, (2,), data=StoredConstant(Numbers(5, 2**31 - 1))) for dtype in ("int32", "int64"))
     truth = tensor(2, "bool", (3,))
     assert random_inputs._thresholds(graph((IDS, bound), truth), IDS).tolist() == [4, 5, 6, 2**31 - 2, 2**31 - 1]
     assert random_inputs._thresholds(graph((bound, IDS), truth), IDS).size == 5

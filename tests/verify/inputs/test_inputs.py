@@ -279,4 +279,4 @@ def test_skips_dynamic_sizes_that_neither_runtime_accepts() -> None:
     verification = verify(data, convert(data))
     assert verification.ok
     assert verification.runs == 3
-    assert "neither runtime accepts other dynamic sizes: ids [2]" in verification.text
+    assert "both runtimes reject these sizes of dynamic dimensions: ids [2]" in verification.text

@@ -13,7 +13,14 @@ from conformance.builder import ModelBuilder, quant
 from onnx_tflite_plugin.errors import InvalidModel, UnsupportedOption
 from onnx_tflite_plugin.source import read as own
 from onnx_tflite_plugin.source.model import Model, Tensor
-from onnx_tflite_plugin.verify.runtimes.structure import Stored, entry, external_operands, operands, producers, read
+from onnx_tflite_plugin.verify.runtimes.structure import (
+    StoredConstant,
+    entry,
+    external_operands,
+    operands,
+    producers,
+    read,
+)
 
 
 def everything() -> bytes:
@@ -83,7 +90,7 @@ def test_both_readers_agree() -> None:
 def test_constant_has_only_complete_elements() -> None:
     graph = read(everything()).main
     (w,) = (tensor for tensor in graph.tensors if tensor.is_constant)
-    assert isinstance(w.data, Stored)
+    assert isinstance(w.data, StoredConstant)
     assert w.data.numbers("int8").tolist() == [*range(35)]
     assert w.data.numbers("int16").tolist() == [256 * (k + 1) + k for k in range(0, 34, 2)]
 
@@ -159,4 +166,4 @@ def test_rejects_truncated_and_foreign_files(data: bytes) -> None:
 def test_external_constant_has_no_inline_values() -> None:
     """The schema's reader returns 0 for its length and its data."""
     outside: Any = SimpleNamespace(DataLength=lambda: 0, DataAsNumpy=lambda: 0)
-    assert Stored(outside).numbers("int32").shape == (0,)
+    assert StoredConstant(outside).numbers("int32").shape == (0,)

@@ -25,7 +25,7 @@ DIGITS = Path(__file__).parents[3] / "examples" / "digits_int8.tflite"
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onnx_tflite_plugin.verify.times.bench.TURN", 1e-3)
+    monkeypatch.setattr("onnx_tflite_plugin.verify.times.bench.TURN_SECONDS", 1e-3)
 
 
 def test_slower_model_has_a_larger_ratio(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from onnx import NodeProto, TensorProto, helper
 
 from onnx_tflite_plugin.graph.metadata import node_props
 from onnx_tflite_plugin.verify.times import bench, profile
-from onnx_tflite_plugin.verify.times.bench import TURN, WARM, Spread
+from onnx_tflite_plugin.verify.times.bench import TURN_SECONDS, WARM_UP_RUNS, Spread
 from onnx_tflite_plugin.verify.times.isolation import _IsolatedOperators
 from onnx_tflite_plugin.verify.times.nodes import (
     NodeTime,
@@ -60,15 +60,18 @@ def test_profiling_overhead_is_never_negative() -> None:
     assert list(_subtract_overhead([6.0, 0.5], [1, 3], 2.5)) == [2.5, 0.0]
 
 
-@pytest.mark.parametrize(("seconds", "count"), [(TURN, 1), (TURN / 7, 7), (10 * TURN, 1), (0.0, round(TURN / 1e-7))])
+@pytest.mark.parametrize(
+    ("seconds", "count"),
+    [(TURN_SECONDS, 1), (TURN_SECONDS / 7, 7), (10 * TURN_SECONDS, 1), (0.0, round(TURN_SECONDS / 1e-7))],
+)
 def test_times_enough_runs_to_fill_a_turn_after_warm_up(
     monkeypatch: pytest.MonkeyPatch, seconds: float, count: int
 ) -> None:
     calls: list[int] = []
-    clock = SimpleNamespace(perf_counter=lambda: 5.0 + (seconds if len(calls) > WARM else 0.0))
+    clock = SimpleNamespace(perf_counter=lambda: 5.0 + (seconds if len(calls) > WARM_UP_RUNS else 0.0))
     monkeypatch.setattr(bench, "time", clock)
     assert bench._runs_per_turn(lambda: calls.append(1)) == count
-    assert len(calls) == WARM + 1
+    assert len(calls) == WARM_UP_RUNS + 1
 
 
 # --- nodes ------------------------------------------------------------------------------------
