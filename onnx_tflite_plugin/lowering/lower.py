@@ -6,6 +6,7 @@ Only required nodes and constants remain.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import nullcontext
 
 import onnx_ir as ir
 
@@ -19,7 +20,7 @@ from onnx_tflite_plugin.lowering.arrays import physical_dims
 from onnx_tflite_plugin.lowering.emitter import Emitter
 from onnx_tflite_plugin.lowering.interface import InterfaceNames
 from onnx_tflite_plugin.lowering.ir_values import set_type
-from onnx_tflite_plugin.lowering.operators import initialize_variable, lower_operators
+from onnx_tflite_plugin.lowering.operators import initialize_variable, label_nodes, lower_operators
 from onnx_tflite_plugin.lowering.scope import AfterLowering, Job, Scope
 from onnx_tflite_plugin.lowering.state import States
 from onnx_tflite_plugin.lowering.values import FILE, outer_scopes
@@ -60,9 +61,12 @@ def lower(
     if job.problems:
         raise HandlerError(REFUSED, [*job.problems, *job.downstream]) from next(iter(job.causes), None)
     outputs: dict[ir.Value, None] = {}
+    producers = {tensor: bound for bound in model.main.operators for tensor in bound.op.outputs}
     for tensor, name in zip(model.main.outputs, names.outputs, strict=True):
         initialize_variable(scope, tensor)
-        outputs[_graph_output(scope, tensor, name, layout.interface_layout(tensor), outputs)] = None
+        producer = producers.get(tensor)
+        with nullcontext() if producer is None else label_nodes(scope, producer):
+            outputs[_graph_output(scope, tensor, name, layout.interface_layout(tensor), outputs)] = None
     state_inputs, state_outputs, defaults, state_metadata = states.interface(outputs)
     nodes = _reachable_nodes(emitter.nodes, [*outputs, *state_outputs])
     _detach(set(emitter.nodes).difference(nodes))

@@ -6,7 +6,7 @@ Each handler gets its context, and its outputs are post-processed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import NoReturn
 
 import numpy as np
@@ -63,7 +63,7 @@ def _lower_or_put_placeholders(scope: Scope, bound: Bound) -> None:
     """
     job = scope.job
     try:
-        with scope.emitter.label_nodes(scope.label(bound), _provenance(scope, bound)):
+        with label_nodes(scope, bound):
             outputs = _lower_guarded(scope, bound)
     except Failed as failed:
         if not job.uses_placeholders:
@@ -78,6 +78,11 @@ def _lower_or_put_placeholders(scope: Scope, bound: Bound) -> None:
         job.problems.extend(job.after(bound, outputs))
     elif job.uses_placeholders or not isinstance(job.problems[-1], Contradiction):
         _put_placeholders(scope, bound)
+
+
+def label_nodes(scope: Scope, bound: Bound) -> AbstractContextManager[None]:
+    """Give nodes emitted inside this context the label and metadata of an operator."""
+    return scope.emitter.label_nodes(scope.label(bound), _provenance(scope, bound))
 
 
 def _put_placeholders(scope: Scope, bound: Bound) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+import onnx_tflite_plugin as otp
 from conformance.models import Net, tensor
 from onnx_tflite_plugin.conversion import convert
 from onnx_tflite_plugin.graph import metadata
@@ -53,3 +56,10 @@ def test_node_of_an_unknown_operator_names_its_source() -> None:
     model.output(model.call("NEG", [model.call("CUSTOM.Unknown", [tensor(2, 3)], tensor(2, 3))], tensor(2, 3)))
     node, _ = convert(model.build(), keep_unknown=True).proto.graph.node
     assert (node.op_type, metadata.converted_operators(metadata.props(node.metadata_props))) == ("Unknown", (0,))
+
+
+def test_conversion_of_a_graph_output_belongs_to_the_operator_before_it() -> None:
+    file = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
+    nodes = otp.convert(file, optimize="readable").proto.graph.node
+    operators = [{entry.key: entry.value for entry in node.metadata_props} for node in nodes[-2:]]
+    assert [entries["onnx_tflite_plugin.operators"] for entries in operators] == ["0:6", "0:6"]
