@@ -66,9 +66,9 @@ def describe_unknown_letter(text: str, letters_by_field: Mapping[str, str]) -> s
 
     ``letters_by_field``: the letters that other fields use, separated by spaces. ``*`` is any letter.
     """
-    known = letters_of(text)
+    axis_letters = letters_of(text)
     for field, letters in letters_by_field.items():
-        unknown = [letter for letter in letters.split() if letter != "*" and letter not in known]
+        unknown = [letter for letter in letters.split() if letter != "*" and letter not in axis_letters]
         if unknown:
-            return f"{field}={letters!r}: axes {text!r} have no letter {unknown[0]!r}, only {', '.join(known)}"
+            return f"{field}={letters!r}: axes {text!r} have no letter {unknown[0]!r}, only {', '.join(axis_letters)}"
     return ""

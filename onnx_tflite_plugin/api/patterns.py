@@ -205,5 +205,5 @@ def fusion(
 def _operands_of(call: Call) -> frozenset[Operand]:
     """Return all operands of a call, including those of nested calls and siblings."""
     parts = [part.call if isinstance(part, Output) else part for part in (*call.operands, *call.siblings)]
-    found = frozenset(part for part in parts if isinstance(part, Operand))
-    return found.union(*(_operands_of(part) for part in parts if isinstance(part, Call)))
+    direct_operands = frozenset(part for part in parts if isinstance(part, Operand))
+    return direct_operands.union(*(_operands_of(part) for part in parts if isinstance(part, Call)))

@@ -53,7 +53,7 @@ class _Callable(ModuleType):
         return verify(*arguments, **options)
 
     def __get__(self, instance: object, owner: object = None) -> _Callable:
-        """Return the package itself. With this method, ``help`` lists the package among the functions."""
+        """Return the package itself, so that ``help`` lists it among the functions."""
         return self
 
     def __getattr__(self, name: str) -> Any:

@@ -30,10 +30,13 @@ def explain_errors(
     exceeding_outputs = [output for output in outputs if output.name in exceeding]
     if not exceeding_outputs:
         return ()
-    worst = max(exceeding_outputs, key=lambda output: (bool(output.problem), output.unit == "value", output.max_error))
-    amount = _describe_steps(pair, worst) if worst.unit == "step" else worst.in_unit(worst.max_error)
-    error = worst.problem or f"up to {amount}"
-    verb = ("differs" if len(exceeding_outputs) == 1 else "differ") + (":" if worst.problem else " by")
+    worst_output = max(
+        exceeding_outputs, key=lambda output: (bool(output.problem), output.unit == "value", output.max_error)
+    )
+    is_in_steps = worst_output.unit == "step"
+    amount = _describe_steps(pair, worst_output) if is_in_steps else worst_output.in_unit(worst_output.max_error)
+    error = worst_output.problem or f"up to {amount}"
+    verb = ("differs" if len(exceeding_outputs) == 1 else "differ") + (":" if worst_output.problem else " by")
     names = _list_items([repr(output.name) for output in exceeding_outputs])
     subject = f"{'output' if len(exceeding_outputs) == 1 else 'outputs'} {names} {verb} {error} end to end"
     lines = [f"{subject}, although every operator agrees: {_VERDICT}", f"cause: {'; '.join(_causes(pair, exceeding))}"]
@@ -44,11 +47,13 @@ def explain_errors(
     return tuple(lines)
 
 
-def _describe_steps(pair: ModelPair, worst: Comparison) -> str:
+def _describe_steps(pair: ModelPair, output: Comparison) -> str:
     """Return an error in steps, and the number of steps in the range of the dtype."""
     tensors = dict(zip(pair.entry.output_names, pair.entry.outputs, strict=True))
-    low, high = INTEGER_RANGE[tensors[worst.name].dtype] if worst.name in tensors else (0, 0)
-    return f"{worst.max_error:g} of {high - low} quantization steps" if high > low else worst.in_unit(worst.max_error)
+    low, high = INTEGER_RANGE[tensors[output.name].dtype] if output.name in tensors else (0, 0)
+    return (
+        f"{output.max_error:g} of {high - low} quantization steps" if high > low else output.in_unit(output.max_error)
+    )
 
 
 def _causes(pair: ModelPair, outputs: set[str]) -> Iterator[str]:
@@ -75,7 +80,7 @@ def _upstream_selections(pair: ModelPair, outputs: set[str]) -> list[Operator]:
 
     The operands are computed, not constant. The last operator comes first.
     """
-    selecting, producer = selecting_operators(pair.session.proto.graph), producers(pair.entry.subgraph)
+    selecting_indices, producer = selecting_operators(pair.session.proto.graph), producers(pair.entry.subgraph)
     pending = [
         tensor for name, tensor in zip(pair.entry.output_names, pair.entry.outputs, strict=True) if name in outputs
     ]
@@ -86,7 +91,7 @@ def _upstream_selections(pair: ModelPair, outputs: set[str]) -> list[Operator]:
             visited[op.index] = op
             pending += [tensor for tensor in op.inputs if tensor is not None]
     upstream = [visited[index] for index in sorted(visited, reverse=True)]
-    return [op for op in upstream if op.index in selecting and any(map(_is_computed_real, op.inputs))]
+    return [op for op in upstream if op.index in selecting_indices and any(map(_is_computed_real, op.inputs))]
 
 
 def _is_computed_real(tensor: Tensor | None) -> bool:

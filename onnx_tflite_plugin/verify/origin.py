@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def check_origin(data: bytes, tflite_name: str, onnx: ModelProto | bytes | Path, onnx_name: str = "") -> None:
     """Raise MismatchedModels if the ONNX model has the digest of another TFLite file.
 
-    A model without a digest is accepted: earlier versions and other converters wrote none.
+    A model without a digest is accepted, because earlier versions and other converters write no digest.
     """
     if isinstance(onnx, Path) and not onnx.is_file():
         return  # the error for a missing file follows
@@ -37,7 +37,10 @@ def check_origin(data: bytes, tflite_name: str, onnx: ModelProto | bytes | Path,
 
 
 def mismatch_without_digest(fact: str) -> MismatchedModels:
-    """Return the error for a model without a digest whose tensors have other shapes than those of the file."""
+    """Return the error for a model without a digest that does not fit the file.
+
+    ``fact``: the difference between the ONNX model and the file.
+    """
     return MismatchedModels(
         f"{fact}, so the ONNX model is not the conversion of this TFLite file; "
         "pass the file that was converted, or convert this one again"

@@ -189,7 +189,7 @@ def _check_shapes(shapes: object) -> Mapping[str, Sequence[int]] | None:
 
 
 def _check_fit(shapes: Mapping[str, Sequence[int]], pair: ModelPair) -> None:
-    """Raise InvalidInputs for a shape that the ONNX model does not accept."""
+    """Raise InvalidInputs if the ONNX model does not accept a shape."""
     for tensor, name in zip(pair.sizes.as_converted().inputs, pair.entry.input_names, strict=True):
         if name not in shapes or not tensor.rank:  # old converters stored [] for any shape
             continue
@@ -197,9 +197,9 @@ def _check_fit(shapes: Mapping[str, Sequence[int]], pair: ModelPair) -> None:
         subject = f"shapes[{name!r}] is {shape}"
         dims = ", ".join("?" if size is None else str(size) for size in tensor.dims)
         if len(shape) != tensor.rank:
-            given = plural(len(shape), "size")
-            raise InvalidInputs(f"{subject}: {given}, but the input has {tensor.rank} axes, [{dims}]")
-        if any(size not in (None, given) for given, size in zip(shape, tensor.dims, strict=True)):
+            size_count = plural(len(shape), "size")
+            raise InvalidInputs(f"{subject}: {size_count}, but the input has {tensor.rank} axes, [{dims}]")
+        if any(model_size not in (None, size) for size, model_size in zip(shape, tensor.dims, strict=True)):
             raise InvalidInputs(f"{subject}, but the input is [{dims}] in the ONNX model; only ? takes another size")
 
 

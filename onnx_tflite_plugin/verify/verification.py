@@ -112,11 +112,11 @@ class Verification:
         """Return the largest end-to-end error; empty if other lines explain it."""
         if not self.comparisons or any(output.end_to_end for output in self.comparisons):
             return ""
-        worst: dict[str, Comparison] = {}
+        worst_by_unit: dict[str, Comparison] = {}
         for output in sorted(self.comparisons, key=lambda output: output.max_error):
             if output.max_error:
-                worst[output.unit] = output
-        errors = [output.in_unit(output.max_error, "their") for output in worst.values()]
+                worst_by_unit[output.unit] = output
+        errors = [output.in_unit(output.max_error, "their") for output in worst_by_unit.values()]
         return f"; outputs within {' and '.join(errors)}" if errors else "; outputs equal"
 
 

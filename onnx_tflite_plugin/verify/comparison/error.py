@@ -89,9 +89,9 @@ def _measure_infinite(actual: Array, expected: Array) -> ErrorStatistics:
     for value, test in (("NaN", np.isnan), ("+inf", np.isposinf), ("-inf", np.isneginf)):
         differs = test(actual) != test(expected)
         if count := int(np.count_nonzero(differs)):
-            k = tuple(int(i) for i in np.argwhere(differs)[0])
-            first = f"at {list(k)}: {actual[k]}, expected {expected[k]}"
-            problem = f"{value} {AT_OTHER_POSITIONS} ({count} elements, first {first})"
+            index = tuple(int(i) for i in np.argwhere(differs)[0])
+            example = f"at {list(index)}: {actual[index]}, expected {expected[index]}"
+            problem = f"{value} {AT_OTHER_POSITIONS} ({count} elements, first {example})"
             return ErrorStatistics(math.inf, count, expected.size, problem)
     finite = np.isfinite(expected)
     return replace(_measure_finite(actual[finite], expected[finite]), elements=expected.size)

@@ -104,7 +104,7 @@ class InputSizes:
         ]
 
     def mismatch(self) -> str:
-        """Describe the first input of which a static dimension differs between the two models.
+        """Describe the first input with different static sizes in the two models.
 
         Return an empty text if none differs.
         """

@@ -29,7 +29,7 @@ class OrtError(VerificationError):
 
 
 class WrongShape(OrtError):
-    """ONNX Runtime refuses an array because of its shape. ``value``: the name of the value."""
+    """ONNX Runtime refuses an array because of its shape. ``value``: its name."""
 
     value = ""
 

@@ -29,7 +29,7 @@ _CONFIG = {"session.qdq_matmulnbits_accuracy_level": "1"}  # products of dequant
 
 
 class CutModel:
-    """Session of an ONNX submodel that computes ``values`` from operands of the caller.
+    """Session of an ONNX submodel that computes ``values`` from cut tensors.
 
     By default the submodel is the whole model. States are carried from run to run as in the whole model. ``saturating``:
     use the weights that the model selects on processors whose 8-bit products saturate; results with these weights are exact
