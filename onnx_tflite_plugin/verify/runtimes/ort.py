@@ -29,7 +29,7 @@ class OrtError(VerificationError):
 
 
 class WrongShape(OrtError):
-    """ONNX Runtime refuses an array because of its shape. ``value``: its name."""
+    """ONNX Runtime refuses an array because of its shape. ``value``: the ONNX value."""
 
     value = ""
 
