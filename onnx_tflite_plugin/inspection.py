@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from math import prod
 from typing import Any
 
 from onnx_tflite_plugin.api.declarations import Decline, Handler
@@ -23,6 +24,7 @@ from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.presentation.graph_io import author_metadata
 from onnx_tflite_plugin.source import Member, Section, check_source, read
 from onnx_tflite_plugin.source.authored import InterfaceMetadata, TensorMetadata
+from onnx_tflite_plugin.source.dtypes import bits
 from onnx_tflite_plugin.source.metadata import describe_interface
 from onnx_tflite_plugin.source.model import Model, Operator, Signature, Tensor
 from onnx_tflite_plugin.targets import Target, target_named
@@ -39,8 +41,8 @@ def inspect(
 ) -> dict[str, Any]:
     """Return the content of a TFLite model and its handlers, as in the command's JSON.
 
-    The dictionary has "inputs", "outputs", "signatures", "operators" with their handlers, "missing" (unsupported
-    operators), "states" and "metadata". Raises InvalidModel, TypeError and OSError.
+    The dictionary has "inputs", "outputs", "signatures", "constants" by dtype, "operators" with their handlers, "missing"
+    (unsupported operators), "states" and "metadata". Raises InvalidModel, TypeError and OSError.
     """
     check_source(source)
     check_host(host)
@@ -78,6 +80,7 @@ def inspect_model(model: Model, host: Host, target: Target) -> dict[str, Any]:
             }
             for graph in model.subgraphs
         ],
+        "constants": _count_constants(model),
         "operators": operators,
         "missing": sorted({row["code"] for row in operators if row["missing"] and row["called"]}),
         "signatures": [_describe_signature(model, signature) for signature in model.signatures],
@@ -233,6 +236,18 @@ def _parameters(tensor: Tensor) -> dict[str, Any] | None:
     if tensor.blocks is not None:
         return {"scales": tensor.blocks.scales.index, "block_size": tensor.blocks.block_size}
     return None if tensor.quantization is None else asdict(tensor.quantization)
+
+
+def _count_constants(model: Model) -> list[dict[str, Any]]:
+    """Return the number and the bytes of constant tensors by dtype, most bytes first."""
+    rows: dict[str, dict[str, Any]] = {}
+    for graph in model.subgraphs:
+        for tensor in graph.tensors:
+            if tensor.is_constant and tensor.is_static and (width := bits(tensor.dtype)):
+                row = rows.setdefault(tensor.dtype, {"dtype": tensor.dtype, "count": 0, "bytes": 0})
+                row["count"] += 1
+                row["bytes"] += -(-prod(tensor.shape) * width // 8)
+    return sorted(rows.values(), key=lambda row: (-row["bytes"], row["dtype"]))
 
 
 def _list_states(model: Model) -> Iterator[dict[str, Any]]:

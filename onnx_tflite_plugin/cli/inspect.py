@@ -102,6 +102,7 @@ def _show(model: str, contents: Mapping[str, Any], details: bool) -> None:
             Row("signature", [_main_signature(contents)] if len(contents["signatures"]) > 1 else []),
             Row("inputs", limit_lines(_format_graph_values(contents["inputs"], names[0]), 16)),
             Row("outputs", limit_lines(_format_graph_values(contents["outputs"], names[1]), 16)),
+            Row("constants", [_format_constants(contents["constants"])] if contents["constants"] else []),
             Row("subgraphs", limit_lines([_format_subgraph(graph) for graph in graphs], 8) if len(graphs) > 1 else []),
             Row(
                 "signatures",
@@ -314,6 +315,10 @@ def _format_signature(signature: Mapping[str, Any], details: bool = False) -> li
     line = f"{signature['key']!r}{where}: {inputs or 'nothing'} → {outputs or 'nothing'}"
     tensors = signature["tensors"].items() if details else ()
     return [line, *(f"  {shorten(name)} = {shorten(tensor)}" for name, tensor in tensors)]
+
+
+def _format_constants(rows: Sequence[Mapping[str, Any]]) -> str:
+    return ", ".join(f"{row['dtype']} {format_size(row['bytes'])} in {plural(row['count'], 'tensor')}" for row in rows)
 
 
 def _format_state(state: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -133,12 +134,15 @@ def _print_outcomes(
 def _print_problems(jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> None:
     """Print each kind of problem once, with the models that have it."""
     problems: dict[Problem, list[str]] = {}
+    places: dict[Problem, str] = {}
     for job, outcome in zip(jobs, outcomes, strict=True):
         for problem in outcome.problems:
-            problems.setdefault(Problem(_operator_name(problem), problem.reason, problem.hint), []).append(job.name)
+            kind = Problem(_operator_name(problem), problem.reason, problem.hint)
+            problems.setdefault(kind, []).append(job.name)
+            places.setdefault(kind, "" if kind.where else problem.where)
     if problems:
         heading = f"{len(problems)} kinds of problems:" if len(problems) > 1 else "not converted:"
-        print_error("error", [heading, *_error_lines(problems)])
+        print_error("error", [heading, *_error_lines(problems, places)])
 
 
 def _merge_notes(jobs: Sequence[Job], notes: Sequence[Sequence[str]]) -> list[str]:
@@ -221,10 +225,17 @@ def _operator_name(problem: Problem) -> str:
     return where if place else ""
 
 
-def _error_lines(problems: Mapping[Problem, Sequence[str]]) -> list[str]:
-    """Return the lines of each kind of problem, with the models that have it."""
+def _error_lines(
+    problems: Mapping[Problem, Sequence[str]], places: Mapping[Problem, str] = MappingProxyType({})
+) -> list[str]:
+    """Return the lines of each kind of problem, with the models that have it.
+
+    ``places``: the place in the first of these models, unless the problem is about an operator.
+    """
     described: list[tuple[str, list[str]]] = []
     for problem, models in sorted(problems.items(), key=lambda item: -len(item[1])):
         shown = list_first(list(dict.fromkeys(models)), 3)
+        if place := places.get(problem, ""):
+            shown += f", first at {place}" if len(models) > 1 else f", at {place}"
         described.append((problem.hint, problem_lines(problem.where, problem.reason, more=f"in {shown}")))
     return with_hints(described)

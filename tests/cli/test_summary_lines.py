@@ -23,7 +23,7 @@ from onnx_tflite_plugin.cli.summary import (
     verification_lines,
     warning_row,
 )
-from onnx_tflite_plugin.errors import ConversionError, Problem
+from onnx_tflite_plugin.errors import ConversionError, InvalidModel, Problem
 from onnx_tflite_plugin.graph.metadata import node_props
 from onnx_tflite_plugin.presentation.graph_io import GraphValue
 from onnx_tflite_plugin.report import Report, Transposed, describe_overrides
@@ -427,6 +427,17 @@ def test_most_frequent_problems_come_first() -> None:
         "A v1: why",
         "  in x, y, z",
     ]
+
+
+def test_problem_in_a_file_has_its_place_in_the_first_model(capsys: pytest.CaptureFixture[str]) -> None:
+    error = InvalidModel("cannot read it", [Problem("tensors[3].shape", "a size is negative")])
+    jobs = [Job(name, b"", Path("m.onnx")) for name in ("a", "b")]
+    for count, text in (
+        (1, "  a size is negative\n    in a, at tensors[3].shape"),
+        (2, "    in a, b, first at tensors[3]"),
+    ):
+        many._print_problems(jobs[:count], [many._refusal(job, error) for job in jobs[:count]])
+        assert text in capsys.readouterr().err
 
 
 def test_problems_without_a_hint_keep_their_position() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, ModelBuilder
 from conformance.models import Net, tensor
@@ -34,6 +36,17 @@ def test_counts_operators_by_code_with_versions_and_position() -> None:
         ("ABS", 1, [1], "op 0", True),
         ("ABS", 1, [1], "subgraph 1 op 0", False),
         ("ADD", 1, [1], "subgraph 1 op 1", False),
+    ]
+
+
+def test_counts_constants_by_dtype() -> None:
+    model = ModelBuilder()
+    chain(model.main, ("ABS", 1))
+    for k, (shape, dtype) in enumerate((((3, 5), np.int8), ((2, 3), np.float32), (7, np.int8))):
+        model.main.constant(f"c{k}", np.ones(shape, dtype))
+    assert otp.inspect(model.build())["constants"] == [
+        {"dtype": "float32", "count": 1, "bytes": 24},
+        {"dtype": "int8", "count": 2, "bytes": 22},
     ]
 
 
