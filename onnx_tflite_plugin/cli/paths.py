@@ -27,6 +27,9 @@ class FilePath(click.Path):
         text = os.fspath(value)
         if not text:
             self.fail("the path is empty; is a variable of the shell not set?", param, ctx)
+        if isinstance(param, click.Option) and len(text) > 1 and text[:1] == "-":
+            remedy = f"write ./{text} if the path begins with '-'"
+            self.fail(f"a path is missing before {text!r}, which looks like an option; {remedy}", param, ctx)
         if str(text).startswith(("http://", "https://")):
             self.fail(f"{text} is an address, not a file; download the file first", param, ctx)
         return super().convert(value, param, ctx)

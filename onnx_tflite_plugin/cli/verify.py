@@ -88,6 +88,8 @@ def _row(result: Verification, *, in_full: bool) -> Row:
 
 def _next_rows(ctx: click.Context, result: Verification, tflite: Path, onnx: Path) -> Iterator[Row]:
     """Yield what to do about a difference, and that ``--bisect`` wrote nothing if there is none."""
+    from onnx_tflite_plugin.verify.submodels.saving import SUBMODEL_NAMES
+
     bisects = ctx.params["bisect"] is not None
     if result.verdict == "differs" and not bisects:
         data = given_options(ctx, ("inputs", "ranges", "seed", "runs", "tolerance"))
@@ -99,6 +101,12 @@ def _next_rows(ctx: click.Context, result: Verification, tflite: Path, onnx: Pat
             command = shlex.join([*plain, *signature, *data])
             lines.append(f"{command}: if this agrees, a rewrite rule is the cause")
         yield Row("next", lines)
+    elif (
+        result.verdict == "differs"
+        and (part := ctx.params["bisect"] / SUBMODEL_NAMES[0]).with_suffix(".tflite").exists()
+    ):
+        command = shlex.join(["onnx-tflite", "verify", f"{part}.tflite", f"{part}.onnx", "--inputs", f"{part}.npz"])
+        yield Row("next", [f"{command} compares one submodel again"])
     if result.verdict != "differs" and bisects:
         yield Row("bisect", ["nothing to write: no submodel differs"])
 

@@ -26,25 +26,43 @@ def explain_errors(
     There is no next step if all errors are small. ``outputs``: the end-to-end comparisons. ``accepted``: the
     comparisons of the verdict. ``has_data``: the user gave inputs.
     """
-    exceeding = {comparison.name for comparison in accepted if comparison.end_to_end}
-    exceeding_outputs = [output for output in outputs if output.name in exceeding]
+    exceeding_outputs = _exceeding_outputs(outputs, accepted)
     if not exceeding_outputs:
         return ()
-    worst_output = max(
-        exceeding_outputs, key=lambda output: (bool(output.problem), output.unit == "value", output.max_error)
-    )
-    is_in_steps = worst_output.unit == "step"
-    amount = _describe_steps(pair, worst_output) if is_in_steps else worst_output.in_unit(worst_output.max_error)
-    error = worst_output.problem or f"up to {amount}"
-    verb = ("differs" if len(exceeding_outputs) == 1 else "differ") + (":" if worst_output.problem else " by")
+    verb = "differs" if len(exceeding_outputs) == 1 else "differ"
     names = _list_items([repr(output.name) for output in exceeding_outputs])
-    subject = f"{'output' if len(exceeding_outputs) == 1 else 'outputs'} {names} {verb} {error} end to end"
-    lines = [f"{subject}, although every operator agrees: {_VERDICT}", f"cause: {'; '.join(_causes(pair, exceeding))}"]
+    subject = f"{'output' if len(exceeding_outputs) == 1 else 'outputs'} {names} {verb}{describe_error(pair, outputs, accepted)}"
+    causes = "; ".join(_causes(pair, {output.name for output in exceeding_outputs}))
+    lines = [f"{subject} end to end, although every operator agrees: {_VERDICT}", f"cause: {causes}"]
     if not all(output.is_small for output in exceeding_outputs):
         accuracy = "measure the accuracy of both models on labeled data"
         next_step = accuracy if has_data else f"{_RANDOM_INPUTS}; if the error remains, {accuracy}"
         lines.append(f"to judge the effect: {next_step}")
     return tuple(lines)
+
+
+def describe_error(pair: ModelPair, outputs: Sequence[Comparison], accepted: Sequence[Comparison]) -> str:
+    """Return the largest error of outputs that differ end to end, after a verb; empty if none differs."""
+    exceeding_outputs = _exceeding_outputs(outputs, accepted)
+    if not exceeding_outputs:
+        return ""
+    worst_output = max(
+        exceeding_outputs, key=lambda output: (bool(output.problem), output.unit == "value", output.max_error)
+    )
+    if worst_output.problem:
+        return f": {worst_output.problem}"
+    amount = (
+        _describe_steps(pair, worst_output)
+        if worst_output.unit == "step"
+        else worst_output.in_unit(worst_output.max_error)
+    )
+    return f" by up to {amount}"
+
+
+def _exceeding_outputs(outputs: Sequence[Comparison], accepted: Sequence[Comparison]) -> list[Comparison]:
+    """Return the end-to-end comparisons of outputs that exceed their tolerance although every operator agrees."""
+    names = {comparison.name for comparison in accepted if comparison.end_to_end}
+    return [output for output in outputs if output.name in names]
 
 
 def _describe_steps(pair: ModelPair, output: Comparison) -> str:

@@ -29,7 +29,7 @@ from onnx_tflite_plugin.verify.causes import explain_requantization, is_caused_b
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.trial import TIME_LIMIT, Run
 from onnx_tflite_plugin.verify.criteria import Tolerance
-from onnx_tflite_plugin.verify.end_to_end import explain_errors
+from onnx_tflite_plugin.verify.end_to_end import describe_error, explain_errors
 from onnx_tflite_plugin.verify.inputs.causal import causal_inputs
 from onnx_tflite_plugin.verify.inputs.user_data import InputData, describe_rounding
 from onnx_tflite_plugin.verify.model_pair import ModelPair
@@ -307,13 +307,15 @@ def _run_and_compare(pair: ModelPair, request: _Request, progress: Progress) -> 
         notes = (*notes, _PROCESSOR_NOTE)
     if verification.verdict == "differs":
         if request.bisect is not None and decision.differing:
-            notes = (save_submodels(pair, decision, Path(request.bisect)), *notes)
+            notes = (*save_submodels(pair, decision, Path(request.bisect)), *notes)
         notes = (*(explain_requantization(pair) or processor_hints(pair, input_runs, expected)), *notes)
-    error_lines = explain_errors(pair, outputs, verification.comparisons, has_data=request.inputs is not None)
+    agrees, accepted = verification.verdict == "agrees", verification.comparisons
+    error_lines = explain_errors(pair, outputs, accepted, has_data=request.inputs is not None) if agrees else ()
     return replace(
         verification,
         tensors=compared_tensors(pair, decision),
-        end_to_end=error_lines if verification.verdict == "agrees" else (),
+        end_to_end=error_lines,
+        end_to_end_error=describe_error(pair, outputs, accepted) if agrees else "",
         kernels=tuple(dict.fromkeys([*expected, *(["builtin"] if verification.operators else [])])),
         runs=len(input_runs) + (pair.batch is not None),
         pack_kernel_operators=len(pair.trial.substitutes.pack_kernels),

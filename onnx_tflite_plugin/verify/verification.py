@@ -28,7 +28,8 @@ class Verification:
     number of operators that were compared on LiteRT's own operands. ``pack_kernel_operators``: the number of those whose
     expected results are from reference kernels of packs. ``reasons``: reasons why the verdict is inconclusive although
     nothing differs. ``partial``: accept an inconclusive verdict. ``end_to_end``: lines about outputs that exceed their tolerance
-    although every operator agrees. ``tensors``: the comparison of each tensor on LiteRT's own operands, in execution order.
+    although every operator agrees; ``end_to_end_error``: the largest of these errors, after the words "outputs differ".
+    ``tensors``: the comparison of each tensor on LiteRT's own operands, in execution order.
     """
 
     comparisons: tuple[Comparison, ...]
@@ -43,6 +44,7 @@ class Verification:
     pack_kernel_operators: int = 0
     end_to_end: tuple[str, ...] = ()
     tensors: tuple[tuple[TensorValue, Comparison], ...] = ()
+    end_to_end_error: str = ""
 
     if not TYPE_CHECKING:
         __getattr__ = renamed_attributes(VERIFICATION)
@@ -109,7 +111,9 @@ class Verification:
         return f"{operators} with {kernels} on the same inputs, {runs}{error}"
 
     def _largest_error(self) -> str:
-        """Return the largest end-to-end error; empty if other lines explain it."""
+        """Return the largest end-to-end error of the outputs."""
+        if self.end_to_end_error:
+            return f"; outputs differ{self.end_to_end_error}"
         if not self.comparisons or any(output.end_to_end for output in self.comparisons):
             return ""
         worst_by_unit: dict[str, Comparison] = {}
@@ -144,6 +148,7 @@ def merge_verifications(by_signature: Mapping[str, Verification]) -> Verificatio
         reasons=tuple(reason for key, v in by_signature.items() for reason in prefix(key, v.reasons)),
         operators=sum(verification.operators for verification in verifications),
         pack_kernel_operators=sum(verification.pack_kernel_operators for verification in verifications),
+        end_to_end_error=next((v.end_to_end_error for v in verifications if v.end_to_end_error), ""),
         end_to_end=tuple(line for key, v in by_signature.items() for line in prefix(key, v.end_to_end)),
         tensors=tuple(pair for verification in verifications for pair in verification.tensors),
     )

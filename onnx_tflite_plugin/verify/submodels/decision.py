@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from onnx_tflite_plugin.checked import list_first
+from onnx_tflite_plugin.checked import list_first, plural
 from onnx_tflite_plugin.errors import ConversionError, InconclusiveError
 from onnx_tflite_plugin.graph.extraction import extract_submodel
 from onnx_tflite_plugin.graph.randomness import random_operators
 from onnx_tflite_plugin.graph.tensor_value import TensorValue
+from onnx_tflite_plugin.source.model import Operator
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.error import AT_OTHER_POSITIONS
 from onnx_tflite_plugin.verify.comparison.tensors import Divergence, output_values, values_by_tensor
@@ -21,7 +22,7 @@ from onnx_tflite_plugin.verify.runtimes.extraction import cut_file
 from onnx_tflite_plugin.verify.runtimes.structure import producers
 from onnx_tflite_plugin.verify.submodels.comparer import SubmodelComparer
 from onnx_tflite_plugin.verify.submodels.constants import compare_constants
-from onnx_tflite_plugin.verify.submodels.saving import SUBMODEL_NAMES, SavedSubmodel
+from onnx_tflite_plugin.verify.submodels.saving import SUBMODEL_NAMES, SavedSubmodel, remove_submodels
 from onnx_tflite_plugin.verify.submodels.segment_comparer import Decision, Finding
 from onnx_tflite_plugin.verify.verification import NOT_COMPARED, Verification
 
@@ -140,19 +141,33 @@ def compared_tensors(pair: ModelPair, decision: Decision) -> tuple[tuple[TensorV
     return tuple(sorted(tensors, key=lambda compared: producer[compared[0].tensor].index))
 
 
-def save_submodels(pair: ModelPair, decision: Decision, folder: Path) -> str:
-    """Write the submodels that differ, and return a note on their operators and files."""
+def save_submodels(pair: ModelPair, decision: Decision, folder: Path) -> tuple[str, ...]:
+    """Write the submodels that differ, and return notes on their files, operators and errors."""
     findings = {finding.submodel.value.name: finding for finding in reversed(decision.differing)}
-    submodels = [
-        submodel for finding in [*findings.values()][::-1] if (submodel := _extract(pair, finding)) is not None
-    ]
-    if not submodels:
-        return "the submodels that differ cannot be taken out of the ONNX model"
-    files = [
-        file for name, submodel in zip(SUBMODEL_NAMES, submodels, strict=False) for file in submodel.save(folder, name)
-    ]
-    codes = list(dict.fromkeys(op.code for submodel in submodels[: len(SUBMODEL_NAMES)] for op in submodel.operators))
-    return f"the submodels that differ, {list_first(codes, 3)}: {', '.join(map(str, files))}"
+    saved = (
+        (submodel, finding.comparison)
+        for finding in [*findings.values()][::-1]
+        if (submodel := _extract(pair, finding)) is not None
+    )
+    named = list(zip(SUBMODEL_NAMES, saved, strict=False))
+    if not named:
+        return ("the submodels that differ cannot be taken out of the ONNX model",)
+    remove_submodels(folder)
+    for name, (submodel, _) in named:
+        submodel.save(folder, name)
+    return (
+        f"{plural(len(named), 'submodel')} in {folder}, each as .tflite, .onnx, .npz (operands) and .onnx.npz (operands in "
+        "ONNX layout); attach the folder to a bug report",
+        *(
+            f"  {name:5}  {_describe_operators(submodel.operators)}: {comparison.text}"
+            for name, (submodel, comparison) in named
+        ),
+    )
+
+
+def _describe_operators(operators: Sequence[Operator]) -> str:
+    """Return the operators of a submodel, such as ``op 14 CONV_2D``."""
+    return list_first([f"op {op.index} {op.code}" for op in operators], 3)
 
 
 def _extract(pair: ModelPair, finding: Finding) -> SavedSubmodel | None:

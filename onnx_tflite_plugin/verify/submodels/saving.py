@@ -54,6 +54,12 @@ class SavedSubmodel:
         return paths
 
 
+def remove_submodels(folder: Path) -> None:
+    """Remove the files of an earlier run, which may have written more submodels."""
+    for name in SUBMODEL_FILES:
+        (folder / name).unlink(missing_ok=True)
+
+
 def _archive(arrays: Mapping[str, Array]) -> bytes:
     """Return the content of an .npz file."""
     content = io.BytesIO()

@@ -69,6 +69,7 @@ def test_compares_near_ties_per_operator() -> None:
     assert verification.ok, verification.text
     fact, cause, step = verification.end_to_end
     assert fact.startswith("output 'y1' differs by up to ")
+    assert "; outputs differ by up to " in verification.text.splitlines()[0]
     assert fact.endswith(
         "end to end, although every operator agrees: the conversion is right, but the output depends on rounding"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,7 @@ def plant(data: bytes, op_type: str, other: str) -> onnx.ModelProto:
 def test_bisect_writes_only_the_wrong_operator(tmp_path: Path, op_type: str, other: str, code: str) -> None:
     verification = verify(chain(), plant(chain(), op_type, other), bisect=tmp_path / "new")
     assert not verification.ok
-    assert f"the submodels that differ, {code}: " in verification.text
+    assert re.search(rf"part +op \d {code}: max ", verification.text)
     submodel = tmp_path / "new" / "part.tflite"
     assert [op.code for op in read(submodel).main.operators] == [code]
     assert len(onnx.load(submodel.with_suffix(".onnx")).graph.node) == 1
@@ -85,7 +86,9 @@ def test_command_prints_the_submodel_path(tmp_path: Path, run: Run) -> None:
     onnx.save(plant(chain(), "Abs", "Neg"), path)
     code, out, _ = run("verify", tflite, path, "--bisect", tmp_path / "bug")
     assert code == 3
-    assert str(tmp_path / "bug" / "part.tflite") in out
+    part = tmp_path / "bug" / "part"
+    command = f"onnx-tflite verify {part}.tflite {part}.onnx --inputs {part}.npz compares one submodel again"
+    assert command in " ".join(out.split())
 
 
 def test_submodel_includes_external_data_of_both_models(tmp_path: Path) -> None:
@@ -102,9 +105,28 @@ def test_submodel_includes_external_data_of_both_models(tmp_path: Path) -> None:
     wrong.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(wrong) * 1.5, wrong.name))
     onnx.save_model(proto, tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0, location="m.data")
     verification = verify(data, tmp_path / "m.onnx", bisect=tmp_path / "new")
-    assert "the submodels that differ, FULLY_CONNECTED: " in verification.text
+    assert "part   op 0 FULLY_CONNECTED: max " in verification.text
     submodel = tmp_path / "new" / "part.tflite"
     assert not verify(submodel, submodel.with_suffix(".onnx"), inputs=submodel.with_suffix(".npz")).ok
+
+
+def test_bisect_lists_each_file_and_removes_those_of_an_earlier_run(tmp_path: Path) -> None:
+    for name in ("part3.onnx", "mine.onnx"):
+        (tmp_path / name).write_bytes(b"earlier")
+    notice, line, *_ = verify(chain(), plant(chain(), "Exp", "Neg"), bisect=tmp_path).notes
+    assert notice.startswith(f"1 submodel in {tmp_path}, each as .tflite, .onnx, .npz")
+    assert re.match(r"  part   op \d EXP: max ", line)
+    assert not (tmp_path / "part3.onnx").exists()
+    assert (tmp_path / "mine.onnx").exists()
+
+
+def test_bisect_refuses_an_option_as_folder(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(plant(chain(), "Abs", "Neg"), path)
+    (tmp_path / "m.tflite").write_bytes(chain())
+    code, _, err = run("verify", tmp_path / "m.tflite", path, "--bisect", "--runs", "1")
+    assert code == 2
+    assert "--bisect: a path is missing before '--runs', which looks like an option" in err
 
 
 def test_bisect_creates_folders_and_names_three_operators(tmp_path: Path) -> None:
