@@ -33,7 +33,7 @@ from onnx_tflite_plugin.graph.streaming import proto_to_check
 from onnx_tflite_plugin.graph.validity import check_valid
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.plan import LayoutPlan, plan_layout, tensor_bytes
-from onnx_tflite_plugin.layout.tensor_layout import format_layout, layout_axes
+from onnx_tflite_plugin.layout.tensor_layout import format_transposition, layout_axes
 from onnx_tflite_plugin.lowering.axis_warnings import axis_warnings
 from onnx_tflite_plugin.lowering.emitter import Emitter
 from onnx_tflite_plugin.lowering.interface import InterfaceNames, interface_layouts, rename_interface
@@ -45,7 +45,13 @@ from onnx_tflite_plugin.normalize.stage import Normalized
 from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.presentation.facts import doc_string, facts
 from onnx_tflite_plugin.presentation.graph_io import dynamic_input_warnings, graph_values
-from onnx_tflite_plugin.presentation.hints import attention_hints, input_hints, output_hints, readable_hints
+from onnx_tflite_plugin.presentation.hints import (
+    attention_hints,
+    input_hints,
+    output_hints,
+    readable_hints,
+    table_hints,
+)
 from onnx_tflite_plugin.presentation.option_warnings import option_warnings
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.quantization.dequantization import dequantize_model
@@ -191,6 +197,7 @@ class Pipeline:
             *input_hints(report.inputs, dict(zip(names.inputs, stored.inputs, strict=True))),
             *output_hints(report.outputs, dict(zip(names.outputs, stored.outputs, strict=True))),
             *attention_hints(report.inputs, report.outputs, self.options, self.target),
+            *table_hints(finished),
             *readable_hints(self.options, self.target, planned.model, report.nodes),
         ]
         report = replace(report, warnings=(*report.warnings, *warnings), hints=tuple(hints))
@@ -351,6 +358,7 @@ class Pipeline:
     def make_report(self, planned: Planned, rewritten: Rewritten) -> Report:
         """Return the report, except for inputs, outputs, signatures and repairs."""
         model, layout, fused = planned.model, planned.layout, planned.fused
+        states = read_states(rewritten.model.metadata_props)
         operators = Counter(op.code for op in {op for bound in model.operators() for op in bound.members})
         return Report(
             target=self.target.name,
@@ -365,7 +373,7 @@ class Pipeline:
             transposed=tuple(
                 Transposed(
                     str(change.tensor.name),
-                    f"{format_layout(change.start)} -> {format_layout(change.end)}",
+                    format_transposition(change.start, change.end),
                     change.bytes,
                     change.producer,
                     change.consumers,
@@ -380,7 +388,8 @@ class Pipeline:
             packs=dict(Counter(bound.pack for bound in model.operators())),
             finished_by=self.host.hooks.finish_packs(),
             overrides=dict(self.host.overrides),
-            states=tuple(state.input for state in read_states(rewritten.model.metadata_props)),
+            states=tuple(state.input for state in states),
+            state_types=tuple(f"{s.dtype} [{', '.join(str(n) if n >= 0 else '?' for n in s.shape)}]" for s in states),
             domains=foreign_domains(rewritten.model),
             storage=dict(
                 Counter(f"{t.dtype} stored as {storage.dtype}" for t, storage in planned.storage.shifted.items())

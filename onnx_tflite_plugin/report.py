@@ -56,6 +56,7 @@ class Report:
         finished_by: packs with a hook ``finish`` that was called.
         overrides: packs that replaced a built-in handler, by operator.
         states: names of the states.
+        state_types: dtype and shape of each state, as text.
         domains: domains of operators that need a library of kernels, registered with the session.
         storage: number of quantized tensors by storage dtype.
         weights: number of 8-bit products, by the dtype of their weights.
@@ -94,6 +95,7 @@ class Report:
     warnings: tuple[str, ...] = ()
     hints: tuple[str, ...] = ()
     inner_nodes: Mapping[str, int] = field(default_factory=dict)
+    state_types: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"<Report: {self.line}>"

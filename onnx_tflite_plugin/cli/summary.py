@@ -29,6 +29,7 @@ INCONCLUSIVE = 4
 """Exit code of an inconclusive verification."""
 _MOST_WARNINGS = 7
 _MOST_HINTS = 4
+_MAX_STATES = 8  # whose shapes are listed
 _SLOW_SECONDS = 10  # of a stage of verification, from which it is named
 _BYTES_A_MICROSECOND = 8000  # unit of the plan's prices
 _PLANS = {
@@ -154,7 +155,7 @@ def summary(conversion: Conversion, files: Sequence[Path], seconds: float) -> li
     rows += [Row("weights", list(_weights(report))), Row("rounding", list(_rounding_lines(report)))]
     rows += [Row("decomposed", limit_lines([*decomposed_lines(conversion)], 5, "-vv lists all operators"))]
     rows += [Row("fused", list(_fusion_lines(report))), Row("rewritten", list(_passes(report)))]
-    rows += [Row("states", list(_states(report)))]
+    rows += [Row("states", [*_states(report), *limit_lines([*_state_types(report)], _MAX_STATES)])]
     rows += [Row("packs", list(_packs(report)))]
     if conversion.verification is not None:
         rows.append(_with_time(verification_row(conversion.verification), conversion))
@@ -244,7 +245,13 @@ def _layout(report: Report) -> Iterator[str]:
     sources = [f"{plural(inserted, 'Transpose')} inserted" if inserted else "no Transpose"]
     sources[0] += " inserted" if not inserted and report.nodes.get("Transpose") else ""
     sources += [f"{report.transposes - inserted} from operators"] if report.transposes > inserted else []
-    sources += [f"{added} from rewrites"] if added > 0 else [f"{-added} removed by rewrites"] if added < 0 else []
+    sources += (
+        [f"{added} added by rewrites for speed"]
+        if added > 0
+        else [f"{-added} removed by rewrites"]
+        if added < 0
+        else []
+    )
     inner = _inner(report, "Transpose")
     yield f"{_PLANS.get(report.layout, report.layout)}: {', '.join(sources)}{inner}"
     yield from (
@@ -265,7 +272,8 @@ def _transpose_line(transposed: Transposed) -> str:
     users = list_first(consumers, 2)
     perm = transposed.perm.replace("->", "→")
     between = f"{_operator(transposed.producer)} → {users}"
-    return f"{between}: axes {perm}, {format_size(transposed.bytes)}, {shorten(transposed.tensor)!r}"
+    kind = "sizes" if perm.startswith("[") else "axes"
+    return f"{between}: {kind} {perm}, {format_size(transposed.bytes)}, {shorten(transposed.tensor)!r}"
 
 
 def _operator(label: str) -> str:
@@ -300,8 +308,8 @@ def _runtime(report: Report) -> list[str]:
 
 
 _ROUNDING = {
-    "rounds_activations": "activations rounded to 8 bits as in LiteRT; --optimize speed omits the rounding, which is faster and "
-    "closer to the float network",
+    "rounds_activations": "products in float, with activations rounded to 8 bits as in LiteRT; --optimize speed omits the "
+    "rounding, which is faster and closer to the float network",
     "fast_dynamic_quantization": "dynamic quantization with one activation scale per tensor; LiteRT uses one per row or image",
 }
 """Texts about operators of dynamic quantization, by the trait of the target that they require."""
@@ -332,6 +340,11 @@ def _states(report: Report) -> Iterator[str]:
         more = f", … and {len(report.states) - 4} more" if len(report.states) > 4 else ""
         yield f"{len(report.states)}, as extra inputs and outputs: {names}{more}"
         yield "onnx_tflite_plugin.runtime.Session carries them from run to run"
+
+
+def _state_types(report: Report) -> Iterator[str]:
+    """Yield a line with dtype and shape for each state."""
+    yield from (f"  {shorten(name)} {text}" for name, text in zip(report.states, report.state_types, strict=False))
 
 
 def _packs(report: Report) -> Iterator[str]:

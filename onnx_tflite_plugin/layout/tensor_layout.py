@@ -188,6 +188,19 @@ def format_layout(layout: TensorLayout) -> str:
     return ",".join(str(part.axis) if is_unsplit else f"{part.axis}/{part.stride}x{part.size}" for part in layout)
 
 
+def format_transposition(start: TensorLayout, end: TensorLayout) -> str:
+    """Return both layouts as text, for example ``"0,1,2,3 -> 0,3,1,2"``.
+
+    If an axis is split, the text has the shape and the permutation of the Transpose: ``"[1, 3, 32, 64] -> 0,2,1,3"``.
+    """
+    conversion = plan_conversion(start, end)
+    if conversion.perm is None or all(len(layout) == len(layout_axes(layout)) for layout in (start, end)):
+        return f"{format_layout(start)} -> {format_layout(end)}"
+    sizes = physical_shape(start) if conversion.split is None else conversion.split
+    shape = ", ".join("?" if size in (None, -1) else str(size) for size in sizes)
+    return f"[{shape}] -> {','.join(map(str, conversion.perm))}"
+
+
 def layout_permutation(layout: TensorLayout) -> Sequence[int] | None:
     """Return the TFLite axis of each physical axis; ``None`` if an axis is split."""
     return layout_axes(layout) if len(layout) == len(layout_axes(layout)) else None

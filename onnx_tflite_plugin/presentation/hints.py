@@ -8,17 +8,21 @@ from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.checked import list_first
 from onnx_tflite_plugin.graph.decoder import Decoder, Interface, recognize_decoder
+from onnx_tflite_plugin.graph.metadata import source_handler
 from onnx_tflite_plugin.presentation.graph_io import GraphValue
 from onnx_tflite_plugin.rewrite.weights.dtypes import ONNX_RUNTIME_DOMAIN
 from onnx_tflite_plugin.source.affine import affine
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
+
     from onnx_tflite_plugin.api.target import Target
     from onnx_tflite_plugin.binding.bound import BoundModel
     from onnx_tflite_plugin.options import ConvertOptions
     from onnx_tflite_plugin.source.model import Quantization, Tensor
 
-_NAMED = 3  # inputs or outputs in one hint
+_NAMED = 3  # inputs, outputs or operators in one hint
+_MIN_TABLE = 1 << 16  # entries of a table of 16-bit values
 
 
 def input_hints(inputs: Sequence[GraphValue], tensors: Mapping[str, Tensor]) -> Iterator[str]:
@@ -100,6 +104,24 @@ def readable_hints(options: ConvertOptions, target: Target, model: BoundModel, n
     return [
         f"--target generic gives a plainer graph: target {target.name} adds nodes and operators that are faster in one runtime"
     ]
+
+
+def table_hints(model: ir.Model) -> Iterator[str]:
+    """Yield a hint if lookup tables of 16-bit values take most of the file."""
+    tables: dict[ir.Value, str] = {}
+    for node in model.graph.all_nodes():
+        table = node.inputs[0] if node.op_type in ("Gather", "GatherElements") else None
+        stored = None if table is None else table.const_value
+        if table is not None and stored is not None and stored.size >= _MIN_TABLE and stored.size in stored.shape:
+            tables[table] = source_handler(node.metadata_props)[0].rpartition(":")[2]
+    total = sum(value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value)
+    size = sum(value.const_value.nbytes for value in tables if value.const_value)
+    if size > total / 2:
+        names = list_first([*dict.fromkeys(tables.values())], _NAMED)
+        yield (
+            f"{size / 1000:.0f} of {total / 1000:.0f} kB are lookup tables, because ONNX has no operators for these int16 kernels: "
+            f"{names}; --quantization float needs none"
+        )
 
 
 def find_decoder(inputs: Sequence[GraphValue], outputs: Sequence[GraphValue]) -> Decoder | None:

@@ -59,7 +59,7 @@ def test_nodes_of_inner_graphs_are_counted_and_named(tmp_path: Path) -> None:
     nodes, inner = {"Add": 4, "Transpose": 3, "If": 1}, {"Add": 2, "Transpose": 2}
     found = rows(tmp_path, nodes=nodes, inner_nodes=inner)
     assert found["nodes"] == ["8, of these 4 inside If: 4 Add, 3 Transpose, 1 If"]
-    assert found["layout"] == ["optimal: no Transpose inserted, 3 from rewrites, of these 2 inside If"]
+    assert found["layout"] == ["optimal: no Transpose inserted, 3 added by rewrites for speed, of these 2 inside If"]
 
 
 def briefly(
@@ -279,9 +279,9 @@ TRANSPOSE_LINE = "  graph input → op 1 X: axes 0,1 → 1,0, 8 bytes, 't'"
     [
         (0, 0, 0, ["optimal: no Transpose"]),
         (1, 0, 1, ["optimal: no Transpose inserted, 1 from operators"]),
-        (0, 0, 3, ["optimal: no Transpose inserted, 3 from rewrites"]),
+        (0, 0, 3, ["optimal: no Transpose inserted, 3 added by rewrites for speed"]),
         (3, 1, 3, ["optimal: 1 Transpose inserted, 2 from operators", TRANSPOSE_LINE]),
-        (3, 1, 4, ["optimal: 1 Transpose inserted, 2 from operators, 1 from rewrites", TRANSPOSE_LINE]),
+        (3, 1, 4, ["optimal: 1 Transpose inserted, 2 from operators, 1 added by rewrites for speed", TRANSPOSE_LINE]),
         (2, 2, 1, ["optimal: 2 Transposes inserted, 1 removed by rewrites", TRANSPOSE_LINE, TRANSPOSE_LINE]),
     ],
 )
@@ -476,7 +476,7 @@ def test_empty_cells_of_the_pack_table_are_dashes() -> None:
 @pytest.mark.parametrize(
     ("trait", "text"),
     [
-        ("rounds_activations", "3 layers: activations rounded"),
+        ("rounds_activations", "3 layers: products in float, with activations rounded"),
         ("fast_dynamic_quantization", "3 layers: dynamic quantization"),
     ],
 )
@@ -660,3 +660,8 @@ def test_brief_summary_warns_of_replaced_handlers() -> None:
     assert describe_overrides(report) == [  # type: ignore[arg-type]
         "my-pack converts SOFTMAX, ADD instead of the built-in handler; --block my-pack leaves the pack out"
     ]
+
+
+def test_summary_has_dtype_and_shape_of_each_state(tmp_path: Path) -> None:
+    found = rows(tmp_path, states=("h", "c"), state_types=("uint8 [1, 96, 74, 1]", "int32 [?]"))
+    assert found["states"][-2:] == ["  h uint8 [1, 96, 74, 1]", "  c int32 [?]"]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import onnx_tflite_plugin as otp
+from conformance.builder import ModelBuilder, quant
 from onnx_tflite_plugin.presentation.graph_io import GraphValue
 from onnx_tflite_plugin.presentation.hints import input_hints
 from onnx_tflite_plugin.source.model import Quantization, Tensor
@@ -64,3 +65,20 @@ def test_inputs_with_the_same_formula_share_a_hint() -> None:
     values = [GraphValue(f"x{k}", "float32", (1, 2)) for k in range(5)]
     (hint,) = input_hints(values, {value.name: tensor for value in values})
     assert hint.startswith("inputs 'x0', 'x1', 'x2' and 2 more take float32 instead of uint8")
+
+
+def softmax(dtype: str) -> bytes:
+    model = ModelBuilder()
+    x = model.main.input("x", (2, 5), dtype, quantization=quant(0.001))
+    y = model.main.tensor(
+        "y", (2, 5), dtype, quantization=quant(1 / 32768) if dtype == "int16" else quant(1 / 256, -128)
+    )
+    model.main.operator("SOFTMAX", [x], [y], {"beta": 1.0})
+    model.main.output(y)
+    return model.build()
+
+
+@pytest.mark.parametrize(("dtype", "count"), [("int16", 1), ("int8", 0)])
+def test_tables_that_make_a_file_large_are_a_hint(dtype: str, count: int) -> None:
+    hints = otp.convert(softmax(dtype)).report.hints
+    assert sum("kB are lookup tables" in hint and ": softmax;" in hint for hint in hints) == count

@@ -20,6 +20,7 @@ from onnx_tflite_plugin.layout.tensor_layout import (
     drop_unit_axes,
     element_count,
     format_layout,
+    format_transposition,
     has_adjacent_parts,
     intermediate_layouts,
     layout_of_permutation,
@@ -175,3 +176,13 @@ def test_transposing_a_unit_axis_is_a_reshape() -> None:
     )
     assert plan_conversion(source_layout((5, 1)), source_layout((5,))) == LayoutConversion(None, None, (5,))
     assert plan_conversion(source_layout((5,)), source_layout((5, 1))) == LayoutConversion(None, None, (5, 1))
+
+
+def test_transposition_of_split_axes_is_the_permutation_of_the_node() -> None:
+    start = (AxisPart(0, 1, 3), AxisPart(1, 1, 2), AxisPart(1, 2, 32), AxisPart(2, 1, 64))
+    assert format_transposition(start, source_layout((3, 64, 64))) == "[3, 2, 32, 64] -> 0,2,1,3"
+
+
+def test_transposition_of_whole_axes_has_both_layouts() -> None:
+    dims = (1, 5, 7, 3)
+    assert format_transposition(source_layout(dims), layout_of_permutation(dims, [0, 3, 1, 2])) == "0,1,2,3 -> 0,3,1,2"
