@@ -20,6 +20,7 @@ from onnx_tflite_plugin.errors import PackError, Problem
 from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, attribute_errors
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.host.offers import FUSIONS, Offer, canonical, discover, find_unlisted_pattern
+from onnx_tflite_plugin.host.registration import find_misspelled_groups
 from onnx_tflite_plugin.installed import entry_points, iterate_distributions
 
 GROUP = "onnx_tflite_plugin.cases"
@@ -185,7 +186,8 @@ def _pack_problems(host: Host, pack: str, handlers: Collection[Problem]) -> list
         if isinstance(target, Failed) and canonical(dist) == canonical(pack)
     ]
     known = " ".join(problem.reason for problem in handlers)
-    return [*(Problem(pack, text) for text in host.warnings if text not in known), *targets]
+    warnings = (Problem(pack, text) for text in host.warnings if text not in known)
+    return [*find_misspelled_groups(pack), *warnings, *targets]
 
 
 def loading_problems(pack: str) -> list[Problem]:

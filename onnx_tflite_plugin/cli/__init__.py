@@ -31,7 +31,7 @@ without colors."""
 
 _MAX_SENTENCE = 200
 
-_COMMANDS = ("convert", "inspect", "verify", "report", "bench", "handlers", "conformance", "new-pack")
+BUILTIN_COMMANDS = ("convert", "inspect", "verify", "report", "bench", "handlers", "conformance", "new-pack")
 
 
 class Modules(Commands):
@@ -44,7 +44,7 @@ class Modules(Commands):
         from onnx_tflite_plugin.cli.pack_commands import list_pack_commands
 
         names = dict.fromkeys(command.name for command in list_pack_commands())
-        return [*_COMMANDS, *(name for name in names if name not in _COMMANDS)]
+        return [*BUILTIN_COMMANDS, *(name for name in names if name not in BUILTIN_COMMANDS)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the first sentence of each command, which click would cut to one line."""
@@ -55,7 +55,7 @@ class Modules(Commands):
             )
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in _COMMANDS:
+        if name not in BUILTIN_COMMANDS:
             from onnx_tflite_plugin.cli.pack_commands import find_pack_command
 
             return find_pack_command(name)

@@ -219,7 +219,7 @@ def _packs(
         warnings = [text for text in (*host.warnings, failure) if pack != BUILTIN and _is_about(text, pack)]
         wrong += [text for text in warnings if not any(error in text for error in errors)]
         wrong += [f"{pack}: {o.scope_problem}" for o in offers if o.pack == pack != BUILTIN and o.scope_problem]
-        wrong += [] if pack == BUILTIN else _problems_on_use(host, pack)
+        wrong += [] if pack == BUILTIN else [*_competing_handlers(pack, handlers), *_problems_on_use(host, pack)]
         yield {
             "pack": pack,
             "version": version(pack),
@@ -233,10 +233,24 @@ def _packs(
         }
 
 
+def _competing_handlers(pack: str, handlers: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Yield a problem for each operator of a pack for which another pack has a handler too."""
+    for row in handlers:
+        others = {
+            other["pack"] for other in handlers if other["code"] == row["code"] and other["pack"] not in (pack, BUILTIN)
+        }
+        if row["pack"] == pack and others:
+            yield (
+                f"{row['code']}: {pack} and {' and '.join(sorted(others))} each have a handler for it, so a model with the "
+                f"operator is refused; uninstall a pack, or convert with --prefer {pack}"
+            )
+
+
 def _problems_on_use(host: Host, pack: str) -> list[str]:
-    """Return the problems of a pack's commands and passes, which are otherwise loaded only when they run."""
+    """Return the problems of a pack that a conversion does not report: groups, and commands and passes that do not run."""
     from onnx_tflite_plugin.api import Target
     from onnx_tflite_plugin.cli.pack_commands import list_pack_commands
+    from onnx_tflite_plugin.host.registration import find_misspelled_groups
     from onnx_tflite_plugin.rewrite.declaration import PACK_PASS
     from onnx_tflite_plugin.rewrite.pack_pass import find_pass_problem
 
@@ -244,6 +258,7 @@ def _problems_on_use(host: Host, pack: str) -> list[str]:
     passes = [name for target in targets for name in target.passes if PACK_PASS in name]
     problems = [command.find_problem() for command in list_pack_commands() if command.pack == pack]
     problems += [find_pass_problem(pack, name) for name in passes]
+    problems += map(str, find_misspelled_groups(pack))
     return [problem for problem in problems if problem]
 
 

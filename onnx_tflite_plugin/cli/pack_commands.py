@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from onnx_tflite_plugin.checked import describe
 from onnx_tflite_plugin.cli.failures import UsageProblem
 from onnx_tflite_plugin.errors import ConversionError, PackError, Problem
 from onnx_tflite_plugin.guard import DEBUG, Failed, Mismatch, attribute_errors
@@ -38,7 +39,14 @@ class PackCommand(NamedTuple):
             return _unusable_command(self.name, f"the command cannot be used: {failed.reason}")
 
     def find_problem(self) -> str:
-        """Return the reason why the command cannot be loaded; empty if it can."""
+        """Return the reason why the command cannot be used; empty if it can."""
+        from onnx_tflite_plugin.cli import BUILTIN_COMMANDS
+
+        if self.name in BUILTIN_COMMANDS:
+            return (
+                f"command {self.name!r} of {self.pack} is unused: the built-in command of this name runs instead; "
+                "choose another name for the entry point, and install the pack again (pip install -e)"
+            )
         try:
             self._load()
         except Failed as failed:
@@ -51,7 +59,9 @@ class PackCommand(NamedTuple):
             self._check_version()
             command = self.entry.load()
             if not isinstance(command, click.Command):
-                raise Mismatch(f"{self.entry.value} is {type(command).__name__}, not a click.Command")
+                raise Mismatch(
+                    f"{self.entry.value} is {describe(command)}, not a click.Command; decorate a function with @click.command()"
+                )
             return command
 
     def _check_version(self) -> None:

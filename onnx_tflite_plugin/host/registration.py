@@ -17,8 +17,8 @@ from urllib.parse import unquote
 
 from onnx_tflite_plugin.codes import CUSTOM, NAMED_BY_THE_FILE
 from onnx_tflite_plugin.errors import Problem
-from onnx_tflite_plugin.host.offers import ALL_GROUPS, HANDLERS, Offer
-from onnx_tflite_plugin.installed import entry_points, iterate_distributions
+from onnx_tflite_plugin.host.offers import ALL_GROUPS, HANDLERS, Offer, canonical
+from onnx_tflite_plugin.installed import PROJECT, entry_points, iterate_distributions
 
 _SIMILARITY = 0.9  # minimum similarity of custom operators' names
 _GROUP = re.compile(r"^\s*\[\s*([^\]]*?)\s*\]", re.M)
@@ -77,21 +77,40 @@ def _bare_name(code: str) -> str:
     return code.removeprefix(CUSTOM).lower()
 
 
-def _problems_of_groups(code: str, is_admitted: Callable[[str], bool]) -> Iterator[Problem]:
-    """Yield a problem per entry point of the operator in a misspelled group.
+def find_misspelled_groups(pack: str) -> list[Problem]:
+    """Return a problem per entry-point group of a pack that resembles a group of this project.
 
     Groups that begin with the project's name are reported as unused entry points.
     """
+    return [
+        Problem(
+            pack,
+            f"its entry points in the group {group!r} are unused: there is no such group",
+            f"write {meant} in setup.cfg, {_REINSTALL}",
+        )
+        for distribution in iterate_distributions()
+        for group, meant in _misspelled_groups(distribution.entry_points_of_any_group)
+        if canonical(distribution.name_and_requirements()[0]) == canonical(pack)
+    ]
+
+
+def _problems_of_groups(code: str, is_admitted: Callable[[str], bool]) -> Iterator[Problem]:
+    """Yield a problem per entry point of the operator in a misspelled group."""
     for distribution in iterate_distributions():
         text = distribution.entry_points_of_any_group
-        for group in _GROUP.findall(text) if code in unquote(text) else ():
-            meant = get_close_matches(group, ALL_GROUPS, 1, _GROUP_SIMILARITY)
-            if not meant or group in ALL_GROUPS or code not in [unquote(e.name) for e in entry_points(text, [group])]:
-                continue
+        for group, meant in _misspelled_groups(text) if code in unquote(text) else ():
             pack = distribution.name_and_requirements()[0]
-            if is_admitted(pack):
+            if code in [unquote(e.name) for e in entry_points(text, [group])] and is_admitted(pack):
                 fact = f"{pack} has an entry point for it in the group {group!r}, which does not exist"
-                yield Problem(code, fact, f"write {meant[0]} in setup.cfg, {_REINSTALL}")
+                yield Problem(code, fact, f"write {meant} in setup.cfg, {_REINSTALL}")
+
+
+def _misspelled_groups(text: str) -> Iterator[tuple[str, str]]:
+    """Yield (group, group of this project that is meant) for groups in the text of a distribution's entry points."""
+    for group in _GROUP.findall(text):
+        meant = get_close_matches(group, ALL_GROUPS, 1, _GROUP_SIMILARITY)
+        if meant and group not in ALL_GROUPS and not group.startswith(f"{PROJECT}."):
+            yield group, meant[0]
 
 
 def _problems_of_definitions(code: str, is_admitted: Callable[[str], bool]) -> Iterator[Problem]:

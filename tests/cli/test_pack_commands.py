@@ -59,6 +59,8 @@ def test_pack_command_runs_and_is_listed(run: Run, pack_command_list: list[PackC
 def test_pack_command_cannot_replace_a_built_in_one(run: Run, pack_command_list: list[PackCommand]) -> None:
     pack_command_list.append(offer("inspect", f"{MODULE}:greet"))
     assert "hello" not in run("inspect", "--help")[1]
+    problem = pack_command_list[0].find_problem()
+    assert "the built-in command of this name runs instead; choose another name" in problem
 
 
 @pytest.mark.parametrize(
@@ -66,7 +68,7 @@ def test_pack_command_cannot_replace_a_built_in_one(run: Run, pack_command_list:
     [
         ("no_such_module:x", "no_such_module"),
         (f"{MODULE}:absent", "absent"),
-        (f"{MODULE}:not_a_command", "str, not a click.Command"),
+        (f"{MODULE}:not_a_command", "not a click.Command; decorate a function with @click.command()"),
     ],
 )
 def test_error_of_an_unusable_command_names_its_pack(
