@@ -24,13 +24,21 @@ def parse_axes(text: str) -> tuple[Slots, Slots]:
     """Return the axis groups per input and per output.
 
     ``_`` becomes ``None``, and ``1`` becomes an empty group.
-    Raises AxesError if the text does not parse.
+    Raises AxesError if the text does not parse, or a letter names two axes of one operand or result.
     """
     operands, arrow, results = text.partition("->")
     if not arrow:
         raise AxesError(f"axes {text!r} have no '->'; write operands -> results, such as 'n h w c -> n c'")
     inputs = tuple(_parse_slot(slot, text) for slot in operands.split(","))
-    return inputs, tuple(_parse_slot(slot, text) for slot in results.split(","))
+    outputs = tuple(_parse_slot(slot, text) for slot in results.split(","))
+    for role, slots in (("operand", inputs), ("result", outputs)):
+        for k, groups in enumerate(slots):
+            letters = [letter for group in groups or () for letter in group]
+            if repeated := next((letter for letter in letters if letters.count(letter) > 1), ""):
+                raise AxesError(
+                    f"axes {text!r}: letter {repeated} names two axes of {role} {k}; give each axis a letter"
+                )
+    return inputs, outputs
 
 
 def _parse_slot(slot: str, text: str) -> tuple[Group, ...] | None:

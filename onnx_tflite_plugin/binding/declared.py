@@ -22,7 +22,7 @@ from onnx_tflite_plugin.api.quantization import OutputBehavior
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.activation import activation_declaration, resolve_activation
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel, Declared, label
-from onnx_tflite_plugin.checked import describe, did_you_mean, format_type, has_type
+from onnx_tflite_plugin.checked import describe, did_you_mean, format_type, has_type, plural
 from onnx_tflite_plugin.errors import REFUSED, UNFIT, HandlerError, Problem
 from onnx_tflite_plugin.guard import BUILTIN, INLINE, Failed, WrongResult, attribute_errors, caller_in_pack, definition
 from onnx_tflite_plugin.source.model import Array, Dims, Operator
@@ -278,9 +278,12 @@ def _activation_name(read: _Reader) -> str:
 
 def _check_axes(axes: Axes, at: At) -> str:
     try:
-        parse_axes(axes or "->")
+        _, outputs = parse_axes(axes or "->")
     except AxesError as error:
         return str(error)
+    if len(outputs) > max(len(at.op.outputs), 1):  # "n ->" has one output without axes
+        listed = plural(len(outputs), "output")
+        return f"axes {axes!r} have {listed}, but the operator has {len(at.op.outputs)}; write axes for each output"
     return ""
 
 

@@ -282,6 +282,8 @@ def test_merged_letters_keep_the_order_of_each_slot() -> None:
         ("n ? -> n", r"do not parse at '\?': a letter, a group"),
         ("n (h w -> n", r"do not parse at '\(h w': '\)' is missing"),
         ("n h) -> n", r"do not parse at '\)'"),
+        ("n h h c -> n h c", "letter h names two axes of operand 0; give each axis a letter"),
+        ("n h -> n (h n)", "letter n names two axes of result 0"),
     ],
 )
 def test_axes_parse_errors_name_the_position(axes: str, text: str) -> None:

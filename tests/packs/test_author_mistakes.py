@@ -20,7 +20,7 @@ from onnx_tflite_plugin.api import VERSION, Target, Terminate
 from onnx_tflite_plugin.cli import cli
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.host import Host
-from tests.helpers.pack_files import install_pack, run_python
+from tests.helpers.pack_files import install, install_pack, run_python
 
 Edits = tuple[tuple[str, str, str], ...]
 Provoke = Callable[..., str]
@@ -159,7 +159,7 @@ def test_list_of_handlers_reports_commands_and_passes_that_do_not_load(write: Ca
     listed = CliRunner().invoke(cli, ["handlers", "--pack", "author"])
     assert listed.exit_code == 1
     assert "2 problems" in listed.output
-    assert "command 'go' of author failed: author.my_npu:TARGET is Target, not a click.Command" in listed.output
+    assert "command 'go' of author failed: author.my_npu:TARGET is a Target, not a click.Command" in listed.output
     assert "there is no module 'author.my_npu_pases'; correct `passes` of the target" in listed.output
 
 
@@ -177,6 +177,31 @@ def test_wrong_number_of_outputs_is_located_at_the_return(write: Callable[..., P
     line = next(k for k, text in enumerate(lines, 1) if text.startswith("    return x, ctx.ops"))
     with pytest.raises(ConversionError, match=rf"returned 2 values, .* at .*acme\.py:{line} in acme"):
         convert(unary("CUSTOM.Acme", "", tensor(2, 3)).build())
+
+
+def test_misspelled_group_is_a_problem_of_the_pack(provoke: Provoke) -> None:
+    printed = provoke(("setup.cfg", "onnx_tflite_plugin.handlers", "onnx_tflite.handlers"))
+    problem = "entry points in the group 'onnx_tflite.handlers' are unused: there is no such group"
+    remedy = "write onnx_tflite_plugin.handlers in setup.cfg"
+    listed = CliRunner().invoke(cli, ["handlers", "--pack", "author"])
+    assert listed.exit_code == 1
+    for text in (printed, listed.output):
+        assert f"{problem} ({remedy}" in text
+
+
+def test_competing_handlers_are_a_problem_of_both_packs(tmp_path: Path, write: Callable[..., Path]) -> None:
+    write()
+    install(
+        tmp_path / "site",
+        "second",
+        "second_pack",
+        "",
+        "[onnx_tflite_plugin.handlers]\nCUSTOM.Acme = author.acme:acme\n",
+    )
+    for pack, other in (("author", "second"), ("second", "author")):
+        listed = CliRunner().invoke(cli, ["handlers", "--pack", pack])
+        assert listed.exit_code == 1
+        assert f"CUSTOM.Acme: {pack} and {other} each have a handler for it" in listed.output
 
 
 def test_missing_custom_prefix_is_reported_once(provoke: Provoke) -> None:
@@ -268,6 +293,10 @@ MISTAKES = {
     "axes of another rank": (
         [(HANDLER, "layout=Transparent(),", "layout=Transparent(), axes='n h w c -> n h w',")],
         ["axes 'n h w' of output 0 do not fit a tensor of rank 4; write a letter for each axis", "axes='n h w c -> n h w', at "],
+    ),
+    "axes of an output that the operator lacks": (
+        [(HANDLER, "layout=Transparent(),", "layout=Transparent(), axes='... -> ..., n',")],
+        ["axes '... -> ..., n' have 2 outputs, but the operator has 1; write axes for each output"],
     ),
     "an ellipsis in axes where a layout is required": (
         [
