@@ -220,8 +220,8 @@ class ConvertOptions(CheckedOptions):
         ADVANCED, False,
         "Write unsupported operators as nodes of the domain tflite.custom, for a runtime that has kernels for them.",
     )  # fmt: skip
-    prefer: Sequence[str] = _option(ADVANCED, (), "Op pack to prefer if several claim an operator.", metavar="DIST")
-    block: Sequence[str] = _option(ADVANCED, (), "Op pack to leave out.", metavar="DIST")
+    prefer: Sequence[str] = _option(ADVANCED, (), "Op pack to prefer if several claim an operator.", metavar="PACK")
+    block: Sequence[str] = _option(ADVANCED, (), "Op pack to leave out.", metavar="PACK")
     packs: str | None = _option(
         ADVANCED, None, "Use only the built-in operators, or also these op packs (comma-separated).",
         metavar="builtin|LIST",

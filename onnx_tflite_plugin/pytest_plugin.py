@@ -14,7 +14,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("onnx-tflite-plugin")
     group.addoption(
         "--op-pack",
-        metavar="DIST",
+        metavar="PACK",
         action="append",
         default=[],
         help="Run the conformance cases of this op pack, and report declarations without a case. May be given several times. Cases "

@@ -8,7 +8,7 @@ from onnx_tflite_plugin.cli.failures import on_failure
 
 
 @click.command()
-@click.option("--pack", metavar="DIST", help="Only this op pack.")
+@click.option("--pack", metavar="PACK", help="Only this op pack.")
 @click.option("--op", metavar="CODE", help="Only this operator: its name, CUSTOM.<code> or COMPOSITE.<name>.")
 @click.option("--json", "as_json", is_flag=True, help="Print every case's result as JSON, and nothing else.")
 @click.pass_context

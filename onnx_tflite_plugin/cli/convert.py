@@ -26,7 +26,7 @@ from onnx_tflite_plugin.cli.output import (
 )
 from onnx_tflite_plugin.cli.outputs import Outputs
 from onnx_tflite_plugin.cli.paths import FilePath, check_readable
-from onnx_tflite_plugin.cli.report import html_path, write_page
+from onnx_tflite_plugin.cli.report import html_path, no_comparison_rows, write_page
 from onnx_tflite_plugin.options import ConvertOptions, VerifyOptions
 
 _DATA = ("inputs", "ranges", "seed", "runs", "tolerance")
@@ -105,6 +105,7 @@ def convert(
     from onnx_tflite_plugin.conversion import convert as run
     from onnx_tflite_plugin.source import read_bytes
 
+    page_rows: list[Row] = []
     activity = f"{'converting and verifying' if options['verify'] else 'converting'} {Path(job.name).name}"
     with show_progress(activity, quiet=quiet or verbosity > 1) as stage, redirect_stdout_to_stderr():
         source = job.load()
@@ -116,7 +117,8 @@ def convert(
             name = Path(job.name).name
             onnx_name = Path(job.output).name if files else ""
             tflite, proto, report = read_bytes(source), conversion.proto, conversion.report
-            write_page(page, tflite, proto, name, report, wrap(stage), data, onnx_name=onnx_name)
+            written = write_page(page, tflite, proto, name, report, wrap(stage), data, onnx_name=onnx_name)
+            page_rows = [Row("report", [f"{page}; open it in a browser"]), *no_comparison_rows(written)]
     exit_code = verification_exit_code(conversion.verification)
     if job.output == STREAM:
         conversion.write(sys.stdout.buffer)
@@ -130,15 +132,14 @@ def convert(
         if as_json:
             print_json(report_json(conversion, Path(job.name), files, seconds))
         elif not quiet:
-            report_row = [Row("report", [f"{page}; open it in a browser"])] if page is not None else []
             if verbosity:
                 rows = summary(conversion, files, seconds)
             else:
                 rows = brief_summary(conversion, files, seconds, given_signature=signature)
                 named = None if model == STREAM else model
                 repeated = {name: given_options(ctx, names) for name, names in _repeated(ctx).items()}
-                report_row.append(next_row(conversion, named, files, repeated, has_page=page is not None))
-            print_rows([*rows, *(operator_rows(conversion) if verbosity > 1 else []), *report_row])
+                page_rows.append(next_row(conversion, named, files, repeated, has_page=page is not None))
+            print_rows([*rows, *(operator_rows(conversion) if verbosity > 1 else []), *page_rows])
     ctx.exit(exit_code)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import click
 from onnx_tflite_plugin import files
 from onnx_tflite_plugin.cli.failures import UsageProblem, on_failure, shorten_names
 from onnx_tflite_plugin.cli.isolation import isolate_command
-from onnx_tflite_plugin.cli.options import GroupedCommand, add_options, check_exists
+from onnx_tflite_plugin.cli.options import GroupedCommand, add_options, check_exists, given_options
 from onnx_tflite_plugin.cli.output import (
     Row,
     format_size,
@@ -84,10 +85,21 @@ def report(tflite: Path, onnx: Path, output: Path | None, as_json: bool, **optio
         rows.append(Row("FAILED", _verdict_lines(page), "red"))
     elif page.verdict.startswith("inconclusive: "):
         rows.append(Row("inconclusive", _verdict_lines(page), "yellow"))
-    if not page.verdict:
-        rows.append(Row("warning", [shorten_names(note) for note in page.notes], "yellow"))
-    print_rows(rows)
+    print_rows([*rows, *no_comparison_rows(page), *(_next_rows(tflite, onnx) if page.wrong else [])])
     click.get_current_context().exit(exit_code)
+
+
+def no_comparison_rows(page: Page) -> list[Row]:
+    """Return a warning with the reason why a page has no comparison; no row if it has one."""
+    return [] if page.verdict else [Row("warning", [shorten_names(note) for note in page.notes], "yellow")]
+
+
+def _next_rows(tflite: Path, onnx: Path) -> list[Row]:
+    """Return the command that writes the submodels that differ, with the data of this command."""
+    ctx = click.get_current_context()
+    data = given_options(ctx, ("inputs", "ranges", "seed", "runs", "tolerance", "signature"))
+    command = shlex.join(["onnx-tflite", "verify", str(tflite), str(onnx), *data])
+    return [Row("next", [f"{command} --bisect DIR writes the submodels that differ"])]
 
 
 def _verdict_lines(page: Page) -> list[str]:

@@ -256,7 +256,7 @@ class Host:
         if placeholder is None:
             return binding
         self.warn(
-            f"{op.code} is kept as a node of domain {domain_and_name(op.code)[0]}, for a runtime that has a kernel: {binding}"
+            f"{op.code} is kept as a node of domain {domain_and_name(op.code)[0]}, for a runtime that has a kernel: {binding.reason}"
         )
         return Bound(op, placeholder, BUILTIN, (op,))
 

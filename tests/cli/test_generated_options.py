@@ -130,7 +130,8 @@ def test_a_position_may_be_an_integer() -> None:
 @pytest.mark.parametrize("option", [option for option in CONVERT if option.choices], **ids)
 def test_invalid_choice_lists_valid_ones(option: Option) -> None:
     invalid = option.choices[0] + "x"
-    values = " or ".join(map(repr, option.choices))
+    *others, last = map(repr, option.choices)
+    values = f"{', '.join(others)} or {last}"
     text = f"^{option.name} is '{invalid}', so nothing was done; give {values}; did you mean '{option.choices[0]}'"
     with pytest.raises(UnsupportedOption, match=text):
         ConvertOptions(**{option.name: invalid})

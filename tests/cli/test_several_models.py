@@ -425,12 +425,29 @@ def test_report_states_that_models_differ(run: Run, folder: Path) -> None:
     run("convert", folder / "inner" / "b.tflite")
     old = folder / "old.onnx"
     onnx.save(without_digest(onnx.load(folder / "a.onnx")), old)
-    assert "NOT within tolerance" in run("report", folder / "inner" / "b.tflite", old)[1]
+    _, out, _ = run("report", folder / "inner" / "b.tflite", old, "--seed", 3)
+    assert "NOT within tolerance" in out
+    command = f"onnx-tflite verify {folder / 'inner' / 'b.tflite'} {old} --seed 3 --bisect DIR"
+    assert f"{command} writes the submodels that differ" in " ".join(out.split())
     assert "FAILED" not in run("report", folder / "a.tflite", folder / "a.onnx")[1]
     (folder / "e.tflite").write_bytes(two_inputs())
     code, _, err = run("report", folder / "e.tflite", old)
     assert code == 2
     assert "is that the conversion of another model?" in err
+
+
+@pytest.mark.parametrize("command", ["convert", "report"])
+def test_page_without_a_comparison_is_reported(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    model, page = [folder / "a.tflite", folder / "a.onnx"], folder / "a.html"
+    run("convert", *model)
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    options = ["--check", "standard", "--report", page] if command == "convert" else [page]
+    code, out, _ = run(command, *model, *options)
+    assert code == 0
+    assert page.exists()
+    assert re.search("warning .*onnxruntime is not installed", out)
 
 
 @pytest.mark.parametrize("place", ["a.onnx", "a.tflite", "other.onnx", "page"])
