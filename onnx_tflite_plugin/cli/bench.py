@@ -38,6 +38,10 @@ _SMALL = 1e-4
 NOISY = 1.5
 """Minimum ratio of the quartiles of one runtime's rounds for a warning that the machine may be busy."""
 _SMALL_REASON = "below 0.1 ms per run, ONNX Runtime's overhead of 0.2 to 1 µs per node dominates"
+_PROFILE_NOTE = (
+    "count: groups of operators that ONNX Runtime computes together\n"
+    "LiteRT times each operator in isolation with its builtin kernels: the sum differs from the time of a run"
+)
 _TIMES = ("LiteRT µs", "ONNX Runtime µs", "difference µs")
 
 
@@ -84,8 +88,9 @@ def bench(
     print_rows(row for row in _rows(benchmark) if row.lines)
     if benchmark.operators:
         _print_profile(benchmark.operators)
+        click.echo(f"\n{_PROFILE_NOTE}")
         if benchmark.threads > 1:
-            click.echo("\noperators were timed in one thread per runtime")
+            click.echo("operators were timed in one thread per runtime")
 
 
 def _print_profile(rows: Sequence[OperatorTime]) -> None:
@@ -102,7 +107,7 @@ def _print_profile(rows: Sequence[OperatorTime]) -> None:
         for kind in (*shown, *other_kinds, KindTime.of(("all",), rows))
     ]
     click.echo()
-    print_table(("operators", "number", *_TIMES), table, numeric=(1, 2, 3, 4))
+    print_table(("operators", "count", *_TIMES), table, numeric=(1, 2, 3, 4))
     slowest = [
         (
             format_ranges(row.operators), _join_names(format_names(row.codes)), _join_names(format_names(row.nodes)),
@@ -133,7 +138,7 @@ def _rows(benchmark: Benchmark) -> list[Row]:
     ratio = benchmark.ratio
     verdict = "faster" if ratio.high < 1 else "slower" if ratio.low > 1 else "equal, within the spread"
     small = ratio.low > 1 and benchmark.litert.median < _SMALL
-    if verdict == "slower" and not benchmark.operators and not small:
+    if verdict == "slower" and not benchmark.operators:
         verdict += "; --profile lists the slower operators"
     threads = f"{benchmark.threads} thread{'s' if benchmark.threads > 1 else ''}"
     method = f"{benchmark.clock}, {threads}, medians and quartiles of {benchmark.rounds} rounds"

@@ -585,6 +585,8 @@ def test_small_model_that_is_slower_has_the_reason() -> None:
     ]
     assert [len(lines) for lines in reasons] == [1, 0, 0]
     assert "overhead of 0.2 to 1 µs per node" in reasons[0][0]
+    [verdict] = next(row.lines for row in bench._rows(small) if row.label == "ratio")
+    assert verdict.endswith("--profile lists the slower operators")
 
 
 def test_slowest_operators_are_slower_than_in_litert(capsys: pytest.CaptureFixture[str]) -> None:
@@ -612,10 +614,10 @@ def test_profile_has_tables_of_kinds_and_worst_operators(capsys: pytest.CaptureF
     assert (
         capsys.readouterr().out
         == """
-operators       number  LiteRT µs  ONNX Runtime µs  difference µs
-CONV_2D + RELU       1        1.0             20.0           19.0
-ADD                  1        0.0              4.0            4.0
-all                  2        1.0             24.0           23.0
+operators       count  LiteRT µs  ONNX Runtime µs  difference µs
+CONV_2D + RELU      1        1.0             20.0           19.0
+ADD                 1        0.0              4.0            4.0
+all                 2        1.0             24.0           23.0
 
 index  operator        nodes            LiteRT µs  ONNX Runtime µs  difference µs
 1, 20  CONV_2D + RELU  2 Conv                 1.0             20.0           19.0
