@@ -47,7 +47,7 @@ class Modules(Commands):
         return [*BUILTIN_COMMANDS, *(name for name in names if name not in BUILTIN_COMMANDS)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the first sentence of each command, which click would cut to one line."""
+        """Write the first sentence of each command's help; click would cut it to one line."""
         commands = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
         with formatter.section("Commands"):
             formatter.write_dl(
@@ -87,9 +87,9 @@ def main() -> None:
     try:
         cli()
     finally:
-        gc.freeze()  # the process ends: a last collection would only take time
+        gc.freeze()  # the process ends, so a last collection would only waste time
 
 
 def _handle_sigterm(number: int, frame: Any) -> NoReturn:
-    """Raise Terminated, so that partially written files are removed."""
+    """Raise Terminated, so that handlers of the exception remove partially written files."""
     raise Terminated(128 + number)

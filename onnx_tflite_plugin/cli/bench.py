@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from onnx_tflite_plugin.cli.failures import on_failure
+from onnx_tflite_plugin.cli.failures import set_failure_output
 from onnx_tflite_plugin.cli.isolation import isolate_command
 from onnx_tflite_plugin.cli.options import GroupedCommand, add_options, check_exists
 from onnx_tflite_plugin.cli.output import (
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from onnx_tflite_plugin.verify.times.bench import Benchmark, Spread
     from onnx_tflite_plugin.verify.times.profile import OperatorTime
 
-_KINDS, _SLOWEST = 8, 5  # maximum number of rows
-_NAMES = 3  # types of nodes or operators in a cell
-_SMALL = 1e-4
+_MAX_KIND_ROWS, _MAX_OPERATOR_ROWS = 8, 5
+_MAX_NAMES = 3  # maximum number of node or operator types in a cell
+_SMALL_MODEL_SECONDS = 1e-4
 """Seconds per run in LiteRT below which the overhead of ONNX Runtime's nodes dominates."""
 NOISY = 1.5
-"""Minimum ratio of the quartiles of one runtime's rounds for a warning that the machine may be busy."""
+"""Ratio of a runtime's upper and lower quartile above which a warning says that the machine may be busy."""
 _SMALL_REASON = "below 0.1 ms per run, ONNX Runtime's overhead of 0.2 to 1 µs per node dominates"
 _PROFILE_NOTE = (
     "count: groups of operators that ONNX Runtime computes together\n"
@@ -61,13 +61,13 @@ def bench(
 ) -> None:
     """Time a model in LiteRT and its conversion in ONNX Runtime.
 
-    Without MODEL.onnx the model is converted first, with the default options. Both take turns on the same inputs; the
-    ratio is taken per round, so that other load on the machine slows down both. Needs the extra verify.
+    Without MODEL.onnx the model is converted first, with the default options. Both runtimes take turns on the same
+    inputs. The ratio is taken per round, so that other load on the machine slows down both. Needs the extra verify.
 
     --profile compares operators: the time of each operator in LiteRT, run as a model of one operator, and of its nodes
     in ONNX Runtime.
     """
-    on_failure(as_json=as_json)
+    set_failure_output(as_json=as_json)
     check_exists(options["inputs"])
     if onnx is None:
         check_readable(tflite)
@@ -77,11 +77,10 @@ def bench(
     from onnx_tflite_plugin.conversion import convert
     from onnx_tflite_plugin.verify.times.bench import bench as run
 
-    with show_progress(f"timing {tflite.name}") as stage, redirect_stdout_to_stderr():
-        model = (
-            onnx if onnx is not None else convert(tflite, signature=options["signature"], progress=wrap(stage)).proto
-        )
-        benchmark = run(tflite, model, progress=wrap(stage), **options)
+    with show_progress(f"timing {tflite.name}") as show_stage, redirect_stdout_to_stderr():
+        progress = wrap(show_stage)
+        model = onnx if onnx is not None else convert(tflite, signature=options["signature"], progress=progress).proto
+        benchmark = run(tflite, model, progress=progress, **options)
     if as_json:
         print_json({"model": str(tflite), "onnx": None if onnx is None else str(onnx), **asdict(benchmark)})
         return
@@ -94,12 +93,15 @@ def bench(
 
 
 def _print_profile(rows: Sequence[OperatorTime]) -> None:
-    """Print the operators that are slowest compared with LiteRT, by kind and singly."""
+    """Print the operators that lose the most time against LiteRT: first by kind, then each.
+
+    ``rows``: the operators, the largest loss first.
+    """
     from onnx_tflite_plugin.presentation.ranges import format_ranges
     from onnx_tflite_plugin.verify.times.profile import KindTime, by_code, format_names
 
     kinds = by_code(rows)
-    shown = kinds if len(kinds) <= _KINDS + 1 else kinds[:_KINDS]
+    shown = kinds if len(kinds) <= _MAX_KIND_ROWS + 1 else kinds[:_MAX_KIND_ROWS]
     other_rows = [row for row in rows if tuple(format_names(row.codes)) not in {kind.codes for kind in shown}]
     other_kinds = [KindTime.of((f"{len(kinds) - len(shown)} more kinds",), other_rows)] if other_rows else []
     table = [
@@ -113,7 +115,7 @@ def _print_profile(rows: Sequence[OperatorTime]) -> None:
             format_ranges(row.operators), _join_names(format_names(row.codes)), _join_names(format_names(row.nodes)),
             *_microseconds(row.litert, row.onnxruntime),
         )
-        for row in rows[:_SLOWEST] if row.loss > 0
+        for row in rows[:_MAX_OPERATOR_ROWS] if row.loss > 0
     ]  # fmt: skip
     click.echo()
     if not slowest:
@@ -123,9 +125,9 @@ def _print_profile(rows: Sequence[OperatorTime]) -> None:
 
 
 def _join_names(names: Sequence[str]) -> str:
-    """Return the first names, and how many types are left out."""
-    more = [f"{len(names) - _NAMES} more"] if len(names) > _NAMES + 1 else []
-    return " + ".join([*(names[:_NAMES] if more else names), *more])
+    """Return the first names as text, and the number of omitted names."""
+    more = [f"{len(names) - _MAX_NAMES} more"] if len(names) > _MAX_NAMES + 1 else []
+    return " + ".join([*(names[:_MAX_NAMES] if more else names), *more])
 
 
 def _microseconds(litert: float | None, onnxruntime: float) -> tuple[str, str, str]:
@@ -137,7 +139,7 @@ def _microseconds(litert: float | None, onnxruntime: float) -> tuple[str, str, s
 def _rows(benchmark: Benchmark) -> list[Row]:
     ratio = benchmark.ratio
     verdict = "faster" if ratio.high < 1 else "slower" if ratio.low > 1 else "equal, within the spread"
-    small = ratio.low > 1 and benchmark.litert.median < _SMALL
+    is_small_model = ratio.low > 1 and benchmark.litert.median < _SMALL_MODEL_SECONDS
     if verdict == "slower" and not benchmark.operators:
         verdict += "; --profile lists the slower operators"
     threads = f"{benchmark.threads} thread{'s' if benchmark.threads > 1 else ''}"
@@ -150,7 +152,7 @@ def _rows(benchmark: Benchmark) -> list[Row]:
             [f"ONNX Runtime / LiteRT {ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f}): {verdict}"],
             "bold",
         ),
-        Row("reason", [_SMALL_REASON] if small else []),
+        Row("reason", [_SMALL_REASON] if is_small_model else []),
         Row("inputs", _input_lines(benchmark)),
         Row("measured", [method, benchmark.processor]),
         Row("warning", _warnings(benchmark), "yellow"),
@@ -158,7 +160,7 @@ def _rows(benchmark: Benchmark) -> list[Row]:
 
 
 def _input_lines(benchmark: Benchmark) -> list[str]:
-    """Return the signature and the inputs that were timed."""
+    """Return lines with the signature and the inputs of the timed runs."""
     signature = [f"of signature {benchmark.signature!r}"] if benchmark.signature else []
     inputs = [f"{shorten(name)} {dtype} {list(shape)}" for name, dtype, shape in benchmark.inputs]
     return limit_lines([*signature, *inputs], 8)

@@ -1,10 +1,10 @@
-"""Command ``conformance``: the cases that every handler must pass, run on installed packs."""
+"""Command ``conformance``: run the conformance cases of installed packs."""
 
 from __future__ import annotations
 
 import click
 
-from onnx_tflite_plugin.cli.failures import on_failure
+from onnx_tflite_plugin.cli.failures import set_failure_output
 
 
 @click.command()
@@ -15,10 +15,10 @@ from onnx_tflite_plugin.cli.failures import on_failure
 def conformance(ctx: click.Context, /, pack: str | None, op: str | None, as_json: bool) -> None:
     """Run the cases that handlers must pass.
 
-    Each is a small model, converted and compared with LiteRT or the case's own reference. Exits with 0 if all pass. Needs
-    the extra verify.
+    Each case is a small model, converted and compared with LiteRT or the case's own reference. Exits with 0 if all pass.
+    Needs the extra verify.
     """
-    on_failure(as_json=as_json)
+    set_failure_output(as_json=as_json)
     from conformance.command import run
 
     ctx.exit(run(pack, op, as_json=as_json))

@@ -10,11 +10,11 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from onnx_tflite_plugin.cli.failures import UsageProblem, on_failure
+from onnx_tflite_plugin.cli.batch import convert_all
+from onnx_tflite_plugin.cli.failures import UsageProblem, set_failure_output
 from onnx_tflite_plugin.cli.isolation import isolate_command, pass_through
-from onnx_tflite_plugin.cli.jobs import STREAM, jobs
-from onnx_tflite_plugin.cli.many import convert_all
-from onnx_tflite_plugin.cli.options import GroupedCommand, add_options, check_exists, given_options
+from onnx_tflite_plugin.cli.jobs import STREAM, collect_jobs
+from onnx_tflite_plugin.cli.options import GroupedCommand, add_options, check_exists, repeat_options
 from onnx_tflite_plugin.cli.output import (
     Row,
     ignore_broken_pipe,
@@ -29,14 +29,14 @@ from onnx_tflite_plugin.cli.paths import FilePath, check_readable
 from onnx_tflite_plugin.cli.report import html_path, no_comparison_rows, write_page
 from onnx_tflite_plugin.options import ConvertOptions, VerifyOptions
 
-_DATA = ("inputs", "ranges", "seed", "runs", "tolerance")
+_DATA_OPTIONS = ("inputs", "ranges", "seed", "runs", "tolerance")
 
 
 @click.command(cls=GroupedCommand)
 @click.argument("model", metavar="MODEL", type=FilePath())
 @click.argument("output", metavar="[MODEL.onnx]", required=False, type=FilePath())
 @add_options(ConvertOptions)
-@add_options(VerifyOptions, *_DATA)
+@add_options(VerifyOptions, *_DATA_OPTIONS)
 @click.option(
     "--report",
     "page",
@@ -66,13 +66,13 @@ def convert(
 ) -> None:
     """Convert MODEL to ONNX.
 
-    MODEL is a .tflite file, a folder of them, a MediaPipe .task bundle, a LiteRT-LM bundle, or - for stdin. Writes
-    MODEL.onnx (by default beside the model, with its suffix replaced; - is stdout; into a folder under the model's name)
-    and prints a summary. Exits with 1 if a model is refused, 2 for usage or a missing extra, 3 if --verify finds a
-    difference; then no file is written. Exits with 4 if the verdict is inconclusive; the file is written. Options about
-    data imply --verify.
+    MODEL is a .tflite file, a folder of them, a MediaPipe .task bundle, a LiteRT-LM bundle, or - for stdin. MODEL.onnx
+    defaults to the model's path with the suffix .onnx. If it is a folder, the file is named after the model; - is
+    stdout. Prints a summary. Exits with 1 if a model is refused, 2 for a usage error or a missing extra, 3 if --verify
+    finds a difference; then no file is written. Exits with 4 if the verdict is inconclusive; the file is written.
+    Options about data imply --verify.
     """
-    on_failure(as_json=as_json)
+    set_failure_output(as_json=as_json)
     log_to_stderr(verbosity)
     if output == STREAM and as_json:
         raise UsageProblem("--json and the model would both be written to stdout; name a file for the model")
@@ -82,23 +82,25 @@ def convert(
     if model != STREAM:
         _check_model_exists(model)
     outputs = Outputs()
-    on_failure(as_json=as_json, note=outputs.note)
+    set_failure_output(as_json=as_json, note=outputs.note)
     if (
         (verification := options["verify"])
         and isinstance(verification, VerifyOptions)
         and isinstance(verification.inputs, Path)
     ):
-        outputs.read(verification.inputs, "the data of --inputs")
-    all_jobs, single = jobs(model, output, signature, outputs, lambda source: _separate_signatures(source, options))
+        outputs.register_input(verification.inputs, "the data of --inputs")
+    jobs, is_single = collect_jobs(
+        model, output, signature, outputs, lambda source: _signature_difference(source, options)
+    )
     if page is not None:
-        if not single:
+        if not is_single:
             raise UsageProblem("--report is about one model")
-        outputs.write(html_path(page), "the report", "name another file for the report")
-    outputs.prepare(folders=not single)
-    if not single:
-        ctx.exit(convert_all(all_jobs, options, model, as_json=as_json, quiet=quiet))
-    (job,) = all_jobs
-    isolates = options["verify"] or page is not None or job.is_mapped
+        outputs.register_output(html_path(page), "the report", "name another file for the report")
+    outputs.prepare(folders=not is_single)
+    if not is_single:
+        ctx.exit(convert_all(jobs, options, model, as_json=as_json, quiet=quiet))
+    (job,) = jobs
+    isolates = options["verify"] or page is not None or job.is_memory_mapped
     wrap = isolate_command() if isolates else pass_through
     start = time.perf_counter()
     from onnx_tflite_plugin.cli.summary import verification_exit_code
@@ -107,9 +109,9 @@ def convert(
 
     page_rows: list[Row] = []
     activity = f"{'converting and verifying' if options['verify'] else 'converting'} {Path(job.name).name}"
-    with show_progress(activity, quiet=quiet or verbosity > 1) as stage, redirect_stdout_to_stderr():
+    with show_progress(activity, quiet=quiet or verbosity > 1) as show_stage, redirect_stdout_to_stderr():
         source = job.load()
-        conversion = run(source, signature=job.signature, progress=wrap(stage), **options)
+        conversion = run(source, signature=job.signature, progress=wrap(show_stage), **options)
         files = [] if job.output == STREAM else conversion.save(job.output)
         seconds = time.perf_counter() - start - conversion.verification_seconds
         if page is not None:
@@ -117,13 +119,13 @@ def convert(
             name = Path(job.name).name
             onnx_name = Path(job.output).name if files else ""
             tflite, proto, report = read_bytes(source), conversion.proto, conversion.report
-            written = write_page(page, tflite, proto, name, report, wrap(stage), data, onnx_name=onnx_name)
+            written = write_page(page, tflite, proto, name, report, wrap(show_stage), data, onnx_name=onnx_name)
             page_rows = [Row("report", [f"{page}; open it in a browser"]), *no_comparison_rows(written)]
     exit_code = verification_exit_code(conversion.verification)
     if job.output == STREAM:
         conversion.write(sys.stdout.buffer)
         ctx.exit(exit_code)
-    on_failure(as_json=as_json)
+    set_failure_output(as_json=as_json)
     from onnx_tflite_plugin.cli.json_report import report_json
     from onnx_tflite_plugin.cli.operator_lines import operator_rows
     from onnx_tflite_plugin.cli.summary import brief_summary, next_row, summary
@@ -136,23 +138,26 @@ def convert(
                 rows = summary(conversion, files, seconds)
             else:
                 rows = brief_summary(conversion, files, seconds, given_signature=signature)
-                named = None if model == STREAM else model
-                repeated = {name: given_options(ctx, names) for name, names in _repeated(ctx).items()}
-                page_rows.append(next_row(conversion, named, files, repeated, has_page=page is not None))
+                model_path = None if model == STREAM else model
+                repeated_options = {
+                    command: repeat_options(ctx, names) for command, names in _repeated_parameters(ctx).items()
+                }
+                page_rows.append(next_row(conversion, model_path, files, repeated_options, has_page=page is not None))
             print_rows([*rows, *(operator_rows(conversion) if verbosity > 1 else []), *page_rows])
     ctx.exit(exit_code)
 
 
-def _repeated(ctx: click.Context) -> dict[str, set[str]]:
-    """Return the parameters that each command suggested as the next one needs too."""
-    own = {str(param.name) for param in ctx.command.params} - {"signature", "json", "quiet", "verbosity", "page"}
-    return {"verify": {*_DATA}, "report": {*_DATA} - {"runs"}, "convert": own}
+def _repeated_parameters(ctx: click.Context) -> dict[str, set[str]]:
+    """Return, per suggested next command, the names of the parameters to repeat."""
+    parameters = {str(param.name) for param in ctx.command.params}
+    convert_options = parameters - {"signature", "json", "quiet", "verbosity", "page"}
+    return {"verify": {*_DATA_OPTIONS}, "report": {*_DATA_OPTIONS} - {"runs"}, "convert": convert_options}
 
 
-def _separate_signatures(source: Any, options: dict[str, Any]) -> str:
-    """Return the reason why the signatures of a model cannot be one model; empty if they can.
+def _signature_difference(source: Any, options: dict[str, Any]) -> str:
+    """Return why the signatures cannot share one ONNX model; empty if they can.
 
-    Raises UsageProblem for an option that needs one model.
+    Raises UsageProblem if an option requires a shared model.
     """
     from onnx_tflite_plugin.conversion import describe_signature_difference
 
@@ -163,18 +168,18 @@ def _separate_signatures(source: Any, options: dict[str, Any]) -> str:
 
 
 def _check_model_exists(model: Path) -> None:
-    """Raise UsageProblem if the path does not exist."""
+    """Raise UsageProblem if the path is neither a folder nor a readable file."""
     if not model.is_dir():
         check_readable(model)
 
 
 def _verification(ctx: click.Context, options: dict[str, Any]) -> bool | VerifyOptions:
-    """Return the verification that ``--verify`` and options about data request.
+    """Return the verification that ``--verify`` and the data options request.
 
-    Remove the latter from ``options``.
+    Removes the data options from ``options``.
     """
     partial = options["verify"] == "partial"
-    data_options = [name for name in _DATA if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT]
-    data = {name: options.pop(name) for name in _DATA}
+    data_options = [name for name in _DATA_OPTIONS if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT]
+    data = {name: options.pop(name) for name in _DATA_OPTIONS}
     check_exists(data["inputs"])
     return VerifyOptions(**data, partial=partial) if data_options or partial else options["verify"] is not None

@@ -24,12 +24,12 @@ from onnx_tflite_plugin.guard import DEBUG, Terminated, debug
 from onnx_tflite_plugin.keywords import FROM_COMMAND
 
 INTERRUPTED = 130
-_MOST_PROBLEMS = 20
-_KEY = __name__
+_MAX_PROBLEM_KINDS = 20
+_CONTEXT_KEY = __name__
 
 
 class UsageProblem(click.ClickException):
-    """A path or value that cannot be used, found before any work is done."""
+    """An unusable path or value, found before any work is done."""
 
     exit_code = 2
 
@@ -37,17 +37,17 @@ class UsageProblem(click.ClickException):
         print_error("error", self.message.splitlines())
 
 
-_SHOWS_HELP: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
-"""The error by which click, from 8.2 on, prints the help of a command without arguments; 8.1 raises none."""
+_HELP_ERROR: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
+"""The error that click 8.2 and later raise to print the help of a command without arguments."""
 
 
 @contextmanager
-def own_usage_errors() -> Iterator[None]:
+def replace_usage_errors() -> Iterator[None]:
     """Replace click's usage errors by UsageProblem, which prints a single block."""
     try:
         yield
     except click.UsageError as error:
-        if isinstance(error, _SHOWS_HELP):
+        if isinstance(error, _HELP_ERROR):
             raise
         raise UsageProblem(_describe_usage(error)) from None
 
@@ -60,8 +60,7 @@ def _describe_usage(error: click.UsageError) -> str:
     if isinstance(error, click.NoSuchOption):
         options = error.ctx.command.params if error.ctx else ()
         flags = [flag for option in options if isinstance(option, click.Option) for flag in option.opts]
-        named = (option.opts[0] for option in options if error.option_name in getattr(option, "synonyms", ()))
-        flag = next(named, "")
+        flag = next((option.opts[0] for option in options if error.option_name in getattr(option, "synonyms", ())), "")
         remedy = f"; did you mean {flag!r}?" if flag else did_you_mean(error.option_name, flags)
         hint = "" if remedy or not error.ctx else f"\nhint: {error.ctx.command_path} --help lists the options"
         return f"No such option {error.option_name!r}{remedy}{hint}"
@@ -80,7 +79,7 @@ class Commands(click.Group):
     def main(self, args: Sequence[str] | None = None, *positional: Any, **keywords: Any) -> Any:
         """Run a command.
 
-        Usage errors are JSON if ``--json`` is among the arguments, even before a command has read them.
+        If ``--json`` is among the arguments, usage errors are printed as JSON, even before a command has parsed them.
         """
         arguments = list(sys.argv[1:] if args is None else args)
         if "--json" not in arguments or not keywords.get("standalone_mode", True):
@@ -98,15 +97,15 @@ class Commands(click.Group):
         sys.exit(code if isinstance(code, int) else 0)
 
     def make_context(self, *positional: Any, **keywords: Any) -> click.Context:
-        with own_usage_errors():
+        with replace_usage_errors():
             return super().make_context(*positional, **keywords)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command to run. An unknown name gets the nearest command.
+        """Return the command to run.
 
-        A model without one gets ``convert``.
+        The error for an unknown name suggests a similar command, or ``convert`` if the name is that of a model.
         """
         try:
             return super().resolve_command(ctx, args)
@@ -121,7 +120,7 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         token = FROM_COMMAND.set(True)
         try:
-            with own_usage_errors():
+            with replace_usage_errors():
                 return super().invoke(ctx)
         except ConversionError as error:
             lines = [*map(shorten_names, error.message.splitlines()), *_group_problems(error)]
@@ -135,9 +134,9 @@ class Commands(click.Group):
         except BrokenPipeError:
             raise
         except OSError as error:
-            named = f"{error.filename}: " if error.filename else ""
+            file_prefix = f"{error.filename}: " if error.filename else ""
             debug(error)
-            _fail(ctx, 2, type(error).__name__, [f"{named}{error.strerror or error}"])
+            _fail(ctx, 2, type(error).__name__, [f"{file_prefix}{error.strerror or error}"])
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
@@ -147,19 +146,19 @@ class Commands(click.Group):
             FROM_COMMAND.reset(token)
 
 
-def on_failure(*, as_json: bool = False, note: str | Callable[[], str] = "") -> None:
-    """Set the output of a failure of the running command.
+def set_failure_output(*, as_json: bool = False, note: str | Callable[[], str] = "") -> None:
+    """Set how a failure of the running command is printed.
 
-    ``as_json``: print JSON on stdout too. ``note``: the last line, or a function that returns it at the failure.
+    ``as_json``: also print JSON on stdout. ``note``: the last line, or a function that is called for it at the failure.
     """
-    click.get_current_context().meta[_KEY] = (as_json, note)
+    click.get_current_context().meta[_CONTEXT_KEY] = (as_json, note)
 
 
 def _fail(ctx: click.Context, code: int, kind: str, lines: list[str], error: ConversionError | None = None) -> NoReturn:
-    as_json, note = ctx.meta.get(_KEY, (False, ""))
-    usage = error is not None and error.exit_code == UsageProblem.exit_code
-    note_text = note() if callable(note) and not usage else note
-    print_error("error", [*lines, *([note_text] if note_text and not usage else [])])
+    as_json, note = ctx.meta.get(_CONTEXT_KEY, (False, ""))
+    is_usage = error is not None and error.exit_code == UsageProblem.exit_code
+    note_text = note() if callable(note) and not is_usage else note
+    print_error("error", [*lines, *([note_text] if note_text and not is_usage else [])])
     if as_json:
         text = "\n".join(lines)
         details = {"error": {"kind": kind, "message": text, "problems": [], "exit_code": code}}
@@ -168,17 +167,17 @@ def _fail(ctx: click.Context, code: int, kind: str, lines: list[str], error: Con
 
 
 def _group_problems(error: ConversionError) -> list[str]:
-    """Return lines for each kind of problem: the first place, and the number of others."""
+    """Return the lines of each kind of problem: the first problem, and how many follow."""
     kinds: dict[tuple[str, str], list[str]] = {}
     for problem in error.problems:
         kinds.setdefault((_problem_kind(problem), problem.hint), []).append(str(replace(problem, hint="")))
     hinted_lines: list[tuple[str, list[str]]] = []
-    for (_, hint), texts in list(kinds.items())[:_MOST_PROBLEMS]:
+    for (_, hint), texts in list(kinds.items())[:_MAX_PROBLEM_KINDS]:
         more = f"and in {len(texts) - 1} more places (--json lists them)" if len(texts) > 1 else ""
         hinted_lines.append((hint, problem_lines("", texts[0], more=more)))
     lines = with_hints(hinted_lines)
-    if len(kinds) > _MOST_PROBLEMS:
-        remaining = f"{len(kinds) - _MOST_PROBLEMS} more kinds of problems"
+    if len(kinds) > _MAX_PROBLEM_KINDS:
+        remaining = f"{len(kinds) - _MAX_PROBLEM_KINDS} more kinds of problems"
         lines.append(f"… and {remaining} ({len(error.problems)} problems in all; --json lists them)")
     return lines
 
@@ -186,7 +185,7 @@ def _group_problems(error: ConversionError) -> list[str]:
 def with_hints(problems: Iterable[tuple[str, list[str]]]) -> list[str]:
     """Return the lines of problems with their hints.
 
-    A hint that several problems share follows the last of them.
+    A hint that several problems share is printed once, after the last of these problems.
     """
     groups: dict[tuple[str, int], list[list[str]]] = {}
     for number, (hint, lines) in enumerate(problems):
@@ -199,9 +198,9 @@ def with_hints(problems: Iterable[tuple[str, list[str]]]) -> list[str]:
 
 
 def _problem_kind(problem: Problem) -> str:
-    """Return the reason without names and numbers, which differ between places.
+    """Return a key that is equal for problems of one kind.
 
-    For an operator without a handler, return its place.
+    The key is the reason without names and numbers; for an operator without a handler, the operator.
     """
     return (
         problem.where
@@ -212,8 +211,8 @@ def _problem_kind(problem: Problem) -> str:
 
 def problem_lines(where: str, reason: str, more: str = "") -> list[str]:
     """Return the lines of a problem without its hint; long names are shortened."""
-    first, *others = (f"{where}: {reason}" if where else reason).split("\n")  # other line breaks of names are escaped
-    lines = [first, *(f"  {line}" for line in others), *([f"  {more}"] if more else [])]
+    first, *following = (f"{where}: {reason}" if where else reason).split("\n")  # line breaks in names are escaped
+    lines = [first, *(f"  {line}" for line in following), *([f"  {more}"] if more else [])]
     return [shorten_names(line) for line in lines]
 
 
@@ -237,7 +236,7 @@ def error_json(error: ConversionError) -> dict[str, Any]:
 
 
 def _internal_error_lines(error: Exception) -> list[str]:
-    """Return the lines of an internal error: its place, and how to report it."""
+    """Return the lines of an internal error: its location, and how to report it."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return [
         f"internal error: {type(error).__name__}: {error}".rstrip(": "),

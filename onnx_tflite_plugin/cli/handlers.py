@@ -1,4 +1,4 @@
-"""Command ``handlers``: all installed handlers, fusions, hooks, targets, commands and packs."""
+"""Command ``handlers``: a list of everything that the installed packs register."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onnx_tflite_plugin.checked import plural
-from onnx_tflite_plugin.cli.failures import UsageProblem, on_failure
+from onnx_tflite_plugin.cli.failures import UsageProblem, set_failure_output
 from onnx_tflite_plugin.cli.output import (
     Row,
     limit_lines,
@@ -34,35 +34,35 @@ if TYPE_CHECKING:
 def handlers(ctx: click.Context, pack: str | None, details: bool, as_json: bool) -> None:
     """List the installed handlers, fusions, hooks, targets, commands and packs.
 
-    Handlers with the newest version of the operator that they convert; unusable ones are listed with the reason. Packs with
-    their version, number of entries, the built-in handlers that they override, and their errors. With --pack, the exit status
-    is 1 if the pack has problems.
+    Handlers are listed with the newest version of the operator that they convert, unusable handlers with the reason.
+    Packs are listed with their version, number of entries, the built-in handlers that they override, and their errors.
+    With --pack, the exit status is 1 if the pack has problems.
     """
-    on_failure(as_json=as_json)
+    set_failure_output(as_json=as_json)
     with redirect_stdout_to_stderr():
         installed = _list_installed()
     if pack is not None:
         installed = _select_pack(installed, pack)
     if as_json:
         print_json(installed)
-        _exit_if_wrong(ctx, installed, pack)
+        _exit_if_problems(ctx, installed, pack)
         return
     rows = installed["handlers"]
     packs = {row["pack"] for kind in _KINDS for row in installed[kind]}
-    column = ("pack",) if packs - {BUILTIN} else ()
+    pack_heading = ("pack",) if packs - {BUILTIN} else ()
     if rows:
-        headings = ("operator", "version", *column, *(("layout", "quantization") if details else ("summary",)))
-        print_table(headings, (_row(row, details, bool(column)) for row in rows), numeric=(1,))
+        headings = ("operator", "version", *pack_heading, *(("layout", "quantization") if details else ("summary",)))
+        print_table(headings, (_row(row, details, bool(pack_heading)) for row in rows), numeric=(1,))
         click.echo()
     if installed["fusions"]:
         print_table(
-            ("fusion", *column, "applies", "last operator"),
+            ("fusion", *pack_heading, "applies", "last operator"),
             (
                 [
                     row["name"],
-                    *([_pack_label(row["pack"])] if column else ()),
-                    _when(row),
-                    ", ".join(row["roots"]) or _SEARCHED,
+                    *([_pack_label(row["pack"])] if pack_heading else ()),
+                    _condition(row),
+                    ", ".join(row["roots"]) or _NO_LAST_OPERATOR,
                 ]
                 for row in installed["fusions"]
             ),
@@ -73,10 +73,10 @@ def handlers(ctx: click.Context, pack: str | None, details: bool, as_json: bool)
         click.echo()
     if installed["targets"]:
         targets = (
-            [row["name"], *([_pack_label(row["pack"])] if column else ()), _opsets(row), row["error"] or "-"]
+            [row["name"], *([_pack_label(row["pack"])] if pack_heading else ()), _opsets(row), row["error"] or "-"]
             for row in installed["targets"]
         )
-        print_table(("target", *column, "opsets", "wrong"), targets)
+        print_table(("target", *pack_heading, "opsets", "wrong"), targets)
         click.echo()
     if installed["commands"]:
         print_table(("command", "pack"), ([row["command"], row["pack"]] for row in installed["commands"]))
@@ -87,28 +87,31 @@ def handlers(ctx: click.Context, pack: str | None, details: bool, as_json: bool)
         numeric=_NUMERIC_COLUMNS,
     )
     click.echo()
-    unusable = sum(bool(row["error"]) for row in rows)
-    left_out = f" ({unusable} more cannot be used)" if unusable else ""
+    unusable_count = sum(bool(row["error"]) for row in rows)
+    unusable = f" ({unusable_count} more cannot be used)" if unusable_count else ""
     total = (
-        f"{plural(len(rows) - unusable, 'handler')}{left_out} and {plural(len(installed['fusions']), 'fusion')} "
+        f"{plural(len(rows) - unusable_count, 'handler')}{unusable} and {plural(len(installed['fusions']), 'fusion')} "
         f"of {plural(len(packs), 'pack')}"
     )
     problems = _unlisted(installed, [text for row in installed["packs"] for text in row["wrong"]])
     warnings = [text for text in _unlisted(installed, installed["warnings"]) if text not in problems]
     print_rows(row for row in (Row("total", [total]), problem_row(problems), warning_row(warnings)) if row.lines)
-    _exit_if_wrong(ctx, installed, pack)
+    _exit_if_problems(ctx, installed, pack)
 
 
-def _exit_if_wrong(ctx: click.Context, installed: dict[str, Any], pack: str | None) -> None:
-    """Exit with 1 if the pack that --pack names has problems: authors use the command as a check."""
+def _exit_if_problems(ctx: click.Context, installed: dict[str, Any], pack: str | None) -> None:
+    """Exit with 1 if ``--pack`` names a pack with problems.
+
+    Authors of packs use the command as a check.
+    """
     if pack is not None and any(row["wrong"] for row in installed["packs"]):
         ctx.exit(1)
 
 
 def _unlisted(installed: dict[str, Any], texts: Sequence[str]) -> list[str]:
-    """Return the texts that the tables of handlers and targets do not have."""
-    listed = [row["error"] for kind in ("handlers", "targets") for row in installed[kind] if row["error"]]
-    return [text for text in dict.fromkeys(texts) if not any(error in text for error in listed)]
+    """Return the texts without those that the tables of handlers and targets contain."""
+    listed_errors = [row["error"] for kind in ("handlers", "targets") for row in installed[kind] if row["error"]]
+    return [text for text in dict.fromkeys(texts) if not any(error in text for error in listed_errors)]
 
 
 _KINDS = ("handlers", "fusions", "hooks", "targets", "commands")
@@ -143,9 +146,9 @@ def _list_installed() -> dict[str, Any]:
         "handlers": rows,
         "fusions": sorted(fusions, key=lambda row: (row["name"], row["pack"])),
         "hooks": [{"pack": pack, "hook": name} for pack, name in host.hooks.implementations()],
-        "targets": [_describe_target(*found) for found in host.targets],
+        "targets": [_describe_target(name, pack, target) for name, pack, target in host.targets],
         "commands": commands,
-        "packs": list(_packs(host, rows, failures, fusions, commands)),
+        "packs": list(_pack_rows(host, rows, failures, fusions, commands)),
         "warnings": host.warnings,
     }
 
@@ -170,7 +173,7 @@ def _select_pack(installed: dict[str, Any], pack: str) -> dict[str, Any]:
 
 
 def _is_about(text: str, pack: str) -> bool:
-    """True if a warning names the pack itself, not one whose name contains it."""
+    """True if a text names the pack itself, not a pack with a longer name that contains it."""
     return re.search(rf"(?<![\w-]){re.escape(pack)}(?![\w-])", text) is not None
 
 
@@ -187,10 +190,10 @@ def _opsets(row: dict[str, Any]) -> str:
 
 _PACK_COLUMNS = ("pack", "version", "handlers", "fusions", "hooks", "commands", "cases", "overrides", "wrong")
 _NUMERIC_COLUMNS = (2, 3, 6)
-_SEARCHED = "(searches the graph)"
+_NO_LAST_OPERATOR = "(searches the graph)"
 
 
-def _packs(
+def _pack_rows(
     host: Host,
     handlers: Sequence[dict[str, Any]],
     failures: Sequence[dict[str, Any]],
@@ -199,8 +202,8 @@ def _packs(
 ) -> Iterator[dict[str, Any]]:
     """Yield the contents of each installed pack.
 
-    Its cases are loaded, except the built-in ones, of which there are thousands. ``failures``: the handlers that do not
-    load, unlike those that refuse every operator on purpose.
+    Loads the cases of packs. The thousands of built-in cases are not loaded. ``failures``: the handlers that failed to
+    load. Handlers that refuse every operator on purpose are no failures.
     """
     from importlib.metadata import version
 
@@ -215,11 +218,11 @@ def _packs(
         pack_handlers = [row for row in handlers if row["pack"] == pack]
         count, failure = cases.get(pack, (0, ""))
         errors = [row["error"] for row in failures if row["pack"] == pack]
-        wrong = [f"{row['code']}: {row['error']}" for row in failures if row["pack"] == pack != BUILTIN]
+        problems = [f"{row['code']}: {row['error']}" for row in failures if row["pack"] == pack != BUILTIN]
         warnings = [text for text in (*host.warnings, failure) if pack != BUILTIN and _is_about(text, pack)]
-        wrong += [text for text in warnings if not any(error in text for error in errors)]
-        wrong += [f"{pack}: {o.scope_problem}" for o in offers if o.pack == pack != BUILTIN and o.scope_problem]
-        wrong += [] if pack == BUILTIN else [*_competing_handlers(pack, handlers), *_problems_on_use(host, pack)]
+        problems += [text for text in warnings if not any(error in text for error in errors)]
+        problems += [f"{pack}: {o.scope_problem}" for o in offers if o.pack == pack != BUILTIN and o.scope_problem]
+        problems += [] if pack == BUILTIN else [*_competing_handlers(pack, handlers), *_unreported_problems(host, pack)]
         yield {
             "pack": pack,
             "version": version(pack),
@@ -229,25 +232,28 @@ def _packs(
             "commands": [row["command"] for row in commands if row["pack"] == pack],
             "cases": count,
             "overrides": [row["code"] for row in pack_handlers if pack != BUILTIN and row["code"] in builtin_codes],
-            "wrong": list(dict.fromkeys(wrong)),
+            "wrong": list(dict.fromkeys(problems)),
         }
 
 
 def _competing_handlers(pack: str, handlers: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Yield a problem for each operator of a pack for which another pack has a handler too."""
+    """Yield a problem for each operator of a pack that another pack converts too."""
     for row in handlers:
-        others = {
-            other["pack"] for other in handlers if other["code"] == row["code"] and other["pack"] not in (pack, BUILTIN)
+        competitors = {
+            entry["pack"] for entry in handlers if entry["code"] == row["code"] and entry["pack"] not in (pack, BUILTIN)
         }
-        if row["pack"] == pack and others:
+        if row["pack"] == pack and competitors:
             yield (
-                f"{row['code']}: {pack} and {' and '.join(sorted(others))} each have a handler for it, so a model with the "
+                f"{row['code']}: {pack} and {' and '.join(sorted(competitors))} each have a handler for it, so a model with the "
                 f"operator is refused; uninstall a pack, or convert with --prefer {pack}"
             )
 
 
-def _problems_on_use(host: Host, pack: str) -> list[str]:
-    """Return the problems of a pack that a conversion does not report: groups, and commands and passes that do not run."""
+def _unreported_problems(host: Host, pack: str) -> list[str]:
+    """Return the problems of a pack that a conversion does not report.
+
+    They are misspelled groups, and commands and passes that cannot be loaded.
+    """
     from onnx_tflite_plugin.api import Target
     from onnx_tflite_plugin.cli.pack_commands import list_pack_commands
     from onnx_tflite_plugin.host.registration import find_misspelled_groups
@@ -270,7 +276,7 @@ def _cell(row: dict[str, Any], name: str) -> object:
 
 
 def _row(row: dict[str, Any], details: bool, show_pack: bool) -> list[object]:
-    """Return the row of a handler; an unusable one has the reason in the last column."""
+    """Return the row of a handler; the last cell of an unusable handler is the reason."""
     pack = [_pack_label(row["pack"])] if show_pack else []
     if row["error"]:
         return [row["code"], "-", *pack, *(("-",) if details else ()), f"unusable: {row['error']}"]
@@ -286,5 +292,6 @@ def _pack_label(pack: str) -> str:
     return "built-in" if pack == BUILTIN else pack
 
 
-def _when(row: dict[str, Any]) -> str:
+def _condition(row: dict[str, Any]) -> str:
+    """Return when the fusion is applied."""
     return "always" if row["exact"] else "with --optimize speed"

@@ -1,4 +1,4 @@
-"""Command ``inspect``: the contents of a model and the packs that convert its operators."""
+"""Command ``inspect``: contents of a model, and the pack that converts each operator."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onnx_tflite_plugin.checked import plural
-from onnx_tflite_plugin.cli.failures import on_failure, with_hints
+from onnx_tflite_plugin.cli.failures import set_failure_output, with_hints
 from onnx_tflite_plugin.cli.interface_lines import group_numbered, metadata_lines
 from onnx_tflite_plugin.cli.jobs import STREAM, read_stdin
 from onnx_tflite_plugin.cli.options import GroupedCommand, add_options
@@ -30,7 +30,9 @@ from onnx_tflite_plugin.options import ConvertOptions
 if TYPE_CHECKING:
     from onnx_tflite_plugin.source import Member
 
-_MANY = 8  # inputs or outputs, of which those with consecutive numbers share a line
+_MIN_GROUPED_VALUES = 8
+"""Minimum number of inputs or outputs for which those with consecutive numbers share a line."""
+_MAX_SIGNATURE_NAMES = 8
 
 
 @click.command(cls=GroupedCommand)
@@ -45,12 +47,12 @@ _MANY = 8  # inputs or outputs, of which those with consecutive numbers share a 
 def inspect(model: Path, details: bool, as_json: bool, **pack_options: Any) -> None:
     """Show the contents of a model and which pack converts each operator.
 
-    MODEL is a file, a folder, or - for stdin. Inputs and outputs, signatures, states, metadata, operators.
-    For a bundle (MediaPipe's .task, LiteRT-LM) lists its parts, and its model if it has only one. For a folder lists its
-    models with their missing handlers.
+    MODEL is a file, a folder, or - for stdin. Shows inputs and outputs, signatures, states, metadata and operators.
+    For a bundle (MediaPipe's .task, LiteRT-LM) lists its parts, and the model if the bundle has only one. For a folder
+    lists its models with their missing handlers.
     Converts nothing. Missing handlers are shown; the exit status is still 0.
     """
-    on_failure(as_json=as_json)
+    set_failure_output(as_json=as_json)
     if model != STREAM and model.is_dir():
         from onnx_tflite_plugin.cli.inspect_folder import show_folder
 
@@ -139,9 +141,9 @@ def _show(model: str, contents: Mapping[str, Any], details: bool) -> None:
 
 
 def _only_model(path: Path, parts: Sequence[Member]) -> str | None:
-    """Return the argument that names the only model of a bundle.
+    """Return the argument that selects a bundle's only model.
 
-    Return None if the bundle holds no model, or several.
+    Return None if the bundle contains no model, or several.
     """
     from onnx_tflite_plugin.source.bundle import MODEL, format_part
 
@@ -179,7 +181,10 @@ def _show_bundle(path: Path, parts: Sequence[Member]) -> None:
 
 
 def _merge_rows(operators: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return one row per operator and pack; the columns of ``--details`` may split them."""
+    """Return one row per operator and pack.
+
+    Merges rows that differ only in the columns of ``--details``.
+    """
     merged: dict[tuple[object, ...], dict[str, Any]] = {}
     for row in operators:
         key = (row["code"], row["called"], tuple(row["signatures"]), bool(row["missing"]), row["pack"])
@@ -190,7 +195,10 @@ def _merge_rows(operators: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _print_legend(operators: Sequence[Mapping[str, Any]]) -> None:
-    """Print the meaning of each layout and quantization in the table, as its class documents it."""
+    """Print the meaning of each layout and quantization in the table.
+
+    The text is the first docstring line of the class.
+    """
     from onnx_tflite_plugin import api
 
     click.echo()
@@ -217,9 +225,9 @@ def _format_missing(row: Mapping[str, Any]) -> str:
 
 
 def _signature_names(contents: Mapping[str, Any]) -> tuple[Mapping[int, str], Mapping[int, str]]:
-    """Return the names of graph inputs and outputs in the ONNX model, by tensor index.
+    """Return the names of the ONNX model's inputs and outputs, by tensor index.
 
-    They are those of the main subgraph's first signature.
+    The names come from the main subgraph's first signature.
     """
     signature = next((entry for entry in contents["signatures"] if entry["subgraph"] == 0), None)
     sides = ({}, {}) if signature is None else (signature["inputs"], signature["outputs"])
@@ -228,7 +236,7 @@ def _signature_names(contents: Mapping[str, Any]) -> tuple[Mapping[int, str], Ma
 
 
 def _main_signature(contents: Mapping[str, Any]) -> str:
-    """Return a sentence on the signature whose inputs and outputs are listed."""
+    """Return a sentence that names the signature of the listed inputs and outputs."""
     key = next((repr(entry["key"]) for entry in contents["signatures"] if entry["subgraph"] == 0), "")
     return f"inputs and outputs of {key or 'the main subgraph, which has no signature'}; convert takes it by default"
 
@@ -236,16 +244,20 @@ def _main_signature(contents: Mapping[str, Any]) -> str:
 def _format_graph_values(tensors: Sequence[Mapping[str, Any]], names: Mapping[int, str]) -> list[str]:
     """Return the lines of graph inputs or outputs.
 
-    If there are many, those with equal types and consecutive numbers share a line.
+    In a long list, values with equal types and consecutive numbers share a line.
     """
-    known = [shorten(names.get(tensor["index"], tensor["name"])) for tensor in tensors]
+    short_names = [shorten(names.get(tensor["index"], tensor["name"])) for tensor in tensors]
     types = [_format_type(tensor) for tensor in tensors]
     facts = [(type_, repr(tensor["metadata"])) for type_, tensor in zip(types, tensors, strict=True)]
-    groups = group_numbered(known, facts) if len(tensors) >= _MANY else [[k] for k in range(len(tensors))]
+    groups = (
+        group_numbered(short_names, facts)
+        if len(tensors) >= _MIN_GROUPED_VALUES
+        else [[k] for k in range(len(tensors))]
+    )
     lines = []
-    for first, *others in groups:
-        if others:
-            lines.append(f"{known[first]} … {known[others[-1]]}  {1 + len(others)} × {types[first]}")
+    for first, *following in groups:
+        if following:
+            lines.append(f"{short_names[first]} … {short_names[following[-1]]}  {1 + len(following)} × {types[first]}")
         else:
             lines += _format_graph_value(tensors[first], names)
     return lines
@@ -299,7 +311,10 @@ def _format_subgraph(graph: Mapping[str, Any]) -> str:
 
 
 def _reached_by(keys: Sequence[str]) -> str:
-    """Return which signatures run something that the main subgraph does not."""
+    """Return text on the signatures that reach an operator or subgraph.
+
+    For operators and subgraphs that the main subgraph does not call.
+    """
     return f"signature {', '.join(limit_lines([repr(key) for key in keys], 3))}" if keys else "never called"
 
 
@@ -309,10 +324,11 @@ def _format_signature(signature: Mapping[str, Any], details: bool = False) -> li
     ``details``: add a line per name with its tensor.
     """
     inputs, outputs = (
-        ", ".join(limit_lines([shorten(name) for name in signature[side]], _MANY)) for side in ("inputs", "outputs")
+        ", ".join(limit_lines([shorten(name) for name in signature[side]], _MAX_SIGNATURE_NAMES))
+        for side in ("inputs", "outputs")
     )
-    where = f" of subgraph {signature['subgraph']}" if signature["subgraph"] else ""
-    line = f"{signature['key']!r}{where}: {inputs or 'nothing'} → {outputs or 'nothing'}"
+    subgraph = f" of subgraph {signature['subgraph']}" if signature["subgraph"] else ""
+    line = f"{signature['key']!r}{subgraph}: {inputs or 'nothing'} → {outputs or 'nothing'}"
     tensors = signature["tensors"].items() if details else ()
     return [line, *(f"  {shorten(name)} = {shorten(tensor)}" for name, tensor in tensors)]
 

@@ -7,15 +7,16 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.checked import plural
-from onnx_tflite_plugin.cli.output import LONGEST_NAME, limit_lines, shorten
+from onnx_tflite_plugin.cli.output import MAX_NAME_LENGTH, limit_lines, shorten
 
 if TYPE_CHECKING:
     from onnx_tflite_plugin.presentation.graph_io import GraphValue
 
-_MAX_VALUES = 8  # shown of the list
-_MAX_LINE = 100  # characters of a single line with all values
-_MIN_GROUP = 3  # values with consecutive numbers that share a line
-_MAX_LABELS = 3  # shown of the list
+_MAX_VALUES = 8  # maximum number of listed values
+_MAX_LINE_LENGTH = 100  # maximum length of a line with all values
+_MIN_GROUP = 3  # minimum number of values with consecutive numbers that share a line
+_MAX_LABELS = 3  # maximum number of listed labels
+_MAX_TYPE_WIDTH = 30
 
 
 def interface_lines(graph_values: Sequence[GraphValue]) -> list[str]:
@@ -27,9 +28,10 @@ def interface_lines(graph_values: Sequence[GraphValue]) -> list[str]:
         meaning = quantization(graph_value.scale, graph_value.zero_point, graph_value.axis)
         facts.append((meaning, *metadata_lines(graph_value)))
     groups = group_numbered(names, [(type_, *more) for type_, more in zip(types, facts, strict=True)])
-    labels = [(_range(names, group), _each(types, group)) for group in groups]
+    labels = [(_range(names, group), _repeat(types, group)) for group in groups]
     widths = [
-        min(most, max((len(label[k]) for label in labels), default=0)) for k, most in enumerate((LONGEST_NAME, 30))
+        min(limit, max((len(label[k]) for label in labels), default=0))
+        for k, limit in enumerate((MAX_NAME_LENGTH, _MAX_TYPE_WIDTH))
     ]
     lines = []
     for group, (name, type_) in zip(groups, labels, strict=True):
@@ -40,18 +42,18 @@ def interface_lines(graph_values: Sequence[GraphValue]) -> list[str]:
 
 
 def brief_interface(graph_values: Sequence[GraphValue]) -> list[str]:
-    """Return names, dtypes and shapes, on one line if it is short.
+    """Return lines with names, dtypes and shapes: a single line if it is short.
 
-    Otherwise each of the first eight or nine values has a line. Caches and other values with equal types and consecutive
-    numbers share a line.
+    Otherwise each value has a line, up to a limit. Values with equal types and consecutive numbers, such as caches, share
+    a line.
     """
     names = [shorten(graph_value.name) or "''" for graph_value in graph_values]
     types = [f"{graph_value.dtype} {shape(graph_value.shape)}" for graph_value in graph_values]
     line = ", ".join(f"{name} {type_}" for name, type_ in zip(names, types, strict=True))
-    if len(line) <= _MAX_LINE and len(names) <= _MAX_VALUES:
+    if len(line) <= _MAX_LINE_LENGTH and len(names) <= _MAX_VALUES:
         return [line] if names else []
     groups = group_numbered(names, types)
-    lines = [f"{_range(names, group)}{':' * (len(group) > 1)} {_each(types, group)}" for group in groups]
+    lines = [f"{_range(names, group)}{':' * (len(group) > 1)} {_repeat(types, group)}" for group in groups]
     return limit_lines(lines, _MAX_VALUES, "convert -v shows more")
 
 
@@ -83,7 +85,7 @@ def _range(names: Sequence[str], group: Sequence[int]) -> str:
     return names[group[0]] if len(group) == 1 else f"{names[group[0]]} … {names[group[-1]]}"
 
 
-def _each(types: Sequence[str], group: Sequence[int]) -> str:
+def _repeat(types: Sequence[str], group: Sequence[int]) -> str:
     return types[group[0]] if len(group) == 1 else f"{len(group)} × {types[group[0]]}"
 
 
@@ -96,7 +98,7 @@ def shape(sizes: Sequence[int | str | None]) -> str:
 
 
 def quantization(scale: Sequence[float], zero_point: Sequence[int], axis: int) -> str:
-    """Return scale and zero point as text; empty if not quantized."""
+    """Return scale and zero point as text; empty for a tensor without quantization."""
     if len(scale) > 1:
         return f"{len(scale)} scales along axis {axis}"
     return f"scale {scale[0]:.6g}, zero point {zero_point[0]}" if scale else ""
@@ -124,9 +126,9 @@ def metadata_lines(graph_value: GraphValue) -> Iterator[str]:
 
 
 def real_range(graph_value: GraphValue) -> tuple[tuple[float], tuple[float]] | None:
-    """Return the dequantized range, if the author states the whole range of the dtype.
+    """Return the dequantized range if the metadata's range is the range of the dtype.
 
-    Return None for other ranges, and for images, whose values are pixels.
+    Return None for any other range, and for images, whose values are pixels.
     """
     limits = {"uint8": (0, 255), "int8": (-128, 127)}.get(graph_value.dtype)
     if graph_value.kind == "image" or graph_value.range is None or limits is None or len(graph_value.scale) != 1:

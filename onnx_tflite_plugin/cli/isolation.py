@@ -1,6 +1,6 @@
-"""Isolation of LiteRT: commands run it in a fork, because a broken file may crash it.
+"""Isolation of LiteRT in a fork, because a broken file may crash LiteRT.
 
-A fork before anything large is imported costs milliseconds; a new process would import everything again.
+A fork before large packages are imported costs milliseconds. A new process would import everything again.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from onnx_tflite_plugin.progress import Progress
 J = TypeVar("J")
 R = TypeVar("R")
 ProgressWrapper = Callable[[Progress], Progress]
-"""Wraps a progress callback so that the parent process knows the last stage."""
+"""Function that wraps a progress callback so that the parent process knows the last stage."""
 
 _MAX_STAGE_BYTES = 200
-_FORWARDED = ("SIGINT", "SIGTERM", "SIGHUP")
+_FORWARDED_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _BUS_ERROR = getattr(signal, "SIGBUS", -1)  # a page of a mapped file is gone
-_forks = False
+_forks_enabled = False
 
 
 def enable_forks() -> None:
@@ -35,8 +35,8 @@ def enable_forks() -> None:
 
     Call this only while the process runs a single command and has no threads.
     """
-    global _forks
-    _forks = hasattr(os, "fork")
+    global _forks_enabled
+    _forks_enabled = hasattr(os, "fork")
 
 
 def isolate_command() -> ProgressWrapper:
@@ -44,7 +44,7 @@ def isolate_command() -> ProgressWrapper:
 
     The parent raises Exit with the fork's exit code, or ConversionError if the fork crashed.
     """
-    if not _forks:
+    if not _forks_enabled:
         return pass_through
     child = _Child()
     if not child.id:
@@ -60,7 +60,7 @@ def run_isolated_jobs(jobs: Sequence[J], work: Callable[[J, ProgressWrapper], R]
 
     After a crash another fork runs the remaining jobs. Raises Exit if a fork failed and has reported the reason.
     """
-    if not _forks:
+    if not _forks_enabled:
         yield from (work(job, pass_through) for job in jobs)
         return
     import pickle
@@ -99,7 +99,7 @@ def _run_jobs(
 
 
 def pass_through(progress: Progress) -> Progress:
-    """Return the progress callback itself; for commands that do not fork."""
+    """Return the progress callback unchanged, for commands that do not fork."""
     return progress
 
 
@@ -111,7 +111,9 @@ class _Child:
 
         self._stage = mmap.mmap(-1, _MAX_STAGE_BYTES)
         sys.stdout.flush(), sys.stderr.flush()
-        self._previous_handlers = {number: signal.getsignal(number) for number in map(_signal_number, _FORWARDED)}
+        self._previous_handlers = {
+            number: signal.getsignal(number) for number in map(_signal_number, _FORWARDED_SIGNALS)
+        }
         self.id = os.fork()
         if self.id:
             for number in self._previous_handlers:
@@ -149,9 +151,9 @@ class _Child:
 
 
 def _prepare_fork() -> None:
-    """Make the fork end with its parent and handle only the first of several interruptions.
+    """Make the fork end with its parent, and ignore every interruption after the first.
 
-    Ctrl-C in a terminal reaches both parent and fork.
+    Ctrl-C in a terminal reaches both processes, and the parent forwards its own signal to the fork.
     """
     if sys.platform == "linux":
         import ctypes

@@ -26,33 +26,34 @@ _SOURCES = (*SUFFIXES, ".task", ".litertlm")
 _OTHER_FORMATS = (".pb", ".h5", ".keras", ".pt", ".pth", ".mlmodel", ".engine")
 """Suffixes of other formats: tools would mistake an ONNX model with such a name for that format."""
 
-WhySeparate = Callable[["Path | bytes | Section"], str]
-"""Function that returns the reason why the signatures of a model cannot be one model; empty if they can."""
+DescribeDifference = Callable[["Path | bytes | Section"], str]
+"""Function that returns why a model's signatures cannot share one ONNX model; empty if they can."""
+
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
-_ONE_AT_A_TIME = "convert one of them by its name"
-_BY_PART = "convert one model at a time, as BUNDLE#PART"
-_BY_KEY = "convert them one at a time with --signature KEY"
+_BY_NAME_REMEDY = "convert one of them by its name"
+_BY_PART_REMEDY = "convert one model at a time, as BUNDLE#PART"
+_BY_KEY_REMEDY = "convert them one at a time with --signature KEY"
 
 
 class Job(NamedTuple):
     """One model to convert.
 
-    ``source``: its path, its content, or its place in a bundle. ``output``: the path to write. ``separate_reason``: the reason
-    why signatures requested as one model are converted separately.
+    ``source``: its path, its content, or a member of a bundle. ``output``: the path to write. ``split_reason``: why
+    signatures that were requested as one model are converted to several.
     """
 
     name: str
     source: Path | bytes | Member
     output: Path
     signature: str | None = None
-    separate_reason: str = ""
+    split_reason: str = ""
 
     def load(self) -> Path | bytes | Section:
-        """Return the model as ``convert`` takes it; a model of a bundle is unpacked here."""
+        """Return the model as an argument of ``convert``; unpacks a model of a bundle."""
         return self.source if isinstance(self.source, Path | bytes) else self.source.load()
 
     @property
-    def is_mapped(self) -> bool:
+    def is_memory_mapped(self) -> bool:
         """True if constants of the model are mapped into memory.
 
         Truncating its file may then end the process.
@@ -64,28 +65,27 @@ class Job(NamedTuple):
         return (self.source.stat().st_size if isinstance(self.source, Path) else self.source.size) > MAPPED_FILE_BYTES
 
 
-def jobs(
+def collect_jobs(
     source: Path,
     output: Path | None,
     signature: str | None,
     outputs: Outputs | None = None,
-    separate: WhySeparate = lambda source: "they were not compared",
+    describe_difference: DescribeDifference = lambda source: "they were not compared",
 ) -> tuple[list[Job], bool]:
     """Return the models of a source, and True if the source is a single model.
 
-    The ONNX models of a folder are written beside the TFLite models, or into ``output`` with the same subfolders; those of
-    a bundle into a folder of its name. A model keeps its name if ``output`` is a directory. ``separate`` returns the
-    reason why signatures cannot be one model. Every output is registered in ``outputs``; none is created yet. Raises
-    UsageProblem and InvalidModel.
+    The ONNX models of a folder are written beside the TFLite models, or into ``output`` with the same subfolders.
+    Those of a bundle are written into a folder with the bundle's name. A model keeps its name if ``output`` is a
+    directory. Every output is registered in ``outputs``; none is created yet. Raises UsageProblem and InvalidModel.
     """
     outputs = outputs or Outputs()
-    source_jobs, single, remedy = _source_jobs(source, output, signature, outputs)
-    expanded = _expand_signatures(source_jobs, signature, separate)
+    source_jobs, is_single, remedy = _source_jobs(source, output, signature, outputs)
+    expanded = _expand_signatures(source_jobs, signature, describe_difference)
     if len(expanded) > len(source_jobs):
-        remedy = _BY_KEY
+        remedy = _BY_KEY_REMEDY
     for job in expanded:
         if job.output != STREAM:
-            outputs.write(job.output, f"{job.name!r}", remedy)
+            outputs.register_output(job.output, f"{job.name!r}", remedy)
         if job.output.suffix.lower() in _OTHER_FORMATS:
             raise UsageProblem(
                 f"{job.output}: the suffix {job.output.suffix} is that of another format; name an .onnx file"
@@ -95,7 +95,7 @@ def jobs(
                 f"{job.output} has the suffix of a TFLite model, but the output is an ONNX model; name an .onnx "
                 "file, or give a folder to convert several models"
             )
-    return expanded, single and len(expanded) == 1 and expanded[0].output == source_jobs[0].output
+    return expanded, is_single and len(expanded) == 1 and expanded[0].output == source_jobs[0].output
 
 
 def _source_jobs(
@@ -108,10 +108,10 @@ def _source_jobs(
     if source != STREAM and source.is_dir():
         if output == STREAM:
             raise UsageProblem("a folder of models cannot be written to stdout; name a folder for the ONNX models")
-        folder = _folder_jobs(source, output)
-        for job in folder:
-            outputs.read(source / job.name, "a model of the folder itself")
-        return folder, False, _ONE_AT_A_TIME
+        folder_jobs = _folder_jobs(source, output)
+        for job in folder_jobs:
+            outputs.register_input(source / job.name, "a model of the folder itself")
+        return folder_jobs, False, _BY_NAME_REMEDY
     from onnx_tflite_plugin.source.bundle import is_bundle
     from onnx_tflite_plugin.source.reader import check_format
 
@@ -119,8 +119,8 @@ def _source_jobs(
         content = read_stdin()
         if output is None:
             raise UsageProblem("name the file to write, or - for stdout: the model on stdin has no name")
-        return [Job("stdin", content, output, signature)], True, _BY_KEY
-    outputs.read(check_readable(source), "the model itself")
+        return [Job("stdin", content, output, signature)], True, _BY_KEY_REMEDY
+    outputs.register_input(check_readable(source), "the model itself")
     bundle = bundle_of(source)
     if bundle != source or is_bundle(source):
         return _bundle_jobs(source, bundle, output)
@@ -128,7 +128,7 @@ def _source_jobs(
     output = output or source.with_suffix(".onnx")
     if output.is_dir():
         output /= source.with_suffix(".onnx").name
-    return [Job(str(source), source, output, signature)], True, _BY_KEY
+    return [Job(str(source), source, output, signature)], True, _BY_KEY_REMEDY
 
 
 def read_stdin() -> bytes:
@@ -169,7 +169,7 @@ def _folder_jobs(folder: Path, output: Path | None) -> list[Job]:
 def _bundle_jobs(source: Path, bundle: Path, output: Path | None) -> tuple[list[Job], bool, str]:
     """Return the models of a bundle, or the model that the source names.
 
-    A single model is written to ``output`` if that is a file.
+    If ``output`` is a file, the bundle must hold a single model, which is written to that file.
     """
     from onnx_tflite_plugin.source.bundle import MODEL, find_model, format_part, members
     from onnx_tflite_plugin.source.formats import describe_archive
@@ -191,22 +191,27 @@ def _bundle_jobs(source: Path, bundle: Path, output: Path | None) -> tuple[list[
         raise UsageProblem(f"{bundle} is a bundle without a TFLite model; inspect lists what it holds")
     if output_is_file and output is not None:
         if len(models) == 1:
-            return [Job(models[0].name, models[0], output)], True, _BY_PART
-        place = "stdout" if output == STREAM else f"the file {output}"
+            return [Job(models[0].name, models[0], output)], True, _BY_PART_REMEDY
+        destination = "stdout" if output == STREAM else f"the file {output}"
         raise UsageProblem(
-            f"{bundle} holds {len(models)} models, which cannot all be written to {place}; name a folder as the output, or "
-            "one model, "
-            f"such as {format_part(bundle, models[0].name)}"
+            f"{bundle} holds {len(models)} models, which cannot all be written to {destination}; name a folder as the output, or "
+            "one model, such as "
+            f" {format_part(bundle, models[0].name)}"
         )
     jobs = [
         Job(member.name, member, folder / f"{safe_file_name(member.name.removesuffix('.tflite'))}.onnx")
         for member in models
     ]
-    return jobs, source != bundle, _BY_PART
+    return jobs, source != bundle, _BY_PART_REMEDY
 
 
-def _expand_signatures(source_jobs: Sequence[Job], signature: str | None, separate: WhySeparate) -> list[Job]:
-    """Return each model once, or once per signature."""
+def _expand_signatures(
+    source_jobs: Sequence[Job], signature: str | None, describe_difference: DescribeDifference
+) -> list[Job]:
+    """Return a job for each model, or for each signature of each model.
+
+    Signatures that can share one ONNX model are one job if ``all`` are requested.
+    """
     if signature not in (ALL, EACH):
         return [Job(job.name, job.source, job.output, signature) for job in source_jobs]
     from onnx_tflite_plugin.source import read
@@ -217,7 +222,7 @@ def _expand_signatures(source_jobs: Sequence[Job], signature: str | None, separa
         if len(keys) < 2 or signature in keys:
             expanded.append(Job(job.name, job.source, job.output, signature if signature in keys else None))
             continue
-        reason = separate(job.load()) if signature == ALL else ""
+        reason = describe_difference(job.load()) if signature == ALL else ""
         if signature == ALL and not reason:
             expanded.append(Job(job.name, job.source, job.output, ALL))
             continue
@@ -232,6 +237,9 @@ def _expand_signatures(source_jobs: Sequence[Job], signature: str | None, separa
 
 
 def safe_file_name(text: str) -> str:
-    """Return a valid file name on every system; Windows reserves some names for devices."""
+    """Return a file name that is valid on every system.
+
+    Windows reserves some names for devices.
+    """
     name = re.sub(r"[^\w.-]+", "_", text.replace("/", "_")).strip("._") or "model"
     return f"_{name}" if _RESERVED.match(name) else name

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def report_json(conversion: Conversion, model: Path, files: Sequence[Path], seconds: float) -> dict[str, Any]:
-    """Return the whole report for machines."""
+    """Return the report and the verification of a conversion as JSON."""
     return {
         "model": str(model),
         "output": str(files[0]),

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import click
 
-from onnx_tflite_plugin.cli.failures import UsageProblem, on_failure
+from onnx_tflite_plugin.cli.failures import UsageProblem, set_failure_output
 from onnx_tflite_plugin.cli.output import Row, print_json, print_rows
 from onnx_tflite_plugin.cli.pack_config import FILE, Pack
 from onnx_tflite_plugin.cli.paths import FilePath
@@ -29,7 +29,7 @@ from onnx_tflite_plugin.files import write
 
 README = "README.md"
 _RESERVED = ("builtin", "inline")
-"""Names of packs with a meaning of their own."""
+"""Names that the option ``--packs`` reserves; no pack can have them."""
 
 
 @click.command("new-pack")
@@ -55,15 +55,15 @@ _RESERVED = ("builtin", "inline")
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the written files as JSON, and nothing else.")
 def new_pack(folder: Path, op: str, like: str | None, name: str | None, as_json: bool) -> None:
-    """Write an op pack into DIR, or add an operator to the pack that is there.
+    """Write an op pack into DIR, or add an operator to the pack in DIR.
 
-    The pack installs and passes its tests as written: pip install -e DIR, then pytest DIR. For a built-in operator it
-    wraps the built-in handler; otherwise it holds a placeholder to fill in. Additions to an existing pack are files of the
-    operator's own, entry points in setup.cfg, and a section at the end of the README.
+    The pack installs and passes its tests as written: pip install -e DIR, then pytest DIR. For a built-in operator the
+    pack wraps the built-in handler; otherwise it contains a placeholder to fill in. An existing pack gets new files for
+    the operator, entry points in setup.cfg, and a section at the end of the README.
     """
-    on_failure(as_json=as_json)
+    set_failure_output(as_json=as_json)
     code = unquote(op)
-    kind = like or _kind(code)
+    kind = like or _default_kind(code)
     if like is not None:
         check_kind(code, like)
     pack = Pack.read(folder)
@@ -112,9 +112,9 @@ def new_pack(folder: Path, op: str, like: str | None, name: str | None, as_json:
 
 
 def _add_operator(pack: Pack, code: str, kind: str) -> Mapping[str, str]:
-    """Return the files of one more operator, ``setup.cfg`` and README included.
+    """Return the files to write for an added operator, including ``setup.cfg`` and README.
 
-    Raises UsageProblem if one of the new files exists already.
+    Raises UsageProblem if a new file exists already.
     """
     new_files, entries = files_for_pack(code, kind, pack.distribution, pack.package)
     for name in new_files:
@@ -130,8 +130,11 @@ def _add_operator(pack: Pack, code: str, kind: str) -> Mapping[str, str]:
     return {**changed, README: f"{readme.read_text(encoding='utf-8').rstrip()}\n{section}"}
 
 
-def _kind(code: str) -> str:
-    """Return the kind of pack for an operator. Raises UsageProblem for an unknown name."""
+def _default_kind(code: str) -> str:
+    """Return the kind of pack for an operator without ``--like``.
+
+    Raises UsageProblem for an unknown operator.
+    """
     if code.startswith(NAMED_BY_THE_FILE):
         if not code.partition(".")[2]:
             raise UsageProblem(f"{code!r}: the operator's name after the dot is missing")
@@ -165,9 +168,9 @@ def _check_code(code: str) -> None:
 
 
 def _distribution(folder: Path, name: str | None) -> str:
-    """Return the distribution's name: the requested one, or the folder's.
+    """Return the distribution name: ``name``, or a name derived from the folder.
 
-    Raises UsageProblem if it is invalid or taken, or the folder is not empty.
+    Raises UsageProblem if the name is invalid or taken, or if the folder is not empty.
     """
     from importlib.metadata import PackageNotFoundError, distribution
 

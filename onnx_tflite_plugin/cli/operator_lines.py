@@ -12,7 +12,7 @@ from onnx_tflite_plugin.presentation.ranges import format_ranges
 if TYPE_CHECKING:
     from onnx_tflite_plugin.conversion import Conversion
 
-_MIN_NODES = 3  # that compute, from which an operator counts as decomposed
+_MIN_NODES = 3  # minimum number of compute nodes in a decomposed operator
 _AUXILIARY = frozenset(
     {
         "Cast",
@@ -31,19 +31,19 @@ _AUXILIARY = frozenset(
 
 
 def decomposed_lines(conversion: Conversion) -> Iterator[str]:
-    """Yield the operators that several ONNX nodes compute, with their number and these nodes.
+    """Yield a line for each kind of decomposed operator: its number, and its ONNX nodes.
 
-    Auxiliary nodes are not counted.
+    Auxiliary nodes are neither counted nor listed.
     """
     kinds: Counter[tuple[str, tuple[tuple[str, int], ...]]] = Counter()
     node_counts, handlers = _count_nodes(conversion)
     for operators, counts in node_counts.items():
         handler = handlers[operators]
-        computing = [(kind, count) for kind, count in counts.items() if kind not in _AUXILIARY]
-        if handler and sum(count for _, count in computing) >= _MIN_NODES:
-            kinds[handler.upper(), tuple(computing)] += 1
-    for (code, computing_counts), count in kinds.most_common():
-        yield f"{count} {code}: {format_counts(computing_counts)}{' each' if count > 1 else ''}"
+        compute_nodes = tuple((kind, count) for kind, count in counts.items() if kind not in _AUXILIARY)
+        if handler and sum(count for _, count in compute_nodes) >= _MIN_NODES:
+            kinds[handler.upper(), compute_nodes] += 1
+    for (code, compute_nodes), count in kinds.most_common():
+        yield f"{count} {code}: {format_counts(compute_nodes)}{' each' if count > 1 else ''}"
 
 
 def operator_rows(conversion: Conversion) -> list[Row]:
@@ -61,7 +61,7 @@ def operator_rows(conversion: Conversion) -> list[Row]:
 def _count_nodes(
     conversion: Conversion,
 ) -> tuple[dict[tuple[int, ...], Counter[str]], dict[tuple[int, ...], str]]:
-    """Return the nodes of the main graph and the name of the handler, by the operators that they were lowered from."""
+    """Return node counts and handler names of the main graph, by source operators."""
     from onnx_tflite_plugin.graph.metadata import converted_operators, source_handler
 
     node_counts: dict[tuple[int, ...], Counter[str]] = {}

@@ -1,4 +1,4 @@
-"""Command options in groups, made from the fields of ``ConvertOptions`` and others."""
+"""Command options in groups, generated from the fields of option dataclasses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import click
 
 from onnx_tflite_plugin.checked import did_you_mean
 from onnx_tflite_plugin.cli.failures import UsageProblem
-from onnx_tflite_plugin.cli.paths import FilePath, find_remedy
+from onnx_tflite_plugin.cli.paths import FilePath, missing_file_remedy
 from onnx_tflite_plugin.installed import target_names
 from onnx_tflite_plugin.options import (
     ADVANCED,
@@ -53,7 +53,7 @@ class GroupedCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments.
 
-        For another tool's output option, such as ``-o``, the error names the argument to use instead.
+        The error for another tool's output option, such as ``-o``, names the argument to use instead.
         """
         original_args = tuple(args)  # click consumes the list
         ctx.meta[_ARGS] = original_args
@@ -101,10 +101,10 @@ class GroupedCommand(click.Command):
 
 
 class GroupedOption(click.Option):
-    """Option of a group of the help.
+    """Option that the help lists in its group.
 
-    An option with a ``flag_value`` may be given without a value; a value is attached with ``=``. ``synonyms``: flags of
-    other tools, for which this option is suggested.
+    An option with a ``flag_value`` needs no value; a value is attached with ``=``. ``synonyms``: flags of similar tools;
+    the error for such a flag suggests this option.
     """
 
     def __init__(self, *flags: Any, group: str, synonyms: Sequence[str] = (), **arguments: Any) -> None:
@@ -183,7 +183,10 @@ def _type(option: Option) -> Any:
 
 
 def _number_range(kind: type, minimum: float) -> click.IntRange | click.FloatRange:
-    """Return click's type of a number from ``minimum`` on, with a name that fits into its message."""
+    """Return click's type of a number of at least ``minimum``.
+
+    The name of the type fits into click's message.
+    """
     if kind is not int:
         return _Share(min=minimum)
     number = click.IntRange(min=int(minimum))
@@ -230,10 +233,11 @@ class TargetName(_ParamType):
         return name
 
 
-def pair_callback(form: str, read: Callable[[str], Any]) -> Callable[..., Mapping[str, Any]]:
-    """Return a callback that reads repeated ``NAME=VALUE``, split at the last ``=`` since names may contain one.
+def pair_callback(form: str, parse: Callable[[str], Any]) -> Callable[..., Mapping[str, Any]]:
+    """Return a callback that parses repeated options of the form ``NAME=VALUE``.
 
-    ``read`` raises ValueError with a message for the user; messages of Python's own ValueErrors must not pass through.
+    A text is split at the last ``=``, because names may contain the character. ``parse`` raises ValueError with a message
+    for the user; messages of Python's own ValueErrors must not pass through.
     """
 
     def callback(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> Mapping[str, Any]:
@@ -245,7 +249,7 @@ def pair_callback(form: str, read: Callable[[str], Any]) -> Callable[..., Mappin
                     raise ValueError
                 if name in values:
                     raise click.BadParameter(f"{name!r} is given more than once", ctx, param)
-                values[name] = read(value)
+                values[name] = parse(value)
             except ValueError as error:
                 reason = f": {error}" if str(error) else f" is not of the form {form}"
                 key, _, _ = form.partition("=")
@@ -261,36 +265,36 @@ def _parse_range(text: str) -> tuple[float, float]:
     """Return the numbers of ``-1:1``. Raises ValueError."""
     low, _, high = text.partition(":")
     try:
-        least, most = float(low), float(high)
+        minimum, maximum = float(low), float(high)
     except ValueError:
         raise ValueError from None
-    if isnan(least) or isnan(most):
+    if isnan(minimum) or isnan(maximum):
         raise ValueError
-    if least > most:
+    if minimum > maximum:
         raise ValueError(f"the minimum {low} exceeds the maximum {high}")
-    return least, most
+    return minimum, maximum
 
 
 def _parse_sizes(text: str) -> tuple[int | str, ...]:
     """Return the sizes of ``1,224,224,3`` or ``N,224,224,3``. Raises ValueError."""
     parts = [part.strip() for part in text.split(",")]
-    wrong = next((part for part in parts if not part.isdigit() and not part.isidentifier()), None)
-    if wrong is not None:
-        separator = "; separate sizes by commas" if re.fullmatch(r"\w+([x*:/ ;]\w+)+", wrong) else ""
-        raise ValueError(f"{wrong!r} is not a size: give a number, or a name for a dynamic dimension{separator}")
+    invalid = next((part for part in parts if not part.isdigit() and not part.isidentifier()), None)
+    if invalid is not None:
+        separator = "; separate sizes by commas" if re.fullmatch(r"\w+([x*:/ ;]\w+)+", invalid) else ""
+        raise ValueError(f"{invalid!r} is not a size: give a number, or a name for a dynamic dimension{separator}")
     return tuple(int(part) if part.isdigit() else part for part in parts)
 
 
 def _keep_names(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> tuple[str, ...]:
-    """Return the values without empty ones.
+    """Return the values that are not empty.
 
-    Names of tensors may have commas, so the conversion splits them.
+    Tensor names may contain commas, so the conversion splits the values, not the command line.
     """
     return tuple(text for text in texts if text)
 
 
 def _split_names(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> tuple[str, ...]:
-    """Return the names given by repeated or comma-separated values."""
+    """Return the names in repeated or comma-separated values."""
     return tuple(name for text in texts for name in text.split(",") if name)
 
 
@@ -302,13 +306,13 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
 }
 
 
-def given_options(ctx: click.Context, names: Collection[str]) -> list[str]:
-    """Return the options on the command line with their values, to repeat them in another command.
+def repeat_options(ctx: click.Context, names: Collection[str]) -> list[str]:
+    """Return options of the command line with their values, to repeat in another command.
 
-    ``names``: only these parameters.
+    ``names``: the parameters whose options are returned.
     """
     options = {flag: param for param in ctx.command.params if isinstance(param, click.Option) for flag in param.opts}
-    given = []
+    repeated_words: list[str] = []
     arguments = iter(ctx.meta.get(_ARGS, ()))
     for argument in arguments:
         option = options.get(argument.partition("=")[0])
@@ -316,12 +320,12 @@ def given_options(ctx: click.Context, names: Collection[str]) -> list[str]:
             continue
         has_value = option.is_flag or option.count or "=" in argument or isinstance(option.flag_value, str)
         words = [argument] if has_value else [argument, *itertools.islice(arguments, 1)]
-        given += words if option.name in names else []
-    return given
+        repeated_words += words if option.name in names else []
+    return repeated_words
 
 
 def check_exists(path: Path | None) -> Path | None:
     """Return the path of ``--inputs``. Raises UsageProblem if it does not exist."""
     if path is not None and not path.exists():
-        raise UsageProblem(f"--inputs {path}: there is no such file or folder{find_remedy(path)}")
+        raise UsageProblem(f"--inputs {path}: there is no such file or folder{missing_file_remedy(path)}")
     return path

@@ -25,15 +25,18 @@ from onnx_tflite_plugin.graph.names import OMISSION
 if TYPE_CHECKING:
     from rich.console import Console
 
-LONGEST_NAME = 48
+MAX_NAME_LENGTH = 48
 LABEL_WIDTH = 12
-_MARKS = "/;:.", "_"  # between the parts of a name, and between words
-_MAX_DROPPED = 10  # maximum number of characters to drop so that a name is cut between its parts
+_SEPARATORS = "/;:.", "_"  # first those between the segments of a name, then those between words
+_MAX_DROPPED = 10  # maximum number of characters to drop so that a name is cut at a separator
 _SPINNER_DELAY = 1.0  # seconds before a spinner is shown
 
 
 class Row(NamedTuple):
-    """A label and its lines. ``style`` is rich's, for the lines; ``code`` is never wrapped."""
+    """A label and its lines.
+
+    ``style``: rich style of the lines. ``code``: the lines are code and never wrapped.
+    """
 
     label: str
     lines: Sequence[str]
@@ -63,7 +66,7 @@ def print_rows(rows: Iterable[Row]) -> None:
 def _wrap_line(line: str, width: int) -> list[str]:
     """Return a line wrapped between words, with a hanging indent.
 
-    A number is not separated from its word.
+    A number stays on one line with the word that it belongs to: "op 7", "3 nodes".
     """
     indent = line[: len(line) - len(line.lstrip())]
     joined = re.sub(r"(?<=\bop) (?=\d)|(?<=\b\d) (?=\w)|(?<=\d\d) (?=\w)", "\0", line)
@@ -146,7 +149,7 @@ def redirect_stdout_to_stderr() -> Iterator[None]:
             stream.flush()
     with redirect_stdout(sys.stderr):
         try:
-            real = os.dup(1)
+            saved_stdout = os.dup(1)
         except OSError:  # closed from the start
             yield
             return
@@ -155,8 +158,8 @@ def redirect_stdout_to_stderr() -> Iterator[None]:
             yield
         finally:
             _flush()
-            os.dup2(real, 1)
-            os.close(real)
+            os.dup2(saved_stdout, 1)
+            os.close(saved_stdout)
 
 
 @contextmanager
@@ -190,14 +193,17 @@ def _console(file: TextIO | None = None) -> Console:
 
 
 def print_error(label: str, lines: Sequence[str], color: str = "red") -> None:
-    """Print a block on stderr: a colored label, then the lines, the first beside it."""
-    plain = False if os.environ.get("NO_COLOR") else None
+    """Print a block on stderr: a colored label, followed by the lines.
+
+    The first line is printed after the label, on the same line.
+    """
+    use_color = False if os.environ.get("NO_COLOR") else None  # None: click decides
     indent = " " * (len(label) + 1)  # the first line is on the line of the label
     parts = [f"{indent if k == 0 else ' '} {clean(line)}" for k, line in enumerate(lines)]
     if sys.stderr.isatty():
         width = _console(sys.stderr).width
         parts = [part for line in parts for part in _wrap_line(line, width)]
-    click.secho(f"{label}:", err=True, fg=color, bold=True, nl=False, color=plain)
+    click.secho(f"{label}:", err=True, fg=color, bold=True, nl=False, color=use_color)
     click.echo("\n".join([parts[0][len(indent) :], *parts[1:]]), err=True)
 
 
@@ -211,27 +217,30 @@ def clean(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
 
 
-def shorten(name: str, longest: int = LONGEST_NAME) -> str:
+def shorten(name: str, max_length: int = MAX_NAME_LENGTH) -> str:
     """Return a name, with the middle of a long name omitted.
 
-    Both ends are cut between the parts of the name if possible.
+    Both ends are cut at a separator if possible.
     """
-    if len(name) <= longest:
+    if len(name) <= max_length:
         return name
-    cut = (longest - 1) // 2
-    head, tail = name[:cut], name[len(name) - (longest - 1 - cut) :]
-    ends = (max((k + 1 for k in range(cut) if head[k] in marks), default=0) for marks in _MARKS)
-    starts = (next((k for k, c in enumerate(tail) if c in marks), len(tail)) for marks in _MARKS)
+    cut = (max_length - 1) // 2
+    head, tail = name[:cut], name[len(name) - (max_length - 1 - cut) :]
+    ends = (max((k + 1 for k in range(cut) if head[k] in separators), default=0) for separators in _SEPARATORS)
+    starts = (next((k for k, c in enumerate(tail) if c in separators), len(tail)) for separators in _SEPARATORS)
     end = next((end for end in ends if end >= max(1, cut - _MAX_DROPPED)), cut)
     start = next((start for start in starts if start <= _MAX_DROPPED and start < len(tail) - 1), 0)
     return f"{head[:end]}{OMISSION}{tail[start:]}"
 
 
-def limit_lines(lines: Sequence[str], limit: int, rest: str = "--json shows all") -> list[str]:
-    """Return the first lines, and the number of the others."""
+def limit_lines(lines: Sequence[str], limit: int, hint: str = "--json shows all") -> list[str]:
+    """Return the first lines, and a line with the number of omitted lines.
+
+    ``hint``: says how to see the omitted lines.
+    """
     if len(lines) <= limit + 1:  # "1 more" would take as much space as the line
         return list(lines)
-    return [*lines[:limit], f"… and {len(lines) - limit} more ({rest})"]
+    return [*lines[:limit], f"… and {len(lines) - limit} more ({hint})"]
 
 
 def format_counts(counts: Sequence[tuple[str, int]], limit: int = 6) -> str:
@@ -244,7 +253,7 @@ def format_counts(counts: Sequence[tuple[str, int]], limit: int = 6) -> str:
 
 
 def log_to_stderr(verbosity: int) -> None:
-    """Log stages with their time, and reasons of declined rewrites, from -vv on."""
+    """Log stage times and the reasons for declined rewrites, at -vv and above."""
     if verbosity > 1:
         from onnx_tflite_plugin.progress import LOG
 

@@ -12,7 +12,7 @@ from onnx_tflite_plugin.checked import plural
 from onnx_tflite_plugin.cli.failures import UsageProblem
 from onnx_tflite_plugin.cli.paths import check_writable
 
-_LISTED = 3  # outputs that a note names one by one
+_MAX_LISTED = 3  # maximum number of outputs that a note lists by name
 
 Stamp = tuple[int, int, int] | None
 """Values that change when a file is replaced; ``None`` for a file that does not exist."""
@@ -21,21 +21,21 @@ Stamp = tuple[int, int, int] | None
 class _File(NamedTuple):
     """A file that a command reads or writes.
 
-    ``path``: as the user gave it. ``what``: an input's name, or the source of an output. ``folder``: the nearest existing
-    folder. ``names``: the rest of the path.
+    ``path``: as the user gave it. ``description``: an input's role, or the source of an output. ``folder``: the nearest
+    existing folder. ``names``: the path segments below that folder.
     """
 
     path: Path
-    what: str
-    output: bool
+    description: str
+    is_output: bool
     folder: Path
     names: tuple[str, ...]
 
     @classmethod
-    def at(cls, path: Path, what: str, *, output: bool) -> _File:
-        place = Path(os.path.realpath(path))
-        folder = next(parent for parent in place.parents if parent.is_dir())
-        return cls(path, what, output, folder, place.relative_to(folder).parts)
+    def at(cls, path: Path, description: str, *, is_output: bool) -> _File:
+        real_path = Path(os.path.realpath(path))
+        folder = next(parent for parent in real_path.parents if parent.is_dir())
+        return cls(path, description, is_output, folder, real_path.relative_to(folder).parts)
 
     def key(self) -> object:
         """Return a key that is equal for files that may be the same.
@@ -47,7 +47,7 @@ class _File(NamedTuple):
         return folder, tuple(map(_fold_case, self.names))
 
     def is_same(self, other: _File) -> bool:
-        """True if two files of one key are the same on their file system."""
+        """True if the two files, which have equal keys, are one file on disk."""
         pairs = zip(self.names, other.names, strict=True)
         return all(name == alias or _is_alias(self.folder, name, alias) for name, alias in pairs)
 
@@ -63,19 +63,19 @@ class Outputs:
         self._inputs: dict[tuple[int, int], _File] = {}
         self._stamps: dict[Path, Stamp] = {}
 
-    def read(self, path: Path, what: str) -> None:
-        """Register an input. ``what`` completes "it is …": "the model itself"."""
-        file = _File.at(path, what, output=False)
+    def register_input(self, path: Path, description: str) -> None:
+        """Register a file to read. ``description``: its role, such as "the model itself"."""
+        file = _File.at(path, description, is_output=False)
         self._files.setdefault(file.key(), []).append(file)
         if (stat := _stat(path)) is not None and stat.st_ino:
             self._inputs[stat.st_dev, stat.st_ino] = file
 
-    def write(self, path: Path, source: str, remedy: str) -> Path:
-        """Register an output with the source that it comes from.
+    def register_output(self, path: Path, source: str, remedy: str) -> Path:
+        """Register a file to write. ``source``: the object that it is written from.
 
-        Raises UsageProblem if another file has its path.
+        Raises UsageProblem with ``remedy`` if another file has this path.
         """
-        file = _File.at(path, source, output=True)
+        file = _File.at(path, source, is_output=True)
         candidates = self._files.setdefault(file.key(), [])
         stat = _stat(path)
         same_input = None if stat is None else self._inputs.get((stat.st_dev, stat.st_ino))
@@ -89,7 +89,7 @@ class Outputs:
     def prepare(self, *, folders: bool) -> None:
         """Check that every output can be written. Raises UsageProblem if it cannot.
 
-        ``folders``: create missing folders.
+        ``folders``: create missing folders first.
         """
         for path in self._stamps:
             if folders:
@@ -107,7 +107,7 @@ class Outputs:
         """Return a sentence about the outputs that were written."""
         if not self._stamps:
             return "nothing was written"
-        if len(self._stamps) > _LISTED:
+        if len(self._stamps) > _MAX_LISTED:
             written = sum(_stamp(path) != before for path, before in self._stamps.items())
             return f"{written} of {plural(len(self._stamps), 'file')} were written"
         return "; ".join(self._states())
@@ -129,7 +129,10 @@ def _fold_case(text: str) -> str:
 
 
 def _is_alias(folder: Path, name: str, alias: str) -> bool:
-    """True if two names are one file in a folder, tried with a temporary file."""
+    """True if the folder's file system treats two names as one file.
+
+    Creates a temporary file to find out.
+    """
     try:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".", suffix=f".{name}") as probe:
             return os.path.lexists(probe.name.removesuffix(name) + alias)
@@ -138,11 +141,14 @@ def _is_alias(folder: Path, name: str, alias: str) -> bool:
 
 
 def _collision_message(first: _File, second: _File, remedy: str) -> str:
-    if not first.output:
-        return f"{second.path} is {first.what}; name another file to write"
+    if not first.is_output:
+        return f"{second.path} is {first.description}; name another file to write"
     if first.path == second.path:
-        return f"{first.what} and {second.what} would both be written to {first.path}; {remedy}"
-    return f"{first.what} would be written to {first.path} and {second.what} to {second.path}, which is the same file; {remedy}"
+        return f"{first.description} and {second.description} would both be written to {first.path}; {remedy}"
+    return (
+        f"{first.description} would be written to {first.path} and {second.description} to {second.path}, "
+        f"which is the same file; {remedy}"
+    )
 
 
 def _stat(path: Path) -> os.stat_result | None:

@@ -1,6 +1,6 @@
-"""Commands of packs, each loaded only if it runs.
+"""Commands of packs; each command is loaded only when it runs.
 
-They are entry points of the group ``onnx_tflite_plugin.commands``.
+The commands are entry points of the group ``onnx_tflite_plugin.commands``.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from onnx_tflite_plugin.guard import DEBUG, Failed, Mismatch, attribute_errors
 from onnx_tflite_plugin.installed import PROJECT, entry_points, iterate_distributions
 
 GROUP = f"{PROJECT}.commands"
-_REPORTED = (click.ClickException, click.exceptions.Exit, click.Abort, ConversionError, MemoryError, OSError)
-"""Exceptions that are reported in the same way as a built-in command's."""
+_EXPECTED_ERRORS = (click.ClickException, click.exceptions.Exit, click.Abort, ConversionError, MemoryError, OSError)
+"""Exceptions that a pack's command may raise; they are reported as for a built-in command."""
 
 
 class PackCommand(NamedTuple):
-    """One command of an installed pack, not loaded yet."""
+    """Command of an installed pack, not loaded yet."""
 
     name: str
     pack: str
@@ -32,7 +32,7 @@ class PackCommand(NamedTuple):
     requirements: tuple[str, ...] = ()
 
     def load(self) -> click.Command:
-        """Return the command, or one that reports why the command cannot be loaded."""
+        """Return the command, or a command that fails with the reason why it cannot be loaded."""
         try:
             return self._with_attribution(self._load())
         except Failed as failed:
@@ -80,12 +80,12 @@ class PackCommand(NamedTuple):
 
         def invoke(ctx: click.Context) -> Any:
             try:
-                with attribute_errors(f"command {self.name!r}", self.pack, self._module, expected=_REPORTED):
+                with attribute_errors(f"command {self.name!r}", self.pack, self._module, expected=_EXPECTED_ERRORS):
                     try:
                         return command.invoke(ctx)
-                    except SystemExit as ended:
-                        end = ended
-                raise end
+                    except SystemExit as exit_error:  # raised again below, so that it is not attributed to the pack
+                        requested_exit = exit_error
+                raise requested_exit
             except Failed as failed:
                 hint = f"report it to the authors of {self.pack}; {DEBUG}=1 shows the traceback"
                 problem = Problem(self.pack, failed.reason, hint)
@@ -106,9 +106,9 @@ def _unusable_command(name: str, reason: str) -> click.Command:
     def fail(arguments: tuple[str, ...]) -> None:
         raise PackError(reason)
 
-    anything = click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED)
+    any_arguments = click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED)
     settings = {"ignore_unknown_options": True}
-    return click.Command(name, callback=fail, params=[anything], help=reason, context_settings=settings)
+    return click.Command(name, callback=fail, params=[any_arguments], help=reason, context_settings=settings)
 
 
 def list_pack_commands() -> list[PackCommand]:
@@ -125,9 +125,9 @@ def list_pack_commands() -> list[PackCommand]:
 
 
 def find_pack_command(name: str) -> click.Command | None:
-    """Return the command of a pack.
+    """Return the command of this name that a pack defines; None if no pack does.
 
-    Return None if no pack has a command of this name. Raises UsageProblem if several have one.
+    Raises UsageProblem if several packs define a command of this name.
     """
     commands: Sequence[PackCommand] = [command for command in list_pack_commands() if command.name == name]
     if len(commands) > 1:

@@ -16,7 +16,10 @@ _SECTION = "[options.entry_points]"
 
 @dataclass(frozen=True)
 class Pack:
-    """A pack as its ``setup.cfg`` describes it."""
+    """Folder, names and ``setup.cfg`` text of a pack.
+
+    ``package``: the Python package to which handlers are added.
+    """
 
     folder: Path
     distribution: str
@@ -49,9 +52,9 @@ class Pack:
         return cls(folder, name, packages[0], text)
 
     def with_entry_points(self, entries: Mapping[str, str]) -> str:
-        """Return ``setup.cfg`` with one more entry point per group.
+        """Return the text of ``setup.cfg`` with one more entry point per group.
 
-        The other content does not change. Raises UsageProblem if the name of an entry point is taken.
+        ``entries``: the new entry point of each group. Raises UsageProblem if the name of an entry point is taken.
         """
         lines = self.text.splitlines()
         if _SECTION not in map(str.strip, lines):
@@ -62,7 +65,7 @@ class Pack:
 
 
 def _add_entry(lines: list[str], group: str, entry: str) -> None:
-    """Insert an entry point at the end of its group, which is created if missing.
+    """Insert an entry point at the end of its group; create a missing group.
 
     Raises UsageProblem if the name is taken.
     """
@@ -71,8 +74,8 @@ def _add_entry(lines: list[str], group: str, entry: str) -> None:
     start = next((k for k in range(first, end) if re.match(rf"{re.escape(group)}\s*[=:]", lines[k])), None)
     if start is None:
         filled = [k for k in range(first, end) if lines[k].strip()]
-        place = filled[-1] + 1 if filled else first
-        lines[place:place] = [f"{group} =", f"    {entry}"]
+        insert_at = filled[-1] + 1 if filled else first
+        lines[insert_at:insert_at] = [f"{group} =", f"    {entry}"]
         return
     last = next((k for k in range(start + 1, end) if lines[k].strip() and not lines[k][0].isspace()), end)
     block = [k for k in range(start, last) if lines[k].strip()]

@@ -17,7 +17,7 @@ from onnx_tflite_plugin.cli.failures import UsageProblem
 class FilePath(click.Path):
     """Argument or option that takes a path.
 
-    Refused are an empty text, which would mean the current folder, and the address of a page or file on the web.
+    Refuses an empty text, which would mean the current folder, and a web address.
     """
 
     def __init__(self) -> None:
@@ -36,9 +36,9 @@ class FilePath(click.Path):
 
 
 def check_readable(source: Path) -> Path:
-    """Return the path of a file that can be opened.
+    """Return the path of the file to open: the bundle for ``BUNDLE#PART``.
 
-    It is the bundle for ``BUNDLE#PART``. Raises UsageProblem for a file that cannot be opened.
+    Raises UsageProblem if the file cannot be opened.
     """
     path = bundle_of(source)
     if path.is_dir():
@@ -48,14 +48,17 @@ def check_readable(source: Path) -> Path:
             raise UsageProblem(f"{path} is not a regular file; write the model to a file first")
         path.open("rb").close()
     except FileNotFoundError:
-        raise UsageProblem(f"{path}: there is no such file{find_remedy(path)}") from None
+        raise UsageProblem(f"{path}: there is no such file{missing_file_remedy(path)}") from None
     except OSError as error:
         raise UsageProblem(f"{path} cannot be read: {error.strerror}") from None
     return path
 
 
-def find_remedy(path: Path) -> str:
-    """Return a remedy for a missing file: a similar name, the missing folder, or where a relative path begins."""
+def missing_file_remedy(path: Path) -> str:
+    """Return a remedy for a missing file.
+
+    Names a similar file, the missing folder, or the folder at which relative paths begin.
+    """
     folder = path.parent
     if not folder.is_dir():
         return f"; there is no directory {folder} either"
@@ -76,9 +79,10 @@ def bundle_of(source: Path) -> Path:
 
 
 def check_writable(path: Path, *, sources: tuple[Path, ...] = ()) -> Path:
-    """Return a path to which a file can be written.
+    """Return the path if a file can be written to it.
 
-    Raises UsageProblem if the folder does not exist or is not writable, or if the path is a TFLite model.
+    Raises UsageProblem if the folder does not exist or is not writable, or if the path is a TFLite model or one of
+    ``sources``.
     """
     folder = path.parent
     if path.is_dir():
@@ -103,9 +107,9 @@ def check_pair(tflite: Path, onnx: Path) -> None:
     tflite = check_readable(tflite)
     check_readable(onnx)
     if _is_tflite(onnx) and not _is_tflite(tflite):
-        raise UsageProblem(f"{onnx} is the TFLite model: it comes first, the ONNX model second")
+        raise UsageProblem(f"{onnx} is a TFLite model; give the TFLite model first and the ONNX model second")
     if _is_onnx(tflite):
-        raise UsageProblem(f"{tflite} is an ONNX model; the first file is the TFLite model that it was converted from")
+        raise UsageProblem(f"{tflite} is an ONNX model; give the TFLite model as the first argument")
 
 
 def _is_tflite(path: Path) -> bool:

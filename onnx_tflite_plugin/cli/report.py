@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onnx_tflite_plugin import files
-from onnx_tflite_plugin.cli.failures import UsageProblem, on_failure, shorten_names
+from onnx_tflite_plugin.cli.failures import UsageProblem, set_failure_output, shorten_names
 from onnx_tflite_plugin.cli.isolation import isolate_command
 from onnx_tflite_plugin.cli.options import GroupedCommand, add_options, check_exists, given_options
 from onnx_tflite_plugin.cli.output import (
@@ -42,24 +42,24 @@ if TYPE_CHECKING:
 def report(tflite: Path, onnx: Path, output: Path | None, as_json: bool, **options: Any) -> None:
     """Write a page about a conversion.
 
-    One HTML file that needs no network: inputs and outputs, the network with the nodes of each operator, the error of every
-    tensor against LiteRT, and the time of each operator. Needs the extra verify for the last two. Exits as verify does: with 3
-    if the models differ, with 4 if the verdict is inconclusive.
+    The page is one HTML file that needs no internet. It shows inputs and outputs, the network with the nodes of each
+    operator, the error of every tensor against LiteRT, and the time of each operator. Errors and times need the extra
+    verify. Exits as verify does: with 3 if the models differ, with 4 if the verdict is inconclusive.
     """
-    on_failure(as_json=as_json)
+    set_failure_output(as_json=as_json)
     check_pair(tflite, onnx)
     check_exists(options["inputs"])
-    given = VerifyOptions(**options)
+    verify_options = VerifyOptions(**options)
     output = html_path(output or onnx.with_suffix(".html"))
     outputs = Outputs()
-    outputs.read(tflite, "the TFLite model")
-    outputs.read(onnx, "the ONNX model")
-    if given.inputs is not None:
-        outputs.read(given.inputs, "the data of --inputs")
+    outputs.register_input(tflite, "the TFLite model")
+    outputs.register_input(onnx, "the ONNX model")
+    if verify_options.inputs is not None:
+        outputs.register_input(verify_options.inputs, "the data of --inputs")
     if not as_json:
-        outputs.write(output, "the report", "name another file for the report")
+        outputs.register_output(output, "the report", "name another file for the report")
         outputs.prepare(folders=False)
-        on_failure(note=outputs.note)
+        set_failure_output(note=outputs.note)
     wrap = isolate_command()
     from onnx_tflite_plugin.graph.serialized import read_onnx
     from onnx_tflite_plugin.page.gather import gather
@@ -67,15 +67,12 @@ def report(tflite: Path, onnx: Path, output: Path | None, as_json: bool, **optio
 
     model = read_onnx(onnx)
 
-    with show_progress(f"reading {onnx.name}") as stage, redirect_stdout_to_stderr():
+    with show_progress(f"reading {onnx.name}") as show_stage, redirect_stdout_to_stderr():
+        content, progress = read_bytes(tflite), wrap(show_stage)
         if as_json:
-            page = gather(
-                read_bytes(tflite), model, tflite.name, onnx_name=onnx.name, options=given, progress=wrap(stage)
-            )
+            page = gather(content, model, tflite.name, onnx_name=onnx.name, options=verify_options, progress=progress)
         else:
-            page = write_page(
-                output, read_bytes(tflite), model, tflite.name, None, wrap(stage), given, onnx_name=onnx.name
-            )
+            page = write_page(output, content, model, tflite.name, None, progress, verify_options, onnx_name=onnx.name)
     exit_code = 3 if page.wrong else INCONCLUSIVE if page.verdict.startswith("inconclusive: ") else 0
     if as_json:
         print_json(page.as_dict())
@@ -103,7 +100,7 @@ def _next_rows(tflite: Path, onnx: Path) -> list[Row]:
 
 
 def _verdict_lines(page: Page) -> list[str]:
-    """Return the verdict, the results of outputs and the notes."""
+    """Return lines with the verdict, the error of each output and the notes."""
     outputs = [f"{row['name']}: {row['error']}" for row in page.outputs]
     lines = [
         page.verdict.removeprefix("inconclusive: "),
@@ -132,7 +129,7 @@ def write_page(
 ) -> Page:
     """Write the page about a conversion atomically.
 
-    ``report``: the conversion's, if available.
+    ``report``: the report of the conversion, if available.
     """
     from onnx_tflite_plugin.page.gather import gather
     from onnx_tflite_plugin.page.html import html

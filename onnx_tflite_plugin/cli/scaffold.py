@@ -11,7 +11,7 @@ from urllib.parse import quote
 from onnx_tflite_plugin.cli.failures import UsageProblem
 from onnx_tflite_plugin.codes import CUSTOM, name_in_file
 
-_LONGEST = 40
+_MAX_IDENTIFIER_LENGTH = 40
 _TEMPLATE_NAMES = frozenset(
     {"cases", "kernel", "read_settings", "check_options", "axes", "axis_of", "check", "claim", "elementwise"}
     | {"handler", "builtin", "original", "lower", "replace", "context", "dequantized", "transparent", "any"}
@@ -25,7 +25,7 @@ class Kind:
     """Kind of pack that ``new-pack`` writes.
 
     ``entry``: its entry points in ``setup.cfg``. ``module_text``, ``case_text`` and ``steps``: README text on the module, on
-    the cases, and on what to do next. ``is_placeholder``: the code computes an example, which the author replaces.
+    the cases, and on the next steps. ``is_placeholder``: the code computes an example, which the author replaces.
     ``expected_code``: the required form of ``--op``. ``has_cases``: the pack has conformance cases. ``readme`` and ``test``:
     the templates of README and test.
     """
@@ -41,7 +41,7 @@ class Kind:
     test: str = "test_conformance.py"
 
     def accepts(self, code: str) -> bool:
-        """True if the operator is one of this kind."""
+        """True if ``code`` has the form that this kind requires of ``--op``."""
         return code.startswith(CUSTOM) and not code.endswith("*")
 
 
@@ -91,7 +91,7 @@ KINDS: Mapping[str, Kind] = {
     "fusion": _Fusion(
         "onnx_tflite_plugin.fusions =\n    $function = $package.$module:$function [ABS]",
         "the fusion: its pattern, when it applies, its lowering",
-        "in some the fusion must apply",
+        "some cases require that the fusion applies",
         (
             "Write the pattern in {handler}, and in `check` the reasons to decline a match.",
             "List in `setup.cfg`, in brackets, an operator that each pattern contains, preferably the rarest.",
@@ -203,7 +203,7 @@ def readme_section(code: str, like: str, distribution: str, package: str) -> str
 
 
 def kind_of(like: str) -> Kind:
-    """Return the kind of pack of a name: one of KINDS, "wrapped" or "reference"."""
+    """Return the kind of pack with this name: one of KINDS, "wrapped" or "reference"."""
     return {**KINDS, "wrapped": WRAPPED, "reference": REFERENCE}[like]
 
 
@@ -268,13 +268,13 @@ def _placeholder(like: str) -> str:
 
 
 def identifier(text: str, prefix: str) -> str:
-    """Return a name for a module or function.
+    """Return a name for a module or function, derived from ``text``.
 
-    Python, the templates and installed modules do not use the name.
+    A name that Python, the templates or an installed module use gets the prefix.
     """
     from importlib.util import find_spec
 
-    name = re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_").lower()[:_LONGEST].rstrip("_")
+    name = re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_").lower()[:_MAX_IDENTIFIER_LENGTH].rstrip("_")
     if not name or name[0].isdigit():
         name = f"{prefix}_{name}".rstrip("_")
     spec = find_spec(name)
@@ -289,7 +289,7 @@ def identifier(text: str, prefix: str) -> str:
 
 
 def literal(text: str) -> str:
-    """Return a string literal, in double quotes if it needs no escape."""
+    """Return the text as a string literal, in double quotes if it needs no escape."""
     return f'"{text}"' if text.isprintable() and not {'"', "\\"} & {*text} else repr(text)
 
 

@@ -1,6 +1,6 @@
-"""Summary of a conversion: interface and verdict by default.
+"""Summary of a conversion: inputs, outputs and verdict.
 
-With -v it also has layout, rewrites and counts, and with -vv operators.
+-v adds layout, rewrites and counts. -vv adds the ONNX nodes of each operator.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ DIFFERS = 3
 """Exit code of a verification that finds a difference."""
 INCONCLUSIVE = 4
 """Exit code of an inconclusive verification."""
-_MOST_WARNINGS = 7
-_MOST_HINTS = 4
-_MAX_STATES = 8  # whose shapes are listed
-_SLOW_SECONDS = 10  # of a stage of verification, from which it is named
-_BYTES_A_MICROSECOND = 8000  # unit of the plan's prices
+_MAX_WARNINGS = 7
+_MAX_HINTS = 4
+_MAX_STATES = 8  # maximum number of states whose shapes are listed
+_SLOW_SECONDS = 10  # duration above which the slowest stage of a verification is printed
+_BYTES_PER_MICROSECOND = 8000  # unit of the plan's prices
 _PLANS = {
     "least": "optimal",
     "heuristic": "heuristic, not proven optimal",
@@ -44,8 +44,8 @@ def brief_summary(
 ) -> list[Row]:
     """Return the rows to print by default.
 
-    They have one line each; inputs or outputs that do not fit in a line have a line each. ``given_signature``: the
-    user's choice, about which there is no warning.
+    Each row has one line; inputs or outputs that do not fit into a line have one line per value. ``given_signature``: the
+    signature that the user chose, about which there is no warning.
     """
     report = conversion.report
     rows = [
@@ -62,9 +62,10 @@ def brief_summary(
 
 
 def all_warnings(report: Report, given_signature: str | None) -> list[str]:
-    """Return the warnings to print: the report's, and two kinds of the command.
+    """Return the warnings to print: those of the report, and two more kinds.
 
-    The command warns about signatures that the user did not choose, and about replaced handlers.
+    The command also warns about signatures that are not converted, unless the user chose one, and about overridden
+    handlers.
     """
     from onnx_tflite_plugin.report import describe_overrides
 
@@ -82,8 +83,8 @@ def next_row(
 ) -> Row:
     """Return the row with the next commands.
 
-    ``model``: the file that was converted, if it has a name. ``options``: options of this command that the next one
-    needs too, by its name.
+    ``model``: the path of the converted file; None for stdin. ``options``: for each next command, the options of this
+    command to repeat.
     """
     run = "convert -v prints the Python lines that run the model"
     if model is None:
@@ -104,7 +105,7 @@ def next_row(
 
 
 def _joined_signatures(report: Report) -> str:
-    """Return the names of the signatures that one model has."""
+    """Return a sentence that names the signatures in the ONNX model."""
     return f"{', '.join(map(repr, report.signature_lengths))} in one model, which takes any number of tokens"
 
 
@@ -114,7 +115,7 @@ def _files_row(files: Sequence[Path], seconds: float) -> Row:
 
 
 def _other_signatures(report: Report) -> Iterator[str]:
-    """Yield a note about further signatures."""
+    """Yield a warning about signatures that are not converted."""
     if report.other_signatures:
         names = ", ".join(limit_lines([repr(shorten(key)) for key in report.other_signatures], 4, "inspect lists all"))
         converted = "the main subgraph" if report.signature is None else f"signature {shorten(report.signature)!r}"
@@ -125,7 +126,7 @@ def _other_signatures(report: Report) -> Iterator[str]:
 
 
 def _lacks_scores(report: Report) -> bool:
-    """True for a signature of a language model that returns only its caches."""
+    """True if the model is a language model that returns its caches but no scores."""
     from onnx_tflite_plugin.presentation.hints import find_decoder, has_scores
 
     decoder = find_decoder(report.inputs, report.outputs)
@@ -164,21 +165,21 @@ def summary(conversion: Conversion, files: Sequence[Path], seconds: float) -> li
 
 
 def warning_row(warnings: Sequence[str]) -> Row:
-    return Row("warning", limit_lines([" ".join(text.split()) for text in warnings], _MOST_WARNINGS), "yellow")
+    return Row("warning", limit_lines([" ".join(text.split()) for text in warnings], _MAX_WARNINGS), "yellow")
 
 
 def problem_row(problems: Sequence[str]) -> Row:
-    return Row("problem", limit_lines([" ".join(text.split()) for text in problems], _MOST_WARNINGS), "red")
+    return Row("problem", limit_lines([" ".join(text.split()) for text in problems], _MAX_WARNINGS), "red")
 
 
 def hint_row(hints: Sequence[str]) -> Row:
-    return Row("hint", limit_lines(hints, _MOST_HINTS))
+    return Row("hint", limit_lines(hints, _MAX_HINTS))
 
 
 def verification_row(verification: Verification, *, brief: bool = False) -> Row:
     """Return the row of a verification that found no difference.
 
-    ``brief``: leave out the lines about outputs.
+    ``brief``: omit the lines about outputs.
     """
     lines = verification_lines(verification)
     lines = lines[: 1 + len(verification.end_to_end)] if brief else lines
@@ -188,9 +189,9 @@ def verification_row(verification: Verification, *, brief: bool = False) -> Row:
 
 
 def _with_time(row: Row, conversion: Conversion) -> Row:
-    """Return the row of a verification, with the time in the first line.
+    """Return the row of a verification with its duration in the first line.
 
-    A slow verification also has the time of its slowest stage.
+    The line also has the duration of the slowest stage if that is long.
     """
     first, *more = row.lines
     name, seconds = max(conversion.verification_stages.items(), key=lambda stage: stage[1], default=("", 0.0))
@@ -199,7 +200,10 @@ def _with_time(row: Row, conversion: Conversion) -> Row:
 
 
 def verification_exit_code(verification: Verification | None) -> int:
-    """Return 3 if the models differ, 4 if an inconclusive verdict is not accepted, else 0."""
+    """Return the exit code of a verification: 0, 3 or 4.
+
+    3: the models differ. 4: the verdict is inconclusive and ``--partial`` was not requested.
+    """
     if verification is None or verification.ok:
         return 0
     return DIFFERS if verification.verdict == "differs" else INCONCLUSIVE
@@ -207,13 +211,13 @@ def verification_exit_code(verification: Verification | None) -> int:
 
 def verification_lines(verification: Verification, limit: int = 5) -> list[str]:
     """Return the verdict, the lines about end-to-end errors, and the first outputs."""
-    verdict, *outputs = verification.text.splitlines()
-    explained = [f"  {line}" for line in verification.end_to_end]
-    return [verdict, *explained, *limit_lines([line for line in outputs if line not in explained], limit)]
+    verdict, *detail_lines = verification.text.splitlines()
+    end_to_end = [f"  {line}" for line in verification.end_to_end]
+    return [verdict, *end_to_end, *limit_lines([line for line in detail_lines if line not in end_to_end], limit)]
 
 
 def _inner(report: Report, kind: str | None = None) -> str:
-    """Return text on the number of nodes in inner graphs; empty if there are none.
+    """Return the number of nodes in inner graphs as text; empty if there are none.
 
     ``kind``: count only nodes of this type.
     """
@@ -225,20 +229,20 @@ def _inner(report: Report, kind: str | None = None) -> str:
 
 
 def _signatures(report: Report) -> Iterator[str]:
-    """Yield lines about the converted signature, if the file has others."""
+    """Yield lines about the converted signature if the file has several."""
     if report.signature_lengths:
         yield _joined_signatures(report)
     if report.other_signatures:
         converted = "subgraph 0, without a signature" if report.signature is None else repr(report.signature)
         others = ", ".join(limit_lines([repr(key) for key in report.other_signatures], 4))
         yield f"{converted}; not converted: {others}"
-        yield "--signature KEY converts another, --signature all all of them"
+        yield "--signature KEY converts another signature, --signature all converts all signatures"
 
 
 def _layout(report: Report) -> Iterator[str]:
-    """Yield lines about the layout plan, and the origin of the Transpose nodes.
+    """Yield lines about the layout plan and the origin of the Transpose nodes.
 
-    The numbers add up to the file's total.
+    The numbers add up to the number of Transpose nodes in the model.
     """
     inserted = min(len(report.transposed), report.transposes)
     added = report.nodes.get("Transpose", 0) - report.transposes
@@ -258,12 +262,13 @@ def _layout(report: Report) -> Iterator[str]:
         f"  {line}" for line in limit_lines([_transpose_line(transposed) for transposed in report.transposed], 5)
     )
     if report.transposed_for_speed:
-        gains = [f"{_operator(label)} saves about {_time(gain)}" for label, gain in report.transposed_for_speed]
+        gains = [f"{_operator(label)} saves about {_format_gain(gain)}" for label, gain in report.transposed_for_speed]
         yield f"  more bytes moved for speed: {', '.join(limit_lines(gains, 2))}"
 
 
-def _time(gain: int) -> str:
-    microseconds = gain / _BYTES_A_MICROSECOND
+def _format_gain(gain: int) -> str:
+    """Return a gain in the plan's price units as a duration."""
+    microseconds = gain / _BYTES_PER_MICROSECOND
     return f"{microseconds:.2g} µs" if microseconds < 99.5 else f"{microseconds / 1000:.2g} ms"
 
 
@@ -278,9 +283,9 @@ def _transpose_line(transposed: Transposed) -> str:
 
 def _operator(label: str) -> str:
     """Return ``op 12 CONV_2D v3 'name'`` without version and name."""
-    place, _, rest = label.partition(" '")
-    words = place.split()
-    if rest and words[-1].startswith("v") and words[-1][1:].isdigit():
+    operator, separator, _ = label.partition(" '")
+    words = operator.split()
+    if separator and words[-1].startswith("v") and words[-1][1:].isdigit():
         words = words[:-1]
     return shorten(" ".join(words))
 
@@ -348,13 +353,13 @@ def _state_types(report: Report) -> Iterator[str]:
 
 
 def _packs(report: Report) -> Iterator[str]:
-    others = {pack: count for pack, count in report.packs.items() if pack != BUILTIN}
+    installed_packs = {pack: count for pack, count in report.packs.items() if pack != BUILTIN}
     overridden: dict[str, list[str]] = {}
     for code, pack in report.overrides.items():
         overridden.setdefault(pack, []).append(code)
-    for pack, count in others.items():
+    for pack, count in installed_packs.items():
         codes = overridden.get(pack, [])
         replaced = f", instead of the built-in {', '.join(limit_lines(codes, 4))}" if codes else ""
         finish = " and its hook finish" if pack in report.finished_by else ""
         yield f"{pack}: {plural(count, 'operator')}{replaced}{finish}"
-    yield from (f"{pack}: its hook finish" for pack in report.finished_by if pack not in others)
+    yield from (f"{pack}: its hook finish" for pack in report.finished_by if pack not in installed_packs)

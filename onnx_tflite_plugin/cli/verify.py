@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from onnx_tflite_plugin.cli.failures import on_failure, shorten_names
+from onnx_tflite_plugin.cli.failures import set_failure_output, shorten_names
 from onnx_tflite_plugin.cli.isolation import isolate_command
-from onnx_tflite_plugin.cli.options import GroupedCommand, add_options, check_exists, given_options
+from onnx_tflite_plugin.cli.options import GroupedCommand, add_options, check_exists, repeat_options
 from onnx_tflite_plugin.cli.output import Row, print_json, print_rows, redirect_stdout_to_stderr, show_progress
 from onnx_tflite_plugin.cli.outputs import Outputs
 from onnx_tflite_plugin.cli.paths import FilePath, check_pair
@@ -52,7 +52,7 @@ def verify(
     differ (by more than the tolerance and more than LiteRT's kernel sets differ from each other), and with 4 if the
     result is inconclusive; --partial turns 4 into 0. Exits with 2 if the models do not belong together. Needs the extra verify.
     """
-    on_failure(as_json=as_json)
+    set_failure_output(as_json=as_json)
     check_exists(options["inputs"])
     check_pair(tflite, onnx)
     _check_bisect_paths(options["bisect"], tflite, onnx, options["inputs"])
@@ -87,18 +87,21 @@ def _row(result: Verification, *, in_full: bool) -> Row:
 
 
 def _next_rows(ctx: click.Context, result: Verification, tflite: Path, onnx: Path) -> Iterator[Row]:
-    """Yield what to do about a difference, and that ``--bisect`` wrote nothing if there is none."""
+    """Yield rows with the next commands after a difference.
+
+    Without a difference, yield a row that says that ``--bisect`` wrote nothing.
+    """
     from onnx_tflite_plugin.verify.submodels.saving import SUBMODEL_NAMES
 
     bisects = ctx.params["bisect"] is not None
     if result.verdict == "differs" and not bisects:
-        data = given_options(ctx, ("inputs", "ranges", "seed", "runs", "tolerance"))
-        signature = given_options(ctx, ("signature",))
+        data = repeat_options(ctx, ("inputs", "ranges", "seed", "runs", "tolerance"))
+        signature = repeat_options(ctx, ("signature",))
         command = shlex.join(["onnx-tflite", "verify", str(tflite), str(onnx), *signature, *data])
         lines = [f"{command} --bisect DIR writes the submodels that differ"]
         if not result.has_known_cause:
-            plain = ["onnx-tflite", "convert", str(tflite), "plain.onnx", "--optimize", "none", "--verify"]
-            command = shlex.join([*plain, *signature, *data])
+            convert = ["onnx-tflite", "convert", str(tflite), "plain.onnx", "--optimize", "none", "--verify"]
+            command = shlex.join([*convert, *signature, *data])
             lines.append(f"{command}: if this agrees, a rewrite rule is the cause")
         yield Row("next", lines)
     elif (
@@ -118,9 +121,9 @@ def _check_bisect_paths(folder: Path | None, tflite: Path, onnx: Path, inputs: P
     from onnx_tflite_plugin.verify.submodels.saving import SUBMODEL_FILES
 
     outputs = Outputs()
-    outputs.read(tflite, "the TFLite model")
-    outputs.read(onnx, "the ONNX model")
+    outputs.register_input(tflite, "the TFLite model")
+    outputs.register_input(onnx, "the ONNX model")
     if inputs is not None:
-        outputs.read(inputs, "the data of --inputs")
+        outputs.register_input(inputs, "the data of --inputs")
     for name in SUBMODEL_FILES:
-        outputs.write(folder / name, "the submodel", "name another folder for --bisect")
+        outputs.register_output(folder / name, "the submodel", "name another folder for --bisect")

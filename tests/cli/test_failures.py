@@ -10,7 +10,7 @@ import click
 import pytest
 
 from onnx_tflite_plugin.cli import failures
-from onnx_tflite_plugin.cli.failures import Commands, UsageProblem, on_failure
+from onnx_tflite_plugin.cli.failures import Commands, UsageProblem, set_failure_output
 from onnx_tflite_plugin.errors import ConversionError, MissingExtra, Problem, VerificationError
 from tests.helpers.command import Run
 
@@ -66,7 +66,7 @@ NOTE = {"note": "nothing was written"}
 @group.command()
 @click.option("--json", "as_json", is_flag=True)
 def fail(as_json: bool) -> None:
-    on_failure(as_json=as_json, **NOTE)
+    set_failure_output(as_json=as_json, **NOTE)
     if RAISED:
         raise RAISED[0]
 

@@ -16,7 +16,7 @@ from onnx_tflite_plugin.cli.output import _json_value, format_counts, format_sec
 
 @pytest.mark.parametrize(("exact", "when"), [(True, "always"), (False, "with --optimize speed")])
 def test_inexact_fusion_is_listed_with_its_condition(exact: bool, when: str) -> None:
-    assert handlers._when({"exact": exact}) == when
+    assert handlers._condition({"exact": exact}) == when
 
 
 def test_subgraph_line_has_operator_count_and_calls() -> None:

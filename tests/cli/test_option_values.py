@@ -16,9 +16,9 @@ import onnx
 import pytest
 
 from conformance.builder import ModelBuilder
-from onnx_tflite_plugin.cli import many
+from onnx_tflite_plugin.cli import batch
 from onnx_tflite_plugin.cli.failures import UsageProblem
-from onnx_tflite_plugin.cli.jobs import STREAM, Job, jobs
+from onnx_tflite_plugin.cli.jobs import STREAM, Job, collect_jobs
 from onnx_tflite_plugin.cli.options import _parse_range, _parse_sizes, _split_names, pair_callback
 from onnx_tflite_plugin.cli.outputs import Outputs
 from onnx_tflite_plugin.cli.paths import check_pair, check_readable, check_writable
@@ -127,10 +127,10 @@ def test_inputs_and_tolerance_reach_verification(run: Run, neg_path: Path, tmp_p
 
 def test_output_path_defaults_to_the_source_folder(neg_path: Path, tmp_path: Path) -> None:
     expected_job = Job(str(neg_path), neg_path, neg_path.with_suffix(".onnx"), "key")
-    assert jobs(neg_path, None, "key") == ([expected_job], True)
+    assert collect_jobs(neg_path, None, "key") == ([expected_job], True)
     (folder := tmp_path / "folder").mkdir()
-    assert jobs(neg_path, folder, None)[0][0].output == folder / "negated.onnx"
-    assert jobs(neg_path, STREAM, None)[0][0].output == STREAM
+    assert collect_jobs(neg_path, folder, None)[0][0].output == folder / "negated.onnx"
+    assert collect_jobs(neg_path, STREAM, None)[0][0].output == STREAM
 
 
 def test_folder_models_are_sorted_and_suffixes_ignore_case(neg_path: Path, tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_folder_models_are_sorted_and_suffixes_ignore_case(neg_path: Path, tmp_p
     for name in ("z.TFLITE", "b/c/a.lite", "b/n.txt"):
         (tmp_path / name).write_bytes(content)
     out = tmp_path / "out"
-    planned_jobs, single = jobs(tmp_path, out, None)
+    planned_jobs, single = collect_jobs(tmp_path, out, None)
     assert not single
     assert [(job.name, job.output) for job in planned_jobs] == [
         ("b/c/a.lite", out / "b" / "c" / "a.onnx"),
@@ -154,7 +154,7 @@ def test_folder_that_cannot_be_created_is_reported(neg_path: Path, tmp_path: Pat
     neg_path.rename(tmp_path / "models" / "a.tflite")
     (tmp_path / "file").touch()
     outputs = Outputs()
-    jobs(tmp_path / "models", tmp_path / "file" / "out", None, outputs)
+    collect_jobs(tmp_path / "models", tmp_path / "file" / "out", None, outputs)
     with pytest.raises(UsageProblem, match=r"the folder .*out cannot be created: Not a directory"):
         outputs.prepare(folders=True)
 
@@ -187,9 +187,9 @@ def test_bundle_needs_a_folder_as_output(tmp_path: Path) -> None:
         (bundle(tmp_path / "b.task", "a.tflite"), tmp_path / "bundle"),
     ):
         with pytest.raises(UsageProblem, match=r"is a bundle; name a folder or an .onnx file as the output"):
-            jobs(source, output, None)
+            collect_jobs(source, output, None)
     with pytest.raises(UsageProblem, match=r"is a bundle without a TFLite model; inspect lists what it holds"):
-        jobs(bundle(tmp_path / "c.task", "a.txt"), None, None)
+        collect_jobs(bundle(tmp_path / "c.task", "a.txt"), None, None)
 
 
 class Piped(io.BytesIO):
@@ -206,12 +206,12 @@ def test_rejects_a_bundle_or_terminal_as_stdin(neg_path: Path, tmp_path: Path, m
     packed = bundle(tmp_path / "b.task", "a.tflite").read_bytes()
     monkeypatch.setattr(sys, "stdin", Piped(packed))
     with pytest.raises(UsageProblem, match="stdin holds a bundle of models; give the name of its file"):
-        jobs(STREAM, tmp_path / "x.onnx", None)
+        collect_jobs(STREAM, tmp_path / "x.onnx", None)
     monkeypatch.setattr(sys, "stdin", Piped(b"", terminal=True))
     with pytest.raises(UsageProblem, match="which is a terminal: pipe a file into it"):
-        jobs(STREAM, tmp_path / "x.onnx", None)
+        collect_jobs(STREAM, tmp_path / "x.onnx", None)
     monkeypatch.setattr(sys, "stdin", Piped(neg_path.read_bytes()))
-    (job,), single = jobs(STREAM, tmp_path / "x.onnx", "key")
+    (job,), single = collect_jobs(STREAM, tmp_path / "x.onnx", "key")
     assert single
     assert job == Job("stdin", neg_path.read_bytes(), tmp_path / "x.onnx", "key")
 
@@ -236,7 +236,7 @@ def test_signature_all_writes_one_file_per_signature(
         model.signature(key, {"x": x}, {"y": x})
     path = tmp_path / "m.tflite"
     path.write_bytes(model.build())
-    planned_jobs, single = jobs(path, None, "all")
+    planned_jobs, single = collect_jobs(path, None, "all")
     assert [(job.output.stem, job.signature) for job in planned_jobs] == converted
     assert single is (len(converted) == 1)
     if len(converted) > 1:
@@ -244,7 +244,7 @@ def test_signature_all_writes_one_file_per_signature(
             UsageProblem,
             match="--signature all writes 2 files; give an output file, from which their names are derived",
         ):
-            jobs(path, STREAM, "all")
+            collect_jobs(path, STREAM, "all")
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
@@ -278,7 +278,7 @@ def test_two_tflite_models_are_not_reported_as_swapped(neg_path: Path, tmp_path:
     check_pair(neg_path, neg_path)
     check_pair(neg_path, other)
     check_pair(other, other)
-    with pytest.raises(UsageProblem, match=r"negated.tflite is the TFLite model: it comes first"):
+    with pytest.raises(UsageProblem, match=r"negated.tflite is a TFLite model; give the TFLite model first"):
         check_pair(other, neg_path)
 
 
@@ -309,9 +309,9 @@ def test_message_of_a_value_states_its_fault(run: Run, neg_path: Path, tmp_path:
 def test_long_messages_of_several_models_keep_their_lines() -> None:
     error = VerificationError("the converted model does not agree with LiteRT:\nop 3 differs\n  y: 0.5")
     job = Job("m.tflite", b"", Path("m.onnx"))
-    outcome = many._refusal(job, error)
+    outcome = batch._refusal(job, error)
     assert outcome.row[-1] == "m.tflite: differs from LiteRT, not written"
-    lines = many._error_lines({outcome.problems[0]: ["m.tflite"]})
+    lines = batch._error_lines({outcome.problems[0]: ["m.tflite"]})
     assert lines[:4] == [
         "the converted model does not agree with LiteRT:",
         "  op 3 differs",

@@ -116,14 +116,14 @@ def test_names_collide_on_case_insensitive_file_systems(
     monkeypatch.setattr(outputs_module, "_is_alias", lambda folder, name, alias: folds)
     for paths in ([tmp_path / f"{name}.onnx" for name in names], [tmp_path / name / "m.onnx" for name in names]):
         run = Outputs()
-        run.write(paths[0], "one", "rename it")
+        run.register_output(paths[0], "one", "rename it")
         if not folds:
-            run.write(paths[1], "two", "rename it")
+            run.register_output(paths[1], "two", "rename it")
             continue
         with pytest.raises(
             UsageProblem, match=r"one would be written to .* and two to .*, which is the same file; rename it"
         ):
-            run.write(paths[1], "two", "rename it")
+            run.register_output(paths[1], "two", "rename it")
 
 
 def test_detects_case_sensitivity_of_the_file_system(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_note_lists_written_files(tmp_path: Path) -> None:
     run = Outputs()
     assert run.note() == "nothing was written"
     for path in (old, tmp_path / "new", tmp_path / "none"):
-        run.write(path, path.name, "rename it")
+        run.register_output(path, path.name, "rename it")
     assert (
         run.note()
         == f"existing {old} left unchanged; {tmp_path / 'new'} was not written; {tmp_path / 'none'} was not written"
@@ -212,7 +212,7 @@ def test_note_lists_written_files(tmp_path: Path) -> None:
     os.replace(tmp_path / "other", old)
     (tmp_path / "new").touch()
     assert run.note() == f"{old} was written; {tmp_path / 'new'} was written; {tmp_path / 'none'} was not written"
-    run.write(tmp_path / "fourth", "fourth", "rename it")
+    run.register_output(tmp_path / "fourth", "fourth", "rename it")
     assert run.note() == "2 of 4 files were written"
 
 
@@ -276,7 +276,7 @@ def test_error_describes_an_onnx_source(run: Run, source: Path) -> None:
         assert "the model itself" not in err
     code, _, err = run("verify", source.with_suffix(".onnx"), source.with_suffix(".onnx"))
     assert code == 2
-    assert "is an ONNX model; the first file is the TFLite model" in err
+    assert "is an ONNX model; give the TFLite model as the first argument" in err
 
 
 def message(field: int, content: bytes) -> bytes:

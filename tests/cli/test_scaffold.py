@@ -12,7 +12,7 @@ import pytest
 
 from onnx_tflite_plugin.api import VERSION
 from onnx_tflite_plugin.cli.failures import UsageProblem
-from onnx_tflite_plugin.cli.new_pack import _distribution, _kind
+from onnx_tflite_plugin.cli.new_pack import _default_kind, _distribution
 from onnx_tflite_plugin.cli.pack_config import Pack
 from onnx_tflite_plugin.cli.scaffold import KINDS, check_kind, files, files_for_pack, identifier, literal
 from tools.language import read_rules
@@ -68,7 +68,7 @@ def test_each_kind_accepts_only_its_operators(like: str, accepted: str, refused:
     [("CUSTOM.x", "elementwise"), ("COMPOSITE.x", "reference"), ("ADD", "wrapped")],
 )
 def test_kind_of_a_pack_follows_from_its_operator(code: str, kind: str) -> None:
-    assert _kind(code) == kind
+    assert _default_kind(code) == kind
 
 
 @pytest.mark.parametrize("folder", ["---", "é"])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from onnx_tflite_plugin.cli import bench, handlers, inspect, many
+from onnx_tflite_plugin.cli import batch, bench, handlers, inspect
 from onnx_tflite_plugin.cli.failures import with_hints
 from onnx_tflite_plugin.cli.interface_lines import group_numbered, interface_lines, metadata_lines, quantization, shape
 from onnx_tflite_plugin.cli.jobs import Job
@@ -261,7 +261,7 @@ def test_summary_shows_files_and_seconds(tmp_path: Path) -> None:
 
 def test_summary_names_the_signature_if_there_are_others(tmp_path: Path) -> None:
     assert "signature" not in rows(tmp_path, signature="serve")
-    hint = "--signature KEY converts another, --signature all all of them"
+    hint = "--signature KEY converts another signature, --signature all converts all signatures"
     assert rows(tmp_path, signature="a", other_signatures=("b", "c"))["signature"] == [
         "'a'; not converted: 'b', 'c'",
         hint,
@@ -404,7 +404,7 @@ def test_refusal_counts_problems_and_lists_their_models() -> None:
         ([first], "m.tflite: refused", (first,)),
         ([], "m.tflite: refused", (Problem("", "why"),)),
     ):
-        outcome = many._refusal(job, ConversionError("why", problems))
+        outcome = batch._refusal(job, ConversionError("why", problems))
         assert outcome.row == ("-", "-", "-", "-", "-", row)
         assert (outcome.problems, outcome.exit_code) == (expected, 1)
         assert (outcome.result["model"], outcome.result["error"]["message"]) == ("m.tflite", "why")
@@ -414,13 +414,13 @@ def test_refusal_counts_problems_and_lists_their_models() -> None:
     ("where", "operator"), [("CUSTOM.A v1 (op 0, output 'y (z)')", "CUSTOM.A v1"), ("tensors[3].shape", ""), ("", "")]
 )
 def test_problem_of_several_models_has_no_location(where: str, operator: str) -> None:
-    assert many._operator_name(Problem(where, "")) == operator
+    assert batch._operator_name(Problem(where, "")) == operator
 
 
 def test_most_frequent_problems_come_first() -> None:
     rare, frequent = Problem("A v1", "why"), Problem("", "because", "do it")
-    assert many._error_lines({rare: [*"abcd"]}) == ["A v1: why", "  in a, b, c and 1 more"]
-    assert many._error_lines({rare: ["x", "x", "y", "z"], frequent: ["a", "b", "c", "d", "e"]}) == [
+    assert batch._error_lines({rare: [*"abcd"]}) == ["A v1: why", "  in a, b, c and 1 more"]
+    assert batch._error_lines({rare: ["x", "x", "y", "z"], frequent: ["a", "b", "c", "d", "e"]}) == [
         "because",
         "  in a, b, c and 2 more",
         "  hint: do it",

@@ -39,12 +39,15 @@ from onnx_tflite_plugin.errors import ConversionError, Problem
 if TYPE_CHECKING:
     from onnx_tflite_plugin.conversion import Conversion
 
-_BISECT = "convert the model by itself without --verify; onnx-tflite verify MODEL MODEL.onnx --bisect DIR writes the submodels that differ"
+_BISECT_HINT = (
+    "convert the model by itself without --verify; onnx-tflite verify MODEL MODEL.onnx --bisect DIR writes the submodels "
+    "that differ"
+)
 _HEADINGS = ("operators", "nodes", "Transposes", "written", "file", "model")
 
 
 class Outcome(NamedTuple):
-    """Result of a model. ``row``: of the table. ``result``: as JSON."""
+    """Result of one conversion. ``row``: its table row. ``result``: its JSON object."""
 
     row: tuple[object, ...]
     result: dict[str, Any]
@@ -57,47 +60,48 @@ class Outcome(NamedTuple):
 def convert_all(jobs: Sequence[Job], options: Mapping[str, Any], source: Path, *, as_json: bool, quiet: bool) -> int:
     """Convert all jobs, print the results, and return the highest exit code.
 
-    A refused model does not stop the others.
+    A refused model does not stop the conversion of the next models.
     """
-    top = os.path.commonpath([os.path.abspath(job.output.parent) for job in jobs])
-    outcomes = _run_jobs(jobs, options, top, quiet=quiet)
-    shared = _share_weights(jobs, outcomes)
+    output_root = os.path.commonpath([os.path.abspath(job.output.parent) for job in jobs])
+    outcomes = _run_jobs(jobs, options, output_root, quiet=quiet)
+    weight_files = _share_weights(jobs, outcomes)
     if as_json:
         results = [outcome.result for outcome in outcomes]
         refused = sum("error" in result for result in results)
         print_json({"source": str(source), "models": results, "converted": len(jobs) - refused, "refused": refused})
     elif not quiet:
-        _print_outcomes(jobs, outcomes, shared, top, verified=bool(options["verify"]))
+        _print_outcomes(jobs, outcomes, weight_files, output_root, verified=bool(options["verify"]))
     _print_problems(jobs, outcomes)
     codes = {outcome.exit_code for outcome in outcomes}
     return max(codes - {INCONCLUSIVE}, default=0) or max(codes, default=0)
 
 
-def _run_jobs(jobs: Sequence[Job], options: Mapping[str, Any], top: str, *, quiet: bool) -> list[Outcome]:
-    """Return the outcome of each job. ``top``: the folder that holds all outputs."""
+def _run_jobs(jobs: Sequence[Job], options: Mapping[str, Any], output_root: str, *, quiet: bool) -> list[Outcome]:
+    """Return the outcome of each job. ``output_root``: the folder that holds all outputs."""
 
-    def run(numbered: tuple[int, Job], wrap: ProgressWrapper) -> Outcome:
+    def run(numbered_job: tuple[int, Job], wrap: ProgressWrapper) -> Outcome:
         from onnx_tflite_plugin.conversion import convert
 
-        number, job = numbered
+        number, job = numbered_job
         start = time.perf_counter()
-        with show_progress(f"{number} of {len(jobs)}, {job.name}", quiet=quiet) as stage, redirect_stdout_to_stderr():
+        activity = f"{number} of {len(jobs)}, {job.name}"
+        with show_progress(activity, quiet=quiet) as show_stage, redirect_stdout_to_stderr():
             try:
-                conversion = convert(job.load(), **{**options, "signature": job.signature}, progress=wrap(stage))
+                conversion = convert(job.load(), **{**options, "signature": job.signature}, progress=wrap(show_stage))
                 files = conversion.save(job.output)
             except ConversionError as error:
                 return _refusal(job, error)
         seconds = time.perf_counter() - start - conversion.verification_seconds
         result = report_json(conversion, Path(job.name), files, seconds)
-        if job.separate_reason:
-            result["separate"] = job.separate_reason
-        row = (*_numbers(conversion, files), _relative_path(files[0], top), job.name)
+        if job.split_reason:
+            result["separate"] = job.split_reason
+        row = (*_count_cells(conversion, files), _relative_path(files[0], output_root), job.name)
         warnings, hints = tuple(all_warnings(conversion.report, job.signature)), conversion.report.hints
         return Outcome(row, result, (), verification_exit_code(conversion.verification), warnings, hints)
 
-    numbered = [*enumerate(jobs, 1)]
-    isolates = options["verify"] or any(job.is_mapped for job in jobs)
-    results = run_isolated_jobs(numbered, run) if isolates else (run(item, pass_through) for item in numbered)
+    numbered_jobs = [*enumerate(jobs, 1)]
+    isolates = options["verify"] or any(job.is_memory_mapped for job in jobs)
+    results = run_isolated_jobs(numbered_jobs, run) if isolates else (run(item, pass_through) for item in numbered_jobs)
     return [
         _refusal(job, result) if isinstance(result, ConversionError) else result
         for job, result in zip(jobs, results, strict=True)
@@ -105,28 +109,30 @@ def _run_jobs(jobs: Sequence[Job], options: Mapping[str, Any], top: str, *, quie
 
 
 def _print_outcomes(
-    jobs: Sequence[Job], outcomes: Sequence[Outcome], shared: Sequence[Path], top: str, *, verified: bool
+    jobs: Sequence[Job], outcomes: Sequence[Outcome], weight_files: Sequence[Path], output_root: str, *, verified: bool
 ) -> None:
     """Print the table of all models, and the lines below it.
 
-    ``shared``: files of shared weights.
+    ``weight_files``: files of weights that several models share. ``verified``: verification was requested.
     """
     print_table(_HEADINGS, [outcome.row for outcome in outcomes], numeric=(0, 1, 2, 3))
     click.echo()
     results = [outcome.result for outcome in outcomes]
     converted_count = sum("error" not in result for result in results)
     folders = {job.output.parent for job in jobs}
-    where = str(*folders) if len(folders) == 1 else f"{len(folders)} folders in {top}"
+    location = str(*folders) if len(folders) == 1 else f"{len(folders)} folders in {output_root}"
     verdicts = _verdict_counts(results) if converted_count and verified else ""
-    weights = [Row("weights", [f"{path.name}: {format_size(path.stat().st_size)}, shared"]) for path in shared]
-    separate = [Row("signatures", [reason]) for reason in dict.fromkeys(job.separate_reason for job in jobs) if reason]
+    weight_rows = [
+        Row("weights", [f"{path.name}: {format_size(path.stat().st_size)}, shared"]) for path in weight_files
+    ]
+    split_reasons = dict.fromkeys(job.split_reason for job in jobs if job.split_reason)
     print_rows(
         [
-            *separate,
-            *weights,
+            *(Row("signatures", [reason]) for reason in split_reasons),
+            *weight_rows,
             warning_row(_merge_notes(jobs, [outcome.warnings for outcome in outcomes])),
             hint_row(_merge_notes(jobs, [outcome.hints for outcome in outcomes])),
-            Row("converted", [f"{converted_count} of {plural(len(jobs), 'model')}, in {where}{verdicts}"], "bold"),
+            Row("converted", [f"{converted_count} of {plural(len(jobs), 'model')}, in {location}{verdicts}"], "bold"),
         ]
     )
 
@@ -146,7 +152,7 @@ def _print_problems(jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> None:
 
 
 def _merge_notes(jobs: Sequence[Job], notes: Sequence[Sequence[str]]) -> list[str]:
-    """Return each text once, after the names of its models."""
+    """Return each distinct note once, prefixed with the names of its models."""
     names: dict[str, list[str]] = {}
     for job, texts in zip(jobs, notes, strict=True):
         for text in texts:
@@ -155,9 +161,9 @@ def _merge_notes(jobs: Sequence[Job], notes: Sequence[Sequence[str]]) -> list[st
 
 
 def _share_weights(jobs: Sequence[Job], outcomes: list[Outcome]) -> list[Path]:
-    """Share the weights of a model's signatures, and return the files of weights.
+    """Share the weights of a model's signatures, and return the files of shared weights.
 
-    The outcomes are updated in place.
+    Updates the outcomes in place.
     """
     from onnx_tflite_plugin.files import resolve_output_path
     from onnx_tflite_plugin.shared_weights import share_weights
@@ -167,15 +173,15 @@ def _share_weights(jobs: Sequence[Job], outcomes: list[Outcome]) -> list[Path]:
         if job.signature is not None and "error" not in outcome.result:
             model = job.output.name.removesuffix(".onnx").removesuffix(f".{safe_file_name(job.signature)}")
             groups.setdefault((model, resolve_output_path(job.output).parent), []).append(k)
-    shared = []
+    weight_files = []
     for (model, _), members in groups.items():
         paths = [resolve_output_path(jobs[k].output) for k in members]
         data = share_weights(paths, model) if len(paths) > 1 else None
         if data is not None:
-            shared.append(data)
+            weight_files.append(data)
             for k, path in zip(members, paths, strict=True):
                 outcomes[k] = _with_files(outcomes[k], [path, data])
-    return shared
+    return weight_files
 
 
 def _with_files(outcome: Outcome, files: Sequence[Path]) -> Outcome:
@@ -186,7 +192,7 @@ def _with_files(outcome: Outcome, files: Sequence[Path]) -> Outcome:
 
 
 def _verdict_counts(results: Sequence[Mapping[str, Any]]) -> str:
-    """Return text on how many models are verified, and which verdicts are inconclusive."""
+    """Return the number of verified models as text, with the inconclusive ones by name."""
     verdicts = {result["model"]: result["verification"]["verdict"] for result in results if "error" not in result}
     inconclusive = [Path(model).name for model, verdict in verdicts.items() if verdict == "inconclusive"]
     if not inconclusive:
@@ -195,16 +201,17 @@ def _verdict_counts(results: Sequence[Mapping[str, Any]]) -> str:
     return f", {verified} verified against LiteRT, {len(inconclusive)} inconclusive: {list_first(inconclusive, 3)}"
 
 
-def _numbers(conversion: Conversion, files: Sequence[Path]) -> tuple[object, ...]:
+def _count_cells(conversion: Conversion, files: Sequence[Path]) -> tuple[object, ...]:
+    """Return the first cells of a model's row: operators, nodes, Transposes, bytes written."""
     report = conversion.report
     written = format_size(sum(file.stat().st_size for file in files))
     return sum(report.operators.values()), sum(report.nodes.values()), report.nodes.get("Transpose", 0), written
 
 
 def _relative_path(file: Path, folder: str) -> str:
-    """Return a file's path relative to the folder that holds all outputs.
+    """Return a file's path relative to ``folder``.
 
-    Return the full path for the target of a link to another folder.
+    Return the full path of a file outside the folder, such as the target of a link.
     """
     path = os.path.abspath(file)
     return os.path.relpath(path, folder) if path.startswith(os.path.join(folder, "")) else path
@@ -214,15 +221,15 @@ def _refusal(job: Job, error: ConversionError) -> Outcome:
     text = f"refused, {len(error.problems)} problems" if len(error.problems) > 1 else "refused"
     text = "differs from LiteRT, not written" if error.exit_code == DIFFERS else text
     result = {"model": job.name, **error_json(error)}
-    hint = _BISECT if error.exit_code == DIFFERS else ""
+    hint = _BISECT_HINT if error.exit_code == DIFFERS else ""
     problems = error.problems or (Problem("", error.message, hint),)
     return Outcome(("-", "-", "-", "-", "-", f"{job.name}: {text}"), result, problems, error.exit_code)
 
 
 def _operator_name(problem: Problem) -> str:
-    """Return the operator of a problem, without its place in one model."""
-    where, place, _ = problem.where.partition(" (")
-    return where if place else ""
+    """Return the operator of a problem, without its location in one model."""
+    operator, separator, _ = problem.where.partition(" (")
+    return operator if separator else ""
 
 
 def _error_lines(
