@@ -1,4 +1,4 @@
-"""Attribution of a failed conversion: to the file, an option, an op pack or the converter.
+"""Attribution of failures: to the file, an option, an op pack or the converter.
 
-Only entry points call it.
+Only entry points use this package.
 """

@@ -1,4 +1,4 @@
-"""Attribution of a failed conversion, based on the error and on records of earlier stages."""
+"""Attribution of a failed conversion, from its error and the results of earlier stages."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ _HINT = "convert the original model again"
 
 @dataclass
 class Records:
-    """Results of a conversion so far: ``normalized`` and ``bound`` are None until their stage ends.
+    """Results of a conversion so far.
 
-    ``file``: the path or content that was read; None for a model from elsewhere.
+    ``file``: the path or content of the model; None if the caller passed a model that was already read. ``normalized``
+    and ``bound``: results of the stages of that name; None until the stage ends.
     """
 
     options: ConvertOptions
@@ -45,9 +46,10 @@ class Records:
 def attribute_failure(
     error: Exception, records: Records, source: str | Path | bytes | Section | Member | None = None
 ) -> ConversionError:
-    """Return the error to raise, with the file, an option, an op pack or the converter as the cause.
+    """Return the error to raise, which names the cause of the failure.
 
-    ``source``: the file, which LiteRT runs if the converter seems to be the cause; None if there is none.
+    The cause is the file, an option, an op pack or the converter. If it seems to be the converter, LiteRT runs
+    ``source``, unless it is None.
     """
     if not isinstance(error, ConversionError):
         error = _to_conversion_error(error, records)
@@ -70,33 +72,35 @@ def _to_conversion_error(error: Exception, records: Records) -> ConversionError:
     if isinstance(error, MemoryError):
         return TooLarge("out of memory: the model needs more than this machine or its limits allow")
     debug(error)
-    place = format_error_location(error)
-    declared = pack_declarations(records.bound) if records.bound is not None else {}
-    if declared and not isinstance(error, Failed):
-        return attribute_to_packs(place, declared)
-    problem = AttributedProblem("the model", place, Failed(BUILTIN, place).hint, to_converter=True)
+    location = format_error_location(error)
+    declarations = pack_declarations(records.bound) if records.bound is not None else {}
+    if declarations and not isinstance(error, Failed):
+        return attribute_to_packs(location, declarations)
+    problem = AttributedProblem("the model", location, Failed(BUILTIN, location).hint, to_converter=True)
     return InternalError("the conversion failed:", [problem])
 
 
 def _attribute_to_file(error: ConversionError, records: Records) -> ConversionError | None:
-    """Return the error with the file or the requested sizes as the cause; None if neither is."""
+    """Return an error if the file or the requested sizes are the cause, else None."""
     model, options = records.model, records.options
-    lacking = [tensor for tensor in model.main.tensors if lacks_rank(tensor)]
-    if lacking and any(isinstance(problem, AttributedProblem) and problem.to_converter for problem in error.problems):
+    unshaped_tensors = [tensor for tensor in model.main.tensors if lacks_rank(tensor)]
+    if unshaped_tensors and any(
+        isinstance(problem, AttributedProblem) and problem.to_converter for problem in error.problems
+    ):
         reason = "the file stores no shape for the tensor, and the operators do not determine one"
-        return InvalidModel(CONTRADICTION, [Problem(f"tensor {tensor}", reason, _HINT) for tensor in lacking])
-    probe_file = bool(options.input_shape or options.dynamic_batch)
-    if probe_file and isinstance(error, InvalidModel) and records.normalized is not None:
+        return InvalidModel(CONTRADICTION, [Problem(f"tensor {tensor}", reason, _HINT) for tensor in unshaped_tensors])
+    changes_shapes = bool(options.input_shape or options.dynamic_batch)
+    if changes_shapes and isinstance(error, InvalidModel) and records.normalized is not None:
         return contradictory_sizes_error(error, options)
-    if lacking and not options.input_shape and type(error) in (InvalidModel, UnsupportedOperator):
+    if unshaped_tensors and not options.input_shape and type(error) in (InvalidModel, UnsupportedOperator):
         return _add_unknown_inputs(error, model)
     return None
 
 
 def _add_unknown_inputs(error: ConversionError, model: Model) -> ConversionError | None:
-    """Return the error with graph inputs whose stored shape ``[]`` may mean unknown.
+    """Return the error with a problem for each graph input whose shape may be unknown.
 
-    Return None if the file has none.
+    The stored shape of such an input is ``[]``. Return None if the file has no such input.
     """
     unknown = [
         Problem(

@@ -1,4 +1,7 @@
-"""Check of a failed file in LiteRT, if installed, in a separate process, because a broken file may crash it."""
+"""Check of a failed file in LiteRT, if it is installed.
+
+LiteRT runs in a separate process, because a broken file may crash it.
+"""
 
 from __future__ import annotations
 
@@ -25,40 +28,43 @@ from onnx_tflite_plugin.source import Member, Section, locate_model, read, read_
 from onnx_tflite_plugin.source.model import Model, agree
 from onnx_tflite_plugin.verify.runtimes.litert import find_unresolved_operator
 
-PATIENCE = 120  # time limit in seconds, long enough for a busy machine
-LARGEST = 1 << 28  # largest file in bytes to run; larger files are real models, not fuzzed ones
+TIMEOUT_SECONDS = 120  # long enough for a busy machine
+MAX_FILE_BYTES = 1 << 28  # larger files are real models, not broken ones
 _PROGRAM = Path(__file__).with_name("probe.py")
-UNKNOWN = "unresolved"  # in LiteRT's message; operators that LiteRT does not know may be a pack's
+UNRESOLVED = "unresolved"
+"""Word in LiteRT's message about an operator that it does not know; a pack may convert the operator."""
 _HINT = "convert the original model again"
 
-Probed = Mapping[str, Any]
-"""Result of :func:`probe.probe`; empty if LiteRT cannot run the file."""
+ProbeResult = Mapping[str, Any]
+"""Result of :func:`probe.probe`; empty if the file was not run."""
 
 
 def check_with_litert(error: ConversionError, source: str | Path | bytes | Section | Member) -> ConversionError:
-    """Return the error, or InvalidModel if LiteRT refuses the file, or computes other shapes than are stored.
+    """Return InvalidModel if LiteRT shows that the file is the cause, else the error.
 
-    Applies only to errors attributed to the converter.
+    The file is the cause if LiteRT refuses it, or if LiteRT's shapes contradict the stored shapes. An error that is not
+    attributed to the converter is returned unchanged.
     """
-    attributed = [
+    converter_problems = [
         problem for problem in error.problems if isinstance(problem, AttributedProblem) and problem.to_converter
     ]
-    if not attributed:
+    if not converter_problems:
         return error
-    probed = probe_file(source)
-    if probed.get("refused"):
+    result = probe_file(source)
+    if result.get("refused"):
         return InvalidModel(
-            "LiteRT does not run the file either:", [Problem(attributed[0].where, str(probed["refused"]), _HINT)]
+            "LiteRT does not run the file either:",
+            [Problem(converter_problems[0].where, str(result["refused"]), _HINT)],
         )
-    return shape_contradiction(read(source), probed) or error
+    return shape_contradiction(read(source), result) or error
 
 
-def shape_contradiction(model: Model, probed: Probed) -> InvalidModel | None:
-    """Return an error with stored shapes that differ from the shapes that LiteRT computes.
+def shape_contradiction(model: Model, result: ProbeResult) -> InvalidModel | None:
+    """Return an error that lists the stored shapes that contradict LiteRT's shapes.
 
-    ``None`` if none does.
+    Return None if all stored shapes agree with LiteRT's.
     """
-    shapes: Mapping[str, Sequence[int]] = probed.get("shapes", {})
+    shapes: Mapping[str, Sequence[int]] = result.get("shapes", {})
     problems = [
         Contradiction(
             f"subgraphs[{tensor.subgraph}].tensors[{tensor.index}].shape",
@@ -71,17 +77,21 @@ def shape_contradiction(model: Model, probed: Probed) -> InvalidModel | None:
     return InvalidModel(CONTRADICTION, problems) if problems else None
 
 
-def probe_file(source: str | Path | bytes | Section | Member) -> Probed:
-    """Return LiteRT's result for a file with inputs of zeros.
+def probe_file(source: str | Path | bytes | Section | Member) -> ProbeResult:
+    """Return the result of running a file in LiteRT with zeros as inputs.
 
-    The result is empty if it cannot run or does not know all operators.
+    The result is empty if LiteRT is not installed or lacks an operator, or if the file is too large.
     """
     if find_spec("ai_edge_litert") is None:
         return {}
     located = locate_model(source)
     if isinstance(located, str | os.PathLike):
-        return _run_probe(Path(located)) if Path(located).is_file() and Path(located).stat().st_size <= LARGEST else {}
-    if (located.size if isinstance(located, Section) else len(located)) > LARGEST:
+        return (
+            _run_probe(Path(located))
+            if Path(located).is_file() and Path(located).stat().st_size <= MAX_FILE_BYTES
+            else {}
+        )
+    if (located.size if isinstance(located, Section) else len(located)) > MAX_FILE_BYTES:
         return {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.tflite"
@@ -89,18 +99,18 @@ def probe_file(source: str | Path | bytes | Section | Member) -> Probed:
         return _run_probe(path)
 
 
-def _run_probe(path: Path) -> Probed:
+def _run_probe(path: Path) -> ProbeResult:
     command = [sys.executable, os.fspath(_PROGRAM), os.fspath(path)]
     try:
-        completed = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False)
+        completed = subprocess.run(command, capture_output=True, timeout=TIMEOUT_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return {}
-    # SIGXCPU and SIGKILL are the signals of the limits of processor time.
+    # the limits of processor time end the process with SIGXCPU or SIGKILL
     if completed.returncode < 0 and -completed.returncode not in (signal.SIGXCPU, signal.SIGKILL):
         return {"refused": f"LiteRT ended with signal {-completed.returncode}"}
     try:
-        probed: Probed = json.loads(completed.stdout)
+        result: ProbeResult = json.loads(completed.stdout)
     except ValueError:
         return {}
-    refused = str(probed.get("refused", ""))
-    return {} if UNKNOWN in refused or find_unresolved_operator(refused) else probed
+    reason = str(result.get("refused", ""))
+    return {} if UNRESOLVED in reason or find_unresolved_operator(reason) else result

@@ -1,4 +1,4 @@
-"""Declarations of op packs' handlers, listed if a wrong one may be the cause of a failure."""
+"""Declarations of op packs' handlers, which may be the cause of a failure."""
 
 from __future__ import annotations
 
@@ -15,23 +15,29 @@ from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.model import Operator
 
 PackDeclarations = Mapping[tuple[str, str], tuple[str, str]]
-"""By handler and pack: the first operator that the handler lowers, and its declarations for this operator."""
+"""First operator of each handler, and the handler's declarations for it, by handler and pack."""
 
 
 def pack_declarations(model: BoundModel) -> PackDeclarations:
-    """Return the declarations, as far as known, of the model's handlers that are not built in."""
-    first: dict[tuple[str, str], tuple[str, str]] = {}
+    """Return the declarations of the model's handlers that are not built in.
+
+    Declarations that the conversion has not read yet are described as such.
+    """
+    by_handler: dict[tuple[str, str], tuple[str, str]] = {}
     for bound in model.operators():
         if bound.pack != BUILTIN:
             text = "not read yet"
             if bound.resolved is not None:
                 text = f"{declarations(bound.resolved)}{_describe_missing_bias(bound.op, bound.resolved)}"
-            first.setdefault((bound.handler.name, bound.pack), (bound.label, text))
-    return first
+            by_handler.setdefault((bound.handler.name, bound.pack), (bound.label, text))
+    return by_handler
 
 
 def _describe_missing_bias(op: Operator, declared: Declared) -> str:
-    """Return a remedy for an int32 constant beside two quantized operands that the behavior does not declare as their bias."""
+    """Return a remedy if an operand may be a bias that the behavior does not declare.
+
+    Such an operand is an int32 vector of constants after two quantized operands.
+    """
     behavior = declared.quantization
     if (
         not isinstance(behavior, Dequantized)
@@ -48,9 +54,9 @@ def _describe_missing_bias(op: Operator, declared: Declared) -> str:
 
 
 def declarations(declared: Declared) -> str:
-    """Return the declarations that determine layout and dtype of the tensors.
+    """Return the declarations that determine layout and dtype of the tensors, as text.
 
-    For example ``layout=Transparent(), axes='n c -> n c', quantization=SameScale()``.
+    An example is ``layout=Transparent(), axes='n c -> n c', quantization=SameScale()``.
     """
     axes = [] if declared.axes is None else [f"axes={declared.axes!r}"]
     parts = [f"layout={_format_declaration(declared.layout)}", *axes]
@@ -59,15 +65,15 @@ def declarations(declared: Declared) -> str:
     return ", ".join(parts)
 
 
-def attribute_to_packs(where: str, declared: PackDeclarations) -> InternalError:
-    """Return the error if the converter's code fails on these declarations.
+def attribute_to_packs(failure: str, declared: PackDeclarations) -> InternalError:
+    """Return an error that names these declarations as the possible cause of a failure.
 
-    ``where``: the error and its location.
+    ``failure``: the exception in the converter's code and its location.
     """
     problems = [
         AttributedProblem(
             label,
-            f"if the declarations of handler {handler} of {pack} are wrong ({text}), they are the cause of {where}",
+            f"if the declarations of handler {handler} of {pack} are wrong ({text}), they are the cause of {failure}",
             Failed(pack, "").hint,
         )
         for (handler, pack), (label, text) in declared.items()
@@ -76,7 +82,7 @@ def attribute_to_packs(where: str, declared: PackDeclarations) -> InternalError:
 
 
 def _format_declaration(value: Layout | Behavior) -> str:
-    """Return a declaration as source text, without fields that have their defaults."""
+    """Return a declaration as source text, without fields that have their default value."""
     arguments = []
     for field in fields(value):
         default = field.default_factory() if field.default_factory is not MISSING else field.default

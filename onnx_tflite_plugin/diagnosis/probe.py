@@ -1,7 +1,7 @@
-"""Program that runs a file in LiteRT: ``python probe.py FILE`` prints the result as JSON.
+"""Program that runs a file in LiteRT and prints the result as JSON.
 
-Inputs are zeros, or ones if zeros fail. It imports nothing of the package, so that it starts quickly in a separate
-process, which a broken file may crash.
+Usage: ``python probe.py FILE``. Inputs are zeros, or ones if zeros fail. The program runs in a separate process, because a
+broken file may crash it. It imports nothing from the package, so that it starts quickly.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
-SECONDS = 20  # limit of processor time: a model that takes longer is not broken
+CPU_SECONDS = 20  # limit of processor time: a model that runs longer is not broken
 
 
 def probe(source: str | bytes) -> dict[str, Any]:
-    """Return ``{"refused": reason}``, or ``{"shapes": {tensor of the main subgraph: shape}}`` as computed.
+    """Return the reason for which LiteRT refuses a file, or the shapes that LiteRT computes.
 
-    ``source``: a file's path, or its content.
+    The result is ``{"refused": reason}`` or ``{"shapes": {tensor index: shape}}``, for the tensors of the main subgraph.
+    ``source``: path or content of the file.
     """
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
@@ -45,7 +46,7 @@ if __name__ == "__main__":
     try:
         import resource
 
-        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+        resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     except ImportError:  # no resource limits on Windows
         pass

@@ -8,13 +8,20 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from onnx_tflite_plugin.checked import plural
 from onnx_tflite_plugin.errors import ConversionError, InvalidInputs, MismatchedModels
 from onnx_tflite_plugin.graph.metadata import converted_operators, props, read_authored, read_origin, read_states
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.inspection import declaration_names, handlers_of
 from onnx_tflite_plugin.page.groups import Group, all_graphs, group_operators, nodes_with_container, unowned_nodes
 from onnx_tflite_plugin.page.provenance import describe_provenance
-from onnx_tflite_plugin.page.stored import constant_operators, interface_hints, onnx_dtype, stored_dtypes, worst_errors
+from onnx_tflite_plugin.page.stored_dtypes import (
+    constant_operators,
+    interface_hints,
+    onnx_dtype,
+    stored_dtypes,
+    worst_errors,
+)
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Model, Operator, Subgraph, Tensor
@@ -25,10 +32,10 @@ if TYPE_CHECKING:
     import onnx
 
     from onnx_tflite_plugin.options import VerifyOptions
-    from onnx_tflite_plugin.page.measured import Measured
+    from onnx_tflite_plugin.page.measurements import Measurements
     from onnx_tflite_plugin.report import Report
 
-_PROFILED = 10  # runs
+_PROFILE_RUNS = 10
 _JSON_KEYS = {"interface": "ends", "verification_notes": "remarks"}
 """Published keys of fields with another name in the JSON of ``report``."""
 
@@ -37,11 +44,11 @@ _JSON_KEYS = {"interface": "ends", "verification_notes": "remarks"}
 class Page:
     """Content of the page.
 
-    ``facts``: about the model and its inputs and outputs. ``operators``: in execution order; operators that share nodes are
-    one entry, so that every node counts once. ``interface``: graph inputs and outputs. ``edges``: between operators and
-    ``interface``. ``errors``: a row for each compared tensor. ``compared``: how many tensors were compared, and why not
-    all. ``outputs``: a row for each compared output. ``verification_notes``: the notes of the comparison. ``runtimes``:
-    seconds per run in each runtime.
+    ``facts``: properties of the model, its inputs and its outputs. ``operators``: rows in execution order; operators that
+    share nodes are one row, so that every node counts once. ``interface``: graph inputs and outputs. ``edges``: tensors
+    between operators and ``interface``. ``errors``: a row for each compared tensor. ``compared``: a sentence on the number
+    of compared tensors. ``wrong``: True if the models differ. ``outputs``: a row for each compared output.
+    ``verification_notes``: the notes of the comparison. ``runtimes``: seconds per run in each runtime.
     """
 
     title: str
@@ -60,7 +67,7 @@ class Page:
     runtimes: Mapping[str, float] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields under the names that they have in the JSON of ``report``."""
+        """Return the fields by their published keys in the JSON of ``report``."""
         return {_JSON_KEYS.get(name, name): value for name, value in vars(self).items()}
 
 
@@ -76,69 +83,74 @@ def gather(
 ) -> Page:
     """Return all available facts about a conversion.
 
-    There is no comparison and no time if a runtime is not installed. ``report``: the conversion's, if available.
-    ``onnx_name``: name of the ONNX file. ``options``: data and tolerance of the comparison. Raises InvalidInputs for
-    data that do not fit, and MismatchedModels if the ONNX model is the conversion of another file.
+    If a runtime is not installed, the models are not compared and not timed. ``report``: the report of the conversion, if
+    available. ``onnx_name``: name of the ONNX file. ``options``: data and tolerance of the comparison. Raises
+    InvalidInputs for data that do not fit the model, and MismatchedModels if the ONNX model was converted from another
+    file.
     """
     start_stage = progress or (lambda stage: None)
     model = read(tflite)
     start_stage("reading both models")
     check_origin(tflite, title, onnx, onnx_name)
     subgraph = _subgraph_of(model, onnx)
-    graph, dtypes = subgraph.operators, stored_dtypes(subgraph, onnx)
-    _check_operators(graph, onnx)
-    groups = group_operators(graph, onnx)
+    source_operators, dtypes = subgraph.operators, stored_dtypes(subgraph, onnx)
+    _check_operators(source_operators, onnx)
+    groups = group_operators(source_operators, onnx)
     leaders = {op.index: group.index for group in groups for op in group.operators}
     notes: list[str] = []
-    measured: Measured | None = None
+    measurements: Measurements | None = None
     try:
-        from onnx_tflite_plugin.page.measured import measure_errors
+        from onnx_tflite_plugin.page.measurements import measure_errors
 
         start_stage("comparing every tensor with LiteRT")
-        measured = measure_errors(tflite, onnx, _PROFILED, options)
+        measurements = measure_errors(tflite, onnx, _PROFILE_RUNS, options)
     except (InvalidInputs, MismatchedModels):
         raise
     except ConversionError as error:
         notes.append(f"not compared and not timed: {error}")
-    producers = {tensor.index: leaders[op.index] for op in graph for tensor in op.outputs if tensor is not None}
-    wrong, measured_errors = (measured.wrong, list(worst_errors(measured.errors))) if measured else (False, [])
-    first = next((k for k, error in enumerate(measured_errors) if not error["ok"]), None) if wrong else None
+    producers = {
+        tensor.index: leaders[op.index] for op in source_operators for tensor in op.outputs if tensor is not None
+    }
+    differs = measurements is not None and measurements.differs
+    tensor_errors = list(worst_errors(measurements.errors)) if measurements else []
+    first_wrong = next((k for k, error in enumerate(tensor_errors) if not error["ok"]), None) if differs else None
     errors = [
-        {**error, "operator": producers.get(error["tensor"]), "first_wrong": k == first}
-        for k, error in enumerate(measured_errors)
+        {**error, "operator": producers.get(error["tensor"]), "first_wrong": k == first_wrong}
+        for k, error in enumerate(tensor_errors)
     ]
-    operators = list(_operators(model, graph, groups, measured.seconds if measured else {}, errors, dtypes))
+    seconds = measurements.seconds if measurements else {}
+    operators = list(_operator_rows(model, source_operators, groups, seconds, errors, dtypes))
     facts = {
-        **_facts(tflite, onnx, len(graph)),
+        **_facts(tflite, onnx, len(source_operators)),
         "line": report.line if report else "",
-        "provenance": describe_provenance(onnx, onnx_name, report, measured=measured is not None),
+        "provenance": describe_provenance(onnx, onnx_name, report, uses_runtimes=measurements is not None),
         "unowned": _count_names(unowned_nodes(onnx)),
-        "unowned_microseconds": round(1e6 * (measured.unowned_seconds if measured else 0.0), 2),
+        "unowned_microseconds": round(1e6 * (measurements.unowned_seconds if measurements else 0.0), 2),
     }
     names = {row["tensor"]: row["name"] for side in ("inputs", "outputs") for row in facts[side] if row.get("tensor")}
     facts["hints"] = report.hints if report else interface_hints(subgraph, facts["inputs"], facts["outputs"])
     interface = list(_interface_rows(subgraph, names, dtypes))
-    edges = list(_edges(graph, interface, leaders, dtypes))
+    edges = list(_edges(source_operators, interface, leaders, dtypes))
     transposes = [
         {**transpose, "operators": list(dict.fromkeys(leaders[index] for index in transpose["operators"]))}
         for transpose in _transposes(onnx)
     ]
     page = Page(title, facts, operators, edges, transposes, interface, errors, notes=notes)
-    if measured is None:
+    if measurements is None:
         return page
     return replace(
         page,
-        compared=_describe_coverage(graph, errors, measured.operators),
-        verdict=measured.verdict,
-        wrong=wrong,
-        outputs=measured.outputs,
-        verification_notes=measured.notes,
-        runtimes=measured.runtimes,
+        compared=_describe_coverage(source_operators, errors, measurements.operators),
+        verdict=measurements.verdict,
+        wrong=differs,
+        outputs=measurements.outputs,
+        verification_notes=measurements.notes,
+        runtimes=measurements.runtimes,
     )
 
 
 def _check_operators(operators: Sequence[Operator], onnx: onnx.ModelProto) -> None:
-    """Raise MismatchedModels if a node comes from an operator that the file does not have."""
+    """Raise MismatchedModels if a node refers to an operator that the file lacks."""
     sources = {
         index
         for node, _ in nodes_with_container(onnx.graph)
@@ -147,23 +159,22 @@ def _check_operators(operators: Sequence[Operator], onnx: onnx.ModelProto) -> No
     unknown = sources - {op.index for op in operators}
     if unknown:
         raise MismatchedModels(
-            f"the ONNX model has nodes of operator {max(unknown)}, the TFLite model has {len(operators)} "
-            f"operator{'' if len(operators) == 1 else 's'}: "
-            "is that the conversion of another model?"
+            f"ONNX nodes refer to operator {max(unknown)}, but the TFLite model has {plural(len(operators), 'operator')}; "
+            "the ONNX model was probably converted from another file"
         )
 
 
 def _subgraph_of(model: Model, onnx: onnx.ModelProto) -> Subgraph:
-    """Return the subgraph that was converted."""
+    """Return the subgraph from which the ONNX model was converted."""
     key, _ = read_origin(props(onnx.metadata_props))
     root = next((signature.subgraph for signature in model.signatures if signature.key == key), model.root)
     return model.subgraphs[root]
 
 
-def _describe_coverage(operators: Sequence[Operator], errors: Sequence[Mapping[str, Any]], compared: int) -> str:
-    """Return how the compared tensors relate to the operators, as a sentence.
+def _describe_coverage(operators: Sequence[Operator], errors: Sequence[Mapping[str, Any]], compared_count: int) -> str:
+    """Return a sentence on the number of compared tensors and operators.
 
-    ``compared``: the number of operators that a verification counts.
+    ``compared_count``: the number of operators that the verification compared.
     """
     results = {tensor.index for op in operators for tensor in op.outputs if tensor is not None}
     compared_results = len({error["tensor"] for error in errors} & results)
@@ -171,12 +182,12 @@ def _describe_coverage(operators: Sequence[Operator], errors: Sequence[Mapping[s
         return f"All {compared_results} results of operators were compared."
     groups = f"{compared_results} compared group" + ("" if compared_results == 1 else "s")
     return (
-        f"{compared or len(operators)} operators in {groups}; each dot is the result of a group. The ONNX model has no value "
+        f"{compared_count or len(operators)} operators in {groups}; each dot is the result of a group. The ONNX model has no value "
         "for results inside a group, because their operators are fused or folded."
     )
 
 
-def _operators(
+def _operator_rows(
     model: Model,
     operators: Sequence[Operator],
     groups: Sequence[Group],
@@ -186,18 +197,19 @@ def _operators(
 ) -> Iterator[dict[str, Any]]:
     """Yield a row for each group of operators, with its nodes and its time.
 
-    The output is the last operator's. ``dtypes``: those of the ONNX model, by tensor, if they are known.
+    Name, dtype and shape are those of the last operator's first output. ``dtypes``: the known dtypes in the ONNX model,
+    by tensor index.
     """
     target = target_named("onnxruntime")
     bindings = handlers_of(model, Host(), target)
-    quantized = any(
+    has_quantized_values = any(
         _is_quantized(tensor) and not dtypes.get(tensor.index, tensor.dtype).startswith("float")
         for op in operators
         for tensor in op.outputs
         if tensor is not None
     )
     constants = constant_operators(operators)
-    wrong = {error["tensor"]: error["text"] for error in errors if error["first_wrong"]}
+    wrong_texts = {error["tensor"]: error["text"] for error in errors if error["first_wrong"]}
     inputs = {tensor for graph in model.subgraphs for tensor in graph.inputs if graph.operators is operators}
     for group in groups:
         ops = group.operators
@@ -220,11 +232,11 @@ def _operators(
             "quantization": quantization,
             "nodes": _count_names(group.nodes),
             "inner": _count_names(group.inner),
-            "float_island": quantized and dtype.startswith("float"),
+            "float_island": has_quantized_values and dtype.startswith("float"),
             "microseconds": round(1e6 * sum(times), 2) if times else None,
             "first": any(tensor in inputs for op in ops for tensor in op.inputs),
             "constant": all(op.index in constants for op in ops),
-            "wrong": next((wrong[tensor.index] for tensor in results if tensor.index in wrong), ""),
+            "wrong": next((wrong_texts[tensor.index] for tensor in results if tensor.index in wrong_texts), ""),
         }
 
 
@@ -237,9 +249,9 @@ def _count_names(names: Sequence[str]) -> list[str]:
 
 
 def _interface_rows(graph: Subgraph, names: Mapping[str, str], dtypes: Mapping[int, str]) -> Iterator[dict[str, Any]]:
-    """Yield the inputs and outputs of the subgraph, with ids that no operator has.
+    """Yield a row for each input and output of the subgraph, with ids that no operator has.
 
-    ``names``: names in the ONNX model by TFLite tensor, if they differ. ``dtypes``: as for :func:`_operators`.
+    ``names``: names in the ONNX model by name in the file, if they differ. ``dtypes``: as for :func:`_operator_rows`.
     """
     for side, tensors in (("input", graph.inputs), ("output", graph.outputs)):
         for k, tensor in enumerate(tensors):
@@ -256,32 +268,33 @@ def _edges(
 ) -> Iterator[dict[str, Any]]:
     """Yield one edge per tensor and consumer, between inputs, groups and outputs.
 
-    ``leaders``: the index of the group of each operator. ``dtypes``: as for :func:`_operators`.
+    ``leaders``: the index of the group of each operator. ``dtypes``: as for :func:`_operator_rows`.
     """
     producers: dict[int, Any] = {row["tensor"]: row["index"] for row in interface if row["side"] == "input"}
     producers |= {tensor.index: leaders[op.index] for op in operators for tensor in op.outputs if tensor is not None}
     seen = set()
 
-    def edge(tensor: Mapping[str, Any], to: Any) -> dict[str, Any]:
+    def edge(tensor: Mapping[str, Any], consumer: Any) -> dict[str, Any]:
         return {
             "from": producers[tensor["tensor"]],
-            "to": to,
+            "to": consumer,
             **{key: tensor[key] for key in ("name", "dtype", "shape")},
         }
 
     for op in operators:
         for tensor in dict.fromkeys(t for t in op.inputs if t is not None and not t.is_constant):
-            to = leaders[op.index]
-            if producers.get(tensor.index, to) != to and (tensor.index, to) not in seen:
-                seen.add((tensor.index, to))
+            group = leaders[op.index]
+            if producers.get(tensor.index, group) != group and (tensor.index, group) not in seen:
+                seen.add((tensor.index, group))
                 dtype = dtypes.get(tensor.index, tensor.dtype)
                 facts = {"tensor": tensor.index, "name": tensor.name, "dtype": dtype, "shape": list(tensor.dims)}
-                yield edge(facts, to)
+                yield edge(facts, group)
     outputs = (row for row in interface if row["side"] == "output" and row["tensor"] in producers)
     yield from (edge(row, row["index"]) for row in outputs)
 
 
-def _facts(tflite: bytes, onnx: onnx.ModelProto, operators: int) -> dict[str, Any]:
+def _facts(tflite: bytes, onnx: onnx.ModelProto, operator_count: int) -> dict[str, Any]:
+    """Return sizes, opset, counts, inputs, outputs and states of both models."""
     metadata = props(onnx.metadata_props)
     authored = read_authored(metadata)
     constants = sum(tensor.ByteSize() for tensor in onnx.graph.initializer)
@@ -292,25 +305,33 @@ def _facts(tflite: bytes, onnx: onnx.ModelProto, operators: int) -> dict[str, An
         "onnx_bytes": onnx.ByteSize(),
         "constant_bytes": constants,
         "opset": next((entry.version for entry in onnx.opset_import if entry.domain == ""), None),
-        "operators": operators,
+        "operators": operator_count,
         **_count_nodes(onnx),
-        "inputs": [_edge(info, authored.get("inputs", ())) for name, info in inputs.items() if name not in states],
+        "inputs": [
+            _graph_value(info, authored.get("inputs", ())) for name, info in inputs.items() if name not in states
+        ],
         "outputs": [
-            _edge(info, authored.get("outputs", ())) for name, info in outputs.items() if name not in states.values()
+            _graph_value(info, authored.get("outputs", ()))
+            for name, info in outputs.items()
+            if name not in states.values()
         ],
         "authored": {key: value for key, value in authored.items() if isinstance(value, str)},
-        "states": [{**_edge(inputs[name], ()), "next": states[name]} for name in states if name in inputs],
+        "states": [{**_graph_value(inputs[name], ()), "next": states[name]} for name in states if name in inputs],
     }
 
 
 def _count_nodes(onnx: onnx.ModelProto) -> dict[str, Any]:
-    """Return the number of nodes, and of nodes in inner graphs with their containers."""
+    """Return the numbers of all nodes and of nodes in inner graphs, and the containers.
+
+    A container is the type of a node with inner graphs.
+    """
     containers = [container for _, container in nodes_with_container(onnx.graph)]
     inner = [container for container in containers if container]
     return {"nodes": len(containers), "inner_nodes": len(inner), "containers": sorted(set(inner))}
 
 
-def _edge(info: onnx.ValueInfoProto, authored: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _graph_value(info: onnx.ValueInfoProto, authored: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return name, dtype, shape and author's metadata of a graph input or output."""
     kind = info.type.tensor_type
     metadata = next((entry for entry in authored if entry.get("name") == info.name), {})
     shape = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in kind.shape.dim]
@@ -323,18 +344,18 @@ def _edge(info: onnx.ValueInfoProto, authored: Sequence[Mapping[str, Any]]) -> d
 
 
 def _transposes(onnx: onnx.ModelProto) -> Iterator[dict[str, Any]]:
-    """Yield a row for each Transpose, also in inner graphs, with its operators."""
+    """Yield a row for each Transpose, including those in inner graphs, with its operators."""
     infos = [info for graph in all_graphs(onnx.graph) for info in graph.value_info]
-    sizes = {info.name: _edge(info, ())["shape"] for info in (*infos, *onnx.graph.input)}
+    shapes = {info.name: _graph_value(info, ())["shape"] for info in (*infos, *onnx.graph.input)}
     for node, container in nodes_with_container(onnx.graph):
         if node.op_type == "Transpose":
             perm = next((list(a.ints) for a in node.attribute if a.name == "perm"), [])
-            shape = sizes.get(node.input[0]) or [None]
-            known = all(isinstance(size, int) for size in shape)
+            shape = shapes.get(node.input[0]) or [None]
+            is_static = all(isinstance(size, int) for size in shape)
             yield {
                 "tensor": node.input[0],
                 "perm": ", ".join(map(str, perm)),
-                "elements": prod(shape) if known else None,
+                "elements": prod(shape) if is_static else None,
                 "operators": list(converted_operators(props(node.metadata_props))),
                 "inside": container,
             }

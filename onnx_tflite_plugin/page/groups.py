@@ -1,4 +1,4 @@
-"""Operators of the file that share ONNX nodes: the page counts each node once."""
+"""Groups of operators that share ONNX nodes, so that the page counts each node once."""
 
 from __future__ import annotations
 
@@ -15,17 +15,15 @@ if TYPE_CHECKING:
     import onnx
     from onnx import NodeProto
 
-_NAMED = 3  # kinds of operators that a group's name lists
+_MAX_KINDS = 3  # maximum number of operator kinds in the name of a group
 
 
 @dataclass(frozen=True)
 class Group:
-    """Operators that share nodes, in execution order, with the types of these nodes.
+    """Operators that share nodes, in execution order.
 
-    Most groups hold one operator.
-
-    ``handler``: the handler that lowered the first shared node; empty for one operator. ``inner``: the types of the nodes
-    in inner graphs.
+    Most groups have one operator. ``nodes``: the types of its nodes in the main graph. ``handler``: the handler that
+    lowered the first shared node; empty for a group of one operator. ``inner``: the types of its nodes in inner graphs.
     """
 
     operators: tuple[Operator, ...]
@@ -46,19 +44,19 @@ class Group:
     def code(self) -> str:
         """Return the codes of the operators, or the handler that fused many kinds."""
         counts = Counter(op.code for op in self.operators)
-        if len(counts) > _NAMED:
+        if len(counts) > _MAX_KINDS:
             return f"{self.handler.upper() or 'fused'} ({len(self.operators)} operators)"
         return ", ".join(code if count == 1 else f"{count} {code}" for code, count in counts.items())
 
 
 def group_operators(operators: Sequence[Operator], onnx: onnx.ModelProto) -> list[Group]:
-    """Return the groups in the order of their last operators.
+    """Return the groups of operators, in the order of their last operators.
 
-    Nodes of inner graphs are counted separately.
+    Two operators are in one group if a node was lowered from both of them.
     """
     leaders: dict[int, int] = {}
     handlers: dict[int, str] = {}
-    owned: list[tuple[int, NodeProto]] = []
+    nodes_by_source: list[tuple[int, NodeProto]] = []
 
     def leader(index: int) -> int:
         while (parent := leaders.get(index, index)) != index:
@@ -70,7 +68,7 @@ def group_operators(operators: Sequence[Operator], onnx: onnx.ModelProto) -> lis
         sources = converted_operators(metadata)
         if not sources:
             continue
-        owned.append((sources[0], node))
+        nodes_by_source.append((sources[0], node))
         for source in sources[1:]:
             low, high = sorted((leader(sources[0]), leader(source)))
             leaders[high] = low
@@ -80,7 +78,7 @@ def group_operators(operators: Sequence[Operator], onnx: onnx.ModelProto) -> lis
     inner: dict[int, list[str]] = defaultdict(list)
     for op in operators:
         members[leader(op.index)].append(op)
-    for index, node in owned:
+    for index, node in nodes_by_source:
         nodes[leader(index)].append(node.op_type)
         inner_nodes = (pair for graph in _inner_graphs(node) for pair in nodes_with_container(graph))
         inner[leader(index)] += [inner_node.op_type for inner_node, _ in inner_nodes]
@@ -94,14 +92,14 @@ def group_operators(operators: Sequence[Operator], onnx: onnx.ModelProto) -> lis
 
 
 def unowned_nodes(onnx: onnx.ModelProto) -> list[str]:
-    """Return the types of the nodes that belong to no operator."""
+    """Return the types of the nodes that were lowered from no operator."""
     return [node.op_type for node in onnx.graph.node if not converted_operators(props(node.metadata_props))]
 
 
 def nodes_with_container(graph: onnx.GraphProto, container: str = "") -> Iterator[tuple[onnx.NodeProto, str]]:
-    """Yield all nodes, each with the type of the node whose inner graph holds it.
+    """Yield all nodes, each with the type of the node that contains it in an inner graph.
 
-    The type is empty for nodes of the main graph.
+    The type is empty for a node of the main graph.
     """
     for node in graph.node:
         yield node, container

@@ -1,4 +1,4 @@
-"""HTML document of the page: one file with everything that it needs."""
+"""HTML document of the page, which needs no other file."""
 
 from __future__ import annotations
 
@@ -13,10 +13,7 @@ _LICENCES = ("vendor/cytoscape.LICENSE", "vendor/dagre.LICENSE")
 
 
 def html(page: Page) -> str:
-    """Return the whole document, which needs no other file.
-
-    It holds data, style, scripts and their licenses.
-    """
+    """Return the HTML document with its data, style, scripts and their licenses."""
     data = json.dumps(vars(page), allow_nan=False, default=str).replace("<", "\\u003c")
     return _read("page.html").format(
         title=escape(page.title),

@@ -149,7 +149,7 @@ function errors() {
   const tolerances = page.errors.filter((item) => item.unit === "step").map((item) => item.tolerance), steps = tolerances.length > page.errors.length / 2;
   const oneStep = steps && tolerances.every((tolerance) => tolerance === 1), equal = tolerances.every((tolerance) => tolerance === tolerances[0]);
   const isFloat = steps && page.operators.some((op) => op.dtype.startsWith("float") && op.tflite_dtype && op.tflite_dtype !== op.dtype);
-  const hint = "Each dot is a tensor, computed from LiteRT's own operands: its error as a share of its tolerance. Above the red line it differs. ";
+  const hint = "Each dot is a tensor, computed with LiteRT's values as inputs: its error as a share of its tolerance. Above the red line it differs. ";
   element("errors-hint").textContent = hint + (isFloat ? "The ONNX model has floats; their errors are in quantization steps of the TFLite file. " : "") + (oneStep ? "A dot on the line is one quantization step off, which is normal: LiteRT's kernels differ from each other by as much. " : "") + page.compared;
   const NS = "http://www.w3.org/2000/svg";
   parent.replaceChildren();

@@ -1,4 +1,4 @@
-"""Facts on the origin of the page: names of files, versions, processor and date."""
+"""Provenance of the page: names of files, versions, processor and date."""
 
 from __future__ import annotations
 
@@ -18,32 +18,34 @@ _RUNTIMES = {
     "ONNX Runtime": ("onnxruntime", "onnxruntime-gpu", "onnxruntime-directml"),
     "LiteRT": ("ai-edge-litert", "ai-edge-litert-nightly"),
 }
-"""Distributions of the runtimes, which are the same package under several names."""
+"""Names of the distributions of each runtime; they install the same package."""
 
 
-def describe_provenance(onnx: ModelProto, onnx_name: str, report: Report | None, *, measured: bool) -> dict[str, str]:
-    """Return facts by label, without those that are unknown.
+def describe_provenance(
+    onnx: ModelProto, onnx_name: str, report: Report | None, *, uses_runtimes: bool
+) -> dict[str, str]:
+    """Return the known facts about the origin of the page, by label.
 
-    ``report``: the conversion's, if available. ``measured``: the runtimes were used.
+    ``report``: the report of the conversion, if available. ``uses_runtimes``: the page has results of both runtimes.
     """
     facts = {
         "ONNX file": onnx_name,
         "converted by": f"{onnx.producer_name} {onnx.producer_version}".strip(),
         "target": report.target if report else "",
-        "runtimes": _runtimes() if measured else "",
-        "processor": _processor() if measured else "",
+        "runtimes": _runtimes() if uses_runtimes else "",
+        "processor": _processor() if uses_runtimes else "",
         "date": time.strftime("%Y-%m-%d %H:%M"),
     }
     return {label: text for label, text in facts.items() if text}
 
 
 def _runtimes() -> str:
-    found = ((name, _version(distributions)) for name, distributions in _RUNTIMES.items())
-    return ", ".join(f"{name} {number}" for name, number in found if number)
+    versions = ((name, _version(distributions)) for name, distributions in _RUNTIMES.items())
+    return ", ".join(f"{name} {number}" for name, number in versions if number)
 
 
 def _version(distributions: tuple[str, ...]) -> str:
-    """Return the version of the first installed distribution; empty if none is."""
+    """Return the version of the first installed distribution; empty if none is installed."""
     for distribution in distributions:
         try:
             return version(distribution)

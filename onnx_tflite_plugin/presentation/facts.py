@@ -1,4 +1,4 @@
-"""Metadata of a TFLite file that the ONNX model carries on."""
+"""Metadata of a TFLite file that the conversion copies to the ONNX model."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _GENERATED = ("MLIR Converted.", "TOCO Converted.")  # default descriptions of c
 
 
 def doc_string(model: Model) -> str:
-    """Return the author's name and description of the model, or the file's description.
+    """Return the model's name and description by its author.
 
-    It is empty if a converter wrote it.
+    If the author wrote no description, use the file's, unless a converter generated it.
     """
     authored = model.authored or Metadata()
     description = authored.description or author_description(model.description)
@@ -24,7 +24,7 @@ def doc_string(model: Model) -> str:
 
 
 def author_description(description: str) -> str:
-    """Return a file's description; empty if it is a converter's default."""
+    """Return the file's description; empty if it is the default text of a converter."""
     return "" if description in _GENERATED else description
 
 
@@ -39,7 +39,7 @@ def facts(model: Model, inputs: Sequence[GraphValue], outputs: Sequence[GraphVal
 
 
 def _graph_value(graph_value: GraphValue) -> dict[str, Any]:
-    """Return the facts about an input or output that the ONNX model does not hold."""
+    """Return the facts about an input or output that ONNX itself does not store."""
     omitted = {"dtype", "shape"} | (set() if len(graph_value.scale) > 1 else {"axis"})
     if graph_value.tensor == graph_value.name:
         omitted.add("tensor")

@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class GraphValue:
-    """One input or output of the ONNX model.
+    """Input or output of the ONNX model.
 
     Attributes:
         name: name in the ONNX model.
         dtype: dtype, such as ``"float32"``.
         shape: sizes; a dynamic dimension is its name, or ``None``.
         tensor: name in the TFLite file.
-        scale: scale of a quantized tensor, or one per element of ``axis``; empty for other dtypes.
-        zero_point: zero point of a quantized tensor, likewise.
+        scale: scale of a quantized tensor, or one scale per element of ``axis``; empty if the tensor is not quantized.
+        zero_point: zero points that belong to ``scale``.
         axis: axis of the scales, if there are several.
-        kind: kind of content, such as an image, by the metadata.
-        description: description of the author.
-        mean: the model takes ``(x - mean) / std`` of an image or a sound.
-        std: see ``mean``.
+        kind: kind of content in the file's metadata, such as an image.
+        description: the author's description.
+        mean: mean of the normalization; the model takes ``(x - mean) / std`` of an image or a sound.
+        std: standard deviation of the normalization.
         range: minimum and maximum of the values.
-        threshold: scores below it are to be ignored.
+        threshold: threshold below which scores are to be ignored.
         labels: labels of the elements.
-        files: names of associated files, by the metadata.
+        files: names of associated files in the file's metadata.
     """
 
     name: str
@@ -55,14 +55,16 @@ class GraphValue:
     files: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        """Return the known fields, with the number of scales and labels if there are many."""
+        """Return the known fields; a tuple of more than eight elements is its length."""
         facts = {
             attribute.name: getattr(self, attribute.name)
             for attribute in fields(self)
             if getattr(self, attribute.name) != attribute.default
         }
-        long = {name: f"<{len(value)}>" for name, value in facts.items() if isinstance(value, tuple) and len(value) > 8}
-        return f"GraphValue({', '.join(f'{name}={long.get(name) or repr(value)}' for name, value in facts.items())})"
+        lengths = {
+            name: f"<{len(value)}>" for name, value in facts.items() if isinstance(value, tuple) and len(value) > 8
+        }
+        return f"GraphValue({', '.join(f'{name}={lengths.get(name) or repr(value)}' for name, value in facts.items())})"
 
     def as_dict(self) -> dict[str, object]:
         return {attribute.name: getattr(self, attribute.name) for attribute in fields(self)}
@@ -73,7 +75,7 @@ def graph_values(
 ) -> tuple[GraphValue, ...]:
     """Return the graph inputs or outputs of a finished model, without its states.
 
-    ``names``: their names in the model. ``tensors``: the TFLite tensors that they hold.
+    ``names``: names of the graph inputs or outputs. ``tensors``: the TFLite tensor of each name.
     """
     by_name = {str(value.name): value for value in values}
     return tuple(
@@ -100,7 +102,7 @@ def _graph_value(name: str, value: ir.Value, tensor: Tensor, metadata: TensorMet
 
 
 def author_metadata(metadata: TensorMetadata) -> dict[str, Any]:
-    """Return the metadata of an input or output, by field of :class:`GraphValue`."""
+    """Return the fields of :class:`GraphValue` that come from the author's metadata."""
     return {
         "kind": metadata.kind,
         "description": metadata.description,
@@ -114,14 +116,15 @@ def author_metadata(metadata: TensorMetadata) -> dict[str, Any]:
 
 
 def dynamic_input_warnings(inputs: Iterable[GraphValue], target: Target) -> list[str]:
-    """Return a warning for each input with dynamic dimensions, with the remedy.
+    """Return a warning and remedy for each input with dynamic dimensions.
 
-    Only a target that needs static shapes has such warnings.
+    Return no warnings if the target supports dynamic shapes.
     """
     if not target.needs_static_shapes:
         return []
     return [
-        f"input {value.name!r} has dynamic dimensions, with which the model runs on the CPU instead of the accelerator; set them, as in "
+        f"input {value.name!r} has dynamic dimensions, with which the model runs on the CPU instead of the accelerator; "
+        "set them, as in "
         f"--input-shape {value.name}={','.join(str(size) if isinstance(size, int) else '1' for size in value.shape)}"
         for value in inputs
         if not all(isinstance(size, int) for size in value.shape)

@@ -21,15 +21,14 @@ if TYPE_CHECKING:
     from onnx_tflite_plugin.options import ConvertOptions
     from onnx_tflite_plugin.source.model import Quantization, Tensor
 
-_NAMED = 3  # inputs, outputs or operators in one hint
-_MIN_TABLE = 1 << 16  # entries of a table of 16-bit values
+_MAX_NAMES = 3  # maximum number of inputs, outputs or operators in a hint
+_MIN_TABLE_ENTRIES = 1 << 16  # entries of a table of 16-bit values
 
 
 def input_hints(inputs: Sequence[GraphValue], tensors: Mapping[str, Tensor]) -> Iterator[str]:
     """Yield hints about inputs that are float32 instead of quantized.
 
-    A hint has the formula of the real values.
-    ``tensors``: the tensor of the file, by the name of the input.
+    A hint contains the formula of the real values. ``tensors``: the TFLite tensor of each input, by the input's name.
     """
     names: dict[tuple[str, str], list[str]] = {}
     for value in inputs:
@@ -60,7 +59,7 @@ def _removed_quantization(value: GraphValue, tensors: Mapping[str, Tensor]) -> Q
 
 
 def _real_value(dtype: str, quantization: Quantization) -> str:
-    """Return the formula of the real value, such as ``(uint8 value - 128) * 0.0078125``."""
+    """Return the formula of the real value: ``(uint8 value - 128) * 0.0078125``."""
     if len(quantization.scale) != 1:
         return f"scale * ({dtype} value - zero point) with the scales of the file"
     (scale,), (zero_point,) = quantization.scale, quantization.zero_point
@@ -71,15 +70,15 @@ def _real_value(dtype: str, quantization: Quantization) -> str:
 
 
 def _subject(kind: str, names: Sequence[str]) -> str:
-    return f"{kind}{'s' if len(names) > 1 else ''} {list_first([*map(repr, names)], _NAMED)}"
+    return f"{kind}{'s' if len(names) > 1 else ''} {list_first([*map(repr, names)], _MAX_NAMES)}"
 
 
 def attention_hints(
     inputs: Sequence[GraphValue], outputs: Sequence[GraphValue], options: ConvertOptions, target: Target
 ) -> list[str]:
-    """Return a hint at ``--attention causal`` for a language model that returns scores, if the option is not given.
+    """Return a hint at ``--attention causal`` for a language model that returns scores.
 
-    The target must support it.
+    Return no hint if the option is already used, or if the target does not support it.
     """
     if options.attention != "file" or "com.microsoft" not in target.domains:
         return []
@@ -111,13 +110,13 @@ def table_hints(model: ir.Model) -> Iterator[str]:
     tables: dict[ir.Value, str] = {}
     for node in model.graph.all_nodes():
         table = node.inputs[0] if node.op_type in ("Gather", "GatherElements") else None
-        stored = None if table is None else table.const_value
-        if table is not None and stored is not None and stored.size >= _MIN_TABLE and stored.size in stored.shape:
+        entries = None if table is None else table.const_value
+        if table is not None and entries is not None and entries.size >= _MIN_TABLE_ENTRIES and entries.size in entries.shape:
             tables[table] = source_handler(node.metadata_props)[0].rpartition(":")[2]
     total = sum(value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value)
     size = sum(value.const_value.nbytes for value in tables if value.const_value)
     if size > total / 2:
-        names = list_first([*dict.fromkeys(tables.values())], _NAMED)
+        names = list_first([*dict.fromkeys(tables.values())], _MAX_NAMES)
         yield (
             f"{size / 1000:.0f} of {total / 1000:.0f} kB are lookup tables, because ONNX has no operators for these int16 kernels: "
             f"{names}; --quantization float needs none"
@@ -125,11 +124,11 @@ def table_hints(model: ir.Model) -> Iterator[str]:
 
 
 def find_decoder(inputs: Sequence[GraphValue], outputs: Sequence[GraphValue]) -> Decoder | None:
-    """Return the interface of a language model with caches; None for other models."""
+    """Return the decoder description of a language model with caches; None otherwise."""
     interface = [Interface(value.name, value.dtype, tuple(value.shape or ())) for value in inputs]
     return recognize_decoder(interface, [value.name for value in outputs])
 
 
 def has_scores(decoder: Decoder, outputs: Sequence[GraphValue]) -> bool:
-    """True if the model returns more than its caches."""
+    """True if the model has an output that is no cache."""
     return not {value.name for value in outputs} <= {*decoder.caches.values()}

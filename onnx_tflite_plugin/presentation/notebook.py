@@ -1,4 +1,4 @@
-"""Conversion in a notebook: a table of inputs and outputs, and code for the model."""
+"""HTML of a conversion in a notebook: a table of inputs and outputs, and code."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from onnx_tflite_plugin.presentation.graph_io import GraphValue
 def as_html(
     line: str, inputs: Sequence[GraphValue], outputs: Sequence[GraphValue], code: str, notes: Sequence[str] = ()
 ) -> str:
-    """Return the HTML of a conversion.
+    """Return a conversion as HTML.
 
-    ``line``: its summary. ``code``: lines that run the model. ``notes``: warnings and hints.
+    ``line``: the summary. ``code``: Python code that runs the model. ``notes``: warnings and hints.
     """
     rows = []
     for side, graph_values in (("input", inputs), ("output", outputs)):

@@ -1,4 +1,4 @@
-"""Numbers of operators as text."""
+"""Operator indices as text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def format_ranges(operators: Sequence[int]) -> str:
-    """Return numbers with consecutive ones as a range: ``3–14, 17``."""
+    """Return operator indices as text; consecutive indices are a range: ``3–14, 17``."""
     runs: list[list[int]] = []
     for number in sorted(operators):
         if runs and number == runs[-1][-1] + 1:

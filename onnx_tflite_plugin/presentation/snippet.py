@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from onnx_tflite_plugin.presentation.graph_io import GraphValue
 
-_FITS = 42  # characters of the inputs on one line, at a terminal of 80 columns
-_LINE = 67  # characters of a line beside the label
-_NUMPY = {"bool": "bool", "string": "object"}
+_MAX_FEEDS_LENGTH = 42  # maximum length of the inputs on one line, for a terminal of 80 columns
+_MAX_LINE_LENGTH = 67  # maximum length of a line after its label
+_NUMPY_DTYPES = {"bool": "bool", "string": "object"}
 
 
 def snippet(path: str, inputs: Sequence[GraphValue], *, states: bool = False, domains: Sequence[str] = ()) -> str:
-    """Return statements that run the model at ``path`` on zeros of the right dtypes and shapes.
+    """Return Python code that runs the model at ``path`` on zeros.
 
-    A model with states is run by this package's session, which carries them. ``domains``: operator domains that need a
-    library of kernels.
+    A model with states runs in this package's session, which passes the states from run to run. ``domains``: operator
+    domains that need a library of kernels.
     """
     arrays = [(repr(graph_value.name), _array(graph_value)) for graph_value in inputs]
     feeds = "{" + ", ".join(f"{name}: {array}" for name, array in arrays) + "}"
-    if len(feeds) > _FITS and arrays:
+    if len(feeds) > _MAX_FEEDS_LENGTH and arrays:
         feeds = "{\n" + "".join(_entry(name, array) for name, array in arrays) + "}"
     options, options_argument = "", ""
     if domains:
@@ -45,16 +45,16 @@ def snippet(path: str, inputs: Sequence[GraphValue], *, states: bool = False, do
 
 
 def _entry(name: str, array: str) -> str:
-    """Return one input of a snippet of several lines.
+    """Return an input of a snippet with one input per line.
 
-    After a long name the array is on the next line.
+    The array is on the next line if it does not fit after the name.
     """
     line = f"    {name}: {array},\n"
-    return line if len(line) - 1 <= _LINE else f"    {name}:\n        {array},\n"
+    return line if len(line) - 1 <= _MAX_LINE_LENGTH else f"    {name}:\n        {array},\n"
 
 
 def _array(graph_value: GraphValue) -> str:
     shape = tuple(size if isinstance(size, int) else 1 for size in graph_value.shape)
     if graph_value.dtype == "string":
         return f"np.full({shape}, '', object)"
-    return f"np.zeros({shape}, {_NUMPY.get(graph_value.dtype, 'np.' + graph_value.dtype)})"
+    return f"np.zeros({shape}, {_NUMPY_DTYPES.get(graph_value.dtype, 'np.' + graph_value.dtype)})"

@@ -15,7 +15,7 @@ import numpy as np
 from onnx_tflite_plugin.source.model import Array, Model, Operator
 from onnx_tflite_plugin.verify.runtimes.structure import is_dynamic_range
 
-# --- a submodel on LiteRT's own operands ------------------------------------------------------
+# --- a submodel with LiteRT's values as inputs ------------------------------------------------------
 
 OPERATOR = 5e-5
 """Share of the range, for one float32 operator. Maximum errors: ONNX Runtime 1.9e-5, LiteRT's kernel sets among themselves 1e-5."""

@@ -25,11 +25,11 @@ class Verification:
 
     ``comparisons``: one per output, in the model's order. ``kernels``: the kernel sets of LiteRT that ran.
     ``processor``: the processor that both runtimes ran on. ``diverging``: the first tensor that differs. ``operators``:
-    number of operators that were compared on LiteRT's own operands. ``pack_kernel_operators``: the number of those whose
+    number of operators that were compared with LiteRT's values as inputs. ``pack_kernel_operators``: the number of those whose
     expected results are from reference kernels of packs. ``reasons``: reasons why the verdict is inconclusive although
     nothing differs. ``partial``: accept an inconclusive verdict. ``end_to_end``: lines about outputs that exceed their tolerance
     although every operator agrees; ``end_to_end_error``: the largest of these errors, after the words "outputs differ".
-    ``tensors``: the comparison of each tensor on LiteRT's own operands, in execution order.
+    ``tensors``: the comparison of each tensor with LiteRT's values as inputs, in execution order.
     """
 
     comparisons: tuple[Comparison, ...]
@@ -88,7 +88,7 @@ class Verification:
             if output is not diverging
         ]
         if self.diverging:
-            lines.append(f"  first difference on LiteRT's own operands: {self.diverging.text}")
+            lines.append(f"  first difference with LiteRT's values as inputs: {self.diverging.text}")
         notes = [*self.end_to_end, *self.reasons[1:], *self.notes]
         return "\n".join([*lines, *(f"  {note}" for note in notes)])
 

@@ -130,7 +130,7 @@ def test_failed_probe_attributes_nothing(monkeypatch: pytest.MonkeyPatch, tmp_pa
     (path := tmp_path / "m.tflite").write_bytes(b"12345")
     assert probe_file(b"12345") == probe_file(path) == {}
     monkeypatch.setattr(diagnosis, "_run_probe", lambda path: {"refused": path.name})
-    monkeypatch.setattr(diagnosis, "LARGEST", 5)
+    monkeypatch.setattr(diagnosis, "MAX_FILE_BYTES", 5)
     assert probe_file(path) == {"refused": "m.tflite"}
     assert probe_file(b"12345") == {"refused": "model.tflite"}
     assert probe_file(tmp_path / "none.tflite") == probe_file(tmp_path) == probe_file(b"123456") == {}

@@ -121,7 +121,7 @@ def test_wrong_operator_is_named_and_long_names_are_shortened(tmp_path: Path, di
         errors=errors,
         outputs=outputs,
         wrong=True,
-        verification_notes=[f"first difference on LiteRT's own operands: {name}"],
+        verification_notes=[f"first difference with LiteRT's values as inputs: {name}"],
     )
     path = tmp_path / "page.html"
     path.write_text(html(page), encoding="utf-8")

@@ -16,7 +16,7 @@ import pytest
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
 from onnx_tflite_plugin.errors import MismatchedModels
-from onnx_tflite_plugin.page import measured
+from onnx_tflite_plugin.page import measurements
 from onnx_tflite_plugin.page.gather import Page, gather
 from onnx_tflite_plugin.page.html import html
 from onnx_tflite_plugin.page.provenance import describe_provenance
@@ -67,11 +67,11 @@ def test_shows_the_error_of_each_operator_on_operands_of_litert() -> None:
 def test_outputs_with_equal_results_are_named_together() -> None:
     equal = Comparison("y0", "step", 0.0, 0.0, 1.0)
     verification = Verification(tuple(replace(equal, name=f"y{k}") for k in range(6)), ("builtin",), 1)
-    assert measured._outputs(verification, ["y0", "y1"]) == [
+    assert measurements._output_rows(verification, ["y0", "y1"]) == [
         {"name": "y0, y1", "ok": True, "error": "equal", "tolerance": "1 quantization step", "end_to_end": "equal"},
         {"name": "y2, y3, y4, y5", "ok": True, "error": "equal", "tolerance": "1 quantization step", "end_to_end": ""},
     ]
-    (row,) = measured._outputs(verification, [f"y{k}" for k in range(6)])
+    (row,) = measurements._output_rows(verification, [f"y{k}" for k in range(6)])
     assert row["name"] == "y0, y1, y2, y3 and 2 more"
 
 
@@ -128,8 +128,8 @@ def test_wrong_tensor_is_marked_only_if_outputs_are_wrong(
 ) -> None:
     error = {"tensor": 1, "name": "t", "value": "t", "text": "max 2 quantization steps", "ok": False, "worst": 2.0}
     monkeypatch.setattr(
-        "onnx_tflite_plugin.page.measured.measure_errors",
-        lambda *arguments: measured.Measured([error], "within", False),
+        "onnx_tflite_plugin.page.measurements.measure_errors",
+        lambda *arguments: measurements.Measurements([error], "within", False),
     )
     page = gather(DIGITS.read_bytes(), otp.convert(DIGITS).proto, "digits")
     assert [error["first_wrong"] for error in page.errors] == [False]
@@ -186,7 +186,7 @@ def test_first_difference_is_no_row_of_the_outputs() -> None:
     wrong, output = Comparison("t", "step", 9.0, 1.0, 1.0), Comparison("y", "step", 2.0, 1.0, 1.0)
     op = operator([slot(0)], [slot(1)])
     verification = Verification((output, wrong), ("builtin",), 1, diverging=Divergence(slot(1), op, "v", wrong))
-    assert [row["name"] for row in measured._outputs(verification, ["y"])] == ["y"]
+    assert [row["name"] for row in measurements._output_rows(verification, ["y"])] == ["y"]
 
 
 def test_page_compares_every_operator_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,7 +253,7 @@ def test_page_names_files_versions_and_processor() -> None:
     assert re.fullmatch(r"ONNX Runtime \d\S+, LiteRT \d\S+", facts["runtimes"])
     assert facts["processor"] == processor()
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d", facts["date"])
-    assert {*describe_provenance(conversion.proto, "", None, measured=False)} == {"converted by", "date"}
+    assert {*describe_provenance(conversion.proto, "", None, uses_runtimes=False)} == {"converted by", "date"}
 
 
 def test_page_names_missing_runtimes(monkeypatch: pytest.MonkeyPatch) -> None:

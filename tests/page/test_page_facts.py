@@ -18,9 +18,9 @@ from onnx_tflite_plugin.graph.metadata import CarriedState, converted_operators,
 from onnx_tflite_plugin.page.gather import (
     _count_names,
     _count_nodes,
-    _edge,
     _edges,
     _facts,
+    _graph_value,
     _interface_rows,
     _operators,
     _subgraph_of,
@@ -28,8 +28,8 @@ from onnx_tflite_plugin.page.gather import (
     gather,
 )
 from onnx_tflite_plugin.page.groups import group_operators
-from onnx_tflite_plugin.page.measured import Measured
-from onnx_tflite_plugin.page.stored import constant_operators, worst_errors
+from onnx_tflite_plugin.page.measurements import Measurements
+from onnx_tflite_plugin.page.stored_dtypes import constant_operators, worst_errors
 from onnx_tflite_plugin.progress import Stages
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.verify.runtimes import structure
@@ -67,8 +67,8 @@ def test_edge_has_dtype_shape_and_authored_description(
     value_info: onnx.ValueInfoProto, dtype: str, shape: list[int | str | None]
 ) -> None:
     authored = [{"name": "y", "labels": ["b"]}, {"name": "x", "labels": ["a"]}]
-    assert _edge(value_info, authored) == {"name": "x", "dtype": dtype, "shape": shape, "labels": ["a"]}
-    assert _edge(value_info, authored[:1]) == {"name": "x", "dtype": dtype, "shape": shape}
+    assert _graph_value(value_info, authored) == {"name": "x", "dtype": dtype, "shape": shape, "labels": ["a"]}
+    assert _graph_value(value_info, authored[:1]) == {"name": "x", "dtype": dtype, "shape": shape}
 
 
 def test_operator_has_output_time_and_error() -> None:
@@ -231,8 +231,8 @@ def test_time_of_a_fusion_is_that_of_its_group(monkeypatch: pytest.MonkeyPatch) 
     (norm,) = (node for node in proto.graph.node if node.op_type == "LayerNormalization")
     first, *_, last = converted_operators(props(norm.metadata_props))
     monkeypatch.setattr(
-        "onnx_tflite_plugin.page.measured.measure_errors",
-        lambda *arguments: Measured([], "within", False, {first: 4e-6, last: 1e-6}, 3e-6),
+        "onnx_tflite_plugin.page.measurements.measure_errors",
+        lambda *arguments: Measurements([], "within", False, {first: 4e-6, last: 1e-6}, 3e-6),
     )
     page = gather(data, proto, "m")
     (fused,) = (row for row in page.operators if first in row["operators"])

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import ModelProto, numpy_helper
+from onnx_tflite_plugin.page.measured import measure_errors
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder
-from onnx_tflite_plugin.page.measured import measure_errors
 from onnx_tflite_plugin.verify import Comparison, Verification, verify
 from tests.helpers.command import Run
 
@@ -120,7 +120,7 @@ def test_report_has_the_verdict_of_verify(run: Run, tmp_path: Path) -> None:
     (tmp_path / "noisy.tflite").write_bytes(noisy())
     measured = measure_errors(noisy(), otp.convert(noisy()).proto, 2)
     assert measured.verdict.startswith("inconclusive: the model draws random numbers")
-    assert not measured.wrong
+    assert not measured.differs
     assert measured.seconds
     done = run("report", tmp_path / "noisy.tflite", onnx, tmp_path / "page.html")
     assert done.code == 4

@@ -81,7 +81,7 @@ class TestVerify:
         assert not verification.ok
         assert verification.diverging is not None
         assert (verification.diverging.tensor.name, verification.diverging.operator.code) == (tensor, code)
-        assert f"first difference on LiteRT's own operands: {verification.diverging.text}" in verification.text
+        assert f"first difference with LiteRT's values as inputs: {verification.diverging.text}" in verification.text
         assert "NOT within" in verification.text
 
     def test_names_no_tensor_without_metadata(self) -> None:

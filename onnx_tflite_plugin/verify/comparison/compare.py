@@ -62,7 +62,7 @@ class Comparison:
         """
         if self.end_to_end:
             operator_text = replace(self, end_to_end="").text
-            return f"{operator_text} on LiteRT's own operands; end to end {self.end_to_end}"
+            return f"{operator_text} with LiteRT's values as inputs; end to end {self.end_to_end}"
         if self.problem:
             return self.problem
         if not self.max_error:

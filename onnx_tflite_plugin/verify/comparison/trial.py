@@ -219,8 +219,8 @@ class MatchedInterface:
             if tensor.dtype.startswith("float") and is_integer(info) and not may_be_integer:
                 dtype = _INTEGER_DTYPES[info.type.tensor_type.elem_type]
                 raise MismatchedModels(
-                    f"{info.name!r} is {tensor.dtype} in the TFLite model and {dtype} in the ONNX model: "
-                    "is that the conversion of another model?"
+                    f"{info.name!r} is {tensor.dtype} in the TFLite model and {dtype} in the ONNX model; "
+                    "the ONNX model was probably converted from another file"
                 )
         for info, tensor in zip(self.inputs, entry.inputs, strict=True):
             self._check_integers(info, tensor)
@@ -234,8 +234,8 @@ class MatchedInterface:
             return
         if dtype != tensor.dtype:
             raise MismatchedModels(
-                f"{info.name!r} is {tensor.dtype} in the TFLite model and {dtype} in the ONNX model: "
-                "is that the conversion of another model?"
+                f"{info.name!r} is {tensor.dtype} in the TFLite model and {dtype} in the ONNX model; "
+                "the ONNX model was probably converted from another file"
             )
 
     def _check_rank(self, info: ValueInfoProto, tensor: Tensor) -> None:
@@ -249,8 +249,8 @@ class MatchedInterface:
         expected_rank = len(tensor.dims) if value is None or value.order is None else len(value.order)
         if rank != expected_rank or (value is not None and any(axis >= len(tensor.dims) for axis in value.order or ())):
             raise MismatchedModels(
-                f"{info.name!r} has {rank} axes in the ONNX model, {tensor.name!r} {len(tensor.dims)} in the TFLite model: "
-                "is that the conversion of another model?"
+                f"{info.name!r} has {rank} axes in the ONNX model, {tensor.name!r} {len(tensor.dims)} in the TFLite model; "
+                "the ONNX model was probably converted from another file"
             )
 
     def feeds(self, arrays: Run) -> dict[str, Array]:
@@ -305,8 +305,8 @@ def match_values(side: str, names: Sequence[str], infos: Sequence[ValueInfoProto
         onnx_names = ", ".join(info.name for info in infos)
         raise MismatchedModels(
             f"the TFLite model has {len(names)} {side}{'' if len(names) == 1 else 's'} ({', '.join(names)}), "
-            f"the ONNX model {len(infos)} ({onnx_names}): "
-            "is that the conversion of another model?"
+            f"the ONNX model {len(infos)} ({onnx_names}); "
+            "the ONNX model was probably converted from another file"
         )
     by_name = {info.name: info for info in infos}
     if set(by_name) != set(names):

@@ -64,7 +64,7 @@ class SubmodelComparer:
         self.decision = Decision()
 
     def compare_runs(self, runs: Sequence[Run]) -> Decision:
-        """Compare every submodel on LiteRT's own operands, then on random ones.
+        """Compare every submodel with LiteRT's values as inputs, then with random inputs.
 
         ``runs``: the inputs of each run of the whole model.
         """

@@ -31,7 +31,7 @@ FUSION = "without graph optimizations ONNX Runtime agrees: one of its fusions ca
 _NO_VALUE = "no value of the ONNX model holds an operator's result in the shape that LiteRT returns"
 _MAX_NOTES = 3  # outputs whose error is reported in a note
 _INPUTS_HINT = "give other inputs with --inputs or --range"
-_SAME_OPERANDS = "on LiteRT's own operands"
+_WITH_LITERT_INPUTS = "with LiteRT's values as inputs"
 
 
 def decide(pair: ModelPair, runs: Sequence[Run], *, is_random: bool, has_default_tolerance: bool) -> Decision:
@@ -45,7 +45,7 @@ def decide(pair: ModelPair, runs: Sequence[Run], *, is_random: bool, has_default
         random_indices = random_operators(pair.session.proto.graph)
         if not random_indices:
             raise InconclusiveError(RANDOM_NUMBERS)
-        pair.reasons = (*pair.reasons, f"{RANDOM_NUMBERS}; its other operators were compared {_SAME_OPERANDS}")
+        pair.reasons = (*pair.reasons, f"{RANDOM_NUMBERS}; its other operators were compared {_WITH_LITERT_INPUTS}")
         operators = pair.entry.subgraph.operators
         skipped |= {t.index for k in random_indices for t in operators[k].outputs if t is not None}
     constants = list(compare_constants(pair.entry, pair.session))

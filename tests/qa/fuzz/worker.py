@@ -23,7 +23,7 @@ from typing import Any, TextIO
 
 import onnx_tflite_plugin
 from onnx_tflite_plugin.conversion import Conversion, convert_model
-from onnx_tflite_plugin.diagnosis.litert import UNKNOWN, shape_contradiction
+from onnx_tflite_plugin.diagnosis.litert import UNRESOLVED, shape_contradiction
 from onnx_tflite_plugin.diagnosis.probe import probe
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel, VerificationError
 from onnx_tflite_plugin.graph.opening import CHEAP_BYTES
@@ -111,7 +111,7 @@ def run_file(data: bytes, answers: TextIO) -> Outcome:
             return outcome("refused", type(error).__name__, text=str(error))
         _send(answers, "ask")
         answer = probe(data)
-        if "refused" in answer and UNKNOWN not in answer["refused"]:
+        if "refused" in answer and UNRESOLVED not in answer["refused"]:
             return outcome("invalid", "LiteRT refuses", text=answer["refused"])
         if contradiction := shape_contradiction(read(data), answer):
             return outcome("invalid", "InvalidModel", text=str(contradiction))

@@ -319,7 +319,7 @@ def test_verification_text_lists_outputs_and_remedies() -> None:
     assert failed.text.splitlines() == [
         "NOT within tolerance of LiteRT's builtin kernels, 3 runs, on here",
         "  FAILED 't': max 9 quantization steps, 100.0 % of elements differ (tolerance 1, compared with builtin)",
-        "  first difference on LiteRT's own operands: tensor 1 't1' of operator 7 A (ONNX value 'v'): max 9 quantization "
+        "  first difference with LiteRT's values as inputs: tensor 1 't1' of operator 7 A (ONNX value 'v'): max 9 quantization "
         "steps, 100.0 % of elements differ (tolerance 1, compared with )",
     ]
     assert repr(failed).endswith("compared with builtin)>")

@@ -17,7 +17,7 @@ from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.graph.metadata import props, read_tensor
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.options import VerifyOptions
-from onnx_tflite_plugin.page.measured import measure_errors
+from onnx_tflite_plugin.page.measurements import measure_errors
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.model_pair import ModelPair
 from onnx_tflite_plugin.verify.runtimes import structure
@@ -288,15 +288,15 @@ def test_benchmark_without_a_reference_is_an_error() -> None:
 
 def test_page_compares_with_pack_kernels_and_litert(monkeypatch: pytest.MonkeyPatch) -> None:
     host = Host(handlers={CODE: shrink_handler()})
-    monkeypatch.setattr("onnx_tflite_plugin.page.measured.Host", lambda: host)
+    monkeypatch.setattr("onnx_tflite_plugin.page.measurements.Host", lambda: host)
     measured = measure_errors(network(), otp.convert(network(), host=host).proto, 3)
-    assert not measured.wrong
+    assert not measured.differs
     assert measured.errors
     assert any(
         f"{CODE} (1): computed by the reference kernels of their packs; LiteRT runs the rest" in note
         for note in measured.notes
     )
-    monkeypatch.setattr("onnx_tflite_plugin.page.measured.Host", Host)
+    monkeypatch.setattr("onnx_tflite_plugin.page.measurements.Host", Host)
     measured = measure_errors(network(), otp.convert(network(), host=host).proto, 3)
     assert measured.verdict.startswith(f"inconclusive: LiteRT has no kernel for {CODE} (1)")
 

@@ -22,23 +22,23 @@ from onnx_tflite_plugin.verify.verification import Verification
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-_LISTED = 4  # names of outputs with equal results
-_ROUNDS = 5  # of a benchmark of both runtimes
+_MAX_NAMES = 4  # maximum number of names in a row of outputs with equal results
+_BENCHMARK_ROUNDS = 5
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurements:
     """Result of comparing and timing both models.
 
-    ``errors``: a row for each tensor, in execution order. ``verdict``: in one line. ``wrong``: the models differ.
-    ``seconds``: per run, by operator. ``unowned_seconds``: per run, of nodes that belong to no operator. ``outputs``: a row
-    for each compared output. ``notes``: the verification's. ``operators``: how many were compared. ``runtimes``: seconds
-    per run of each runtime in one thread; empty if they were not measured.
+    ``errors``: a row for each tensor, in execution order. ``verdict``: the verdict in one line. ``differs``: the models
+    differ. ``seconds``: seconds per run, by operator. ``unowned_seconds``: seconds per run in nodes that were lowered from
+    no operator. ``outputs``: a row for each compared output. ``notes``: notes of the verification. ``operators``: the
+    number of compared operators. ``runtimes``: seconds per run of each runtime in one thread; empty if not measured.
     """
 
     errors: Sequence[Mapping[str, Any]]
     verdict: str
-    wrong: bool
+    differs: bool
     seconds: Mapping[int, float] = field(default_factory=dict)
     unowned_seconds: float = 0.0
     outputs: Sequence[Mapping[str, Any]] = ()
@@ -47,17 +47,17 @@ class Measured:
     runtimes: Mapping[str, float] = field(default_factory=dict)
 
 
-def measure_errors(tflite: bytes, onnx: ModelProto, runs: int, options: VerifyOptions | None = None) -> Measured:
+def measure_errors(tflite: bytes, onnx: ModelProto, runs: int, options: VerifyOptions | None = None) -> Measurements:
     """Compare and time both models.
 
-    ``options``: data and tolerance. The verdict and the errors of tensors are on all of the data, the times on the first
-    inputs. Raises ConversionError if a model does not run, InvalidInputs for data that do not fit, and MissingExtra if a
-    runtime is not installed.
+    ``options``: data and tolerance. Verdict and errors are computed on all of the data; the models are timed on the first
+    sample. Raises ConversionError if a model does not run, InvalidInputs for data that do not fit the model, and
+    MissingExtra if a runtime is not installed.
     """
     options = options or VerifyOptions()
     verification = verify(tflite, onnx, host=Host(), **vars(options))
-    verdict, wrong = verification.text.splitlines()[0], verification.verdict == "differs"
-    outputs, notes = _outputs(verification, [info.name for info in onnx.graph.output]), list(_notes(verification))
+    verdict, differs = verification.text.splitlines()[0], verification.verdict == "differs"
+    outputs, notes = _output_rows(verification, [info.name for info in onnx.graph.output]), list(_notes(verification))
     pair = ModelPair(tflite, onnx, None, options.tolerance, lambda stage: None)
     entry = pair.entry
     ranges = resolve_keys(options.ranges, entry.input_names, [tensor.name for tensor in entry.inputs], "--range")
@@ -66,7 +66,7 @@ def measure_errors(tflite: bytes, onnx: ModelProto, runs: int, options: VerifyOp
         samples, _ = pair.reference_outputs(options.inputs, options.seed, 1, None, ranges)
         samples = samples[:1]
     except InconclusiveError:
-        return Measured([], verdict, wrong, outputs=outputs, notes=notes, operators=verification.operators)
+        return Measurements([], verdict, differs, outputs=outputs, notes=notes, operators=verification.operators)
     tensors = entry.subgraph.tensors
     errors = [
         {
@@ -81,18 +81,23 @@ def measure_errors(tflite: bytes, onnx: ModelProto, runs: int, options: VerifyOp
         for value, comparison in verification.tensors
         if value.subgraph == entry.subgraph.index
     ]
-    runtimes = _runtimes(tflite, onnx, options)
-    seconds, rest = _by_operator(onnx, pair.interface.feeds(samples[0]), runs, runtimes.get("onnxruntime"))
-    return Measured(errors, verdict, wrong, seconds, rest, outputs, notes, verification.operators, runtimes)
+    runtimes = _runtime_seconds(tflite, onnx, options)
+    seconds, unowned_seconds = _operator_seconds(
+        onnx, pair.interface.feeds(samples[0]), runs, runtimes.get("onnxruntime")
+    )
+    return Measurements(
+        errors, verdict, differs, seconds, unowned_seconds, outputs, notes, verification.operators, runtimes
+    )
 
 
-def _outputs(verification: Verification, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return one row for all comparisons with equal results.
+def _output_rows(verification: Verification, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the rows of compared outputs; outputs with equal results share a row.
 
-    ``names``: the model's outputs. If an output has no separate end-to-end error, its error is measured end to end.
+    ``names``: the names of the model's outputs. The error of an output without a separate end-to-end error is itself an
+    end-to-end error.
     """
     rows: dict[tuple[object, ...], dict[str, Any]] = {}
-    diverging = verification.diverging.comparison if verification.diverging else None  # a note of its own
+    diverging = verification.diverging.comparison if verification.diverging else None  # described in a note
     for comparison in verification.comparisons:
         if comparison is diverging:
             continue
@@ -101,23 +106,23 @@ def _outputs(verification: Verification, names: Sequence[str]) -> list[dict[str,
         tolerance = "" if comparison.problem else comparison.in_unit(comparison.tolerance)
         row = {"ok": comparison.ok, "error": error, "tolerance": tolerance, "end_to_end": end_to_end}
         rows.setdefault(tuple(row.values()), {"names": [], **row})["names"].append(comparison.name)
-    return [{"name": list_first(row.pop("names"), _LISTED), **row} for row in rows.values()]
+    return [{"name": list_first(row.pop("names"), _MAX_NAMES), **row} for row in rows.values()]
 
 
 def _notes(verification: Verification) -> Iterator[str]:
-    """Yield the lines of a verification that are about no single output."""
+    """Yield the lines of a verification that do not describe a single output."""
     if verification.diverging:
-        yield f"first difference on LiteRT's own operands: {verification.diverging.text}"
+        yield f"first difference with LiteRT's values as inputs: {verification.diverging.text}"
     yield from (*verification.end_to_end, *verification.reasons[1:], *verification.notes)
 
 
-def _runtimes(tflite: bytes, onnx: ModelProto, options: VerifyOptions) -> dict[str, float]:
-    """Return seconds per run in each runtime, in one thread, and their ratio.
+def _runtime_seconds(tflite: bytes, onnx: ModelProto, options: VerifyOptions) -> dict[str, float]:
+    """Return seconds per run of each runtime in one thread, and the ratio of both.
 
-    Return an empty mapping if a benchmark cannot run with the data.
+    Return an empty mapping if the models cannot be timed with the data.
     """
     try:
-        benchmark = bench(tflite, onnx, threads=1, rounds=_ROUNDS, inputs=options.inputs, seed=options.seed)
+        benchmark = bench(tflite, onnx, threads=1, rounds=_BENCHMARK_ROUNDS, inputs=options.inputs, seed=options.seed)
     except ConversionError:
         return {}
     return {
@@ -127,18 +132,18 @@ def _runtimes(tflite: bytes, onnx: ModelProto, options: VerifyOptions) -> dict[s
     }
 
 
-def _by_operator(
+def _operator_seconds(
     onnx: ModelProto, feeds: dict[str, Any], runs: int, run_seconds: float | None
 ) -> tuple[dict[int, float], float]:
-    """Return seconds per run of each TFLite operator, and of nodes that belong to none.
+    """Return seconds per run of each TFLite operator, and of all unowned nodes together.
 
-    ``run_seconds``: time of a run, if it was measured.
+    An unowned node was lowered from no operator. ``run_seconds``: duration of a run, if it was measured.
     """
     seconds: dict[int, float] = defaultdict(float)
-    rest = 0.0
+    unowned_seconds = 0.0
     for node in node_times(onnx, feeds, runs, run_seconds):
         if node.operator is None:
-            rest += node.seconds
+            unowned_seconds += node.seconds
         else:
             seconds[node.operator] += node.seconds
-    return dict(seconds), rest
+    return dict(seconds), unowned_seconds

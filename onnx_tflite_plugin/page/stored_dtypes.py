@@ -1,4 +1,4 @@
-"""The converted model as the page describes it: dtypes of its values, and what to pass instead of quantized values."""
+"""Dtypes of tensors in the ONNX model, and hints about inputs and outputs that changed."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def onnx_dtype(kind: int) -> str:
 
 
 def stored_dtypes(graph: Subgraph, onnx: onnx.ModelProto) -> dict[int, str]:
-    """Return the dtypes in the ONNX model of the subgraph's tensors, by tensor index, as far as they are known.
+    """Return the known dtypes of the subgraph's tensors in the ONNX model, by tensor index.
 
-    A quantized tensor that no value holds is float32 if the ONNX model has floats in place of other quantized tensors.
+    A quantized tensor without a value in the ONNX model counts as float32 if another quantized tensor is float there.
     """
     infos = (*onnx.graph.input, *onnx.graph.output, *onnx.graph.value_info)
     dtypes: dict[int, str] = {}
@@ -53,7 +53,8 @@ def interface_hints(
 ) -> list[str]:
     """Return the hints about inputs and outputs that are float32 instead of quantized.
 
-    ``inputs`` and ``outputs``: rows with name, dtype and shape in the ONNX model, and the TFLite name if it differs.
+    ``inputs`` and ``outputs``: rows with name, dtype and shape in the ONNX model. A row also has the TFLite name as
+    ``tensor`` if it differs.
     """
     by_name = {tensor.name: tensor for tensor in _slots(graph)}
     sides = [
@@ -67,28 +68,32 @@ def interface_hints(
 
 
 def constant_operators(operators: Sequence[Operator]) -> Collection[int]:
-    """Return the indices of operators whose operands are constants, or results of such operators."""
-    known: set[int] = set()
+    """Return the indices of operators that compute constants.
+
+    All their operands are constants, or results of such operators.
+    """
+    constant_results: set[int] = set()
     indices: set[int] = set()
     for op in operators:
-        if op.inputs and all(t is None or t.is_constant or t.index in known for t in op.inputs):
+        if op.inputs and all(t is None or t.is_constant or t.index in constant_results for t in op.inputs):
             indices.add(op.index)
-            known |= {t.index for t in op.outputs if t is not None}
+            constant_results |= {t.index for t in op.outputs if t is not None}
     return indices
 
 
 def worst_errors(errors: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """Yield one row for each tensor, in the order of ``errors``: the one with the largest error.
+    """Yield the row with the largest error of each tensor, in the order of ``errors``.
 
-    The ONNX model may hold a tensor in several values, for example in two layouts.
+    The ONNX model may have several values for one tensor, for example in two layouts.
     """
     rows: dict[int, Mapping[str, Any]] = {}
     for error in errors:
-        if (known := rows.get(error["tensor"])) is None or _severity(error) > _severity(known):
+        if (worst := rows.get(error["tensor"])) is None or _severity(error) > _severity(worst):
             rows[error["tensor"]] = error
     yield from rows.values()
 
 
 def _severity(error: Mapping[str, Any]) -> tuple[bool, float]:
+    """Return a sort key: larger for a failed comparison, then for a larger error per tolerance."""
     share = float("inf") if error["max_error"] is None else error["max_error"] / (error["tolerance"] or 1.0)
     return not error["ok"], share
