@@ -5,9 +5,9 @@
     conversion = otp.convert("model.tflite")        # a path or bytes
     conversion.save("model.onnx")
     conversion.report.inputs                        # names, dtypes, shapes, quantization, metadata
-    otp.inspect("model.tflite")                     # the content of a file, and its handlers
-    otp.verify("model.tflite", "model.onnx")        # LiteRT and ONNX Runtime compared
-    otp.Session("model.onnx").run({"x": array})     # a session that carries the states of a model
+    otp.inspect("model.tflite")                     # the content of a file, and the handler of each operator
+    otp.verify("model.tflite", "model.onnx")        # compares LiteRT and ONNX Runtime
+    otp.Session("model.onnx").run({"x": array})     # a session that passes the states from run to run
 
 ``help(otp.convert)`` lists the options. Every refusal is a ``ConversionError``; a comparison that fails is the subclass
 ``VerificationError``.

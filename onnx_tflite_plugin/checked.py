@@ -15,13 +15,13 @@ Result = TypeVar("Result")
 
 
 MEANING = "meaning"
-"""Key of a field's metadata: what its value means, with an example, for the message on a value of a wrong type."""
+"""Metadata key of a field: the meaning of its value with an example, for error messages."""
 
 
 class Checked:
     """A frozen dataclass that checks its fields against their annotations.
 
-    Raises TypeError naming field and type, and for an unknown keyword the nearest field.
+    Raises TypeError for a value of a wrong type, with field and type, and for an unknown keyword, with a similar field.
     """
 
     def __new__(cls, *args: Any, **keywords: Any) -> Self:
@@ -44,15 +44,15 @@ class Checked:
 
 
 def _keywords(cls: Any) -> Collection[str] | None:
-    """Return the keywords that a class accepts; None if it accepts any."""
+    """Return the keywords that a class accepts; None if it accepts any keyword."""
     parameters = signature(cls.__init__).parameters
     return None if any(p.kind is p.VAR_KEYWORD for p in parameters.values()) else [*parameters][1:]
 
 
 def _quoted_names_remedy(value: object) -> str:
     """Return the remedy for a list of names in place of a string: ``; write "h w"``."""
-    names = isinstance(value, tuple | list) and all(isinstance(item, str) for item in value)
-    return f'; write "{" ".join(value)}"' if names and isinstance(value, tuple | list) else ""
+    has_names = isinstance(value, tuple | list) and all(isinstance(item, str) for item in value)
+    return f'; write "{" ".join(value)}"' if has_names and isinstance(value, tuple | list) else ""
 
 
 def _base_class_remedy(value: object, hint: Any) -> str:
@@ -62,9 +62,9 @@ def _base_class_remedy(value: object, hint: Any) -> str:
     """
     kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     bases = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Checked)]
-    of_pack = type(value).__module__.partition(".")[0] not in ("builtins", "numpy", "onnx_tflite_plugin")
+    is_from_pack = type(value).__module__.partition(".")[0] not in ("builtins", "numpy", "onnx_tflite_plugin")
     is_instance = not isinstance(value, type) and not callable(value)
-    return f"; derive {type(value).__name__} from {bases[0].__name__}" if of_pack and is_instance and bases else ""
+    return f"; derive {type(value).__name__} from {bases[0].__name__}" if is_from_pack and is_instance and bases else ""
 
 
 @cache
@@ -99,16 +99,16 @@ def has_type(value: object, hint: Any) -> bool:
             and not isinstance(value, str | bytes)
             and all(has_type(item, arguments[0]) for item in value)
         )
-    number = {int: Integral, float: Real}.get(hint)
-    if number is not None:
-        return isinstance(value, number) and not isinstance(value, bool)
+    number_class = {int: Integral, float: Real}.get(hint)
+    if number_class is not None:
+        return isinstance(value, number_class) and not isinstance(value, bool)
     return isinstance(value, origin or hint or NoneType)
 
 
 def find_mismatch(value: object, hint: Any) -> tuple[str, object]:
     """Return the keys and the value of the first entry of a wrong type.
 
-    For a value without entries, the value itself.
+    For a value without entries, return no keys and the value itself.
     """
     origin, arguments = get_origin(hint), get_args(hint)
     entries: Iterable[tuple[object, object]] = ()
@@ -121,8 +121,8 @@ def find_mismatch(value: object, hint: Any) -> tuple[str, object]:
         entries = enumerate(value)
     for key, entry in entries:
         if not has_type(entry, arguments[0]):
-            inner, wrong = find_mismatch(entry, arguments[0])
-            return f"[{key!r}]{inner}", wrong
+            inner_keys, wrong_value = find_mismatch(entry, arguments[0])
+            return f"[{key!r}]{inner_keys}", wrong_value
     return "", value
 
 
@@ -130,8 +130,8 @@ def format_type(hint: Any) -> str:
     """Return an annotated type for messages: ``Implicit, Transparent or a function``."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        *others, last = [format_type(member) for member in arguments]
-        return f"{', '.join(others)} or {last}"
+        *first_types, last_type = [format_type(member) for member in arguments]
+        return f"{', '.join(first_types)} or {last_type}"
     if origin is Literal:
         *others, last = map(repr, arguments)
         return f"{', '.join(others)} or {last}" if others else last
@@ -147,7 +147,7 @@ def format_type(hint: Any) -> str:
 def describe(value: object) -> str:
     """Return a description of a value for messages.
 
-    It has the type, the content of text and numbers, and the remedy for a class in place of an instance.
+    The description names the type, quotes text and numbers, and has a remedy for a class in place of an instance.
     """
     if isinstance(value, type):
         return f"the class {value.__name__}: write {value.__name__}(...)"
@@ -174,74 +174,80 @@ def plural(number: int, noun: str) -> str:
 
 
 def list_first(names: Sequence[str], limit: int) -> str:
-    """Return the first names, and the number of the others: ``a, b and 3 more``."""
+    """Return the first names and the number of omitted names: ``a, b and 3 more``."""
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + more
 
 
 def operand_limits(function: Callable[..., Any]) -> tuple[int, int | None] | None:
-    """Return the smallest and largest number of operands that a lowering or kernel takes after its first argument.
+    """Return the minimum and maximum number of operands of a lowering or kernel.
 
-    None if it has no signature; a largest number of None stands for any number.
+    The first parameter is not counted. A maximum of None stands for any number. Return None if the function has no
+    signature.
     """
     try:
         parameters = [*signature(function).parameters.values()]
     except (TypeError, ValueError):
         return None
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    least = sum(p.default is p.empty for p in positional) - 1
-    takes_any = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-    return least, None if takes_any else len(positional) - 1
+    minimum = sum(p.default is p.empty for p in positional) - 1
+    takes_any_number = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    return minimum, None if takes_any_number else len(positional) - 1
 
 
 def maximum_operands(function: Callable[..., Any]) -> int | None:
-    """Return the number of operands that a lowering takes after its context; None if it takes any number."""
-    _, most = operand_limits(function) or (0, None)
-    return None if most is None else max(most, 0)
+    """Return the maximum number of operands of a lowering; None for any number."""
+    _, maximum = operand_limits(function) or (0, None)
+    return None if maximum is None else max(maximum, 0)
 
 
 def describe_arity_mismatch(
     function: Callable[..., Any], operands: int, role: str, subject: str = "the operator has"
 ) -> str:
-    """Return a message if a lowering or kernel does not take the operator's number of operands.
+    """Return a message if a lowering or kernel takes another number of operands.
 
-    Empty if it does.
+    Return an empty text if it takes this number.
     """
     limits = operand_limits(function)
     if limits is None:
         return ""
-    least, most = limits
-    if least <= operands and (most is None or operands <= most):
+    minimum, maximum = limits
+    if minimum <= operands and (maximum is None or operands <= maximum):
         return ""
-    takes = f"{least}" if least == most else f"{least} or more" if operands < least else f"{least} to {most}"
-    besides = " besides its first parameter, ctx" if role == "lowering" and takes == "0" else ""
-    return f"{subject} {plural(operands, 'operand')}, the {role} takes {takes}{besides}"
+    expected = f"{minimum} to {maximum}"
+    if minimum == maximum:
+        expected = str(minimum)
+    elif operands < minimum:
+        expected = f"{minimum} or more"
+    first_parameter = " besides its first parameter, ctx" if role == "lowering" and expected == "0" else ""
+    return f"{subject} {plural(operands, 'operand')}, the {role} takes {expected}{first_parameter}"
 
 
 def check_keywords(
-    function: str, keywords: Iterable[str], known: Collection[str], elsewhere: Mapping[str, str] = MappingProxyType({})
+    function: str, keywords: Iterable[str], known: Collection[str], remedies: Mapping[str, str] = MappingProxyType({})
 ) -> None:
-    """Raise TypeError for an unknown keyword of a function, with the nearest known one.
+    """Raise TypeError for an unknown keyword of a function, with a similar known keyword.
 
-    ``elsewhere``: remedies for keywords that another function takes.
+    ``remedies``: remedies for keywords that belong to a different function.
     """
     for name in keywords:
         if name not in known:
-            remedy = f"; {elsewhere[name]}" if name in elsewhere else did_you_mean(name, known)
+            remedy = f"; {remedies[name]}" if name in remedies else did_you_mean(name, known)
             raise TypeError(f"{function} takes no keyword {name!r}{remedy}")
 
 
 def with_checked_keywords(
     title: str, known: Iterable[str]
 ) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
-    """Return a decorator of a function that reports unknown keywords before missing ones.
+    """Return a decorator that reports unknown keywords of a function before missing ones.
 
-    Both may be due to one misspelling. ``known``: keywords that the function takes besides its named parameters.
+    One misspelled keyword is both unknown and missing. ``known``: keywords that the function takes besides its named
+    parameters.
     """
 
     def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-        named = (name for name, p in signature(function).parameters.items() if p.kind is not p.VAR_KEYWORD)
-        accepted = [*named, *known]
+        parameters = (name for name, p in signature(function).parameters.items() if p.kind is not p.VAR_KEYWORD)
+        accepted = [*parameters, *known]
 
         @wraps(function)
         def checked(*arguments: Parameters.args, **keywords: Parameters.kwargs) -> Result:
@@ -254,16 +260,17 @@ def with_checked_keywords(
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return ``; did you mean 'layout'?``, or an empty text if no known name is similar.
+    """Return ``; did you mean 'layout'?``, or an empty text without a similar name.
 
-    A known name may abbreviate ``name``, as Sub does Subtract. ``name`` may abbreviate a known name, as trt does tensorrt.
+    A known name is also similar if it abbreviates ``name``, as Sub abbreviates Subtract, or if ``name`` abbreviates it, as
+    trt abbreviates tensorrt.
     """
     from difflib import get_close_matches
 
     names = list(known)
-    folded = [candidate for candidate in names if candidate.lower() == name.lower()]
+    equal_without_case = [candidate for candidate in names if candidate.lower() == name.lower()]
     similar = (
-        folded
+        equal_without_case
         or get_close_matches(name, names, 1)
         or sorted(filter(partial(_is_abbreviation, name), names), key=len)[-1:]
         or [candidate for candidate in names if _has_letters(candidate, name)]
@@ -277,9 +284,9 @@ def _is_abbreviation(name: str, known: str) -> bool:
 
 
 def _has_letters(known: str, name: str) -> bool:
-    """True if a known name has the letters of a name in order: tensorrt those of trt.
+    """True if a known name contains the letters of ``name`` in order, as tensorrt contains trt.
 
-    The name has three letters or more, and both begin with the same letter.
+    The name must have three letters or more, and both must begin with the same letter.
     """
     letters = iter(known.lower())
     return len(name) >= 3 and known[:1].lower() == name[0].lower() and all(letter in letters for letter in name.lower())

@@ -1,11 +1,11 @@
-"""Prefixes of operator codes that are not in the schema."""
+"""Prefixes of operator codes that the TFLite schema does not define."""
 
 CUSTOM, COMPOSITE, UNKNOWN = "CUSTOM.", "COMPOSITE.", "UNKNOWN_"
 NAMED_BY_THE_FILE = (CUSTOM, COMPOSITE)
 
 
 def has_custom_name(code: str) -> bool:
-    """True for a custom operator or a composite, which the schema does not define."""
+    """True for a custom operator or a composite, which the file names itself."""
     return code.startswith(NAMED_BY_THE_FILE)
 
 

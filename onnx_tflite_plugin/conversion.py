@@ -29,7 +29,14 @@ from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host import Host, check_host
 from onnx_tflite_plugin.keywords import adapt_texts, document_keywords, name_keywords
 from onnx_tflite_plugin.normalize.stage import join_all, normalize
-from onnx_tflite_plugin.options import ALL, ConvertKeywords, ConvertOptions, VerifyOptions, find_elsewhere, merge
+from onnx_tflite_plugin.options import (
+    ALL,
+    ConvertKeywords,
+    ConvertOptions,
+    VerifyOptions,
+    merge,
+    misplaced_keyword_remedies,
+)
 from onnx_tflite_plugin.progress import LOG, Progress, Stages, check_progress
 from onnx_tflite_plugin.report import Report, describe_overrides
 from onnx_tflite_plugin.source import Member, Section, check_source, read
@@ -44,19 +51,20 @@ if TYPE_CHECKING:
     from onnx_tflite_plugin.verify import Verification
 
 
-_ADVICE = (
+_DIFFERENCE_ADVICE = (
     "to find the cause, convert with --optimize none: if the models then agree, a rewrite rule is the cause",
     "otherwise convert without --verify, and run verify with --bisect DIR: it writes the submodels that differ, for a bug report",
 )
-SKIPPED = "operators were converted without fusions"
+WITHOUT_FUSIONS = "operators were converted without fusions"
 
 
 @dataclass(frozen=True, repr=False)
 class Conversion:
     """A converted model with its report.
 
-    ``file``: the path or content that was converted, if any. ``verification_seconds``: the time that ``verify=True``
-    took. ``verification_stages``: the seconds of each stage of it.
+    ``source``: the submodel that was converted. ``file``: the path or content of the TFLite model; None if the model was
+    not read from a file. ``verification_seconds``: the duration of the verification. ``verification_stages``: the seconds
+    of each of its stages.
     """
 
     model: ir.Model
@@ -89,11 +97,11 @@ class Conversion:
         if self.file is None:
             raise ValueError("the model was not read from a file, so LiteRT cannot run it; call otp.verify with one")
         known = [*signature(verify).parameters][2:]
-        check_keywords("verify", options, known, find_elsewhere("verify", known))
+        check_keywords("verify", options, known, misplaced_keyword_remedies("verify", known))
         return verify(self.file, self.proto, **options)
 
     def snippet(self, path: str | os.PathLike[str]) -> str:
-        """Return the lines of Python that run the model saved at ``path``."""
+        """Return Python code that runs the model saved at ``path``."""
         from onnx_tflite_plugin.presentation.snippet import snippet
 
         report = self.report
@@ -105,9 +113,10 @@ class Conversion:
         return to_proto(self.model)
 
     def save(self, path: str | Path) -> list[Path]:
-        """Write the model atomically; weights beyond 2 GB go to ``<path>.<digest>.data``.
+        """Write the model atomically, and return the written files.
 
-        Return the files written. Raises OSError if the folder does not exist or is not writable.
+        A model with more than 2 GB of weights has them in a second file, ``<path>.<digest>.data``. Raises OSError if the
+        folder does not exist or is not writable.
         """
         path = files.resolve_output_path(path)
         if weight_bytes(self.model) > MAX_PROTO_BYTES:
@@ -143,8 +152,8 @@ def convert(
     Args:
         source: a path, the bytes of a .tflite file, or a model of ``bundle_parts``. ``"BUNDLE#PART"`` names a model of a
             bundle that holds several.
-        options: the options of the conversion; each may be given as keyword instead, which takes precedence.
-        host: the op packs to use instead of those that are installed.
+        options: the options of the conversion. Each option may also be a keyword, which takes precedence.
+        host: the op packs to use instead of the installed ones.
         progress: called with the name of each stage when it begins.
 
     Raises:
@@ -188,7 +197,7 @@ def describe_signature_difference(
     options: ConvertOptions | None = None,
     **keywords: Unpack[ConvertKeywords],
 ) -> str:
-    """Return the reason why the signatures of a model cannot be one model; empty if they can.
+    """Return why the signatures cannot share one ONNX model; empty if they can.
 
     Options are as for ``convert``.
     """
@@ -207,7 +216,7 @@ def describe_signature_difference(
 def convert_model(
     model: Model, host: Host | None = None, options: ConvertOptions | None = None, stages: Progress | None = None
 ) -> Conversion:
-    """Convert a model that has been read, like :func:`convert`."""
+    """Convert a model that was already read; otherwise like :func:`convert`."""
     options, stages = options or ConvertOptions(), stages or Stages()
     host = host or _create_host(options)
     options = apply_target_defaults(options, host)
@@ -224,7 +233,7 @@ def _convert(
 ) -> Conversion:
     """Convert a model. Raises ConversionError with the attributed cause.
 
-    ``source``: the file, which LiteRT may run.
+    ``source``: the file, which LiteRT may run to find the cause.
     """
     records = Records(options, model, source)
     try:
@@ -239,14 +248,14 @@ def _convert(
                 raise
             raise failure from error
         finally:
-            del failure  # breaks the cycle with its traceback's frame, which holds the content
+            del failure  # breaks the reference cycle through its traceback, which keeps the content in memory
 
 
 def _run_with_fallback(records: Records, host: Host, target: Target, stages: Progress) -> Conversion:
     """Run the pipeline, and repeat it without fusions if it fails with fusions.
 
-    It is repeated only if ``on_fusion_error`` is "skip". This is the only place that catches a stage's error to run
-    stages again: a fusion must not end a conversion that succeeds without it.
+    Repeats only if ``on_fusion_error`` is "skip". Only this function catches the error of a stage to run stages again: a
+    fusion must not end a conversion that succeeds without it.
     """
     options = records.options
     try:
@@ -260,7 +269,7 @@ def _run_with_fallback(records: Records, host: Host, target: Target, stages: Pro
             raise error from None
         reason = "; ".join(map(str, error.problems)) or error.message
         names = ", ".join(error.fusions)
-        warning = f"{SKIPPED}, because the conversion fails with {names}: {reason}. Please report it."
+        warning = f"{WITHOUT_FUSIONS}, because the conversion fails with {names}: {reason}. Please report it."
         report = replace(conversion.report, warnings=(*conversion.report.warnings, warning))
         return replace(conversion, report=report)
 
@@ -287,15 +296,15 @@ def _run(records: Records, host: Host, target: Target, stages: Progress, *, fuse
 
 
 def _check(conversion: Conversion, options: ConvertOptions, target: Target) -> None:
-    """Raise an error if the model is not valid, or if its runtime does not open it.
+    """Raise an error if the model is invalid, or if ONNX Runtime does not open it.
 
-    Only ONNX Runtime opens the model.
+    The model is opened only if its target is a version of ONNX Runtime and the option ``check`` requests it.
     """
-    model, large = conversion.model, weight_bytes(conversion.model) >= STREAMED_BYTES
-    check_valid(model, proto_to_check(model) if large else conversion.proto)
+    model, is_large = conversion.model, weight_bytes(conversion.model) >= STREAMED_BYTES
+    check_valid(model, proto_to_check(model) if is_large else conversion.proto)
     if target.opens_in_onnxruntime and should_open(model, options.check):
         opsets = target.opsets[0], target.opsets[2]
-        if not large:
+        if not is_large:
             check_opens(model, conversion.proto.SerializeToString(), opsets)
             return
         with tempfile.TemporaryDirectory() as folder:  # external weights are mapped, not copied
@@ -308,12 +317,12 @@ def _pause_garbage_collection() -> Iterator[None]:
 
     A conversion frees nothing before it ends, and collections took a tenth of its time.
     """
-    collecting = gc.isenabled()
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if collecting:
+        if was_enabled:
             gc.enable()
 
 
@@ -346,12 +355,12 @@ def _verify_conversion(
     host = host or Host(prefer=options.prefer, block=options.block, packs=options.packs)
     signature = None if conversion.report.signature_lengths else options.signature
     arguments = {"signature": signature, "progress": stages, "host": host, **vars(verify_options)}
-    large = weight_bytes(conversion.model) > MAX_PROTO_BYTES
+    is_large = weight_bytes(conversion.model) > MAX_PROTO_BYTES
     stages.finish()
-    earlier = {*stages.seconds}
+    conversion_stages = {*stages.seconds}
     start = time.perf_counter()
     try:
-        if large:  # ONNX Runtime loads a model of this size only from a file
+        if is_large:  # ONNX Runtime loads a model of this size only from a file
             with tempfile.TemporaryDirectory() as folder:
                 verification = verify(model_source, conversion.save(Path(folder) / "model.onnx")[0], **arguments)
         else:
@@ -359,10 +368,10 @@ def _verify_conversion(
     except MismatchedModels as error:  # not a mistake of the caller: the conversion is wrong
         raise VerificationError(f"the converted model does not agree with LiteRT: {error.message}") from error
     if verification.verdict == "differs":
-        replaced = [f"  {line}" for line in describe_overrides(conversion.report)]
-        advice = [] if verification.has_known_cause else [f"  {line}" for line in _ADVICE]
+        overrides = [f"  {line}" for line in describe_overrides(conversion.report)]
+        advice = [] if verification.has_known_cause else [f"  {line}" for line in _DIFFERENCE_ADVICE]
         raise VerificationError(
-            "\n".join(["the converted model does not agree with LiteRT:", verification.text, *replaced, *advice])
+            "\n".join(["the converted model does not agree with LiteRT:", verification.text, *overrides, *advice])
         )
     seconds = time.perf_counter() - start
     stages.finish()
@@ -370,8 +379,8 @@ def _verify_conversion(
         conversion,
         verification=verification,
         verification_seconds=seconds,
-        verification_stages={name: spent for name, spent in stages.seconds.items() if name not in earlier},
+        verification_stages={name: spent for name, spent in stages.seconds.items() if name not in conversion_stages},
     )
-    if not large:
+    if not is_large:
         vars(verified_conversion)["proto"] = conversion.proto  # save the same protobuf that was verified
     return verified_conversion

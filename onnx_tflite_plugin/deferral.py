@@ -1,7 +1,7 @@
 """Deferred import of sympy, which onnx_ir imports and few conversions need.
 
-Importing sympy takes as long as converting a small model. onnx_ir computes symbolic sizes with sympy, in one module. Both
-are imported as usual, and executed on first access to one of their names (``importlib.util.LazyLoader``).
+Importing sympy takes as long as converting a small model. One module of onnx_ir uses sympy, for symbolic sizes. This module
+and sympy are imported lazily: they are executed on first access to one of their names (``importlib.util.LazyLoader``).
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
 
-DEFERRED = ("sympy", "onnx_ir._symbolic_shapes")
+DEFERRED_MODULES = ("sympy", "onnx_ir._symbolic_shapes")
 
 
 class Finder:
-    """Module finder for ``DEFERRED`` that loads them on first use."""
+    """Module finder that loads ``DEFERRED_MODULES`` on first use."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Return a lazily loaded spec; ``None`` for any other module.
+        """Return the spec of a deferred module, which loads it lazily; None for any other module.
 
         See ``importlib.abc.MetaPathFinder.find_spec``.
         """
-        if name not in DEFERRED:
+        if name not in DEFERRED_MODULES:
             return None
         from importlib.machinery import PathFinder
         from importlib.util import LazyLoader

@@ -1,4 +1,4 @@
-"""Exceptions of the package, with place, reason and remedy."""
+"""Exceptions of the package, with location, reason and remedy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class ConversionError(Exception):
     """A model was refused.
 
     ``str(error)``: a message for users. ``problems``: one entry per line of the message. ``exit_code``: the exit code
-    of the command. ``fusions``: fusions that had been applied when it was raised.
+    of the command. ``fusions``: names of the fusions that were applied before the error.
     """
 
     exit_code = 1
@@ -25,7 +25,7 @@ class ConversionError(Exception):
         super().__init__("\n".join([message, *self._problem_lines()]))
 
     def _problem_lines(self) -> Iterator[str]:
-        """Yield a line per problem; a hint that several share follows the last of them."""
+        """Yield a line per problem; a hint to several problems follows the last of these."""
         counts = Counter(problem.hint for problem in self.problems if problem.hint)
         remaining = counts.copy()
         for problem in self.problems:
@@ -56,14 +56,14 @@ class Problem:
 
 @dataclass(frozen=True)
 class Contradiction(Problem):
-    """An error in the file: a field that is inconsistent with the rest."""
+    """A field of the file that contradicts other fields."""
 
 
 @dataclass(frozen=True)
 class AttributedProblem(Problem):
     """A failure attributed to a pack, or to the converter.
 
-    ``to_converter``: attributed to the converter; a file that LiteRT refuses too may be the cause.
+    ``to_converter``: attributed to the converter. The file may still be the cause, if LiteRT refuses it too.
     """
 
     to_converter: bool = False
@@ -71,7 +71,7 @@ class AttributedProblem(Problem):
 
 @dataclass(frozen=True)
 class NoHandler(Problem):
-    """An operator that no pack converts. All such operators of a model share remedies."""
+    """An operator that no pack converts. Such operators of a model share their remedies."""
 
 
 CONTRADICTION = "the file contradicts itself:"
@@ -84,7 +84,7 @@ class InvalidModel(ConversionError):
 
 
 class TooLarge(ConversionError):
-    """The conversion exceeds a limit on memory, on the number of operators or on nesting."""
+    """The conversion exceeds a limit on memory, operators or nesting."""
 
 
 class InternalError(ConversionError):
@@ -92,7 +92,7 @@ class InternalError(ConversionError):
 
 
 class UnsupportedOperator(ConversionError):
-    """Operators without a handler, or declined by it."""
+    """Operators have no handler, or their handler declines them."""
 
 
 class HandlerError(ConversionError):
@@ -100,7 +100,7 @@ class HandlerError(ConversionError):
 
 
 class TargetRefusal(ConversionError):
-    """Tensors or operators that the target does not support."""
+    """The target does not support tensors or operators of the model."""
 
 
 class PackError(ConversionError):
@@ -108,25 +108,25 @@ class PackError(ConversionError):
 
 
 class NoSuchPart(InvalidModel):
-    """A path names no model of a bundle, or does not say which of several."""
+    """A path names no model of a bundle, or does not name one of several models."""
 
     exit_code = 2
 
 
 class InvalidOnnx(ConversionError):
-    """The given model is not valid ONNX."""
+    """The model is not valid ONNX."""
 
     exit_code = 2
 
 
 class UnsupportedOption(ConversionError):
-    """Options that are incompatible, or not supported by the target."""
+    """Options are incompatible, or the target does not support them."""
 
     exit_code = 2
 
 
 class SignaturesDiffer(UnsupportedOption):
-    """Signatures that cannot be one model, because of ``reason``."""
+    """Signatures cannot share one ONNX model because of ``reason``."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -138,19 +138,19 @@ class OnnxTooOld(UnsupportedOption):
 
 
 class InvalidInputs(ConversionError):
-    """Data for a verification or a benchmark that does not match the model's inputs."""
+    """Data for a verification or a benchmark does not match the model's inputs."""
 
     exit_code = 2
 
 
 class VerificationError(ConversionError):
-    """The converted model does not agree with the original."""
+    """The converted model does not agree with the TFLite model."""
 
     exit_code = 3
 
 
 class MismatchedModels(VerificationError):
-    """The ONNX model is not the conversion of the TFLite model."""
+    """The ONNX model was not converted from the TFLite model."""
 
     exit_code = 2
 
@@ -162,7 +162,7 @@ class InconclusiveError(VerificationError):
 
 
 class MissingExtra(ConversionError):
-    """A package of an extra is not installed."""
+    """A package that an extra installs is missing."""
 
     exit_code = 2
 
@@ -174,7 +174,7 @@ class MissingExtra(ConversionError):
 
 
 def _packages_of(extra: str) -> Iterator[str]:
-    """Yield the names of the packages of an extra, by the installed metadata."""
+    """Yield the names of the packages that an extra installs, from installed metadata."""
     from importlib.metadata import PackageNotFoundError, requires
 
     with suppress(PackageNotFoundError):

@@ -2,9 +2,9 @@
 
 Content is written to a temporary file in the same folder, which is then renamed.
 
-External weights are named by their digest, so they never replace the weights of an existing model. They are renamed
-before the model that refers to them, and old ones are removed after it: if the process is killed, the model at the path
-has its weights. The next run removes leftovers of a killed process.
+The name of external weights contains their digest, so that they never replace the weights of an existing model. New
+weights are renamed before the model that refers to them, and old weights are removed after it. The model at the path
+therefore has its weights even if the process is killed. The next run removes leftovers of a killed process.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 Writer = Callable[[BinaryIO], None]
 """Function that writes the content of a file."""
-LONGEST_NAME = 255  # bytes, the limit of common file systems
+MAX_NAME_BYTES = 255  # limit of common file systems
 _PREFIX_CHARACTERS = 60  # characters of a file's name in the name of its temporary file
 _TEMPORARY_NAME_BYTES = 16  # additional bytes in names of temporary files
-_JOURNAL = "weights"  # in a temporary folder: names of the weights that its process adds and removes
-_DIGEST = 16  # hex digits of a digest in a name
+_JOURNAL = "weights"  # file in a temporary folder: names of the weights that its process adds and removes
+_DIGEST_LENGTH = 16  # hex digits of a digest in a name
 
 
 def resolve_output_path(path: str | Path) -> Path:
@@ -55,9 +55,9 @@ def resolve_output_path(path: str | Path) -> Path:
 
 
 def write(path: Path, content: bytes | Writer) -> None:
-    """Write one file atomically: its content, or the output of a function.
+    """Write a file atomically. ``content``: bytes, or a function that writes them.
 
-    If that fails, an OSError names the file, and the old content is kept.
+    If writing fails, the file keeps its old content. Raises OSError with the name of the file.
     """
     _remove_leftovers(path)
     with _name_errors(path):
@@ -74,7 +74,10 @@ def write(path: Path, content: bytes | Writer) -> None:
 
 
 def write_model(path: Path, content: bytes | Writer) -> None:
-    """Write a model with embedded weights, and remove external weights that it replaces."""
+    """Write a model with embedded weights.
+
+    Removes the external weights of the previous model at the path.
+    """
     if not _previous_weights(path):
         write(path, content)
         return
@@ -93,9 +96,9 @@ def _write_content(file: BinaryIO, content: bytes | Writer) -> None:
 
 
 def write_external(model: ir.Model, path: Path) -> list[Path]:
-    """Write a model with external weights, ``<path>.<digest>.data``.
+    """Write a model and its external weights, ``<path>.<digest>.data``.
 
-    Return both paths, the model's first.
+    Return the path of the model and the path of the weights.
     """
     import onnx
     import onnx_ir as ir
@@ -118,7 +121,7 @@ def write_external(model: ir.Model, path: Path) -> list[Path]:
 
 @contextmanager
 def _name_errors(path: Path) -> Iterator[None]:
-    """Make an OSError name the file to write, not its temporary file."""
+    """Raise an OSError again with the name of the file to write, not of its temporary file."""
     try:
         yield
     except OSError as error:
@@ -138,28 +141,28 @@ def _temporary_folder(path: Path) -> Iterator[Path]:
 
 
 def _publish(path: Path, folder: Path, data: str | None) -> None:
-    """Rename the weights, then the model that refers to them.
+    """Rename the weights to their final name, then the model that refers to them.
 
-    Remove the weights of the model that it replaces.
+    Removes the weights of the previous model at the path.
     """
     os.chmod(folder / path.name, 0o666 & ~umask())
     with _lock_folder(path.parent):
-        new = data if data is not None and not _same_size(folder / data, path.with_name(data)) else None
-        changed = [*([new] if new else []), *_previous_weights(path)]
-        (folder / _JOURNAL).write_bytes("\0".join(changed).encode(errors="surrogateescape"))
+        new_data = data if data is not None and not _has_equal_size(folder / data, path.with_name(data)) else None
+        journal = [*([new_data] if new_data else []), *_previous_weights(path)]
+        (folder / _JOURNAL).write_bytes("\0".join(journal).encode(errors="surrogateescape"))
         try:
-            if new:
-                os.chmod(folder / new, 0o666 & ~umask())
-                os.replace(folder / new, path.with_name(new))
+            if new_data:
+                os.chmod(folder / new_data, 0o666 & ~umask())
+                os.replace(folder / new_data, path.with_name(new_data))
             os.replace(folder / path.name, path)
         finally:
-            _remove_unused(path, changed)
+            _remove_unused(path, journal)
 
 
-def _same_size(new: Path, existing: Path) -> bool:
+def _has_equal_size(new: Path, existing: Path) -> bool:
     """True if ``existing`` exists and has the size of ``new``.
 
-    Both have the same digest in their name.
+    The names of both files contain the same digest.
     """
     return existing.exists() and new.stat().st_size == existing.stat().st_size
 
@@ -169,7 +172,7 @@ def _remove_unused(path: Path, names: Iterable[str]) -> None:
     used = external_files(path)
     for name in names:
         if used is not None and name not in used and _is_weights(name, path):
-            with suppress(OSError):  # Windows: another program reads them
+            with suppress(OSError):  # on Windows, another program may read them
                 path.with_name(name).unlink()
 
 
@@ -182,7 +185,7 @@ def _previous_weights(path: Path) -> list[str]:
 
 
 def external_files(path: Path) -> set[str] | None:
-    """Return the external data files of a model; ``None`` if it cannot be read."""
+    """Return the names of a model's external data files; None if the model cannot be read."""
     import onnx
 
     try:
@@ -194,7 +197,7 @@ def external_files(path: Path) -> set[str] | None:
 
 
 def _locations(graph: onnx.GraphProto) -> Iterator[onnx.StringStringEntryProto]:
-    """Yield the entries that name an external data file, also in inner graphs."""
+    """Yield the entries that name an external data file, including those in inner graphs."""
     attributes = [attribute for node in graph.node for attribute in node.attribute]
     tensors = [*graph.initializer, *(attribute.t for attribute in attributes if attribute.HasField("t"))]
     for tensor in tensors:
@@ -208,49 +211,49 @@ def _digest(file: Path) -> str:
     import hashlib  # takes 4 MB, and few models need it
 
     with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()[:_DIGEST]
+        return hashlib.file_digest(stream, "sha256").hexdigest()[:_DIGEST_LENGTH]
 
 
 def _data_name(name: str, digest: str) -> str:
-    """Return ``model.onnx.<digest>.data``.
+    """Return the name of a model's weights: ``model.onnx.<digest>.data``.
 
-    A long name is truncated, and enters the digest.
+    A long name is truncated; the digest then covers the complete name too.
     """
     stem = _stem(name)
     if stem != name:  # names with a common prefix must not share weights
         import hashlib
 
-        digest = hashlib.sha256(f"{digest}\n{name}".encode(errors="surrogateescape")).hexdigest()[:_DIGEST]
+        digest = hashlib.sha256(f"{digest}\n{name}".encode(errors="surrogateescape")).hexdigest()[:_DIGEST_LENGTH]
     return f"{stem}.{digest}.data"
 
 
 def _stem(name: str) -> str:
-    """Return the longest prefix of a model's name that fits in the name of its weights."""
-    while len(os.fsencode(f"{name}.{'0' * _DIGEST}.data")) > LONGEST_NAME - _TEMPORARY_NAME_BYTES:
+    """Return the longest prefix of a name that fits in the name of its weights."""
+    while len(os.fsencode(f"{name}.{'0' * _DIGEST_LENGTH}.data")) > MAX_NAME_BYTES - _TEMPORARY_NAME_BYTES:
         name = name[:-1]
     return name
 
 
 def _is_weights(name: str, path: Path) -> bool:
-    """True for a name that conversions to this path give to weights.
+    """True if a conversion to this path gives this name to its weights.
 
-    Names of earlier versions of this project are included.
+    Names that earlier versions of this project gave are included.
     """
-    pattern = rf"{re.escape(_stem(path.name))}\.[0-9a-f]{{{_DIGEST}}}\.data"
+    pattern = rf"{re.escape(_stem(path.name))}\.[0-9a-f]{{{_DIGEST_LENGTH}}}\.data"
     return name == f"{path.name}.data" or re.fullmatch(pattern, name) is not None
 
 
 def _prefix(path: Path) -> str:
-    """Return the prefix of temporary file names for one path on one machine.
+    """Return the prefix of the names of temporary files for a path.
 
-    The process id follows the prefix.
+    The prefix contains a digest of the machine's name. The process id follows it.
     """
     digest = crc32(f"{node()}\n{path.name}".encode(errors="surrogateescape"))
     return f".{path.name[:_PREFIX_CHARACTERS]}.{digest:08x}."
 
 
 def _remove_leftovers(path: Path) -> None:
-    """Remove files for this path that processes left before they ended."""
+    """Remove temporary files for this path of processes that have ended."""
     prefix = _prefix(path)
     with suppress(OSError):
         for leftover in [entry for entry in path.parent.iterdir() if entry.name.startswith(prefix)]:
@@ -268,7 +271,7 @@ def _remove_leftovers(path: Path) -> None:
 
 @contextmanager
 def _lock_folder(folder: Path) -> Iterator[None]:
-    """Lock a folder against renames by other conversions, if the system supports locks."""
+    """Lock a folder against renames by other conversions, where locks are supported."""
     try:
         import fcntl
 
@@ -285,7 +288,7 @@ def _lock_folder(folder: Path) -> Iterator[None]:
 
 
 def _is_running(process: int) -> bool:
-    """True if a process exists."""
+    """True if a process with this id exists."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -296,7 +299,7 @@ def _is_running(process: int) -> bool:
 
 
 def umask() -> int:
-    """Return the process's mask of permissions."""
+    """Return the umask of the process: the permissions that new files lack."""
     current = os.umask(0)
     os.umask(current)
     return current

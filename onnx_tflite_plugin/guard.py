@@ -1,7 +1,7 @@
-"""Guard around code of packs: attribution of exceptions to a pack and its function.
+"""Guard around code of packs, which attributes exceptions to a pack and its function.
 
-A message names pack, function, file and line. A pack must not end a conversion that does not use it, nor be confused with
-another. Exceptions of built-in handlers are treated in the same way.
+A message names pack, function, file and line. A pack must not end a conversion that does not use it. Exceptions of
+built-in handlers are treated in the same way.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from onnx_tflite_plugin.checked import did_you_mean
 from onnx_tflite_plugin.errors import AttributedProblem, InvalidModel, Problem, VerificationError
 
 BUILTIN = "onnx-tflite-plugin"
-INLINE = "inline"  # handlers given to a host as objects
+INLINE = "inline"  # pack of handlers that are passed to a host as objects
 DEBUG = "ONNX_TFLITE_PLUGIN_DEBUG"
 TRACEBACK_HINT = f"{DEBUG}=1 shows the traceback"
-_MAX_CHARACTERS = 400
+_MAX_ERROR_LENGTH = 400
 _MISSING_NAME = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
 
 
@@ -38,13 +38,16 @@ class Mismatch(TypeError):
 
 
 class WrongResult(Mismatch):
-    """A pack's function returned an invalid value, and the location is its only return statement."""
+    """A pack's function returned an invalid value.
+
+    The reported location is the function's only return statement.
+    """
 
 
 class Failed(Exception):
-    """Code of a pack failed. ``reason``: the function, the pack, the error and its location.
+    """Code of a pack failed.
 
-    ``__cause__``: the exception.
+    ``reason``: the function, the pack, the error and its location. ``__cause__``: the exception.
     """
 
     def __init__(self, pack: str, reason: str) -> None:
@@ -61,7 +64,10 @@ class Failed(Exception):
 
     @property
     def traceback_hint(self) -> str:
-        """Return how to see the traceback of an exception in the pack's code; empty if there is none, or it was printed."""
+        """Return how to see the traceback of the pack's exception.
+
+        Return an empty text if there is no traceback, or if it was printed.
+        """
         has_traceback = self.__cause__ is not None and not isinstance(self.__cause__, Mismatch)
         return TRACEBACK_HINT if has_traceback and not is_debugging() else ""
 
@@ -74,10 +80,11 @@ class Failed(Exception):
 def attribute_errors(
     function: str, pack: str, origin: object, at: str = "", expected: tuple[type[Exception], ...] = ()
 ) -> Iterator[None]:
-    """Raise exceptions inside as :class:`Failed`, except interruptions and InvalidModel.
+    """Convert exceptions to :class:`Failed`, except interruptions and InvalidModel.
 
-    ``origin``: the function, module or object of the pack, or its module's name. ``at``: the operator being processed, added to
-    an interruption. ``expected``: exceptions that are part of the function's interface and raised unchanged.
+    ``origin``: the function, module or object of the pack, or the name of its module. ``at``: the operator being
+    processed, which is added to an interruption. ``expected``: exceptions that are part of the function's interface; they
+    are raised unchanged.
     """
     try:
         yield
@@ -97,7 +104,7 @@ def attribute_errors(
 
 
 def of_pack(pack: str) -> str:
-    """Return `` of <pack>`` for messages; empty for a handler given as an object."""
+    """Return `` of <pack>`` for messages; empty for a handler passed as an object."""
     return "" if pack == INLINE else f" of {pack}"
 
 
@@ -112,7 +119,7 @@ class LeftOut(Failed):
 def describe_decline(pack: str, reason: str) -> str:
     """Return the reason why a pack declined an operator.
 
-    The reason is preceded by the pack's name, unless the pack is built in.
+    The name of a pack that is not built in precedes the reason.
     """
     return reason if pack == BUILTIN else f"declined by {pack}: {reason}"
 
@@ -120,7 +127,7 @@ def describe_decline(pack: str, reason: str) -> str:
 def format_error(error: BaseException) -> str:
     """Return type and text of an exception on one line.
 
-    Errors of this project are described by their text alone. The text may itself raise an exception.
+    An error of this project is described without its type. Handles an exception whose text cannot be computed.
     """
     try:
         text = " ".join(str(error).split())
@@ -128,20 +135,20 @@ def format_error(error: BaseException) -> str:
         text = f"(its text raises {type(text_error).__name__})"
     if isinstance(error, ImportError) and (missing := _MISSING_NAME.match(text)) and missing[2] in sys.modules:
         text = f"module {missing[2]!r} has no {missing[1]!r}{did_you_mean(missing[1], dir(sys.modules[missing[2]]))}"
-    if len(text) > _MAX_CHARACTERS:
-        text = text[:_MAX_CHARACTERS] + "…"
+    if len(text) > _MAX_ERROR_LENGTH:
+        text = text[:_MAX_ERROR_LENGTH] + "…"
     if isinstance(error, Mismatch | Failed | VerificationError) and text:
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def format_error_outside(error: BaseException, packages: Collection[str]) -> str:
-    """Return type and text of an exception, with the deepest frame of a function outside these packages."""
-    outside = None
+    """Return type and text of an exception, with its deepest frame outside ``packages``."""
+    outside_frame = None
     for frame, line in traceback.walk_tb(error.__traceback__):
         if _package_name(frame) not in packages:
-            outside = frame, line
-    location = _format_frame(outside)
+            outside_frame = frame, line
+    location = _format_frame(outside_frame)
     return f"{format_error(error)}{location and f', at {location}'}"
 
 
@@ -168,7 +175,7 @@ def debug(error: BaseException) -> None:
 def _error_location(error: BaseException, origin: object) -> str:
     """Return ``file:line in function`` of an error.
 
-    It is the deepest frame in the pack's code, else the definition of ``origin``, else the deepest frame.
+    The location is the deepest frame in the pack's code, else the definition of ``origin``, else the deepest frame.
     """
     if isinstance(error, WrongResult):
         return _return_statement(origin) or definition(origin)
@@ -178,14 +185,14 @@ def _error_location(error: BaseException, origin: object) -> str:
         return f"{error.filename}:{error.lineno}"
     in_pack, deepest = _deepest_frames(error, origin)
     if in_pack is None and (isinstance(origin, str) or definition(origin)):
-        return definition(origin)  # empty for an entry point: the failing frame is the import system's
+        return definition(origin)  # empty for an entry point, whose failing frame belongs to the import system
     return _format_frame(in_pack or deepest)
 
 
 def caller_in_pack(error: BaseException, origin: object) -> str:
-    """Return ``file:line in function`` of the pack's call that raised an error.
+    """Return ``file:line in function`` of the call in the pack that raised an error.
 
-    Empty if the pack raised it itself.
+    Return an empty text if the pack's own code raised the error.
     """
     in_pack, deepest = _deepest_frames(error, origin)
     return "" if in_pack == deepest else _format_frame(in_pack)
@@ -195,7 +202,7 @@ Location = tuple[FrameType, int]
 
 
 def _deepest_frames(error: BaseException, origin: object) -> tuple[Location | None, Location | None]:
-    """Return the deepest frame of an error in the pack's code, and the deepest frame."""
+    """Return the deepest frame of an error in the pack's code, and the deepest of all."""
     package = _module_name(origin).partition(".")[0]
     deepest = in_pack = None
     for frame, line in traceback.walk_tb(error.__traceback__):
@@ -228,7 +235,10 @@ def definition(origin: object) -> str:
 
 
 def _return_statement(origin: object) -> str:
-    """Return the location of a function's only return statement; empty if it has several, or is no function."""
+    """Return the location of a function's only return statement.
+
+    Return an empty text for several return statements, or for an object that is not a function.
+    """
     from dis import get_instructions
 
     code = getattr(_innermost(origin), "__code__", None)

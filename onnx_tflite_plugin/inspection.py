@@ -1,4 +1,4 @@
-"""Content of a model without conversion, as in the JSON of the command ``inspect``."""
+"""Description of a TFLite model: the dictionary that the command ``inspect`` prints."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def inspect(
     host: Host | None = None,
     target: str = ConvertOptions.target,
 ) -> dict[str, Any]:
-    """Return the content of a TFLite model and its handlers, as in the command's JSON.
+    """Return the content of a TFLite model and the handlers of its operators.
 
-    The dictionary has "inputs", "outputs", "signatures", "constants" by dtype, "operators" with their handlers, "missing"
+    The keys include "inputs", "outputs", "signatures", "constants" by dtype, "operators" with their handlers, "missing"
     (unsupported operators), "states" and "metadata". Raises InvalidModel, TypeError and OSError.
     """
     check_source(source)
@@ -92,9 +92,9 @@ def inspect_model(model: Model, host: Host, target: Target) -> dict[str, Any]:
 
 
 def _describe_signature(model: Model, signature: Signature) -> dict[str, Any]:
-    """Return a signature.
+    """Return a signature as a dictionary.
 
-    "tensors": the tensor's name by the signature's name of each input and output.
+    The entry "tensors" maps the signature's names of inputs and outputs to the names of their tensors.
     """
     tensors = model.subgraphs[signature.subgraph].tensors
     names = {**signature.inputs, **signature.outputs}
@@ -109,13 +109,13 @@ def handlers_of(model: Model, host: Host, target: Target) -> dict[Operator, Boun
         for op in graph.operators:
             binding = bindings[op] = host.bind_operator(evaluation.substitute(op), target, target.opsets[2])
             if isinstance(binding, Bound):
-                with suppress(ConversionError):  # reported by a conversion
+                with suppress(ConversionError):  # a conversion reports the error
                     evaluation.add_result(binding, target, target.opsets[2])
     return bindings
 
 
 def _reachable_subgraphs(model: Model, bindings: Mapping[Operator, Bound | Problem], root: int = 0) -> set[int]:
-    """Return the subgraphs to convert: ``root``, and those that it calls, also indirectly."""
+    """Return the subgraphs to convert: ``root`` and all that it calls, also indirectly."""
     reachable: set[int] = set()
     pending = [root]
     while pending:
@@ -135,16 +135,16 @@ def _count_operators(
 ) -> list[dict[str, Any]]:
     """Return one row per group of operators with equal code and handler.
 
-    Unsupported operators come first, then frequent ones. ``keys``: the signatures that reach each subgraph. Operators of
-    all signatures are in one row, except those without a handler: their "called" is true only if the main subgraph
-    reaches them, and "signatures" names the others.
+    Unsupported operators come first, then frequent ones. ``keys``: the signatures that reach each subgraph. A row counts
+    the operators of all signatures. Operators without a handler have two rows: one for those that the main subgraph
+    reaches, with "called" true, and one for the remaining operators, with the "signatures" that reach them.
     """
     rows: dict[tuple[object, ...], dict[str, Any]] = {}
     for op, binding in bindings.items():
         is_main, is_missing = op.subgraph in reachable, isinstance(binding, Problem)
         called = is_main or (not is_missing and bool(keys[op.subgraph]))
-        only = () if is_main or not is_missing else tuple(keys[op.subgraph])
-        entry: dict[str, Any] = {"code": op.code, "called": called, "signatures": only}
+        signatures = () if is_main or not is_missing else tuple(keys[op.subgraph])
+        entry: dict[str, Any] = {"code": op.code, "called": called, "signatures": signatures}
         entry |= _missing_entry(binding) if isinstance(binding, Problem) else _operator_entry(binding, target)
         row = rows.setdefault(tuple(entry.values()), {**entry, "count": 0, "versions": [], "first": _location(op)})
         row["count"] += 1
@@ -198,7 +198,7 @@ def declaration_name(declared: Any) -> str:
 
 
 def describe_handler(code: str, pack: str, handler: Handler) -> dict[str, Any]:
-    """Return a handler's declarations, for the list of all handlers."""
+    """Return the row of a handler in the list of all handlers."""
     return {
         "code": code,
         "pack": pack,
@@ -216,7 +216,7 @@ def _location(op: Operator) -> str:
 
 
 def _describe_interface(tensor: Tensor, by_tensor: InterfaceMetadata) -> dict[str, Any]:
-    """Return a graph input or output; "metadata" is the author's complete description."""
+    """Return a graph input or output; the entry "metadata" is the author's description."""
     metadata = by_tensor.get((tensor.subgraph, tensor.index), TensorMetadata())
     return {**_describe_tensor(tensor), "metadata": author_metadata(metadata)}
 
@@ -232,7 +232,7 @@ def _describe_tensor(tensor: Tensor) -> dict[str, Any]:
 
 
 def _parameters(tensor: Tensor) -> dict[str, Any] | None:
-    """Return the fields of the quantization, with the index of a tensor of scales."""
+    """Return the fields of a quantization; for blocks, the index of the tensor of scales."""
     if tensor.blocks is not None:
         return {"scales": tensor.blocks.scales.index, "block_size": tensor.blocks.block_size}
     return None if tensor.quantization is None else asdict(tensor.quantization)
@@ -251,7 +251,7 @@ def _count_constants(model: Model) -> list[dict[str, Any]]:
 
 
 def _list_states(model: Model) -> Iterator[dict[str, Any]]:
-    """Yield variable tensors, and resources by the names in their operators."""
+    """Yield the variable tensors, and the resources that operators create, once per name."""
     seen = set()
     for graph in model.subgraphs:
         for tensor in graph.tensors:

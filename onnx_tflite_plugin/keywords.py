@@ -1,4 +1,4 @@
-"""Messages about options for Python: keywords in place of the command's flags."""
+"""Messages for callers in Python, which name keywords in place of the command's flags."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from onnx_tflite_plugin.installed import target_names
 from onnx_tflite_plugin.options import BenchOptions, ConvertOptions, Option, VerifyOptions, options_of
 
 FROM_COMMAND: ContextVar[bool] = ContextVar("from_command", default=False)
-"""True while a command runs, whose messages name flags."""
+"""True while a command runs; messages then name flags."""
 
 _FLAG = re.compile(r"(--[a-z]+(?:-[a-z]+)*)(?: ([^\s;]*(?:\.\.\.|[^\s;,:.)])))?(:?)")
 
 _METAVAR = re.compile("[A-Z]{2,}|N")  # a placeholder in place of a value
 _OTHER_FLAGS = {"--bisect": "bisect"}
-"""Keywords of Python by flags that belong to no option."""
+"""Keywords by flag, for flags that belong to no option."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -43,15 +43,15 @@ def name_keywords() -> Iterator[None]:
 
 
 def adapt_texts(texts: Sequence[str]) -> tuple[str, ...]:
-    """Return texts for the caller: with keywords in place of flags, unless a command runs."""
+    """Return texts with keywords in place of flags; unchanged while a command runs."""
     return tuple(texts) if FROM_COMMAND.get() else tuple(map(keywords_of, texts))
 
 
 def document_keywords(function: F) -> F:
     """Add the fields of ConvertOptions to a function's docstring and signature."""
     options = options_of(ConvertOptions)
-    described = _describe_options(ConvertOptions)
-    function.__doc__ = f"{inspect.getdoc(function)}\n\nKeywords, the fields of ConvertOptions:\n{described}"
+    descriptions = _describe_options(ConvertOptions)
+    function.__doc__ = f"{inspect.getdoc(function)}\n\nKeywords, the fields of ConvertOptions:\n{descriptions}"
     signature = inspect.signature(function)
     parameters = [
         parameter for parameter in signature.parameters.values() if parameter.kind is not inspect.Parameter.VAR_KEYWORD
@@ -63,12 +63,12 @@ def document_keywords(function: F) -> F:
 
 
 def python_help(option: Option) -> str:
-    """Return the help of an option for Python."""
+    """Return the help text of an option for callers in Python."""
     return option.python or keywords_of(option.help)
 
 
 def _describe_options(cls: type) -> str:
-    """Return a paragraph per option of a class."""
+    """Return a paragraph for each option of a dataclass."""
     return "\n".join(
         textwrap.fill(
             f"{option.name}: {python_help(option)}", 110,
@@ -91,19 +91,22 @@ def keywords_of(text: str) -> str:
         if _METAVAR.fullmatch(value):
             return f"{option.name}={value}{colon}"
         argument = _argument(option, value, is_subject=bool(colon))
-        return f"{argument}{colon}" if argument else f"{_bare(option)}{f' {value}' if value else ''}{colon}"
+        if argument:
+            return f"{argument}{colon}"
+        return f"{_name_or_true(option)}{f' {value}' if value else ''}{colon}"
 
     return _FLAG.sub(keyword, text)
 
 
-def _bare(option: Option) -> str:
+def _name_or_true(option: Option) -> str:
+    """Return the keyword without a value: ``name``, or ``name=True`` for a boolean."""
     return f"{option.name}=True" if option.type is bool else option.name
 
 
 def _argument(option: Option, value: str, *, is_subject: bool) -> str:
-    """Return ``name=value``.
+    """Return ``name=value``, or an empty text if the word after the flag is no value.
 
-    Empty if the word after the flag is no value. ``is_subject``: a colon follows it.
+    ``is_subject``: a colon follows the word.
     """
     if not value or option.type is bool:
         return ""
@@ -126,7 +129,10 @@ def _argument(option: Option, value: str, *, is_subject: bool) -> str:
 
 
 def _named_values(option: Option) -> Collection[str]:
-    """Return the values of an option of any text that have a name: the targets, or the lower-case forms in its metavar."""
+    """Return the predefined values of an option that also accepts any other text.
+
+    They are the names of the targets, or the lower-case words in the option's metavar.
+    """
     if option.name == "target":
         return target_names()
     return [form for form in (option.metavar or "").split("|") if form.islower()]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     ByInput = Mapping[str, T] | Mapping[int, T] | Mapping[str | int, T]
 
     class InputField(Generic[T]):
-        """Type of a field that takes names or positions, and holds text. A union of keys would hide the type of values."""
+        """Type of a field with text as keys, to which callers may also assign positions."""
 
         def __get__(self, instance: object, owner: object = None) -> Mapping[str, T]: ...
         def __set__(self, instance: object, value: Mapping[Any, T]) -> None: ...
@@ -29,7 +29,7 @@ else:  # positions become text before the type is checked
     ByInput = InputField = Mapping[str, T]
 """Values by the name or the position of a graph input or output, as callers may pass them."""
 ALL, EACH = "all", "each"
-"""Values of ``signature`` for all signatures: as one model, or as separate models."""
+"""Values of ``signature`` that select all signatures: as one model, or as a model each."""
 
 COMMON, SHAPES, LAYOUT, QUANTIZATION = "Common", "Shapes and parts", "Layout", "Quantization"
 VERIFICATION, ADVANCED = "Verification", "Advanced"
@@ -38,18 +38,21 @@ NAMES = "NAME,…"
 
 
 def _option(group: str, default: Any, help: str, **attributes: Any) -> Any:
-    """Return a field; ``attributes`` are the other attributes of its :class:`Option`."""
+    """Return a dataclass field. ``attributes``: further attributes of its :class:`Option`."""
     value: dict[str, Any] = {"default_factory": default} if default is dict else {"default": default}
     return field(**value, metadata={"group": group, "help": help, **attributes})
 
 
 class CheckedOptions:
-    """A dataclass of options. Raises TypeError for an unknown keyword and a wrong type, UnsupportedOption for a wrong value."""
+    """A dataclass that checks its options.
+
+    Raises TypeError for an unknown keyword or a wrong type, UnsupportedOption for a wrong value.
+    """
 
     def __new__(cls, *args: Any, **keywords: Any) -> Self:
-        as_any: Any = cls
-        known = [option.name for option in options_of(as_any)]
-        check_keywords(cls.__name__, keywords, known, find_elsewhere(cls.__name__, known))
+        options_class: Any = cls
+        known = [option.name for option in options_of(options_class)]
+        check_keywords(cls.__name__, keywords, known, misplaced_keyword_remedies(cls.__name__, known))
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
@@ -60,7 +63,7 @@ class CheckedOptions:
             option.check(getattr(self, option.name))
 
     def __repr__(self) -> str:
-        """Return the call that makes equal options, without fields that have defaults."""
+        """Return the call that creates equal options, without fields of default value."""
         cls: Any = type(self)
         values = ((option, getattr(self, option.name)) for option in options_of(cls))
         changed = ", ".join(f"{option.name}={value!r}" for option, value in values if value != option.default)
@@ -68,9 +71,9 @@ class CheckedOptions:
 
 
 def positions_as_text(values: Any) -> Any:
-    """Return a mapping with positions as text: ``{"0": …}`` for ``{0: …}``.
+    """Return a mapping with positions as text, ``{"0": …}`` for ``{0: …}``.
 
-    Other values are returned unchanged.
+    Any other value is returned unchanged.
     """
     if not isinstance(values, Mapping) or not any(has_type(key, int) for key in values):
         return values
@@ -229,8 +232,8 @@ class ConvertOptions(CheckedOptions):
     )  # fmt: skip
 
     @property
-    def fold(self) -> bool:
-        """True if quantized constants become float in the file."""
+    def folds_constants(self) -> bool:
+        """True if quantized constants are stored as floats in the ONNX model."""
         return self.weights == "fold" or self.quantization == "float"
 
     def __post_init__(self) -> None:
@@ -263,10 +266,7 @@ class BenchOptions(CheckedOptions):
 
 
 class ConvertKeywords(TypedDict, total=False):
-    """Fields of ConvertOptions as keyword arguments, for type checkers.
-
-    A test compares the two.
-    """
+    """Fields of ConvertOptions as keyword arguments, for type checkers; a test compares both."""
 
     target: str
     opset: int | None
@@ -299,10 +299,10 @@ class ConvertKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Option:
-    """A field of options. ``values``: values of the flag if its value is optional, the default one first.
+    """A field of a dataclass of options.
 
-    ``synonyms``: flags of other tools for the same. ``python``: the help for Python, if it differs. ``example``: a value
-    in Python.
+    ``values``: the values of a flag whose value is optional, the default first. ``synonyms``: flags of similar tools with
+    the same meaning. ``python``: help text for Python, if it differs. ``example``: an example of a value in Python.
     """
 
     name: str
@@ -323,7 +323,7 @@ class Option:
         return get_args(self.type) if get_origin(self.type) is Literal else ()
 
     @property
-    def repeatable(self) -> bool:
+    def is_repeatable(self) -> bool:
         return get_origin(self.type) in (Mapping, Sequence)
 
     def check(self, value: object) -> None:
@@ -332,14 +332,13 @@ class Option:
         if not has_type(value, str if self.choices else self.type):
             key, wrong_value = find_mismatch(value, self.type)
             rejection = f"{self.name}{key} is {describe(wrong_value)}, so nothing was done"
-            dynamic = (
-                "; for a dynamic dimension give a name such as 'N'"
-                if self.name == "input_shape" and wrong_value is None
-                else ""
+            is_unnamed = self.name == "input_shape" and wrong_value is None
+            name_hint = "; for a dynamic dimension give a name such as 'N'" if is_unnamed else ""
+            is_single_text = get_origin(self.type) is Sequence and isinstance(value, str)
+            example = f"[{value!r}]" if is_single_text else self.example
+            raise TypeError(
+                f"{rejection}; give {format_type(self.type)}{example and f', such as {example}'}{name_hint}"
             )
-            listed = get_origin(self.type) is Sequence and isinstance(value, str)
-            example = f"[{value!r}]" if listed else self.example
-            raise TypeError(f"{rejection}; give {format_type(self.type)}{example and f', such as {example}'}{dynamic}")
         if self.choices and value not in self.choices:
             raise UnsupportedOption(
                 f"{rejection}; give {format_type(self.type)}{did_you_mean(str(value), self.choices)}"
@@ -350,7 +349,7 @@ class Option:
 
 @cache
 def options_of(cls: Any) -> tuple[Option, ...]:
-    """Return the options of a dataclass, in order."""
+    """Return the options of a dataclass, in the order of its fields."""
     hints = get_type_hints(cls)
     options = []
     for option_field in fields(cls):
@@ -369,24 +368,23 @@ def choices(name: str) -> tuple[str, ...]:
     return next(option.choices for option in options_of(ConvertOptions) if option.name == name)
 
 
-def find_elsewhere(function: str, known: Collection[str]) -> Mapping[str, str]:
-    """Return remedies for keywords that another function takes, by keyword. ``known``: those of ``function``."""
+def misplaced_keyword_remedies(function: str, known: Collection[str]) -> Mapping[str, str]:
+    """Return remedies by keyword for keywords that are not in ``known``, those of ``function``."""
     verification = (
         "give it as convert(…, verify=VerifyOptions({}=…))"
         if function == "convert"
         else "VerifyOptions and verify take it"
     )
-    path = "convert(…).save(PATH) writes the file"
-    elsewhere = {
+    remedies = {
         **{option.name: "convert and ConvertOptions take it" for option in options_of(ConvertOptions)},
         **{option.name: verification.format(option.name) for option in options_of(VerifyOptions)},
-        **dict.fromkeys(("output", "output_path", "output_file", "path"), path),
+        **dict.fromkeys(("output", "output_path", "output_file", "path"), "convert(…).save(PATH) writes the file"),
     }
-    return {name: remedy for name, remedy in elsewhere.items() if name not in known}
+    return {name: remedy for name, remedy in remedies.items() if name not in known}
 
 
 def merge(options: ConvertOptions | None, keywords: Mapping[str, Any]) -> ConvertOptions:
-    """Return the options, updated by keywords. Raises TypeError and UnsupportedOption."""
+    """Return the options, updated by keywords. Raises TypeError or UnsupportedOption."""
     if not isinstance(options, ConvertOptions | None):
         hint = (
             "convert(…).save(PATH) writes the file"
@@ -395,6 +393,6 @@ def merge(options: ConvertOptions | None, keywords: Mapping[str, Any]) -> Conver
         )
         raise TypeError(f"options is {describe(options)}, not a ConvertOptions; {hint}")
     known = {option.name: option for option in options_of(ConvertOptions)}
-    check_keywords("convert", keywords, known, find_elsewhere("convert", known))
+    check_keywords("convert", keywords, known, misplaced_keyword_remedies("convert", known))
     changes = {name: {} if value is None and known[name].default == {} else value for name, value in keywords.items()}
     return replace(options or ConvertOptions(), **changes)

@@ -78,14 +78,14 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 
-_ATTENTION = "attends_causally"
-"""The trait of targets with an operator for attention over a cache."""
+_CAUSAL_ATTENTION = "attends_causally"
+"""Trait of targets with an operator for attention over a cache."""
 
 
 class Converted(NamedTuple):
     """Result of the pipeline.
 
-    ``source``: the submodel of the file that was converted, with the requested sizes.
+    ``source``: the converted submodel of the file, with the requested sizes.
     """
 
     model: ir.Model
@@ -93,8 +93,8 @@ class Converted(NamedTuple):
     source: Model
 
 
-class Planned(NamedTuple):
-    """All decisions made before anything is emitted."""
+class PlannedModel(NamedTuple):
+    """Result of planning: fused operators, storage dtypes, opset and layouts."""
 
     fused: Fused
     storage: StoragePlan
@@ -106,11 +106,11 @@ class Planned(NamedTuple):
         return self.fused.model
 
 
-class Rewritten(NamedTuple):
+class RewrittenModel(NamedTuple):
     """A finished model.
 
-    ``nodes``: number of nodes by operator. ``transposes``: number of Transposes before any rewrite. ``passes``: number of places
-    that each pass changed. ``weights``: number of 8-bit products by the dtype of their weights. ``notes``: explanations of
+    ``nodes``: number of nodes by operator. ``transposes``: number of Transposes before any rewrite. ``passes``: number of
+    changes by each pass. ``weights``: number of 8-bit products by the dtype of their weights. ``notes``: explanations of
     operators that become many nodes.
     """
 
@@ -123,10 +123,10 @@ class Rewritten(NamedTuple):
 
 
 class Pipeline:
-    """Stages of one conversion, each run once.
+    """Stages of a conversion, each of which runs once.
 
-    ``stages``: called with the name of each stage when it begins. ``fuses``: apply fusions. ``bound``: the current
-    bound operators. ``applied``: fusions that applied. ``traits``: number of fused operators, by the trait of the
+    ``stages``: called with the name of each stage when it begins. ``fuses``: apply fusions. ``bound``: the bound model of
+    the last stage. ``applied``: names of the applied fusions. ``traits``: number of fused operators, by the trait of the
     target that they require.
     """
 
@@ -134,7 +134,7 @@ class Pipeline:
         self, host: Host, options: ConvertOptions, target: Target, stages: Progress, *, fuses: bool = True
     ) -> None:
         self.host, self.options, self.target, self.stages, self.fuses = host, options, target, stages, fuses
-        self.highest = options.opset or target.opsets[2]
+        self.max_opset = options.opset or target.opsets[2]
         self.bound: BoundModel | None = None
         self.applied: tuple[str, ...] = ()
         self.traits = Counter[str]()
@@ -142,7 +142,7 @@ class Pipeline:
 
     @np.errstate(all="ignore")  # constants are computed with IEEE semantics, as in kernels
     def run(self, normalized: Normalized) -> Converted:
-        """Plan, lower and rewrite a model. Raises ConversionError with all problems of a stage."""
+        """Plan, lower and rewrite a model. Raises ConversionError with a stage's problems."""
         model, file_names, signature = normalized.model, normalized.names, normalized.signature
         planned = self.plan(self.apply_fusions(self.change_quantization(normalized.bound)), file_names)
         names = self.rename(file_names, planned.model)
@@ -170,9 +170,9 @@ class Pipeline:
             outputs=graph_values(finished.graph.outputs, names.outputs, main.outputs, tensor_metadata),
             signature=None if signature is None else signature.key,
             other_signatures=tuple(
-                other.key
-                for other in model.signatures
-                if other is not signature and other.key not in normalized.lengths
+                entry.key
+                for entry in model.signatures
+                if entry is not signature and entry.key not in normalized.lengths
             ),
             signature_lengths=normalized.lengths,
             repairs=normalized.repairs,
@@ -191,11 +191,11 @@ class Pipeline:
             *attention_warnings(finished),
             *unaccelerated_warnings(finished, self.target),
         ]
-        stored = normalized.bound.main
+        file_main = normalized.bound.main
         hints = [
             *rewritten.notes,
-            *input_hints(report.inputs, dict(zip(names.inputs, stored.inputs, strict=True))),
-            *output_hints(report.outputs, dict(zip(names.outputs, stored.outputs, strict=True))),
+            *input_hints(report.inputs, dict(zip(names.inputs, file_main.inputs, strict=True))),
+            *output_hints(report.outputs, dict(zip(names.outputs, file_main.outputs, strict=True))),
             *attention_hints(report.inputs, report.outputs, self.options, self.target),
             *table_hints(finished),
             *readable_hints(self.options, self.target, planned.model, report.nodes),
@@ -207,21 +207,21 @@ class Pipeline:
 
     @property
     def has_causal_attention(self) -> bool:
-        """True if attention over caches is one operator."""
-        return _ATTENTION in self.traits
+        """True if attention over caches was fused to one operator."""
+        return _CAUSAL_ATTENTION in self.traits
 
     # --- stages -------------------------------------------------------------------------------
 
     def change_quantization(self, bound: BoundModel) -> BoundModel:
-        """Return the model without quantization, or with symmetric int8, if requested."""
+        """Return the model, dequantized or with symmetric int8 if an option requests it."""
         self.bound = bound
         if self.options.quantization == "qdq":
             return bound
         change = make_symmetric if self._is_symmetric else dequantize_model
-        return change(resolve(bound, self.target, self.highest), self.target, self.highest)
+        return change(resolve(bound, self.target, self.max_opset), self.target, self.max_opset)
 
     def apply_fusions(self, bound: BoundModel) -> Fused:
-        """Return the model after fusion, with the declarations of all remaining operators."""
+        """Return the model after fusion, with the declarations of all its operators."""
         self.stages("fusions")
         codes = {operator.handler.code for operator in bound.operators()}
         fusions = self.host.fusions(codes) if self.fuses else []
@@ -236,20 +236,20 @@ class Pipeline:
         }:
             self.traits[trait] += fused.applied[name]
         if self.options.attention == "causal" and not self.has_causal_attention:
-            names = tuple(f"{fusion.name} at" for _, fusion in fusions if fusion.trait == _ATTENTION)
+            names = tuple(f"{fusion.name} at" for _, fusion in fusions if fusion.trait == _CAUSAL_ATTENTION)
             reasons = [reason for reason in fused.declined if reason.startswith(names)]
             reason = reasons[0] if reasons else "no attention over a cache was recognized"
             self.host.warn(f"--attention causal: {reason}; the option has no effect")
-        fused.model = resolve(fused.model, self.target, self.highest).drop_uncalled_graphs()
+        fused.model = resolve(fused.model, self.target, self.max_opset).drop_uncalled_graphs()
         self.host.hooks.check(packs_of(fused.model))
         self.bound = fused.model
         return fused
 
-    def plan(self, fused: Fused, names: InterfaceNames) -> Planned:
+    def plan(self, fused: Fused, names: InterfaceNames) -> PlannedModel:
         """Choose a dtype for every tensor, an opset, and a layout for every operator."""
         options, target, model = self.options, self.target, fused.model
         self.stages("planning dtypes")
-        storage, opset = plan_storage_and_opset(model, options.opset, target, fold=options.fold)
+        storage, opset = plan_storage_and_opset(model, options.opset, target, fold=options.folds_constants)
         self.stages("planning the layout")
         layout = plan_layout(
             model,
@@ -267,7 +267,7 @@ class Pipeline:
             can_squeeze=lambda bound: storage.dtype(bound) not in target.keeps_unit_axes,
             keeps_source_layout=lambda tensor: storage.storage(tensor).dtype in target.channels_last,
         )
-        return Planned(fused, storage, opset, layout)
+        return PlannedModel(fused, storage, opset, layout)
 
     def rename(self, names: InterfaceNames, model: BoundModel) -> InterfaceNames:
         """Return the names of graph inputs and outputs after hooks and ``--rename``.
@@ -282,7 +282,7 @@ class Pipeline:
             requested, model.main, {old: new for old, new in hook_names.items() if old in unchanged}, "hook rename"
         )
 
-    def lower(self, planned: Planned, names: InterfaceNames) -> ir.Model:
+    def lower(self, planned: PlannedModel, names: InterfaceNames) -> ir.Model:
         """Return the ONNX model emitted by handlers."""
         self.stages("lowering")
         hooks, packs = self.host.hooks, packs_of(planned.model)
@@ -303,8 +303,8 @@ class Pipeline:
             check_valid(lowered, proto_to_check(lowered), declared)
         return lowered
 
-    def rewrite(self, model: ir.Model, planned: Planned) -> Rewritten:
-        """Rewrite by the target's rules and the packs' hooks, and assign weight dtypes."""
+    def rewrite(self, model: ir.Model, planned: PlannedModel) -> RewrittenModel:
+        """Apply the target's rules and the packs' hooks, and assign weight dtypes."""
         self.stages("rewriting")
         level, target = self.options.optimize, self.target
         notes: tuple[str, ...] = ()
@@ -328,7 +328,7 @@ class Pipeline:
         nodes = node_counts(model)
         if note := describe_runtime(dtypes, nodes):
             write_runtime(model.metadata_props, note)
-        return Rewritten(model, nodes, transposes, changed, dtypes, notes)
+        return RewrittenModel(model, nodes, transposes, changed, dtypes, notes)
 
     @property
     def _is_symmetric(self) -> bool:
@@ -336,15 +336,15 @@ class Pipeline:
 
     @property
     def _weights_dtype(self) -> str:
-        """Return the requested dtype of 8-bit weights.
+        """Return the dtype of 8-bit weights: the option, or uint8 in a readable model.
 
-        The default is uint8 in readable models, which must not have an If.
+        A readable model must not have an If, which "auto" needs.
         """
-        requested = self.options.weights_dtype
-        return "uint8" if requested == "auto" and self.options.optimize == "readable" else requested
+        option = self.options.weights_dtype
+        return "uint8" if option == "auto" and self.options.optimize == "readable" else option
 
     def _assign_weight_dtypes(self, model: ir.Model) -> Mapping[str, int]:
-        """Assign the dtypes of int8 weights, if the target's sums depend on the processor."""
+        """Assign the dtypes of int8 weights if int8 products may saturate on the target."""
         if not self.target.may_saturate:
             return {}
         assign = AssignWeightDtypes(self._weights_dtype)
@@ -355,8 +355,8 @@ class Pipeline:
 
     # --- report -------------------------------------------------------------------------------
 
-    def make_report(self, planned: Planned, rewritten: Rewritten) -> Report:
-        """Return the report, except for inputs, outputs, signatures and repairs."""
+    def make_report(self, planned: PlannedModel, rewritten: RewrittenModel) -> Report:
+        """Return the report without inputs, outputs, signatures and repairs."""
         model, layout, fused = planned.model, planned.layout, planned.fused
         states = read_states(rewritten.model.metadata_props)
         operators = Counter(op.code for op in {op for bound in model.operators() for op in bound.members})
@@ -400,11 +400,11 @@ class Pipeline:
 
 
 def packs_of(model: BoundModel) -> frozenset[str]:
-    """Return the op packs that convert the model's operators."""
+    """Return the names of the op packs that convert the model's operators."""
     return frozenset(bound.pack for bound in model.operators())
 
 
 def activation_bytes(graph: BoundGraph) -> int | None:
-    """Return the bytes of all results of operators; None if a size is dynamic."""
+    """Return the total bytes of the operators' results; None if a shape is dynamic."""
     results = [tensor for bound in graph.operators for tensor in bound.op.outputs if tensor is not None]
     return sum(map(tensor_bytes, results)) if all(tensor.is_static for tensor in results) else None

@@ -1,4 +1,4 @@
-"""Stages of a conversion: passed to a callback, and logged with their duration."""
+"""Progress of a conversion: stages that are passed to a callback and logged."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 
 Progress = Callable[[str], None]
-"""Callback for the name of each stage when it begins."""
+"""Callback that takes the name of each stage when it begins."""
 
 
 def check_progress(progress: object) -> None:
-    """Raise TypeError if a callback is not a function."""
+    """Raise TypeError if ``progress`` is neither a function nor None."""
     if progress is not None and not callable(progress):
         raise TypeError(f"progress must be a function of a stage's name, not {type(progress).__name__}")
 
@@ -23,7 +23,7 @@ LOG.addHandler(logging.NullHandler())  # nothing is printed unless the applicati
 class Stages:
     """Callable that passes the name of each stage to a callback, and logs its time.
 
-    A stage is logged when it ends. ``seconds``: the time of each stage by its name, of all runs together.
+    A stage is logged when it ends. ``seconds``: the total time of each stage, by its name.
     """
 
     def __init__(self, callback: Progress | None = None) -> None:
@@ -39,7 +39,7 @@ class Stages:
             self._callback(stage)
 
     def finish(self) -> None:
-        """End the last stage."""
+        """End the current stage."""
         if self._stage:
             seconds = time.perf_counter() - self._start
             LOG.info("%s: %.3f s", self._stage, seconds)

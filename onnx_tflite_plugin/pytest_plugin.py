@@ -1,8 +1,8 @@
-"""Plugin of pytest: ``--op-pack my-pack`` runs a pack's conformance cases as tests.
+"""Plugin of pytest that runs a pack's conformance cases: ``--op-pack my-pack``.
 
-It is off unless requested. Every pytest of an environment that has the project imports it, so it imports nothing else
-before it is used. It is not in the package ``conformance``, because ``python -m pytest`` in a folder with a package of
-that name would import that one.
+Every pytest in an environment with this project imports the plugin. It therefore imports nothing else without the option.
+It is not in the package ``conformance``, because ``python -m pytest`` in a folder with a package of that name would import
+that package instead.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
     except ModuleNotFoundError as error:
         import conformance
 
-        found = next(iter(conformance.__path__), "")
+        hiding_folder = next(iter(conformance.__path__), "")
         raise pytest.UsageError(
-            f"--op-pack: {error.name} cannot be imported, because {found} hides the package conformance of "
+            f"--op-pack: {error.name} cannot be imported, because {hiding_folder} hides the package conformance of "
             "onnx-tflite-plugin; run `pytest` in place of `python -m pytest`, or in another folder"
         ) from error
     add_items(session, names, items)

@@ -1,4 +1,4 @@
-"""Names of API 0.2 that changed, with their new names.
+"""New names of the API names of version 0.2 that changed.
 
 The old names work until 0.3 and emit DeprecationWarning.
 """
@@ -175,9 +175,9 @@ def renamed_attributes(names: Mapping[str, str]) -> Callable[[Any, str], Any]:
 def rename_keywords(
     owner: str, keywords: Mapping[str, Any], names: Mapping[str, str], stacklevel: int = 4
 ) -> dict[str, Any]:
-    """Return the keywords under their new names, with a warning for each old one.
+    """Return the keywords under their new names, and warn about each old name.
 
-    The value of an old name wins. The warning is attributed to the caller's caller.
+    If both names are passed, the value of the old name is used. The warning is attributed to the caller's caller.
     """
     for old in sorted(keywords.keys() & names.keys()):
         warn_renamed(f"{owner}({old}=...)", f"{names[old]}=", stacklevel)
@@ -187,10 +187,10 @@ def rename_keywords(
 def renames_fields(
     fields: Mapping[str, str], methods: Mapping[str, str] = MappingProxyType({})
 ) -> Callable[[Class], Class]:
-    """Return a decorator that lets a dataclass accept old field names, with a warning.
+    """Return a decorator of a dataclass that accepts old field names and warns about them.
 
-    Old names work as keywords and attributes. ``methods``: old names that are only attributes. An old keyword wins over
-    its new name, because ``dataclasses.replace`` passes the current value under the new one.
+    Old names work as keywords and attributes. ``methods``: old names that are only attributes. If both names are passed,
+    the value of the old name is used, because ``dataclasses.replace`` passes the current value under the new name.
     """
 
     def decorate(cls: Class) -> Class:
@@ -213,6 +213,6 @@ def renames_fields(
 
 
 def _under_new_names(keywords: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Return the keywords under their new names; the value of an old name wins."""
+    """Return the keywords under their new names; the value of an old name is preferred."""
     current = {name: value for name, value in keywords.items() if name not in names}
     return {**current, **{names[name]: value for name, value in keywords.items() if name in names}}

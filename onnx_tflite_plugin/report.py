@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Transposed:
-    """One tensor that the plan transposes, with its operators and bytes."""
+    """A tensor that the layout plan transposes.
+
+    ``perm``: axes before and after, as text. ``producer`` and ``consumers``: labels of operators.
+    """
 
     tensor: str
     perm: str
@@ -36,7 +39,7 @@ class Report:
         operators: operators of the file, by code.
         nodes: nodes of the ONNX model, by operator, including inner graphs.
         inner_nodes: nodes in inner graphs, by operator; ``nodes`` includes them.
-        layout: ``"least"`` (provably), ``"heuristic"`` or ``"local"``.
+        layout: kind of layout plan: ``"least"`` (proven to be of least cost), ``"heuristic"`` or ``"local"``.
         layout_cost: cost of the layout plan, in bytes.
         local_plan_differences: number of operators whose layout differs from that of the plan ``"local"``.
         transposes: number of Transpose nodes before any rewrite, inserted by the plan or emitted by operators.
@@ -46,8 +49,8 @@ class Report:
         signature: key of the converted signature.
         other_signatures: keys of the signatures that were not converted.
         signature_lengths: number of tokens of each signature, if several signatures became one model.
-        transposed_for_speed: operators for which the plan transposes more bytes than the minimum, with the saved time in bytes
-            (8 kB per microsecond).
+        transposed_for_speed: operators for which the plan transposes more bytes than the minimum, with the saved time in
+            bytes (8 kB per microsecond).
         fused: number of times that each fusion applied.
         traits: number of fused operators, by the trait of the target that they require.
         passes: number of places that each rewrite for speed changed.
@@ -62,7 +65,7 @@ class Report:
         weights: number of 8-bit products, by the dtype of their weights.
         repairs: wrong entries of the file, with the values used instead.
         warnings: warnings of the conversion and of packs.
-        hints: what to pass in place of quantized values, and options that fit the model.
+        hints: values to pass in place of quantized values, and options that fit the model.
     """
 
     target: str
@@ -122,12 +125,15 @@ class Report:
 
 
 def _format_names(graph_values: Sequence[GraphValue]) -> str:
-    """Return the first three names, and the number of the others."""
+    """Return the first three names, and the number of omitted names."""
     return list_first([graph_value.name for graph_value in graph_values], 3)
 
 
 def node_counts(model: ir.Model) -> dict[str, int]:
-    """Return the number of nodes by operator, including inner graphs, most frequent first."""
+    """Return the number of nodes by operator, most frequent first.
+
+    Nodes in inner graphs are included.
+    """
     return dict(_count(model.graph.all_nodes()).most_common())
 
 
@@ -141,10 +147,10 @@ def _count(nodes: Iterable[ir.Node]) -> Counter[str]:
 
 
 def describe_overrides(report: Report) -> list[str]:
-    """Return a line for each pack that replaces built-in handlers of the model's operators."""
+    """Return a line for each pack that overrides built-in handlers of the model's operators."""
     lines = []
     for pack in sorted({*report.overrides.values()}):
-        codes = [code for code, other in report.overrides.items() if other == pack]
+        codes = [code for code, overriding_pack in report.overrides.items() if overriding_pack == pack]
         listed = list_first(codes, _MAX_CODES)
         lines.append(f"{pack} converts {listed} instead of the built-in handler; --block {pack} leaves the pack out")
     return lines

@@ -6,8 +6,8 @@ The session carries states from run to run:
     outputs = session.run({"audio": chunk})     # {name: array}, in the model's order
     session.reset()                             # back to the initial states
     states = session.save()                     # the current states, {state: array}
-    session.restore(states)                     # back to them, in this session or another of the same model
-    other = session.stream()                    # another stream through the loaded model, with its own states
+    session.restore(states)                     # back to these states, in any session of the same model
+    second = session.stream()                   # a second stream through the loaded model, with separate states
     end = Session("model.end.onnx", states_of=session)  # another signature of the file, with the same states
 
 The caches of a language model are states, which stay in ONNX Runtime's memory:
@@ -31,13 +31,13 @@ from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from onnx_tflite_plugin.checked import describe, did_you_mean
 from onnx_tflite_plugin.errors import MissingExtra
-from onnx_tflite_plugin.graph.decoder import Decoder, Interface, recognize_decoder
+from onnx_tflite_plugin.graph.decoder import Decoder, GraphInput, recognize_decoder
 from onnx_tflite_plugin.graph.int8_faults import describe_int8_fault
 from onnx_tflite_plugin.graph.metadata import CarriedState, is_causal, read_authored, read_states
 from onnx_tflite_plugin.graph.ort_arrays import BoundArrays, can_bind
@@ -56,15 +56,15 @@ from onnx_tflite_plugin.source.model import Array
 
 
 class Session:
-    """One model and its states. Not thread-safe: threads would share the states.
+    """A model and its states. Not thread-safe: threads would share the states.
 
     ``model``: the path of an ONNX file, its content, a ``ModelProto``, or a ``Conversion``.
     ``providers`` and ``options`` (an ``onnxruntime.SessionOptions``) are passed to ONNX Runtime. Without ``options``, threads
-    do not wait busily, a model with less than 1 MiB of intermediate tensors runs in one thread, and one with up to 64 MiB
-    does not reuse their memory, which is faster.
-    ``inputs`` and ``outputs`` are the model's, without the states. ``states_of``: a session of another signature of the
-    same file; states of equal names are shared with it. Raises MissingExtra without onnxruntime, FileNotFoundError, and
-    ValueError if ONNX Runtime cannot load the model, or a shared state differs.
+    do not wait busily, and a model with less than 1 MiB of intermediate tensors runs in one thread. With up to 64 MiB of
+    intermediate tensors, their memory is not reused, which is faster.
+    ``states_of``: a session of another signature of the same file, with which states of equal names are shared.
+    Attributes ``inputs`` and ``outputs``: inputs and outputs of the model, without the states. Raises MissingExtra without
+    onnxruntime, FileNotFoundError, and ValueError if ONNX Runtime cannot load the model, or if a shared state differs.
     """
 
     def __init__(
@@ -82,13 +82,13 @@ class Session:
         if fault := describe_int8_fault(onnxruntime):
             warnings.warn(fault, RuntimeWarning, stacklevel=2)
         source = read_source(model)
-        given_providers = check_session_options(onnxruntime, providers, options)
+        checked_providers = check_session_options(onnxruntime, providers, options)
         if not isinstance(states_of, Session | None):
             raise TypeError(f"states_of is {describe(states_of)}; give the Session to share states with")
         try:
             if options is None:
                 options = choose_options(onnxruntime, source)
-            self._session = onnxruntime.InferenceSession(source, options, providers=given_providers)
+            self._session = onnxruntime.InferenceSession(source, options, providers=checked_providers)
             metadata = self._session.get_modelmeta().custom_metadata_map
             states = read_states(metadata)
         except Exception as error:
@@ -102,75 +102,77 @@ class Session:
         output_ports = [replace(port_of(port), **quantized.get(port.name, {})) for port in self._session.get_outputs()]
         causal = is_causal(metadata)
         self._decoder = None if states else _decoder(input_ports, output_ports, heads_first=causal)
-        pairs = self._decoder.caches if self._decoder else {}
-        self._next_states |= {output: name for name, output in pairs.items()}
-        self._caches = BoundCaches(self._session, pairs, in_place=causal)
-        self._state_names = carried = frozenset(self._next_states.values())
-        self.inputs = tuple(port for port in input_ports if port.name not in carried)
+        cache_outputs = self._decoder.caches if self._decoder else {}
+        self._next_states |= {output: name for name, output in cache_outputs.items()}
+        self._caches = BoundCaches(self._session, cache_outputs, in_place=causal)
+        self._state_names = frozenset(self._next_states.values())
+        self.inputs = tuple(port for port in input_ports if port.name not in self._state_names)
         self.outputs = tuple(port for port in output_ports if port.name not in self._next_states)
         self._input_ports = {port.name: port for port in self.inputs}
-        by_name = {port.name: port for port in output_ports}
-        self._results = (*self.outputs, *(by_name[name] for name in self._next_states))
-        session_ports = (*self.inputs, *self.outputs, *(self._ports[name] for name in carried))
-        self._bytewise = any(port.type in UNKNOWN_TO_NUMPY for port in session_ports)
+        output_by_name = {port.name: port for port in output_ports}
+        self._results = (*self.outputs, *(output_by_name[name] for name in self._next_states))
+        session_ports = (*self.inputs, *self.outputs, *(self._ports[name] for name in self._state_names))
+        self._uses_ort_values = any(port.type in UNKNOWN_TO_NUMPY for port in session_ports)
         self._arrays = self._bind_arrays()
         self._initial = {state.input: self._initial_value(state) for state in states if state.initial is not None}
-        self._initial |= {name: np.zeros(self._ports[name].static_shape, np.float32) for name in pairs}
-        self._carried: dict[str, Any] = {}
+        self._initial |= {name: np.zeros(self._ports[name].static_shape, np.float32) for name in cache_outputs}
+        self._states: dict[str, Any] = {}  # shared with the sessions of ``states_of``
         if states_of is None:
             self.reset()
         else:
             self._share_states(states_of)
 
-    def _share_states(self, other: Session) -> None:
-        for name in self._state_names & other._state_names:
-            port, other_port = self._ports[name], other._ports[name]
-            if (port.type, port.shape) != (other_port.type, other_port.shape):
-                raise ValueError(f"state {name!r} is {port}, but in the session to share it with it is {other_port}")
-        self._carried = other._carried
+    def _share_states(self, owner: Session) -> None:
+        """Use the states of another session. Raises ValueError if a state differs."""
+        for name in self._state_names & owner._state_names:
+            port, owner_port = self._ports[name], owner._ports[name]
+            if (port.type, port.shape) != (owner_port.type, owner_port.shape):
+                raise ValueError(f"state {name!r} is {port}, but in the session of states_of it is {owner_port}")
+        self._states = owner._states
         for name, value in self._initial.items():
-            self._carried.setdefault(name, value)
+            self._states.setdefault(name, value)
 
     def _bind_arrays(self) -> BoundArrays | None:
-        """Return states and outputs in preallocated memory.
+        """Return preallocated memory for states and outputs.
 
-        Return None if their sizes are dynamic, or the model has caches.
+        Return None if a size is dynamic, or if the model has caches.
         """
         states = [self._ports[name] for name in self._state_names]
-        if self._decoder is not None or self._bytewise or not all(map(can_bind, (*states, *self._results))):
+        if self._decoder is not None or self._uses_ort_values or not all(map(can_bind, (*states, *self._results))):
             return None
         return BoundArrays(self._session, states, self._results)
 
     def __repr__(self) -> str:
-        ends = " → ".join(", ".join(port.name for port in ports[:3]) for ports in (self.inputs, self.outputs))
+        interface = " → ".join(", ".join(port.name for port in ports[:3]) for ports in (self.inputs, self.outputs))
         states = (
             f"{len(self._next_states)} state{'' if len(self._next_states) == 1 else 's'}"
             if self._next_states
             else "no states"
         )
-        return f"<Session: {ends}; {states}>"
+        return f"<Session: {interface}; {states}>"
 
     def reset(self) -> None:
         """Reset the states to their initial values."""
         self._set_states(self._initial)
 
     def _set_states(self, states: Mapping[str, Any]) -> None:
-        """Replace the states, also in sessions that share them."""
+        """Replace the states of this session and of sessions that share them."""
         for name in self._state_names:
-            self._carried.pop(name, None)
-        self._carried.update(states)
+            self._states.pop(name, None)
+        self._states.update(states)
 
-    def _own_states(self) -> dict[str, Any]:
-        return {name: value for name, value in self._carried.items() if name in self._state_names}
+    def _state_inputs(self) -> dict[str, Any]:
+        """Return the states of this model; shared states may include those of another."""
+        return {name: value for name, value in self._states.items() if name in self._state_names}
 
     def save(self) -> dict[str, Array]:
-        """Return copies of the states by name, to store or restore. Empty before the first run."""
-        return {name: self._to_array(value, self._ports[name]) for name, value in self._own_states().items()}
+        """Return copies of the states by name, to store or to restore them later."""
+        return {name: self._to_array(value, self._ports[name]) for name, value in self._state_inputs().items()}
 
     def restore(self, states: Mapping[str, Any]) -> None:
-        """Continue from the result of ``save``; omitted states are reset.
+        """Set the states to the result of ``save``; omitted states are reset.
 
-        Raises ValueError for a name, dtype or shape that is not the model's; the states are then unchanged.
+        Raises ValueError for a name, dtype or shape that is not the model's; the states then stay unchanged.
         """
         if not isinstance(states, Mapping):
             raise TypeError(f"states are arrays by name, not {type(states).__name__}; pass the result of save()")
@@ -182,41 +184,42 @@ class Session:
         self._set_states({**self._initial, **arrays})
 
     def stream(self) -> Session:
-        """Return a session for another stream through the same loaded model.
+        """Return a session for a second stream through the same loaded model.
 
-        It has separate states, at their initial values.
+        Its states are separate, and have their initial values.
         """
-        other = copy(self)
-        other._carried = {}
-        other._caches = BoundCaches(
+        session = copy(self)
+        session._states = {}
+        session._caches = BoundCaches(
             self._session, self._decoder.caches if self._decoder else {}, in_place=self._caches.in_place
         )
-        other._arrays = other._bind_arrays()
-        other.reset()
-        return other
+        session._arrays = session._bind_arrays()
+        session.reset()
+        return session
 
-    def run(self, inputs: Mapping[str, Any], *others: object) -> dict[str, Array]:
-        """Run the model and update its states. Returns all outputs by name in the model's order.
+    def run(self, inputs: Mapping[str, Any], *extra_arguments: object) -> dict[str, Array]:
+        """Run the model, update its states, and return all outputs by name.
 
-        Arrays must have the input's dtype; lists and numbers are converted to it. Raises ValueError for a name, dtype or
-        shape that is not the model's. A run that fails leaves the states unchanged, except for caches that are written in place.
+        The outputs have the model's order. Arrays must have the input's dtype; lists and numbers are converted to it.
+        Raises ValueError for a name, dtype or shape that is not the model's. A run that fails leaves the states unchanged,
+        except for caches that are written in place.
         """
-        if others:  # ONNX Runtime's own run takes names of outputs first
+        if extra_arguments:  # ONNX Runtime's own run takes names of outputs first
             raise TypeError("run takes one argument, arrays by input name: run({name: array}); it returns all outputs")
         if self._decoder is not None:
             cached_outputs = self._caches.run(
-                self._check_inputs(inputs), self._carried, [port.name for port in self.outputs]
+                self._check_inputs(inputs), self._states, [port.name for port in self.outputs]
             )
             return {
                 port.name: from_value(value, port.type)
                 for port, value in zip(self.outputs, cached_outputs, strict=True)
             }
-        checked, states = self._check_inputs(inputs), self._own_states()
+        checked, states = self._check_inputs(inputs), self._state_inputs()
         names = [port.name for port in self.outputs]
         results: Sequence[Array]
         if self._arrays is not None:
             results = returned = self._arrays.run(checked, states)
-        elif self._bytewise:
+        elif self._uses_ort_values:
             values = {
                 name: value if isinstance(value, self._ort_value) else to_value(value, self._ports[name].type)
                 for name, value in {**states, **checked}.items()
@@ -225,7 +228,7 @@ class Session:
             results = [from_value(value, port.type) for value, port in zip(returned, self.outputs, strict=False)]
         else:
             results = returned = self._session.run([port.name for port in self._results], {**states, **checked})
-        self._carried.update(zip(self._next_states.values(), returned[len(names) :], strict=True))
+        self._states.update(zip(self._next_states.values(), returned[len(names) :], strict=True))
         return dict(zip(names, results, strict=False))
 
     def generate(
@@ -237,27 +240,26 @@ class Session:
         stop: Collection[int] = (),
         prompt: Session | None = None,
     ) -> list[int]:
-        """Return up to ``count`` tokens that follow ``tokens``.
+        """Return up to ``count`` tokens that follow ``tokens``, each the one of highest score.
 
-        Each is the token with the highest score.
-        ``start``: the position of the first token; caches hold those before it. ``stop``: tokens that end the result.
-        ``prompt``: a session of the signature for prompts that shares its caches with this session (``states_of``); it
-        runs as many tokens at a time as it takes, and this session the rest. One model of all signatures needs none: it
-        runs all tokens of the prompt at once. Raises ValueError if the model is not a language model with scores, or for more
-        tokens than the caches hold.
+        ``start``: the position of the first token; the caches contain the tokens before it. ``stop``: tokens that end the
+        result. ``prompt``: a session of the signature for prompts, which shares its caches with this session
+        (``states_of``). It runs all complete chunks of the prompt; this session runs the remaining tokens. A model of all
+        signatures needs no ``prompt``: it runs all tokens of the prompt at once. Raises ValueError if the model is not a
+        language model with scores, or for more tokens than the caches can store.
         """
         names = [port.name for port in self.outputs]
         if self._decoder is None or len(names) != 1:
             raise ValueError(
                 "generate needs a language model, with inputs for tokens, positions and caches, and scores as its only "
-                f"output; this model's inputs are {self._listed_inputs()}"
+                f"output; this model's inputs are {self._input_names()}"
             )
         if not isinstance(prompt, Session | None):
             raise TypeError(f"prompt is {describe(prompt)}; give the Session of the signature for prompts")
         prompt_tokens = check_generation(tokens, count, start, stop, self._decoder.slots)
-        if prompt is not None and prompt._carried is not self._carried:
+        if prompt is not None and prompt._states is not self._states:
             raise ValueError(
-                "the sessions of prompt and decoder have different caches; create one with states_of=the other"
+                "this session and that of prompt have different caches; create one with states_of= the other session"
             )
         processed = 0 if prompt is None else prompt._run_prompt(prompt_tokens[:-1], start)
         result: list[int] = []
@@ -273,7 +275,7 @@ class Session:
         return result
 
     def _run_prompt(self, tokens: Sequence[int], start: int) -> int:
-        """Run all complete chunks of tokens; returns the number of tokens run."""
+        """Run all complete chunks of tokens, and return the number of tokens in them."""
         if self._decoder is None:
             raise ValueError("prompt is not the session of a language model")
         length = self._decoder.length or max(len(tokens), 1)
@@ -283,7 +285,7 @@ class Session:
         return complete
 
     def _run_tokens(self, tokens: Sequence[int], position: int) -> dict[str, Array]:
-        """Run tokens that start at a position."""
+        """Run tokens, of which the first has this position, and return the outputs."""
         assert self._decoder is not None
         positions = self._decoder.position_inputs(position, len(tokens))
         name = self._decoder.positions
@@ -300,20 +302,21 @@ class Session:
 
     def _check_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
         if not isinstance(inputs, Mapping):
-            given = ", ".join(f"{port.name!r}: array{k}" for k, port in enumerate(self.inputs))
-            raise TypeError(f"inputs are arrays by name, not {type(inputs).__name__}; pass {{{given}}}")
+            example = ", ".join(f"{port.name!r}: array{k}" for k, port in enumerate(self.inputs))
+            raise TypeError(f"inputs are arrays by name, not {type(inputs).__name__}; pass {{{example}}}")
         ports = self._input_ports
         if inputs.keys() != ports.keys():
-            self._report_names(inputs)
+            self._raise_for_names(inputs)
         return {name: check_array(inputs[name], port) for name, port in ports.items()}
 
-    def _listed_inputs(self) -> str:
+    def _input_names(self) -> str:
+        """Return the quoted names of the inputs as text."""
         return ", ".join(map(repr, self._input_ports)) or "none"
 
-    def _report_names(self, inputs: Mapping[str, Any]) -> None:
+    def _raise_for_names(self, inputs: Mapping[str, Any]) -> NoReturn:
         """Raise ValueError for the first unknown input name, or for missing inputs."""
         ports = self._input_ports
-        listed = self._listed_inputs()
+        listed = self._input_names()
         for name in inputs:
             if name in self._state_names:
                 raise ValueError(f"{name!r} is a state, not an input: the session carries it, and reset() resets it")
@@ -336,31 +339,31 @@ class Session:
 
 
 def _is_position(key: object, number: int) -> bool:
-    """True if a key is the position of one of ``number`` inputs."""
+    """True if a key is a valid position in a list of ``number`` inputs."""
     return isinstance(key, int) and 0 <= key < number
 
 
 def _decoder(inputs: Sequence[Port], outputs: Sequence[Port], *, heads_first: bool) -> Decoder | None:
-    """Return the interface of a language model with float32 caches of static shapes.
+    """Return the decoder description of a language model with float32 caches of static shapes.
 
-    Return None for other models.
+    Return None for any other model.
     """
-    interface = [Interface(port.name, RUNTIME_DTYPES.get(port.type, port.type), port.shape) for port in inputs]
-    decoder = recognize_decoder(interface, [port.name for port in outputs], heads_first=heads_first)
+    graph_inputs = [GraphInput(port.name, RUNTIME_DTYPES.get(port.type, port.type), port.shape) for port in inputs]
+    decoder = recognize_decoder(graph_inputs, [port.name for port in outputs], heads_first=heads_first)
     input_ports, output_ports = ({port.name: port for port in ports} for ports in (inputs, outputs))
-    pairs = decoder.caches.items() if decoder else ()
-    if any(
-        (input_ports[a].type, input_ports[a].shape) != (output_ports[b].type, output_ports[b].shape) for a, b in pairs
-    ):
+    cache_pairs = [
+        (input_ports[name], output_ports[output]) for name, output in (decoder.caches.items() if decoder else ())
+    ]
+    if any((cache.type, cache.shape) != (output.type, output.shape) for cache, output in cache_pairs):
         return None
-    caches = [input_ports[name] for name, _ in pairs]
+    caches = [cache for cache, _ in cache_pairs]
     return decoder if all(port.type == "float" and port.shape == port.static_shape for port in caches) else None
 
 
 def _quantization(metadata: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     """Return scale, zero point and normalization of inputs and outputs, by name.
 
-    Only those with a scalar scale are included. Return an empty mapping if the metadata is malformed.
+    Inputs and outputs without a scalar scale are omitted. Return an empty mapping if the metadata is malformed.
     """
     try:
         authored = read_authored(metadata)
@@ -374,6 +377,6 @@ def _quantization(metadata: Mapping[str, str]) -> dict[str, dict[str, Any]]:
 
 
 def _normalization(authored: Mapping[str, Any]) -> dict[str, float]:
-    """Return mean and standard deviation of an input, if all channels have the same."""
+    """Return mean and standard deviation of an input if they are equal in all channels."""
     mean, std = (set(authored.get(key, ())) for key in ("mean", "std"))
     return {"mean": mean.pop(), "std": std.pop()} if len(mean) == len(std) == 1 else {}

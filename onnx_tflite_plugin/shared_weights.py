@@ -1,6 +1,6 @@
-"""Equal weights of several models, in one file.
+"""Sharing of equal weights of several models in one file.
 
-The signatures of a language model share most of their weights.
+The signatures of a language model have most of their weights in common.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from onnx_tflite_plugin import files
 if TYPE_CHECKING:
     import onnx
 
-LEAST_SAVED = 1 << 20
-"""Bytes that sharing must save; smaller models stay in one file each."""
-LEAST_BYTES = 1 << 10
-"""Bytes of a tensor that is worth a reference."""
-_ALIGNMENT = 1 << 12  # so that runtimes map tensors into memory
-_DIGEST = 16  # hex digits of a digest in a name
+MIN_SAVED_BYTES = 1 << 20
+"""Minimum number of bytes that sharing must save; otherwise each model keeps its weights."""
+MIN_TENSOR_BYTES = 1 << 10
+"""Minimum size of a shared tensor."""
+_ALIGNMENT = 1 << 12  # runtimes can map aligned tensors into memory
+_DIGEST_LENGTH = 16  # hex digits of a digest in a name
 
 
 def share_weights(paths: Sequence[Path], stem: str) -> Path | None:
-    """Move the weights of several models of one folder into ``<stem>.<digest>.data``, equal ones once.
+    """Move the weights of several models of a folder into one file, and return its path.
 
-    Return its path.
-    Return None, and changes nothing, if that saves little, or if a model has external weights already. One model is in memory at a
-    time.
+    The file is ``<stem>.<digest>.data``; equal weights are stored once. Return None and change nothing if this saves
+    little, or if a model has external weights already. Only one model is in memory at a time.
     """
     weights_by_model = [_weight_sizes(path) for path in paths]
     if len(paths) < 2 or None in weights_by_model:
         return None
-    distinct = {digest: size for weights in weights_by_model for digest, size in weights or ()}
-    if sum(size for weights in weights_by_model for _, size in weights or ()) - sum(distinct.values()) < LEAST_SAVED:
+    distinct_sizes = {digest: size for weights in weights_by_model for digest, size in weights or ()}
+    total_bytes = sum(size for weights in weights_by_model for _, size in weights or ())
+    if total_bytes - sum(distinct_sizes.values()) < MIN_SAVED_BYTES:
         return None
     folder = paths[0].parent
-    replaced = {name for path in paths for name in _earlier_files(path, stem)}
+    earlier_files = {name for path in paths for name in _earlier_files(path, stem)}
     data, models = _move_weights(paths, stem)
     for path, model in models.items():
         files.write(path, model)
-    _remove_unused(folder, replaced - {data.name})
+    _remove_unused(folder, earlier_files - {data.name})
     return data
 
 
@@ -58,12 +58,12 @@ def _weight_sizes(path: Path) -> list[tuple[bytes, int]] | None:
     model = onnx.load(path, load_external_data=False)
     if any(tensor.external_data for tensor in model.graph.initializer):
         return None
-    return [(_digest(tensor), len(tensor.raw_data)) for tensor in _large(model)]
+    return [(_digest(tensor), len(tensor.raw_data)) for tensor in _shared_tensors(model)]
 
 
-def _large(model: onnx.ModelProto) -> list[onnx.TensorProto]:
-    """Return the large initializers of the main graph."""
-    return [tensor for tensor in model.graph.initializer if len(tensor.raw_data) >= LEAST_BYTES]
+def _shared_tensors(model: onnx.ModelProto) -> list[onnx.TensorProto]:
+    """Return the initializers of the main graph that are large enough to share."""
+    return [tensor for tensor in model.graph.initializer if len(tensor.raw_data) >= MIN_TENSOR_BYTES]
 
 
 def _digest(tensor: onnx.TensorProto) -> bytes:
@@ -93,18 +93,18 @@ def _move_weights(paths: Sequence[Path], stem: str) -> tuple[Path, dict[Path, by
 def _make_weights_external(path: Path, offsets: _Offsets) -> bytes:
     """Return a serialized model with references instead of weights.
 
-    The result is not a protobuf object, because such an object keeps the memory of cleared fields.
+    A protobuf object is not returned, because it would keep the memory of cleared fields.
     """
     import onnx
 
     model = onnx.load(path, load_external_data=False)
-    for tensor in _large(model):
+    for tensor in _shared_tensors(model):
         _make_external(tensor, offsets.add(tensor))
     return bytes(model.SerializeToString())
 
 
 def _with_location(model: bytes, name: str) -> bytes:
-    """Return a model that refers to a file of this name."""
+    """Return a serialized model whose external weights are in the file of this name."""
     import onnx
 
     proto = onnx.load_model_from_string(model)
@@ -115,13 +115,13 @@ def _with_location(model: bytes, name: str) -> bytes:
 
 
 class _Offsets:
-    """Offsets of weights in a file, by content."""
+    """Offsets of weights in a file, by the digest of their content."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file, self._offsets, self._total = file, dict[bytes, int](), hashlib.sha256()
 
     def add(self, tensor: onnx.TensorProto) -> int:
-        """Return the offset of a weight, and write the weight if the file lacks it."""
+        """Return the offset of a tensor; write the tensor if the file lacks it."""
         digest = _digest(tensor)
         if digest not in self._offsets:
             self._file.write(bytes(-self._file.tell() % _ALIGNMENT))
@@ -132,12 +132,12 @@ class _Offsets:
 
     @property
     def digest(self) -> str:
-        """The digest of all weights, for the file's name."""
-        return self._total.hexdigest()[:_DIGEST]
+        """Return the digest of all weights, for the name of the file."""
+        return self._total.hexdigest()[:_DIGEST_LENGTH]
 
 
 def _make_external(tensor: onnx.TensorProto, offset: int) -> None:
-    """Replace the content of a tensor by a reference to a file without a name yet."""
+    """Replace the content of a tensor by a reference to a file whose name is still empty."""
     import onnx
 
     size = len(tensor.raw_data)
@@ -148,8 +148,8 @@ def _make_external(tensor: onnx.TensorProto, offset: int) -> None:
 
 
 def _earlier_files(path: Path, stem: str) -> list[str]:
-    """Return the files of shared weights that earlier conversions of this name wrote."""
-    length = len(stem) + len(".data") + _DIGEST + 1
+    """Return the files of shared weights that earlier conversions with this stem wrote."""
+    length = len(stem) + len(".data") + _DIGEST_LENGTH + 1
     names = (entry.name for entry in path.parent.glob("*.data"))
     return [name for name in names if name.startswith(f"{stem}.") and len(name) == length]
 

@@ -1,4 +1,4 @@
-"""Target of a conversion, with the traits that the conversion's options change."""
+"""Target of a conversion, with traits changed by options, and its default options."""
 
 from __future__ import annotations
 
@@ -15,25 +15,27 @@ if TYPE_CHECKING:
 
 
 def apply_target_defaults(options: ConvertOptions, host: Host) -> ConvertOptions:
-    """Return the options with the target's defaults instead of the general ones.
+    """Return the options with the target's defaults in place of the general defaults.
 
-    Raises UnsupportedOption for a target that does not exist, or that names an option that does not.
+    Raises UnsupportedOption if the target does not exist, or has a default for an option that does not exist.
     """
     target = host.targets.get(options.target)
-    general = {option.name: option.default for option in options_of(ConvertOptions)}
-    unknown = next((name for name in target.defaults if name not in general), None)
+    general_defaults = {option.name: option.default for option in options_of(ConvertOptions)}
+    unknown = next((name for name in target.defaults if name not in general_defaults), None)
     if unknown is not None:
         raise UnsupportedOption(
-            f"target {target.name} has a default for the option {unknown!r}, which does not exist{did_you_mean(unknown, general)}"
+            f"target {target.name} has a default for the option {unknown!r}, which does not exist{did_you_mean(unknown, general_defaults)}"
         )
-    changed = {name: default for name, default in target.defaults.items() if getattr(options, name) == general[name]}
+    changed = {
+        name: default for name, default in target.defaults.items() if getattr(options, name) == general_defaults[name]
+    }
     return replace(options, **cast("dict[str, Any]", changed))
 
 
 def target_of(options: ConvertOptions, host: Host) -> Target:
-    """Return the target selected by the options, with the traits that they change.
+    """Return the target that the options select, with the traits that the options change.
 
-    Raises UnsupportedOption for a target that does not exist or does not support the options.
+    Raises UnsupportedOption if the target does not exist or does not support the options.
     """
     from onnx_tflite_plugin.rewrite import RULES
 
@@ -66,14 +68,14 @@ def target_of(options: ConvertOptions, host: Host) -> Target:
             target, weights={dtype: storage for dtype, storage in target.weights.items() if dtype == "int2"}
         )
     if options.optimize == "readable":
-        target = _draw_as_textbook(target)
-    if options.fold or options.optimize == "speed":
+        target = _without_fast_replacements(target)
+    if options.folds_constants or options.optimize == "speed":
         target = replace(target, rounds_activations=False)
-    return replace(target, fast_dynamic_quantization=False, int4_block=0) if options.fold else target
+    return replace(target, fast_dynamic_quantization=False, int4_block=0) if options.folds_constants else target
 
 
-def _draw_as_textbook(target: Target) -> Target:
-    """Return the target without traits that replace operators by faster ones.
+def _without_fast_replacements(target: Target) -> Target:
+    """Return the target without the traits that replace operators by faster ones.
 
     PRelu stays one operator, weights get a DequantizeLinear, and lookup tables are constants.
     """

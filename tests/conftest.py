@@ -15,7 +15,7 @@ from hypothesis import settings
 from packaging.version import Version
 
 from onnx_tflite_plugin.cli import cli
-from onnx_tflite_plugin.conversion import SKIPPED
+from onnx_tflite_plugin.conversion import WITHOUT_FUSIONS
 from onnx_tflite_plugin.graph.int8_faults import describe_int8_fault
 from onnx_tflite_plugin.progress import LOG
 from tests.helpers.command import CommandResult, Run
@@ -57,7 +57,7 @@ class FailedFusions(logging.Handler):
     allows = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        if not self.allows and record.getMessage().startswith(SKIPPED):
+        if not self.allows and record.getMessage().startswith(WITHOUT_FUSIONS):
             raise AssertionError(record.getMessage())
 
 

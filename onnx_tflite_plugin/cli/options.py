@@ -149,7 +149,7 @@ def _arguments(option: Option) -> dict[str, Any]:
     common = {"help": option.help, "metavar": option.metavar, "synonyms": option.synonyms}
     if option.type is bool:
         return {**common, "is_flag": True}
-    if option.repeatable:
+    if option.is_repeatable:
         callback = (
             _keep_names
             if option.metavar == NAMES

@@ -1,6 +1,6 @@
 """Inputs and outputs of a language model, recognized by dtype, shape and name.
 
-They are tokens, positions, masks, caches and scores.
+The inputs are tokens, positions, masks and caches; the outputs are scores and caches.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import numpy as np
 from onnx_tflite_plugin.source.model import Array
 
 NEXT = ":next"
-"""End of the name of an output that is the next value of an input."""
+"""Suffix of the name of an output that is the next value of an input."""
 FORBIDDEN = -1e4
-"""Score of a slot that a mask excludes; its exp is 0."""
+"""Value that a mask adds to the score of an excluded slot, whose exp is then 0."""
 
 Size = int | str | None
 
 
-class Interface(NamedTuple):
-    """A graph input or output. Dynamic dimensions are None or a name."""
+class GraphInput(NamedTuple):
+    """A graph input. Dynamic dimensions are None or a name."""
 
     name: str
     dtype: str
@@ -31,13 +31,13 @@ class Interface(NamedTuple):
 class Decoder(NamedTuple):
     """Names of the inputs and outputs of a language model.
 
-    ``caches``: for each input, the output with its next value. ``length``: tokens of a run, None if dynamic. ``slots``:
-    tokens that the caches hold.
+    ``caches``: the output with the next value, for each cache input. ``length``: the number of tokens in a run; None if
+    dynamic. ``slots``: the number of tokens in a full cache.
     """
 
     tokens: str
     positions: str
-    masks: tuple[Interface, ...]
+    masks: tuple[GraphInput, ...]
     caches: Mapping[str, str]
     length: int | None
     slots: int
@@ -55,15 +55,15 @@ class Decoder(NamedTuple):
 
 
 def cache_pairs(inputs: Iterable[str], outputs: Iterable[str]) -> dict[str, str]:
-    """Return the output that is fed back into each input, such as a cache."""
+    """Return the name of the output that is the next value of each input, such as a cache."""
     output_names = set(outputs)
     return {name: name + NEXT for name in inputs if name + NEXT in output_names}
 
 
 def recognize_decoder(
-    inputs: Sequence[Interface], outputs: Sequence[str], *, heads_first: bool = False
+    inputs: Sequence[GraphInput], outputs: Sequence[str], *, heads_first: bool = False
 ) -> Decoder | None:
-    """Return the interface of a language model with caches; None for other models.
+    """Return the description of a language model with caches; None for other models.
 
     ``heads_first``: caches have the axes batch, head, slot, element. Otherwise the largest size is the number of slots.
     """
@@ -91,6 +91,6 @@ def recognize_decoder(
     )
 
 
-def _is_mask(tensor: Interface) -> bool:
-    """True for floats or truth values of all slots for each token."""
+def _is_mask(tensor: GraphInput) -> bool:
+    """True if an input can be a mask: floats or booleans per token and slot."""
     return tensor.dtype in ("float32", "bool") and len(tensor.shape) > 1 and set(tensor.shape[:-2]) <= {1}

@@ -89,7 +89,7 @@ def find_misspelled_groups(pack: str) -> list[Problem]:
             f"write {meant} in setup.cfg, {_REINSTALL}",
         )
         for distribution in iterate_distributions()
-        for group, meant in _misspelled_groups(distribution.entry_points_of_any_group)
+        for group, meant in _misspelled_groups(distribution.unfiltered_entry_points)
         if canonical(distribution.name_and_requirements()[0]) == canonical(pack)
     ]
 
@@ -97,7 +97,7 @@ def find_misspelled_groups(pack: str) -> list[Problem]:
 def _problems_of_groups(code: str, is_admitted: Callable[[str], bool]) -> Iterator[Problem]:
     """Yield a problem per entry point of the operator in a misspelled group."""
     for distribution in iterate_distributions():
-        text = distribution.entry_points_of_any_group
+        text = distribution.unfiltered_entry_points
         for group, meant in _misspelled_groups(text) if code in unquote(text) else ():
             pack = distribution.name_and_requirements()[0]
             if code in [unquote(e.name) for e in entry_points(text, [group])] and is_admitted(pack):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.checked import list_first
-from onnx_tflite_plugin.graph.decoder import Decoder, Interface, recognize_decoder
+from onnx_tflite_plugin.graph.decoder import Decoder, GraphInput, recognize_decoder
 from onnx_tflite_plugin.graph.metadata import source_handler
 from onnx_tflite_plugin.presentation.graph_io import GraphValue
 from onnx_tflite_plugin.rewrite.weights.dtypes import ONNX_RUNTIME_DOMAIN
@@ -125,8 +125,8 @@ def table_hints(model: ir.Model) -> Iterator[str]:
 
 def find_decoder(inputs: Sequence[GraphValue], outputs: Sequence[GraphValue]) -> Decoder | None:
     """Return the decoder description of a language model with caches; None otherwise."""
-    interface = [Interface(value.name, value.dtype, tuple(value.shape or ())) for value in inputs]
-    return recognize_decoder(interface, [value.name for value in outputs])
+    graph_inputs = [GraphInput(value.name, value.dtype, tuple(value.shape or ())) for value in inputs]
+    return recognize_decoder(graph_inputs, [value.name for value in outputs])
 
 
 def has_scores(decoder: Decoder, outputs: Sequence[GraphValue]) -> bool:

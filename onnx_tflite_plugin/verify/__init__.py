@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from onnx_tflite_plugin.checked import check_keywords
-from onnx_tflite_plugin.options import find_elsewhere
+from onnx_tflite_plugin.options import misplaced_keyword_remedies
 from onnx_tflite_plugin.renamed import VERIFY, warn_renamed
 from onnx_tflite_plugin.verify.comparison.compare import Comparison, compare
 from onnx_tflite_plugin.verify.comparison.error import ErrorStatistics, measure_error
@@ -49,7 +49,7 @@ class _Callable(ModuleType):
 
     def __call__(self, *arguments: Any, **options: Any) -> Verification:
         parameters = inspect.signature(verify).parameters
-        check_keywords("verify", options, parameters, find_elsewhere("verify", parameters))
+        check_keywords("verify", options, parameters, misplaced_keyword_remedies("verify", parameters))
         return verify(*arguments, **options)
 
     def __get__(self, instance: object, owner: object = None) -> _Callable:

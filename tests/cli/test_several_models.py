@@ -416,7 +416,7 @@ def test_swapped_models_are_reported(run: Run, folder: Path, command: str) -> No
     run("convert", folder / "a.tflite")
     code, _, err = run(command, folder / "a.onnx", folder / "a.tflite")
     assert code == 2
-    assert "a.tflite is the TFLite model: it comes first" in err
+    assert "a.tflite is a TFLite model; give the TFLite model first" in err
 
 
 def test_report_states_that_models_differ(run: Run, folder: Path) -> None:

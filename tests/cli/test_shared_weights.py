@@ -13,7 +13,7 @@ import pytest
 import onnx_tflite_plugin as otp
 from conformance.language_model import Sizes, causal_mask, language_model
 from onnx_tflite_plugin.runtime import Session
-from onnx_tflite_plugin.shared_weights import LEAST_SAVED
+from onnx_tflite_plugin.shared_weights import MIN_SAVED_BYTES
 from tests.helpers.command import Run
 
 LARGE = Sizes("columns", vocabulary=2053, width=136)
@@ -90,7 +90,7 @@ def test_small_models_have_no_shared_file(tmp_path: Path, run: Run) -> None:
     for key in KEYS:
         proto = otp.convert(source, signature=key).proto
         assert onnx.load(tmp_path / f"model.{key}.onnx") == proto
-        assert proto.ByteSize() < LEAST_SAVED
+        assert proto.ByteSize() < MIN_SAVED_BYTES
 
 
 def test_later_conversion_removes_unreferenced_weights(source: Path, run: Run) -> None:

@@ -126,7 +126,7 @@ def test_session_saves_only_states_of_its_model() -> None:
 
 def test_rejects_sharing_a_state_of_different_dtype() -> None:
     with pytest.raises(
-        ValueError, match=r"state 'v' is float64 \[2\], but in the session to share it with it is float32 \[2\]"
+        ValueError, match=r"state 'v' is float64 \[2\], but in the session of states_of it is float32 \[2\]"
     ):
         Session(accumulator("v", dtype=TensorProto.DOUBLE), states_of=Session(accumulator("v")))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from onnx_tflite_plugin.graph.decoder import Interface, recognize_decoder
+from onnx_tflite_plugin.graph.decoder import GraphInput, recognize_decoder
 from onnx_tflite_plugin.graph.metadata import is_causal, props
 from onnx_tflite_plugin.source.model import Array
 
@@ -23,15 +23,15 @@ def causal_inputs(session: OnnxRuntime, runs: int, length: int | None = None) ->
     """
     if not is_causal(props(session.proto.metadata_props)):
         return None
-    inputs = [
-        Interface(
+    graph_inputs = [
+        GraphInput(
             info.name,
             _DTYPES.get(info.type.tensor_type.elem_type, ""),
             tuple(size.dim_value or None for size in info.type.tensor_type.shape.dim),
         )
         for info in session.inputs
     ]
-    decoder = recognize_decoder(inputs, [info.name for info in session.outputs], heads_first=True)
+    decoder = recognize_decoder(graph_inputs, [info.name for info in session.outputs], heads_first=True)
     count = length if decoder is None else decoder.length or length
     if decoder is None or count is None:
         return None
