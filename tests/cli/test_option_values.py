@@ -164,7 +164,7 @@ def test_file_in_place_of_the_output_folder_is_reported(neg_path: Path, tmp_path
     neg_path.rename(tmp_path / "models" / "a.tflite")
     (file := tmp_path / "file.onnx").touch()
     outputs = Outputs()
-    jobs(tmp_path / "models", file, None, outputs)
+    collect_jobs(tmp_path / "models", file, None, outputs)
     with pytest.raises(UsageProblem, match=r"file\.onnx is a file, but the models are written into a folder"):
         outputs.prepare(folders=True)
 
