@@ -22,7 +22,7 @@ from onnx_tflite_plugin.page.gather import (
     _facts,
     _graph_value,
     _interface_rows,
-    _operators,
+    _operator_rows,
     _subgraph_of,
     _transposes,
     gather,
@@ -88,7 +88,7 @@ def test_operator_has_output_time_and_error() -> None:
         {"tensor": 1, "text": "off", "first_wrong": True}, {"tensor": 2, "text": "far off", "first_wrong": False},
     ]  # fmt: skip
     groups = group_operators(operators, model_of(("DequantizeLinear", [0])))
-    rows = list(_operators(source, operators, groups, {0: 1.23456e-6, 2: 7e-6}, errors, {}))
+    rows = list(_operator_rows(source, operators, groups, {0: 1.23456e-6, 2: 7e-6}, errors, {}))
     assert [(row["index"], row["code"], row["name"], row["dtype"], row["shape"]) for row in rows] == [
         (0, "DEQUANTIZE", "f", "float32", [2, 3]), (1, "NEG", "y", "float32", [2, 3]), (2, "QUANTIZE", "z", "int8", [2, 3]),
         (3, "VAR_HANDLE", "h", "resource", []), (4, "ASSIGN_VARIABLE", "", "", []),
