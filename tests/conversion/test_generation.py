@@ -82,9 +82,9 @@ def test_caches_keep_their_memory_if_written_in_place() -> None:
     assert [port.name for port in decode.inputs] == ["tokens", "input_pos"]
     assert [port.name for port in decode.outputs] == ["logits"]
     decode.generate([1], 1)
-    before = {name: value.data_ptr() for name, value in decode._carried.items()}
+    before = {name: value.data_ptr() for name, value in decode._states.items()}
     decode.generate([2], 3, start=1)
-    assert {name: value.data_ptr() for name, value in decode._carried.items()} == before
+    assert {name: value.data_ptr() for name, value in decode._states.items()} == before
 
 
 def test_caches_can_be_saved_restored_and_reset() -> None:
