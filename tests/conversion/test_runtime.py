@@ -94,7 +94,7 @@ def test_sessions_of_signatures_share_states() -> None:
 def test_rejects_sharing_a_state_of_different_shape() -> None:
     with pytest.raises(
         ValueError,
-        match=r"state 'v' is float32 \[2\], but in the session to share it with it is float32 \[1, 3, 5, 2\]",
+        match=r"state 'v' is float32 \[2\], but in the session of states_of it is float32 \[1, 3, 5, 2\]",
     ):
         Session(
             otp.convert(counter()).proto.SerializeToString(),
