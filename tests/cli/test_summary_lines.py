@@ -436,7 +436,7 @@ def test_problem_in_a_file_has_its_place_in_the_first_model(capsys: pytest.Captu
         (1, "  a size is negative\n    in a, at tensors[3].shape"),
         (2, "    in a, b, first at tensors[3]"),
     ):
-        many._print_problems(jobs[:count], [many._refusal(job, error) for job in jobs[:count]])
+        batch._print_problems(jobs[:count], [batch._refusal(job, error) for job in jobs[:count]])
         assert text in capsys.readouterr().err
 
 
