@@ -111,7 +111,12 @@ def table_hints(model: ir.Model) -> Iterator[str]:
     for node in model.graph.all_nodes():
         table = node.inputs[0] if node.op_type in ("Gather", "GatherElements") else None
         entries = None if table is None else table.const_value
-        if table is not None and entries is not None and entries.size >= _MIN_TABLE_ENTRIES and entries.size in entries.shape:
+        if (
+            table is not None
+            and entries is not None
+            and entries.size >= _MIN_TABLE_ENTRIES
+            and entries.size in entries.shape
+        ):
             tables[table] = source_handler(node.metadata_props)[0].rpartition(":")[2]
     total = sum(value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value)
     size = sum(value.const_value.nbytes for value in tables if value.const_value)
