@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 import numpy as np
+import onnx
 import pytest
 
 import onnx_tflite_plugin as otp
@@ -22,6 +23,7 @@ from onnx_tflite_plugin.cli.summary import summary
 from onnx_tflite_plugin.report import Report, Transposed
 from tests.helpers.command import Run
 from tests.helpers.metadata_files import LABELS, classifier_metadata, model_with_metadata
+from tests.helpers.wrong_models import without_digest
 
 
 def binary(code: str) -> bytes:
@@ -202,6 +204,7 @@ def test_verify_of_equal_models_exits_with_0(run: Run, pair: tuple[Path, Path]) 
 def test_verify_of_different_models_exits_with_3(run: Run, pair: tuple[Path, Path], tmp_path: Path) -> None:
     source = tmp_path / "add.tflite"
     source.write_bytes(binary("ADD"))
+    onnx.save(without_digest(onnx.load(pair[1])), pair[1])
     code, out, _ = run("verify", source, pair[1])
     assert code == 3
     assert out.startswith("FAILED")
