@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from benchmarks.arithmetic import minimum_seconds
 from benchmarks.graph import count_operators
+from benchmarks.io_matching import guess_tensors
 from benchmarks.measure import interleave_runs
 from benchmarks.peers import Converter, NotConverted
-from benchmarks.ports import guess_tensors
 from benchmarks.results import Outcome, Row
 from onnx_tflite_plugin.checked import plural
 from onnx_tflite_plugin.errors import ConversionError
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 KINDS = {"int8": "int8", "uint8": "int8", "int16": "int16"}
 RUNS = 3  # runs that the error is measured over, as in verify by default
-_CRASHED = "crashes: the process that ran it is gone"
+_CRASHED = "crashes: the process of the converter has ended"
 
 
 def bench_in_process(source: Path, name: str, converters: Sequence[Converter], rounds: int) -> Row:

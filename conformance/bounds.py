@@ -19,7 +19,7 @@ from onnx_tflite_plugin.verify.criteria import ROUNDING_BIAS
 OPERATOR_TOLERANCE = 1e-5  # of the range; the convolutions around an operator add no rounding
 
 # These operators move, select, cast or round elements: not even the last bit may differ.
-EQUAL = frozenset(
+EXACT_OPERATORS = frozenset(
     {
         "ARG_MAX",
         "ARG_MIN",
@@ -108,7 +108,7 @@ EQUAL = frozenset(
 )
 
 # Operators whose lowering repeats the kernel's integer arithmetic in these dtypes.
-EXACT: Mapping[str, frozenset[str]] = {
+EXACT_DTYPES: Mapping[str, frozenset[str]] = {
     "AVERAGE_POOL_2D": frozenset({"int8", "uint8"}),
     "LSTM": frozenset({"int8"}),
     "REDUCE_PROD": frozenset({"int8", "int16"}),
@@ -126,7 +126,7 @@ def tolerance_of(case: Case, model: Model) -> Tolerance:
     if case.tolerance is not None:
         return case.tolerance
     is_rounded = case.options.get("quantization") != "float"
-    if case.op in EQUAL or (is_rounded and case.dtype in EXACT.get(case.op, ())):
+    if case.op in EXACT_OPERATORS or (is_rounded and case.dtype in EXACT_DTYPES.get(case.op, ())):
         return Tolerance(of_range=0, steps=0, integers=0)
     default = Tolerance.of(model)
     if default.of_range <= Tolerance().of_range:

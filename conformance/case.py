@@ -17,7 +17,8 @@ from onnx_tflite_plugin.verify import Tolerance as Tolerance  # packs take it fr
 InputArrays = Mapping[str, Array] | Sequence[Mapping[str, Array]]
 Reference = Callable[[Sequence[Array]], Sequence[Array]]
 
-EVERY_OPSET = (None, 13, 17, 21, 26)
+DEFAULT_OPSET = None  # of the target
+EVERY_OPSET = (DEFAULT_OPSET, 13, 17, 21, 26)
 
 
 @renames_fields(CASE, CASE_PROPERTIES)
@@ -74,10 +75,10 @@ class Case:
     def __post_init__(self) -> None:
         if isinstance(self.nodes, str) or isinstance(self.fusions, str):
             raise TypeError(
-                f"{self.id}: nodes and fusions are collections of names; write ({self.nodes or self.fusions!r},) for one name"
+                f"{self.id}: nodes and fusions must be collections of names; for a single name write ({self.nodes or self.fusions!r},)"
             )
         if self.tolerance is not None and not self.tolerance_reason:
-            raise ValueError(f"{self.id}: tolerance= needs tolerance_reason=, the reason in the kernel")
+            raise ValueError(f"{self.id}: tolerance= requires tolerance_reason=, the reason in the kernel")
 
     @property
     def id(self) -> str:
@@ -102,8 +103,8 @@ def check_case_keywords(name: str, keywords: Mapping[str, Any], more: Collection
     for keyword in keywords:
         if get_close_matches(keyword, ["quantization", "quantized", "scale", "zero_point"], 1, 0.8):
             raise TypeError(
-                f"the case {name!r} takes no keyword {keyword!r}; a tensor has scale and zero point, as in "
-                "tensor(2, 3, dtype='int8', scale=0.1, zero_point=5), and options={'quantization': 'float'} is an option of convert"
+                f"the case {name!r} takes no keyword {keyword!r}; give scale and zero point to a tensor, as in "
+                "tensor(2, 3, dtype='int8', scale=0.1, zero_point=5), and options of convert as options={'quantization': 'float'}"
             )
     check_keywords(f"the case {name!r}", keywords, [*Case.__dataclass_fields__, *more])
     return keywords

@@ -34,7 +34,9 @@ def run(pack: str | None = None, op: str | None = None, *, as_json: bool = False
         )
         if op is not None:
             raise UsageProblem(what + _suggest_operator(op, pack))
-        raise UsageProblem(f"{what}; the tests of a target or a hook are the pack's own: pytest DIR" if pack else what)
+        raise UsageProblem(
+            f"{what}; a target or a hook has tests instead of cases, which pytest DIR runs" if pack else what
+        )
     results = _results(suite, console)
     missing = list(gaps(suite))
     passed = all(result.ok for result in results) and not missing and not suite.problems

@@ -107,7 +107,7 @@ def gaps(suite: Suite) -> Iterator[str]:
         elif op in inexpressible or all(case.dtype.startswith("complex") for case in op_cases):
             continue  # complex tensors keep the layout of the file
         elif not (_keeps_source_layout(loaded.get((op, pack))) or _has_transposed_case(op_cases, host)):
-            yield f"{op} of {pack} has no case that passes in another layout than the file's; add one with between_convolutions"
+            yield f"{op} of {pack} has no case that passes in a layout other than the file's; add a case with between_convolutions"
         if (
             pack != BUILTIN and op_cases and (op, pack) in loaded
         ):  # built-in handlers are compared with LiteRT's registrations
@@ -116,7 +116,7 @@ def gaps(suite: Suite) -> Iterator[str]:
             )
     for name, pack in suite.fusions:
         if pack != BUILTIN and not any(case.expects_success and name in case.fusions for case in suite.cases):
-            yield f"the fusion {name} of {pack} has no case in which it must apply (fusions=)"
+            yield f"the fusion {name} of {pack} has no case that requires the fusion to apply; add a case with fusions=({name!r},)"
 
 
 def _can_be_built(case: Case) -> bool:

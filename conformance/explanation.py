@@ -23,8 +23,8 @@ from onnx_tflite_plugin.verify.runtimes.structure import Entry
 
 Runs = Sequence[Run]
 
-_MOST = 0.5
-"""The share of differing elements from which a kernel may take other values than its handler."""
+_MAX_DIFFERING_SHARE = 0.5
+"""Share of differing elements above which the kernel probably computes on values other than those of the handler."""
 
 
 class Tried(Protocol):
@@ -52,21 +52,21 @@ def explain_values(trial: Tried, actual: Runs) -> Iterator[str]:
     for op in instances(trial.source, trial.case.op):
         if has_rotated_table(op, trial):
             yield (
-                "the table of Lookup must begin with the result of 0, and the results of negative values follow those of "
-                "positive ones; if the table begins with the lowest value, use np.roll(table, len(table) // 2)"
+                "the table of Lookup is in the wrong order: results of 0 and positive values come first, then those of "
+                "negative values; if the table begins with the lowest value, use np.roll(table, len(table) // 2)"
             )
             return
-    for k, one in enumerate(trial.compare(actual, expected)):
-        if one.ok or one.nearest not in expected:
+    for k, comparison in enumerate(trial.compare(actual, expected)):
+        if comparison.ok or comparison.nearest not in expected:
             continue
-        yield from _largest(one, k, actual, expected[one.nearest])
-        if one.unit == "step" and one.differing > _MOST:
-            yield from _kernel_of_stored_values(trial)
+        yield from _largest(comparison, k, actual, expected[comparison.nearest])
+        if comparison.unit == "step" and comparison.differing > _MAX_DIFFERING_SHARE:
+            yield from _kernel_on_quantized_values(trial)
         return
 
 
-def _kernel_of_stored_values(trial: Tried) -> Iterator[str]:
-    """Yield a hint if the reference kernel of a pack takes stored values, which it may treat as real numbers."""
+def _kernel_on_quantized_values(trial: Tried) -> Iterator[str]:
+    """Yield a hint if the reference kernel of a pack gets quantized values, which the kernel may treat as real numbers."""
     for op in instances(trial.source, trial.case.op):
         handlers = trial.host.registered_handlers(op.code)
         declared = declarations_of(op, trial.host)
@@ -78,7 +78,7 @@ def _kernel_of_stored_values(trial: Tried) -> Iterator[str]:
             return
 
 
-def _largest(one: Comparison, k: int, actual: Runs, expected: Runs) -> Iterator[str]:
+def _largest(comparison: Comparison, k: int, actual: Runs, expected: Runs) -> Iterator[str]:
     """Yield the values of the element of output ``k`` with the largest error, over all runs."""
     worst, text = 0.0, ""
     for ours, theirs in ((np.asarray(a[k]), np.asarray(e[k])) for a, e in zip(actual, expected, strict=True)):
@@ -87,13 +87,11 @@ def _largest(one: Comparison, k: int, actual: Runs, expected: Runs) -> Iterator[
         errors = np.nan_to_num(np.abs(ours.astype(np.float64) - theirs.astype(np.float64)), nan=0.0, posinf=0.0)
         index = np.unravel_index(int(errors.argmax()), errors.shape)
         if errors[index] > worst:
-            place = ", ".join(map(str, index))
+            element = ", ".join(map(str, index))
             worst = float(errors[index])
-            text = (
-                f"{one.name}[{place}] is {ours[index]:.6g} in the ONNX model and {theirs[index]:.6g} in {one.nearest}"
-            )
+            text = f"{comparison.name}[{element}] is {ours[index]:.6g} in the ONNX model and {theirs[index]:.6g} in {comparison.nearest}"
     if text:
-        sides = "the lowering or the reference kernel" if "reference" in one.nearest else "the lowering"
+        sides = "the lowering or the reference kernel" if "reference" in comparison.nearest else "the lowering"
         yield f"{text}; {sides} may be wrong"
 
 
@@ -104,15 +102,17 @@ def has_rotated_table(op: Operator, trial: Tried) -> bool:
     x, y = op.tensor(0), op.tensor(~0)
     if function is None or x is None or y is None or not x.dtype.startswith("int") or x.quantization is None:
         return False
-    entered, returned = ([t.index for t in tensors] for tensors in (trial.entry.inputs, trial.entry.outputs))
-    if x.index not in entered or y.index not in returned:
+    input_indices, output_indices = (
+        [t.index for t in tensors] for tensors in (trial.entry.inputs, trial.entry.outputs)
+    )
+    if x.index not in input_indices or y.index not in output_indices:
         return False
     target = target_named("onnxruntime")
     try:
         table = np.asarray(function(At(op, target, target.opsets[2])))
     except (Failed, Exception):  # reported by the conversion
         return False
-    slots = entered.index(x.index), returned.index(y.index)
+    slots = input_indices.index(x.index), output_indices.index(y.index)
     outputs = next(iter(trial.reference_outputs.values()))
     pairs = [(np.asarray(i[slots[0]]), np.asarray(o[slots[1]])) for i, o in zip(trial.runs, outputs, strict=True)]
     return _error(table, pairs) > 4 * _error(np.roll(table, len(table) // 2), pairs)

@@ -37,9 +37,9 @@ def wrong_layout_message(code: str, model: Model, host: Host, conversion: Conver
             continue
         kind = type(layout)
         differs = (
-            f"the result differs in another layout than the file's, such as axes {layouts[0]}"
+            f"the result differs in layouts other than the file's, such as axes {layouts[0]}"
             if layouts
-            else "in another layout than the file's the operator does not convert"
+            else "the operator does not convert in layouts other than the file's"
         )
         return f"layout={kind.__name__} is wrong: {differs}; {SUGGESTIONS[kind]}"
     return ""
@@ -81,7 +81,7 @@ def messages_on_axis_sizes(code: str, model: Model, host: Host) -> Iterator[str]
                 first_slot, first_size = sizes.setdefault(letter, (slot_name, size))
                 if size != first_size:
                     differs = f"letter {letter} is {first_size} in {first_slot} and {size} in {slot_name}"
-                    remedy = "use different letters for axes that differ"
+                    remedy = "use different letters for axes of different sizes"
                     yield f"axes={declared.axes!r}: {differs}; {remedy} ({_declarations(op, host)})"
                     return
 

@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from conformance.builder import ModelBuilder, TensorRef, quant
-from conformance.case import EVERY_OPSET, OPERATOR_KEYWORDS, Case, check_case_keywords
+from conformance.case import DEFAULT_OPSET, EVERY_OPSET, OPERATOR_KEYWORDS, Case, check_case_keywords
 from conformance.schema import Table
 from onnx_tflite_plugin.renamed import KIT, NET, SPEC, renamed_attributes, warn_renamed
 from onnx_tflite_plugin.source.model import Array
@@ -376,7 +376,9 @@ def _broadcast_shape(*shapes: tuple[int | None, ...]) -> list[int | None]:
 
 def opsets(dtype: str = "float32", place: Placement = in_isolation) -> tuple[int | None, ...]:
     """Return the opsets to test: every supported one in isolation, only the default between convolutions."""
-    return (None,) if place is between_convolutions else (None, 26) if dtype == "int16" else EVERY_OPSET
+    return (
+        (DEFAULT_OPSET,) if place is between_convolutions else (DEFAULT_OPSET, 26) if dtype == "int16" else EVERY_OPSET
+    )
 
 
 def int32_arrays(**arrays: Any) -> dict[str, Array]:

@@ -145,9 +145,7 @@ def _handler_problems(host: Host, tested: Sequence[tuple[str, str]], cases: Sequ
         packs = sorted({pack for other, pack in tested if other == code and pack != BUILTIN})
         if len(packs) > 1:
             remedy = " or ".join(f"--pack {pack}" for pack in packs)
-            reason = (
-                f"{' and '.join(packs)} each have a handler for it, and only one can be tried; choose with {remedy}"
-            )
+            reason = f"{' and '.join(packs)} each have a handler for the operator, but only one handler can be tested; choose with {remedy}"
             problems.setdefault(code, Problem(code, reason))
     return problems
 
@@ -206,7 +204,7 @@ def describe_unregistered_pack(pack: str) -> str:
     except PackageNotFoundError:
         return ""
     return (
-        f"the pack {name!r} is installed, but registers nothing to convert with; add an entry point "
+        f"the pack {name!r} is installed, but registers no handler, fusion, hook or target; add an entry point "
         "CUSTOM.NAME = package.module:function to the group onnx_tflite_plugin.handlers in setup.cfg, "
         "then run pip install -e again"
     )

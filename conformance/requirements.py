@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 
 from conformance.case import Case
 from conformance.unmatched import explain_unloaded, explain_unmatched
-from onnx_tflite_plugin.checked import plural
 from onnx_tflite_plugin.conversion import Conversion
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source.model import Model
@@ -21,7 +20,7 @@ def describe_unmet_requirements(case: Case, conversion: Conversion, model: Model
 def _excess_transposes(case: Case, conversion: Conversion) -> Iterator[str]:
     limit, report = case.max_transposes, conversion.report
     if limit is not None and report.transposes > limit and not report.transposed_for_speed:
-        yield f"the least-cost plan has {report.transposes} Transposes, it may have {limit}"
+        yield f"the least-cost plan has {report.transposes} Transposes; the case allows {limit}"
 
 
 def _missing_nodes_and_fusions(case: Case, conversion: Conversion, model: Model, host: Host) -> Iterator[str]:
@@ -32,7 +31,7 @@ def _missing_nodes_and_fusions(case: Case, conversion: Conversion, model: Model,
         count = report.nodes.get(name, 0)
         if count != expected and (expected is not None or not count):
             listed = ", ".join(f"{node} ({number})" for node, number in report.nodes.items())
-            yield f"the model has {plural(count, f'{name} node')}, it must have {'some' if expected is None else expected}; it has {listed}"
+            yield f"expected {'at least 1' if expected is None else expected} {name} nodes, found {count}; all nodes: {listed}"
     for name in case.fusions:
         if name not in report.fused:
             declined = "; ".join(text for text in report.fusions_declined if text.startswith(f"{name} "))

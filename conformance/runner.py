@@ -76,11 +76,11 @@ class CaseResult:
 
 
 def run_case(
-    case: Case, host: Host | None = None, variants: Sequence[Variant] | None = None, *, place: int | None = None
+    case: Case, host: Host | None = None, variants: Sequence[Variant] | None = None, *, position: int | None = None
 ) -> CaseResult:
     """Return the outcome of one case. Errors in the case make it fail and are not raised.
 
-    The case runs in ``variants``, by default all. ``place``: its position among the cases of its operator, which selects a
+    The case runs in ``variants``, by default all. ``position``: of the case among the cases of its operator, which selects a
     sample of the variants.
     """
     start = time.perf_counter()
@@ -89,7 +89,7 @@ def run_case(
     try:
         trial = CaseTrial(case, host)
         variants = [*variants_of(case, can_transpose=bool(trial.layout_options()))] if variants is None else variants
-        variants = variants if place is None else select_variants(case, place, variants)
+        variants = variants if position is None else select_variants(case, position, variants)
         if case.kernel_refusal:
             status, reasons = trial.kernels_refuse()
             if case.refusal and status == "skipped":
@@ -209,9 +209,11 @@ class CaseTrial:
             _ = self.reference_outputs
         except LiteRTError as error:
             if self.case.kernel_refusal in str(error):
-                return "skipped", [f"LiteRT refuses it: {self.case.kernel_refusal}"]
-            return "failed", [f"LiteRT refuses it for another reason: {error}"]
-        return "failed", [f"LiteRT runs the model, expected a refusal with {self.case.kernel_refusal!r}"]
+                return "skipped", [f"LiteRT refuses the model: {self.case.kernel_refusal}"]
+            return "failed", [
+                f"LiteRT refuses the model, but without the expected text {self.case.kernel_refusal!r}: {error}"
+            ]
+        return "failed", [f"LiteRT runs the model, but must refuse it with {self.case.kernel_refusal!r}"]
 
     def refusals(self, variants: Sequence[Variant]) -> tuple[Status, list[str]]:
         """Return the status of a case that the converter must refuse, with the reasons."""
@@ -221,12 +223,17 @@ class CaseTrial:
                 continue
             try:
                 self.convert(variant)
-                failures.add(variant, f"the model was converted, expected a refusal with {self.case.refusal!r}")
+                failures.add(
+                    variant, f"the model was converted, but must be refused with the text {self.case.refusal!r}"
+                )
             except OnnxTooOld:
                 continue
             except ConversionError as error:
                 if self.case.refusal not in str(error):
-                    failures.add(variant, f"refused for another reason: {_line(error)}")
+                    failures.add(
+                        variant,
+                        f"the model was refused, but without the expected text {self.case.refusal!r}: {_line(error)}",
+                    )
         return failures.status, failures.lines
 
     def failures(self, variants: Sequence[Variant]) -> tuple[Status, list[str]]:

@@ -274,10 +274,10 @@ def _prepare(builder: flatbuffers.Builder, table: str, name: str, entry: Field, 
         return float(value)
     number = int(value)
     if number != value:
-        raise BuilderError(f"{table}.{name} takes a whole number, not {value!r}")
+        raise BuilderError(f"{table}.{name} takes an integer, not {value!r}")
     minimum, maximum = (0, 1) if entry.number == "Bool" else _bounds(entry.number)
     if not minimum <= number <= maximum:
-        raise BuilderError(f"{table}.{name} holds {minimum} to {maximum}, not {number}")
+        raise BuilderError(f"{table}.{name} takes numbers from {minimum} to {maximum}, not {number}")
     return number
 
 
@@ -299,7 +299,7 @@ def _vector(builder: flatbuffers.Builder, table: str, name: str, entry: Field, v
         exact = np.asarray(items)
         stored = exact.astype(dtype)
         if dtype.kind != "f" and exact.size and not np.array_equal(stored, exact):
-            raise BuilderError(f"{table}.{name} holds {dtype.name}, not {value!r}")
+            raise BuilderError(f"{table}.{name} takes a list of {dtype.name} values, not {value!r}")
         data = stored.tobytes()
     builder.StartVector(dtype.itemsize, len(data) // dtype.itemsize, _ALIGNMENT.get((table, name), dtype.itemsize))
     builder.head = builder.head - len(data)

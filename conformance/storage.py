@@ -62,7 +62,7 @@ def sparse_storage(
     order = tuple(range(levels)) if order is None else tuple(order)
     if sorted(order) != list(range(levels)) or len(formats) != levels or not set(formats) <= {"dense", "csr"}:
         raise BuilderError(
-            f"sparse storage of {levels} dimensions needs as many formats (dense or csr), and an order of all dimensions"
+            f"sparse storage of {levels} dimensions needs a format (dense or csr) for each dimension, and an order of all dimensions"
         )
     if index not in _INDEX_VECTORS:
         raise BuilderError(f"sparse index vectors are {', '.join(_INDEX_VECTORS)}, not {index!r}")

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from conformance.bounds import EQUAL, EXACT
+from conformance.bounds import EXACT_DTYPES, EXACT_OPERATORS
 from conformance.case import Case
 from conformance.cases import builtin
 from conformance.coverage import Coverage, coverage, declarations, inexpressible_operators
@@ -131,7 +131,7 @@ def handler_row(code: str, handler: Handler, cases: Sequence[Case], host: Host) 
 
 def _differences(code: str, cases: Sequence[Case]) -> str:
     """Return the allowed differences by dtype, except for the default of floats; dtypes with equal ones are joined."""
-    if code in EQUAL:
+    if code in EXACT_OPERATORS:
         return "equal"
     differences: dict[str, list[str]] = {}
     for dtype in ("int8", "uint8", "int16"):
@@ -155,7 +155,9 @@ def _operators_of(case: Case) -> list[Operator]:
 def _difference(case: Case) -> str:
     """Return the allowed difference of one case; empty for floats."""
     results = {tensor.dtype for op in _operators_of(case) for tensor in op.outputs if tensor}
-    if case.dtype in EXACT.get(case.op, ()) or not any("float" in dtype or dtype in STEPPED for dtype in results):
+    if case.dtype in EXACT_DTYPES.get(case.op, ()) or not any(
+        "float" in dtype or dtype in STEPPED for dtype in results
+    ):
         return "equal"
     return "1 step" if results & STEPPED else ""
 

@@ -33,7 +33,7 @@ def explain_unloaded(name: str, source: Model, host: Host) -> str:
     codes = {op.code for graph in source.subgraphs for op in graph.operators}
     if all(offer.needs and not offer.needs & codes and not offer.needs & {*names.values()} for offer in offers):
         listed = ", ".join(sorted(code for offer in offers for code in offer.needs))
-        return f"its entry point lists [{listed}], and the model has no such operator; list one of the pattern's"
+        return f"its entry point lists [{listed}], but the model has none of these operators; list an operator of the pattern"
     return ""
 
 
@@ -47,10 +47,10 @@ def explain_unmatched(name: str, source: Model, host: Host) -> str:
     """Return the reason why a fusion applies nowhere in a file, whose operators are compared before any fusion."""
     fusion = next((entry for _, entry in host.fusions() if entry.name == name), None)
     if fusion is None:
-        return "it is not installed"
+        return "no installed pack has this fusion"
     target = target_named("onnxruntime")
     model = resolve(host.bind(source, target, target.opsets[2]), target, target.opsets[2])
-    return describe_mismatch(model, fusion) or "it found no region"
+    return describe_mismatch(model, fusion) or "no region of the model matches the fusion"
 
 
 def describe_mismatch(model: BoundModel, fusion: Fusion) -> str:
@@ -67,7 +67,10 @@ def describe_mismatch(model: BoundModel, fusion: Fusion) -> str:
     if not partial:
         roots = " or ".join(sorted({pattern.code for pattern in fusion.patterns}))
         return f"the model has no {roots}, the last operator of the pattern"
-    return max(partial, key=lambda progress: progress[0])[1] or "an inner result is used outside the match"
+    return (
+        max(partial, key=lambda progress: progress[0])[1]
+        or "an operator outside the region reads an intermediate result of the region"
+    )
 
 
 def _match_root(graph: BoundGraph, bound: Bound, pattern: Call) -> Progress:
@@ -82,16 +85,16 @@ def _match(
 ) -> tuple[Progress, Mapping[Operand, Tensor]]:
     """Return how far an operator matches a call, and the tensors bound to the pattern's operands."""
     if bound.handler.code != pattern.code:
-        return (0, f"{bound.label} is not {pattern.code}, which the pattern has in its place"), bindings
+        return (0, f"the pattern has {pattern.code} in the place of {bound.label}"), bindings
     present = [tensor for tensor in bound.op.inputs if tensor is not None]
     if len(present) != len(pattern.operands):
         return (
             1,
-            f"{bound.label} has {len(present)} operands, the pattern's {pattern.code} has {len(pattern.operands)}",
+            f"{bound.label} has {len(present)} operands, but {pattern.code} has {len(pattern.operands)} in the pattern",
         ), bindings
     for name, value in pattern.options.items():
         if (given := bound.op.options.get(name)) != value:
-            return (1, f"{bound.label} has {name}={given!r}, the pattern has {name}={value!r}"), bindings
+            return (1, f"{bound.label} has {name}={given!r}, but the pattern has {name}={value!r}"), bindings
     return max((_match_operands(pattern, order, bound, producers, bindings) for order in _orders(pattern)), key=_rank)
 
 
@@ -116,7 +119,7 @@ def _match_operands(
         tensor, where = present[k], f"operand {k} of {bound.label}"
         if isinstance(operand, Operand):
             if operand.constant and not tensor.is_constant:
-                return (count, f"{where} is not constant, but the pattern's {operand.name!r} is"), bindings
+                return (count, f"{where} is not constant, unlike {operand.name!r} of the pattern"), bindings
             if (first := bindings.get(operand, tensor)) is not tensor and not tensor.is_constant:
                 return (
                     count,
@@ -127,7 +130,7 @@ def _match_operands(
         call = operand.call if isinstance(operand, Output) else operand
         if (producer := producers.get(tensor)) is None:
             kind = "a constant" if tensor.is_constant else "a graph input"
-            return (count, f"{where} is {kind}, the pattern has {call.code} there"), bindings
+            return (count, f"{where} is {kind}, but the pattern has a result of {call.code}"), bindings
         (matched, reason), bindings = _match(call, producer, producers, bindings)
         count += matched
         if reason:

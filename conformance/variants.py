@@ -61,12 +61,12 @@ def number_cases(cases: Iterable[Case]) -> Iterator[tuple[Case, int]]:
         seen[kind] += 1
 
 
-def select_variants(case: Case, place: int, variants: Sequence[Variant]) -> Sequence[Variant]:
-    """Return the variants to try for the case at position ``place`` of its kind.
+def select_variants(case: Case, position: int, variants: Sequence[Variant]) -> Sequence[Variant]:
+    """Return the variants to try for the case at position ``position`` of its kind.
 
     They include all least-cost plans if the case requires nodes or fusions, which only those plans must have.
     """
-    if place == 0 or case.known_failure or case.refusal:
+    if position == 0 or case.known_failure or case.refusal:
         return variants
     has_requirements = case.nodes or case.fusions
     first, *others = variants
@@ -74,7 +74,7 @@ def select_variants(case: Case, place: int, variants: Sequence[Variant]) -> Sequ
         first,
         *(
             variant
-            for k, variant in enumerate(others, place)
+            for k, variant in enumerate(others, position)
             if k % SAMPLE_INTERVAL == 0 or (has_requirements and variant.plan == "least")
         ),
     ]

@@ -95,7 +95,7 @@ class Conversion:
         from onnx_tflite_plugin.verify import verify
 
         if self.file is None:
-            raise ValueError("the model was not read from a file, so LiteRT cannot run it; call otp.verify with one")
+            raise ValueError("the model was not read from a file, so LiteRT cannot run it; pass the file to otp.verify")
         known = [*signature(verify).parameters][2:]
         check_keywords("verify", options, known, misplaced_keyword_remedies("verify", known))
         return verify(self.file, self.proto, **options)

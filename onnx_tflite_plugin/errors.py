@@ -130,7 +130,7 @@ class SignaturesDiffer(UnsupportedOption):
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
-        super().__init__(f"--signature all: {reason}; convert the signatures one by one, each by its key")
+        super().__init__(f"--signature all: {reason}; convert each signature by its key")
 
 
 class OnnxTooOld(UnsupportedOption):

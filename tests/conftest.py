@@ -40,7 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def thorough(pytestconfig: pytest.Config) -> bool:
-    """True to try everything. Tests that read it sample by default and are marked ``sampled``."""
+    """True with ``--thorough``. Tests that use this fixture are marked ``sampled``; by default they run a sample."""
     return bool(pytestconfig.getoption("--thorough"))
 
 
@@ -51,7 +51,7 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-class FailedFusions(logging.Handler):
+class SkippedFusionHandler(logging.Handler):
     """Log handler that fails a test in which a conversion skips a fusion, unless the test ``allows`` it."""
 
     allows = False
@@ -61,20 +61,20 @@ class FailedFusions(logging.Handler):
             raise AssertionError(record.getMessage())
 
 
-FAILED_FUSIONS = FailedFusions()
+SKIPPED_FUSIONS = SkippedFusionHandler()
 
 
 @pytest.fixture(autouse=True, scope="session")
 def fail_on_skipped_fusion() -> Iterator[None]:
-    LOG.addHandler(FAILED_FUSIONS)
+    LOG.addHandler(SKIPPED_FUSIONS)
     yield
-    LOG.removeHandler(FAILED_FUSIONS)
+    LOG.removeHandler(SKIPPED_FUSIONS)
 
 
 @pytest.fixture
 def allow_skipped_fusions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Allow conversions that skip a fusion."""
-    monkeypatch.setattr(FAILED_FUSIONS, "allows", True)
+    monkeypatch.setattr(SKIPPED_FUSIONS, "allows", True)
 
 
 @pytest.fixture
@@ -115,26 +115,33 @@ SLOW_MODULES = {
 
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Mark tests that sample as ``sampled``, and one case per operator and all tests outside slow modules as ``quick``."""
-    tried: set[str] = set()
+    """Mark tests as ``sampled`` and ``quick``.
+
+    ``sampled``: tests that run a sample by default. ``quick``: one case per operator, and all tests outside slow modules.
+    """
+    seen_operators: set[str] = set()
     for item in items:
         if "thorough" in getattr(item, "fixturenames", ()) or hasattr(getattr(item, "obj", None), "hypothesis"):
             item.add_marker("sampled")
         folder, module = item.path.parent.name, item.path.stem.removeprefix("test_")
         if module == "conformance":
             operator = item.name.partition("[")[2].partition("-")[0]
-            if operator in tried or not operator:
+            if operator in seen_operators or not operator:
                 continue
-            tried.add(operator)
+            seen_operators.add(operator)
         if module not in SLOW_MODULES.get(folder, "").split():
             item.add_marker("quick")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip tests marked ``needs(package, version, why)`` for older packages, and ``int8_products`` if products are wrong here."""
+    """Skip tests whose markers exclude this environment.
+
+    ``needs(package, version, reason)``: the installed package is older. ``int8_products``: ONNX Runtime computes int8
+    products wrongly on this processor.
+    """
     for marker in item.iter_markers("needs"):
-        package, version, why = marker.args
+        package, version, reason = marker.args
         if Version(installed_version(package)) < Version(version):
-            pytest.skip(f"{why}: needs {package} {version}, {installed_version(package)} is installed")
+            pytest.skip(f"{reason}: needs {package} {version}, {installed_version(package)} is installed")
     if item.get_closest_marker("int8_products") and (fault := describe_int8_fault(onnxruntime)):
         pytest.skip(fault)

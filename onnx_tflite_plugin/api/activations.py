@@ -86,7 +86,7 @@ _TABLE: Mapping[ActivationKernel, _Row] = {
     ActivationKernel.ALWAYS_TANH: _Row(_constant_map("TANH", _ALL)),
     ActivationKernel.UNSIGNED: _Row(
         _identity_map("NONE", "RELU", "RELU6") | _constant_map("NONE", _CURVES),
-        "LiteRT's kernel for unsigned integers reads the -1 of a fused {} as the highest integer; use RELU6 or int32",
+        "LiteRT's kernel for unsigned integers reads the lower bound -1 of a fused {} as the highest integer; use RELU6 or int32",
     ),
     ActivationKernel.BLOCKWISE: _Row(
         _identity_map("NONE", *_CLAMPS),

@@ -106,7 +106,7 @@ class Behavior(Checked):
             if name.startswith("_") or inherited:
                 continue
             if similar := get_close_matches(name, traits, 1, _FIELD_SIMILARITY if name in fields else _SIMILARITY):
-                remedy = f"did you mean {similar[0]!r}? A helper of another name begins with an underscore"
+                remedy = f"did you mean {similar[0]!r}? The name of a helper must begin with an underscore"
                 raise TypeError(f"{cls.__name__}.{name} is not a trait of behaviors; {remedy}")
 
     def choose_arithmetic(self, operator: QuantizedOperator) -> Arithmetic:

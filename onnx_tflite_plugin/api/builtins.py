@@ -34,4 +34,4 @@ def _load_entry_point(group: str, name: str) -> Any:
     entries = distribution("onnx-tflite-plugin").entry_points.select(group=f"onnx_tflite_plugin.{group}")
     for entry in entries.select(name=name):
         return entry.load()
-    raise LookupError(f"there is no built-in {group.removesuffix('s')} of {name!r}{did_you_mean(name, entries.names)}")
+    raise LookupError(f"there is no built-in {group.removesuffix('s')} {name!r}{did_you_mean(name, entries.names)}")

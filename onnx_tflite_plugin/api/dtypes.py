@@ -32,7 +32,7 @@ def parse_row(row: str) -> Row:
         if name not in (*NAMES, "_") and not _is_variable(name):
             raise TypeError(f"types: {name!r} is not a dtype{did_you_mean(name, NAMES)}")
     if not all(slot for side in sides[: 2 if arrow else 1] for slot in side):
-        raise TypeError(f"types: {row!r} leaves a slot empty; _ is any dtype")
+        raise TypeError(f"types: {row!r} has an empty slot; write _ for any dtype")
     variables = {name.removesuffix(_ELLIPSIS) for name in sides[0]}
     for name in sides[1] if arrow else ():
         if _is_variable(name) and name != "_" and name not in variables:

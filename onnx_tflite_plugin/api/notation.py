@@ -54,9 +54,9 @@ def _parse_slot(slot: str, text: str) -> tuple[Group, ...] | None:
             reason = (
                 "')' is missing"
                 if remainder.startswith("(") and ")" not in remainder
-                else "a letter, a group (a b), ... or 1 is expected"
+                else "expected a letter, a group (a b), ... or 1"
             )
-            raise AxesError(f"axes {text!r} do not parse at {remainder!r}: {reason}")
+            raise AxesError(f"axes {text!r} cannot be parsed at {remainder!r}: {reason}")
         axis, position = match.group(1), match.end()
         groups.append(() if axis == "1" else tuple(axis.strip("()").split()))
     return tuple(groups)

@@ -75,7 +75,7 @@ def conv_transpose_pads(
     or a dimension is dynamic.
     """
     if None in output or None in size:
-        raise Refusal("transposed convolution of dynamic shape; set the shape with --input-shape")
+        raise Refusal("a transposed convolution has a dynamic shape; set the shape with --input-shape")
     pads = conv_pads(padding, output, kernel, stride, [1] * len(kernel))
     n = len(kernel)
     extra = []

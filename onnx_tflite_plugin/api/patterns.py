@@ -90,7 +90,7 @@ class Output(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.k < 0:
-            raise TypeError(f"{self.call.code}[{self.k}]: the index of an output is 0 or higher")
+            raise TypeError(f"{self.call.code}[{self.k}]: the index of an output must be 0 or higher")
 
 
 def operands(names: str, constant: bool = False) -> tuple[Operand, ...]:

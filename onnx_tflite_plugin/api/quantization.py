@@ -156,8 +156,8 @@ class Raw(Behavior):
             return Arithmetic.QUANTIZED if self.shift_safe else Arithmetic.QUANTIZED_AS_IN_FILE
         if not floats:
             raise Refusal(
-                f"the kernel works on raw {tensors[0].dtype}, for which target {operator.target} has no "
-                f"{self.onnx or 'kernel'}; --quantization float converts it"
+                f"the kernel computes on {tensors[0].dtype} values, for which target {operator.target} has no "
+                f"{self.onnx or 'kernel'}; convert with --quantization float"
             )
         return Arithmetic.FLOAT
 

@@ -155,7 +155,7 @@ def find_missing_subgraphs(op: Operator, indices: Sequence[int], subgraph_count:
 
     ``subgraph_count``: the number of subgraphs in the model.
     """
-    reason = f"{op.code} calls subgraph {{}}; the model has {subgraph_count}"
+    reason = f"{op.code} calls subgraph {{}}; the model has {subgraph_count} subgraphs"
     where = f"subgraphs[{op.subgraph}].operators[{op.index}]"
     return [
         Contradiction(where, reason.format(k), "the file is damaged") for k in indices if not 0 <= k < subgraph_count

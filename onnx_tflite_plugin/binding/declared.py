@@ -179,7 +179,7 @@ def check_types(handler: Handler, pack: str, at: Instance) -> str:
     ):
         types = handler.types(at) if callable(handler.types) else handler.types
         if not has_type(types, str | Collection[str]):
-            raise WrongResult(f"it returned {describe(types)}, not a row of dtypes or several")
+            raise WrongResult(f"it returned {describe(types)}, not a row of dtypes or a collection of rows")
         is_builtin = pack == BUILTIN and handler.code == at.op.builtin and handler.code in operator_names().values()
         return refusal(at.op, types, "LiteRT's kernels take" if is_builtin else f"{handler.name} declares")
 
@@ -318,7 +318,7 @@ def _check_shapes(shapes: Mapping[int, Dims], at: At) -> str:
         if at.op.tensor(slot) is None:
             return f"the operator has no tensor in slot {slot}"
         if dims.count(None) > 1:
-            return f"{list(dims)} for slot {slot} has more than one unknown size"
+            return f"{list(dims)} for slot {slot} has more than one dynamic dimension"
     return ""
 
 

@@ -294,7 +294,7 @@ def _fuse_region(graph: BoundGraph, pack: str, fusion: Fusion, region: Region, s
     members = _region_members(region, producers)
     if reads_computed_variable((bound.op for bound in members), producers):
         stage.result.declined.append(
-            f"{fusion.name}: an operator of the region reads a variable that an operator computes"
+            f"{fusion.name}: an operator of the region reads a variable tensor that an operator writes"
         )
         return graph
     results = {tensor for tensor in region.outputs if tensor is not None}
@@ -303,7 +303,7 @@ def _fuse_region(graph: BoundGraph, pack: str, fusion: Fusion, region: Region, s
     side_results = {tensor for bound in ends for tensor in bound.op.outputs} - results
     if not side_results.isdisjoint({*graph.outputs}.union(*(bound.op.inputs for bound in remaining)) - {None}):
         stage.result.declined.append(
-            f"{fusion.name}: an operator at the end of the region has other results that are used"
+            f"{fusion.name}: the last operator of the region has a result outside the region that is used"
         )
         return graph
     positions = {bound: position for position, bound in enumerate(graph.operators)}
@@ -314,7 +314,7 @@ def _fuse_region(graph: BoundGraph, pack: str, fusion: Fusion, region: Region, s
     root = max(removed, key=lambda bound: (earliest < positions[bound] < latest, positions[bound]), default=None)
     if root is None or not earliest < positions[root] < latest:
         stage.result.declined.append(
-            f"{fusion.name}: a result of the region is needed before all operands are available"
+            f"{fusion.name}: an operator reads a result of the region before all operands of the region are computed"
         )
         return graph
     fused = _bind_region(fusion, pack, region, root, members, stage)

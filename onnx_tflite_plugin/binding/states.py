@@ -61,4 +61,4 @@ def state_slot(bound: Bound) -> int:
         tensor = bound.op.tensor(slot)
         if tensor is not None and tensor.dtype != "resource":
             return slot
-    raise LookupError(f"{bound.label} has only resources")
+    raise LookupError(f"{bound.label} has only tensors of dtype resource")

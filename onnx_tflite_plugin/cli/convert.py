@@ -77,7 +77,7 @@ def convert(
     if output == STREAM and as_json:
         raise UsageProblem("--json and the model would both be written to stdout; name a file for the model")
     if output == STREAM and sys.stdout.isatty():
-        raise UsageProblem("- writes the model to stdout, which is a terminal: redirect it")
+        raise UsageProblem("- writes the model to stdout, which is a terminal: redirect stdout to a file")
     options["verify"] = _verification(ctx, options)
     if model != STREAM:
         _check_model_exists(model)

@@ -173,9 +173,7 @@ def _show_bundle(path: Path, parts: Sequence[Member]) -> None:
         advice = "1 model; pass the bundle to any command to use it"
     elif models:
         argument = format_part(path, models[0])
-        advice = (
-            f"{plural(len(models), 'model')}; pass one to any command as {argument}; convert also accepts the bundle"
-        )
+        advice = f"{plural(len(models), 'model')}; pass one model to any command as {argument}; convert also accepts the bundle"
     lines = [f"{path}: {plural(len(parts), 'part')}, {advice}", *([description] if description and not models else [])]
     print_rows([Row("bundle", lines)])
 

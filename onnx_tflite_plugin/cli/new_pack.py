@@ -176,7 +176,9 @@ def _distribution(folder: Path, name: str | None) -> str:
 
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         problem = "not empty" if folder.is_dir() else "a file"
-        raise UsageProblem(f"{folder} is {problem}; name a new directory, or a pack's, which has a setup.cfg")
+        raise UsageProblem(
+            f"{folder} is {problem}; name a new directory, or the directory of a pack, which has a setup.cfg"
+        )
     if name is None:
         distribution_name = re.sub(r"[^A-Za-z0-9]+", "-", folder.resolve().name).strip("-").lower() or "op-pack"
     elif re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", name):

@@ -70,7 +70,7 @@ class PackCommand(NamedTuple):
         from onnx_tflite_plugin.host.offers import unmet_requirement
 
         if required := unmet_requirement(self.requirements):
-            raise Mismatch(f"{self.pack} is made for onnx-tflite-plugin {required}, but this is {VERSION}")
+            raise Mismatch(f"{self.pack} requires onnx-tflite-plugin {required}, but version {VERSION} is installed")
 
     def _with_attribution(self, command: click.Command) -> click.Command:
         """Return a copy of a command that raises PackError for unexpected exceptions.

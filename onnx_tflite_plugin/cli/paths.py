@@ -26,7 +26,7 @@ class FilePath(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         text = os.fspath(value)
         if not text:
-            self.fail("the path is empty; is a variable of the shell not set?", param, ctx)
+            self.fail("the path is empty; a shell variable may be unset", param, ctx)
         if isinstance(param, click.Option) and len(text) > 1 and text[:1] == "-":
             remedy = f"write ./{text} if the path begins with '-'"
             self.fail(f"a path is missing before {text!r}, which looks like an option; {remedy}", param, ctx)
@@ -95,7 +95,7 @@ def check_writable(path: Path, *, sources: tuple[Path, ...] = ()) -> Path:
         raise UsageProblem(f"{path} is a TFLite model, which would be replaced; name another file to write")
     if not folder.is_dir():
         raise UsageProblem(
-            f"{folder} is not a directory" if folder.exists() else f"there is no directory {folder}; make it first"
+            f"{folder} is not a directory" if folder.exists() else f"there is no directory {folder}; create it first"
         )
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UsageProblem(f"the directory {folder} cannot be written to; name a file in another directory")

@@ -112,7 +112,7 @@ def _verdict_lines(page: Page) -> list[str]:
 def html_path(path: Path) -> Path:
     """Return the path of a page. Raises UsageProblem unless it ends in .html or .htm."""
     if path.suffix.lower() not in (".html", ".htm"):
-        raise UsageProblem(f"{path}: the report is a web page, name it .html")
+        raise UsageProblem(f"{path}: the report is a web page; give a name with the suffix .html")
     return path
 
 

@@ -119,8 +119,9 @@ def _other_signatures(report: Report) -> Iterator[str]:
     if report.other_signatures:
         names = ", ".join(limit_lines([repr(shorten(key)) for key in report.other_signatures], 4, "inspect lists all"))
         converted = "the main subgraph" if report.signature is None else f"signature {shorten(report.signature)!r}"
-        lacking = ": it fills the key-value cache and returns no logits, so it generates no text" * _lacks_scores(
-            report
+        lacking = (
+            ": the signature fills the key-value cache and returns no logits, so the model cannot generate text"
+            * _lacks_scores(report)
         )
         yield f"only {converted} was converted{lacking}; --signature all also converts {names}"
 

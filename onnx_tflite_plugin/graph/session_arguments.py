@@ -80,7 +80,7 @@ def check_generation(tokens: object, count: object, start: object, stop: object,
     assert isinstance(start, int | np.integer)
     if start + len(numbers) + count - 1 > slots:
         raise ValueError(
-            f"{len(numbers)} tokens from position {start} and {count} more do not fit in the caches, which hold {slots}"
+            f"{len(numbers)} tokens from position {start} and {count} generated tokens exceed the {slots} slots of the caches"
         )
     return numbers
 
@@ -95,7 +95,7 @@ def _check_tokens(tokens: object) -> list[int]:
         raise TypeError(f"tokens is {describe(tokens)}; give a list of numbers such as [3, 17, 5]")
     numbers = list(tokens)
     if not numbers:
-        raise ValueError("tokens is empty; give at least one, such as the token that begins a text")
+        raise ValueError("tokens is empty; give at least one token, such as the token that begins a text")
     for position, number in enumerate(numbers):
         if not has_type(number, int):
             hint = "; give one sequence, without a batch axis" if isinstance(number, list | tuple | np.ndarray) else ""

@@ -112,8 +112,8 @@ def _describe_conflict(text: str, node: ir.Node, *, declared: bool) -> str:
         return _describe_operands(text, node, declared=declared) if "InferenceError]" in text else ""
     axis = shape["what"].removeprefix("dimension ")
     emitted = f"rank {shape['emitted']}" if shape["what"] == "rank" else f"size {shape['emitted']} along axis {axis}"
-    fact = f"the emitted value has {emitted}, but it is {shape['file']}"
-    return f"{fact} by the file and the handler's declarations" if declared else f"{fact} in the file ({text})"
+    fact = f"the emitted value has {emitted}, but {shape['file']} is expected"
+    return f"{fact} from the file and the handler's declarations" if declared else f"{fact} from the file ({text})"
 
 
 def _describe_operands(text: str, node: ir.Node, *, declared: bool) -> str:

@@ -196,7 +196,7 @@ class Host:
                 except Failed as failed:
                     self._loaded[code].append(failed)
                     if not offer.unmet:  # otherwise already warned of
-                        self.warn(f"{failed.reason}; it is left out")
+                        self.warn(f"{failed.reason}; the handler is left out")
         return self._loaded[code]
 
     def fusions(self, present: Collection[str] | None = None) -> list[tuple[str, Fusion]]:
@@ -289,7 +289,7 @@ class Host:
             return claim
         pack, handler = claim
         if op.version > handler.max_version:
-            reason = f"version {op.version} is newer than the {handler.max_version} that {pack} knows"
+            reason = f"version {op.version} is not supported; {pack} supports versions up to {handler.max_version}"
             return Problem(op.code, reason, f"update {pack}, or install a pack for this version")
         try:
             resolved = resolve_activation(handler, pack, At(op, target, opset))
@@ -322,7 +322,7 @@ class Host:
                 continue
             declined.append((pack, answer))
             if isinstance(answer, Failed):
-                self.warn(f"{answer.reason}; it is skipped")
+                self.warn(f"{answer.reason}; the claim of {pack} is skipped")
         return claims, declined
 
     def _choose_claim(self, op: Operator, claims: list[tuple[str, Handler]]) -> tuple[str, Handler] | Problem:
@@ -366,4 +366,4 @@ def _pack_names(packs: str | Iterable[str]) -> set[str]:
 
 def _version_reason(offer: Offer) -> str:
     remedy = f"update it, or write {PIN} in its install_requires and install it again"
-    return f"it is made for onnx-tflite-plugin {offer.unmet}, but this is {VERSION}; {remedy}"
+    return f"it requires onnx-tflite-plugin {offer.unmet}, but version {VERSION} is installed; {remedy}"

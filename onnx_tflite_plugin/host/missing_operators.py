@@ -50,7 +50,9 @@ def missing_handler_problem(
     if op.code.startswith(UNKNOWN):
         number = op.code.removeprefix(UNKNOWN)
         return NoHandler(
-            op.code, f"operator code {number} is not in the schema this version knows; the file is newer", similar
+            op.code,
+            f"operator code {number} is not in the schema of this version; the file needs a newer version",
+            similar,
         )
     return NoHandler(op.code, NO_HANDLER_REASON, similar)
 

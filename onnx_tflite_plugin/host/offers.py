@@ -109,7 +109,9 @@ class Offer:
             if not isinstance(loaded, Target):
                 raise Mismatch(f"it is {describe(loaded)}, not a Target")
             if loaded.name != self.code:
-                raise Mismatch(f"its target is named {loaded.name!r}; both names must be equal")
+                raise Mismatch(
+                    f"its target is named {loaded.name!r}; the entry point and the target must have the same name"
+                )
             if canonical(self.pack) != BUILTIN and (unknown := find_unknown_operator(loaded)):
                 raise Mismatch(unknown)
             return loaded
@@ -262,12 +264,12 @@ def find_needs_problem(needs: frozenset[str], fusion: Fusion) -> str:
     unlisted = find_unlisted_pattern(needs, fusion)
     if unlisted is not None:
         return (
-            f"needs {', '.join(sorted(needs))}, but a pattern of {fusion.name} has only {', '.join(sorted(unlisted))}: "
-            "models with only these do not load the fusion; list an operator of every pattern"
+            f"lists {', '.join(sorted(needs))}, but a pattern of {fusion.name} has only {', '.join(sorted(unlisted))}, so "
+            "models with only these operators do not load the fusion; list an operator of every pattern"
         )
     superfluous = needs.difference(*(pattern.codes() for pattern in fusion.patterns))
     return (
-        f"needs {', '.join(sorted(superfluous))}, which no pattern of {fusion.name} has; remove it"
+        f"lists {', '.join(sorted(superfluous))}, which no pattern of {fusion.name} has; remove the operators without a pattern"
         if superfluous
         else ""
     )

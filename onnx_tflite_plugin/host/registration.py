@@ -101,7 +101,7 @@ def _problems_of_groups(code: str, is_admitted: Callable[[str], bool]) -> Iterat
         for group, meant in _misspelled_groups(text) if code in unquote(text) else ():
             pack = distribution.name_and_requirements()[0]
             if code in [unquote(e.name) for e in entry_points(text, [group])] and is_admitted(pack):
-                fact = f"{pack} has an entry point for it in the group {group!r}, which does not exist"
+                fact = f"{pack} has an entry point for the operator in the group {group!r}, which does not exist"
                 yield Problem(code, fact, f"write {meant} in setup.cfg, {_REINSTALL}")
 
 
@@ -127,16 +127,16 @@ def _problems_of_definitions(code: str, is_admitted: Callable[[str], bool]) -> I
         for found in _find_definitions(code, entries):
             target = f"{found.module}:{found.function}"
             other = next((e.name for e in entries if e.group == HANDLERS and e.value.replace(" ", "") == target), "")
-            fact = f"its entry point is named {other}" if other else "it has no entry point"
+            fact = f"the entry point of the function is named {other}" if other else "the function has no entry point"
             remedy = (
-                f"rename it to {code} in setup.cfg"
+                f"rename the entry point to {code} in setup.cfg"
                 if other
-                else f"add {code} = {target} to {HANDLERS} in setup.cfg if it is not there"
+                else f"make sure that setup.cfg lists {code} = {target} in {HANDLERS}"
             )
             where = f"{found.file}:{found.line}"
             yield Problem(
                 code,
-                f"{pack} defines a handler for it, {found.function} in {where}, but {fact}",
+                f"{pack} defines a handler for the operator, {found.function} in {where}, but {fact}",
                 f"{remedy}, {_REINSTALL}",
             )
 

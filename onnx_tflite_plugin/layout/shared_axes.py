@@ -246,7 +246,7 @@ def _solve_sizes(
 ) -> dict[str, int | None] | None:
     """Return the sizes of a slot's letters.
 
-    Return ``None`` if a group has more than one unknown size.
+    Return ``None`` if a group has more than one dynamic dimension.
     """
     sizes: dict[str, int | None] = {}
     for group, size in zip(groups, dims, strict=True):

@@ -188,7 +188,7 @@ class Alignment:
         key = self.prompt.sized.signature.key
         kinds = [(x.code, x.version, len(x.inputs)) for x in (op, prompt_op)]
         if kinds[0] != kinds[1] or not same_slot:
-            return f"is {label(prompt_op)} in {key!r}"
+            return f"corresponds to {label(prompt_op)} in {key!r}"
         handler = self.handler_of(op)
         if handler is None:
             return "is not supported"
@@ -198,7 +198,7 @@ class Alignment:
             if name not in skipped and op.options.get(name) != prompt_op.options.get(name):
                 return f"option {name} is {op.options.get(name)}, but {prompt_op.options.get(name)} in {key!r}"
         if op.custom_options != prompt_op.custom_options:
-            return "has other options"
+            return f"has options that differ from those in {key!r}"
         for slot, (operand, prompt_operand) in enumerate(zip(op.inputs, prompt_op.inputs, strict=True)):
             if operand is None or prompt_operand is None or operand.is_constant != prompt_operand.is_constant:
                 if operand is not prompt_operand:
@@ -235,7 +235,9 @@ class Alignment:
             for tensor, prompt_tensor in zip(graph.inputs, prompt_graph.inputs, strict=True):
                 prompt_location = location_of(prompt_tensor)
                 if self.input_pairs.setdefault(location_of(tensor), prompt_location) != prompt_location:
-                    return f"calls subgraph {index} for several subgraphs of {self.prompt.sized.signature.key!r}"
+                    return (
+                        f"calls subgraph {index} in place of several subgraphs of {self.prompt.sized.signature.key!r}"
+                    )
             for tensor, prompt_tensor in zip(graph.outputs, prompt_graph.outputs, strict=True):
                 self._add(tensor, prompt_tensor)
         return ""

@@ -176,7 +176,7 @@ def _token_count(model: Model, single: Signature, signature: Signature) -> int:
         }
     if len(sizes) != 1 or min(sizes) < 2:
         raise Misaligned(
-            f"{single.key!r} and {signature.key!r} do not take one and several tokens, as those of a language model do"
+            f"{single.key!r} and {signature.key!r} are not for one token and several tokens, as the signatures of a language model are"
         )
     return sizes.pop()
 

@@ -171,7 +171,7 @@ def make_dynamic(model: Model, named_axes: NamedAxes, host: Host, target: Target
         model,
         host,
         target,
-        f"operators that accept no other {kind}, or whose shapes cannot be derived from it:",
+        f"operators that support only the stored {kind}, or whose shapes cannot be derived from the new {kind}:",
         named_sizes={size for name, size in stored.items() if name != BATCH},
     )
 

@@ -66,8 +66,8 @@ def unaccelerated_warnings(model: ir.Model, target: Target) -> list[str]:
     )
     origin_list = f" (of {list_first([*origins], _MAX_ORIGINS)})" if origins else ""
     return [
-        f"the accelerator has no {op_types}{origin_list}; the runtime computes them on the CPU, and all operators whose shapes "
-        "depend on them; --outputs converts the model before them"
+        f"the accelerator has no {op_types}{origin_list}; these nodes and all operators whose shapes depend on their "
+        "results run on the CPU; use --outputs to end the model before them"
     ]
 
 

@@ -112,7 +112,7 @@ def find_model(path: str | os.PathLike[str]) -> Member | None:
     names = [model.name for model in models]
     model_list = f"{plural(len(names), 'model')}: {list_first([*map(repr, names)], _MAX_LISTED_MODELS)}"
     if part:
-        problem = "is in several names" if matches else f"is none of them{did_you_mean(part, names)}"
+        problem = "is part of several names" if matches else f"is none of these names{did_you_mean(part, names)}"
         raise NoSuchPart(f"{file} holds {model_list}; {part!r} {problem}")
     raise NoSuchPart(f"{file} holds {model_list}; name one of them, such as {format_part(file, names[0])}")
 

@@ -40,7 +40,7 @@ def read_quantization(
     if kind in (DETAILS_BLOCKWISE, DETAILS_MULTI_AXIS):
         details = table.table("details", BLOCKWISE if kind == DETAILS_BLOCKWISE else MULTI_AXIS)
         if details is None:
-            raise table.invalid("details", "the details are declared but missing", REFUSED)
+            raise table.invalid("details", "the quantization details are declared but missing", REFUSED)
         if kind == DETAILS_BLOCKWISE:
             return _read_blockwise(details, shape, tensors)
         return _read_multi_axis(details, shape, len(tensors))
@@ -52,7 +52,9 @@ def read_quantization(
         raise table.invalid("zero_point", f"{len(zero_point)} zero points for {len(scale)} scales", REFUSED)
     axis = table.number("quantized_dimension")
     if axis < 0 or (shape and axis >= len(shape)):
-        raise table.invalid("quantized_dimension", f"axis {axis} of a tensor of rank {len(shape)}", REFUSED)
+        raise table.invalid(
+            "quantized_dimension", f"axis {axis} does not exist in a tensor of rank {len(shape)}", REFUSED
+        )
     if shape and len(scale) not in (1, shape[axis]):
         reason = f"{len(scale)} scales for axis {axis} of size {shape[axis]}"
         raise table.invalid("scale", reason, REFUSED)
@@ -99,7 +101,7 @@ def _read_blockwise(details: Table, shape: tuple[int, ...], tensors: Sequence[Te
     if scales.dtype != "float16" or not scales.is_constant:
         found = scales.dtype if scales.is_constant else f"a variable {scales.dtype} tensor"
         reason = f"scales of blockwise quantization must be float16 constants; tensor {scales} is {found}"
-        hint = "LiteRT runs no others; quantize the model again with float16 scales"
+        hint = "LiteRT supports no other dtype of scales; quantize the model again with float16 scales"
         raise details.invalid("scales", reason, hint)
     if prod(scales.shape) != prod(shape) // block_size:
         reason = f"tensor {scales} has {prod(scales.shape)} scales for {prod(shape) // block_size} blocks"
@@ -121,7 +123,7 @@ def _read_multi_axis(details: Table, shape: tuple[int, ...], tensor_count: int) 
     if size < 0:
         raise details.invalid("block_size", f"{size} is negative", REFUSED)
     if not axes or min(axes) < 0 or (shape and max(axes) >= len(shape)):
-        raise details.invalid("quantized_dimensions", f"{axes} for a tensor of rank {len(shape)}", REFUSED)
+        raise details.invalid("quantized_dimensions", f"axes {axes} do not fit a tensor of rank {len(shape)}", REFUSED)
     return MultiAxisQuantization(
         _read_tensor_index(details, "scales", tensor_count), _read_zero_points_index(details, tensor_count), size, axes
     )
@@ -134,5 +136,5 @@ def _read_zero_points_index(details: Table, tensor_count: int) -> int | None:
 def _read_tensor_index(details: Table, name: str, tensor_count: int) -> int:
     index = details.number(name)
     if not 0 <= index < tensor_count:
-        raise details.invalid(name, f"tensor {index} does not exist; the subgraph has {tensor_count}", REFUSED)
+        raise details.invalid(name, f"tensor {index} does not exist; the subgraph has {tensor_count} tensors", REFUSED)
     return index

@@ -8,7 +8,7 @@ from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.targets.generic import GENERIC
 
 _INTEGERS = frozenset({"int8", "uint8", "int16", "uint16", "int4", "uint4", "int2", "uint2"})
-_UNQUANTIZED = "--quantization float does without it"
+_UNQUANTIZED = "--quantization float converts without quantized dtypes"
 
 TENSORRT = Target(
     name="tensorrt",

@@ -262,7 +262,7 @@ class ModelPair:
             except NoKernel as error:
                 reason = "so there is no reference to compare with"
                 if not any(op.code == error.code for op in self.entry.subgraph.operators):
-                    reason = "and it is in a called subgraph, where no reference kernel can replace it"
+                    reason = "and the operator is in a called subgraph, where no reference kernel can replace it"
                 raise InconclusiveError(f"{error}, {reason}") from error
             except LiteRTError as error:
                 if refuses_dtype(str(error)):
@@ -315,7 +315,7 @@ class ModelPair:
             self.entry, shapes={**self.sizes.onnx_shapes(self.min_dynamic_size), **shapes}, seed=seed
         )
         sizes = ", ".join(f"{name} {[*shape]}" for name, shape in shapes.items())
-        note = f"with other dynamic sizes: {sizes}"
+        note = f"with other sizes of dynamic dimensions: {sizes}"
         time_limit = time_limit_after(self.seconds)
         try:  # XNNPACK does not check all sizes; builtin kernels do
             outputs = {

@@ -59,7 +59,7 @@ MAX_ELEMENTS = 2**27
 """Limit of the elements in inputs and outputs of all runs. Three runs with 173 million elements take 69 s, mostly for copies between
 processes.
 """
-_NAN_REASON = "every output is NaN in both runtimes on these inputs; give others with --inputs or --range"
+_NAN_REASON = "every output is NaN in both runtimes on these inputs; give other inputs with --inputs or --range"
 
 
 @name_keywords()

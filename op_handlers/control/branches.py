@@ -93,7 +93,7 @@ def emit_branches(
     """
     if any(tensor is not None and tensor.dtype == "resource" for tensor in ctx.op.outputs):
         raise Refusal(
-            "a branch returns a resource, so the resource would be a runtime value; ONNX needs a constant one"
+            "a branch returns a resource, so the resource would be a runtime value; ONNX requires a constant resource"
         )
     states = ctx.states(*branches)
     initial_values = [state.get() for state in states]

@@ -150,7 +150,7 @@ def check_cepstrum(at: Instance) -> Decline | None:
         return Decline(f"the input has {op[0].dims[2]} frequencies; LiteRT's kernel requires at least 2")
     rate = op.constant(1)
     if rate is not None and rate.size == 1 and rate.item() <= 0:
-        return Decline(f"the sample rate is {rate.item()}; LiteRT's kernel requires a positive one")
+        return Decline(f"the sample rate is {rate.item()}; LiteRT's kernel requires a positive rate")
     return None
 
 

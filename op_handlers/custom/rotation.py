@@ -33,7 +33,7 @@ def check_size(at: Instance) -> Decline | None:
     if dims is not None and len(dims) not in (2, 3):
         return Decline(f"the input has {len(dims)} dimensions; LiteRT's kernel requires 2 or 3")
     if dims is not None and dims[-1] is not None and dims[-1] % size:
-        return Decline(f"the last dimension has {dims[-1]} elements, which is no multiple of {SIZE!r} {size}")
+        return Decline(f"the last dimension has {dims[-1]} elements, which is not a multiple of {SIZE!r} {size}")
     return None
 
 

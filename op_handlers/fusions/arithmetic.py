@@ -47,7 +47,7 @@ def match_arithmetic(match: Match) -> Mapping[str, Any] | Decline:
     """
     (_, base), *arithmetic = list(match.calls.items())[::-1]
     if match[x].dtype != "float32":
-        return Decline(f"the input is {match[x].dtype}, which is rounded between the operators")
+        return Decline(f"the input is {match[x].dtype}, so results are rounded between the operators")
     for operand in (w, bias, first, second):
         if operand in match.tensors and match[operand].dtype != "float32":
             return Decline(f"{match[operand].name!r} is {match[operand].dtype}")

@@ -119,10 +119,10 @@ def depthwise_conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) 
         multiplier = ctx.options.depth_multiplier
         channels = outputs // multiplier if multiplier and not outputs % multiplier else ctx.op[0].shape[-1]
     if outputs % (channels or 1):
-        raise Refusal(f"{outputs} output channels, which is not a multiple of {channels} input channels")
+        raise Refusal(f"the number of output channels, {outputs}, is not a multiple of the {channels} input channels")
     if reads_beyond_scales(ctx.op):
         ctx.warn(
-            "one scale for all channels: LiteRT's kernel reads beyond it and computes different results; quantize per channel"
+            "the weights have one scale, but LiteRT's kernel reads a scale per channel, so its results differ; quantize per channel"
         )
     return emit_conv(ctx, x, drop_weight_zero_point(ctx, w, 0), b, group=channels)
 

@@ -118,14 +118,16 @@ def check_blocks(op: Operator) -> Decline | None:
     """
     x, w = op[0], op[1]
     if (x.dtype, w.dtype) != ("float32", "int4"):
-        return Decline(f"{x.dtype} input with {w.dtype} weights in blocks; the kernel requires float32 and int4")
+        return Decline(
+            f"the input is {x.dtype} and the blockwise weights are {w.dtype}; the kernel requires float32 and int4"
+        )
     rows, depth = w.shape
     if w.blocks is None or w.blocks.block_size % 32 == 0:
         return None
     if rows < 4 or depth < 32 or depth % 2:
         return Decline(
-            f"the weights have a scale per {w.blocks.block_size} elements; LiteRT ignores these scales unless the weights "
-            "have at least 4 rows of an even length of at least 32; use blocks of 32"
+            f"the weights have a scale per {w.blocks.block_size} elements; LiteRT applies these scales only to weights "
+            "with at least 4 rows and an even row length of at least 32; use blocks of 32"
         )
     return None
 

@@ -37,7 +37,7 @@ def check_index_vectors(op: Operator) -> Decline | None:
         return Decline(f"index_vector_dim is {op.options.index_vector_dim}, which is not an axis of the indices")
     if op.options.index_vector_dim >= op[1].rank:
         return Decline(
-            "the indices have no axis for vectors, so the kernel reads beyond their shape; add one of size 1"
+            "the indices have no axis of index vectors, so the kernel reads beyond their shape; add an axis of size 1"
         )
     return None
 
@@ -58,7 +58,7 @@ def check_gather(at: Instance) -> Decline | None:
     rank = result.rank if result.has_rank else slice_axes + index.rank - 1
     if len(offset_dims) != slice_axes or rank != slice_axes + index.rank - 1 or not offset_dims <= {*range(rank)}:
         return Decline(
-            f"the slices have {slice_axes} axes, but the result of rank {rank} has them at {sorted(offset_dims)}"
+            f"the slices have {slice_axes} axes, but offset_dims is {sorted(offset_dims)} for a result of rank {rank}"
         )
     if any(size < (axis in o.collapsed_slice_dims) for axis, size in enumerate(o.slice_sizes)):
         return Decline(

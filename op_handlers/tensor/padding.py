@@ -75,7 +75,7 @@ def pad_v2(ctx: Context, x: Value, paddings: Value, value: Value | None = None) 
 def padding_value(ctx: Context) -> Array:
     quantization, file_quantization = ctx.quantization(out(0)), ctx.op[out(0)].quantization
     if ctx.op[0].quantization is None and isinstance(file_quantization, Quantization):
-        raise Refusal("the result has a scale and the operand has none; give both one")
+        raise Refusal("the result has a scale, but the operand has none; give both tensors a scale")
     return ctx.scalar(quantization.zero_point[0] if ctx.uses_integers and quantization else 0)
 
 

@@ -208,7 +208,7 @@ class TestRow:
         row = bench_in_process(FLOAT, "digits", [Fatal(), Ours()], 2)
         assert row.seconds is not None
         fatal, ours = row.outcomes
-        assert (fatal.converter, fatal.problem) == ("fatal", "crashes: the process that ran it is gone")
+        assert (fatal.converter, fatal.problem) == ("fatal", "crashes: the process of the converter has ended")
         assert ours.ratio is not None
 
     def test_crash_of_litert_is_attributed_to_litert(self, monkeypatch: pytest.MonkeyPatch) -> None:

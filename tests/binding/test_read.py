@@ -81,7 +81,7 @@ def test_subgraph_may_be_called_twice_but_not_recursively() -> None:
         ({"output_quantization": {0: Dequantized()}}, "no output in slot 0: outputs are"),
         ({"output_quantization": {out(0): Dequantized(), out(1): Dequantized()}}, "no output in slot -2"),
         ({"reshapes": {1: (6,)}}, "no tensor in slot 1"),
-        ({"reshapes": {0: (None, None)}}, "has more than one unknown size"),
+        ({"reshapes": {0: (None, None)}}, "has more than one dynamic dimension"),
         ({"effects": Effects(reads=(0, 1), state_key=lambda at: "state")}, "no tensor in slot 1, which Effects lists"),
         ({"effects": Effects(writes=(1,), state_key=lambda at: "state")}, "no tensor in slot 1, which Effects lists"),
         ({"subgraphs": ("bodie",), "options": {"body": 0}}, "no option 'bodie'; did you mean 'body'"),

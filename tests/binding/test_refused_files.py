@@ -76,7 +76,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     ("QUANTIZE-int32_to_int8", [set_parameters(0, [0.0], [0])], "has a scale of 0"),
     ("EXP-int16", [tensor(1, type=INT32)], "tensor 1 'y0' is int32, but EXP has an operand of"),
     ("MAX_POOL_2D-uint8_with_RELU", [tensor(1, quantization=None)], "tensor 1 'y0' is uint8 without a scale"),
-    ("PAD-int8,_runtime_paddings", [tensor(0, quantization=None)], "the result has a scale and the operand"),
+    ("PAD-int8,_runtime_paddings", [tensor(0, quantization=None)], "the result has a scale, but the operand"),
     (
         "FULLY_CONNECTED-int8_with_RELU,_rank_kept",
         [set_parameters(1, [0.05, 2.0, 0.0078125, 0.05], [127, 127, 0, 0])],

@@ -111,8 +111,8 @@ def test_dtype_refusal_mentions_litert_only_if_it_has_a_kernel() -> None:
     ("types", "text"),
     [
         ("flaot32", "types: 'flaot32' is not a dtype; did you mean 'float32'"),
-        ("float32,, int8", "leaves a slot empty"),
-        ("float32 ->", "leaves a slot empty"),
+        ("float32,, int8", "has an empty slot"),
+        ("float32 ->", "has an empty slot"),
         (("float32", "real"), "'real' is not a dtype"),
         (7, r"Handler\(types=...\) takes"),
     ],

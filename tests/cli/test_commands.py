@@ -410,7 +410,7 @@ def test_summary_reports_unusual_facts(tmp_path: Path) -> None:
     )
     assert "…" in lines[0].split()[-1]
     assert lines[0].endswith("/BiasAdd'")
-    assert last == "  more bytes moved for speed: op 3 SOFTMAX saves about 10 µs"
+    assert last == "  larger tensors transposed to save time: op 3 SOFTMAX saves about 10 µs"
     assert rows["fused"] == "2 LAYER, from 10 operators; `onnx-tflite handlers` describes them"
     assert rows["states"].startswith("2, as extra inputs and outputs: h, c")
     assert rows["packs"] == "my-pack: 1 operator, instead of the built-in ADD"

@@ -256,7 +256,7 @@ def test_verify_reports_rounded_inputs() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["", "m.onnx"], "MODEL: the path is empty; is a variable of the shell not set?"),
+        (["", "m.onnx"], "MODEL: the path is empty; a shell variable may be unset"),
         (["https://host/m.tflite"], "https://host/m.tflite is an address, not a file; download the file first"),
         ([DIGITS, "--tolerance", "1%"], "--tolerance: '1%' is not a valid number"),
         ([DIGITS, "--opset", "new"], "--opset: 'new' is not a valid integer"),

@@ -261,7 +261,7 @@ def test_rejects_paths_that_are_not_regular_files(neg_path: Path, tmp_path: Path
     for path, text in (
         (tmp_path, "is a directory; name the file to write"),
         (pipe, "is not a regular file"),
-        (tmp_path / "no" / "x", r"there is no directory .*no; make it first"),
+        (tmp_path / "no" / "x", r"there is no directory .*no; create it first"),
         (neg_path / "x", r"negated.tflite is not a directory"),
         (neg_path, "is the model itself"),
     ):

@@ -86,7 +86,7 @@ def test_rejects_a_command_of_an_incompatible_pack(run: Run, pack_command_list: 
     pack_command_list.append(offer("greet", f"{MODULE}:greet")._replace(requirements=("onnx-tflite-plugin~=9.1.0",)))
     code, _, err = run("greet", "you")
     assert code == 1
-    assert "pack is made for onnx-tflite-plugin ~=9.1.0, but this is " in err
+    assert "pack requires onnx-tflite-plugin ~=9.1.0, but version " in err
 
 
 def test_duplicate_command_is_a_usage_error(run: Run, pack_command_list: list[PackCommand]) -> None:

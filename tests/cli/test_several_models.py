@@ -184,11 +184,11 @@ def test_command_about_one_model_lists_those_of_a_bundle(run: Run, tmp_path: Pat
             tmp_path / "m.onnx",
         ),
         (
-            f"{held}'nex.tflite' is none of them; did you mean 'neg.tflite'?",
+            f"{held}'nex.tflite' is none of these names; did you mean 'neg.tflite'?",
             "convert",
             f"{tmp_path / 'b.task'}#nex.tflite",
         ),
-        (f"{held}'.tflite' is in several names", "bench", f"{tmp_path / 'b.task'}#.tflite"),
+        (f"{held}'.tflite' is part of several names", "bench", f"{tmp_path / 'b.task'}#.tflite"),
     ):
         code, _, err = run(*command)
         assert (code, err) == (2, f"error: {text}\n")
@@ -455,7 +455,7 @@ def test_report_needs_the_html_suffix(run: Run, folder: Path, place: str) -> Non
     before = (folder / "a.tflite").read_bytes()
     code, _, err = run("convert", folder / "a.tflite", folder / "a.onnx", "--report", folder / place)
     assert code == 2
-    assert "the report is a web page, name it .html" in err
+    assert "the report is a web page; give a name with the suffix .html" in err
     assert not (folder / "a.onnx").exists()
     run("convert", folder / "a.tflite")
     assert run("report", folder / "a.tflite", folder / "a.onnx", folder / place)[0] == 2

@@ -151,8 +151,10 @@ def test_signature_without_logits_names_the_command_for_all(tmp_path: Path) -> N
         "other_signatures": ("decode",),
     }
     (warning,) = briefly(tmp_path, **changes)["warning"]
-    assert warning.startswith("only signature 'prefill' was converted: it fills the key-value cache")
-    assert warning.endswith("returns no logits, so it generates no text; --signature all also converts 'decode'")
+    assert warning.startswith("only signature 'prefill' was converted: the signature fills the key-value cache")
+    assert warning.endswith(
+        "returns no logits, so the model cannot generate text; --signature all also converts 'decode'"
+    )
     conversion: Any = SimpleNamespace(verification=None, report=replace(PLAIN, **changes))
     row = next_row(conversion, Path("a.tflite"), [Path("m.onnx")], has_page=False)
     assert row.lines[0] == "onnx-tflite convert a.tflite m.onnx --signature all converts all signatures"
@@ -298,7 +300,7 @@ def test_sources_of_transposes_add_up_to_the_nodes(
 )
 def test_layout_chosen_for_speed_shows_the_time_saved(tmp_path: Path, gain: int, text: str) -> None:
     found = rows(tmp_path, transposed_for_speed=(("op 3 SOFTMAX v1 'p'", gain),))
-    assert found["layout"][-1] == f"  more bytes moved for speed: op 3 SOFTMAX saves about {text}"
+    assert found["layout"][-1] == f"  larger tensors transposed to save time: op 3 SOFTMAX saves about {text}"
 
 
 @pytest.mark.parametrize(
@@ -314,7 +316,7 @@ def test_layout_chosen_for_speed_shows_the_time_saved(tmp_path: Path, gain: int,
 )
 def test_operator_label_omits_version_and_name(tmp_path: Path, label: str, shown: str) -> None:
     found = rows(tmp_path, transposed_for_speed=((label, 8_000),))
-    assert found["layout"][-1] == f"  more bytes moved for speed: {shown} saves about 1 µs"
+    assert found["layout"][-1] == f"  larger tensors transposed to save time: {shown} saves about 1 µs"
 
 
 def test_layers_are_listed_by_weight_dtype_and_rewrites_by_place(tmp_path: Path) -> None:

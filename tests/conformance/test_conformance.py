@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from _pytest.mark import ParameterSet
 
-from conformance.bounds import EQUAL, EXACT
+from conformance.bounds import EXACT_DTYPES, EXACT_OPERATORS
 from conformance.case import Case
 from conformance.cases import builtin
 from conformance.coverage import gaps
@@ -20,15 +20,15 @@ from onnx_tflite_plugin.host import BUILTIN, Host
 from onnx_tflite_plugin.verify import Tolerance
 
 CASES = builtin()
-# Cases that newer kernels of LiteRT settle, with the first version that has them.
+# Cases that pass only with newer kernels of LiteRT, with the first LiteRT version that has these kernels.
 NEWER_KERNELS = {"CONV_3D_TRANSPOSE-SAME_3x2x4": "2.2", "SIGN-float32_edges": "2.1.6"}
 
 
 def parameters() -> Iterator[ParameterSet]:
-    for case, place in number_cases(CASES):
+    for case, position in number_cases(CASES):
         version = NEWER_KERNELS.get(case.id)
-        needs = [pytest.mark.needs("ai-edge-litert", version, "what the kernel computes")] if version else []
-        yield pytest.param(case, place, id=case.id, marks=needs)
+        needs = [pytest.mark.needs("ai-edge-litert", version, "LiteRT's kernel changed")] if version else []
+        yield pytest.param(case, position, id=case.id, marks=needs)
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +36,10 @@ def host() -> Host:
     return Host(packs="builtin")
 
 
-@pytest.mark.parametrize(("case", "place"), [*parameters()])
-def test_case(case: Case, place: int, host: Host, thorough: bool) -> None:
+@pytest.mark.parametrize(("case", "position"), [*parameters()])
+def test_case(case: Case, position: int, host: Host, thorough: bool) -> None:
     """Run a sample of the case's variants; ``--thorough`` runs all."""
-    result = run_case(case, host, place=None if thorough else place)
+    result = run_case(case, host, position=None if thorough else position)
     if result.status == "skipped":
         pytest.skip(result.reasons[0])
     assert result.ok, result.text
@@ -57,7 +57,7 @@ def test_case_ids_are_unique() -> None:
     assert [name for name, count in Counter(case.id for case in CASES).items() if count > 1] == []
 
 
-# Cases of several operators, or with a small output range. Each case states the reason (``why``).
+# Cases of several operators, or with a small output range. Each case states the reason (``tolerance_reason``).
 LOOSER = {"int8 with constant cell states", "not fused, int8", "many pixels with RELU6"}
 
 
@@ -71,20 +71,20 @@ def test_cases_do_not_loosen_the_default_tolerance() -> None:
         assert case.tolerance is None or tolerance.of_range <= 1e-5 or "float" not in case.dtype, case.id
         assert tolerance.steps <= default.steps, case.id
         assert tolerance.integers <= default.integers, case.id
-    assert not EQUAL & {*EXACT}
+    assert not EXACT_OPERATORS & {*EXACT_DTYPES}
 
 
 def test_bounds_belong_to_operators_with_cases() -> None:
     tested = {(case.op, case.dtype) for case in CASES}
-    assert sorted(EQUAL - {op for op, _ in tested}) == []
-    assert [(op, dtype) for op, dtypes in EXACT.items() for dtype in dtypes if (op, dtype) not in tested] == []
+    assert sorted(EXACT_OPERATORS - {op for op, _ in tested}) == []
+    assert [(op, dtype) for op, dtypes in EXACT_DTYPES.items() for dtype in dtypes if (op, dtype) not in tested] == []
 
 
 def test_support_table_is_up_to_date(host: Host) -> None:
     assert read_table() == table(host), "python -m conformance.table --write"
 
 
-def test_support_table_gives_the_whole_refusal_without_the_handler(host: Host) -> None:
+def test_support_table_shows_reason_and_remedy_without_operator_and_handler(host: Host) -> None:
     case = next(case for case in CASES if case.id == "CONV_3D-dynamic_depth,_dilated")
     assert case.refusal == "--input-shape"
     assert refusal(case, host) == "SAME padding with a stride on a dynamic dimension; set its size with --input-shape"

@@ -96,26 +96,31 @@ def test_too_many_transposes_fail() -> None:
         return ctx.ops.Neg(x)
 
     result = run_case(between_convolutions("NEG", "sample", [X], X), Host(packs="builtin", handlers={"NEG": lower}))
-    assert result.reasons == ("onnxruntime least, generic least: the least-cost plan has 4 Transposes, it may have 2",)
+    assert result.reasons == (
+        "onnxruntime least, generic least: the least-cost plan has 4 Transposes; the case allows 2",
+    )
 
 
 def test_refusal_must_match_the_expected_text(host: Host) -> None:
     axis = tensor(dtype="int32")
     case = in_isolation("SPLIT", "sample", [axis, X], X, options={"num_splits": 1}, refusal="must be a constant")
     assert run_case(case, host).status == "passed"
-    assert "refused for another reason" in run_case(replace(case, refusal="too large"), host).text
+    assert (
+        "the model was refused, but without the expected text"
+        in run_case(replace(case, refusal="too large"), host).text
+    )
     converted = unary("NEG", "sample", X, refusal="must be a constant")
-    assert "the model was converted, expected a refusal" in run_case(converted, host).text
+    assert "the model was converted, but must be refused" in run_case(converted, host).text
 
 
 def test_rejection_by_litert_is_checked(host: Host) -> None:
     case = unary("NEG", "sample", tensor(2, 3, dtype="uint8"), kernel_refusal="Neg only currently supports")
     assert run_case(case, host).status == "skipped"
-    assert "for another reason" in run_case(replace(case, kernel_refusal="no memory"), host).text
+    assert "but without the expected text" in run_case(replace(case, kernel_refusal="no memory"), host).text
     accepted_case = unary("NEG", "sample", X, kernel_refusal="Neg only currently supports")
     assert (
         run_case(accepted_case, host).text
-        == "NEG-sample failed\n  LiteRT runs the model, expected a refusal with 'Neg only currently supports'"
+        == "NEG-sample failed\n  LiteRT runs the model, but must refuse it with 'Neg only currently supports'"
     )
 
 
@@ -176,7 +181,7 @@ def test_inputs_are_given_or_random_within_a_span(host: Host) -> None:
 
 
 def test_custom_tolerance_needs_a_reason() -> None:
-    with pytest.raises(ValueError, match="NEG-sample: tolerance= needs tolerance_reason=, the reason in the kernel"):
+    with pytest.raises(ValueError, match="NEG-sample: tolerance= requires tolerance_reason=, the reason in the kernel"):
         unary("NEG", "sample", X, tolerance=Tolerance(steps=2))
 
 
@@ -227,7 +232,7 @@ def test_gaps_name_handlers_without_cases_or_transposed_layout() -> None:
     }
     cases = [*(unary(code, "sample", X) for code in handlers), unary("NEG", "sample", X)]
     assert find_gaps(handlers, cases, ("CUSTOM.Gone", "mine"), ("NEG", "built-in")) == [
-        "CUSTOM.Kept of mine has no case that passes in another layout than the file's; add one with between_convolutions",
+        "CUSTOM.Kept of mine has no case that passes in a layout other than the file's; add a case with between_convolutions",
         "CUSTOM.Gone of mine has no case",
     ]
 
@@ -250,7 +255,7 @@ def test_gaps_name_fusions_without_a_case() -> None:
     host, case = Host(packs="builtin"), unary("NEG", "sample", X)
     fusions = (("MINE", "mine"),)
     assert list(gaps(Suite(host, (), fusions, (case,), {}))) == [
-        "the fusion MINE of mine has no case in which it must apply (fusions=)"
+        "the fusion MINE of mine has no case that requires the fusion to apply; add a case with fusions=('MINE',)"
     ]
     assert list(gaps(Suite(host, (), fusions, (replace(case, fusions=["MINE"]),), {}))) == []
 

@@ -56,10 +56,10 @@ def kinds(case: Case, variants: Any) -> set[tuple[Any, ...]]:
 
 def test_sample_covers_opsets_plans_and_targets_per_dtype() -> None:
     all_kinds, sampled_kinds = set(), set()
-    for case, place in number_cases(builtin()):
+    for case, position in number_cases(builtin()):
         variants = [*variants_of(case)]
         all_kinds |= kinds(case, variants)
-        sampled_kinds |= kinds(case, select_variants(case, place, variants))
+        sampled_kinds |= kinds(case, select_variants(case, position, variants))
     assert sampled_kinds == all_kinds
 
 
@@ -67,7 +67,9 @@ def test_similar_cases_share_variants() -> None:
     case = unary("NEG", "sample", X, opsets=(None, 13, 17))
     first, *others = variants_of(case)
     assert select_variants(case, 0, [first, *others]) == [first, *others]
-    shared = [select_variants(case, place, [first, *others]) for place in range(SAMPLE_INTERVAL, 2 * SAMPLE_INTERVAL)]
+    shared = [
+        select_variants(case, position, [first, *others]) for position in range(SAMPLE_INTERVAL, 2 * SAMPLE_INTERVAL)
+    ]
     assert all(tried[0] == first for tried in shared)
     assert sorted(variant.text for tried in shared for variant in tried[1:]) == sorted(
         variant.text for variant in others
@@ -77,7 +79,7 @@ def test_similar_cases_share_variants() -> None:
 def test_requirements_apply_to_every_opset_and_refusals_to_all() -> None:
     case = unary("NEG", "sample", X, opsets=(None, 13, 17), nodes=("Neg",))
     minimum_cost = [variant for variant in variants_of(case) if variant.plan == "least"]
-    for place in range(SAMPLE_INTERVAL):
-        assert {*minimum_cost} <= {*select_variants(case, place, [*variants_of(case)])}
+    for position in range(SAMPLE_INTERVAL):
+        assert {*minimum_cost} <= {*select_variants(case, position, [*variants_of(case)])}
         refused = replace(case, refusal="no")
-        assert [*select_variants(refused, place, [*variants_of(refused)])] == [*variants_of(refused)]
+        assert [*select_variants(refused, position, [*variants_of(refused)])] == [*variants_of(refused)]

@@ -121,7 +121,7 @@ def test_rejects_more_tokens_than_cache_slots(start: int) -> None:
     decode = session(ROWS, "decode")
     max_tokens = ROWS.slots - start - len(TOKENS) + 1
     assert len(decode.generate(TOKENS, max_tokens, start=start)) == max_tokens
-    with pytest.raises(ValueError, match=f"{max_tokens + 1} more do not fit in the caches, which hold 19"):
+    with pytest.raises(ValueError, match=f"{max_tokens + 1} generated tokens exceed the 19 slots of the caches"):
         decode.generate(TOKENS, max_tokens + 1, start=start)
 
 

@@ -80,7 +80,9 @@ def test_raw_integers_of_unequal_scales_need_a_target_kernel() -> None:
     x, y = (net.input(Spec((2, 3), "int8", scale, 0, name=name)) for name, scale in (("x", 0.1), ("y", 0.3)))
     condition = net.input(Spec((2, 3), "bool", name="condition"))
     net.output(net.call("SELECT_V2", [condition, x, y], Spec((2, 3), "int8", 0.2, 0)))
-    with pytest.raises(ConversionError, match="raw int8, for which target tensorrt has no Where; quantization='float'"):
+    with pytest.raises(
+        ConversionError, match="int8 values, for which target tensorrt has no Where; convert with quantization='float'"
+    ):
         otp.convert(net.build(), target="tensorrt")
     assert otp.convert(net.build(), target="tensorrt", quantization="float").report.outputs[0].dtype == "float32"
 

@@ -393,5 +393,5 @@ def test_refusal_names_the_sizes_that_were_tried() -> None:
     x, y = g.input("x", (1, 2, 2, 1)), g.tensor("y", (1, 2, 2, 1))
     g.operator("ADD", [x, g.constant("c", np.ones((1, 2, 2, 1), np.float32))], [y])
     g.output(y)
-    with pytest.raises(UnsupportedOperator, match=r"accept no other size.* \(tried with N=4, M=6\):"):
+    with pytest.raises(UnsupportedOperator, match=r"support only the stored size.* \(tried with N=4, M=6\):"):
         convert(model.build(), input_shape={"x": (1, "N", "M", 1)})

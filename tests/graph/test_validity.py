@@ -54,7 +54,7 @@ def test_wrong_size_of_built_in_handler_is_attributed_to_file() -> None:
     assert isinstance(error, InvalidModel)
     assert error.problems[0].where == "subgraphs[0].operators[7]: Neg 'second'"
     assert "the emitted value has size " in error.problems[0].reason
-    assert "size 3 along axis 1, but it is 5 in the file " in error.problems[0].reason
+    assert "size 3 along axis 1, but 5 is expected from the file " in error.problems[0].reason
 
 
 def test_wrong_size_of_pack_handler_is_attributed_to_pack() -> None:
@@ -63,7 +63,7 @@ def test_wrong_size_of_pack_handler_is_attributed_to_pack() -> None:
     assert error.problems[0].where == "Neg 'second'"
     assert "handler H of a-pack failed: the emitted value has size" in error.problems[0].reason
     reason = refuse(wrong_size("a-pack"), {("H", "a-pack"): ("X", "sizes=f")}).problems[0].reason
-    assert "but it is 5 by the file and the handler's declarations; it declares sizes=f" in reason
+    assert "but 5 is expected from the file and the handler's declarations; it declares sizes=f" in reason
     other = refuse(wrong_size("a-pack"), {("H", "b-pack"): ("X", "sizes=f")}).problems[0].reason
     assert "declares" not in other
 
@@ -71,7 +71,7 @@ def test_wrong_size_of_pack_handler_is_attributed_to_pack() -> None:
 def test_wrong_rank_is_reported() -> None:
     error = refuse(model("Neg", [value("x", 2, 3)], value("y", 2, 3, 1), BUILTIN))
     assert isinstance(error, InvalidModel)
-    assert "the emitted value has rank 2, but it is 3 in the file" in error.problems[0].reason
+    assert "the emitted value has rank 2, but 3 is expected from the file" in error.problems[0].reason
 
 
 def test_incompatible_operands_are_attributed_to_file() -> None:

@@ -82,7 +82,7 @@ def test_failing_pack_causes_a_warning_and_declining_pack_none() -> None:
     assert selected_pack(host) == BUILTIN
     (warning,) = host.warnings
     assert warning.startswith("accepts of handler")
-    assert warning.endswith("; it is skipped")
+    assert warning.endswith("; the claim of a-pack is skipped")
 
 
 def test_first_preferred_pack_that_accepts_wins() -> None:
@@ -115,13 +115,15 @@ def test_only_replacing_a_built_in_handler_is_an_override() -> None:
 def test_operator_version_beyond_max_version_is_refused() -> None:
     host = Host(offers=[offer(BUILTIN, version=3)])
     assert selected_pack(host, operator(version=3)) == BUILTIN
-    assert selected_pack(host, operator(version=4)) == f"version 4 is newer than the 3 that {BUILTIN} knows"
+    assert (
+        selected_pack(host, operator(version=4)) == f"version 4 is not supported; {BUILTIN} supports versions up to 3"
+    )
 
 
 def test_pack_for_another_version_is_reported_once_and_as_remedy() -> None:
     host = Host(offers=[offer("a-pack", unmet="~=9.1"), offer("a-pack", "NEG", unmet="~=9.1")])
     assert len(host.warnings) == 1
-    assert "a-pack is left out: it is made for onnx-tflite-plugin ~=9.1" in host.warnings[0]
+    assert "a-pack is left out: it requires onnx-tflite-plugin ~=9.1" in host.warnings[0]
     assert "a-pack, which has a handler for it, is left out" in selected_pack(host)
     assert len(host.warnings) == 1
     assert host.handler_names() == []

@@ -28,7 +28,7 @@ def model(op: str, seed: int = 0, seed2: int = 0) -> bytes:
     return net.build()
 
 
-def convert_model(data: bytes, runs: int = 1) -> list[Array]:
+def run_converted(data: bytes, runs: int = 1) -> list[Array]:
     session = OnnxRuntime(convert(data).proto)
     return [np.asarray(session.run({})[0]) for _ in range(runs)]
 
@@ -38,27 +38,27 @@ def class_shares(classes: Array) -> Array:
 
 
 @pytest.mark.parametrize("op", CONTINUOUS)
-def test_mean_and_variance_equal_the_kernel(op: str) -> None:
+def test_mean_and_variance_match_the_kernel(op: str) -> None:
     data = model(op, 7, 3)
     mean, variance = MOMENTS[op]
     bound = 5 * sqrt(variance / COUNT)
-    for numbers in (convert_model(data)[0], run_litert(data)):
+    for numbers in (run_converted(data)[0], run_litert(data)):
         assert abs(numbers.mean() - mean) < bound
         assert abs(numbers.var() - variance) < 10 * bound
 
 
 @pytest.mark.parametrize("op", CONTINUOUS)
-def test_quantiles_equal_the_kernel(op: str) -> None:
+def test_quantiles_match_the_kernel(op: str) -> None:
     data = model(op, 7, 3)
     points = np.linspace(0.02, 0.98, 25)
-    ours, theirs = (np.quantile(numbers, points) for numbers in (convert_model(data)[0], run_litert(data)))
+    ours, theirs = (np.quantile(numbers, points) for numbers in (run_converted(data)[0], run_litert(data)))
     assert np.abs(ours - theirs).max() < 0.08
 
 
-def test_class_frequencies_equal_the_kernel() -> None:
+def test_class_frequencies_match_the_kernel() -> None:
     """Classes with nonfinite logits are never sampled."""
     data = model("MULTINOMIAL", 7, 3)
-    ours, theirs = class_shares(convert_model(data)[0]), class_shares(run_litert(data))
+    ours, theirs = class_shares(run_converted(data)[0]), class_shares(run_litert(data))
     assert np.abs(ours - theirs).max() < 5 * sqrt(0.25 * 2 / COUNT)
     assert ours[0, 4] == ours[1, 3] == 0
 
@@ -66,18 +66,18 @@ def test_class_frequencies_equal_the_kernel() -> None:
 @pytest.mark.parametrize("op", [*CONTINUOUS, "MULTINOMIAL"])
 def test_equal_seeds_give_equal_numbers_in_each_session(op: str) -> None:
     data = model(op, 7, 3)
-    assert (convert_model(data)[0] == convert_model(data)[0]).all()
+    assert (run_converted(data)[0] == run_converted(data)[0]).all()
 
 
 @pytest.mark.parametrize("op", [*CONTINUOUS, "MULTINOMIAL"])
 @pytest.mark.parametrize("other_seeds", [(7, 4), (8, 3), (0, 0)])
 def test_different_seeds_give_different_numbers(op: str, other_seeds: tuple[int, int]) -> None:
-    assert (convert_model(model(op, 7, 3))[0] != convert_model(model(op, *other_seeds))[0]).any()
+    assert (run_converted(model(op, 7, 3))[0] != run_converted(model(op, *other_seeds))[0]).any()
 
 
 @pytest.mark.parametrize("op", [*CONTINUOUS, "MULTINOMIAL"])
 def test_each_run_gives_different_numbers(op: str) -> None:
-    first, second = convert_model(model(op, 7, 3), runs=2)
+    first, second = run_converted(model(op, 7, 3), runs=2)
     assert (first != second).any()
 
 

@@ -140,14 +140,17 @@ def test_reductions_that_keep_an_axis_in_one_signature_are_joined() -> None:
 @pytest.mark.parametrize(
     ("model", "reason"),
     [
-        (two_signatures("NEG", "EXP"), "op 0 NEG v1 'decode_y': is subgraph 1 op 0 EXP v1 'prefill_y' in 'prefill'"),
-        (two_signatures("NEG", "NEG", rows=(2, 5)), "do not take one and several tokens"),
-        (two_signatures("NEG", "NEG", rows=(5, 5)), "do not take one and several tokens"),
+        (
+            two_signatures("NEG", "EXP"),
+            "op 0 NEG v1 'decode_y': corresponds to subgraph 1 op 0 EXP v1 'prefill_y' in 'prefill'",
+        ),
+        (two_signatures("NEG", "NEG", rows=(2, 5)), "are not for one token and several tokens"),
+        (two_signatures("NEG", "NEG", rows=(5, 5)), "are not for one token and several tokens"),
     ],
     ids=["another operator", "two tokens", "equal sizes"],
 )
 def test_first_difference_is_reported(model: bytes, reason: str) -> None:
-    with pytest.raises(SignaturesDiffer, match="convert the signatures one by one, each by its key") as raised:
+    with pytest.raises(SignaturesDiffer, match="convert each signature by its key") as raised:
         convert(model, signature="all")
     assert reason in str(raised.value)
 

@@ -108,7 +108,9 @@ def test_tests_of_a_pack_without_handler_name_the_missing_entry_point(
 ) -> None:
     folder = write(("setup.cfg", "onnx_tflite_plugin.handlers =\n    CUSTOM.Acme = author.acme:acme\n", ""))
     output = run_python(folder, tmp_path / "site", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)).stdout
-    assert "the pack 'author' is installed, but registers nothing to convert with; add an entry point" in output
+    assert (
+        "the pack 'author' is installed, but registers no handler, fusion, hook or target; add an entry point" in output
+    )
     assert "During handling" not in output
 
 
@@ -216,7 +218,7 @@ def test_missing_custom_prefix_is_reported_once(provoke: Provoke) -> None:
 def test_entry_point_must_match_its_handler(provoke: Provoke) -> None:
     printed = provoke(("setup.cfg", "CUSTOM.Acme = ", "CUSTOM.Acmee = "))
     assert "it is a handler of 'CUSTOM.Acme'; name the entry point CUSTOM.Acme, or declare aliases=" in printed
-    assert printed.count("author defines a handler for it, acme in ") == 1
+    assert printed.count("author defines a handler for the operator, acme in ") == 1
     assert "6 failed, 1 problem" in printed
 
 
@@ -307,7 +309,7 @@ MISTAKES = {
     ),
     "swapped axes": (
         [(HANDLER, "layout=Transparent(),", "layout=Transparent(), axes='... h w c -> ... w h c',")],
-        ["the emitted value has size 5 along axis 1, but it is 7 by the file and the handler's declarations"],
+        ["the emitted value has size 5 along axis 1, but 7 is expected from the file and the handler's declarations"],
     ),
     "an output without scale": (
         [(CASES, INT8_CASE, NO_SCALE), (CASES, "from conformance.models import", IMPORTS)],
@@ -381,7 +383,7 @@ MISTAKES = {
     ),
     "an unclosed group": (
         [(HANDLER, "layout=Transparent(),", "layout=Transparent(), axes='n (h w -> n h w',")],
-        ["axes 'n (h w -> n h w' do not parse at '(h w': ')' is missing"],
+        ["axes 'n (h w -> n h w' cannot be parsed at '(h w': ')' is missing"],
     ),
     "one result too few": ([(HANDLER, RETURN, "return ()")], ["the lowering returned 0 values, but the operator has 1 output"]),
     "a table of floats": (
@@ -411,12 +413,12 @@ def test_wrong_axes_are_shown_if_every_layout_fails(provoke: Provoke) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "text"),
     [
-        ('"ABS"', '"NEG"', "op 0 ABS v1 't1' is not NEG, which the pattern has in its place"),
+        ('"ABS"', '"NEG"', "the pattern has NEG in the place of op 0 ABS v1 't1'"),
         ('"DIV"', '"MUL"', "the model has no MUL, the last operator of the pattern"),
         ('Call("ABS", x)', 'x', "operand 0 of op 1 ADD v1 't3' is 't1', but the pattern's operand 'x' already matched 'x0'"),
-        ('Call("ABS", x)', 'Call("ABS", x, x)', "op 0 ABS v1 't1' has 1 operands, the pattern's ABS has 2"),
-        ("operands(\"x\")", "operands(\"x\", constant=True)", "operand 0 of op 2 DIV v1 'y0' is not constant, but the pattern's 'x' is"),
-        ('"ABS", x', '"ABS", x, keep=True', "op 0 ABS v1 't1' has keep=None, the pattern has keep=True"),
+        ('Call("ABS", x)', 'Call("ABS", x, x)', "op 0 ABS v1 't1' has 1 operands, but ABS has 2 in the pattern"),
+        ("operands(\"x\")", "operands(\"x\", constant=True)", "operand 0 of op 2 DIV v1 'y0' is not constant, unlike 'x' of the pattern"),
+        ('"ABS", x', '"ABS", x, keep=True', "op 0 ABS v1 't1' has keep=None, but the pattern has keep=True"),
     ],
 )  # fmt: skip
 def test_unmatched_fusion_names_the_first_mismatch(provoke: Provoke, old: str, new: str, text: str) -> None:
@@ -440,9 +442,9 @@ def test_unloaded_fusion_is_reported(provoke: Provoke, file: str, old: str, new:
 def test_unlisted_operator_of_a_fusion_is_reported_once(provoke: Provoke) -> None:
     printed = provoke(("setup.cfg", "[ABS]", "[NEG]"), op="ACME", like="fusion")
     assert printed.count("NEG") == 1
-    assert "needs NEG, but a pattern of ACME has only ABS, ADD, DIV" in printed
+    assert "lists NEG, but a pattern of ACME has only ABS, ADD, DIV" in printed
     assert "3 cases of ACME not run" in printed
-    assert "has no case in which it must apply" not in printed
+    assert "has no case that requires the fusion" not in printed
 
 
 def test_missing_module_of_cases_suggests_a_name(provoke: Provoke) -> None:
@@ -497,7 +499,7 @@ def test_unknown_hook_argument_gets_a_suggestion(provoke: Provoke) -> None:
     [
         (
             "conv", "n h w c, o j k c, o -> n y x o", "n h w c, o j k c, o -> n h w o",
-            "letter h is 7 in operand 0 and 3 in result 0; use different letters for axes that differ (the declaration of",
+            "letter h is 7 in operand 0 and 3 in result 0; use different letters for axes of different sizes (the declaration of",
         ),
         (
             "conv", "Dequantized(bias={2: (0, 1)})", "Dequantized()",
@@ -570,7 +572,7 @@ ENTRY = "    CUSTOM.Acme = author.acme:acme"
         ),
         (
             ("onnx_tflite_plugin.handlers", "onnx-tflite-plugin.handlers"),
-            "author has an entry point for it in the group 'onnx-tflite-plugin.handlers', which does not exist",
+            "author has an entry point for the operator in the group 'onnx-tflite-plugin.handlers', which does not exist",
             "write onnx_tflite_plugin.handlers in setup.cfg",
         ),
         (
@@ -580,13 +582,13 @@ ENTRY = "    CUSTOM.Acme = author.acme:acme"
         ),
         (
             (ENTRY, ""),
-            "author defines a handler for it, acme in {file}, but it has no entry point",
-            "add CUSTOM.Acme = author.acme:acme to onnx_tflite_plugin.handlers",
+            "author defines a handler for the operator, acme in {file}, but the function has no entry point",
+            "make sure that setup.cfg lists CUSTOM.Acme = author.acme:acme in onnx_tflite_plugin.handlers",
         ),
         (
             (ENTRY, "    CUSTOM.Other = author.acme:acme"),
-            "author defines a handler for it, acme in {file}, but its entry point is named CUSTOM.Other",
-            "rename it to CUSTOM.Acme",
+            "author defines a handler for the operator, acme in {file}, but the entry point of the function is named CUSTOM.Other",
+            "rename the entry point to CUSTOM.Acme",
         ),
     ],
 )

@@ -20,7 +20,7 @@ from onnx_tflite_plugin.targets.operator_names import find_unknown_operator
 @pytest.mark.parametrize(
     ("declared", "text"),
     [
-        ('layout=Terminate(), axes="zz -> q("', r"axes 'zz -> q\(' do not parse at '\(': '\)' is missing"),
+        ('layout=Terminate(), axes="zz -> q("', r"axes 'zz -> q\(' cannot be parsed at '\(': '\)' is missing"),
         ('layout=Terminate(), axes="n, o -> n"', r"axes 'n, o -> n' have 2 operands, but the lowering lower takes 1"),
         ('layout=Terminate(unordered="h z"), axes="n h -> n h"', r"unordered='h z': .* have no letter 'z', only n, h"),
         (

@@ -337,7 +337,7 @@ def test_handler_error_names_operator_handler_and_pack(site: Path) -> None:
         "raises": "bad luck",
         "too_many": "2 values, but the operator has 1 output",
         "dtype": "output 0 is int64, but its tensor 'y' is float32",
-        "shape": "the emitted value has size 4 along axis 0, but it is 2 by the file and the handler's declarations",
+        "shape": "the emitted value has size 4 along axis 0, but 2 is expected from the file and the handler's declarations",
         "attribute": "no attribute sharpness",
         "operator": "NoSuchThing",
     }

@@ -218,7 +218,7 @@ def test_unsupported_dtypes_are_moved_as_floats_but_not_computed_on(code: str, i
         assert [*plan_model(draw, "tensorrt")[1].arithmetic.values()] == [Arithmetic.FLOAT]
         return
     with pytest.raises(
-        HandlerError, match=r"raw int8, for which target tensorrt has no kernel; --quantization float converts it$"
+        HandlerError, match=r"int8 values, for which target tensorrt has no kernel; convert with --quantization float$"
     ):
         plan_model(draw, "tensorrt")
 

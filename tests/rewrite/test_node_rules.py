@@ -65,10 +65,10 @@ test_operator_on_most_parts_moves_before_the_split = rule_test(
         nodes={"Sigmoid": 1, "Slice": 0},
     ),
     Case("one factor", split_graph(SCALED)),
-    declines("a factor per element", split_graph(SCALED, (5,)), "too few parts"),
-    declines("other operators", gates(("LOGISTIC", "TANH", "TANH")), "too few parts"),
-    declines("int8, which is one kernel", gates(dtype="int8"), "too few parts"),
-    declines("one node of floats", gates(dtype="float32"), "too few parts"),
+    declines("a factor per element", split_graph(SCALED, (5,)), "too few outputs of the Split"),
+    declines("other operators", gates(("LOGISTIC", "TANH", "TANH")), "too few outputs of the Split"),
+    declines("int8, which is one kernel", gates(dtype="int8"), "too few outputs of the Split"),
+    declines("one node of floats", gates(dtype="float32"), "too few outputs of the Split"),
     declines("a large tensor", gates(cells=257), "more than 1024 elements"),
     declines("a dynamic size", gates(rows=None), "dynamic"),
 )
@@ -298,6 +298,6 @@ test_stacked_parts_are_reshaped_once = rule_test(
         for axis in (0, 1) for read in (False, True)
     ),
     declines("the last axis", pack_products(2), "last one"),
-    declines("two parts", pack_products(0, count=2), "fewer than 3 parts"),
+    declines("two parts", pack_products(0, count=2), "fewer than 3 operands"),
     declines("a dynamic size", pack_products(0, rows=None), "dynamic"),
 )  # fmt: skip

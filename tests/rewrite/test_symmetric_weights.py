@@ -180,7 +180,7 @@ def uint8_constant() -> ir.Model:
     return graph(f"(uint8[1,16,11,13] x) => (uint8[1,16,11,13] y) {{ {nodes} }}", **stored)()
 
 
-IMPOSSIBLE = "additional input channels are impossible or cost more"
+IMPOSSIBLE = "duplicated input channels are impossible or cost more"
 
 test_declines_to_duplicate_channels = rule_test(
     "symmetric_weights",

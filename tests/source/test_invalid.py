@@ -121,11 +121,14 @@ CASES: list[tuple[str, Callable[[], Model]]] = [
     (f"{W}.external_buffer: the data is in external buffer 1, which is not supported", lambda: weights(external=1)),
     (f"{W}.sparsity: strings cannot be sparse", lambda: weights(type=5, sparsity=sparsity((0, 1), (), [2, 3]))),
     (f"{W}.quantization.zero_point: 2 zero points for 1 scales", lambda: weights(scale=[1], zero_point=[0, 0])),
-    (f"{W}.quantization.quantized_dimension: axis 2 of a tensor of rank 2", lambda: weights(scale=[1], axis=2)),
+    (
+        f"{W}.quantization.quantized_dimension: axis 2 does not exist in a tensor of rank 2",
+        lambda: weights(scale=[1], axis=2),
+    ),
     (f"{W}.quantization.quantized_dimension: axis -1", lambda: weights(scale=[1], axis=-1)),
     (f"{W}.quantization.scale: 3 scales for axis 0 of size 2", lambda: weights(scale=[1, 1, 1])),
     (
-        f"{W}.quantization.details: the details are declared but missing",
+        f"{W}.quantization.details: the quantization details are declared but missing",
         lambda: weights(details=(2, lambda builder: None)),
     ),
     (f"{W}.quantization.details.scales: tensor 3 does not exist", lambda: weights(details=(2, details(3, -1, 1)))),
@@ -154,9 +157,9 @@ CASES: list[tuple[str, Callable[[], Model]]] = [
         f"{W}.quantization.details.block_size: -1 is negative",
         lambda: weights(details=(3, details(1, -1, -1, dimensions=(0,)))),
     ),
-    (f"{W}.quantization.details.quantized_dimensions: ()", lambda: weights(details=(3, details(1, -1, 0)))),
+    (f"{W}.quantization.details.quantized_dimensions: axes ()", lambda: weights(details=(3, details(1, -1, 0)))),
     (
-        f"{W}.quantization.details.quantized_dimensions: (0, 2)",
+        f"{W}.quantization.details.quantized_dimensions: axes (0, 2)",
         lambda: weights(details=(3, details(1, -1, 0, dimensions=(0, 2)))),
     ),
     ("signature_defs[0].signature_key: a signature must have a name", lambda: with_signature(None, 0, {}, {})),

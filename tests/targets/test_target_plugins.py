@@ -165,7 +165,10 @@ def test_target_named_like_a_built_in_one_is_skipped_and_reported(site: Path, na
     ("target", "reason"),
     [
         ("3", "the int 3, not a Target"),
-        ("builtin_target('generic')", "its target is named 'generic'; both names must be equal"),
+        (
+            "builtin_target('generic')",
+            "its target is named 'generic'; the entry point and the target must have the same name",
+        ),
         ("replace(builtin_target('generic'), name='npu', opsets=(17, 13, 21))", "lowest, default and highest opset"),
         ("replace(builtin_target('generic'), name='npu', quantizes='int8')", "quantizes"),
         (

@@ -92,7 +92,7 @@ def test_pairs_inputs_by_name_or_else_by_position() -> None:
 
 
 def test_rejects_reordered_or_missing_outputs() -> None:
-    with pytest.raises(Exception, match="come in another order: b, a instead of a, b"):
+    with pytest.raises(Exception, match="have the order b, a instead of a, b"):
         match_values("output", ["a", "b"], infos("b", "a"))
     with pytest.raises(Exception, match="has 2 outputs"):
         match_values("output", ["a", "b"], infos("a"))

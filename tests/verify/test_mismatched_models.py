@@ -62,7 +62,7 @@ def test_verified_conversion_never_blames_the_caller(monkeypatch: pytest.MonkeyP
 
 def test_rejects_a_layout_of_higher_rank() -> None:
     images = otp.convert(abs_model(2, 3, 5, 7), layout={"x": "NHWC:NCHW"}).proto
-    with pytest.raises(VerificationError, match="'x' has 4 axes in the ONNX model, 'x' 3 in the TFLite model"):
+    with pytest.raises(VerificationError, match="'x' has 4 axes in the ONNX model, but 'x' has 3 in the TFLite model"):
         verify(abs_model(2, 3, 5), without_digest(images))
 
 
@@ -92,7 +92,7 @@ def test_integers_of_another_dtype_are_those_of_another_model() -> None:
         return model.build()
 
     proto = otp.convert(network("int32")).proto
-    with pytest.raises(VerificationError, match="'x' is int64 in the TFLite model and int32 in the ONNX model"):
+    with pytest.raises(VerificationError, match="'x' is int64 in the TFLite model, but int32 in the ONNX model"):
         verify(network("int64"), without_digest(proto))
 
 

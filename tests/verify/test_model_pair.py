@@ -111,7 +111,7 @@ def test_reports_the_first_rejection_if_all_fail(inputs: Any, shapes: Any, tries
     ("code", "message"),
     [
         ("ABS", "LiteRT has no kernel for ABS, so there is no reference to compare with"),
-        ("NEG", "LiteRT has no kernel for NEG, and it is in a called subgraph, where no reference kernel"),
+        ("NEG", "LiteRT has no kernel for NEG, and the operator is in a called subgraph, where no reference kernel"),
     ],
 )  # fmt: skip
 def test_reports_a_missing_kernel_immediately(code: str, message: str) -> None:
@@ -202,4 +202,4 @@ def test_compares_batch_items_one_by_one_if_litert_rejects_the_batch(shape: list
     data = net.build()
     verification = otp.verify(data, otp.convert(data, dynamic_batch=True).proto)
     assert verification.ok, verification.text
-    assert "one more run with other dynamic sizes: x0 [2, 2, 3]" in verification.text
+    assert "one more run with other sizes of dynamic dimensions: x0 [2, 2, 3]" in verification.text

@@ -174,7 +174,7 @@ def test_wrong_model_fails_and_correct_model_passes(name: str) -> None:
 def test_rejects_reordered_outputs() -> None:
     data, before, after = PlantedError(two_outputs, swap_outputs).models()
     assert verify(data, before).ok
-    with pytest.raises(VerificationError, match="another order: y1, y0 instead of y0, y1"):
+    with pytest.raises(VerificationError, match="have the order y1, y0 instead of y0, y1"):
         verify(data, after)
 
 

@@ -108,7 +108,7 @@ def cepstrum_cases() -> Iterator[Case]:
         input_arrays = {"powers": powers_outside_filters(), **({} if rate else {"rate": np.asarray([16000], np.int32)})}
         yield cepstrum_case(f"only omitted options{suffix}", {}, rate, input_arrays=input_arrays)
     yield cepstrum_case("dynamic channels", channels=None, dynamic_sizes=())
-    yield cepstrum_case("a rate of 0", rate=0, refusal="requires a positive one")
+    yield cepstrum_case("a rate of 0", rate=0, refusal="requires a positive rate")
     yield cepstrum_case(
         "more coefficients than filters", {"dct_coefficient_count": 41}, refusal="LiteRT's kernel computes 1 to"
     )

@@ -29,7 +29,7 @@ def cases() -> Iterator[Case]:
     yield dense_case()
     yield rotation_case("six elements", (7, 12), 6, refusal="requires a power of two")
     yield rotation_case("no size", (7, 12), 0, refusal="requires a power of two")
-    yield rotation_case("incomplete block", (7, 12), 8, refusal="no multiple of")
+    yield rotation_case("incomplete block", (7, 12), 8, refusal="not a multiple of")
     yield rotation_case("vector", (32,), 32, refusal="requires 2 or 3")
     yield rotation_case("four dimensions", (2, 3, 5, 32), 32, refusal="requires 2 or 3")
 

@@ -1,6 +1,6 @@
 """Attention over a KV cache, in both exported layouts of the cache, and similar patterns that must not be fused.
 
-The new tokens have the last positions of the cache, so that the operator keeps the values of all slots.
+The new tokens take the last positions of the cache, so every slot holds a valid value.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def cases() -> Iterator[Case]:
     for sizes in (ROWS, COLUMNS):
         yield attention(f"one token, {sizes.cache_layout} layout", sizes, 1)
         yield attention(f"five tokens, {sizes.cache_layout} layout", sizes, 5)
-    yield attention("one token, without the option", ROWS, 1, options={}, nodes={NODE: 0})
+    yield attention("one token, without --attention causal", ROWS, 1, options={}, nodes={NODE: 0})
     yield attention("one token, opset 13", ROWS, 1, opsets=(13,))
     yield attention("one token, one head per group", replace(ROWS, groups=6), 1)
     yield attention("one token, single group", replace(COLUMNS, groups=1), 1)
@@ -99,7 +99,7 @@ def attention(
     start = sizes.slots - count
     input_arrays = {"positions": np.arange(start, sizes.slots, dtype=np.int32)}
     input_arrays |= {"mask": causal_mask(sizes, start, count)} if sizes.cache_layout == "columns" else {}
-    input_arrays |= {"elsewhere": input_arrays["positions"]} if different_positions else {}
+    input_arrays |= {"other_positions": input_arrays["positions"]} if different_positions else {}
     defaults = {
         "options": {"attention": "causal"},
         "nodes": {NODE: 1},
@@ -116,5 +116,5 @@ def unsupported_attention(name: str, sizes: Sizes, **case: Any) -> Case:
 
 def _writer_at_other_positions(model: Net, sizes: Sizes, count: int) -> Attention:
     """Return a builder of cache writes at positions from another graph input."""
-    elsewhere: TensorRef = model.input(tensor(count, dtype="int32", name="elsewhere"))
-    return Attention(model, sizes, count, elsewhere, elsewhere)
+    other_positions: TensorRef = model.input(tensor(count, dtype="int32", name="other_positions"))
+    return Attention(model, sizes, count, other_positions, other_positions)

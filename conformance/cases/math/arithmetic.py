@@ -105,7 +105,7 @@ def multiplication_cases() -> Iterator[Case]:
     """Yield the dtypes that only MUL accepts: uint32 and complex64."""
     unsigned = tensor(3, 5, dtype="uint32")
     options = {"fused_activation_function": "RELU_N1_TO_1"}
-    refusal = "the -1 of a fused RELU_N1_TO_1 as the highest integer"
+    refusal = "the lower bound -1 of a fused RELU_N1_TO_1 as the highest integer"
     yield in_isolation(
         "MUL", "uint32 with RELU_N1_TO_1", [unsigned, unsigned], unsigned, options=options, refusal=refusal
     )

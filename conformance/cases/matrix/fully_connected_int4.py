@@ -114,7 +114,7 @@ def refusal_cases() -> Iterator[Case]:
     name, reason = "int4 with zero points of 7", "the int4 weights have nonzero zero points"
     yield in_isolation(OP, name, [tensor(3, 12), weights_with_zero_points, None], tensor(3, 7), refusal=reason)
     yield blockwise_case("blocks of 16 in two rows", (3, 80), 2, 16, refusal="at least 4 rows")
-    yield net(OP, "int8 by blocks", build_int8_input, refusal="int8 input with int4 weights in blocks")
+    yield net(OP, "int8 by blocks", build_int8_input, refusal="the input is int8 and the blockwise weights are int4")
 
 
 def build_int8_input(model: Net) -> None:

@@ -122,7 +122,7 @@ def gather_cases() -> Iterator[Case]:
         "reference": lambda arrays: [np.zeros((5, 2, 3, 11), np.float32)]
     }  # LiteRT reads past the end of the shape
     for name, axis, refusal in (
-        ("no index vector axis", 2, "no axis for"),
+        ("no index vector axis", 2, "no axis of index vectors"),
         ("negative index vector axis", -8, "index_vector_dim is -8"),
     ):
         vector_options = {**options, "index_vector_dim": axis}
@@ -141,7 +141,7 @@ def gather_cases() -> Iterator[Case]:
     )
     outside_result: dict[str, Any] = {
         "options": {**options, "offset_dims": [0, 2, 4]},
-        "refusal": "has them at [0, 2, 4]",
+        "refusal": "offset_dims is [0, 2, 4]",
     }
     yield in_isolation(
         "STABLEHLO_GATHER",
@@ -272,7 +272,7 @@ def scatter_cases() -> Iterator[Case]:
         indices,
         tensor(3, 1, 7, 11),
         options=vector_options,
-        refusal="no axis for",
+        refusal="no axis of index vectors",
         **reference,
     )
     start = tensor(2, dtype="int32", name="places")

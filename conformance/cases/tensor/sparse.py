@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from conformance.builder import TensorRef
-from conformance.case import EVERY_OPSET, Case
+from conformance.case import DEFAULT_OPSET, EVERY_OPSET, Case
 from conformance.models import Net, Spec, constant, net, random_array, tensor
 from conformance.weights import BIASES, WEIGHTS, bias, product, weight
 from onnx_tflite_plugin.source.model import Array
@@ -75,8 +75,8 @@ def storage_case(name: str, formats: Sequence[str], dtype: str = "float32", **st
 def weight_cases() -> Iterator[Case]:
     """Yield sparse weights, which must convert like constant weights: without a Transpose or work at runtime."""
     for dtype in ("float32", "int8", "int16"):
-        opsets = EVERY_OPSET if dtype != "int16" else (None, 26)
-        for per_axis in (False, True)[: 1 if dtype == "float32" else 2]:
+        opsets = EVERY_OPSET if dtype != "int16" else (DEFAULT_OPSET, 26)
+        for per_axis in (False,) if dtype == "float32" else (False, True):
             name = f"{dtype} weights" + (" with scales per channel" if per_axis else "")
             yield net(
                 OP,
@@ -108,10 +108,10 @@ def weight_cases() -> Iterator[Case]:
     yield net(OP, "weights of a product", sparse_matmul)
 
 
-def sparse_conv(dtype: str, per_axis: bool, stored: str = "") -> Callable[[Net], None]:
+def sparse_conv(dtype: str, per_axis: bool, weight_dtype: str = "") -> Callable[[Net], None]:
     def build(model: Net) -> None:
         x = tensor(*IMAGE, dtype=dtype)
-        w = weight(KERNEL, stored or WEIGHTS[dtype], 0 if per_axis else None)
+        w = weight(KERNEL, weight_dtype or WEIGHTS[dtype], 0 if per_axis else None)
         y = product(x, w, (2, 5, 7, 4), 18)
         operands: Operands = [x, add_densified_constant(model, w), bias(x, w, 4, BIASES[dtype], 18)]
         model.output(model.call("CONV_2D", operands, y, padding="SAME", stride_h=1, stride_w=1))
@@ -119,12 +119,12 @@ def sparse_conv(dtype: str, per_axis: bool, stored: str = "") -> Callable[[Net],
     return build
 
 
-def sparse_dense_layer(dtype: str, per_axis: bool, stored: str = "") -> Callable[[Net], None]:
+def sparse_dense_layer(dtype: str, per_axis: bool, weight_dtype: str = "") -> Callable[[Net], None]:
     def build(model: Net) -> None:
         image = tensor(*IMAGE, dtype=dtype)
         flat = image.with_shape(2, 105)
         x = model.call("RESHAPE", [model.input_through_conv(image), constant([2, 105])], flat)
-        w = weight((4, 105), stored or WEIGHTS[dtype], 0 if per_axis else None)
+        w = weight((4, 105), weight_dtype or WEIGHTS[dtype], 0 if per_axis else None)
         operands: Operands = [x, add_densified_constant(model, w), bias(flat, w, 4, BIASES[dtype], 105)]
         model.output(model.call("FULLY_CONNECTED", operands, product(flat, w, (2, 4), 105)))
 

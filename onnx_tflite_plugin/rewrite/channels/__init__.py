@@ -25,7 +25,7 @@ RULES = (
     RuleDeclaration(
         __name__,
         "symmetric_weights",
-        "uint8 weights become int8 with a zero point of 0; input channels with larger weights are doubled",
+        "uint8 weights become int8 with a zero point of 0; input channels whose weights exceed int8 are duplicated",
         Gain(7, 11.0, 16.0, 0.5),
         frozenset({"Conv", "QuantizeLinear"}),
     ),

@@ -45,7 +45,7 @@ def check(layers: Mapping[ir.Node, Layer]) -> Mapping[ir.Node, NewWeights] | Dec
     for doubling in _doublings(layers):
         doubling.add_weights(new_weights)
     return new_weights or Decline(
-        "weights exceed int8, and additional input channels are impossible or cost more time than they save"
+        "some weights exceed int8, and duplicated input channels are impossible or cost more time than they save"
     )
 
 

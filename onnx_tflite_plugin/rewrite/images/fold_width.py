@@ -237,7 +237,7 @@ def check(place: tuple[QuantizedConv, str]) -> Match | Decline:
         return Match(unit, window, folding, image)
     if weights.dtype == np.int8 and weights_dtype == "auto" and not (weights == INT8_MIN).any():
         return Match(unit, window, folding, image, by_processor=True)
-    return Decline("the weights become uint8, for which folding takes longer")
+    return Decline("the folded weights must be uint8, with which folding saves no time")
 
 
 def rewrite(editor: Editor, match: Match) -> None:

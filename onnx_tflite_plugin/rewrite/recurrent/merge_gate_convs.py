@@ -122,16 +122,22 @@ def check_sums(split: ir.Node) -> Sums:
 
     The parts must have no other users.
     """
-    adds = [require_match(only_user(part, "Add"), "a part is not added to another") for part in split.outputs]
+    adds = [
+        require_match(only_user(part, "Add"), "an output of the Split is not added to another tensor")
+        for part in split.outputs
+    ]
     other_parts = [add.inputs[add.inputs[0] is part] for add, part in zip(adds, split.outputs, strict=True)]
     other_split = require_match(producer(other_parts[0], "Split"))
     in_order = other_split is not split and [*other_split.outputs] == other_parts
-    require(in_order, "the parts are not added, in order, to the parts of another Split")
-    require(_has_equal_parts(split, other_split), "the Splits do not split convolutions into equal lengths")
+    require(in_order, "the outputs of the Split are not added, in order, to the outputs of another Split")
+    require(
+        _has_equal_parts(split, other_split),
+        "the two Splits do not split the results of convolutions into equal lengths",
+    )
     is_used = any(add.outputs[0].uses() or add.outputs[0].is_graph_output() for add in adds)
     require(is_used)  # otherwise the rule has rewritten the sums before, starting from the other Split
     have_single_users = all(only_user(part, "Add") is add for part, add in zip(other_split.outputs, adds, strict=True))
-    require(have_single_users, "a part has other users")
+    require(have_single_users, "an output of the other Split has another consumer")
     return Sums(split, other_split, adds)
 
 

@@ -96,7 +96,7 @@ def check_unit_axes(node: ir.Node) -> UnitAxes:
     require(result.uses() and not result.is_graph_output(), "the result is unused or a graph output")
     require(
         all(_is_unaffected(user, len(before)) for user, _ in result.uses()),
-        "the result of a reader would have more axes",
+        "the result of an operator that reads the tensor would have more axes",
     )
     return UnitAxes(value, result)
 
@@ -153,9 +153,9 @@ class Stack(NamedTuple):
 def check_stack(node: ir.Node) -> Stack:
     """Return the match if enough static tensors are unsqueezed for this Concat only."""
     axis = integer(node, "axis", 0)
-    require(len(node.inputs) >= _MIN_PARTS, f"there are fewer than {_MIN_PARTS} parts")
+    require(len(node.inputs) >= _MIN_PARTS, f"the Concat has fewer than {_MIN_PARTS} operands")
     parts = [require_match(_match_unsqueeze(value, axis)) for value in node.inputs]
-    shape = require_match(sizes(parts[0]), "the rank of the parts is unknown")
+    shape = require_match(sizes(parts[0]), "the rank of the operands is unknown")
     require(shape and None not in shape, "a size is dynamic")
     require(0 <= axis < len(shape), "the new axis is the last one")
     return Stack(node, parts, axis, [size or 0 for size in shape])

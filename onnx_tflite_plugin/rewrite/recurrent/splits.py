@@ -84,7 +84,7 @@ def check(node: ir.Node) -> Match:
     common_paths = [path for path in paths if reference.count_equal_nodes(path) >= depth]
     other_paths = [path for path in paths if reference.count_equal_nodes(path) < depth and path.part.uses()]
     saved_calls = _call_count(reference.nodes[:depth]) * (len(common_paths) - 1)
-    require(saved_calls > _SLICE_NODES * len(other_paths), "too few parts have the same operators")
+    require(saved_calls > _SLICE_NODES * len(other_paths), "too few outputs of the Split feed the same operators")
     return Match(node, lengths, reference.nodes[:depth], paths, common_paths, other_paths)
 
 

@@ -314,7 +314,7 @@ def match_values(side: str, names: Sequence[str], infos: Sequence[ValueInfoProto
         return [caches[name] for name in names] if set(caches) == set(names) else list(infos)
     if side == "output" and [*by_name] != [*names]:
         raise VerificationError(
-            f"the outputs come in another order: {', '.join(by_name)} instead of {', '.join(names)}"
+            f"the outputs of the ONNX model have the order {', '.join(by_name)} instead of {', '.join(names)}"
         )
     return [by_name[name] for name in names]
 

@@ -76,7 +76,7 @@ def _name_array(entry: Entry, inputs: Any) -> Any:
         return inputs
     if len(entry.inputs) != 1:
         example = ", ".join(f"{name!r}: array" for name in entry.input_names)
-        raise InvalidInputs(f"inputs is one array, the model has {len(entry.inputs)} inputs: give {{{example}}}")
+        raise InvalidInputs(f"inputs is one array, but the model has {len(entry.inputs)} inputs; give {{{example}}}")
     return {entry.input_names[0]: inputs}
 
 
@@ -138,7 +138,9 @@ def _only_input(entry: Entry, path: Path) -> tuple[str, Tensor]:
     """
     if len(entry.inputs) != 1:
         names = ", ".join(entry.input_names)
-        raise InvalidInputs(f"{path} holds one array, the model has {len(entry.inputs)} inputs: save {names} as .npz")
+        raise InvalidInputs(
+            f"{path} holds one array, but the model has {len(entry.inputs)} inputs; save {names} as .npz"
+        )
     return entry.input_names[0], entry.inputs[0]
 
 
@@ -248,7 +250,9 @@ def _check_shape(tensor: Tensor, name: str, array: Array) -> None:
         dims = ", ".join("?" if size is None else str(size) for size in tensor.dims)
         permutation = _channels_last_hint(tensor, array.shape)
         hint = f"; x.transpose({permutation}) would fit" if permutation else ""
-        raise InvalidInputs(f"input {name!r} is {tensor.dtype} [{dims}], the given array {list(array.shape)}{hint}")
+        raise InvalidInputs(
+            f"input {name!r} is {tensor.dtype} [{dims}], but the given array has shape {list(array.shape)}{hint}"
+        )
 
 
 def _fits(tensor: Tensor, shape: tuple[int, ...]) -> bool:
@@ -301,7 +305,7 @@ def _unstack(entry: Entry, arrays: dict[str, Array]) -> list[dict[str, Array]]:
     counts = {name: count for name, (count, _) in stacks.items()}
     if len(set(counts.values())) > 1:
         sizes = ", ".join(f"{count} of {name!r}" for name, count in counts.items())
-        raise InvalidInputs(f"the stacked inputs differ in their number: {sizes}")
+        raise InvalidInputs(f"the stacked inputs have different numbers of arrays: {sizes}")
     run_count = next(iter(counts.values()))
     if not run_count:
         raise InvalidInputs(f"input {next(iter(counts))!r}: the given array is empty")

@@ -150,12 +150,12 @@ class Child:
             log = self._stderr.read().strip()
         self.stop()
         if code is None:
-            return "the process that ran it no longer answers"
+            return "the process of LiteRT no longer answers"
         if code < 0:
-            memory = ", as where memory runs out" if -code == getattr(signal, "SIGKILL", 0) else ""
-            return f"signal {-code} ({_signal_name(-code)}{memory}) ended the process that ran it"
+            memory = ", usually out of memory" if -code == getattr(signal, "SIGKILL", 0) else ""
+            return f"signal {-code} ({_signal_name(-code)}{memory}) ended the process of LiteRT"
         error = log.splitlines()[-1][:_MAX_ERROR_TEXT].decode(errors="replace") if log else ""
-        return f"the process that ran it ended with code {code}{error and f', {error}'}"
+        return f"the process of LiteRT ended with code {code}{error and f', {error}'}"
 
 
 class ChildInterpreter:

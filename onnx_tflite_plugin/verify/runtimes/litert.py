@@ -123,7 +123,7 @@ class LiteRT:
         Raises AttributeError if it is in another process.
         """
         if not isinstance(self.backend, LocalInterpreter):
-            raise AttributeError("LiteRT runs in another process, so that its interpreter is not here")
+            raise AttributeError("LiteRT runs in another process, so its interpreter is not available here")
         return self.backend.interpreter
 
     def run(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
@@ -140,7 +140,7 @@ class LiteRT:
         ``isolated=False``, and a previous run on inputs of these shapes.
         """
         if not isinstance(self.backend, LocalInterpreter):
-            raise AttributeError("LiteRT runs in another process, so that its runs cannot be measured here")
+            raise AttributeError("LiteRT runs in another process, so its runs cannot be measured here")
         return self.backend.prepare(self._order_inputs(arrays))
 
     def allocate(self) -> None:
@@ -165,10 +165,12 @@ class LiteRT:
         names = self.entry.input_names
         if isinstance(inputs, Mapping):
             if set(inputs) != set(names):
-                raise LiteRTError(f"the model's inputs are {', '.join(names)}; given {', '.join(inputs) or 'none'}")
+                raise LiteRTError(
+                    f"the model's inputs are {', '.join(names)}, but the given inputs are {', '.join(inputs) or 'none'}"
+                )
             inputs = [inputs[name] for name in names]
         if len(inputs) != len(names):
-            raise LiteRTError(f"the model has {len(names)} inputs; given {len(inputs)}")
+            raise LiteRTError(f"the model has {len(names)} inputs, but {len(inputs)} are given")
         return [
             _encode_text(np.asarray(array, _WIDENED.get(tensor.dtype)))
             for array, tensor in zip(inputs, self.entry.inputs, strict=True)

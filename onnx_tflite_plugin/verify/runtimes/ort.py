@@ -99,7 +99,7 @@ class OnnxRuntime:
         for key, value in (config or {}).items():
             options.add_session_config_entry(key, value)
         if proto.ByteSize() > _SERIALIZED_LIMIT:
-            raise OrtError("a model beyond 2 GB runs only from a file: save it and give its path")
+            raise OrtError("a model of more than 2 GB can only run from a file; save the model and give its path")
         try:
             with silence_stderr():
                 self.session = package.InferenceSession(
@@ -150,7 +150,9 @@ class OnnxRuntime:
         names = [info.name for info in self.inputs]
         if not isinstance(inputs, Mapping):
             if len(inputs) != len(names):
-                raise OrtError(f"the ONNX model has {len(names)} inputs ({', '.join(names)}); given {len(inputs)}")
+                raise OrtError(
+                    f"the ONNX model has {len(names)} inputs ({', '.join(names)}), but {len(inputs)} are given"
+                )
             inputs = dict(zip(names, inputs, strict=True))
         return {**self._state_values, **{name: _decode_text(array) for name, array in inputs.items()}}
 

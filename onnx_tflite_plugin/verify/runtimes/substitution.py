@@ -93,7 +93,7 @@ class PackKernel:
                 results = [returned] if isinstance(returned, np.ndarray | np.generic) else list(returned)
                 if len(results) != len(self.op.outputs):
                     raise WrongResult(
-                        f"it returned {plural(len(results), 'array')}, the operator has {plural(len(self.op.outputs), 'output')}"
+                        f"it returned {plural(len(results), 'array')}, but the operator has {plural(len(self.op.outputs), 'output')}"
                     )
                 resized = any(
                     t is not None and a is not None and not agree(t.dims, a.shape)

@@ -83,7 +83,7 @@ def spatial_entries(node: NodeDef, name: str, axes: Axes, default: Sequence[int]
     """
     numbers = node.integers(name, tuple(default) or (1,) * axes.rank)
     if len(numbers) != axes.rank or any(n != 1 for k, n in enumerate(numbers) if k not in axes.spatial):
-        raise Refusal(f"{name} is {list(numbers)}; batch and channels require 1")
+        raise Refusal(f"{name} is {list(numbers)}; the entries for batch and channels must be 1")
     return [numbers[axis] for axis in axes.spatial]
 
 

@@ -95,13 +95,13 @@ def parse_options(options: bytes) -> NodeDef:
     Raises ValueError if they are damaged.
     """
     if len(options) > MAX_BYTES:
-        raise ValueError(f"{len(options)} bytes, but at most {MAX_BYTES} are read")
+        raise ValueError(f"the options have {len(options)} bytes; at most {MAX_BYTES} are supported")
     from flatbuffers import flexbuffers
 
     try:
         root = flexbuffers.GetRoot(options)
         if root.IsMap or not root.IsVector or len(root.AsVector) != 2:
-            raise ValueError("the FlexBuffer is not a vector of two")
+            raise ValueError("the FlexBuffer is not a vector of two elements")
         item = root.AsVector[1]
         data = bytes(item.AsBlob if item.IsBlob else item.AsStringBytes)
     except ValueError:

@@ -49,7 +49,8 @@ def test_integer_model_is_declined_because_it_rounds_in_between(dtype: str) -> N
     outcome = report(patterns.quantized_model(dtype))
     assert not outcome.fused
     assert any(
-        f"the input is {dtype}, which is rounded between the operators" in reason for reason in outcome.fusions_declined
+        f"the input is {dtype}, so results are rounded between the operators" in reason
+        for reason in outcome.fusions_declined
     )
 
 

@@ -142,7 +142,7 @@ def test_repeated_operand_is_one_tensor_or_equal_constants(second: str) -> None:
 
 
 def test_negative_output_index_raises_type_error() -> None:
-    with pytest.raises(TypeError, match=r"SPLIT\[-1\]: the index of an output is 0 or higher"):
+    with pytest.raises(TypeError, match=r"SPLIT\[-1\]: the index of an output must be 0 or higher"):
         Call("SPLIT", x)[-1]
 
 
@@ -217,7 +217,7 @@ def test_region_with_a_result_of_another_region_is_declined() -> None:
 
     result = fuse_pattern(overlapping)
     assert [bound.op.code for bound in result.model.graphs[0].operators] == ["FOUND", "NEG", "SQRT"]
-    assert "an operator at the end of the region has other results that are used" in result.declined[0]
+    assert "the last operator of the region has a result outside the region that is used" in result.declined[0]
 
 
 def test_region_needed_before_its_operands_is_declined() -> None:
@@ -226,7 +226,7 @@ def test_region_needed_before_its_operands_is_declined() -> None:
 
     result = fuse_pattern(needs_later_result)
     assert not result.applied
-    assert "is needed before all operands are available" in result.declined[0]
+    assert "before all operands of the region are computed" in result.declined[0]
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ LOWERED = (
     lowering_fault(
         "returns another shape",
         "return ctx.ops.Concat(x, x, axis=0)",
-        "but it is 2 by the file and the handler's declarations",
+        "but 2 is expected from the file and the handler's declarations",
         has_location=False,
     ),
     lowering_fault(
@@ -221,7 +221,7 @@ OFFERED = (
         "made for another version",
         handler(),
         HANDLER,
-        ("it is made for onnx-tflite-plugin ~=9.1.0, but this is",),
+        ("it requires onnx-tflite-plugin ~=9.1.0, but version",),
         warns_always=True,
         has_location=False,
         requires="onnx-tflite-plugin~=9.1.0",

@@ -31,13 +31,13 @@ class TestRuns:
         assert all((run["t0"] == stacked[k : k + 1]).all() and (run["t1"] == one).all() for k, run in enumerate(given))
 
     def test_rejects_stacks_of_different_lengths(self) -> None:
-        with pytest.raises(InvalidInputs, match="differ in their number: 7 of 't0', 2 of 't1'"):
+        with pytest.raises(InvalidInputs, match="have different numbers of arrays: 7 of 't0', 2 of 't1'"):
             runs({"t0": np.zeros((7, 3)), "t1": np.zeros((2, 5))})
 
     def test_only_a_leading_axis_of_1_may_be_stacked(self) -> None:
-        with pytest.raises(InvalidInputs, match=r"\[2, 3\], the given array \[4, 3\]"):
+        with pytest.raises(InvalidInputs, match=r"\[2, 3\], but the given array has shape \[4, 3\]"):
             runs({"t0": np.zeros((4, 3))}, slot(0, shape=(2, 3)))
-        with pytest.raises(InvalidInputs, match=r"\[1, 3\], the given array \[1, 1, 1, 3\]"):
+        with pytest.raises(InvalidInputs, match=r"\[1, 3\], but the given array has shape \[1, 1, 1, 3\]"):
             runs({"t0": np.zeros((1, 1, 1, 3))})
 
     def test_array_for_an_input_of_unknown_rank_is_one_run(self) -> None:
@@ -51,7 +51,7 @@ class TestRuns:
 
     def test_single_array_needs_a_model_with_one_input(self, tmp_path: Path) -> None:
         np.save(tmp_path / "a.npy", np.zeros((1, 3)))
-        with pytest.raises(InvalidInputs, match=r"the model has 2 inputs: save t0, t1 as .npz"):
+        with pytest.raises(InvalidInputs, match=r"the model has 2 inputs; save t0, t1 as .npz"):
             runs(tmp_path / "a.npy")
 
     def test_unnamed_arrays_match_inputs_by_position(self, tmp_path: Path) -> None:
@@ -119,7 +119,9 @@ class TestFit:
 
     @pytest.mark.parametrize("given", [(2, 5, 7, 11), (5, 7, 3), (2, 2, 5, 7, 3), (2, 5, 7)])
     def test_suggests_a_transpose_only_if_it_fits(self, given: tuple[int, ...]) -> None:
-        with pytest.raises(InvalidInputs, match=r"is float32 \[2, \?, 3, 5\], the given array \[[\d, ]+\]$"):
+        with pytest.raises(
+            InvalidInputs, match=r"is float32 \[2, \?, 3, 5\], but the given array has shape \[[\d, ]+\]$"
+        ):
             runs({"t0": np.zeros(given)}, slot(0, shape=(2, None, 3, 5)))
 
     def test_suggests_a_transpose_only_with_known_channels(self) -> None:

@@ -173,7 +173,7 @@ class TestInputs:
         entry = self.entry(build_chain)
         with pytest.raises(InvalidInputs, match="no input is called 'a', 'b'; the model's inputs are x"):
             generate_inputs(entry, user_inputs={"a": 1, "b": 2})
-        with pytest.raises(InvalidInputs, match=r"is float32 \[1, 2, 3, 5\], the given array \[1\]"):
+        with pytest.raises(InvalidInputs, match=r"is float32 \[1, 2, 3, 5\], but the given array has shape \[1\]"):
             generate_inputs(entry, user_inputs={"x": [1.0]})
         with pytest.raises(InvalidInputs, match="cannot be read"):
             generate_inputs(entry, user_inputs=tmp_path / "absent.npy")
@@ -246,7 +246,7 @@ def test_dynamic_images_are_verified_at_a_realistic_size() -> None:
     verification = verify(data, convert(data).proto)
     assert verification.ok
     assert verification.runs == 4
-    assert "run 4 with other dynamic sizes: x0 [1, 225, 226, 3]" in verification.text
+    assert "run 4 with other sizes of dynamic dimensions: x0 [1, 225, 226, 3]" in verification.text
     with pytest.raises(VerificationError, match="cannot run the model"):
         verify(data, convert(data).proto, shapes={"x0": (1, 2, 2, 3)})
     timed = bench(data, convert(data), rounds=3)
@@ -267,7 +267,7 @@ def test_dynamic_dimensions_stored_as_0_run_as_1() -> None:
     assert not LiteRT(data, "builtin").run([np.zeros(stored, np.uint8)])[0].size
     verification = verify(data, convert(data))
     assert verification.ok
-    assert "run 4 with other dynamic sizes: x0 [2, 225, 226, 3]" in verification.text
+    assert "run 4 with other sizes of dynamic dimensions: x0 [2, 225, 226, 3]" in verification.text
 
 
 def test_skips_dynamic_sizes_that_neither_runtime_accepts() -> None:

@@ -148,7 +148,7 @@ def test_child_is_reused_and_replaced_after_it_ends() -> None:
     first = child.child_of_process()
     other = LiteRT(classifier(10), "reference")
     assert child.child_of_process() is first
-    with pytest.raises(LiteRTCrash, match=r"signal 6 \(SIGABRT\) ended the process that ran it"):
+    with pytest.raises(LiteRTCrash, match=r"signal 6 \(SIGABRT\) ended the process of LiteRT"):
         LiteRT(classifier(), "reference").run(zero_input())
     with pytest.raises(LiteRTCrash, match="the process that ran the model has ended"):
         other.run(zero_input())

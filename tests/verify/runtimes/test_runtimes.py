@@ -78,11 +78,11 @@ def test_signature_runs_its_own_subgraph(signature: str | None, expected: float)
 
 def test_rejects_wrong_number_or_names_of_inputs() -> None:
     session, array = LiteRT(two_signatures(), "builtin"), np.zeros(3, np.float32)
-    with pytest.raises(LiteRTError, match="the model has 1 inputs; given 2"):
+    with pytest.raises(LiteRTError, match="the model has 1 inputs, but 2 are given"):
         session.run([array, array])
-    with pytest.raises(LiteRTError, match="the model's inputs are a; given b"):
+    with pytest.raises(LiteRTError, match="the model's inputs are a, but the given inputs are b"):
         session.run({"b": array})
-    with pytest.raises(LiteRTError, match="the model's inputs are a; given none"):
+    with pytest.raises(LiteRTError, match="the model's inputs are a, but the given inputs are none"):
         session.run({})
 
 

@@ -180,7 +180,7 @@ def test_omits_outputs_that_are_not_compared() -> None:
             lambda op, x: x[:, :2],
             r"output 0 of the kernel has shape \[1, 2, 7, 3\], but '.*' has \[1, 5, 7, 3\] in the model",
         ),
-        (lambda op, x: (x, x), "it returned 2 arrays, the operator has 1 output"),
+        (lambda op, x: (x, x), "it returned 2 arrays, but the operator has 1 output"),
         (lambda op, x: x / None, "TypeError: unsupported operand"),
     ],
 )

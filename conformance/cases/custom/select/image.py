@@ -71,7 +71,7 @@ def refusal_cases() -> Iterator[Case]:
     x, w = tensor(1, 5, 7, 3), constant(np.ones((1, 1, 3, 2)), "float32")
     for name, attributes, refusal in (
         ("unsupported data format", {"data_format": "NCHW_VECT_C"}, "data_format is NCHW_VECT_C"),
-        ("strides along channels", {"strides": (1, 1, 1, 2)}, "batch and channels require 1"),
+        ("strides along channels", {"strides": (1, 1, 1, 2)}, "the entries for batch and channels must be 1"),
         ("no padding", {"padding": ""}, "padding is missing"),
         (
             "list instead of a string",

@@ -27,7 +27,7 @@ OPERATORS = (
     "Transpose",
 )
 STATIC_ONLY = ("Squeeze, every axis",)
-"""Cases that need static sizes, in ONNX or for the built-in operator."""
+"""Cases that need static shapes, because ONNX or the equivalent builtin operator does."""
 
 
 def cases() -> Iterator[Case]:
@@ -35,4 +35,6 @@ def cases() -> Iterator[Case]:
     x, y = tensor(3, 5, 7, dtype="int8"), tensor(7, 3, 5, dtype="int8")
     options = select_options("Transpose", node("Transpose"))
     perm = constant(np.asarray([2, 0, 1], np.int32))
-    yield in_isolation("CUSTOM.FlexTranspose", "quantized, copied as stored", [x, perm], y, custom_options=options)
+    yield in_isolation(
+        "CUSTOM.FlexTranspose", "quantized values copied unchanged", [x, perm], y, custom_options=options
+    )
