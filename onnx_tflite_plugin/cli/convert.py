@@ -94,7 +94,7 @@ def convert(
     )
     if page is not None:
         if not is_single:
-            raise UsageProblem("--report is about one model")
+            raise UsageProblem("--report writes the page of a single model; convert one model at a time")
         outputs.register_output(html_path(page), "the report", "name another file for the report")
     outputs.prepare(folders=not is_single)
     if not is_single:

@@ -30,7 +30,7 @@ DescribeDifference = Callable[["Path | bytes | Section"], str]
 """Function that returns why a model's signatures cannot share one ONNX model; empty if they can."""
 
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
-_BY_NAME_REMEDY = "convert one of them by its name"
+_BY_NAME_REMEDY = "convert one file at a time, by its name"
 _BY_PART_REMEDY = "convert one model at a time, as BUNDLE#PART"
 _BY_KEY_REMEDY = "convert them one at a time with --signature KEY"
 

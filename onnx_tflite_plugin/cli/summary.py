@@ -264,7 +264,7 @@ def _layout(report: Report) -> Iterator[str]:
     )
     if report.transposed_for_speed:
         gains = [f"{_operator(label)} saves about {_format_gain(gain)}" for label, gain in report.transposed_for_speed]
-        yield f"  more bytes moved for speed: {', '.join(limit_lines(gains, 2))}"
+        yield f"  larger tensors transposed to save time: {', '.join(limit_lines(gains, 2))}"
 
 
 def _format_gain(gain: int) -> str:

@@ -102,7 +102,7 @@ def _next_rows(ctx: click.Context, result: Verification, tflite: Path, onnx: Pat
         if not result.has_known_cause:
             convert = ["onnx-tflite", "convert", str(tflite), "plain.onnx", "--optimize", "none", "--verify"]
             command = shlex.join([*convert, *signature, *data])
-            lines.append(f"{command}: if this agrees, a rewrite rule is the cause")
+            lines.append(f"{command}: if this model agrees with LiteRT, a rewrite rule is the cause")
         yield Row("next", lines)
     elif (
         result.verdict == "differs"

@@ -311,7 +311,7 @@ def test_per_tensor_depthwise_scale_applies_to_all_channels() -> None:
 
     conversion = otp.convert(depthwise(weights, quantization=quant(0.02, 0)))
     (warning,) = conversion.report.warnings
-    assert "LiteRT's kernel reads beyond it" in warning
+    assert "LiteRT's kernel reads a scale per channel" in warning
     assert verify(depthwise(weights.astype(np.float32) * np.float32(0.02)), without_digest(conversion.proto)).ok
 
 
