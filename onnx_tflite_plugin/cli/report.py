@@ -11,7 +11,7 @@ import click
 from onnx_tflite_plugin import files
 from onnx_tflite_plugin.cli.failures import UsageProblem, set_failure_output, shorten_names
 from onnx_tflite_plugin.cli.isolation import isolate_command
-from onnx_tflite_plugin.cli.options import GroupedCommand, add_options, check_exists, given_options
+from onnx_tflite_plugin.cli.options import GroupedCommand, add_options, check_exists, repeat_options
 from onnx_tflite_plugin.cli.output import (
     Row,
     format_size,
@@ -94,7 +94,7 @@ def no_comparison_rows(page: Page) -> list[Row]:
 def _next_rows(tflite: Path, onnx: Path) -> list[Row]:
     """Return the command that writes the submodels that differ, with the data of this command."""
     ctx = click.get_current_context()
-    data = given_options(ctx, ("inputs", "ranges", "seed", "runs", "tolerance", "signature"))
+    data = repeat_options(ctx, ("inputs", "ranges", "seed", "runs", "tolerance", "signature"))
     command = shlex.join(["onnx-tflite", "verify", str(tflite), str(onnx), *data])
     return [Row("next", [f"{command} --bisect DIR writes the submodels that differ"])]
 
