@@ -234,7 +234,7 @@ class MatchedInterface:
             return
         if dtype != tensor.dtype:
             raise MismatchedModels(
-                f"{info.name!r} is {tensor.dtype} in the TFLite model and {dtype} in the ONNX model; "
+                f"{info.name!r} is {tensor.dtype} in the TFLite model, but {dtype} in the ONNX model; "
                 "the ONNX model was probably converted from another file"
             )
 
@@ -249,7 +249,7 @@ class MatchedInterface:
         expected_rank = len(tensor.dims) if value is None or value.order is None else len(value.order)
         if rank != expected_rank or (value is not None and any(axis >= len(tensor.dims) for axis in value.order or ())):
             raise MismatchedModels(
-                f"{info.name!r} has {rank} axes in the ONNX model, {tensor.name!r} {len(tensor.dims)} in the TFLite model; "
+                f"{info.name!r} has {rank} axes in the ONNX model, but {tensor.name!r} has {len(tensor.dims)} in the TFLite model; "
                 "the ONNX model was probably converted from another file"
             )
 
