@@ -17,7 +17,9 @@ import numpy as np
 from conformance.builder import ModelBuilder, TensorRef, quant
 from conformance.case import DEFAULT_OPSET, EVERY_OPSET, OPERATOR_KEYWORDS, Case, check_case_keywords
 from conformance.schema import Table
+from onnx_tflite_plugin.checked import did_you_mean
 from onnx_tflite_plugin.renamed import KIT, NET, SPEC, renamed_attributes, warn_renamed
+from onnx_tflite_plugin.source.dtypes import NAMES
 from onnx_tflite_plugin.source.model import Array
 
 Options = Mapping[str, Any]
@@ -67,6 +69,10 @@ def tensor(
     name: str = "",
 ) -> Spec:
     """Return the spec of an activation; integers of 8 and 16 bits are quantized unless ``scale`` is 0."""
+    if dtype not in NAMES:
+        raise TypeError(f"tensor(dtype={dtype!r}): it is not a dtype{did_you_mean(dtype, NAMES)}")
+    if isinstance(scale, str):
+        raise TypeError(f"tensor(scale={scale!r}): the scale is a number, such as 0.1")
     default = QUANTIZED.get(dtype)
     if (default is None and scale is None) or scale == 0:
         return Spec(shape, dtype, name=name)

@@ -29,6 +29,9 @@ def code_parts(code: str | int) -> tuple[int, str, str]:
         return enum("BuiltinOperator")["CUSTOM"], name_in_file(code), ""
     if code.startswith(COMPOSITE):
         return enum("BuiltinOperator")["STABLEHLO_COMPOSITE"], "", name_in_file(code)
+    if "." in code:
+        custom = code.partition(".")[2] if code.upper().startswith(CUSTOM) else code
+        raise BuilderError(f"TFLite has no operator {code!r}; did you mean {CUSTOM + custom!r}?")
     return enum_value("BuiltinOperator", code), "", ""
 
 

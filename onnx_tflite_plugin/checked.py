@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import cache, partial, wraps
-from inspect import signature
+from inspect import Parameter, signature
 from numbers import Integral, Real
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Literal, ParamSpec, Self, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -237,26 +237,35 @@ def check_keywords(
 
 
 def with_checked_keywords(
-    title: str, known: Iterable[str]
+    title: str, known: Iterable[str], examples: Mapping[str, str] = MappingProxyType({})
 ) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
     """Return a decorator that reports unknown keywords of a function before missing ones.
 
     One misspelled keyword is both unknown and missing. ``known``: keywords that the function takes besides its named
-    parameters.
+    parameters. ``examples``: values of required keywords, for the message if one is missing.
     """
 
     def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-        parameters = (name for name, p in signature(function).parameters.items() if p.kind is not p.VAR_KEYWORD)
-        accepted = [*parameters, *known]
+        named = (name for name, p in signature(function).parameters.items() if p.kind is not p.VAR_KEYWORD)
+        accepted = [*named, *known]
+        required = [name for name, p in signature(function).parameters.items() if _is_required_keyword(p)]
 
         @wraps(function)
         def checked(*arguments: Parameters.args, **keywords: Parameters.kwargs) -> Result:
             check_keywords(title, keywords, accepted)
+            for name in required:
+                if name not in keywords:
+                    example = f", such as {examples[name]}" if name in examples else ""
+                    raise TypeError(f"{title} requires {name}={example}")
             return function(*arguments, **keywords)
 
         return checked
 
     return decorate
+
+
+def _is_required_keyword(parameter: Parameter) -> bool:
+    return parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

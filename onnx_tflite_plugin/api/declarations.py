@@ -327,7 +327,11 @@ class Declarations(TypedDict, total=False):
     rewrite: Rewrite | None
 
 
-@with_checked_keywords("@handler", [*Declarations.__annotations__, *DECLARATIONS])
+_EXAMPLES = {"max_version": "1", "layout": 'Transparent(), Implicit(onnx={0: "n c h w"}), Attribute() or Terminate()'}
+"""Values of required keywords."""
+
+
+@with_checked_keywords("@handler", [*Declarations.__annotations__, *DECLARATIONS], _EXAMPLES)
 def handler(
     code: str, *, max_version: int, layout: LayoutOf, **declared: Unpack[Declarations]
 ) -> Callable[[Callable[..., Any]], Handler]:

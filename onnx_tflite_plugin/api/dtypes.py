@@ -30,7 +30,7 @@ def parse_row(row: str) -> Row:
     sides = tuple(tuple(" ".join(slot.split()) for slot in side.split(",")) for side in (operands, results))
     for name in (name for side in sides for slot in side for name in slot.removesuffix(_ELLIPSIS).split()):
         if name not in (*NAMES, "_") and not _is_variable(name):
-            raise TypeError(f"types: {name!r} is not a dtype{did_you_mean(name, NAMES)}")
+            raise TypeError(f"types: {name!r} is not a dtype{_suggest_dtype(name)}")
     if not all(slot for side in sides[: 2 if arrow else 1] for slot in side):
         raise TypeError(f"types: {row!r} has an empty slot; write _ for any dtype")
     variables = {name.removesuffix(_ELLIPSIS) for name in sides[0]}
@@ -54,7 +54,15 @@ def check_dtypes(field: str, names: Iterable[str], wildcard: str = "") -> None:
     """
     for name in names:
         if name != wildcard and name not in NAMES and name not in _ONNX_ONLY:
-            raise TypeError(f"{field}: {name!r} is not a dtype{did_you_mean(name, NAMES)}")
+            raise TypeError(f"{field}: {name!r} is not a dtype{_suggest_dtype(name)}")
+
+
+_SIZES_OF_C = {"float": "float32", "double": "float64", "half": "float16", "int": "int32", "uint": "uint32"}
+"""Names in C, and the dtypes that LiteRT's kernels take for them."""
+
+
+def _suggest_dtype(name: str) -> str:
+    return did_you_mean(_SIZES_OF_C.get(name, name), NAMES)
 
 
 def as_rows(types: str | Collection[str]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -36,6 +36,16 @@ class At(NamedTuple):
     op: Operator
     target: Target
     opset: int
+
+
+def _refuse_attribute(at: At, name: str) -> NoReturn:
+    """Raise AttributeError, with the remedy if an operator has the attribute."""
+    remedy = f"; write at.op.{name}" if hasattr(at.op, name) else ""
+    raise AttributeError(f"a declared function gets an Instance, which has no {name!r}{remedy}")
+
+
+if not TYPE_CHECKING:  # mypy would accept every attribute
+    At.__getattr__ = _refuse_attribute
 
 
 def resolve(model: BoundModel, target: Target, opset: int) -> BoundModel:

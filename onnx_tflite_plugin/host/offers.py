@@ -67,7 +67,8 @@ class Offer:
                 return self.entry.load()
             except ModuleNotFoundError as error:
                 if error.name and f"{module}.".startswith(f"{error.name}."):
-                    raise Mismatch(_describe_missing_module(error.name)) from error
+                    is_package = error.name != module
+                    raise Mismatch(_describe_missing_module(error.name, is_package=is_package)) from error
                 raise
             except AttributeError as error:
                 if missing := _describe_missing_attribute(module, self.entry.attr):
@@ -144,16 +145,22 @@ def _read_offers(distribution: Installed) -> tuple[Offer, ...]:
     return _parse_offers(text, *distribution.name_and_requirements()) if text else ()
 
 
-def _describe_missing_module(name: str) -> str:
-    """Return a message on a missing module of an entry point.
+def _describe_missing_module(name: str, *, is_package: bool) -> str:
+    """Return a message on a missing module of an entry point, or on a missing package that contains the module.
 
-    It suggests the most similar module in the package.
+    It suggests the most similar name in the same package. A wheel lacks a package that ``setup.cfg`` does not list.
     """
     package = name.rpartition(".")[0]
-    modules = (
-        {f"{package}.{module.name}" for module in iter_modules(sys.modules[package].__path__)} if package else set()
-    )
-    suggestion = did_you_mean(name, modules) or ";"
+    names = {
+        f"{package}.{module.name}"
+        for module in (iter_modules(sys.modules[package].__path__) if package else ())
+        if module.ispkg or not is_package
+    }
+    suggestion = did_you_mean(name, names)
+    if is_package and package and not suggestion:
+        remedy = "write packages = find: in setup.cfg, or correct the entry point, and install the pack again"
+        return f"the installed pack has no package {name!r}; {remedy} (pip install -e)"
+    suggestion = suggestion or ";"
     return f"there is no module {name!r}{suggestion} {_REINSTALL}"
 
 
@@ -165,7 +172,8 @@ def _describe_missing_attribute(module: str, attribute: str) -> str:
     names, name = vars(sys.modules[module]) if module in sys.modules else None, attribute.partition(".")[0]
     if names is None or not name or name in names:
         return ""
-    suggestion = did_you_mean(name, names) or ";"
+    imported = {key for key, value in names.items() if isinstance(value, type) and value.__module__ != module}
+    suggestion = did_you_mean(name, names.keys() - imported) or did_you_mean(name, names) or ";"
     return f"module {module!r} has no {name!r}{suggestion} {_REINSTALL}"
 
 
@@ -212,6 +220,8 @@ def find_name_problem(code: str) -> str:
     names = {*operator_names().values()}
     if code in names:
         return ""
+    if code.upper().startswith(CUSTOM):
+        return f"the prefix of a custom operator is {CUSTOM}; write {CUSTOM}{code[len(CUSTOM) :]} in setup.cfg and in @handler"
     meant = did_you_mean(code.upper(), names)
     return f"TFLite has no operator {code!r}{meant or ';'} a custom operator is named {CUSTOM}{code}, in setup.cfg and in @handler"
 
@@ -301,7 +311,11 @@ def find_wide_requirement(requirements: tuple[str, ...], version: str = VERSION)
     next_version = f"{first}.{second + 1}.0" if first == 0 else f"{first + 1}.0.0"
     if unmet_requirement(requirements, next_version):
         return ""
-    return f"its requirement on {BUILTIN} admits {next_version}, whose API differs: write {PIN} in install_requires"
+    is_required = any(canonical(text[: len(BUILTIN)]) == BUILTIN for text in requirements)
+    fact = (
+        f"its requirement on {BUILTIN} admits" if is_required else f"without a requirement on {BUILTIN}, it is used by"
+    )
+    return f"{fact} {next_version}, whose API differs: write {PIN} in install_requires"
 
 
 _COMPATIBLE = re.compile(BUILTIN.replace("-", "[-_.]") + r"\s*\(?\s*(?:~=\s*(\d+(?:\.\d+)+))?\s*\)?", re.I)

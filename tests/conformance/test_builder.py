@@ -280,6 +280,7 @@ def test_intermediates_and_quantization_ranges_are_written() -> None:
         ("GELU", {"approximate": 2}, "approximate takes True or False, not 2"),
         ("RELU", {"alpha": 1}, "RELU has no options table, but was given the option 'alpha'"),
         ("CUSTOM.a", {"axis": 1}, "CUSTOM has no options table, but was given the option 'axis'; .* custom_options="),
+        ("acme.Shrink", {}, "TFLite has no operator 'acme.Shrink'; did you mean 'CUSTOM.acme.Shrink'"),
         ("CONV2D", {}, "BuiltinOperator has no value 'CONV2D': did you mean 'CONV_2D'"),
     ],
 )

@@ -136,6 +136,7 @@ def test_pack_for_another_version_is_reported_once_and_as_remedy() -> None:
         ("CUSTOM.", "the operator's name after the dot is missing"),
         ("UNKNOWN_300", ""),
         ("NEG", ""),
+        ("custom.Acme", "the prefix of a custom operator is CUSTOM.; write CUSTOM.Acme in setup.cfg and in @handler"),
         ("neg", "TFLite has no operator 'neg'; did you mean 'NEG'? a custom operator is named CUSTOM.neg"),
     ],
 )

@@ -82,6 +82,16 @@ def test_error_on_a_missing_module_suggests_a_name(provoke: Provoke) -> None:
     assert "pip install -e" in printed
 
 
+def test_error_on_a_missing_package_names_the_packages_of_setup_cfg(provoke: Provoke) -> None:
+    printed = provoke(("setup.cfg", "author.acme:acme", "author.sub.acme:acme"))
+    assert "the installed pack has no package 'author.sub'; write packages = find: in setup.cfg" in printed
+
+
+def test_suggested_attribute_is_defined_in_the_module(provoke: Provoke) -> None:
+    printed = provoke(("setup.cfg", "author.cases:cases", "author.cases:case"))
+    assert "module 'author.cases' has no 'case'; did you mean 'cases'?" in printed
+
+
 def test_error_on_a_missing_attribute_suggests_a_name(provoke: Provoke) -> None:
     printed = provoke(("setup.cfg", "author.acme:acme", "author.acme:acmee"))
     assert "module 'author.acme' has no 'acmee'; did you mean 'acme'? correct the entry point" in printed
@@ -381,6 +391,14 @@ MISTAKES = {
             "CUSTOM has no options table, but was given the option 'by'; write custom_options={...} for a custom operator",
         ],
     ),
+    "an attribute of the operator on the instance": (
+        [(HANDLER, "quantization=Dequantized(),", "quantization=lambda op: op.inputs[0] and Dequantized(),")],
+        ["a declared function gets an Instance, which has no 'inputs'; write at.op.inputs"],
+    ),
+    "a dtype that TFLite lacks in a case": (
+        [(CASES, FLOAT_CASE, FLOAT_CASE.replace("7, 3)", "7, 3, dtype='i8')"))],
+        ["tensor(dtype='i8'): it is not a dtype; did you mean 'int8'?"],
+    ),
     "an unclosed group": (
         [(HANDLER, "layout=Transparent(),", "layout=Transparent(), axes='n (h w -> n h w',")],
         ["axes 'n (h w -> n h w' cannot be parsed at '(h w': ')' is missing"],
@@ -533,9 +551,16 @@ def test_group_of_axes_in_the_wrong_order_is_reported(provoke: Provoke, group: s
     assert "may list the axes of a group in the wrong order" in printed
 
 
-@pytest.mark.parametrize("requirement", ["onnx-tflite-plugin", "onnx-tflite-plugin>=0.2"])
+@pytest.mark.parametrize(
+    ("requirement", "fact"),
+    [
+        ("onnx-tflite-plugin", "its requirement on "),
+        ("onnx-tflite-plugin>=0.2", "its requirement on "),
+        ("numpy", "without a requirement on "),
+    ],
+)
 def test_requirement_without_api_version_only_warns(
-    write: Callable[..., Path], capsys: pytest.CaptureFixture[str], requirement: str
+    write: Callable[..., Path], capsys: pytest.CaptureFixture[str], requirement: str, fact: str
 ) -> None:
     write(("setup.cfg", f"onnx-tflite-plugin~={VERSION}", requirement))
     assert run("author") == 0
@@ -543,7 +568,7 @@ def test_requirement_without_api_version_only_warns(
     assert warning in capsys.readouterr().out
     listed = CliRunner().invoke(cli, ["handlers", "--pack", "author"])
     assert "1 problem" in listed.output
-    assert re.search(rf"^problem +author: its requirement .*{re.escape(warning)}", listed.output, re.M)
+    assert re.search(rf"^problem +author: {fact}.*{re.escape(warning)}", listed.output, re.M)
     assert "warning" not in listed.output
 
 

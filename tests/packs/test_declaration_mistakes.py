@@ -21,6 +21,8 @@ from onnx_tflite_plugin.targets.operator_names import find_unknown_operator
     ("declared", "text"),
     [
         ('layout=Terminate(), axes="zz -> q("', r"axes 'zz -> q\(' cannot be parsed at '\(': '\)' is missing"),
+        ("", r"@handler requires layout=, such as Transparent\(\), Implicit\("),
+        ('layout=Transparent(), types="float"', "types: 'float' is not a dtype; did you mean 'float32'"),
         ('layout=Terminate(), axes="n, o -> n"', r"axes 'n, o -> n' have 2 operands, but the lowering lower takes 1"),
         ('layout=Terminate(unordered="h z"), axes="n h -> n h"', r"unordered='h z': .* have no letter 'z', only n, h"),
         (
