@@ -198,8 +198,8 @@ class ConvertOptions(CheckedOptions):
     attention: Literal["file", "causal"] = _option(
         ADVANCED, "file",
         "Attention of language models over a key-value cache: file keeps the operators of the file; causal uses one "
-        "operator per layer (opset 24 for target generic) and requires that masks among the inputs are causal and positions "
-        "consecutive.",
+        "operator per layer (opset 24 for target generic). It is right only if you pass causal masks and consecutive "
+        "positions.",
     )  # fmt: skip
     logits: Literal["all", "last"] = _option(
         ADVANCED, "all",

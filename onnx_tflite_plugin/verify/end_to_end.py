@@ -79,7 +79,7 @@ def _causes(pair: ModelPair, outputs: set[str]) -> Iterator[str]:
     if is_dequantized(pair.trial.model, pair.entry, pair.session):
         rounds_to_other_values = quantizes_values(pair.session.proto.graph)
         yield (
-            "LiteRT rounds to quantized values after each operator, this model to other values"
+            "LiteRT rounds the result of each operator to quantized values; this model rounds with other scales"
             if rounds_to_other_values
             else "LiteRT rounds each result and clips it to the range in the file, this model does not"
         )

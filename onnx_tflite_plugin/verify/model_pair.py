@@ -50,6 +50,7 @@ from onnx_tflite_plugin.verify.runtimes.litert import LiteRTError, NoKernel, ref
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime, OrtError
 from onnx_tflite_plugin.verify.runtimes.structure import is_dynamic_range
 from onnx_tflite_plugin.verify.runtimes.substitutes import find_substitutes
+from onnx_tflite_plugin.verify.verification import OTHER_SIZES
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -315,7 +316,7 @@ class ModelPair:
             self.entry, shapes={**self.sizes.onnx_shapes(self.min_dynamic_size), **shapes}, seed=seed
         )
         sizes = ", ".join(f"{name} {[*shape]}" for name, shape in shapes.items())
-        note = f"with other sizes of dynamic dimensions: {sizes}"
+        note = f"{OTHER_SIZES}: {sizes}"
         time_limit = time_limit_after(self.seconds)
         try:  # XNNPACK does not check all sizes; builtin kernels do
             outputs = {

@@ -17,6 +17,8 @@ CAUSE = "likely cause: "
 """Beginning of a note that explains why the models differ."""
 NOT_COMPARED = "operators were not compared"
 """Beginning of a note or a reason if only the outputs were compared, end to end."""
+OTHER_SIZES = "with other sizes of dynamic dimensions"
+"""Words after the number of a run in its note."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -96,6 +98,8 @@ class Verification:
         if self.verdict == "inconclusive":
             return f"inconclusive: {self.reasons[0]}"
         runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
+        if any(note.startswith(f"run {self.runs} {OTHER_SIZES}") for note in self.notes):
+            runs += ", the last one with other sizes"
         kernels = f"LiteRT's {' and '.join(self.kernels)} kernels"
         if self.verdict == "differs":
             return f"NOT within tolerance of {kernels}, {runs}, on {self.processor}"

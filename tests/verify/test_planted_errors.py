@@ -167,7 +167,9 @@ def negate(*shape: int) -> bytes:
 
 
 def test_input_of_other_rank_suggests_another_model() -> None:
-    with pytest.raises(VerificationError, match=r"has 3 axes in the ONNX model, but 'x0' has 2 in .* from another file"):
+    with pytest.raises(
+        VerificationError, match=r"has 3 axes in the ONNX model, but 'x0' has 2 in .* from another file"
+    ):
         verify(negate(2, 3), without_digest(otp.convert(negate(2, 3, 5)).proto))
 
 

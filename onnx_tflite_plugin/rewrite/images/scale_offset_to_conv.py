@@ -38,7 +38,7 @@ class FloatMatch(NamedTuple):
 def check_float(mul: ir.Node) -> FloatMatch:
     """Return the match if both constants are per channel, and the layout is blocked."""
     add = require_match(only_user(mul.outputs[0], "Add"))
-    shape = require_match(sizes(mul.outputs[0]), "the rank of the image is unknown")
+    shape = require_match(sizes(mul.outputs[0]), "the shape of the product is unknown")
     require(len(shape) == 4, "the operand of the product is not an image")
     channels = shape[1]
     require(channels and channels % DIVISOR == 0, f"the number of channels is not a multiple of {DIVISOR}")

@@ -48,7 +48,7 @@ def check(node: ir.Node) -> Match:
     require(arrays[1 - slot] is None)
     image, array = require_match(node.inputs[1 - slot]), require_match(arrays[slot])
     require(image.dtype == ir.DataType.FLOAT)
-    shape = require_match(sizes(image), "the rank of the image is unknown")
+    shape = require_match(sizes(image), "the shape of the result is unknown")
     require(len(shape) >= 2 and _is_per_channel(array, shape), "the constant is not per channel of enough pixels")
     require(sizes(node.outputs[0]) in (None, shape), "the image is broadcast")
     require(not _is_fused(image), "the Add is fused with a product or a normalization")
