@@ -244,9 +244,13 @@ def _load_cases(dist: str, entry: EntryPoint) -> list[Case]:
         cases = value() if callable(value) else value
         if not isinstance(cases, Iterable):
             raise Mismatch(f"it returned {describe(cases)}, not cases; is a `yield` or `return` missing?")
-        loaded = []
+        loaded: list[Case] = []
+        ids = set()
         for case in cases:
             if not isinstance(case, Case):
                 raise Mismatch(f"it holds {describe(case)}, not a Case")
+            if case.id in ids:
+                raise Mismatch(f"two cases are named {case.id!r}; give each case of an operator another name")
+            ids.add(case.id)
             loaded.append(case)
         return loaded

@@ -87,6 +87,11 @@ def test_error_on_a_missing_package_names_the_packages_of_setup_cfg(provoke: Pro
     assert "the installed pack has no package 'author.sub'; write packages = find: in setup.cfg" in printed
 
 
+def test_cases_of_one_name_are_reported(provoke: Provoke) -> None:
+    printed = provoke((CASES, f"yield {INT8_CASE}", f"yield {INT8_CASE.replace('int8', 'float32', 1)}"))
+    assert "two cases are named 'CUSTOM.Acme-float32_between_convolutions'; give each case" in printed
+
+
 def test_suggested_attribute_is_defined_in_the_module(provoke: Provoke) -> None:
     printed = provoke(("setup.cfg", "author.cases:cases", "author.cases:case"))
     assert "module 'author.cases' has no 'case'; did you mean 'cases'?" in printed
@@ -372,6 +377,10 @@ MISTAKES = {
     "a kernel with too many operands": (
         [(HANDLER, "x: Array)", "x: Array, y: Array)")],
         ["the operator has 1 operand, the kernel takes 2", "the case cannot be run: kernel of CUSTOM.Acme"],
+    ),
+    "a kernel that changes its operand": (
+        [(HANDLER, "np.asarray(x / (1 + np.abs(x)))", "np.divide(x, 1 + np.abs(x), out=x)")],
+        ["kernel of CUSTOM.Acme", "read-only", "acme.py:"],
     ),
     "a kernel with a wrong dtype": (
         [(HANDLER, "np.asarray(x / (1 + np.abs(x)))", "np.asarray(x, np.int32)")],

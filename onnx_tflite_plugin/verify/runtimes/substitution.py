@@ -60,6 +60,15 @@ def find_overridden_operators(model: Model, subgraph: int, host: Host) -> list[i
     return indices
 
 
+def _protect(operand: Array, tensor: Tensor) -> Array:
+    """Return the operand as a read-only view, because the ONNX model gets the same array; a variable is returned as is."""
+    if tensor.is_variable:
+        return operand
+    view = operand.view()
+    view.flags.writeable = False
+    return view
+
+
 @dataclass(frozen=True, eq=False)
 class PackKernel:
     """One operator with the reference kernel of its pack.
@@ -85,7 +94,8 @@ class PackKernel:
         try:
             with attribute_errors(name, self.pack, self.kernel):
                 operands = [
-                    None if t is None else self._operand(slot, t, values) for slot, t in enumerate(self.op.inputs)
+                    None if t is None else _protect(self._operand(slot, t, values), t)
+                    for slot, t in enumerate(self.op.inputs)
                 ]
                 if problem := describe_arity_mismatch(self.kernel, len(operands), "kernel"):
                     raise Mismatch(problem)
