@@ -220,7 +220,8 @@ def describe_arity_mismatch(
     elif operands < minimum:
         expected = f"{minimum} or more"
     first_parameter = " besides its first parameter, ctx" if role == "lowering" and expected == "0" else ""
-    return f"{subject} {plural(operands, 'operand')}, the {role} takes {expected}{first_parameter}"
+    remedy = "" if first_parameter else f"; give the {role} one parameter per operand after its first one"
+    return f"{subject} {plural(operands, 'operand')}, the {role} takes {expected}{first_parameter}{remedy}"
 
 
 def check_keywords(
