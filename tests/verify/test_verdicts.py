@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import ModelProto, numpy_helper
-from onnx_tflite_plugin.page.measured import measure_errors
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder
+from onnx_tflite_plugin.page.measurements import measure_errors
 from onnx_tflite_plugin.verify import Comparison, Verification, verify
 from tests.helpers.command import Run
 
