@@ -16,6 +16,7 @@ import click
 
 from onnx_tflite_plugin.cli.failures import Commands
 from onnx_tflite_plugin.cli.isolation import enable_forks
+from onnx_tflite_plugin.cli.pack_commands import BUILTIN_COMMANDS, find_pack_command, list_pack_commands
 from onnx_tflite_plugin.guard import Terminated
 
 __all__ = ["cli", "main"]
@@ -31,8 +32,6 @@ without colors."""
 
 _MAX_SENTENCE = 200
 
-BUILTIN_COMMANDS = ("convert", "inspect", "verify", "report", "bench", "handlers", "conformance", "new-pack")
-
 
 class Modules(Commands):
     """Group of the built-in commands and those of packs.
@@ -41,8 +40,6 @@ class Modules(Commands):
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        from onnx_tflite_plugin.cli.pack_commands import list_pack_commands
-
         names = dict.fromkeys(command.name for command in list_pack_commands())
         return [*BUILTIN_COMMANDS, *(name for name in names if name not in BUILTIN_COMMANDS)]
 
@@ -56,8 +53,6 @@ class Modules(Commands):
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in BUILTIN_COMMANDS:
-            from onnx_tflite_plugin.cli.pack_commands import find_pack_command
-
             return find_pack_command(name)
         module = name.replace("-", "_")
         command: click.Command = getattr(import_module(f"{__name__}.{module}"), module)

@@ -18,6 +18,7 @@ from onnx_tflite_plugin.errors import ConversionError, PackError, Problem
 from onnx_tflite_plugin.guard import DEBUG, Failed, Mismatch, attribute_errors
 from onnx_tflite_plugin.installed import PROJECT, entry_points, iterate_distributions
 
+BUILTIN_COMMANDS = ("convert", "inspect", "verify", "report", "bench", "handlers", "conformance", "new-pack")
 GROUP = f"{PROJECT}.commands"
 _EXPECTED_ERRORS = (click.ClickException, click.exceptions.Exit, click.Abort, ConversionError, MemoryError, OSError)
 """Exceptions that a pack's command may raise; they are reported as for a built-in command."""
@@ -40,8 +41,6 @@ class PackCommand(NamedTuple):
 
     def find_problem(self) -> str:
         """Return the reason why the command cannot be used; empty if it can."""
-        from onnx_tflite_plugin.cli import BUILTIN_COMMANDS
-
         if self.name in BUILTIN_COMMANDS:
             return (
                 f"command {self.name!r} of {self.pack} is unused: the built-in command of this name runs instead; "
