@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
+from onnx_tflite_plugin.api import out
 from onnx_tflite_plugin.binding.bound import Bound, BoundGraph, BoundModel
 from onnx_tflite_plugin.source.model import Tensor
 
@@ -11,50 +13,51 @@ from onnx_tflite_plugin.source.model import Tensor
 def state_users(graph: BoundGraph) -> Iterator[tuple[str | None, Bound]]:
     """Yield (key of the state, operator) for every use of a state in a subgraph.
 
-    A resource is traced to the operator of the same subgraph that names it. A resource from elsewhere has no key and
-    may be any state.
+    The key comes from the operator of the same subgraph that creates the resource. It is None for a resource that another
+    subgraph creates, which may be any state.
     """
     key_of: dict[Tensor, str] = {}
     for bound in graph.operators:
         effects, state = bound.declared.effects, bound.declared.state
         if effects is None:
             continue
-        if state is not None and bound.op.tensor(~0) is not None:
-            key_of[bound.op[~0]] = state
+        if state is not None and bound.op.tensor(out(0)) is not None:
+            key_of[bound.op[out(0)]] = state
         for slot in (*effects.reads, *effects.writes):
             yield key_of.get(bound.op[slot]), bound
 
 
-States = tuple[Mapping[str, tuple[Bound, ...]], bool]
-"""Users of each state by key, and True if these are all its users."""
+class StateUsers(NamedTuple):
+    """Users of each state, by key. ``is_complete``: the states have no further users."""
+
+    users: Mapping[str, tuple[Bound, ...]]
+    is_complete: bool
 
 
-def users_by_key(model: BoundModel) -> States:
-    """Return the users of each state, and True if these are all its users.
+def users_by_key(model: BoundModel) -> StateUsers:
+    """Return the users of each state, and whether these lists are complete.
 
-    The value is False if a resource comes from elsewhere, or if the file has several signatures, which share states.
+    They are incomplete if a subgraph uses a resource that another subgraph creates, or if the file has several
+    signatures, which share states.
     """
     groups: dict[str, list[Bound]] = {}
-    complete = len({signature.subgraph for signature in model.source.signatures}) <= 1
+    is_complete = len({signature.subgraph for signature in model.source.signatures}) <= 1
     for graph in model.graphs:
         for key, bound in state_users(graph):
-            complete &= key is not None
+            is_complete &= key is not None
             groups.setdefault(key or "", []).append(bound)
-    return {key: tuple(group) for key, group in groups.items()}, complete
+    return StateUsers({key: tuple(group) for key, group in groups.items()}, is_complete)
 
 
 def state_tensor(bound: Bound) -> Tensor:
-    """Return the tensor that a reader returns or a writer takes.
-
-    The tensor is not a resource.
-    """
+    """Return the tensor with the state's value: the result of a reader, an operand of a writer."""
     return bound.op[state_slot(bound)]
 
 
 def state_slot(bound: Bound) -> int:
-    """Return the slot of the state's tensor.
+    """Return the slot of the tensor with the state's value.
 
-    Raises LookupError for an operator with only resources.
+    Raises LookupError if all tensors of the operator are resources.
     """
     slots: list[int] = [*(~k for k in range(len(bound.op.outputs))), *range(len(bound.op.inputs))]
     for slot in slots:

@@ -1,12 +1,19 @@
-"""Exact or partial minimization of a pseudo-Boolean function by one minimum cut.
+"""Minimization of a function of Boolean variables by a minimum cut.
 
-The function is a sum of literals and of terms ``(a_1 or .. or a_k) and not b``, each with a cost. With true literals on
-the source side of an s-t cut, a term is a node y and arcs a_i -> y -> b of its cost (Kolmogorov and Zabih 2004; if k is
-1, just a -> b). Reversed, not b -> y' -> not a_i is the same term of the complements. If these two copies are disjoint
-(every term is submodular after flipping some variables), one copy is the whole problem, and its minimum cut gives the
-minimum. Otherwise the minimum cut of both is the roof dual (Boros and Hammer 2002; QPBO): half of it is a lower bound,
-and the variables that it decides have the same values in every minimum. Changing only these variables never raises the
-cost.
+The function is a sum of costs. A cost is paid if a literal (a variable or its complement) is true, or if a term
+``(a_1 or .. or a_k) and not b`` of literals is true.
+
+Network
+    Each literal is a node. True literals are on the source side of an s-t cut. A term adds a node y and arcs
+    a_i -> y -> b with the term's cost (Kolmogorov and Zabih 2004), or just the arc a -> b if k is 1. Each term is added
+    a second time for the complements: not b -> y' -> not a_i.
+Exact result
+    If the two copies of the terms have no node in common, each copy is the complete problem, and its minimum cut is a
+    minimum of the function. This is the case if all terms are submodular after flipping some variables.
+Partial result
+    Otherwise, half of the minimum cut of both copies is a lower bound of the function, the roof dual (Boros and Hammer
+    2002; QPBO). The cut decides some of the variables. In every minimum these variables have the decided values, and
+    setting only them never raises the cost.
 """
 
 from __future__ import annotations
@@ -16,17 +23,18 @@ from contextlib import suppress
 
 from onnx_tflite_plugin.layout.maxflow import Network, Work, WorkLimitReached
 
-FALSE, TRUE = 0, 1  # literals; variable k = 1, 2, .. has 2k (it is false) and 2k + 1 (it is true)
-Terms = dict[tuple[tuple[int, ...], int], int]  # (a_1 .. a_k; sorted, of different variables) and b: nonnegative cost
+FALSE, TRUE = 0, 1
+"""Constant literals. Variable k = 1, 2, .. has the literals 2k ("is false") and 2k + 1 ("is true")."""
+Terms = dict[tuple[tuple[int, ...], int], int]
+"""Nonnegative cost of each term, by (a_1 .. a_k) and b. The a_i are sorted literals of different variables."""
 
 
 def roof_dual(costs: Sequence[int], terms: Terms, ties: Sequence[int], work: Work) -> tuple[list[bool], int]:
-    """Return the variables to make true, and a lower bound of the cost.
+    """Return the value of each variable, and a lower bound of the cost.
 
-    The bound is attained if the problem is submodular. ``costs``: the cost of each literal if it is true. ``ties``:
-    secondary costs that decide between equal costs, in total less than ``len(costs) ** 2``; they are ignored if using
-    them takes much longer. The result costs no more than with all variables false. It is all false if that is a minimum
-    and ``ties`` prefer it.
+    The cost of the result equals the bound if the problem is submodular. It is never higher than with all variables
+    false. ``costs``: the cost of each literal if it is true. ``ties``: secondary costs that decide between equal costs, in
+    total less than ``len(costs) ** 2``; they are ignored if using them takes much longer.
     """
     literals = _literals_with_nodes(len(costs), terms)
     node = [-1] * len(costs)

@@ -3,19 +3,22 @@
     minimize  sum over variables of prices[i][x_i]
             + sum over wires of weight * |{key of each consumer} - {key of the producer}|
 
-Each key v of a wire gives one term: ``weight`` if a consumer has key v and the producer does not. In a *move*, every
-variable either keeps its label or changes it to a proposed one. Then "this pin has key v" is a literal, and a minimum
-cut (:mod:`.roof_dual`) finds the best move, or changes that are part of it.
+A variable is an operator, a label is one of its layouts, and a wire is a tensor. The key of a pin is the layout in which
+its operator reads or writes the tensor. A wire therefore costs its weight once for each key that a consumer has and the
+producer does not: the tensor is transposed once per such layout.
+
+In a *move*, every variable either keeps its label or changes it to a proposed label. "This pin has key v" is then a
+Boolean literal, and a minimum cut (:mod:`.roof_dual`) finds the best move, or a part of it.
 
 Each connected component is solved by the first of these methods that ends within the work limit:
 
-- ``cut``: a move from all 0 to all 1, if there are two labels and the bound proves the result minimal.
-- ``elimination``: variables are minimized out one by one, if the tables for this are small.
-- ``fusion``: moves toward proposals (Lempitsky et al. 2010), each one label propagated along wires by equal keys. If
-  labels have the same meaning everywhere this is alpha-expansion.
-- ``greedy``: proposals accepted as a whole if that lowers the cost, then variables one by one.
+- ``cut``: one move from label 0 to label 1, if there are two labels and the bound proves that the result is minimal.
+- ``elimination``: minimizes over the variables one by one, if the tables for this are small.
+- ``fusion``: moves toward proposals (Lempitsky et al. 2010). A proposal is one label, propagated along wires by equal
+  keys. If labels have the same meaning everywhere, this is alpha-expansion.
+- ``greedy``: accepts complete proposals that lower the cost, then changes variables one by one.
 
-The first two are exact. Among labelings of equal cost, the one with more labels 0 is preferred.
+``cut`` and ``elimination`` are exact. Among labelings of equal cost, the one with more labels 0 is preferred.
 """
 
 from __future__ import annotations
@@ -38,9 +41,10 @@ EXACT = METHODS[:2]
 
 
 class Solution(NamedTuple):
-    """A labeling and its cost; ``exact``: the cost is proven minimal.
+    """A labeling and its cost.
 
-    ``components`` counts components by method; ``method`` is the weakest one used.
+    ``exact``: the cost is proven minimal. ``components``: number of components by method. ``method``: the weakest method
+    that was used.
     """
 
     labels: tuple[int, ...]
@@ -57,8 +61,8 @@ _Proposal = tuple[dict[int, int], int]
 def solve(problem: LabelingProblem, *, work_limit: int = 20_000_000, table_limit: int = 4096) -> Solution:
     """Return the cheapest labeling found within the limits.
 
-    ``work_limit``: maximum operations. ``table_limit``: maximum entries of a table. Small components are solved first,
-    so that a hard one does not use up their work limit.
+    ``work_limit``: maximum number of operations. ``table_limit``: maximum number of entries in a table. Small components
+    are solved first, so that a hard component does not use up the work limit.
     """
     labels = [0] * len(problem.prices)
     work, greedy_work = Work(work_limit), Work(work_limit)

@@ -1,4 +1,4 @@
-"""Copies of a model with other shapes or dtypes of some tensors."""
+"""Copies of a model with the shapes or dtypes of some tensors changed."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from onnx_tflite_plugin.source.model import Dims, Model, Subgraph, Tensor
 
 
 def resize_tensor(tensor: Tensor, dims: Dims) -> Tensor:
-    """Return the tensor with other dims; a dynamic size is stored as 1."""
+    """Return the tensor with the given dims; a dynamic size is stored as 1."""
     if dims == tensor.dims:
         return tensor
     return replace(tensor, shape=tuple(1 if n is None else n for n in dims), dims=dims, has_rank=True)
 
 
 def with_dims(model: Model, dims: Mapping[Tensor, Dims]) -> Model:
-    """Return the model with other shapes of some tensors, in all subgraphs."""
+    """Return the model with the shapes of some tensors changed, in all subgraphs."""
     return with_tensors(model, {t: replace(resize_tensor(t, sizes), has_rank=True) for t, sizes in dims.items()})
 
 
@@ -30,7 +30,10 @@ def with_tensors(model: Model, replacements: Mapping[Tensor, Tensor]) -> Model:
 
 
 def with_dtypes(model: Model, dtypes: Mapping[tuple[int, int], str]) -> Model:
-    """Return the model with other dtypes of some tensors, given by subgraph and index."""
+    """Return the model with the dtypes of some tensors changed.
+
+    ``dtypes``: new dtypes by the tensor's subgraph and index.
+    """
 
     def with_dtype(tensor: Tensor) -> Tensor:
         dtype = dtypes.get((tensor.subgraph, tensor.index))
@@ -71,5 +74,5 @@ def _replace_tensors(graph: Subgraph, replacements: Mapping[Tensor, Tensor]) -> 
 
 
 def with_main(model: Model, main: Subgraph) -> Model:
-    """Return the model with another main subgraph."""
+    """Return the model with its main subgraph replaced."""
     return replace(model, subgraphs=(*model.subgraphs[: model.root], main, *model.subgraphs[model.root + 1 :]))

@@ -15,7 +15,7 @@ from onnx_tflite_plugin.api.notation import parse_axes
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
-from onnx_tflite_plugin.binding.states import States, state_tensor, users_by_key
+from onnx_tflite_plugin.binding.states import StateUsers, state_tensor, users_by_key
 from onnx_tflite_plugin.checked import describe
 from onnx_tflite_plugin.errors import HandlerError, Problem, TargetRefusal
 from onnx_tflite_plugin.guard import BUILTIN, Failed, WrongResult, attribute_errors
@@ -331,7 +331,7 @@ def _plan_shifted_storage(model: BoundModel, target: Target) -> dict[Tensor, Sto
     return shifted
 
 
-def _mixed_state_tensors(states: States, shifted: Mapping[Tensor, Storage]) -> set[Tensor]:
+def _mixed_state_tensors(states: StateUsers, shifted: Mapping[Tensor, Storage]) -> set[Tensor]:
     """Return tensors whose dtype must not change because of a shared state.
 
     Another tensor of the same state keeps its dtype.
@@ -368,7 +368,7 @@ def _tensors_in_file_dtype(model: BoundModel) -> set[Tensor]:
     return tensors
 
 
-def _interface_only_tensors(model: BoundModel, weights: set[Tensor], states: States, target: Target) -> set[Tensor]:
+def _interface_only_tensors(model: BoundModel, weights: set[Tensor], states: StateUsers, target: Target) -> set[Tensor]:
     """Return the tensors of operators between graph inputs and graph outputs.
 
     All tensors of such an operator are graph inputs, graph outputs or constants. Shifting their storage gains nothing.

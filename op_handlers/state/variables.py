@@ -1,6 +1,6 @@
 """Resource variables.
 
-A handle is constant and names a state, which reads return and assignments replace.
+A handle is a constant that names a state. READ_VARIABLE returns the state, and ASSIGN_VARIABLE replaces it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def check_handle(at: Instance) -> Decline | None:
     accepts=check_handle,
 )
 def var_handle(ctx: Context) -> Resource:
-    """Return the state's token."""
+    """Return the variable's handle."""
     return ctx.make_resource(variable_key(ctx))
 
 

@@ -76,9 +76,11 @@ def slice_(ctx: Context, x: Value, begin: Value, size: Value) -> Value:
 
 @dataclass(frozen=True)
 class AxisSlice:
-    """The effect of one entry of begin, end and strides on an input axis.
+    """Slice of one input axis, or a new axis.
 
-    ``axis``: the axis, ``None`` for a new axis.
+    ``axis``: the input axis; None for a new axis. ``entry``: position in begin, end and strides; None if an ellipsis or
+    the end of the lists selects the complete axis; unused for a new axis. ``begin_masked`` and ``end_masked``: the bound is ignored.
+    ``shrinks``: the slice is one element, whose axis is removed.
     """
 
     axis: int | None
@@ -89,11 +91,16 @@ class AxisSlice:
 
 
 def axis_slices(op: Operator) -> list[AxisSlice]:
-    """Return the specification as one slice per axis.
+    """Return the slice of each input axis and the new axes, in the order of the result.
 
-    The kernel function is BuildStridedSliceParams (kernels/strided_slice.cc). An ellipsis stands for the axes that no
-    other entry names, at least one; an entry that is both an ellipsis and a new axis is an ellipsis. Bits count
-    positions of the result before it is shrunk; of several ellipses, the last one shifts the following entries.
+    For example, x of shape [2, 3, 4, 5] and ``x[1, ..., np.newaxis, 0:2]`` have the entries 0 to 3, with
+    shrink_axis_mask 1, ellipsis_mask 2 and new_axis_mask 4. The slices are axis 0 by entry 0 (shrunk), axes 1 and 2
+    completely (the ellipsis), a new axis, and axis 3 by entry 3.
+
+    An ellipsis stands for the axes that have no entry, and for at least one axis. An entry that is both an ellipsis and
+    a new axis is an ellipsis. Bit i of new_axis_mask refers to position i of the result before it is shrunk, counted
+    without the additional axes of the ellipsis. If there are several ellipses, the last one shifts the following
+    entries. Source: BuildStridedSliceParams (kernels/strided_slice.cc).
     """
     o, entries, rank = op.options, op[1].shape[0], op[0].rank
 
@@ -319,10 +326,7 @@ def runtime_bounds(
 
 
 def update_axes(at: Instance) -> str:
-    """Return the axes.
-
-    The update has the axes of the operand, with different sizes.
-    """
+    """Return axis names; the update has the axes of the operand, with different sizes."""
     names = axis_names(at.op[0].rank)
     return format_axes([names, names, None], names)
 
@@ -362,7 +366,7 @@ def dynamic_update_slice(ctx: Context, x: Value, update: Value, start: Value) ->
     def insert(x: Value, axes: list[int]) -> Value:
         if not axes:
             return update
-        axis, *other_axes = axes
+        axis, *remaining_axes = axes
         update_start, update_end = update_bounds(
             ctx, starts, axis, extent(ctx, operand, axis, sizes), extent(ctx, update, axis, lengths)
         )
@@ -371,8 +375,8 @@ def dynamic_update_slice(ctx: Context, x: Value, update: Value, start: Value) ->
             parts.append(ctx.ops.Slice(x, [0], as_vector(update_start), [axis]))
         parts.append(
             insert(
-                ctx.ops.Slice(x, as_vector(update_start), as_vector(update_end), [axis]) if other_axes else x,
-                other_axes,
+                ctx.ops.Slice(x, as_vector(update_start), as_vector(update_end), [axis]) if remaining_axes else x,
+                remaining_axes,
             )
         )
         if not isinstance(update_end, int) or update_end != sizes[axis]:
@@ -410,10 +414,7 @@ def as_vector(position: Position) -> Value | list[int]:
 
 
 def extent(ctx: Context, value: Value, axis: int, dims: Dims) -> Position:
-    """Return the size of an axis.
-
-    It is a number, or a value of shape [1] for a dynamic dimension.
-    """
+    """Return the size of an axis: a number, or a value of shape [1] if it is dynamic."""
     size = dims[axis]
     return ctx.ops.Gather(ctx.ops.Shape(value), [axis]) if size is None else size
 

@@ -28,46 +28,56 @@ from onnx_tflite_plugin.source.model import Array
 
 @dataclass(frozen=True)
 class Axis:
-    """One spatial axis of the convolution that replaces a transposed one.
+    """Spatial axis of the convolution that replaces a transposed convolution.
 
-    The result has ``blocks`` blocks of ``stride`` positions. Position ``stride * q + p`` (block q, phase p) is the sum of
-    ``x[q - j] * w[stride * j + p + pad]`` over ``j`` from ``first`` to ``last``. ``kernel``: the size of w. ``after``: the
-    padding at the end of x; the padding at its beginning is ``last``.
+    The result has ``block_count`` blocks of ``stride`` positions. Position ``stride * q + p`` (block q, phase p) is the sum
+    of ``x[q - j] * w[stride * j + p + pad_begin]`` over the offsets ``j`` from ``first_offset`` to ``last_offset``.
+
+    Attributes:
+        stride: stride of the transposed convolution; the number of phases.
+        pad_begin: padding of the transposed convolution at the beginning of the axis.
+        kernel_size: size of w.
+        block_count: number of blocks in the result.
+        first_offset: smallest offset of an input position, from the block that it contributes to.
+        last_offset: largest offset; also the padding of the new convolution at the beginning of x.
+        end_padding: padding of the new convolution at the end of x.
     """
 
     stride: int
-    pad: int
-    kernel: int
-    blocks: int
-    first: int
-    last: int
-    after: int
+    pad_begin: int
+    kernel_size: int
+    block_count: int
+    first_offset: int
+    last_offset: int
+    end_padding: int
 
     @classmethod
     def of(cls, size: int, kernel: int, stride: int, pads: tuple[int, int], output_padding: int) -> Self | None:
         """Return the axis for a transposed convolution.
 
-        The result is ``None`` if the output size is not a multiple of the stride, or the convolution would need a
-        negative padding.
+        Return None if the output size is not a multiple of the stride, or if the convolution would need a negative
+        padding.
         """
-        blocks, remainder = divmod(stride * (size - 1) + kernel - sum(pads) + output_padding, stride)
-        first, last = -((stride - 1 + pads[0]) // stride), (kernel - 1 - pads[0]) // stride
-        after = blocks - size - first
-        if remainder or last < 0 or after < 0:
+        block_count, remainder = divmod(stride * (size - 1) + kernel - sum(pads) + output_padding, stride)
+        first_offset, last_offset = -((stride - 1 + pads[0]) // stride), (kernel - 1 - pads[0]) // stride
+        end_padding = block_count - size - first_offset
+        if remainder or last_offset < 0 or end_padding < 0:
             return None
-        return cls(stride, pads[0], kernel, blocks, first, last, after)
+        return cls(stride, pads[0], kernel, block_count, first_offset, last_offset, end_padding)
 
     @property
     def taps(self) -> int:
-        return self.last - self.first + 1
+        """Return the kernel size of the new convolution."""
+        return self.last_offset - self.first_offset + 1
 
     def weight_indices(self) -> Array:
         """Return the index of each weight along the original kernel axis, [stride, taps].
 
         The index is -1 where a phase has no weight.
         """
-        indices = self.stride * (self.last - np.arange(self.taps)) + np.arange(self.stride)[:, None] + self.pad
-        return np.where((indices >= 0) & (indices < self.kernel), indices, -1)
+        offsets = self.last_offset - np.arange(self.taps)
+        indices = self.stride * offsets + np.arange(self.stride)[:, None] + self.pad_begin
+        return np.where((indices >= 0) & (indices < self.kernel_size), indices, -1)
 
 
 class Match(NamedTuple):
@@ -114,13 +124,13 @@ def rewrite(editor: Editor, match: Match) -> None:
             operands.append(editor.dequantize(unit.bias.tile(phase_count)))
         value = editor.emit(
             "Conv", unit.data.outputs[0], *operands, kernel_shape=[rows.taps, columns.taps],
-            pads=[rows.last, columns.last, rows.after, columns.after],
+            pads=[rows.last_offset, columns.last_offset, rows.end_padding, columns.end_padding],
         )  # fmt: skip
         value = editor.clone_on(unit.quantize, value)
         value = editor.emit("Transpose", value, perm=CHANNELS_LAST)
-        phase_shape = [rows.blocks, columns.blocks, rows.stride, columns.stride, features]
+        phase_shape = [rows.block_count, columns.block_count, rows.stride, columns.stride, features]
         value = editor.emit("Transpose", editor.emit("Reshape", value, [0, *phase_shape]), perm=[0, 1, 3, 2, 4, 5])
-        image_shape = [rows.blocks * rows.stride, columns.blocks * columns.stride, features]
+        image_shape = [rows.block_count * rows.stride, columns.block_count * columns.stride, features]
         value = editor.emit("Transpose", editor.emit("Reshape", value, [0, *image_shape]), perm=CHANNELS_FIRST)
     editor.replace_value(unit.quantize.outputs[0], value)
 

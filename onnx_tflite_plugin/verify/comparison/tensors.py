@@ -1,4 +1,4 @@
-"""TFLite tensors that an ONNX model's values hold, and the first one that differs."""
+"""Matching of TFLite tensors with values of the ONNX model, and the first that differs."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def is_dequantized(model: Model, entry: Entry, session: OnnxRuntime) -> bool:
 
 
 def output_values(entry: Entry, session: OnnxRuntime) -> dict[str, str]:
-    """Return the ONNX value that holds each output's tensor, by output name."""
+    """Return the name of the ONNX value that represents each output, by output name."""
     by_tensor = values_by_tensor(entry, session)
     names = {(value.name, index) for index, values in by_tensor.items() for value in values}
     infos = match_values("output", entry.output_names, session.outputs)
