@@ -305,7 +305,7 @@ def match_values(side: str, names: Sequence[str], infos: Sequence[ValueInfoProto
         onnx_names = ", ".join(info.name for info in infos)
         raise MismatchedModels(
             f"the TFLite model has {len(names)} {side}{'' if len(names) == 1 else 's'} ({', '.join(names)}), "
-            f"the ONNX model {len(infos)} ({onnx_names}); "
+            f"but the ONNX model has {len(infos)} ({onnx_names}); "
             "the ONNX model was probably converted from another file"
         )
     by_name = {info.name: info for info in infos}
