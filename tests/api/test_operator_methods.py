@@ -40,7 +40,7 @@ def test_domain_selects_operators_of_another_domain() -> None:
 
 def test_builtin_raises_lookup_error_for_an_unknown_code() -> None:
     assert builtin("ABS").code == "ABS"
-    with pytest.raises(LookupError, match=r"no built-in handler of 'ABSS'; did you mean 'ABS'\?"):
+    with pytest.raises(LookupError, match=r"there is no built-in handler 'ABSS'; did you mean 'ABS'\?"):
         builtin("ABSS")
-    with pytest.raises(LookupError, match=r"no built-in handler of 'CUSTOM\.Nobody'"):
+    with pytest.raises(LookupError, match=r"there is no built-in handler 'CUSTOM\.Nobody'"):
         builtin("CUSTOM.Nobody")
