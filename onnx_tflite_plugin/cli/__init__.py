@@ -14,9 +14,9 @@ from typing import Any, NoReturn
 
 import click
 
+from onnx_tflite_plugin.cli import pack_commands
 from onnx_tflite_plugin.cli.failures import Commands
 from onnx_tflite_plugin.cli.isolation import enable_forks
-from onnx_tflite_plugin.cli.pack_commands import BUILTIN_COMMANDS, find_pack_command, list_pack_commands
 from onnx_tflite_plugin.guard import Terminated
 
 __all__ = ["cli", "main"]
@@ -40,8 +40,11 @@ class Modules(Commands):
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        names = dict.fromkeys(command.name for command in list_pack_commands())
-        return [*BUILTIN_COMMANDS, *(name for name in names if name not in BUILTIN_COMMANDS)]
+        names = dict.fromkeys(command.name for command in pack_commands.list_pack_commands())
+        return [
+            *pack_commands.BUILTIN_COMMANDS,
+            *(name for name in names if name not in pack_commands.BUILTIN_COMMANDS),
+        ]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the first sentence of each command's help; click would cut it to one line."""
@@ -52,8 +55,8 @@ class Modules(Commands):
             )
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in BUILTIN_COMMANDS:
-            return find_pack_command(name)
+        if name not in pack_commands.BUILTIN_COMMANDS:
+            return pack_commands.find_pack_command(name)
         module = name.replace("-", "_")
         command: click.Command = getattr(import_module(f"{__name__}.{module}"), module)
         return command

@@ -396,6 +396,8 @@ def test_axis_that_pads_cannot_express_is_declined(size: int, kernel: int, strid
 
 def test_phases_of_an_axis_cover_each_weight() -> None:
     axis = Axis.of(5, 3, 2, (0, 1), 0)
-    assert axis == Axis(stride=2, pad=0, kernel=3, blocks=5, first=0, last=1, after=0)
+    assert axis == Axis(
+        stride=2, pad_begin=0, kernel_size=3, block_count=5, first_offset=0, last_offset=1, end_padding=0
+    )
     assert axis is not None
     assert axis.weight_indices().tolist() == [[2, 0], [-1, 1]]
