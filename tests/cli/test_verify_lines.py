@@ -98,6 +98,7 @@ def test_failed_conversion_has_next_steps(monkeypatch: pytest.MonkeyPatch) -> No
         otp.convert(DIGITS, verify=True)
 
 
+@pytest.mark.int8_products
 def test_next_command_repeats_options_about_data(run: Run, tmp_path: Path) -> None:
     data = tmp_path / "my data.npz"
     np.savez(data, image=np.zeros((1, 8, 8, 1), np.int8))
