@@ -156,9 +156,7 @@ class SegmentComparer:
             expected = operand_set.expected[submodel.tensor.index]
             result = self._without_saturated(submodel, actual[name], expected)
             comparison = self._compare_with(submodel, operand_set, result, expected, "builtin")
-            match = comparison if comparison.ok else self._find_match(submodel, operand_set, result)
-            if match is None:  # the float kernels do not saturate either
-                match = self._match_float_kernels(submodel, operand_set, actual[name])
+            match = comparison if comparison.ok else self._find_match(submodel, operand_set, result, actual[name])
             if match is not None:
                 self.decision.agreed.setdefault(name, match)
             else:
@@ -224,10 +222,13 @@ class SegmentComparer:
             floor = max(floor, criteria.ROUNDED * _merged_results(submodel) * largest_operand * scale)
         return compare(str(submodel.tensor), [actual], {kernels: [expected]}, tolerance, floor=floor)
 
-    def _find_match(self, submodel: Submodel, operand_set: OperandSet, actual: Array) -> Comparison | None:
+    def _find_match(
+        self, submodel: Submodel, operand_set: OperandSet, actual: Array, unmasked: Array
+    ) -> Comparison | None:
         """Return the comparison with the first alternative LiteRT result that matches.
 
-        Return None if no result matches.
+        Return None if no result matches. ``actual``: the result without saturated elements. ``unmasked``: the result with
+        them, for float kernels, which do not saturate either.
         """
         if self.settings.is_substituted:
             return None
@@ -248,6 +249,8 @@ class SegmentComparer:
                 comparison = self._compare_with(submodel, operand_set, actual, results[index], name)
             if comparison.ok:
                 return comparison
+        if (match := self._match_float_kernels(submodel, operand_set, unmasked)) is not None:
+            return match
         if not lacks_float_kernel:
             return None
         # without a float kernel, as for a fused TANH, allow the error of dynamic quantization in a whole network
