@@ -103,13 +103,13 @@ def benchmark(
         about += [record.commit(), plural(rounds, "round")]
         digests = {name: digest(path) for name, path in models.items()}
         by_name = {} if as_json is None else record.resume(as_json, about, digests)
-        for k, (name, path) in enumerate(models.items(), 1):
+        for number, (name, path) in enumerate(models.items(), 1):
             if name not in by_name:
-                with show_progress(f"{k} of {len(models)}: {name}"):
+                with show_progress(f"{number} of {len(models)}: {name}"):
                     row = replace(bench_in_process(path, name, converters, rounds), digest=digests[name])
                     if openvino is not None and row.seconds is not None:
-                        read = OpenVINO(openvino).measure(path, rounds, row.seconds)
-                        row = replace(row, outcomes=(*row.outcomes, read))
+                        openvino_outcome = OpenVINO(openvino).measure(path, rounds, row.seconds)
+                        row = replace(row, outcomes=(*row.outcomes, openvino_outcome))
                     by_name[name] = row
             rows = [by_name[name] for name in models if name in by_name]
             notes = [*about, f"{len(rows)} of {plural(len(models), 'model')}"]
@@ -125,24 +125,30 @@ def benchmark(
 
 
 def models_by_name(paths: Sequence[Path]) -> dict[str, Path]:
-    """Return the models of files and folders by the shortest unique suffix of their path. Raises UsageProblem."""
-    files: dict[Path, Path] = {}
+    """Return the path of each model by its name: the shortest unique path suffix.
+
+    A folder stands for all .tflite files in it. Raises UsageProblem if a folder has none.
+    """
+    source_paths: dict[Path, Path] = {}
     for path in paths:
-        inside = sorted(path.rglob("*.tflite")) if path.is_dir() else [check_readable(path)]
-        if not inside:
+        model_paths = sorted(path.rglob("*.tflite")) if path.is_dir() else [check_readable(path)]
+        if not model_paths:
             raise UsageProblem(f"there is no .tflite file in {path}")
-        files |= {file.resolve(): file for file in inside}
-    path_parts = {file: [*file.parts[:-1], file.stem] for file in files}
+        source_paths |= {file.resolve(): file for file in model_paths}
+    path_parts = {file: [*file.parts[:-1], file.stem] for file in source_paths}
     by_name = {}
     for file, parts in path_parts.items():
-        others = [other for other in path_parts.values() if other is not parts]
-        length = next(k for k in range(1, len(parts) + 2) if all(other[-k:] != parts[-k:] for other in others))
-        by_name["/".join(parts[-length:])] = files[file]
+        other_parts = [other for other in path_parts.values() if other is not parts]
+        length = next(k for k in range(1, len(parts) + 2) if all(other[-k:] != parts[-k:] for other in other_parts))
+        by_name["/".join(parts[-length:])] = source_paths[file]
     return by_name
 
 
 def machine() -> str:
-    """Return a description of the processor, how it multiplies, and the installed runtimes."""
+    """Describe the processor and the versions of the installed runtimes.
+
+    Raises MissingExtra if LiteRT or ONNX Runtime is not installed.
+    """
     try:
         runtimes = f"LiteRT {version('ai-edge-litert')}, ONNX Runtime {version('onnxruntime')}"
     except ImportError as error:

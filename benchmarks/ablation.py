@@ -29,11 +29,14 @@ from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-ABSENT = frozenset({"no such operator"})
+UNUSED_OPERATORS = frozenset({"no such operator"})
 
 
 class Gains(NamedTuple):
-    """The gains of one rule by network: time without it over time with it, minus 1, in per cent."""
+    """Percentage of time that one rule saves, by network.
+
+    A gain is the time without the rule over the time with it, minus 1.
+    """
 
     rule: str
     gains: Mapping[str, float]
@@ -51,9 +54,9 @@ class Gains(NamedTuple):
 
 @contextmanager
 def disable_rule(name: str) -> Iterator[None]:
-    """Disable a rule within the block: it is bound to an operator that no model has."""
+    """Disable a rule within the block, by an operator type that no model has."""
     rule = RULES[name]
-    RULES[name] = rule._replace(operators=ABSENT)
+    RULES[name] = rule._replace(operators=UNUSED_OPERATORS)
     try:
         yield
     finally:
@@ -73,14 +76,18 @@ def ablate(path: Path, optimize: Optimize, rounds: int, rule_names: Sequence[str
     sessions = [OnnxRuntime(proto).session for proto in protos]
     feeds = _feeds(sessions[0])
     runs = [lambda session=session: session.run(None, feeds) for session in sessions]
-    reference, *others = interleave_runs(runs, rounds)
+    seconds_with_all_rules, *seconds_without_rule = interleave_runs(runs, rounds)
     return {
-        name: 100 * (float(np.median(seconds / reference)) - 1) for name, seconds in zip(rules, others, strict=True)
+        name: 100 * (float(np.median(seconds / seconds_with_all_rules)) - 1)
+        for name, seconds in zip(rules, seconds_without_rule, strict=True)
     }
 
 
 def _feeds(session: Any) -> dict[str, Array]:
-    """Return random floats and 8-bit integers, and zeros for others, which may be indices."""
+    """Return random inputs: floats and 8-bit integers; zeros for other dtypes.
+
+    Integers of other dtypes may be indices, for which only 0 is always valid.
+    """
     random, feeds = np.random.default_rng(0), {}
     for info in session.get_inputs():
         shape = [size if isinstance(size, int) else 1 for size in info.shape]

@@ -1,4 +1,4 @@
-"""Lower bound of a network's run time: its multiplications at the processor's highest rate."""
+"""Minimum run time of a network: the time of its multiplications alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SECONDS = 0.2
 
 
 def minimum_seconds(model: Model) -> float | None:
-    """Return the seconds of the model's multiplications at the highest rate; None for a model without products."""
+    """Return the seconds of all multiplications at the highest rate; None without any."""
     by_dtype = {"float32": 0, "int8": 0}
     for op in model.main.operators:
         count, weights = multiplications(op), op.tensor(1)
@@ -28,30 +28,33 @@ def minimum_seconds(model: Model) -> float | None:
 
 
 def multiplications(op: Operator) -> int:
-    """Return the number of multiplications in an operator's products; 0 for other operators."""
+    """Return the number of multiplications in an operator; 0 if it is no product."""
     result, weights = op.tensor(~0), op.tensor(1)
     if result is None or weights is None:
         return 0
-    results = _elements(result)
+    result_size = _elements(result)
     match op.code:
         case "CONV_2D":
-            return results * prod(weights.shape[1:])
+            return result_size * prod(weights.shape[1:])
         case "DEPTHWISE_CONV_2D":
-            return results * prod(weights.shape[1:3])
+            return result_size * prod(weights.shape[1:3])
         case "CONV_3D":
-            return results * prod(weights.shape[:4])
+            return result_size * prod(weights.shape[:4])
         case "TRANSPOSE_CONV":
             return _elements(op[2]) * prod(weights.shape[:3])
         case "FULLY_CONNECTED":
-            return results * weights.shape[-1]
+            return result_size * weights.shape[-1]
         case "BATCH_MATMUL":
-            return results * op[0].shape[-2 if op.options.get("adj_x") else -1]
+            return result_size * op[0].shape[-2 if op.options.get("adj_x") else -1]
     return 0
 
 
 @cache
 def rate(dtype: str) -> float:
-    """Return multiplications per second of one thread in a large matrix product: float32, or uint8 by int8."""
+    """Return the multiplications per second of one thread in a large matrix product.
+
+    ``dtype``: "float32", or "int8" for a product of uint8 and int8.
+    """
     weights = np.ones((SIZE, SIZE), np.float32 if dtype == "float32" else np.int8)
     operator, result = ("MatMul", "float") if dtype == "float32" else ("MatMulInteger", "int32")
     operand = "float" if dtype == "float32" else "uint8"

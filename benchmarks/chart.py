@@ -1,4 +1,7 @@
-"""Bar chart of the results: one bar per model and converter, on a logarithmic axis that starts at LiteRT's time."""
+"""Bar chart of the results: one bar per model and converter.
+
+The logarithmic axis shows the time relative to LiteRT's.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +41,10 @@ def draw(rows: Sequence[Row], path: Path, notes: Sequence[str] = ()) -> None:
     axes = figure.add_subplot()
     axes.set_xscale("log")
     axes.axvline(1, color="black", linewidth=1)
-    labeled: dict[float, str] = {}
+    label_positions: dict[float, str] = {}
     top = 0.0
     for row in measured:
-        labeled[top + len(row.outcomes) * _BAR / 2] = _label(row)
+        label_positions[top + len(row.outcomes) * _BAR / 2] = _label(row)
         for k, outcome in enumerate(row.outcomes):
             position, color = top + (k + 0.5) * _BAR, _COLORS.get(outcome.converter, "gray")
             if outcome.ratio is None:
@@ -58,7 +61,7 @@ def draw(rows: Sequence[Row], path: Path, notes: Sequence[str] = ()) -> None:
                 ha=side, va="center", size=_SMALL,
             )  # fmt: skip
         top += len(row.outcomes) * _BAR + _GAP
-    axes.set_yticks(list(labeled), list(labeled.values()), size=_SMALL)
+    axes.set_yticks(list(label_positions), list(label_positions.values()), size=_SMALL)
     axes.set_ylim(top, -_GAP)
     low, high = _limits(measured)
     axes.set_xlim(low, high)
@@ -101,8 +104,8 @@ def _limits(rows: Sequence[Row]) -> tuple[float, float]:
 def _overall_means(rows: Sequence[Row]) -> dict[str, Mean]:
     """Return the mean of each converter over all kinds of models."""
     averages = list(means(rows))
-    overall = [mean for mean in averages if mean.kind == ALL] or averages
-    return {mean.converter: mean for mean in overall}
+    means_of_all_kinds = [mean for mean in averages if mean.kind == ALL] or averages
+    return {mean.converter: mean for mean in means_of_all_kinds}
 
 
 def _legend_entry(name: str, mean: Mean | None) -> str:

@@ -1,4 +1,4 @@
-"""Count the nodes of the optimized graph that ONNX Runtime runs (``optimized_model_filepath``)."""
+"""Count the nodes of the graph that ONNX Runtime runs after its optimizations."""
 
 from __future__ import annotations
 
@@ -45,12 +45,15 @@ def _is_fused(node: NodeProto) -> bool:
 
 
 def _count_unfused(graph: GraphProto) -> int:
-    """Return the number of float operators between dequantization and quantization, excluding data movement.
+    """Return the number of float operators between dequantization and quantization.
+
+    Data movement is not counted.
 
     Dequantization is a DequantizeLinear, or the Cast of a QuantizeLinear result and the Mul after it.
     """
-    kinds: dict[str, str] = {}  # per value: "stored" (quantized), "cast" (quantized values cast to float) or "float"
-    computing = []
+    # Kinds of values: "stored" (quantized), "cast" (quantized values cast to float) or "float".
+    kinds: dict[str, str] = {}
+    float_nodes = []
     for node in graph.node:
         operands = {kinds[name] for name in node.input if name in kinds}
         match node.op_type:
@@ -62,24 +65,24 @@ def _count_unfused(graph: GraphProto) -> int:
                 kind = "cast"
             case "Mul" if "cast" in operands:
                 kind = "float"
-            case moving if operands and _MOVES.fullmatch(moving):
+            case op_type if operands and _MOVES.fullmatch(op_type):
                 kind = min(operands)
             case _ if "float" in operands and not _is_fused(node):
-                computing.append(node)
+                float_nodes.append(node)
                 kind = "float"
             case _:
                 continue
         kinds |= dict.fromkeys(node.output, kind)
-    quantized = _values_to_quantize(graph)
-    return sum(not quantized.isdisjoint(node.output) for node in computing)
+    values_to_quantize = _values_to_quantize(graph)
+    return sum(not values_to_quantize.isdisjoint(node.output) for node in float_nodes)
 
 
 def _values_to_quantize(graph: GraphProto) -> set[str]:
     """Return the operands of QuantizeLinear and all values upstream of them."""
-    quantized: set[str] = set()
+    upstream_values: set[str] = set()
     for node in reversed(graph.node):
         if node.op_type == "QuantizeLinear":
-            quantized.add(node.input[0])
-        elif not quantized.isdisjoint(node.output):
-            quantized.update(node.input)
-    return quantized
+            upstream_values.add(node.input[0])
+        elif not upstream_values.isdisjoint(node.output):
+            upstream_values.update(node.input)
+    return upstream_values

@@ -1,4 +1,6 @@
-"""``python -m benchmarks.growth``: processor seconds and memory of conversions of 1,000, 10,000 and more operators.
+"""``python -m benchmarks.growth``: time and memory of conversions of large graphs.
+
+By default, graphs have 1,000 and 10,000 operators. Times are processor seconds.
 
 Six kinds of graphs, each with a different risk: a chain, a residual network, blocks that resemble recurrent steps,
 composites with a common subgraph, one tensor with many readers, and one operator with many operands. Every conversion
@@ -49,7 +51,7 @@ def residual(g: GraphBuilder, count: int) -> None:
 
 
 def steps(g: GraphBuilder, count: int) -> None:
-    """Build blocks of a convolution, an ADD and a TANH, as in steps of a recurrent layer."""
+    """Build blocks of a convolution, an ADD and a TANH, like steps of a recurrence."""
     x, size = g.input("x", (1, 4, 4, 8)), (1, 4, 4, 8)
     w, b = g.constant("w", np.eye(8, dtype=np.float32).reshape(8, 1, 1, 8)), g.constant("b", np.zeros(8, np.float32))
     for k in range(count // 3):
@@ -84,7 +86,10 @@ def fan(g: GraphBuilder, count: int) -> None:
 
 
 def join_readers(g: GraphBuilder, count: int) -> None:
-    """Build operators that all read one tensor, and a CONCATENATION with each result as two of its operands."""
+    """Build operators that all read one tensor, and a CONCATENATION of their results.
+
+    Each result is an operand of the CONCATENATION twice.
+    """
     x = g.input("x", (1, 8))
     parts = [g.tensor(f"y{k}", (1, 8)) for k in range(count - 1)]
     for y in parts:
@@ -99,7 +104,10 @@ GRAPHS: dict[str, Callable[[GraphBuilder, int], None]] = {
 
 
 def measure(shape: str, count: int) -> dict[str, float]:
-    """Return processor seconds of one conversion in this process, and its peak memory in bytes."""
+    """Return the processor seconds and the peak memory in bytes of one conversion.
+
+    The conversion runs in this process.
+    """
     from onnx_tflite_plugin import convert
 
     small, model = ModelBuilder(), ModelBuilder()
@@ -150,7 +158,10 @@ def main(shapes: Sequence[str], sizes: Sequence[int], picture: Path | None, one:
 
 
 def draw(measurements: dict[str, list[dict[str, float]]], sizes: Sequence[int], path: Path) -> None:
-    """Plot seconds and megabytes against operators on logarithmic axes; linear growth is a diagonal."""
+    """Plot time and memory against the number of operators on logarithmic axes.
+
+    Linear growth is a diagonal.
+    """
     import matplotlib
 
     matplotlib.use("Agg")

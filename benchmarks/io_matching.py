@@ -1,4 +1,7 @@
-"""Match another converter's inputs and outputs to the file's, although their layout and dtype may differ."""
+"""Match a converted model's inputs and outputs to the file's tensors.
+
+Their layout and dtype may differ.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Architectures of keras.applications as .tflite files, run by a Python that has TensorFlow: ``python keras_networks.py FOLDER``.
+"""Convert networks of keras.applications: ``python keras_networks.py FOLDER``.
+
+Requires TensorFlow.
 
 Kinds may follow the folder: ``float`` and ``int8`` (the default), ``dynamic`` and ``int16x8``.
 
@@ -33,7 +35,10 @@ _CALIBRATION = 4  # images
 
 
 def write(folder: Path, kinds: Sequence[str] = KINDS) -> None:
-    """Write ``NAME_KIND.tflite`` for every architecture and kind; existing files are kept."""
+    """Write ``NAME_KIND.tflite`` for every architecture and kind.
+
+    Existing files are kept.
+    """
     import tensorflow as tf
 
     for name, architecture in ARCHITECTURES.items():
@@ -48,7 +53,10 @@ def write(folder: Path, kinds: Sequence[str] = KINDS) -> None:
 
 
 def normalize(network: Any, tf: Any, rng: np.random.Generator) -> None:
-    """Randomize the weights of batch normalization: scales and variances around 1, offsets and means around 0."""
+    """Randomize the weights of batch normalization.
+
+    Scales and variances are around 1, offsets and means around 0.
+    """
     for layer in network.layers:
         if isinstance(layer, tf.keras.layers.BatchNormalization):
             weights = {
@@ -59,7 +67,10 @@ def normalize(network: Any, tf: Any, rng: np.random.Generator) -> None:
 
 
 def convert_model(network: Any, kind: str, tf: Any) -> bytes:
-    """Return the network as TFLite; ``int8`` (with int8 inputs and outputs) and ``int16x8`` are calibrated on noise."""
+    """Return the network as TFLite; ``int8`` and ``int16x8`` are calibrated on noise.
+
+    ``int8`` models have int8 inputs and outputs.
+    """
     converter = tf.lite.TFLiteConverter.from_keras_model(network)
     integers = {
         "int8": tf.lite.OpsSet.TFLITE_BUILTINS_INT8,

@@ -1,4 +1,6 @@
-"""Recurrent layers of Keras as .tflite files, run by a Python that has TensorFlow and tf_keras: ``python keras_recurrent.py FOLDER``.
+"""Convert recurrent Keras layers: ``python keras_recurrent.py FOLDER``.
+
+Requires TensorFlow and tf_keras.
 
 A sequence of 24 time steps of 40 features, layers of 64 units. Each layer is converted in a separate process, because
 the converter aborts the process for loops that it cannot quantize.
@@ -27,7 +29,10 @@ _OUTCOME = "outcome of"
 
 
 def write(folder: Path) -> None:
-    """Write ``VERSION_LAYER_KIND.tflite`` for all layers that the converter supports; existing files are kept."""
+    """Write ``VERSION_LAYER_KIND.tflite`` for all layers that the converter supports.
+
+    Existing files are kept.
+    """
     for version, layers in LAYERS.items():
         environment = {**os.environ, "TF_USE_LEGACY_KERAS": str(int(version == "keras2")), "TF_CPP_MIN_LOG_LEVEL": "3"}
         for layer in layers:
@@ -63,7 +68,10 @@ def network(layer: str, tf: Any) -> Any:
 
 
 def convert_model(model: Any, kind: str, tf: Any) -> bytes:
-    """Return the network as TFLite; int8 with int8 inputs and outputs, calibrated on noise."""
+    """Return the network as TFLite; ``int8`` and ``int16x8`` are calibrated on noise.
+
+    ``int8`` models have int8 inputs and outputs.
+    """
     shape, sets = (1, *model.inputs[0].shape[1:]), tf.lite.OpsSet
     converter = tf.lite.TFLiteConverter.from_keras_model(model)
     if kind != "float":

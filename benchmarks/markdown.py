@@ -9,7 +9,10 @@ from benchmarks.table import short_problem
 
 
 def page(rows: Sequence[Row], notes: Sequence[str]) -> str:
-    """Return the page: machine and versions, the means, then the time of each network relative to LiteRT's."""
+    """Return the page: machine and versions, mean ratios, and a row per network.
+
+    Times are relative to LiteRT's.
+    """
     names = list(dict.fromkeys(outcome.converter for row in rows for outcome in row.outcomes))
     return "\n".join(
         [*(f"- {escape_markdown(note)}" for note in notes), "", *_means(rows, names), "", *_networks(rows, names), ""]
@@ -17,19 +20,22 @@ def page(rows: Sequence[Row], notes: Sequence[str]) -> str:
 
 
 def _means(rows: Sequence[Row], names: Sequence[str]) -> Iterator[str]:
-    """Yield the table of geometric means per kind, each over the networks that the converter supports."""
+    """Yield the table of geometric means per kind and converter.
+
+    Each mean is over the networks that the converter supports.
+    """
     by_kind = {(mean.kind, mean.converter): mean for mean in means(rows)}
     yield from table_header(("kind", *names))
     for kind in dict.fromkeys(kind for kind, _ in by_kind):
         cells = []
         for name in names:
             mean = by_kind.get((kind, name))
-            same = (
+            note = (
                 ""
                 if mean is None or mean.ours is None or name == names[0]
                 else f"; {names[0]} on these: {mean.ours:.2f}"
             )
-            cells.append("–" if mean is None else f"{mean.ratio:.2f} ({mean.counted} of {mean.models}{same})")
+            cells.append("–" if mean is None else f"{mean.ratio:.2f} ({mean.counted} of {mean.models}{note})")
         yield line((kind, *cells))
 
 

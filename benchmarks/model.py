@@ -1,4 +1,7 @@
-"""Benchmark of one model: LiteRT and every converter's result on the same inputs, in one process."""
+"""Benchmark one model in LiteRT and, converted by each converter, in ONNX Runtime.
+
+All runs use the same inputs and alternate in one process.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +43,8 @@ _CRASHED = "crashes: the process of the converter has ended"
 def bench_in_process(source: Path, name: str, converters: Sequence[Converter], rounds: int) -> Row:
     """Benchmark as :func:`bench` does, in a separate process.
 
-    Each process starts with fresh memory, and a runtime may crash. After a crash, the converters whose models crash are found,
-    and the others are measured without them.
+    Each process starts with fresh memory, and a runtime may crash. After a crash, each converter runs alone to find those
+    whose models crash. The other converters are then measured together.
     """
     if row := _run_in_process(source, name, converters, rounds):
         return row
@@ -49,9 +52,9 @@ def bench_in_process(source: Path, name: str, converters: Sequence[Converter], r
         return Row(name, problem=_CRASHED)
     working = [converter for converter in converters if _run_in_process(source, name, [converter], 1)]
     row = _run_in_process(source, name, working, rounds) or Row(name, problem=_CRASHED)
-    to_converter = {outcome.converter: outcome for outcome in row.outcomes}
+    outcomes = {outcome.converter: outcome for outcome in row.outcomes}
     crashes = (Outcome(converter.name, problem=_CRASHED) for converter in converters)
-    return replace(row, outcomes=tuple(to_converter.get(crash.converter, crash) for crash in crashes))
+    return replace(row, outcomes=tuple(outcomes.get(crash.converter, crash) for crash in crashes))
 
 
 def _run_in_process(source: Path, name: str, converters: Sequence[Converter], rounds: int) -> Row | None:
@@ -82,47 +85,53 @@ def bench(source: Path, name: str, converters: Sequence[Converter], rounds: int)
             else:
                 running[k] = converted
                 outcomes.append(converted.outcome)
-        reference, *others = interleave_runs([original.run, *(converted.run for converted in running.values())], rounds)
-    for k, seconds in zip(running, others, strict=True):
+        litert_seconds, *converted_seconds = interleave_runs(
+            [original.run, *(converted.run for converted in running.values())], rounds
+        )
+    for k, seconds in zip(running, converted_seconds, strict=True):
         outcomes[k] = replace(
             outcomes[k],
             seconds=Spread.of(seconds),
-            ratio=Spread.of(seconds / reference),
-            best_ratio=float(seconds.min() / reference.min()),
+            ratio=Spread.of(seconds / litert_seconds),
+            best_ratio=float(seconds.min() / litert_seconds.min()),
         )
     return Row(
-        name, original.kind, Spread.of(reference), tuple(outcomes), minimum_seconds=minimum_seconds(original.model)
+        name, original.kind, Spread.of(litert_seconds), tuple(outcomes), minimum_seconds=minimum_seconds(original.model)
     )
 
 
 def kind(model: Model) -> str:
     """Return the kind of quantization: int8, int16, dynamic range or float.
 
-    The majority of quantized results decides between int8 (or uint8) and int16. A model without any is dynamic range if a
-    kernel quantizes float operands for integer weights, and float otherwise.
+    The majority of quantized results decides between int8 (or uint8) and int16. A model without quantized results is
+    dynamic range if an operator has float activations and quantized weights, and float otherwise.
     """
-    operators = [operator for graph in model.subgraphs for operator in graph.operators]
+    operators = [operator for subgraph in model.subgraphs for operator in subgraph.operators]
     results = (tensor for operator in operators for tensor in operator.outputs if tensor is not None)
     quantized = Counter(
         KINDS[tensor.dtype] for tensor in results if tensor.quantization is not None and tensor.dtype in KINDS
     )
     if quantized:
         return quantized.most_common(1)[0][0]
-    return "dynamic range" if any(map(_dynamic_range, operators)) else "float"
+    return "dynamic range" if any(map(_is_dynamic_range, operators)) else "float"
 
 
-def _dynamic_range(operator: Operator) -> bool:
-    slots = [slot for slot in operator.inputs if slot is not None]
-    weights = any(slot.is_constant and slot.quantization is not None and "int" in slot.dtype for slot in slots)
-    return weights and any(not slot.is_constant and slot.dtype.startswith("float") for slot in slots)
+def _is_dynamic_range(operator: Operator) -> bool:
+    operands = [operand for operand in operator.inputs if operand is not None]
+    has_integer_weights = any(
+        operand.is_constant and operand.quantization is not None and "int" in operand.dtype for operand in operands
+    )
+    return has_integer_weights and any(
+        not operand.is_constant and operand.dtype.startswith("float") for operand in operands
+    )
 
 
 class Original:
     """The TFLite model in LiteRT: default kernels with XNNPACK, one thread.
 
-    Raises LiteRTError if it does not run.
+    ``inputs`` are random. If LiteRT refuses them, they are ones or zeros.
 
-    ``inputs`` are random, from a smaller range if LiteRT refuses the first.
+    Raises LiteRTError if the model does not run.
     """
 
     def __init__(self, source: Path) -> None:
@@ -149,7 +158,7 @@ class Original:
 class Converted:
     """A converter's model in ONNX Runtime: default optimizations, one thread.
 
-    Raises NotConverted if there is none.
+    Raises NotConverted if the converter's model does not exist, load or run.
     """
 
     def __init__(self, original: Original, converter: Converter, source: Path, target: Path) -> None:
@@ -177,21 +186,23 @@ class Converted:
 
 
 MAX_MEAN = {"step": 1.0, "range": 0.005, "value": 0.0}
-"""Mean error, in the unit of the comparison, below which an output beyond its tolerance counts as a rounding
-difference.
+"""Largest mean error, by unit, at which an output beyond its tolerance is not yet wrong.
 
-Rounding errors accumulate in deep networks: of 60 networks, two correct ones exceed the tolerance on random inputs,
-with mean errors of 0.02 steps and 0.001 of the range.
+Rounding errors accumulate in deep networks. Of 60 correct networks, two exceed the tolerance on random inputs, with
+mean errors of 0.02 steps and 0.001 of the range.
 """
 
 
 def is_wrong(comparison: Comparison) -> bool:
-    """True if an output exceeds its tolerance by more than single rounding differences."""
+    """True if an output exceeds its tolerance by more than rounding errors."""
     return not comparison.ok and bool(comparison.problem or comparison.mean_error > MAX_MEAN[comparison.unit])
 
 
 def _compare_outputs(pair: ModelPair) -> Sequence[Comparison]:
-    """Return one comparison per output, as in ``verify``; models that lost their states run once."""
+    """Return one comparison per output, as in ``verify``.
+
+    A stateful model whose conversion lost its states runs once.
+    """
     runs = 1 if pair.stateful and not pair.session.states else RUNS
     inputs, expected = pair.reference_outputs(None, 0, runs, None, {})
     actual = pair.trial.onnx_outputs(pair.session, inputs)
@@ -200,7 +211,7 @@ def _compare_outputs(pair: ModelPair) -> Sequence[Comparison]:
 
 @contextlib.contextmanager
 def _report_failure(problem: str) -> Iterator[None]:
-    """Raise a failure of the converted model as NotConverted, with the problem and the reason."""
+    """Raise a ConversionError in the block as NotConverted, after the failed step."""
     try:
         yield
     except ConversionError as error:

@@ -1,6 +1,7 @@
-"""Seconds per run of .tflite files in OpenVINO, which reads them itself: ``python openvino_reader.py FILE ROUNDS``.
+"""Time .tflite files in OpenVINO: ``python openvino_reader.py FILE ROUNDS``.
 
-Run by a Python that has OpenVINO. Prints JSON: ``{"version": ..., "seconds": [...]}``, processor time of one thread.
+OpenVINO reads .tflite files itself. A Python that has OpenVINO runs this script. It prints JSON,
+``{"version": ..., "seconds": [...]}``: processor time of one thread.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Converters to compare: this project in this process, others as a command run by another interpreter."""
+"""Converters to compare: this project, and others run as commands.
+
+This project runs in this process, each other converter in its own interpreter.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +95,10 @@ class Peer:
     cache: Path | None = None
 
     def convert(self, source: Path, target: Path) -> None:
-        """Convert with the peer's command, ended after ``timeout`` seconds; results are cached by file and version."""
+        """Convert with the peer's command; results are cached by file and version.
+
+        Raises NotConverted if the command fails or does not finish within ``timeout`` seconds.
+        """
         if self.cache is None:
             self._convert(source, target)
             return
@@ -109,7 +115,10 @@ class Peer:
         shutil.copyfile(model_path, target)
 
     def _cache_paths(self, source: Path) -> tuple[Path, Path]:
-        """Return two cache paths: the converted model, and the reason for a failure; the latter is cached per time limit."""
+        """Return the cache paths of the converted model and of the reason for a failure.
+
+        A failure is cached for one time limit only.
+        """
         assert self.cache is not None
         command = hashlib.sha256(json.dumps(COMMANDS[self.name]).encode()).hexdigest()[:8]
         folder = self.cache / f"{self.name}-{self.version}-{command}"
@@ -144,7 +153,10 @@ class OpenVINO:
     name: str = "OpenVINO"
 
     def measure(self, source: Path, rounds: int, reference: Spread) -> Outcome:
-        """Return OpenVINO's time and its ratio to LiteRT's median, which was measured before."""
+        """Return OpenVINO's time and its ratio to LiteRT's median.
+
+        ``reference``: LiteRT's time, which was measured before.
+        """
         command = [self.python, str(Path(__file__).with_name("openvino_reader.py")), str(source.resolve()), str(rounds)]
         try:
             completed = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
@@ -168,7 +180,7 @@ def digest(path: Path) -> str:
 def find_peers(pythons: Mapping[str, str], timeout: float = TIMEOUT, cache: Path | None = None) -> Iterator[Peer | str]:
     """Yield the available converters, and a message for each missing one.
 
-    ``pythons``: their interpreters.
+    ``pythons``: the interpreter of each converter.
     """
     for name in COMMANDS:
         python = pythons.get(name, sys.executable)
@@ -177,9 +189,9 @@ def find_peers(pythons: Mapping[str, str], timeout: float = TIMEOUT, cache: Path
                 [python, "-c", _VERSION, name], cwd=tempfile.gettempdir(), capture_output=True, text=True, check=False
             )
         except OSError as error:
-            yield f"{name} is left out: {python} cannot be run: {error.strerror}"
+            yield f"{name} is not compared: {python} cannot be run: {error.strerror}"
             continue
         if completed.returncode:
-            yield f"{name} is left out: it is not installed in {python} (--peer-python {name}=PATH names another)"
+            yield f"{name} is not compared: it is not installed in {python}; pass another Python with --peer-python {name}=PATH"
         else:
             yield Peer(name, completed.stdout.strip(), python, timeout, cache)

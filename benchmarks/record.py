@@ -19,7 +19,10 @@ _CHANGED = "with changes"
 
 
 def commit() -> str:
-    """Return the commit of this checkout, marked if files differ from it; "no commit" outside of a checkout."""
+    """Return the commit of this checkout, marked if files have changed since.
+
+    Returns "no commit" outside of a checkout.
+    """
     command = ["git", "describe", "--always", "--abbrev=10", "--exclude=*", f"--dirty= {_CHANGED}"]
     try:
         completed = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
@@ -35,9 +38,12 @@ def format_results(rows: Sequence[Row], about: Sequence[str]) -> str:
 
 
 def resume(path: Path, about: Sequence[str], digests: Mapping[str, str]) -> dict[str, Row]:
-    """Return rows of an earlier run by model, if machine, converters, commit and rounds (``about``) are equal.
+    """Return the results of an earlier run by model, if both runs are comparable.
 
-    ``digests``: hashes of the models' files; a row with another hash is skipped. Without a commit, or with changes to it, no row is kept.
+    They are comparable if ``about`` (machine, converters, commit and rounds) is equal and the checkout has no
+    changes.
+
+    ``digests``: hashes of the models' files. The row of a file whose hash has changed is skipped.
     """
     if not any(note.startswith("commit ") and not note.endswith(_CHANGED) for note in about):
         return {}

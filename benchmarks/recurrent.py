@@ -1,4 +1,4 @@
-"""``python -m benchmarks.recurrent FOLDER``: ONNX nodes, errors and speed of recurrent layers.
+"""``python -m benchmarks.recurrent FOLDER``: nodes, errors and speed of RNNs.
 
 ``--keras PYTHON`` converts the layers of Keras with the tensorflow and tf_keras of that Python. LiteRT's own operators are
 built here, because no converter emits all of their kinds.
@@ -51,9 +51,13 @@ RECURRENT = ("LSTM", "GRU", "RNN", "Scan", "Loop", "If")
 
 @dataclass(frozen=True)
 class Row:
-    """One model: its ONNX nodes, with counts of recurrent operators; its errors in one run and in several, as text.
+    """Nodes, errors and time of one converted model.
 
-    ``ratio``: time divided by LiteRT's time, ``microseconds``. ``problem``: the reason for missing results.
+    ``nodes``: the number of ONNX nodes and of recurrent operators. ``once``, ``several``: the errors after one run
+    and after :data:`SEVERAL_RUNS`, as text.
+
+    ``microseconds``: LiteRT's time. ``ratio``: ONNX Runtime's time divided by LiteRT's. ``problem``: the reason for
+    missing results.
     """
 
     name: str

@@ -30,10 +30,9 @@ class Graph:
 class Outcome:
     """Result of one converter.
 
-    ``seconds``: per run; ``ratio``: to LiteRT in the same round; ``error``: maximum error of the outputs.
-
-    ``best_ratio``: ratio of the fastest rounds, which other processes affect least. ``within_tolerance``: False if the error exceeds
-    single rounding differences. ``problem``: the failed step, a colon, and the reason.
+    ``seconds``: per run. ``ratio``: to LiteRT in the same round. ``best_ratio``: ratio of the fastest rounds, which other
+    processes affect least. ``error``: maximum error of the outputs. ``within_tolerance``: False if the error exceeds
+    rounding differences. ``problem``: the failed step, a colon, and the reason.
     """
 
     converter: str
@@ -68,7 +67,7 @@ class Row:
         """True if the ratios of this row enter the means."""
         return self.seconds is not None and self.seconds.median > MIN_SECONDS
 
-    def time_of(self, converter: str) -> tuple[float, float] | None:
+    def ratios_of(self, converter: str) -> tuple[float, float] | None:
         """Return a converter's ratio and its best ratio, if measured."""
         outcomes = (outcome for outcome in self.outcomes if outcome.converter == converter)
         return next(
@@ -85,9 +84,8 @@ class Row:
 class Mean:
     """Geometric means of a converter's ratios and best ratios for a kind.
 
-    ``counted`` of ``models`` models are included.
-
-    ``ours``: mean of this project's ratios over those of the same models that it converts; None if it converts none.
+    ``counted``: the number of models in the mean; ``models``: the number of models of the kind. ``ours``: mean of this
+    project's ratios over the counted models that it converts; None if it converts none.
     """
 
     kind: str
@@ -111,7 +109,7 @@ def means(rows: Sequence[Row]) -> Iterator[Mean]:
     for kind in [*kinds, *([ALL] if len(kinds) > 1 else [])]:
         rows_of_kind = [row for row in rows_with_kind if kind in (row.kind, ALL)]
         for name in names:
-            counted_rows = [row for row in rows_of_kind if row.counts and row.time_of(name)]
+            counted_rows = [row for row in rows_of_kind if row.counts and row.ratios_of(name)]
             ratio, best_ratio = _means(counted_rows, name)
             if ratio and best_ratio:
                 yield Mean(
@@ -120,7 +118,10 @@ def means(rows: Sequence[Row]) -> Iterator[Mean]:
 
 
 def _means(rows: Sequence[Row], converter: str) -> tuple[float | None, float | None]:
-    """Return the means of the ratios and of the best ratios, over the rows that have them."""
-    times = [timed for row in rows if (timed := row.time_of(converter))]
-    ratio, best_ratios = ([pair[k] for pair in times] for k in range(2))
-    return (geometric_mean(ratio), geometric_mean(best_ratios)) if times else (None, None)
+    """Return the means of the ratios and of the best ratios over all rows.
+
+    Rows without a ratio of the converter are skipped; both means are None if none remains.
+    """
+    pairs = [pair for row in rows if (pair := row.ratios_of(converter))]
+    ratios, best_ratios = ([pair[k] for pair in pairs] for k in range(2))
+    return (geometric_mean(ratios), geometric_mean(best_ratios)) if pairs else (None, None)

@@ -1,4 +1,4 @@
-"""Results as text: the environment, one line per model and converter, and the means."""
+"""Results as text: environment, one line per model and converter, and means."""
 
 from __future__ import annotations
 
@@ -70,7 +70,10 @@ def reasons(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def summary(rows: Sequence[Row]) -> Table:
-    """Return the table of geometric means; this project's mean also covers each converter's supported models alone."""
+    """Return the table of geometric means per kind and converter.
+
+    The last column is this project's mean over the models that the converter supports.
+    """
     table = _table("kind", "converter", "mean ratio", "best", "models", "ours on the same")
     for mean in means(rows):
         counted = f"{mean.counted} of {mean.models}"

@@ -1,4 +1,4 @@
-"""Generator of ``docs/reference/command.md``: every command with its options, from click and ``ConvertOptions``.
+"""Generator of ``docs/reference/command.md``: all commands with their options.
 
 ``python -m tools.command_page`` writes the page; a test compares it with the checked-in one.
 """
@@ -94,7 +94,10 @@ def _command(command: click.Command, context: click.Context) -> list[str]:
 
 
 def _row(option: click.Option, with_keyword: bool) -> str:
-    """Return the row of one option: name and Python keyword in the first cell, help and default in the second."""
+    """Return the table row of one option.
+
+    The first cell has the name and the Python keyword, the second the help and the default.
+    """
     field = KEYWORDS.get(option.opts[0]) if with_keyword else None
     choices = option.type.choices if isinstance(option.type, click.Choice) else ()
     value = "" if option.is_flag else option.metavar or "|".join(map(str, choices))

@@ -1,7 +1,7 @@
-"""Check the words of docstrings, messages and pages against ``language.json``: ``python -m tools.language``.
+"""Check the words of docstrings, messages and pages: ``python -m tools.language``.
 
-A docstring must not begin with a question word, and no text may hold a phrase that the list replaces. Long commit subjects
-only cause a warning. The exit status is 1 if a text fails.
+A docstring must not begin with a question word, and no text may contain a phrase of ``language.json``. Long commit
+subjects only cause a warning. The exit status is 1 if a text fails.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tools.texts import ROOT, Text, list_files, page_texts, python_texts
 
 @dataclass(frozen=True)
 class Phrase:
-    """A regular expression for words to avoid, their replacement, and an example sentence."""
+    """Regular expression of words to avoid, their replacement and an example."""
 
     phrase: str
     instead: str
@@ -76,7 +76,10 @@ def texts(exempt: tuple[str, ...]) -> Iterator[Text]:
 
 
 def long_subjects(rules: Rules) -> list[str]:
-    """Return the commit subjects after ``subjects_after`` that are too long; none without git, or without that commit."""
+    """Return the commit subjects after ``subjects_after`` that are too long.
+
+    Returns none without git, or without that commit.
+    """
     if shutil.which("git") is None:
         return []
     log = ["git", "log", "--no-merges", "--format=%h %s", f"{rules.subjects_after}..HEAD"]

@@ -1,4 +1,4 @@
-"""Print every message of the packages by file, for review: ``python -m tools.messages [FOLDER...]``."""
+"""Print every message of the packages: ``python -m tools.messages [FOLDER...]``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def main(folders: list[str]) -> None:
 
 
 def is_message(text: Text) -> bool:
-    """True unless the text is a docstring, a declaration of dtypes, a regular expression or a list of names."""
+    """True unless the text is a docstring, a pattern, or a list of names or dtypes."""
     if text.is_docstring or " -> " in text.text or _REGULAR_EXPRESSION.search(text.text):
         return False
     words = [word.strip(",;") for word in _EXPRESSION.sub("", text.text).split()]

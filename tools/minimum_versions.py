@@ -1,4 +1,4 @@
-"""Print the oldest version of each package that setup.cfg allows, as a constraints file for pip.
+"""Print the oldest versions that setup.cfg allows, as a constraints file for pip.
 
 python -m tools.minimum_versions            requirements of the converter, ``verify`` and the tests
 python -m tools.minimum_versions images     requirements of the converter and one extra
@@ -20,7 +20,7 @@ TOOLS = frozenset({"matplotlib", "mypy", "ruff"})
 
 
 def minimum_versions(extras: Sequence[str] = EXTRAS) -> Iterator[str]:
-    """Return the lines ``name==version`` for all packages in the requirements and the extras."""
+    """Return ``name==version`` for each package of the requirements and the extras."""
     setup = ConfigParser()
     setup.read(SETUP, encoding="utf-8")
     requirement_texts = [

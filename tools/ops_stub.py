@@ -1,4 +1,4 @@
-"""Generator of ``onnx_tflite_plugin/api/ops.pyi``: a method per ONNX operator, with its operands and attributes.
+"""Generator of ``onnx_tflite_plugin/api/ops.pyi``: one method per ONNX operator.
 
 Run ``python -m tools.ops_stub --write`` after a target supports a newer opset. ``--check`` fails if the file is out of date.
 """
@@ -71,7 +71,10 @@ def stub() -> str:
 
 
 def method(schema: onnx.defs.OpSchema) -> Iterator[str]:
-    """Yield the declarations of a method: two if ``outputs`` decides between one value and several."""
+    """Yield the declarations of a method.
+
+    There are two if ``outputs`` decides between one value and several.
+    """
     min_outputs, max_outputs = max(schema.min_output, 1), schema.max_output
     if max_outputs == 1:
         yield from format_declaration(schema, "", "Value")
@@ -135,7 +138,10 @@ def attributes(schema: onnx.defs.OpSchema) -> list[str]:
 
 
 def default_of(attribute: onnx.defs.OpSchema.Attribute) -> str:
-    """Return the default of an attribute as source code; ``None`` for a list or a tensor."""
+    """Return the default of an attribute as source code.
+
+    It is ``None`` for a list or a tensor.
+    """
     value = onnx.helper.get_attribute_value(attribute.default_value) if attribute.default_value.name else None
     if isinstance(value, bytes):
         return f'"{value.decode()}"'

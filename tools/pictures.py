@@ -1,6 +1,8 @@
-"""Generator of the pictures in ``docs/explanation/layout.md``: ``python -m tools.pictures [--write]``.
+"""Generator of pictures for the docs: ``python -m tools.pictures [--write]``.
 
-Without ``--write`` the pictures that differ from the checked-in files are listed, and the exit status is 1 if there are any.
+The pictures belong to ``docs/explanation/layout.md``.
+
+Without ``--write``, pictures that differ from the checked-in files are listed. The exit status is 1 if any differ.
 """
 
 from __future__ import annotations

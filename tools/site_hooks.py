@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: the version, the link to the repository, docstrings, and the changelog as a page.
+"""Hooks of mkdocs: version, repository link, docstrings and changelog page.
 
 mkdocs.yml names this file; nothing is written to ``docs/``.
 """
@@ -39,12 +39,18 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Return a page with links to the page of the changelog instead of the file, which is outside ``docs/``."""
+    """Return a page whose links to CHANGELOG.md lead to the page of the changelog.
+
+    The file itself is outside of ``docs/``.
+    """
     return FILE_LINK.sub(rf"](\1{CHANGELOG}", markdown)
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Return a page without the roles of docstrings (``:func:`` etc.), which Markdown does not support."""
+    """Return a page without docstring roles (``:func:`` etc.).
+
+    Markdown does not support them.
+    """
     return ROLE.sub("", html)
 
 

@@ -1,4 +1,4 @@
-"""Compute the results of TensorFlow's operators for the cases of select operators.
+"""Compute TensorFlow's results for the cases of select operators.
 
 Needs TensorFlow, not the project.
 
@@ -25,7 +25,8 @@ os.environ.update(TF_ENABLE_ONEDNN_OPTS="0", TF_CPP_MIN_LOG_LEVEL="3")  # result
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
-from tools.tensorflow_rows import Array, Constant, Row, every_row
+from tools.tensorflow_operands import Array, Constant, Row
+from tools.tensorflow_rows import every_row
 
 FILE = Path(__file__).parents[1] / "conformance/cases/custom/select/tensorflow.npz"
 
@@ -79,7 +80,10 @@ def run(row: Row, node: Any) -> list[Array]:
 
 
 def store(rows: Sequence[Row]) -> None:
-    """Write the cases with their results; exit with the errors of cases that TensorFlow refuses."""
+    """Write the cases with their results.
+
+    Exits with the errors if TensorFlow refuses a case.
+    """
     index, data, failed = [], bytearray(), list[str]()
 
     def append_array(array: Array) -> list[Any]:

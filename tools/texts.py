@@ -1,4 +1,4 @@
-"""Human-readable texts of the repository: docstrings, messages and pages, with file and line."""
+"""Human-readable texts of the repository: docstrings, messages and pages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ class Text:
 
 
 def list_files(*suffixes: str) -> list[str]:
-    """Return the files under version control with one of these suffixes, relative to the repository.
+    """Return the files under version control with one of these suffixes.
+
+    Paths are relative to the repository.
 
     Outside of a git repository (an unpacked archive), all files are listed except those in hidden and generated folders.
     """
@@ -49,7 +51,7 @@ def list_files(*suffixes: str) -> list[str]:
 
 
 def python_texts(path: str) -> Iterator[Text]:
-    """Yield the docstrings and the messages of a Python file in the order of its lines."""
+    """Yield the docstrings and messages of a Python file, in the order of its lines."""
     tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
     docstrings = {
         id(statement.value)  # includes docstrings after constants and fields

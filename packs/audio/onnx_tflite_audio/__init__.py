@@ -1,1 +1,1 @@
-"""Op pack for onnx-tflite-plugin: signal operators of TensorFlow Lite for Microcontrollers."""
+"""Op pack: signal operators of TensorFlow Lite for Microcontrollers."""

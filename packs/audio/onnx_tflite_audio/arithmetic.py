@@ -1,4 +1,7 @@
-"""Integer arithmetic of several kernels, in ONNX and NumPy: int64, which wraps around as in the kernels."""
+"""Integer arithmetic of several kernels, in ONNX and NumPy.
+
+All numbers are int64, which wraps around as in the kernels.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,19 @@ POWERS = 1 << np.arange(33, dtype=np.int64)
 
 
 def emit_shift_right(ctx: Context, x: Value, bits: int) -> Value:
-    """Emit an arithmetic right shift. Div truncates, so the remainder is subtracted first to round down."""
+    """Emit an arithmetic right shift, which rounds down.
+
+    Div truncates, so the remainder is subtracted first.
+    """
     step = 1 << bits
     return ctx.ops.Div(ctx.ops.Sub(x, ctx.ops.Mod(x, step)), step)
 
 
 def emit_min(ctx: Context, x: Value, bound: int) -> Value:
-    """Emit a minimum by a comparison: ONNX Runtime 1.31's Min of int64 compares the lower halves as signed beyond 31 bits."""
+    """Emit a minimum of int64 by a comparison.
+
+    ONNX Runtime 1.31's Min of int64 compares the lower 32 bits as signed numbers, which is wrong beyond 31 bits.
+    """
     return ctx.ops.Where(ctx.ops.Less(x, np.int64(bound)), x, np.int64(bound))
 
 
@@ -26,12 +35,15 @@ def emit_max(ctx: Context, x: Value, bound: int) -> Value:
 
 
 def emit_bit_length(ctx: Context, x: Value) -> Value:
-    """Emit the bit length of a number below 2^32; 0 for 0 (MostSignificantBit32, msb_32.cc)."""
+    """Emit the bit length of a number below 2^32; 0 for 0.
+
+    Source: MostSignificantBit32, msb_32.cc.
+    """
     ops = ctx.ops
     powers_reached = ops.GreaterOrEqual(ops.Unsqueeze(x, [-1]), POWERS[:32])
     return ops.ReduceSum(ops.Cast(powers_reached, to="int64"), [-1], keepdims=0)
 
 
 def bit_lengths(x: Array) -> Array:
-    """Return the bit length of each number, computed in NumPy."""
+    """Return the bit length of each number."""
     return np.asarray((x.astype(np.int64)[..., None] >= POWERS[:32]).sum(-1))

@@ -19,7 +19,7 @@ EXACT: dict[str, Any] = {
 }
 ROOTS = [0, 1, 2, 3, 2**32 - 1, 2**32, 2**53 + 1, (2**32 - 1) ** 2 - 1, 2**63 - 1, 2**63, 2**64 - 2**33, 2**64 - 1]
 ROUNDING_LIMITS = [n * n + n + k for n in (7, 65535, 65536, 2**31 - 1, 2**32 - 2) for k in (-1, 0, 1)]
-"""Halfway between the squares of two integers."""
+"""Numbers halfway between the squares of two integers, and their neighbors."""
 POWERS = [max(0, (1 << k) + offset) for k in (0, 1, 2, 9, 10, 11, 16, 20, 31) for offset in (-1, 0, 1)]
 
 
@@ -152,13 +152,23 @@ def spectrum_cases() -> Iterator[Case]:
     op = "CUSTOM.SignalRfft"
     options = {"T": 0, "fft_length": 16}
     yield in_isolation(op, "a frame", [tensor(16)], tensor(18), custom_options=options, nodes=["MatMul"])
-    long = {"T": 0, "fft_length": 1024}
+    long_options = {"T": 0, "fft_length": 1024}
     yield in_isolation(
-        op, "frames of many points", [tensor(3, 1000)], tensor(3, 1026), custom_options=long, nodes={"MatMul": 2}
+        op,
+        "frames of many points",
+        [tensor(3, 1000)],
+        tensor(3, 1026),
+        custom_options=long_options,
+        nodes={"MatMul": 2},
     )
-    huge = {"T": 0, "fft_length": 16384}
+    huge_options = {"T": 0, "fft_length": 16384}
     yield in_isolation(
-        op, "too many points for matrices", [tensor(2, 16384)], tensor(2, 16386), custom_options=huge, nodes=["DFT"]
+        op,
+        "too many points for matrices",
+        [tensor(2, 16384)],
+        tensor(2, 16386),
+        custom_options=huge_options,
+        nodes=["DFT"],
     )
     yield in_isolation(
         op, "frames shorter than the transform", [tensor(3, 5, 11)], tensor(3, 5, 18), custom_options=options
@@ -184,10 +194,20 @@ def spectrum_cases() -> Iterator[Case]:
     op = "CUSTOM.SignalIrfft"
     yield in_isolation(op, "a frame", [tensor(18)], tensor(16), custom_options=options, nodes=["MatMul"])
     yield in_isolation(
-        op, "frames of many points", [tensor(3, 1026)], tensor(3, 1024), custom_options=long, nodes={"MatMul": 2}
+        op,
+        "frames of many points",
+        [tensor(3, 1026)],
+        tensor(3, 1024),
+        custom_options=long_options,
+        nodes={"MatMul": 2},
     )
     yield in_isolation(
-        op, "too many points for matrices", [tensor(2, 16386)], tensor(2, 16384), custom_options=huge, nodes=["DFT"]
+        op,
+        "too many points for matrices",
+        [tensor(2, 16386)],
+        tensor(2, 16384),
+        custom_options=huge_options,
+        nodes=["DFT"],
     )
     yield in_isolation(op, "frames", [tensor(3, 5, 18)], tensor(3, 5, 16), custom_options=options)
     yield in_isolation(op, "dynamic sizes", [tensor(None, 18)], tensor(None, 16), custom_options=options)

@@ -1,4 +1,4 @@
-"""Filter banks in integers: energies per channel, square roots, logarithms, and automatic gain control."""
+"""Filter banks in integers: energies, roots, logarithms and gain control."""
 
 from __future__ import annotations
 
@@ -51,7 +51,10 @@ def check_filter_bank(at: Instance) -> Decline | None:
 
 
 def accumulate_channels(op: Operator, x: Array, *operands: Array) -> Array:
-    """Compute FilterbankAccumulateChannels (filter_bank.cc) per channel, without the first sum, which is scratch."""
+    """Return the weighted sum of energies of each channel, modulo 2^64.
+
+    The kernel is FilterbankAccumulateChannels, filter_bank.cc. Its first sum is scratch and is dropped.
+    """
     weights, unweights, starts, firsts, widths = (array.astype(np.int64) for array in operands)
     result, carried = [], 0
     for channel in range(op.options.num_channels + 1):
@@ -87,7 +90,10 @@ def filter_bank(
 
 
 def compute_roots(op: Operator, x: Array, bits: Array) -> Array:
-    """Compute Sqrt64 and Sqrt32 (square_root_64.cc, square_root_32.cc), rounded to nearest unless that needs one bit more."""
+    """Return square roots, rounded to nearest unless that needs one bit more.
+
+    The kernels are Sqrt64, square_root_64.cc, and Sqrt32, square_root_32.cc.
+    """
     roots = []
     for number in map(int, x):
         root = math.isqrt(number)
@@ -105,16 +111,19 @@ def compute_roots(op: Operator, x: Array, bits: Array) -> Array:
     kernel=compute_roots,
 )
 def square_root(ctx: Context, x: Value, bits: Value) -> Value:
-    """Emit Sqrt of float64, corrected by the integer remainder: the float root is off by 1 at most."""
+    """Emit Sqrt of float64, corrected by the integer remainder.
+
+    The float root is off by 1 at most.
+    """
     ops = ctx.ops
-    square = ops.Cast(x, to="int64")  # the remainder is small, so it is exact although its operands wrap
+    radicand = ops.Cast(x, to="int64")  # the remainder is small and therefore exact, although the products wrap around
     root = ops.Cast(ops.Sqrt(ops.Cast(x, to="float64")), to="int64")
     for _ in range(2):  # correct roots that are too large, then roots that are too small
-        remainder = ops.Sub(square, ops.Mul(root, root))
+        remainder = ops.Sub(radicand, ops.Mul(root, root))
         is_too_large, is_too_small = ops.Less(remainder, np.int64(0)), ops.Greater(remainder, ops.Add(root, root))
         root = ops.Add(ops.Sub(root, ops.Cast(is_too_large, to="int64")), ops.Cast(is_too_small, to="int64"))
-    remainder = ops.Sub(square, ops.Mul(root, root))
-    fits_32_bits = ops.And(ops.GreaterOrEqual(square, np.int64(0)), ops.Less(square, np.int64(1 << 32)))
+    remainder = ops.Sub(radicand, ops.Mul(root, root))
+    fits_32_bits = ops.And(ops.GreaterOrEqual(radicand, np.int64(0)), ops.Less(radicand, np.int64(1 << 32)))
     largest = ops.Where(fits_32_bits, np.int64(0xFFFF), np.int64(0xFFFFFFFF))
     round_up = ops.And(ops.Greater(remainder, root), ops.Less(root, largest))
     return ops.BitShift(
@@ -147,15 +156,18 @@ def check_log_options(at: Instance) -> Decline | None:
 
 
 def compute_logarithms(op: Operator, x: Array) -> Array:
-    """Compute FilterbankLog (filter_bank_log.cc) and Log32 (log.cc): linear interpolation of a table."""
+    """Return natural logarithms, interpolated linearly from a table.
+
+    The kernels are FilterbankLog, filter_bank_log.cc, and Log32, log.cc.
+    """
     scaled = (x.astype(np.int64) << op.options.input_correction_bits) % (1 << 32)
     exponent = bit_lengths(np.maximum(scaled, 1)) - 1
     fraction = (np.maximum(scaled, 1) - (1 << exponent)) * 65536 >> exponent
     segment = fraction >> 9
     slope = (LOG_TABLE[segment + 1] - LOG_TABLE[segment]) * (fraction - (segment << 9)) >> 16
-    base_2 = (exponent << 16) + fraction + LOG_TABLE[segment] + slope
-    natural = (LN_2 * base_2 + 32768) >> 16
-    result = ((op.options.output_scale * natural + 32768) % (1 << 32)) >> 16
+    log_base_2 = (exponent << 16) + fraction + LOG_TABLE[segment] + slope
+    natural_log = (LN_2 * log_base_2 + 32768) >> 16
+    result = ((op.options.output_scale * natural_log + 32768) % (1 << 32)) >> 16
     return np.where(scaled > 1, np.minimum(result, 32767), 0).astype(np.int16)
 
 
@@ -169,7 +181,7 @@ def compute_logarithms(op: Operator, x: Array) -> Array:
     kernel=compute_logarithms,
 )
 def log(ctx: Context, x: Value) -> Value:
-    """Emit the integer part by comparison with powers of two, the fraction by the kernel's table."""
+    """Emit the integer part by bit length, and the fraction by the kernel's table."""
     ops, options = ctx.ops, ctx.options
     factor, scale = 1 << options.input_correction_bits, options.output_scale
     scaled = ops.Mod(ops.Mul(ops.Cast(x, to="int64"), factor), 1 << 32)
@@ -182,9 +194,9 @@ def log(ctx: Context, x: Value) -> Value:
     slope = emit_shift_right(
         ctx, ops.Mul(ops.Sub(next_correction, correction), ops.Sub(fraction, ops.Mul(segment, 512))), 16
     )
-    base_2 = ops.Add(ops.Add(ops.Mul(exponent, 65536), fraction), ops.Add(correction, slope))
-    natural = ops.Div(ops.Add(ops.Mul(base_2, LN_2), 32768), 65536)
-    result = ops.Div(ops.Mod(ops.Add(ops.Mul(natural, scale), 32768), 1 << 32), 65536)
+    log_base_2 = ops.Add(ops.Add(ops.Mul(exponent, 65536), fraction), ops.Add(correction, slope))
+    natural_log = ops.Div(ops.Add(ops.Mul(log_base_2, LN_2), 32768), 65536)
+    result = ops.Div(ops.Mod(ops.Add(ops.Mul(natural_log, scale), 32768), 1 << 32), 65536)
     return ops.Cast(ops.Where(ops.Greater(scaled, np.int64(1)), emit_min(ctx, result, 32767), np.int64(0)), to="int16")
 
 
@@ -204,16 +216,19 @@ def check_pcan(at: Instance) -> Decline | None:
 
 
 def apply_gain(op: Operator, x: Array, noise: Array, table: Array) -> Array:
-    """Compute ApplyPcanAutoGainControlFixed (pcan_argc_fixed.cc): a gain that depends on noise, and a curve that reduces small results."""
+    """Return the signal times a gain that depends on the noise, with compressed peaks.
+
+    The kernel is ApplyPcanAutoGainControlFixed, pcan_argc_fixed.cc.
+    """
     result = []
     lut = table.astype(np.int64)
-    for signal, estimate in zip(map(int, x), map(int, noise), strict=True):
-        if estimate <= 2:
-            gain = int(lut[estimate])
+    for signal, noise_estimate in zip(map(int, x), map(int, noise), strict=True):
+        if noise_estimate <= 2:
+            gain = int(lut[noise_estimate])
         else:
-            bits = estimate.bit_length()
+            bits = noise_estimate.bit_length()
             first = 4 * bits - 6
-            fraction = (estimate << 11 >> bits) & 0x3FF
+            fraction = (noise_estimate << 11 >> bits) & 0x3FF
             curve = ((int(lut[first + 2]) * fraction >> 5) + int(lut[first + 1]) * 32) * fraction
             gain = int(np.int64((curve + (1 << 14) >> 15) + int(lut[first])).astype(np.int16))
         ratio = (signal * (gain % 2**32) % 2**64 >> op.options.snr_shift) % 2**32
@@ -233,15 +248,17 @@ def apply_gain(op: Operator, x: Array, noise: Array, table: Array) -> Array:
 def pcan(ctx: Context, x: Value, noise: Value, table: Value) -> Value:
     """Emit the gain from the kernel's table, a polynomial per power of two."""
     ops, lut = ctx.ops, ctx.require_constant(2).astype(np.int64)
-    estimate = ops.Cast(noise, to="int64")
-    bits = emit_max(ctx, emit_bit_length(ctx, estimate), 2)
-    fraction = ops.Mod(ops.Div(ops.Mul(estimate, 2048), ops.Gather(POWERS, bits)), 1024)
+    noise_estimate = ops.Cast(noise, to="int64")
+    bits = emit_max(ctx, emit_bit_length(ctx, noise_estimate), 2)
+    fraction = ops.Mod(ops.Div(ops.Mul(noise_estimate, 2048), ops.Gather(POWERS, bits)), 1024)
     first = ops.Sub(ops.Mul(bits, 4), 6)
     c0, c1, c2 = (ops.Gather(lut[k:], first) for k in range(3))
     slope = ops.Add(emit_shift_right(ctx, ops.Mul(c2, fraction), 5), ops.Mul(c1, 32))
     curve = ops.Add(emit_shift_right(ctx, ops.Add(ops.Mul(slope, fraction), 1 << 14), 15), c0)
     wrapped = ops.Sub(ops.Mod(ops.Add(curve, 1 << 15), 1 << 16), 1 << 15)  # wraps as int16
-    gain = ops.Where(ops.LessOrEqual(estimate, np.int64(2)), ops.Gather(lut, emit_min(ctx, estimate, 2)), wrapped)
+    gain = ops.Where(
+        ops.LessOrEqual(noise_estimate, np.int64(2)), ops.Gather(lut, emit_min(ctx, noise_estimate, 2)), wrapped
+    )
     product = ops.Cast(ops.Mul(ops.Cast(x, to="int64"), ops.Mod(gain, 1 << 32)), to="uint64")
     shifted = ops.BitShift(product, np.uint64(ctx.options.snr_shift), direction="RIGHT")
     ratio = ops.Cast(ops.Cast(shifted, to="uint32"), to="int64")

@@ -13,7 +13,7 @@ def refuse(name: str, reason: str) -> Handler:
 
     @handler(f"CUSTOM.Signal{name}", max_version=2**31 - 1, layout=Terminate(), accepts=Decline(reason, REMEDY))
     def lower(ctx: Context, *operands: Value) -> Value:
-        """None."""
+        """Raise Refusal."""
         raise Refusal(reason)
 
     return lower

@@ -1,4 +1,7 @@
-"""Spectrum of frames, real and imaginary parts interleaved along the last axis, and its energy."""
+"""Spectrum of frames and its energy.
+
+Real and imaginary parts are interleaved along the last axis.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +25,20 @@ from onnx_tflite_plugin.api import (
 
 
 def check_float(op: Operator) -> Decline | None:
-    """Return a Decline for fixed-point transforms, which are not expressible in ONNX, and missing options."""
+    """Return a Decline for an integer transform or missing options.
+
+    Integer transforms are not expressible in ONNX.
+    """
     if op[0].dtype != "float32":
         return Decline(f"{op[0].dtype} FFTs round after every butterfly, which is not expressible in ONNX")
     return None if "fft_length" in op.options else Decline("the options lack fft_length")
 
 
 def leading_sizes(ctx: Context) -> list[int]:
-    """Return the sizes before the last axis, for a Reshape. Raises Refusal for several dynamic dimensions."""
+    """Return the sizes before the last axis, for a Reshape.
+
+    A dynamic first dimension is -1. Raises Refusal if another one is dynamic.
+    """
     sizes = ctx.op[0].dims[:-1]
     if None in sizes[1:]:
         raise Refusal("the number of frames is dynamic; set it with --input-shape")
@@ -72,7 +81,7 @@ def irfft_opset(at: Instance) -> int:
     kernel=compute_rfft,
 )
 def rfft(ctx: Context, x: Value) -> Value:
-    """Emit the one-sided transform of each frame: products with constant matrices, or DFT."""
+    """Emit the one-sided transform of each frame, as matrix products or DFT."""
     ops, length, sizes = ctx.ops, ctx.options.fft_length, leading_sizes(ctx)
     dims = ctx.op[0].dims
     if can_emit_rfft(length, dims[-1] or 0):
@@ -95,7 +104,10 @@ def check_irfft(at: Instance) -> Decline | None:
 
 
 def compute_irfft(op: Operator, x: Array) -> Array:
-    """Compute IrfftFloatApply (irfft_float.cc), which divides by the length and ignores imaginary parts at both ends."""
+    """Return the inverse transform, divided by the length.
+
+    The kernel is IrfftFloatApply, irfft_float.cc. It ignores the imaginary parts at both ends of the spectrum.
+    """
     parts = x.astype(np.float64).reshape(*x.shape[:-1], -1, 2)
     return np.asarray(np.fft.irfft(parts[..., 0] + 1j * parts[..., 1], op.options.fft_length), np.float32)
 
@@ -135,7 +147,10 @@ def check_range(at: Instance) -> Decline | None:
 
 
 def compute_energies(op: Operator, x: Array) -> Array:
-    """Compute ``real * real + imag * imag`` in uint32 (SpectrumToEnergy, energy.cc), 0 outside of the range."""
+    """Return ``real * real + imag * imag`` in uint32; 0 outside of the range.
+
+    The kernel is SpectrumToEnergy, energy.cc.
+    """
     wide = x.astype(np.int64)
     result = np.zeros(op[~0].shape, np.uint32)
     span = slice(op.options.start_index, op.options.end_index)

@@ -7,11 +7,14 @@ import numpy as np
 from onnx_tflite_audio.arithmetic import emit_shift_right
 from onnx_tflite_plugin.api import Array, Context, Decline, Instance, Operator, Raw, Transparent, Value, handler
 
-LEAST, MOST = -(1 << 15), (1 << 15) - 1
+MIN_INT16, MAX_INT16 = -(1 << 15), (1 << 15) - 1
 
 
 def check_frames(at: Instance) -> Decline | None:
-    """Return a Decline unless frames are as long as the window; the kernel reads the input in steps of that length."""
+    """Return a Decline unless frames are as long as the window.
+
+    The kernel reads the input in steps of the window's length.
+    """
     if "shift" not in at.op.options:
         return Decline("the options lack shift")
     length, frame = at.op[1].dims[-1], at.op[0].dims[-1]
@@ -23,9 +26,12 @@ def check_frames(at: Instance) -> Decline | None:
 
 
 def apply_window(op: Operator, x: Array, weights: Array) -> Array:
-    """Compute the product, shifted right, rounding down, and saturated (ApplyWindow, window.cc)."""
+    """Return the product, shifted right (rounding down) and saturated.
+
+    The kernel is ApplyWindow, window.cc.
+    """
     product = x.astype(np.int64) * weights.astype(np.int64)
-    return np.asarray(np.clip(product >> op.options.shift, LEAST, MOST), np.int16)
+    return np.asarray(np.clip(product >> op.options.shift, MIN_INT16, MAX_INT16), np.int16)
 
 
 @handler(
@@ -41,4 +47,6 @@ def window(ctx: Context, x: Value, weights: Value) -> Value:
     """Emit Mul, a shift, Min and Max."""
     ops = ctx.ops
     product = ops.Mul(ops.Cast(x, to="int64"), ops.Cast(weights, to="int64"))
-    return ops.Cast(ops.Min(ops.Max(emit_shift_right(ctx, product, ctx.options.shift), LEAST), MOST), to="int16")
+    return ops.Cast(
+        ops.Min(ops.Max(emit_shift_right(ctx, product, ctx.options.shift), MIN_INT16), MAX_INT16), to="int16"
+    )

@@ -31,7 +31,9 @@ from onnx_tflite_genai.graph import adapt
     help="A token that ends the text, if the bundle names none. Repeatable.",
 )
 def genai(bundle: Path, folder: Path, tokenizer: Path | None, stops: tuple[str, ...]) -> None:
-    """Write a folder for onnxruntime-genai from the BUNDLE (.litertlm or .tflite) of a language model.
+    """Write a folder for onnxruntime-genai from the BUNDLE of a language model.
+
+    The bundle is a .litertlm or .tflite file.
 
     The folder holds the model, its weights, genai_config.json and the tokenizer. onnxruntime_genai.Model(DIR) generates text.
     """
@@ -56,9 +58,8 @@ def _save(model: onnx.ModelProto, folder: Path) -> None:
     for name in ("model.onnx", "model.onnx.data"):
         (folder / name).unlink(missing_ok=True)
     onnx.save(model, folder / "model.onnx", save_as_external_data=True, location="model.onnx.data", size_threshold=1024)
-    (folder / "model.onnx.data").chmod(
-        (folder / "model.onnx").stat().st_mode
-    )  # onnx.save makes this file readable only by its owner
+    # onnx.save makes the file of the weights readable only by its owner.
+    (folder / "model.onnx.data").chmod((folder / "model.onnx").stat().st_mode)
 
 
 def _write(path: Path, content: object) -> None:

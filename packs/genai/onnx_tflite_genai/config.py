@@ -24,7 +24,10 @@ class SpecialTokens:
 
     @classmethod
     def of(cls, tokenizer: Mapping[str, Any], metadata: Metadata) -> SpecialTokens:
-        """Return the tokens of the metadata. Raises ConversionError if the tokenizer lacks one, or there is no stop token."""
+        """Return the special tokens that the metadata of a bundle names.
+
+        Raises ConversionError if the tokenizer lacks one of them, or if there is no stop token.
+        """
         ids = token_ids(tokenizer)
         texts = {number: text for text, number in ids.items()}
 
@@ -98,7 +101,10 @@ def make_tokenizer_config(special: SpecialTokens, metadata: Metadata) -> dict[st
 
 
 def parse_tokenizer(text: bytes) -> dict[str, Any]:
-    """Return the content of ``tokenizer.json``. Raises ConversionError if the file is not a Hugging Face tokenizer."""
+    """Return the content of ``tokenizer.json``.
+
+    Raises ConversionError if the file is not a Hugging Face tokenizer.
+    """
     try:
         content = json.loads(text)
     except ValueError as error:

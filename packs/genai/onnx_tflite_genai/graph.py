@@ -1,4 +1,4 @@
-"""Replace the inputs and outputs of a converted language model by those that onnxruntime-genai requires.
+"""Change the inputs and outputs of a language model for onnxruntime-genai.
 
 The runtime passes token ids, an attention mask of ones, and one buffer per past and present cache. Positions are computed
 from the mask.
@@ -32,7 +32,7 @@ class Decoder:
 
 
 def adapt(model: onnx.ModelProto) -> Decoder:
-    """Replace the inputs and outputs of a model by onnxruntime-genai's, in place; return the model's sizes.
+    """Change inputs and outputs to onnxruntime-genai's, in place; return the sizes.
 
     Raises ConversionError if the model has other inputs, or a cache that GroupQueryAttention does not read.
     """
@@ -53,10 +53,10 @@ def adapt(model: onnx.ModelProto) -> Decoder:
     positions = [info for info in other_inputs if len(_shape(info)) == 1]
     scores = [info for info in graph.output if info.name not in names]
     if not layers or len(other_inputs) != 2 or len(tokens) != 1 or len(positions) != 1 or len(scores) != 1:
-        listed = ", ".join(info.name for info in other_inputs)
+        other_names = ", ".join(info.name for info in other_inputs)
         raise ConversionError(
             f"onnxruntime-genai cannot run the model: {len(layers)} layers have attention over a cache as"
-            f" one operator, and the inputs besides caches are {listed or 'none'}; expected tokens and positions"
+            f" one operator, and the inputs besides caches are {other_names or 'none'}; expected tokens and positions"
         )
     caches = [info for info in inputs if info.name in names]
     _, groups, slots, depth = map(int, _shape(caches[0]))
@@ -82,7 +82,10 @@ def adapt(model: onnx.ModelProto) -> Decoder:
 
 
 def _position_nodes(tokens: onnx.ValueInfoProto, positions: onnx.ValueInfoProto) -> list[onnx.NodeProto]:
-    """Return the nodes that compute tokens and positions; the last position is the number of ones in the mask, minus 1."""
+    """Return the nodes that compute tokens and positions.
+
+    The last position is the number of ones in the mask, minus 1.
+    """
     dtypes = [info.type.tensor_type.elem_type for info in (tokens, positions)]
     return [
         helper.make_node("Cast", [_TOKENS], [tokens.name], to=dtypes[0]),

@@ -1,4 +1,4 @@
-"""Tokens from onnxruntime-genai with the folder that the command writes, compared with LiteRT's."""
+"""Compare onnxruntime-genai's tokens, from the written folder, with LiteRT's."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def field(number: int, value: int | bytes) -> bytes:
 
 
 def metadata() -> bytes:
-    """Return bundle metadata: a start token by id, a stop token by text, and a chat template."""
+    """Return metadata: a start token by id, a stop token by text, a chat template."""
     return (
         field(1, field(1, field(1, b"\0"))) + field(2, field(2, b"</s>")) + field(5, 19) + field(7, TEMPLATE.encode())
     )

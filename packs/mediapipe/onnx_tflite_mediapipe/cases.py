@@ -48,13 +48,13 @@ def convolution_cases() -> Iterator[Case]:
     yield conv_case("two by two, as at the end of segmentation networks", SAME, (2, 2), (2, 2), version=bytes(8))
     yield conv_case("dynamic batch", VALID, (2, 2), (3, 2), x=(None, 5, 7, 3))
     yield conv_case("no padding", 0, (2, 2), (3, 2), refusal="the kernel supports 1 (SAME) and 2 (VALID)")
-    short: dict[str, Any] = {"custom_options": b"\1\0\0\0", "refusal": "but the kernel reads 12"}
+    short_options: dict[str, Any] = {"custom_options": b"\1\0\0\0", "refusal": "but the kernel reads 12"}
     yield in_isolation(
         op,
         "short options",
         [tensor(1, 5, 7, 3), constant(random_array(2, 3, 3, 3)), constant(random_array(2))],
         tensor(1, 7, 9, 2),
-        **short,
+        **short_options,
     )
 
 
@@ -62,7 +62,10 @@ def convolution_cases() -> Iterator[Case]:
 
 
 def pool_params(padding: int, strides: tuple[int, int], size: tuple[int, int], activation: int = 0) -> bytes:
-    """Return ``TfLitePoolParams``, which have width before height, from pairs of height and width."""
+    """Return ``TfLitePoolParams``, in which width precedes height.
+
+    Sizes and strides are given as (height, width).
+    """
     return struct.pack("<6i", padding, *strides[::-1], *size[::-1], activation) + bytes(16)
 
 
@@ -92,7 +95,7 @@ def pooling_cases() -> Iterator[Case]:
     for name, activation in (("relu", 1), ("relu -1 to 1", 2), ("relu6", 3), ("tanh, which the kernel ignores", 4)):
         options = pool_params(VALID, (2, 2), (2, 2), activation)
         yield in_isolation(op, name, [tensor(2, 5, 7, 3)], y, y, custom_options=options, input_range=(-9.0, 9.0))
-    zeros: dict[str, Any] = {"input_arrays": {"x0": np.zeros((2, 5, 7, 3), np.float32)}}
+    zero_inputs: dict[str, Any] = {"input_arrays": {"x0": np.zeros((2, 5, 7, 3), np.float32)}}
     yield in_isolation(
         op,
         "the first of equal elements",
@@ -100,14 +103,19 @@ def pooling_cases() -> Iterator[Case]:
         y,
         y,
         custom_options=pool_params(VALID, (2, 2), (2, 2)),
-        **zeros,
+        **zero_inputs,
     )
-    dynamic: dict[str, Any] = {
+    dynamic_keywords: dict[str, Any] = {
         "custom_options": pool_params(VALID, (2, 2), (2, 2)),
         "refusal": "depend on the image's size",
     }
     yield in_isolation(
-        op, "dynamic sizes", [tensor(1, None, None, 3)], tensor(1, None, None, 3), tensor(1, None, None, 3), **dynamic
+        op,
+        "dynamic sizes",
+        [tensor(1, None, None, 3)],
+        tensor(1, None, None, 3),
+        tensor(1, None, None, 3),
+        **dynamic_keywords,
     )
 
 
@@ -116,12 +124,12 @@ def unpooling_cases() -> Iterator[Case]:
     options = pool_params(VALID, (2, 3), (2, 3))
     indices = np.random.default_rng(3).integers(0, 6, (2, 5, 7, 11)) + np.float32(0.1)
     x, y = tensor(2, 5, 7, 11), tensor(2, 10, 21, 11)
-    given = {"x1": indices.astype(np.float32)}
-    expected: dict[str, Any] = {"custom_options": options, "input_arrays": given, "nodes": {"MaxUnpool": 1}}
-    yield in_isolation(op, "indices as an input", [x, tensor(2, 5, 7, 11)], y, **expected)
+    input_arrays = {"x1": indices.astype(np.float32)}
+    keywords: dict[str, Any] = {"custom_options": options, "input_arrays": input_arrays, "nodes": {"MaxUnpool": 1}}
+    yield in_isolation(op, "indices as an input", [x, tensor(2, 5, 7, 11)], y, **keywords)
 
     def pool_and_unpool(model: Net) -> None:
-        """Build a pooling and its unpooling between convolutions, which run channels first."""
+        """Build a pooling and its unpooling between convolutions."""
         image = model.input_through_conv(tensor(2, 10, 21, 3))
         small = tensor(2, 5, 7, 3)
         pooled, indices = model.call_multi_output(
@@ -134,11 +142,11 @@ def unpooling_cases() -> Iterator[Case]:
     yield net(
         op, "after the pooling, between convolutions", pool_and_unpool, max_transposes=2, nodes=["MaxPool", "MaxUnpool"]
     )
-    overlapping: dict[str, Any] = {
+    overlapping_keywords: dict[str, Any] = {
         "custom_options": pool_params(SAME, (1, 1), (2, 2)),
         "refusal": "elements have no single position",
     }
-    yield in_isolation(op, "overlapping windows", [x, x], tensor(2, 10, 14, 11), **overlapping)
+    yield in_isolation(op, "overlapping windows", [x, x], tensor(2, 10, 14, 11), **overlapping_keywords)
 
 
 # --- affine maps ------------------------------------------------------------------------------
@@ -163,17 +171,17 @@ def sampling_cases() -> Iterator[Case]:
     image, matrix, result = tensor(1, 7, 11, 3), tensor(1, 4, 4), tensor(1, 5, 13, 3)
     matrix_transposes = 2  # Transposes of the matrix
     for name, parameters in maps.items():
-        given = {"x1": affine(*parameters)[None]}
+        input_arrays = {"x1": affine(*parameters)[None]}
         for place in PLACEMENTS:
-            case: dict[str, Any] = {
+            keywords: dict[str, Any] = {
                 "custom_options": options,
                 "version": 2,
-                "input_arrays": given,
+                "input_arrays": input_arrays,
                 "max_transposes": 2 + matrix_transposes,
             }
-            yield place(op, name, [image, matrix], result, **case)
-    refused: dict[str, Any] = {"custom_options": options, "version": 1, "refusal": "version 2 only"}
-    yield in_isolation(op, "the first version", [image, matrix], result, **refused)
+            yield place(op, name, [image, matrix], result, **keywords)
+    refused_keywords: dict[str, Any] = {"custom_options": options, "version": 1, "refusal": "version 2 only"}
+    yield in_isolation(op, "the first version", [image, matrix], result, **refused_keywords)
 
 
 def landmark_cases() -> Iterator[Case]:

@@ -8,9 +8,11 @@ from onnx_tflite_plugin.api import Context, Dims, Implicit, Refusal, Value, hand
 
 
 def conv_transpose_pads(padding: str, sizes: Dims, kernel: Dims, strides: tuple[int, int]) -> list[int]:
-    """Return ``[top, left, bottom, right]``, the pads that reduce the output (Prepare, transpose_conv_bias.cc).
+    """Return ``[top, left, bottom, right]``, the pads that reduce the output.
 
-    Raises Refusal for SAME on dynamic sizes.
+    The source is Prepare in transpose_conv_bias.cc.
+
+    Raises Refusal for SAME padding with a stride on a dynamic dimension.
     """
     totals = [0, 0]
     for k, (size, length, step) in enumerate(zip(sizes, kernel, strides, strict=True)):

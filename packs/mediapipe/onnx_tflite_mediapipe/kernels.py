@@ -1,4 +1,7 @@
-"""NumPy versions of the C++ kernels in mediapipe/util/tflite/operations. Arrays are N H W C."""
+"""NumPy versions of MediaPipe's C++ kernels.
+
+The source is mediapipe/util/tflite/operations. Arrays are channels last (N H W C).
+"""
 
 from __future__ import annotations
 
@@ -15,28 +18,39 @@ Array = npt.NDArray[Any]
 
 
 def transposed_convolution(op: Operator, x: Array, weights: Array, bias: Array) -> Array:
-    """Add up the filter, scaled by each pixel, at the pixel's position (TransposeConvBias, transpose_conv_bias.cc)."""
+    """Add up the filter, scaled by each pixel, at the pixel's position.
+
+    The kernel is TransposeConvBias, transpose_conv_bias.cc.
+    """
     options = stride(op)
     (batch, height, width, _), (channels, rows, columns, _) = x.shape, weights.shape
-    down, right = options.strides
-    output = np.zeros((batch, down * (height - 1) + rows, right * (width - 1) + columns, channels), np.float32)
+    row_stride, column_stride = options.strides
+    output = np.zeros(
+        (batch, row_stride * (height - 1) + rows, column_stride * (width - 1) + columns, channels), np.float32
+    )
     for j in range(rows):
         for k in range(columns):
-            output[:, j : j + down * height : down, k : k + right * width : right][:, :height, :width] += (
-                x @ weights[:, j, k].T
-            )
+            output[:, j : j + row_stride * height : row_stride, k : k + column_stride * width : column_stride][
+                :, :height, :width
+            ] += x @ weights[:, j, k].T
     if options.padding == "SAME":
-        cropped = [max(0, rows - (height - 1) % down - 1), max(0, columns - (width - 1) % right - 1)]
+        cropped_sizes = [
+            max(0, rows - (height - 1) % row_stride - 1),
+            max(0, columns - (width - 1) % column_stride - 1),
+        ]
         output = output[
             :,
-            cropped[0] // 2 : output.shape[1] - (cropped[0] + 1) // 2,
-            cropped[1] // 2 : output.shape[2] - (cropped[1] + 1) // 2,
+            cropped_sizes[0] // 2 : output.shape[1] - (cropped_sizes[0] + 1) // 2,
+            cropped_sizes[1] // 2 : output.shape[2] - (cropped_sizes[1] + 1) // 2,
         ]
     return output + bias
 
 
 def max_pooling(op: Operator, x: Array) -> tuple[Array, Array]:
-    """Compute the first maximum of each window, and its index in the window plus 0.1 (MaxPoolArgmax, max_pool_argmax.cc)."""
+    """Return the maximum of each window, and its first index in the window plus 0.1.
+
+    The kernel is MaxPoolArgmax, max_pool_argmax.cc.
+    """
     options = window(op)
     batch, height, width, channels = x.shape
     counts, pads = [], []
@@ -49,29 +63,40 @@ def max_pooling(op: Operator, x: Array) -> tuple[Array, Array]:
     for row in range(counts[0]):
         for column in range(counts[1]):
             top, left = row * options.strides[0] - pads[0], column * options.strides[1] - pads[1]
-            first = max(0, -top), max(0, -left)
+            padding_before = max(0, -top), max(0, -left)
             patch = x[:, max(0, top) : top + options.size[0], max(0, left) : left + options.size[1]]
             flat = patch.reshape(batch, -1, channels)
             position = flat.argmax(axis=1)
-            y, z = np.divmod(position, patch.shape[2])
+            row_in_patch, column_in_patch = np.divmod(position, patch.shape[2])
             pooled[:, row, column] = np.take_along_axis(flat, position[:, None], axis=1)[:, 0]
-            indices[:, row, column] = (y + first[0]) * options.size[1] + z + first[1] + np.float32(0.1)
+            indices[:, row, column] = (
+                (row_in_patch + padding_before[0]) * options.size[1]
+                + column_in_patch
+                + padding_before[1]
+                + np.float32(0.1)
+            )
     return np.clip(pooled, *options.bounds) if options.bounds != (None, None) else pooled, indices
 
 
 def max_unpooling(op: Operator, x: Array, indices: Array) -> Array:
-    """Place each element at its index in its window, zeros around it (MaxUnpooling, max_unpooling.cc)."""
+    """Place each element at its index in its window, with zeros around it.
+
+    The kernel is MaxUnpooling, max_unpooling.cc.
+    """
     options = window(op)
     batch, height, width, channels = x.shape
     result = np.zeros((batch, height * options.size[0], width * options.size[1], channels), np.float32)
-    y, z = np.divmod(indices.astype(int), options.size[1])
+    row_in_window, column_in_window = np.divmod(indices.astype(int), options.size[1])
     n, row, column, c = np.indices(x.shape)
-    result[n, row * options.strides[0] + y, column * options.strides[1] + z, c] = x
+    result[n, row * options.strides[0] + row_in_window, column * options.strides[1] + column_in_window, c] = x
     return result
 
 
 def transform_tensor(op: Operator, image: Array, matrix: Array) -> Array:
-    """Interpolate each pixel between the four neighbors of its mapped center (TransformTensorBilinearV2)."""
+    """Interpolate each pixel from the four neighbors of its mapped center.
+
+    The kernel is TransformTensorBilinearV2.
+    """
     (_, height, width, _), m = image.shape, matrix.reshape(4, 4)
     result = np.zeros(op[~0].shape, np.float32)
     for row, column in np.ndindex(*result.shape[1:3]):
@@ -79,15 +104,18 @@ def transform_tensor(op: Operator, image: Array, matrix: Array) -> Array:
         if not (0 <= x <= width - 1 and 0 <= y <= height - 1):
             continue
         left, top = math.floor(x), math.floor(y)
-        below, beside = min(top + 1, height - 1), min(left + 1, width - 1)  # beyond the edge their weight is 0
-        upper = (left + 1 - x) * image[0, top, left] + (x - left) * image[0, top, beside]
-        lower = (left + 1 - x) * image[0, below, left] + (x - left) * image[0, below, beside]
+        bottom, right = min(top + 1, height - 1), min(left + 1, width - 1)  # beyond the edge their weight is 0
+        upper = (left + 1 - x) * image[0, top, left] + (x - left) * image[0, top, right]
+        lower = (left + 1 - x) * image[0, bottom, left] + (x - left) * image[0, bottom, right]
         result[0, row, column] = (top + 1 - y) * upper + (y - top) * lower
     return result
 
 
 def transform_landmarks(op: Operator, landmarks: Array, matrix: Array) -> Array:
-    """Transform x and y by the first two rows of the matrix (TransformLandmarksV2)."""
+    """Transform x and y by the first two rows of the matrix.
+
+    The kernel is TransformLandmarksV2.
+    """
     m = matrix.reshape(4, 4)
     result = landmarks.copy()
     for k in (0, 1):
@@ -96,7 +124,11 @@ def transform_landmarks(op: Operator, landmarks: Array, matrix: Array) -> Array:
 
 
 def transform_matrix(op: Operator, landmarks: Array) -> Array:
-    """Compute a shift to the crop's center, a rotation, a scale, and a shift by half the output (LandmarksToTransformMatrixV2)."""
+    """Return the matrix that maps the output image to the crop.
+
+    It shifts by half the output, scales, rotates, and shifts to the crop's center. The kernel is
+    LandmarksToTransformMatrixV2.
+    """
     options, points = op.options, landmarks.reshape(-1, 3)[:, :2].astype(np.float64)
     dx, dy = points[options.right_rotation_idx] - points[options.left_rotation_idx]
     angle = options.get("target_rotation_radians", 0.0) - math.atan2(dy, dx)

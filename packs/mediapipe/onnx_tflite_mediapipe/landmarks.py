@@ -1,4 +1,4 @@
-"""Landmarks: affine transforms of points, and the transform that crops an image around some of them."""
+"""Landmarks: affine transforms of points, and crops around some of them."""
 
 from __future__ import annotations
 
@@ -79,7 +79,9 @@ def check_crop(at: Instance) -> Decline | None:
     kernel=kernels.transform_matrix,
 )
 def transform_matrix(ctx: Context, landmarks: Value) -> Value:
-    """Emit the ``[1, 4, 4]`` transform of a crop: rotation by two landmarks, then the box around a subset.
+    """Emit the ``[1, 4, 4]`` transform of a crop.
+
+    It rotates by two landmarks, then scales and shifts to the box around a subset.
 
     The kernel rotates by ``r = target - atan2(dy, dx)``. Only the cosine and the sine of r are needed. They follow from
     the two angles' cosines and sines, ``dx / hypot`` and ``dy / hypot``.
@@ -90,15 +92,14 @@ def transform_matrix(ctx: Context, landmarks: Value) -> Value:
     eyes = ops.Gather(xy, np.asarray([options.right_rotation_idx, options.left_rotation_idx]), axis=0)
     difference = ops.Sub(ops.Slice(eyes, [0], [1], [0]), ops.Slice(eyes, [1], [2], [0]))
     length = ops.ReduceL2(difference, [1], keepdims=1)
-    coincide = ops.Equal(length, np.float32(0))
-    unit = ops.Where(coincide, np.asarray([[1, 0]], np.float32), ops.Div(difference, length))  # atan2(0, 0) is 0
+    is_one_point = ops.Equal(length, np.float32(0))
+    unit = ops.Where(is_one_point, np.asarray([[1, 0]], np.float32), ops.Div(difference, length))  # atan2(0, 0) is 0
     target_rotation = np.asarray(
         [[math.cos(target), math.sin(target)], [math.sin(target), -math.cos(target)]], np.float32
     )
     cos, sin = ops.Split(ops.MatMul(unit, target_rotation), axis=1, num_outputs=2, outputs=2)
-    rotation = ops.Concat(
-        ops.Concat(cos, sin, axis=1), ops.Concat(ops.Neg(sin), cos, axis=1), axis=0
-    )  # columns of R(r)
+    # The rows are the columns of the rotation by r.
+    rotation = ops.Concat(ops.Concat(cos, sin, axis=1), ops.Concat(ops.Neg(sin), cos, axis=1), axis=0)
     rotated = ops.MatMul(ops.Gather(xy, np.asarray(crop_landmarks(ctx.op)), axis=0), rotation)
     high, low = ops.ReduceMax(rotated, [0], keepdims=1), ops.ReduceMin(rotated, [0], keepdims=1)
     rotation_back = ops.Transpose(rotation, perm=[1, 0])

@@ -1,4 +1,7 @@
-"""Options stored as C structs (lite/core/c/builtin_op_data.h), little-endian as on TFLite's machines."""
+"""Options stored as C structs (lite/core/c/builtin_op_data.h).
+
+They are little-endian, as on the machines of TFLite.
+"""
 
 from __future__ import annotations
 
@@ -37,19 +40,28 @@ class Window(NamedTuple):
 
 
 def stride(op: Operator) -> Stride:
-    """Return the options. Raises Refusal if they are too short or have an unknown padding."""
+    """Return the options of a transposed convolution.
+
+    Raises Refusal if they are too short or have an unknown padding.
+    """
     padding, width, height = _integers(op, 3)
     return Stride(_padding(op, padding), (height, width))
 
 
 def window(op: Operator) -> Window:
-    """Return the options. Raises Refusal if they are too short or have an unknown padding."""
+    """Return the options of a pooling.
+
+    Raises Refusal if they are too short or have an unknown padding.
+    """
     padding, stride_width, stride_height, width, height, activation = _integers(op, 6)
     return Window(_padding(op, padding), (stride_height, stride_width), (height, width), _bounds(activation))
 
 
 def _bounds(number: int) -> tuple[float | None, float | None]:
-    """Return the bounds of a fused activation; for an unknown activation the kernels do not change results."""
+    """Return the bounds of a fused activation; (None, None) for an unknown one.
+
+    The kernels ignore unknown activations.
+    """
     name = ACTIVATIONS[number] if 0 <= number < len(ACTIVATIONS) else "NONE"
     return activation_bounds(effective_activation(ActivationKernel.CLAMPED, name)) or (None, None)
 
@@ -67,5 +79,5 @@ def _padding(op: Operator, number: int) -> str:
 
 
 def check_version(at: Instance) -> Decline | None:
-    """Return a Decline for version 1, which MediaPipe does not register and which has other options."""
+    """Return a Decline for version 1, which MediaPipe does not register."""
     return None if at.op.version == 2 else Decline("MediaPipe has kernels of version 2 only")

@@ -1,4 +1,7 @@
-"""Max pooling with indices, and its inverse; MediaPipe's indices are relative to the window."""
+"""Max pooling with indices, and its inverse.
+
+Indices of MediaPipe are relative to the window, those of ONNX to the tensor.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,10 @@ def clip_to_bounds(ctx: Context, value: Value, bounds: tuple[float | None, float
 
 
 def check_windows(at: Instance) -> Decline | None:
-    """Return a Decline for windows that overlap, or have gaps, for which the kernel writes beyond its output."""
+    """Return a Decline for windows that overlap or have gaps.
+
+    The kernel writes beyond its output for them.
+    """
     options = window(at.op)
     if options.strides != options.size:
         return Decline(

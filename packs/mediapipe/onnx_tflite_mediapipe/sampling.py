@@ -10,7 +10,7 @@ from onnx_tflite_plugin.api import Context, Decline, Implicit, Instance, Refusal
 
 
 def check_batch(at: Instance) -> Decline | None:
-    """Return a Decline for batches, because the kernel transforms only the first image."""
+    """Return a Decline for batches: the kernel transforms only the first image."""
     return check_version(at) or (
         None if at.op[0].dims[0] == 1 else Decline("the operator transforms only the first image of a batch")
     )
@@ -37,13 +37,16 @@ def transform_tensor(ctx: Context, image: Value, matrix: Value) -> Value:
     last = np.asarray([width - 1, height - 1], np.float32)
     grid = ops.Sub(ops.Mul(coordinates, 2 / np.maximum(last, 1)), np.float32(1))
     sampled = ops.GridSample(image, ops.Unsqueeze(grid, [0]), align_corners=1)
-    inside = ops.And(ops.GreaterOrEqual(coordinates, np.float32(0)), ops.LessOrEqual(coordinates, last))
-    both = ops.ReduceMin(ops.Cast(inside, to="float32"), [2], keepdims=0)
-    return ops.Mul(sampled, ops.Unsqueeze(both, [0, 1]))
+    in_range = ops.And(ops.GreaterOrEqual(coordinates, np.float32(0)), ops.LessOrEqual(coordinates, last))
+    is_inside = ops.ReduceMin(ops.Cast(in_range, to="float32"), [2], keepdims=0)
+    return ops.Mul(sampled, ops.Unsqueeze(is_inside, [0, 1]))
 
 
 def map_coordinates(ctx: Context, matrix: Value, rows: int, columns: int) -> Value:
-    """Return the source of each output pixel as ``[rows, columns, 2]``: x, y relative to the center of the first pixel."""
+    """Emit the source of each output pixel, as ``[rows, columns, 2]``.
+
+    The last axis is x and y, relative to the center of the first pixel.
+    """
     ops = ctx.ops
     y, x = np.meshgrid(np.arange(rows, dtype=np.float32), np.arange(columns, dtype=np.float32), indexing="ij")
     matrix_rows = ops.Slice(ops.Reshape(matrix, [4, 4]), [0], [2], [0])

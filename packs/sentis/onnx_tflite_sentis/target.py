@@ -1,4 +1,7 @@
-"""Unity Sentis: the target ``portable`` with the operators that Sentis supports, at opset 13 (Unity documents 7 to 15)."""
+"""Target for Unity Sentis: ``portable`` with the operators that Sentis supports.
+
+The default opset is 13; Unity documents opsets 7 to 15.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ def supported_operators() -> frozenset[str]:
 
 
 def missing_operators() -> dict[str, str]:
-    """Return every other operator of ONNX, with a remedy; empty if there is none."""
+    """Return the ONNX operators that Sentis lacks, with a remedy or an empty text."""
     names = {schema.name for schema in onnx.defs.get_all_schemas() if schema.domain == ""}
     return {name: REMEDIES.get(name, "") for name in sorted(names - supported_operators())}
 
