@@ -179,6 +179,11 @@ def list_first(names: Sequence[str], limit: int) -> str:
     return ", ".join(names[:limit]) + more
 
 
+def format_shape(sizes: Iterable[int | str | None]) -> str:
+    """Return a shape as text: ``[batch, 224, 224, 3]``; an unnamed dynamic dimension is ``?``."""
+    return f"[{', '.join('?' if size is None else str(size) for size in sizes)}]"
+
+
 def operand_limits(function: Callable[..., Any]) -> tuple[int, int | None] | None:
     """Return the minimum and maximum number of operands of a lowering or kernel.
 

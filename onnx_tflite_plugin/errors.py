@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -181,3 +182,12 @@ def _packages_of(extra: str) -> Iterator[str]:
         for requirement in requires("onnx-tflite-plugin") or ():
             if re.search(rf"extra == ['\"]{extra}['\"]", requirement):
                 yield re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
+
+
+def describe_signal(number: int) -> str:
+    """Return the signal that ended a process: ``signal 9 (SIGKILL, usually out of memory)``."""
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        name = "unknown"
+    return f"signal {number} ({name}{', usually out of memory' if name == 'SIGKILL' else ''})"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from onnx_tflite_plugin.checked import plural
+from onnx_tflite_plugin.checked import format_shape, plural
 from onnx_tflite_plugin.cli.failures import set_failure_output, with_hints
 from onnx_tflite_plugin.cli.interface_lines import group_numbered, metadata_lines
 from onnx_tflite_plugin.cli.jobs import STREAM, read_stdin
@@ -285,12 +285,8 @@ def _format_tensor(tensor: Mapping[str, Any]) -> str:
 
 def _format_type(tensor: Mapping[str, Any]) -> str:
     """Return dtype, shape, and scale and zero point."""
-    sizes = (
-        ", shape not stored"
-        if tensor["shape"] is None
-        else f" [{', '.join('?' if n is None else str(n) for n in tensor['shape'])}]"
-    )
-    return f"{tensor['dtype']}{sizes}{_format_quantization(tensor['quantization'])}"
+    shape = ", shape not stored" if tensor["shape"] is None else f" {format_shape(tensor['shape'])}"
+    return f"{tensor['dtype']}{shape}{_format_quantization(tensor['quantization'])}"
 
 
 def _format_quantization(quantization: Mapping[str, Any] | None) -> str:

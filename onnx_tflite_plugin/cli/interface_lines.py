@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from onnx_tflite_plugin.checked import plural
+from onnx_tflite_plugin.checked import format_shape, plural
 from onnx_tflite_plugin.cli.output import MAX_NAME_LENGTH, limit_lines, shorten
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _MAX_TYPE_WIDTH = 30
 def interface_lines(graph_values: Sequence[GraphValue]) -> list[str]:
     """Return names, dtypes and shapes in columns, with the lines of their metadata."""
     names = [shorten(graph_value.name) or "''" for graph_value in graph_values]
-    types = [f"{graph_value.dtype} {shape(graph_value.shape)}" for graph_value in graph_values]
+    types = [f"{graph_value.dtype} {format_shape(graph_value.shape)}" for graph_value in graph_values]
     facts = []
     for graph_value in graph_values:
         meaning = quantization(graph_value.scale, graph_value.zero_point, graph_value.axis)
@@ -48,7 +48,7 @@ def brief_interface(graph_values: Sequence[GraphValue]) -> list[str]:
     a line.
     """
     names = [shorten(graph_value.name) or "''" for graph_value in graph_values]
-    types = [f"{graph_value.dtype} {shape(graph_value.shape)}" for graph_value in graph_values]
+    types = [f"{graph_value.dtype} {format_shape(graph_value.shape)}" for graph_value in graph_values]
     line = ", ".join(f"{name} {type_}" for name, type_ in zip(names, types, strict=True))
     if len(line) <= _MAX_LINE_LENGTH and len(names) <= _MAX_VALUES:
         return [line] if names else []
@@ -87,14 +87,6 @@ def _range(names: Sequence[str], group: Sequence[int]) -> str:
 
 def _repeat(types: Sequence[str], group: Sequence[int]) -> str:
     return types[group[0]] if len(group) == 1 else f"{len(group)} × {types[group[0]]}"
-
-
-def shape(sizes: Sequence[int | str | None]) -> str:
-    """Return the shape as text: ``[batch, 224, 224, 3]``.
-
-    A dynamic dimension without a name is a question mark.
-    """
-    return "[" + ", ".join("?" if size is None else str(size) for size in sizes) + "]"
 
 
 def quantization(scale: Sequence[float], zero_point: Sequence[int], axis: int) -> str:

@@ -15,7 +15,7 @@ from typing import NoReturn, TypeVar
 
 import click
 
-from onnx_tflite_plugin.errors import ConversionError, InvalidModel, VerificationError
+from onnx_tflite_plugin.errors import ConversionError, InvalidModel, VerificationError, describe_signal
 from onnx_tflite_plugin.progress import Progress
 
 J = TypeVar("J")
@@ -145,8 +145,7 @@ class _Child:
         if number == _BUS_ERROR and not stage.startswith("LiteRT"):
             return InvalidModel("the model file was truncated, or its disk failed, while it was read (signal SIGBUS)")
         runtime = "LiteRT" if stage.startswith("LiteRT") else "LiteRT or ONNX Runtime"
-        memory = ", usually out of memory" if number == _signal_number("SIGKILL") else ""
-        cause = f"signal {number} ({signal.Signals(number).name}{memory}) ended the process"
+        cause = f"{describe_signal(number)} ended the process"
         return VerificationError(f"{runtime} crashes on the model: {cause}, in {stage or 'its first stage'}")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from onnx_tflite_plugin.graph.bodies import bodies
 from onnx_tflite_plugin.graph.metadata import remove_origin
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ def extract_submodel(model: onnx.ModelProto, inputs: Sequence[str], outputs: Seq
     for node in reversed(graph.node):
         if any(name in needed for name in node.output):
             nodes.append(node)
-            needed |= {*_input_names(node)} - {*inputs}
-    used = {name for node in nodes for name in _input_names(node)}
+            needed |= {*operand_names(node)} - {*inputs}
+    used = {name for node in nodes for name in operand_names(node)}
     unused = {*inputs} - used
     if unused and not used.isdisjoint(_upstream_values(model, unused)):
         return None
@@ -65,18 +66,16 @@ def _upstream_values(model: onnx.ModelProto, values: Collection[str]) -> set[str
     needed = {*values}
     for node in reversed(model.graph.node):
         if any(name in needed for name in node.output):
-            needed.update(_input_names(node))
+            needed.update(operand_names(node))
     return needed
 
 
-def _input_names(node: onnx.NodeProto) -> Iterator[str]:
-    """Return the values that a node reads, including captures of its inner graphs."""
+def operand_names(node: onnx.NodeProto) -> Iterator[str]:
+    """Yield the values that a node reads, including captures of its bodies."""
     yield from (name for name in node.input if name)
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            inner = attribute.g
-            defined = {info.name for info in inner.input} | {tensor.name for tensor in inner.initializer}
-            defined |= {name for inner_node in inner.node for name in inner_node.output}
-            used = [name for inner_node in inner.node for name in _input_names(inner_node)]
-            used += [info.name for info in inner.output]
-            yield from (name for name in used if name not in defined)
+    for body in bodies(node):
+        defined = {info.name for info in body.input} | {tensor.name for tensor in body.initializer}
+        defined |= {name for inner_node in body.node for name in inner_node.output}
+        used = [name for inner_node in body.node for name in operand_names(inner_node)]
+        used += [info.name for info in body.output]
+        yield from (name for name in used if name not in defined)

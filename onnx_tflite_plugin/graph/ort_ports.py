@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from onnx_tflite_plugin.checked import describe
+from onnx_tflite_plugin.checked import describe, format_shape
 from onnx_tflite_plugin.graph.ort_values import UNKNOWN_TO_NUMPY, dtype_of
 from onnx_tflite_plugin.source.model import Array
 
@@ -44,8 +44,7 @@ class Port:
         return tuple(size if isinstance(size, int) else 1 for size in self.shape)
 
     def __str__(self) -> str:
-        sizes = ", ".join("?" if size is None else str(size) for size in self.shape)
-        return f"{'string' if self.type == 'string' else self.dtype.name} [{sizes}]"
+        return f"{'string' if self.type == 'string' else self.dtype.name} {format_shape(self.shape)}"
 
 
 def port_of(info: Any) -> Port:

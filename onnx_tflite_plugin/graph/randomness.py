@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from onnx_tflite_plugin.graph.bodies import bodies
 from onnx_tflite_plugin.graph.metadata import converted_operators, props
 
 if TYPE_CHECKING:
@@ -27,8 +28,4 @@ def random_operators(graph: GraphProto) -> frozenset[int]:
 
 
 def _is_random(node: NodeProto) -> bool:
-    return node.op_type in RANDOM or any(any(True for _ in random_nodes(body)) for body in _bodies(node))
-
-
-def _bodies(node: NodeProto) -> Iterable[GraphProto]:
-    return (attribute.g for attribute in node.attribute if attribute.HasField("g"))
+    return node.op_type in RANDOM or any(any(True for _ in random_nodes(body)) for body in bodies(node))

@@ -5,9 +5,9 @@ Their results jump if an operand changes a little.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from onnx_tflite_plugin.graph.bodies import bodies
 from onnx_tflite_plugin.graph.metadata import converted_operators, props
 
 if TYPE_CHECKING:
@@ -27,8 +27,4 @@ def selecting_operators(graph: GraphProto) -> frozenset[int]:
 
 
 def _is_selecting(node: NodeProto) -> bool:
-    return node.op_type in SELECTING or any(any(map(_is_selecting, body.node)) for body in _bodies(node))
-
-
-def _bodies(node: NodeProto) -> Iterable[GraphProto]:
-    return (attribute.g for attribute in node.attribute if attribute.HasField("g"))
+    return node.op_type in SELECTING or any(any(map(_is_selecting, body.node)) for body in bodies(node))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from onnx_tflite_plugin.errors import InvalidOnnx
+from onnx_tflite_plugin.graph.bodies import bodies
 from onnx_tflite_plugin.source.content import Content, missing_file
 from onnx_tflite_plugin.source.formats import describe_format
 
@@ -100,6 +101,5 @@ def remove_constant_infos(graph: onnx.GraphProto) -> None:
         del graph.value_info[:]
         graph.value_info.extend(kept)
     for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                remove_constant_infos(attribute.g)
+        for body in bodies(node):
+            remove_constant_infos(body)

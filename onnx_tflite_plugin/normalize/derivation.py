@@ -18,6 +18,7 @@ from onnx_tflite_plugin.binding.consistency import declared_rank, may_lack_shape
 from onnx_tflite_plugin.binding.declared import resolve_operator, size_of_output
 from onnx_tflite_plugin.binding.evaluation import Evaluated
 from onnx_tflite_plugin.binding.rewriting import final_operator
+from onnx_tflite_plugin.checked import format_shape
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel, Problem, UnsupportedOperator
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host import Host
@@ -401,8 +402,7 @@ def _describe_broadcast(reason: str, op: Operator, dims: Mapping[Tensor, Dims]) 
     """
     if reason != "Incompatible dimensions":
         return reason
-    known = (dims.get(tensor, tensor.dims) for tensor in op.inputs if tensor is not None)
-    shapes = [f"[{', '.join('?' if size is None else str(size) for size in sizes)}]" for sizes in known]
+    shapes = [format_shape(dims.get(tensor, tensor.dims)) for tensor in op.inputs if tensor is not None]
     return f"the operands of shapes {' and '.join(shapes)} do not broadcast"
 
 

@@ -16,7 +16,6 @@ from onnx_tflite_plugin.inspection import declaration_names, handlers_of
 from onnx_tflite_plugin.page.groups import Group, all_graphs, group_operators, nodes_with_container, unowned_nodes
 from onnx_tflite_plugin.page.provenance import describe_provenance
 from onnx_tflite_plugin.page.stored_dtypes import (
-    constant_operators,
     interface_hints,
     onnx_dtype,
     stored_dtypes,
@@ -26,7 +25,9 @@ from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Model, Operator, Subgraph, Tensor
 from onnx_tflite_plugin.targets import target_named
+from onnx_tflite_plugin.verify.comparison.trial import mismatched_models
 from onnx_tflite_plugin.verify.origin import check_origin
+from onnx_tflite_plugin.verify.runtimes.structure import constant_producers
 
 if TYPE_CHECKING:
     import onnx
@@ -158,9 +159,8 @@ def _check_operators(operators: Sequence[Operator], onnx: onnx.ModelProto) -> No
     }
     unknown = sources - {op.index for op in operators}
     if unknown:
-        raise MismatchedModels(
-            f"ONNX nodes refer to operator {max(unknown)}, but the TFLite model has {plural(len(operators), 'operator')}; "
-            "the ONNX model was probably converted from another file"
+        raise mismatched_models(
+            f"ONNX nodes refer to operator {max(unknown)}, but the TFLite model has {plural(len(operators), 'operator')}"
         )
 
 
@@ -208,7 +208,7 @@ def _operator_rows(
         for tensor in op.outputs
         if tensor is not None
     )
-    constants = constant_operators(operators)
+    constant_indices = {op.index for op in constant_producers(operators).values()}
     wrong_texts = {error["tensor"]: error["text"] for error in errors if error["first_wrong"]}
     inputs = {tensor for graph in model.subgraphs for tensor in graph.inputs if graph.operators is operators}
     for group in groups:
@@ -235,7 +235,7 @@ def _operator_rows(
             "float_island": has_quantized_values and dtype.startswith("float"),
             "microseconds": round(1e6 * sum(times), 2) if times else None,
             "first": any(tensor in inputs for op in ops for tensor in op.inputs),
-            "constant": all(op.index in constants for op in ops),
+            "constant": all(op.index in constant_indices for op in ops),
             "wrong": next((wrong_texts[tensor.index] for tensor in results if tensor.index in wrong_texts), ""),
         }
 

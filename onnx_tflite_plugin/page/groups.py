@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from onnx_tflite_plugin.graph.bodies import bodies
 from onnx_tflite_plugin.graph.metadata import converted_operators, props, source_handler
 from onnx_tflite_plugin.presentation.ranges import format_ranges
 from onnx_tflite_plugin.source.model import Operator
@@ -80,7 +81,7 @@ def group_operators(operators: Sequence[Operator], onnx: onnx.ModelProto) -> lis
         members[leader(op.index)].append(op)
     for index, node in nodes_by_source:
         nodes[leader(index)].append(node.op_type)
-        inner_nodes = (pair for graph in _inner_graphs(node) for pair in nodes_with_container(graph))
+        inner_nodes = (pair for body in bodies(node) for pair in nodes_with_container(body))
         inner[leader(index)] += [inner_node.op_type for inner_node, _ in inner_nodes]
     names = {
         first: next((handlers[op.index] for op in ops if op.index in handlers), "") for first, ops in members.items()
@@ -103,18 +104,13 @@ def nodes_with_container(graph: onnx.GraphProto, container: str = "") -> Iterato
     """
     for node in graph.node:
         yield node, container
-        for inner in _inner_graphs(node):
-            yield from nodes_with_container(inner, node.op_type)
+        for body in bodies(node):
+            yield from nodes_with_container(body, node.op_type)
 
 
 def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     """Yield the graph and all inner graphs."""
     yield graph
     for node in graph.node:
-        for inner in _inner_graphs(node):
-            yield from all_graphs(inner)
-
-
-def _inner_graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    for attribute in node.attribute:
-        yield from (attribute.g, *attribute.graphs)
+        for body in bodies(node):
+            yield from all_graphs(body)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from onnx_tflite_plugin.graph.metadata import props, read_tensor
 from onnx_tflite_plugin.presentation.graph_io import GraphValue
 from onnx_tflite_plugin.presentation.hints import input_hints, output_hints
 from onnx_tflite_plugin.source.affine import affine
-from onnx_tflite_plugin.source.model import Operator, Subgraph, Tensor
+from onnx_tflite_plugin.source.model import Subgraph, Tensor
 
 if TYPE_CHECKING:
     import onnx
@@ -65,20 +65,6 @@ def interface_hints(
     values = [[value for value, _ in side.values()] for side in sides]
     tensors = [{name: tensor for name, (_, tensor) in side.items()} for side in sides]
     return [*input_hints(values[0], tensors[0]), *output_hints(values[1], tensors[1])]
-
-
-def constant_operators(operators: Sequence[Operator]) -> Collection[int]:
-    """Return the indices of operators that compute constants.
-
-    All their operands are constants, or results of such operators.
-    """
-    constant_results: set[int] = set()
-    indices: set[int] = set()
-    for op in operators:
-        if op.inputs and all(t is None or t.is_constant or t.index in constant_results for t in op.inputs):
-            indices.add(op.index)
-            constant_results |= {t.index for t in op.outputs if t is not None}
-    return indices
 
 
 def worst_errors(errors: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:

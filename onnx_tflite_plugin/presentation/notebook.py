@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from onnx_tflite_plugin.checked import format_shape, plural
 from onnx_tflite_plugin.presentation.graph_io import GraphValue
 
 
@@ -18,7 +19,6 @@ def as_html(
     rows = []
     for side, graph_values in (("input", inputs), ("output", outputs)):
         for value in graph_values:
-            sizes = ", ".join("?" if size is None else str(size) for size in value.shape)
             scale = (
                 f"{value.scale[0]:.6g}"
                 if len(value.scale) == 1
@@ -27,12 +27,12 @@ def as_html(
                 else ""
             )
             zero_point = str(value.zero_point[0]) if len(value.zero_point) == 1 else ""
-            labels = f"{len(value.labels)} label{'s' if len(value.labels) > 1 else ''}" if value.labels else ""
+            labels = plural(len(value.labels), "label") if value.labels else ""
             cells = (
                 side,
                 value.name,
                 value.dtype,
-                f"[{sizes}]",
+                format_shape(value.shape),
                 scale,
                 zero_point,
                 value.description,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from onnx_tflite_plugin.checked import list_first
 from onnx_tflite_plugin.graph.selection import selecting_operators
 from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE
 from onnx_tflite_plugin.source.model import Operator, Tensor
@@ -13,7 +14,7 @@ from onnx_tflite_plugin.verify.model_pair import ModelPair
 from onnx_tflite_plugin.verify.runtimes.dequantized import is_quantized
 from onnx_tflite_plugin.verify.runtimes.structure import producers
 
-_MAX_NAMES = 2  # names of outputs or operators in a line
+_MAX_NAMES = 3  # names of outputs or operators in a line
 _VERDICT = "the conversion is right, but the output depends on rounding"
 _RANDOM_INPUTS = "the inputs were random; compare on your own data with --inputs FILE"
 
@@ -30,7 +31,7 @@ def explain_errors(
     if not exceeding_outputs:
         return ()
     verb = "differs" if len(exceeding_outputs) == 1 else "differ"
-    names = _list_items([repr(output.name) for output in exceeding_outputs])
+    names = list_first([repr(output.name) for output in exceeding_outputs], _MAX_NAMES)
     subject = f"{'output' if len(exceeding_outputs) == 1 else 'outputs'} {names} {verb}{describe_error(pair, outputs, accepted)}"
     causes = "; ".join(_causes(pair, {output.name for output in exceeding_outputs}))
     lines = [f"{subject} end to end, although every operator agrees: {_VERDICT}", f"cause: {causes}"]
@@ -42,7 +43,10 @@ def explain_errors(
 
 
 def describe_error(pair: ModelPair, outputs: Sequence[Comparison], accepted: Sequence[Comparison]) -> str:
-    """Return the largest error of outputs that differ end to end, after a verb; empty if none differs."""
+    """Return the largest end-to-end error as text to follow a verb: `` by up to 3 quantization steps``.
+
+    Return an empty text if no output differs.
+    """
     exceeding_outputs = _exceeding_outputs(outputs, accepted)
     if not exceeding_outputs:
         return ""
@@ -60,7 +64,7 @@ def describe_error(pair: ModelPair, outputs: Sequence[Comparison], accepted: Seq
 
 
 def _exceeding_outputs(outputs: Sequence[Comparison], accepted: Sequence[Comparison]) -> list[Comparison]:
-    """Return the end-to-end comparisons of outputs that exceed their tolerance although every operator agrees."""
+    """Return the comparisons of outputs that exceed their tolerance although all operators agree."""
     names = {comparison.name for comparison in accepted if comparison.end_to_end}
     return [output for output in outputs if output.name in names]
 
@@ -75,13 +79,13 @@ def _describe_steps(pair: ModelPair, output: Comparison) -> str:
 
 
 def _causes(pair: ModelPair, outputs: set[str]) -> Iterator[str]:
-    """Yield causes: other arithmetic, accumulated rounding, operators that select."""
+    """Yield the causes: other arithmetic, accumulated rounding, operators that select."""
     if is_dequantized(pair.trial.model, pair.entry, pair.session):
         rounds_to_other_values = quantizes_values(pair.session.proto.graph)
         yield (
-            "LiteRT rounds the result of each operator to quantized values; this model rounds with other scales"
+            "LiteRT rounds the result of each operator to quantized values; the ONNX model rounds with other scales"
             if rounds_to_other_values
-            else "LiteRT rounds each result and clips it to the range in the file, this model does not"
+            else "LiteRT rounds each result and clips it to the range in the file; the ONNX model does neither"
         )
     elif pair.has_rounding:
         yield "rounding differences of quantized operators add up"
@@ -90,7 +94,7 @@ def _causes(pair: ModelPair, outputs: set[str]) -> Iterator[str]:
     codes = list(dict.fromkeys(op.code for op in _upstream_selections(pair, outputs)))
     if codes:
         verbs = "compares or selects" if len(codes) == 1 else "compare or select"
-        yield f"{_list_items(codes)} {verbs} values, so a small difference can change the whole result"
+        yield f"{list_first(codes, _MAX_NAMES)} {verbs} values, so a small difference can change the whole result"
 
 
 def _upstream_selections(pair: ModelPair, outputs: set[str]) -> list[Operator]:
@@ -116,10 +120,3 @@ def _is_computed_real(tensor: Tensor | None) -> bool:
     if tensor is None or tensor.is_constant:
         return False
     return "float" in tensor.dtype or is_quantized(tensor)
-
-
-def _list_items(names: Sequence[str]) -> str:
-    """Return the first names and the number of further names: ``a, b and 2 more``."""
-    if len(names) <= _MAX_NAMES + 1:
-        return " and ".join([*filter(None, [", ".join(names[:-1])]), names[-1]])
-    return f"{', '.join(names[:_MAX_NAMES])} and {len(names) - _MAX_NAMES} more"

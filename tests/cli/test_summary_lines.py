@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from onnx_tflite_plugin.checked import format_shape
 from onnx_tflite_plugin.cli import batch, bench, handlers, inspect
 from onnx_tflite_plugin.cli.failures import with_hints
-from onnx_tflite_plugin.cli.interface_lines import group_numbered, interface_lines, metadata_lines, quantization, shape
+from onnx_tflite_plugin.cli.interface_lines import group_numbered, interface_lines, metadata_lines, quantization
 from onnx_tflite_plugin.cli.jobs import Job
 from onnx_tflite_plugin.cli.operator_lines import decomposed_lines
 from onnx_tflite_plugin.cli.output import Row
@@ -242,7 +243,7 @@ def test_several_scales_are_counted() -> None:
     assert quantization((), (), 0) == ""
     assert quantization((0.123456789,), (7,), 3) == "scale 0.123457, zero point 7"
     assert quantization((1.0, 2.0, 3.0), (0, 0, 0), 3) == "3 scales along axis 3"
-    assert shape((None, "n", 0)) == "[?, n, 0]"
+    assert format_shape((None, "n", 0)) == "[?, n, 0]"
 
 
 def test_normalization_that_changes_nothing_is_not_printed() -> None:

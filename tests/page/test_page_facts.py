@@ -29,10 +29,11 @@ from onnx_tflite_plugin.page.gather import (
 )
 from onnx_tflite_plugin.page.groups import group_operators
 from onnx_tflite_plugin.page.measurements import Measurements
-from onnx_tflite_plugin.page.stored_dtypes import constant_operators, worst_errors
+from onnx_tflite_plugin.page.stored_dtypes import worst_errors
 from onnx_tflite_plugin.progress import Stages
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.verify.runtimes import structure
+from onnx_tflite_plugin.verify.runtimes.structure import constant_producers
 from onnx_tflite_plugin.verify.times import profile
 from onnx_tflite_plugin.verify.times.nodes import NodeTime, label_nodes
 from tests.helpers.verify_graphs import operator, slot
@@ -106,7 +107,7 @@ def test_results_of_constants_are_constant() -> None:
     operators = [
         operator([constant], [sparse]), operator([sparse], [slot(2)], index=1), operator([slot(2), x], [slot(3)], index=2),
     ]  # fmt: skip
-    assert constant_operators(operators) == {0, 1}
+    assert {op.index for op in constant_producers(operators).values()} == {0, 1}
 
 
 def test_tensor_in_several_values_has_its_largest_error() -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.checked import list_first
+from onnx_tflite_plugin.graph.bodies import bodies
 from onnx_tflite_plugin.graph.tensor_value import TensorValue
 from onnx_tflite_plugin.source.model import Model, Operator, Tensor
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
@@ -89,6 +90,6 @@ def quantizes_values(graph: GraphProto) -> bool:
     return any(
         node.op_type == "QuantizeLinear"
         or node.op_type.startswith("QLinear")
-        or any(quantizes_values(attribute.g) for attribute in node.attribute if attribute.HasField("g"))
+        or any(map(quantizes_values, bodies(node)))
         for node in graph.node
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from onnx_tflite_plugin.checked import plural
 from onnx_tflite_plugin.errors import MismatchedModels, VerificationError
 from onnx_tflite_plugin.graph.decoder import NEXT
 from onnx_tflite_plugin.graph.tensor_value import TensorValue
@@ -19,7 +20,7 @@ from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source.model import Array, Model, Operator, Quantization, Tensor
 from onnx_tflite_plugin.verify.comparison.compare import Comparison, compare
 from onnx_tflite_plugin.verify.comparison.rounding import inherited_step
-from onnx_tflite_plugin.verify.criteria import Tolerance
+from onnx_tflite_plugin.verify.criteria import STEPPED, Tolerance
 from onnx_tflite_plugin.verify.runtimes.dequantized import as_stored, is_float, is_integer, onnx_operand
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRT, LiteRTError, NoKernel, RunTimeout
 from onnx_tflite_plugin.verify.runtimes.structure import Entry, producers
@@ -191,6 +192,15 @@ class Trial:
         )
 
 
+def mismatched_models(fact: str) -> MismatchedModels:
+    """Return the error for a difference that no conversion of the TFLite model has."""
+    return MismatchedModels(f"{fact}; the ONNX model was probably converted from another file")
+
+
+def _dtype_mismatch(info: ValueInfoProto, tensor: Tensor, dtype: str) -> MismatchedModels:
+    return mismatched_models(f"{info.name!r} is {tensor.dtype} in the TFLite model, but {dtype} in the ONNX model")
+
+
 def _zero_point(tensor: Tensor) -> int:
     """Return the zero point of a tensor that has one; otherwise 0."""
     quantization = tensor.quantization
@@ -218,10 +228,7 @@ class MatchedInterface:
             may_be_integer = tensor in entry.outputs and tensor.quantization is not None  # LiteRT may compute integers
             if tensor.dtype.startswith("float") and is_integer(info) and not may_be_integer:
                 dtype = _INTEGER_DTYPES[info.type.tensor_type.elem_type]
-                raise MismatchedModels(
-                    f"{info.name!r} is {tensor.dtype} in the TFLite model and {dtype} in the ONNX model; "
-                    "the ONNX model was probably converted from another file"
-                )
+                raise _dtype_mismatch(info, tensor, dtype)
         for info, tensor in zip(self.inputs, entry.inputs, strict=True):
             self._check_integers(info, tensor)
             self._check_rank(info, tensor)
@@ -233,10 +240,7 @@ class MatchedInterface:
         if dtype is None or tensor.dtype not in _INTEGER_DTYPES.values() or (value is not None and value.shift):
             return
         if dtype != tensor.dtype:
-            raise MismatchedModels(
-                f"{info.name!r} is {tensor.dtype} in the TFLite model, but {dtype} in the ONNX model; "
-                "the ONNX model was probably converted from another file"
-            )
+            raise _dtype_mismatch(info, tensor, dtype)
 
     def _check_rank(self, info: ValueInfoProto, tensor: Tensor) -> None:
         """Raise MismatchedModels if no conversion of this model has this input rank."""
@@ -248,9 +252,8 @@ class MatchedInterface:
         rank = len(info.type.tensor_type.shape.dim)
         expected_rank = len(tensor.dims) if value is None or value.order is None else len(value.order)
         if rank != expected_rank or (value is not None and any(axis >= len(tensor.dims) for axis in value.order or ())):
-            raise MismatchedModels(
-                f"{info.name!r} has {rank} axes in the ONNX model, but {tensor.name!r} has {len(tensor.dims)} in the TFLite model; "
-                "the ONNX model was probably converted from another file"
+            raise mismatched_models(
+                f"{info.name!r} has {rank} axes in the ONNX model, but {tensor.name!r} has {len(tensor.dims)} in the TFLite model"
             )
 
     def feeds(self, arrays: Run) -> dict[str, Array]:
@@ -303,10 +306,9 @@ def match_values(side: str, names: Sequence[str], infos: Sequence[ValueInfoProto
     """
     if len(names) != len(infos):
         onnx_names = ", ".join(info.name for info in infos)
-        raise MismatchedModels(
-            f"the TFLite model has {len(names)} {side}{'' if len(names) == 1 else 's'} ({', '.join(names)}), "
-            f"but the ONNX model has {len(infos)} ({onnx_names}); "
-            "the ONNX model was probably converted from another file"
+        raise mismatched_models(
+            f"the TFLite model has {plural(len(names), side)} ({', '.join(names)}), "
+            f"but the ONNX model has {len(infos)} ({onnx_names})"
         )
     by_name = {info.name: info for info in infos}
     if set(by_name) != set(names):
@@ -321,4 +323,4 @@ def match_values(side: str, names: Sequence[str], infos: Sequence[ValueInfoProto
 
 def dtype_to_restore(tensor: Tensor, array: Array) -> np.dtype[np.generic]:
     """Return the dtype of a restored value: the tensor's for small integers."""
-    return np.dtype(tensor.dtype) if tensor.dtype in ("int8", "uint8", "int16", "uint16") else array.dtype
+    return np.dtype(tensor.dtype) if tensor.dtype in STEPPED else array.dtype

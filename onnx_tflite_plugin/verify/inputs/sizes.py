@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from onnx_tflite_plugin.checked import format_shape
 from onnx_tflite_plugin.source.model import Array, Tensor, agree
 from onnx_tflite_plugin.verify.comparison.trial import MatchedInterface, Run
 from onnx_tflite_plugin.verify.runtimes.structure import Entry
@@ -111,7 +112,7 @@ class InputSizes:
         for tensor, name, dims in self._dims():
             sizes = tuple(size if isinstance(size, int) else None for size in dims)
             if not agree(sizes, tensor.dims):
-                return f"input {name!r} is {_format(sizes)} in the ONNX model and {_format(tensor.dims)} in the TFLite model"
+                return f"input {name!r} is {format_shape(sizes)} in the ONNX model and {format_shape(tensor.dims)} in the TFLite model"
         return ""
 
     def onnx_shapes(self, minimum: int) -> dict[str, tuple[int, ...]]:
@@ -179,10 +180,6 @@ def plausible_shape(tensor: Tensor) -> tuple[int, ...]:
         _default_size(tensor, axis, 0) if dim is None else size
         for axis, (dim, size) in enumerate(zip(tensor.dims, tensor.shape, strict=True))
     )
-
-
-def _format(dims: Sequence[int | None]) -> str:
-    return f"[{', '.join('?' if size is None else str(size) for size in dims)}]"
 
 
 def _fits(shape: Sequence[int], dims: Sequence[int | str]) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from onnx_tflite_plugin.checked import did_you_mean
+from onnx_tflite_plugin.checked import did_you_mean, format_shape
 from onnx_tflite_plugin.errors import InvalidInputs, MissingExtra
 from onnx_tflite_plugin.graph.ort_ports import Port, match_dtype, to_array
 from onnx_tflite_plugin.source.authored import InterfaceMetadata, TensorMetadata
@@ -247,11 +247,11 @@ def _port(tensor: Tensor, name: str) -> Port:
 
 def _check_shape(tensor: Tensor, name: str, array: Array) -> None:
     if tensor.rank and not _fits(tensor, array.shape) and _count_stacked(tensor, array.shape) is None:
-        dims = ", ".join("?" if size is None else str(size) for size in tensor.dims)
-        permutation = _channels_last_hint(tensor, array.shape)
-        hint = f"; x.transpose({permutation}) would fit" if permutation else ""
+        permutation = _channels_last_permutation(tensor, array.shape)
+        remedy = f"; move its channels to the end: array.transpose({permutation})" if permutation else ""
         raise InvalidInputs(
-            f"input {name!r} is {tensor.dtype} [{dims}], but the given array has shape {list(array.shape)}{hint}"
+            f"input {name!r} is {tensor.dtype} {format_shape(tensor.dims)}, but the given array has shape "
+            f"{list(array.shape)}{remedy}"
         )
 
 
@@ -265,7 +265,7 @@ def _fits(tensor: Tensor, shape: tuple[int, ...]) -> bool:
     )
 
 
-def _channels_last_hint(tensor: Tensor, shape: tuple[int, ...]) -> str:
+def _channels_last_permutation(tensor: Tensor, shape: tuple[int, ...]) -> str:
     """Return the permutation that moves axis 1 to the end, if the array then fits.
 
     Return an empty text if it does not. The number of channels must be static, because otherwise any array fits.

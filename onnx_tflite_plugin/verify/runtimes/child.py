@@ -11,7 +11,6 @@ from __future__ import annotations
 import atexit
 import os
 import pickle
-import signal
 import subprocess
 import sys
 import tempfile
@@ -23,7 +22,7 @@ from contextvars import ContextVar
 from itertools import count
 from typing import Any
 
-from onnx_tflite_plugin.errors import VerificationError
+from onnx_tflite_plugin.errors import VerificationError, describe_signal
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.runtimes.interpreter import InterpreterConfig, LiteRTError, NoKernel, RunTimeout
 
@@ -152,8 +151,7 @@ class Child:
         if code is None:
             return "the process of LiteRT no longer answers"
         if code < 0:
-            memory = ", usually out of memory" if -code == getattr(signal, "SIGKILL", 0) else ""
-            return f"signal {-code} ({_signal_name(-code)}{memory}) ended the process of LiteRT"
+            return f"{describe_signal(-code)} ended the process of LiteRT"
         error = log.splitlines()[-1][:_MAX_ERROR_TEXT].decode(errors="replace") if log else ""
         return f"the process of LiteRT ended with code {code}{error and f', {error}'}"
 
@@ -214,10 +212,3 @@ def stop_child() -> None:
     """End the child of this process, if there is one."""
     if _child is not None and _child.alive and _child.owner == os.getpid():
         _child.stop()
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return "unknown"

@@ -15,7 +15,7 @@ from onnx_tflite_plugin.verify.runtimes.dequantized import as_float
 from onnx_tflite_plugin.verify.runtimes.extraction import SubmodelWriter, pack_model
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRT, LiteRTError
 from onnx_tflite_plugin.verify.runtimes.packages import import_optional
-from onnx_tflite_plugin.verify.runtimes.weights import constant_data, dequantize_constant
+from onnx_tflite_plugin.verify.runtimes.weights import constant_data, dequantize_constant, read_dtype_names
 
 _QUANTIZED = {"INT8", "UINT8", "INT16", "INT32", "INT64"}
 _SYMMETRIC_POINTS = {"INT8": 0, "UINT8": 128}  # zero points of weights that symmetric int8 holds unchanged
@@ -62,17 +62,19 @@ def _with_floats(data: bytes, *, symmetric: bool) -> bytes:
     """Return the file with float32 tensors in place of quantized tensors."""
     schema = import_optional("ai_edge_litert.schema_py_generated")
     model = schema.ModelT.InitFromPackedBuf(data)
-    names = {value: name for name, value in vars(schema.TensorType).items() if not name.startswith("_")}
+    dtype_names = read_dtype_names(schema)
     graph = model.subgraphs[0]
     channels = _channel_counts(graph)
     for index, tensor in enumerate(graph.tensors):
         quantization = tensor.quantization
-        if names[tensor.type] not in _QUANTIZED or quantization is None or quantization.scale is None:
+        if dtype_names[tensor.type] not in _QUANTIZED or quantization is None or quantization.scale is None:
             continue
         if constant_data(model, tensor).size:
-            values = dequantize_constant(model, graph, tensor, names)
+            values = dequantize_constant(model, graph, tensor, dtype_names)
             zero_points = quantization.zeroPoint if quantization.zeroPoint is not None else [0]
-            is_shifted = any(int(point) != _SYMMETRIC_POINTS.get(names[tensor.type], point) for point in zero_points)
+            is_shifted = any(
+                int(point) != _SYMMETRIC_POINTS.get(dtype_names[tensor.type], point) for point in zero_points
+            )
             if symmetric and is_shifted:
                 values = _round_symmetric(values, channels.get(index))
             buffer = schema.BufferT()

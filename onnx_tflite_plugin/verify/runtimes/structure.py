@@ -7,7 +7,7 @@ runs the model. Constants are not read until their values are requested.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -170,6 +170,19 @@ def is_stateful(model: Model) -> bool:
 def producers(graph: Subgraph) -> dict[int, Operator]:
     """Return the operator that computes each tensor, by tensor index."""
     return {tensor.index: operator for operator in graph.operators for tensor in operator.outputs if tensor is not None}
+
+
+def constant_producers(operators: Iterable[Operator]) -> dict[int, Operator]:
+    """Return the operators that compute constants, by the tensor index of each result.
+
+    All their operands are constants, or results of such operators.
+    """
+    producer_by_tensor: dict[int, Operator] = {}
+    for op in operators:
+        inputs = [tensor for tensor in op.inputs if tensor is not None]
+        if inputs and all(tensor.is_constant or tensor.index in producer_by_tensor for tensor in inputs):
+            producer_by_tensor |= {tensor.index: op for tensor in op.outputs if tensor is not None}
+    return producer_by_tensor
 
 
 def operands(operator: Operator) -> Iterator[Tensor]:

@@ -14,7 +14,7 @@ import numpy as np
 from onnx_tflite_plugin.api.declarations import Kernel
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.binding.declared import At, resolve_operator
-from onnx_tflite_plugin.checked import describe_arity_mismatch, plural
+from onnx_tflite_plugin.checked import describe_arity_mismatch, format_shape, plural
 from onnx_tflite_plugin.errors import InconclusiveError, Problem, VerificationError
 from onnx_tflite_plugin.guard import Failed, Mismatch, WrongResult, attribute_errors
 from onnx_tflite_plugin.host import Host
@@ -25,7 +25,7 @@ from onnx_tflite_plugin.targets import target_named
 from onnx_tflite_plugin.verify.runtimes.dequantized import as_float, as_stored
 from onnx_tflite_plugin.verify.runtimes.extraction import cut_file
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRT
-from onnx_tflite_plugin.verify.runtimes.structure import Entry
+from onnx_tflite_plugin.verify.runtimes.structure import Entry, constant_producers
 
 ReadResults = Callable[[Sequence[Array]], Mapping[int, Array]]
 
@@ -144,9 +144,8 @@ def _as_stored(tensor: Tensor, k: int, array: Array, *, resized: bool, takes_flo
     """
     dims = (None,) * tensor.rank if resized else tensor.dims
     if not agree(dims, array.shape):
-        file_shape = ["?" if size is None else size for size in tensor.dims]
         raise WrongResult(
-            f"output {k} of the kernel has shape {list(array.shape)}, but {tensor.name!r} has {file_shape} in the model; "
+            f"output {k} of the kernel has shape {list(array.shape)}, but {tensor.name!r} has {format_shape(tensor.dims)} in the model; "
             "correct the kernel, or the shape of the model or case"
         )
     is_quantized, is_integer = isinstance(tensor.quantization, Quantization), _is_integer(array.dtype.name)
@@ -334,15 +333,11 @@ def _split(data: bytes, entry: Entry, substituted: set[int]) -> Iterator[Partiti
 
 def _constant_operators(operators: Sequence[Operator], substituted: set[int]) -> list[Operator]:
     """Return the operators that compute constant operands of substituted operators."""
-    producer_of: dict[int, Operator] = {}
-    for op in operators:
-        operands_are_constant = [t.is_constant or t.index in producer_of for t in op.inputs if t is not None]
-        if op.index not in substituted and operands_are_constant and all(operands_are_constant):
-            producer_of |= {t.index: op for t in op.outputs if t is not None}
+    producer_by_tensor = constant_producers(op for op in operators if op.index not in substituted)
     pending = [t.index for op in operators if op.index in substituted for t in op.inputs if t is not None]
     constant_operators: set[Operator] = set()
     while pending:
-        producer = producer_of.get(pending.pop())
+        producer = producer_by_tensor.get(pending.pop())
         if producer is not None and producer not in constant_operators:
             constant_operators.add(producer)
             pending += [t.index for t in producer.inputs if t is not None]

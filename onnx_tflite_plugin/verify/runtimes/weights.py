@@ -17,39 +17,44 @@ _WIDE = {"INT16": np.int16, "INT32": np.int32, "INT64": np.int64}
 
 def dequantize_weights(schema: Any, model: Any) -> None:
     """Replace quantized weights of dynamic-range operators with float32, in place."""
-    names = {value: name for name, value in vars(schema.TensorType).items() if not name.startswith("_")}
+    dtype_names = read_dtype_names(schema)
     for graph in model.subgraphs:
-        replaced: dict[int, int] = {}
+        float_tensors: dict[int, int] = {}  # the float copy of each quantized tensor
         for operator in graph.operators or ():
             slots = [int(k) for k in (operator.inputs if operator.inputs is not None else ())]
-            if not _is_dynamic_range(model, graph, operator, slots, names):
+            if not _is_dynamic_range(model, graph, operator, slots, dtype_names):
                 continue
             for k, index in enumerate(slots):
-                if index >= 0 and _is_weight(model, graph.tensors[index], names):
-                    if index not in replaced:
-                        replaced[index] = _add_constant(schema, model, graph, index, names)
-                    slots[k] = replaced[index]
+                if index >= 0 and _is_weight(model, graph.tensors[index], dtype_names):
+                    if index not in float_tensors:
+                        float_tensors[index] = _add_constant(schema, model, graph, index, dtype_names)
+                    slots[k] = float_tensors[index]
             operator.inputs = slots
 
 
-def _is_dynamic_range(model: Any, graph: Any, operator: Any, slots: list[int], names: dict[int, str]) -> bool:
+def read_dtype_names(schema: Any) -> dict[int, str]:
+    """Return the names of the schema's tensor types, such as ``INT8``, by number."""
+    return {value: name for name, value in vars(schema.TensorType).items() if not name.startswith("_")}
+
+
+def _is_dynamic_range(model: Any, graph: Any, operator: Any, slots: list[int], dtype_names: dict[int, str]) -> bool:
     """True if an operator has float activations, float results and quantized weights."""
     tensors = [graph.tensors[k] for k in slots if k >= 0]
     outputs = [graph.tensors[int(k)] for k in (operator.outputs if operator.outputs is not None else ()) if k >= 0]
-    has_float_operand = any(names[t.type] == "FLOAT32" and not constant_data(model, t).size for t in tensors)
+    has_float_operand = any(dtype_names[t.type] == "FLOAT32" and not constant_data(model, t).size for t in tensors)
     return (
         has_float_operand
-        and any(names[t.type] == "FLOAT32" for t in outputs)
-        and any(_is_weight(model, tensor, names) for tensor in tensors)
+        and any(dtype_names[t.type] == "FLOAT32" for t in outputs)
+        and any(_is_weight(model, tensor, dtype_names) for tensor in tensors)
     )
 
 
-def _is_weight(model: Any, tensor: Any, names: dict[int, str]) -> bool:
+def _is_weight(model: Any, tensor: Any, dtype_names: dict[int, str]) -> bool:
     quantization = tensor.quantization
     has_scale = quantization is not None and (
         (quantization.scale is not None and len(quantization.scale)) or hasattr(quantization.details, "scales")
     )
-    return bool(names[tensor.type] in _BITS and has_scale and constant_data(model, tensor).size)
+    return bool(dtype_names[tensor.type] in _BITS and has_scale and constant_data(model, tensor).size)
 
 
 def constant_data(model: Any, tensor: Any) -> Array:
@@ -58,11 +63,11 @@ def constant_data(model: Any, tensor: Any) -> Array:
     return np.empty(0, np.uint8) if data is None else np.asarray(data, np.uint8)
 
 
-def _add_constant(schema: Any, model: Any, graph: Any, index: int, names: dict[int, str]) -> int:
+def _add_constant(schema: Any, model: Any, graph: Any, index: int, dtype_names: dict[int, str]) -> int:
     """Add the dequantized constant to the subgraph, and return its tensor index."""
     quantized = graph.tensors[index]
     tensor, buffer = schema.TensorT(), schema.BufferT()
-    values = dequantize_constant(model, graph, quantized, names)
+    values = dequantize_constant(model, graph, quantized, dtype_names)
     buffer.data = np.frombuffer(np.ascontiguousarray(values, np.float32).tobytes(), np.uint8)
     tensor.name, tensor.shape, tensor.type = quantized.name, quantized.shape, schema.TensorType.FLOAT32
     tensor.buffer = len(model.buffers)
@@ -71,13 +76,13 @@ def _add_constant(schema: Any, model: Any, graph: Any, index: int, names: dict[i
     return len(graph.tensors) - 1
 
 
-def dequantize_constant(model: Any, graph: Any, tensor: Any, names: dict[int, str]) -> Array:
+def dequantize_constant(model: Any, graph: Any, tensor: Any, dtype_names: dict[int, str]) -> Array:
     """Return the dequantized values of a constant.
 
     The constant is quantized per tensor, per axis, or in blocks along the last axis.
     """
     shape = [int(size) for size in tensor.shape]
-    data, name = constant_data(model, tensor), names[tensor.type]
+    data, name = constant_data(model, tensor), dtype_names[tensor.type]
     integers = data.view(_WIDE[name]) if name in _WIDE else _unpack(data, _BITS[name], name == "UINT8")
     integers = integers[: int(np.prod(shape))].reshape(shape).astype(np.float32)
     quantization = tensor.quantization

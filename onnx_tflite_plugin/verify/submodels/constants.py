@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onnx_tflite_plugin.graph.extraction import empty_copy
+from onnx_tflite_plugin.graph.extraction import empty_copy, operand_names
 from onnx_tflite_plugin.graph.metadata import converted_operators, props
 from onnx_tflite_plugin.source.model import Array, Operator, Quantization, Tensor
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
@@ -20,7 +20,7 @@ from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
 from onnx_tflite_plugin.verify.runtimes.structure import Entry, StoredConstant
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto
+    from onnx import ModelProto, NodeProto
 
 _MIN_OVERLAP = 0.75  # share of equal values, from which an array is considered the same weight with an error
 _MIN_VALUES = 8  # for a meaningful overlap
@@ -101,23 +101,23 @@ def _computed_constants(session: OnnxRuntime) -> Mapping[int, list[Array]]:
     """
     graph = session.proto.graph
     constants = {tensor.name for tensor in graph.initializer}
-    nodes: list[NodeProto] = []
+    constant_nodes: list[NodeProto] = []
     readers: dict[str, set[int]] = {}
     for node in graph.node:
-        reads = [*_reads(node)]
-        if reads and constants.issuperset(reads):
-            nodes.append(node)
+        operands = [*operand_names(node)]
+        if operands and constants.issuperset(operands):
+            constant_nodes.append(node)
             constants |= {*node.output}
             continue
         operators = converted_operators(props(node.metadata_props))
         if len(operators) == 1:
-            for name in reads:
+            for name in operands:
                 readers.setdefault(name, set()).add(operators[0])
-    computed = {name for node in nodes for name in node.output}
+    computed = {name for node in constant_nodes for name in node.output}
     names = [name for name in readers if name in computed]
     if not names:
         return {}
-    submodel = _constant_submodel(session.proto, nodes, names)
+    submodel = _constant_submodel(session.proto, constant_nodes, names)
     results = OnnxRuntime(submodel, folder=session.folder, optimizes=False).run([])
     by_operator: dict[int, list[Array]] = {}
     for name, array in zip(names, results, strict=True):
@@ -129,26 +129,10 @@ def _computed_constants(session: OnnxRuntime) -> Mapping[int, list[Array]]:
 
 def _constant_submodel(proto: ModelProto, nodes: list[NodeProto], outputs: list[str]) -> ModelProto:
     """Return the model of these nodes, which depend only on constants."""
-    read = {name for node in nodes for name in _reads(node)}
+    operands = {name for node in nodes for name in operand_names(node)}
     submodel = empty_copy(proto)
     submodel.graph.node.extend(nodes)
-    submodel.graph.initializer.extend(tensor for tensor in proto.graph.initializer if tensor.name in read)
+    submodel.graph.initializer.extend(tensor for tensor in proto.graph.initializer if tensor.name in operands)
     for name in outputs:
         submodel.graph.output.add().name = name
     return submodel
-
-
-def _reads(node: NodeProto) -> Iterator[str]:
-    """Yield the values of the enclosing graph that a node and its bodies read."""
-    yield from (name for name in node.input if name)
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield from _captures(attribute.g)
-
-
-def _captures(graph: GraphProto) -> Iterator[str]:
-    """Yield the values of the enclosing graph that a body reads."""
-    inner = {info.name for info in graph.input} | {tensor.name for tensor in graph.initializer}
-    inner |= {name for node in graph.node for name in node.output}
-    reads = [name for node in graph.node for name in _reads(node)] + [info.name for info in graph.output]
-    yield from (name for name in reads if name not in inner)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from onnx_tflite_plugin.graph.bodies import bodies
 from onnx_tflite_plugin.graph.extraction import empty_copy
 from onnx_tflite_plugin.graph.tensor_value import TensorValue
 from onnx_tflite_plugin.rewrite.weights.dtypes import PROBE
@@ -109,7 +110,7 @@ def _cut_graph(proto: ModelProto, points: CutPoints, outputs: Sequence[str], *, 
     computed = {name for node in nodes for name in node.output}
     cut.graph.value_info.extend(info for info in graph.value_info if info.name in computed - {*outputs})
     for node in cut.graph.node:
-        _rename_reads(node, {name: input_names[name] for name in points.operand_names(node) if name in input_names})
+        _rename_operands(node, {name: input_names[name] for name in points.operand_names(node) if name in input_names})
         for attribute in node.attribute:
             if attribute.name == _ACCURACY_LEVEL:
                 attribute.i = 1
@@ -130,12 +131,11 @@ def _fix_probe(graph: GraphProto) -> None:
     probe.name, probe.data_type, probe.raw_data = PROBE, _BOOL, b"\0"
 
 
-def _rename_reads(node: NodeProto, names: Mapping[str, str]) -> None:
+def _rename_operands(node: NodeProto, names: Mapping[str, str]) -> None:
     """Rename the values that a node and its bodies read, in place."""
     node.input[:] = [names.get(name, name) for name in node.input]
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            for inner in attribute.g.node:
-                _rename_reads(inner, names)
-            for info in attribute.g.output:  # a captured value that a body returns
-                info.name = names.get(info.name, info.name)
+    for body in bodies(node):
+        for inner in body.node:
+            _rename_operands(inner, names)
+        for info in body.output:  # a captured value that a body returns
+            info.name = names.get(info.name, info.name)

@@ -10,6 +10,7 @@ from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
+from onnx_tflite_plugin.graph.bodies import bodies
 from onnx_tflite_plugin.graph.metadata import assumed_tensors, converted_operators, props
 from onnx_tflite_plugin.graph.tensor_value import TensorValue
 from onnx_tflite_plugin.source.affine import affine
@@ -23,7 +24,7 @@ from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
 from onnx_tflite_plugin.verify.runtimes.structure import Entry, operands, producers
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, NodeProto
+    from onnx import NodeProto
 
 _INPUT_SUFFIX = ":given"  # of the graph input that replaces a cut value
 _RECURRENT = {"Loop", "Scan", "If", "LSTM", "GRU", "RNN"}
@@ -273,32 +274,15 @@ class CutPoints:
 def read_names(node: NodeProto) -> Iterator[str]:
     """Yield the names of values that a node and its bodies read."""
     yield from (name for name in node.input if name)
-    for graph in _bodies(node):
-        for inner in graph.node:
+    for body in bodies(node):
+        for inner in body.node:
             yield from read_names(inner)
-        yield from (info.name for info in graph.output)
+        yield from (info.name for info in body.output)
 
 
 def _operators(node: NodeProto) -> Iterator[int]:
     """Yield the indices of the TFLite operators of a node and of its bodies."""
     yield from converted_operators(props(node.metadata_props))
-    for graph in _bodies(node):
-        for inner in graph.node:
+    for body in bodies(node):
+        for inner in body.node:
             yield from _operators(inner)
-
-
-def _bodies(node: NodeProto) -> Iterator[GraphProto]:
-    return (attribute.g for attribute in node.attribute if attribute.HasField("g"))
-
-
-def constant_tensors(operators: Sequence[Operator]) -> set[int]:
-    """Return the indices of tensors that are computed from constants only.
-
-    The ONNX model may hold them as constants.
-    """
-    constant: set[int] = set()
-    for operator in operators:
-        inputs = [t for t in operator.inputs if t is not None]
-        if inputs and all(t.is_constant or t.index in constant for t in inputs):
-            constant |= {t.index for t in operator.outputs if t is not None}
-    return constant

@@ -9,9 +9,9 @@ from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.inputs.random_inputs import can_reorder
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRTError
+from onnx_tflite_plugin.verify.runtimes.structure import constant_producers
 from onnx_tflite_plugin.verify.submodels.cut_litert import CutLiteRT
 from onnx_tflite_plugin.verify.submodels.operands import KINDS, random_operands
-from onnx_tflite_plugin.verify.submodels.points import constant_tensors
 from onnx_tflite_plugin.verify.submodels.references import OperandSet
 from onnx_tflite_plugin.verify.submodels.segment import Segment
 
@@ -77,7 +77,7 @@ def _random_arrays(segment: Segment, kind: str, observed: Mapping[int, Array]) -
         if t is not None and t.index in observed and observed[t.index].size == 1 and t.dtype in ("int32", "int64")
     }
     arrays = random_operands(kind, graph, [graph.tensors[index] for index in observed], observed, counters)
-    unchanged_tensors = constant_tensors(graph.operators) | segment.points.assumed_tensors
+    unchanged_tensors = constant_producers(graph.operators).keys() | segment.points.assumed_tensors
     if kind == "special":
         unchanged_tensors |= {t.index for op in operators if can_reorder(op) for t in op.inputs if t is not None}
     return arrays | {index: observed[index] for index in unchanged_tensors if index in observed}

@@ -14,7 +14,7 @@ from onnx_tflite_plugin.source.model import Array, Operator, Subgraph
 from onnx_tflite_plugin.verify.runtimes.extraction import SubmodelWriter
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRT, LiteRTError, start_litert
 from onnx_tflite_plugin.verify.runtimes.packages import import_optional
-from onnx_tflite_plugin.verify.runtimes.structure import external_operands, operands
+from onnx_tflite_plugin.verify.runtimes.structure import constant_producers, external_operands, operands
 
 _OVERHEAD_SESSIONS = 8  # sessions of the smallest model, whose median time is the overhead of a call
 
@@ -51,13 +51,8 @@ class _IsolatedOperators:
         self._writer = SubmodelWriter(data, subgraph)
         self._outputs = {tensor.index for tensor in subgraph.outputs}
         self._readers: dict[int, set[int]] = {}
-        self._constant_producers: dict[int, Operator] = {}
+        self._computed_constants = constant_producers(subgraph.operators).keys()
         for operator in subgraph.operators:
-            runtime_operands = [tensor for tensor in operands(operator) if tensor.index not in self._constant_producers]
-            if not runtime_operands and operator.inputs:
-                self._constant_producers |= {
-                    tensor.index: operator for tensor in operator.outputs if tensor is not None
-                }
             for tensor in operands(operator):
                 self._readers.setdefault(tensor.index, set()).add(operator.index)
 
@@ -67,7 +62,7 @@ class _IsolatedOperators:
         Return None if neither set supports them. Operators that compute constant operands are included, because kernels
         prepare constant weights in advance.
         """
-        inputs = [tensor for tensor in external_operands(operators) if tensor.index not in self._constant_producers]
+        inputs = [tensor for tensor in external_operands(operators) if tensor.index not in self._computed_constants]
         outputs = self._needed_results(operators)
         if not inputs or not outputs or any(tensor.index not in self._tensors for tensor in inputs):
             return None

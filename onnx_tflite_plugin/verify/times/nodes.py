@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from onnx_tflite_plugin.graph.bodies import bodies
 from onnx_tflite_plugin.graph.metadata import converted_operators, props
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
@@ -92,7 +93,7 @@ def _profiled_operands(node: NodeProto, counts: Mapping[str, float]) -> float:
 
     Operands in inner graphs are included.
     """
-    inner_nodes = (inner for graph in _inner_graphs(node) for inner in graph.node)
+    inner_nodes = (inner for body in bodies(node) for inner in body.node)
     inner_count = sum(counts.get(inner.name, 0.0) * _profiled_operands(inner, counts) for inner in inner_nodes)
     return 1 + len(node.input) + len(node.output) + inner_count
 
@@ -153,15 +154,8 @@ def _all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
     """
     for node in graph.node:
         yield node
-        for inner in _inner_graphs(node):
-            yield from _all_nodes(inner)
-
-
-def _inner_graphs(node: NodeProto) -> Iterator[GraphProto]:
-    for attribute in node.attribute:
-        yield from attribute.graphs
-        if attribute.HasField("g"):
-            yield attribute.g
+        for body in bodies(node):
+            yield from _all_nodes(body)
 
 
 def _rename(graph: GraphProto, new_names: Mapping[str, str]) -> None:
@@ -172,9 +166,9 @@ def _rename(graph: GraphProto, new_names: Mapping[str, str]) -> None:
     for node in graph.node:
         for names in (node.input, node.output):
             names[:] = [new_names.get(name, name) for name in names]
-        for inner in _inner_graphs(node):
-            _rename(inner, new_names)
-            for info in inner.output:
+        for body in bodies(node):
+            _rename(body, new_names)
+            for info in body.output:
                 info.name = new_names.get(info.name, info.name)
 
 

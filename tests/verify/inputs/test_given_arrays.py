@@ -128,7 +128,7 @@ class TestFit:
         for last, hint in ((5, True), (None, False)):
             with pytest.raises(InvalidInputs) as raised:
                 runs({"t0": np.zeros((2, 5, 7, 3))}, slot(0, shape=(2, 7, 3, last)))
-            assert ("x.transpose(0, 2, 3, 1)" in str(raised.value)) is hint
+            assert ("array.transpose(0, 2, 3, 1)" in str(raised.value)) is hint
 
 
 class TestImage:

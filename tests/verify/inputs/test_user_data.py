@@ -142,7 +142,7 @@ def test_resizes_images(tmp_path: Path) -> None:
     ("given", "text"),
     [
         ({"z": random_floats(*SHAPE)}, "no input is called 'z'; the model's inputs are x"),
-        ({"x": random_floats(1, 5, 2, 3)}, r"x.transpose\(0, 2, 3, 1\) would fit"),
+        ({"x": random_floats(1, 5, 2, 3)}, r"move its channels to the end: array.transpose\(0, 2, 3, 1\)"),
         ({"x": random_floats(1, 2, 3, 7)}, r"is float32 \[1, 2, 3, 5\], but the given array has shape \[1, 2, 3, 7\]"),
         ({"x": np.full(SHAPE, np.nan)}, "30 of 30 elements are NaN"),
         ({"x": np.full(SHAPE, "a")}, "is float32 .*, not text"),
