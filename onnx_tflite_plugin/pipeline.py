@@ -18,6 +18,7 @@ from onnx_tflite_plugin.diagnosis.packs import pack_declarations
 from onnx_tflite_plugin.graph.kernels import attention_warnings
 from onnx_tflite_plugin.graph.metadata import (
     read_states,
+    source_operators,
     write_activations,
     write_authored,
     write_causal,
@@ -35,7 +36,7 @@ from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.plan import LayoutPlan, plan_layout, tensor_bytes
 from onnx_tflite_plugin.layout.tensor_layout import format_transposition, layout_axes
 from onnx_tflite_plugin.lowering.axis_warnings import axis_warnings
-from onnx_tflite_plugin.lowering.emitter import Emitter
+from onnx_tflite_plugin.lowering.emitter import CONVERTS_LAYOUT, Emitter
 from onnx_tflite_plugin.lowering.interface import InterfaceNames, interface_layouts, rename_interface
 from onnx_tflite_plugin.lowering.lower import lower
 from onnx_tflite_plugin.lowering.values import outer_scopes
@@ -109,15 +110,18 @@ class PlannedModel(NamedTuple):
 class RewrittenModel(NamedTuple):
     """A finished model.
 
-    ``nodes``: number of nodes by operator. ``transposes``: number of Transposes before any rewrite. ``passes``: number of
-    changes by each pass. ``weights``: number of 8-bit products by the dtype of their weights. ``notes``: explanations of
-    operators that become many nodes.
+    ``nodes``: number of nodes by operator. ``transposes``: number of Transposes before any rewrite. ``operator_transposes``:
+    number of those that handlers emitted, by operator label. ``passes``: number of
+    changes by each pass. ``declined``: number of declined places by pass and reason. ``weights``: number of 8-bit products by
+    the dtype of their weights. ``notes``: explanations of operators that become many nodes.
     """
 
     model: ir.Model
     nodes: Mapping[str, int]
     transposes: int
+    operator_transposes: Mapping[str, int]
     passes: Mapping[str, int]
+    declined: Mapping[str, Mapping[str, int]]
     weights: Mapping[str, int]
     notes: tuple[str, ...] = ()
 
@@ -313,6 +317,7 @@ class Pipeline:
         check_model(model, target, planned.opset)
         options = options._replace(check=partial(describe_added_operators, target=target))
         transposes = node_counts(model).get("Transpose", 0)
+        operator_transposes = count_operator_transposes(model, planned.model)
         rules = [rule_named(name, self.host.targets.pack_of(target.name)) for name in target.passes]
         selected = [rule for rule in rules if level == "speed" or (rule.exact and level == "faithful")]
         outcomes |= apply_rules(selected, model, options)
@@ -321,6 +326,7 @@ class Pipeline:
         apply_rules([RULES["reshape_before_if"], RULES["copy_captures"]], model, options)
         model = self.host.hooks.finish(model, packs_of(planned.model), options.check)
         changed = {name: outcome.applied for name, outcome in outcomes.items() if outcome.applied}
+        declined = {name: reasons for name, outcome in outcomes.items() if (reasons := outcome.reasons())}
         dtypes = self._assign_weight_dtypes(model)
         if level == "readable":
             run_passes(model, [FoldCasts(), NameValues(outer_scopes(planned.model.source)), NameConstants()])
@@ -328,7 +334,7 @@ class Pipeline:
         nodes = node_counts(model)
         if note := describe_runtime(dtypes, nodes):
             write_runtime(model.metadata_props, note)
-        return RewrittenModel(model, nodes, transposes, changed, dtypes, notes)
+        return RewrittenModel(model, nodes, transposes, operator_transposes, changed, declined, dtypes, notes)
 
     @property
     def _is_symmetric(self) -> bool:
@@ -370,6 +376,7 @@ class Pipeline:
             layout_cost=layout.cost,
             local_plan_differences=layout.differences,
             transposes=rewritten.transposes,
+            operator_transposes=rewritten.operator_transposes,
             transposed=tuple(
                 Transposed(
                     str(change.tensor.name),
@@ -384,6 +391,7 @@ class Pipeline:
             fused=fused.applied,
             traits=dict(sorted(self.traits.items())),
             passes=rewritten.passes,
+            passes_declined=rewritten.declined,
             fusions_declined=tuple(fused.declined),
             packs=dict(Counter(bound.pack for bound in model.operators())),
             finished_by=self.host.hooks.finish_packs(),
@@ -397,6 +405,17 @@ class Pipeline:
             weights=rewritten.weights,
             warnings=(*self.host.warnings, *self.warnings),
         )
+
+
+def count_operator_transposes(model: ir.Model, source: BoundModel) -> dict[str, int]:
+    """Return the number of Transposes that handlers emitted, by label of the operator in ``source``."""
+    labels = {(op.subgraph, op.index): bound.label for bound in source.operators() for op in (bound.op, *bound.members)}
+    operators = [
+        source_operators(node.metadata_props)
+        for node in model.graph.all_nodes()
+        if node.op_type == "Transpose" and CONVERTS_LAYOUT not in node.meta
+    ]
+    return dict(Counter(labels.get(locations[0], "") for locations in operators if locations))
 
 
 def packs_of(model: BoundModel) -> frozenset[str]:

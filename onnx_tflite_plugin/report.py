@@ -43,6 +43,7 @@ class Report:
         layout_cost: cost of the layout plan, in bytes.
         local_plan_differences: number of operators whose layout differs from that of the plan ``"local"``.
         transposes: number of Transpose nodes before any rewrite, inserted by the plan or emitted by operators.
+        operator_transposes: number of those that operators emitted, by label of the operator.
         transposed: tensors that the plan transposes, with the operators that require it.
         inputs: inputs of the model, without states.
         outputs: outputs of the model, without states.
@@ -54,6 +55,7 @@ class Report:
         fused: number of times that each fusion applied.
         traits: number of fused operators, by the trait of the target that they require.
         passes: number of places that each rewrite for speed changed.
+        passes_declined: number of places that a rewrite did not change, by rewrite and reason.
         fusions_declined: fusions that did not apply, with the reason.
         packs: number of operators that each pack converted.
         finished_by: packs with a hook ``finish`` that was called.
@@ -86,6 +88,7 @@ class Report:
     fused: Mapping[str, int] = field(default_factory=dict)
     traits: Mapping[str, int] = field(default_factory=dict)
     passes: Mapping[str, int] = field(default_factory=dict)
+    passes_declined: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     fusions_declined: tuple[str, ...] = ()
     packs: Mapping[str, int] = field(default_factory=dict)
     finished_by: tuple[str, ...] = ()
@@ -99,6 +102,7 @@ class Report:
     hints: tuple[str, ...] = ()
     inner_nodes: Mapping[str, int] = field(default_factory=dict)
     state_types: tuple[str, ...] = ()
+    operator_transposes: Mapping[str, int] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<Report: {self.line}>"

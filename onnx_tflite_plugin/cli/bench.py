@@ -155,7 +155,7 @@ def _rows(benchmark: Benchmark) -> list[Row]:
         Row("reason", [_SMALL_REASON] if is_small_model else []),
         Row("inputs", _input_lines(benchmark)),
         Row("measured", [method, benchmark.processor]),
-        Row("warning", _warnings(benchmark), "yellow"),
+        Row("warning", [*benchmark.notes, *_warnings(benchmark)], "yellow"),
     ]
 
 

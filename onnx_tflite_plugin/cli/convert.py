@@ -18,7 +18,6 @@ from onnx_tflite_plugin.cli.options import GroupedCommand, add_options, check_ex
 from onnx_tflite_plugin.cli.output import (
     Row,
     ignore_broken_pipe,
-    log_to_stderr,
     print_json,
     print_rows,
     redirect_stdout_to_stderr,
@@ -28,6 +27,7 @@ from onnx_tflite_plugin.cli.outputs import Outputs
 from onnx_tflite_plugin.cli.paths import FilePath, check_readable
 from onnx_tflite_plugin.cli.report import html_path, no_comparison_rows, write_page
 from onnx_tflite_plugin.options import ConvertOptions, VerifyOptions
+from onnx_tflite_plugin.progress import Stages
 
 _DATA_OPTIONS = ("inputs", "ranges", "seed", "runs", "tolerance")
 
@@ -45,11 +45,11 @@ _DATA_OPTIONS = ("inputs", "ranges", "seed", "runs", "tolerance")
     help="Also write a page about the conversion: the network, every tensor's error against LiteRT, times.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the whole report as JSON, and nothing else.")
-@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+@click.option("--quiet", is_flag=True, help="Print nothing but errors, and the JSON of --json.")
 @click.option(
     "-v", "--verbose", "verbosity", count=True,
-    help="Print layout, rewrites, counts and the Python lines that run the model; -vv also the ONNX nodes of each operator, the "
-    "time of each stage and why rewrite rules did not apply.",
+    help="Print layout, rewrites, counts and the Python lines that run the model; -vv also the ONNX nodes of each operator, why "
+    "fusions and rewrites did not apply, and the time of each stage.",
 )  # fmt: skip
 @click.pass_context
 def convert(
@@ -73,7 +73,6 @@ def convert(
     Options about data imply --verify.
     """
     set_failure_output(as_json=as_json)
-    log_to_stderr(verbosity)
     if output == STREAM and as_json:
         raise UsageProblem("--json and the model would both be written to stdout; name a file for the model")
     if output == STREAM and sys.stdout.isatty():
@@ -109,9 +108,11 @@ def convert(
 
     page_rows: list[Row] = []
     activity = f"{'converting and verifying' if options['verify'] else 'converting'} {Path(job.name).name}"
-    with show_progress(activity, quiet=quiet or verbosity > 1) as show_stage, redirect_stdout_to_stderr():
+    with show_progress(activity, quiet=quiet) as show_stage, redirect_stdout_to_stderr():
         source = job.load()
-        conversion = run(source, signature=job.signature, progress=wrap(show_stage), **options)
+        stages = Stages(wrap(show_stage))
+        conversion = run(source, signature=job.signature, progress=stages, **options)
+        stages.finish()
         files = [] if job.output == STREAM else conversion.save(job.output)
         seconds = time.perf_counter() - start - conversion.verification_seconds
         if page is not None:
@@ -126,8 +127,8 @@ def convert(
         conversion.write(sys.stdout.buffer)
         ctx.exit(exit_code)
     set_failure_output(as_json=as_json)
+    from onnx_tflite_plugin.cli.details import detail_rows
     from onnx_tflite_plugin.cli.json_report import report_json
-    from onnx_tflite_plugin.cli.operator_lines import operator_rows
     from onnx_tflite_plugin.cli.summary import brief_summary, next_row, summary
 
     with ignore_broken_pipe():
@@ -143,7 +144,7 @@ def convert(
                     command: repeat_options(ctx, names) for command, names in _repeated_parameters(ctx).items()
                 }
                 page_rows.append(next_row(conversion, model_path, files, repeated_options, has_page=page is not None))
-            print_rows([*rows, *(operator_rows(conversion) if verbosity > 1 else []), *page_rows])
+            print_rows([*rows, *(detail_rows(conversion, stages.seconds) if verbosity > 1 else []), *page_rows])
     ctx.exit(exit_code)
 
 

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from onnx_tflite_plugin.cli.output import Row, format_counts
-from onnx_tflite_plugin.presentation.ranges import format_ranges
+from onnx_tflite_plugin.cli.output import format_counts
 
 if TYPE_CHECKING:
     from onnx_tflite_plugin.conversion import Conversion
@@ -36,7 +35,7 @@ def decomposed_lines(conversion: Conversion) -> Iterator[str]:
     Auxiliary nodes are neither counted nor listed.
     """
     kinds: Counter[tuple[str, tuple[tuple[str, int], ...]]] = Counter()
-    node_counts, handlers = _count_nodes(conversion)
+    node_counts, handlers = count_nodes(conversion)
     for operators, counts in node_counts.items():
         handler = handlers[operators]
         compute_nodes = tuple((kind, count) for kind, count in counts.items() if kind not in _AUXILIARY)
@@ -46,19 +45,7 @@ def decomposed_lines(conversion: Conversion) -> Iterator[str]:
         yield f"{count} {code}: {format_counts(compute_nodes)}{' each' if count > 1 else ''}"
 
 
-def operator_rows(conversion: Conversion) -> list[Row]:
-    """Return a row for each TFLite operator of the main subgraph, with its ONNX nodes."""
-    node_counts, handlers = _count_nodes(conversion)
-    return [
-        Row(
-            f"op {format_ranges(operators)}" if operators else "shared",
-            [f"{handlers[operators]}: {format_counts(list(counts.items()))}".removeprefix(": ")],
-        )
-        for operators, counts in sorted(node_counts.items())
-    ]
-
-
-def _count_nodes(
+def count_nodes(
     conversion: Conversion,
 ) -> tuple[dict[tuple[int, ...], Counter[str]], dict[tuple[int, ...], str]]:
     """Return node counts and handler names of the main graph, by source operators."""

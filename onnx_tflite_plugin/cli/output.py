@@ -6,7 +6,6 @@ Names in a model cannot control the terminal. The package rich is imported only 
 from __future__ import annotations
 
 import json
-import logging
 import math
 import os
 import re
@@ -250,17 +249,6 @@ def format_counts(counts: Sequence[tuple[str, int]], limit: int = 6) -> str:
     return ", ".join(
         [*(f"{number} {name}" for name, number in shown), *([f"… and {remaining} more kinds"] if remaining else [])]
     )
-
-
-def log_to_stderr(verbosity: int) -> None:
-    """Log stage times and the reasons for declined rewrites, at -vv and above."""
-    if verbosity > 1:
-        from onnx_tflite_plugin.progress import LOG
-
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(message)s"))
-        LOG.addHandler(handler)
-        LOG.setLevel(logging.DEBUG)
 
 
 def format_size(count: int) -> str:

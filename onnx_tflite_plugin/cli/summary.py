@@ -249,7 +249,9 @@ def _layout(report: Report) -> Iterator[str]:
     added = report.nodes.get("Transpose", 0) - report.transposes
     sources = [f"{plural(inserted, 'Transpose')} inserted" if inserted else "no Transpose"]
     sources[0] += " inserted" if not inserted and report.nodes.get("Transpose") else ""
-    sources += [f"{report.transposes - inserted} from operators"] if report.transposes > inserted else []
+    if report.transposes > inserted:
+        operators = list_first([_operator(label) for label in report.operator_transposes], 2) or "operators"
+        sources.append(f"{report.transposes - inserted} from {operators}")
     sources += (
         [f"{added} added by rewrites for speed"]
         if added > 0
@@ -258,7 +260,9 @@ def _layout(report: Report) -> Iterator[str]:
         else []
     )
     inner = _inner(report, "Transpose")
-    yield f"{_PLANS.get(report.layout, report.layout)}: {', '.join(sources)}{inner}"
+    in_file = report.operators.get("Transpose".upper(), 0)  # the TFLite operator has the name of the ONNX operator
+    file_text = f"; the file has {in_file}" if in_file else ""
+    yield f"{_PLANS.get(report.layout, report.layout)}: {', '.join(sources)}{inner}{file_text}"
     yield from (
         f"  {line}" for line in limit_lines([_transpose_line(transposed) for transposed in report.transposed], 5)
     )

@@ -91,8 +91,6 @@ def _next_rows(ctx: click.Context, result: Verification, tflite: Path, onnx: Pat
 
     Without a difference, yield a row that says that ``--bisect`` wrote nothing.
     """
-    from onnx_tflite_plugin.graph.metadata import read_digest
-    from onnx_tflite_plugin.graph.ort_options import stored_metadata
     from onnx_tflite_plugin.verify.submodels.saving import SUBMODEL_NAMES
 
     bisects = ctx.params["bisect"] is not None
@@ -101,10 +99,6 @@ def _next_rows(ctx: click.Context, result: Verification, tflite: Path, onnx: Pat
         signature = repeat_options(ctx, ("signature",))
         command = shlex.join(["onnx-tflite", "verify", str(tflite), str(onnx), *signature, *data])
         lines = [f"{command} --bisect DIR writes the submodels that differ"]
-        if not read_digest(stored_metadata(str(onnx))):
-            lines.insert(
-                0, f"check that {onnx} was converted from {tflite}: the ONNX model does not record its TFLite file"
-            )
         if not result.has_known_cause:
             convert = ["onnx-tflite", "convert", str(tflite), "plain.onnx", "--optimize", "none", "--verify"]
             command = shlex.join([*convert, *signature, *data])

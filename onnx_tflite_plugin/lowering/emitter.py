@@ -28,6 +28,8 @@ from onnx_tflite_plugin.lowering.schemas import (
 from onnx_tflite_plugin.source.model import Array, Dims
 
 ROLES, NOTE = "onnx_tflite_plugin.roles", "onnx_tflite_plugin.note"
+CONVERTS_LAYOUT = "onnx_tflite_plugin.converts_layout"
+"""Key of a node that changes the layout of a value for the layout plan; no handler emitted it."""
 """Keys in ``meta``, which no file stores: the roles of a node's operands, by slot; the handler's note on its operator."""
 
 Operand = ir.Value | Array | bool | int | float | Sequence[int] | Sequence[float] | None

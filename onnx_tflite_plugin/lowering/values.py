@@ -34,7 +34,7 @@ from onnx_tflite_plugin.lowering.arrays import (
     replace_zero_scales,
     shift_integers,
 )
-from onnx_tflite_plugin.lowering.emitter import Emitter, Operand
+from onnx_tflite_plugin.lowering.emitter import CONVERTS_LAYOUT, Emitter, Operand
 from onnx_tflite_plugin.lowering.ir_values import set_type
 from onnx_tflite_plugin.quantization.plan import Form, Storage, StoragePlan, Weights, file_storage
 from onnx_tflite_plugin.source.affine import dequantize_constant, is_quantized
@@ -199,7 +199,10 @@ class Values:
         if steps.split is not None:
             value, dims = self.reshape(value, dims, steps.split), steps.split
         if steps.perm is not None:
+            emitted = len(self.emitter.nodes)
             value = self.emitter.emit("Transpose", [value], {"perm": steps.perm})[0]
+            for node in self.emitter.nodes[emitted:]:
+                node.meta[CONVERTS_LAYOUT] = True
             dims = tuple(dims[axis] for axis in steps.perm)
         return value if steps.shape is None else self.reshape(value, dims, steps.shape)
 

@@ -51,6 +51,10 @@ class Outcome:
     applied: int = 0
     declined: Counter[str] = field(default_factory=Counter)
 
+    def reasons(self) -> dict[str, int]:
+        """Return the number of declined places by reason, most frequent first; places without a reason are left out."""
+        return {reason: count for reason, count in self.declined.most_common() if reason}
+
 
 @dataclass(frozen=True)
 class RewriteRule(Generic[Place, Match]):
@@ -174,6 +178,5 @@ def operators(model: ir.Model) -> Set[str]:
 def _report(name: str, outcome: Outcome) -> Iterator[str]:
     if outcome.applied:
         yield f"rewrite {name}: applied ({outcome.applied}x)"
-    for reason, count in outcome.declined.most_common():
-        if reason:
-            yield f"rewrite {name}: not applied ({count}x): {reason}"
+    for reason, count in outcome.reasons().items():
+        yield f"rewrite {name}: not applied ({count}x): {reason}"

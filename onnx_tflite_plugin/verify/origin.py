@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 
-def check_origin(data: bytes, tflite_name: str, onnx: ModelProto | bytes | Path, onnx_name: str = "") -> None:
+def check_origin(data: bytes, tflite_name: str, onnx: ModelProto | bytes | Path, onnx_name: str = "") -> str:
     """Raise MismatchedModels if the ONNX model has the digest of another TFLite file.
 
-    A model without a digest is accepted, because earlier versions and other converters write no digest.
+    A model without a digest is accepted, because earlier versions and other converters write no digest. Return a note
+    that says so; empty if the digest is that of the file.
     """
     if isinstance(onnx, Path) and not onnx.is_file():
-        return  # the error for a missing file follows
+        return ""  # the error for a missing file follows
     if isinstance(onnx, Path):
         metadata = stored_metadata(str(onnx))
     else:
@@ -34,6 +35,9 @@ def check_origin(data: bytes, tflite_name: str, onnx: ModelProto | bytes | Path,
             f"{name} was converted from another TFLite file than {tflite_name}, so the two cannot be compared; "
             f"pass that file, or convert {tflite_name} again"
         )
+    if digest:
+        return ""
+    return f"the ONNX model does not record its TFLite file, so it may not be the conversion of {tflite_name}"
 
 
 def mismatch_without_digest(fact: str) -> MismatchedModels:

@@ -129,17 +129,23 @@ def verify(
     report("loading both models")
     data = read_tflite(tflite)
     model = onnx_source(onnx)
-    check_origin(data, name_source(tflite), model)
+    origin_note = check_origin(data, name_source(tflite), model)
     pair = ModelPair(data, model, signature, tolerance, report)
     lengths = read_lengths(props(pair.session.proto.metadata_props))
     request = _Request(inputs, seed, runs, requested_shapes, options.ranges, tolerance is None, bisect, host)
     if not lengths or signature is not None or inputs is not None or shapes is not None:
-        return _adapt(_verify_entry(pair, request, lengths.get(pair.trial.signature or ""), partial, report))
+        verification = _verify_entry(pair, request, lengths.get(pair.trial.signature or ""), partial, report)
+        return _adapt(_add_note(verification, origin_note))
     verifications, shared = {}, _shared_items(data, host)
     for key, length in lengths.items():
         signature_pair = pair.for_signature(key, tolerance, report, shared.get(key))
         verifications[key] = _verify_entry(signature_pair, request, length, partial, report)
-    return _adapt(merge_verifications(verifications))
+    return _adapt(_add_note(merge_verifications(verifications), origin_note))
+
+
+def _add_note(verification: Verification, note: str) -> Verification:
+    """Return the verification with one more note, unless the note is empty."""
+    return replace(verification, notes=(*verification.notes, note)) if note else verification
 
 
 def _adapt(verification: Verification) -> Verification:

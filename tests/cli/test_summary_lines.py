@@ -281,10 +281,10 @@ TRANSPOSE_LINE = "  graph input → op 1 X: axes 0,1 → 1,0, 8 bytes, 't'"
     ("inserted", "listed", "remaining", "lines"),
     [
         (0, 0, 0, ["optimal: no Transpose"]),
-        (1, 0, 1, ["optimal: no Transpose inserted, 1 from operators"]),
+        (1, 0, 1, ["optimal: no Transpose inserted, 1 from op 2 Y"]),
         (0, 0, 3, ["optimal: no Transpose inserted, 3 added by rewrites for speed"]),
-        (3, 1, 3, ["optimal: 1 Transpose inserted, 2 from operators", TRANSPOSE_LINE]),
-        (3, 1, 4, ["optimal: 1 Transpose inserted, 2 from operators, 1 added by rewrites for speed", TRANSPOSE_LINE]),
+        (3, 1, 3, ["optimal: 1 Transpose inserted, 2 from op 2 Y", TRANSPOSE_LINE]),
+        (3, 1, 4, ["optimal: 1 Transpose inserted, 2 from op 2 Y, 1 added by rewrites for speed", TRANSPOSE_LINE]),
         (2, 2, 1, ["optimal: 2 Transposes inserted, 1 removed by rewrites", TRANSPOSE_LINE, TRANSPOSE_LINE]),
     ],
 )
@@ -293,7 +293,14 @@ def test_sources_of_transposes_add_up_to_the_nodes(
 ) -> None:
     copy = Transposed("t", "0,1 -> 1,0", 8, "graph input", ("op 1 X v2 'n'",))
     nodes = {"Conv": 2, "Transpose": remaining} if remaining else {"Conv": 2}
-    assert rows(tmp_path, nodes=nodes, transposes=inserted, transposed=(copy,) * listed)["layout"] == lines
+    emitted = {"op 2 Y v1 'm'": 1}
+    found = rows(tmp_path, nodes=nodes, transposes=inserted, transposed=(copy,) * listed, operator_transposes=emitted)
+    assert found["layout"] == lines
+
+
+def test_layout_line_counts_the_transposes_of_the_file(tmp_path: Path) -> None:
+    found = rows(tmp_path, operators={"ADD": 1, "TRANSPOSE": 3})
+    assert found["layout"] == ["optimal: no Transpose; the file has 3"]
 
 
 @pytest.mark.parametrize(

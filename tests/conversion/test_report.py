@@ -107,6 +107,22 @@ def test_one_channel_image_is_not_reported_as_transposed() -> None:
     assert report.transposed == ()
 
 
+def test_transposes_that_handlers_emit_are_counted_by_operator() -> None:
+    net = Net()
+    net.output(net.call("WHERE", [tensor(2, 3, dtype="bool")], tensor(None, 2, dtype="int64")))
+    report = otp.convert(net.build()).report
+    assert report.operator_transposes == {"op 0 WHERE v1 'y0'": 1}
+    moved = Net()
+    moved.output(moved.call("TRANSPOSE", [tensor(2, 3), constant(np.array([1, 0], np.int32))], tensor(3, 2)))
+    report = otp.convert(moved.build()).report
+    assert (report.transposes, report.operator_transposes) == (1, {})
+
+
+def test_report_counts_places_that_a_rewrite_did_not_change() -> None:
+    report = otp.convert("examples/digits_int8.tflite").report
+    assert report.passes_declined["fold_depthwise"] == {"there are more than 8 channels": 1}
+
+
 def test_report_line_counts_omitted_outputs() -> None:
     model = ModelBuilder()
     g = model.main

@@ -59,9 +59,21 @@ def test_mismatch_names_both_files_and_remedies(tmp_path: Path) -> None:
     )
 
 
-def test_model_without_digest_is_compared() -> None:
-    assert verify(TWO, without_digest(otp.convert(ONE).proto)).verdict == "differs"
-    assert verify(ONE, without_digest(otp.convert(ONE).proto)).verdict == "agrees"
+def test_model_without_digest_is_compared_with_a_note() -> None:
+    without = without_digest(otp.convert(ONE).proto)
+    note = "the ONNX model does not record its TFLite file, so it may not be the conversion of the given TFLite model"
+    assert verify(TWO, without).verdict == "differs"
+    verification = verify(ONE, without)
+    assert verification.verdict == "agrees"
+    assert verification.notes.count(note) == 1
+    assert bench(ONE, without, rounds=1).notes == (note,)
+    assert note in gather(ONE, without, "one.tflite").verification_notes
+
+
+def test_model_with_the_digest_of_the_file_has_no_note() -> None:
+    converted = otp.convert(ONE).proto
+    assert not any("does not record" in note for note in verify(ONE, converted).notes)
+    assert bench(ONE, converted, rounds=1).notes == ()
 
 
 def test_digest_is_that_of_the_bytes_wherever_they_come_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

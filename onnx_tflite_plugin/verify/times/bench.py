@@ -52,6 +52,7 @@ class Benchmark:
     ``ratio``: ONNX Runtime's time divided by LiteRT's, per round. ``clock``: "processor time" or "wall-clock time".
     ``kernels``: LiteRT's kernel set. ``operators``: times per operator if the model was profiled; the largest loss
     comes first. ``signature``: the key of the signature that was timed. ``inputs``: name, dtype and shape of each input.
+    ``notes``: facts that limit what the times show.
     """
 
     litert: Spread
@@ -65,6 +66,7 @@ class Benchmark:
     operators: tuple[OperatorTime, ...] = ()
     signature: str | None = None
     inputs: tuple[tuple[str, str, tuple[int, ...]], ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @name_keywords()
@@ -101,7 +103,7 @@ def bench(
     report = progress or (lambda stage: None)
     report("loading both models")
     data, model = read_tflite(tflite), onnx_source(onnx)
-    check_origin(data, name_source(tflite), model)
+    origin_note = check_origin(data, name_source(tflite), model)
     pair = ModelPair(data, model, signature, None, report, threads=threads)
     trial = pair.trial
     (arrays, *_), litert_session = pair.draw_accepted_inputs(
@@ -133,7 +135,7 @@ def bench(
     return Benchmark(
         litert, onnxruntime, Spread.of(ratios), rounds, threads,
         "processor time" if threads == 1 else "wall-clock time", litert_session.kernels, processor(), tuple(operators),
-        trial.signature, _describe_inputs(pair.entry.input_names, arrays),
+        trial.signature, _describe_inputs(pair.entry.input_names, arrays), (origin_note,) if origin_note else (),
     )  # fmt: skip
 
 

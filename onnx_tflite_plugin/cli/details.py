@@ -1,0 +1,52 @@
+"""Rows of ``convert -vv``: declined fusions and rewrites, the nodes of each operator, and times."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from onnx_tflite_plugin.checked import plural
+from onnx_tflite_plugin.cli.output import Row, format_counts, shorten
+from onnx_tflite_plugin.presentation.ranges import format_ranges
+from onnx_tflite_plugin.rewrite import rule_named
+
+if TYPE_CHECKING:
+    from onnx_tflite_plugin.conversion import Conversion
+
+
+def detail_rows(conversion: Conversion, seconds: Mapping[str, float]) -> list[Row]:
+    """Return the rows that ``-vv`` adds to those of ``-v``. ``seconds``: the duration of each stage."""
+    report = conversion.report
+    times = ", ".join(f"{stage} {1e3 * spent:.0f} ms" for stage, spent in seconds.items())
+    rows = [
+        Row("not fused", report.fusions_declined),
+        Row("not applied", [*_declined_lines(report.passes_declined)]),
+        *_operator_rows(conversion),
+        Row("times", [times] if times else []),
+    ]
+    return [row for row in rows if row.lines]
+
+
+def _declined_lines(declined: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+    """Yield the summary of each rewrite that did not apply, and a line per reason."""
+    for name, reasons in declined.items():
+        yield f"{name} ({rule_named(name).summary}):"
+        yield from (f"  {plural(count, 'place')}: {reason}" for reason, count in reasons.items())
+
+
+def _operator_rows(conversion: Conversion) -> Iterator[Row]:
+    """Yield a row for each TFLite operator or fused group: its handler, its tensor and its ONNX nodes."""
+    from onnx_tflite_plugin.graph.metadata import converted_operators, source_handler, source_name
+
+    counts: dict[tuple[int, ...], Counter[str]] = {}
+    sources: dict[tuple[int, ...], str] = {}
+    for node in conversion.model.graph:
+        operators = converted_operators(node.metadata_props)
+        counts.setdefault(operators, Counter())[node.op_type] += 1
+        if operators:
+            handler, name = source_handler(node.metadata_props)[0], source_name(node.metadata_props)
+            sources.setdefault(operators, f"{handler.rpartition(':')[2]} {shorten(name)!r}: ")
+    for operators, nodes in sorted(counts.items()):
+        label = f"op {format_ranges(operators)}" if operators else "shared"
+        yield Row(label, [sources.get(operators, "") + format_counts([*nodes.items()])])
