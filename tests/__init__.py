@@ -1,1 +1,4 @@
-"""Tests of onnx-tflite-plugin. Test modules import helpers under one name, ``tests.<folder>.<module>``."""
+"""Tests of onnx-tflite-plugin.
+
+Test modules import helpers under one name, ``tests.<folder>.<module>``.
+"""

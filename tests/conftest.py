@@ -40,19 +40,28 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def thorough(pytestconfig: pytest.Config) -> bool:
-    """True with ``--thorough``. Tests that use this fixture are marked ``sampled``; by default they run a sample."""
+    """True with ``--thorough``; by default, tests with this fixture run a sample.
+
+    These tests are marked ``sampled``.
+    """
     return bool(pytestconfig.getoption("--thorough"))
 
 
 def pytest_collection_finish() -> None:
-    """Keep collected objects out of garbage collection, which would take a twelfth of the suite's time."""
+    """Keep collected objects out of garbage collection.
+
+    It would take a twelfth of the suite's time.
+    """
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
     gc.enable()
 
 
 class SkippedFusionHandler(logging.Handler):
-    """Log handler that fails a test in which a conversion skips a fusion, unless the test ``allows`` it."""
+    """Log handler that fails a test in which a conversion skips a fusion.
+
+    A test that ``allows`` skipped fusions does not fail.
+    """
 
     allows = False
 

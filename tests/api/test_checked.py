@@ -1,4 +1,4 @@
-"""Tests of checking declarations against their annotated types, and of the messages."""
+"""Tests of the type checks of declarations, and of their messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fourier transforms as matrix products equal NumPy's for lengths of every kind, forward and inverse."""
+"""Fourier transforms as matrix products equal NumPy's, for all kinds of lengths."""
 
 from __future__ import annotations
 

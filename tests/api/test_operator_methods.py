@@ -1,4 +1,4 @@
-"""Operators as methods: one value or several, and no operators for Python's special attributes."""
+"""Operators as methods of ``ctx.ops``: one output or several, and wrong names."""
 
 from __future__ import annotations
 

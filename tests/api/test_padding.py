@@ -1,4 +1,7 @@
-"""Explicit pads for SAME and VALID, against TFLite's formula (ComputePaddingHeightWidth, kernels/padding.h)."""
+"""Explicit pads for SAME and VALID equal TFLite's.
+
+The formula is ComputePaddingHeightWidth (kernels/padding.h).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ from onnx_tflite_plugin.api.padding import conv_pads, conv_transpose_pads, paddi
 
 
 def kernel_pads(size: int, kernel: int, stride: int, dilation: int) -> tuple[int, int]:
-    """Return ``ComputePaddingWithOffset``: padding before, and padding before plus the offset."""
+    """Return the padding before, and the same plus the offset.
+
+    The kernel's function is ``ComputePaddingWithOffset``.
+    """
     extent = (kernel - 1) * dilation + 1
     outputs = (size + stride - 1) // stride
     total = max((outputs - 1) * stride + extent - size, 0)

@@ -1,4 +1,4 @@
-"""Old names of the API: each still works and names its replacement in a DeprecationWarning."""
+"""Old names of the API still work, and warn with their replacement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The limit that the multiplications of a network set, and the time of a runtime that reads the file itself."""
+"""Lower limit of a network's time, and times of a runtime that reads TFLite."""
 
 from __future__ import annotations
 

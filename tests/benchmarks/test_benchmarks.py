@@ -1,4 +1,4 @@
-"""Tests of the benchmark: one line per model and converter, or the reason why it was not measured."""
+"""Tests of the benchmark: a line or a reason for each model and converter."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ FAKE = """
 
 @pytest.fixture(scope="module")
 def example_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Path]:
-    """Run the command on the example models without other converters; return the result and its folder."""
+    """Run the command on the example models; return the result and its folder.
+
+    Other converters are not used.
+    """
     folder = tmp_path_factory.mktemp("benchmark")
     arguments = [FLOAT, INT8, "--rounds", "2", "--png", folder / "ratios.png", "--json", folder / "ratios.json"]
     arguments += ["--peer-python", f"tf2onnx={folder / 'none'}", "--peer-python", f"tflite2onnx={FALSE_COMMAND}"]
@@ -99,7 +102,7 @@ class TestCommand:
         assert "NAME=PATH" in result.output
 
     def test_interrupted_benchmark_is_resumed(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        """The second model is interrupted; the next run of the same commit continues with it."""
+        """The second model is interrupted; the next run of the commit continues there."""
         (tmp_path / "b.tflite").write_bytes(INT8.read_bytes())
         (tmp_path / "a.tflite").write_bytes(FLOAT.read_bytes())
         target, table = tmp_path / "rows.json", tmp_path / "rows.md"
@@ -240,7 +243,7 @@ class TestRow:
         assert model.is_wrong(comparison) is wrong
 
     def test_error_equals_that_of_verify(self, tmp_path: Path) -> None:
-        """For a sigmoid far below zero, ONNX Runtime's rounding error is a thousand times the range of the result."""
+        """A sigmoid far below zero: the rounding error is 1,000 times the range."""
         net = Net()
         shifted = net.call("ADD", [tensor(1, 7), constant(np.full((1, 7), -60, np.float32))], tensor(1, 7))
         net.output(net.call("LOGISTIC", [shifted], tensor(1, 7)))

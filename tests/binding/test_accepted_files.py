@@ -1,4 +1,4 @@
-"""Conformance files with one changed field that LiteRT still runs: results equal LiteRT's."""
+"""Conformance files with one changed field that LiteRT accepts convert equally."""
 
 from __future__ import annotations
 

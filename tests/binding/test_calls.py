@@ -1,4 +1,4 @@
-"""Subgraphs that call subgraphs: no recursion, and bounded names and operator counts."""
+"""Calls of subgraphs: no recursion, bounded names and operator counts."""
 
 from __future__ import annotations
 
@@ -142,9 +142,10 @@ def test_loops_that_double_per_level_are_refused(monkeypatch: pytest.MonkeyPatch
 
 
 def build_composite(scale: float, zero_point: int, *, stateful: bool = False) -> bytes:
-    """Return a model that calls a composite twice, which adds its operand to itself or to its state.
+    """Return a model that calls a composite twice.
 
-    ``scale`` and ``zero_point``: of the tensors in the composite. The state becomes the sum.
+    The composite adds its operand to itself or to its state. ``scale`` and ``zero_point``: of the tensors in the
+    composite. The state becomes the sum.
     """
     model = ModelBuilder()
     inner = model.subgraph("sum")

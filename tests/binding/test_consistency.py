@@ -1,4 +1,4 @@
-"""Inconsistent files are refused with a message that names operator and field, or accepted with LiteRT's interpretation."""
+"""Inconsistent files are refused by operator and field, or read as LiteRT does."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def pad_by(rows: int) -> BuildGraph:
 
 
 def branch(dtype: str, *, constant: bool = False) -> BuildGraph:
-    """Return an IF whose second branch has an input of ``dtype``, or a constant as its input."""
+    """Return an IF whose second branch has an input of ``dtype``, or a constant."""
 
     def conditional(g: GraphBuilder) -> int:
         for name in ("then", "else"):
@@ -253,7 +253,10 @@ def test_matching_rank_converts() -> None:
 
 
 def convolve(g: GraphBuilder) -> int:
-    """Return a convolution whose stored sizes belong to another stride, and an operator with the same wrong sizes."""
+    """Return a convolution with the sizes of another stride, and its consumer.
+
+    The consumer has the same wrong sizes.
+    """
     x, w = g.input("x", (1, 7, 5, 3)), g.constant("w", np.ones((2, 1, 1, 3), np.float32))
     y, z = g.tensor("y", (1, 7, 5, 2)), g.tensor("z", (1, 7, 5, 2))
     g.operator(
@@ -294,7 +297,7 @@ def scalar_size(g: GraphBuilder) -> int:
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 def test_float_result_with_a_scale_becomes_integer_as_in_litert(dtype: str) -> None:
-    """Dtypes are derived operator by operator, so the second correction depends on the first."""
+    """Dtypes are derived operator by operator, so one correction needs the other."""
 
     def build(g: GraphBuilder) -> int:
         x, y = g.input("x", (2, 3), dtype, quantization=Q), g.tensor("y", (2, 3), dtype, quantization=Q)
@@ -349,7 +352,10 @@ def test_fixed_output_range_requires_the_kernels_scale_and_zero_point(
 
 
 def arg_max_with_stale_rank(g: GraphBuilder) -> int:
-    """Build an ARG_MAX whose result stores the removed axis, as old converters write it, and a following operator."""
+    """Build an ARG_MAX whose stored result keeps the removed axis, and a consumer.
+
+    Old converters write such files.
+    """
     x, axis = g.input("x", (5, 7)), g.constant("axis", np.array(1, np.int32))
     y, z = g.tensor("y", (5, 1), "int32"), g.tensor("z", (5, 1), "int32")
     g.operator("ARG_MAX", [x, axis], [y], {"output_type": "INT32"})

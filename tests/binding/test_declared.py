@@ -1,4 +1,4 @@
-"""Tests that declarations of handlers and fusions are read once per instance and checked."""
+"""Tests that declarations are read once per instance, and checked."""
 
 from __future__ import annotations
 
@@ -72,7 +72,10 @@ MakeFunction = Callable[[str, Any], Callable[[Instance], Any]]
 
 @pytest.fixture
 def call_record() -> tuple[Counter[tuple[str, int, str]], list[Instance], MakeFunction]:
-    """Return a declared function that counts its calls by name, operator and dtype, and records its instances."""
+    """Return a declared function that records its calls and their instances.
+
+    Calls are counted by name, operator and dtype.
+    """
     calls: Counter[tuple[str, int, str]] = Counter()
     instances: list[Instance] = []
 

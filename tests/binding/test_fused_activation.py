@@ -1,4 +1,4 @@
-"""Fused activations: operators are bound with the activation that their kernels apply, for built-in and pack handlers."""
+"""Fused activations: operators get the activation that their kernels apply."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_refused_activation_declines_the_operator() -> None:
 
 
 def compute(data: bytes, **handlers: Handler) -> tuple[Any, Any]:
-    """Return the results of a conversion with these handlers, and the sum of its inputs."""
+    """Return the results of a conversion with these handlers, and the input sum."""
     conversion = convert(data, host=Host(packs="builtin", handlers=handlers))
     inputs = {"x0": random_array(3, 7, seed="x"), "x1": random_array(3, 7, seed="y")}
     (ours,) = Session(conversion).run(inputs).values()

@@ -103,7 +103,7 @@ class TestPatterns:
 
 
 class TestSiblings:
-    """Placement of an operator fused from A, B and C, which do not depend on each other."""
+    """Placement of an operator fused from the independent operators A, B and C."""
 
     x, a, b, c = (tensor(k) for k in range(4))
 

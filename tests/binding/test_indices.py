@@ -1,4 +1,4 @@
-"""Constants with one entry per axis, and axis numbers: constants of a wrong size are refused."""
+"""Constants with one entry per axis, and axis numbers, must have the right size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of reading one operator: label, called subgraphs, valid and invalid declarations, invalid numbers."""
+"""Tests of reading one operator: label, subgraphs, declarations and numbers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TARGET = TARGETS["generic"]
 
 
 def read(options: Mapping[str, Any] | None = None, **declarations: Any) -> Declared:
-    """Return the declarations of an operator with one present operand, one absent operand and one result."""
+    """Return the declarations of an operator with a present and an absent operand."""
     return resolve_operator(bind_model(3, "X", [X, None], Y, options=options, **declarations), TARGET, 18).declared
 
 
@@ -57,7 +57,7 @@ def test_operator_with_subgraphs_or_effects_accesses_states() -> None:
 
 
 def check_call_graph(*pairs: tuple[int, tuple[int, ...]]) -> None:
-    """Check calls, given as pairs of a subgraph and the subgraphs that one of its operators calls."""
+    """Check calls, given as pairs of a subgraph and the subgraphs that it calls."""
     check_calls(
         {
             (index, Operator(index, k, "CALL", "CALL", 1, Options(), (), ())): callees

@@ -31,7 +31,10 @@ def product(types: Any) -> Handler:
 
 
 def conversion_error(types: Any, *dtypes: str) -> str:
-    """Return the error of a conversion, empty if it succeeds. The last dtype is that of the result, the others of operands."""
+    """Return the error of a conversion, empty if it succeeds.
+
+    The last dtype is that of the result, the others are those of operands.
+    """
     model = Net()
     *inputs, y = (tensor(2, 3, dtype=dtype, scale=0) for dtype in dtypes)
     model.output(model.call(CODE, inputs, y))
@@ -155,7 +158,7 @@ def test_fusion_skips_other_dtypes() -> None:
 
 
 def test_built_in_handlers_support_every_dtype_of_litert() -> None:
-    """A dtype may occur in any slot, because columns of the support table count weights too."""
+    """A dtype may occur in any slot, because the support table counts weights too."""
     accepted = {
         code: {
             name for row in as_rows(entry.types) for side in parse_row(row) for slot in side for name in slot.split()

@@ -1,4 +1,4 @@
-"""Output of ``inspect``, ``verify``, ``handlers`` and ``conformance``, as text and JSON, and the summary."""
+"""Output of the commands as text and JSON, and the summary."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ def binary(code: str) -> bytes:
 
 @pytest.fixture
 def mixed_path(tmp_path: Path) -> Path:
-    """Write a model with a missing operator, a dynamic size, a signature, states, metadata and an uncalled subgraph."""
+    """Write a model with all that ``inspect`` lists.
+
+    It has a missing operator, a dynamic size, a signature, states, metadata and an uncalled subgraph.
+    """
     model = ModelBuilder("a description")
     g = model.main
     x = g.input("x", (None, 3), "int8", quantization=quant(0.5, -3))

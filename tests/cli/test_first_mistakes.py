@@ -1,4 +1,4 @@
-"""Errors for common user mistakes have a remedy: dtypes, streams, interruptions, packs, options."""
+"""Errors for common mistakes of users have a remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Command options, keywords, checks and documentation are generated from the options dataclass."""
+"""Options, keywords, checks and documentation are generated from the dataclass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``--signature all``: one model if signatures differ only in sequence length, otherwise one per signature."""
+"""``--signature all``: one model if only sequence lengths differ, else several."""
 
 from __future__ import annotations
 

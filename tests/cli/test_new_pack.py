@@ -41,7 +41,7 @@ PACKS = {
 
 
 def run_pack_tests(folders: Sequence[Path], site: Path, *options: str) -> str:
-    """Return the output of the packs' own tests, run in one process because starting one takes a second."""
+    """Return the output of the packs' own tests, run in this process for speed."""
     arguments = ["-v", "-p", "no:cacheprovider", *options, *map(str, folders)]
     completed = run_python(folders[0], site, "-m", "pytest", *arguments, more_paths=folders[1:])
     assert completed.returncode == 0, completed.stdout + completed.stderr

@@ -1,4 +1,4 @@
-"""Output paths: collisions with other outputs and inputs are errors, and notes list written files."""
+"""Output paths: collisions are errors, and notes list the written files."""
 
 from __future__ import annotations
 
@@ -366,7 +366,7 @@ def test_piped_model_may_replace_an_earlier_output(run: Run, tmp_path: Path, mon
 
 
 def test_rejects_a_tflite_model_as_output(run: Run, tmp_path: Path) -> None:
-    """In a folder of two models, a shell expands ``convert *.tflite`` to two arguments."""
+    """In a folder of two models, a shell expands ``*.tflite`` to two arguments."""
     (first := tmp_path / "a.tflite").write_bytes(model())
     for name in ("b.tflite", "b.LITE", "b.bin"):
         (second := tmp_path / name).write_bytes(model("EXP"))

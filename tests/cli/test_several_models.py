@@ -56,7 +56,10 @@ def two_inputs() -> bytes:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Create a folder of two models that convert and two that do not, for the same reason."""
+    """Create a folder of two models that convert and two that do not.
+
+    Both failures have the same reason.
+    """
     models = tmp_path / "models"
     (models / "inner").mkdir(parents=True)
     (models / "a.tflite").write_bytes(model())
@@ -223,7 +226,10 @@ def test_bundle_members_stay_inside_the_output_folder(run: Run, tmp_path: Path) 
 
 @pytest.mark.parametrize("front", [b"\0\0", b"#!/bin/sh\n"])
 def test_bundle_may_have_a_prefix(run: Run, tmp_path: Path, front: bytes) -> None:
-    """Zip archives are located from the end; some of MediaPipe's start with two zero bytes."""
+    """Zip archives are located from the end; some begin with two zero bytes.
+
+    Some archives of MediaPipe do.
+    """
     path = tmp_path / "b.task"
     path.write_bytes(front + zip_entries({"a.tflite": model()}))
     assert "1 part, 1 model" in run("inspect", path)[1]
@@ -240,7 +246,7 @@ def test_model_with_associated_files_is_not_a_bundle(run: Run, tmp_path: Path) -
 
 
 def litert_lm(sections: list[tuple[int, bytes]]) -> bytes:
-    """Return a bundle of a header and one section per block, with positions of the finished file."""
+    """Return a bundle of a header and one section per block."""
     start, tables = 16384, []
     body = b""
     for kind, content in sections:

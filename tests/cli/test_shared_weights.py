@@ -1,4 +1,4 @@
-"""``--signature each``: equal weights of signatures are stored once, in a shared file."""
+"""``--signature each``: equal weights of signatures are stored once."""
 
 from __future__ import annotations
 

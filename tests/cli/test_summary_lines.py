@@ -464,7 +464,7 @@ def test_shared_hint_follows_its_last_problem() -> None:
 
 
 def test_problem_of_a_pack_is_printed_once() -> None:
-    """Errors are in the row of their handler or target; others are problems of a pack, or warnings."""
+    """Errors are printed with their handler or target, others with the pack."""
     failed = {"code": "CUSTOM.A", "error": "pack a: no module 'b'"}
     installed = {
         "handlers": [failed, {"code": "ADD", "error": ""}],

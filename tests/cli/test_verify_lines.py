@@ -1,4 +1,4 @@
-"""Lines of ``verify`` about names, causes and next steps, and options that the next command repeats."""
+"""Lines of ``verify`` on names, causes and next steps, and repeated options."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def write_wrong_model(path: Path, quantization: str = "qdq") -> None:
 
 
 def write_negation(tflite: Path, onnx_path: Path, op_type: str = "Neg") -> None:
-    """Write a model of one operator whose output has a long name, and its conversion with ``op_type`` in its place."""
+    """Write a NEG with a long output name, and its conversion to ``op_type``."""
     model = ModelBuilder()
     g = model.main
     g.operator("NEG", [g.input("x", (2, 3))], [y := g.tensor(LONG, (2, 3))])

@@ -1,4 +1,4 @@
-"""Tests of the model builder: its files run in LiteRT, and invalid arguments are errors."""
+"""Tests of the model builder: its files run in LiteRT, wrong arguments fail."""
 
 from __future__ import annotations
 

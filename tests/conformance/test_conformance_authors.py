@@ -1,4 +1,4 @@
-"""Tests of the conformance kit as pack authors use it: reference kernels, expected nodes and fusions, attribution."""
+"""Tests of the conformance kit as pack authors use it."""
 
 from __future__ import annotations
 
@@ -117,7 +117,10 @@ def test_failure_names_the_wrong_declaration(layout: Any, suggestion: str) -> No
 
 
 def double(layout: Any, **declarations: Any) -> Any:
-    """Return a handler that doubles axis 1 in any layout, which is correct only in the layout of the file."""
+    """Return a handler that doubles axis 1, right only in the layout of the file.
+
+    It declares that any layout is right.
+    """
 
     @handler(
         CODE, max_version=1, layout=layout, quantization=Dequantized(),
@@ -223,7 +226,10 @@ def test_kernel_gets_floats_if_the_handler_dequantizes(dtype: str) -> None:
 
 
 def scaled(lower_rounding: str, kernel_rounding: Any) -> Handler:
-    """Return a handler that multiplies quantized values by 0.7 and rounds as named; the zero point is -5."""
+    """Return a handler that multiplies quantized values by 0.7, rounded as named.
+
+    The zero point is -5.
+    """
 
     def kernel(op: Any, x: Any) -> Any:
         return np.asarray(kernel_rounding((x + np.float32(5)) * np.float32(0.7)) - 5).astype(x.dtype)

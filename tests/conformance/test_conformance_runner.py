@@ -73,7 +73,7 @@ def test_plan_without_permutations_is_the_local_plan(host: Host) -> None:
 
 
 def test_transposed_loop_boundary_counts_as_permuted(host: Host) -> None:
-    """No operator and no graph input or output is permuted, but the local plan differs."""
+    """Nothing is permuted at the graph's boundary, but the local plan differs."""
     (case,) = (case for case in builtin() if case.id == "WHILE-float32,_convolution_in_the_body")
     trial = CaseTrial(case, host)
     least, local = (trial.convert(Variant("onnxruntime", None, plan)) for plan in ("least", "local"))
@@ -186,7 +186,7 @@ def test_custom_tolerance_needs_a_reason() -> None:
 
 
 def test_surrounding_convolutions_are_exact() -> None:
-    """They are exact in float and all integer dtypes, so that only the operator is compared."""
+    """Convolutions are exact in all dtypes, so that only the operator is compared."""
     for dtype in ("float32", "int8", "uint8", "int16"):
         image = tensor(2, 5, 7, 3, dtype=dtype)
         case = net(

@@ -1,4 +1,4 @@
-"""Test the explanations of a failing case: the wrong declaration first, else the element with the largest error."""
+"""Explanations of a failing case: a wrong declaration, else the largest error."""
 
 from __future__ import annotations
 

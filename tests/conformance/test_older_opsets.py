@@ -1,4 +1,4 @@
-"""Tests of opsets below 13: the results of opset 13, or an error with the operator and the required opset."""
+"""Opsets below 13 give the results of opset 13, or an error with the opset."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ def is_equal(first: Runs, second: Runs) -> bool:
 
 
 def check_older_opset(case: Case, target: str, host: Host) -> str:
-    """Return the difference from opset 13; empty if there is none, or if opset 13 or the older one is refused."""
+    """Return the difference from opset 13; empty if there is none.
+
+    It is also empty if either opset is refused.
+    """
     trial = CaseTrial(case, host)
     try:
         newer = trial.convert(Variant(target, 13, "least"))
@@ -50,7 +53,7 @@ def check_older_opset(case: Case, target: str, host: Host) -> str:
 
 
 def has_double_clip(proto: onnx.ModelProto) -> bool:
-    """True for a Clip of float64, for which ONNX Runtime has kernels only from opset 12 on."""
+    """True for a Clip of float64, which ONNX Runtime runs only from opset 12 on."""
     inferred_graph = onnx.shape_inference.infer_shapes(proto).graph
     doubles = {
         value.name for value in inferred_graph.value_info if value.type.tensor_type.elem_type == onnx.TensorProto.DOUBLE
@@ -70,7 +73,10 @@ def test_oldest_opset_has_the_results_of_opset_13(target: str, first: int, thoro
 
 
 def test_softmax_before_opset_13_uses_the_last_axis() -> None:
-    """Before opset 13, Softmax flattens its axis and all later ones; between convolutions, channels are not last."""
+    """Before opset 13, Softmax flattens its axis and all later ones.
+
+    Between convolutions, channels are not last.
+    """
     for op in ("SOFTMAX", "LOG_SOFTMAX"):
         case = between_convolutions(op, "inner axis", [tensor(2, 5, 7, 3)], tensor(2, 5, 7, 3))
         trial = CaseTrial(case, Host(packs="builtin"))

@@ -1,4 +1,7 @@
-"""Requested input shapes with multi-output operators, subgraphs and states, against resized LiteRT models."""
+"""Requested input shapes give the results of resized LiteRT models.
+
+The models have multi-output operators, subgraphs and states.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ from onnx_tflite_plugin.verify import verify
 
 
 def swap(code: str, sizes: Spec | None) -> bytes:
-    """Return a RESHAPE to two sizes in reverse order, split by ``code``. ``sizes``: a constant; without it, the input's sizes."""
+    """Return a RESHAPE to two sizes in reverse order, split by ``code``.
+
+    ``sizes``: a constant; without it, the input's sizes.
+    """
     model = Net()
     x = model.input(tensor(None, 5, name="x"))
     sizes_tensor = sizes or model.call("SHAPE", [x], tensor(2, dtype="int32"), out_type="INT32")

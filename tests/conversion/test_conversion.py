@@ -1,4 +1,4 @@
-"""Conversion end to end: names, graph inputs and outputs, files, errors and metadata."""
+"""Conversion end to end: names, inputs, outputs, files, errors, metadata."""
 
 from __future__ import annotations
 
@@ -72,7 +72,10 @@ def test_signature_names_graph_inputs_and_outputs() -> None:
 
 
 def two_signatures() -> bytes:
-    """Return a model with signature "negate" of the main subgraph, and "add" of a quantized subgraph with a state."""
+    """Return a model with the signatures "negate" and "add".
+
+    "negate" is the main subgraph; "add" is quantized and has a state.
+    """
     model = ModelBuilder()
     g = model.main
     x = g.input("a", (2, 3))
@@ -98,7 +101,7 @@ def test_each_signature_is_converted_and_verified(key: str, names: tuple[list[st
 
 
 def test_signature_exports_every_name_and_inner_tensors() -> None:
-    """Some signatures name quantized tensors upstream of the DEQUANTIZE whose result is the graph output."""
+    """Some signatures name quantized tensors, whose DEQUANTIZE is the graph output."""
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (2, 3), "int8", quantization=quant(0.05, -3))
@@ -296,7 +299,7 @@ def test_warns_of_a_product_that_litert_computes_as_zeros() -> None:
 
 
 def test_per_tensor_depthwise_scale_applies_to_all_channels() -> None:
-    """LiteRT reads one scale per channel; the reference is the same model with float32 weights."""
+    """LiteRT reads one scale per channel; the reference has float32 weights."""
     weights = np.random.default_rng(0).integers(-127, 128, (1, 3, 3, 5), np.int8)
 
     def depthwise(kernel: Array, **quantization: Any) -> bytes:
@@ -329,7 +332,10 @@ def test_rejects_an_lstm_with_one_tensor_for_both_states() -> None:
 
 @pytest.mark.parametrize(("opset", "version"), [(13, 8), (18, 8), (19, 9), (21, 10), (23, 11)])
 def test_ir_version_is_the_first_with_the_opset(opset: int, version: int) -> None:
-    """At least 8, the first with functions; otherwise by ONNX's table (docs/Versioning.md)."""
+    """It is at least 8, the first with functions.
+
+    Otherwise it follows ONNX's table (docs/Versioning.md).
+    """
     net = Net()
     net.output(net.call("NEG", [tensor(2, 3)], tensor(2, 3)))
     assert otp.convert(net.build(), opset=opset, check="standard").proto.ir_version == version

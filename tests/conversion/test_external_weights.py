@@ -1,4 +1,4 @@
-"""External weights: if a process is killed at any moment, the saved model still has its weights."""
+"""A saved model has its weights even if the process is killed at any moment."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from onnx_tflite_plugin.graph.metadata import write_authored
 
 
 def join_reshapes(*, constant: bool) -> onnx.ModelProto:
-    """Return a model with two reshapes, ``a`` and ``b``, of the negated constant or input."""
+    """Return reshapes ``a`` and ``b`` of the negated constant or input."""
     product = helper.make_node("Neg", ["c" if constant else "x"], ["product"])
     nodes = [product, *(helper.make_node("Reshape", ["product", f"{name}_shape"], [name]) for name in "ab")]
     infos = {"a": (5, 3, 1), "b": (3, 5), "product": (15,), "x": (15,)}

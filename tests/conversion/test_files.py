@@ -1,4 +1,4 @@
-"""Tests of wrong input files and output paths: formats, pipes, links, long names, leftovers, closed stdout."""
+"""Tests of wrong input files and output paths, such as pipes, links, long names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the Python API: help, typed options, repr, progress, logging and argument errors."""
+"""Tests of the Python API: help, typed options, repr, progress and logging."""
 
 from __future__ import annotations
 

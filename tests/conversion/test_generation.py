@@ -1,4 +1,4 @@
-"""Tests of sessions of language models: caches are states, and greedy tokens match LiteRT."""
+"""Sessions of language models: caches are states, tokens equal LiteRT's."""
 
 from __future__ import annotations
 

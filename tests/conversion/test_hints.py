@@ -1,4 +1,4 @@
-"""Test hints: what to pass to and expect from a model whose quantized inputs and outputs became float32."""
+"""Hints on a model whose quantized inputs and outputs became float32."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the operator list of ``inspect``: counts, versions, positions and calls."""
+"""Tests of the operators in ``inspect``: counts, versions, positions, calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of keys of options: names of the signature, names of TFLite tensors, and positions."""
+"""Keys of options: names in the signature, names of tensors, and positions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onnx_tflite_plugin.verify import verify
 
 
 def model() -> bytes:
-    """Return a sum whose signature has different names and a different order than its tensors."""
+    """Return a sum whose signature differs from its tensors in names and order."""
     builder = ModelBuilder()
     g = builder.main
     x, y = g.input("serving_x:0", (2, 3, 5, 7)), g.input("serving_y:0", (2, 3, 5, 7))

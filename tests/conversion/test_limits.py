@@ -1,4 +1,4 @@
-"""Tests of limits of a conversion: the memory budget, and linear time in the number of operators."""
+"""Limits of a conversion: the memory budget, and linear time."""
 
 from __future__ import annotations
 
@@ -74,7 +74,10 @@ def test_budget_is_shared_by_all_arrays_of_a_conversion(monkeypatch: pytest.Monk
 
 
 def many_readers(count: int) -> bytes:
-    """Return a model in which ``count`` operators read one tensor and another reads all results twice."""
+    """Return a model in which ``count`` operators read one tensor.
+
+    One more operator reads all results twice.
+    """
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (1, 3))

@@ -1,4 +1,4 @@
-"""Tests of descriptions of inputs and outputs: names, quantization, metadata and the snippet."""
+"""Descriptions of inputs and outputs: names, quantization, metadata, snippet."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.helpers.metadata_files import IMAGE, LABELS, SCORES, classifier_metad
 
 
 def two_inputs(*, has_signature: bool = True, metadata: bytes | None = None) -> ModelBuilder:
-    """Return quantized ``y = a - b``, whose signature has the operands in reverse order."""
+    """Return quantized ``y = a - b``; the signature reverses the operands."""
     model = ModelBuilder()
     g = model.main
     b = g.input("second:0", (None, 3), "int8", quantization=quant(0.5, -3))
@@ -59,7 +59,7 @@ def test_main_signature_names_inputs_and_outputs_by_default() -> None:
 
 
 def test_operands_follow_signature_names() -> None:
-    """Verification would miss a swap on both sides, so LiteRT's inputs are given by tensor name."""
+    """Give LiteRT's inputs by tensor name: ``verify`` would miss a swap on both sides."""
     import onnxruntime
     from ai_edge_litert.interpreter import Interpreter
 
@@ -84,7 +84,7 @@ def test_unnamed_outputs_keep_their_tensor_name() -> None:
 
 
 def two_signatures() -> bytes:
-    """Return the model with two inputs, and a signature ``negate`` of a second subgraph."""
+    """Return the model with two inputs, and a signature ``negate`` of a subgraph."""
     model = two_inputs()
     other = model.subgraph("other")
     u, v = other.input("u", (5,)), other.tensor("v", (5,))
@@ -129,7 +129,7 @@ def test_dropped_quantization_leaves_no_scale() -> None:
 def test_associated_files_above_the_size_limit_are_skipped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """There are German labels and unmarked ones; if only the first fits, it is used for both."""
+    """If only the German labels fit, they are used in place of the unmarked ones."""
     monkeypatch.setattr(metadata, "MAX_BYTES", len("Katze\nHund") + len("\n".join(LABELS).encode()) - 1)
     (y,) = otp.convert(model_with_metadata(classifier_metadata())).report.outputs
     assert y.labels == ("Katze", "Hund")
@@ -209,7 +209,10 @@ def test_snippet_carries_states(tmp_path: Path) -> None:
 
 
 def test_snippet_loads_the_library_of_unknown_operators() -> None:
-    """Without the call, ONNX Runtime rejects the session; with it, the error names the missing file."""
+    """With the library, the error names the missing file.
+
+    Without it, ONNX Runtime rejects the session.
+    """
     net = Net()
     net.output(net.call("CUSTOM.vendor.Unknown", [tensor(2, 3)], tensor(2, 3)))
     conversion = otp.convert(net.build(), keep_unknown=True)

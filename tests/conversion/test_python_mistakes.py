@@ -1,4 +1,4 @@
-"""A mistake in a call is reported with the argument, its value and the remedy; no error of another library remains."""
+"""Errors for wrong calls name the argument, its value and the remedy."""
 
 from __future__ import annotations
 

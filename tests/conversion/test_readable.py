@@ -1,4 +1,4 @@
-"""Tests of ``--optimize readable``: textbook graphs, and names that state the use of constants."""
+"""``--optimize readable``: plain graphs, and names that state a constant's use."""
 
 from __future__ import annotations
 
@@ -93,7 +93,10 @@ def test_role_depends_on_the_operator(node: str, role: str) -> None:
 
 
 def float16_weights(*, shared: bool = False) -> bytes:
-    """Return ``y = x + w`` with float16 weights; with ``shared``, their float16 values are an output too."""
+    """Return ``y = x + w`` with float16 weights.
+
+    ``shared``: the float16 values of the weights are an output too.
+    """
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (2, 3))
@@ -248,7 +251,7 @@ def test_parameters_of_many_channels_have_a_copy_for_each_tensor() -> None:
 
 
 def rounded_weights() -> bytes:
-    """Return a convolution of floats with int8 weights, one scale per channel: dynamic-range quantization."""
+    """Return a convolution of floats with int8 weights and one scale per channel."""
     model = ModelBuilder()
     g = model.main
     x, y = g.input("x", (1, 5, 7, 3)), g.tensor("y", (1, 5, 7, 2))

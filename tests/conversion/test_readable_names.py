@@ -31,7 +31,7 @@ def computed(graph: onnx.GraphProto) -> list[str]:
 
 
 def convolution(activation: str = "NONE", *, bias: str = "b", names: tuple[str, str] = ("x", "y")) -> bytes:
-    """Return a convolution of float images with three channels, between an ADD and an EXP."""
+    """Return a convolution of float images between an ADD and an EXP."""
     model = ModelBuilder()
     g = model.main
     image, x, y = g.input("image", (1, 5, 7, 3)), g.tensor(names[0], (1, 5, 7, 3)), g.tensor(names[1], (1, 5, 7, 2))
@@ -91,7 +91,7 @@ def test_bias_read_from_a_variable_is_named_bias(bias: str) -> None:
 
 
 def quantized_pair() -> bytes:
-    """Return an int8 model whose signature names input and output otherwise than the file."""
+    """Return an int8 model whose signature has other names than the file."""
     model = ModelBuilder()
     g = model.main
     scale = quant(0.1, 3)
@@ -219,7 +219,7 @@ def test_no_value_is_named_after_a_node(model: str) -> None:
 
 
 def int16_layer() -> bytes:
-    """Return an int16 FULLY_CONNECTED and SOFTMAX whose constants have names without meaning."""
+    """Return an int16 FULLY_CONNECTED and SOFTMAX whose constants lack real names."""
     model, rng = ModelBuilder(), np.random.default_rng(5)
     g = model.main
     x = g.input("x", (2, 3), "int16", quantization=quant(0.001))

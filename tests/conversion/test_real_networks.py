@@ -53,7 +53,7 @@ def test_released_network_agrees_with_litert(name: str, max_transposes: int, whe
 
 @pytest.mark.parametrize("name", STREAMING)
 def test_streaming_network_agrees_over_200_runs(name: str, wheels: Path, thorough: bool) -> None:
-    """The last sigmoid's input is compared, because its output is 0 for nearly every sound.
+    """The last sigmoid's input is compared; its output is 0 for nearly every sound.
 
     The variant without states takes 40 runs; ``--thorough`` takes all.
     """

@@ -30,7 +30,7 @@ def names(conversion: otp.Conversion) -> tuple[list[str], list[str]]:
 
 
 def sums() -> bytes:
-    """Return a model with inputs a and b, whose inner sum has the name "taken", and outputs c and d."""
+    """Return a model with inputs a and b, an inner sum "taken", and outputs c and d."""
     model = ModelBuilder()
     g = model.main
     a, b = (g.input(name, (2, 3)) for name in "ab")

@@ -45,7 +45,7 @@ def single_operator(code: str, *operands: Spec, **options: Any) -> bytes:
 
 
 def classifier(new_shape: list[int]) -> bytes:
-    """Return an image classifier with a RESHAPE to ``new_shape`` before its dense layer."""
+    """Return an image classifier with a RESHAPE before its dense layer."""
     model = Net()
     image = tensor(1, 4, 6, 3)
     x = model.input(image)
@@ -97,7 +97,7 @@ def test_rejects_dynamic_batch_for_scalars() -> None:
 
 
 def test_stored_shape_follows_a_named_or_batch_dimension() -> None:
-    """A leading size that is neither named nor the batch of an input does not change a stored RESHAPE."""
+    """A leading size that is not the named or batch size does not change a RESHAPE."""
     rows = single_operator("RESHAPE", tensor(5, 2, 3), constant([5, 6]), tensor(5, 6))
     assert dims(convert(rows, input_shape={"x0": ["n", 2, 3]})) == {"x0": ["n", 2, 3], "y0": ["n", 6]}
     transposed = transpose_and_reshape(2, 5, 3)

@@ -1,4 +1,4 @@
-"""Tests of requested input shapes with subgraphs and states: accepted if LiteRT accepts them."""
+"""Requested input shapes with subgraphs and states: accepted as in LiteRT."""
 
 from __future__ import annotations
 

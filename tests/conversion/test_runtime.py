@@ -40,7 +40,10 @@ def counter() -> bytes:
 
 
 def two_signatures() -> bytes:
-    """Return a model: signature "count" adds a filtered image to a variable, and "read" returns the variable."""
+    """Return a model with the signatures "count" and "read".
+
+    "count" adds a filtered image to a variable; "read" returns the variable.
+    """
     model = ModelBuilder()
     init, g, read = model.subgraph("init"), model.main, model.subgraph("read")
     shape = (1, 3, 5, 2)

@@ -1,4 +1,4 @@
-"""Tests of select operators: attributes, rewritten operators and reference kernels."""
+"""Select operators: attributes, rewritten operators and reference kernels."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def with_options(stored_case: StoredCase, options: bytes) -> bytes:
 
 
 def change_one_tensor(generator: random.Random, stored_case: StoredCase) -> bytes:
-    """Return the operator with a different rank, size or dtype of one operand or result."""
+    """Return the operator with another rank, size or dtype of one tensor."""
     arrays = [*stored_case.operands, *stored_case.results]
     k = generator.randrange(len(arrays))
     shape = list(arrays[k].shape)

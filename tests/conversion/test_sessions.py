@@ -1,4 +1,4 @@
-"""Tests of ``runtime.Session`` on small models: sharing of states, and accepted inputs."""
+"""Tests of ``runtime.Session`` on small models: shared states, valid inputs."""
 
 from __future__ import annotations
 

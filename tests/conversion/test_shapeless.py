@@ -1,4 +1,4 @@
-"""Tests of files that store ``[]`` for unknown shapes, against shapes computed by LiteRT."""
+"""Files that store ``[]`` for unknown shapes get the shapes of LiteRT."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_result_without_stored_shape_is_inferred(
 
 
 def speech_commands(audio: tuple[int, ...], stored: str = "by a converter that knows no ranks") -> bytes:
-    """Return a speech network whose file stores only the input shape, as TOCO wrote it."""
+    """Return a speech network with only the input's shape, as TOCO wrote it."""
     model = ModelBuilder()
     g = model.main
     image, first, pooled, second, flat, scores, y = (g.tensor(name, ()) for name in "abcdefy")

@@ -52,7 +52,10 @@ WRONG_SHAPES = (remove_rank, increase_sizes, reverse_axes, make_scalar)
 
 
 def models_with_wrong_shapes(part: int) -> Iterator[tuple[Case, Model]]:
-    """Yield every PARTS-th of CASE_COUNT cases, with a wrong shape of each operator's first result."""
+    """Yield every PARTS-th case, with wrong shapes of the operators' results.
+
+    In each case, the first result of each operator has a wrong shape.
+    """
     cases = builtin()
     for number in range(part, CASE_COUNT, PARTS):
         case = cases[number * len(cases) // CASE_COUNT]

@@ -1,4 +1,7 @@
-"""Tests of dtypes of 8-bit weights: a fixed dtype needs no processor probe, and all load with x64quantprecision."""
+"""Dtypes of 8-bit weights: a fixed dtype needs no probe of the processor.
+
+All models load with x64quantprecision.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,7 @@ def test_all_weights_dtypes_load_with_x64quantprecision(part: int, thorough: boo
 
 
 def loads(proto: onnx.ModelProto) -> bool:
-    """Open a session with ``session.x64quantprecision=1``. Raises any ONNX Runtime exception."""
+    """Open a session with x64quantprecision; raise what ONNX Runtime raises."""
     settings = onnxruntime.SessionOptions()
     settings.add_session_config_entry("session.x64quantprecision", "1")
     settings.log_severity_level = 4
@@ -105,7 +108,10 @@ def test_first_convolution_of_few_channels_folds_without_a_probe(dtype: str) -> 
 
 
 def first_convolution() -> bytes:
-    """Return an int8 convolution of stride 2 on 3 channels, with weights that overflow 16-bit sums."""
+    """Return an int8 convolution of stride 2 whose sums overflow 16 bits.
+
+    It has 3 input channels.
+    """
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (1, 96, 96, 3), "int8", quantization=quant(0.05, 3))

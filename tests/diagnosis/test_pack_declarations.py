@@ -1,4 +1,4 @@
-"""Pack handlers are named, with their first operator, if the converter fails on their declarations."""
+"""If the converter fails on a pack's declarations, the error names the handler."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ def test_pack_handler_is_named_with_its_first_operator() -> None:
 
 @pytest.mark.parametrize(("rank", "error"), [(4, HandlerError), (2, InvalidModel)])
 def test_contradiction_of_built_in_handler_is_attributed_to_file(rank: int, error: type[ConversionError]) -> None:
-    """The pack's handler uses a float as axis number; the pooling after it has four axes, or two."""
+    """A pack's handler uses a float as axis number before a pooling operator.
+
+    The operand of the pooling has four axes, or two.
+    """
     shape = tensor(*(2, 3, 5, 7)[-rank:])
     model = Net()
     x = model.call("CUSTOM.Mine", [shape, constant(np.float32(1))], shape)

@@ -14,7 +14,10 @@ from onnx_tflite_plugin.graph.int8_faults import describe_int8_fault
 
 
 def runtime(version: str, last: int | None = None) -> Any:
-    """Simulate another version of the installed runtime; ``last`` replaces the last element of each result."""
+    """Simulate another version of the installed runtime.
+
+    ``last`` replaces the last element of each result.
+    """
 
     class ChangedSession(onnxruntime.InferenceSession):
         def run(self, *arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""First versions of ONNX Runtime that load an opset or dtype, compared with the installed version."""
+"""First versions of ONNX Runtime for opsets and dtypes equal the installed one."""
 
 from __future__ import annotations
 

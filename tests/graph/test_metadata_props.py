@@ -1,4 +1,4 @@
-"""Tests that metadata is read back unchanged, and that foreign text is reported or ignored."""
+"""Metadata is read back unchanged; foreign text is reported or ignored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of when a model is opened in ONNX Runtime, and of the refusal if that fails."""
+"""When a model is opened in ONNX Runtime, and the refusal if that fails."""
 
 from __future__ import annotations
 

@@ -18,7 +18,10 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
 
 
 def model_with_activations(activations: str | None) -> bytes:
-    """Return a model with some bytes of intermediate tensors, and 1,000 weights before its metadata."""
+    """Return a model with bytes of intermediate tensors, and 1,000 weights.
+
+    The weights precede the metadata.
+    """
     ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1000]) for name in "xy"]
     weights = helper.make_tensor("w", TensorProto.FLOAT, [1000], np.ones(1000))
     graph = helper.make_graph([helper.make_node("Mul", ["x", "w"], ["y"])], "g", ports[:1], ports[1:], [weights])

@@ -1,4 +1,4 @@
-"""Tests of unique names, metadata of values, and arrays of dtypes that NumPy lacks."""
+"""Tests of unique names, metadata of values, and dtypes that NumPy lacks."""
 
 from __future__ import annotations
 

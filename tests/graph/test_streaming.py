@@ -1,4 +1,4 @@
-"""Large models are checked and written without a copy of their weights, byte for byte as by protobuf."""
+"""Large models are written without a copy of their weights, as by protobuf."""
 
 from __future__ import annotations
 

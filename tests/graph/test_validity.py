@@ -1,4 +1,4 @@
-"""Tests of invalid ONNX models: attribution to file, pack, target or converter, and messages."""
+"""Invalid ONNX models are attributed to file, pack, target or converter."""
 
 from __future__ import annotations
 

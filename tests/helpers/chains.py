@@ -1,4 +1,4 @@
-"""A chain of operators, for tests of submodels and of the search for a wrong operator."""
+"""A chain of operators, for tests that search for a wrong operator."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from conformance.builder import ModelBuilder
 
 
 def chain(*, repeated: bool = False) -> bytes:
-    """Return the model x → NEG a → EXP b → (b + z) c → ABS y. ``repeated``: a and b have the same name."""
+    """Return the model x → NEG a → EXP b → (b + z) c → ABS y.
+
+    ``repeated``: a and b have the same name.
+    """
     model = ModelBuilder()
     g = model.main
     x, z = g.input("x", (2, 3)), g.input("z", (2, 3))

@@ -26,7 +26,10 @@ def change_fields(case: str, *changes: Change) -> bytes:
 
 
 def tensor(number: int, **fields: Any) -> Change:
-    """Change fields of a tensor of the main subgraph; negative numbers count from the last tensor."""
+    """Change fields of a tensor of the main subgraph.
+
+    Negative numbers count from the last tensor.
+    """
     return lambda model: model.fields["subgraphs"][0].fields["tensors"][number].fields.update(fields)  # type: ignore[no-any-return]
 
 

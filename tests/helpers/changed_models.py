@@ -1,4 +1,4 @@
-"""Variants of an ONNX model with one change each, at the nodes that a rewrite changes."""
+"""Variants of an ONNX model with one change each, where a rewrite changes it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,17 @@ _WITHOUT_EFFECT = {"saturate"}  # for a Cast without float8
 
 
 class ChangedModel(NamedTuple):
-    """A model with one change, and a description of the change. The model may be invalid."""
+    """A model with one change, and its description; the model may be invalid."""
 
     description: str
     model: onnx.ModelProto
 
 
 def changed_models(model: onnx.ModelProto, tensor_names: Set[str], body_of: str = "") -> Iterator[ChangedModel]:
-    """Yield models with one change at these tensors, in the body of the operator ``body_of`` if given."""
+    """Yield models with one change at these tensors.
+
+    ``body_of``: the operator whose body has the tensors.
+    """
 
     def change(description: str, edit: Callable[[onnx.GraphProto], object], infer_shapes: bool = False) -> ChangedModel:
         new = onnx.ModelProto()
@@ -86,7 +89,10 @@ def rewritten_values(before: onnx.GraphProto, after: onnx.GraphProto) -> Set[str
 
 
 def changed_arrays(array: Array) -> Iterator[Array]:
-    """Yield changed arrays of the same dtype and shape: in the last element, and for floats also in all elements."""
+    """Yield changed arrays of the same dtype and shape.
+
+    The last element changes, and for floats also all elements.
+    """
     if not array.size:
         return
     is_last = (np.arange(array.size) == array.size - 1).reshape(array.shape)
@@ -101,7 +107,7 @@ def changed_arrays(array: Array) -> Iterator[Array]:
 
 
 def run_model(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> Mapping[str, Any] | None:
-    """Return the outputs of a model by name, without graph optimization; ``None`` if it cannot be run."""
+    """Return a model's outputs by name, unoptimized; ``None`` if it cannot run."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
@@ -115,7 +121,10 @@ def run_model(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> Mapping[str
 
 
 def feeds_of(proto: onnx.ModelProto) -> dict[str, Array]:
-    """Return random inputs. Inputs with a constant as default get a changed value, except shapes and axes."""
+    """Return random inputs.
+
+    Inputs with a constant as default get a changed value, except shapes and axes.
+    """
     constants = {constant.name: numpy_helper.to_array(constant) for constant in proto.graph.initializer}
     feeds = {}
     for model_input in proto.graph.input:
@@ -152,7 +161,7 @@ def _set_constant(constant: onnx.TensorProto, array: Array) -> None:
 def _per_channel_parameters(
     main_graph: onnx.GraphProto, nodes: Iterable[tuple[int, onnx.NodeProto]]
 ) -> Iterator[tuple[int, Array, Array]]:
-    """Yield per-tensor QuantizeLinear and DequantizeLinear nodes, with new scales and zero points along axis 1."""
+    """Yield Q/DQ nodes whose parameters become per-channel along axis 1."""
     constants = {constant.name: numpy_helper.to_array(constant) for constant in main_graph.initializer}
     shapes = {name: array.shape for name, array in constants.items()}
     for info in (*main_graph.input, *main_graph.value_info):

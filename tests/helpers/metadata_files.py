@@ -1,4 +1,4 @@
-"""TFLite metadata for tests: metadata tables, and the zip archive of associated files after the model."""
+"""TFLite metadata for tests: metadata tables, and archives of associated files."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ LABELS = ["cat", "dog", "Ñandú", "", "bird"]
 
 
 def classifier_metadata() -> bytes:
-    """Return an image classifier's metadata: normalization, range, threshold, labels in two languages."""
+    """Return an image classifier's metadata, with labels in two languages."""
     image = {
         0: "image",
         1: IMAGE,
@@ -82,7 +82,7 @@ def append_files(model: bytes) -> bytes:
 
 
 def model_with_metadata(metadata: bytes, *, files: bool = True) -> bytes:
-    """Return the model ``y = -x`` with this metadata, and the associated files appended if ``files``."""
+    """Return the model ``y = -x`` with this metadata, and files if given."""
     model = ModelBuilder()
     g = model.main
     x, y = g.input("x", (1, 2, 2, 3)), g.tensor("y", (1, 2, 2, 3))

@@ -1,4 +1,4 @@
-"""Installation of op packs into a folder, as by pip, and Python processes that import from the folder."""
+"""Installation of op packs into a folder, and processes that import from it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from onnx_tflite_plugin.api import VERSION
 
 
 def install_pack(folder: Path, site: Path) -> EntryPoints:
-    """Write the files of ``pip install -e`` from setup.cfg, and return the entry points."""
+    """Write the files of ``pip install -e`` for setup.cfg; return the entry points."""
     config = ConfigParser()
     config.optionxform = str  # type: ignore[assignment,method-assign]
     config.read(folder / "setup.cfg", encoding="utf-8")
@@ -49,7 +49,10 @@ def run_python(
 
 
 def install(folder: Path, name: str, module: str, source: str, entry_points: str) -> None:
-    """Write a module and a dist-info with entry points, as pip does; remove an imported module of the same name."""
+    """Write a module and a dist-info with entry points, as pip does.
+
+    An imported module of the same name is removed.
+    """
     sys.modules.pop(module, None)
     folder.mkdir(exist_ok=True)
     (folder / f"{module}.py").write_text(dedent(source))

@@ -28,7 +28,10 @@ BuildNetwork = Callable[["Network"], Any]
 
 
 class Network(Net):
-    """A network built operator by operator, with random weights, and scales that use the range of each dtype."""
+    """A network built operator by operator, with random weights and full ranges.
+
+    The scales use the whole range of each dtype.
+    """
 
     def conv(
         self,
@@ -85,7 +88,7 @@ class Network(Net):
 
 
 def _limit_to_int8(w: Spec, exceptions: Sequence[tuple[int, ...]]) -> Spec:
-    """Return weights within 127 of their zero point, except at the indices ``exceptions``."""
+    """Return weights within 127 of their zero point, except at ``exceptions``."""
     assert w.value is not None
     assert isinstance(w.zero_point, int)
     value = w.value.clip(max(0, w.zero_point - 127), min(255, w.zero_point + 127))
@@ -102,7 +105,10 @@ def build_model(build: BuildNetwork) -> bytes:
 
 
 class RewriteTrial:
-    """A network before and after rewrite rules. Its weights do not overflow on any processor."""
+    """A network before and after rewrite rules.
+
+    Its weights do not overflow on any processor.
+    """
 
     def __init__(self, rules: str, build: BuildNetwork, batch: int | None = None, **options: Any) -> None:
         self.data = build_model(build)
@@ -140,14 +146,17 @@ class RewriteTrial:
         return max(int(np.abs(first.astype(int) - second).max()) for first, second in self.outputs)
 
     def is_within(self, tolerance: float) -> bool:
-        """True if the maximum error, relative to the largest output, is within ``tolerance``."""
+        """True if the maximum error is within ``tolerance`` of the largest output."""
         return all(np.abs(first - second).max() <= tolerance * np.abs(first).max() for first, second in self.outputs)
 
     def nodes(self, op_type: str) -> list[onnx.NodeProto]:
         return [node for node in self.after.graph.node if node.op_type == op_type]
 
     def constant_values(self, node: onnx.NodeProto, slot: int) -> Array:
-        """Return a constant operand, or the quantized values that DequantizeLinear (or Cast and Mul) dequantizes."""
+        """Return a constant operand, or the quantized values that become it.
+
+        DequantizeLinear, or Cast and Mul, dequantize these values.
+        """
         constants = {constant.name: constant for constant in self.after.graph.initializer}
         producers = {name: node for node in self.after.graph.node for name in node.output}
         name = node.input[slot]
@@ -198,7 +207,10 @@ def image(*shape: int | None, dtype: str = "int8") -> Spec:
 
 
 def parse_model(graph: str, opset: int = 21, **constants: Array) -> ir.Model:
-    """Return a model from ONNX's text format, ``(inputs) => (outputs) { nodes }``, with constants by name."""
+    """Return a model from ONNX's text format, with constants by name.
+
+    The format is ``(inputs) => (outputs) { nodes }``.
+    """
     model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}, "elsewhere" : 1]> parsed {graph}')
     model.graph.initializer.extend(
         onnx.numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()
@@ -213,7 +225,7 @@ def apply(rules: str, model: ir.Model, unroll: int = 0) -> int:
 
 
 def agrees(rules: str, model: ir.Model, tolerance: float = 1e-5) -> bool:
-    """True if results after the rules are within ``tolerance``, relative to the largest value."""
+    """True if results after the rules are within ``tolerance`` of the largest value."""
     before = ir.to_proto(model)
     assert apply(rules, model)
     expected, computed = (run_model(proto, feeds_of(before)) for proto in (before, ir.to_proto(model)))

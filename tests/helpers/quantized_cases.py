@@ -1,4 +1,4 @@
-"""Built-in cases with quantized tensors, by operator, for tests of targets and options other than the default."""
+"""Built-in cases with quantized tensors, by operator, for other targets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from onnx_tflite_plugin.source import read
 
 @cache
 def quantized_cases_of(op: str, every: int = 1) -> tuple[Case, ...]:
-    """Return the quantized cases of an operator; ``every``: only every n-th case of each dtype."""
+    """Return the quantized cases of an operator.
+
+    ``every``: only every n-th case of each dtype.
+    """
     selected = (case for case, number in number_cases(_cases_of(op)) if number % every == 0)
     return tuple(
         case

@@ -1,4 +1,4 @@
-"""The code samples of a page, run in page order in a folder that contains only ``examples/``.
+"""The code samples of a page, run in order in a folder with ``examples/``.
 
 ```` ```sh ```` is run line by line, ```` ```python ```` is executed, and a block with ``title="PATH"`` is written to that file.
 A line of ``sh`` that ends in ``# exits with N`` must exit with status N. ``text`` (output) and ``shell`` (commands for another
@@ -47,7 +47,7 @@ def _dedent(text: str, columns: int) -> str:
 
 
 def commands(block: Block) -> Iterator[tuple[list[str], int]]:
-    """Yield the words of each command of a block, and the exit status that it must have."""
+    """Yield each command of a block as words, and its required exit status."""
     for line in block.text.splitlines():
         status = int(match[1]) if (match := EXIT.search(line)) else 0
         for part in line.split("&&"):
@@ -65,7 +65,7 @@ class Samples:
     names: dict[str, Any] = field(default_factory=dict)
 
     def run(self, block: Block) -> None:
-        """Write or run one block. Raises AssertionError for a command with another exit status."""
+        """Write or run one block; raise AssertionError for a wrong exit status."""
         if block.title:
             path = self.folder / block.title
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -56,7 +56,7 @@ def onnx_model(
 
 
 def channels_first(offset: float = 0.0, middle: str = "Neg", scale: float = 1.0) -> onnx.ModelProto:
-    """Return the ONNX model of ``build_chain`` in channels first, with metadata of its values."""
+    """Return the channels-first ONNX model of ``build_chain``, with metadata."""
     constant = np.arange(5, dtype=np.float32).reshape(5, 1, 1)
     constant[3] += offset
     nodes = [

@@ -75,7 +75,7 @@ def remove_state_metadata(proto: onnx.ModelProto) -> None:
 
 
 def without_digest(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model, as earlier versions wrote it, without the digest of its TFLite file."""
+    """Return the model without its TFLite digest, as earlier versions wrote it."""
     for entry in [*proto.metadata_props]:
         if entry.key.endswith(".digest"):
             proto.metadata_props.remove(entry)

@@ -1,4 +1,7 @@
-"""Tests of how a host selects the pack for an operator. Packs are entry points in memory; nothing is installed."""
+"""Selection of the pack that converts an operator.
+
+Packs are entry points in memory; nothing is installed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Remedies for operators without a handler: submodels that have none of them, as options to paste."""
+"""Remedies for missing operators: options that cut a model without them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from tests.helpers.command import Run
 
 
 def chain(*codes: str) -> bytes:
-    """Return a model that applies operators to ``x``; the last result is ``y``, the others are ``t0``, ``t1``, ..."""
+    """Return a model that applies operators to ``x``.
+
+    The last result is ``y``, the others are ``t0``, ``t1``, ...
+    """
     model = ModelBuilder()
     g = model.main
     value = g.input("x", (2, 3))

@@ -1,4 +1,4 @@
-"""Boundary values of subgraphs: those with a flexible layout, and the execution counts of subgraphs."""
+"""Boundary values of subgraphs: flexible layouts, and execution counts."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime
 
 
 def network() -> bytes:
-    """Return a model with inputs image and vector, and outputs image, sequence and vector."""
+    """Return a model with image, sequence and vector as inputs or outputs."""
     model = ModelBuilder()
     g = model.main
     image, vector = g.input("image", (2, 5, 7, 3)), g.input("vector", (11, 13))

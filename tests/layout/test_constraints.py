@@ -1,4 +1,4 @@
-"""Layouts that operators support: each slot keeps the order of axes that its handler requires."""
+"""Layouts that operators support: slots keep the axis order of the handler."""
 
 from __future__ import annotations
 

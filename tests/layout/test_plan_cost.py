@@ -1,4 +1,4 @@
-"""Cost of a plan: transposed tensors, reshapes of unit axes, and layouts that slow an operator down."""
+"""Cost of a plan: transposed tensors, reshapes of unit axes, slow layouts."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def add_operator(g: GraphBuilder, code: str, x: int, name: str, shape: tuple[int
 
 
 def chain(*codes: str, shape: tuple[int, ...] = SHAPE) -> BoundModel:
-    """Return a model of consecutive operators on the input ``x``; their results are ``a``, ``b``, ..."""
+    """Return a chain of operators on ``x``; their results are ``a``, ``b``, ..."""
     model = ModelBuilder()
     g = model.main
     tensor: int = g.input("x", shape)
@@ -104,7 +104,7 @@ def make_plan(
 
 
 def transposes(plan: LayoutPlan) -> list[tuple[str, str, list[str]]]:
-    """Return the transposed tensors, each with the first words of its producer and consumers."""
+    """Return the transposed tensors, with producer and consumers in short."""
     return [
         (
             transpose.tensor.name,

@@ -1,4 +1,4 @@
-"""Operators between convolutions that are faster channels last, even with two Transposes."""
+"""Operators between convolutions that are faster channels last."""
 
 from __future__ import annotations
 

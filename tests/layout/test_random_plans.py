@@ -1,4 +1,4 @@
-"""Layout plans of random networks: minimum cost if reported exact, and the same results as the local plan."""
+"""Layout plans of random networks: minimum cost, and the local plan's results."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_requested_layout_changes_only_that_input() -> None:
 
 
 def count_candidates(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """Return a mapping of the number of candidate layouts per operator code, which each conversion updates."""
+    """Return the number of candidate layouts by operator, updated per conversion."""
     counts: dict[str, int] = {}
     original = plan.propagate_layouts
 
@@ -214,7 +214,7 @@ def test_candidates_per_operator_are_bounded(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize(("shared", "layouts"), [("nothing", 1), ("a constant", 1), ("an input", 2)])
 def test_shared_constant_does_not_propagate_layouts(shared: str, layouts: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ADD uses a convolution's output. MUL shares a constant with ADD; its other tensors are graph inputs and outputs."""
+    """The layout of ADD's convolution does not reach MUL through a shared constant."""
     counts, network = count_candidates(monkeypatch), Network(0)
     network.conv(network.pool[0])
     convolved = network.pool[-1]

@@ -1,4 +1,4 @@
-"""Convolutions and pools of one-row images become one-dimensional unless the target is faster with images."""
+"""Convolutions and pools of one-row images become 1-D unless images are faster."""
 
 from __future__ import annotations
 
@@ -89,7 +89,10 @@ def test_padding_and_dilation_are_fused_in_one_dimension(setting: Conv, dtype: s
 
 
 def test_sequence_to_image_reshapes_are_shared() -> None:
-    """Three causal convolutions, each after a sequence pad, need one Unsqueeze before and one Squeeze after them."""
+    """Three causal convolutions need one Unsqueeze and one Squeeze.
+
+    Each convolution follows the pad of a sequence.
+    """
 
     def build(model: Net) -> None:
         sequence = model.input(tensor(2, 11, 3))

@@ -1,4 +1,4 @@
-"""Axes that an operator's slots share, and conversions between operator and slot layouts."""
+"""Axes that an operator's slots share, and conversions to slot layouts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def shared_axes(axes: str, *dims: Dims, unordered: str = "", units: bool = False
 
 
 def transpose(shared: SharedAxes, slot: int, layout: OperatorLayout) -> np.ndarray | None:
-    """Return the element numbers of a slot's tensor with its letters split and permuted as in a layout.
+    """Return the element numbers of a slot's tensor in a layout.
 
     ``None`` if the parts of an axis would not be adjacent.
     """

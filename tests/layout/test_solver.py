@@ -29,7 +29,10 @@ fast = settings(derandomize=True, deadline=None)
 
 @st.composite
 def problems(draw: st.DrawFn, max_labels: int = 3, keys: str = "abc", *, aligned: bool = False) -> LabelingProblem:
-    """Draw a problem of up to six variables. ``aligned``: each label is the same key for all variables."""
+    """Draw a problem of up to six variables.
+
+    ``aligned``: each label is the same key for all variables.
+    """
     sizes = draw(st.lists(st.integers(1, max_labels), min_size=1, max_size=6))
     prices = tuple(tuple(draw(st.integers(-3, 5)) for _ in range(size)) for size in sizes)
 
@@ -63,7 +66,7 @@ def check_solution(problem: LabelingProblem, solution: Solution) -> None:
 
 
 def chain(length: int, seed: int, labels: tuple[str, ...] = BOTH) -> LabelingProblem:
-    """Return a problem like a real network: residual connections and some operators with a fixed layout."""
+    """Return a problem like a real network, with residuals and fixed layouts."""
     rng = random.Random(seed)
     fixed = (*("src",) * 2, "other")
     consumers = [[Pin(k, labels)] for k in range(length)] + [[Pin(None, ("src",))]]
@@ -147,7 +150,10 @@ def test_result_never_costs_more_than_all_zero(problem: LabelingProblem) -> None
 
 
 def dense_problems(count: int) -> Iterator[LabelingProblem]:
-    """Yield problems of eight variables with three labels, each touched by four wires or more."""
+    """Yield problems of eight variables with three labels and many wires.
+
+    Each variable has four wires or more.
+    """
     rng = random.Random(0)
     for _ in range(count):
         pins = [Pin(k % 8, tuple("abc")) for k in range(8)] + [Pin(None, (key,)) for key in "abc"]
@@ -162,7 +168,7 @@ def test_fusion_nearly_always_finds_the_optimum() -> None:
 
 
 def random_problems(count: int) -> Iterator[LabelingProblem]:
-    """Yield problems of seven variables with three labels, whose meaning differs per variable."""
+    """Yield problems of seven variables whose three labels differ in meaning."""
     rng = random.Random(2)
     for _ in range(count):
         pins = [Pin(k, tuple(rng.choices("abcd", k=3))) for k in range(7)] + [Pin(None, (key,)) for key in "abcd"]
@@ -306,7 +312,10 @@ def test_hard_component_leaves_work_for_the_others() -> None:
 
 
 def line(prices: tuple[tuple[int, int], ...]) -> LabelingProblem:
-    """Return a chain with flow from or to one end. Augmenting one path at a time takes quadratic time."""
+    """Return a chain with flow from or to one end.
+
+    Augmenting one path at a time takes quadratic time.
+    """
     wires = (Wire(10**6 - k, Pin(k, BOTH), (Pin(k + 1, BOTH),)) for k in range(len(prices) - 1))
     return LabelingProblem(prices, tuple(wires))
 

@@ -1,4 +1,4 @@
-"""Tensor layouts as permutations of elements: ``coalesce`` and ``plan_conversion`` compared with numpy."""
+"""Layouts as permutations of elements: conversions equal NumPy's."""
 
 from __future__ import annotations
 

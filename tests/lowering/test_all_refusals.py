@@ -1,4 +1,4 @@
-"""All refusals of a model are reported in one run, also downstream of a refused operator."""
+"""All refusals of a model are reported in one run."""
 
 from __future__ import annotations
 

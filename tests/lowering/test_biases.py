@@ -1,4 +1,4 @@
-"""Integer biases: floats if the product is computed on floats, else dequantized at runtime."""
+"""Integer biases become floats, or are dequantized at runtime."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ WEIGHTS = weight((11, 7), "int8")
 
 
 def dense(x: Spec, dtype: str, *, as_input: bool = False, weights: Spec = WEIGHTS) -> bytes:
-    """Return a dense layer whose bias has this dtype. ``as_input``: the bias is a graph input."""
+    """Return a dense layer whose bias has this dtype.
+
+    ``as_input``: the bias is a graph input.
+    """
     model, b = Net(), bias(x, WEIGHTS, 11, dtype, 7)
     y = product(x, WEIGHTS, (3, 11), 7, zero_point=None if x.zero_point else 0)
     operands = [x, weights, replace(b, value=None) if as_input else b]

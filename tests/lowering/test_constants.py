@@ -33,7 +33,10 @@ def floor_handler(evaluate: Callable[[Instance], Any], **declared: Any) -> Handl
 
 
 def add_floor(value: Array = VALUE, as_output: bool = False) -> bytes:
-    """Return a model of an input plus the floor of a constant; ``as_output``: the floor is also an output."""
+    """Return an input plus the floor of a constant.
+
+    ``as_output``: the floor is also an output.
+    """
     model = Net()
     result = model.call("FLOOR", [constant(value)], tensor(2, 3))
     total = model.call("ADD", [tensor(2, 3), result], tensor(2, 3))
@@ -128,7 +131,7 @@ def test_sparse_weights_convert_to_the_same_graph_as_dense_weights(dtype: str) -
 
 
 def widen(model: Net, value: Array) -> Any:
-    """Return a float16 constant through DEQUANTIZE, as converters write weights of float16 models."""
+    """Return a float16 constant through DEQUANTIZE, as in float16 models."""
     return model.call("DEQUANTIZE", [constant(value.astype(np.float16))], tensor(*value.shape))
 
 

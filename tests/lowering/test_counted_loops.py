@@ -70,7 +70,10 @@ def test_layouts_propagate_through_loops() -> None:
 
 
 def test_transposes_are_placed_outside_of_loops() -> None:
-    """Two convolutions outside prefer the other layout, but a Transpose inside counts per iteration."""
+    """A Transpose inside a loop counts per iteration, so it is placed outside.
+
+    Two convolutions outside prefer the other layout.
+    """
     model, spec = Net(), tensor(2, 5, 7, 3)
 
     def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:

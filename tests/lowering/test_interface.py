@@ -16,7 +16,10 @@ SHAPE = (2, 5, 7)
 
 
 def chain(*names: str, signature: dict[str, int] | None = None, inputs: tuple[str, ...] = ("x",)) -> ModelBuilder:
-    """Return a model of two consecutive negations, both outputs. ``signature``: the outputs that it names."""
+    """Return a model of two negations, both outputs.
+
+    ``signature``: the outputs that it names.
+    """
     model = ModelBuilder()
     g = model.main
     t = x = g.input(inputs[0], SHAPE)
@@ -45,7 +48,7 @@ def test_outputs_keep_file_order_and_signature_names() -> None:
 
 
 def test_output_positions_equal_those_of_the_interpreter() -> None:
-    """Code written for ``get_output_details()`` reads the same tensor from ONNX Runtime."""
+    """Code for ``get_output_details()`` reads the same tensor from ONNX Runtime."""
     model = ModelBuilder()
     g = model.main
     x, y = g.input("x", (2, 3)), g.input("y", (2, 3))

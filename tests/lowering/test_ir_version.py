@@ -11,5 +11,8 @@ from onnx_tflite_plugin.lowering.lower import ir_version
     ("opset", "version"), [(13, 8), (17, 8), (18, 8), (19, 9), (20, 9), (21, 10), (22, 10), (23, 11)]
 )
 def test_ir_version_is_the_oldest_for_the_opset(opset: int, version: int) -> None:
-    """Compare with the table of ONNX's docs/Versioning.md; the minimum is 8, which all runtimes of these opsets load."""
+    """ONNX's docs/Versioning.md gives the version; the minimum is 8.
+
+    All runtimes of these opsets load version 8.
+    """
     assert ir_version(opset) == version

@@ -40,7 +40,7 @@ def square_handler(
 
 
 def convert_model(declared: Handler, dtype: str, dims: tuple[int | None, ...] = (2, 3), **options: Any) -> Conversion:
-    """Convert two consecutive operators, so that the tensor between them has the target's dtype."""
+    """Convert two operators, so that the tensor between them has the target's dtype."""
     model, x = Net(), tensor(*dims, dtype=dtype)
     y = x.rescale(1.7)
     model.output(model.call(CODE, [model.call(CODE, [x], y)], y))

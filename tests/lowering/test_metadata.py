@@ -1,4 +1,4 @@
-"""The metadata of a value suffices to convert the tensor's array to the value and back."""
+"""A value's metadata suffices to convert the tensor's array, and back."""
 
 from __future__ import annotations
 

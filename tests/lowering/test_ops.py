@@ -203,7 +203,10 @@ def test_array_in_place_of_a_value_is_rejected() -> None:
 
 
 def emitted_types(op_type: str, *operands: Any, opset: int = 18, **attributes: Any) -> tuple[list[str], str]:
-    """Return the emitted operators and the first output's dtype, with ONNX Runtime's widening table."""
+    """Return the emitted operators and the dtype of the first output.
+
+    Dtypes are widened as for ONNX Runtime.
+    """
     emitter = Emitter(opset, UniqueNames(), TARGETS["onnxruntime"].widens)
     graph_inputs = [
         emitter.register(set_type(ir.Value(name=f"x{k}"), a.dtype.name, a.shape)) for k, a in enumerate(operands)

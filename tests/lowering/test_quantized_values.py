@@ -157,7 +157,10 @@ RESCALING = {
 @pytest.mark.parametrize("case", RESCALING)
 @pytest.mark.parametrize("computed", [True, False])
 def test_rescaling_inserts_a_clip_between_two_qdq_pairs(case: str, computed: bool) -> None:
-    """ONNX Runtime merges two Q/DQ pairs and loses the first rounding; graph inputs have no pair before them."""
+    """ONNX Runtime merges two Q/DQ pairs and loses the first rounding.
+
+    Graph inputs have no pair before them.
+    """
     is_clipped, scale, zero_point, dtype = RESCALING[case]
     values = values_of()
     x = values.emitter.register(set_type(ir.Value(name="x"), "int8" if not computed else "float32", DIMS))

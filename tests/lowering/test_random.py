@@ -1,4 +1,4 @@
-"""Random number operators: distributions and seeds equal those of LiteRT's kernels."""
+"""Random number operators: distributions and seeds equal LiteRT's."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_layer_with_zero_initial_state_is_one_node_without_states(name: str) -> 
 
 @pytest.mark.parametrize("build", [*(build for build, _ in LAYERS.values()), Svdf().build, Svdf("int8", "int8").build])
 def test_state_still_matters_after_fifty_runs(build: Callable[[Net], None]) -> None:
-    """A session that is reset before the last run diverges from LiteRT; one that is not agrees."""
+    """A session that is reset before the last run differs from LiteRT's result."""
     data, rng = build_model(build), np.random.default_rng(3)
     session, original = Session(otp.convert(data).proto.SerializeToString()), LiteRT(data, "builtin")
     tensor = original.entry.inputs[0]

@@ -48,7 +48,10 @@ def test_reading_a_variable_after_a_write_returns_the_new_value() -> None:
 
 
 def test_layouts_are_derived_from_the_value_of_the_producer() -> None:
-    """Layouts are derived from the producer's value, not from each other, unless they differ only in unit axes."""
+    """Layouts are derived from the producer's value, not from each other.
+
+    Layouts that differ only in unit axes are an exception.
+    """
     emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].widens)
     values = Values(emitter, StoragePlan(TARGETS["onnxruntime"], {}, {}))
     dims = (2, 3, 5, 1)
@@ -118,7 +121,7 @@ def test_reshape_with_reordered_dynamic_sizes_is_rejected(
 
 @pytest.mark.parametrize(("dtype", "nodes"), [("int8", 2), ("int4", 3)])
 def test_clip_is_emitted_only_before_4_bit_quantization(dtype: str, nodes: int) -> None:
-    """ONNX Runtime drops a Relu before 4-bit QuantizeLinear, regardless of the zero point."""
+    """ONNX Runtime drops a Relu before 4-bit QuantizeLinear."""
     emitter = Emitter(21, UniqueNames(), TARGETS["generic"].widens)
     values = Values(emitter, StoragePlan(TARGETS["generic"], {}, {}))
     x = emitter.register(set_type(ir.Value(name="x"), "float32", DIMS))

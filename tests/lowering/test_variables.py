@@ -46,7 +46,10 @@ def read(ctx: Any, x: Any, variable: Any) -> Any:
 
 
 def convert_model(*operators: Handler) -> Conversion:
-    """Convert a chain of operators on one variable; the output is the last one's result plus the variable."""
+    """Convert a chain of operators on one variable.
+
+    The output is the last result plus the variable.
+    """
     model = ModelBuilder()
     g = model.main
     x, variable = g.input("x", SHAPE), g.tensor("held", SHAPE, variable=True)

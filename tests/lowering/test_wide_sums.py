@@ -1,4 +1,7 @@
-"""int16 results differ from LiteRT's by at most one, because its kernels multiply 64-bit sums by 15 bits."""
+"""int16 results differ from LiteRT's by at most one.
+
+Its kernels multiply 64-bit sums by 15 bits.
+"""
 
 from __future__ import annotations
 

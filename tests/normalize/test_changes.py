@@ -1,4 +1,4 @@
-"""Copies of a model with some tensors replaced: every operator reads and writes the new tensors."""
+"""Copies of a model with replaced tensors: every operator uses the new tensors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from onnx_tflite_plugin.source.model import Model
 
 
 def three_subgraph_model(root: int) -> Model:
-    """Return three subgraphs of one operator each, with an absent operand and an intermediate; ``root`` is the main one."""
+    """Return three subgraphs of one operator each; ``root`` is the main one.
+
+    They have an absent operand and an intermediate.
+    """
     model = ModelBuilder()
     for k in range(3):
         g = model.main if k == 0 else model.subgraph(f"graph {k}")

@@ -1,4 +1,4 @@
-"""Tensor lists whose element type the file does not store: types are derived from declarations of handlers."""
+"""Tensor lists without a stored element type get it from handlers."""
 
 from __future__ import annotations
 

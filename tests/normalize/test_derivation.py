@@ -1,4 +1,4 @@
-"""Shapes derived from those of graph inputs, operator by operator, and operators with fixed shapes."""
+"""Shapes derived from graph inputs, and operators with fixed shapes."""
 
 from __future__ import annotations
 

@@ -52,7 +52,10 @@ def test_outputs_inherit_dimension_names_from_inputs() -> None:
 
 
 def test_dimension_is_named_through_a_split_of_the_shape() -> None:
-    """ONNX's inference does not track values through Split, with which audio models compute their frames."""
+    """ONNX's inference does not track values through Split.
+
+    Audio models compute their number of frames this way.
+    """
     text = (
         "(float[?, 6] x) => (float[?, ?] y) <int64[2] each = {1, 1}>"
         "{ shape = Shape(x)\n batch, columns = Split(shape, each)\n back = Concat<axis = 0>(columns, batch)"

@@ -1,4 +1,4 @@
-"""ONNX shape inference at given sizes: values that are tracked, and values that would take too much memory."""
+"""ONNX shape inference at given sizes: tracked values, and memory limits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from onnx_tflite_plugin.source.model import Dims
 
 
 def parse_graph(text: str) -> onnx.ModelProto:
-    """Return a graph in ONNX's text format; operators of the domain ``other`` have no schema."""
+    """Return a graph from ONNX's text; the domain ``other`` has no schema."""
     imports = 'opset_import: ["": 18, "other": 1]'
     return onnx.parser.parse_model(f"<ir_version: 9, {imports}> graph {text}")
 

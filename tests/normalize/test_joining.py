@@ -1,4 +1,4 @@
-"""Joining the signatures of a prompt and of a single token: which are joined, and which differences prevent it."""
+"""Joining the signatures of a prompt and of a token, and what prevents it."""
 
 from __future__ import annotations
 
@@ -97,7 +97,10 @@ def test_sequence_dimension_is_named_in_inputs_and_outputs() -> None:
 
 
 def two_signatures(first: str, second: str, *, rows: tuple[int, int] = (1, 5)) -> bytes:
-    """Return a model with ``decode`` (one row by default) and ``prefill``, each with these operators between x and y."""
+    """Return a model with the signatures ``decode`` and ``prefill``.
+
+    Both have these operators between x and y; ``decode`` has one row by default.
+    """
     model = ModelBuilder()
     for key, code, count in (("decode", first, rows[0]), ("prefill", second, rows[1])):
         g = model.main if key == "decode" else model.subgraph(key)
@@ -109,7 +112,10 @@ def two_signatures(first: str, second: str, *, rows: tuple[int, int] = (1, 5)) -
 
 
 def mean_in_two_forms() -> bytes:
-    """Return a model that divides by a mean; only the signature of one token keeps its axis of size 1."""
+    """Return a model that divides by a mean, with or without its unit axis.
+
+    Only the signature of one token keeps the axis.
+    """
     model = ModelBuilder()
     for key, count in (("decode", 1), ("prefill", 5)):
         g = model.main if key == "decode" else model.subgraph(key)

@@ -1,4 +1,4 @@
-"""Shapes of results that a file does not store but that can be derived: a rank, or a dynamic size."""
+"""Shapes of results that a file does not store but that can be derived."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ def build_model(draw: Callable[[GraphBuilder], None]) -> Model:
 def derive_shape(
     code: str, operands: Sequence[Any], stored: Shape, options: dict[str, Any] | None = None
 ) -> Dims | None:
-    """Return the derived shape of an operator's output for a stored one; arrays are constants, shapes graph inputs."""
+    """Return the derived shape of an output with a stored one.
+
+    Arrays are constants, shapes are graph inputs.
+    """
 
     def draw(g: GraphBuilder) -> None:
         refs = [

@@ -1,4 +1,4 @@
-"""Sizes stored in constants that become dynamic by name, such as the sequence length of a language model."""
+"""Sizes in constants that become dynamic by name, such as sequence lengths."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STORED = 5
 
 
 def decoder(length: int) -> bytes:
-    """Return a model that normalizes keys, writes them to a cache at ``start`` and scores them per head.
+    """Return a model that caches normalized keys at ``start`` and scores them.
 
     All sizes that depend on ``length`` are constants.
     """

@@ -1,4 +1,4 @@
-"""Messages about mistakes of pack authors: location, reason and remedy, reported once."""
+"""Messages on mistakes of pack authors: location, reason and remedy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ Provoke = Callable[..., str]
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Path]]:
-    """Return a function that installs the pack ``author`` with edits ``(file, old, new)``."""
+    """Return a function that installs the pack ``author`` with some edits.
+
+    An edit is ``(file, old, new)``.
+    """
     folder, site = tmp_path / "author", tmp_path / "site"
 
     def write_pack(*edits: tuple[str, str, str], op: str = "CUSTOM.Acme", like: str = "elementwise") -> Path:
@@ -51,7 +54,10 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 
 @pytest.fixture
 def provoke(write: Callable[..., Path]) -> Provoke:
-    """Return a function that returns the output of a failing ``conformance --pack author`` for a pack with edits."""
+    """Return a function that returns the output of a failing ``conformance`` run.
+
+    It runs ``conformance --pack author`` with edits.
+    """
 
     def conformance(*edits: tuple[str, str, str], **more: str) -> str:
         write(*edits, **more)

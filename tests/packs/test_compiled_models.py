@@ -1,4 +1,4 @@
-"""Files compiled for one processor: the error names the compiler, and ``inspect`` shows the file."""
+"""Files compiled for one processor are refused with the compiler's name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.helpers.command import Run
 
 
 def compiled_model(*codes: str, scratch: bool = True) -> bytes:
-    """Return a chain of custom operators, each with a scratch operand: a tensor without data."""
+    """Return a chain of custom operators, each with a tensor without data."""
     model = ModelBuilder()
     g = model.main
     tensor = g.input("x", (1, 7, 5, 3), "int8", quantization=quant(0.5, 7))

@@ -1,4 +1,4 @@
-"""The core depends only on declarations: renamed operators convert to the same nodes."""
+"""The core names no operator: renamed operators convert to the same nodes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def rename_codes(model: Model) -> Model:
-    """Rename every operator to a custom name; composites without a handler get their builtin operator's name."""
+    """Rename every operator to a custom name.
+
+    Composites without a handler get the name of their builtin operator.
+    """
 
     def custom(op: Operator) -> Operator:
         code = op.builtin if op.code.startswith("COMPOSITE.") else op.code
@@ -46,7 +49,7 @@ PARTS = 8
 
 
 def sample(part: int, first: int, every: int) -> list[Case]:
-    """Return the first cases of each operator in a part, and every n-th of its other cases."""
+    """Return the first cases of each operator, and every n-th of the others."""
     counts: Counter[str] = Counter()
     selected = []
     for k, case in enumerate(builtin()):
@@ -61,7 +64,7 @@ def sample(part: int, first: int, every: int) -> list[Case]:
 
 
 def listing(graph: ir.Graph) -> list[object]:
-    """Return nodes with operands and attributes, including those of subgraphs, without TFLite operator names."""
+    """Return the nodes of all graphs, without names of TFLite operators."""
     return [
         (
             node.op_type,

@@ -1,4 +1,4 @@
-"""Test that a declaration which can match nothing is an error as the pack is loaded."""
+"""A declaration that can match nothing is an error when the pack loads."""
 
 from __future__ import annotations
 

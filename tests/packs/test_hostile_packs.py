@@ -1,4 +1,4 @@
-"""Faults of an op pack are attributed to the pack, and unrelated models still convert."""
+"""Faults of a pack are attributed to it, and unrelated models convert."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_interruption_names_the_current_operator(install_hostile: Callable[[Host
 def test_terminated_process_is_not_attributed_to_a_pack(
     install_hostile: Callable[[Hostile], None], convert: Convert
 ) -> None:
-    """SIGTERM raises an exception inside a handler, which is not an error of the handler."""
+    """SIGTERM raises an exception inside a handler, which did not cause it."""
     install_hostile(
         lowering_fault("is terminated", "from onnx_tflite_plugin.guard import Terminated; raise Terminated(143)")
     )

@@ -1,4 +1,4 @@
-"""300 installed packs: fast discovery, imports only for used operators, and operator families from packs."""
+"""300 installed packs: fast discovery, few imports, operator families."""
 
 from __future__ import annotations
 
@@ -96,7 +96,10 @@ def test_imports_only_packs_that_the_model_uses(site: Path, tmp_path: Path, code
 
 
 def test_discovers_300_packs_within_milliseconds(site: Path) -> None:
-    """Measured 11 ms; 90 ms if all metadata is read. The bound allows for slower machines."""
+    """Measured 11 ms; 90 ms if all metadata is read.
+
+    The bound allows for slower machines.
+    """
     results = [python(site, DISCOVER) for _ in range(3)]
     assert {result["count"] for result in results} == {COUNT}
     assert min(float(str(result["seconds"])) for result in results) < 0.04, results
@@ -117,7 +120,7 @@ class HiddenModule:
 
 @pytest.fixture
 def family_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
-    """Return a host in which a pack supplies the family instead of the built-in handlers."""
+    """Return a host in which a pack supplies a family of built-in operators."""
     source = importlib.util.find_spec(FAMILY)
     assert source is not None
     assert source.origin is not None

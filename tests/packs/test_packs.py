@@ -1,4 +1,4 @@
-"""Third-party packs: discovery, lazy loading, precedence, hooks, and isolation of failures."""
+"""Packs of others: discovery, lazy loading, precedence, hooks, failures."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ def roll_pack(site: Path, name: str, op: str = "Abs") -> None:
 
 
 def custom_between_convolutions() -> tuple[bytes, np.ndarray]:
-    """Return an int8 model of 1x1 conv, CUSTOM.RollChannels (absolute value of rolled channels), 1x1 conv; and both weights."""
+    """Return an int8 model of CUSTOM.RollChannels between convolutions, and weights.
+
+    The operator returns the absolute value of rolled channels; the convolutions are 1 x 1.
+    """
     rng = np.random.default_rng(3)
     model = ModelBuilder()
     g = model.main
@@ -68,7 +71,7 @@ def custom_between_convolutions() -> tuple[bytes, np.ndarray]:
 
 
 def reference_result(x: np.ndarray, weight: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return the model's result, computed in float with NumPy and the scales of the file."""
+    """Return the model's result, computed by NumPy in float with the file's scales."""
 
     def quantize(values: np.ndarray) -> np.ndarray:
         return np.clip(np.rint(values / 0.05) + 3, -128, 127)

@@ -114,7 +114,7 @@ def imported_modules(tree: ast.AST) -> Iterator[str]:
 
 
 def is_private(module: str) -> bool:
-    """True for modules of the host other than its API, and for libraries that only the host may import."""
+    """True for modules that a pack must not import."""
     return module.split(".")[0] in ("onnx_tflite_plugin", "conformance", "onnx", "onnx_ir", "tflite") and (
         module != "onnx_tflite_plugin.api"
     )

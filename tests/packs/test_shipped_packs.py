@@ -1,4 +1,4 @@
-"""The packs of this repository: public imports only, separate distributions, passing cases."""
+"""The packs of this repository: public imports only, and passing cases."""
 
 from __future__ import annotations
 

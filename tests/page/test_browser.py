@@ -1,4 +1,4 @@
-"""The page in a browser: no error in the console, readable size, search, and names."""
+"""The page in a browser: no console error, readable size, search, names."""
 
 from __future__ import annotations
 

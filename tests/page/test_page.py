@@ -1,4 +1,4 @@
-"""The page about a conversion: its content, no network access, and no error in a browser."""
+"""The page about a conversion: content, no network access, no error."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_outputs_with_equal_results_are_named_together() -> None:
 
 
 def test_page_is_computed_from_the_given_inputs(run: Run, tmp_path: Path) -> None:
-    """Stacked inputs are several runs for the verdict; errors of tensors are from the first run."""
+    """Stacked inputs are several runs; errors of tensors are from the first run."""
     np.savez(tmp_path / "d.npz", image=(np.arange(320).reshape(5, 8, 8, 1) % 100 - 50).astype(np.int8))
     onnx_path, page_path = tmp_path / "d.onnx", tmp_path / "d.html"
     data = ("--inputs", tmp_path / "d.npz")
@@ -139,7 +139,7 @@ def test_wrong_tensor_is_marked_only_if_outputs_are_wrong(
 
 
 def test_page_without_quantization_agrees_with_verify() -> None:
-    """The values of a whole network differ from LiteRT's, but each operator agrees in isolation."""
+    """A float network's values differ from LiteRT's, but each operator agrees."""
     conversion = otp.convert(DIGITS, quantization="float", verify=True)
     page = gather(DIGITS.read_bytes(), conversion.proto, "digits")
     assert conversion.verification is not None

@@ -44,7 +44,7 @@ def info(name: str, *shape: int | str | None, dtype: int = TensorProto.FLOAT) ->
 
 
 def model_of(*nodes: tuple[str, list[int]]) -> Any:
-    """Return a model of nodes, given as types and operator indices of the main subgraph."""
+    """Return a model of nodes, given as types and operator indices."""
     onnx_nodes = [helper.make_node(kind, ["a"], ["b"]) for kind, _ in nodes]
     for node, (kind, operators) in zip(onnx_nodes, nodes, strict=True):
         helper.set_model_props(node, node_props([(0, k) for k in operators], f"pack:{kind.lower()}", "", ""))  # type: ignore[arg-type]
@@ -224,7 +224,7 @@ def test_group_is_named_after_few_operators_or_its_handler() -> None:
 
 
 def test_time_of_a_fusion_is_that_of_its_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    """LayerNormalization is one entry with one node and one time, not one entry per operator of the file."""
+    """LayerNormalization is one entry with one node and one time."""
     data = next(
         case for case in normalization.cases() if case.name == "LayerNormalization of Keras, scaled, shifted"
     ).build()
@@ -249,7 +249,10 @@ def test_time_of_a_fusion_is_that_of_its_group(monkeypatch: pytest.MonkeyPatch) 
 
 
 def calls() -> bytes:
-    """Return operators 0: ABS, 1 and 2: calls of EXP and of a call of NEG, 3: an IF with two branches, 4: SIN."""
+    """Return a model of operators that call subgraphs.
+
+    0: ABS; 1 and 2: calls of EXP and of a call of NEG; 3: an IF with two branches; 4: SIN.
+    """
     model = ModelBuilder()
     g = model.main
     x, condition = g.input("x", (2, 3)), g.input("c", (), "bool")

@@ -1,4 +1,4 @@
-"""Measure the largest error of correct submodels for each criterion of ``verify/criteria.py``.
+"""Measure the largest error of correct submodels for each criterion.
 
 ``python -m tests.qa.criteria FILES``: TFLite files with correct conversions. Errors are those of the best match in LiteRT.
 """
@@ -92,7 +92,10 @@ def record_comparisons(survey: Survey) -> Iterator[None]:
 
 
 def measure(files: Sequence[Path]) -> dict[str, CriterionErrors]:
-    """Return the largest error by criterion. Skips files that cannot be converted or that LiteRT does not run."""
+    """Return the largest error by criterion.
+
+    Files that LiteRT does not run or that cannot be converted are skipped.
+    """
     survey = Survey()
     with record_comparisons(survey):
         for survey.file, path in ((path.name, path) for path in files):

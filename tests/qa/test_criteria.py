@@ -1,4 +1,7 @@
-"""Errors of correct submodels stay within the criteria. ``python -m tests.qa.criteria`` measures more files."""
+"""Errors of correct submodels stay within the criteria.
+
+``python -m tests.qa.criteria`` measures more files.
+"""
 
 from __future__ import annotations
 

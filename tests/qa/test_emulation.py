@@ -1,4 +1,4 @@
-"""Tests of trials on emulated processors: they fail if results differ or an expected overflow is not detected."""
+"""Trials on emulated processors fail for wrong results and missed overflows."""
 
 from __future__ import annotations
 

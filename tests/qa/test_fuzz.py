@@ -1,4 +1,4 @@
-"""A short run of the fuzzer with a fixed seed, and tests of its classification of outcomes."""
+"""A short run of the fuzzer with a fixed seed, and tests of its outcomes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each planted bug makes the conformance cases fail that ``mutations`` lists for it.
+"""Each planted bug makes the conformance cases fail that ``mutations`` lists.
 
 The bug must also be found by a case of the operator in the variants that the suite runs by default.
 """

@@ -1,4 +1,7 @@
-"""ONNX Runtime agrees with LiteRT on random models. ``python -m tests.qa.random_models`` tests more models."""
+"""ONNX Runtime agrees with LiteRT on random models.
+
+``python -m tests.qa.random_models`` tests more models.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the runs in other runtimes, with those of the test environment, and of the table of results."""
+"""Tests of runs in other runtimes, and of the table of results."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def source_of(file: Path) -> Source:
 
 @pytest.mark.int8_products
 def test_examples_are_right_in_onnx_runtime_and_the_reference_evaluator(tmp_path: Path) -> None:
-    """The reference evaluator lacks DequantizeLinear at the opset of the default target."""
+    """The evaluator lacks DequantizeLinear at the default target's opset."""
     results = run_matrix([INT8, FLOAT], [*OTHER_TARGETS, "onnxruntime"], [], tmp_path)
     assert {row["kind"] for row in results["rows"]} == {"int8", "float32"}
     assert not any(row["refused"] for row in results["rows"])

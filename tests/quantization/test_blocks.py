@@ -1,4 +1,4 @@
-"""Weights with a scale per block stay as small as in the file if the runtime fuses them, otherwise they become float."""
+"""Blockwise weights stay small if the runtime fuses them, else become float."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ ROWS, DEPTH, OUT = 3, 768, 173  # too many weights for float products of rounded
 
 
 def layer(size: int, depth: int = DEPTH, first_scale: float = 0.1) -> bytes:
-    """Return a layer with random weights in blocks of ``size``; ``first_scale``: the scale of the first block."""
+    """Return a layer with random weights in blocks of ``size``.
+
+    ``first_scale``: the scale of the first block.
+    """
     random = np.random.default_rng(size)
     model = ModelBuilder()
     g = model.main
@@ -137,7 +140,7 @@ def test_onnxruntime_block_is_a_power_of_two_that_divides_the_file_block() -> No
 
 
 def test_weights_with_a_scale_per_block_count_as_dynamic_quantization() -> None:
-    """LiteRT quantizes the activations as for weights with one scale, so the same tolerance applies."""
+    """LiteRT quantizes activations as for one scale, so the tolerance is the same."""
     assert Tolerance.of(structure.read(layer(32))).of_range == 2e-2
 
 
@@ -150,7 +153,10 @@ def test_weight_scale_is_the_largest_scale_of_the_blocks() -> None:
 
 
 def test_block_with_scale_0_adds_nothing() -> None:
-    """Barely initialized weights have such blocks. XNNPACK refuses them; LiteRT's builtin kernel multiplies by 0."""
+    """XNNPACK refuses such blocks; LiteRT's builtin kernel multiplies by 0.
+
+    Barely initialized weights have them.
+    """
     data = layer(32, first_scale=0.0)
     assert otp.verify(data, otp.convert(data)).ok
 

@@ -1,4 +1,4 @@
-"""``--quantization float``: no tensor is quantized, and each operator computes LiteRT's result without rounding."""
+"""``--quantization float``: LiteRT's results without rounding."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_operators_on_stored_integers_are_refused() -> None:
 
 @pytest.mark.parametrize("op", ["NEG", "MATRIX_DIAG", "STABLEHLO_MULTIPLY"])
 def test_operators_on_bare_quantized_values_are_refused(op: str) -> None:
-    """These kernels ignore zero points and scales, so -q does not represent -x, nor q * q represent x * x."""
+    """These kernels ignore scales, so -q is not -x, and q * q is not x * x."""
     scaled = [case for case in quantized_cases_of(op) if case.dtype == "int8"]
     assert scaled
     for case in scaled:
@@ -120,14 +120,14 @@ def test_computed_integer_bias_is_refused() -> None:
 
 
 def test_verify_runs_each_operator_on_litert_values() -> None:
-    """Without rounding a network diverges from LiteRT, although each operator agrees in isolation."""
+    """Without rounding a network diverges from LiteRT, but each operator agrees."""
     verification = verify(DIGITS, otp.convert(DIGITS, quantization="float").proto.SerializeToString())
     assert verification.ok, verification.text
     assert "although every operator agrees" in verification.text
 
 
 def model_with_range(operator: str, scale: float, zero_point: int) -> bytes:
-    """Return a model of one int8 operator of two operands whose output has the given range."""
+    """Return a binary int8 operator whose output has the given range."""
     model = ModelBuilder()
     g = model.main
     a = g.input("a", (2, 7), "int8", quantization=quant(0.07, 3))

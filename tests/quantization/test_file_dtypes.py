@@ -1,4 +1,4 @@
-"""Tensors kept in the file's dtype do not change results, also if inputs and outputs of an operator differ in storage."""
+"""Tensors kept in the file's dtype do not change results."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_inputs_and_outputs_may_differ_in_storage_dtype(
 @pytest.mark.parametrize("code", ["HARD_SWISH", "QUANTIZE", "PAD"])
 @pytest.mark.parametrize("first", [True, False])
 def test_operator_between_subgraph_boundary_and_weighted_operator(code: str, first: bool) -> None:
-    """The operator is a lookup table, a rescaling, or a constant with the result's zero point."""
+    """The operator is a table, a rescaling, or a constant at the zero point."""
     model = ModelBuilder()
     for name in ("then", "else"):
         inner = model.subgraph(name)

@@ -1,4 +1,4 @@
-"""Operators that compute on quantized values, and targets without kernels for some dtypes."""
+"""Operators on quantized values, and targets without kernels for some dtypes."""
 
 from __future__ import annotations
 

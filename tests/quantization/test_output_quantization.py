@@ -35,7 +35,7 @@ SHARE_PARAMETERS = {"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 
 
 
 def largest(behavior: Behavior, second: Any = SHARES) -> Handler:
-    """Return the maximum of each row as stored, and each element's share of its row's sum of squares."""
+    """Return each row's maximum, and each element's share of the sum of squares."""
 
     @handler(
         CODE,

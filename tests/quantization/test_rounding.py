@@ -30,7 +30,10 @@ def test_bounds_round_half_away_from_zero(activation: str, scale: float) -> None
 
 @pytest.mark.parametrize("zero_point", [0, 71])
 def test_int32_is_rounded_not_truncated(zero_point: int) -> None:
-    """The kernel rounds twice, so one in 50 results is off by one. With truncation half of them would be."""
+    """The kernel rounds twice, so one in 50 results is off by one.
+
+    With truncation, half of them would be.
+    """
     model = Net()
     wide = replace(tensor(997, dtype="int32", scale=1.0), zero_point=zero_point)
     model.output(model.call("QUANTIZE", [tensor(997, dtype="int16", scale=0.029314)], wide))
@@ -62,7 +65,10 @@ def test_int32_is_rounded_not_truncated(zero_point: int) -> None:
 def test_stored_clamp_is_limited_to_the_dtype(
     activation: str, dtype: str, scale: float, zero_point: int, clamp: Clamp
 ) -> None:
-    """CalculateActivationRangeQuantized: max(qmin, quantize(bound)), min(qmax, quantize(bound))."""
+    """The kernel clamps bounds to the dtype.
+
+    CalculateActivationRangeQuantized: max(qmin, quantize(bound)), min(qmax, quantize(bound)).
+    """
     assert quantized_clamp_bounds(activation, dtype, Quantization((scale,), (zero_point,), 0)) == clamp
 
 

@@ -1,4 +1,4 @@
-"""Rules of the storage plan: tensors in another dtype than the file's, and the arithmetic of operators."""
+"""Rules of the storage plan: dtypes of tensors, arithmetic of operators."""
 
 from __future__ import annotations
 
@@ -275,7 +275,10 @@ def test_same_scale_compares_only_the_declared_slots() -> None:
 
 
 def shared_state_model(entries: int) -> bytes:
-    """Return a model of two signatures: "count" adds its input to an int8 state; "double" returns twice the state."""
+    """Return a model with the signatures "count" and "double" of one int8 state.
+
+    "count" adds its input to the state; "double" returns twice the state.
+    """
     model = ModelBuilder()
     shape = (1, 5)
     init, main, double = model.subgraph("init"), model.main, model.subgraph("double")
@@ -306,7 +309,7 @@ def shared_state_model(entries: int) -> bytes:
 
 
 def test_state_shared_by_signatures_keeps_the_file_dtype() -> None:
-    """One signature reads what the other wrote, and neither conversion sees the operators of the other."""
+    """One signature reads what the other writes, in separate conversions."""
 
     def state_dtypes(entries: int, signature: str) -> dict[str, str]:
         converted = otp.convert(shared_state_model(entries), signature=signature)
@@ -333,7 +336,7 @@ def test_required_output_scale_has_a_tolerance_of_one_thousandth(scale: float, t
 @pytest.mark.parametrize(("code", "channels"), [("CONV_2D", 0), ("DEPTHWISE_CONV_2D", 3)])
 @pytest.mark.parametrize("axis", range(4))
 def test_weights_need_a_scale_per_output_channel(code: str, channels: int, axis: int) -> None:
-    """Kernels use the scales for the output channels, regardless of the axis in the file."""
+    """Kernels use the scales for output channels, whatever axis the file names."""
 
     def convolve(g: GraphBuilder) -> None:
         x = g.input("x", (2, 5, 7, 3), "int8", quantization=Q)

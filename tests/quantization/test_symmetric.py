@@ -1,4 +1,4 @@
-"""Models requantized to symmetric int8: zero points of 0, the ranges of the file, and results close to LiteRT's."""
+"""Models requantized to symmetric int8 keep ranges and are close to LiteRT."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ CASES = {case.id: case for case in builtin()}
 
 
 def convolution(dtype: str, zero_point: int, weights: int, *, reshaped: bool = False, as_output: bool = False) -> bytes:
-    """Return a convolution of 3 to 11 channels with weights of the zero point ``weights``.
+    """Return a convolution whose weights have the zero point ``weights``.
 
-    ``reshaped``: RESHAPE and RELU follow. ``as_output``: the result of the convolution is also an output.
+    It has 3 input and 11 output channels. ``reshaped``: RESHAPE and RELU follow. ``as_output``: the result of the
+    convolution is also an output.
     """
     model, rng = ModelBuilder(), np.random.default_rng(7)
     g, low = model.main, 0 if dtype == "uint8" else -127

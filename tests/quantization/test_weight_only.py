@@ -1,4 +1,7 @@
-"""Weight-only quantization: weights are as small as in the file or float, with equal results, no dequantization at runtime."""
+"""Weight-only quantization: small or float weights give equal results.
+
+Nothing is dequantized at runtime.
+"""
 
 from __future__ import annotations
 

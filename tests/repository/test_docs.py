@@ -1,4 +1,4 @@
-"""Tests of the documentation: samples run, options exist, pictures equal the output of their script."""
+"""The documentation: samples run, options exist, pictures are up to date."""
 
 from __future__ import annotations
 

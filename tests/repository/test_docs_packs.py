@@ -1,4 +1,4 @@
-"""The reference names every member of the pack API, and the guides every kind of pack."""
+"""The reference names every member of the pack API, and every kind of pack."""
 
 from __future__ import annotations
 

@@ -74,7 +74,10 @@ def graph(roots: Mapping[str, Path]) -> Graph:
 
 
 def import_graph(texts: Mapping[str, tuple[str, bool]]) -> Graph:
-    """Return the import graph of modules, given as text and whether it is an ``__init__``."""
+    """Return the import graph of modules.
+
+    Each module is its text, and whether it is an ``__init__``.
+    """
     edges = {}
     for module, (text, package) in texts.items():
         inside = module if package else module.rpartition(".")[0]
@@ -83,7 +86,10 @@ def import_graph(texts: Mapping[str, tuple[str, bool]]) -> Graph:
 
 
 def _imported_modules(tree: ast.AST, inside: str, modules: Collection[str]) -> Iterator[str]:
-    """Yield the imported modules; ``from package import module`` counts as the module, not the package."""
+    """Yield the imported modules.
+
+    ``from package import module`` counts as the module, not the package.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in modules)
@@ -99,7 +105,10 @@ def _imported_modules(tree: ast.AST, inside: str, modules: Collection[str]) -> I
 
 
 def import_cycles(edges: Graph) -> list[list[str]]:
-    """Return import cycles: strongly connected components of more than one module, each sorted."""
+    """Return import cycles: strongly connected components of several modules.
+
+    Each is sorted.
+    """
     reached = {module: _reachable_from(module, edges) for module in edges}
     cycles = {tuple(sorted({a, *(b for b in reached[a] if a in reached[b])})) for a in edges}
     return [list(cycle) for cycle in sorted(cycles) if len(cycle) > 1]
@@ -127,7 +136,10 @@ def forbidden_imports(edges: Graph, packages: Sequence[str]) -> list[str]:
 
 
 def _package_name(module: str) -> str:
-    """Return the top-level name of a module; the root package counts as ``inspection``, because it re-exports ``convert``."""
+    """Return the top-level name of a module.
+
+    The root package counts as ``inspection``, because it re-exports ``convert``.
+    """
     return [*module.split("."), "inspection"][1]
 
 

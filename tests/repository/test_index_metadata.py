@@ -1,4 +1,4 @@
-"""Metadata that depends on the address of the repository, which may not be known yet."""
+"""Metadata that depends on the address of the repository."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the wheel: it holds every package of the checkout, and its entry points load."""
+"""The wheel holds every package of the checkout, and its entry points load."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ PACKAGES = ("onnx_tflite_plugin", "op_handlers", "conformance")
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_folder_with_modules_is_a_package(package: str) -> None:
-    """setuptools omits other folders from the wheel; in a checkout, this would go unnoticed."""
+    """setuptools omits other folders from the wheel, but not in a checkout."""
     folders = {file.parent for file in (ROOT / package).rglob("*.py")}
     assert [folder for folder in folders if not (folder / "__init__.py").exists()] == []
 
 
 def test_editable_install_is_a_plain_path_for_type_checkers() -> None:
-    """setuptools writes a path only if ``package_dir`` names the folder of all packages, else an import hook."""
+    """setuptools writes a path only if ``package_dir`` names the common folder.
+
+    Otherwise it writes an import hook.
+    """
     config = ConfigParser()
     config.read(ROOT / "setup.cfg", encoding="utf-8")
     assert config["options"]["package_dir"].split() == ["=", "."]

@@ -39,7 +39,10 @@ CASES = sorted(name.removeprefix(f"{cases.__name__}.") for name in cases.modules
 
 
 def handler_module(module: str) -> str | None:
-    """Return the module of op_handlers for a module of cases; its name may have a topic as suffix, ``resize_nearest``."""
+    """Return the module of op_handlers for a module of cases.
+
+    Its name may have a topic as suffix, as in ``resize_nearest``.
+    """
     folder, _, name = module.rpartition(".")
     parts = name.split("_")
     names = (f"{folder}." + "_".join(parts[:n]) for n in range(len(parts), 0, -1))

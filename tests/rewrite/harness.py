@@ -27,9 +27,10 @@ Source = BuildNetwork | Callable[[], ir.Model]
 
 @dataclass(frozen=True)
 class Case:
-    """``source`` adds operators to a network, or returns an ONNX model if it has no parameter.
+    """A case of a rule.
 
-    ``count``: the number of places that the rule changes. ``reason``: a part of the reason if it is 0.
+    ``source`` adds operators to a network, or returns an ONNX model if it has no parameter. ``count``: the number of
+    places that the rule changes. ``reason``: a part of the reason if it is 0.
 
     ``tolerance``: the maximum error relative to the largest output. ``nodes``: the number of nodes by operator after the rule.
     ``fused``: the same after the optimizations of ONNX Runtime. ``batch``: the size of a dynamic batch at runtime.
@@ -46,17 +47,26 @@ class Case:
 
 
 def declines(text: str, source: Source, reason: str = "") -> Case:
-    """Return a case that the rule declines. ``reason`` is empty if the rule does not match at all."""
+    """Return a case that the rule declines.
+
+    ``reason`` is empty if the rule does not match at all.
+    """
     return Case(text, source, 0, reason)
 
 
 def graph(text: str, opset: int = 21, **constants: Any) -> Callable[[], ir.Model]:
-    """Return a function that parses ``(inputs) => (outputs) {nodes}``, ONNX's text format, with constants by name."""
+    """Return a function that parses ONNX's text format, with constants by name.
+
+    The format is ``(inputs) => (outputs) {nodes}``.
+    """
     return lambda: parse_model(text, opset, **{name: np.asarray(array) for name, array in constants.items()})
 
 
 def rule_test(rule: str, *cases: Case) -> Callable[[Case], None]:
-    """Return a parametrized test of a rule, or of several consecutive rules, ``first + second``."""
+    """Return a parametrized test of a rule, or of consecutive rules.
+
+    Consecutive rules are written ``first + second``.
+    """
 
     @pytest.mark.parametrize("case", cases, ids=[case.text for case in cases])
     def test(case: Case) -> None:

@@ -1,4 +1,7 @@
-"""All rules of a target: they run in order, nodes keep their source operators, and only speed rules change results."""
+"""All rules of a target: order, source operators of nodes, and exact results.
+
+Only rules for speed change results.
+"""
 
 from __future__ import annotations
 
@@ -162,7 +165,10 @@ def parts_with_one_activation(net: Network) -> list[TensorRef]:
 
 
 def convolutional_loop(net: Network) -> Sequence[TensorRef]:
-    """Build a loop with three sums of convolutions of two images, and a condition that is reshaped twice."""
+    """Build a loop with three sums of two convolutions each.
+
+    Its condition is reshaped twice.
+    """
     image = tensor(2, 5, 7, 3)
 
     def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
@@ -190,7 +196,10 @@ def factor_per_channel(net: Network) -> TensorRef:
 
 
 def uint8_weights(net: Network) -> TensorRef:
-    """Build uint8 weights, one of which does not fit int8 with a zero point of 0, and an average."""
+    """Build uint8 weights and an average; one weight does not fit symmetric int8.
+
+    The zero point would be 0.
+    """
     x = net.conv(net.input(image(1, 15, 17, 16, dtype="uint8")), 16, (1, 1), beyond_int8=[(3, 0, 0, 7)])
     x = net.conv(x, 96, (1, 1), beyond_int8=[(3, 0, 0, 7)])
     window = {"filter_height": 3, "filter_width": 2, "stride_h": 3, "stride_w": 2, "padding": "VALID"}
@@ -198,7 +207,10 @@ def uint8_weights(net: Network) -> TensorRef:
 
 
 def float_layers(net: Network) -> TensorRef:
-    """Build batch normalization before an activation, a residual connection with appended zero channels, and squeeze-and-excitation."""
+    """Build normalization, a padded residual and squeeze-and-excitation.
+
+    Batch normalization precedes an activation; the residual connection has appended zero channels.
+    """
     x = net.conv(
         net.input(image(1, 5, 7, 3, dtype="float32")), 16, (1, 1), fused_activation_function="RELU", name="before"
     )

@@ -1,4 +1,4 @@
-"""Tests of weights selected at load time: the graph in ONNX Runtime, and equal results with every ``weights_dtype``."""
+"""Weights selected at load time give equal results with every dtype."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def dense() -> bytes:
 
 
 def loop_model() -> bytes:
-    """Return a model with a dense layer in the body of a WHILE; the weight is defined outside."""
+    """Return a WHILE whose body has a dense layer with an outer weight."""
     model = ModelBuilder()
     g = model.main
     quantization = quant(0.5, 3)
@@ -91,7 +91,10 @@ def loop_model() -> bytes:
 
 
 def dynamic() -> bytes:
-    """Return a float32 dense layer with int8 weights, large enough for dynamic quantization."""
+    """Return a float32 dense layer with int8 weights, quantized dynamically.
+
+    It is large enough for that.
+    """
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (17, 1031))
@@ -223,7 +226,7 @@ def test_one_if_selects_all_weights_of_a_graph_and_names_them_by_consumer() -> N
 
 
 def test_weights_used_in_a_loop_body_are_selected_in_the_body() -> None:
-    """ONNX Runtime fuses a quantized product only if the DequantizeLinear nodes of its operands are in the same graph."""
+    """ONNX Runtime fuses a product only with DequantizeLinear in the same graph."""
     (choice,) = if_nodes(convert_model("loop", "auto"))
     (user,) = (use.node for use in choice.outputs[0].uses())
     assert choice.graph is user.graph
@@ -274,7 +277,7 @@ def test_no_product_overflows_with_optimize_speed() -> None:
 
 
 def test_large_weight_shared_by_products_is_stored_once_as_uint8() -> None:
-    """With copies, the file of a decomposed cell would grow with the number of time steps."""
+    """Copies would make the file grow with the number of time steps."""
     model = ModelBuilder()
     g = model.main
     w = g.constant("w", full_range(1031, 521), quantization=quant(0.01, 0))

@@ -1,4 +1,4 @@
-"""Products by 4-bit weights in blocks become MatMulNBits in language models, with the same results."""
+"""Products by 4-bit blocks become MatMulNBits in language models."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ WEIGHTS = np.random.default_rng(3).integers(-8, 8, (DEPTH, COLUMNS)).astype(ml_d
 
 
 def product_graph(product: str = "MatMul (x, d)", block: int = 32, dtype: Any = ml_dtypes.int4) -> Any:
-    """Return a graph of a product by dequantized blocks, whose weights are also a result if it reads ``d`` twice."""
+    """Return a graph of a product by dequantized blocks.
+
+    If it reads ``d`` twice, the weights are also a result.
+    """
     text = f"""(float[3,{DEPTH}] x) => (float[3,n] y) {{
         d = DequantizeLinear <axis = 0, block_size = {block}> (w, ws)
         y = {product} }}"""

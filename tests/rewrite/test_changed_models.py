@@ -99,7 +99,10 @@ def _rewrite(name: str, proto: onnx.ModelProto) -> onnx.ModelProto | None:
 
 
 def _describe_fault(name: str, before: onnx.ModelProto, bounds: Bounds) -> str:
-    """Return the fault of the rewritten model; empty if there is none, or the original cannot run."""
+    """Return the fault of the rewritten model, or "" if there is none.
+
+    It is also empty if the original cannot run.
+    """
     try:
         after = _rewrite(name, before)
     except Exception as error:

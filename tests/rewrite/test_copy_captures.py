@@ -1,4 +1,4 @@
-"""Dequantized values that inner graphs capture are copied if ONNX Runtime crashes otherwise."""
+"""Captured dequantized values are copied where ONNX Runtime would crash."""
 
 from __future__ import annotations
 

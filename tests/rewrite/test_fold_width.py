@@ -1,4 +1,7 @@
-"""Width folding of a first convolution: columns become channels if that is faster, with bit-identical results."""
+"""Width folding of a first convolution, with bit-identical results.
+
+Columns become channels if that is faster.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules for operators on images: averages, normalization, constants per channel, depthwise and transposed convolutions."""
+"""Rules for operators on images, such as averages and normalization."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ def average(
     shape: Sequence[int | None], kernel: tuple[int, int], strides: tuple[int, int] = (1, 1), padding: str = "SAME",
     dtype: str = "int8", *, after_conv: bool = True,
 ) -> BuildNetwork:  # fmt: skip
-    """Build a network of one average. An int8 average follows a convolution, because graph inputs stay int8."""
+    """Build a network of one average.
+
+    An int8 average follows a convolution, because graph inputs stay int8.
+    """
 
     def build(net: Network) -> TensorRef:
         (_, *size, channels), (tall, wide) = shape, kernel
@@ -103,7 +106,10 @@ test_averages_become_a_convolution_or_a_product = rule_test(
 
 
 def normalize(net: Network, dtype: str = "int8", channels: int = 32, **mul_options: Any) -> TensorRef:
-    """Build a scale and an offset per channel after a convolution; some are zero, negative, or very different."""
+    """Build a scale and an offset per channel after a convolution.
+
+    Some are zero, negative, or very different.
+    """
     x = net.conv(net.input(image(1, 7, 11, 5, dtype=dtype)), channels, (1, 1))
     spec = net.spec(x)
     low = {"int8": -128, "uint8": 0}.get(dtype, -1)
@@ -123,7 +129,10 @@ def int8_constant(*shape: int, seed: str = "k") -> Spec:
 
 
 def scale_int8(factor: Spec | None, *, rows: int = 7, added: bool = True, read: bool = False) -> BuildNetwork:
-    """Build a factor (by default an input) and an offset per channel; ``read``: the product is also an output."""
+    """Build a factor (by default an input) and an offset per channel.
+
+    ``read``: the product is also an output.
+    """
 
     def build(net: Network) -> tuple[TensorRef, ...]:
         x = net.conv(net.input(image(1, rows, 11, 3)), 16)
@@ -179,7 +188,10 @@ def scale(
     shape: Sequence[int | None] = (1, 23, 29, 3), op: str = "MUL", factor: Sequence[int] | None = None,
     dtype: str = "float32", *, constant_first: bool = False,
 ) -> BuildNetwork:  # fmt: skip
-    """Build an operator on an image and a constant, by default per channel; ``dtype``: of the constant, or of both."""
+    """Build an operator on an image and a constant, by default per channel.
+
+    ``dtype``: of the constant, or of both.
+    """
 
     def build(net: Network) -> TensorRef:
         sizes = [size or 1 for size in shape]
@@ -283,7 +295,7 @@ def depthwise(
     channels: int = 8, kernel: tuple[int, int] = (3, 3), size: tuple[int | None, int] = (23, 32), features: int = 1,
     stride: int = 1, dtype: str = "int8", batch: int | None = 1, *, producer_op: str = "CONV_2D", **options: Any,
 ) -> BuildNetwork:  # fmt: skip
-    """Build a depthwise convolution of the result of ``producer_op``, or of an image if that is empty."""
+    """Build a depthwise convolution of ``producer_op``'s result, or of an image."""
 
     def build(net: Network) -> TensorRef:
         x = net.input(image(batch, *size, channels if producer_op == "" else 3, dtype=dtype))

@@ -1,4 +1,7 @@
-"""Float weights between quantized parts stay float, and integer kernels on the same tensor stay integer."""
+"""Float weights between quantized parts stay float.
+
+Integer kernels on the same tensor stay integer.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ from tests.helpers.passes_networks import RULES, Network, apply, parse_model
 
 
 def float_part(net: Network, *, transposed: bool = False, scale: float = 0.05) -> TensorRef:
-    """Build a float convolution between DEQUANTIZE and QUANTIZE; ``transposed``: after a TRANSPOSE."""
+    """Build a float convolution between DEQUANTIZE and QUANTIZE.
+
+    ``transposed``: after a TRANSPOSE.
+    """
     x = net.input(tensor(1, 5, 5, 3, dtype="int8", scale=scale))
     floats = net.call("DEQUANTIZE", [x], Spec((1, 5, 5, 3)))
     if transposed:

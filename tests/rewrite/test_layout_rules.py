@@ -44,7 +44,10 @@ def float_constant(*shape: int, seed: str, dtype: str = "float32") -> Spec:
 
 
 def normalize(net: Network, channels: int = 16, shape: tuple[int, ...] = ()) -> TensorRef:
-    """Build batch normalization before an activation and a convolution; ``shape``: of the scale."""
+    """Build batch normalization before an activation and a convolution.
+
+    ``shape``: of the scale.
+    """
     x = conv_relu(net, channels)
     y = net.like("MUL", x, float_constant(*(shape or (1, 1, 1, channels)), seed="scale"))
     y = net.like("ADD", y, float_constant(1, 1, 1, channels, seed="offset"), fused_activation_function="RELU6")
@@ -112,7 +115,10 @@ def clip(
     net: Network, channels: int = 16, batch: int | None = 1, *, bound: str = "RELU6", dtype: str = "float32",
     size: tuple[int, int] = (11, 13), is_output: bool = False, addend: Spec | None = None, read: bool = False,
 ) -> TensorRef | tuple[TensorRef, TensorRef]:  # fmt: skip
-    """Build a residual connection whose sum is clipped before a convolution; ``read``: the sum is also an output."""
+    """Build a residual sum that is clipped before a convolution.
+
+    ``read``: the sum is also an output.
+    """
     x = net.conv(net.input(image(batch, *size, 3, dtype=dtype)), channels, name="before")
     addend_value = net.conv(x, channels, name="inside") if addend is None else addend
     add = net.like("ADD", x, addend_value, **({} if read else {"fused_activation_function": bound}))
@@ -178,9 +184,10 @@ def squeeze_excite(
     net: Network, channels: int = 32, dtype: str = "float32", batch: int | None = 1, size: tuple[int, int] = (5, 7), *,
     swap: bool = False, dense: bool = False, is_output: bool = False, weights: str | None = None, silu: bool = False,
 ) -> TensorRef:  # fmt: skip
-    """Build squeeze-and-excitation before a convolution; ``dense``: a dense layer computes the scale.
+    """Build squeeze-and-excitation before a convolution.
 
-    ``silu``: the image is activated by x * sigmoid(x), and its mean is reshaped to an image, as EfficientNet does.
+    ``dense``: a dense layer computes the scale. ``silu``: the image is activated by x * sigmoid(x), and its mean is
+    reshaped to an image, as EfficientNet does.
     """
     x = net.input(image(batch, *size, 3, dtype=dtype))
     x = net.conv(x, channels, (3, 3), weights=weights, fused_activation_function="NONE" if silu else "RELU")
@@ -369,7 +376,7 @@ def residual(
     net: Network, pads: tuple[int, int] = (0, 16), channels: int = 16, dtype: str = "float32",
     row_pads: tuple[int, int] = (0, 0), *, summed: bool = True,
 ) -> TensorRef:  # fmt: skip
-    """Build a tensor with channels padded on both sides, and its sum with a convolution's result."""
+    """Build a tensor with padded channels, and its sum with a convolution."""
     x = net.conv(net.input(image(1, 5, 7, 3, dtype=dtype)), channels, (1, 1), fused_activation_function="RELU")
     shape = (1, 5 + sum(row_pads), 7, channels + sum(pads))
     padded = net.like("PAD", x, constant([[0, 0], [*row_pads], [0, 0], [*pads]]), shape=shape)

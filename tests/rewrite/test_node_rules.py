@@ -1,4 +1,4 @@
-"""Rules that save nodes in small networks: Splits, Reshapes, additions after products, and products of tokens."""
+"""Rules that save nodes in small networks, such as Splits and Reshapes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ PARAMETERS = {"int16": (1 / 32768, 0), "int8": (1 / 256, -128), "float32": (None
 def gates(
     operators: Sequence[str] = GATES, dtype: str = "int16", cells: int = 5, rows: int | None = 1, *, read: bool = False
 ) -> BuildNetwork:
-    """Build a dense layer of several gates and one operator per gate; ``read``: the first gate has another consumer."""
+    """Build a dense layer of several gates and one operator per gate.
+
+    ``read``: the first gate has another consumer.
+    """
 
     def spec(op: str) -> Spec:
         scale, zero_point = (1 / 128, 0) if dtype == "int8" and op == "TANH" else PARAMETERS[dtype]
@@ -77,7 +80,10 @@ test_operator_on_most_parts_moves_before_the_split = rule_test(
 def grid(
     widths: Sequence[Sequence[int]] = ((7, 2, 3),) * 5, axis: int = 1, dtype: str = "float32", *, read: bool = False
 ) -> BuildNetwork:
-    """Build a Split into rows, each split into columns of its ``widths``; ``read``: one row has another consumer."""
+    """Build a Split into rows, each split into columns of its ``widths``.
+
+    ``read``: one row has another consumer.
+    """
 
     def build(net: Network) -> tuple[TensorRef, ...]:
         count, width = len(widths), sum(widths[0])
@@ -116,7 +122,7 @@ def multiply(net: Network, x: TensorRef, features: int, seed: str, *, biased: bo
 
 
 def unroll(net: Network) -> TensorRef:
-    """Build two time steps: products with the input and the last output, in either order, and a bias."""
+    """Build two time steps: products with input and last output, and a bias."""
     bias, last = constant(random_array(7)), net.input(tensor(3, 7))
     for step in range(2):
         x = net.input(tensor(3, 5))
@@ -132,7 +138,10 @@ def add_to_product(
     rows: int | None = 3, added: int | None = 3, dtype: str = "float32", *, reshaped: bool = False, biased: bool = False,
     read: bool = False,
 ) -> BuildNetwork:  # fmt: skip
-    """Build a product of ``rows`` plus a tensor; ``reshaped``: reshaped in between; ``read``: the product is an output."""
+    """Build a product of ``rows`` plus a tensor.
+
+    ``reshaped``: reshaped in between; ``read``: the product is an output.
+    """
 
     def build(net: Network) -> tuple[TensorRef, ...]:
         x = net.input(tensor(rows, 5, dtype=dtype))
@@ -182,7 +191,10 @@ def dense(net: Network, batch: int | None = 1) -> TensorRef:
 
 
 def heads(net: Network, batch: int | None = 1, *, read: bool = False, computed: bool = False) -> tuple[TensorRef, ...]:
-    """Build a product split into heads; ``read``: its rows have another consumer; ``computed``: the shape is an input."""
+    """Build a product split into heads.
+
+    ``read``: its rows have another consumer; ``computed``: the shape is an input.
+    """
     rows = dense(net, batch)
     shape = net.input(tensor(4, dtype="int32", scale=0)) if computed else constant([-1, 5, 3, 4])
     result = tensor(*[None] * 4) if computed else tensor(batch, 5, 3, 4)
@@ -233,7 +245,10 @@ def drop_axes(
     *,
     read: bool = False,
 ) -> BuildNetwork:
-    """Build a computed tensor without some axes, added to an input; ``read``: it is also an output."""
+    """Build a computed tensor without some axes, added to an input.
+
+    ``read``: it is also an output.
+    """
 
     def build(net: Network) -> tuple[TensorRef, ...]:
         computed = net.like("RELU", net.input(tensor(*shape, dtype=dtype)))
@@ -279,7 +294,10 @@ test_unit_axes_are_not_dropped_before_broadcasts = rule_test(
 
 
 def pack_products(axis: int, count: int = 3, rows: int | None = 2, *, read: bool = False) -> BuildNetwork:
-    """Build products of an input, stacked along a new axis; ``read``: one has another consumer after its Unsqueeze."""
+    """Build products of an input, stacked along a new axis.
+
+    ``read``: one has another consumer after its Unsqueeze.
+    """
 
     def build(net: Network) -> tuple[TensorRef, ...]:
         x, part, shape = net.input(tensor(rows, 5)), tensor(rows, 5), [rows, 5]

@@ -1,4 +1,4 @@
-"""Padding of channels to whole blocks: results do not change, and the padding is cut off only where it must be."""
+"""Channels are padded to whole blocks, and cut off only where necessary."""
 
 from __future__ import annotations
 

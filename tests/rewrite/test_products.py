@@ -1,4 +1,4 @@
-"""Overflow of 16-bit sums in products with int8 operands: the criterion, and the products of a model."""
+"""Overflow of 16-bit sums in int8 products: criterion, and model search."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def assign_weight_dtypes(model: ir.Model, option: str) -> dict[str, int]:
 
 
 def saturates(rows: Array) -> bool:
-    """True if the sum of two neighboring products exceeds int16 for some uint8 values (vpmaddubsw)."""
+    """True if two neighboring products may exceed int16 (vpmaddubsw)."""
     padded = np.pad(rows, ((0, 0), (0, rows.shape[-1] % 2))).astype(int).reshape(-1, 2)
     sums = [padded @ np.array(pair) for pair in every((0, 255), repeat=2)]
     return any(bool((partial_sums > 32767).any() or (partial_sums < -32768).any()) for partial_sums in sums)
@@ -78,7 +78,10 @@ def model(
     out: int = F32,
     extra: Sequence[TensorProto] = (),
 ) -> ir.Model:
-    """Return a model of uint8 ``x`` and int8 ``w`` (constant or graph input), scale 1 and zero points 0."""
+    """Return a product of uint8 ``x`` and int8 ``w``, scale 1 and zero points 0.
+
+    ``w`` is a constant or a graph input.
+    """
     constants = [
         tensor_proto("scale", np.float32(1)),
         tensor_proto("zero_x", np.uint8(0)),
@@ -387,7 +390,10 @@ def test_unused_optional_outputs_are_removed() -> None:
 
 
 def test_repeated_split_and_concat_is_traced_in_linear_time() -> None:
-    """Chunks of linear attention have this form: there are 2 ** 60 paths from the product back to its operand."""
+    """There are 2 ** 60 paths from the product back to its operand.
+
+    Chunks of linear attention have this form.
+    """
     moves = " ".join(
         f"a{k}, b{k} = Split <axis = 1> (x{k}) x{k + 1} = Concat <axis = 1> (b{k}, a{k})" for k in range(60)
     )

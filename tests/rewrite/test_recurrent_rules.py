@@ -25,7 +25,10 @@ def convolution(net: Network, x: TensorRef, features: int) -> TensorRef:
 
 
 def convolutions(batch: int | None = 1, *, summed: bool = False) -> BuildNetwork:
-    """Build two convolutions of an int16 image; ``summed``: with a residual connection."""
+    """Build two convolutions of an int16 image.
+
+    ``summed``: with a residual connection.
+    """
 
     def build(net: Network) -> TensorRef:
         x = convolution(net, net.input(tensor(batch, 7, 11, 3, dtype="int16")), 5)
@@ -99,9 +102,10 @@ def test_int16_scales_are_repeated_along_channels_only_where_needed() -> None:
 def layer(
     gates: int = 4, cells: int = 5, *, float16: bool = False, biased: bool = True, read: bool = False
 ) -> BuildNetwork:
-    """Build a convolutional recurrent layer; each gate reads an input of three channels and the last output.
+    """Build a convolutional recurrent layer.
 
-    ``float16``: constants of float16. ``read``: the product of a gate with the input is used twice.
+    Each gate reads an input of three channels and the last output. ``float16``: constants of float16. ``read``: the
+    product of a gate with the input is used twice.
     """
 
     def build(net: Network) -> tuple[TensorRef, ...]:
@@ -169,7 +173,10 @@ PRODUCTS_OF_X = "f = Conv (x, a) g = Conv (x, b) h = Conv (x, c)"
 
 
 def branch(nodes: str) -> Any:
-    """Build a branch with kernels ``a``, ``b`` and ``c``, ``d`` with one feature, ``e`` with groups, and a bias ``v``."""
+    """Build a branch with kernels ``a`` to ``e`` and a bias ``v``.
+
+    ``d`` has one feature, ``e`` has groups.
+    """
     kernels = {name: random_array(3, 2, 1, 1, seed=name) for name in "abc"}
     other_constants = {
         "d": random_array(1, 2, 1, 1),
@@ -238,7 +245,10 @@ def steps(
 def rows_graph(
     rows: int = 3, depth: int = 5, zero_points: str = "ppp", weights: type = np.int8, bias_element: int | None = None
 ) -> Any:
-    """Return uint8 rows multiplied by 127 and quantized with these zero points; ``bias_element``: one element of a bias."""
+    """Return uint8 rows multiplied by 127, quantized with these zero points.
+
+    ``bias_element``: one element of a bias.
+    """
     dtypes, zero = {"p": "uint8", "q": "int8"}, "p" if weights is np.uint8 else "zero"
     operands = "w" if bias_element is None else "w, b"
     nodes = f"w = DequantizeLinear (k, s, {zero}) b = DequantizeLinear (biases, t, none) " + "".join(

@@ -1,4 +1,4 @@
-"""Channels are reordered so that adjacent weights do not overflow, with bit-identical results."""
+"""Reordered channels avoid overflows, with bit-identical results."""
 
 from __future__ import annotations
 
@@ -159,7 +159,10 @@ def conv_of_input(net: Network) -> TensorRef:
 
 
 def set_minus_128(weights: Array) -> Array:
-    """Return weights with one overflowing pair that reordering could separate, and a -128 that no order makes exact."""
+    """Return weights that no channel order makes exact.
+
+    They have a -128, and an overflowing pair that reordering could separate.
+    """
     changed = np.zeros_like(weights)
     changed[5, 0, 0, 2] = -128
     changed[6, 0, 0, [8, 9]] = 90
@@ -233,7 +236,10 @@ def test_pair_rows_returns_a_permutation_without_overflow(pairs: int, width: int
 
 
 def test_leftover_channels_take_partners_from_other_pairs() -> None:
-    """Channel 0 fits 1 and 2, and 1 fits 3. First 0 takes 1, which has more large weights than 2."""
+    """Channel 0 takes 1, which has more large weights than 2, and 1 fits only 3.
+
+    Channel 0 fits 1 and 2.
+    """
     rows = np.zeros((4, 8), np.int8)
     for column, channels in enumerate([(2, 3), (0, 3), (1, 2), (0,), (0,), (0,), (1,), (1,)]):
         rows[list(channels), column] = 127

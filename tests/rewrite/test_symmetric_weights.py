@@ -1,4 +1,7 @@
-"""uint8 weights become symmetric int8; a weight that exceeds int8 is split between a channel and its duplicate."""
+"""uint8 weights become symmetric int8; large weights use a second channel.
+
+A weight that exceeds int8 is split between a channel and its duplicate.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +26,20 @@ def chain(
     reader: tuple[int, int] = (1, 1),
     biased: bool = True,
 ) -> TensorRef:
-    """Build two consecutive convolutions; weights at the indices ``beyond_int8`` do not fit int8 with a zero point of 0."""
+    """Build two convolutions, some of whose weights do not fit symmetric int8.
+
+    ``beyond_int8``: the indices of these weights.
+    """
     x = net.input(image(1, 11, 13, 16, dtype="uint8"))
     x = net.conv(x, features, (1, 1), beyond_int8=[(5, 0, 0, 3)], name="maker", biased=biased)
     return net.conv(x, 96, reader, beyond_int8=beyond_int8, name="reader", biased=biased)
 
 
 def residual(net: Network) -> TensorRef:
-    """Build readers of one tensor and of a sum with it, each with different weights that do not fit int8; the last has none."""
+    """Build readers of one tensor and of a sum with it.
+
+    All readers but the last have different weights that do not fit int8.
+    """
     x = net.input(image(1, 11, 13, 16, dtype="uint8"))
     a = net.conv(x, 24, (1, 1), beyond_int8=[(5, 0, 0, 3)], name="a", fused_activation_function="RELU6")
     b = net.conv(
@@ -59,7 +68,10 @@ def depthwise_and_pool(net: Network) -> TensorRef:
 
 
 def symmetric_weights(trial: RewriteTrial) -> dict[str, np.ndarray]:
-    """Return the quantized weights of convolutions with a zero point of 0, by node name."""
+    """Return the quantized weights of symmetric convolutions, by node name.
+
+    Their zero points are 0.
+    """
     producers = {name: node for node in trial.after.graph.node for name in node.output}
     stored = {
         initializer.name: onnx.numpy_helper.to_array(initializer) for initializer in trial.after.graph.initializer
@@ -169,7 +181,10 @@ def few_features(net: Network) -> TensorRef:
 
 
 def small_gain(net: Network) -> TensorRef:
-    """Build a product for which symmetric weights save 9 % with VNNI, and four more channels cost as much without VNNI."""
+    """Build a product for which symmetric weights save 9 % with VNNI.
+
+    Four more channels cost as much without VNNI.
+    """
     x = net.conv(net.input(image(1, 11, 13, 128, dtype="uint8")), 16, (1, 1), beyond_int8=[(5, 0, 0, 3)])
     return net.conv(x, 48, (1, 1), beyond_int8=[(7, 0, 0, 5)])
 

@@ -1,4 +1,4 @@
-"""Operators that a target lacks, and int8 data movement that ONNX Runtime does not load."""
+"""Operators that a target lacks, and int8 moves that do not load."""
 
 from __future__ import annotations
 

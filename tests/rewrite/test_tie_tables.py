@@ -1,4 +1,4 @@
-"""A 4-bit table that is also the weights of a product is stored once, and results do not change."""
+"""A 4-bit table that is also the weights of a product is stored once."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ def tied_graph(product: str = PRODUCT, **other: Any) -> Any:
 
 
 def graph_of_rows(table: Any = None, scales: Any = None, user: str = "Gather (table, ids)") -> Any:
-    """Return a graph like :func:`tied_graph` with a scale per row, which blocks of the product repeat."""
+    """Return a graph like :func:`tied_graph` with a scale per row.
+
+    The blocks of the product repeat the scales.
+    """
     text = f"""(int64[5] ids, float[3,{DEPTH}] x) => (uint8[5,32] rows, float[5,1] s, float[3,{ROWS}] y) {{
         rows = {user} s = Gather (scales, ids)
         d = DequantizeLinear <axis = 0, block_size = {BLOCK}> (w, ws)
@@ -84,7 +87,7 @@ def test_gathered_packed_rows_equal_litert(case: Case, monkeypatch: pytest.Monke
 
 
 def embedding_and_scores(rows: int = 300, depth: int = 768, *, per_row: bool = False) -> bytes:
-    """Return a model that gathers rows of a 4-bit table, and multiplies them by the whole table."""
+    """Return a model that gathers rows of a 4-bit table, and multiplies by it."""
     model = ModelBuilder()
     g = model.main
     count = 1 if per_row else 5  # weights with a scale per row are multiplied in blocks for few rows only

@@ -1,4 +1,7 @@
-"""Rules for transformers, whose tensors hold the features of one token per row, and for weights."""
+"""Rules for transformers and for weights.
+
+Tensors of transformers hold the features of one token per row.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ from tests.rewrite.harness import Case, declines, graph, rule_test
 def slices(
     net: Network, *bounds: tuple[int, int], axis: int = 2, shape: Sequence[int | None] = (2, 3, 7), rows: int = 3
 ) -> tuple[TensorRef, ...]:
-    """Build slices of an axis, each negated; ``rows``: the number of elements of axis 1."""
+    """Build slices of an axis, each negated.
+
+    ``rows``: the number of elements of axis 1.
+    """
     x, results = net.input(tensor(*shape)), []
     for begin, end in bounds:
         begins = [begin if k == axis else 0 for k in range(len(shape))]
@@ -63,9 +69,9 @@ def project(
     batch_shape: Sequence[int | None] = (2, 3), weights: Spec | None = None, flat_shape: Sequence[int] = (),
     result_shape: Sequence[int] = (), *, biased: bool = False, shared_matrix: bool = False,
 ) -> BuildNetwork:  # fmt: skip
-    """Build a dense layer that keeps the axes, or reshapes to ``flat_shape`` and ``result_shape``.
+    """Build a dense layer that keeps the axes, or reshapes.
 
-    ``shared_matrix``: the matrix has another consumer.
+    The shapes are ``flat_shape`` and ``result_shape``. ``shared_matrix``: the matrix has another consumer.
     """
 
     def build(net: Network) -> tuple[TensorRef, ...]:

@@ -1,4 +1,7 @@
-"""``--unroll`` unrolls loops with a constant trip count up to the limit, and no others; results equal LiteRT's."""
+"""``--unroll`` unrolls loops with a constant trip count up to the limit.
+
+No others are unrolled; results equal LiteRT's.
+"""
 
 from __future__ import annotations
 
@@ -138,7 +141,10 @@ def compute(model: ir.Model, **inputs: Array) -> list[Array]:
     [("", 1, 1), ("scan_input_directions = [1], ", -1, 1), ("scan_output_directions = [1, 0], ", 1, -1)],
 )
 def test_values_that_a_scan_body_passes_through_are_unchanged(directions: str, back_in: int, back_out: int) -> None:
-    """Cover an unchanged carried value, two swapped ones, and the rows themselves, which ONNX Runtime's Scan leaves unset."""
+    """The body passes through a carried value, two swapped ones, and the rows.
+
+    ONNX Runtime's Scan leaves the rows unset.
+    """
     body = (
         "step (float[3] kept, float[3] one, float[3] two, float[3] row) => "
         "(float[3] kept, float[3] two, float[3] after, float[3] row, float[3] seen) "

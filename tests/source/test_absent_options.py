@@ -1,4 +1,4 @@
-"""Options of an operator: fields in its table, and defaults of fields or tables that the file omits."""
+"""Options of an operator: fields in its table, and defaults of omitted ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TFLite metadata: unknown entries are ignored, and descriptions are assigned to the right tensor."""
+"""TFLite metadata: unknown entries are ignored, tensors get their own texts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.helpers.metadata_files import LABELS, append_files, classifier_metada
 
 
 def metadata_of_input(slots: dict[int, Any], model: bytes = b"") -> Metadata:
-    """Return the metadata of a model with one input, whose description has these table slots."""
+    """Return the metadata of one input, whose description has these slots."""
     authored = read_metadata(serialize({3: [{2: [slots]}]}), Content(model))
     assert authored is not None
     return authored

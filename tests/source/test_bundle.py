@@ -1,4 +1,4 @@
-"""Bundles are listed without unpacking them, and each model is loaded only while it is converted."""
+"""Bundles are listed without unpacking; models load when converted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Constants: every element type, packing, strings, sparsity, and locations of the bytes."""
+"""Constants: every element type, packing, strings, sparsity, locations."""
 
 from __future__ import annotations
 
@@ -139,7 +139,10 @@ def test_inline_options_precede_options_after_the_flatbuffer() -> None:
 
 
 def test_offset_of_1_is_unset_as_in_litert() -> None:
-    """BufferHasValidOffset: an offset of 0 or 1 is unset, and a buffer without data is no constant."""
+    """An offset of 0 or 1 is unset (BufferHasValidOffset).
+
+    A buffer without data is no constant.
+    """
     model = unary(tensors=[Tensor("x"), Tensor("y"), Tensor("z", (2,), buffer=1)])
     model.buffers = [(1, 8)]
     assert read(model.write()).main.tensors[2].data is None
@@ -171,7 +174,7 @@ def test_a_tensor_computed_at_run_time_has_no_array() -> None:
 def encode(
     dense: Any, order: Sequence[int], csr: set[int], blocks: dict[int, int], widths: Sequence[str]
 ) -> tuple[Any, list[Any]]:
-    """Return ``dense`` as (values, levels) in the sparse format that the schema describes.
+    """Return ``dense`` as (values, levels) in the schema's sparse format.
 
     ``blocks`` maps an axis to the size of its blocks, ``csr`` holds the levels to compress.
     """

@@ -16,7 +16,7 @@ def flexbuffer_bytes(value: Any) -> bytes:
 
 
 def with_entry(method: str, *arguments: Any) -> bytes:
-    """Return a map with one entry, ``a``, written by a method of the package's builder."""
+    """Return a map with one entry ``a``, written by a method of the builder."""
     builder = flatbuffers.flexbuffers.Builder()
     with builder.Map():
         builder.Key("a")

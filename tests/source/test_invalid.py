@@ -1,4 +1,4 @@
-"""Invalid and hostile files raise ``InvalidModel`` with one line that names the field."""
+"""Invalid and hostile files raise ``InvalidModel``, which names the field."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def test_a_model_without_buffers_is_refused() -> None:
 
 
 def share(*, operands: int, tensors: int, operators: int, subgraphs: int) -> bytes:
-    """Return a file that lists one tensor, one operator and one subgraph this many times."""
+    """Return a file that lists a tensor, an operator and a subgraph repeatedly."""
     builder = flatbuffers.Builder(1024)
     tensor = table(builder, "Tensor", Shape=vector(builder, (4,)))
     operator = table(builder, "Operator", Inputs=vector(builder, [0] * operands), Outputs=vector(builder, ()))

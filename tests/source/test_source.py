@@ -167,7 +167,7 @@ def test_unknown_operator_keeps_its_options_table(code: int) -> None:
     ("code", "expected_table"), [(0, "AddOptions"), (18, "MulOptions"), (101, "AbsOptions"), (19, "")]
 )
 def test_options_table_of_another_operator_is_ignored(code: int, expected_table: str) -> None:
-    """LiteRT reads only the table of the operator's type, so a MUL does not get the RELU of an ADD table."""
+    """LiteRT reads only the operator's own table: a MUL ignores the table of an ADD."""
     parsed = (
         read(builtin_operator_model(code, options=(11, options("AddOptions", FusedActivationFunction=1))).write())
         .main.operators[0]

@@ -1,4 +1,7 @@
-"""Small writer of TFLite files for the tests of ``source``, with the generated writers of the package ``tflite``."""
+"""Small writer of TFLite files for the tests of ``source``.
+
+It uses the generated writers of the package ``tflite``.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ VECTORS = {"Int32": (1, "<i4"), "Uint16": (2, "<u2"), "Uint8": (3, "<u1")}
 
 
 def vector(builder: flatbuffers.Builder, values: Sequence[Any] | bytes | None, dtype: str = "<i4") -> int:
-    """Write a vector of numbers, or of offsets if ``dtype`` is "table"; return 0 for None."""
+    """Write a vector of numbers, or of offsets for "table"; return 0 for None."""
     if values is None:
         return 0
     if dtype == "table":
@@ -32,7 +35,10 @@ def vector(builder: flatbuffers.Builder, values: Sequence[Any] | bytes | None, d
 
 
 def table(builder: flatbuffers.Builder, name: str, slots: int = 0, **fields: Any) -> int:
-    """Write a table with the package's writers. ``slots`` reserves fields for ``raw``: (slot, "Int32", value)."""
+    """Write a table with the package's writers.
+
+    ``slots`` reserves fields for ``raw``: (slot, "Int32", value).
+    """
     raw = fields.pop("raw", ())
     if slots:
         builder.StartObject(slots)
@@ -235,7 +241,10 @@ def _operator(builder: flatbuffers.Builder, operator: Operator) -> int:
 
 
 def options(name: str, **fields: Any) -> Build:
-    """Return a writer of the options table ``name``. ``fields``: by the names in the package ``tflite``."""
+    """Return a writer of the options table ``name``.
+
+    ``fields``: by the names in the package ``tflite``.
+    """
 
     def build(builder: flatbuffers.Builder) -> int:
         values = dict(fields)
@@ -250,7 +259,10 @@ def options(name: str, **fields: Any) -> Build:
 
 
 def unary(**changes: Any) -> Model:
-    """Return the model x [4] → ABS → y [4]; ``changes`` replace fields of its subgraph."""
+    """Return the model x [4] → ABS → y [4].
+
+    ``changes`` replace fields of its subgraph.
+    """
     fields: dict[str, Any] = {"tensors": [Tensor("x"), Tensor("y")], "operators": [Operator()]}
     return Model([Subgraph(**(fields | changes))], codes=[(101, 101, None, 1)])
 
@@ -295,7 +307,10 @@ def strings(*texts: bytes) -> bytes:
 
 
 def sparsity(order: Sequence[int], block_map: Sequence[int], levels: Sequence[Any]) -> Any:
-    """Return a sparsity table; ``levels``: a size, or (segments, indices, their types)."""
+    """Return a sparsity table.
+
+    ``levels``: a size, or (segments, indices, their types).
+    """
 
     def build(builder: Any) -> int:
         metadata = []

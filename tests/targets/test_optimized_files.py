@@ -1,4 +1,4 @@
-"""Other tools on a model with an If that selects weights at load time, and on one with ``--weights-dtype uint8``."""
+"""Other tools on models with selected weights, and with uint8 weights."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ def convert_model(weights_dtype: str) -> onnx.ModelProto:
 
 
 def optimize_with_ort(proto: onnx.ModelProto, path: Path) -> onnx.ModelProto:
-    """Return the model that ONNX Runtime writes after its optimizations for every processor."""
+    """Return the model that ONNX Runtime writes after its optimizations.
+
+    They are those for every processor.
+    """
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
     options.optimized_model_filepath = str(path)

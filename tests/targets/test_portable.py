@@ -1,4 +1,4 @@
-"""The target ``portable``: float tensors, constants and plain nodes, with equal results."""
+"""The target ``portable``: float tensors and plain nodes, equal results."""
 
 from __future__ import annotations
 

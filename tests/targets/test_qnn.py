@@ -1,4 +1,4 @@
-"""The target ``qnn``: each operator is between DequantizeLinear and QuantizeLinear, and results equal LiteRT's."""
+"""The target ``qnn``: operators stand between Q and DQ, and results agree."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ LSTMS = [
 @pytest.mark.parametrize("target", ["qnn", "portable"])
 @pytest.mark.parametrize("layer", LSTMS)
 def test_integer_lstms_are_within_two_steps_without_integer_operators(layer: Lstm, target: str) -> None:
-    """The biases belong to a normalization or projection, and their scale in the file does not matter."""
+    """The biases are of a normalization or projection; their scale is ignored."""
     net = Net()
     layer.build(net)
     proto = otp.convert(net.build(), target=target, state="reset").proto

@@ -1,4 +1,4 @@
-"""Other targets in ONNX Runtime on x86 without VNNI, whose 8-bit kernels add two uint8 x int8 products in 16 bits."""
+"""Other targets on x86 without VNNI, where 16-bit sums of products saturate."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ print(int(numpy.abs(result.astype(int) - arrays["expected"].astype(int)).max()))
 
 
 def error_without_vnni(target: str, folder: Path) -> int:
-    """Return the maximum error of an extreme product on a processor without VNNI, in steps."""
+    """Return the maximum error of a product without VNNI, in steps.
+
+    The product is extreme.
+    """
     data = extremes.conv("3x3", (1, 5, 7, 16), 20, min_weight=-127).build()
     otp.convert(data, target=target).save(folder / "model.onnx")
     x = np.full((1, 5, 7, 16), 127, np.int8)

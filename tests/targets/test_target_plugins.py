@@ -1,4 +1,4 @@
-"""Targets are plugins: a pack's target is found, checked and used like a built-in one."""
+"""Targets are plugins: a pack's target works like a built-in one."""
 
 from __future__ import annotations
 

@@ -72,9 +72,10 @@ SYMMETRIC_OPERATORS = ("ADD", "CONCATENATION", "CONV_2D", "DEPTHWISE_CONV_2D", "
 
 @pytest.mark.parametrize("op", SYMMETRIC_OPERATORS)
 def test_symmetric_quantization_converts_for_tensorrt_or_is_refused(op: str, host: Host) -> None:
-    """TensorRT does not support the zero points of the cases, but references are computed with them.
+    """TensorRT does not support the zero points of the cases.
 
-    ONNX Runtime runs without optimizations: its fused int8 products overflow on some processors, those of TensorRT do not.
+    References are computed with them. ONNX Runtime runs without optimizations: its fused int8 products overflow on some
+    processors, those of TensorRT do not.
     """
     wrong, accepted = {}, 0
     for case in [case for case in quantized_cases_of(op) if case.reference is None and case.dtype != "int16"][:12]:
@@ -220,7 +221,7 @@ def test_tensorrt_gets_float_biases() -> None:
 
 
 def test_tensorrt_reads_narrow_integers_only_in_q_dq_and_cast(host: Host) -> None:
-    """Transposes, reshapes and copies are between DequantizeLinear and QuantizeLinear too."""
+    """Transposes, reshapes and copies are between Q and DQ too."""
     checked = 0
     for op in ("TRANSPOSE", "RESHAPE", "CONCATENATION", "MAX_POOL_2D", "FULLY_CONNECTED", "PAD", "CONV_2D"):
         cases = quantized_cases_of(op)
@@ -395,7 +396,10 @@ def test_int8_max_pool_is_integer_if_the_opset_is_raised() -> None:
 
 
 def test_only_int8_that_onnx_runtime_cannot_load_is_refused(host: Host) -> None:
-    """From opset 21 on, ONNX Runtime moves Q and DQ across a Reshape, and the inserted Q has inconsistent dtypes."""
+    """ONNX Runtime moves Q and DQ across a Reshape, with inconsistent dtypes.
+
+    It does so from opset 21 on.
+    """
     refusals, loaded = set(), 0
     for op in ("ADD", "SUB", "FULLY_CONNECTED", "TRANSPOSE", "UNIDIRECTIONAL_SEQUENCE_LSTM"):
         for case in quantized_cases_of(op)[::3]:

@@ -1,1 +1,4 @@
-"""User code for mypy: each wrong keyword must be an error, or its ``type: ignore`` is reported as unused."""
+"""User code for mypy, in which each wrong keyword must be an error.
+
+Otherwise its ``type: ignore`` is reported as unused.
+"""

@@ -1,4 +1,4 @@
-"""Test attribution of failures: first wrong tensor, processor, and pairs of inputs and outputs."""
+"""Attribution of failures: first wrong tensor, processor, pairs of values."""
 
 from __future__ import annotations
 

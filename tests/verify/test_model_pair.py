@@ -1,4 +1,4 @@
-"""Test the inputs of every run: retries until LiteRT accepts them, and errors if it accepts none."""
+"""Inputs of every run: retries until LiteRT accepts them, else an error."""
 
 from __future__ import annotations
 

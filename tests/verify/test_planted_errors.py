@@ -1,4 +1,4 @@
-"""Planted errors that random inputs rarely show: ``verify`` fails the wrong model and passes the correct one."""
+"""Planted errors that random inputs rarely show are found by ``verify``."""
 
 from __future__ import annotations
 

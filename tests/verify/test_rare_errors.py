@@ -160,7 +160,10 @@ def cast_through(dtype: int) -> ModelChange:
 def replace_by_two(
     op_type: str, *more: str, node: str, becomes: str, constant: float | None = None, slot: int = 0
 ) -> ModelChange:
-    """Replace ``node`` by ``op_type`` followed by ``becomes``, which reads its result in ``slot``."""
+    """Replace ``node`` by ``op_type``, then ``becomes``, which reads its result.
+
+    ``slot``: the position of the result in ``becomes``.
+    """
 
     def change_model(proto: onnx.ModelProto) -> None:
         [target] = [candidate for candidate in proto.graph.node if candidate.op_type == node]

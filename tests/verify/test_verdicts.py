@@ -1,4 +1,4 @@
-"""Test verdicts: agrees, differs or inconclusive; the command writes the file unless it differs."""
+"""Verdicts: agrees, differs, inconclusive; a differing model is not written."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ class TestVerify:
         assert verify(build_model(build_chain), onnx_model(nodes, ends[:1], ends[1:], {"c": constant})).ok
 
     def test_stateful_model_runs_only_at_stored_sizes(self) -> None:
-        """Resizing resets LiteRT's states but not the ONNX model's: v is 1, 2, 3 and so on."""
+        """Resizing resets LiteRT's states only, where v is 1, 2, 3 and so on."""
         model = ModelBuilder()
         init, g = model.subgraph("init"), model.main
         handle, start = init.tensor("h", (), "resource"), init.constant("start", np.ones(3, np.float32))

@@ -1,4 +1,4 @@
-"""Test that ``verify`` finds planted errors with small effects and passes the correct model."""
+"""``verify`` finds planted errors with small effects, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Usual decompositions of activations become one operator; similar patterns are not fused."""
+"""Decompositions of activations are fused; similar patterns are not."""
 
 from __future__ import annotations
 

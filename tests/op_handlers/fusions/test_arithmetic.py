@@ -1,4 +1,4 @@
-"""Arithmetic with constants is folded into preceding weights; the report gives reasons if it is not."""
+"""Arithmetic with constants is folded into weights, or the report says why not."""
 
 from __future__ import annotations
 

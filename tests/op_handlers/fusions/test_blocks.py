@@ -1,4 +1,4 @@
-"""Tests of products with 4-bit and 2-bit blockwise weights: the models that use them, and ONNX Runtime's fused operator."""
+"""Products with blockwise 4-bit and 2-bit weights: models and fused operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention over caches as one operator: which models get it, in which layout, and that tokens equal LiteRT's."""
+"""Attention over caches as one operator: models, layouts, and LiteRT's tokens."""
 
 from __future__ import annotations
 

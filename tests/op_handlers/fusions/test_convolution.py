@@ -1,4 +1,4 @@
-"""Decomposed padding and dilation are fused into the convolution; similar patterns are not."""
+"""Padding and dilation are fused into the convolution; similar patterns are not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two LSTMs, one of them on the reversed sequence, become one bidirectional LSTM; similar pairs stay two."""
+"""An LSTM and one on the reversed sequence become one bidirectional LSTM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of dynamically quantized products: the models and targets that take them, and ONNX Runtime's fused operators."""
+"""Dynamically quantized products: models, targets, and fused operators."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ def fuse_pattern(regions: RegionFinder) -> Fused:
 
 
 def region(first: int, last: int) -> RegionFinder:
-    """Return a function for ``regions=``: from the operand of operator ``first`` to the result of operator ``last``."""
+    """Return a function for ``regions=``: the operators from ``first`` to ``last``."""
     return lambda operators: [Region((operators[first][0],), (operators[last][~0],), {"last": last})]
 
 
@@ -186,13 +186,19 @@ def test_unused_operators_of_a_region_are_removed() -> None:
 
 
 def test_region_is_placed_before_its_first_consumer() -> None:
-    """All operands are available from the start. FLOOR uses the first result before NEG, the last operator of the region."""
+    """FLOOR uses the first result before NEG, the last operator of the region.
+
+    All operands are available from the start.
+    """
     result = fuse_pattern(lambda operators: [Region((operators[0][0],), (operators[0][~0], operators[2][~0]), {})])
     assert [bound.op.code for bound in result.model.graphs[0].operators] == ["FOUND", "FLOOR", "SQRT"]
 
 
 def test_kept_operators_are_placed_after_the_region() -> None:
-    """ABS and SQRT are results. NEG between them stays for another operator and uses the first result."""
+    """NEG stays for another operator, between the results ABS and SQRT.
+
+    NEG uses the first result.
+    """
 
     @fusion("FOUND", regions=lambda ops: [Region((ops[0][0],), (ops[0][~0], ops[2][~0]), {})], layout=Terminate())
     def find(ctx: Context, *inputs: Any) -> Any:
@@ -269,7 +275,7 @@ def test_fusion_needs_a_pattern_or_regions(arguments: Any) -> None:
     ],
 )
 def test_exact_fusions_apply_first_then_regions(offered: list[str], first: str) -> None:
-    """Each fusion matches the only operator. Of fusions with equal priority, the first one applies."""
+    """Each fusion matches the only operator; of equal priorities the first applies."""
 
     def make_fusion(name: str) -> Fusion:
         arguments: dict[str, Any] = {"pattern": Call("ABS", x), "inputs": (x,)}

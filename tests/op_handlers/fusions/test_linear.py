@@ -29,7 +29,10 @@ def graph(model: ModelBuilder) -> Subgraph:
 
 
 def chain(g: GraphBuilder, code: str, count: int) -> None:
-    """Return a chain of operators of one code; binary operators use the previous result twice."""
+    """Return a chain of operators of one code.
+
+    Binary operators use the previous result twice.
+    """
     x = g.input("x", SIZE)
     for k in range(count):
         y = g.tensor(f"y{k}", SIZE)

@@ -1,4 +1,4 @@
-"""Tests that fusions load only if one of their operators is present, and that entry points match the patterns."""
+"""Fusions load only with their operators; entry points match the patterns."""
 
 from __future__ import annotations
 

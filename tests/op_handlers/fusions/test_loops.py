@@ -1,4 +1,4 @@
-"""A loop that is a recurrent layer becomes one ONNX node; similar loops stay loops."""
+"""A loop that is a recurrent layer becomes one ONNX node; others stay loops."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime
 
 
 def convert_model(layer: Layer, without_contents: bool = False) -> Conversion:
-    """Convert a loop; ``without_contents``: the file does not store the contents of lists."""
+    """Convert a loop.
+
+    ``without_contents``: the file does not store the contents of lists.
+    """
     model = Net()
     layer.build(model)
     if without_contents:
@@ -47,7 +50,10 @@ def test_similar_loop_is_not_fused(name: str) -> None:
 
 
 def outputs_of_both(layer: Layer, without_contents: bool = False) -> tuple[Conversion, list[Array], list[Array]]:
-    """Return the outputs of a layer on a TensorFlow list, which LiteRT cannot run, and of the equivalent layer on an array."""
+    """Return the outputs of a layer on a TensorFlow list, and on an array.
+
+    LiteRT cannot run the layer on a list.
+    """
     model, conversion = Net(), convert_model(replace(layer, tensor_list=True), without_contents)
     layer.build(model)
     tables = [model.graph.tensors[index].fields for index in model.graph.inputs]

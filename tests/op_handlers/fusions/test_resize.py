@@ -1,4 +1,4 @@
-"""Decomposed nearest-neighbor upsampling becomes one Resize; similar patterns are not fused."""
+"""Decomposed nearest-neighbor upsampling becomes one Resize."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Unrolled steps of a recurrent layer become one ONNX node; similar steps are not fused."""
+"""Unrolled recurrent layers become one ONNX node; similar steps do not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Fusions do not look through variables: reading one before it is computed returns the value of the last run."""
+"""Fusions do not look through variables.
+
+Reading a variable before it is computed returns the value of the last run.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ from onnx_tflite_plugin.targets import TARGETS
 
 
 def pad(*, variable: bool, first: bool) -> bytes:
-    """Return a convolution of a PAD's result; ``first``: the convolution runs before the PAD."""
+    """Return a convolution of a PAD's result.
+
+    ``first``: the convolution runs before the PAD.
+    """
     model = ModelBuilder()
     g = model.main
     x, between = g.input("x", (1, 5, 7, 3)), g.tensor("between", (1, 7, 9, 3), variable=variable)

@@ -1,4 +1,4 @@
-"""Packs with faults in an import, a handler, its declarations, its entry point, or a fusion."""
+"""Packs with faults in an import, a handler, its declarations, or a fusion."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ PRINTED = ("ho ho", "hum hum")
 
 @dataclass(frozen=True)
 class Hostile:
-    """The distribution ``evil-pack`` with the module ``evil_pack``, usually with a handler of ``CUSTOM.Evil``.
+    """The distribution ``evil-pack``, usually with a handler of ``CUSTOM.Evil``.
 
     ``messages``: texts that the message or the warning must contain besides the pack's name. ``converts``: a model that uses
     the pack converts anyway. ``warns_always``: conversions of unrelated models warn too. ``has_location``: the message names
@@ -80,7 +80,7 @@ def declaration_fault(name: str, text: str, *texts: str) -> Hostile:
 
 
 def fusion_fault(fault: str, *texts: str, lower: str = "return ctx.ops.Abs(x)", **declared: str) -> Hostile:
-    """Return a pack with a fusion. The fusion is skipped if its declaration or lowering fails."""
+    """Return a pack with a fusion, which is skipped if it fails."""
     keywords = _keywords({"layout": "Transparent()", "check": "lambda match: {}", **declared})
     fusion = f'(x,) = operands("x")\n\n@fusion("EVIL", pattern=Call("CUSTOM.Evil", x), inputs=(x,), {keywords})\n'
     source = f"{handler()}\n{fusion}def fused(ctx, x):\n    {lower}\n"

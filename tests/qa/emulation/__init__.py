@@ -1,4 +1,4 @@
-"""Converted models on processors other than this one: ``python -m tests.qa.emulation``.
+"""Converted models on other processors: ``python -m tests.qa.emulation``.
 
 ONNX Runtime multiplies 8-bit integers with different kernels on each kind of processor, and some kernels overflow.
 Models from ``catalogue`` are converted and run in LiteRT here, then in ONNX Runtime on each of ``machines``, under

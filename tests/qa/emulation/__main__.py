@@ -42,9 +42,10 @@ Commands = Callable[[Processor], Command]
 @click.option("--cache", type=click.Path(path_type=Path), default=CACHE, help="Folder for downloads.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def main(names: Sequence[str], model: str, native: str | None, cache: Path, command: Sequence[str]) -> None:
-    """Test models on emulated processors or on this processor with hidden instructions; or run COMMAND on the latter.
+    """Test models on emulated processors, or on this one with hidden instructions.
 
-    Processors that cannot be emulated here are reported. If the environment variable CI is set, that is a failure.
+    With COMMAND, run it on this processor instead. Processors that cannot be emulated here are reported. If the
+    environment variable CI is set, that is a failure.
     """
     if command:
         run_masked(native, cache / "native", command)
@@ -72,7 +73,7 @@ def main(names: Sequence[str], model: str, native: str | None, cache: Path, comm
 def run_processors(
     processors: Sequence[Processor], commands: Commands, models: Models
 ) -> tuple[list[Report], list[str]]:
-    """Return the reports of the processors, and the reasons why others could not be emulated."""
+    """Return the reports of processors, and reasons for those not emulated."""
     reports, missing = [], []
     with TemporaryDirectory() as scratch, ThreadPoolExecutor(PARALLEL_PROCESSORS) as pool:
         running = {
@@ -104,7 +105,7 @@ def exit_with_verdict(reports: Sequence[Report], missing: Sequence[str], problem
 
 
 def run_masked(mask: str | None, folder: Path, command: Sequence[str]) -> None:
-    """Replace this process by the command, with instructions hidden from it and its children."""
+    """Replace this process by the command, with instructions hidden from it."""
     if mask is None:
         raise click.UsageError("a command requires --native, the set of features to keep")
     try:

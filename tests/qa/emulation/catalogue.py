@@ -26,7 +26,10 @@ WHEELS = (FACES, WAKE_WORDS, "pyopen-wakeword==1.1.0")
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """A case, and the kinds of overflow that must change its results if its weights are int8 on every processor."""
+    """A case, and the overflows that must change its results with int8 weights.
+
+    The weights are int8 on every processor.
+    """
 
     case: Case
     overflows: tuple[Overflow, ...] = ()
@@ -37,7 +40,10 @@ class Entry:
 
 
 def catalogue(wheels: Path | None) -> tuple[Entry, ...]:
-    """Return all entries. ``wheels``: folder of the networks from ``WHEELS``, which are skipped without it."""
+    """Return all entries.
+
+    ``wheels``: folder of the networks from ``WHEELS``, which are skipped without it.
+    """
     released = networks(wheels) if wheels is not None else ()
     return (*extreme_products(), *(Entry(case) for case in (*cases(), *examples(), *released)))
 
@@ -55,7 +61,10 @@ MINUS_128_EVERYWHERE: tuple[Overflow, ...] = ("-128", "-128 dotprod")
 
 
 def extreme_products() -> Iterator[Entry]:
-    """Yield products with and without a weight of -128; only the latter select weights by processor."""
+    """Yield products with and without a weight of -128.
+
+    Only those without it select weights by processor.
+    """
     yield from (Entry(case, PAIRS) for case in (*convolutions(-127), *rows(-127), *dynamic()))
     yield from (Entry(case, MINUS_128) for case in (*convolutions(-128), *rows(-128)))
     yield Entry(
@@ -106,7 +115,7 @@ def dynamic() -> Iterator[Case]:
 
 
 def other_products() -> Iterator[Case]:
-    """Yield products without known overflows: of floats, of two activations, in recurrent cells."""
+    """Yield products without known overflows, as of floats or two activations."""
     for min_weight in extremes.MIN_WEIGHTS:
         yield extremes.conv(f"int16 3x3 from {min_weight}", IMAGE, 20, dtype="int16", min_weight=min_weight)
         yield extremes.matmul(
@@ -183,7 +192,7 @@ BLOCKS, CHANNELS = 4, 16
 
 
 def residual(model: Net) -> None:
-    """Build nested sums between int8 convolutions, which amplify rounding differences of additions."""
+    """Build nested sums between int8 convolutions, which amplify rounding."""
     total = model.input(tensor(1, 7, 9, CHANNELS, dtype="int8"))
     for block in range(BLOCKS):
         x = model.spec(total)
@@ -198,7 +207,10 @@ STREAMING_RUNS = 24  # until the states depend on inputs only
 
 
 def streaming(name: str, path: Path) -> Case:
-    """Return a stateful network. The probability hardly changes, so the last convolution and dense results are outputs too."""
+    """Return a stateful network with additional outputs.
+
+    The probability hardly changes, so the last convolution and dense results are outputs too.
+    """
     data = with_outputs(path.read_bytes(), ("CONV_2D", "FULLY_CONNECTED"))
     return Case(
         "NETWORK",
@@ -211,7 +223,7 @@ def streaming(name: str, path: Path) -> Case:
 
 
 def with_outputs(data: bytes, codes: Sequence[str]) -> bytes:
-    """Return the model with the last result of each operator code as an additional output."""
+    """Return the model with the last result of each operator code as an output."""
     model = schema.ModelT.InitFromPackedBuf(data)
     selected = {getattr(schema.BuiltinOperator, code) for code in codes}
     graph = model.subgraphs[0]

@@ -1,4 +1,4 @@
-"""Setup of qemu-user and of a root folder with Python, NumPy and ONNX Runtime for another machine architecture.
+"""Setup of qemu-user, and of ONNX Runtime for another architecture.
 
 Debian packages are downloaded by apt with separate package lists and unpacked into a cache folder. Nothing is installed, and
 no privileges are needed. An installed qemu is preferred.
@@ -36,14 +36,14 @@ class NotInstalled(Exception):
 
 @dataclass(frozen=True)
 class Command:
-    """Command that runs a Python script on a processor: the arguments before the script, and the whole environment."""
+    """Command that runs a script on a processor: first arguments, and environment."""
 
     start: tuple[str, ...]
     environment: dict[str, str]
 
 
 def worker_environment(site: Sequence[Path], **variables: str) -> dict[str, str]:
-    """Return the environment of the worker: only the paths of programs and temporary files."""
+    """Return the worker's environment: paths of programs and temporary files."""
     inherited = {name: os.environ[name] for name in ("PATH", "TMPDIR", "LD_LIBRARY_PATH") if name in os.environ}
     return {**inherited, "PYTHONPATH": os.pathsep.join(map(str, site)), "PYTHONNOUSERSITE": "1", **variables}
 
@@ -79,7 +79,7 @@ class Emulator:
     # --- emulator and root folders ------------------------------------------------------------
 
     def qemu(self, machine: Machine) -> Path:
-        """Return the path of the emulator: the installed one, or one unpacked from Debian's package."""
+        """Return the path of the emulator: installed, or from Debian's package."""
         for name in (f"qemu-{machine}", f"qemu-{machine}-static"):
             if executable := shutil.which(name):
                 return Path(executable)
@@ -95,7 +95,10 @@ class Emulator:
         raise NotInstalled(f"Debian's packages have no qemu-{machine} that runs here")
 
     def root(self, machine: Machine) -> tuple[Path, str]:
-        """Return a folder with Debian's Python for another architecture and the packages in ``site``, and its interpreter."""
+        """Return a folder with Python for another architecture, and its interpreter.
+
+        ``site``: the folder with its packages.
+        """
         versions = " ".join(f"{name}=={version(name)}" for name in PACKAGES)
         folder = self.cache / f"root-{machine}"
         marker = folder / COMPLETE
@@ -113,7 +116,7 @@ class Emulator:
         return folder, relative
 
     def sysroot(self, processor: Processor, root: Path) -> Path:
-        """Return a root folder for qemu: links to ``root``, with /proc/cpuinfo of the emulated processor."""
+        """Return a root folder for qemu, with the emulated /proc/cpuinfo."""
         folder = self.cache / f"sysroot-{processor.name}"
         shutil.rmtree(folder, ignore_errors=True)
         (folder / "proc").mkdir(parents=True)
@@ -140,7 +143,7 @@ class Emulator:
         return [line.split(": ")[1] for line in lines if "Depends: " in line and "<" not in line]
 
     def _site(self, folder: Path, machine: Machine, python: str) -> None:
-        """Install the packages of this environment, built for the other architecture and its Python."""
+        """Install the packages of this environment for the other architecture."""
         same_python = python == ".".join(platform.python_version_tuple()[:2])
         requirements = [
             f"{name}=={version(name)}" if same_python or name == "onnxruntime" else name for name in PACKAGES
@@ -161,7 +164,7 @@ class Emulator:
         self._apt("apt-get", "download", *packages, folder=folder)
 
     def _apt(self, *arguments: str, folder: Path | None = None) -> str:
-        """Run apt with separate package lists for both architectures; the lists are fetched once."""
+        """Run apt with package lists for both architectures, fetched once."""
         if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
             raise NotInstalled("qemu-user is not installed, and there is no apt to download it")
         state = self.cache / "apt"
@@ -185,7 +188,7 @@ class Emulator:
 
 
 def _extract(folder: Path, names: Container[str]) -> None:
-    """Extract files of these names from the Debian packages in a folder, and delete the packages."""
+    """Extract named files from the Debian packages in a folder; delete the packages."""
     for package in folder.glob("*.deb"):
         with (
             subprocess.Popen(["dpkg-deb", "--fsys-tarfile", str(package)], stdout=subprocess.PIPE) as process,

@@ -1,4 +1,7 @@
-"""Products of values at the ends of their dtypes: adjacent products along K overflow kernels that add them in 16 bits."""
+"""Products of extreme values, whose 16-bit sums overflow.
+
+Adjacent products along K overflow kernels that add them in 16 bits.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ BIASES = {"float32": "float32", "int8": "int32", "uint8": "int32", "int16": "int
 
 
 def extreme_weights(count: int, depth: int) -> Array:
-    """Return int8 weights ``[count, depth]``. Patterns of rows: all 127, all -128, pairs of each, alternating, random."""
+    """Return int8 weights ``[count, depth]``.
+
+    Patterns of rows: all 127, all -128, pairs of each, alternating, random.
+    """
     k = np.arange(depth)
     patterns = (
         np.full(depth, 127),
@@ -37,7 +43,10 @@ def extreme_weights(count: int, depth: int) -> Array:
 
 
 def activations(shape: Sequence[int], dtype: str) -> list[Array]:
-    """Return an array per run: all maximum, all minimum, pairs of channels, random ends, random; float32 in [-1, 1]."""
+    """Return one float32 array in [-1, 1] per run.
+
+    Patterns: all maximum, all minimum, pairs of channels, random extremes, random.
+    """
     if dtype == "float32":
         return [(array / 128).astype(np.float32) for array in activations(shape, "int8")]
     low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
@@ -52,7 +61,10 @@ def activations(shape: Sequence[int], dtype: str) -> list[Array]:
 
 
 def weight(values: Array, min_weight: int, dtype: str = "int8", per_axis: int | None = None) -> Spec:
-    """Return int8 weights of at least ``min_weight``, with a per-tensor or per-axis scale; uint8 for uint8 activations."""
+    """Return int8 weights of at least ``min_weight``; uint8 for uint8 activations.
+
+    The scale is per tensor or per axis.
+    """
     values = np.maximum(values, min_weight).astype(np.int8)
     if dtype == "uint8":
         return constant((values.astype(np.int16) + 128).astype(np.uint8), None, SCALE, 128)
@@ -63,7 +75,10 @@ def weight(values: Array, min_weight: int, dtype: str = "int8", per_axis: int | 
 
 
 def result(x: Spec, shape: Sequence[int], depth: int) -> Spec:
-    """Return a result spec with a scale for sums of ``depth`` extreme products; an overflow then changes tens of steps."""
+    """Return a result spec for sums of ``depth`` extreme products.
+
+    With its scale, an overflow changes tens of steps.
+    """
     if x.scale is None:
         return Spec(tuple(shape))
     scale = float(np.asarray(x.scale)) * SCALE * depth * 128
@@ -126,7 +141,10 @@ def depthwise(
 
 
 def reorder(name: str, shape: Sequence[int], out: int) -> Case:
-    """Return CONV_2D after an identity CONV_2D; some adjacent channels overflow, unless they are reordered."""
+    """Return CONV_2D after an identity CONV_2D, with overflowing channels.
+
+    Some adjacent channels overflow unless they are reordered.
+    """
     x, channels = tensor(*shape, dtype="int8"), shape[-1]
     identity = weight(127 * np.eye(channels).reshape(channels, 1, 1, channels), -127)
     values = np.where(np.arange(channels) < channels // 4, 127, 0) * np.where(np.arange(out) % 2, -1, 1)[:, np.newaxis]
@@ -157,7 +175,10 @@ def transpose(name: str, shape: Sequence[int], out: int, *, dtype: str = "int8",
 
 
 def dense(name: str, shape: tuple[int, int], out: int, *, dtype: str = "int8", min_weight: int = -127) -> Case:
-    """Return FULLY_CONNECTED of rows ``[n, k]``. For float rows and weights of -128, only XNNPACK is a valid reference."""
+    """Return FULLY_CONNECTED of rows ``[n, k]``.
+
+    For float rows and weights of -128, only XNNPACK is a valid reference.
+    """
     x, w = tensor(*shape, dtype=dtype), weight(extreme_weights(out, shape[-1]), min_weight, dtype)
     y = result(x, (shape[0], out), shape[-1])
     case = with_inputs(in_isolation("FULLY_CONNECTED", name, [x, w, zeros(x, w, out)], y), x0=activations(shape, dtype))
@@ -167,7 +188,7 @@ def dense(name: str, shape: tuple[int, int], out: int, *, dtype: str = "int8", m
 
 
 def matmul(name: str, shape: Sequence[int], out: int, *, constant_weights: bool, min_weight: int = -127) -> Case:
-    """Return BATCH_MATMUL of int8 rows [..., k] by int8 columns [k, out], a constant or an input."""
+    """Return BATCH_MATMUL of int8 rows [..., k] by columns [k, out]."""
     x, w = tensor(*shape, dtype="int8"), weight(np.ascontiguousarray(extreme_weights(out, shape[-1]).T), min_weight)
     y, arrays = result(x, (*shape[:-1], out), shape[-1]), activations(shape, "int8")
     if constant_weights:
@@ -182,9 +203,10 @@ def matmul(name: str, shape: Sequence[int], out: int, *, constant_weights: bool,
 
 
 def loop_case(name: str, shape: tuple[int, int], *, dtype: str = "int8", min_weight: int = -127) -> Case:
-    """Return a WHILE of a few iterations; each multiplies the carried rows ``[n, k]`` by 1, and then by ``[k, k]``.
+    """Return a WHILE that multiplies its rows ``[n, k]`` in each iteration.
 
-    Carried values have the dtype of the file; values between the two products of the body may have another.
+    The factors are 1 and ``[k, k]``. Carried values have the dtype of the file; values between the two products of the
+    body may have another.
     """
     x, depth = tensor(*shape, dtype=dtype), shape[-1]
     w, y = weight(extreme_weights(depth, depth), min_weight), result(x, shape, depth)
@@ -218,7 +240,7 @@ def loop_case(name: str, shape: tuple[int, int], *, dtype: str = "int8", min_wei
 
 @dataclass(frozen=True)
 class Cell(Lstm):
-    """An LSTM with extreme int8 matrices, and a scale that keeps gates within their range."""
+    """An LSTM with extreme int8 matrices, whose gates stay within their range."""
 
     weights: str = "int8"
     inputs: int = 32
@@ -234,6 +256,6 @@ class Cell(Lstm):
 
 
 def _loop_values(graph: GraphBuilder, x: Spec, y: Spec) -> list[TensorRef]:
-    """Return the loop-carried values: the iteration number, the rows, the last product."""
+    """Return the loop-carried values: iteration, rows, last product."""
     specs = {"iteration": Spec((), "int32"), "rows": x, "product": y}
     return [graph.input(name, s.shape, s.dtype, quantization=s.quantization) for name, s in specs.items()]

@@ -1,4 +1,4 @@
-"""Emulated processors: their names in qemu, and the features that must be detected on them."""
+"""Emulated processors: their names in qemu, and features to detect."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ for processors without or with dotprod. Measured on models of one operator again
 
 @dataclass(frozen=True)
 class Processor:
-    """A processor with its name in qemu. ``has`` and ``lacks``: features by their names in NumPy.
+    """A processor with its name in qemu.
 
-    ``overflow``: how 8-bit products overflow on it; "" if they never do. ``part`` and ``features``: entries of /proc/cpuinfo
-    on ARM, by which ONNX Runtime selects its kernels.
+    ``has`` and ``lacks``: features by their names in NumPy. ``overflow``: how 8-bit products overflow on it; "" if they
+    never do. ``part`` and ``features``: entries of /proc/cpuinfo on ARM, by which ONNX Runtime selects its kernels.
     """
 
     name: str

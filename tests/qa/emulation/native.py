@@ -1,4 +1,7 @@
-"""Masking of vector instructions of this x86 processor, by preloading ``cpuid.c``. Commands run at full speed."""
+"""Masking of vector instructions of this x86 processor.
+
+The library ``cpuid.c`` is preloaded; commands run at full speed.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +32,10 @@ class Unsupported(Exception):
 
 
 def mask_processor(mask: str, folder: Path) -> dict[str, str]:
-    """Return environment variables that hide the instructions of ``mask`` from a command. Raises Unsupported.
+    """Return the environment that hides instructions, or raise Unsupported.
 
-    The library is compiled into ``folder``. Threads, forks and executed programs inherit the mask. Programs that are started
-    without LD_PRELOAD or are linked statically do not.
+    ``mask``: the instructions to hide. The library is compiled into ``folder``. Threads, forks and executed programs
+    inherit the mask. Programs that are started without LD_PRELOAD or are linked statically do not.
     """
     if sys.platform != "linux" or platform.machine() != "x86_64":
         raise Unsupported(f"hiding instructions needs Linux on x86-64, not {sys.platform} on {platform.machine()}")

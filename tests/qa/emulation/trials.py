@@ -1,4 +1,7 @@
-"""Trials of models on other processors: LiteRT's results here, jobs for the worker, and comparison of its results."""
+"""Trials of models on other processors.
+
+LiteRT's results are computed here, and compared with those of the worker.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,10 @@ class _Replayed:
 
 
 class Converted:
-    """One conversion of an entry. ``planted``: the weights of all products are int8, even if they overflow."""
+    """One conversion of an entry.
+
+    ``planted``: the weights of all products are int8, even if they overflow.
+    """
 
     def __init__(self, entry: Entry, host: Host, *, planted: bool = False) -> None:
         self.entry = entry
@@ -69,7 +75,7 @@ class Converted:
 
     @property
     def varies(self) -> bool:
-        """True if LiteRT's results vary between elements; otherwise, errors might go undetected."""
+        """True if LiteRT's results vary, so that errors can be detected."""
         steps = next(iter(self.expected.values()))
         return len({value for arrays in steps for array in arrays for value in array.ravel().tolist()}) > 4
 
@@ -113,14 +119,15 @@ class Models:
         return [model.entry for model in self.converted if not model.planted]
 
     def on(self, processor: Processor) -> list[Converted]:
-        """Return the models for a processor: all models, and planted ones only if they overflow there."""
+        """Return the models for a processor; planted ones only if they overflow there."""
         return [model for model in self.converted if not model.planted or processor.overflow in model.entry.overflows]
 
 
 def convert_entries(entries: Iterable[Entry], part: str = "") -> Models:
-    """Convert the entries with ``part`` in their names, with default options and, if products may overflow, with int8 weights.
+    """Convert the entries with ``part`` in their names.
 
-    At least one model of each kind of overflow is converted, whatever ``part`` is.
+    Default options apply; if products may overflow, also int8 weights. At least one model of each kind of overflow is
+    converted, whatever ``part`` is.
     """
     host, models, problems = Host(packs="builtin"), [], []
     planted: set[str] = set()
@@ -144,7 +151,10 @@ def convert_entries(entries: Iterable[Entry], part: str = "") -> Models:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of one model on one processor. ``text``: its error, or the reason why it did not run."""
+    """Outcome of one model on one processor.
+
+    ``text``: its error, or the reason why it did not run.
+    """
 
     name: str
     planted: bool
@@ -164,7 +174,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Report:
-    """Outcomes on one processor. ``failure``: wrong features of the processor, or the reason why the trial stopped."""
+    """Outcomes on one processor.
+
+    ``failure``: wrong features of the processor, or the reason why the trial stopped.
+    """
 
     processor: Processor
     outcomes: tuple[Outcome, ...]

@@ -1,7 +1,8 @@
-"""Worker that runs converted models in ONNX Runtime, under emulation. Needs only NumPy and onnxruntime.
+"""Worker that runs converted models under emulation.
 
-``worker.py JOBS OUT``: the JSON file JOBS lists the models; outputs are written to OUT/<job>.npz. Standard output has one JSON
-object per line: the features of the processor, then one per model, with its seconds or its error.
+It needs only NumPy and onnxruntime. ``worker.py JOBS OUT``: the JSON file JOBS lists the models; outputs are written to
+OUT/<job>.npz. Standard output has one JSON object per line: the features of the processor, then one per model, with its
+seconds or its error.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ import onnxruntime
 
 
 def features() -> list[str]:
-    """Return the names of the processor's features as NumPy detects them: SSE42, AVX2, AVX512F, ASIMDDP."""
+    """Return the features that NumPy detects: SSE42, AVX2, AVX512F, ASIMDDP."""
     core = import_module(f"numpy.{'_core' if hasattr(np, '_core') else 'core'}._multiarray_umath")
     return sorted(name for name, present in core.__cpu_features__.items() if present)
 
 
 def run(job: dict[str, Any], folder: Path, out: Path) -> None:
-    """Run one model in a session with one thread and default optimizations, passing states from run to run."""
+    """Run one model with one thread, passing states from run to run."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = options.inter_op_num_threads = 1

@@ -43,9 +43,10 @@ def main(
     minimise: float,
     keep: Path,
 ) -> None:
-    """Mutate models until time is up and keep a minimized file of each unexpected outcome; or test FILES.
+    """Mutate models and keep a file of each unexpected outcome; or test FILES.
 
-    Exits with 1 if there was a bug, or a difference without an excuse.
+    The files are minimized. The run ends when the time is up. Exits with 1 if there was a bug, or a difference without
+    an excuse.
     """
     with Child(limit, nice=nice) as child:
         if files:

@@ -23,7 +23,10 @@ UNEXPECTED: tuple[Kind, ...] = ("bug", "different")
 
 
 class Input(NamedTuple):
-    """A mutated file. ``name`` identifies seed and number; ``original`` is the file before its mutation."""
+    """A mutated file.
+
+    ``name`` identifies seed and number; ``original`` is the file before its mutation.
+    """
 
     name: str
     data: bytes
@@ -60,7 +63,10 @@ def inputs(seed: int, start: int = 0) -> Iterator[Input]:
 
 
 def make_input(seed: int, number: int) -> Input | None:
-    """Return input ``number`` of a seed; ``None`` if its model does not exist or cannot be written."""
+    """Return input ``number`` of a seed; ``None`` if it cannot be written.
+
+    It is also ``None`` if its model does not exist.
+    """
     draw = structure.Draw(f"{seed}:{number}")
     case = _case(seed, number // INPUTS_PER_MODEL)
     model = seed_model(case)
@@ -75,7 +81,7 @@ def make_input(seed: int, number: int) -> Input | None:
 
 @lru_cache(maxsize=1)
 def _case(seed: int, number: int) -> int:
-    """Return the case with the smallest hash, so that an added case changes few of the inputs."""
+    """Return the case with the smallest hash: a new case changes few inputs."""
     prefix, encoded_ids = crc32(f"{seed}:{number}:".encode()), ids()
     return min(range(len(encoded_ids)), key=lambda k: crc32(encoded_ids[k], prefix))
 

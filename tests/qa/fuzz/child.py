@@ -1,4 +1,4 @@
-"""Parent of the worker process: sends one file at a time and enforces a time limit."""
+"""Parent of the worker process, which sends files and limits the time."""
 
 from __future__ import annotations
 

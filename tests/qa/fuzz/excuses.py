@@ -1,4 +1,4 @@
-"""Differences between LiteRT and a converted fuzzed file that are not defects of the converter.
+"""Differences between LiteRT and a fuzzed file that are not defects.
 
 One rule covers most of them: LiteRT's own kernel sets disagree with each other on the same inputs, and ONNX Runtime's result
 lies between their results. ``DOCUMENTED`` lists the others: properties of a file, or of its run in LiteRT, for which no conversion
@@ -55,7 +55,10 @@ class Trial:
 
     @cached_property
     def values(self) -> list[dict[int, Array]]:
-        """The tensors of the main subgraph in each run of LiteRT; empty if the builtin kernels refuse the file."""
+        """Return the tensors of the main subgraph in each run of LiteRT.
+
+        The result is empty if the builtin kernels refuse the file.
+        """
         try:
             litert = LiteRT(self.data, "builtin", preserve=True)
             return [(litert.run(arrays), litert.tensors())[1] for arrays in self.inputs]
@@ -63,7 +66,7 @@ class Trial:
             return []
 
     def kernel_sets_disagree(self) -> bool:
-        """True if the outputs are within tolerance when elements between LiteRT's results count as equal.
+        """True if only elements between LiteRT's own results are out of tolerance.
 
         Each kernel set runs more than once: a second interpreter reveals reads out of bounds, and float inputs with changed last
         bits reveal amplified rounding errors. It is also True if the builtin kernels refuse a model that XNNPACK runs.
@@ -99,7 +102,10 @@ def _nudge(array: Array) -> Array:
 
 
 def _replace_undecided(actual: Array, expected: Sequence[Array]) -> Array:
-    """Return ``actual`` with LiteRT's values where it lies between them, or where only some of them are finite."""
+    """Return ``actual`` with LiteRT's values where LiteRT is undecided.
+
+    This is where it lies between LiteRT's values, or where only some of them are finite.
+    """
     if any(array.shape != actual.shape for array in expected):
         return next((array for array in expected if array.shape == actual.shape), actual)
     ours, values = comparable(actual), np.stack([comparable(array) for array in expected])
@@ -115,7 +121,10 @@ def _replace_undecided(actual: Array, expected: Sequence[Array]) -> Array:
 
 
 def large_numbers(trial: Trial) -> bool:
-    """True for a float constant, option or scale that is not finite, exceeds 1e8, or is so small that products underflow."""
+    """True for a float that is not finite, exceeds 1e8, or makes products underflow.
+
+    Constants, options and scales are searched.
+    """
     floats = [t.array.astype(np.float64) for t in trial.constants if t.dtype in ("float16", "float32", "float64")]
     options = [value for op in trial.operators for value in op.options.values() if isinstance(value, float)]
     stored = [q for t in trial.tensors for q in (t.quantization, t.ignored_quantization)]
@@ -130,7 +139,10 @@ def large_numbers(trial: Trial) -> bool:
 
 
 def other_shapes(trial: Trial) -> bool:
-    """True for stored shapes that LiteRT computes differently: in Prepare, at runtime, or in a called subgraph."""
+    """True for stored shapes that LiteRT computes differently.
+
+    LiteRT computes them in Prepare, at runtime, or in a called subgraph.
+    """
     if shape_contradiction(trial.model, probe(trial.data)) is not None:
         return True
     stored = {tensor.index: tensor for tensor in trial.model.main.tensors if tensor.has_rank and not tensor.is_constant}
@@ -144,7 +156,10 @@ def other_shapes(trial: Trial) -> bool:
 
 
 def division_by_zero(trial: Trial) -> bool:
-    """True for a divisor that is 0 or subnormal: XNNPACK returns infinity, clipping kernels return the largest float."""
+    """True for a divisor that is 0 or subnormal.
+
+    XNNPACK returns infinity, clipping kernels return the largest float.
+    """
     divisions = [op for op in trial.operators if op.code in ("DIV", "FLOOR_DIV", "FLOOR_MOD")]
     constants = [op[1].array for op in divisions if op[1].is_constant]
     main = [op[1] for op in divisions if op in trial.model.main.operators]
@@ -158,12 +173,18 @@ def division_by_zero(trial: Trial) -> bool:
 
 
 def integer_overflow(trial: Trial) -> bool:
-    """True for sums or rescaled results that exceed 32 bits at the limits of the dtypes (MultiplyByQuantizedMultiplier, common.cc)."""
+    """True for sums or rescaled results that may exceed 32 bits.
+
+    See MultiplyByQuantizedMultiplier in common.cc.
+    """
     return any(_largest(op) >= 2**31 for op in trial.operators)
 
 
 def _largest(op: Operator) -> float:
-    """Return the largest sum of products and bias of a quantized operator, after the kernel's left shift."""
+    """Return the largest sum of products of a quantized operator.
+
+    It includes the bias and the kernel's left shift.
+    """
     operands = [t for t in op.inputs if t is not None and t.dtype in QUANTIZED and _scale(t)]
     result = op.tensor(~0) if op.outputs else None
     if not operands or result is None:
@@ -187,7 +208,10 @@ def _zero_point(tensor: Tensor) -> int:
 
 
 def reads_beyond(trial: Trial) -> bool:
-    """True for a constant that kernels read beyond its shape, or that has too few scales (depthwise_conv.cc)."""
+    """True for a constant that kernels read beyond its shape or scales.
+
+    See depthwise_conv.cc.
+    """
     sizes = [(t, getattr(t.data, "_size", None)) for t in trial.constants if t.dtype != "string" and not _sparse(t)]
     return any(size is not None and size > size_in_file(t.dtype, t.shape) for t, size in sizes) or any(
         op.code == "DEPTHWISE_CONV_2D"
@@ -199,13 +223,13 @@ def reads_beyond(trial: Trial) -> bool:
 
 
 def other_booleans(trial: Trial) -> bool:
-    """True for stored booleans other than 0 and 1, which kernels compare as bytes or combine bitwise."""
+    """True for booleans other than 0 and 1, which kernels treat as bytes."""
     constants = [t for t in trial.constants if t.dtype == "bool" and getattr(t.data, "_size", None) is not None]
     return any((t.data._bytes(t.array.size) > 1).any() for t in constants)  # type: ignore[union-attr]
 
 
 def sparse_as_dense(trial: Trial) -> bool:
-    """True for a sparse constant that is an output, or an operand of a kernel that reads it as dense."""
+    """True for a sparse constant that is an output, or that is read as dense."""
     dense = [t for op in trial.operators if op.code not in ("DENSIFY", "FULLY_CONNECTED") for t in op.inputs]
     return any(t is not None and _sparse(t) for t in (*trial.model.main.outputs, *dense))
 
@@ -215,14 +239,20 @@ def _sparse(tensor: Tensor) -> bool:
 
 
 def has_aliased_inputs(trial: Trial) -> bool:
-    """True for a graph input that is listed twice, or is also an output and a state that the kernel overwrites (lstm.cc)."""
+    """True for a graph input that is listed twice, or that a kernel overwrites.
+
+    Such an input is also an output and a state (lstm.cc).
+    """
     inputs, outputs = trial.model.main.inputs, trial.model.main.outputs
     states = [t for op in trial.operators if op.code == "LSTM" for t in op.inputs]
     return len({t.index for t in inputs}) < len(inputs) or any(t in inputs and t in states for t in outputs)
 
 
 def is_undefined_in_cpp(trial: Trial) -> bool:
-    """True for shifts by a negative or too large number, and 64-bit sizes truncated to 32 (broadcast_args.cc)."""
+    """True for invalid shifts, and 64-bit sizes truncated to 32 bits.
+
+    See broadcast_args.cc.
+    """
     shifts = [op[1] for op in trial.operators if op.code in ("STABLEHLO_SHIFT_LEFT", "RIGHT_SHIFT")]
     sizes = [t for op in trial.operators if op.code == "BROADCAST_ARGS" for t in op.inputs if t and t.dtype == "int64"]
     return any(
@@ -244,7 +274,7 @@ DOCUMENTED: dict[str, Callable[[Trial], bool]] = {
 
 
 def excuse(data: bytes, onnx: bytes) -> str:
-    """Return the reason why a difference is not a defect of the converter; empty if there is none."""
+    """Return why a difference is not a defect; empty if there is no reason."""
     trial = Trial(data, onnx)
     reason = next((name for name, applies in DOCUMENTED.items() if applies(trial)), "")
     if reason:

@@ -1,4 +1,4 @@
-"""Minimization of a file: changes are undone and bytes are zeroed while the outcome stays the same."""
+"""Minimization of a file: fewer changed bytes with the same outcome."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ Same = Callable[[bytes], bool]
 
 
 def minimise(data: bytes, original: bytes, same: Same, seconds: float = 30.0) -> bytes:
-    """Return the smallest change of a file for which ``same`` is true: changes are undone, and other bytes are zeroed.
+    """Return the smallest change of a file for which ``same`` is true.
 
-    ``original``: the file before the mutation. It is unused if the sizes differ, as after a mutation of tables.
+    Changes are undone, and other bytes are zeroed. ``original``: the file before the mutation. It is unused if the
+    sizes differ, as after a mutation of tables.
     """
     end = time.monotonic() + seconds
     smallest = bytearray(data)

@@ -22,7 +22,10 @@ KINDS: dict[Kind, str] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of a file. ``sort``: the exception type, or the limit that was exceeded. ``where``: file and line."""
+    """Outcome of a file.
+
+    ``sort``: the exception type, or the limit that was exceeded. ``where``: file and line.
+    """
 
     kind: Kind
     sort: str = ""
@@ -32,7 +35,7 @@ class Outcome:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Return the outcome without numbers and names in its text, so that equal errors have equal keys."""
+        """Return the outcome without numbers and names, to compare errors."""
         text = re.sub(r"'[^']*'|\"[^\"]*\"|[-+]?\d[\d.e+-]*|\[[^]]*\]", "…", self.text)
         return self.kind, self.sort, self.where, text[:80]
 

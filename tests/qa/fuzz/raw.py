@@ -9,7 +9,7 @@ WORDS = (0, 1, 2, 4, 8, 255, 256, 65535, 65536, 1 << 24, 2**31 - 1, 2**31, 2**32
 
 
 def mutate(data: bytes, seed: int) -> bytes:
-    """Return the file with one to six changed bytes or words, or truncated, or with a repeated range."""
+    """Return the file truncated, or with changed or repeated bytes."""
     draw, changed = random.Random(seed), bytearray(data)
     kind = draw.randrange(12)
     if kind == 0:

@@ -34,7 +34,7 @@ class Seed(NamedTuple):
 
 @lru_cache(maxsize=1)
 def seed_model(number: int) -> Seed | None:
-    """Return the model of a case; ``None`` if it is large, or was not built by the builder."""
+    """Return the model of a case; ``None`` if it is large or not of the builder."""
     tables: list[Table] = []
 
     def build(self: ModelBuilder) -> bytes:

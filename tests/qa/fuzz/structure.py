@@ -65,7 +65,7 @@ class Draw(random.Random):
 
 
 def mutate(model: Table, seed: int) -> bytes | None:
-    """Return the file of a model with one to three mutations; ``None`` if it cannot be written."""
+    """Return the file after up to three mutations; ``None`` if not writable."""
     draw, copy = Draw(seed), deepcopy(model)
     remaining = draw.choice((1, 1, 1, 2, 3))
     for _ in range(20):
@@ -127,7 +127,7 @@ def flags(draw: Draw, model: Table) -> bool:
 
 
 def scales(draw: Draw, model: Table) -> bool:
-    """Remove quantization parameters, copy another tensor's, change their number, or set unusual values."""
+    """Remove, copy or change quantization parameters, or set unusual values."""
     tensor = draw.tensor(model)
     kind = draw.randrange(6)
     if kind == 0:

@@ -1,9 +1,9 @@
-"""Worker process: converts files, compares them with LiteRT, and reports its stage to the parent.
+"""Worker process that converts files and compares them with LiteRT.
 
-A request on standard input is the size of a file on a line, then its bytes. Messages are lines of JSON: the name of each
-stage when it begins, then the fields of an ``Outcome``. Requests are served by a fork with limited memory; its parent has
-imported all modules and run nothing, so that a crashed fork is replaced in milliseconds. The id of a fork is reported as
-``{"serves": id}``, and its end as ``{"ended": status}``.
+It reports its stage to the parent. A request on standard input is the size of a file on a line, then its bytes.
+Messages are lines of JSON: the name of each stage when it begins, then the fields of an ``Outcome``. Requests are
+served by a fork with limited memory; its parent has imported all modules and run nothing, so that a crashed fork is
+replaced in milliseconds. The id of a fork is reported as ``{"serves": id}``, and its end as ``{"ended": status}``.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def _innermost_frame(error: BaseException | None) -> str:
 
 
 def _limit(extra: int) -> None:
-    """Limit the address space to ``extra`` bytes beyond those in use, and disable core files."""
+    """Limit the address space to ``extra`` more bytes; disable core files."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + extra
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))

@@ -1,4 +1,4 @@
-"""Planted bugs by operator family, each with the cases that must fail because of it."""
+"""Planted bugs by operator family, with the cases that must find them."""
 
 from tests.qa.mutations import (
     audio,

@@ -1,4 +1,4 @@
-"""Planted bugs in spectrograms, cepstra and rotations: windows, precision, limits of filters, factors of matrices."""
+"""Planted bugs in spectrograms, cepstra and rotations."""
 
 from __future__ import annotations
 

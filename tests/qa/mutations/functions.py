@@ -1,4 +1,4 @@
-"""Planted bugs in elementwise functions, random operators and generators of numbers and indices."""
+"""Planted bugs in elementwise functions, random operators and generators."""
 
 from __future__ import annotations
 

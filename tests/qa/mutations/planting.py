@@ -19,7 +19,10 @@ Change = Callable[[Any], Any]
 
 @dataclass(frozen=True, eq=False)
 class Mutation:
-    """A planted bug. ``bug``: its description. ``killed_by``: ids of cases that must fail with it and pass without it."""
+    """A planted bug.
+
+    ``bug``: its description. ``killed_by``: ids of cases that must fail with it and pass without it.
+    """
 
     bug: str
     code: str
@@ -45,7 +48,7 @@ class Mutation:
 
 
 class _Context:
-    """A context with the mutation's methods, options and nodes; everything else is delegated."""
+    """A context with the mutation's methods; everything else is delegated."""
 
     def __init__(self, ctx: Any, mutation: Mutation) -> None:
         self._ctx = ctx

@@ -1,4 +1,4 @@
-"""Planted bugs in recurrent operators: gates, clipping, states, and rounding of the integer kernel."""
+"""Planted bugs in recurrent operators: gates, clipping, states, rounding."""
 
 from __future__ import annotations
 

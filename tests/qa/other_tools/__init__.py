@@ -1,1 +1,4 @@
-"""Converted models processed by other tools, each in a separate environment; results before and after are compared."""
+"""Converted models processed by other tools, with results before and after.
+
+Each tool has a separate environment.
+"""

@@ -1,7 +1,8 @@
-"""``python -m tests.qa.other_tools``: process ten converted models with every tool, each in an environment under ``.cache``.
+"""Process ten converted models with every tool: ``-m tests.qa.other_tools``.
 
-The models are the examples and those of the wheels that ``tests/conversion/test_real_networks.py`` downloads. ``--models`` names
-other .tflite files or folders of them. Exits with 1 if a tool fails or changes results beyond its tolerance.
+Each tool has an environment under ``.cache``. The models are the examples and those of the wheels that
+``tests/conversion/test_real_networks.py`` downloads. ``--models`` names other .tflite files or folders of them. Exits
+with 1 if a tool fails or changes results beyond its tolerance.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ TIMEOUT = 900  # seconds for all models of a tool
 
 @dataclass(frozen=True)
 class Converted:
-    """A model converted with some options: its file, inputs as .npz, and the outputs in ONNX Runtime."""
+    """A converted model: its file, inputs as .npz, and ONNX Runtime's outputs."""
 
     name: str
     path: Path
@@ -114,7 +115,7 @@ def _convert_model(files: Sequence[Path], folder: Path, fold: bool) -> Iterator[
 
 
 def _name(tool: Tool) -> str:
-    """Return the name of the tool's environment; tools with the same packages share one."""
+    """Return the name of the tool's environment, shared by equal packages."""
     return "-".join(sorted(package.replace("=", "").replace("<", "") for package in tool.packages))
 
 

@@ -11,11 +11,12 @@ OLDEST = "1.20.1"
 
 @dataclass(frozen=True)
 class Tool:
-    """A tool. ``script``: body of a function of ``source`` and ``target``, paths of models, and ``inputs``, arrays by name.
+    """A tool.
 
-    ``allowed``: the tolerance as a share of the output's range. ``fold``: the tool requires float32 weights, as from ``--weights
-    fold``. ``runs``: the script runs the model and writes its outputs as .npz, instead of a model. ``floats_only``: the tool
-    does not support quantized models.
+    ``script``: body of a function of ``source`` and ``target``, paths of models, and ``inputs``, arrays by name.
+    ``allowed``: the tolerance as a share of the output's range. ``fold``: the tool requires float32 weights, as from
+    ``--weights fold``. ``runs``: the script runs the model and writes its outputs as .npz, instead of a model.
+    ``floats_only``: the tool does not support quantized models.
     """
 
     name: str

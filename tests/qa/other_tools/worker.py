@@ -1,4 +1,4 @@
-"""Worker in the environment of a tool: runs a script for each model, and prints one JSON line per model.
+"""Worker in a tool's environment: runs a script, prints a JSON line per model.
 
 ``worker.py SCRIPT`` reads ``[[source, target, inputs], …]`` from stdin. The script is the body of a function with the
 parameters ``source``, ``target`` and ``inputs`` (arrays by name). Output of the tool goes to stderr.

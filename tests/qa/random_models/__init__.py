@@ -1,4 +1,4 @@
-"""Random models of single operators and networks, converted and compared with LiteRT.
+"""Random models of operators and networks, compared with LiteRT.
 
 ``python -m tests.qa.random_models --seed 7 --count 2000`` tests more models than ``tests/qa/test_random_models.py``.
 Model ``k`` of a seed is the same in every run. ``@draws("ADD", "SUB")`` registers a function that builds random cases of these

@@ -26,7 +26,7 @@ from tests.qa.random_models.trial import Model, NetworkModel, Tally, Trial, oper
 @click.option("--nice", default=0, show_default=True, help="Niceness of the process.")
 @click.option("--all", "report_all", is_flag=True, help="Also report models that LiteRT does not run.")
 def main(seed: int, start: int, count: int, ops: tuple[str, ...], networks: bool, nice: int, report_all: bool) -> None:
-    """Convert random models and compare them with LiteRT; report the first model of each class of differences.
+    """Compare random models with LiteRT, and report each class of differences.
 
     Exits with 1 if a model differs or crashes.
     """

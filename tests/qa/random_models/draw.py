@@ -1,4 +1,4 @@
-"""Random choices for one model: shapes of distinct primes or sizes 0 and 1, zero points at the ends of a dtype."""
+"""Random choices for one model: shapes, sizes and zero points."""
 
 from __future__ import annotations
 
@@ -55,11 +55,17 @@ class Draw:
         return tuple(1 if self.chance(0.25) else size for size in trailing)
 
     def axis(self, rank: int, extra_axes: int = 0) -> int:
-        """Return a random axis, counted from either end; ``extra_axes``: the number of additional axes of the result."""
+        """Return a random axis, counted from either end.
+
+        ``extra_axes``: the number of additional axes of the result.
+        """
         return self.between(-rank - extra_axes, rank - 1 + extra_axes)
 
     def spec(self, shape: Sequence[int], dtype: str) -> Spec:
-        """Return a spec. 8-bit and 16-bit integers have random quantization parameters; zero points may be at the ends."""
+        """Return a spec.
+
+        8-bit and 16-bit integers have random quantization parameters; zero points may be at the limits.
+        """
         if dtype not in QUANTIZED:
             return Spec(tuple(shape), dtype)
         limits = np.iinfo(dtype)
@@ -100,7 +106,10 @@ class Draw:
     # --- operands -----------------------------------------------------------------------------
 
     def data(self, spec: Spec, constant_share: float = 0.2, specials: bool = False) -> Operand:
-        """Return an operand with random elements; ``constant_share``: the probability that it is a constant."""
+        """Return an operand with random elements.
+
+        ``constant_share``: the probability that it is a constant.
+        """
         if spec.dtype == "string" and not spec.shape:
             constant_share = 1.0  # LiteRT's Python reads the address of a string scalar as the string
         return Operand(spec, (self.random_array_with_specials if specials else self.random_array)(spec), constant_share)
@@ -112,10 +121,11 @@ class Draw:
 
 @dataclass(frozen=True, eq=False)
 class Operand:
-    """Operand of an operator. ``constant_share``: the probability that it is a constant.
+    """Operand of an operator.
 
-    ``is_parameter``: it holds parameters such as paddings, so its shape is static. ``has_static_channels``: its last axis is
-    never dynamic, because it determines the number of groups.
+    ``constant_share``: the probability that it is a constant. ``is_parameter``: it holds parameters such as paddings,
+    so its shape is static. ``has_static_channels``: its last axis is never dynamic, because it determines the number of
+    groups.
     """
 
     spec: Spec
@@ -143,7 +153,10 @@ RARE: dict[str, tuple[float, Drawer]] = {}
 
 
 def draws(*ops: str, rarely: float = 0.0) -> Callable[[Drawer], Drawer]:
-    """Register a function that builds cases of operators. ``rarely``: its share, if another function builds the rest."""
+    """Register a function that builds cases of operators.
+
+    ``rarely``: its share, if another function builds the rest.
+    """
 
     def register(drawer: Drawer) -> Drawer:
         if rarely:

@@ -1,4 +1,4 @@
-"""Blocks of operators that ONNX expresses with one operator or a fused kernel, and near misses."""
+"""Blocks of operators that ONNX fuses into one, and similar blocks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ def reshape(n: Network, x: TensorRef, *shape: int) -> TensorRef:
 
 
 def normalized_shape(n: Network, x: TensorRef) -> tuple[int, ...]:
-    """Return the shape. Raises Unsupported if the last axis has one element, where normalization leaves rounding errors."""
+    """Return the shape; raise Unsupported if its last axis has one element.
+
+    There, normalization leaves only rounding errors.
+    """
     shape = n.rank(x, 2, 3, 4)
     if shape[-1] < 2:
         raise Unsupported
@@ -143,7 +146,10 @@ def layer_norm(n: Network, x: TensorRef) -> None:
 
 @block(dtypes=FLOATS)
 def layer_norm_as_batch_norm(n: Network, x: TensorRef) -> None:
-    """Add layer normalization as Keras exports it: the factor is applied before the mean is subtracted."""
+    """Add layer normalization as Keras exports it.
+
+    The factor is applied before the mean is subtracted.
+    """
     shape = normalized_shape(n, x)
     average = mean(n, x, len(shape) - 1)
     variance = mean(n, n.apply("SQUARED_DIFFERENCE", [x, average]), len(shape) - 1)
@@ -348,7 +354,7 @@ def grouped_convolution(n: Network, x: TensorRef) -> None:
 
 @block()
 def conv_1d(n: Network, x: TensorRef) -> None:
-    """Add a 1-D convolution as exporters decompose it: with an inserted and removed axis of size 1."""
+    """Add a 1-D convolution in 2-D form, as exporters decompose it."""
     batch, steps, c = n.rank(x, 3)
     axis = n.draw.pick(1, 2)
     image = (batch, 1, steps, c) if axis == 1 else (batch, steps, 1, c)
@@ -366,7 +372,7 @@ def conv_1d(n: Network, x: TensorRef) -> None:
 
 @block(dtypes=FLOATS)
 def channels_first(n: Network, x: TensorRef) -> None:
-    """Add a block with a TRANSPOSE before and after each operator, as in PyTorch exports."""
+    """Add a block with a TRANSPOSE around each operator, as PyTorch exports it."""
     batch, h, w, c = n.rank(x, 4)
     first = transpose(n, x, 0, 3, 1, 2)
     y = n.apply("ADD", [first, n.operand(n.numbers(1, c, 1, 1))]) if n.draw.chance(0.5) else first

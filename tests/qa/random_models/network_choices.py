@@ -1,4 +1,4 @@
-"""Steps and blocks of random networks that produce or read indices, sizes or conditions."""
+"""Blocks of random networks with indices, sizes or conditions."""
 
 from __future__ import annotations
 

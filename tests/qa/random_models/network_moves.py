@@ -177,7 +177,10 @@ def depth_and_space(n: Network, x: TensorRef) -> None:
 
 @step("SPACE_TO_BATCH_ND", weight=0.5)
 def dilate_by_batches(n: Network, x: TensorRef) -> None:
-    """Add a convolution between SPACE_TO_BATCH_ND and BATCH_TO_SPACE_ND, as older converters express dilation."""
+    """Add a dilated convolution as older converters express it.
+
+    It is between SPACE_TO_BATCH_ND and BATCH_TO_SPACE_ND.
+    """
     batch, h, w, c = n.rank(x, 4)
     extra = [4 + size % 2 for size in (h, w)]
     rows, columns = (h + extra[0]) // 2, (w + extra[1]) // 2

@@ -1,8 +1,8 @@
-"""Random networks of several operators: float, with 8-bit weights, or fully quantized and calibrated on random inputs.
+"""Random networks of several operators.
 
-``python -m tests.qa.random_models --networks`` tests more networks than ``tests/qa/test_random_models.py``. In models of single
-operators the surroundings are simple. In networks, operators read the results of other operators, so that layouts, scales and
-passes interact.
+They are float, have 8-bit weights, or are quantized and calibrated on random inputs. ``python -m tests.qa.random_models
+--networks`` tests more networks than ``tests/qa/test_random_models.py``. In models of single operators the surroundings
+are simple. In networks, operators read the results of other operators, so that layouts, scales and passes interact.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ AddStep = Callable[["Network", TensorRef], None]
 
 
 class Step(NamedTuple):
-    """A registered step. ``weight``: its relative frequency; ``dtypes``: of the activations that it supports."""
+    """A registered step.
+
+    ``weight``: its relative frequency; ``dtypes``: of the activations that it supports.
+    """
 
     weight: float
     dtypes: Collection[str]
@@ -81,7 +84,10 @@ class Unsupported(Exception):
 
 @dataclass
 class Network:
-    """A random network. ``ranges``: range of each tensor in a float run; without them, the network is float."""
+    """A random network.
+
+    ``ranges``: range of each tensor in a float run; without them, the network is float.
+    """
 
     draw: Draw
     kind: str
@@ -135,7 +141,7 @@ class Network:
         return shape
 
     def activation(self, shape: Sequence[int], *, like: TensorRef | None = None, required: Any = None) -> Spec:
-        """Return a result spec with the parameters of ``like``, those that a kernel requires, or those of its range."""
+        """Return a result spec with parameters of ``like``, the kernel or its range."""
         if prod(shape) > MAX_ELEMENTS or not all(shape):
             raise Unsupported
         number = len(self.spec_numbers)
@@ -228,20 +234,26 @@ class Network:
         self, code: str, inputs: Sequence[Any], shape: Sequence[int] | None = None, *, like: TensorRef | None = None,
         **options: Any,
     ) -> TensorRef:  # fmt: skip
-        """Add an operator of a block; the result has the first operand's shape, and the parameters of ``like`` if given."""
+        """Add an operator of a block, whose result has the first operand's shape.
+
+        ``like``: the tensor whose parameters the result gets.
+        """
         required = {**REQUIRED_PARAMETERS, **PARAMETERS}.get(code)
         y = self.activation(self.shape(inputs[0]) if shape is None else shape, like=like, required=required)
         return self.call(inputs, y, code=code, **options)
 
     def add_auxiliary(self, code: str, inputs: Sequence[Any], *results: Spec, **options: Any) -> list[TensorRef]:
-        """Add an operator whose results are indices, sizes or conditions instead of activations."""
+        """Add an operator whose results are indices, sizes or conditions."""
         refs = self.net.call_multi_output(code, inputs, *results, version=REGISTERED[code].version, **options)
         self.read.update(i for i in inputs if isinstance(i, TensorRef))
         self.auxiliary += refs
         return refs
 
     def limit_resolution(self, result: Spec, inputs: Sequence[Any]) -> Spec:
-        """Return a result spec with a larger scale if an operand's step would be more than ``MAX_STEP_RATIO`` of its steps."""
+        """Return a result spec whose steps are not too small for its operands.
+
+        An operand's step is at most ``MAX_STEP_RATIO`` of the result's steps.
+        """
         specs = [self.net.spec(i) for i in inputs if isinstance(i, TensorRef)]
         steps = [float(np.asarray(spec.scale)) for spec in specs if spec.scale is not None and np.ndim(spec.scale) == 0]
         if result not in self.range_specs or not steps:
@@ -269,7 +281,10 @@ class Network:
 
 
 def parameters(low: float, high: float, dtype: str) -> tuple[float, int]:
-    """Return scale and zero point as in TFLite's converter: the range includes 0; int16 is symmetric."""
+    """Return scale and zero point as TFLite's converter computes them.
+
+    The range includes 0; int16 is symmetric.
+    """
     low, high = min(low, 0.0), max(high, 0.0)
     if high - low < 1e-5:
         high = low + 1.0
@@ -291,7 +306,10 @@ def input_shape(seed: int, number: int) -> tuple[int, ...]:
 
 
 def network(seed: int, number: int) -> bytes:
-    """Return network ``number`` of a seed. Raises RuntimeError if LiteRT does not run it in float."""
+    """Return network ``number`` of a seed, which LiteRT must run in float.
+
+    Raises RuntimeError if LiteRT does not run it.
+    """
     float_network, data = build_model(seed, number, None)
     return (
         data if float_network.kind == "float32" else build_model(seed, number, ranges(float_network, data, number))[1]
@@ -306,7 +324,10 @@ def build_model(seed: int, number: int, measured_ranges: Ranges | None) -> tuple
 
 
 def ranges(network: Network, data: bytes, number: int) -> Ranges:
-    """Return the range of each activation, in the order of :attr:`Network.activation_numbers`, on inputs between -3 and 3."""
+    """Return the range of each activation on inputs between -3 and 3.
+
+    The order is that of :attr:`Network.activation_numbers`.
+    """
     kernels = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
     interpreter = Interpreter(
         model_content=data, experimental_preserve_all_tensors=True, experimental_op_resolver_type=kernels

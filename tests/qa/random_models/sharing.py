@@ -1,4 +1,7 @@
-"""Random weights that operators of different kinds share: in one subgraph, or across branches, loops or signatures."""
+"""Random weights that operators of different kinds share.
+
+They are in one subgraph, or in several branches, loops or signatures.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,10 @@ IMAGE = (2, 5, 7)
 
 @dataclass(frozen=True)
 class Use:
-    """One operator on the shared weights. ``w`` has the operator's own shape and scales; only the buffer is shared."""
+    """One operator on the shared weights.
+
+    ``w`` has the operator's own shape and scales; only the buffer is shared.
+    """
 
     kind: str
     x: Spec
@@ -52,7 +58,10 @@ def add_constant(graph: GraphBuilder, spec: Spec, name: str) -> TensorRef:
 
 
 def draw_use(draw: Draw, kind: str, weights: Array, x_dtype: str, keeps_parameters: bool = False) -> Use:
-    """Return a random use. ``keeps_parameters``: the result has the operand's parameters, because a loop carries it."""
+    """Return a random use.
+
+    ``keeps_parameters``: the result has the operand's parameters, because a loop carries it.
+    """
     rows, *kernel, depth = weights.shape
     terms = prod(kernel) * (1 if kind == "DEPTHWISE_CONV_2D" else depth)
     flat = kind == "FULLY_CONNECTED"

@@ -1,4 +1,4 @@
-"""Random models with states or several subgraphs: variables, hash tables, branches, loops, composites."""
+"""Random models with states or several subgraphs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ def random_spec(draw: Draw, dtype: str) -> Spec:
 
 @draws("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE")
 def running_sum(draw: Draw, op: str) -> Case:
-    """Return a running sum with a random initial value; it is read before or after the assignment."""
+    """Return a running sum, read before or after its assignment.
+
+    Its initial value is random.
+    """
     x = random_spec(draw, draw.pick(*SUMMABLE))
     initial, reads_after = draw.random_array(x), draw.chance(0.5)
     given = [{"x0": draw.random_array(x)} for _ in range(3)]

@@ -65,7 +65,10 @@ class Trial(Protocol):
 
 
 class Outcome(NamedTuple):
-    """Outcome of a trial. ``not run``: LiteRT refused or crashed. ``crash``: the process crashed after LiteRT ran."""
+    """Outcome of a trial.
+
+    ``not run``: LiteRT refused or crashed. ``crash``: the process crashed after LiteRT ran.
+    """
 
     kind: Kind
     text: str = ""
@@ -152,7 +155,10 @@ class NetworkModel:
 
 
 def _is_small_difference(comparisons: Iterable[Comparison]) -> bool:
-    """True if integers differ by a few steps, which finer scales cause, or in few elements."""
+    """True if integers differ by a few steps, or in few elements.
+
+    Finer scales cause such differences.
+    """
     return all(
         comparison.ok
         or (

@@ -26,7 +26,10 @@ from tests.qa.random_models.draw import (
 
 
 def weights(draw: Draw, shape: tuple[int, ...], dtype: str, axis: int) -> Operand:
-    """Return weights for activations of a dtype: float32, uint8, or int8 with per-tensor or per-channel scales."""
+    """Return weights for activations of a dtype.
+
+    They are float32, uint8, or int8 with per-tensor or per-channel scales.
+    """
     if dtype == "float32":
         if draw.chance(0.15):  # int8 weights of float activations: dynamic range quantization
             return random_quantized_weights(draw, shape, "int8", axis)
@@ -57,7 +60,10 @@ def bias(draw: Draw, w: Operand, x: Operand, channels: int) -> list[Operand | No
 
 
 def bias_type(x: Operand, biases: Sequence[Operand | None]) -> dict[str, str]:
-    """Return the option for the bias dtype; without it, int16 kernels read an int32 bias as int64."""
+    """Return the option for the bias dtype, if the kernel needs it.
+
+    Without it, int16 kernels read an int32 bias as int64.
+    """
     first = biases[0] if biases else None
     return {"quantized_bias_type": first.spec.dtype.upper()} if x.spec.dtype == "int16" and first else {}
 
@@ -77,7 +83,7 @@ def image(draw: Draw, dtype: str, rank: int = 2) -> Operand:
 
 
 class Window:
-    """Kernel, strides, dilations and padding over the spatial axes, and the resulting sizes."""
+    """Kernel, strides, dilations, padding and sizes over the spatial axes."""
 
     def __init__(self, draw: Draw, size: tuple[int, ...], dilates: bool) -> None:
         rank = len(size)

@@ -1,1 +1,1 @@
-"""Converted models in runtimes other than ONNX Runtime: outcomes by target, and the table in the documentation."""
+"""Converted models in other runtimes: outcomes, and their table in the docs."""

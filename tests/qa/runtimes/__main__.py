@@ -1,8 +1,9 @@
-"""``python -m tests.qa.runtimes MODELS --runtime tract=PYTHON --target portable``: run converted models in other runtimes.
+"""Run converted models in other runtimes: ``python -m tests.qa.runtimes``.
 
-MODELS are .tflite files or folders of them. Each runtime has a separate Python interpreter with its packages; ONNX Runtime and
-the reference evaluator run in the current one. Results are printed, and written as JSON with ``--results``. ``python -m
-tests.qa.runtimes.table --write`` writes the table of the documentation from them.
+Arguments: ``MODELS --runtime tract=PYTHON --target portable``. MODELS are .tflite files or folders of them. Each
+runtime has a separate Python interpreter with its packages; ONNX Runtime and the reference evaluator run in the current
+one. Results are printed, and written as JSON with ``--results``. ``python -m tests.qa.runtimes.table --write`` writes
+the table of the documentation from them.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ class Worker:
         self._process: subprocess.Popen[str] | None = None
 
     def run(self, model: Path, inputs: Path, outputs: Path) -> str:
-        """Run a model and store its results in ``outputs``. Returns the error, empty if there is none."""
+        """Run a model and store its results in ``outputs``; return the error.
+
+        The error is empty if there is none.
+        """
         process = self._process or self._start()
         assert process.stdin is not None
         job = {"model": str(model), "inputs": str(inputs), "outputs": str(outputs)}
@@ -74,7 +78,10 @@ class Worker:
         return self._process
 
     def _read_message(self, process: subprocess.Popen[str]) -> dict[str, Any]:
-        """Return the next message. Raises TimeoutError, or ValueError if the process ended."""
+        """Return the next message.
+
+        Raises TimeoutError, or ValueError if the process ended.
+        """
         assert process.stdout is not None
         if not select.select([process.stdout], [], [], SECONDS)[0]:
             raise TimeoutError
@@ -122,7 +129,10 @@ def _label(worker: Worker) -> str:
 
 
 def _outcomes(converted: Converted, workers: Sequence[Worker]) -> Mapping[str, str]:
-    """Return the outcome per runtime. Without quantization, the reference is the first runtime, and the second for the first."""
+    """Return the outcome per runtime.
+
+    Without quantization, the reference is the first runtime, and the second for the first.
+    """
     results: dict[str, Sequence[Array]] = {}
     outcomes: dict[str, str] = {}
     for worker in workers:

@@ -1,7 +1,8 @@
-"""``python -m tests.qa.runtimes.lists MODELS --target portable``: operators outside the published lists of runtimes.
+"""Operators that published lists of runtimes lack.
 
-CoreML and other runtimes that cannot run here publish lists of supported operators. The files hold one name per line, and the
-source; ``com.microsoft.Name`` is an operator of ONNX Runtime.
+Command: ``python -m tests.qa.runtimes.lists MODELS --target portable``. CoreML and other runtimes that cannot run here
+publish lists of supported operators. The files hold one name per line, and the source; ``com.microsoft.Name`` is an
+operator of ONNX Runtime.
 """
 
 from __future__ import annotations

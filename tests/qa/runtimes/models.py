@@ -32,10 +32,11 @@ FLOAT_TOLERANCE = 1e-3
 
 @dataclass(frozen=True)
 class Source:
-    """A file with inputs, and the results of each of LiteRT's kernel sets (``runs``). ``kind``: its class by dtypes.
+    """A file with inputs, and the results of each of LiteRT's kernel sets.
 
-    ``steps``: per output, the quantization step if DEQUANTIZE computes it, else 0. ``growth``: per output of a quantized
-    Softmax, the number of output steps that one step of the input can cause, else 0.
+    ``runs``: these results. ``kind``: the class of the file by dtypes. ``steps``: per output, the quantization step if
+    DEQUANTIZE computes it, else 0. ``growth``: per output of a quantized Softmax, the number of output steps that one
+    step of the input can cause, else 0.
     """
 
     path: Path
@@ -60,7 +61,10 @@ class Source:
 
 @dataclass(frozen=True)
 class Converted:
-    """A converted file. ``refusal``: the reason if it is refused. ``is_unquantized``: the target drops quantization."""
+    """A converted file.
+
+    ``refusal``: the reason if it is refused. ``is_unquantized``: the target drops quantization.
+    """
 
     source: Source
     target: str
@@ -112,16 +116,17 @@ def _results(data: bytes, kernels: str, inputs: Sequence[Array]) -> list[Array]:
 
 
 def _step(graph: Subgraph, tensor: Tensor) -> float:
-    """Return the quantization step of a float output of DEQUANTIZE; 0 for other outputs."""
+    """Return the quantization step of a DEQUANTIZE's output, else 0."""
     producers = (op for op in graph.operators if op.code == "DEQUANTIZE" and tensor in op.outputs)
     quantization = next((affine(op[0]) for op in producers), None)
     return max(quantization.scale) if quantization else 0.0
 
 
 def _softmax_growth(graph: Subgraph, tensor: Tensor) -> float:
-    """Return the number of output steps that one input step of a quantized Softmax can cause; 0 for other outputs.
+    """Return the output steps that one input step of a quantized Softmax causes.
 
-    Changing a logit by one step changes a probability p by p (1 - p) times the step, which is at most a quarter of it.
+    Other outputs have 0. Changing a logit by one step changes a probability p by p (1 - p) times the step, which is at
+    most a quarter of it.
     """
     softmax = next((op for op in graph.operators if op.code == "SOFTMAX" and tensor in op.outputs), None)
     before, after = (affine(softmax[0]), affine(tensor)) if softmax is not None else (None, None)
@@ -168,7 +173,7 @@ def _is_float(value: Any) -> bool:
 
 
 def _dequantize(array: Array, tensor: Tensor) -> Array:
-    """Return the dequantized array; the array itself if the tensor is not quantized or the array is float."""
+    """Return the dequantized array; floats and unquantized arrays stay as they are."""
     quantization = affine(tensor)
     if quantization is None or array.dtype.kind == "f":
         return array
@@ -177,7 +182,7 @@ def _dequantize(array: Array, tensor: Tensor) -> Array:
 
 
 def find_error(converted: Converted, results: Sequence[Array], reference: Sequence[Array] | None = None) -> str:
-    """Return the first difference from LiteRT's results beyond the tolerance as text; empty if there is none.
+    """Return the first difference from LiteRT beyond the tolerance, or "".
 
     ``reference``: another runtime's results, which replace LiteRT's if quantization is dropped.
     """

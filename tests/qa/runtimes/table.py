@@ -1,4 +1,7 @@
-"""``python -m tests.qa.runtimes.table --write``: write the table in the documentation from the committed results."""
+"""Write the documentation's table: ``python -m tests.qa.runtimes.table --write``.
+
+The table is made from the committed results.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ RIGHT = "right"
 
 
 def format_table(results: Mapping[str, Any]) -> str:
-    """Return the table: the number of models that run, and of those with correct results, per runtime and target."""
+    """Return the table of models that run and of correct ones, per runtime.
+
+    It has one column per target.
+    """
     rows: Sequence[Mapping[str, Any]] = results["rows"]
     targets = list(dict.fromkeys(row["target"] for row in rows))
     models = {row["model"]: row["kind"] for row in rows}

@@ -1,7 +1,8 @@
-"""Worker that runs converted models in one runtime. It runs in the runtime's interpreter and imports nothing of this project.
+"""Worker that runs converted models in one runtime.
 
-It reads one JSON object per line, ``{"model": PATH, "inputs": PATH.npz, "outputs": PATH.npz}``, and replies with one line,
-``{"error": TEXT}``. The text is empty if the outputs were written, in the order of the model. Inputs are arrays by name.
+It runs in the runtime's interpreter and imports nothing of this project. It reads one JSON object per line, ``{"model":
+PATH, "inputs": PATH.npz, "outputs": PATH.npz}``, and replies with one line, ``{"error": TEXT}``. The text is empty if
+the outputs were written, in the order of the model. Inputs are arrays by name.
 """
 
 from __future__ import annotations

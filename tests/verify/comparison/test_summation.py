@@ -16,7 +16,7 @@ SIZE = 400
 
 
 def mean_of_image() -> tuple[bytes, onnx.ModelProto]:
-    """Return a model whose image is channels-first in ONNX, where its mean is computed in another order."""
+    """Return the mean of a channels-first image, which adds in another order."""
     net = Network()
     x = net.conv(net.input(tensor(1, SIZE, SIZE, 3, name="image")), 3, (1, 1))
     net.output(net.call("MEAN", [x, constant(np.array([1, 2], np.int32))], tensor(1, 1, 1, 3), keep_dims=True))

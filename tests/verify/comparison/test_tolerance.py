@@ -1,4 +1,4 @@
-"""Test tolerances derived from operators: dynamic quantization and dequantized values."""
+"""Tolerances derived from operators: dynamic quantization, dequantized values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Test outputs that amplify rounding: they are compared per operator, and a wrong operator still fails."""
+"""Outputs that amplify rounding are compared per operator.
+
+A wrong operator still fails.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ SIZE = 53
 
 
 def rank(net: Network) -> tuple[TensorRef, ...]:
-    """Return the largest numbers, their indices and the negated numbers, for numbers that differ by a few ULPs."""
+    """Return the largest of numbers that differ by few ULPs, and their indices.
+
+    The negated numbers are returned too.
+    """
     noise = net.like("MUL", net.input(tensor(SIZE)), constant(np.float32(1e-7)))
     numbers = net.like("ADD", noise, constant(np.float32(1.0)))
     values, indices = net.call_multi_output(
@@ -28,7 +34,10 @@ def rank(net: Network) -> tuple[TensorRef, ...]:
 
 
 def chaotic(net: Network) -> TensorRef:
-    """Return a sine that amplifies the last bits of a sigmoid, for which LiteRT's kernel sets differ."""
+    """Return a sine that amplifies the last bits of a sigmoid.
+
+    LiteRT's kernel sets differ in these bits.
+    """
     phases = net.like("MUL", net.like("LOGISTIC", net.input(tensor(SIZE))), constant(np.float32(3e7)))
     return net.like("NEG", net.like("SIN", phases))
 

@@ -1,4 +1,4 @@
-"""Test checks of user inputs and ranges: shapes, dtypes, stacks of runs, and images."""
+"""Checks of user inputs and ranges: shapes, dtypes, stacks, images."""
 
 from __future__ import annotations
 

@@ -25,7 +25,10 @@ def sizes(
     outputs: tuple[tuple[Tensor, list[int | str | None]], ...] = (),
     orders: dict[str, tuple[int, ...]] | None = None,
 ) -> InputSizes:
-    """Return input sizes for tensors and their ONNX dimensions; None is an unnamed dynamic dimension."""
+    """Return input sizes for tensors and their ONNX dimensions.
+
+    None is an unnamed dynamic dimension.
+    """
     infos = [
         [helper.make_tensor_value_info(tensor.name, TensorProto.FLOAT, dims) for tensor, dims in side]
         for side in (inputs, outputs)

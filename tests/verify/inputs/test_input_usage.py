@@ -1,4 +1,4 @@
-"""Test which random values an input gets: indices, permutations, thresholds, and initial states."""
+"""Random values of inputs by use: indices, permutations, thresholds, states."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ class TestInputs:
             assert left.min() < 0
 
     def test_random_integers_include_compared_constants(self) -> None:
-        """Fully random integers do not distinguish LESS from LESS_EQUAL, or a constant from its neighbor."""
+        """Fully random integers do not distinguish LESS from LESS_EQUAL."""
         limits = np.iinfo(np.int32)
 
         def build(g: Any) -> None:

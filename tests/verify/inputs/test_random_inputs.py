@@ -25,7 +25,7 @@ def span(array: Array) -> tuple[int, int]:
 
 
 class TestIntegers:
-    """Integers of 32 and 64 bits: arithmetic operands, indices, dimensions, permutations."""
+    """Integers of 32 and 64 bits: operands, indices, dimensions, permutations."""
 
     x = slot(0, "int32", MANY)
 

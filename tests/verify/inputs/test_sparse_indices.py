@@ -1,4 +1,4 @@
-"""Test random operands of sparse tensors: sorted indices within bounds, and a dense shape."""
+"""Random operands of sparse tensors: sorted indices, and a dense shape."""
 
 from __future__ import annotations
 

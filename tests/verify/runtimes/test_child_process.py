@@ -1,4 +1,4 @@
-"""Test that reference kernels run in a child process, whose crash is not a verdict."""
+"""Reference kernels run in a child process, whose crash is not a verdict."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ CRASH = "signal 6 (SIGABRT) ended the process"
 
 
 def classifier(classes: int = 1000) -> bytes:
-    """Return an int8 classifier whose logits are equal, on which softmax of the reference kernels aborts from 600 on."""
+    """Return an int8 classifier with equal logits.
+
+    From 600 logits on, softmax of the reference kernels aborts.
+    """
     rng, model = np.random.default_rng(0), ModelBuilder()
     g = model.main
     x = g.input("x", (1, 64), "int8", quantization=quant(0.02))
@@ -186,7 +189,10 @@ def test_unreferenced_interpreters_are_freed() -> None:
 
 
 def test_failure_to_start_a_process_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An application that embeds Python has no interpreter to start; or the process exits at once."""
+    """The process exits at once, or there is no interpreter to start.
+
+    An application that embeds Python has none.
+    """
     child.stop_child()
     with monkeypatch.context() as patched:
         patched.setattr(sys, "executable", "/no/such/python")

@@ -1,4 +1,4 @@
-"""Test sessions of both runtimes: names, signatures, states, kept tensors and progress."""
+"""Sessions of both runtimes: names, signatures, states, kept tensors."""
 
 from __future__ import annotations
 

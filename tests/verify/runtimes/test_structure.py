@@ -24,7 +24,10 @@ from onnx_tflite_plugin.verify.runtimes.structure import (
 
 
 def everything() -> bytes:
-    """Return a model with most features of the schema: dynamic dimensions, variables, signatures, all ranges of operator codes."""
+    """Return a model with most features of the schema.
+
+    It has dynamic dimensions, variables, signatures and all ranges of operator codes.
+    """
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (None, 5), "int8", quantization=quant(0.5, -3))

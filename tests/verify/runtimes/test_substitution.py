@@ -1,4 +1,4 @@
-"""Test models with operators missing from LiteRT, which reference kernels of packs compute."""
+"""Models with operators that only reference kernels of packs compute."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ def shrink_handler(by: float = 0.25, kernel: Any = shrink_array) -> Handler:
 
 
 def network(dtype: str = "float32", *, last: bool = False, before: bool = True) -> bytes:
-    """Return a model with the operator between convolutions, and an output upstream of it."""
+    """Return a network with the operator between convolutions.
+
+    Another output is upstream of it.
+    """
     net = Net()
     x = net.input_through_conv(tensor(1, 5, 7, 3, dtype=dtype))
     y = net.result(tensor(1, 5, 7, 3, dtype=dtype))
@@ -233,7 +236,10 @@ def test_command_accepts_verify_partial(run: Run, tmp_path: Path) -> None:
 
 
 def stateful_network(*, cell: bool) -> Net:
-    """Return a model with a stateful part downstream: a cell with a variable tensor, or operators that name a resource."""
+    """Return a network with a stateful part downstream.
+
+    It is a cell with a variable tensor, or operators that name a resource.
+    """
     net = Net()
     x = net.input(tensor(2, 5))
     y = net.result(tensor(2, 5))
@@ -313,7 +319,10 @@ def test_operator_with_only_a_tensorflow_kernel_is_inconclusive() -> None:
 
 
 def test_splits_constant_operators_only_on_request() -> None:
-    """Operator 0 computes a weight from constants, 1 also reads an input, 2 has no operands, 3 lacks a kernel, 4 is unused."""
+    """Operator 0 has constant operands, 1 an input, 2 none; 4 is unused.
+
+    Operator 3 lacks a kernel.
+    """
     stored, x = slot(0, values=np.ones(6, np.float32)), slot(1)
     operators = [
         operator([stored, None], [slot(2)], index=0),
@@ -328,7 +337,7 @@ def test_splits_constant_operators_only_on_request() -> None:
 
 
 def tensors_after_run(net: Net, array: Array) -> tuple[ModelPair, dict[int, Array]]:
-    """Return the pair of a network with the missing operator, and every tensor after a run."""
+    """Return a network with the missing operator, and all tensors after a run."""
     data, host = net.build(), Host(handlers={CODE: shrink_handler()})
     pair = ModelPair(data, otp.convert(data, host=host).proto, None, None, lambda stage: None)
     pair.assign_substitutes(host)
@@ -338,7 +347,7 @@ def tensors_after_run(net: Net, array: Array) -> tuple[ModelPair, dict[int, Arra
 
 
 def test_tensor_is_read_from_the_submodel_that_computes_it() -> None:
-    """With an operator before and after the missing one, neither submodel keeps the other's tensor."""
+    """The submodels before and after an operator keep only their own tensors."""
     net = Net()
     x = net.call("NEG", [net.input(tensor(5, 7))], tensor(5, 7))
     y = net.result(tensor(5, 7))

@@ -92,7 +92,7 @@ def test_command_prints_the_submodel_path(tmp_path: Path, run: Run) -> None:
 
 
 def test_submodel_includes_external_data_of_both_models(tmp_path: Path) -> None:
-    """Constants follow the FlatBuffer and are in an external ONNX file, as in models over 2 GB."""
+    """Constants follow the FlatBuffer and are external, as in models over 2 GB."""
     model = ModelBuilder()
     g, weights = model.main, np.arange(35, dtype=np.float32).reshape(5, 7)
     x, y, z = g.input("x", (2, 7)), g.tensor("y", (2, 5)), g.tensor("z", (2, 5))

@@ -1,4 +1,7 @@
-"""Test quantized operators compared with LiteRT's float kernels: rounding is no error, a wrong constant is one."""
+"""Quantized operators compared with LiteRT's float kernels.
+
+Rounding is no error, a wrong constant is one.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,10 @@ def shifted_weights() -> bytes:
 
 
 def halfway_sums() -> bytes:
-    """Return a sum with a constant of another scale; channel 0 lies halfway between two int16 steps."""
+    """Return a sum with a constant of another scale.
+
+    Channel 0 lies halfway between two int16 steps.
+    """
     net = Net()
     spec = tensor(*SUMS.shape, dtype="int16", scale=STEP, name="x")
     added = constant(np.array([CONSTANT, 1990], np.int16), "int16", CONSTANT_STEP)
@@ -96,7 +102,7 @@ def test_wrong_constant_by_one_step_is_an_error() -> None:
 
 
 def coarsely_quantized_operand() -> tuple[bytes, onnx.ModelProto]:
-    """Return a float operand quantized in large steps before 1 is subtracted, and its conversion to float32."""
+    """Return a float operand in large steps minus 1, and its float32 conversion."""
     net = Net()
     operand = net.call(
         "QUANTIZE", [net.input(tensor(1, 11, 7, 24, name="x"))], tensor(1, 11, 7, 24, dtype="int8", scale=0.2)

@@ -52,7 +52,7 @@ def saturated_network(net: Network) -> TensorRef:
 
 
 def shared_table(net: Network) -> TensorRef:
-    """Return a network whose dequantized table serves both a GATHER and a matrix product."""
+    """Return a network whose dequantized table serves GATHER and a product."""
     stored = constant(random_array(23, 8, dtype="int8"), "int8", 0.01)
     table = net.call("DEQUANTIZE", [stored], tensor(23, 8))
     rows = net.call("GATHER", [table, net.input(tensor(1, 5, dtype="int32", scale=0))], tensor(1, 5, 8), axis=0)
@@ -111,9 +111,10 @@ def swap_inputs(node: onnx.NodeProto) -> None:
 
 
 def change_parameter(slot: int, change: Callable[[Any, float], Any]) -> ModelChange:
-    """Change one channel's integer (even ``slot``) or scale of operand ``slot // 2`` of the last convolution.
+    """Change an integer or a scale of an operand of the last convolution.
 
-    ``change`` gets the operand's value and a step of the result in units of the operand.
+    An even ``slot`` is an integer; the operand is ``slot // 2``. ``change`` gets the operand's value and a step of the
+    result in units of the operand.
     """
 
     def change_model(proto: onnx.ModelProto) -> None:

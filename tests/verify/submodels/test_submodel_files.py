@@ -1,4 +1,4 @@
-"""Test TFLite files of submodels: intermediate scales are kept, and damaged files are rejected."""
+"""TFLite files of submodels keep scales; damaged files are rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test comparison of submodels on the same inputs: hidden errors are found, kernel rounding is not an error."""
+"""Submodels on the same inputs: hidden errors are found, rounding is none."""
 
 from __future__ import annotations
 

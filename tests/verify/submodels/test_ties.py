@@ -1,4 +1,4 @@
-"""Test operators that take equal values in any order: the order is no error, a wrong choice is one."""
+"""Operators that order equal values freely: another order is no error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test times of nodes and operators: profile names, owners of nodes, and groups of operators."""
+"""Times of nodes and operators: profile names, owners of nodes, groups."""
 
 from __future__ import annotations
 
@@ -132,7 +132,10 @@ def test_label_nodes_keeps_names_of_shared_and_outer_values() -> None:
 
 
 def groups(times: list[NodeTime], nodes: list[NodeProto]) -> list[tuple[tuple[int, ...], tuple[str, ...]]]:
-    """Group four operators: A computes t1, B t2 from t1, C t3 from t1 and t2, D t4 from t3."""
+    """Group four operators: A computes t1, B t2, C t3, D t4.
+
+    B reads t1, C reads t1 and t2, D reads t3.
+    """
     t = [slot(k) for k in range(5)]
     operators = [
         operator(inputs, [t[k + 1]], index=k, code=code)

@@ -1,4 +1,4 @@
-"""Test ``bench --profile``: time per operator in both runtimes, with fused operators in one row."""
+"""``bench --profile``: time per operator, fused operators in one row."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ def conv(net: Net, x: int, spec_size: int, features: int, seed: str) -> int:
 
 
 def network() -> bytes:
-    """Return a network. 0: large convolution, 1: HARD_SWISH, 2, 3: convolutions, 4: their sum, 5: convolution, 6: RESHAPE."""
+    """Return a network of convolutions, HARD_SWISH, a sum and a RESHAPE.
+
+    0: large convolution, 1: HARD_SWISH, 2, 3: convolutions, 4: their sum, 5: convolution, 6: RESHAPE.
+    """
     net = Net()
     x = net.input(tensor(1, 29, 29, CHANNELS))
     wide = net.call("HARD_SWISH", [conv(net, x, 29, CHANNELS, "a")], tensor(1, 29, 29, CHANNELS))
@@ -119,7 +122,7 @@ def test_larger_convolution_takes_longer_in_both_runtimes() -> None:
 
 
 def test_computed_weights_are_grouped_with_their_reader() -> None:
-    """Kernels prepack constant weights; as inputs they would be transposed in every run."""
+    """Kernels prepack constant weights; computed ones are transposed in each run."""
     net = Net()
     x = net.input(tensor(1, 7, 11, CHANNELS))
     halves = net.call("DEQUANTIZE", [constant(random_array(5, 3, 3, CHANNELS), "float16")], tensor(5, 3, 3, CHANNELS))
