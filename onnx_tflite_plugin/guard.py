@@ -178,7 +178,7 @@ def _error_location(error: BaseException, origin: object) -> str:
     The location is the deepest frame in the pack's code, else the definition of ``origin``, else the deepest frame.
     """
     if isinstance(error, WrongResult):
-        return _return_statement(origin) or definition(origin)
+        return result_location(origin)
     if isinstance(error, Mismatch):
         return definition(origin)
     if isinstance(error, SyntaxError) and error.filename:
@@ -232,6 +232,11 @@ def definition(origin: object) -> str:
     """Return the location where a function is defined; empty for other objects."""
     code = getattr(_innermost(origin), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno} in {code.co_name}" if code else ""
+
+
+def result_location(origin: object) -> str:
+    """Return the location of a function's result: its only return statement, else its definition."""
+    return _return_statement(origin) or definition(origin)
 
 
 def _return_statement(origin: object) -> str:

@@ -11,6 +11,8 @@ from functools import wraps
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from onnx_tflite_plugin.checked import did_you_mean
+
 Class = TypeVar("Class", bound=type)
 
 EXPORTS = {
@@ -160,16 +162,26 @@ def warn_renamed(old: str, new: str, stacklevel: int = 3) -> None:
     warnings.warn(f"{old} is now {new}; the old name works until 0.3", DeprecationWarning, stacklevel)
 
 
-def renamed_attributes(names: Mapping[str, str]) -> Callable[[Any, str], Any]:
-    """Return a ``__getattr__`` that resolves renamed attributes, with a warning."""
+def renamed_attributes(
+    names: Mapping[str, str], suggest: Callable[[Any, str], str] | None = None
+) -> Callable[[Any, str], Any]:
+    """Return a ``__getattr__`` that resolves renamed attributes, with a warning.
+
+    ``suggest``: returns the remedy for any other name; by default the most similar attribute.
+    """
 
     def __getattr__(owner: Any, name: str) -> Any:
         if name not in names:
-            raise AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}")
+            remedy = "" if name.startswith("_") else (suggest or _suggest_attribute)(owner, name)
+            raise AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}{remedy}")
         warn_renamed(f"{type(owner).__name__}.{name}", names[name])
         return getattr(owner, names[name])
 
     return __getattr__
+
+
+def _suggest_attribute(owner: Any, name: str) -> str:
+    return did_you_mean(name, (attribute for attribute in dir(owner) if not attribute.startswith("_")))
 
 
 def rename_keywords(

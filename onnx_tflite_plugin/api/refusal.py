@@ -11,3 +11,12 @@ class Refusal(Exception):
 
     hint = ""
     """Remedy that is reported separately from the text."""
+
+
+class OpsetRefusal(Refusal):
+    """A lowering needs a newer opset than the model has."""
+
+    def __init__(self, description: str, opset: int, required: int) -> None:
+        self.reason = f"{description} needs opset {required}, the model has opset {opset}"
+        self.required = required
+        super().__init__(f"{self.reason}; try --opset {required}")

@@ -19,7 +19,7 @@ from onnx_tflite_plugin.api.dtypes import refusal
 from onnx_tflite_plugin.api.layouts import AxisPrice, Layout
 from onnx_tflite_plugin.api.notation import AxesError, parse_axes
 from onnx_tflite_plugin.api.quantization import OutputBehavior
-from onnx_tflite_plugin.api.refusal import Refusal
+from onnx_tflite_plugin.api.refusal import OpsetRefusal, Refusal
 from onnx_tflite_plugin.binding.activation import activation_declaration, resolve_activation
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel, Declared, label
 from onnx_tflite_plugin.checked import describe, did_you_mean, format_type, has_type, plural
@@ -346,10 +346,14 @@ def _check_slots(effects: Effects | None, at: At) -> str:
 def refusal_problem(bound: Bound, refusal: Refusal) -> Problem:
     """Return the problem of a handler that refuses its operator.
 
-    A handler of a pack is named, for its author, with its line if a function that it called refuses.
+    A handler of a pack is named, for its author, with its line if a function that it called refuses, and with the
+    declaration that raises the opset if it needs a newer one.
     """
+    text = str(refusal)
+    if isinstance(refusal, OpsetRefusal) and bound.pack != BUILTIN:
+        text = f"{refusal.reason}; declare min_opset={refusal.required} for the handler"
     if bound.pack in (BUILTIN, INLINE):
-        return Problem(bound.label, str(refusal), refusal.hint)
+        return Problem(bound.label, text, refusal.hint)
     caller = caller_in_pack(refusal, bound.handler.lower)
     source = f", by handler {bound.handler.name} of {bound.pack}{caller and f', at {caller}'}"
-    return Problem(bound.label, f"{refusal}{source}", refusal.hint)
+    return Problem(bound.label, f"{text}{source}", refusal.hint)

@@ -10,12 +10,13 @@ from onnx_tflite_plugin.api.layouts import Layout
 from onnx_tflite_plugin.api.quantization import Dequantized
 from onnx_tflite_plugin.binding.bound import BoundModel, Declared
 from onnx_tflite_plugin.errors import AttributedProblem, InternalError
-from onnx_tflite_plugin.guard import BUILTIN, Failed
+from onnx_tflite_plugin.graph.validity import DeclaredHandler
+from onnx_tflite_plugin.guard import BUILTIN, Failed, result_location
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.model import Operator
 
-PackDeclarations = Mapping[tuple[str, str], tuple[str, str]]
-"""First operator of each handler, and the handler's declarations for it, by handler and pack."""
+PackDeclarations = Mapping[tuple[str, str], DeclaredHandler]
+"""Facts on each handler, by handler and pack."""
 
 
 def pack_declarations(model: BoundModel) -> PackDeclarations:
@@ -23,13 +24,14 @@ def pack_declarations(model: BoundModel) -> PackDeclarations:
 
     Declarations that the conversion has not read yet are described as such.
     """
-    by_handler: dict[tuple[str, str], tuple[str, str]] = {}
+    by_handler: dict[tuple[str, str], DeclaredHandler] = {}
     for bound in model.operators():
         if bound.pack != BUILTIN:
             text = "not read yet"
             if bound.resolved is not None:
                 text = f"{declarations(bound.resolved)}{_describe_missing_bias(bound.op, bound.resolved)}"
-            by_handler.setdefault((bound.handler.name, bound.pack), (bound.label, text))
+            facts = DeclaredHandler(bound.label, text, result_location(bound.handler.lower))
+            by_handler.setdefault((bound.handler.name, bound.pack), facts)
     return by_handler
 
 
@@ -72,11 +74,11 @@ def attribute_to_packs(failure: str, declared: PackDeclarations) -> InternalErro
     """
     problems = [
         AttributedProblem(
-            label,
-            f"if the declarations of handler {handler} of {pack} are wrong ({text}), they are the cause of {failure}",
+            facts.label,
+            f"if the declarations of handler {handler} of {pack} are wrong ({facts.declarations}), they are the cause of {failure}",
             Failed(pack, "").hint,
         )
-        for (handler, pack), (label, text) in declared.items()
+        for (handler, pack), facts in declared.items()
     ]
     return InternalError("the conversion failed, possibly because of an op pack's declarations:", problems)
 

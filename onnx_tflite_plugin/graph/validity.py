@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from onnx_tflite_plugin.errors import (
     CONTRADICTION,
@@ -28,6 +28,18 @@ _SHAPE = re.compile(
     r"Inferred shape and existing shape differ in (?P<what>[^:]*): \((?P<emitted>\d+)\) vs \((?P<file>\d+)\)"
 )
 _DTYPE = re.compile(r"has unsupported type: tensor\((?P<dtype>\w+)\)")
+
+
+class DeclaredHandler(NamedTuple):
+    """Facts on the handler of a pack, for messages.
+
+    ``label``: its first operator. ``declarations``: those that determine the layout and dtype of its tensors.
+    ``location``: file and line of the lowering's result.
+    """
+
+    label: str
+    declarations: str
+    location: str = ""
 
 
 def weight_bytes(model: ir.Model) -> int:
@@ -57,13 +69,13 @@ def find_violation(proto: onnx.ModelProto) -> str:
 
 
 def check_valid(
-    model: ir.Model, proto: onnx.ModelProto, declared: Mapping[tuple[str, str], tuple[str, str]] | None = None
+    model: ir.Model, proto: onnx.ModelProto, declared: Mapping[tuple[str, str], DeclaredHandler] | None = None
 ) -> None:
     """Raise an error for a model that is not valid ONNX.
 
     Raises HandlerError naming the handler of the invalid node, TargetRefusal for dtypes that ONNX lacks, and
-    InvalidModel if the file's shapes contradict a built-in handler. ``declared``: by handler and pack, an operator and
-    the declarations that determine the layout and dtype of its tensors.
+    InvalidModel if the file's shapes contradict a built-in handler. ``declared``: facts on each handler of a pack,
+    by handler and pack.
     """
     text = find_violation(proto)
     if not text:
@@ -71,7 +83,7 @@ def check_valid(
     message = "the emitted model is not valid ONNX:"
     invalid_node = next((node for node in model.graph if node.name and f"node name: {node.name})" in text), None)
     handler, pack = ("", "") if invalid_node is None else source_handler(invalid_node.metadata_props)
-    _, declarations = (declared or {}).get((handler, pack), ("", ""))
+    _, declarations, location = (declared or {}).get((handler, pack), DeclaredHandler("", ""))
     missing_dtype = _DTYPE.search(text)
     if missing_dtype and not declarations:
         raise TargetRefusal(
@@ -86,7 +98,9 @@ def check_valid(
     if conflict and pack == BUILTIN:
         hint = "convert the original model again"
         raise InvalidModel(CONTRADICTION, [Contradiction(_describe_location(invalid_node), conflict, hint)])
-    reason = f"{conflict or text}{declarations and f'; it declares {declarations}'}"
+    remedy = "; correct the lowering or the declarations" if declarations and _SHAPE.search(text) else ""
+    declares = declarations and f"; it declares {declarations}"
+    reason = f"{conflict or text}{declares}{remedy}{location and f', at {location}'}"
     failed = Failed(pack, f"handler {handler}{of_pack(pack)} failed: {reason}")
     raise HandlerError(message, [failed.problem(f"{invalid_node.op_type} {invalid_node.name!r}")])
 

@@ -21,6 +21,7 @@ from onnx_tflite_plugin.api.roles import ROLE, NamedArray
 from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.api.values import Value
 from onnx_tflite_plugin.binding.bound import Bound, label
+from onnx_tflite_plugin.checked import did_you_mean
 from onnx_tflite_plugin.layout.tensor_layout import TensorLayout, physical_shape
 from onnx_tflite_plugin.lowering.activation import apply_activation
 from onnx_tflite_plugin.lowering.arrays import integer_array
@@ -28,6 +29,7 @@ from onnx_tflite_plugin.lowering.emitter import Operand
 from onnx_tflite_plugin.lowering.ir_values import require_value
 from onnx_tflite_plugin.lowering.lookup import gather_entries
 from onnx_tflite_plugin.lowering.operands import Operands
+from onnx_tflite_plugin.lowering.schemas import is_operator
 from onnx_tflite_plugin.lowering.scope import Scope
 from onnx_tflite_plugin.lowering.state import State
 from onnx_tflite_plugin.lowering.values import FILE, STORED, Resource, ValueOrResource
@@ -348,7 +350,16 @@ class Context:
         return self.scope.states.states_of_subgraphs(self.scope.model, subgraphs)
 
     if not TYPE_CHECKING:
-        __getattr__ = renamed_attributes(CONTEXT)
+        __getattr__ = renamed_attributes(CONTEXT, lambda _, name: _suggest_attribute(name))
+
+
+def _suggest_attribute(name: str) -> str:
+    """Return the remedy for an attribute that the context does not have: an operator of ONNX, or a similar member."""
+    from onnx_tflite_plugin.api.context import Context as Protocol
+
+    if is_operator(name):
+        return f"; write ctx.ops.{name}(...)"
+    return did_you_mean(name, (member for member in dir(Protocol) if not member.startswith("_")))
 
 
 if TYPE_CHECKING:

@@ -27,6 +27,7 @@ from onnx_tflite_plugin.lowering.context import Context
 from onnx_tflite_plugin.lowering.ir_values import onnx_dtype, set_type
 from onnx_tflite_plugin.lowering.results import ResultContradiction, emit_table_lookup, finish_output
 from onnx_tflite_plugin.lowering.scope import NotLowered, Scope
+from onnx_tflite_plugin.lowering.value_misuse import explain_value_misuse
 from onnx_tflite_plugin.lowering.values import FILE, STORED
 from onnx_tflite_plugin.source.dtypes import HANDLES
 from onnx_tflite_plugin.source.model import Tensor
@@ -150,7 +151,7 @@ def _lower_operator(scope: Scope, bound: Bound) -> tuple[ir.Value | None, ...]:
             arity_error := describe_arity_mismatch(bound.handler.lower, len(ctx.inputs), "lowering")
         ):
             raise Mismatch(arity_error)
-        with _refuse_arithmetic():
+        with _refuse_arithmetic(), explain_value_misuse():
             result = bound.handler.lower(ctx, *ctx.inputs)
     for x, signature in operand_signatures:
         if _value_signature(x) != signature:

@@ -61,16 +61,17 @@ def finish_output(ctx: Context, k: int, value: ValueOrResource | None) -> ir.Val
         ctx.scope.values.put(tensor, value, (), FILE)
         return None
     if not isinstance(value, ir.Value):
-        raise WrongResult(
-            f"the lowering returned {describe(value)} for output {k}, not a value; make constants with ctx.constant_value"
-        )
+        remedy = "make constants with ctx.constant_value"
+        if isinstance(value, np.ndarray) and value.dtype == object:
+            remedy = "emit it with ctx.ops: NumPy cannot compute with values"
+        raise WrongResult(f"the lowering returned {describe(value)} for output {k}, not a value; {remedy}")
     if not ctx.scope.emitter.is_registered(value):
         raise WrongResult(f"the lowering returned {value.name!r} for output {k}, which is not a value of this model")
     form = FILE if affine(tensor) is not None and uses_file_integers(ctx.scope.storage, ctx.bound, ~k) else STORED
     is_reshaped = ~k in ctx.bound.declared.reshapes
     if is_reshaped and not ctx.target.clips_integers:
         value = ctx.reshape_to_slot(value, ~k)
-    _check_float(ctx, value, tensor, k)
+    _check_quantizable(ctx, value, tensor, k)
     value = activate_output(ctx, value, k)
     if is_reshaped and ctx.target.clips_integers:
         value = ctx.reshape_to_slot(value, ~k)
@@ -117,30 +118,29 @@ def _restore_axis_order(ctx: Context, slot: int, value: ir.Value) -> ir.Value:
     return ctx.node("Gather", value, inverse, axis=0)
 
 
-def _check_float(ctx: Context, value: ir.Value, tensor: Tensor, k: int) -> None:
-    """Raise Mismatch if a pack's lowering returns floats that are not quantized.
+def _check_quantizable(ctx: Context, value: ir.Value, tensor: Tensor, k: int) -> None:
+    """Raise WrongResult if a pack's lowering returns values for a quantized output that are not quantized.
 
-    The output is quantized, but the declaration does not quantize floats. Floats other than float32 are never
-    quantized.
+    Only float32 is quantized, unless the declaration requires quantized values.
     """
     dtype = None if value.type is None else value.type.dtype
-    if ctx.bound.pack == BUILTIN or affine(tensor) is None or ~k in ctx.bound.declared.output_quantization:
+    if ctx.bound.pack == BUILTIN or dtype is None or affine(tensor) is None:
         return
-    if dtype is ir.DataType.FLOAT and ctx.uses_integers and ctx.target.moves_integers:
+    quantizes = ~k in ctx.bound.declared.output_quantization or not (ctx.uses_integers and ctx.target.moves_integers)
+    if dtype is ir.DataType.FLOAT and not quantizes:
         declared = type(ctx.bound.declared.quantization).__name__
         remedy = f"return quantized values, for example by ctx.quantize(value, like=out({k})), or declare Dequantized()"
-        raise Mismatch(
+        raise WrongResult(
             f"output {k} is float32, but with quantization={declared}(...) it must hold the quantized values of "
             f"{tensor.name!r}, {ctx.dtype(~k)}; {remedy}"
         )
-    if dtype in _NOT_QUANTIZED:
-        remedy = "the converter quantizes float32; convert it with ctx.ops.Cast(value, to='float32')"
-        raise Mismatch(
-            f"output {k} is {_dtype_name(dtype)}, but its tensor {tensor.name!r} is {tensor.dtype}; {remedy}"
+    if dtype not in (ir.DataType.FLOAT, onnx_dtype(ctx.dtype(~k))):
+        dtype_to_return = "float32" if quantizes else ctx.dtype(~k)
+        reason = "the converter quantizes float32; " if quantizes else ""
+        raise WrongResult(
+            f"output {k} is {_dtype_name(dtype)}, but its tensor {tensor.name!r} is {tensor.dtype}; "
+            f"{reason}convert it with ctx.ops.Cast(value, to={dtype_to_return!r})"
         )
-
-
-_NOT_QUANTIZED = frozenset({ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE})
 
 
 def _check_dtype(ctx: Context, value: ir.Value, tensor: Tensor, form: Form, k: int) -> None:
@@ -158,7 +158,7 @@ def _dtype_error(ctx: Context, returned: ir.DataType, tensor: Tensor, expected: 
     It is attributed to the file or to the pack.
     """
     if ctx.bound.pack != BUILTIN:
-        return Mismatch(_describe_wrong_dtype(ctx, _dtype_name(returned), tensor, _dtype_name(expected), k))
+        return WrongResult(_describe_wrong_dtype(ctx, _dtype_name(returned), tensor, _dtype_name(expected), k))
     reason = f"tensor {tensor} is {tensor.dtype}, but {ctx.op.code} of these operands is {returned.name.lower()}"
     return ResultContradiction(f"outputs[{k}]", reason)
 

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from onnx_tflite_plugin.api.refusal import Refusal
+from onnx_tflite_plugin.api.refusal import OpsetRefusal
 from onnx_tflite_plugin.checked import did_you_mean
 
 
@@ -84,8 +84,7 @@ def require_newer_opset(
         except onnx.defs.SchemaError:
             continue
         if is_supported(schema):
-            since = schema.since_version
-            raise Refusal(f"{description} needs opset {since}, the model has opset {opset}; try --opset {since}")
+            raise OpsetRefusal(description, opset, schema.since_version)
 
 
 @cache
@@ -174,6 +173,11 @@ def _operand_dtypes(schema: onnx.defs.OpSchema) -> tuple[frozenset[ir.DataType],
     allowed = [types_by_parameter.get(formal.type_str, [formal.type_str]) for formal in schema.inputs]
     names = [[kind[7:-1].upper() for kind in types if kind.startswith("tensor(")] for types in allowed]
     return tuple(frozenset(map(ir.DataType.__getitem__, types)) for types in names)
+
+
+def is_operator(name: str) -> bool:
+    """True if ONNX's main domain has an operator with this name."""
+    return _newest_schema(name, "") is not None
 
 
 @cache

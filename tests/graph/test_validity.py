@@ -13,7 +13,7 @@ import pytest
 from onnx_tflite_plugin.errors import ConversionError, HandlerError, InvalidModel, TargetRefusal
 from onnx_tflite_plugin.graph.metadata import node_props
 from onnx_tflite_plugin.graph.serialized import remove_constant_infos, to_proto
-from onnx_tflite_plugin.graph.validity import check_valid, weight_bytes
+from onnx_tflite_plugin.graph.validity import DeclaredHandler, check_valid, weight_bytes
 from onnx_tflite_plugin.guard import BUILTIN
 
 
@@ -34,7 +34,7 @@ def model(op_type: str, inputs: list[ir.Value], result: ir.Value, pack: str = ""
     return ir.Model(graph, ir_version=10)
 
 
-def refuse(invalid: ir.Model, declared: Mapping[tuple[str, str], tuple[str, str]] | None = None) -> ConversionError:
+def refuse(invalid: ir.Model, declared: Mapping[tuple[str, str], DeclaredHandler] | None = None) -> ConversionError:
     with pytest.raises(ConversionError) as caught:
         check_valid(invalid, to_proto(invalid), declared)
     return caught.value
@@ -62,9 +62,18 @@ def test_wrong_size_of_pack_handler_is_attributed_to_pack() -> None:
     assert isinstance(error, HandlerError)
     assert error.problems[0].where == "Neg 'second'"
     assert "handler H of a-pack failed: the emitted value has size" in error.problems[0].reason
-    reason = refuse(wrong_size("a-pack"), {("H", "a-pack"): ("X", "sizes=f")}).problems[0].reason
+    reason = (
+        refuse(wrong_size("a-pack"), {("H", "a-pack"): DeclaredHandler("X", "sizes=f", "x.py:7 in f")})
+        .problems[0]
+        .reason
+    )
     assert "but 5 is expected from the file and the handler's declarations; it declares sizes=f" in reason
-    other = refuse(wrong_size("a-pack"), {("H", "b-pack"): ("X", "sizes=f")}).problems[0].reason
+    assert reason.endswith("; correct the lowering or the declarations, at x.py:7 in f")
+    other = (
+        refuse(wrong_size("a-pack"), {("H", "b-pack"): DeclaredHandler("X", "sizes=f", "x.py:7 in f")})
+        .problems[0]
+        .reason
+    )
     assert "declares" not in other
 
 
@@ -96,7 +105,7 @@ def test_dtype_unsupported_by_onnx_is_attributed_to_target(dtype: ir.DataType, h
     assert error.problems[0].where == "subgraphs[0].operators[7]: Exp 'second'"
     assert error.problems[0].reason == f"ONNX defines no Exp for {dtype.name.lower()}"
     assert error.problems[0].hint == hint
-    assert isinstance(refuse(invalid, {("H", "a-pack"): ("X", "quantization=q")}), HandlerError)
+    assert isinstance(refuse(invalid, {("H", "a-pack"): DeclaredHandler("X", "quantization=q")}), HandlerError)
 
 
 def test_unknown_operator_is_reported_with_the_checker_message() -> None:

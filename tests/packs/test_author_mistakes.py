@@ -414,6 +414,22 @@ MISTAKES = {
         [(CASES, FLOAT_CASE, FLOAT_CASE.replace("7, 3)", "7, 3, dtype='i8')"))],
         ["tensor(dtype='i8'): it is not a dtype; did you mean 'int8'?"],
     ),
+    "an operator of a newer opset": (
+        [(HANDLER, RETURN, "return ctx.ops.Swish(x)")],
+        ["Swish needs opset 24, the model has opset 18; declare min_opset=24 for the handler"],
+    ),
+    "a dtype that is not quantized": (
+        [(HANDLER, RETURN, "return ctx.ops.Cast(x, to='int32')")],
+        [
+            "output 0 is int32, but its tensor 'y0' is int8; the converter quantizes float32",
+            "convert it with ctx.ops.Cast(value, to='float32'), at ",
+            "acme.py:23 in acme",
+        ],
+    ),
+    "a result of another rank": (
+        [(HANDLER, RETURN, "return ctx.ops.ReduceSum(x, [1], keepdims=0)")],
+        ["has rank 3, but 4 is expected", "correct the lowering or the declarations, at ", "acme.py:23 in acme"],
+    ),
     "an unclosed group": (
         [(HANDLER, "layout=Transparent(),", "layout=Transparent(), axes='n (h w -> n h w',")],
         ["axes 'n (h w -> n h w' cannot be parsed at '(h w': ')' is missing"],

@@ -71,7 +71,6 @@ LOWERED = (
         "returns another shape",
         "return ctx.ops.Concat(x, x, axis=0)",
         "but 2 is expected from the file and the handler's declarations",
-        has_location=False,
     ),
     lowering_fault(
         "returns a value of another model",

@@ -1,0 +1,74 @@
+"""Messages on lowerings that compute with values in Python or NumPy: the expression and the operator to emit."""
+
+from __future__ import annotations
+
+import linecache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance.models import tensor
+from conformance.one import convert_one
+from onnx_tflite_plugin.api import Context, Transparent, Value, handler
+from onnx_tflite_plugin.errors import HandlerError
+
+
+def refuse(lower: Any) -> str:
+    """Return the message on a lowering that fails."""
+    wrong = handler("CUSTOM.Wrong", max_version=1, layout=Transparent())(lower)
+    with pytest.raises(HandlerError) as caught:
+        convert_one(wrong, [tensor(2, 3)], show=False)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("expression", "remedy"),
+    [
+        ("x > 0", "write ctx.ops.Greater(x, ctx.scalar(0))"),
+        ("x ** 2", "write ctx.ops.Pow(x, ctx.scalar(2))"),
+        ("~x", "write ctx.ops.Not(x)"),
+        ("abs(x)", "write ctx.ops.Abs(x)"),
+        ("np.exp(x)", "write ctx.ops.Exp(x)"),
+        ("np.maximum(x, -1)", "write ctx.ops.Max(x, ctx.scalar(-1))"),
+        ("np.concatenate([x, x])", "write ctx.ops.Concat(x, x)"),
+        ("x.mean", "write ctx.ops.ReduceMean(x, ...)"),
+        ("x.ndim", "write len(ctx.shape(slot))"),
+        ("x[0]", "write ctx.ops.Gather(x, index, axis=...) or ctx.ops.Slice(...)"),
+        ("float(x)", "if the operand must be a constant, read it with ctx.require_constant(slot)"),
+        ("x // 2", "emit operators with ctx.ops, such as ctx.ops.Add(x, y)"),
+        ("x.unheard_of", "a lowering may read only the dtype and shape of a value"),
+    ],
+)
+def test_expression_on_a_value_is_quoted_with_its_operator(expression: str, remedy: str, tmp_path: Path) -> None:
+    file, space = tmp_path / "wrong.py", dict[str, Any](__name__="author")
+    file.write_text(f"import numpy as np\n\n\ndef lower(ctx, x):\n    return {expression}\n", encoding="utf-8")
+    linecache.checkcache(str(file))
+    exec(compile(file.read_text(encoding="utf-8"), str(file), "exec"), space)
+    reason = (
+        f"Python and NumPy cannot compute {expression!r}, because values of the model exist only at runtime; {remedy}"
+    )
+    assert f"{reason}, at {file}:5 in lower" in refuse(space["lower"])
+
+
+def test_error_without_a_value_is_reported_unchanged() -> None:
+    def lower(ctx: Context, x: Value) -> Value:
+        return ctx.ops.Identity(x) if abs("text") else x  # type: ignore[arg-type]
+
+    assert "TypeError: bad operand type for abs(): 'str'" in refuse(lower)
+
+
+def test_array_of_values_is_no_result() -> None:
+    def lower(ctx: Context, x: Value) -> Any:
+        import numpy as np
+
+        return np.asarray(x)
+
+    assert "a ndarray for output 0, not a value; emit it with ctx.ops: NumPy cannot compute with values" in refuse(
+        lower
+    )
+
+
+@pytest.mark.parametrize(("name", "remedy"), [("op_s", "did you mean 'ops'?"), ("Abs", "write ctx.ops.Abs(...)")])
+def test_unknown_member_of_the_context_has_a_remedy(name: str, remedy: str) -> None:
+    assert f"has no attribute {name!r}; {remedy}" in refuse(lambda ctx, x: getattr(ctx, name))
