@@ -1,4 +1,4 @@
 """Built-in op pack: one folder per operator family, one module per topic.
 
-The core imports none of it.
+The core does not import it.
 """

@@ -1,6 +1,6 @@
 """Conditional subgraphs, lowered to If.
 
-Changes of states in a branch become outputs of the If.
+A state that a branch changes becomes an output of the If.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from onnx_tflite_plugin.api import (
     effects=Effects(),
 )
 def if_else(ctx: Context, condition: Value, *inputs: Value) -> tuple[Value, ...]:
-    """Emit If. Both branches capture the operands."""
+    """Emit If, whose branches capture the operands."""
     options = ctx.options
     return emit_branches(ctx, [condition], (options.then_subgraph_index, options.else_subgraph_index), inputs)
 
@@ -56,7 +56,7 @@ def check_branches(at: Instance) -> Decline | None:
     accepts=check_branches,
 )
 def stablehlo_case(ctx: Context, index: Value, *inputs: Value) -> tuple[Value, ...]:
-    """Emit one If per branch except the last one.
+    """Emit nested Ifs that compare the index with the number of each branch.
 
     The last branch also runs if the index is out of range.
     """
@@ -67,7 +67,7 @@ def stablehlo_case(ctx: Context, index: Value, *inputs: Value) -> tuple[Value, .
 
 
 def check_parameters(ctx: Context, branch: int) -> None:
-    """Raise Refusal if a branch changes quantization parameters.
+    """Raise Refusal if a tensor has other quantization parameters in the branch.
 
     The kernel ignores parameters inside the branch (Prepare, stablehlo_case.cc).
     """
@@ -87,10 +87,7 @@ def check_parameters(ctx: Context, branch: int) -> None:
 def emit_branches(
     ctx: Context, conditions: Sequence[Value], branches: Sequence[int], inputs: Sequence[Value]
 ) -> tuple[Value, ...]:
-    """Emit nested Ifs that run the first branch whose condition is true.
-
-    If no condition is true, the last branch runs.
-    """
+    """Emit nested Ifs that run the first branch whose condition is true, or the last."""
     if any(tensor is not None and tensor.dtype == "resource" for tensor in ctx.op.outputs):
         raise Refusal(
             "a branch returns a resource, so the resource would be a runtime value; ONNX requires a constant resource"

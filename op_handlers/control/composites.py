@@ -19,7 +19,7 @@ DECOMPOSITION = "decomposition_subgraph_index"
 def composite(ctx: Context, *inputs: Value | None) -> list[Value]:
     """Inline the decomposition.
 
-    A handler for ``COMPOSITE.<name>``, if there is one, takes precedence.
+    A handler for ``COMPOSITE.<name>`` takes precedence.
     """
     parameters = ctx.subgraph(ctx.options[DECOMPOSITION]).inputs
     same_shape = [

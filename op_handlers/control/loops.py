@@ -24,29 +24,32 @@ BRANCHING = ("WHILE", "IF", "STABLEHLO_CASE")
 def while_loop(ctx: Context, *inputs: Value) -> list[Value]:
     """Emit Loop.
 
-    Values that the body does not change are captured. Rows that are written in order are scan outputs.
+    Values that the body does not change are captured. Rows that the body writes in order become scan outputs.
 
-    The condition is evaluated before the first step and after each step; it is omitted if it only counts steps. If it
-    has branches or loops it is emitted once; two copies at every level of nested loops would multiply.
+    The condition is evaluated before the first step and after each step; it is omitted if it only counts steps. A
+    condition with branches or loops is emitted once, because two copies at every level of nested loops would
+    multiply.
     """
     cond, body = ctx.options.cond_subgraph_index, ctx.options.body_subgraph_index
     loop = CountedLoop(ctx.op, ctx.subgraph(cond), ctx.subgraph(body), ctx.subgraph(ctx.op.subgraph))
     trips, states = loop.trip_count(), ctx.states(cond, body)
-    condition_once = (
+    emits_condition_once = (
         trips is None and not loop.overwritten_slots() and any(op.code in BRANCHING for op in loop.cond.operators)
     )
-    rows = {} if condition_once else loop.rows()
+    rows = {} if emits_condition_once else loop.rows()
     counters = {} if trips is None else loop.counters
     carried = [k for k in range(len(inputs)) if k not in (*loop.forwarded, *counters, *rows)]
     body_results = [*(loop.graph.outputs[k] for k in carried), *rows.values()]
     carried_count = len(carried)
 
     def step_operands(count: Value, values: Sequence[Value]) -> list[Value | None]:
-        """Return all operands of a step: carried values, counters, and captured values."""
-        by_slot: dict[int, Value | None] = dict.fromkeys(rows)
-        by_slot.update({k: final_counter(ctx, k, count, initial_count) for k, initial_count in counters.items()})
-        by_slot.update(zip(carried, values, strict=True))
-        return [by_slot.get(k, value) for k, value in enumerate(inputs)]
+        """Return all operands of a step: carried values, counters and captured values."""
+        operands_by_slot: dict[int, Value | None] = dict.fromkeys(rows)
+        operands_by_slot.update(
+            {k: final_counter(ctx, k, count, initial_count) for k, initial_count in counters.items()}
+        )
+        operands_by_slot.update(zip(carried, values, strict=True))
+        return [operands_by_slot.get(k, value) for k, value in enumerate(inputs)]
 
     def emit_condition(values: Sequence[Value | None]) -> Value:
         return ctx.ops.Reshape(ctx.inline(cond, values)[0], np.zeros(0, np.int64))
@@ -54,7 +57,7 @@ def while_loop(ctx: Context, *inputs: Value) -> list[Value]:
     def step(count: Value, go_on: Value, *values: Value) -> list[Value]:
         set_states(states, values[carried_count:])
         operands = step_operands(count, values[:carried_count])
-        if condition_once:
+        if emits_condition_once:
             go_on = emit_condition(operands)
             unchanged = [*values[:carried_count], *state_values(states)]
             return [
@@ -74,22 +77,22 @@ def while_loop(ctx: Context, *inputs: Value) -> list[Value]:
             next_values[k] = next_count or next_values[j]
         return [go_on, *next_values.values(), *state_values(states), *step_results[carried_count:]]
 
-    initial_condition = emit_condition(inputs) if trips is None and not condition_once else np.asarray(True)
-    initial = [*(inputs[k] for k in carried), *state_values(states)]
+    initial_condition = emit_condition(inputs) if trips is None and not emits_condition_once else np.asarray(True)
+    initial_values = [*(inputs[k] for k in carried), *state_values(states)]
     parameters = [
         ("step", "int64", ()),
         ("go_on", "bool", ()),
         *((f"loop:{loop.graph.inputs[k].name}", ctx.op[k].dtype, None) for k in carried),
         *((f"loop:{state.name}", state.dtype, None) for state in states),
     ]
-    loop_body, count = ctx.graph(step, parameters), len(initial) + len(rows)
+    loop_body, count = ctx.graph(step, parameters), len(initial_values) + len(rows)
     limit = None if trips is None else runtime_trip_count(ctx, loop, trips, inputs)
-    results = ctx.ops.Loop(limit, initial_condition, *initial, body=loop_body, outputs=count) if count else ()
-    set_states(states, results[carried_count : len(initial)])
+    results = ctx.ops.Loop(limit, initial_condition, *initial_values, body=loop_body, outputs=count) if count else ()
+    set_states(states, results[carried_count : len(initial_values)])
     results_by_slot = dict(zip(carried, results, strict=False))
     if limit is not None:
         results_by_slot |= {k: final_counter(ctx, k, limit, initial_count) for k, initial_count in counters.items()}
-    for (k, row), value in zip(rows.items(), results[len(initial) :], strict=True):
+    for (k, row), value in zip(rows.items(), results[len(initial_values) :], strict=True):
         filled = trips is not None and loop.has_row_per_step(k, trips)
         results_by_slot[k] = assemble_array(ctx, loop.graph.outputs, k, row, value, None if filled else inputs[k])
     return [results_by_slot.get(k, value) for k, value in enumerate(inputs)]
@@ -98,10 +101,7 @@ def while_loop(ctx: Context, *inputs: Value) -> list[Value]:
 def run_if(
     ctx: Context, go_on: Value, step: Callable[[], Sequence[Value]], unchanged: Sequence[Value]
 ) -> Sequence[Value]:
-    """Emit an If that runs the step if ``go_on`` is true.
-
-    Otherwise the If returns ``unchanged``.
-    """
+    """Emit an If that runs the step if ``go_on`` is true, else returns ``unchanged``."""
     return ctx.ops.If(
         go_on, then_branch=ctx.graph(step), else_branch=ctx.graph(lambda: unchanged), outputs=len(unchanged)
     )
@@ -140,7 +140,8 @@ def assemble_array(
 ) -> Value:
     """Return an array whose first rows were written by a loop, in planned layout.
 
-    All rows were written if ``initial`` is None. ``row``: one row, an output of the body among ``results``.
+    ``initial``: the array before the loop, None if the loop wrote all rows. ``row``: one row; an output of the body
+    among ``results``.
     """
     ops = ctx.ops
     if row.rank == ctx.op[k].rank:

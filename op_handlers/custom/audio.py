@@ -35,10 +35,7 @@ CEPSTRUM = ("filterbank_channel_count", "dct_coefficient_count", "lower_frequenc
 
 
 def integer_option(op: Operator, name: str) -> int:
-    """Return an option as an integer, as the kernels read it.
-
-    Floats are truncated toward zero. The result is 0 if the file has no such option.
-    """
+    """Return an option as the kernels read it: truncated to an integer, 0 if absent."""
     value = op.options.get(name)
     return int(value) if isinstance(value, (bool, int, float)) else 0
 
@@ -78,7 +75,7 @@ def check_spectrogram(at: Instance) -> Decline | None:
     accepts=check_spectrogram,
 )
 def audio_spectrogram(ctx: Context, samples: Value) -> Value:
-    """Emit (squared) magnitudes of the Fourier transform of each frame.
+    """Emit the magnitudes of each frame's Fourier transform, or their squares.
 
     Frames are multiplied by a periodic Hann window and zero-padded to a power of two.
     """
@@ -86,7 +83,6 @@ def audio_spectrogram(ctx: Context, samples: Value) -> Value:
     window, stride = (integer_option(ctx.op, name) for name in SPECTROGRAM)
     points = 1 << (window - 1).bit_length()
     frames = frame_count(ctx, window, stride)
-    # A list if the number of channels is static, else a computed vector.
     channel_count = [channels] if channels is not None else ops.Slice(ops.Shape(samples), [1], [2])
     sizes = ops.Concat(channel_count, [frames, points // 2 + 1], axis=0)
     if frames == 0 or channels == 0:
@@ -102,19 +98,15 @@ def audio_spectrogram(ctx: Context, samples: Value) -> Value:
 
 
 def frame_count(ctx: Context, window: int, stride: int) -> int:
-    """Return the number of complete windows in the samples.
-
-    The result is -1 if the number of samples is dynamic.
-    """
+    """Return the number of complete windows; -1 for a dynamic number of samples."""
     samples = ctx.op[0].dims[0]
     return -1 if samples is None else max((samples - window) // stride + 1, 0)
 
 
 def take_frames(ctx: Context, samples: Value, window: int, stride: int) -> Value:
-    """Return the frames of samples ``[samples, channels]``.
+    """Return the frames ``[channels, frames, window]`` of ``[samples, channels]``.
 
-    The result has shape ``[channels, frames, window]``. Samples are gathered in blocks of gcd(window, stride), which
-    needs fewer indices than single samples.
+    Samples are gathered in blocks of gcd(window, stride), which needs fewer indices than single samples.
     """
     ops, block = ctx.ops, gcd(window, stride)
     by_channel = ops.Transpose(samples, perm=[1, 0])

@@ -1,6 +1,6 @@
 """Postprocessing of single-shot detectors.
 
-Boxes are decoded relative to anchors, and non-maximum suppression selects among them.
+Boxes are decoded relative to anchors. Non-maximum suppression then selects boxes.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ NOTE = (
 
 
 def settings(op: Operator) -> dict[str, Any]:
-    """Return the operator's options.
+    """Return the operator's options, with the kernel's defaults for absent ones.
 
-    Absent options have the kernel's defaults (Init, detection_postprocess.cc).
+    Source: Init, detection_postprocess.cc.
     """
     return {"detections_per_class": DETECTIONS_PER_CLASS, "use_regular_nms": False, **op.options}
 
@@ -120,7 +120,7 @@ def postprocess(ctx: Context, encodings: Value, scores: Value, anchors: Value) -
 def decode_boxes(ctx: Context, encodings: Value, anchors: Value, options: dict[str, Any]) -> Value:
     """Emit the corners ``[N, 4]`` of boxes in float32.
 
-    Centers and sizes are relative to anchors. They are computed in float64, as in the kernel.
+    Centers and sizes are stored relative to anchors, and are computed in float64 as in the kernel.
     """
     ops = ctx.ops
     coordinates = named(ops.Slice(encodings, [0], [4], [1]), "coordinates")
@@ -159,7 +159,7 @@ def decode_boxes(ctx: Context, encodings: Value, anchors: Value, options: dict[s
 
 
 def emit_suppression(ctx: Context, boxes: Value, scores: Value, limit: int, options: dict[str, Any]) -> Value:
-    """Return the selected boxes as indices (batch, class, box).
+    """Emit the indices (batch, class, box) of the selected boxes.
 
     ``scores``: [classes, N]. A score equal to the threshold is kept, as in the kernel.
     """
@@ -181,7 +181,7 @@ def emit_suppression(ctx: Context, boxes: Value, scores: Value, limit: int, opti
 def emit_fast(ctx: Context, boxes: Value, scores: Value, options: dict[str, Any]) -> tuple[Value, ...]:
     """Emit one suppression by the highest class score of each box.
 
-    Each box is returned with several classes.
+    A selected box is returned with its best classes.
     """
     ops, rows, width = ctx.ops, options["max_detections"], options["max_classes_per_detection"]
     classes = min(width, options["num_classes"])
@@ -216,7 +216,7 @@ def emit_fast(ctx: Context, boxes: Value, scores: Value, options: dict[str, Any]
 def emit_regular(ctx: Context, boxes: Value, scores: Value, options: dict[str, Any]) -> tuple[Value, ...]:
     """Emit one suppression per class, and keep the highest scores of all classes.
 
-    Ties go to the lower class.
+    Of equal scores, that of the lower class is kept.
     """
     ops, rows = ctx.ops, options["max_detections"]
     total = rows * options["max_classes_per_detection"]
@@ -247,11 +247,13 @@ def emit_regular(ctx: Context, boxes: Value, scores: Value, options: dict[str, A
 def pad_to_sizes(ctx: Context, values: Value, sizes: tuple[int, ...], name: str, trailing_axes: int = 0) -> Value:
     """Return values padded with zeros to ``sizes`` along the first axes.
 
-    ``trailing_axes`` more axes are unchanged. ``name``: of the values, for readers.
+    ``trailing_axes``: number of further axes, which are unchanged. ``name``: name of the values in the graph.
     """
-    ops, no_padding = ctx.ops, [0] * trailing_axes
+    ops, trailing_zeros = ctx.ops, [0] * trailing_axes
     shape = named(ops.Shape(values), f"shape_of_{name}")
-    found = named(ops.Slice(shape, [0], [len(sizes)]), f"found_{name}")
-    missing = named(ops.Sub(np.asarray(sizes), found), f"missing_{name}")
-    pads = ops.Concat([0] * (len(sizes) + trailing_axes), missing, *([no_padding] if no_padding else []), axis=0)
+    count = named(ops.Slice(shape, [0], [len(sizes)]), f"found_{name}")
+    missing = named(ops.Sub(np.asarray(sizes), count), f"missing_{name}")
+    pads = ops.Concat(
+        [0] * (len(sizes) + trailing_axes), missing, *([trailing_zeros] if trailing_zeros else []), axis=0
+    )
     return named(ops.Pad(values, named(pads, f"pads_of_{name}")), f"padded_{name}")

@@ -1,10 +1,8 @@
 """TensorFlow's tensor lists, lowered to arrays with one more axis.
 
-TensorFlow's converter emits them for recurrent layers.
-
-The shape and dtype of elements come from the file (``variant_tensors``), or from the operators in files of TensorFlow
-before 2.13. A dynamic dimension has size 1 until the first tensor is put into the list
-(tensorflow/core/kernels/list_kernels.h).
+TensorFlow's converter emits them for recurrent layers. The shape and dtype of elements come from the file
+(``variant_tensors``), or from the operators in files of TensorFlow before 2.13. A dynamic dimension has size 1 until
+the first tensor is put into the list (tensorflow/core/kernels/list_kernels.h).
 """
 
 from __future__ import annotations
@@ -20,10 +18,10 @@ from op_handlers.kernels.operands import cast_to_int64
 
 
 def contents(slot: int | None = None, axes: int = 0, shape: int | None = None) -> Callable[[Instance], ListContents]:
-    """Return a function for ``list_contents=``: dtype and sizes of list elements.
+    """Return a function for ``list_contents=`` that describes the list's elements.
 
-    The dtype is the NodeDef's. ``slot``: a tensor whose sizes, without its first ``axes`` axes, are those of an element.
-    ``shape``: an operand that holds the sizes of an element, -1 for dynamic dimensions.
+    The dtype is the NodeDef's. ``slot``: a tensor whose sizes, without its first ``axes`` axes, are those of an
+    element. ``shape``: an operand with the sizes of an element, -1 for dynamic dimensions.
     """
 
     def declare_contents(at: Instance) -> ListContents:
@@ -66,7 +64,10 @@ def reserve(ctx: Context, shape: Value, count: Value) -> Value:
 
 @handler(SET_ITEM, max_version=1, layout=Terminate(), accepts=check_known_contents(0), list_contents=contents(2))
 def set_item(ctx: Context, items: Value, index: Value, item: Value) -> Value:
-    """Emit ScatterND of one row. Sizes of dynamic dimensions come from the item."""
+    """Emit ScatterND of one row.
+
+    Dynamic dimensions of the list get the sizes of the item.
+    """
     ops = ctx.ops
     if None in ctx.op[0].dims[1:]:
         items = ops.Expand(items, ops.Concat(ops.Slice(ops.Shape(items), [0], [1]), ops.Shape(item), axis=0))

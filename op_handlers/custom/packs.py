@@ -1,6 +1,6 @@
 """Declines of custom operators that an op pack of this repository converts.
 
-They name the pack to install.
+Each Decline names the pack to install.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ PACKS = {
     "TransformLandmarks": "mediapipe",
     "TransformTensorBilinear": "mediapipe",
 }
-"""Pack folder by operator, as registered in setup.cfg of each pack; operators that a pack refuses are left out."""
+"""Pack folder by operator, as registered in setup.cfg of each pack. Operators that a pack refuses are omitted."""
 
 
 @hookimpl
 def claim(op: Operator) -> Decline | None:
     """Return a Decline that names the pack to install.
 
-    If the pack is installed, it claims the operator itself.
+    An installed pack claims the operator itself.
     """
     name = op.code.removeprefix(PREFIX)
     pack = PACKS.get(name) if op.code.startswith(PREFIX) else None

@@ -1,6 +1,6 @@
-"""Rotations before 4-bit weights (kernels/hadamard_rotation.cc).
+"""Rotations that AI Edge Quantizer inserts before 4-bit weights.
 
-AI Edge Quantizer inserts them.
+The kernel is kernels/hadamard_rotation.cc.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from onnx_tflite_plugin.api import (
 )
 
 SIZE = "hadamard_size"
-# Larger transforms are two products: 2048 points of 128 rows take 0.5 ms instead of 6.3, 128 points 28 us instead of 29
-# (ONNX Runtime 1.32, Xeon Sapphire Rapids, one thread).
+# Larger transforms are two products. For 128 rows, 2048 points take 0.5 ms instead of 6.3, and 128 points 28 us instead
+# of 29 (ONNX Runtime 1.32, Xeon Sapphire Rapids, one thread).
 MAX_ONE_PRODUCT_POINTS = 128
 
 
@@ -54,7 +54,7 @@ def hadamard_rotation(ctx: Context, x: Value) -> Value:
     if size <= MAX_ONE_PRODUCT_POINTS:
         rotated = ops.MatMul(ops.Reshape(x, [-1, size]), hadamard_matrix(size))
     else:
-        # A Hadamard matrix is the Kronecker product of two smaller ones, so each block is a matrix between them.
+        # A Hadamard matrix is the Kronecker product of two smaller ones, so each block becomes a matrix between these two.
         rows = 1 << (size.bit_length() // 2 - 1)
         columns = size // rows
         blocks = ops.Reshape(x, [-1, rows, columns])
@@ -63,9 +63,9 @@ def hadamard_rotation(ctx: Context, x: Value) -> Value:
 
 
 def hadamard_matrix(size: int) -> Array:
-    """Return the orthonormal Hadamard matrix of a power of two.
+    """Return the symmetric orthonormal Hadamard matrix in Sylvester's order.
 
-    The matrix is symmetric, in Sylvester's order.
+    ``size`` is a power of two.
     """
     spend_budget(size * size, 8, "the matrix of a Hadamard rotation")
     index = np.arange(size)

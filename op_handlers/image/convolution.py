@@ -1,6 +1,6 @@
 """Convolutions.
 
-Data are channels last and weights are OHWI or DHWIO. They are lowered to ONNX, with channels first and OIHW weights.
+The file stores images channels last, and weights as OHWI or DHWIO. ONNX requires channels first and OIHW weights.
 """
 
 from __future__ import annotations
@@ -88,9 +88,9 @@ def conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
 
 
 def reads_beyond_scales(op: Operator) -> bool:
-    """True if the kernel reads per-channel scales beyond the end of those in the file.
+    """True if the kernel reads more per-channel scales than the file has.
 
-    The kernel function is EvalHybridPerChannel.
+    Source: EvalHybridPerChannel.
     """
     x, w = op[0], op[1]
     if (x.dtype, w.dtype) != ("float32", "int8") or not isinstance(w.quantization, Quantization):
@@ -112,10 +112,10 @@ def reads_beyond_scales(op: Operator) -> bool:
 def depthwise_conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
     """Emit Conv with a group per input channel.
 
-    The multiplier is Cout / Cin regardless of options (depthwise_conv.cc).
+    The kernel derives the multiplier from the channel counts and ignores the option (depthwise_conv.cc).
     """
     outputs, channels = ctx.op[1].shape[-1], ctx.op[0].dims[-1]
-    if not channels:  # dynamic: the kernel accepts no other number
+    if not channels:  # dynamic: derived from the multiplier, as the kernel requires
         multiplier = ctx.options.depth_multiplier
         channels = outputs // multiplier if multiplier and not outputs % multiplier else ctx.op[0].shape[-1]
     if outputs % (channels or 1):
@@ -136,9 +136,9 @@ def depthwise_conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) 
     sizes=conv_3d_shape,
 )
 def conv_3d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
-    """Emit Conv over depth, height and width, without groups (conv3d.cc).
+    """Emit Conv over depth, height and width.
 
-    The kernel does not support groups.
+    The kernel does not support groups (conv3d.cc).
     """
     return emit_conv(ctx, x, w, b, group=1)
 
@@ -146,7 +146,7 @@ def conv_3d(ctx: Context, x: Value, w: Value, b: Value | None = None) -> Value:
 def emit_conv(ctx: Context, x: Value, w: ValueLike, b: ValueLike | None, group: int | None) -> Value:
     """Emit Conv along the planned axes.
 
-    The padding is SAME, VALID or the explicit pads of a fusion.
+    The padding is SAME, VALID, or the explicit pads of a fusion.
     """
     letters, kernel = spatial_axes(ctx)
     strides, dilations = strides_and_dilations(ctx.options, letters)
@@ -160,25 +160,25 @@ def emit_conv(ctx: Context, x: Value, w: ValueLike, b: ValueLike | None, group: 
 
 
 def spatial_axes(ctx: Context) -> tuple[str, list[int]]:
-    """Return the spatial axes of the weights as letters, and the kernel's sizes.
+    """Return the letters of the spatial axes, and the kernel's sizes along them.
 
-    The letters are those of the options: h, w, and d in 3-D only.
+    The letters h and w, and d in 3-D, are those of the options.
     """
     axes = ctx.perm(1)[2:]
     return "".join("dhw"[axis] for axis in axes), [ctx.op[1].shape[axis] for axis in axes]
 
 
 def strides_and_dilations(options: Options, letters: str) -> tuple[list[int], list[int]]:
-    """Return strides and dilations by axis letter.
-
-    Transposed 2-D convolutions have no dilation.
-    """
+    """Return the stride and the dilation along each axis; dilations are 1 by default."""
     strides = [options[f"stride_{letter}"] for letter in letters]
     return strides, [options.get(f"dilation_{letter}_factor", 1) for letter in letters]
 
 
 def requested_shape(at: Instance) -> Dims:
-    """Return the sizes of operand 0. Raises Refusal for a runtime value."""
+    """Return the shape in operand 0.
+
+    Raises Refusal if it is a runtime value or has another batch size than the input.
+    """
     op = at.op
     sizes = op.constant(0)
     if sizes is None:
@@ -192,7 +192,8 @@ def requested_shape(at: Instance) -> Dims:
 def has_vector_bias(at: Instance) -> bool:
     """True if the bias has rank 1 or is absent.
 
-    Folded batch normalization may leave leading axes; the kernel checks only the element count (transpose_conv.cc).
+    A folded batch normalization may leave leading axes. The kernel checks only the number of elements
+    (transpose_conv.cc).
     """
     bias = at.op.tensor(3)
     return bias is None or bias.rank == 1
@@ -251,9 +252,9 @@ def conv_3d_transpose(ctx: Context, shape: Value, w: Value, x: Value, b: Value |
 
 
 def emit_conv_transpose(ctx: Context, shape: Value, x: Value, w: ValueLike, b: ValueLike | None) -> Value:
-    """Emit ConvTranspose, padded as the forward convolution of its output.
+    """Emit ConvTranspose, padded like the forward convolution of its output.
 
-    The kernel's source is transpose_conv.cc.
+    Source: transpose_conv.cc.
     """
     letters, kernel = spatial_axes(ctx)
     strides, dilations = strides_and_dilations(ctx.options, letters)

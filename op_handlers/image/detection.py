@@ -27,9 +27,9 @@ def non_max_suppression_v4(
 def non_max_suppression_v5(
     ctx: Context, boxes: Value, scores: Value, limit: Value, iou: Value, min_score: Value, sigma: Value
 ) -> tuple[Value, Value, Value]:
-    """Emit indices, scores and number of selected boxes.
+    """Emit indices, scores and number of the selected boxes.
 
-    Overlaps lower the scores, unless sigma is 0.
+    Unless sigma is 0, overlaps lower the scores.
     """
     selected, selected_scores = emit_suppression(ctx, boxes, scores, limit, iou, min_score, sigma)
     return (
@@ -59,7 +59,7 @@ def emit_suppression(
 def emit_hard(ctx: Context, boxes: Value, scores: Value, count_limit: Value, iou: float, min_score: Value) -> Value:
     """Emit NonMaxSuppression.
 
-    It suppresses only above its threshold, so the threshold is lowered by one float32 step.
+    The operator suppresses only above its threshold, so the threshold is lowered by one float32 step.
 
     A box without area overlaps nothing, not even itself. The kernel therefore selects it repeatedly
     (reference/non_max_suppression.h).
@@ -75,20 +75,22 @@ def emit_hard(ctx: Context, boxes: Value, scores: Value, count_limit: Value, iou
     )
     selected = ops.Gather(indices, np.asarray(2), axis=1)
     has_no_area = ops.LessOrEqual(ops.Gather(Boxes(ctx, boxes).area, selected), np.float32(0))
-    first_flat = ops.ArgMax(
+    first_without_area = ops.ArgMax(
         ops.Concat(ops.Cast(has_no_area, to="int32"), np.ones(1, np.int32), axis=0), axis=0, keepdims=0
     )
     count = ops.Squeeze(ops.Shape(selected), [0])
-    positions = ops.Range(np.asarray(0), ops.Where(ops.Less(first_flat, count), count_limit, count), np.asarray(1))
-    return ops.Gather(selected, ops.Min(positions, first_flat))
+    positions = ops.Range(
+        np.asarray(0), ops.Where(ops.Less(first_without_area, count), count_limit, count), np.asarray(1)
+    )
+    return ops.Gather(selected, ops.Min(positions, first_without_area))
 
 
 def emit_loop(
     ctx: Context, boxes: Value, scores: Value, count_limit: Value, iou: Value, min_score: Value, sigma: ValueLike
 ) -> tuple[Value, Value]:
-    """Emit a Loop.
+    """Emit a Loop that selects the best box in each step.
 
-    Each step selects the best box and lowers the scores of all boxes by their overlap with it.
+    The step lowers the scores of all boxes by their overlap with the selected box.
     """
     ops, all_boxes = ctx.ops, Boxes(ctx, boxes)
     scale = ops.Where(ops.Greater(sigma, np.float32(0)), ops.Div(np.float32(-0.5), sigma), np.float32(0))
@@ -97,11 +99,10 @@ def emit_loop(
     def step(_count: Value, _go_on: Value, scores: Value) -> list[Value]:
         best_box = ops.ArgMax(scores, axis=0, keepdims=0)
         overlap = all_boxes.overlap(best_box)
-        softened = ops.Mul(scores, ops.Exp(ops.Mul(ops.Mul(scale, overlap), overlap)))
-        is_kept = ops.And(
-            ops.Less(overlap, iou), ops.Greater(softened, min_score)
-        )  # excludes NaN, the product of zero and SUPPRESSED
-        new_scores = ops.Where(is_kept, softened, SUPPRESSED)
+        lowered_scores = ops.Mul(scores, ops.Exp(ops.Mul(ops.Mul(scale, overlap), overlap)))
+        # The comparisons exclude NaN, the product of zero and SUPPRESSED.
+        is_kept = ops.And(ops.Less(overlap, iou), ops.Greater(lowered_scores, min_score))
+        new_scores = ops.Where(is_kept, lowered_scores, SUPPRESSED)
         return [
             ops.Greater(ops.ReduceMax(new_scores, keepdims=0), SUPPRESSED),
             new_scores,

@@ -32,7 +32,7 @@ FUSED = "fused_activation_function"
 
 
 def mean_quantization(at: Instance) -> Dequantized | Integer:
-    """Return Integer() if means can be rounded as in the kernel.
+    """Return Integer() if the target can round means as the kernel does.
 
     The kernel rounds half away from quantized value 0.
     """
@@ -49,9 +49,9 @@ def mean_quantization(at: Instance) -> Dequantized | Integer:
     sizes=pool_shape,
 )
 def average_pool_2d(ctx: Context, x: Value) -> Value:
-    """Emit AveragePool without padding in the mean, or GlobalAveragePool.
+    """Emit AveragePool, or GlobalAveragePool for a window that covers the image.
 
-    GlobalAveragePool is emitted if the window covers the image (reference/pooling.h).
+    Padding does not enter the mean (reference/pooling.h).
     """
     window, zero = window_attributes(ctx), stored_zero(ctx)
     if zero is not None:
@@ -70,7 +70,7 @@ def average_pool_2d(ctx: Context, x: Value) -> Value:
 def stored_zero(ctx: Context) -> Array | None:
     """Return the stored integer for quantized value 0 of the file.
 
-    The result is ``None`` if the means are computed in float.
+    The result is None if the means are computed in float.
     """
     file_quantization, stored_quantization = ctx.op[out(0)].quantization, ctx.quantization(out(0))
     if not ctx.uses_integers or stored_quantization is None or not isinstance(file_quantization, Quantization):
@@ -96,18 +96,15 @@ def half_rounding_scale(count: int) -> np.float32:
     sizes=pool_shape,
 )
 def max_pool_2d(ctx: Context, x: Value) -> Value:
-    """Emit MaxPool. Quantized values are not rescaled (pooling.cc).
-
-    Padding is never the maximum.
-    """
+    """Emit MaxPool of quantized values, which are not rescaled (pooling.cc)."""
     return ctx.ops.MaxPool(x, **window_attributes(ctx))
 
 
 @handler("L2_POOL_2D", max_version=1, layout=CHANNELS_FIRST, axes=AXES, activation=FUSED, sizes=pool_shape)
 def l2_pool_2d(ctx: Context, x: Value) -> Value:
-    """Emit the root of the mean square without padding.
+    """Emit the root of the mean square; padding does not enter the mean.
 
-    LpPool computes the root of the sum (reference/pooling.h).
+    ONNX's LpPool computes the root of the sum (reference/pooling.h).
     """
     return ctx.ops.Sqrt(ctx.ops.AveragePool(ctx.ops.Mul(x, x), count_include_pad=0, **window_attributes(ctx)))
 

@@ -32,9 +32,9 @@ CHANNELS_FIRST = (0, 3, 1, 2)
 
 
 def resize_price(at: Instance) -> AxisPrice | None:
-    """Return the price of a layout.
+    """Return the price of a layout: many channels are resized faster channels last.
 
-    Many channels are resized faster channels last. Dequantized images have a separate price.
+    Dequantized images have a separate price.
     """
     if (at.op[0].dims[3] or 1) < 8:
         return None
@@ -42,9 +42,9 @@ def resize_price(at: Instance) -> AxisPrice | None:
 
 
 def resize_layout(at: Instance) -> Attribute | Implicit:
-    """Return a layout with height and width anywhere, or last.
+    """Return a layout in which height and width are anywhere.
 
-    Some targets resize only the last axes.
+    They are last for targets that resize only the last axes.
     """
     last = "Resize" in at.target.last_axes_only
     return Implicit({0: "n c h w", out(0): "n c h w"}) if last else Attribute(unordered="n c")
@@ -61,7 +61,7 @@ def resize_layout(at: Instance) -> Attribute | Implicit:
 def resize_bilinear(ctx: Context, x: Value, size: Value) -> Value:
     """Emit linear Resize.
 
-    Integers without a scale are rounded as in the kernel; ONNX Runtime truncates.
+    Integers without a scale are rounded as in the kernel; ONNX Runtime would truncate them.
     """
     dtype = ctx.op[0].dtype
     if "float" in dtype or ctx.op[0].quantization is not None:
@@ -73,14 +73,14 @@ def resize_bilinear(ctx: Context, x: Value, size: Value) -> Value:
 def emit_bilinear(ctx: Context, x: Value, size: Value) -> Value:
     """Return the resized image.
 
-    For int16 with rounded coordinates, rows are interpolated first, and then columns.
+    The int16 kernel rounds coordinates. If this changes the result, rows are interpolated first, and then columns.
     """
-    rounded = rounded_coordinates(ctx.op) if ctx.op[0].dtype == "int16" else None
-    if rounded is not None:
+    coordinates = rounded_coordinates(ctx.op) if ctx.op[0].dtype == "int16" else None
+    if coordinates is not None:
         return reinterpret_scale(
             ctx,
             interpolate_axis(
-                ctx, interpolate_axis(ctx, x, 1, interpolation_at(rounded[0])), 2, interpolation_at(rounded[1])
+                ctx, interpolate_axis(ctx, x, 1, interpolation_at(coordinates[0])), 2, interpolation_at(coordinates[1])
             ),
         )
     if ctx.op[0].dtype == "int16" and (None in ctx.op[0].dims[1:3] or not ctx.op[1].is_constant):
@@ -90,20 +90,18 @@ def emit_bilinear(ctx: Context, x: Value, size: Value) -> Value:
             x = interpolate_axis(ctx, x, 1 + k, emit_interpolation(ctx, input_size, output_size))
         return reinterpret_scale(ctx, x)
     offset = half_up_offset(ctx.op)
-    offset_first = math.prod(ctx.op[0].shape) <= math.prod(ctx.op[out(0)].shape)  # add it to the smaller tensor
-    if offset and offset_first:
+    adds_offset_first = math.prod(ctx.op[0].shape) <= math.prod(ctx.op[out(0)].shape)  # to the smaller tensor
+    if offset and adds_offset_first:
         x = ctx.ops.Add(x, offset)
     y = emit_linear_resize(ctx, x, size)
-    return reinterpret_scale(ctx, ctx.ops.Add(y, offset) if offset and not offset_first else y)
+    return reinterpret_scale(ctx, ctx.ops.Add(y, offset) if offset and not adds_offset_first else y)
 
 
 def emit_linear_resize(ctx: Context, x: Value, size: Value) -> Value:
-    """Emit Resize over adjacent axes.
+    """Emit Resize of height and width, which must be adjacent for ONNX Runtime.
 
-    ONNX Runtime requires this, so other axes are resized one after the other.
-
-    Dynamic shapes are transposed to channels first. Static shapes are not: ONNX Runtime would move the Transpose after
-    the Resize, which it then cannot run.
+    If they are not adjacent in a static shape, they are resized one after the other. ONNX Runtime would move a
+    Transpose after the Resize, which it then cannot run. A dynamic shape is transposed to channels first.
     """
     perm, mode = ctx.perm(), coordinate_mode(ctx)
     if {perm.index(1), perm.index(2)} in ({1, 2}, {2, 3}):
@@ -128,8 +126,8 @@ def emit_linear_resize(ctx: Context, x: Value, size: Value) -> Value:
 def half_up_offset(op: Operator) -> float:
     """Return the offset that rounds half up as XNNPACK does (xnn_s8_ibilinear).
 
-    QuantizeLinear rounds half to even.
-    Doubling the size gives halves in 5 to 16 of 100 pixels. The kernel without XNNPACK is off by up to 4 LSB.
+    QuantizeLinear rounds half to even. Doubling the size gives halves in 5 to 16 of 100 pixels. The kernel without
+    XNNPACK is off by up to 4 LSB.
     """
     q = op[0].quantization
     if op[0].dtype not in ("int8", "uint8") or not isinstance(q, Quantization) or q != op[out(0)].quantization:
@@ -140,8 +138,8 @@ def half_up_offset(op: Operator) -> float:
 def rounded_coordinates(op: Operator) -> tuple[Array, Array] | None:
     """Return row and column coordinates in 1/1024, as in the kernel.
 
-    The kernel function is ResizeBilinearInteger (reference/resize_bilinear.h). The result is ``None`` for runtime sizes,
-    and for exact coordinates, for which Resize computes the same.
+    Source: ResizeBilinearInteger (reference/resize_bilinear.h). The result is None for runtime sizes. It is also None
+    for exact coordinates, for which Resize computes the same.
     """
     sizes, new_sizes = op[0].dims[1:3], constant_integers(op, 1)
     if new_sizes is None or None in sizes:
@@ -180,10 +178,7 @@ def interpolation_at(coordinates: Array) -> Interpolation:
 
 
 def emit_interpolation(ctx: Context, size: Value, output_size: Value) -> Interpolation:
-    """Emit the interpolation for runtime sizes.
-
-    The coordinates are those of :func:`coordinates_in_1024ths`.
-    """
+    """Emit the interpolation for runtime sizes, as :func:`coordinates_in_1024ths`."""
     ops, o = ctx.ops, ctx.options
     ends = ops.Where(ops.Greater(output_size, 1), 1, 0) if o.align_corners else np.int64(0)
     scaled_size, divisor = ops.Mul(ops.Sub(size, ends), 1024), ops.Sub(output_size, ends)
@@ -200,14 +195,14 @@ def emit_interpolation(ctx: Context, size: Value, output_size: Value) -> Interpo
 
 def interpolate_axis(ctx: Context, x: Value, axis: int, interpolation: Interpolation) -> Value:
     """Emit weighted means of two neighbors along an axis of operand 0."""
-    ops, k = ctx.ops, ctx.axis(axis)
-    shape = np.asarray(ctx.permute_entries([-1 if other == axis else 1 for other in range(4)]), np.int64)
+    ops, onnx_axis = ctx.ops, ctx.axis(axis)
+    shape = np.asarray(ctx.permute_entries([-1 if k == axis else 1 for k in range(4)]), np.int64)
     upper_weight, lower_weight = (
         weight.reshape(shape.tolist()) if isinstance(weight, np.ndarray) else ops.Reshape(weight, shape)
         for weight in (interpolation.upper_weight, interpolation.lower_weight)
     )
-    lower = ops.Mul(ops.Gather(x, interpolation.lower, axis=k), lower_weight)
-    upper = ops.Mul(ops.Gather(x, interpolation.upper, axis=k), upper_weight)
+    lower = ops.Mul(ops.Gather(x, interpolation.lower, axis=onnx_axis), lower_weight)
+    upper = ops.Mul(ops.Gather(x, interpolation.upper, axis=onnx_axis), upper_weight)
     return ops.Add(lower, upper)
 
 
@@ -217,10 +212,7 @@ def coordinate_mode(ctx: Context) -> str:
 
 
 def output_shape(ctx: Context, size: Value, perm: Sequence[int]) -> Value | Array:
-    """Return the output's shape in a layout.
-
-    Batch and channels are unchanged. Height and width are those of the operand.
-    """
+    """Return the output's shape in a layout, with height and width of operand 1."""
     n, _, _, c = ctx.op[0].dims
     constant = ctx.op.constant(1)
     if constant is not None and n is not None and c is not None:
@@ -251,7 +243,7 @@ def nearest_indices(op: Operator) -> tuple[Array, Array] | None:
 def nearest_along(op: Operator, size: int, output_size: int) -> Array:
     """Return the nearest indices as in the kernel, in float32 or fixed point.
 
-    The kernel function is GetNearestNeighbor (optimized_ops.h).
+    Source: GetNearestNeighbor (optimized_ops.h).
     """
     spend_budget(4 * max(output_size, 0), 8, "the indices of resized rows or columns")
     o, positions = op.options, np.arange(output_size)
@@ -289,10 +281,10 @@ def uses_fixed_point(op: Operator) -> bool:
 
 
 def repetition_counts(op: Operator) -> list[int] | None:
-    """Return how many times rows and columns are repeated, or ``None``.
+    """Return how many times rows and columns are repeated, or None.
 
-    The result is ``None`` if the counts differ between rows or between columns. If they are equal, all
-    implementations of Resize agree.
+    The result is None if the counts differ between rows or between columns. If they are equal, all implementations of
+    Resize agree.
     """
     indices = nearest_indices(op)
     if indices is None:
@@ -325,9 +317,9 @@ def nearest_price(at: Instance) -> AxisPrice | None:
     quantization=Raw(shift_safe=True, onnx="Gather"),
 )
 def resize_nearest_neighbor(ctx: Context, x: Value, *size: Value) -> Value:
-    """Emit Resize if pixels are repeated, else Gathers of columns and of rows.
+    """Emit Resize for repeated pixels if channels are first, else Gathers.
 
-    Resize also requires a channels-first layout.
+    The Gathers select columns first, and then rows.
     """
     times = repetition_counts(ctx.op)
     if times not in (None, [1, 1]) and ctx.perm()[-2:] == (1, 2) and ctx.target.has_kernel("Resize", ctx.dtype(0)):

@@ -74,9 +74,9 @@ def product_activation(at: Instance) -> ActivationKernel:
     accepts=require_scale("int8", "uint8"),
 )
 def mul(ctx: Context, x: Value, y: Value) -> Value:
-    """Emit Mul, or products and sums of the parts of complex numbers.
+    """Emit Mul, or for complex numbers products and sums of their parts.
 
-    Complex numbers are pairs along an additional last axis.
+    A complex number is a pair along an additional last axis.
     """
     ops = ctx.ops
     if not ctx.op[0].dtype.startswith("complex"):
@@ -100,11 +100,9 @@ def div(ctx: Context, x: Value, y: Value) -> Value:
 
 @handler("POW", max_version=1, layout=Transparent())
 def power(ctx: Context, x: Value, y: Value) -> Value:
-    """Emit Pow.
+    """Emit Pow, or products for int32 and a constant exponent.
 
-    For int32 and a constant exponent, emit products, which wrap around as in the kernel.
-
-    Source: BroadcastPow4D, optimized_ops.h.
+    The products wrap around as in the kernel (BroadcastPow4D, optimized_ops.h).
     """
     exponent, (base, exponent_tensor) = ctx.constant(1), (ctx.op[0], ctx.op[1])
     if (
@@ -129,7 +127,7 @@ def emit_power(ctx: Context, x: Value, exponent: int) -> Value:
 def rounded_operand(at: Instance) -> int | None:
     """Return the slot of the int8 operand with the smaller scale.
 
-    The result is None for equal scales. The kernel rounds this operand to 1/64 of the other scale.
+    The kernel rounds this operand to 1/64 of the other scale. The result is None for equal scales.
     """
     scales = [q.scale[0] for tensor in at.op.inputs if tensor and isinstance(q := tensor.quantization, Quantization)]
     if at.op[0].dtype != "int8" or len(scales) != 2 or scales[0] == scales[1]:
@@ -144,7 +142,7 @@ def difference_quantization(at: Instance) -> Dequantized:
 
 @handler("SQUARED_DIFFERENCE", max_version=2, layout=Transparent(), quantization=difference_quantization)
 def squared_difference(ctx: Context, x: Value, y: Value) -> Value:
-    """Emit the squared difference. One quantized operand is rounded first."""
+    """Emit the squared difference, after rounding one of two quantized operands."""
     slot = rounded_operand(ctx) if ctx.is_quantized else None
     if slot is not None:
         x, y = (round_to_64ths(ctx, k, value) if k == slot else value for k, value in enumerate((x, y)))
@@ -155,7 +153,7 @@ def squared_difference(ctx: Context, x: Value, y: Value) -> Value:
 def round_to_64ths(ctx: Context, slot: int, quantized: Value) -> Value:
     """Return the float32 value that the kernel uses for each quantized value.
 
-    The kernel function is SquaredDifference (squared_difference.cc).
+    Source: SquaredDifference (squared_difference.cc).
     """
     quantization, other_quantization = (require_quantization(ctx.op[k]) for k in (slot, 1 - slot))
     steps = rescale(
@@ -168,25 +166,25 @@ def round_to_64ths(ctx: Context, slot: int, quantized: Value) -> Value:
 
 @handler("MAXIMUM", max_version=4, layout=Transparent(), quantization=Raw(shift_safe=True))
 def maximum(ctx: Context, x: Value, y: Value) -> Value:
-    """Emit Max of quantized values, whatever their scales (maximum_minimum.cc)."""
+    """Emit Max of quantized values; scales are ignored (maximum_minimum.cc)."""
     return emit_min_max(ctx, "Max", x, y)
 
 
 @handler("MINIMUM", max_version=4, layout=Transparent(), quantization=Raw(shift_safe=True))
 def minimum(ctx: Context, x: Value, y: Value) -> Value:
-    """Emit Min of quantized values, whatever their scales (maximum_minimum.cc)."""
+    """Emit Min of quantized values; scales are ignored (maximum_minimum.cc)."""
     return emit_min_max(ctx, "Min", x, y)
 
 
 @handler("ADD_N", max_version=1, layout=Transparent())
 def add_n(ctx: Context, *operands: Value) -> Value:
-    """Emit Sum, or for integers, which Sum does not support, a chain of Add."""
+    """Emit Sum, or a chain of Add for integers, which Sum does not support."""
     return ctx.ops.Sum(*operands) if ctx.op[0].dtype == "float32" else reduce(ctx.ops.Add, operands)
 
 
 @handler("FLOOR_DIV", max_version=3, layout=Transparent(), quantization=Raw(), types="T, T -> T")
 def floor_div(ctx: Context, x: Value, y: Value) -> Value:
-    """Emit Floor(Div) in float64, as in the kernel, whatever the scales.
+    """Emit Floor(Div) in float64 of quantized values; scales are ignored.
 
     The kernel also computes integers in float64 (reference/floor_div.h).
     """
@@ -197,9 +195,9 @@ def floor_div(ctx: Context, x: Value, y: Value) -> Value:
 
 @handler("FLOOR_MOD", max_version=2, layout=Transparent(), quantization=Raw(), types="T, T -> T")
 def floor_mod(ctx: Context, x: Value, y: Value) -> Value:
-    """Emit Mod with the divisor's sign (reference/floor_mod.h).
+    """Emit Mod with the sign of the divisor (reference/floor_mod.h).
 
-    ONNX's Mod of floats has the dividend's sign, so the divisor is added where signs differ.
+    ONNX's Mod of floats has the sign of the dividend, so the divisor is added where signs differ.
     """
     ops = ctx.ops
     if ctx.dtype(0) != "float32":
@@ -213,7 +211,7 @@ def floor_mod(ctx: Context, x: Value, y: Value) -> Value:
 def check_equal_shapes(at: Instance) -> Decline | None:
     """Return a Decline for different shapes.
 
-    The kernel compares only ranks, and reads operand 1 with operand 0's shape.
+    The kernel compares only ranks, and reads operand 1 with the shape of operand 0.
     """
     first, second = at.op[0].dims, at.op[1].dims
     if first == second:
@@ -225,9 +223,10 @@ def check_equal_shapes(at: Instance) -> Decline | None:
 
 @handler("ATAN2", max_version=1, layout=Transparent(), accepts=check_equal_shapes)
 def atan2(ctx: Context, y: Value, x: Value) -> Value:
-    """Emit Atan of the quotient, plus or minus pi if x is negative, including -0.
+    """Emit Atan of the quotient, plus or minus pi for a negative x.
 
-    If the operands have equal magnitude, also 0 or infinite, the quotient is 1 with their signs, or 0.
+    -0 is negative. For operands of equal magnitude, including 0 and infinity, the quotient is 1 with their signs, or
+    0.
     """
     ops, dtype = ctx.ops, ctx.op[0].dtype
     if dtype != "float32":
@@ -237,9 +236,11 @@ def atan2(ctx: Context, y: Value, x: Value) -> Value:
         return ops.Or(ops.Less(value, 0.0), ops.Less(ops.Reciprocal(value), 0.0))
 
     x_is_negative = is_negative(x)
-    signed = ops.Where(ops.Equal(y, 0.0), y, ops.Sign(y))
-    same_size = ops.Equal(ops.Abs(x), ops.Abs(y))
-    quotient = ops.Where(same_size, ops.Where(x_is_negative, ops.Neg(signed), signed), ops.Div(y, x))
+    signed_unit = ops.Where(ops.Equal(y, 0.0), y, ops.Sign(y))
+    has_equal_magnitudes = ops.Equal(ops.Abs(x), ops.Abs(y))
+    quotient = ops.Where(
+        has_equal_magnitudes, ops.Where(x_is_negative, ops.Neg(signed_unit), signed_unit), ops.Div(y, x)
+    )
     half_circle = ops.Where(is_negative(y), -pi, pi)
     angle = ops.Add(ops.Atan(quotient), ops.Where(x_is_negative, half_circle, 0.0))
     return angle if dtype == "float32" else ops.Cast(angle, to=dtype)
@@ -268,8 +269,8 @@ def bitwise_xor(ctx: Context, x: Value, y: Value) -> Value:
 def right_shift(ctx: Context, x: Value, y: Value) -> Value:
     """Emit floor division by a power of two in float64.
 
-    float64 represents all dtypes of the kernel exactly. BitShift does not support signed integers. The kernel clips
-    the shift to 0 ... bits - 1 (right_shift.cc).
+    float64 represents all dtypes of the kernel exactly, and BitShift does not support signed integers. The kernel
+    clips the shift to 0 ... bits - 1 (right_shift.cc).
     """
     ops, max_shift = ctx.ops, np.iinfo(ctx.dtype(0)).bits - 1.0
     bits = ops.Min(ops.Max(ops.Cast(y, to="float64"), np.float64(0)), np.float64(max_shift))

@@ -64,10 +64,10 @@ def clip_to_integer(ctx: Context, x: Value, source_dtype: str, result_dtype: str
     if source_dtype not in ("float32", "float64"):
         x, source_dtype = ops.Cast(x, to="float32"), "float32"
     minimum, maximum = np.asarray(low, source_dtype), np.asarray(high, source_dtype)
-    below, clipped = ops.Less(x, maximum), ops.Max(x, minimum)
+    is_below, clipped = ops.Less(x, maximum), ops.Max(x, minimum)
     if int(maximum) > high:  # the float dtype cannot represent this maximum; it was rounded up
-        return ops.Where(below, ops.Cast(clipped, to=result_dtype), np.asarray(high, result_dtype))
-    in_range = ops.Where(below, clipped, maximum)
+        return ops.Where(is_below, ops.Cast(clipped, to=result_dtype), np.asarray(high, result_dtype))
+    in_range = ops.Where(is_below, clipped, maximum)
     return ops.Cast(in_range, to="int8") if result_dtype in PACKED else in_range
 
 
@@ -88,9 +88,9 @@ def bit_width(dtype: str) -> int:
 
 
 def check_bit_patterns(at: Instance) -> Decline | None:
-    """Return a Decline for dtypes with bit patterns that ONNX does not define.
+    """Return a Decline for dtypes whose bit patterns ONNX does not define.
 
-    A cast to bool is declined, too.
+    A cast to bool is declined too.
     """
     source_dtype, result_dtype = dtypes(at.op)
     for dtype in (source_dtype, result_dtype):
@@ -101,9 +101,9 @@ def check_bit_patterns(at: Instance) -> Decline | None:
 
 
 def required_opset(at: Instance) -> int:
-    """Return the opset of BitCast if it is needed.
+    """Return the opset of BitCast, which is needed for floats, else 1.
 
-    BitCast is needed for floats. Integers are split arithmetically.
+    Integers are split arithmetically.
     """
     source_dtype, result_dtype = dtypes(at.op)
     return 26 if source_dtype != result_dtype and (source_dtype in BITS or result_dtype in BITS) else 1
@@ -121,7 +121,7 @@ def required_opset(at: Instance) -> int:
 def bitcast(ctx: Context, x: Value) -> Value:
     """Emit BitCast.
 
-    Another width is reached through unsigned integers, least significant word first (bitcast.cc).
+    For another width, values are split or merged as unsigned integers, least significant word first (bitcast.cc).
     """
     source_dtype, result_dtype = dtypes(ctx.op)
     if source_dtype == result_dtype:
@@ -140,7 +140,7 @@ def bitcast(ctx: Context, x: Value) -> Value:
 def reinterpret(ctx: Context, x: Value, source_dtype: str, result_dtype: str) -> Value:
     """Return values reinterpreted in another dtype of the same width.
 
-    Cast of integers wraps around, which is equivalent.
+    For integers, Cast wraps around and is therefore equivalent.
     """
     if source_dtype == result_dtype:
         return x

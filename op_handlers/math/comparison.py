@@ -26,9 +26,9 @@ UP_TO_16_BITS = EIGHT_BITS | {"int16"}
 
 
 def check_scales(dtypes: Collection[str], unscaled: Collection[str] = ()) -> Callable[[Instance], Decline | None]:
-    """Return an ``accepts`` function for dtypes that the kernel rescales.
+    """Return an ``accepts`` function that requires a scale between 0 and 1.
 
-    The scale must be below 1. Operands of ``unscaled`` dtypes may have no scale.
+    ``dtypes``: dtypes that the kernel rescales. Operands of ``unscaled`` dtypes may have no scale.
     """
 
     def accepts(at: Instance) -> Decline | None:
@@ -66,9 +66,9 @@ def required_opset(at: Instance) -> int:
     min_opset=required_opset,
 )
 def equal(ctx: Context, x: Value, y: Value) -> Value:
-    """Emit Equal of numbers, or of 256ths for quantized operands (comparisons.cc).
+    """Emit Equal of numbers, or of fixed-point numbers for quantized operands.
 
-    All comparisons of quantized operands are in 256ths.
+    All comparisons of quantized operands are in 256ths (comparisons.cc).
     """
     return ctx.ops.Equal(*rescale_operands(ctx, UP_TO_16_BITS, x, y))
 
@@ -128,18 +128,15 @@ def rescale_operands(ctx: Context, rescaled: Collection[str], *operands: Value) 
 
 
 def look_up(ctx: Context, slot: int, table: Array, x: Value) -> Value:
-    """Return the table entries of an operand.
-
-    The shape of a broadcast operand is unknown.
-    """
-    is_full_shape = ctx.op[slot].dims == ctx.op[out(0)].dims
+    """Return the table entries of an operand."""
+    is_full_shape = ctx.op[slot].dims == ctx.op[out(0)].dims  # the shape of a broadcast operand is unknown
     return ctx.look_up(table, x, ctx.shape(slot) if is_full_shape else None)
 
 
 def table_of_256ths(scale: float, zero_point: int, dtype: str) -> Array:
     """Return the kernel's fixed-point number for each quantized value.
 
-    The entries of negative values are at the end of the table. (MultiplyByQuantizedMultiplierSmallerThanOneExp,
-    internal/common.h)
+    The entries of negative values are at the end of the table. Source:
+    MultiplyByQuantizedMultiplierSmallerThanOneExp, internal/common.h.
     """
     return rescale((quantized_values(dtype) - zero_point) * 256, float(np.float32(scale))).astype(np.int32)

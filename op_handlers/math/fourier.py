@@ -28,10 +28,10 @@ def check_width(at: Instance) -> Decline | None:
 
 
 def row_transform(op: Operator) -> tuple[int, int] | None:
-    """Return samples and points of row transforms, or None.
+    """Return samples and points of the row transforms, or None.
 
-    The transforms must be matrix products, and only one row may remain. Rows with more samples are cropped to the
-    points.
+    The result is None unless only one row remains and its transform is a matrix product. Rows with more samples than
+    points are cropped.
     """
     lengths, dims = op.constant(1), op[0].dims
     if lengths is None or not op[0].has_rank or dims[-1] is None or 0 in dims[-2:]:
@@ -42,7 +42,7 @@ def row_transform(op: Operator) -> tuple[int, int] | None:
 
 
 def required_opset(at: Instance) -> int:
-    """Return the minimum opset: 17 for DFT."""
+    """Return the minimum opset: 17 if DFT is emitted."""
     return 1 if row_transform(at.op) else 17
 
 
@@ -55,9 +55,10 @@ def required_opset(at: Instance) -> int:
     accepts=check_width,
 )
 def rfft_2d(ctx: Context, x: Value, lengths: Value) -> Value:
-    """Emit the transform of each row, one-sided, then DFT of each column (rfft2d.cc).
+    """Emit the one-sided transform of each row, then DFT of each column (rfft2d.cc).
 
-    Rows and columns are cropped or padded to their lengths, which are powers of two. A single row is its own column transform.
+    Rows and columns are cropped or padded to their lengths, which are powers of two. A single row is its own column
+    transform.
     """
     transform = row_transform(ctx.op)
     if transform is None:
@@ -71,7 +72,7 @@ def rfft_2d(ctx: Context, x: Value, lengths: Value) -> Value:
 
 
 def emit_dft(ctx: Context, x: Value, lengths: Value) -> Value:
-    """Emit DFT of each row, one-sided, then of each column."""
+    """Emit one-sided DFT of each row, then DFT of each column."""
     ops, rank = ctx.ops, ctx.op[0].rank
     sizes = cast_to_int64(ctx, 1, lengths)
     height, width = (

@@ -24,9 +24,9 @@ from onnx_tflite_plugin.api import (
 from op_handlers.kernels.operands import operand_shape
 
 HALVING_START = 10.5
-"""Binary logarithm of the vector length above which the int8 kernel halves the precision, once per doubling.
+"""Binary logarithm of the vector length above which the int8 kernel halves its precision, once per doubling.
 
-(GetInvSqrtQuantizedMultiplierExp, internal/common.h; integer_ops/l2normalization.h)
+Source: GetInvSqrtQuantizedMultiplierExp, internal/common.h; integer_ops/l2normalization.h.
 """
 AWAY_FROM_ZERO = 1 + 2.0**-12
 """Factor that moves halves away from zero before rounding."""
@@ -45,7 +45,7 @@ AWAY_FROM_ZERO = 1 + 2.0**-12
 def l2_normalization(ctx: Context, x: Value) -> Value:
     """Emit division by the vector length along the last axis, at least 1e-6.
 
-    The kernel's source is l2normalization.h.
+    Source: l2normalization.h.
     """
     ops, quantization = ctx.ops, ctx.op[0].quantization
     length = ops.Max(ops.ReduceL2(x, [ctx.axis(-1)]), 1e-6)

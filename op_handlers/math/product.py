@@ -26,7 +26,8 @@ from onnx_tflite_plugin.api import (
     spend_budget,
 )
 from op_handlers.kernels.fixed_point import quantized_multiplier, round_to_15_bits
-from op_handlers.math.reduction import constant_reduced_axes, emit_reduction, price_along_axes, reduction_shape
+from op_handlers.kernels.reductions import constant_reduced_axes, emit_reduction
+from op_handlers.math.reduction import price_along_axes, reduction_shape
 
 MULTIPLIER_BITS = 15  # bits of the multiplier's mantissa in the kernel's 64-bit products
 MAX_AXES = 8  # maximum rank if the axes are runtime values; tables have a row per set of axes
@@ -66,7 +67,7 @@ def reduce_prod(ctx: Context, x: Value, axes: Value) -> Value:
 def emit_integer_product(ctx: Context, x: Value, axes: Value) -> Value:
     """Emit products along one axis after the other.
 
-    ONNX leaves overflow of ReduceProd to the runtime, and ONNX Runtime saturates.
+    ONNX does not define overflow of ReduceProd, and ONNX Runtime saturates.
     """
     reduced_axes = constant_reduced_axes(ctx)
     if reduced_axes is None:
@@ -94,7 +95,7 @@ def multiply_halves(ctx: Context, x: Value, axis: int, size: int) -> Value:
 def emit_product_along(ctx: Context, x: Value, axes: Value) -> Value:
     """Emit a Loop of products along every axis.
 
-    The products are over single elements if the axis is reduced, else over one part.
+    The products are over single elements if the axis is reduced, else over one part that is the complete axis.
     """
     ops, flags = ctx.ops, reduction_flags(ctx, axes)
     for axis, is_reduced in enumerate(flags):
@@ -117,7 +118,10 @@ def reduction_flags(ctx: Context, axes: Value) -> list[Value]:
 
 
 def drop_axes(ctx: Context, x: Value, sizes: ValueLike, flags: Sequence[Value]) -> Value:
-    """Return x without the reduced axes. ``flags``: 1 for each reduced axis, else 0."""
+    """Return x without the reduced axes.
+
+    ``flags``: 1 for each reduced axis, else 0.
+    """
     ops = ctx.ops
     kept_flags = ops.Sub(np.int64(1), concatenate(ctx, flags))
     kept_sizes = ops.Gather(sizes, ops.Reshape(ops.NonZero(kept_flags), [-1]))
@@ -159,7 +163,7 @@ def multiply_parts(ctx: Context, x: Value, axis: int, count: Value, length: Valu
 def emit_quantized_product(ctx: Context, x: Value, axes: Value) -> Value:
     """Emit a Scan of products that are rescaled and rounded in each step.
 
-    The factor is a root of the output's scale (QuantizedReduceProd, reduce.h).
+    The factor contains a root of the output's scale (QuantizedReduceProd, reduce.h).
     """
     ops, reduced_axes = ctx.ops, constant_reduced_axes(ctx)
     x_quantization, y_quantization = ctx.quantization(0), ctx.quantization(out(0))
@@ -208,7 +212,7 @@ def emit_quantized_product_along(
 ) -> Value:
     """Emit products along runtime axes.
 
-    Tables hold the parameters of each set of axes.
+    Tables contain the parameters of each set of axes.
     """
     sizes = [size for size in ctx.shape(0) if size]
     rank = len(ctx.shape(0))
@@ -261,16 +265,16 @@ def emit_quantized_product_along(
     return drop_axes(ctx, result, np.asarray(sizes), flags)
 
 
-def table_strides(sizes: Sequence[int], reduces: Sequence[int]) -> Array:
-    """Return each axis' stride in a table with a row per factor.
+def table_strides(sizes: Sequence[int], axis_set: Sequence[int]) -> Array:
+    """Return each axis's stride in a table.
 
-    The table has a column per result.
+    The table has a row per factor and a column per result.
     """
     strides = np.zeros(len(sizes), np.int64)
-    next_stride = [1, prod(size for size, is_reduced in zip(sizes, reduces, strict=True) if not is_reduced)]
+    next_stride = [1, prod(size for size, is_reduced in zip(sizes, axis_set, strict=True) if not is_reduced)]
     for axis in reversed(range(len(sizes))):
-        strides[axis] = next_stride[reduces[axis]]
-        next_stride[reduces[axis]] *= sizes[axis]
+        strides[axis] = next_stride[axis_set[axis]]
+        next_stride[axis_set[axis]] *= sizes[axis]
     return strides
 
 

@@ -1,6 +1,6 @@
 """Conversions between float and quantized values.
 
-They go beyond QuantizeLinear and DequantizeLinear, which the host emits.
+They complement QuantizeLinear and DequantizeLinear, which the host emits.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def requantization(at: Instance) -> Dequantized | Lookup:
 
 
 def xnnpack_multiplier(op: Operator) -> int | None:
-    """Return XNNPACK's multiplier in 256ths.
+    """Return XNNPACK's multiplier in 256ths, or None.
 
     The result is None if XNNPACK does not run the operator.
     """
@@ -62,9 +62,9 @@ def xnnpack_multiplier(op: Operator) -> int | None:
 
 
 def requantization_table(at: Instance) -> Array:
-    """Return the requantized value of each quantized value.
+    """Return the requantized value of each quantized value, rounded half up.
 
-    Rounding is half up (qs8-vcvt).
+    Source: XNNPACK, qs8-vcvt.
     """
     x_quantization, y_quantization = require_quantization(at.op[0]), require_quantization(at.op[out(0)])
     limits, multiplier = np.iinfo(at.op[0].dtype), xnnpack_multiplier(at.op)
@@ -98,8 +98,8 @@ def check_scale_count(at: Instance) -> Decline | None:
 def quantize(ctx: Context, x: Value) -> Value:
     """Return the operand, which the host quantizes.
 
-    The host also requantizes integers: it dequantizes and quantizes them. QuantizeLinear lacks int32, so int32 is
-    converted arithmetically.
+    The host also requantizes integers: it dequantizes and quantizes them. QuantizeLinear does not support int32, so
+    int32 is converted arithmetically.
     """
     ops, source, result = ctx.ops, ctx.op[0], ctx.op[out(0)]
     if result.dtype == "int32":
@@ -114,7 +114,7 @@ def quantize(ctx: Context, x: Value) -> Value:
 def requantize_to_int32(ctx: Context) -> Value:
     """Return values requantized to int32 as in the kernel.
 
-    The kernel function is Requantize (reference/requantize.h).
+    Source: Requantize (reference/requantize.h).
     """
     if not ctx.target.has_kernel("", ctx.op[0].dtype):
         raise Refusal(f"requantization to int32 computes on integers, which target {ctx.target.name} does not support")
@@ -125,10 +125,11 @@ def requantize_to_int32(ctx: Context) -> Value:
 
 
 def half_up_offset(op: Operator) -> float:
-    """Return the offset with which QuantizeLinear rounds half up, 0 if none is needed.
+    """Return the offset with which QuantizeLinear rounds half up; 0 if not needed.
 
     An offset is needed if the scale doubles. The kernels round half up (SaturatingRoundingDoublingHighMul),
-    QuantizeLinear half to even. Float32 has 24 bits: 16 of the value and 8 of the fraction.
+    QuantizeLinear rounds half to even. The sum is exact in float32, which has 24 bits: 16 of the value and 8 of the
+    fraction.
     """
     x_quantization, y_quantization = op[0].quantization, op[out(0)].quantization
     if not isinstance(x_quantization, Quantization) or not isinstance(y_quantization, Quantization):
@@ -141,7 +142,7 @@ def half_up_offset(op: Operator) -> float:
 def scale_and_zero_point(tensor: Tensor) -> tuple[float, int]:
     """Return the scale and zero point of a tensor.
 
-    Raises Refusal if there is no scale, if it is per axis, or if it is 0 or NaN: kernels divide by it.
+    Raises Refusal if the scale is missing, per axis, 0 or NaN. Kernels divide by it.
     """
     if not isinstance(tensor.quantization, Quantization) or tensor.quantization.per_axis:
         raise Refusal(f"the {tensor.dtype} operand {tensor.name!r} has no scale, or one per axis")
@@ -154,7 +155,7 @@ def scale_and_zero_point(tensor: Tensor) -> tuple[float, int]:
 def initial_value(op: Operator) -> Array | None:
     """Return the dequantized constant that initializes a variable.
 
-    The kernel computes it once (dequantize.cc).
+    The kernel dequantizes it once (dequantize.cc).
     """
     constant, quantization = op.constant(0), op[0].quantization
     if constant is None:
@@ -207,10 +208,10 @@ def check_range(at: Instance) -> Decline | None:
 
 @handler("FAKE_QUANT", max_version=2, layout=Transparent(), accepts=check_range, types="float32 -> float32")
 def fake_quant(ctx: Context, x: Value) -> Value:
-    """Emit rounding (half up) to steps of the shifted range (FakeQuantizeArray).
+    """Emit rounding (half up) to steps of the range.
 
-    The range is shifted so that 0 is a step. The range is computed in float32, as in the kernel
-    (NudgeQuantizationRange, internal/quantization_util.cc).
+    The range is shifted so that 0 is a step. It is computed in float32, as in the kernel (FakeQuantizeArray;
+    NudgeQuantizationRange, internal/quantization_util.cc).
     """
     ops, options = ctx.ops, ctx.options
     low, high = np.float32(options.min), np.float32(options.max)

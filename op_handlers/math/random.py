@@ -1,7 +1,7 @@
 """Random numbers with the distributions of LiteRT's kernels.
 
-The sequences of random numbers are not expressible in ONNX. If both seeds are 0, the sequence differs per session;
-otherwise it is the same in each session, as in the kernels (random_ops.cc).
+The sequences of random numbers are not expressible in ONNX. If both seeds are 0, the sequence differs per session.
+Otherwise it is the same in each session, as in the kernels (random_ops.cc).
 """
 
 from __future__ import annotations
@@ -27,16 +27,13 @@ def seed(ctx: Context) -> float | None:
 
 @handler("RANDOM_UNIFORM", max_version=1, layout=Terminate())
 def random_uniform(ctx: Context, shape: Value) -> Value:
-    """Emit RandomUniform over [0, 1): the kernel's distribution, not its sequence."""
+    """Emit RandomUniform over [0, 1), the distribution of the kernel."""
     return emit_random(ctx, "RandomUniform", shape)
 
 
 @handler("RANDOM_STANDARD_NORMAL", max_version=1, layout=Terminate())
 def random_standard_normal(ctx: Context, shape: Value) -> Value:
-    """Emit RandomNormal of mean 0 and deviation 1, with a different sequence.
-
-    The distribution is that of the kernel.
-    """
+    """Emit RandomNormal of mean 0 and deviation 1, the distribution of the kernel."""
     return emit_random(ctx, "RandomNormal", shape)
 
 
@@ -53,14 +50,14 @@ def emit_random(ctx: Context, onnx: str, shape: Value) -> Value:
 def multinomial(ctx: Context, logits: Value, count: Value) -> Value:
     """Emit samples by RandomUniformLike and cumulative probabilities.
 
-    The distribution is that of the kernel, but the sequence is not. Logits that are not finite have probability 0.
+    Logits that are not finite have probability 0.
     """
     ops = ctx.ops
     lowest = np.asarray(np.finfo(np.float32).min)
-    finite = ops.Less(ops.Abs(logits), np.asarray(np.inf, np.float32))
-    finite_logits = ops.Where(finite, logits, lowest)
+    is_finite = ops.Less(ops.Abs(logits), np.asarray(np.inf, np.float32))
+    finite_logits = ops.Where(is_finite, logits, lowest)
     maximum = ops.ReduceMax(finite_logits, [1], keepdims=1)
-    weights = ops.Where(finite, ops.Exp(ops.Cast(ops.Sub(logits, maximum), to="float64")), np.float64(0))
+    weights = ops.Where(is_finite, ops.Exp(ops.Cast(ops.Sub(logits, maximum), to="float64")), np.float64(0))
     cumulative = ops.CumSum(weights, np.asarray(1))
     total = ops.ReduceSum(weights, [1], keepdims=1)
     batch = ops.Gather(ops.Shape(logits), np.asarray([0]))

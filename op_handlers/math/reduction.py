@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from onnx_tflite_plugin.api import (
-    Array,
     Attribute,
     AxisPrice,
     Behavior,
@@ -31,14 +30,21 @@ from onnx_tflite_plugin.api import (
 )
 from op_handlers.kernels.fixed_point import quantized_multiplier
 from op_handlers.kernels.operands import rank_preserving_axes, require_quantization, require_scale, unordered_layout
+from op_handlers.kernels.reductions import (
+    constant_reduced_axes,
+    element_count,
+    emit_int64_extreme,
+    emit_integer_sum,
+    emit_reduction,
+    fill_result,
+    has_empty_axis,
+    initial_value,
+)
 from op_handlers.kernels.rescaling import emit_fixed_point_product
 
 
 def price_along_axes(onnx: str) -> Callable[[Instance], AxisPrice | None]:
-    """Return a function for ``axis_price=``: ``onnx`` along the reduced axes.
-
-    The axes are in slot 1.
-    """
+    """Return a function for ``axis_price=``: ``onnx`` along the axes in slot 1."""
 
     def price(at: Instance) -> AxisPrice | None:
         reduced_axes = constant_axes(at.op, 1, at.op[0].rank)
@@ -50,7 +56,7 @@ def price_along_axes(onnx: str) -> Callable[[Instance], AxisPrice | None]:
 def reduction_shape(at: Instance) -> Dims:
     """Return the shape without the reduced axes, or with 1 in their place.
 
-    It is dynamic if the axes are runtime values.
+    All sizes are dynamic if the axes are runtime values.
     """
     op, reduced_axes = at.op, constant_axes(at.op, 1, at.op[0].rank)
     if reduced_axes is None:
@@ -67,10 +73,7 @@ def reduction_handler(
     quantization: Behavior | Callable[[Instance], Behavior],
     accepts: Callable[[Instance], Decline | None] | None = None,
 ) -> Callable[[Callable[..., Any]], Handler]:
-    """Return the handler decorator of a reduction, in any layout.
-
-    The reduced axes are in slot 1.
-    """
+    """Return the handler decorator of a reduction over the axes in slot 1."""
     return handler(
         code,
         max_version=max_version,
@@ -91,10 +94,10 @@ MAX_FLOAT_STEPS = 16
 
 
 def mean_quantization(at: Instance) -> Dequantized:
-    """Return Dequantized, with a quantized operand if necessary.
+    """Return Dequantized, with a quantized operand if a float mean would differ.
 
-    It is necessary if the kernel differs from a float mean that is rounded once. The int16 kernel rounds twice. The
-    mean of values that cancel out may have such a small scale that float rounding errors are many steps.
+    A float mean is rounded once, but the int16 kernel rounds twice. Where values cancel out, the scale of the mean
+    may be so small that float rounding errors are many steps.
     """
     x_quantization, y_quantization = at.op[0].quantization, at.op[out(0)].quantization
     if not isinstance(x_quantization, Quantization) or not isinstance(y_quantization, Quantization):
@@ -107,9 +110,9 @@ def mean_quantization(at: Instance) -> Dequantized:
 
 @reduction_handler("MEAN", "ReduceMean", max_version=3, quantization=mean_quantization, accepts=REQUIRE_SCALE)
 def mean(ctx: Context, x: Value, axes: Value) -> Value:
-    """Emit ReduceMean, or GlobalAveragePool over all trailing axes, which fuses.
+    """Emit ReduceMean, or GlobalAveragePool over all trailing axes.
 
-    Integers are truncated toward zero.
+    GlobalAveragePool is fused with quantization. Means of integers are truncated toward zero.
     """
     reduced_axes = constant_reduced_axes(ctx)
     if 0 in mean_quantization(ctx).as_in_file and not has_empty_axis(ctx):
@@ -137,8 +140,8 @@ def mean(ctx: Context, x: Value, axes: Value) -> Value:
 def sum_multiplier(at: Instance) -> tuple[int, int] | None:
     """Return the mantissa and exponent that rescale an int16 sum.
 
-    The kernel function is QuantizedMeanOrSum (reference/reduce.h). The result is None for 8 bits, which XNNPACK computes
-    with float multipliers, and if no 32-bit multiplier exists.
+    Source: QuantizedMeanOrSum (reference/reduce.h). The result is None for 8 bits, which XNNPACK computes with float
+    multipliers, and if no 32-bit multiplier exists.
     """
     op, reduced_axes = at.op, constant_axes(at.op, 1, at.op[0].rank) or ()
     count = prod(op[0].dims[axis] or 0 for axis in reduced_axes if axis < op[0].rank)  # axes of a scalar are ignored
@@ -153,7 +156,7 @@ def sum_multiplier(at: Instance) -> tuple[int, int] | None:
 def emit_integer_mean(ctx: Context, x: Value, axes: Value) -> Value:
     """Emit the exact sum times a factor.
 
-    The factor is a float, but for int16 it is the kernel's fixed-point factor, whose product wraps around in 32 bits.
+    The factor is a float. For int16, it is the kernel's fixed-point factor, whose product wraps around in 32 bits.
     """
     ops, multiplier, y_quantization = ctx.ops, sum_multiplier(ctx), require_quantization(ctx.op[out(0)])
     scale, zero_point = require_quantization(ctx.op[0]).scale[0], require_quantization(ctx.op[0]).zero_point[0]
@@ -171,7 +174,7 @@ def emit_integer_mean(ctx: Context, x: Value, axes: Value) -> Value:
 def can_pool(ctx: Context) -> bool:
     """True if ONNX Runtime's quantized pool can compute this mean of images.
 
-    It throws for a factor out of range (CheckQLinearGlobalAveragePoolScaleAndSize, mlas/lib/qlgavgpool.cpp).
+    It throws if the factor is out of range (CheckQLinearGlobalAveragePoolScaleAndSize, mlas/lib/qlgavgpool.cpp).
     """
     x, y, sizes = ctx.quantization(0), ctx.quantization(out(0)), ctx.shape(0)[2:]
     if x is None or y is None:
@@ -181,26 +184,11 @@ def can_pool(ctx: Context) -> bool:
     return elements[0] < 2**24 and all(2.0**-32 <= factor < 256 for factor in factors)
 
 
-def element_count(ctx: Context, x: Value, axes: Value) -> Value | Array:
-    """Return the number of elements per result, at least 1.
-
-    It is a runtime value if sizes or axes are runtime values.
-    """
-    reduced_axes = constant_reduced_axes(ctx)
-    sizes = [None] if reduced_axes is None else [ctx.shape(0)[axis] for axis in reduced_axes]
-    if None not in sizes:
-        return np.asarray(max(prod(size or 0 for size in sizes), 1))
-    runtime_axes = (
-        ctx.ops.Cast(ctx.ops.Reshape(axes, [-1]), to="int64") if reduced_axes is None else np.asarray(reduced_axes)
-    )
-    return ctx.ops.Max(ctx.ops.ReduceProd(ctx.ops.Gather(ctx.ops.Shape(x), runtime_axes), keepdims=0), np.asarray(1))
-
-
 @reduction_handler("SUM", "ReduceSum", max_version=2, quantization=Dequantized(), accepts=REQUIRE_SCALE)
 def total(ctx: Context, x: Value, axes: Value) -> Value:
-    """Emit ReduceSum. Quantized sums are rescaled, other integers wrap around.
+    """Emit ReduceSum.
 
-    Quantized sums are rescaled to the parameters of the output.
+    Quantized sums are rescaled to the parameters of the output. Other integers wrap around.
     """
     dtype = ctx.op[0].dtype
     if dtype not in ("int32", "int64"):
@@ -209,117 +197,24 @@ def total(ctx: Context, x: Value, axes: Value) -> Value:
     return result if dtype == "int64" else ctx.ops.Cast(result, to=dtype)
 
 
-UPPER_UNIT = np.int64(2**32)  # value of one in the upper half of int64
-
-
-def emit_integer_sum(ctx: Context, x: Value, axes: Value) -> Value:
-    """Emit the int64 sum of up to 2^21 elements modulo 2^64.
-
-    ONNX Runtime adds in float64, so the halves of int64 are summed separately. ONNX leaves overflow of ReduceSum to
-    the runtime, and ONNX Runtime's 32 bits saturate.
-    """
-    ops = ctx.ops
-    if ctx.op[0].dtype == "int32":
-        return emit_reduction(ctx, "ReduceSum", ops.Cast(x, to="int64"), axes)
-    low = ops.Mod(x, UPPER_UNIT)
-    high = ops.Div(ops.Sub(x, low), UPPER_UNIT)
-    low_sum, high_sum = (emit_reduction(ctx, "ReduceSum", part, axes) for part in (low, high))
-    return ops.Add(ops.Mul(high_sum, UPPER_UNIT), low_sum)
-
-
 @reduction_handler("REDUCE_MAX", "ReduceMax", max_version=3, quantization=Raw(shift_safe=True))
 def reduce_max(ctx: Context, x: Value, axes: Value) -> Value:
-    """Emit ReduceMax of quantized values, whatever the output's parameters."""
+    """Emit ReduceMax of quantized values; the output's parameters are ignored."""
     return emit_extreme(ctx, "ReduceMax", x, axes)
 
 
 @reduction_handler("REDUCE_MIN", "ReduceMin", max_version=3, quantization=Raw(shift_safe=True))
 def reduce_min(ctx: Context, x: Value, axes: Value) -> Value:
-    """Emit ReduceMin of quantized values, whatever the output's parameters."""
+    """Emit ReduceMin of quantized values; the output's parameters are ignored."""
     return emit_extreme(ctx, "ReduceMin", x, axes)
 
 
 def emit_extreme(ctx: Context, onnx: str, x: Value, axes: Value) -> Value:
-    """Emit ``ReduceMax`` or ``ReduceMin``; the kernel's initial value for empty axes."""
+    """Emit ``ReduceMax`` or ``ReduceMin``; for empty axes, the kernel's initial value."""
     if has_empty_axis(ctx):
         fill_value = initial_value(ctx.dtype(0), smallest=onnx == "ReduceMax")
         return fill_result(ctx, x, fill_value, constant_reduced_axes(ctx) or (), keep=bool(ctx.options.keep_dims))
     return emit_int64_extreme(ctx, onnx, x, axes) if ctx.dtype(0) == "int64" else emit_reduction(ctx, onnx, x, axes)
-
-
-def emit_int64_extreme(ctx: Context, onnx: str, x: Value, axes: Value) -> Value:
-    """Emit the minimum or maximum of int64 values by their 32-bit halves.
-
-    First the extreme of the upper halves is computed, and then that of the lower halves of elements with this upper
-    half. ONNX Runtime compares only 32 bits.
-    """
-    if constant_reduced_axes(ctx) == []:
-        return x
-    ops, middle = ctx.ops, np.int64(2**31)
-    low = ops.Mod(x, UPPER_UNIT)
-    high = ops.Div(ops.Sub(x, low), UPPER_UNIT)
-    extreme_high = emit_reduction(ctx, onnx, high, axes, keep=1)
-    excluded = -middle if onnx == "ReduceMax" else middle - 1
-    candidates = ops.Where(ops.Equal(high, extreme_high), ops.Sub(low, middle), excluded)
-    extreme_low = ops.Add(emit_reduction(ctx, onnx, candidates, axes), middle)
-    return ops.Add(ops.Mul(emit_reduction(ctx, onnx, high, axes), UPPER_UNIT), extreme_low)
-
-
-def initial_value(dtype: str, smallest: bool) -> Array:
-    """Return the kernel's result for no elements.
-
-    It is finite for floating-point dtypes (ReduceGeneric).
-    """
-    if dtype == "bool":
-        return np.asarray(not smallest)
-    limits: Any = np.finfo(dtype) if "float" in dtype else np.iinfo(dtype)
-    return np.asarray(limits.min if smallest else limits.max, dtype)
-
-
-def has_empty_axis(ctx: Context) -> bool:
-    """True if a reduced axis has no elements."""
-    return 0 in (ctx.shape(0)[axis] for axis in constant_reduced_axes(ctx) or ())
-
-
-def fill_result(ctx: Context, x: Value, fill_value: Array, reduced_axes: Sequence[int], keep: bool) -> Value:
-    """Return ``fill_value`` in the shape of a reduction over empty axes."""
-    axes = range(len(ctx.shape(0)))
-    if None in ctx.shape(0):
-        sizes = ctx.ops.Shape(x)
-        if not keep:
-            return ctx.ops.Expand(
-                fill_value, ctx.ops.Gather(sizes, np.asarray([k for k in axes if k not in reduced_axes], np.int64))
-            )
-        return ctx.ops.Expand(
-            fill_value, ctx.ops.Where(np.asarray([k in reduced_axes for k in axes]), np.int64(1), sizes)
-        )
-    result_sizes = [
-        1 if k in reduced_axes else size for k, size in enumerate(ctx.shape(0)) if keep or k not in reduced_axes
-    ]
-    return ctx.ops.Expand(fill_value, np.asarray(result_sizes, np.int64))
-
-
-def constant_reduced_axes(ctx: Context) -> list[int] | None:
-    """Return the constant axes in planned layout, without duplicates, or None.
-
-    A scalar input has no axes.
-    """
-    constant = ctx.constant(1) if ctx.op[0].rank else np.zeros(0, np.int64)
-    return None if constant is None else sorted({int(axis) for axis in constant.reshape(-1)})
-
-
-def emit_reduction(ctx: Context, onnx: str, x: Value, axes: Value, keep: int | None = None) -> Value:
-    """Emit ``Reduce*``; the identity without axes.
-
-    ``keep``: 1 to keep the axes; by default the option of the operator.
-    """
-    reduced_axes, keep = constant_reduced_axes(ctx), int(bool(ctx.options.keep_dims)) if keep is None else keep
-    if reduced_axes == []:
-        return x
-    if reduced_axes is not None:
-        return ctx.ops.named(onnx)(x, reduced_axes, keepdims=keep)
-    runtime_axes = ctx.ops.Cast(ctx.ops.Reshape(axes, [-1]), to="int64")
-    return ctx.ops.named(onnx)(x, runtime_axes, keepdims=keep, noop_with_empty_axes=1)
 
 
 # --- logic --------------------------------------------------------------------------------------
@@ -327,25 +222,25 @@ def emit_reduction(ctx: Context, onnx: str, x: Value, axes: Value, keep: int | N
 
 @reduction_handler("REDUCE_ANY", "ReduceSum", max_version=1, quantization=NotQuantizable())
 def reduce_any(ctx: Context, x: Value, axes: Value) -> Value:
-    """Emit a comparison of ReduceSum with 0: False for no elements (reduce.cc)."""
+    """Emit True if any element is true, so False for no elements (reduce.cc)."""
     return ctx.reshape_to_slot(x, out(0)) if is_reshape(ctx) else emit_any(ctx, x, axes)
 
 
 @reduction_handler("REDUCE_ALL", "ReduceSum", max_version=1, quantization=NotQuantizable())
 def reduce_all(ctx: Context, x: Value, axes: Value) -> Value:
-    """Emit Not of whether any element is false: True for no elements."""
+    """Emit True if all elements are true, also for no elements (reduce.cc)."""
     return ctx.reshape_to_slot(x, out(0)) if is_reshape(ctx) else ctx.ops.Not(emit_any(ctx, ctx.ops.Not(x), axes))
 
 
 def is_reshape(ctx: Context) -> bool:
     """True if all reduced axes have size 1."""
     reduced_axes = constant_reduced_axes(ctx)
-    are_single = reduced_axes is not None and all(ctx.shape(0)[axis] == 1 for axis in reduced_axes)
-    return are_single and reduction_shape(ctx).count(None) < 2
+    all_have_size_1 = reduced_axes is not None and all(ctx.shape(0)[axis] == 1 for axis in reduced_axes)
+    return all_have_size_1 and reduction_shape(ctx).count(None) < 2
 
 
 def emit_any(ctx: Context, x: Value, axes: Value) -> Value:
-    """Emit a comparison of the sum with 0.
+    """Emit True if the sum is not 0.
 
     Unlike a maximum, a sum is defined for no elements.
     """
@@ -356,10 +251,7 @@ def emit_any(ctx: Context, x: Value, axes: Value) -> Value:
 
 
 def arg_handler(code: str, onnx: str) -> Callable[[Callable[..., Any]], Handler]:
-    """Return the handler decorator of ARG_MAX or ARG_MIN.
-
-    The axis is in slot 1.
-    """
+    """Return the handler decorator of ARG_MAX or ARG_MIN along the axis in slot 1."""
     return handler(
         code,
         max_version=3,
@@ -374,13 +266,13 @@ def arg_handler(code: str, onnx: str) -> Callable[[Callable[..., Any]], Handler]
 
 @arg_handler("ARG_MAX", "ArgMax")
 def arg_max(ctx: Context, x: Value, axis: Value) -> Value:
-    """Emit ArgMax. Of equal elements, the first is selected, as in the kernel."""
+    """Emit ArgMax; of equal elements, the first is selected as in the kernel."""
     return emit_arg(ctx, "ArgMax", x, axis)
 
 
 @arg_handler("ARG_MIN", "ArgMin")
 def arg_min(ctx: Context, x: Value, axis: Value) -> Value:
-    """Emit ArgMin. Of equal elements, the first is selected, as in the kernel."""
+    """Emit ArgMin; of equal elements, the first is selected as in the kernel."""
     return emit_arg(ctx, "ArgMin", x, axis)
 
 

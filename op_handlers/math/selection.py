@@ -21,9 +21,9 @@ TYPES = "bool, T, T -> T"
 
 
 def selection_axes(at: Instance) -> str | None:
-    """Return the axes.
+    """Return the axes; a condition of rank 1 has axis 0.
 
-    A condition of rank 1 has axis 0. The result is ``None`` if ranks or shapes do not fit together.
+    The result is None if ranks or shapes do not fit together.
     """
     op = at.op
     names, rank = axis_names(op[1].rank), op[0].rank
@@ -35,7 +35,7 @@ def selection_axes(at: Instance) -> str | None:
 def check_condition(op: Operator) -> Decline | None:
     """Return a Decline for a vector condition on scalars.
 
-    Its elements select rows (``SelectPrepare``, kernels/select.cc).
+    The kernel selects rows by its elements (SelectPrepare, kernels/select.cc).
     """
     condition, x = op[0], op[1]
     if condition.rank != 1 or x.rank or condition.shape == (1,) or not condition.is_static:
@@ -53,9 +53,9 @@ def check_condition(op: Operator) -> Decline | None:
     accepts=lambda at: check_condition(at.op),
 )
 def select(ctx: Context, condition: Value, x: Value, y: Value) -> Value:
-    """Emit Where. A condition of rank 1 selects rows (reference/select.h).
+    """Emit Where; a condition of rank 1 selects rows.
 
-    The kernel function is RankOneSelect.
+    Source: RankOneSelect (reference/select.h).
     """
     rank = ctx.op[1].rank
     if ctx.op[0].rank == 1 and rank > 1:
@@ -71,7 +71,7 @@ def select_v2(ctx: Context, condition: Value, x: Value, y: Value) -> Value:
 
 
 def emit_where(ctx: Context, condition: Value, x: Value, y: Value) -> Value:
-    """Emit Where on quantized values, whatever their scales.
+    """Emit Where on quantized values; scales are ignored.
 
     The result is reshaped if the file stores a different rank of the result.
     """

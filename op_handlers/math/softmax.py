@@ -23,21 +23,21 @@ from op_handlers.kernels.operands import operand_shape
 from op_handlers.kernels.softmax import softmax_int16
 
 MAX_PROBABILITY = np.float32(254.75 / 256)
-"""Probability that rounds to the last of 256 steps; clipping to it prevents an int8 kernel from wrapping around."""
+"""Probability that rounds to the last of 256 steps. Clipping to it prevents an int8 kernel from wrapping around."""
 
 
 def check_beta(at: Instance) -> Decline | None:
     """Return a Decline for a negative beta.
 
-    Exponentials then exceed 1, and the kernels overflow.
+    Exponentials would exceed 1, and the kernels would overflow.
     """
     beta = at.op.options.beta
-    unbounded = isfinite(beta) and beta < 0
-    return Decline(f"beta is {beta:g}, for which LiteRT's exponentials overflow") if unbounded else None
+    is_unbounded = isfinite(beta) and beta < 0
+    return Decline(f"beta is {beta:g}, for which LiteRT's exponentials overflow") if is_unbounded else None
 
 
 def output_quantization(at: Instance) -> FixedOutputRange | Integer:
-    """Return the behavior: 0 to 1 over the range of the dtype.
+    """Return the behavior: the range 0 to 1 in steps of the dtype.
 
     Int16 from int16 uses only its nonnegative half (softmax.h).
     """
@@ -47,9 +47,9 @@ def output_quantization(at: Instance) -> FixedOutputRange | Integer:
 
 
 def softmax_layout(at: Instance) -> Attribute | Terminate:
-    """Return a layout with the axis anywhere from opset 13 on.
+    """Return a layout with the axis anywhere.
 
-    Before, the operator also runs over all later axes.
+    Below opset 13, the operator also runs over all later axes, so the file's layout is kept.
     """
     return Attribute(unordered="k") if at.opset >= 13 else Terminate()
 
@@ -66,9 +66,9 @@ def softmax_layout(at: Instance) -> Attribute | Terminate:
     sizes=operand_shape,
 )
 def softmax(ctx: Context, x: Value) -> Value:
-    """Emit Softmax over the last axis, with tables for int16.
+    """Emit Softmax over the last axis; for int16, the kernel's tables.
 
-    beta scales the input (softmax.h). The tables are those of the kernel.
+    The option beta scales the input (softmax.h).
     """
     beta = float(ctx.options.beta)
     if ctx.uses_integers:
@@ -76,9 +76,8 @@ def softmax(ctx: Context, x: Value) -> Value:
     if ctx.is_quantized and ctx.op[0].dims[-1] == 1:
         return ctx.ops.Add(ctx.ops.Mul(x, 0.0), 1.0)  # ONNX Runtime's quantized Softmax of one element is 0 before 1.32
     if ctx.is_quantized and ctx.op[0].dims[-1] is None:
-        x = ctx.ops.Sub(
-            x, ctx.ops.ReduceMax(x, [ctx.axis(-1)])
-        )  # for the same reason; the difference is computed in float32
+        # For the same reason; the difference is computed in float32.
+        x = ctx.ops.Sub(x, ctx.ops.ReduceMax(x, [ctx.axis(-1)]))
     y = ctx.ops.Softmax(x if beta == 1.0 else ctx.ops.Mul(x, ctx.scalar(beta)), axis=ctx.axis(-1))
     if ctx.is_quantized and ctx.dtype(out(0)) == "int8" and "Softmax" in ctx.target.wraps_int8:
         return ctx.ops.Min(y, MAX_PROBABILITY)

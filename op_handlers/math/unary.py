@@ -36,10 +36,7 @@ def floor(ctx: Context, x: Value) -> Value:
 
 @handler("NEG", max_version=1, layout=Transparent(), quantization=Raw())
 def neg(ctx: Context, x: Value) -> Value:
-    """Emit Neg of quantized values, without their zero point (neg.cc).
-
-    The kernel ignores the zero point.
-    """
+    """Emit Neg of quantized values; the kernel ignores the zero point (neg.cc)."""
     return ctx.ops.Neg(x)
 
 
@@ -60,7 +57,7 @@ def rsqrt(x: Array) -> Array:
 def check_exp_range(at: Instance) -> Decline | None:
     """Return a Decline if exp overflows float32.
 
-    The int16 table of the kernel would convert infinity to integers.
+    The kernel's int16 table would convert infinity to integers.
     """
     quantization = at.op[0].quantization
     if at.op[0].dtype != "int16" or not isinstance(quantization, Quantization):
@@ -84,9 +81,9 @@ def exponential(ctx: Context, x: Value) -> Value:
 
 @handler("LOG", max_version=2, layout=Transparent(), quantization=Lookup(interpolated_table(log)))
 def logarithm(ctx: Context, x: Value) -> Value:
-    """Emit Log, with the quantized minimum for non-positive values.
+    """Emit Log; quantized non-positive values give the quantized minimum.
 
-    The kernel function is LogLUTPrepare (elementwise.cc).
+    Source: LogLUTPrepare (elementwise.cc).
     """
     return ctx.ops.Log(ctx.ops.Max(x, 0.0) if ctx.is_quantized else x)
 
@@ -107,9 +104,9 @@ def square_root(ctx: Context, x: Value) -> Value:
 
 @handler("RSQRT", max_version=3, layout=Transparent(), quantization=Lookup(interpolated_table(rsqrt)))
 def reciprocal_square_root(ctx: Context, x: Value) -> Value:
-    """Emit Reciprocal of Sqrt, with the maximum for a quantized zero.
+    """Emit Reciprocal of Sqrt; a quantized zero gives the quantized maximum.
 
-    The maximum is also the quantized value of infinity.
+    The maximum is the quantized value of infinity.
     """
     return ctx.ops.Reciprocal(ctx.ops.Sqrt(x))
 
@@ -124,7 +121,7 @@ def ceil(ctx: Context, x: Value) -> Value:
 def round_(ctx: Context, x: Value) -> Value:
     """Emit Round, which rounds half to even, as the kernel does.
 
-    The kernel function is RoundToNearest (reference/round.h).
+    Source: RoundToNearest (reference/round.h).
     """
     return ctx.ops.Round(x)
 
@@ -181,7 +178,7 @@ def complex_absolute(ctx: Context, x: Value) -> Value:
 
 
 def boundaries(op: Operator) -> Array:
-    """Return the ascending bounds of the intervals, float32."""
+    """Return the ascending bounds of the intervals in float32."""
     return np.asarray(op.options.boundaries, np.float32).reshape(-1)
 
 

@@ -28,7 +28,7 @@ from op_handlers.kernels.wide_accumulators import scale_product
 def product_axes(op: Operator, x: str = "mk", w: str = "kn") -> list[list[str]]:
     """Return the letters of both operands and the result.
 
-    Batches are aligned from the right, and followed by rows and columns.
+    Batch axes are aligned from the right, and are followed by rows and columns.
     """
     shapes = (op[0].rank, x), (op[1].rank, w), (op[out(0)].rank, "mn")
     return [[*(f"b{i}" for i in reversed(range(rank - 2))), *matrix] for rank, matrix in shapes]
@@ -42,9 +42,9 @@ def batch_matmul_axes(at: Instance) -> str:
 
 
 def matmul_layout(at: Instance) -> Implicit | Terminate:
-    """Return the layout.
+    """Return a layout in which an adjoint is a permutation of its operand.
 
-    An adjoint is a permutation of its operand. Otherwise, batches are unordered.
+    Without adjoints, batch axes are unordered.
     """
     op = at.op
     if op.options.adj_x or op.options.adj_y:
@@ -57,8 +57,8 @@ def matmul_layout(at: Instance) -> Implicit | Terminate:
 def check_scales(at: Instance) -> Decline | None:
     """Return a Decline for missing or unsupported scales.
 
-    Scales of weights with float32 activations may be unsupported. The kernel requires symmetric weights with a scale
-    per tensor or per column (batch_matmul.cc).
+    With float32 activations, the kernel requires symmetric weights with a scale per tensor or per column
+    (batch_matmul.cc).
     """
     op = at.op
     x, w, y = op[0], op[1], op[out(0)]
@@ -87,7 +87,7 @@ def check_scales(at: Instance) -> Decline | None:
 def batch_matmul(ctx: Context, x: Value, w: Value) -> Value:
     """Emit MatMul, or MatMulInteger for int32 results.
 
-    MatMulInteger multiplies quantized values without zero points or scales (EvalInt8Int32).
+    MatMulInteger multiplies quantized values without scales, as in EvalInt8Int32.
     """
     if ctx.op[out(0)].dtype == "int32":
         return ctx.ops.MatMulInteger(x, w, zero_point_shift(ctx, 0), zero_point_shift(ctx, 1))
@@ -101,17 +101,16 @@ def batch_matmul(ctx: Context, x: Value, w: Value) -> Value:
 
 
 MAX_FRACTION_BITS = 12
-"""Maximum number of fraction bits of sums that are rounded twice; with more, one result in ten thousand differs."""
+"""Maximum number of fraction bits of sums that are rounded twice. With more bits, one result in ten thousand differs."""
 
 
 def round_twice(ctx: Context, product: Value) -> Value:
-    """Return an int8 product that is equal to the kernel's result once it is rounded.
+    """Return an int8 product that, once it is rounded, equals the kernel's result.
 
-    The kernel rounds the product twice. Otherwise, 1 in 30 to 200 results differs. The kernel first rounds a sum half
-    up to the fraction bits of its multiplier, then half away from zero to integers. Both roundings together equal one
-    rounding half away from zero of a number that is half a fraction bit further from zero. Sums other than 0 are at
-    least half a fraction bit. Source: EvalInt8Int8, batch_matmul.cc; MultiplyByQuantizedMultiplier,
-    internal/common.cc.
+    The kernel rounds twice: it rounds a sum half up to the fraction bits of its multiplier, then half away from zero
+    to integers. A single rounding would change 1 in 30 to 200 results. Both roundings together equal one rounding
+    half away from zero, of a number that is half a fraction bit further from zero. Sums other than 0 are at least
+    half a fraction bit. Source: EvalInt8Int8, batch_matmul.cc; MultiplyByQuantizedMultiplier, internal/common.cc.
     """
     if not ctx.is_quantized or ctx.op[out(0)].dtype != "int8" or not ctx.target.rounds_activations:
         return product
@@ -125,13 +124,14 @@ def round_twice(ctx: Context, product: Value) -> Value:
 
 
 MARGIN = 2.0**-8
-"""Fraction of half a bit. If the multiplier is a power of two, a sum can be a half in both roundings; the first rounds
-half up.
+"""Fraction of half a bit by which the correction is shortened or extended, depending on the sign.
+
+If the multiplier is a power of two, a sum can be a half in both roundings, of which the first rounds half up.
 """
 
 
 def has_zero_scale(op: Operator) -> bool:
-    """True if the kernel computes with a scale of 0 for a product of integers.
+    """True if the kernel computes a product of integers with a scale of 0.
 
     It reads the single scale of each operand (GetQuantizedConvolutionMultipler, kernel_util.cc), which is 0 for
     per-axis scales (GetLegacyQuantization, core/subgraph.cc).
@@ -143,7 +143,7 @@ def has_zero_scale(op: Operator) -> bool:
 def zero_point_shift(ctx: Context, slot: int) -> Array | None:
     """Return the zero point of the stored operand minus that in the file.
 
-    The result is ``None`` if they are equal.
+    The result is None if they are equal.
     """
     file_quantization, stored_quantization = ctx.op[slot].quantization, ctx.quantization(slot)
     if (

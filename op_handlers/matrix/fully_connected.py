@@ -28,7 +28,7 @@ from op_handlers.kernels.operands import check_packed_weights, check_weight_zero
 def dense_axes(at: Instance) -> str | None:
     """Return the axes, such as ``n h w c, o (h w c) -> n o``.
 
-    Trailing axes of the input form one row of the weight.
+    The trailing axes of the input together have the length of a weight row.
     """
     op = at.op
     bias = [*(f"one{i}" for i in range(leading_ones(op))), "o"]
@@ -49,7 +49,7 @@ def dense_axes(at: Instance) -> str | None:
 def leading_ones(op: Operator) -> int:
     """Return the number of leading axes of size 1 of the bias.
 
-    The kernel checks only its number of elements.
+    The kernel checks only the number of elements.
     """
     bias = op.tensor(2)
     return 0 if bias is None or set(bias.dims[:-1]) != {1} else bias.rank - 1
@@ -58,7 +58,7 @@ def leading_ones(op: Operator) -> int:
 def dense_layout(at: Instance) -> Implicit | Terminate:
     """Return a layout in which the elements of a row are unordered.
 
-    The columns of the weight are permuted with them. Blocks that share a scale stay contiguous, along the first axis,
+    The columns of the weight are permuted with them. Blocks that share a scale stay contiguous along the first axis,
     where runtimes fuse them.
     """
     if at.op[1].blocks is not None:
@@ -81,10 +81,10 @@ def check_weights(at: Instance) -> Decline | None:
             return Decline(
                 "the weights have 0 input features; LiteRT's kernels then write 0 regardless of the zero point"
             )
-    count, depth = op[0].dims, op[1].shape[-1]
-    if not op.options.keep_num_dims and None not in count and depth and prod(size or 0 for size in count) % depth:
+    dims, depth = op[0].dims, op[1].shape[-1]
+    if not op.options.keep_num_dims and None not in dims and depth and prod(size or 0 for size in dims) % depth:
         return Decline(
-            f"the input of shape {list(count)} does not divide into vectors of {depth} elements; LiteRT ignores the rest"
+            f"the input of shape {list(dims)} does not divide into vectors of {depth} elements; LiteRT ignores the rest"
         )
     if op[1].dtype == "int16" and op.options.quantized_bias_type == "FLOAT32" and bias_dtype(op) == "int64":
         return Decline(
@@ -133,9 +133,10 @@ def check_blocks(op: Operator) -> Decline | None:
 
 
 def dense_activation(at: Instance) -> ActivationKernel:
-    """Return the kernel family. Hybrid operators have a separate family (Prepare).
+    """Return the kernel family of the fused activation.
 
-    Blockwise operators outside of XNNPACK apply no activation (EvalBlockwise4Bit).
+    Hybrid operators have a separate family (Prepare). Blockwise operators outside of XNNPACK apply no activation
+    (EvalBlockwise4Bit).
     """
     x, w = at.op[0], at.op[1]
     if w.blocks is not None:
@@ -168,9 +169,9 @@ def has_dynamic_leading_axes(at: Instance) -> bool:
 
 
 def matrix_shapes(at: Instance) -> dict[int, Dims]:
-    """Return input and result as matrices.
+    """Return the shapes that make input and result matrices, by slot.
 
-    The result is None if the shape of the result is a runtime value; ``restore_leading_axes`` then reshapes.
+    If the shape of the result is a runtime value, none are returned and ``restore_leading_axes`` reshapes.
     """
     if has_dynamic_leading_axes(at):
         return {}

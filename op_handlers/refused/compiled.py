@@ -10,7 +10,7 @@ from onnx_tflite_plugin.api import Decline, Operator, hookimpl
 class Compiler(NamedTuple):
     """A compiler and the name of its custom operator.
 
-    ``prefix``: names of its operators begin with ``code``.
+    ``prefix``: True if the names of its operators begin with ``code``.
     """
 
     code: str

@@ -40,9 +40,9 @@ def bidirectional_axes(at: Instance) -> str:
 
 
 def check_directions(op: Operator, forward: int, backward: int) -> Decline | None:
-    """Return a Decline for unsupported outputs or auxiliary inputs.
+    """Return a Decline for outputs or auxiliary inputs that the kernels misread.
 
-    The kernels refuse or misread them. ``forward``, ``backward``: slots of the auxiliary input's weights.
+    ``forward``, ``backward``: slots of the auxiliary input's weights.
     """
     auxiliary = op.tensor(auxiliary_slot(op))
     has_weights = [op.tensor(slot) is not None for slot in (forward, backward)]

@@ -45,7 +45,10 @@ from op_handlers.sequence.directions import (
 
 
 class Layer(NamedTuple):
-    """Slots of one direction. ``auxiliary``: weights of the auxiliary input."""
+    """Operand slots of one direction.
+
+    ``auxiliary``: weights of the auxiliary input.
+    """
 
     weights: int
     recurrent: int

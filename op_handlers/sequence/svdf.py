@@ -45,10 +45,7 @@ def has_byte_state(at: Instance) -> bool:
 
 
 def weight_quantization(at: Instance) -> Dequantized:
-    """Return the quantization behavior.
-
-    Integer constants are kept as in the file, and the state has its own scale.
-    """
+    """Return the behavior: integer constants and the state are kept as in the file."""
     op = at.op
     if has_byte_state(at):
         return Dequantized(
@@ -183,8 +180,8 @@ def sum_per_unit(ctx: Context, state: Value, time_weights: Value | Array) -> Val
 def emit_int16_state(ctx: Context, x: Value, state: Value) -> Value:
     """Emit SVDF with a 16-bit state, as in EvalIntegerSVDF.
 
-    The sums have 32 bits and wrap around. They are clipped only at the output. The kernel requires RELU but does not
-    apply it. The filters' weights are dequantized when the model is loaded.
+    The 32-bit sums wrap around and are clipped only at the output. The kernel requires RELU but does not apply it.
+    The filters' weights are dequantized when the model is loaded.
     """
     ops, (feature_scale, time_scale, state_scale) = (
         ctx.ops,

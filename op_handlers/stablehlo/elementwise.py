@@ -1,6 +1,6 @@
 """Binary operators on equal shapes.
 
-Nothing is rescaled, integers wrap around, booleans are one-bit numbers.
+Nothing is rescaled, integers wrap around, and booleans are one-bit numbers.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def multiply(ctx: Context, x: Value, y: Value) -> Value:
 def emit_std_extreme(ctx: Context, onnx: str, x: Value, y: Value) -> Value:
     """Emit ``std::max`` or ``std::min``.
 
-    For floats, the result is the first operand unless the second is greater (or less). NaN is therefore returned only if
-    the first operand is NaN.
+    For floats, the result is the first operand unless the second is greater (or less). The result is therefore NaN
+    only if the first operand is NaN.
     """
     dtype, ops = ctx.op[0].dtype, ctx.ops
     if dtype == "bool":
@@ -89,9 +89,9 @@ def check_equal_shapes(at: Instance) -> Decline | None:
 
 @handler("STABLEHLO_SHIFT_LEFT", max_version=1, layout=Transparent(), quantization=Raw(), accepts=check_equal_shapes)
 def shift_left(ctx: Context, x: Value, y: Value) -> Value:
-    """Emit BitShift in uint32, truncated to the dtype (stablehlo_shift_left.cc).
+    """Emit BitShift in uint32, truncated to the dtype.
 
-    The kernel's C code promotes operands to 32 bits, too.
+    The kernel promotes operands to 32 bits too (stablehlo_shift_left.cc).
     """
     bits = [ctx.ops.Cast(operand, to="uint32") for operand in (x, y)]
     return ctx.ops.Cast(ctx.ops.BitShift(*bits, direction="LEFT"), to=ctx.op[0].dtype)

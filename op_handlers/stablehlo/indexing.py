@@ -29,9 +29,7 @@ from op_handlers.kernels.operands import cast_to_int64
 def check_index_vectors(op: Operator) -> Decline | None:
     """Return a Decline if the axis of index vectors does not exist.
 
-    The kernel would read beyond the indices.
-
-    Source: ReadIndexVector, tensor_slice_util.h.
+    The kernel would read beyond the indices (ReadIndexVector, tensor_slice_util.h).
     """
     if op.options.index_vector_dim < 0:
         return Decline(f"index_vector_dim is {op.options.index_vector_dim}, which is not an axis of the indices")
@@ -80,9 +78,8 @@ def check_gather(at: Instance) -> Decline | None:
 def gather(ctx: Context, x: Value, indices: Value) -> Value:
     """Emit Gather along one axis, else GatherND.
 
-    Start indices are clamped so that slices fit (stablehlo_gather.cc).
-
-    Axes are named ``b0`` ... in the indices and ``o0`` ... in the operand.
+    Start indices are clamped so that slices fit (stablehlo_gather.cc). Axes are named ``b0`` ... in the indices and
+    ``o0`` ... in the operand.
     """
     o, rank = ctx.options, ctx.op[0].rank
     mapped, collapsed = list(o.start_index_map), set(o.collapsed_slice_dims)
@@ -250,9 +247,8 @@ def check_scatter(at: Instance) -> Decline | None:
 def scatter(ctx: Context, x: Value, indices: Value, updates: Value) -> Value:
     """Emit ScatterElements of updates into the flattened operand.
 
-    Updates out of range go to an additional element.
-
-    ONNX Runtime scatters elements in order, as the kernel does: the last update of an element is kept.
+    Updates out of range go to an additional element. ONNX Runtime scatters elements in order, as the kernel does: the
+    last update of an element is kept.
     """
     ops, reduction = ctx.ops, scatter_reduction(ctx)
     shape, count = ctx.op[0].shape, prod(ctx.op[0].shape)

@@ -68,7 +68,7 @@ def emit_dilated_pad(
 ) -> Value:
     """Emit padding before, after and between the elements of each axis.
 
-    Axes are in planned layout. Negative counts remove elements. For interior padding, one padding value is appended
+    Axes are in planned layout. Negative amounts remove elements. For interior padding, one padding value is appended
     to the axis, and a Gather inserts it between elements.
     """
     dilated_axes = [axis for axis, count in enumerate(interior) if count]
@@ -94,10 +94,7 @@ def static_size(ctx: Context, axis: int) -> int:
 
 
 def source_indices(size: int, low: int, high: int, interior: int) -> Array:
-    """Return the source index of each element.
-
-    The index of a padding value is ``size``.
-    """
+    """Return the source index of each element; for a padding value, it is ``size``."""
     span = max((size - 1) * (interior + 1) + 1, 0)
     spend_budget(4 * max(low + span + high, 0), 8, "the indices of padded elements")
     positions = np.arange(-low, span + high)

@@ -39,10 +39,7 @@ class Bits:
         return self.ops.BitwiseAnd(x, np.int64(LOW_WORD))
 
     def high_word(self, x: Value) -> Value:
-        """Return the upper 32 of 64 bits.
-
-        Shifts are unsigned.
-        """
+        """Return the upper 32 of 64 bits, unsigned."""
         shifted = self.ops.BitShift(self.ops.Cast(x, to="uint64"), np.uint64(32), direction="RIGHT")
         return self.ops.Cast(shifted, to="int64")
 
@@ -58,7 +55,7 @@ class Bits:
     def rotate_left(self, x: Value, count: int) -> Value:
         """Return x rotated left.
 
-        The overflow is in the upper half of its product with a power of two.
+        The upper half of the product with a power of two contains the bits to rotate in.
         """
         shifted = self.ops.Mul(x, np.int64(1 << count))
         return self.ops.BitwiseOr(self.low_word(shifted), self.high_word(shifted))

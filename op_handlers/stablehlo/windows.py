@@ -77,9 +77,9 @@ class Windows:
         ]
 
     def indices(self, k: int, size: int) -> Array:
-        """Return the indices of the elements of each window, [window, element].
+        """Return the indices of the elements of each window along axis ``k``.
 
-        ``k`` and ``size``: the axis and its size.
+        The result has shape [window, element]. ``size``: size of the axis.
         """
         extent = (self.sizes[k] - 1) * self.dilations[k] + 1
         count = (size - extent) // self.strides[k] + 1 if size >= extent else 0
@@ -99,9 +99,9 @@ def reduction_of_body(ctx: Context) -> str:
 
 
 def window_layout(at: Instance) -> Attribute:
-    """Return a layout in which unaffected axes are unordered.
+    """Return a layout in which axes that do not change are unordered.
 
-    Such axes have no windows, dilation or padding.
+    They have no windows, dilation or padding.
     """
     o, rank = at.op.options, at.op[0].rank
     unaffected = [
@@ -146,7 +146,7 @@ def check_entries(at: Instance) -> Decline | None:
 def stablehlo_reduce_window(ctx: Context, x: Value, initial: Value) -> Value:
     """Emit padding with the initial value, and the reduction of each window.
 
-    The kernel's source is stablehlo_reduce_window.cc.
+    Source: stablehlo_reduce_window.cc.
     """
     o = ctx.options
     low, high = (ctx.permute_entries(o.padding[side::2]) for side in (0, 1))
@@ -170,7 +170,7 @@ def is_zero(ctx: Context) -> bool:
 
 
 def cumulative_axis(ctx: Context, windows: Windows, low: list[int], high: list[int], interior: list[int]) -> int | None:
-    """Return the axis along which the windows compute a cumulative sum, or ``None``.
+    """Return the axis along which the windows compute a cumulative sum, or None.
 
     The sum may run in either direction.
     """
@@ -239,7 +239,7 @@ def gather_windows(ctx: Context, x: Value, indices_by_axis: dict[int, Array]) ->
 def combine_elements(
     ctx: Context, x: Value, indices_by_axis: dict[int, Array], combine: Callable[[Value, Value], Value]
 ) -> Value:
-    """Emit a binary operator per element, which combines the elements of all windows."""
+    """Emit a binary operator per element of a window, applied to all windows at once."""
     for k, indices in indices_by_axis.items():
         if indices.shape[1] > MAX_UNROLLED:
             raise Refusal(
@@ -282,7 +282,7 @@ def reduce_window_layout(at: Instance) -> Attribute:
 def reduce_window(ctx: Context, x: Value, initial: Value, *_windows: Value) -> Value:
     """Emit the StableHLO operator without padding, with the window in operands.
 
-    The kernel's source is stablehlo_reduce_window.cc.
+    Source: stablehlo_reduce_window.cc.
     """
     constants = [entries or [] for entries in _window_constants(ctx.op)]
     if any(len(entries) != ctx.op[0].rank for entries in constants):

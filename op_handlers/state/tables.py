@@ -28,7 +28,7 @@ ML_DOMAIN = "ai.onnx.ml"
 
 
 def table_key(op: Operator) -> str:
-    """Return the key of a table, the same in all subgraphs."""
+    """Return the key of a table, which is the same in all subgraphs."""
     return f"hashtable {op.options.table_id}"
 
 
@@ -49,7 +49,7 @@ def hashtable(ctx: Context) -> Resource:
 def hashtable_import(ctx: Context, _table: Resource, _keys: Value, _values: Value) -> tuple[()]:
     """Initialize the table once, with the first of equal keys.
 
-    The kernel function is StaticHashtable::Import (static_hashtable.cc).
+    Source: StaticHashtable::Import (static_hashtable.cc).
     """
     if {ctx.op[1].dtype, ctx.op[2].dtype} != {"int64", "string"} or ctx.op[1].dims != ctx.op[2].dims:
         raise Refusal(f"keys are {ctx.op[1].dtype} of shape {list(ctx.op[1].dims)} and values {ctx.op[2].dtype}")

@@ -1,6 +1,6 @@
 """Resource variables.
 
-A handle is a constant that names a state. READ_VARIABLE returns the state, and ASSIGN_VARIABLE replaces it.
+A handle is a constant that identifies a state. READ_VARIABLE returns the state, and ASSIGN_VARIABLE replaces it.
 """
 
 from __future__ import annotations

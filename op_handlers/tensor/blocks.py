@@ -94,7 +94,7 @@ def block_price(at: Instance) -> AxisPrice | None:
 def spatial_axes(at: Instance) -> str:
     """Return the axes: batch, one or two spatial axes, and channels.
 
-    The kernels support no more.
+    The kernels support no other ranks.
     """
     axes = " ".join(["n", *"hw"[: at.op[0].rank - 2], "c"])
     return f"{axes} -> {axes}"
@@ -162,9 +162,9 @@ def batch_to_space_nd(ctx: Context, x: Value, shape: Value, crops: Value) -> Val
 
 
 def axis_patterns(spatial: int) -> tuple[str, str]:
-    """Return the axes with blocks in height and width, and those of the batches.
+    """Return the axes of the image and of the batches, with blocks as letters p and q.
 
-    The second result has the block positions before the batch.
+    In the image, a block position follows its spatial axis. In the batches, block positions precede the batch.
     """
     return ("n hp c", "pn h c") if spatial == 1 else ("n hp wq c", "pqn h w c")
 
@@ -234,8 +234,8 @@ def divide_size(size: int | None, block: int) -> int | None:
 def rearrange(ctx: Context, x: Value, source: str, result: str, sizes: Mapping[str, int | None]) -> Value:
     """Emit Reshape, Transpose and Reshape from axes ``source`` to axes ``result``.
 
-    The nodes are in planned layout. Each group of letters is an axis in the layout of the file, each letter a factor
-    of it.
+    The nodes are in planned layout. Each group of letters is an axis in the layout of the file, and each letter a
+    factor of its size.
     """
     source_groups, result_groups = ctx.permute_entries(source.split()), ctx.permute_entries(result.split(), out(0))
     source_letters, result_letters = "".join(source_groups), "".join(result_groups)
@@ -260,7 +260,7 @@ def runtime_lengths(
 ) -> dict[str, Value | Array]:
     """Return the length of each letter, of shape [1].
 
-    A dynamic one is the size of its axis over the other letters.
+    A dynamic length is the size of its axis divided by the lengths of the other letters.
     """
     shape, lengths = ctx.ops.Shape(x), dict[str, "Value | Array"]()
     for axis, group in enumerate(groups):

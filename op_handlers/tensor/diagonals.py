@@ -11,7 +11,7 @@ from onnx_tflite_plugin.api import Context, Raw, Refusal, Terminate, Value, Valu
 def matrix_diag(ctx: Context, x: Value) -> Value:
     """Emit square matrices with quantized zeros off the diagonal (matrix_diag.cc).
 
-    The quantized zeros are 0, whatever the zero point.
+    A quantized zero is 0, whatever the zero point.
     """
     size = ctx.op[0].dims[-1]
     count = None if size is not None else ctx.ops.Gather(ctx.ops.Shape(x), np.asarray(-1))
@@ -49,10 +49,7 @@ def emit_runtime_set_diag(ctx: Context, x: Value, diagonal: Value) -> Value:
 def diagonal_mask(
     ctx: Context, dims: tuple[int | None, int | None], rows: Value | None = None, columns: Value | None = None
 ) -> ValueLike:
-    """Return the mask of a diagonal.
-
-    It is constant for a static shape, and otherwise computed at runtime.
-    """
+    """Return the mask of a diagonal, a runtime value for a dynamic shape."""
     if dims[0] is not None and dims[1] is not None:
         spend_budget(dims[0] * dims[1], 1, "a mask of the diagonal")
         return np.eye(dims[0], dims[1], dtype=bool)

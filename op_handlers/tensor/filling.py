@@ -25,10 +25,7 @@ from op_handlers.kernels.operands import cast_to_int64, insert_axis, sizes_from_
 
 
 def fill_axes(at: Instance) -> str:
-    """Return the axes of the output.
-
-    The value is a scalar.
-    """
+    """Return the axes of the output; the value is a scalar."""
     return format_axes([None, []], axis_names(at.op[out(0)].rank))
 
 
@@ -103,7 +100,7 @@ def range_(ctx: Context, start: Value, limit: Value, delta: Value) -> Value:
 
 
 def one_hot_axes(at: Instance) -> str | None:
-    """Return axes with the class axis inserted, last if negative."""
+    """Return the axes with the class axis inserted, last if it is negative."""
     names = axis_names(at.op[0].rank)
     return format_axes([names, None, None, None], insert_axis(names, int(at.op.options.axis)))
 

@@ -49,9 +49,9 @@ def check_axes(at: Instance) -> Decline | None:
 
 
 def gather_axes(at: Instance) -> str | None:
-    """Return the axes.
+    """Return the axes, in which those of the indices replace the gathered axis.
 
-    Those of the indices replace the gathered axis, except for shared batch axes.
+    Batch axes that input and indices share are not repeated.
     """
     op = at.op
     names, axis, batch_count = axis_names(op[0].rank), gather_axis(op), batch_dims(op)
@@ -67,7 +67,7 @@ def gather_axes(at: Instance) -> str | None:
 def gather_layout(at: Instance) -> Attribute | Implicit:
     """Return the layout.
 
-    GatherND requires batch axes first, then the gathered axis; Gather supports any layout.
+    Gather supports any layout. GatherND requires batch axes first, then the gathered axis.
     """
     op = at.op
     axis, batch_count = gather_axis(op), batch_dims(op)
@@ -111,8 +111,7 @@ def gather(ctx: Context, x: Value, indices: Value) -> Value:
 # --- rows of a table --------------------------------------------------------------------------
 
 MIN_PACKED_ELEMENTS = 2**18
-"""Minimum number of elements of a table that is kept at 4 bits. This saves 128 kB;
-a lookup takes seven more operators."""
+"""Minimum number of elements of a table that is kept at 4 bits. This saves 128 kB; a lookup takes seven more operators."""
 VALUES_PER_BYTE = {"int8": 1, "uint8": 1, "int4": 2, "int2": 4}
 
 
@@ -162,9 +161,9 @@ def check_table(at: Instance) -> Decline | None:
     sizes=lambda at: (*at.op[0].dims, *at.op[1].dims[1:]),
 )
 def embedding_lookup(ctx: Context, ids: Value, rows: Value) -> Value:
-    """Emit Gather. Gathered integers are dequantized (embedding_lookup.cc).
+    """Emit Gather; gathered integers are dequantized with the scales of their rows.
 
-    They are dequantized with the scales of their rows.
+    Source: embedding_lookup.cc.
     """
     if not is_dequantized(ctx.op):
         return ctx.ops.Gather(rows, ids, axis=0)

@@ -30,7 +30,7 @@ def check_ranks(at: Instance) -> Decline | None:
 def check_operands(at: Instance) -> Decline | None:
     """Return a Decline if only some uint8 tensors have a scale.
 
-    The kernel multiplies by ratios (ConcatenationWithScaling).
+    The kernel multiplies by ratios of scales (ConcatenationWithScaling).
     """
     tensors = [tensor for tensor in (*at.op.inputs, *at.op.outputs) if tensor is not None]
     with_scale = [tensor for tensor in tensors if tensor.quantization is not None]
@@ -66,10 +66,7 @@ def concat_shape(at: Instance) -> Dims:
     sizes=concat_shape,
 )
 def concatenation(ctx: Context, *xs: Value) -> Value:
-    """Emit Concat. Uint8 operands with a different scale are requantized.
-
-    The kernel requantizes them, too.
-    """
+    """Emit Concat; uint8 operands of another scale are requantized, as in the kernel."""
     return ctx.ops.Concat(*xs, axis=ctx.axis(ctx.options.axis))
 
 
@@ -88,9 +85,6 @@ def pack_axes(at: Instance) -> str:
     types="T...",
 )
 def pack(ctx: Context, *xs: Value) -> Value:
-    """Emit Unsqueeze and Concat along the new axis.
-
-    The axis is that of the result.
-    """
+    """Emit Unsqueeze and Concat along the new axis, which is an axis of the result."""
     axis = ctx.axis(ctx.options.axis, out(0))
     return ctx.ops.Concat(*(ctx.ops.Unsqueeze(x, [axis]) for x in xs), axis=axis)

@@ -26,9 +26,9 @@ def check_keys(at: Instance) -> Decline | None:
 
 @handler("HASHTABLE_LOOKUP", max_version=1, layout=Terminate(), quantization=Raw(), accepts=check_keys)
 def hashtable_lookup(ctx: Context, lookup: Value, keys: Value, table: Value) -> tuple[Value, Value]:
-    """Emit Gather from the table with an additional row for missing keys.
+    """Emit Gather from the table, with an additional row for missing keys.
 
-    The row contains zeros, or an empty string.
+    This row contains zeros, or an empty string.
     """
     ops = ctx.ops
     equal = ops.Cast(ops.Equal(ops.Unsqueeze(lookup, [1]), keys), to="int32")
@@ -81,7 +81,7 @@ def embedding_lookup_sparse(
 ) -> Value:
     """Emit sums of weighted rows with equal indices (embedding_lookup_sparse.cc).
 
-    Indices are equal if they differ only in the last entry. Sums are divided by the sum of the weights (MEAN) or by
+    Indices that differ only in the last entry count as equal. Sums are divided by the sum of the weights (MEAN) or by
     the root of the sum of squared weights (SQRTN). Indices must be sorted. Results without rows are 0.
     """
     ops, depth = ctx.ops, ctx.op[1].shape[1] - 1

@@ -34,11 +34,10 @@ INT64 = np.iinfo(np.int64)
     quantization=Raw(shift_safe=True, onnx="TopK"),
 )
 def topk_v2(ctx: Context, x: Value, k: Value) -> tuple[Value, Value]:
-    """Emit TopK over the last axis.
+    """Emit TopK over the last axis; NaN is last.
 
-    NaN is last; a negative k gives an empty result (topk_v2.cc).
-
-    Of equal elements, the first comes first. NaN is ranked like -inf, so they are equal if a row has both.
+    A negative k gives an empty result (topk_v2.cc). Of equal elements, the first comes first. NaN is ranked like
+    -inf, so the two count as equal if a row has both.
     """
     constant = constant_integers(ctx.op, 1)
     count = (
@@ -87,10 +86,7 @@ def reverse_v2(ctx: Context, x: Value, axes: Value) -> Value:
 
 
 def reverse_sequence_layout(at: Instance) -> Implicit:
-    """Return the layout with the sequence and batch axes first.
-
-    The two axes are in the order of the file.
-    """
+    """Return the layout with the sequence and batch axes first, in the file's order."""
     op = at.op
     names, leading_axes = axis_names(op[0].rank), [op.options.seq_dim, op.options.batch_dim]
     sorted_axes = sorted(leading_axes)
@@ -102,9 +98,9 @@ def reverse_sequence_layout(at: Instance) -> Implicit:
 
 
 def check_lengths(at: Instance) -> Decline | None:
-    """Return a Decline for missing axes or lengths out of range (reverse_sequence.cc).
+    """Return a Decline for missing axes or lengths out of range.
 
-    The kernel checks only the first length; for others it writes beyond the end.
+    The kernel checks only the first length, and writes beyond the end for others (reverse_sequence.cc).
     """
     axes = sorted({at.op.options.seq_dim, at.op.options.batch_dim})
     if not 0 <= axes[0] <= axes[-1] < at.op[0].rank:
@@ -124,15 +120,14 @@ def check_lengths(at: Instance) -> Decline | None:
     accepts=check_lengths,
 )
 def reverse_sequence(ctx: Context, x: Value, lengths: Value) -> Value:
-    """Emit ReverseSequence. Elements after a sequence are unchanged.
+    """Emit ReverseSequence; elements after a sequence are unchanged.
 
-    The kernel's source is reference_ops.h.
+    Source: reference_ops.h.
     """
     time, batch = ctx.axis(ctx.options.seq_dim), ctx.axis(ctx.options.batch_dim)
-    at_least_one = ctx.ops.Max(
-        cast_to_int64(ctx, 1, lengths), 1
-    )  # equivalent to 0; ONNX Runtime before 1.28 is wrong for 0
-    return ctx.ops.ReverseSequence(x, at_least_one, time_axis=time, batch_axis=batch)
+    # Length 1 is equivalent to 0, for which ONNX Runtime before 1.28 is wrong.
+    positive_lengths = ctx.ops.Max(cast_to_int64(ctx, 1, lengths), 1)
+    return ctx.ops.ReverseSequence(x, positive_lengths, time_axis=time, batch_axis=batch)
 
 
 # --- deduplication ---------------------------------------------------------------------------

@@ -61,13 +61,13 @@ padding_handler = partial(
 
 @padding_handler("PAD", max_version=6)
 def pad(ctx: Context, x: Value, paddings: Value) -> Value:
-    """Emit Pad with zeros, which for integers is the output's zero point (pad.cc)."""
+    """Emit Pad with zeros, or for integers with the output's zero point (pad.cc)."""
     return ctx.ops.Pad(x, onnx_pads(ctx, paddings), padding_value(ctx), mode="constant")
 
 
 @padding_handler("PADV2", max_version=6)
 def pad_v2(ctx: Context, x: Value, paddings: Value, value: Value | None = None) -> Value:
-    """Emit Pad with the given value in the output's quantization, by default zeros."""
+    """Emit Pad with a value in the output's quantization, by default zeros."""
     pad_value = padding_value(ctx) if value is None else reshape_to_scalar(ctx, 2, value)
     return ctx.ops.Pad(x, onnx_pads(ctx, paddings), pad_value, mode="constant")
 
@@ -85,7 +85,7 @@ def emit_pad(ctx: Context, x: Value, pairs: Sequence[tuple[int, int]], value: Va
 
 
 def onnx_pads(ctx: Context, paddings: Value) -> Value | Array:
-    """Return pairs (before, after) in the order of ONNX.
+    """Return the pairs (before, after) in the order of ONNX.
 
     The amounts before all axes are followed by those after all axes.
     """

@@ -19,7 +19,7 @@ def tile_layout(at: Instance) -> Attribute:
 def check_multiples(at: Instance) -> Decline | None:
     """Return a Decline unless the multiples are a vector.
 
-    The kernel reads one per axis (MultiplyShapeDims, tile.cc).
+    The kernel reads one multiple per axis (MultiplyShapeDims, tile.cc).
     """
     multiples = at.op[1]
     if not multiples.has_rank or multiples.rank == 1:

@@ -30,9 +30,9 @@ def has_unique_indices(op: Operator) -> bool:
     sizes=sizes_from_operand(2),
 )
 def scatter_nd(ctx: Context, indices: Value, updates: Value, shape: Value) -> Value:
-    """Emit sums of the updates per index, zero elsewhere (reference_ops.h).
+    """Emit sums of the updates per index, zero elsewhere.
 
-    Quantized values wrap around (ScatterNd).
+    Quantized values wrap around (ScatterNd, reference_ops.h).
     """
     positions, sizes = cast_to_int64(ctx, 0, indices), cast_to_int64(ctx, 2, shape)
     depth = ctx.op[0].shape[-1]

@@ -15,9 +15,9 @@ TYPES = "T, int32, int32 -> T"
 
 @handler("SEGMENT_SUM", max_version=1, layout=Terminate(), min_opset=16, quantization=Raw(), types="T, int32 -> T")
 def segment_sum(ctx: Context, x: Value, ids: Value) -> Value:
-    """Emit one row per segment, in order from 0 (segment_sum.cc).
+    """Emit one row per segment, in order from 0.
 
-    The kernel function is ValidateSegmentIds.
+    The kernel requires ascending ids (ValidateSegmentIds, segment_sum.cc).
     """
     rows = cast_to_int64(ctx, 1, ids)
     if isinstance(rows, np.ndarray):
@@ -33,30 +33,30 @@ def segment_sum(ctx: Context, x: Value, ids: Value) -> Value:
 
 @handler("UNSORTED_SEGMENT_SUM", max_version=1, layout=Terminate(), min_opset=16, quantization=Raw(), types=TYPES)
 def unsorted_segment_sum(ctx: Context, x: Value, ids: Value, count: Value) -> Value:
-    """Emit sums, 0 for empty segments."""
+    """Emit sums; 0 for empty segments."""
     return combine_unsorted(ctx, x, ids, count, 0, "add")
 
 
 @handler("UNSORTED_SEGMENT_PROD", max_version=1, layout=Terminate(), min_opset=16, quantization=Raw(), types=TYPES)
 def unsorted_segment_prod(ctx: Context, x: Value, ids: Value, count: Value) -> Value:
-    """Emit products, 1 for empty segments."""
+    """Emit products; 1 for empty segments."""
     return combine_unsorted(ctx, x, ids, count, 1, "mul")
 
 
 @handler("UNSORTED_SEGMENT_MAX", max_version=1, layout=Terminate(), min_opset=18, quantization=Raw(), types=TYPES)
 def unsorted_segment_max(ctx: Context, x: Value, ids: Value, count: Value) -> Value:
-    """Emit maxima, the dtype's minimum finite number for empty segments."""
+    """Emit maxima; the dtype's lowest finite number for empty segments."""
     return combine_unsorted(ctx, replace_nan(ctx, x, limits(ctx).min), ids, count, limits(ctx).min, "max")
 
 
 @handler("UNSORTED_SEGMENT_MIN", max_version=1, layout=Terminate(), min_opset=18, quantization=Raw(), types=TYPES)
 def unsorted_segment_min(ctx: Context, x: Value, ids: Value, count: Value) -> Value:
-    """Emit minima, the dtype's maximum finite number for empty segments."""
+    """Emit minima; the dtype's highest finite number for empty segments."""
     return combine_unsorted(ctx, replace_nan(ctx, x, limits(ctx).max), ids, count, limits(ctx).max, "min")
 
 
 def replace_nan(ctx: Context, x: Value, initial: float) -> Value:
-    """Return x with NaN replaced.
+    """Return x with NaN replaced by ``initial``.
 
     The kernel skips NaN, because no comparison with NaN is true.
     """
@@ -73,9 +73,8 @@ def limits(ctx: Context) -> np.finfo[Any] | np.iinfo[Any]:
 def combine_unsorted(ctx: Context, x: Value, ids: Value, count: Value, initial: float, reduction: str) -> Value:
     """Emit the reduction of rows by segment.
 
-    Rows with negative ids are skipped (UnsortedSegmentRef, reference_ops.h).
-
-    Skipped rows go to an additional last row, which is then removed.
+    Rows with negative ids are skipped (UnsortedSegmentRef, reference_ops.h): they go to an additional last row, which
+    is then removed.
     """
     ops = ctx.ops
     rows, segments = (ops.Reshape(cast_to_int64(ctx, slot, value), [-1]) for slot, value in ((1, ids), (2, count)))
@@ -94,8 +93,8 @@ def combine_rows(
 ) -> Value:
     """Return ``count`` rows, each combined with the assigned rows of x.
 
-    The rows are initialized to ``initial``. ``rows`` assigns each row of x to a result row. A row of x consists of
-    the axes after those that it shares with the ids.
+    Result rows start as ``initial``. ``rows`` assigns each row of x to a result row. A row of x consists of the axes
+    after those that it shares with the ids.
     """
     ops, id_rank = ctx.ops, ctx.op[1].rank
     sizes = count

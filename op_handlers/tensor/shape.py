@@ -81,7 +81,7 @@ def element_count(dims: Dims) -> int | None:
     dynamic_batch_values={1: -1, "new_shape": -1},
 )
 def reshape(ctx: Context, x: Value, shape: Value | None = None) -> Value:
-    """Emit Reshape to the planned shape. A runtime shape keeps the file's layout."""
+    """Emit Reshape to the planned shape; a runtime shape keeps the file's layout."""
     requested_sizes, stored_shape = requested_shape(ctx), ctx.op[out(0)].dims  # raises Refusal if the shapes do not fit
     if None not in (*requested_sizes, *stored_shape) and requested_sizes != stored_shape:
         raise Refusal(f"shape {list(requested_sizes)} is requested, but the result is stored as {list(stored_shape)}")
@@ -96,9 +96,9 @@ def reshape(ctx: Context, x: Value, shape: Value | None = None) -> Value:
 
 
 def squeeze_axes(at: Instance) -> str | None:
-    """Return the axes without those that are squeezed.
+    """Return the axes without those in ``squeeze_dims``.
 
-    They are those in ``squeeze_dims``, or all axes of size 1.
+    If ``squeeze_dims`` is empty, all axes of size 1 are removed.
     """
     op = at.op
     removed_axes, names = {axis % max(op[0].rank, 1) for axis in op.options.squeeze_dims}, axis_names(op[0].rank)
@@ -109,9 +109,9 @@ def squeeze_axes(at: Instance) -> str | None:
 
 
 def squeeze_shape(at: Instance) -> Dims:
-    """Return the shape without the axes in ``squeeze_dims``, or without all of size 1.
+    """Return the shape without the axes in ``squeeze_dims``.
 
-    Raises Refusal for other sizes.
+    If ``squeeze_dims`` is empty, all axes of size 1 are removed. Raises Refusal if a removed axis has another size.
     """
     op = at.op
     dims, removed_axes = op[0].dims, {axis % max(op[0].rank, 1) for axis in op.options.squeeze_dims}
@@ -139,9 +139,8 @@ def squeeze(ctx: Context, x: Value) -> Value:
         squeeze_shape(ctx)
     if max(ctx.op[slot].dims.count(None) for slot in (0, out(0))) > 1:
         squeezed_axes = {axis % ctx.op[0].rank for axis in ctx.options.squeeze_dims}
-        removed_axes = [
-            k for k, axis in enumerate(ctx.perm(0)) if axis in squeezed_axes
-        ]  # the plan may have removed some of them
+        # The plan may already have removed some of the axes.
+        removed_axes = [k for k, axis in enumerate(ctx.perm(0)) if axis in squeezed_axes]
         return ctx.ops.Squeeze(x, removed_axes) if removed_axes else x
     return ctx.reshape_to_slot(x, out(0))
 
@@ -175,9 +174,8 @@ def expand_dims(ctx: Context, x: Value, axis: Value) -> Value:
     """Emit Unsqueeze at an axis of the result."""
     constant = constant_integers(ctx.op, 1)
     if constant is None:
-        axes = ctx.ops.Expand(
-            ctx.ops.Cast(axis, to="int64"), [1]
-        )  # not Reshape, which ONNX Runtime would mistake for a Reshape of x
+        # Not Reshape, which ONNX Runtime would mistake for a Reshape of x.
+        axes = ctx.ops.Expand(ctx.ops.Cast(axis, to="int64"), [1])
         return ctx.ops.Unsqueeze(x, axes)
     if len(ctx.shape(0)) == len(ctx.shape(out(0))):
         return x  # the plan has the new axis on both sides, or on neither
@@ -225,7 +223,7 @@ def transpose(ctx: Context, x: Value, perm: Value) -> Value:
 def emit_runtime_transpose(ctx: Context, x: Value, perm: Value) -> Value:
     """Emit a Gather, because ONNX's Transpose has no runtime perm.
 
-    An index is the sum of a stride of x per axis.
+    An index is the sum over all axes of a position times a stride of x.
     """
     ops, rank = ctx.ops, ctx.op[0].rank
     axes, sizes = ops.Cast(perm, to="int64"), ops.Shape(x)
@@ -280,7 +278,7 @@ def rank(ctx: Context, x: Value) -> Value:
 def broadcast_shape(at: Instance) -> Array | None:
     """Return the broadcast shape of two constant shapes.
 
-    The result is ``None`` if the shapes do not broadcast.
+    The result is None if the shapes do not broadcast.
     """
     op = at.op
     shapes = [op.constant(slot) for slot in (0, 1)]
@@ -295,9 +293,9 @@ def broadcast_shape(at: Instance) -> Array | None:
 
 @handler("BROADCAST_ARGS", max_version=1, layout=Terminate(), quantization=Raw(), evaluate=broadcast_shape)
 def broadcast_args(ctx: Context, first: Value, second: Value) -> Value:
-    """Emit Where: the second size where the first is 1, else the first.
+    """Emit the second size where the first is 1, else the first.
 
-    The kernel's source is broadcast_args.h. Shorter shapes are padded with leading ones.
+    Shorter shapes are padded with leading ones. Source: broadcast_args.h.
     """
     if ctx.op[0].is_constant and ctx.op[1].is_constant and broadcast_shape(ctx) is None:
         raise Refusal("the shapes do not broadcast, which LiteRT refuses too")
@@ -306,8 +304,8 @@ def broadcast_args(ctx: Context, first: Value, second: Value) -> Value:
         rank = max(ctx.op[slot].shape[0] for slot in operands)
         first_padded, second_padded = (prepend_ones(ctx, slot, shape, rank) for slot, shape in operands.items())
     else:
-        longest = ctx.ops.Max(*(ctx.ops.Shape(shape) for shape in operands.values()))
-        first_padded, second_padded = (prepend_ones_at_runtime(ctx, shape, longest) for shape in operands.values())
+        max_rank = ctx.ops.Max(*(ctx.ops.Shape(shape) for shape in operands.values()))
+        first_padded, second_padded = (prepend_ones_at_runtime(ctx, shape, max_rank) for shape in operands.values())
     return ctx.ops.Where(ctx.ops.Equal(first_padded, ctx.scalar(1)), second_padded, first_padded)
 
 

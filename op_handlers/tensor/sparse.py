@@ -14,5 +14,5 @@ from onnx_tflite_plugin.api import Context, Raw, Terminate, Value, handler
     evaluate=lambda at: at.op.constant(0),
 )
 def densify(_ctx: Context, x: Value) -> Value:
-    """Return the dense constant, which the reader of the file has expanded."""
+    """Return the constant, which is already dense: the file reader expands it."""
     return x

@@ -44,7 +44,7 @@ def check_part_count(at: Instance) -> Decline | None:
     accepts=check_part_count,
 )
 def split(ctx: Context, _axis: Value, x: Value) -> tuple[Value, ...]:
-    """Emit Split into equal parts. The axis is operand 0."""
+    """Emit Split into equal parts along the axis in operand 0."""
     return emit_split(ctx, x, slot=0, data_slot=1)
 
 

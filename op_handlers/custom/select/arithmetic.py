@@ -92,12 +92,12 @@ squared_difference = rewrite_to(
 
 
 def multiply_or_zero(x: Array, y: Array) -> Array:
-    """Return x * y, and 0 where x is 0."""
+    """Return x * y, or 0 where x is 0."""
     return np.where(x == 0, np.zeros((), x.dtype), x * y)
 
 
 def zero_safe_function(name: str, function: Any) -> Declare:
-    """Return a decorator for a function of two floats that is 0 if one is 0."""
+    """Return a decorator for a function of two floats that is 0 if one of them is 0."""
     return handler(
         PREFIX + name,
         max_version=1,
@@ -110,20 +110,20 @@ def zero_safe_function(name: str, function: Any) -> Declare:
 
 @zero_safe_function("Xlogy", lambda x, y: multiply_or_zero(x, np.log(y)))
 def xlogy(ctx: Context, x: Value, y: Value) -> Value:
-    """Emit x * Log(y), and 0 where x is 0."""
+    """Emit x * Log(y), or 0 where x is 0."""
     zero = ctx.scalar(0.0)
     return ctx.ops.Where(ctx.ops.Equal(x, zero), zero, ctx.ops.Mul(x, ctx.ops.Log(y)))
 
 
 @zero_safe_function("Xdivy", lambda x, y: np.where(x == 0, np.zeros((), x.dtype), x / y))
 def xdivy(ctx: Context, x: Value, y: Value) -> Value:
-    """Emit Div, and 0 where x is 0."""
+    """Emit Div, or 0 where x is 0."""
     zero = ctx.scalar(0.0)
     return ctx.ops.Where(ctx.ops.Equal(x, zero), zero, ctx.ops.Div(x, y))
 
 
 @zero_safe_function("DivNoNan", lambda x, y: np.where(y == 0, np.zeros((), x.dtype), x / y))
 def div_no_nan(ctx: Context, x: Value, y: Value) -> Value:
-    """Emit Div, and 0 where y is 0."""
+    """Emit Div, or 0 where y is 0."""
     zero = ctx.scalar(0.0)
     return ctx.ops.Where(ctx.ops.Equal(y, zero), zero, ctx.ops.Div(x, y))

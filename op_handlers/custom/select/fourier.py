@@ -1,6 +1,6 @@
 """Fourier transforms and complex numbers.
 
-A complex tensor has a last axis of size 2: real and imaginary part.
+A complex tensor has a last axis of size 2: the real and the imaginary part.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def fourier_transform(
 def fft_kernel(function: Callable[..., Any], dtype: Any) -> Callable[..., Array]:
     """Return a kernel that applies a NumPy transform along the last axis.
 
-    A second operand is its length.
+    A second operand of the operator is the transform's length.
     """
 
     def kernel(op: Operator, x: Array, *length: Array) -> Array:
@@ -124,7 +124,7 @@ def fft_kernel(function: Callable[..., Any], dtype: Any) -> Callable[..., Array]
 
 
 def apply_along_last_axis(ctx: Context, pairs: Value, emit: Callable[[Value, int], Value]) -> Value:
-    """Return ``emit`` of pairs and their last axis but one.
+    """Return ``emit`` of pairs and of the axis before the pairs.
 
     A batch axis is added to rank 1, as DFT requires.
     """
@@ -167,10 +167,10 @@ def rfft(ctx: Context, x: Value, length: Value) -> Value:
     if can_emit_rfft(points, width):
         cropped = x if width == dims[-1] else ctx.ops.Slice(x, [0], [width], [-1])
         return emit_rfft(ctx, cropped, (*dims[:-1], width), points)
-    number = length_scalar(ctx, length)
+    dft_length = length_scalar(ctx, length)
 
     def emit(pairs: Value, axis: int) -> Value:
-        return ctx.ops.DFT(pairs, number, np.asarray(axis), onesided=1)
+        return ctx.ops.DFT(pairs, dft_length, np.asarray(axis), onesided=1)
 
     return apply_along_last_axis(ctx, ctx.ops.Unsqueeze(x, [ctx.op[0].rank]), emit)
 
@@ -184,11 +184,11 @@ def irfft_opset(at: Instance) -> int:
 def irfft(ctx: Context, z: Value, length: Value) -> Value:
     """Emit the inverse transform of one-sided spectra, as products or DFT.
 
-    DFT needs the bins and their mirror images.
+    DFT requires a two-sided spectrum, so the mirror image is appended.
     """
-    ops, one, points = ctx.ops, np.asarray([1]), constant_length(ctx.op)
-    number = ops.Reshape(length_scalar(ctx, length), [1])
-    bin_count = ops.Add(ops.Div(number, np.asarray([2])), one)
+    ops, one_bin, points = ctx.ops, np.asarray([1]), constant_length(ctx.op)
+    length_vector = ops.Reshape(length_scalar(ctx, length), [1])
+    bin_count = ops.Add(ops.Div(length_vector, np.asarray([2])), one_bin)
     if can_emit_rfft(points, points):
         leading = ctx.op[0].dims[:-1]
         return emit_irfft(ctx, crop_bins(ctx, z, bin_count, len(leading)), (*leading, points // 2 + 1, 2), points)
@@ -196,7 +196,7 @@ def irfft(ctx: Context, z: Value, length: Value) -> Value:
     def emit(pairs: Value, axis: int) -> Value:
         axes = np.asarray([axis])
         spectrum = crop_bins(ctx, pairs, bin_count, axis)
-        mirror_image = ops.Slice(spectrum, ops.Sub(number, bin_count), np.asarray([0]), axes, np.asarray([-1]))
+        mirror_image = ops.Slice(spectrum, ops.Sub(length_vector, bin_count), np.asarray([0]), axes, np.asarray([-1]))
         two_sided = ops.Concat(spectrum, ops.Mul(mirror_image, np.asarray([1, -1], np.float32)), axis=axis)
         return ops.Gather(ops.DFT(two_sided, None, np.asarray(axis), inverse=1), np.asarray(0), axis=-1)
 
@@ -216,7 +216,7 @@ def crop_bins(ctx: Context, pairs: Value, bin_count: Value, axis: int) -> Value:
 
 def length_scalar(ctx: Context, length: Value) -> Any:
     """Return the length as an int64 scalar."""
-    number = cast_to_int64(ctx, 1, length)
-    if isinstance(number, np.ndarray):
-        return number.reshape(())
-    return ctx.ops.Reshape(number, np.zeros(0, np.int64))
+    int64_length = cast_to_int64(ctx, 1, length)
+    if isinstance(int64_length, np.ndarray):
+        return int64_length.reshape(())
+    return ctx.ops.Reshape(int64_length, np.zeros(0, np.int64))

@@ -88,17 +88,14 @@ def spatial_entries(node: NodeDef, name: str, axes: Axes, default: Sequence[int]
 
 
 def padding_mode(node: NodeDef, *, explicit: bool = False) -> str:
-    kind = node.text("padding")
-    if kind not in ("SAME", "VALID", *(["EXPLICIT"] if explicit else [])):
-        raise Refusal(f"padding is {kind or 'missing'}; only SAME and VALID are supported")
-    return kind
+    mode = node.text("padding")
+    if mode not in ("SAME", "VALID", *(["EXPLICIT"] if explicit else [])):
+        raise Refusal(f"padding is {mode or 'missing'}; only SAME and VALID are supported")
+    return mode
 
 
 def emit_transpose(steps: Rewriter, x: Tensor, perm: Sequence[int]) -> Tensor:
-    """Return the transposed tensor.
-
-    A constant is transposed during the conversion.
-    """
+    """Return the transposed tensor; a constant is transposed during the conversion."""
     if tuple(perm) == tuple(range(len(perm))):
         return x
     if x.is_constant:
@@ -117,9 +114,9 @@ def emit_reshape(steps: Rewriter, x: Tensor, shape: Sequence[int | None]) -> Ten
 def finish_channels_last(
     steps: Rewriter, axes: Axes, base: Handler, inputs: Sequence[Tensor], **options: Any
 ) -> Sequence[Replacement]:
-    """Return the replacement by a channels-last operator.
+    """Return the replacement by an operator that runs channels last.
 
-    Its result is transposed to the layout of the file.
+    The result is transposed to the layout of the file.
     """
     if not axes.channels_first:
         return steps.finish(base, inputs, **options)
@@ -134,11 +131,11 @@ def finish_channels_last(
 def emit_padding(steps: Rewriter, node: NodeDef, axes: Axes, x: Tensor) -> tuple[Tensor, str]:
     """Return the image and its padding mode.
 
-    Explicit padding becomes a PAD, which fusions absorb, and mode VALID.
+    Explicit padding becomes a PAD, which fusions absorb, and the mode VALID.
     """
-    kind = padding_mode(node, explicit=True)
-    if kind != "EXPLICIT":
-        return x, kind
+    mode = padding_mode(node, explicit=True)
+    if mode != "EXPLICIT":
+        return x, mode
     paddings = node.integers("explicit_paddings")
     if len(paddings) != 2 * axes.rank or min(paddings) < 0:
         raise Refusal(f"explicit_paddings is {list(paddings)}, expected {2 * axes.rank} values of at least 0")
@@ -207,11 +204,11 @@ def convolve(op: Operator, x: Array, w: Array) -> Array:
     node = node_of(op)
     axes = image_axes(node, x.ndim)
     image = x.transpose(axes.to_channels_last)
-    kind, pads = node.text("padding"), None
-    if kind == "EXPLICIT":
+    mode, pads = node.text("padding"), None
+    if mode == "EXPLICIT":
         pads = np.asarray(node.integers("explicit_paddings")).reshape(-1, 2)[list(axes.spatial)]
     strides, dilations = (spatial_entries(node, name, axes) for name in ("strides", "dilations"))
-    patches = reference.extract_windows(image, w.shape[: len(strides)], strides, dilations, kind, 0, pads)
+    patches = reference.extract_windows(image, w.shape[: len(strides)], strides, dilations, mode, 0, pads)
     if node.op == "DepthwiseConv2dNative":
         y = np.einsum("nyxhwi,hwim->nyxim", patches, w).reshape(*patches.shape[:3], -1)
     else:
@@ -262,7 +259,7 @@ conv_3d = rewrite_to(
 def rewrite_bias_add(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
     """Emit ADD.
 
-    For channels first, trailing axes of size 1 are appended to the bias.
+    For channels first, the bias gets trailing axes of size 1.
     """
     x, bias = steps.op[0], steps.op[1]
     trailing_axes = x.rank - 2 if node.text("data_format", "NHWC").startswith("NC") else 0
@@ -341,10 +338,7 @@ def coordinate_options(node: NodeDef) -> dict[str, bool]:
 
 
 def rewrite_resize_bilinear(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
-    """Emit RESIZE_BILINEAR of float32.
-
-    The result is float32 for each dtype of images.
-    """
+    """Emit RESIZE_BILINEAR of float32; the result is float32 for every input dtype."""
     x = steps.op[0]
     if x.dtype != "float32":
         x = steps.call(cast, [x], "float32", x.dims)

@@ -17,7 +17,7 @@ SAME_TYPES = tuple(f"{dtype}..." for dtype in f"{ANY} complex64".split())
 
 
 def concatenate(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
-    """Emit CONCATENATION. The last operand is the axis."""
+    """Emit CONCATENATION along the axis in the last operand."""
     *operands, _ = steps.op.inputs
     return steps.finish(
         builtin.concatenation,

@@ -1,9 +1,9 @@
 """The attributes of a select operator.
 
-The file stores them as a FlexBuffer vector of the operator's name and its NodeDef, a protobuf message. The messages
-are defined in tensorflow/core/framework: node_def.proto, attr_value.proto and tensor_shape.proto. They are parsed
-here, because importing TensorFlow or a protobuf runtime would take longer than a conversion. Sizes are limited,
-because a file may contain arbitrary bytes.
+The file stores a FlexBuffer vector of the operator's name and its NodeDef. This protobuf message is defined in
+tensorflow/core/framework: node_def.proto, attr_value.proto and tensor_shape.proto. It is parsed here, because importing
+TensorFlow or a protobuf runtime would take longer than a conversion. Its size is limited, because a file may contain
+arbitrary bytes.
 """
 
 from __future__ import annotations
@@ -92,18 +92,18 @@ def node_of(op: Operator) -> NodeDef:
 def parse_options(options: bytes) -> NodeDef:
     """Return the NodeDef in an operator's options.
 
-    Raises ValueError if they are damaged.
+    Raises ValueError if the options are damaged.
     """
     if len(options) > MAX_BYTES:
         raise ValueError(f"the options have {len(options)} bytes; at most {MAX_BYTES} are supported")
     from flatbuffers import flexbuffers
 
     try:
-        root = flexbuffers.GetRoot(options)
-        if root.IsMap or not root.IsVector or len(root.AsVector) != 2:
+        flexbuffer = flexbuffers.GetRoot(options)
+        if flexbuffer.IsMap or not flexbuffer.IsVector or len(flexbuffer.AsVector) != 2:
             raise ValueError("the FlexBuffer is not a vector of two elements")
-        item = root.AsVector[1]
-        data = bytes(item.AsBlob if item.IsBlob else item.AsStringBytes)
+        node_item = flexbuffer.AsVector[1]
+        data = bytes(node_item.AsBlob if node_item.IsBlob else node_item.AsStringBytes)
     except ValueError:
         raise
     except Exception as error:  # the package does not check bounds: struct.error, IndexError, TypeError and more
@@ -112,9 +112,9 @@ def parse_options(options: bytes) -> NodeDef:
 
 
 def parse_node(data: bytes) -> NodeDef:
-    """Return a NodeDef message.
+    """Return the NodeDef in a protobuf message.
 
-    Raises ValueError if it is damaged or larger than the limit.
+    Raises ValueError if the message is damaged or larger than the limit.
     """
     budget = _Budget(MAX_FIELDS)
     op, attributes = "", {}
@@ -142,10 +142,7 @@ class _Budget:
 
 
 def _iterate_fields(data: bytes, budget: _Budget) -> Iterator[tuple[int, int | bytes]]:
-    """Yield number and value of each field.
-
-    Varints are yielded as unsigned integers, all other values as bytes.
-    """
+    """Yield number and value of each field: varints as unsigned integers, else bytes."""
     offset = 0
     while offset < len(data):
         budget.spend()
@@ -182,7 +179,7 @@ def _read_varint(data: bytes, offset: int) -> tuple[int, int]:
 def _parse_attribute(data: bytes, budget: _Budget) -> Any:
     """Return the value in an AttrValue.
 
-    The result is ``None`` for tensors, functions and placeholders, which no handler supports.
+    The result is None for tensors, functions and placeholders, which no handler supports.
     """
     fields = list(_iterate_fields(data, budget))
     if not fields:
@@ -196,7 +193,7 @@ def _parse_attribute(data: bytes, budget: _Budget) -> Any:
 def _parse_value(number: int, value: int | bytes, budget: _Budget) -> Any:
     """Return the value of a field of AttrValue or ListValue.
 
-    The field number determines the type of the value.
+    The type of the value depends on the field number.
     """
     if isinstance(value, bytes):
         if number == 2:
@@ -214,7 +211,7 @@ def _parse_value(number: int, value: int | bytes, budget: _Budget) -> Any:
 def _parse_list(data: bytes, budget: _Budget) -> tuple[Any, ...]:
     """Return the elements of a ListValue.
 
-    Its numbers are packed into one field, or each has a field.
+    Numbers are packed into one field, or have a field each.
     """
     items: list[Any] = []
     for number, value in _iterate_fields(data, budget):
@@ -234,9 +231,9 @@ def _parse_list(data: bytes, budget: _Budget) -> tuple[Any, ...]:
 
 
 def _parse_shape(data: bytes, budget: _Budget) -> tuple[int, ...] | None:
-    """Return the sizes in a TensorShapeProto, ``None`` for an unknown rank.
+    """Return the sizes in a TensorShapeProto, -1 for dynamic dimensions.
 
-    Dynamic dimensions are -1.
+    The result is None for an unknown rank.
     """
     sizes: list[int] = []
     for number, value in _iterate_fields(data, budget):

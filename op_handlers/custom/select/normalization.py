@@ -68,7 +68,7 @@ def normalize(op: Operator, x: Array, scale: Array, offset: Array, mean: Array, 
 
 
 def batch_norm_handler(name: str) -> Any:
-    """Return the handler of batch normalization with given statistics."""
+    """Return the handler of batch normalization for inference."""
 
     @handler(
         PREFIX + name,

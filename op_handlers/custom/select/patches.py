@@ -30,7 +30,7 @@ def extract_patches(op: Operator, x: Array) -> Array:
     kernel=extract_patches,
 )
 def extract_image_patches(ctx: Context, x: Value) -> Value:
-    """Emit Gather of each window's rows, and of its columns."""
+    """Emit one Gather of the rows and one of the columns of each window."""
     ops, node, dims = ctx.ops, node_of(ctx.op), ctx.op[0].dims
     axes = image_axes(node)
     kernel, strides, rates = (spatial_entries(node, name, axes) for name in ("ksizes", "strides", "rates"))
@@ -65,7 +65,7 @@ class AxisWindows(NamedTuple):
     def margins(self) -> Array:
         """Return Pad's amounts: the maximum padding before and after the axis.
 
-        Columns are already split into two axes.
+        The columns are already split into two axes when rows are padded.
         """
         rank = 4 if self.axis == 2 else 5
         pads = np.zeros((2, rank), np.int64)
@@ -73,7 +73,7 @@ class AxisWindows(NamedTuple):
         return pads.reshape(-1)
 
     def indices(self, ctx: Context, size: Value | int, *, same: bool) -> ValueLike:
-        """Return the positions of each window's pixels along the axis, one row per window."""
+        """Return the positions of each window's pixels along the axis, a row per window."""
         ops, offsets = ctx.ops, np.arange(self.kernel, dtype=np.int64) * self.rate
         if isinstance(size, int):
             count = -(-size // self.stride) if same else (size - self.extent) // self.stride + 1

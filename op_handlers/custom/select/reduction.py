@@ -90,7 +90,7 @@ CUMULATIVE_TYPES = tuple(f"{dtype}, {AXIS_DTYPES} -> {dtype}" for dtype in REAL.
 def cumulative_kernel(function: Callable[..., Any], identity: int) -> Any:
     """Return a NumPy kernel of a cumulative sum or product.
 
-    ``identity`` is its value before the first element.
+    ``identity``: the value before the first element.
     """
 
     def kernel(op: Operator, x: Array, axis: Array) -> Array:

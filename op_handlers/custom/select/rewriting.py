@@ -1,4 +1,4 @@
-"""Rewriting of TensorFlow select (Flex) operators to built-in operators.
+"""Rewriting of TensorFlow's select operators (Flex) to built-in operators.
 
 The module also contains their common checks. Each select operator has its own handler, so that a pack can replace it.
 """
@@ -53,18 +53,15 @@ def make_kernel(function: Callable[..., Any]) -> Kernel:
 
 
 def uniform_types(dtypes: str, operands: int = 1, result: str = "T") -> tuple[str, ...]:
-    """Return a signature per dtype for ``types``.
+    """Return a signature per dtype for ``types``, with equal dtypes of all operands.
 
-    The result has the dtype of the operands unless ``result`` is given.
+    ``result``: dtype of the result, by default that of the operands.
     """
     return tuple(f"{', '.join([dtype] * operands)} -> {dtype if result == 'T' else result}" for dtype in dtypes.split())
 
 
 class _ReplacementInstance(NamedTuple):
-    """Instance of a replacement operator.
-
-    It is passed to callable declarations such as ``layout``.
-    """
+    """Instance of a replacement operator, for callable declarations (``layout``)."""
 
     op: Operator
     target: Target
@@ -127,8 +124,8 @@ def rewrite_to(
 def acceptance_check(operands: int | None, moves: bool = False, accepts: Accepts | None = None) -> Accepts:
     """Return the common check of select operators.
 
-    It declines invalid NodeDefs, other numbers of operands, and quantized tensors. Quantized tensors are accepted
-    with ``moves``: the operator only moves elements.
+    It declines invalid NodeDefs, another number of operands, and quantized tensors. With ``moves``, the operator only
+    moves elements and may be quantized. ``accepts``: an additional check.
     """
 
     def decline(at: Instance) -> Decline | None:
@@ -162,7 +159,7 @@ def constant_scalar(op: Operator, slot: int) -> int | None:
 
 
 def rank_check(ranks: Mapping[int, int], *checks: Accepts) -> Accepts:
-    """Return a check of ranks by slot that also runs ``checks``."""
+    """Return a check of ranks by slot, followed by ``checks``."""
 
     def decline(at: Instance) -> Decline | None:
         for slot, rank in ranks.items():
@@ -177,10 +174,7 @@ def rank_check(ranks: Mapping[int, int], *checks: Accepts) -> Accepts:
 
 
 def element_count_check(slot: int, count: int, *checks: Accepts) -> Accepts:
-    """Return a check that an operand has ``count`` elements.
-
-    The check also runs ``checks``.
-    """
+    """Return a check that an operand has ``count`` elements, followed by ``checks``."""
 
     def decline(at: Instance) -> Decline | None:
         tensor = at.op[slot]
@@ -194,7 +188,7 @@ def element_count_check(slot: int, count: int, *checks: Accepts) -> Accepts:
 def constant_scalar_check(slot: int, what: str) -> Accepts:
     """Return a check that an operand is a constant scalar.
 
-    The built-in operator takes it as an option.
+    The built-in operator has an option instead of this operand. ``what``: name of the operand.
     """
 
     def decline(at: Instance) -> Decline | None:
@@ -209,10 +203,7 @@ def constant_scalar_check(slot: int, what: str) -> Accepts:
 
 
 def as_int32(rewriter: Rewriter, tensor: Tensor) -> Tensor:
-    """Return indices or sizes as int32, which built-in operators require.
-
-    A CAST is emitted for int64.
-    """
+    """Return indices or sizes as int32, which built-in operators require."""
     from op_handlers.math.cast import cast
 
     if tensor.dtype == "int32":

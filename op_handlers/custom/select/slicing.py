@@ -106,7 +106,7 @@ slice_ = rewrite_to("Slice", slicing.slice_, slice_kernel, operands=3, accepts=c
 
 
 def emit_gather(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
-    """Emit GATHER. The last operand is the axis."""
+    """Emit GATHER along the axis in the last operand."""
     op = steps.op
     return steps.finish(
         indexing.gather, [op[0], op[1]], axis=constant_scalar(op, 2), batch_dims=node.integer("batch_dims")

@@ -27,7 +27,7 @@ from op_handlers.math import unary as builtin
 def single_node_handler(
     name: str, onnx: str, function: Callable[..., Any], types: str = FLOATS, result: str = "T"
 ) -> Handler:
-    """Return the handler of a function with an ONNX operator of its own, ``onnx``."""
+    """Return the handler of a function that is the ONNX operator ``onnx``."""
 
     def lower(ctx: Context, x: Value) -> Value:
         y: Value = ctx.ops.named(onnx)(x)
@@ -47,10 +47,7 @@ def single_node_handler(
 
 
 def apply_per_element(function: Callable[[float], float]) -> Callable[[Array], Array]:
-    """Return a function of arrays that applies ``function`` to each element.
-
-    ``function``: a function of Python numbers.
-    """
+    """Return a function of arrays that applies ``function`` to each element."""
     return lambda x: np.vectorize(function, otypes=[np.float64])(x).astype(x.dtype)
 
 
@@ -88,10 +85,7 @@ tan = single_node_handler("Tan", "Tan", np.tan, "float16 float32")
 
 
 def elementwise(name: str, function: Callable[..., Any], types: str = "float16 float32") -> Declare:
-    """Return a decorator that declares an elementwise function of one operand.
-
-    The function needs several ONNX operators.
-    """
+    """Return a decorator for a function of one operand that needs several ONNX nodes."""
     return handler(
         PREFIX + name,
         max_version=1,
@@ -114,25 +108,25 @@ def expm1(ctx: Context, x: Value) -> Value:
 
     The product is tanh(x/2) * (exp(x) + 1), which is accurate near 0.
     """
-    ops, one = ctx.ops, ctx.scalar(1.0)
+    ops, constant_one = ctx.ops, ctx.scalar(1.0)
     exponential = ops.Exp(x)
-    accurate_near_zero = ops.Mul(ops.Tanh(ops.Mul(x, ctx.scalar(0.5))), ops.Add(exponential, one))
-    return ops.Where(ops.Less(ops.Abs(x), one), accurate_near_zero, ops.Sub(exponential, one))
+    accurate_near_zero = ops.Mul(ops.Tanh(ops.Mul(x, ctx.scalar(0.5))), ops.Add(exponential, constant_one))
+    return ops.Where(ops.Less(ops.Abs(x), constant_one), accurate_near_zero, ops.Sub(exponential, constant_one))
 
 
 @elementwise("Log1p", np.log1p)
 def log1p(ctx: Context, x: Value) -> Value:
     """Emit Log(1 + x), corrected for the rounding of 1 + x.
 
-    The result is x * log(u) / (u - 1) with u = 1 + x.
+    The result is x * log(u) / (u - 1), where u is 1 + x rounded.
     """
-    ops, one = ctx.ops, ctx.scalar(1.0)
-    u = ops.Add(x, one)
-    rounded_x = ops.Sub(u, one)
-    inexact = ops.And(ops.Less(ops.Abs(x), one), ops.Not(ops.Equal(rounded_x, ctx.scalar(0.0))))
-    divisor = ops.Where(inexact, rounded_x, one)
-    x_is_lost = ops.Equal(u, one)
-    logarithm = ops.Log(u)
+    ops, constant_one = ctx.ops, ctx.scalar(1.0)
+    one_plus_x = ops.Add(x, constant_one)
+    rounded_x = ops.Sub(one_plus_x, constant_one)
+    inexact = ops.And(ops.Less(ops.Abs(x), constant_one), ops.Not(ops.Equal(rounded_x, ctx.scalar(0.0))))
+    divisor = ops.Where(inexact, rounded_x, constant_one)
+    x_is_lost = ops.Equal(one_plus_x, constant_one)
+    logarithm = ops.Log(one_plus_x)
     return ops.Where(x_is_lost, x, ops.Where(inexact, ops.Mul(x, ops.Div(logarithm, divisor)), logarithm))
 
 

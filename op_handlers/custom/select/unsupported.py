@@ -1,7 +1,4 @@
-"""Declines of select operators without a handler (lite/delegates/flex).
-
-Each reason names the operator.
-"""
+"""Declines of select operators without a handler (lite/delegates/flex)."""
 
 from __future__ import annotations
 

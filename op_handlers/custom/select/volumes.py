@@ -56,5 +56,5 @@ def max_pool_3d(ctx: Context, x: Value) -> Value:
 
 @pool_handler("AvgPool3D", largest=False)
 def avg_pool_3d(ctx: Context, x: Value) -> Value:
-    """Emit AveragePool over depth, height and width, without the padding in the mean."""
+    """Emit AveragePool over depth, height and width; padding does not enter the mean."""
     return ctx.ops.AveragePool(x, count_include_pad=0, **window_attributes(ctx))

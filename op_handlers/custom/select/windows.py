@@ -1,7 +1,4 @@
-"""Windows and resizing of images in NumPy.
-
-They are parts of the reference kernels that ``verify`` runs.
-"""
+"""Windows and resizing of images in NumPy, for the kernels that ``verify`` runs."""
 
 from __future__ import annotations
 
@@ -14,9 +11,9 @@ import numpy as np
 from onnx_tflite_plugin.api import Array
 
 
-def same_padding(size: int, kernel: int, stride: int, dilation: int, kind: str) -> tuple[int, int]:
+def same_padding(size: int, kernel: int, stride: int, dilation: int, mode: str) -> tuple[int, int]:
     """Return the padding before and after an axis: that of SAME, or zeros."""
-    if kind != "SAME":
+    if mode != "SAME":
         return 0, 0
     total = max((-(-size // stride) - 1) * stride + (kernel - 1) * dilation + 1 - size, 0)
     return total // 2, total - total // 2
@@ -27,18 +24,18 @@ def extract_windows(
     kernel: Sequence[int],
     strides: Sequence[int],
     dilations: Sequence[int],
-    kind: str,
+    mode: str,
     fill_value: float,
-    explicit: Array | None = None,
+    explicit_pads: Array | None = None,
 ) -> Array:
     """Return the windows of an image, channels last: [n, positions..., kernel..., c]."""
     sizes = image.shape[1:-1]
-    if explicit is None:
+    if explicit_pads is None:
         paddings = [
-            same_padding(*parameters, kind) for parameters in zip(sizes, kernel, strides, dilations, strict=True)
+            same_padding(*parameters, mode) for parameters in zip(sizes, kernel, strides, dilations, strict=True)
         ]
     else:
-        paddings = [(int(before), int(after)) for before, after in explicit]
+        paddings = [(int(before), int(after)) for before, after in explicit_pads]
     padded = np.pad(image, [(0, 0), *paddings, (0, 0)], constant_values=fill_value)
     counts = [
         (size - (k - 1) * d - 1) // s + 1
@@ -67,10 +64,7 @@ def resize_nearest(x: Array, size: Sequence[int], align_corners: bool, half_pixe
 
 
 def resize_bilinear(x: Array, size: Sequence[int], align_corners: bool, half_pixel_centers: bool) -> Array:
-    """Return the image resized to (height, width).
-
-    Each pixel is a weighted mean of neighboring pixels.
-    """
+    """Return the image resized to (height, width) by bilinear interpolation."""
     for axis, new_size in zip((1, 2), size, strict=True):
         indices = np.arange(new_size, dtype=np.float32)
         scale = coordinate_scale(x.shape[axis], new_size, align_corners)

@@ -21,10 +21,7 @@ ACTIVATION_SCALE, CELL_SCALE = 1 / 128, 2.0**-11
 
 
 def basic_quantization(op: Operator) -> Dequantized:
-    """Return the quantization behavior.
-
-    The kernel uses the scale of the bias for all products.
-    """
+    """Return the behavior: all products have the scale of the bias, as in the kernel."""
     stored = (WEIGHTS, BIAS, CELLS) if op[X].dtype == "uint8" else ()
     return Dequantized(bias={BIAS: (X, WEIGHTS)}, weights=(WEIGHTS,), as_in_file=stored)
 
@@ -58,7 +55,7 @@ def check_basic(op: Operator) -> Decline | None:
 
 
 def emit_basic(ctx: Context, inputs: Mapping[int, Value]) -> tuple[Value | None, ...]:
-    """Return the output, the cell state, the concatenated operands and their products.
+    """Emit the output, the cell state, the concatenated operands and their products.
 
     The first two are the next states.
     """
@@ -90,7 +87,7 @@ def emit_basic(ctx: Context, inputs: Mapping[int, Value]) -> tuple[Value | None,
 def emit_products(ctx: Context, operands: Value) -> Value:
     """Emit sums with a scale of 2^-12, rounded once.
 
-    The scale of the bias is the product of the scales of operands and weights.
+    The kernel assumes that the scale of the bias is the product of the scales of operands and weights.
     """
     weights, bias = ctx.op[WEIGHTS].array, ctx.op[BIAS].array
     zero_point, bias_scale = scale_and_zero_point(ctx.op[WEIGHTS])[1], scale_and_zero_point(ctx.op[BIAS])[0]

@@ -56,8 +56,8 @@ class DirectionContext:
         self.op = direction_operator(ctx.op, slots)
 
     def constant(self, slot: int) -> Array | None:
-        own_slot = self._slots[slot]
-        return None if own_slot is None else self._ctx.constant(own_slot)
+        operator_slot = self._slots[slot]
+        return None if operator_slot is None else self._ctx.constant(operator_slot)
 
     def assign(self, slot: int, value: Value) -> None:
         self._ctx.assign(self._slots[slot] or 0, value)
@@ -157,6 +157,6 @@ def bidirectional_sequence_lstm(ctx: Context, *operands: Value | None) -> Value 
 
 
 def make_cell(ctx: Context, inputs: Mapping[int, Value], slots: Sequence[int | None], reverse: bool) -> Cell:
-    view: Any = DirectionContext(ctx, slots)
+    direction_context: Any = DirectionContext(ctx, slots)
     operands = {k: inputs[slot] for k, slot in enumerate(slots) if slot is not None and slot in inputs}
-    return Cell(view, operands, reverse)
+    return Cell(direction_context, operands, reverse)

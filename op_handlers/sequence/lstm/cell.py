@@ -1,7 +1,7 @@
 """One step of an LSTM, in float32 or rounded as in the integer kernel.
 
-The kernel's source is kernels/lstm_eval.cc. Sizes: B batches, I inputs, C cells, O outputs (C of them unless
-projected), G gates (3 without an input gate).
+The kernel is kernels/lstm_eval.cc. Sizes: B batches, I inputs, C cells, O outputs (C of them unless projected), G
+gates (3 without an input gate).
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from op_handlers.kernels.operands import reinterpret_uint8_weights
 
 
 class Gate(NamedTuple):
-    """The operand slots of one gate.
+    """Operand slots of one gate.
 
-    The slots are those of the weights of the input, the previous output and the cells (peephole), the bias, and the
-    normalization weights. ``auxiliary``: weights of a second input, which a bidirectional operator may have.
+    ``weights``, ``recurrent`` and ``peephole``: weights of the input, of the previous output and of the cells.
+    ``norm``: normalization weights. ``auxiliary``: weights of a second input, which a bidirectional operator may
+    have.
     """
 
     weights: int
@@ -45,7 +46,7 @@ PROJECTION, PROJECTION_BIAS, HIDDEN, CELLS = 16, 17, 18, 19
 def gates_of(op: Operator) -> list[Gate]:
     """Return the gates with weights.
 
-    Without an input gate, 1 minus the forget gate takes its place (CIFG).
+    Without an input gate, 1 minus the forget gate replaces it (CIFG).
     """
     return [gate for gate in GATES if op.tensor(gate.weights) is not None]
 
@@ -79,7 +80,7 @@ def check_state_batch(op: Operator, batch: int | None) -> Decline | None:
 class Cell:
     """A float32 cell, as in EvalFloat, or in EvalHybrid without rounding.
 
-    ``reverse``: the sequence is read from its end.
+    ``reverse``: True if the sequence is read from its end.
     """
 
     state_dtypes = ("float32", "float32", "float32")
@@ -105,7 +106,7 @@ class Cell:
     def float_operand(self, slot: int) -> Value | Array:
         """Return an operand in float32, as an array if constant.
 
-        With float activations, biases have the scale in the file.
+        Biases of float activations have the scale in the file.
         """
         tensor, constant = self.op[slot], self.ctx.constant(slot)
         if tensor.dtype == "float32" and constant is not None:
@@ -131,10 +132,7 @@ class Cell:
         return self.concatenate([self.float_operand(slot) for slot in slots])
 
     def input_weights(self, gate: Gate) -> Value | Array:
-        """Return a gate's input weights.
-
-        The weights of the auxiliary input, if any, are concatenated to them.
-        """
+        """Return a gate's input weights, concatenated with its auxiliary weights, if any."""
         weights = self.float_operand(gate.weights)
         return (
             weights
@@ -160,7 +158,7 @@ class Cell:
     def initial_states(self) -> tuple[Value, Value]:
         """Return the initial output (B, O) and the initial cells (B, C).
 
-        The file may store them with one axis.
+        The file may store each with one axis.
         """
         return self.state_rows(HIDDEN, self.outputs), self.state_rows(CELLS, self.cells)
 
@@ -192,7 +190,7 @@ class Cell:
     def emit_products(self, x: Value) -> Value:
         """Emit the products of the inputs of all steps: (..., B, I) to (..., B, G * C).
 
-        Biases are included unless gates are normalized; then they are added afterwards.
+        Biases are included, unless gates are normalized: they are then added afterwards.
         """
         return self.emit_gemm(x, self.all_input_weights(), None if self.normalizes else self.biases(), len(self.gates))
 
@@ -206,7 +204,7 @@ class Cell:
     def slice_gate(self, matrices: Value | Array, gate: Gate) -> Value:
         """Return one gate's matrix as a slice of the concatenated matrices.
 
-        The file then stores the matrix only once.
+        The ONNX file then stores the matrix only once.
         """
         start = self.gates.index(gate) * self.cells
         return self.ops.Slice(matrices, [start], [start + self.cells], [0])

@@ -47,7 +47,7 @@ DTYPE_PAIRS = {("float32", "float32"), ("float32", "int8"), ("float32", "uint8")
 def uses_integers(at: Instance) -> bool:
     """True if the arithmetic of the integer kernel is emitted.
 
-    Targets without integer operators compute real values.
+    Targets without integer operators compute in float instead.
     """
     return at.op[0].dtype == "int8" and at.target.moves_integers
 
@@ -55,7 +55,7 @@ def uses_integers(at: Instance) -> bool:
 def bias_factors(at: Instance, gate: Gate) -> tuple[int, int | float]:
     """Return the two factors of a bias's scale, each a slot or a number.
 
-    With a number, the bias becomes a float constant, which all targets can add to real values.
+    With a number, the bias becomes a float constant, which all targets can add to float values.
     """
     if has_layer_norm(at.op):
         return gate.norm, NORMALIZED_BIAS
@@ -64,9 +64,9 @@ def bias_factors(at: Instance, gate: Gate) -> tuple[int, int | float]:
 
 
 def weight_quantization(at: Instance) -> Dequantized:
-    """Return the quantization behavior.
+    """Return the behavior: biases have the scale of input times weight.
 
-    Biases have the scale of input times weight or, with layer normalization, of the normalized value.
+    With layer normalization, they have the scale of the normalized value.
     """
     op = at.op
     weights = tuple(slot for gate in GATES for slot in (gate.weights, gate.recurrent))
@@ -99,7 +99,7 @@ def time_first(at: Instance) -> Implicit:
 
 
 def _has_sequence_output(at: Instance) -> bool:
-    """True if the file stores the rank of the output, or it is 3.
+    """True if the file stores the rank of the output, or if the rank is 3.
 
     Another check reports a wrong rank.
     """
@@ -175,7 +175,7 @@ CELL_ACTIVATION = FusedActivation(cell_activation, in_lowering=True)
     sizes=sequence_sizes,
 )
 def unidirectional_sequence_lstm(ctx: Context, *operands: Value | None) -> Value:
-    """Emit LSTM if ONNX's operator computes the same, else a Scan of decomposed steps."""
+    """Emit LSTM if it computes the same, else a Scan of decomposed steps."""
     y = emit_sequence(ctx, present_operands(operands))
     transposed = ctx.op[out(0)].rank != 3 and not ctx.options.time_major
     return ctx.ops.Transpose(y, perm=[1, 0, 2]) if transposed else y

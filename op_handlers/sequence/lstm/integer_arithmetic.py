@@ -107,15 +107,18 @@ class IntegerArithmetic(Cell):
         return self.ops.Clip(x, np.float64(minimum), np.float64(maximum))
 
     def look_up(self, table: Value, numbers: Value, zero_index: Any = -INT16_MIN) -> Value:
-        """Return the table entries of numbers. ``zero_index``: index of the entry of 0."""
+        """Return the table entries of numbers.
+
+        ``zero_index``: index of the entry of 0.
+        """
         return self.gather_entries(
             table, self.ops.Add(numbers, named(np.asarray(zero_index, np.float64), "table_start"))
         )
 
     def gather_entries(self, table: Value, positions: Value) -> Value:
-        """Return entries by index.
+        """Return entries by index; fractions are truncated.
 
-        Fractions are truncated. 256 indices take 4.4 us with Gather, 1.6 with GatherElements.
+        256 indices take 4.4 us with Gather and 1.6 us with GatherElements.
         """
         ops, indices = self.ops, self.ops.Cast(positions, to="int32")
         return ops.GatherElements(table, indices, axis=1) if self.gathers_elements else ops.Gather(table, indices)
@@ -123,7 +126,7 @@ class IntegerArithmetic(Cell):
     def match_rank(self, table: Value | Array, role: str) -> Value:
         """Return a table with the rank of its indices.
 
-        ``role``: its name if it is a constant.
+        ``role``: name of a constant table.
         """
         if isinstance(table, np.ndarray):
             return self.ctx.constant_value(named(table[np.newaxis] if self.gathers_elements else table, role))
@@ -143,9 +146,9 @@ class IntegerArithmetic(Cell):
 
 
 def split_multiplier(scale: float) -> tuple[float, float]:
-    """Return a multiplier as a shifted 31-bit mantissa and a right shift.
+    """Return a multiplier as a shifted 31-bit mantissa and a power of two.
 
-    The mantissa includes the left shift. The right shift is returned as a power of two.
+    The mantissa includes a left shift; the power of two is the right shift.
     """
     mantissa, exponent = quantized_multiplier(scale)
     return (mantissa * 2.0 ** (max(exponent, 0) - 31), 2.0 ** min(exponent, 0)) if exponent >= -31 else (0.0, 1.0)

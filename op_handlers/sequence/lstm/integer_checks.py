@@ -21,7 +21,7 @@ from op_handlers.sequence.lstm.cell import (
 def scale_and_zero_point(tensor: Tensor | None) -> tuple[float, int]:
     """Return a tensor's scale and zero point.
 
-    The scale is 0 if the tensor has none or several.
+    The scale is 0 if the tensor has no scale, or several.
     """
     quantization = tensor.quantization if tensor is not None else None
     if not isinstance(quantization, Quantization) or quantization.per_axis:

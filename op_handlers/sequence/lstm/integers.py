@@ -58,8 +58,8 @@ NOTE = (
 class IntegerCell(IntegerArithmetic):
     """A cell on quantized values minus their zero point.
 
-    Inputs, outputs, cells and sums are float64. ``early_gates``: gates that are computed together, all except an
-    output gate with a peephole on the current cell state.
+    Inputs, outputs, cells and sums are float64. ``early_gates``: gates that are computed together. These are all
+    gates, except for an output gate with a peephole on the current cell state.
     """
 
     def __init__(self, ctx: Context, inputs: Mapping[int, Value], reverse: bool = False) -> None:
@@ -85,10 +85,7 @@ class IntegerCell(IntegerArithmetic):
         self.output_table = self.match_rank(reorder_table(ctx, output_entries), "tanh_table")
 
     def order_gates(self, gates: Sequence[Gate]) -> list[Gate]:
-        """Return the gates with the output gate last.
-
-        The output gate may read the current cell state.
-        """
+        """Return the gates with the output gate last, which may read the current cells."""
         return sorted(gates, key=lambda gate: gate is OUTPUT)
 
     def check_shifts(self) -> None:
@@ -108,14 +105,14 @@ class IntegerCell(IntegerArithmetic):
     def output_factor(self) -> float:
         """Return the factor from a product of 15-bit fractions to the output scale.
 
-        The output is the projected or the final output.
+        The output is the one to project, or else the final output.
         """
         return float(np.float32(2.0**-15 / np.float32(scale_and_zero_point(self.op.intermediates[4])[0]) * 2.0**-15))
 
     def table_margin(self) -> int:
         """Return how far sums may exceed int16 without clipping.
 
-        A table must be able to cover this range; otherwise the result is 0.
+        The result is 0 if a table cannot cover this range.
         """
         if (
             self.has_peepholes

@@ -1,7 +1,4 @@
-"""LSTMs on sequences.
-
-ONNX's LSTM is emitted if it computes the same, and otherwise a Scan of steps.
-"""
+"""LSTMs on sequences: ONNX's LSTM if it computes the same, else a Scan of steps."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ InitialStates = Sequence[tuple[Value, Value]]
 Emitter = Callable[[Sequence[Cell], Value, InitialStates], Sequence[Sequence[Value]]]
 """Function of a cell per direction, their input and initial states.
 
-Returns all outputs, the last output and the last cells of each direction.
+It returns all outputs, the last output and the last cells of each direction.
 """
 ONNX_ACTIVATIONS: Mapping[str, Sequence[str] | None] = {"TANH": None, "RELU": ("Sigmoid", "Relu", "Relu")}
 """ONNX's activations of gates, update and cells; ``None`` is the default."""
@@ -34,8 +31,8 @@ def choose_emitter(cell: Cell) -> Emitter:
 
     ONNX's LSTM requires float32, and its ``clip`` bounds gate inputs, not cells.
 
-    Quantized states are not reshaped for ONNX's LSTM: at opset 21, which 16-bit states need, ONNX Runtime moves Q and
-    DQ past the reshapes and then does not load the model.
+    Quantized states are not reshaped for ONNX's LSTM. At opset 21, which 16-bit states need, ONNX Runtime moves
+    QuantizeLinear and DequantizeLinear past the reshapes and then does not load the model.
     """
     options, activation = cell.ctx.options, cell.ctx.options.fused_activation_function
     if cell.op[0].dtype == "int8" or activation not in ONNX_ACTIVATIONS or cell.normalizes:
@@ -103,7 +100,7 @@ def emit_projected(layers: Sequence[Cell], x: Value, initial_states: InitialStat
     """Emit one LSTM per direction, followed by one projection for all time steps.
 
     Recurrent weights are those of the file times those of the projection. The initial state is already projected, so
-    it becomes an additional input of the first time step: x is concatenated with it, followed by zeros.
+    it becomes an additional input of the first time step. It is concatenated to x, with zeros for the other steps.
     """
     return [emit_projected_lstm(cell, x, *start) for cell, start in zip(layers, initial_states, strict=True)]
 

@@ -1,6 +1,6 @@
 """Tables of sigmoid and tanh for all int16 values.
 
-A table is an array if the target stores it in the form in which it is used. Otherwise, nodes compute that form.
+A table is an array if the target stores its final form. Otherwise, nodes compute that form.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ASCENDING = np.arange(-32768, 32768)
 def emit_table(ctx: Context, entries: Array, factor: float) -> Value | Array:
     """Return a table of entries times a factor.
 
-    Nodes add 8-bit differences from the previous entry at load time.
+    If nodes compute it, they add 8-bit differences from the previous entry at load time.
     """
     if ctx.target.stores_tables:
         return entries * factor
@@ -28,10 +28,7 @@ def emit_table(ctx: Context, entries: Array, factor: float) -> Value | Array:
 
 
 def pad_table(ctx: Context, table: Value | Array, margin: int) -> Value | Array:
-    """Return a table that extends beyond the range of int16.
-
-    Its first and last entries are repeated.
-    """
+    """Return a table extended beyond int16 by repeating its first and last entry."""
     if isinstance(table, np.ndarray):
         return np.pad(table, margin, mode="edge")
     return ctx.ops.Pad(table, [margin, margin], mode="edge") if margin else table

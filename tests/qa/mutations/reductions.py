@@ -9,7 +9,7 @@ from tests.qa.mutations.planting import Mutation, leave_out, with_attributes
 
 
 def _round_mean(ctx: Any, x: Any, axes: Any) -> Any:
-    from op_handlers.math.reduction import emit_reduction
+    from op_handlers.kernels.reductions import emit_reduction
 
     if ctx.op[0].dtype not in ("int32", "int64"):
         return emit_reduction(ctx, "ReduceMean", x, axes)
