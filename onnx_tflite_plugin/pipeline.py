@@ -16,7 +16,7 @@ from onnx_tflite_plugin.binding.declared import resolve
 from onnx_tflite_plugin.binding.fusion import Fused, fuse
 from onnx_tflite_plugin.diagnosis.packs import pack_declarations
 from onnx_tflite_plugin.graph.kernels import attention_warnings
-from onnx_tflite_plugin.graph.metadata import (
+from onnx_tflite_plugin.graph.model_metadata import (
     read_states,
     source_operators,
     write_activations,

@@ -39,7 +39,7 @@ from onnx_tflite_plugin.checked import describe, did_you_mean
 from onnx_tflite_plugin.errors import MissingExtra
 from onnx_tflite_plugin.graph.decoder import Decoder, GraphInput, recognize_decoder
 from onnx_tflite_plugin.graph.int8_faults import describe_int8_fault
-from onnx_tflite_plugin.graph.metadata import CarriedState, is_causal, read_authored, read_states
+from onnx_tflite_plugin.graph.model_metadata import CarriedState, is_causal, read_authored, read_states
 from onnx_tflite_plugin.graph.ort_arrays import BoundArrays, can_bind
 from onnx_tflite_plugin.graph.ort_caches import BoundCaches
 from onnx_tflite_plugin.graph.ort_options import choose_options

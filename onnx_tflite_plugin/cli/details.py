@@ -37,7 +37,7 @@ def _declined_lines(declined: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
 
 def _operator_rows(conversion: Conversion) -> Iterator[Row]:
     """Yield a row for each TFLite operator or fused group: its handler, its tensor and its ONNX nodes."""
-    from onnx_tflite_plugin.graph.metadata import converted_operators, source_handler, source_name
+    from onnx_tflite_plugin.graph.node_metadata import converted_operators, source_handler, source_name
 
     counts: dict[tuple[int, ...], Counter[str]] = {}
     sources: dict[tuple[int, ...], str] = {}

@@ -49,7 +49,7 @@ def count_nodes(
     conversion: Conversion,
 ) -> tuple[dict[tuple[int, ...], Counter[str]], dict[tuple[int, ...], str]]:
     """Return node counts and handler names of the main graph, by source operators."""
-    from onnx_tflite_plugin.graph.metadata import converted_operators, source_handler
+    from onnx_tflite_plugin.graph.node_metadata import converted_operators, source_handler
 
     node_counts: dict[tuple[int, ...], Counter[str]] = {}
     handlers: dict[tuple[int, ...], str] = {}

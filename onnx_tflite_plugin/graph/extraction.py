@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.graph.bodies import bodies
-from onnx_tflite_plugin.graph.metadata import remove_origin
+from onnx_tflite_plugin.graph.model_metadata import remove_origin
 
 if TYPE_CHECKING:
     import onnx

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.errors import MissingExtra, Problem, TargetRefusal
 from onnx_tflite_plugin.graph.kernels import suggest_options
-from onnx_tflite_plugin.graph.metadata import source_name, source_operators
+from onnx_tflite_plugin.graph.node_metadata import source_name, source_operators
 from onnx_tflite_plugin.graph.validity import weight_bytes
 
 if TYPE_CHECKING:

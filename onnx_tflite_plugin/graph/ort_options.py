@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from onnx_tflite_plugin.graph.metadata import read_activations
+from onnx_tflite_plugin.graph.model_metadata import read_activations
 
 ONE_THREAD_BYTES = 2**20
 """Maximum bytes of intermediate tensors for which one thread is used.

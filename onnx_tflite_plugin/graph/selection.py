@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.graph.bodies import bodies
-from onnx_tflite_plugin.graph.metadata import converted_operators, props
+from onnx_tflite_plugin.graph.metadata import props
+from onnx_tflite_plugin.graph.node_metadata import converted_operators
 
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto

@@ -15,7 +15,7 @@ from onnx_tflite_plugin.errors import (
     Problem,
     TargetRefusal,
 )
-from onnx_tflite_plugin.graph.metadata import source_handler, source_operators
+from onnx_tflite_plugin.graph.node_metadata import source_handler, source_operators
 from onnx_tflite_plugin.guard import BUILTIN, Failed, of_pack
 from onnx_tflite_plugin.source.dtypes import QUANTIZED
 

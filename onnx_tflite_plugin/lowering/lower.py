@@ -13,7 +13,8 @@ import onnx_ir as ir
 from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.binding.bound import BoundModel
 from onnx_tflite_plugin.errors import CONTRADICTION, REFUSED, Contradiction, HandlerError, InvalidModel
-from onnx_tflite_plugin.graph.metadata import write_states, write_tensor
+from onnx_tflite_plugin.graph.model_metadata import write_states
+from onnx_tflite_plugin.graph.value_metadata import write_tensor
 from onnx_tflite_plugin.layout.plan import LayoutPlan
 from onnx_tflite_plugin.layout.tensor_layout import TensorLayout, format_layout, source_layout
 from onnx_tflite_plugin.lowering.arrays import physical_dims

@@ -18,8 +18,8 @@ from onnx_tflite_plugin.binding.declared import refusal_problem
 from onnx_tflite_plugin.binding.inlining import call_path
 from onnx_tflite_plugin.checked import describe_arity_mismatch, plural
 from onnx_tflite_plugin.errors import Contradiction, InvalidModel
-from onnx_tflite_plugin.graph.metadata import node_props
 from onnx_tflite_plugin.graph.names import first_operation
+from onnx_tflite_plugin.graph.node_metadata import node_props
 from onnx_tflite_plugin.guard import BUILTIN, Failed, Mismatch, WrongResult, attribute_errors
 from onnx_tflite_plugin.layout.tensor_layout import source_layout
 from onnx_tflite_plugin.lowering.arrays import physical_dims

@@ -21,7 +21,7 @@ from onnx_tflite_plugin.api.values import Value
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.binding.states import state_slot, state_users
 from onnx_tflite_plugin.graph.constants import NotConstant, evaluate_constant
-from onnx_tflite_plugin.graph.metadata import CarriedState
+from onnx_tflite_plugin.graph.model_metadata import CarriedState
 from onnx_tflite_plugin.layout.plan import LayoutPlan
 from onnx_tflite_plugin.layout.tensor_layout import physical_shape
 from onnx_tflite_plugin.lowering.emitter import Emitter

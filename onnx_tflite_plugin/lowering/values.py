@@ -13,8 +13,8 @@ from itertools import pairwise
 import numpy as np
 import onnx_ir as ir
 
-from onnx_tflite_plugin.graph.metadata import holds_tensor, write_tensor
 from onnx_tflite_plugin.graph.names import shared_scopes, shorten_name
+from onnx_tflite_plugin.graph.value_metadata import holds_tensor, write_tensor
 from onnx_tflite_plugin.layout.tensor_layout import (
     TensorLayout,
     drop_unit_axes,

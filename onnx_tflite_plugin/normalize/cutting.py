@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from onnx_tflite_plugin.errors import UnsupportedOption
-from onnx_tflite_plugin.graph.metadata import Part
+from onnx_tflite_plugin.graph.model_metadata import Part
 from onnx_tflite_plugin.graph.names import expand_name
 from onnx_tflite_plugin.lowering.interface import InterfaceNames
 from onnx_tflite_plugin.source.model import Model, Operator, Subgraph, Tensor

@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import Bound
-from onnx_tflite_plugin.graph.metadata import read_states
+from onnx_tflite_plugin.graph.model_metadata import read_states
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.model import Dims, Tensor
 

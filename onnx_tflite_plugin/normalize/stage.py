@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from onnx_tflite_plugin.binding.bound import BoundModel
 from onnx_tflite_plugin.binding.consistency import has_empty_tensors, lacks_rank
 from onnx_tflite_plugin.errors import InvalidModel, Problem, SignaturesDiffer, UnsupportedOperator
-from onnx_tflite_plugin.graph.metadata import Part
+from onnx_tflite_plugin.graph.model_metadata import Part
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.lowering.interface import InterfaceNames, apply_signature, check_outputs, select_signature
 from onnx_tflite_plugin.normalize.alignment import Misaligned

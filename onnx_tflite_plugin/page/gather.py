@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from onnx_tflite_plugin.checked import plural
 from onnx_tflite_plugin.errors import ConversionError, InvalidInputs, MismatchedModels
-from onnx_tflite_plugin.graph.metadata import converted_operators, props, read_authored, read_origin, read_states
+from onnx_tflite_plugin.graph.metadata import props
+from onnx_tflite_plugin.graph.model_metadata import read_authored, read_origin, read_states
+from onnx_tflite_plugin.graph.node_metadata import converted_operators
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.inspection import declaration_names, handlers_of
 from onnx_tflite_plugin.page.groups import Group, all_graphs, group_operators, nodes_with_container, unowned_nodes

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.graph.bodies import bodies
-from onnx_tflite_plugin.graph.metadata import converted_operators, props, source_handler
+from onnx_tflite_plugin.graph.metadata import props
+from onnx_tflite_plugin.graph.node_metadata import converted_operators, source_handler
 from onnx_tflite_plugin.presentation.ranges import format_ranges
 from onnx_tflite_plugin.source.model import Operator
 

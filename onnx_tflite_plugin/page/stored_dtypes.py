@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from onnx_tflite_plugin.graph.metadata import props, read_tensor
+from onnx_tflite_plugin.graph.metadata import props
+from onnx_tflite_plugin.graph.value_metadata import read_tensor
 from onnx_tflite_plugin.presentation.graph_io import GraphValue
 from onnx_tflite_plugin.presentation.hints import input_hints, output_hints
 from onnx_tflite_plugin.source.affine import affine

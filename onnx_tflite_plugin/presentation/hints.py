@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.checked import list_first
 from onnx_tflite_plugin.graph.decoder import Decoder, GraphInput, recognize_decoder
-from onnx_tflite_plugin.graph.metadata import source_handler
+from onnx_tflite_plugin.graph.node_metadata import source_handler
 from onnx_tflite_plugin.presentation.graph_io import GraphValue
 from onnx_tflite_plugin.rewrite.weights.dtypes import ONNX_RUNTIME_DOMAIN
 from onnx_tflite_plugin.source.affine import affine

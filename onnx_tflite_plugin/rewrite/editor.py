@@ -10,8 +10,9 @@ from typing import Any
 
 import onnx_ir as ir
 
-from onnx_tflite_plugin.graph.metadata import holds_tensor, own_entries, read_tensor, remove_own_entries, write_tensor
+from onnx_tflite_plugin.graph.metadata import own_entries, remove_own_entries
 from onnx_tflite_plugin.graph.names import UniqueNames
+from onnx_tflite_plugin.graph.value_metadata import holds_tensor, read_tensor, write_tensor
 from onnx_tflite_plugin.lowering.emitter import Emitter, Operand
 from onnx_tflite_plugin.lowering.schemas import schema_of, signature_of
 from onnx_tflite_plugin.rewrite.matching import Affine, constant, label_of, sizes

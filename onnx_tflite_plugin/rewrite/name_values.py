@@ -11,8 +11,9 @@ import onnx_ir as ir
 from onnx_ir.passes import InPlacePass, PassResult
 
 from onnx_tflite_plugin.api.roles import ROLE
-from onnx_tflite_plugin.graph.metadata import read_tensor, source_name, source_operators
 from onnx_tflite_plugin.graph.names import UniqueNames, first_operation, shorten_name, with_suffix, without_number
+from onnx_tflite_plugin.graph.node_metadata import source_name, source_operators
+from onnx_tflite_plugin.graph.value_metadata import read_tensor
 from onnx_tflite_plugin.lowering.schemas import schema_of
 from onnx_tflite_plugin.lowering.values import DEQUANTIZES, TENSOR_NAME, VARIANT
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.checked import list_first
 from onnx_tflite_plugin.errors import Problem, TargetRefusal
-from onnx_tflite_plugin.graph.metadata import source_handler, source_name, source_operators
+from onnx_tflite_plugin.graph.node_metadata import source_handler, source_name, source_operators
 from onnx_tflite_plugin.rewrite.weights.dtypes import ONNX_RUNTIME_DOMAIN
 
 if TYPE_CHECKING:

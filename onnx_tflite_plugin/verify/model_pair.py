@@ -15,16 +15,16 @@ import numpy as np
 
 from onnx_tflite_plugin.errors import InconclusiveError, InvalidModel, MismatchedModels, VerificationError
 from onnx_tflite_plugin.graph.decoder import NEXT
-from onnx_tflite_plugin.graph.metadata import (
+from onnx_tflite_plugin.graph.metadata import props
+from onnx_tflite_plugin.graph.model_metadata import (
     Part,
     has_reset_states,
-    props,
     read_digest,
     read_lengths,
     read_origin,
     read_renames,
-    replace_locations,
 )
+from onnx_tflite_plugin.graph.node_metadata import replace_locations
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.normalize.joining import SharedItems
 from onnx_tflite_plugin.progress import Progress

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.errors import MismatchedModels
-from onnx_tflite_plugin.graph.metadata import props, read_digest
+from onnx_tflite_plugin.graph.metadata import props
+from onnx_tflite_plugin.graph.model_metadata import read_digest
 from onnx_tflite_plugin.graph.ort_options import stored_metadata
 from onnx_tflite_plugin.source import Member, Section, Source
 from onnx_tflite_plugin.source.content import Content

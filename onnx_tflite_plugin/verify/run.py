@@ -14,7 +14,8 @@ import numpy as np
 
 from onnx_tflite_plugin.checked import describe, did_you_mean, find_mismatch, has_type, plural
 from onnx_tflite_plugin.errors import ConversionError, InconclusiveError, InvalidInputs
-from onnx_tflite_plugin.graph.metadata import props, read_lengths
+from onnx_tflite_plugin.graph.metadata import props
+from onnx_tflite_plugin.graph.model_metadata import read_lengths
 from onnx_tflite_plugin.graph.names import describe_key, resolve_keys
 from onnx_tflite_plugin.graph.randomness import random_nodes
 from onnx_tflite_plugin.graph.serialized import Converted

@@ -13,7 +13,7 @@ from conformance.builder import GraphBuilder, ModelBuilder, TensorRef, quant
 from onnx_tflite_plugin.api import out
 from onnx_tflite_plugin.binding import inlining
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel, TooLarge
-from onnx_tflite_plugin.graph.metadata import source_operators
+from onnx_tflite_plugin.graph.node_metadata import source_operators
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.lowering import scope
 from onnx_tflite_plugin.source import read

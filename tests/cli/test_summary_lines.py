@@ -25,7 +25,7 @@ from onnx_tflite_plugin.cli.summary import (
     warning_row,
 )
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel, Problem
-from onnx_tflite_plugin.graph.metadata import node_props
+from onnx_tflite_plugin.graph.node_metadata import node_props
 from onnx_tflite_plugin.presentation.graph_io import GraphValue
 from onnx_tflite_plugin.report import Report, Transposed, describe_overrides
 from onnx_tflite_plugin.rewrite import RULES

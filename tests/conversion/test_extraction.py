@@ -7,7 +7,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from onnx_tflite_plugin.graph.extraction import extract_submodel
-from onnx_tflite_plugin.graph.metadata import write_authored
+from onnx_tflite_plugin.graph.model_metadata import write_authored
 
 
 def join_reshapes(*, constant: bool) -> onnx.ModelProto:

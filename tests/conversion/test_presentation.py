@@ -12,7 +12,8 @@ import pytest
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
 from conformance.models import Net, tensor
-from onnx_tflite_plugin.graph.metadata import props, read_authored
+from onnx_tflite_plugin.graph.metadata import props
+from onnx_tflite_plugin.graph.model_metadata import read_authored
 from onnx_tflite_plugin.host.unknown import domain_and_name
 from onnx_tflite_plugin.presentation.graph_io import GraphValue, author_metadata
 from onnx_tflite_plugin.presentation.snippet import snippet

@@ -17,7 +17,8 @@ from onnx import TensorProto, helper
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder
 from onnx_tflite_plugin.errors import MissingExtra
-from onnx_tflite_plugin.graph.metadata import PREFIX, read_states
+from onnx_tflite_plugin.graph.metadata import PREFIX
+from onnx_tflite_plugin.graph.model_metadata import read_states
 from onnx_tflite_plugin.runtime import Session
 from onnx_tflite_plugin.verify import LiteRT
 

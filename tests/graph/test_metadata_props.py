@@ -7,8 +7,9 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from onnx_tflite_plugin.graph import metadata
-from onnx_tflite_plugin.graph.metadata import PREFIX, CarriedState, Part
+from onnx_tflite_plugin.graph import metadata, model_metadata, node_metadata, value_metadata
+from onnx_tflite_plugin.graph.metadata import PREFIX
+from onnx_tflite_plugin.graph.model_metadata import CarriedState, Part
 from onnx_tflite_plugin.graph.tensor_value import TensorValue
 
 MODEL_KEYS = ("state", "signature", "part", "digest", "source")
@@ -49,10 +50,10 @@ def test_tensor_metadata_restores_layout_and_dtype(order: tuple[int, ...] | None
 )
 def test_metadata_restores_added_copied_and_reordered_channels(channels: list[int], text: str) -> None:
     entries: dict[str, str] = {}
-    metadata.write_tensor(entries, 0, 7, order="0,3,1,2")
-    metadata.write_channels(entries, channels)
+    value_metadata.write_tensor(entries, 0, 7, order="0,3,1,2")
+    value_metadata.write_channels(entries, channels)
     assert entries[PREFIX + "channels"] == text
-    value = metadata.read_tensor("v", entries)
+    value = value_metadata.read_tensor("v", entries)
     assert value is not None
     array = np.arange(1, 2 * 5 * 7 * 3 + 1, dtype=np.float32).reshape(2, 5, 7, 3)
     stored = value.apply(array)
@@ -76,9 +77,9 @@ def test_value_does_not_fit_a_tensor_with_other_channels() -> None:
 
 def test_channels_that_move_twice_are_those_of_the_tensor() -> None:
     entries: dict[str, str] = {}
-    metadata.write_tensor(entries, 0, 7)
-    metadata.write_channels(entries, [0, 1, 2, -1])
-    metadata.write_channels(entries, [3, 2, 0, 1, -1])
+    value_metadata.write_tensor(entries, 0, 7)
+    value_metadata.write_channels(entries, [0, 1, 2, -1])
+    value_metadata.write_channels(entries, [3, 2, 0, 1, -1])
     assert entries[PREFIX + "channels"] == ":1,2:1,0:2,:1"
 
 
@@ -88,8 +89,8 @@ def test_channels_that_move_twice_are_those_of_the_tensor() -> None:
 )
 def test_initial_state_is_zeros_a_scalar_or_a_flat_list(initial: object, expected: list[list[int]]) -> None:
     entries: dict[str, str] = {}
-    metadata.write_states(entries, [CarriedState("in", "out", "int32", (2, 3))])
-    (state,) = metadata.read_states(entries)
+    model_metadata.write_states(entries, [CarriedState("in", "out", "int32", (2, 3))])
+    (state,) = model_metadata.read_states(entries)
     assert state == CarriedState("in", "out", "int32", (2, 3))
     np.testing.assert_array_equal(state._replace(initial=initial).initial_value(), np.asarray(expected, np.int32))
     assert state.initial_value().dtype == np.int32
@@ -97,11 +98,11 @@ def test_initial_state_is_zeros_a_scalar_or_a_flat_list(initial: object, expecte
 
 def test_reset_states_are_recorded_in_metadata() -> None:
     entries: dict[str, str] = {}
-    metadata.write_states(entries, [])
+    model_metadata.write_states(entries, [])
     assert entries == {}
-    assert (metadata.read_states(entries), metadata.has_reset_states(entries)) == ((), False)
-    metadata.write_states(entries, [], reset=True)
-    assert (metadata.read_states(entries), metadata.has_reset_states(entries)) == ((), True)
+    assert (model_metadata.read_states(entries), model_metadata.has_reset_states(entries)) == ((), False)
+    model_metadata.write_states(entries, [], reset=True)
+    assert (model_metadata.read_states(entries), model_metadata.has_reset_states(entries)) == ((), True)
 
 
 @pytest.mark.parametrize(
@@ -109,14 +110,14 @@ def test_reset_states_are_recorded_in_metadata() -> None:
 )
 def test_origin_is_read_as_written(signature: str | None, part: Part | None) -> None:
     entries: dict[str, str] = {}
-    metadata.write_origin(entries, signature, part)
+    model_metadata.write_origin(entries, signature, part)
     assert len(entries) == (signature is not None) + (part is not None)
-    assert metadata.read_origin(entries) == (signature, part)
+    assert model_metadata.read_origin(entries) == (signature, part)
 
 
 def test_remove_origin_keeps_foreign_metadata() -> None:
     entries = {"author": "somebody", PREFIX + "weights": "{}", **{PREFIX + key: "x" for key in MODEL_KEYS}}
-    metadata.remove_origin(entries)
+    model_metadata.remove_origin(entries)
     assert entries == {"author": "somebody", PREFIX + "weights": "{}"}
     metadata.remove_own_entries(entries)
     assert entries == {"author": "somebody"}
@@ -126,32 +127,36 @@ def test_remove_origin_keeps_foreign_metadata() -> None:
     "text", ["", "[", "3", '{"inputs": [1]}', '[{"input": "x"}]', '{"inputs": ["a"], "outputs": []}']
 )
 def test_malformed_metadata_is_reported_or_ignored(text: str) -> None:
-    for key, read in (("state", metadata.read_states), ("part", metadata.read_origin)):
+    for key, read in (("state", model_metadata.read_states), ("part", model_metadata.read_origin)):
         with pytest.raises(ValueError, match=rf"the model's {PREFIX}{key} cannot be read"):
             read({PREFIX + key: text})
     if not text.startswith("{"):
-        assert metadata.read_weights({PREFIX + "weights": text}) == {}
+        assert model_metadata.read_weights({PREFIX + "weights": text}) == {}
         with pytest.raises(ValueError):  # noqa: PT011
-            metadata.read_authored({PREFIX + "source": text})
+            model_metadata.read_authored({PREFIX + "source": text})
 
 
 def test_empty_authored_entries_are_dropped() -> None:
     entries: dict[str, str] = {}
-    metadata.write_authored(entries, {"name": "", "inputs": []})
-    assert (entries, metadata.read_authored(entries)) == ({}, {})
-    metadata.write_authored(entries, {"name": "digits", "license": ""})
-    assert metadata.read_authored(entries) == {"name": "digits"}
-    metadata.write_weights(entries, {"int8": 3})
-    assert metadata.read_weights(entries) == {"int8": 3}
-    assert metadata.read_weights({}) == {}
+    model_metadata.write_authored(entries, {"name": "", "inputs": []})
+    assert (entries, model_metadata.read_authored(entries)) == ({}, {})
+    model_metadata.write_authored(entries, {"name": "digits", "license": ""})
+    assert model_metadata.read_authored(entries) == {"name": "digits"}
+    model_metadata.write_weights(entries, {"int8": 3})
+    assert model_metadata.read_weights(entries) == {"int8": 3}
+    assert model_metadata.read_weights({}) == {}
 
 
 def test_node_metadata_names_operator_handler_and_pack() -> None:
-    entries = metadata.node_props([(0, 3), (2, 5), (0, 4)], "handler", "pack", "name")
-    assert metadata.source_operators(entries) == ((0, 3), (2, 5), (0, 4))
-    assert metadata.converted_operators(entries) == (3, 4)
-    assert metadata.source_handler(entries) == ("handler", "pack")
-    assert (metadata.source_operators({}), metadata.converted_operators({}), metadata.source_handler({})) == (
+    entries = node_metadata.node_props([(0, 3), (2, 5), (0, 4)], "handler", "pack", "name")
+    assert node_metadata.source_operators(entries) == ((0, 3), (2, 5), (0, 4))
+    assert node_metadata.converted_operators(entries) == (3, 4)
+    assert node_metadata.source_handler(entries) == ("handler", "pack")
+    assert (
+        node_metadata.source_operators({}),
+        node_metadata.converted_operators({}),
+        node_metadata.source_handler({}),
+    ) == (
         (),
         (),
         ("", ""),
@@ -162,12 +167,12 @@ def test_node_metadata_names_operator_handler_and_pack() -> None:
 @pytest.mark.parametrize("written", [{}, {"form": "float"}, {"order": "0,2,-1,1"}, {"shift": 128}])
 def test_tensor_metadata_replaces_earlier_entries(written: dict[str, object]) -> None:
     entries: dict[str, str] = {"other": "x"}
-    metadata.write_tensor(entries, 3, 5, form="float", order="1,0", shift=7)
-    metadata.write_tensor(entries, 2, 11, **written)  # type: ignore[arg-type]
+    value_metadata.write_tensor(entries, 3, 5, form="float", order="1,0", shift=7)
+    value_metadata.write_tensor(entries, 2, 11, **written)  # type: ignore[arg-type]
     order = (0, 2, -1, 1) if "order" in written else None
     form, shift = str(written.get("form", "stored")), int(written.get("shift", 0))  # type: ignore[call-overload]
-    assert metadata.read_tensor("v", entries) == TensorValue("v", 2, 11, order, shift, form)
-    assert metadata.holds_tensor(entries)
-    assert not metadata.holds_tensor({"other": "x"})
-    assert metadata.read_tensor("v", {}) is None
-    assert metadata.read_tensor("v", {**entries, PREFIX + "order": "0/1x2,1/3x7"}) is None
+    assert value_metadata.read_tensor("v", entries) == TensorValue("v", 2, 11, order, shift, form)
+    assert value_metadata.holds_tensor(entries)
+    assert not value_metadata.holds_tensor({"other": "x"})
+    assert value_metadata.read_tensor("v", {}) is None
+    assert value_metadata.read_tensor("v", {**entries, PREFIX + "order": "0/1x2,1/3x7"}) is None

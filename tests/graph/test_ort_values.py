@@ -9,8 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from onnx_tflite_plugin.graph import metadata
-from onnx_tflite_plugin.graph.metadata import CarriedState, Part
+from onnx_tflite_plugin.graph import metadata, model_metadata, node_metadata, value_metadata
+from onnx_tflite_plugin.graph.model_metadata import CarriedState, Part
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.graph.ort_values import dtype_of, from_value, to_value
 from onnx_tflite_plugin.graph.tensor_value import TensorValue
@@ -55,21 +55,25 @@ class TestMetadata:
     def test_states_are_read_as_written(self) -> None:
         states = (CarriedState("in", "out", "float32", (2, -1)), CarriedState("i", "o", "int8", ()))
         entries: dict[str, str] = {}
-        metadata.write_states(entries, states)
-        assert metadata.read_states(entries) == states
-        assert not metadata.has_reset_states(entries)
+        model_metadata.write_states(entries, states)
+        assert model_metadata.read_states(entries) == states
+        assert not model_metadata.has_reset_states(entries)
 
     def test_reset_states_are_recorded(self) -> None:
         entries: dict[str, str] = {}
-        metadata.write_states(entries, [])
-        assert (entries, metadata.read_states(entries), metadata.has_reset_states(entries)) == ({}, (), False)
-        metadata.write_states(entries, [], reset=True)
-        assert (metadata.read_states(entries), metadata.has_reset_states(entries)) == ((), True)
+        model_metadata.write_states(entries, [])
+        assert (entries, model_metadata.read_states(entries), model_metadata.has_reset_states(entries)) == (
+            {},
+            (),
+            False,
+        )
+        model_metadata.write_states(entries, [], reset=True)
+        assert (model_metadata.read_states(entries), model_metadata.has_reset_states(entries)) == ((), True)
 
     @pytest.mark.parametrize("text", ["{", "[1]", '[{"input": "a"}]', "null"])
     def test_malformed_states_are_rejected(self, text: str) -> None:
         with pytest.raises(ValueError, match="state cannot be read"):
-            metadata.read_states({metadata.PREFIX + "state": text})
+            model_metadata.read_states({metadata.PREFIX + "state": text})
 
     @pytest.mark.parametrize(
         ("initial", "expected"), [(None, [0, 0, 0]), (2, [2, 2, 2]), ([4], [4, 4, 4]), ([1, 2, 3], [1, 2, 3])]
@@ -80,48 +84,48 @@ class TestMetadata:
 
     def test_part_is_read_as_written(self) -> None:
         entries: dict[str, str] = {}
-        metadata.write_origin(entries, None, None)
+        model_metadata.write_origin(entries, None, None)
         assert entries == {}
-        metadata.write_origin(entries, "serve", Part((2, 3), (5,)))
-        assert metadata.read_origin(entries) == ("serve", Part((2, 3), (5,)))
-        assert metadata.read_origin({}) == (None, None)
+        model_metadata.write_origin(entries, "serve", Part((2, 3), (5,)))
+        assert model_metadata.read_origin(entries) == ("serve", Part((2, 3), (5,)))
+        assert model_metadata.read_origin({}) == (None, None)
         entries[metadata.PREFIX + "part"] = '{"inputs": [1]}'
         with pytest.raises(ValueError, match="part cannot be read"):
-            metadata.read_origin(entries)
+            model_metadata.read_origin(entries)
 
     def test_remove_origin_keeps_the_rest(self) -> None:
         entries = {"theirs": "x"}
-        metadata.write_weights(entries, {"int8": 3})
+        model_metadata.write_weights(entries, {"int8": 3})
         remaining = dict(entries)
-        metadata.write_states(entries, [], reset=True)
-        metadata.write_origin(entries, "serve", Part((0,), (1,)))
-        metadata.write_authored(entries, {"name": "n", "author": ""})
-        assert metadata.read_authored(entries) == {"name": "n"}
-        metadata.remove_origin(entries)
+        model_metadata.write_states(entries, [], reset=True)
+        model_metadata.write_origin(entries, "serve", Part((0,), (1,)))
+        model_metadata.write_authored(entries, {"name": "n", "author": ""})
+        assert model_metadata.read_authored(entries) == {"name": "n"}
+        model_metadata.remove_origin(entries)
         assert entries == remaining
-        assert metadata.read_weights(entries) == {"int8": 3}
+        assert model_metadata.read_weights(entries) == {"int8": 3}
         metadata.remove_own_entries(entries)
         assert entries == {"theirs": "x"}
 
     @pytest.mark.parametrize("text", ["{", "[]"])
     def test_malformed_weights_are_ignored(self, text: str) -> None:
-        assert metadata.read_weights({metadata.PREFIX + "weights": text}) == {}
+        assert model_metadata.read_weights({metadata.PREFIX + "weights": text}) == {}
 
     def test_node_metadata_names_operator_handler_and_pack(self) -> None:
-        entries = metadata.node_props([(0, 3), (2, 5)], "FLOOR", "a-pack", "floor")
-        assert metadata.source_operators(entries) == ((0, 3), (2, 5))
-        assert metadata.source_handler(entries) == ("FLOOR", "a-pack")
-        assert (metadata.source_operators({}), metadata.source_handler({})) == ((), ("", ""))
+        entries = node_metadata.node_props([(0, 3), (2, 5)], "FLOOR", "a-pack", "floor")
+        assert node_metadata.source_operators(entries) == ((0, 3), (2, 5))
+        assert node_metadata.source_handler(entries) == ("FLOOR", "a-pack")
+        assert (node_metadata.source_operators({}), node_metadata.source_handler({})) == ((), ("", ""))
 
     def test_new_tensor_metadata_replaces_the_old(self) -> None:
         entries: dict[str, str] = {}
-        metadata.write_tensor(entries, 1, 7, form="float", order="0,2,1", shift=-128)
-        assert metadata.read_tensor("v", entries) == TensorValue("v", 1, 7, (0, 2, 1), -128, "float")
-        metadata.write_tensor(entries, 0, 5)
-        assert metadata.read_tensor("v", entries) == TensorValue("v", 0, 5)
-        assert metadata.holds_tensor(entries)
-        assert not metadata.holds_tensor({})
+        value_metadata.write_tensor(entries, 1, 7, form="float", order="0,2,1", shift=-128)
+        assert value_metadata.read_tensor("v", entries) == TensorValue("v", 1, 7, (0, 2, 1), -128, "float")
+        value_metadata.write_tensor(entries, 0, 5)
+        assert value_metadata.read_tensor("v", entries) == TensorValue("v", 0, 5)
+        assert value_metadata.holds_tensor(entries)
+        assert not value_metadata.holds_tensor({})
 
     @pytest.mark.parametrize("props", [{}, {"tensor": "3"}, {"tensor": "0:3", "order": "0,2*3"}])
     def test_value_without_a_whole_tensor_has_no_tensor_metadata(self, props: dict[str, str]) -> None:
-        assert metadata.read_tensor("v", {metadata.PREFIX + key: text for key, text in props.items()}) is None
+        assert value_metadata.read_tensor("v", {metadata.PREFIX + key: text for key, text in props.items()}) is None

@@ -11,7 +11,7 @@ import onnx_ir as ir
 import pytest
 
 from onnx_tflite_plugin.errors import ConversionError, HandlerError, InvalidModel, TargetRefusal
-from onnx_tflite_plugin.graph.metadata import node_props
+from onnx_tflite_plugin.graph.node_metadata import node_props
 from onnx_tflite_plugin.graph.serialized import remove_constant_infos, to_proto
 from onnx_tflite_plugin.graph.validity import DeclaredHandler, check_valid, weight_bytes
 from onnx_tflite_plugin.guard import BUILTIN

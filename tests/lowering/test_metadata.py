@@ -10,7 +10,7 @@ import pytest
 import onnx_tflite_plugin as otp
 from conformance.models import Net, tensor
 from onnx_tflite_plugin.conversion import convert
-from onnx_tflite_plugin.graph import metadata
+from onnx_tflite_plugin.graph import metadata, model_metadata, node_metadata
 from onnx_tflite_plugin.graph.tensor_value import TensorValue
 
 
@@ -41,13 +41,13 @@ def test_restore_inverts_apply(
 
 def test_remove_origin_drops_metadata_of_the_whole_model() -> None:
     entries = {"author's": "kept"}
-    metadata.write_states(entries, [metadata.CarriedState("h", "h:next", "float32", (2, 3))])
-    metadata.write_origin(entries, "serving", metadata.Part((2,), (3, 5)))
-    metadata.write_authored(entries, {"name": "whole"})
-    metadata.write_weights(entries, {"int8": 7})
-    metadata.remove_origin(entries)
+    model_metadata.write_states(entries, [model_metadata.CarriedState("h", "h:next", "float32", (2, 3))])
+    model_metadata.write_origin(entries, "serving", model_metadata.Part((2,), (3, 5)))
+    model_metadata.write_authored(entries, {"name": "whole"})
+    model_metadata.write_weights(entries, {"int8": 7})
+    model_metadata.remove_origin(entries)
     assert entries.pop("author's") == "kept"
-    assert metadata.read_weights(entries) == {"int8": 7}
+    assert model_metadata.read_weights(entries) == {"int8": 7}
     assert len(entries) == 1
 
 
@@ -55,7 +55,7 @@ def test_node_of_an_unknown_operator_names_its_source() -> None:
     model = Net()
     model.output(model.call("NEG", [model.call("CUSTOM.Unknown", [tensor(2, 3)], tensor(2, 3))], tensor(2, 3)))
     node, _ = convert(model.build(), keep_unknown=True).proto.graph.node
-    assert (node.op_type, metadata.converted_operators(metadata.props(node.metadata_props))) == ("Unknown", (0,))
+    assert (node.op_type, node_metadata.converted_operators(metadata.props(node.metadata_props))) == ("Unknown", (0,))
 
 
 def test_conversion_of_a_graph_output_belongs_to_the_operator_before_it() -> None:

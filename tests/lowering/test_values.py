@@ -11,8 +11,8 @@ import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder
 from conformance.models import Net, Spec, constant
 from onnx_tflite_plugin.api import Transparent, handler
-from onnx_tflite_plugin.graph.metadata import read_tensor
 from onnx_tflite_plugin.graph.names import UniqueNames
+from onnx_tflite_plugin.graph.value_metadata import read_tensor
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.tensor_layout import layout_of_permutation, source_layout
 from onnx_tflite_plugin.lowering.arrays import replace_zero_scales

@@ -14,7 +14,9 @@ from onnx import TensorProto, helper
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, ModelBuilder, TensorRef, quant
 from conformance.cases.fusions import normalization
-from onnx_tflite_plugin.graph.metadata import CarriedState, converted_operators, node_props, props, write_states
+from onnx_tflite_plugin.graph.metadata import props
+from onnx_tflite_plugin.graph.model_metadata import CarriedState, write_states
+from onnx_tflite_plugin.graph.node_metadata import converted_operators, node_props
 from onnx_tflite_plugin.page.gather import (
     _count_names,
     _count_nodes,

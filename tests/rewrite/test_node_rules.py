@@ -12,7 +12,7 @@ import pytest
 from conformance.builder import TensorRef
 from conformance.models import Spec, constant, random_array, tensor
 from conformance.weights import product, weight
-from onnx_tflite_plugin.graph.metadata import read_tensor, write_tensor
+from onnx_tflite_plugin.graph.value_metadata import read_tensor, write_tensor
 from tests.helpers.passes_networks import BuildNetwork, Network, RewriteTrial, apply
 from tests.rewrite.harness import Case, declines, graph, rule_test
 

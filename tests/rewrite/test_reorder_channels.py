@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from conformance.builder import TensorRef
 from conformance.models import constant
-from onnx_tflite_plugin.graph.metadata import PREFIX, read_tensor
+from onnx_tflite_plugin.graph.metadata import PREFIX
+from onnx_tflite_plugin.graph.value_metadata import read_tensor
 from onnx_tflite_plugin.rewrite.channels.reorder_channels import pair_rows
 from onnx_tflite_plugin.rewrite.weights.products import overflows, products
 from onnx_tflite_plugin.source.model import Array

@@ -11,7 +11,7 @@ import onnx_tflite_plugin as otp
 from conformance.cases.state.variables import running_sum
 from conformance.models import Net, constant, tensor
 from onnx_tflite_plugin.errors import InconclusiveError, VerificationError
-from onnx_tflite_plugin.graph.metadata import Part
+from onnx_tflite_plugin.graph.model_metadata import Part
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import LiteRTError, Tolerance
 from onnx_tflite_plugin.verify.comparison.trial import KERNELS, _merge_failures

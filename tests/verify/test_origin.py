@@ -15,7 +15,8 @@ import pytest
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder
 from onnx_tflite_plugin.errors import MismatchedModels
-from onnx_tflite_plugin.graph.metadata import props, read_digest
+from onnx_tflite_plugin.graph.metadata import props
+from onnx_tflite_plugin.graph.model_metadata import read_digest
 from onnx_tflite_plugin.page.gather import gather
 from onnx_tflite_plugin.source import content
 from onnx_tflite_plugin.verify import verify

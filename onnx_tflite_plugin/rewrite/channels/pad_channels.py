@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_tflite_plugin.api.declarations import Decline
-from onnx_tflite_plugin.graph.metadata import write_channels
+from onnx_tflite_plugin.graph.value_metadata import write_channels
 from onnx_tflite_plugin.rewrite.channels.padding import MIN_MULTIPLICATIONS, Convolution, Padding, PaddingFlow
 from onnx_tflite_plugin.rewrite.editor import Editor
 from onnx_tflite_plugin.rewrite.matching import BLOCK, constant_shape, nodes_of, sizes

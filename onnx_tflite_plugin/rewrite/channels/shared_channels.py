@@ -8,7 +8,7 @@ from typing import Self
 
 import onnx_ir as ir
 
-from onnx_tflite_plugin.graph.metadata import write_channels
+from onnx_tflite_plugin.graph.value_metadata import write_channels
 from onnx_tflite_plugin.rewrite.channels.padding import CHANNELWISE, Convolution, is_per_tensor
 from onnx_tflite_plugin.rewrite.matching import sizes
 

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_tflite_plugin.errors import UnsupportedOption
-from onnx_tflite_plugin.graph.metadata import read_tensor
+from onnx_tflite_plugin.graph.value_metadata import read_tensor
 from onnx_tflite_plugin.rewrite.editor import Editor
 from onnx_tflite_plugin.source.model import Tensor
 

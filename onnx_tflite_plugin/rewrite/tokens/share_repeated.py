@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
-from onnx_tflite_plugin.graph.metadata import holds_tensor
+from onnx_tflite_plugin.graph.value_metadata import holds_tensor
 from onnx_tflite_plugin.rewrite.editor import Editor
 from onnx_tflite_plugin.rewrite.matching import nodes_of
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.graph.decoder import GraphInput, recognize_decoder
-from onnx_tflite_plugin.graph.metadata import is_causal, props
+from onnx_tflite_plugin.graph.metadata import props
+from onnx_tflite_plugin.graph.model_metadata import is_causal
 from onnx_tflite_plugin.source.model import Array
 
 if TYPE_CHECKING:

@@ -11,10 +11,12 @@ import numpy as np
 
 from onnx_tflite_plugin.errors import VerificationError
 from onnx_tflite_plugin.graph.decoder import cache_pairs
-from onnx_tflite_plugin.graph.metadata import CarriedState, is_causal, props, read_states, read_tensor
+from onnx_tflite_plugin.graph.metadata import props
+from onnx_tflite_plugin.graph.model_metadata import CarriedState, is_causal, read_states
 from onnx_tflite_plugin.graph.ort_values import UNKNOWN_TO_NUMPY, dtype_of, from_value, to_value
 from onnx_tflite_plugin.graph.serialized import read_onnx
 from onnx_tflite_plugin.graph.tensor_value import TensorValue
+from onnx_tflite_plugin.graph.value_metadata import read_tensor
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.runtimes.packages import import_optional, silence_stderr
 

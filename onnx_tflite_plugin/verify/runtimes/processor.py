@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.graph.int8_products import multiply_integers
-from onnx_tflite_plugin.graph.metadata import props, read_weights
+from onnx_tflite_plugin.graph.metadata import props
+from onnx_tflite_plugin.graph.model_metadata import read_weights
 from onnx_tflite_plugin.rewrite.weights.dtypes import DEPENDENT, EXACT, factors
 from onnx_tflite_plugin.verify.runtimes.packages import import_optional
 

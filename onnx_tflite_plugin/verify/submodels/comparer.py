@@ -8,7 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel
-from onnx_tflite_plugin.graph.metadata import is_causal, props
+from onnx_tflite_plugin.graph.metadata import props
+from onnx_tflite_plugin.graph.model_metadata import is_causal
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.comparison.tensors import is_dequantized
 from onnx_tflite_plugin.verify.comparison.trial import Run, Trial

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from onnx_tflite_plugin.graph.extraction import empty_copy, operand_names
-from onnx_tflite_plugin.graph.metadata import converted_operators, props
+from onnx_tflite_plugin.graph.metadata import props
+from onnx_tflite_plugin.graph.node_metadata import converted_operators
 from onnx_tflite_plugin.source.model import Array, Operator, Quantization, Tensor
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime

@@ -11,7 +11,8 @@ from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from onnx_tflite_plugin.graph.bodies import bodies
-from onnx_tflite_plugin.graph.metadata import assumed_tensors, converted_operators, props
+from onnx_tflite_plugin.graph.metadata import props
+from onnx_tflite_plugin.graph.node_metadata import assumed_tensors, converted_operators
 from onnx_tflite_plugin.graph.tensor_value import TensorValue
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.dtypes import HANDLES

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.errors import VerificationError
-from onnx_tflite_plugin.graph.metadata import converted_operators, props
+from onnx_tflite_plugin.graph.metadata import props
+from onnx_tflite_plugin.graph.node_metadata import converted_operators
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source.model import Array, Operator, Tensor
 from onnx_tflite_plugin.verify.comparison.trial import Run, Trial

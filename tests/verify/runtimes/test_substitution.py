@@ -14,7 +14,8 @@ from conformance.cases.custom import lists
 from conformance.models import Net, constant, random_array, tensor
 from onnx_tflite_plugin.api import Attribute, Context, Dequantized, Handler, Terminate, Transparent, Value, handler
 from onnx_tflite_plugin.errors import VerificationError
-from onnx_tflite_plugin.graph.metadata import props, read_tensor
+from onnx_tflite_plugin.graph.metadata import props
+from onnx_tflite_plugin.graph.value_metadata import read_tensor
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.options import VerifyOptions
 from onnx_tflite_plugin.page.measurements import measure_errors

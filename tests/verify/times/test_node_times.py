@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from onnx import NodeProto, TensorProto, helper
 
-from onnx_tflite_plugin.graph.metadata import node_props
+from onnx_tflite_plugin.graph.node_metadata import node_props
 from onnx_tflite_plugin.verify.times import bench, profile
 from onnx_tflite_plugin.verify.times.bench import TURN_SECONDS, WARM_UP_RUNS, Spread
 from onnx_tflite_plugin.verify.times.isolation import _IsolatedOperators
