@@ -1,7 +1,7 @@
 """Tensor shapes, derived from the shapes of graph inputs.
 
-Each operator is lowered in isolation, with the new shapes of its operands and dynamic shapes of its results; ONNX's
-shape inference then gives the results' shapes. A handler whose lowering takes sizes from the file declares ``sizes``.
+Each operator is lowered in isolation, with the new shapes of its operands and dynamic shapes of its results. ONNX's
+shape inference then gives the results' shapes. A handler declares ``sizes`` if its lowering takes sizes from the file.
 Small integer tensors that depend only on sizes are computed, because shapes may depend on them.
 """
 
@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
 from math import prod
 
 from onnx_tflite_plugin.api.refusal import Refusal
-from onnx_tflite_plugin.binding.bound import Bound, Declared, label
+from onnx_tflite_plugin.binding.bound import Bound, label
 from onnx_tflite_plugin.binding.consistency import declared_rank, may_lack_shape
 from onnx_tflite_plugin.binding.declared import resolve_operator, size_of_output
 from onnx_tflite_plugin.binding.evaluation import Evaluated
@@ -28,6 +27,7 @@ from onnx_tflite_plugin.normalize.fixed_sizes import check_resizable, check_scal
 from onnx_tflite_plugin.normalize.inference import infer, skeleton
 from onnx_tflite_plugin.normalize.isolated_operator import constant_results, lower_in_isolation
 from onnx_tflite_plugin.normalize.stored_sizes import fill_declared, replace_axis, replace_batch
+from onnx_tflite_plugin.normalize.subgraph_shapes import forwarded_shape, subgraph_results
 from onnx_tflite_plugin.source.dtypes import HANDLES
 from onnx_tflite_plugin.source.model import Array, Dims, Model, Operator, Tensor, agree
 from onnx_tflite_plugin.targets import Target
@@ -41,9 +41,9 @@ MAX_TRIED_RANK = 6
 class ShapeDerivation:
     """Derivation of the shapes of a model's tensors.
 
-    ``message``: the start of an error. ``remedy``: its first remedy. ``named_sizes``: stored sizes that become dynamic by
-    name. ``replaced_operators``: operators whose constants or options hold a size that becomes dynamic, with their
-    replacement. ``subgraph_shapes``: the shapes of tensors in called subgraphs, by the subgraph's index.
+    ``message``: the first line of an error. ``remedy``: the first remedy in an error. ``named_sizes``: stored sizes of
+    named dynamic dimensions. ``replaced_operators``: replacements of operators that store a dynamic size in a constant
+    or option. ``subgraph_shapes``: the shapes of tensors in called subgraphs, by subgraph index.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class ShapeDerivation:
     ) -> dict[Tensor, Dims]:
         """Return the shapes of the resized inputs and of tensors that depend on them.
 
-        ``batches``: sample sizes of a dynamic axis 0, with the stored size that each replaces. Raises
+        ``batches``: the stored size of a dynamic axis 0, by the sample size that replaces it. Raises
         UnsupportedOperator for the first operator whose output shapes cannot be derived.
         """
         self.batches, self.subgraph_shapes = batches or {}, {}
@@ -99,10 +99,7 @@ class ShapeDerivation:
         return dims
 
     def _describe_state_batch(self, op: Operator, reason: str) -> Problem | None:
-        """Return the problem of a state that fixes the batch.
-
-        Return None if the reason is another one.
-        """
+        """Return the problem of a state that fixes the batch; None for other reasons."""
         state = next((tensor for tensor in op.inputs if tensor is not None and tensor.is_variable), None)
         if not self.batches or state is None or not state.dims or f"state {state.name!r}" not in reason:
             return None
@@ -114,14 +111,14 @@ class ShapeDerivation:
     ) -> dict[Tensor, tuple[Dims, Array | None]]:
         """Return ``results`` at the stored ranks or, if these do not fit, at other ranks.
 
-        Derived ranks and ranks that differ by one are tried. If ``[]`` is stored, or another rank is derived, all
-        ranks are tried, because a layout may depend on the rank.
+        All ranks are tried if ``[]`` is stored or another rank is derived, because a layout may depend on the rank. If
+        the stored rank contradicts the file, the ranks that differ by one are tried.
         """
-        stored, failure = dict[Tensor, tuple[Dims, Array | None]](), None
+        stored_rank_results, failure = dict[Tensor, tuple[Dims, Array | None]](), None
         try:
-            stored = self.results(op, dims, size_values)
-            uncertain = [tensor for tensor, (sizes, _) in stored.items() if len(sizes) != tensor.rank]
-            ranks = [*(len(stored[tensor][0]) for tensor in uncertain), *candidate_ranks(op, dims)]
+            stored_rank_results = self.results(op, dims, size_values)
+            uncertain = [tensor for tensor, (sizes, _) in stored_rank_results.items() if len(sizes) != tensor.rank]
+            ranks = [*(len(stored_rank_results[tensor][0]) for tensor in uncertain), *candidate_ranks(op, dims)]
         except (ConversionError, Refusal) as error:
             failure = error
             uncertain = [tensor for tensor in op.outputs if tensor is not None and not tensor.shape]
@@ -132,7 +129,7 @@ class ShapeDerivation:
         results = self._results_at_any_rank(op, dims, size_values, uncertain, ranks) if uncertain else {}
         if failure is not None and not results:
             raise failure
-        return results or stored
+        return results or stored_rank_results
 
     def _results_at_any_rank(
         self,
@@ -142,9 +139,9 @@ class ShapeDerivation:
         uncertain: Collection[Tensor],
         ranks: Iterable[int],
     ) -> dict[Tensor, tuple[Dims, Array | None]]:
-        """Return ``results`` at the first rank that the derivation confirms.
+        """Return ``results`` at the first rank that the derivation confirms; empty if none.
 
-        The rank must be the derived one of the uncertain tensors. The result is empty if there is no such rank.
+        A rank is confirmed if the derived shapes of all uncertain tensors have it.
         """
         outputs = tuple(replace(t, has_rank=False) if t is not None and t in uncertain else t for t in op.outputs)
         for rank in dict.fromkeys(ranks):
@@ -159,10 +156,7 @@ class ShapeDerivation:
         return {}
 
     def _without_stored_sizes(self, op: Operator, dims: Mapping[Tensor, Dims]) -> Operator:
-        """Return the operator without stored sizes of an operand.
-
-        Its constants and options get dynamic sizes instead.
-        """
+        """Return the operator with dynamic sizes where its constants or options store sizes of an operand."""
         leading_sizes = {t: dims[t][0] or 0 for t in op.inputs if t is not None and t.shape and dims.get(t)}
         batch_sizes = {t.shape[0] for t, size in leading_sizes.items() if self.batches.get(size) == t.shape[0]}
         operand_dims = dims.get(op[0]) if self.named_sizes and op.tensor(0) is not None else None
@@ -192,11 +186,11 @@ class ShapeDerivation:
         *,
         with_values: bool = True,
     ) -> dict[Tensor, tuple[Dims, Array | None]]:
-        """Return the shape of each result, and the value of results that hold sizes.
+        """Return the shape and the value of each result; a value is None unless it holds sizes.
 
-        A value is returned for small integer results that depend only on sizes. ``rank``: the rank of results that
-        have no stored rank. ``with_values``: False returns only shapes. Raises ConversionError and Refusal if nothing
-        can be derived.
+        Values are computed for small integer results that depend only on sizes. ``rank``: the rank of results without
+        a stored rank. ``with_values``: False returns shapes only. Raises ConversionError and Refusal if nothing can be
+        derived.
         """
         operands = {
             tensor: _with_value(resize_tensor(tensor, dims.get(tensor, tensor.dims)), size_values.get(tensor))
@@ -212,21 +206,21 @@ class ShapeDerivation:
         isolated = replace(op, inputs=inputs, outputs=tuple(outputs))
         bound = self.bind(isolated)
         sizes = self._declared_shape(bound)
-        handles = any(tensor.dtype in HANDLES for tensor in operands)
-        if handles and sizes is not None:
+        has_handle = any(tensor.dtype in HANDLES for tensor in operands)
+        if has_handle and sizes is not None:
             return {op[~0]: (sizes, None)}
         resized = [t for t in operands if dims.get(t, t.dims) not in (t.dims, t.shape)]
-        if (handles or bound.declared.accesses_states) and not resized:
+        if (has_handle or bound.declared.accesses_states) and not resized:
             forwarded = {
-                t: self._forwarded_shape(bound.declared, t, k) for k, t in enumerate(op.outputs) if t is not None
+                t: forwarded_shape(self.model, bound.declared, t, k) for k, t in enumerate(op.outputs) if t is not None
             }
             if all(sizes is not None for sizes in forwarded.values()):
                 return {tensor: (sizes or (), None) for tensor, sizes in forwarded.items()}
-        if resized and bound.declared.subgraphs and not handles:
-            return {tensor: (sizes, None) for tensor, sizes in self._subgraph_results(op, bound.declared, dims).items()}
+        if resized and bound.declared.subgraphs and not has_handle:
+            return {tensor: (sizes, None) for tensor, sizes in self._results_of_subgraphs(op, bound, dims).items()}
         if any(tensor in dims for tensor in operands):
             check_resizable(bound, [tensor for tensor in resized if tensor.shape or bound.declared.accesses_states])
-        if handles:
+        if has_handle:
             raise Refusal("the resource has a fixed size")
         if sizes is not None and outputs[0] is not None:
             outputs[0] = resize_tensor(outputs[0], sizes)
@@ -255,8 +249,8 @@ class ShapeDerivation:
 
         Equal operators are lowered once.
         """
-        may_repeat = reads_no_subgraph(op) and not (bound.declared.subgraphs or bound.declared.accesses_states)
-        key = (describe_shapes(op), with_values) if may_repeat else None
+        is_cacheable = reads_no_subgraph(op) and not (bound.declared.subgraphs or bound.declared.accesses_states)
+        key = (describe_shapes(op), with_values) if is_cacheable else None
         if key in self._lowered:
             return self._lowered[key]
         model = lower_in_isolation(op, self.model, self.host, self.target)
@@ -270,35 +264,24 @@ class ShapeDerivation:
             self._lowered[key] = computed, shapes
         return computed, shapes
 
-    def _subgraph_results(self, op: Operator, declared: Declared, dims: Mapping[Tensor, Dims]) -> dict[Tensor, Dims]:
+    def _results_of_subgraphs(self, op: Operator, bound: Bound, dims: Mapping[Tensor, Dims]) -> dict[Tensor, Dims]:
         """Return the shapes of results that subgraphs compute from resized operands.
 
-        A size that differs between iterations of a loop or between branches is dynamic. Raises Refusal for a rank that
-        differs, and for a subgraph that is called with other shapes elsewhere.
+        Raises Refusal for a rank that differs, and for a subgraph that another operator calls with other shapes.
         """
-        first, loops = (declared.boundary.first_slot, declared.boundary.loops) if declared.boundary else (0, False)
-        operand_shapes = [None if tensor is None else dims.get(tensor, tensor.dims) for tensor in op.inputs[first:]]
-        earlier = dict(self.subgraph_shapes)
-        while True:
-            results = [self._subgraph_outputs(index, operand_shapes, earlier) for index in declared.subgraphs]
-            if not loops:
-                break
-            merged = [
-                _merge_shapes(operand, result) for operand, result in zip(operand_shapes, results[-1], strict=True)
-            ]
-            if merged == operand_shapes:
-                break
-            operand_shapes = merged
-        branches = zip(*results, strict=True)
-        shapes = operand_shapes if loops else [reduce(_merge_shapes, outputs) for outputs in branches]
-        return {t: sizes for t, sizes in zip(op.outputs, shapes, strict=False) if t is not None and sizes is not None}
+        previous_calls = dict(self.subgraph_shapes)
+
+        def output_shapes(index: int, operand_shapes: Sequence[Dims | None]) -> list[Dims]:
+            return self._subgraph_outputs(index, operand_shapes, previous_calls)
+
+        return subgraph_results(op, bound.declared, dims, output_shapes)
 
     def _subgraph_outputs(
-        self, index: int, operand_shapes: Sequence[Dims | None], earlier: Mapping[int, Mapping[Tensor, Dims]]
+        self, index: int, operand_shapes: Sequence[Dims | None], previous_calls: Mapping[int, Mapping[Tensor, Dims]]
     ) -> list[Dims]:
-        """Return the shapes of a subgraph's outputs for these inputs.
+        """Return the shapes of a subgraph's outputs for operands of these shapes.
 
-        ``earlier``: shapes of subgraphs called earlier.
+        ``previous_calls``: shapes of the tensors in subgraphs that other operators call.
         """
         graph = self.model.subgraphs[index]
         nested = ShapeDerivation(
@@ -314,32 +297,13 @@ class ShapeDerivation:
         inputs = {tensor: sizes for tensor, sizes in pairs if sizes is not None}
         dims = nested.propagate(inputs, self.batches)
         for called_index, shapes in {**nested.subgraph_shapes, index: dims}.items():
-            if earlier.get(called_index, shapes) != shapes:
+            if previous_calls.get(called_index, shapes) != shapes:
                 raise Refusal(f"subgraph {called_index} is called with other shapes by another operator")
             self.subgraph_shapes[called_index] = shapes
         return [dims.get(tensor, tensor.dims) for tensor in graph.outputs]
 
-    def _forwarded_shape(self, declared: Declared, tensor: Tensor, output: int) -> Dims | None:
-        """Return the stored shape of an output, or that of its subgraphs' outputs.
-
-        Return None if neither is known.
-        """
-        loops = declared.boundary is not None and declared.boundary.loops
-        indices = declared.subgraphs[-1:] if loops else declared.subgraphs
-        if tensor.shape or any(index >= len(self.model.subgraphs) for index in indices):
-            return tensor.dims if tensor.has_rank else None
-        subgraph_outputs = [self.model.subgraphs[index].outputs[output : output + 1] for index in indices]
-        results = [result for outputs in subgraph_outputs for result in outputs if result.has_rank]
-        if not results or len(results) < len(indices) or len({result.rank for result in results}) > 1:
-            return tensor.dims if tensor.has_rank else None
-        sizes = zip(*(result.dims for result in results), strict=True)
-        return tuple(alternatives[0] if len(set(alternatives)) == 1 else None for alternatives in sizes)
-
     def bind(self, op: Operator) -> Bound:
-        """Return the operator bound to its handler.
-
-        Raises UnsupportedOperator if that fails.
-        """
+        """Return the operator bound to its handler. Raises UnsupportedOperator if that fails."""
         bound = self.host.bind_operator(op, self.target, self.target.opsets[2])
         if isinstance(bound, Problem):
             raise UnsupportedOperator(self.message, [bound])
@@ -358,39 +322,21 @@ class ShapeDerivation:
 
 
 def is_consistent(stored: Dims, derived: Dims) -> bool:
-    """True if a stored shape agrees with the derived one.
-
-    A stored 0 must not stand for a dynamic size.
-    """
+    """True if a stored shape agrees with the derived one, and no stored 0 is dynamic."""
     return agree(derived, stored) and (0, None) not in zip(stored, derived, strict=True)
 
 
-def _merge_shapes(dims: Dims | None, other_dims: Dims | None) -> Dims | None:
-    """Return the common shape of two shapes.
-
-    Differing sizes become dynamic. Raises Refusal if the ranks differ.
-    """
-    if dims is None or other_dims is None:
-        return None
-    if len(dims) != len(other_dims):
-        raise Refusal(f"a tensor has shape {list(dims)} or {list(other_dims)}, depending on the subgraph")
-    return tuple(a if a == b else None for a, b in zip(dims, other_dims, strict=True))
-
-
 def _result_rank(tensor: Tensor, op: Operator, operands: Mapping[Tensor, Tensor]) -> int:
-    """Return the rank of a result.
+    """Return the stored rank of a result, or the new rank of an operand.
 
-    It is the current rank of the first operand if their stored ranks are equal, otherwise the stored one.
+    The new rank of the first operand is returned if the operand and the result have equal stored ranks.
     """
     first = next((t for t in op.inputs if t is not None), None)
     return operands[first].rank if first is not None and first.rank == tensor.rank else tensor.rank
 
 
 def candidate_ranks(op: Operator, dims: Mapping[Tensor, Dims]) -> Iterator[int]:
-    """Yield ranks to try for a result: those of operands, then all others.
-
-    The highest rank of an operand comes first. A lower rank may be a Reshape of any operand.
-    """
+    """Yield ranks to try for a result: those of operands, highest first, then all others."""
     ranks = {len(dims.get(tensor, tensor.dims)) for tensor in op.inputs if tensor is not None}
     yield from dict.fromkeys((*sorted(ranks, reverse=True), *range(MAX_TRIED_RANK + 1)))
 
@@ -407,7 +353,7 @@ def _describe_broadcast(reason: str, op: Operator, dims: Mapping[Tensor, Dims]) 
 
 
 def _may_hold_sizes(tensor: Tensor | None) -> bool:
-    """Return True if a result may hold sizes: few integers of static shape."""
+    """True if a result may hold sizes: few integers of static shape."""
     return (
         tensor is not None
         and tensor.dtype in ("int32", "int64")
