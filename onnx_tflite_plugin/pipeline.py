@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,8 +17,6 @@ from onnx_tflite_plugin.binding.fusion import Fused, fuse
 from onnx_tflite_plugin.diagnosis.packs import pack_declarations
 from onnx_tflite_plugin.graph.kernels import attention_warnings
 from onnx_tflite_plugin.graph.model_metadata import (
-    read_states,
-    source_operators,
     write_activations,
     write_authored,
     write_causal,
@@ -29,14 +27,13 @@ from onnx_tflite_plugin.graph.model_metadata import (
     write_weights,
 )
 from onnx_tflite_plugin.graph.names import UniqueNames
-from onnx_tflite_plugin.graph.opening import foreign_domains
 from onnx_tflite_plugin.graph.streaming import proto_to_check
 from onnx_tflite_plugin.graph.validity import check_valid
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.layout.plan import LayoutPlan, plan_layout, tensor_bytes
-from onnx_tflite_plugin.layout.tensor_layout import format_transposition, layout_axes
+from onnx_tflite_plugin.layout.plan import plan_layout, tensor_bytes
+from onnx_tflite_plugin.layout.tensor_layout import layout_axes
 from onnx_tflite_plugin.lowering.axis_warnings import axis_warnings
-from onnx_tflite_plugin.lowering.emitter import CONVERTS_LAYOUT, Emitter
+from onnx_tflite_plugin.lowering.emitter import Emitter
 from onnx_tflite_plugin.lowering.interface import InterfaceNames, interface_layouts, rename_interface
 from onnx_tflite_plugin.lowering.lower import lower
 from onnx_tflite_plugin.lowering.values import outer_scopes
@@ -57,9 +54,9 @@ from onnx_tflite_plugin.presentation.option_warnings import option_warnings
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.quantization.dequantization import dequantize_model
 from onnx_tflite_plugin.quantization.opset import plan_storage_and_opset
-from onnx_tflite_plugin.quantization.plan import StoragePlan
 from onnx_tflite_plugin.quantization.symmetric import make_symmetric
-from onnx_tflite_plugin.report import Report, Transposed, inner_node_counts, node_counts
+from onnx_tflite_plugin.report import node_counts
+from onnx_tflite_plugin.report_builder import build_report, count_operator_transposes
 from onnx_tflite_plugin.rewrite import RULES, rule_named
 from onnx_tflite_plugin.rewrite.fold_casts import FoldCasts
 from onnx_tflite_plugin.rewrite.name_constants import NameConstants
@@ -72,7 +69,7 @@ from onnx_tflite_plugin.rewrite.weights.assign_dtypes import AssignWeightDtypes
 from onnx_tflite_plugin.rewrite.weights.dtypes import describe_runtime
 from onnx_tflite_plugin.rewrite.weights.separate_constants import SeparateConstants
 from onnx_tflite_plugin.source.metadata import describe_interface
-from onnx_tflite_plugin.source.model import Model
+from onnx_tflite_plugin.stage_results import Converted, PlannedModel, RewrittenModel
 from onnx_tflite_plugin.targets import Target
 
 if TYPE_CHECKING:
@@ -83,55 +80,12 @@ _CAUSAL_ATTENTION = "attends_causally"
 """Trait of targets with an operator for attention over a cache."""
 
 
-class Converted(NamedTuple):
-    """Result of the pipeline.
-
-    ``source``: the converted submodel of the file, with the requested sizes.
-    """
-
-    model: ir.Model
-    report: Report
-    source: Model
-
-
-class PlannedModel(NamedTuple):
-    """Result of planning: fused operators, storage dtypes, opset and layouts."""
-
-    fused: Fused
-    storage: StoragePlan
-    opset: int
-    layout: LayoutPlan
-
-    @property
-    def model(self) -> BoundModel:
-        return self.fused.model
-
-
-class RewrittenModel(NamedTuple):
-    """A finished model.
-
-    ``nodes``: number of nodes by operator. ``transposes``: number of Transposes before any rewrite. ``operator_transposes``:
-    number of those that handlers emitted, by operator label. ``passes``: number of
-    changes by each pass. ``declined``: number of declined places by pass and reason. ``weights``: number of 8-bit products by
-    the dtype of their weights. ``notes``: explanations of operators that become many nodes.
-    """
-
-    model: ir.Model
-    nodes: Mapping[str, int]
-    transposes: int
-    operator_transposes: Mapping[str, int]
-    passes: Mapping[str, int]
-    declined: Mapping[str, Mapping[str, int]]
-    weights: Mapping[str, int]
-    notes: tuple[str, ...] = ()
-
-
 class Pipeline:
     """Stages of a conversion, each of which runs once.
 
-    ``stages``: called with the name of each stage when it begins. ``fuses``: apply fusions. ``bound``: the bound model of
-    the last stage. ``applied``: names of the applied fusions. ``traits``: number of fused operators, by the trait of the
-    target that they require.
+    ``stages``: called with the name of each stage when it begins. ``fuses``: apply fusions. ``bound``: the latest bound
+    model. ``applied``: names of the applied fusions. ``traits``: number of fused operators, by the trait of the target
+    that they require. ``warnings``: warnings of the lowering.
     """
 
     def __init__(
@@ -169,7 +123,9 @@ class Pipeline:
         finished, tensor_metadata = rewritten.model, describe_interface(model)
         write_origin(finished.metadata_props, None if signature is None else signature.key, normalized.part)
         report = replace(
-            self.make_report(planned, rewritten),
+            build_report(
+                planned, rewritten, self.host, target=self.target.name, traits=self.traits, warnings=self.warnings
+            ),
             inputs=graph_values(finished.graph.inputs, names.inputs, main.inputs, tensor_metadata),
             outputs=graph_values(finished.graph.outputs, names.outputs, main.outputs, tensor_metadata),
             signature=None if signature is None else signature.key,
@@ -280,8 +236,8 @@ class Pipeline:
         """
         hook_names = self.host.hooks.rename(names.inputs, names.outputs, packs_of(model))
         requested = rename_interface(names, model.main, self.options.rename, "--rename")
-        before, after = (*names.inputs, *names.outputs), (*requested.inputs, *requested.outputs)
-        unchanged = {old for old, new in zip(before, after, strict=True) if old == new}
+        old_names, new_names = (*names.inputs, *names.outputs), (*requested.inputs, *requested.outputs)
+        unchanged = {old for old, new in zip(old_names, new_names, strict=True) if old == new}
         return rename_interface(
             requested, model.main, {old: new for old, new in hook_names.items() if old in unchanged}, "hook rename"
         )
@@ -303,7 +259,7 @@ class Pipeline:
         )
         self.warnings = emitter.warnings
         declared = pack_declarations(planned.model)
-        if declared:  # before passes rewrite it
+        if declared:  # checked before passes rewrite the model, so that an error names its handler
             check_valid(lowered, proto_to_check(lowered), declared)
         return lowered
 
@@ -358,64 +314,6 @@ class Pipeline:
         if assign.dtypes:
             write_weights(model.metadata_props, assign.dtypes)
         return assign.dtypes
-
-    # --- report -------------------------------------------------------------------------------
-
-    def make_report(self, planned: PlannedModel, rewritten: RewrittenModel) -> Report:
-        """Return the report without inputs, outputs, signatures and repairs."""
-        model, layout, fused = planned.model, planned.layout, planned.fused
-        states = read_states(rewritten.model.metadata_props)
-        operators = Counter(op.code for op in {op for bound in model.operators() for op in bound.members})
-        return Report(
-            target=self.target.name,
-            opset=planned.opset,
-            operators=dict(sorted(operators.items(), key=lambda item: (-item[1], item[0]))),
-            nodes=rewritten.nodes,
-            inner_nodes=inner_node_counts(rewritten.model),
-            layout="local" if layout.method == "local" else "least" if layout.exact else "heuristic",
-            layout_cost=layout.cost,
-            local_plan_differences=layout.differences,
-            transposes=rewritten.transposes,
-            operator_transposes=rewritten.operator_transposes,
-            transposed=tuple(
-                Transposed(
-                    str(change.tensor.name),
-                    format_transposition(change.start, change.end),
-                    change.bytes,
-                    change.producer,
-                    change.consumers,
-                )
-                for change in layout.transposes
-            ),
-            transposed_for_speed=layout.chosen_for_speed,
-            fused=fused.applied,
-            traits=dict(sorted(self.traits.items())),
-            passes=rewritten.passes,
-            passes_declined=rewritten.declined,
-            fusions_declined=tuple(fused.declined),
-            packs=dict(Counter(bound.pack for bound in model.operators())),
-            finished_by=self.host.hooks.finish_packs(),
-            overrides=dict(self.host.overrides),
-            states=tuple(state.input for state in states),
-            state_types=tuple(f"{s.dtype} [{', '.join(str(n) if n >= 0 else '?' for n in s.shape)}]" for s in states),
-            domains=foreign_domains(rewritten.model),
-            storage=dict(
-                Counter(f"{t.dtype} stored as {storage.dtype}" for t, storage in planned.storage.shifted.items())
-            ),
-            weights=rewritten.weights,
-            warnings=(*self.host.warnings, *self.warnings),
-        )
-
-
-def count_operator_transposes(model: ir.Model, source: BoundModel) -> dict[str, int]:
-    """Return the number of Transposes that handlers emitted, by label of the operator in ``source``."""
-    labels = {(op.subgraph, op.index): bound.label for bound in source.operators() for op in (bound.op, *bound.members)}
-    operators = [
-        source_operators(node.metadata_props)
-        for node in model.graph.all_nodes()
-        if node.op_type == "Transpose" and CONVERTS_LAYOUT not in node.meta
-    ]
-    return dict(Counter(labels.get(locations[0], "") for locations in operators if locations))
 
 
 def packs_of(model: BoundModel) -> frozenset[str]:
