@@ -42,6 +42,8 @@ def describe_case_error(error: BaseException) -> str:
     if isinstance(error.__cause__, Failed):  # of a kernel, with its location
         hint = error.__cause__.traceback_hint
         return format_error(error) + (f" ({hint})" if hint else "")
+    if isinstance(error, Failed):
+        return str(error) + (f" ({error.traceback_hint})" if error.traceback_hint else "")
     if isinstance(error, ConversionError):
         return format_error(error)
     hint = "" if is_debugging() else f" ({TRACEBACK_HINT})"

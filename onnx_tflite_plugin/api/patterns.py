@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any, Unpack
 
 from onnx_tflite_plugin.api.declarations import Declarations, Decline, Handler, LayoutOf
-from onnx_tflite_plugin.checked import Checked, describe_arity_mismatch, with_checked_keywords
+from onnx_tflite_plugin.checked import Checked, describe, describe_arity_mismatch, has_type, with_checked_keywords
 from onnx_tflite_plugin.renamed import CALL, FUSION, rename_keywords
 from onnx_tflite_plugin.source.model import Array, Operator, Subgraph, Tensor
 
@@ -64,6 +64,10 @@ class Call:
         shared: bool = False,
         **options: Any,
     ) -> None:
+        for operand in operands:
+            if not isinstance(operand, Call | Output | Operand):
+                remedy = 'make operands with `x, y = operands("x y")`'
+                raise TypeError(f"Call({code!r}): {describe(operand)} is not an operand of a pattern; {remedy}")
         required_options = rename_keywords("Call", options, CALL)
         siblings = required_options.pop("siblings", siblings)
         fields = {"code": code, "operands": operands, "commutes": commutes, "siblings": siblings, "shared": shared}
@@ -160,7 +164,11 @@ class Fusion(Checked):
     raises_opset: bool = False
 
 
-@with_checked_keywords("@fusion", [*Declarations.__annotations__, *FUSION])
+_EXAMPLES = {"layout": "Transparent()"}
+"""Values of required keywords."""
+
+
+@with_checked_keywords("@fusion", [*Declarations.__annotations__, *FUSION], _EXAMPLES)
 def fusion(
     name: str,
     *,
@@ -183,6 +191,10 @@ def fusion(
     condition: Check = keywords.pop("check", check)
     if bool(pattern) == (regions is not None):
         raise TypeError(f"@fusion({name!r}): needs either a pattern or a function that finds regions")
+    if not has_type(pattern, Call | Sequence[Call]):
+        raise TypeError(f"@fusion({name!r}): pattern= takes a Call or a list of them, not {describe(pattern)}")
+    if not has_type(inputs, Sequence[Operand]):
+        raise TypeError(f"@fusion({name!r}): inputs= takes a list of operands, such as [x], not {describe(inputs)}")
     patterns = (pattern,) if isinstance(pattern, Call) else tuple(pattern)
 
     def declare(lower: Callable[..., Any]) -> Fusion:

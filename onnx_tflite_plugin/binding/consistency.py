@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import NamedTuple
 
@@ -32,7 +32,7 @@ from onnx_tflite_plugin.errors import (
     Problem,
     UnsupportedOperator,
 )
-from onnx_tflite_plugin.guard import BUILTIN, Failed
+from onnx_tflite_plugin.guard import BUILTIN, Failed, definition
 from onnx_tflite_plugin.source.dtypes import HANDLES
 from onnx_tflite_plugin.source.model import Model, Operator, Tensor, agree
 from onnx_tflite_plugin.targets import Target
@@ -285,12 +285,14 @@ def _check_sizes(bound: Bound, target: Target, opset: int) -> Iterator[Contradic
         derived = size_of_output(bound, target, opset)
     except (Failed, Refusal):
         return
-    if derived is not None and not agree(derived, tensor.dims):
-        yield _contradiction(
-            bound.op,
-            "outputs[0]",
-            f"tensor {tensor} is of shape {list(tensor.dims)}, but the operands imply {list(derived)}",
-        )
+    if derived is None or agree(derived, tensor.dims):
+        return
+    fact = f"tensor {tensor} is of shape {list(tensor.dims)}, but"
+    if bound.pack == BUILTIN:
+        yield _contradiction(bound.op, "outputs[0]", f"{fact} the operands imply {list(derived)}")
+    else:
+        reason = f"{fact} sizes= of handler {bound.handler.name} returned {list(derived)}, at {definition(bound.handler.sizes)}"
+        yield replace(_contradiction(bound.op, "outputs[0]", reason), hint="correct sizes= if the model is right")
 
 
 def _check_subgraph_boundaries(bound: Bound, model: Model) -> Iterator[Contradiction]:

@@ -48,7 +48,7 @@ def fuse(
     opset: int | None = None,
     inexact: bool = False,
 ) -> Fused:
-    """Apply every fusion that ``opset`` supports wherever it matches.
+    """Apply every fusion wherever it matches and ``opset`` supports it.
 
     Later ones see the results of earlier ones.
 
@@ -59,8 +59,7 @@ def fuse(
     stage = _Stage(target, opset or target.opsets[1], opset or target.opsets[2], result, model.subgraphs, {})
     for pack, fusion in _sort_fusions(fusions):
         is_enabled = (fusion.exact or inexact) and (not fusion.trait or getattr(target, fusion.trait))
-        min_opset = fusion.handler.min_opset
-        if is_enabled and (callable(min_opset) or min_opset <= stage.limit(fusion)):
+        if is_enabled:
             fuse_graph = _fuse_graph if fusion.regions is None else _fuse_regions
             graphs = tuple(fuse_graph(graph, pack, fusion, stage) for graph in result.model.graphs)
             result.model = BoundModel(model.source, graphs)
@@ -206,7 +205,8 @@ def _bind_region(
         stage.result.declined.append(f"{fusion.name} at {root.label}: {refusal}")
         return None
     if bound.declared.min_opset > stage.limit(fusion):
-        stage.result.declined.append(f"{fusion.name} at {root.label}: needs opset {bound.declared.min_opset}")
+        opsets = f"needs opset {bound.declared.min_opset}, the model has opset {stage.limit(fusion)}"
+        stage.result.declined.append(f"{fusion.name} at {root.label}: {opsets}")
         return None
     return bound
 

@@ -95,7 +95,7 @@ def layout_constraint(bound: Bound, squeeze: bool = False) -> LayoutConstraint:
     op, declaration, axes = bound.op, bound.declared.layout, bound.declared.axes
     if isinstance(declaration, Implicit):
         if axes is None:
-            raise AxesError("an Implicit layout needs axes")
+            raise AxesError("layout=Implicit requires axes=, such as axes='n h w c -> n h w c'")
         fixed = implicit_layouts(op, declaration, axes)
         return (_squeeze_constraint(bound, declaration, axes) if squeeze else None) or LayoutConstraint(
             bound, declaration, None, fixed

@@ -212,7 +212,8 @@ def _misfit_problem(bound: Bound, error: Exception) -> Problem:
         return Problem(bound.label, str(error), declaration)
     axes = repr(bound.declared.axes)
     shown = "" if axes in str(error) else f", axes={axes}"
-    declared = f"{declaration}{shown}, at {definition(bound.handler.lower)}"
+    source = bound.handler.axes if callable(bound.handler.axes) else bound.handler.lower
+    declared = f"{declaration}{shown}, at {definition(source)}"
     remedy = "; write a letter for each axis, or ... for any number of them" if isinstance(error, RankError) else ""
     return Failed(bound.pack, f"{error}{remedy} ({declared})").problem(bound.label)
 

@@ -14,7 +14,7 @@ from onnx_tflite_plugin.api.activations import activation_bounds
 from onnx_tflite_plugin.api.declarations import Instance
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.checked import describe
-from onnx_tflite_plugin.guard import BUILTIN, Mismatch, WrongResult
+from onnx_tflite_plugin.guard import BUILTIN, WrongResult, attribute_errors
 from onnx_tflite_plugin.lowering.activation import apply_activation
 from onnx_tflite_plugin.lowering.arrays import physical_dims
 from onnx_tflite_plugin.lowering.context import Context
@@ -235,21 +235,35 @@ def clamp_integers(ctx: Context, value: ir.Value, clamp: Clamp, storage: Storage
 def emit_table_lookup(ctx: Context, table: Callable[[Instance], Array]) -> ir.Value:
     """Return output 0, looked up by the quantized values of input 0.
 
-    Raises Mismatch for a table of another size, or with values that output 0 cannot have.
+    Raises Failed if the table fails, or is invalid.
     """
-    entries, (low, high) = np.asarray(table(ctx)), INTEGER_RANGE[ctx.op[0].dtype]
+    function = f"table of Lookup declared by handler {ctx.bound.handler.name}"
+    with attribute_errors(function, ctx.bound.pack, table, ctx.bound.label, expected=(Refusal,)):
+        entries = _table_entries(ctx, table)
+    return gather_entries(ctx.scope.emitter, entries.astype(ctx.dtype(~0)), require_value(ctx.inputs[0]), ctx.shape(0))
+
+
+def _table_entries(ctx: Context, table: Callable[[Instance], Array]) -> Array:
+    """Return the entries of a lookup table in the order and with the values of the planned storage.
+
+    Raises WrongResult for a table of another size, or with values that output 0 cannot have.
+    """
+    returned = table(ctx)
+    if not isinstance(returned, np.ndarray | list | tuple):
+        raise WrongResult(f"it returned {describe(returned)}, not an array")
+    entries, (low, high) = np.asarray(returned), INTEGER_RANGE[ctx.op[0].dtype]
     if entries.shape != (high - low + 1,):
-        raise Mismatch(
+        raise WrongResult(
             f"the lookup table has shape {list(entries.shape)}, but {ctx.op[0].dtype} has {high - low + 1} values"
         )
     dtype = ctx.op[~0].dtype
     lowest, highest = INTEGER_RANGE[dtype]
     if entries.dtype.kind not in "iu" or entries.min() < lowest or entries.max() > highest:
         values = f"{entries.dtype} values from {entries.min()} to {entries.max()}"
-        raise Mismatch(f"the lookup table has {values}, but output 0 is {dtype}: return its quantized values")
+        raise WrongResult(f"the lookup table has {values}, but output 0 is {dtype}: return its quantized values")
     input_shift, output_shift = ctx.storage(0).shift, ctx.storage(~0).shift
     if input_shift or output_shift:
         first, last = INTEGER_RANGE[ctx.dtype(0)]
         stored = np.concatenate([np.arange(0, last + 1), np.arange(first, 0)])
         entries = entries[stored - input_shift].astype(np.int32) + output_shift
-    return gather_entries(ctx.scope.emitter, entries.astype(ctx.dtype(~0)), require_value(ctx.inputs[0]), ctx.shape(0))
+    return entries

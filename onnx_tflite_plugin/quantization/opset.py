@@ -44,7 +44,8 @@ def choose_opset(model: BoundModel, storage: StoragePlan, requested: int | None,
         if min_opset > (requested or high):
             folds = all(tensor.is_constant for tensor, opset in dtype_opsets.items() if opset == min_opset)
             is_dtype_limit = min_opset in dtype_opsets.values()
-            hint = f"--opset {min_opset}" + (" or --weights fold" if folds and is_dtype_limit else "")
+            available = f"--opset {min_opset}" if min_opset <= high else f"target {target.name} has opsets up to {high}"
+            hint = available + (" or --weights fold" if folds and is_dtype_limit else "")
             problems.append(Problem(bound.label, f"needs opset {min_opset}", hint))
     if problems:
         raise UnsupportedOperator(f"operators that are not available in opset {requested or high}:", problems)

@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from onnx_tflite_plugin.checked import list_first
 from onnx_tflite_plugin.graph.int8_faults import describe_int8_fault
+from onnx_tflite_plugin.graph.metadata import props, source_handler, source_operators
+from onnx_tflite_plugin.guard import BUILTIN, INLINE, of_pack
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.tensors import is_dequantized, quantizes_values
 from onnx_tflite_plugin.verify.comparison.trial import Run
@@ -18,6 +21,8 @@ from onnx_tflite_plugin.verify.runtimes.processor import multiplies_exactly
 from onnx_tflite_plugin.verify.verification import CAUSE
 
 if TYPE_CHECKING:
+    from onnx import ModelProto
+
     from onnx_tflite_plugin.verify.model_pair import ModelPair
 
 _REQUANTIZED = (
@@ -50,6 +55,25 @@ def explain_requantization(pair: ModelPair) -> tuple[str, ...]:
         pair.trial.model, pair.entry, pair.session
     )
     return _REQUANTIZED if is_requantized else ()
+
+
+def describe_pack_fusions(proto: ModelProto) -> tuple[str, ...]:
+    """Return a note for each fusion of an op pack in the model: the operators that it replaced, and how to disable it."""
+    replaced: dict[tuple[str, str], dict[tuple[int, int], None]] = {}
+    for node in proto.graph.node:
+        metadata = props(node.metadata_props)
+        handler, pack = source_handler(metadata)
+        operators = source_operators(metadata)
+        if pack not in ("", BUILTIN) and len(operators) > 1:
+            replaced.setdefault((handler, pack), {}).update(dict.fromkeys(operators))
+    return tuple(
+        f"operators {list_first([str(index) for _, index in sorted(operators)], _MAX_OPERATORS)} were replaced by the fusion "
+        f"{handler}{of_pack(pack)}{'' if pack == INLINE else f'; --block {pack} leaves the pack out'}"
+        for (handler, pack), operators in replaced.items()
+    )
+
+
+_MAX_OPERATORS = 8
 
 
 def processor_hints(

@@ -26,7 +26,12 @@ from onnx_tflite_plugin.normalize.joining import SharedItems, join_signatures
 from onnx_tflite_plugin.options import ByInput, VerifyOptions, positions_as_text
 from onnx_tflite_plugin.progress import Progress, check_progress
 from onnx_tflite_plugin.source import Member, Section, Source, check_format, check_source, read, read_bytes
-from onnx_tflite_plugin.verify.causes import explain_requantization, is_caused_by_fusion, processor_hints
+from onnx_tflite_plugin.verify.causes import (
+    describe_pack_fusions,
+    explain_requantization,
+    is_caused_by_fusion,
+    processor_hints,
+)
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.trial import TIME_LIMIT, Run
 from onnx_tflite_plugin.verify.criteria import Tolerance
@@ -316,6 +321,7 @@ def _run_and_compare(pair: ModelPair, request: _Request, progress: Progress) -> 
         if request.bisect is not None and decision.differing:
             notes = (*save_submodels(pair, decision, Path(request.bisect)), *notes)
         notes = (*(explain_requantization(pair) or processor_hints(pair, input_runs, expected)), *notes)
+        notes = (*describe_pack_fusions(pair.session.proto), *notes)
     agrees, accepted = verification.verdict == "agrees", verification.comparisons
     error_lines = explain_errors(pair, outputs, accepted, has_data=request.inputs is not None) if agrees else ()
     return replace(

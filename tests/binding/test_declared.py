@@ -222,7 +222,10 @@ def twice(**declared: Any) -> Fusion:
     return lower
 
 
-@pytest.mark.parametrize(("opset", "applied", "declined"), [(17, 0, ["needs opset 18"]), (18, 1, []), (None, 1, [])])
+NEEDS_18 = "needs opset 18, the model has opset 17"
+
+
+@pytest.mark.parametrize(("opset", "applied", "declined"), [(17, 0, [NEEDS_18]), (18, 1, []), (None, 1, [])])
 def test_fusion_opset_may_depend_on_the_instance(opset: int | None, applied: int, declined: list[str]) -> None:
     seen: list[str] = []
 
@@ -236,6 +239,13 @@ def test_fusion_opset_may_depend_on_the_instance(opset: int | None, applied: int
     assert fused.applied.get("TWICE", 0) == applied
     assert [reason.rpartition(": ")[2] for reason in fused.declined] == declined
     assert seen == ["TWICE"]
+
+
+@pytest.mark.parametrize(("opset", "declined"), [(17, [f"TWICE at op 1 ABS v1 'y0': {NEEDS_18}"]), (18, [])])
+def test_fusion_of_a_newer_opset_is_reported_as_declined(opset: int, declined: list[str]) -> None:
+    target = TARGETS["onnxruntime"]
+    bound = Host(packs="builtin").bind(read(network(2, code="ABS")), target, 18)
+    assert fuse(bound, [("mine", twice(min_opset=18))], target, opset=opset).declined == declined
 
 
 def test_failed_fusion_keeps_its_operators() -> None:

@@ -421,8 +421,7 @@ MISTAKES = {
     "a dtype that is not quantized": (
         [(HANDLER, RETURN, "return ctx.ops.Cast(x, to='int32')")],
         [
-            "output 0 is int32, but its tensor 'y0' is int8; the converter quantizes float32",
-            "convert it with ctx.ops.Cast(value, to='float32'), at ",
+            "is int8; the converter quantizes float32; convert it with ctx.ops.Cast(value, to='float32'), at ",
             "acme.py:23 in acme",
         ],
     ),

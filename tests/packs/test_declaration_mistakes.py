@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib.metadata import EntryPoint
 from typing import Any
 
 import pytest
 
-from conformance.models import tensor, unary
+from conformance.models import Net, net, tensor, unary
 from conformance.one import convert_one
 from onnx_tflite_plugin import convert
-from onnx_tflite_plugin.api import Behavior, Call, Target, Terminate, Transparent, fusion, handler, operands
-from onnx_tflite_plugin.errors import HandlerError, VerificationError
+from onnx_tflite_plugin.api import (
+    Behavior,
+    Call,
+    Context,
+    Target,
+    Terminate,
+    Transparent,
+    Value,
+    fusion,
+    handler,
+    operands,
+)
+from onnx_tflite_plugin.errors import ConversionError, HandlerError, VerificationError
 from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.host.offers import FUSIONS, Offer, discover
 from onnx_tflite_plugin.targets import TARGETS
 from onnx_tflite_plugin.targets.operator_names import find_unknown_operator
 
@@ -66,6 +79,28 @@ def test_fusion_has_one_input_per_operand_of_its_lowering() -> None:
         fusion("ACME", pattern=Call("ABS", x), layout=Transparent())(lambda ctx, x: x)
 
 
+@pytest.mark.parametrize(
+    ("declared", "text"),
+    [
+        ("pattern=Call('ABS', x), inputs=[x]", r"@fusion requires layout=, such as Transparent\(\)"),
+        (
+            "pattern='ABS', inputs=[x], layout=Transparent()",
+            r"pattern= takes a Call or a list of them, not the str 'ABS'",
+        ),
+        ("pattern=Call('ABS', x), inputs=x, layout=Transparent()", r"inputs= takes a list of operands, such as \[x\]"),
+        (
+            "pattern=Call('ABS', 'x'), layout=Transparent()",
+            r"Call\('ABS'\): the str 'x' is not an operand of a pattern; make",
+        ),
+    ],
+)
+def test_wrong_parts_of_a_fusion_are_named_with_a_remedy(declared: str, text: str) -> None:
+    namespace: dict[str, Any] = {}
+    exec("from onnx_tflite_plugin.api import *\n(x,) = operands('x')", namespace)
+    with pytest.raises(TypeError, match=text):
+        exec(f"fusion('ACME', {declared})(lambda ctx, x: x)", namespace)
+
+
 def test_target_traits_name_dtypes() -> None:
     with pytest.raises(TypeError, match=r"Target\(quantizes=...\): 'in8' is not a dtype; did you mean 'int8'"):
         Target("acme", (13, 18, 26), quantizes=frozenset({"in8"}))
@@ -85,3 +120,41 @@ def test_failed_verification_names_the_pack_that_replaced_a_handler() -> None:
     case = unary("ABS", "float32", tensor(2, 3))
     with pytest.raises(VerificationError, match="inline converts ABS instead of the built-in handler"):
         convert(case.build(), host=Host(handlers={"ABS": wrong}), verify=True)
+
+
+def test_wrong_sizes_of_a_pack_name_their_function() -> None:
+    declare = handler("CUSTOM.Acme", max_version=1, layout=Transparent(), sizes=lambda at: (3, 4))
+    with pytest.raises(
+        ConversionError, match=r"of shape \[2, 5\], but sizes= of handler .* returned \[3, 4\], at .*\.py:"
+    ):
+        convert_one(declare(lambda ctx, x: ctx.ops.Identity(x)), [tensor(2, 5)], show=False)
+
+
+def test_opset_beyond_the_target_names_its_newest() -> None:
+    future = handler("CUSTOM.Acme", max_version=1, layout=Transparent(), min_opset=99)(lambda ctx, x: x)
+    with pytest.raises(ConversionError, match=r"needs opset 99 \(target onnxruntime has opsets up to \d+\)"):
+        convert_one(future, [tensor(2, 5)], show=False)
+
+
+(X_OPERAND,) = operands("x")
+
+
+@fusion("NEGATED_ABS", layout=Transparent(), pattern=Call("NEG", Call("ABS", X_OPERAND)), inputs=(X_OPERAND,))
+def wrong_negated_abs(ctx: Context, x: Value) -> Value:
+    """Lack the Neg."""
+    return ctx.ops.Abs(x)
+
+
+def negate_abs(model: Net) -> None:
+    like = tensor(2, 3)
+    model.output(model.call("NEG", [model.call("ABS", [model.input(like)], like)], like))
+
+
+def test_failed_verification_names_the_fusion_of_a_pack() -> None:
+    entry = EntryPoint("NEGATED_ABS", f"{__name__}:wrong_negated_abs [ABS]", FUSIONS)
+    host = Host(offers=[*discover(), Offer("NEGATED_ABS", "a-pack", FUSIONS, entry)])
+    fact = (
+        r"operators 0, 1 were replaced by the fusion .*:wrong_negated_abs of a-pack; block=\['a-pack'\] leaves"
+    )
+    with pytest.raises(VerificationError, match=fact):
+        convert(net("NEG", "of ABS", negate_abs).build(), host=host, verify=True)

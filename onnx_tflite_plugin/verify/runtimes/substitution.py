@@ -100,6 +100,8 @@ class PackKernel:
                 if problem := describe_arity_mismatch(self.kernel, len(operands), "kernel"):
                     raise Mismatch(problem)
                 returned = self.kernel(self.op, *operands)
+                if returned is None:
+                    raise WrongResult("it returned None, not an array; is a `return` missing?")
                 results = [returned] if isinstance(returned, np.ndarray | np.generic) else list(returned)
                 if len(results) != len(self.op.outputs):
                     raise WrongResult(

@@ -127,7 +127,10 @@ DECLARED = (
         "layout", "lambda: Transparent()", "layout declared by", "takes 0 positional arguments but 1 was given"
     ),
     declaration_fault(
-        "layout", "Implicit({0: 'n c h w'})", "an Implicit layout needs axes", "evil_pack:evil in evil-pack"
+        "layout",
+        "Implicit({0: 'n c h w'})",
+        "layout=Implicit requires axes=, such as axes='n h w c -> n h w c'",
+        "evil_pack:evil in evil-pack",
     ),
     declaration_fault(
         "layout",
