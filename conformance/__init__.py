@@ -1,4 +1,4 @@
-"""Conformance kit for op handlers, built in or from a third party: models, cases, bounds, runner.
+"""Conformance kit for op handlers, built in or from a third party.
 
 A case is one small .tflite model. It is converted under every layout plan and compared with LiteRT:
 

@@ -1,9 +1,10 @@
-"""Operators whose results must equal the kernel's exactly, although the default tolerance allows a difference.
+"""Operators whose results must equal the kernel's exactly.
 
 By default, a float output may differ by 1e-5 of its range, an integer of 8 or 16 bits by one step, and other dtypes not
-at all. Quantized values may not be off by more than ``ROUNDING_BIAS`` on average, because a lowering that truncates or
-rounds down is never off by more than one step. In a model with float activations on integer weights, outputs may differ
-by 2e-2 of the range. Operators that only move or select elements must be equal, and so must some others in some dtypes.
+at all. On average, quantized values may not be off by more than ``ROUNDING_BIAS``. This detects a lowering that truncates
+or rounds down, which is never off by more than one step. In a model with float activations on integer weights, outputs
+may differ by 2e-2 of the range. Operators that only move or select elements must be exact, and so must some others in
+some dtypes.
 """
 
 from __future__ import annotations
@@ -122,7 +123,10 @@ EXACT_DTYPES: Mapping[str, frozenset[str]] = {
 
 
 def tolerance_of(case: Case, model: Model) -> Tolerance:
-    """Return the tolerance of a case's outputs: its own, that of an exact operator, or the default."""
+    """Return the tolerance of a case's outputs.
+
+    It is the case's own tolerance, that of an exact operator, or the default.
+    """
     if case.tolerance is not None:
         return case.tolerance
     is_rounded = case.options.get("quantization") != "float"

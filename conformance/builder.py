@@ -1,4 +1,4 @@
-"""Write small .tflite files without TensorFlow, for the conformance cases and the tests.
+"""Write small .tflite files without TensorFlow, for the cases and the tests.
 
     model = ModelBuilder()
     g = model.main
@@ -34,7 +34,7 @@ _UNKNOWN_OFFSET = 2  # placeholder of an external offset; not the default 0, so 
 
 
 class TensorRef(int):
-    """Index of a tensor in its subgraph, with the tensor's declared name, shape and dtype."""
+    """Index of a tensor in its subgraph, with its declared name, shape and dtype."""
 
     graph: GraphBuilder
     name: str
@@ -58,7 +58,10 @@ def quant(
 
 
 def blockwise(scales: int, block_size: int, zero_points: int | None = None) -> Table:
-    """Return blockwise quantization along the last axis; ``scales`` and ``zero_points`` are tensors of the same subgraph."""
+    """Return blockwise quantization along the last axis.
+
+    ``scales`` and ``zero_points`` are tensors of the same subgraph.
+    """
     points = -1 if zero_points is None else int(zero_points)
     details = Table("BlockwiseQuantization", {"scales": int(scales), "zero_points": points, "block_size": block_size})
     return Table("QuantizationParameters", {"details_type": "BlockwiseQuantization", "details": details})
@@ -162,7 +165,9 @@ class GraphBuilder:
         external: bool = False,
         signature: Sequence[int | None] | None = None,
     ) -> TensorRef:
-        """Add a constant tensor; strings, int4, uint4 and int2 (ml_dtypes) are packed as the schema requires.
+        """Add a constant tensor.
+
+        Strings, int4, uint4 and int2 (ml_dtypes) are packed as the schema requires.
 
         ``dtype`` converts the value (default: its own); ``external`` puts the bytes after the flatbuffer.
         """
@@ -181,7 +186,10 @@ class GraphBuilder:
         index: str = "int32",
         quantization: Table | None = None,
     ) -> TensorRef:
-        """Add a constant in sparse storage: ``formats`` has "dense" or "csr" for each dimension, see ``storage.sparse_storage``."""
+        """Add a constant in sparse storage.
+
+        ``formats`` has "dense" or "csr" for each dimension, see :func:`conformance.storage.sparse_storage`.
+        """
         array, kind = array_and_dtype(value, None)
         sparsity, values = sparse_storage(array, formats, order=order, blocks=blocks, index=index)
         buffer = self.model.buffer(buffer_bytes(values, kind))
@@ -201,10 +209,12 @@ class GraphBuilder:
         intermediates: Sequence[int | None] = (),
         mutating: Sequence[int] = (),
     ) -> None:
-        """Add an operator: ``code`` is the schema's name, ``CUSTOM.<code>``, ``COMPOSITE.<name>`` or a raw number.
+        """Add an operator.
 
-        The options table follows from the code (``options_table=""`` writes none, not even an empty one). A mapping as
-        ``custom_options`` becomes a flexbuffer map. ``mutating`` holds the tensors among the inputs that are mutated.
+        ``code`` is the schema's name, ``CUSTOM.<code>``, ``COMPOSITE.<name>`` or a raw number.
+
+        The options table follows from the code; ``options_table=""`` writes no table. A mapping as ``custom_options`` becomes
+        a FlexBuffer map. ``mutating``: the tensors among the inputs that are mutated.
         """
         builtin, custom, composite = code_parts(code)
         fields: dict[str, Any] = {
@@ -303,7 +313,7 @@ class ModelBuilder:
         for item in self._externals:
             item.offset = position
             position += len(_pad_to_alignment(item.data))
-        # Offsets have a fixed width, so the flatbuffer keeps its length when it is encoded again with the real ones.
+        # Offsets have a fixed width, so the flatbuffer keeps its length when it is encoded again with the real offsets.
         return b"".join(map(_pad_to_alignment, [self._encode(), *(item.data for item in self._externals)]))
 
     def table(self) -> Table:

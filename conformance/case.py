@@ -24,7 +24,9 @@ EVERY_OPSET = (DEFAULT_OPSET, 13, 17, 21, 26)
 @renames_fields(CASE, CASE_PROPERTIES)
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A small model under test, and the requirements on its conversion, which is compared with LiteRT.
+    """A small model under test, and the requirements on its conversion.
+
+    The converted model is compared with LiteRT.
 
     ``op``: name of the entry point of the handler under test. ``build``: a function that returns the bytes of a .tflite
     file. ``dtype``: the column of the support table that counts the case. All other fields have defaults.
@@ -86,7 +88,10 @@ class Case:
 
     @property
     def expects_success(self) -> bool:
-        """True if the model must convert and agree with the reference, so that the support table counts the case."""
+        """True if the model must convert and agree with the reference.
+
+        The support table counts only such cases.
+        """
         return not (self.refusal or self.kernel_refusal or self.known_failure)
 
 
@@ -95,7 +100,9 @@ OPERATOR_KEYWORDS = ("options", "custom_options", "version")
 
 
 def check_case_keywords(name: str, keywords: Mapping[str, Any], more: Collection[str] = ()) -> dict[str, Any]:
-    """Return the keywords of a case under their current names. Raises TypeError for a keyword that a case does not take.
+    """Return the keywords of a case under their current names.
+
+    Raises TypeError for a keyword that a case does not have.
 
     ``more``: valid keywords besides the fields of a case.
     """
@@ -111,7 +118,7 @@ def check_case_keywords(name: str, keywords: Mapping[str, Any], more: Collection
 
 
 def _depth_outside_the_kit() -> int:
-    """Return the ``stacklevel`` at which ``rename_keywords`` attributes a warning to the module that states the case."""
+    """Return the ``stacklevel`` for warnings about the module that states the case."""
     frame, depth = sys._getframe(1), 3  # warn_renamed, rename_keywords, the function that renames
     while frame.f_back is not None and frame.f_globals.get("__name__") in (__name__, "conformance.models"):
         frame, depth = frame.f_back, depth + 1
@@ -119,7 +126,10 @@ def _depth_outside_the_kit() -> int:
 
 
 def __getattr__(name: str) -> Any:
-    """Return ``InputArrays`` by its old name, with a DeprecationWarning. Raises AttributeError for other names."""
+    """Return ``InputArrays`` by its old name, with a DeprecationWarning.
+
+    Raises AttributeError for other names.
+    """
     if name != "Given":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     warn_renamed(f"{__name__}.Given", "InputArrays")

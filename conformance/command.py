@@ -1,4 +1,4 @@
-"""``python -m onnx_tflite_plugin conformance``: run the cases and print the results."""
+"""Command ``conformance``: run the cases and print the results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from onnx_tflite_plugin.cli.output import print_json, redirect_stdout_to_stderr
 
 
 def run(pack: str | None = None, op: str | None = None, *, as_json: bool = False) -> int:
-    """Run every case of a pack, an operator, or of everything installed; return the exit code.
+    """Run the cases of a pack, of an operator, or of all packs; return the exit code.
 
     Raises ConversionError if a pack cannot be loaded and UsageProblem if there are no cases.
     """
@@ -48,7 +48,10 @@ def run(pack: str | None = None, op: str | None = None, *, as_json: bool = False
 
 
 def _suggest_operator(op: str, pack: str | None) -> str:
-    """Return the nearest operator of the installed packs, or the command that lists them."""
+    """Return the nearest operator of the installed packs.
+
+    If there is none, return the command that lists them.
+    """
     everything = select_suite(pack)
     known = {case.op for case in everything.cases} | {code for code, _ in everything.handlers}
     return did_you_mean(op, sorted(known)) or "; the command `handlers` lists the operators"
@@ -125,7 +128,10 @@ def _print_texts(console: Console, heading: str, texts: Sequence[str], style: st
 
 
 def _failures(results: Sequence[CaseResult]) -> Iterator[str]:
-    """Yield the text of each failed case; cases that fail for the reason of an earlier case share one line."""
+    """Yield the text of each failed case.
+
+    Cases that fail for the reason of an earlier case share one line.
+    """
     repeated, same_reason = Repeated(), defaultdict[str, list[str]](list)
     for result in results:
         if result.status == "failed":

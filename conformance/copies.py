@@ -1,4 +1,4 @@
-"""Cases of data movement operators whose results have other quantization parameters than the input.
+"""Cases of data movement whose results have other quantization than the input.
 
 The kernels either copy the quantized values without rescaling them, or refuse.
 """
@@ -17,7 +17,7 @@ IMAGE = (2, 5, 7, 3)
 
 @dataclass(frozen=True)
 class Copy:
-    """Shapes of an operator's input and results, and the constant operands before and after the input."""
+    """Shapes of an operator's input and results, and its constant operands."""
 
     result_shapes: Sequence[Sequence[int]]
     operands_after: Sequence[Spec] = ()
@@ -35,7 +35,7 @@ class Copy:
 
 
 def copy_cases(op: str, copy: Copy) -> Iterator[Case]:
-    """Yield cases in which the kernel ignores the quantization parameters of the result."""
+    """Yield cases in which the kernel ignores the quantization of the result."""
     for dtype in ("int8", "uint8", "int16"):
         for place in PLACEMENTS:
             name = f"{dtype} copied to different quantization parameters, which the kernel ignores"
@@ -51,7 +51,7 @@ def copy_cases(op: str, copy: Copy) -> Iterator[Case]:
 
 
 def refused_copy_cases(op: str, copy: Copy) -> Iterator[Case]:
-    """Yield cases in which the kernel requires the quantization parameters of the input."""
+    """Yield cases in which the kernel requires the quantization of the input."""
     for dtype in ("int8", "uint8"):
         name, results = f"{dtype} copied to different quantization parameters", copy.results(dtype)
         yield in_isolation(

@@ -1,4 +1,4 @@
-"""Find gaps in the cases: handlers, declared dtypes, layouts and fusions without a case."""
+"""Find gaps in the cases: handlers, dtypes, layouts and fusions without a case."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from conformance.case import Case
 from conformance.declared import declarations_of, instances
 from conformance.packs import Suite
 from conformance.registered import REGISTERED
-from conformance.runner import channels_first
+from conformance.variants import channels_first
 from onnx_tflite_plugin.api import Decline, Handler, Refusal, Terminate
 from onnx_tflite_plugin.api.dtypes import dtypes_by_slot
 from onnx_tflite_plugin.binding.bound import Declared
@@ -30,7 +30,8 @@ class Coverage:
     """The operators that LiteRT registers, by how far they convert.
 
     ``full``: every kernel dtype has a passing case, and the handler supports the newest version. ``part``: operators with
-    missing dtypes or versions, which the values list. ``missing``: without a handler. ``refused``: ONNX cannot express them.
+    their missing dtypes or versions. ``missing``: operators without a handler. ``refused``: operators that ONNX cannot
+    express.
     """
 
     full: tuple[str, ...]
@@ -61,7 +62,7 @@ def coverage(handlers: Mapping[str, Handler], cases: Sequence[Case]) -> Coverage
         if case.expects_success:
             passing.setdefault(case.op, set()).add(case.dtype)
     inexpressible = inexpressible_operators(handlers)
-    full, partial = [], {}
+    full, dtypes_by_partial_code = [], {}
     for code, kernel in REGISTERED.items():
         if code not in handlers or code in inexpressible:
             continue
@@ -69,23 +70,28 @@ def coverage(handlers: Mapping[str, Handler], cases: Sequence[Case]) -> Coverage
         newest = handlers[code].max_version
         missing_support = [*dtypes, *([f"version {kernel.version}"] if newest < kernel.version else [])]
         if missing_support:
-            partial[code] = ", ".join(missing_support)
+            dtypes_by_partial_code[code] = ", ".join(missing_support)
         else:
             full.append(code)
     missing = tuple(code for code in REGISTERED if code not in handlers)
-    return Coverage(tuple(full), partial, missing, tuple(code for code in REGISTERED if code in inexpressible))
+    return Coverage(
+        tuple(full), dtypes_by_partial_code, missing, tuple(code for code in REGISTERED if code in inexpressible)
+    )
 
 
 def inexpressible_operators(handlers: Mapping[str, Handler]) -> dict[str, str]:
-    """Return the operators that ONNX cannot express, whose handlers decline every model, with the reason."""
+    """Return the operators that ONNX cannot express, with the reason.
+
+    Their handlers decline every model.
+    """
     return {code: handler.accepts.reason for code, handler in handlers.items() if isinstance(handler.accepts, Decline)}
 
 
 def gaps(suite: Suite) -> Iterator[str]:
-    """Yield a line per gap of a handler or fusion. Built-in fusions have tests of their own.
+    """Yield a line per gap of a handler or fusion.
 
-    Handlers that do not load are problems of the suite. A case that cannot be built or planned hides the gaps of its
-    operator, because it fails when it runs.
+    Built-in fusions have their own tests. Handlers that do not load are problems of the suite. A case that cannot be
+    built or planned hides the gaps of its operator, because it fails when it runs.
     """
     host = suite.host
     codes = {code for code, _ in suite.handlers}
@@ -108,9 +114,8 @@ def gaps(suite: Suite) -> Iterator[str]:
             continue  # complex tensors keep the layout of the file
         elif not (_keeps_source_layout(loaded.get((op, pack))) or _has_transposed_case(op_cases, host)):
             yield f"{op} of {pack} has no case that passes in a layout other than the file's; add a case with between_convolutions"
-        if (
-            pack != BUILTIN and op_cases and (op, pack) in loaded
-        ):  # built-in handlers are compared with LiteRT's registrations
+        # Built-in handlers are compared with LiteRT's registrations instead.
+        if pack != BUILTIN and op_cases and (op, pack) in loaded:
             yield from (
                 f"{op} of {pack} has no case {text}" for text in _untested_declarations(op, loaded[op, pack], op_cases)
             )
@@ -155,7 +160,7 @@ def _keeps_source_layout(handler: Handler | None) -> bool:
 
 
 def _has_transposed_case(cases: Sequence[Case], host: Host) -> bool:
-    """True if a case has a plan with another layout, or if the handler keeps the file's layout in every case."""
+    """True if a plan of a case has another layout, or if none can have one."""
     unfused_first = sorted(cases, key=lambda case: bool(case.fusions))
     try:
         return any(_changes_layout(case, host) for case in unfused_first) or all(
@@ -170,7 +175,10 @@ def _terminates(case: Case, host: Host) -> bool:
 
 
 def _changes_layout(case: Case, host: Host) -> bool:
-    """True if a plan changes the layout of the operator, with or without transposed graph inputs and outputs."""
+    """True if a plan changes the layout of the operator.
+
+    Graph inputs and outputs may be transposed or not.
+    """
     data = case.build()
     model = read(data)
     if not all(tensor.has_rank for tensor in model.main.tensors):

@@ -1,4 +1,4 @@
-"""Find the operators of a case, and the declarations that its handler makes for each."""
+"""Find the operators of a case, and their handlers' declarations."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from onnx_tflite_plugin.targets import target_named
 
 
 def instances(model: Model, code: str) -> Iterator[Operator]:
-    """Return the operators of a model whose code, or whose builtin code in the file, is ``code``."""
+    """Return the operators of a model by their code or their builtin code in the file."""
     return (op for graph in model.subgraphs for op in graph.operators if code in (op.code, op.builtin))
 
 
 def declarations_of(op: Operator, host: Host) -> Declared | None:
     """Return the handler's declarations for an operator.
 
-    None if there is no handler, or if ranks follow only from the conversion. Raises Failed, Refusal.
+    The result is None if there is no handler, or if ranks follow only from the conversion. Raises Failed, Refusal.
     """
     if any(not t.has_rank and t.dtype not in HANDLES for t in (*op.inputs, *op.outputs) if t is not None):
         return None

@@ -10,9 +10,9 @@ from onnx.defs import get_schema, has
 
 
 def equivalence_key(proto: ModelProto) -> bytes:
-    """Return a key that is equal for models with equal graphs and equal versions of every operator.
+    """Return a key that is equal for models with equal graphs and operator versions.
 
-    An opset is a list of operator versions. Two opsets with the same version of every operator in a model are interchangeable.
+    Two opsets are interchangeable if they have the same version of every operator in a model.
     """
     body = ModelProto()
     body.CopyFrom(proto)
@@ -36,5 +36,8 @@ def _operators(proto: ModelProto) -> Iterator[tuple[str, str]]:
 
 @cache
 def _since(domain: str, op_type: str, opset: int) -> int:
-    """Return the opset that introduced an operator's version, or the opset itself if ONNX does not define the operator."""
+    """Return the opset that introduced an operator's version.
+
+    For an operator that ONNX does not define, return the opset itself.
+    """
     return int(get_schema(op_type, opset, domain).since_version) if has(op_type, opset, domain) else opset

@@ -1,4 +1,4 @@
-"""Explain a difference of numbers: the element with the largest error, or a lookup table in the wrong order."""
+"""Explain numerical differences: the largest error, or a table in wrong order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from onnx_tflite_plugin.verify.runtimes.structure import Entry
 Runs = Sequence[Run]
 
 _MAX_DIFFERING_SHARE = 0.5
-"""Share of differing elements above which the kernel probably computes on values other than those of the handler."""
+"""Share of differing elements above which the kernel probably computes on other values than the handler."""
 
 
 class Tried(Protocol):
@@ -47,7 +47,7 @@ class Tried(Protocol):
 
 
 def explain_values(trial: Tried, actual: Runs) -> Iterator[str]:
-    """Yield the cause of a difference if the lookup table is rotated, else the element with the largest error."""
+    """Yield the cause of a difference: a rotated lookup table, or the largest error."""
     expected = trial.reference_outputs
     for op in instances(trial.source, trial.case.op):
         if has_rotated_table(op, trial):
@@ -66,7 +66,10 @@ def explain_values(trial: Tried, actual: Runs) -> Iterator[str]:
 
 
 def _kernel_on_quantized_values(trial: Tried) -> Iterator[str]:
-    """Yield a hint if the reference kernel of a pack gets quantized values, which the kernel may treat as real numbers."""
+    """Yield a hint if the reference kernel of a pack gets quantized values.
+
+    The kernel may treat them as real numbers.
+    """
     for op in instances(trial.source, trial.case.op):
         handlers = trial.host.registered_handlers(op.code)
         declared = declarations_of(op, trial.host)
@@ -79,7 +82,10 @@ def _kernel_on_quantized_values(trial: Tried) -> Iterator[str]:
 
 
 def _largest(comparison: Comparison, k: int, actual: Runs, expected: Runs) -> Iterator[str]:
-    """Yield the values of the element of output ``k`` with the largest error, over all runs."""
+    """Yield the values of the element of output ``k`` with the largest error.
+
+    The error is the largest over all runs.
+    """
     worst, text = 0.0, ""
     for ours, theirs in ((np.asarray(a[k]), np.asarray(e[k])) for a, e in zip(actual, expected, strict=True)):
         if ours.shape != theirs.shape or ours.dtype != theirs.dtype or ours.dtype.kind not in "iuf" or not ours.size:
@@ -96,7 +102,7 @@ def _largest(comparison: Comparison, k: int, actual: Runs, expected: Runs) -> It
 
 
 def has_rotated_table(op: Operator, trial: Tried) -> bool:
-    """True if the expected results are those of the declared lookup table with its halves exchanged."""
+    """True if results equal those of the lookup table with its halves exchanged."""
     declared = declarations_of(op, trial.host)
     function = None if declared is None else declared.quantization.lookup_table
     x, y = op.tensor(0), op.tensor(~0)
@@ -130,16 +136,19 @@ _MISSING_KERNEL = re.compile(r"NOT_IMPLEMENTED.*implementation for ([\w.]+?)\(\d
 
 
 def explain_missing_kernel(model: ir.Model, error: str) -> str:
-    """Return a message on the node for which ONNX Runtime has no kernel, with its dtypes; empty for another error."""
-    if (missing := _MISSING_KERNEL.search(error)) is None:
+    """Return a message on the node for which ONNX Runtime has no kernel.
+
+    The message contains its dtypes. The result is empty for another error.
+    """
+    if (match := _MISSING_KERNEL.search(error)) is None:
         return ""
-    node = next((node for node in model.graph.all_nodes() if node.name == missing[2]), None)
+    node = next((node for node in model.graph.all_nodes() if node.name == match[2]), None)
     values = () if node is None else node.inputs
     dtypes = dict.fromkeys(
         value.dtype.name.lower() for value in values if value is not None and value.dtype is not None
     )
-    of_dtypes = f" of {', '.join(dtypes)}" if dtypes else ""
+    dtypes_text = f" of {', '.join(dtypes)}" if dtypes else ""
     return (
-        f"ONNX Runtime has no kernel for {missing[1]}{of_dtypes} (node {missing[2]!r}), although ONNX defines it; cast its "
+        f"ONNX Runtime has no kernel for {match[1]}{dtypes_text} (node {match[2]!r}), although ONNX defines it; cast its "
         "operands in the lowering with ctx.ops.Cast, or declare quantization=Dequantized() to compute on floats"
     )

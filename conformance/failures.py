@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from conformance.variants import Variant
-from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.errors import AttributedProblem, ConversionError
 from onnx_tflite_plugin.guard import TRACEBACK_HINT, Failed, format_error, format_error_outside, is_debugging
 
 _KIT = ("conformance", "onnx_tflite_plugin", "numpy", "onnx", "onnx_ir", "flatbuffers")
@@ -38,7 +39,10 @@ class Failures:
 
 
 def describe_case_error(error: BaseException) -> str:
-    """Return an exception of a case, its reference or its kernel, with its location in the author's code."""
+    """Return an exception of a case, its reference or its kernel as text.
+
+    The text contains the location in the author's code.
+    """
     if isinstance(error.__cause__, Failed):  # of a kernel, with its location
         hint = error.__cause__.traceback_hint
         return format_error(error) + (f" ({hint})" if hint else "")
@@ -48,3 +52,17 @@ def describe_case_error(error: BaseException) -> str:
         return format_error(error)
     hint = "" if is_debugging() else f" ({TRACEBACK_HINT})"
     return f"{format_error_outside(error, _KIT)}{hint}"
+
+
+def format_on_one_line(error: ConversionError) -> str:
+    """Return an error on one line, without remedies against op packs.
+
+    Its reader writes the pack.
+    """
+    problems = [
+        replace(problem, hint=TRACEBACK_HINT if TRACEBACK_HINT in problem.hint else "")
+        if isinstance(problem, AttributedProblem) and not problem.to_converter
+        else problem
+        for problem in error.problems
+    ]
+    return " ".join(" ".join([error.message, *map(str, problems)]).split())

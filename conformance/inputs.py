@@ -1,4 +1,4 @@
-"""Inputs of a case: its own arrays, random values, and further sizes of dynamic dimensions."""
+"""Inputs of a case: its own arrays, random values, and other dynamic sizes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def inputs_of_runs(case: Case, entry: Entry) -> list[list[Array]]:
 def _options_at_other_sizes(case: Case, entry: Entry, arrays: Mapping[str, Array]) -> Iterator[dict[str, Any]]:
     """Yield the options of ``generate_inputs`` for each of the case's other sizes.
 
-    The dynamic axes of an input differ in size; the same axis of several inputs has one size, so that they broadcast.
+    The dynamic axes of one input differ in size. The same axis of several inputs has one size, so that they broadcast.
     """
     dynamic_dims = {
         name: tensor.dims for tensor, name in zip(entry.inputs, entry.input_names, strict=True) if not tensor.is_static
@@ -45,7 +45,7 @@ def _options_at_other_sizes(case: Case, entry: Entry, arrays: Mapping[str, Array
 
 
 def _inputs_by_run(case: Case, entry: Entry) -> Any:
-    """Return the case's inputs for each run, completed with random floats from its input range."""
+    """Return the case's inputs for each run, completed with random floats."""
     arrays_by_run, limits = case.input_arrays, case.input_range
     if arrays_by_run is None or isinstance(arrays_by_run, Mapping):
         arrays_by_run = [arrays_by_run or {}] * case.runs

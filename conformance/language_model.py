@@ -1,4 +1,6 @@
-"""A small language model with a key-value cache, as exported from PyTorch: signatures for a prompt and for a single token.
+"""A small language model with a key-value cache, as exported from PyTorch.
+
+It has a signature for a prompt and one for a single token.
 
 The caches have one of two layouts. ``rows``: the axes are batch, slot, group, element, and masks come from a constant table.
 ``columns``: groups come before slots, and values are transposed; masks are inputs, and queries that share keys are rows of
@@ -21,10 +23,12 @@ FORBIDDEN = -1e4
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of a model. ``length``: number of tokens of a prompt. ``slots``: number of tokens that a cache holds.
+    """Sizes of a model.
 
-    ``window``: number of tokens that each token attends to, itself included; 0 for all. ``groups``: of heads with shared keys
-    and values. ``simplifies``: the signature for one token omits operators that change nothing, as some converters do.
+    ``length``: number of tokens of a prompt. ``slots``: number of tokens that a cache holds. ``window``: number of
+    tokens that each token attends to, itself included; 0 for all. ``groups``: number of groups of heads with shared
+    keys and values. ``simplifies``: the signature for one token omits operators that change nothing, as some
+    converters do.
     """
 
     cache_layout: str = "rows"
@@ -125,10 +129,13 @@ class _Signature:
 
 
 def table_mask(net: Net, sizes: Sizes, count: int, positions: TensorRef, *, allowed: Array | None = None) -> TensorRef:
-    """Return the rows of a constant causal mask at the positions. ``allowed``: a table to use instead."""
+    """Return the rows of a constant causal mask at the positions.
+
+    ``allowed``: a table to use instead of the causal one.
+    """
     if allowed is None:
-        at, slots = np.indices((sizes.slots, sizes.slots))
-        allowed = (slots <= at) & ((slots > at - sizes.window) if sizes.window else True)
+        query_positions, slots = np.indices((sizes.slots, sizes.slots))
+        allowed = (slots <= query_positions) & ((slots > query_positions - sizes.window) if sizes.window else True)
     table = constant(np.where(allowed, 0, FORBIDDEN).astype(np.float32).reshape(sizes.slots, 1, 1, sizes.slots))
     rows = net.call("RESHAPE", [positions, constant([count, 1])], tensor(count, 1, dtype="int32"))
     gathered = net.call("GATHER_ND", [table, rows], tensor(count, 1, 1, sizes.slots))
@@ -147,7 +154,10 @@ class Attention:
         self._starts: dict[int, TensorRef] = {}
 
     def write(self, cache: TensorRef, new: TensorRef, kind: int) -> TensorRef:
-        """Write new rows [1, count, groups * depth] into the keys, ``kind`` 0, or values, 1."""
+        """Write new rows [1, count, groups * depth] into the keys or the values.
+
+        ``kind``: 0 for keys, 1 for values.
+        """
         sizes, count = self.sizes, self.count
         shape = tensor(1, count, sizes.groups, sizes.depth)
         update = self.net.call("RESHAPE", [new, constant(list(shape.shape))], shape)
@@ -159,7 +169,10 @@ class Attention:
         return self.net.call("DYNAMIC_UPDATE_SLICE", [cache, update, self.start(axis)], result)
 
     def transpose(self, x: TensorRef, perm: list[int], shape: tuple[int, ...]) -> TensorRef:
-        """Transpose to this shape; RESHAPE if there is only one token and the model simplifies."""
+        """Transpose to this shape.
+
+        RESHAPE is used if there is only one token and the model simplifies.
+        """
         if self.count == 1 and self.sizes.simplifies:
             return self.net.call("RESHAPE", [x, constant(list(shape))], tensor(*shape))
         return self.net.call("TRANSPOSE", [x, constant(perm)], tensor(*shape))
@@ -172,7 +185,10 @@ class Attention:
         return self._starts[axis]
 
     def attend(self, q: TensorRef, keys: TensorRef, values: TensorRef) -> TensorRef:
-        """Return the attention outputs of queries; both have the shape [1, count, heads * depth]."""
+        """Return the attention outputs of queries.
+
+        Both have the shape [1, count, heads * depth].
+        """
         sizes, count, call = self.sizes, self.count, self.net.call
         shape = (1, count, sizes.heads, sizes.depth)
         q = call("RESHAPE", [q, constant(list(shape))], tensor(*shape))
@@ -227,7 +243,7 @@ def causal_mask(sizes: Sizes, start: int, count: int) -> Array:
 
 
 def feeds(sizes: Sizes, tokens: Mapping[str, Array], start: int) -> dict[str, Array]:
-    """Return the inputs of a signature: tokens, positions and, if it is an input, the mask."""
+    """Return the inputs of a signature: tokens, positions and, if needed, the mask."""
     count = tokens["tokens"].shape[1]
     mask = {"mask": causal_mask(sizes, start, count)} if sizes.cache_layout == "columns" else {}
     return {**tokens, "input_pos": np.arange(start, start + count, dtype=np.int32), **mask}

@@ -1,4 +1,4 @@
-"""Describe wrong axes and layout declarations of a handler, found by the layouts in which a case fails."""
+"""Describe wrong axes and layouts of a handler, found by failing layouts."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ SUGGESTIONS = {
 
 
 def wrong_layout_message(code: str, model: Model, host: Host, conversion: Conversion | None) -> str:
-    """Return a message on the wrong layout declaration of a case that fails only in another layout than the file's.
+    """Return a message on a wrong layout declaration.
 
-    Empty if only the file's layout was used. ``model``: as read from the file.
+    The case fails only in another layout than the file's.
+
+    The result is empty if only the file's layout was used. ``model``: the model as read from the file.
     """
     for op in instances(model, code):
         declarations = declarations_of(op, host)
@@ -36,17 +38,20 @@ def wrong_layout_message(code: str, model: Model, host: Host, conversion: Conver
         if conversion is not None and not layouts:
             continue
         kind = type(layout)
-        differs = (
+        symptom = (
             f"the result differs in layouts other than the file's, such as axes {layouts[0]}"
             if layouts
             else "the operator does not convert in layouts other than the file's"
         )
-        return f"layout={kind.__name__} is wrong: {differs}; {SUGGESTIONS[kind]}"
+        return f"layout={kind.__name__} is wrong: {symptom}; {SUGGESTIONS[kind]}"
     return ""
 
 
 def messages_for_every_layout(code: str, model: Model, host: Host) -> Iterator[str]:
-    """Yield a message on the Implicit declaration or the groups of axes of a pack if results differ in every layout."""
+    """Yield a message if results of a pack's operator differ in every layout.
+
+    The message is on the Implicit declaration, or on the groups of axes.
+    """
     for op in instances(model, code):
         declared = declarations_of(op, host)
         if declared is None or _is_builtin(op, host):
@@ -63,7 +68,9 @@ def messages_for_every_layout(code: str, model: Model, host: Host) -> Iterator[s
 
 
 def messages_on_axis_sizes(code: str, model: Model, host: Host) -> Iterator[str]:
-    """Yield a message if a pack's axes give one letter to axes of different sizes, other than size 1, which is broadcast.
+    """Yield a message if a pack's axes give one letter to axes of different sizes.
+
+    Axes of size 1 are broadcast and may have the letter of another size.
 
     With Attribute and Terminate an axis may change its size, as in a slice or a pad.
     """
@@ -87,7 +94,7 @@ def messages_on_axis_sizes(code: str, model: Model, host: Host) -> Iterator[str]
 
 
 def _sizes_of_letters(groups: Sequence[Sequence[str]] | None, tensor: Tensor | None) -> Iterator[tuple[str, int]]:
-    """Yield the letters of ungrouped axes with their sizes, except for dynamic dimensions and sizes of 1."""
+    """Yield the letters of ungrouped axes with their static sizes above 1."""
     if groups is None or tensor is None or ("...",) in groups or len(groups) != tensor.rank:
         return
     for group, size in zip(groups, tensor.dims, strict=True):
@@ -109,7 +116,10 @@ def _is_builtin(op: Operator, host: Host) -> bool:
 
 
 def _layouts(op: Operator, conversion: Conversion) -> Iterator[str]:
-    """Yield the layouts, other than the file's, of the operator's operands and results in the model."""
+    """Yield the transposed layouts of the operator's operands and results.
+
+    They are those of the converted model.
+    """
     tensors = {t.index for t in (*op.inputs, *op.outputs) if t is not None}
     for value in tensor_values(conversion.proto):
         if value.subgraph == op.subgraph and value.tensor in tensors and value.order is not None:

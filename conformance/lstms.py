@@ -1,4 +1,4 @@
-"""Models of one LSTM operator with any combination of its optional features, for cases and tests."""
+"""Models of one LSTM operator with any combination of its optional features."""
 
 from __future__ import annotations
 
@@ -20,23 +20,28 @@ STATE = (0.0081, -3)
 
 
 def initialize_state(graph: GraphBuilder, state: TensorRef, dtype: str) -> None:
-    """Compute the initial value of a state from a constant of another dtype, as in float16 files."""
+    """Compute the initial value of a state from a constant, as in float16 files.
+
+    ``dtype``: dtype of the constant.
+    """
     value = random_array(*state.shape, seed=state.name, low=-0.7, high=0.7).astype(dtype)
     graph.operator("DEQUANTIZE", [graph.constant(f"{state.name}:begun", value)], [state])
 
 
 @dataclass(frozen=True)
 class Lstm:
-    """One LSTM operator with constant random weights; every field adds or changes one feature.
+    """One LSTM operator with constant random weights.
 
-    ``dtype``: of activations. ``weights``: dtype of matrices. ``projection_size``: size of the projection, or 0 for none.
-    ``coupled``: there is no input gate; it is 1 minus the forget gate. ``omit_norm_operands``: the operator has 20 operands
+    Every field adds or changes one feature.
+
+    ``dtype``: dtype of activations. ``weights``: dtype of matrices. ``projection_size``: size of the projection, or 0 for none.
+    ``coupled``: 1 minus the forget gate replaces the input gate. ``omit_norm_operands``: the operator has 20 operands
     instead of 24. ``float16_constants``: constants are stored as float16 and dequantized. ``weights_as_inputs``: matrices
     are graph inputs. ``diagonal_weights``: recurrent weights are vectors.
 
     ``variable``: states are variable tensors, otherwise graph inputs. ``flat_states``: states have rank 1.
-    ``initial_dtype``: dtype of the constants that initialize the states, "" for none. ``hidden_quantization``: of the output
-    before the projection. ``output_quantization``: of the result.
+    ``initial_dtype``: dtype of the constants that initialize the states, "" for none. ``hidden_quantization``,
+    ``output_quantization``: quantization of the output before the projection, and of the result.
 
     ``gate_bias``: added to the biases of the input and forget gates, so that cells accumulate. ``hold_cells``: these biases
     nearly close the input gate and open the forget gate, so that cells change little. ``output_gate_closing``: magnitude of
@@ -123,7 +128,10 @@ class Lstm:
         )
 
     def bias(self, size: int, name: str, scale: float, bound: float = 0.6) -> Spec:
-        """Return a bias between ``-bound`` and ``bound``: float32, or int32 in units of ``scale``."""
+        """Return a bias between ``-bound`` and ``bound``.
+
+        It is float32, or int32 in units of ``scale``.
+        """
         offsets = {
             "b input": -4.0 if self.hold_cells else self.gate_bias,
             "b forget": 7.0 if self.hold_cells else self.gate_bias,
@@ -134,13 +142,19 @@ class Lstm:
         return constant((values / scale).astype("int32"), "int32", 1.0)
 
     def coefficients(self, size: int, name: str) -> Spec:
-        """Return the coefficients of a layer normalization: int16 if activations are int8, else float32."""
+        """Return the coefficients of a layer normalization.
+
+        They are int16 if activations are int8, else float32.
+        """
         if self.dtype == "int8":
             return constant(random_array(size, dtype="int16", seed=name), None, 2.1e-5)
         return constant(0.5 * random_array(size, seed=self.seed + name))
 
     def peephole_weights(self, name: str) -> Spec:
-        """Return peephole weights in the dtype of the matrices; int16 if activations are int8."""
+        """Return peephole weights in the dtype of the matrices.
+
+        They are int16 if activations are int8.
+        """
         if self.dtype == "int8" or self.weights == "float32":
             return self.coefficients(self.cells, name)
         return constant(
@@ -214,14 +228,20 @@ class Lstm:
         ]
 
     def place_weights(self, model: Net, spec: Spec) -> TensorRef:
-        """Add the weights; float16 constants are followed by DEQUANTIZE, as in converted files."""
+        """Add the weights.
+
+        As in converted files, float16 constants are followed by DEQUANTIZE.
+        """
         if not self.float16_constants or spec.value is None or spec.dtype != "float32":
             return model.add_operand(spec)
         weights = constant(spec.value.astype("float16"), "float16")
         return model.call("DEQUANTIZE", [weights], tensor(*spec.shape))
 
     def call(self, model: Net, x: TensorRef | None = None, name: str = "") -> TensorRef:
-        """Add the operator, on a new graph input unless ``x`` is given; ``name`` is a prefix of the states' names."""
+        """Add the operator, on a new graph input unless ``x`` is given.
+
+        ``name``: prefix of the states' names.
+        """
         specs = self.operands()
         refs = [
             None if spec is None else self.place_weights(model, spec) for spec in (specs if x is None else specs[1:])

@@ -1,131 +1,34 @@
-"""Small models in a line or two: one operator, one between two convolutions, or a net built step by step.
+"""Small models in a line or two: one operator, or a net built step by step.
 
-The convolutions around an operator only move data: 1 x 1, every output channel is one input channel. They add no
-rounding, in float or integers, so the comparison shows only the operator itself, in channels-first layout.
+An operator can be placed between two convolutions, which require channels first. These 1 x 1 convolutions only move data:
+every output channel is one input channel. They do not round, in float or integers, so the comparison shows only the
+operator itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-from zlib import crc32
 
-import ml_dtypes
 import numpy as np
 
-from conformance.builder import ModelBuilder, TensorRef, quant
+from conformance.builder import ModelBuilder, TensorRef
 from conformance.case import DEFAULT_OPSET, EVERY_OPSET, OPERATOR_KEYWORDS, Case, check_case_keywords
 from conformance.schema import Table
-from onnx_tflite_plugin.checked import did_you_mean
-from onnx_tflite_plugin.renamed import KIT, NET, SPEC, renamed_attributes, warn_renamed
-from onnx_tflite_plugin.source.dtypes import NAMES
+from conformance.specs import QUANTIZED as QUANTIZED
+from conformance.specs import Spec as Spec
+from conformance.specs import constant as constant
+from conformance.specs import random_array as random_array
+from conformance.specs import random_constant as random_constant
+from conformance.specs import tensor as tensor
+from onnx_tflite_plugin.renamed import KIT, NET, renamed_attributes, warn_renamed
 from onnx_tflite_plugin.source.model import Array
 
 Options = Mapping[str, Any]
 
-# Zero points are near the middle and not round, so that a handler that ignores them fails.
-QUANTIZED: Mapping[str, tuple[float, int]] = {"int8": (0.047, -5), "uint8": (0.047, 122), "int16": (0.0003, 0)}
 _IMAGE_DTYPES = ("float32", "int8", "uint8", "int16")
-_NIBBLES = {"int4": (-8, 7), "int2": (-2, 1), "uint4": (0, 15)}
-_EXTRA_CHANNELS = 2  # channels that convolutions before the operator drop, and that those after it add
-
-
-@dataclass(frozen=True, eq=False)
-class Spec:
-    """A tensor to create: a graph input, a result, or a constant if it has a ``value``. Quantized if it has a ``scale``."""
-
-    shape: tuple[int | None, ...]
-    dtype: str = "float32"
-    scale: float | Sequence[float] | None = None
-    zero_point: int | Sequence[int] = 0
-    axis: int = 0
-    value: Array | None = None
-    name: str = ""
-
-    @property
-    def quantization(self) -> Table | None:
-        return None if self.scale is None else quant(self.scale, self.zero_point, self.axis)
-
-    def rescale(self, factor: float, zero_point: int | None = None) -> Spec:
-        """Return the spec with other quantization parameters, if it is quantized."""
-        if self.scale is None:
-            return self
-        new_point = self.zero_point if zero_point is None else zero_point
-        return replace(self, scale=float(np.asarray(self.scale)) * factor, zero_point=new_point)
-
-    def with_shape(self, *shape: int | None) -> Spec:
-        return replace(self, shape=shape)
-
-    if not TYPE_CHECKING:
-        __getattr__ = renamed_attributes(SPEC)
-
-
-def tensor(
-    *shape: int | None,
-    dtype: str = "float32",
-    scale: float | None = None,
-    zero_point: int | None = None,
-    name: str = "",
-) -> Spec:
-    """Return the spec of an activation; integers of 8 and 16 bits are quantized unless ``scale`` is 0."""
-    if dtype not in NAMES:
-        raise TypeError(f"tensor(dtype={dtype!r}): it is not a dtype{did_you_mean(dtype, NAMES)}")
-    if isinstance(scale, str):
-        raise TypeError(f"tensor(scale={scale!r}): the scale is a number, such as 0.1")
-    default = QUANTIZED.get(dtype)
-    if (default is None and scale is None) or scale == 0:
-        return Spec(shape, dtype, name=name)
-    default_scale, default_point = default or (1.0, 0)
-    return Spec(shape, dtype, scale or default_scale, default_point if zero_point is None else zero_point, name=name)
-
-
-def constant(
-    value: Any,
-    dtype: str | None = None,
-    scale: float | Sequence[float] | None = None,
-    zero_point: int | Sequence[int] = 0,
-    axis: int = 0,
-) -> Spec:
-    """Return the spec of a constant operand; Python numbers become float32 or int32."""
-    array = np.asarray(value)
-    if dtype is None and not isinstance(value, np.ndarray):
-        dtype = {"float64": "float32", "int64": "int32"}.get(array.dtype.name)
-    array = array.astype(_numpy(dtype)) if dtype else array
-    return Spec(array.shape, array.dtype.name, scale, zero_point, axis, array)
-
-
-def random_array(
-    *shape: int, dtype: str = "float32", seed: str = "", low: float | None = None, high: float | None = None
-) -> Array:
-    """Return random values that depend only on the arguments.
-
-    Floats are normal, or uniform between ``low`` and ``high``. Integers are uniform between the bounds, ends included; by
-    default over the range of the dtype, and from -100 to 100 for 32 and 64 bits.
-    """
-    generator = np.random.default_rng(crc32(f"{seed}{shape}{dtype}".encode()))
-    kind = _numpy(dtype)
-    if dtype == "bool":
-        return generator.integers(0, 2, shape).astype(bool)
-    if "float" in dtype:
-        values = (
-            generator.standard_normal(shape) if low is None or high is None else generator.uniform(low, high, shape)
-        )
-        return values.astype(kind)
-    smallest, largest = _NIBBLES.get(dtype) or (
-        (-100, 100) if kind.itemsize > 2 else (np.iinfo(kind).min, np.iinfo(kind).max)
-    )
-    bounds = (smallest if low is None else int(low), largest if high is None else int(high))
-    return generator.integers(*bounds, shape, endpoint=True).astype(kind)
-
-
-def random_constant(like: Spec, seed: str = "") -> Spec:
-    """Return the spec as a constant with random values."""
-    return replace(like, value=random_array(*(size or 1 for size in like.shape), dtype=like.dtype, seed=seed))
-
-
-def _numpy(dtype: str) -> np.dtype[Any]:
-    return np.dtype(getattr(ml_dtypes, dtype, dtype))
+_EXTRA_CHANNELS = 2  # channels that convolutions drop before the operator and add after it
 
 
 FIRST_VERSION = {"BROADCAST_TO": 2}
@@ -133,7 +36,10 @@ FIRST_VERSION = {"BROADCAST_TO": 2}
 
 
 class Net:
-    """A model built step by step. Graph inputs are named x0, x1, ..., outputs y0, y1, ... unless a spec has a name."""
+    """A model built step by step.
+
+    Unless a spec has a name, graph inputs are named x0, x1, ..., and outputs y0, y1, ...
+    """
 
     def __init__(self) -> None:
         self.model = ModelBuilder()
@@ -189,7 +95,10 @@ class Net:
         return results
 
     def input_through_conv(self, spec: Spec) -> TensorRef:
-        """Add a graph input and a convolution; return its result, which has that spec and is channels first."""
+        """Add a graph input and a convolution; return its result, channels first.
+
+        The result has the given spec.
+        """
         *_, channels = spec.shape
         channel_count = (channels or 1) + _EXTRA_CHANNELS
         return self.select_channels(
@@ -208,7 +117,10 @@ class Net:
         )
 
     def select_channels(self, ref: TensorRef, spec: Spec, channels: Sequence[int]) -> TensorRef:
-        """Add a 1 x 1 convolution whose output channel ``k`` is input channel ``channels[k]``."""
+        """Add a 1 x 1 convolution that selects channels.
+
+        Output channel ``k`` is input channel ``channels[k]``.
+        """
         weights = np.zeros((len(channels), 1, 1, self._specs[ref].shape[-1] or 1))
         weights[range(len(channels)), 0, 0, channels] = 1
         w = {
@@ -240,7 +152,10 @@ class Net:
             self.graph.output(ref)
 
     def remove_rank(self, *refs: TensorRef) -> None:
-        """Remove the rank of these tensors from the file, as old converters do for results of unknown shape."""
+        """Remove the rank of these tensors from the file.
+
+        Old converters do this for results of unknown shape.
+        """
         for ref in refs:
             fields = {**self.graph.tensors[ref].fields, "shape": (), "shape_signature": None, "has_rank": False}
             self.graph.tensors[ref] = Table("Tensor", fields)
@@ -256,7 +171,10 @@ class Net:
 
 
 def net(op: str, name: str, build_net: Callable[[Net], Any], **case: Any) -> Case:
-    """Return a case of a model that ``build_net`` builds. Raises TypeError for an unknown keyword."""
+    """Return a case of a model that ``build_net`` builds.
+
+    Raises TypeError for an unknown keyword.
+    """
     case = check_case_keywords(name, case)
 
     def build() -> bytes:
@@ -271,7 +189,9 @@ def in_isolation(
     op: str, name: str, inputs: Sequence[Spec | None], *outputs: Spec, options: Options | None = None,
     custom_options: Any = None, version: Any = None, **case: Any,
 ) -> Case:  # fmt: skip
-    """Return a case of one operator; operands that are not constant are graph inputs, results are graph outputs.
+    """Return a case of one operator.
+
+    Operands that are not constant are graph inputs, and results are graph outputs.
 
     ``custom_options``: options of a custom operator, as bytes or as a mapping that becomes a FlexBuffer. ``version``: by
     default the first that LiteRT registers.
@@ -292,7 +212,9 @@ def between_convolutions(
     op: str, name: str, inputs: Sequence[Spec | None], *outputs: Spec, options: Options | None = None,
     custom_options: Any = None, version: Any = None, **case: Any,
 ) -> Case:  # fmt: skip
-    """Return a case of one operator with a convolution before each image operand and after each image result.
+    """Return a case of one operator with convolutions before and after it.
+
+    A convolution precedes each image operand and follows each image result.
 
     The least-cost plan needs a Transpose at each graph input and output only, unless ``max_transposes`` says otherwise.
     """
@@ -328,7 +250,7 @@ def is_image(spec: Spec | None) -> bool:
 
 
 def _dtype(inputs: Sequence[Spec | None]) -> str:
-    """Return the dtype of the first operand that is not constant, else of the first operand."""
+    """Return the dtype of the first operand that is not constant, else of the first."""
     specs = [spec for spec in inputs if spec is not None]
     return next((spec.dtype for spec in specs if spec.value is None), specs[0].dtype if specs else "float32")
 
@@ -338,7 +260,9 @@ PLACEMENTS: tuple[Placement, Placement] = (in_isolation, between_convolutions)
 
 
 def in_bfloat16(op: str, operands: Sequence[Spec | None], *results: Spec, name: str = "bfloat16", **case: Any) -> Case:
-    """Return a case of one operator on bfloat16, cast from and to float32, because ONNX Runtime's Python API has no bfloat16 inputs.
+    """Return a case of one operator on bfloat16, cast from and to float32.
+
+    ONNX Runtime's Python API has no bfloat16 inputs.
 
     Every float32 operand and result becomes bfloat16. ``options`` among the keywords are the operator's, not the case's.
     """
@@ -346,16 +270,16 @@ def in_bfloat16(op: str, operands: Sequence[Spec | None], *results: Spec, name: 
 
     def build_net(model: Net) -> None:
         def cast(spec: Spec) -> Spec | TensorRef:
-            narrow = replace(spec, dtype="bfloat16", value=None, name="")
-            return model.call("CAST", [spec], narrow) if spec.dtype == "float32" else spec
+            bfloat16_spec = replace(spec, dtype="bfloat16", value=None, name="")
+            return model.call("CAST", [spec], bfloat16_spec) if spec.dtype == "float32" else spec
 
-        placed = [spec if spec is None else cast(spec) for spec in operands]
-        refs = [model.add_operand(spec) if isinstance(spec, Spec) else spec for spec in placed]
-        narrow_results = [
+        operands_or_refs = [spec if spec is None else cast(spec) for spec in operands]
+        refs = [model.add_operand(spec) if isinstance(spec, Spec) else spec for spec in operands_or_refs]
+        bfloat16_results = [
             model.result(replace(spec, dtype="bfloat16") if spec.dtype == "float32" else spec) for spec in results
         ]
-        model.graph.operator(op, refs, narrow_results, options, version=FIRST_VERSION.get(op, 1))
-        model.output(*(model.call("CAST", [ref], spec) for ref, spec in zip(narrow_results, results, strict=True)))
+        model.graph.operator(op, refs, bfloat16_results, options, version=FIRST_VERSION.get(op, 1))
+        model.output(*(model.call("CAST", [ref], spec) for ref, spec in zip(bfloat16_results, results, strict=True)))
 
     return net(op, name, build_net, **{"dtype": "bfloat16", "opsets": EVERY_OPSET, **case})
 
@@ -368,20 +292,29 @@ def unary(op: str, name: str, x: Spec, y: Spec | None = None, place: Placement =
 def binary(
     op: str, name: str, x: Spec, y: Spec, z: Spec | None = None, place: Placement = in_isolation, **case: Any
 ) -> Case:
-    """Return a case of ``z = op(x, y)``; the result is like the operand that is not constant, in the broadcast shape."""
+    """Return a case of ``z = op(x, y)``.
+
+    By default the result is like the operand that is not constant, in the broadcast shape.
+    """
     result = z or replace(x if x.value is None else y, name="", value=None)
     return place(op, name, [x, y], result if z else result.with_shape(*_broadcast_shape(x.shape, y.shape)), **case)
 
 
 def _broadcast_shape(*shapes: tuple[int | None, ...]) -> list[int | None]:
-    """Return the shape of a broadcast; a size is dynamic if it depends on a dynamic one."""
+    """Return the shape of a broadcast.
+
+    A size is dynamic if it depends on a dynamic one.
+    """
     static = np.broadcast_shapes(*(tuple(1 if size is None else size for size in shape) for shape in shapes))
     dynamic = {k - len(shape) for shape in shapes for k, size in enumerate(shape) if size is None}
     return [None if size == 1 and k - len(static) in dynamic else size for k, size in enumerate(static)]
 
 
 def opsets(dtype: str = "float32", place: Placement = in_isolation) -> tuple[int | None, ...]:
-    """Return the opsets to test: every supported one in isolation, only the default between convolutions."""
+    """Return the opsets to test.
+
+    In isolation all are tested, between convolutions only the default.
+    """
     return (
         (DEFAULT_OPSET,) if place is between_convolutions else (DEFAULT_OPSET, 26) if dtype == "int16" else EVERY_OPSET
     )
@@ -393,7 +326,10 @@ def int32_arrays(**arrays: Any) -> dict[str, Array]:
 
 
 def __getattr__(name: str) -> Any:
-    """Return the replacement of a renamed helper, with a DeprecationWarning. Raises AttributeError for other names."""
+    """Return the replacement of a renamed helper, with a DeprecationWarning.
+
+    Raises AttributeError for other names.
+    """
     if name not in KIT:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     warn_renamed(f"{__name__}.{name}", KIT[name])

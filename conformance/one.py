@@ -1,4 +1,7 @@
-"""Convert one handler's operator without a file: ``convert_one(relu9, [tensor(1, 5, 7, 3)], alpha=9.0)`` prints the ONNX that it emits."""
+"""Convert one handler's operator without a file, and print the emitted ONNX.
+
+Example: ``convert_one(relu9, [tensor(1, 5, 7, 3)], alpha=9.0)``.
+"""
 
 from __future__ import annotations
 
@@ -43,10 +46,10 @@ def convert_one(
         ConversionError: the handler refuses or fails.
         ValueError: all inputs are constant and ``outputs`` is empty.
     """
-    like = next((spec for spec in inputs if spec is not None and spec.value is None), None)
-    if like is None and not outputs:
+    template = next((spec for spec in inputs if spec is not None and spec.value is None), None)
+    if template is None and not outputs:
         raise ValueError("all inputs are constant, so the results are unknown; pass outputs=[tensor(...)]")
-    results = outputs or [replace(like, name="")] if like is not None else outputs
+    results = outputs or [replace(template, name="")] if template is not None else outputs
     place = between_convolutions if between else in_isolation
     name = "custom_options" if handler.code.startswith(NAMED_BY_THE_FILE) else "options"
     case = place(handler.code, "one", inputs, *results, **{name: options})

@@ -36,7 +36,10 @@ def code_parts(code: str | int) -> tuple[int, str, str]:
 
 
 def options_fields(builtin: int, options: Mapping[str, Any], table: str | None) -> dict[str, Any]:
-    """Return the fields that hold an operator's options: type and table. Raises BuilderError for unknown options."""
+    """Return the fields for an operator's options: type and table.
+
+    Raises BuilderError for unknown options.
+    """
     name = next((name for name, value in enum("BuiltinOperator").items() if value == builtin), f"operator {builtin}")
     if table is None:
         table = options_table(name)

@@ -1,4 +1,4 @@
-"""Collect the built-in cases, and the cases that op packs register as entry points.
+"""Collect the built-in cases, and those that op packs register as entry points.
 
 [options.entry_points]
 onnx_tflite_plugin.cases =
@@ -28,7 +28,9 @@ GROUP = "onnx_tflite_plugin.cases"
 
 @dataclass(frozen=True)
 class Suite:
-    """A host, its handlers and fusions under test as (operator or name, pack), and their cases.
+    """A host, the handlers and fusions under test, and their cases.
+
+    ``handlers`` and ``fusions`` are pairs (operator or name, pack).
 
     ``packs``: the pack of each operator's handler, or of its cases if it has no handler. ``problems``: handlers under test,
     and cases of them, that do not load. ``skipped_cases``: messages on other cases that do not load.
@@ -53,7 +55,7 @@ def select_suite(pack: str | None = None, op: str | None = None) -> Suite:
     """Select the cases of a run: everything installed, or one pack and one operator.
 
     A pack that overrides a built-in handler must pass the built-in cases too. If one pack is selected, the host's warnings
-    about it are problems. Cases of other packs that do not load are a problem, or a note if ``op`` is another operator.
+    about it are problems. Cases that do not load are a problem, or a note if their pack does not handle ``op``.
     Raises PackError if the pack is not installed or its cases do not load.
     """
     pack_key = canonical(pack or "")
@@ -84,7 +86,7 @@ def select_suite(pack: str | None = None, op: str | None = None) -> Suite:
     unloaded = _handler_problems(host, tested, cases)
     fusions = [(fusion.name, dist) for dist, fusion in host.fusions() if pack is None or canonical(dist) == pack_key]
     problems += unloaded.values()
-    untried = {} if pack is None else _cases_without_fusion(host, pack, cases)
+    cases_by_unloaded_fusion = {} if pack is None else _cases_without_fusion(host, pack, cases)
     if pack is not None:
         problems += _pack_problems(host, pack, unloaded.values())
         notes += {
@@ -92,12 +94,12 @@ def select_suite(pack: str | None = None, op: str | None = None) -> Suite:
             for offer in discover()
             if canonical(offer.pack) == pack_key != BUILTIN and offer.scope_problem
         }
-        others = {code for code, _ in handlers if op not in (None, code)}
-        loaded_others = host.handlers(others)
-        failures = ((code, dist, loaded) for code, dist, loaded in loaded_others if isinstance(loaded, Failed))
+        other_codes = {code for code, _ in handlers if op not in (None, code)}
+        loaded_handlers = host.handlers(other_codes)
+        failures = ((code, dist, loaded) for code, dist, loaded in loaded_handlers if isinstance(loaded, Failed))
         notes += [f"{code}: {failed.reason}" for code, dist, failed in failures if canonical(dist) == pack_key]
-    skipped = {id(case) for fusion_cases in untried.values() for case in fusion_cases}
-    notes += [f"{plural(len(listed), 'case')} of {name} not run" for name, listed in untried.items()]
+    skipped = {id(case) for fusion_cases in cases_by_unloaded_fusion.values() for case in fusion_cases}
+    notes += [f"{plural(len(listed), 'case')} of {name} not run" for name, listed in cases_by_unloaded_fusion.items()]
     selected = {
         id(case): case
         for case in cases
@@ -107,7 +109,7 @@ def select_suite(pack: str | None = None, op: str | None = None) -> Suite:
     return Suite(
         host,
         tested,
-        tuple(pair for pair in fusions if pair[0] not in untried) if op is None else (),
+        tuple(pair for pair in fusions if pair[0] not in cases_by_unloaded_fusion) if op is None else (),
         tuple(selected.values()),
         packs,
         tuple(problems),
@@ -116,7 +118,10 @@ def select_suite(pack: str | None = None, op: str | None = None) -> Suite:
 
 
 def _host_of(pack: str | None) -> Host:
-    """Return a host of all packs, of one pack, or of the built-in pack if ``pack`` has only cases."""
+    """Return a host of all packs, of one pack, or of the built-in pack.
+
+    The built-in pack is used if ``pack`` has only cases.
+    """
     if pack is None:
         return Host()
     offered = any(canonical(offer.pack) == canonical(pack) for offer in discover())
@@ -125,16 +130,19 @@ def _host_of(pack: str | None) -> Host:
 
 def _missing_pack_problem(pack: str) -> Problem:
     names = sorted({offer.pack for offer in discover() if offer.pack != BUILTIN})
-    listed = ", ".join(names) or "none"
+    names_text = ", ".join(names) or "none"
     reason = (
         f"no installed distribution of that name has handlers, fusions or cases{did_you_mean(pack, names)}; "
-        f"installed packs: {listed}"
+        f"installed packs: {names_text}"
     )
     return Problem(pack, reason, "pip install -e DIR, where DIR holds the pack's setup.cfg")
 
 
 def _handler_problems(host: Host, tested: Sequence[tuple[str, str]], cases: Sequence[Case]) -> dict[str, Problem]:
-    """Return the problem of each tested handler that does not load, by operator; its cases would all fail for this reason."""
+    """Return the problem of each tested handler that does not load, by operator.
+
+    Its cases would all fail for this reason.
+    """
     problems = {}
     for code, pack, loaded in host.handlers({code for code, _ in tested}):
         if isinstance(loaded, Failed) and (code, pack) in tested:
@@ -151,20 +159,22 @@ def _handler_problems(host: Host, tested: Sequence[tuple[str, str]], cases: Sequ
 
 
 def _cases_without_fusion(host: Host, pack: str, cases: Sequence[Case]) -> dict[str, list[Case]]:
-    """Return the cases that would fail because a fusion of the pack is not loaded for them, by fusion.
+    """Return the cases whose fusion is not loaded for them, by fusion.
 
-    The entry point lists no operator of a pattern: the host warns of it.
+    They would all fail for this reason.
+
+    The entry point of such a fusion lists no operator of a pattern, of which the host warns.
     """
-    untried: dict[str, list[Case]] = {}
+    cases_by_fusion: dict[str, list[Case]] = {}
     for offer in host.offers:
         if offer.group != FUSIONS or canonical(offer.pack) != canonical(pack):
             continue
         with suppress(Failed):  # the host warns of it
             name = offer.fusion().name
             if find_unlisted_pattern(offer.needs, offer.fusion()) is not None:
-                listed = [case for case in cases if name in case.fusions and not _has_any(case, offer.needs)]
-                untried |= {name: listed} if listed else {}
-    return untried
+                unlisted_cases = [case for case in cases if name in case.fusions and not _has_any(case, offer.needs)]
+                cases_by_fusion |= {name: unlisted_cases} if unlisted_cases else {}
+    return cases_by_fusion
 
 
 def _has_any(case: Case, codes: Collection[str]) -> bool:
@@ -177,7 +187,10 @@ def _has_any(case: Case, codes: Collection[str]) -> bool:
 
 
 def _pack_problems(host: Host, pack: str, handlers: Collection[Problem]) -> list[Problem]:
-    """Return the warnings of a host of one pack, except those about ``handlers``, and targets that do not load."""
+    """Return the warnings of a host of one pack, and targets that do not load.
+
+    Warnings about ``handlers`` are omitted.
+    """
     targets = [
         Problem(f"target {name}", target.reason)
         for name, dist, target in host.targets
@@ -189,7 +202,7 @@ def _pack_problems(host: Host, pack: str, handlers: Collection[Problem]) -> list
 
 
 def loading_problems(pack: str) -> list[Problem]:
-    """Return the parts of an installed pack that do not load, and the host's warnings about the pack."""
+    """Return the parts of a pack that do not load, and the host's warnings about it."""
     host = _host_of(pack)
     pack_handlers = [(code, dist) for code, dist in host.handler_names() if canonical(dist) == canonical(pack)]
     host.fusions()  # adds warnings to host.warnings
@@ -198,7 +211,10 @@ def loading_problems(pack: str) -> list[Problem]:
 
 
 def describe_unregistered_pack(pack: str) -> str:
-    """Return a message on a distribution that is installed but registers no handler, fusion, hook or target; else empty."""
+    """Return a message if an installed distribution registers nothing, else "".
+
+    It should register a handler, a fusion, a hook or a target.
+    """
     try:
         name = metadata(pack)["Name"]
     except PackageNotFoundError:
@@ -211,7 +227,7 @@ def describe_unregistered_pack(pack: str) -> str:
 
 
 def pack_summaries() -> dict[str, tuple[int, str]]:
-    """Return by pack the number of its cases, and the reason if some do not load, else ""."""
+    """Return the number of cases by pack, and the reason if some do not load, else ""."""
     summaries: dict[str, tuple[int, str]] = {}
     for dist, entry in _entries():
         count, failure = summaries.get(dist, (0, ""))
@@ -223,7 +239,10 @@ def pack_summaries() -> dict[str, tuple[int, str]]:
 
 
 def _entries() -> Iterator[tuple[str, EntryPoint]]:
-    """Yield pairs (pack, entry point) without duplicates, although a distribution may be on the path twice."""
+    """Yield pairs (pack, entry point) without duplicates.
+
+    A distribution may be on the path twice.
+    """
     seen = set()
     for distribution in iterate_distributions():
         try:

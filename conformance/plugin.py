@@ -1,4 +1,7 @@
-"""Another name of pytest's plugin, for ``-p conformance.plugin`` and environments that installed it under this name."""
+"""Another name of pytest's plugin, for ``-p conformance.plugin``.
+
+Some environments installed the plugin under this name.
+"""
 
 from onnx_tflite_plugin.pytest_plugin import pytest_addoption as pytest_addoption
 from onnx_tflite_plugin.pytest_plugin import pytest_collection_modifyitems as pytest_collection_modifyitems

@@ -1,4 +1,4 @@
-"""Pytest items for the conformance cases of an op pack, for ``pytest --op-pack my-pack``."""
+"""Pytest items for the cases of an op pack: ``pytest --op-pack my-pack``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 def add_items(session: pytest.Session, names: Sequence[str], items: list[pytest.Item]) -> None:
-    """Add the cases of packs to ``items``, except for cases that are already a parameter of a test."""
+    """Add the cases of packs to ``items``.
+
+    Cases that are already a parameter of a test are omitted.
+    """
     parametrized = {
         value.id
         for item in items
@@ -28,10 +31,13 @@ def add_items(session: pytest.Session, names: Sequence[str], items: list[pytest.
 
 
 class Pack(pytest.Collector):
-    """Collector of a pack's cases, of its handlers that do not load, and of the gaps in its cases."""
+    """Collector of a pack's cases, of handlers that do not load, and of gaps."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        """Yield the items. Raises UsageError if the pack is not installed or its cases do not load."""
+        """Yield the items.
+
+        Raises UsageError if the pack is not installed or its cases do not load.
+        """
         from conformance.packs import select_suite
         from onnx_tflite_plugin.errors import ConversionError
 

@@ -1,6 +1,7 @@
-"""Operators that LiteRT's resolver registers (register.cc): newest version, and dtypes of activations.
+"""Operators that LiteRT's resolver registers: newest version and dtypes.
 
-Operators that only move elements accept any dtype of a size; they are listed with the dtypes found in models.
+Source: register.cc. Operators that only move elements accept any dtype of a size. They are listed with the dtypes found in
+models.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Report each cause of failures once: later cases with the same cause refer to the first."""
+"""Report each cause of failures once.
+
+Later cases with the same cause refer to the first.
+"""
 
 from __future__ import annotations
 
@@ -20,34 +23,43 @@ _CAUSES = (
 _EXPLANATION = re.compile(
     r"layout=\w+ is wrong: |axes='[^']*': letter |the result differs in every layout: |the table of Lookup is"
 )
-"""A wrong declaration, of which the differences of numbers in the same case are consequences."""
+"""Reasons about a wrong declaration. Numerical differences in the same case are its consequences."""
 
 
 def _cause(reason: str) -> str:
-    """Return the cause within the reason of a failed case; empty if the reason is a numerical error."""
+    """Return the cause within the reason of a failed case.
+
+    The result is empty if the reason is a numerical error.
+    """
     if wrong := _EXPLANATION.search(reason):
         return wrong[0]
-    reason = reason.partition(NO_KERNEL)[0]  # what follows names the operator
+    reason = reason.partition(NO_KERNEL)[0]  # the remainder names the operator
     return next((match[0] for pattern in _CAUSES if (match := pattern.search(reason))), "")
 
 
 class Repeated:
-    """The causes of the failures reported so far, each with the first case that has it."""
+    """The causes reported so far, each with the first case that has it."""
 
     def __init__(self) -> None:
         self._first: dict[str, str] = {}
 
     def first_with_causes_of(self, result: CaseResult) -> str:
-        """Return the first case that failed for the same causes; empty if this case has a new one."""
+        """Return the first case that failed for the same causes.
+
+        The result is empty if this case has a new cause.
+        """
         causes = [cause for reason in result.reasons if (cause := _cause(reason))]
-        explained = any(_EXPLANATION.search(reason) for reason in result.reasons)
-        known = [self._first[cause] for cause in causes if cause in self._first]
+        is_explained = any(_EXPLANATION.search(reason) for reason in result.reasons)
+        earlier_cases = [self._first[cause] for cause in causes if cause in self._first]
         for cause in causes:
             self._first.setdefault(cause, result.case.id)
-        everything = len(causes) if explained else len(result.reasons)
-        return known[0] if known and len(known) == everything else ""
+        required_count = len(causes) if is_explained else len(result.reasons)
+        return earlier_cases[0] if earlier_cases and len(earlier_cases) == required_count else ""
 
     def text(self, result: CaseResult) -> str:
-        """Return the text of a failed case, or a reference to the first case that failed for the same causes."""
+        """Return the text of a failed case, or a reference to an earlier case.
+
+        The earlier case failed for the same causes.
+        """
         first = self.first_with_causes_of(result)
         return f"{result.case.id} failed for the same reason as {first}" if first else result.text

@@ -1,4 +1,7 @@
-"""Check what a case requires of the model of the least-cost plan: nodes, fusions, number of Transposes."""
+"""Check what a case requires of the model: nodes, fusions, number of Transposes.
+
+The model is that of the least-cost plan.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +27,14 @@ def _excess_transposes(case: Case, conversion: Conversion) -> Iterator[str]:
 
 
 def _missing_nodes_and_fusions(case: Case, conversion: Conversion, model: Model, host: Host) -> Iterator[str]:
-    """Yield a message per node and fusion that the case expects and the conversion lacks."""
+    """Yield a message per node and fusion that the conversion lacks."""
     report = conversion.report
     nodes = case.nodes if isinstance(case.nodes, Mapping) else dict.fromkeys(case.nodes)
     for name, expected in nodes.items():
         count = report.nodes.get(name, 0)
         if count != expected and (expected is not None or not count):
-            listed = ", ".join(f"{node} ({number})" for node, number in report.nodes.items())
-            yield f"expected {'at least 1' if expected is None else expected} {name} nodes, found {count}; all nodes: {listed}"
+            all_nodes_text = ", ".join(f"{node} ({number})" for node, number in report.nodes.items())
+            yield f"expected {'at least 1' if expected is None else expected} {name} nodes, found {count}; all nodes: {all_nodes_text}"
     for name in case.fusions:
         if name not in report.fused:
             declined = "; ".join(text for text in report.fusions_declined if text.startswith(f"{name} "))

@@ -1,4 +1,7 @@
-"""Run cases: convert each in its variants, and compare with LiteRT. Variants with equivalent models run once."""
+"""Run cases: convert each in its variants, and compare with LiteRT.
+
+Variants with equivalent models run once.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +18,18 @@ from conformance.bounds import tolerance_of
 from conformance.case import Case
 from conformance.equivalence import equivalence_key
 from conformance.explanation import explain_missing_kernel, explain_values
-from conformance.failures import Failures, describe_case_error
+from conformance.failures import Failures, describe_case_error, format_on_one_line
 from conformance.inputs import inputs_of_runs
 from conformance.layout_errors import messages_for_every_layout, messages_on_axis_sizes, wrong_layout_message
 from conformance.requirements import describe_unmet_requirements
-from conformance.variants import Variant, select_variants, variants_of
+from conformance.variants import Variant, channels_first, select_variants, variants_of
 from onnx_tflite_plugin import source
 from onnx_tflite_plugin.checked import did_you_mean
 from onnx_tflite_plugin.conversion import Conversion, convert_model
 from onnx_tflite_plugin.diagnosis.litert import check_with_litert
-from onnx_tflite_plugin.errors import AttributedProblem, ConversionError, MissingExtra, OnnxTooOld, TargetRefusal
+from onnx_tflite_plugin.errors import ConversionError, MissingExtra, OnnxTooOld, TargetRefusal
 from onnx_tflite_plugin.graph.kernels import describe_old_runtime
-from onnx_tflite_plugin.guard import TRACEBACK_HINT, Terminated, debug
+from onnx_tflite_plugin.guard import Terminated, debug
 from onnx_tflite_plugin.host import BUILTIN, Host
 from onnx_tflite_plugin.host.missing_operators import NO_HANDLER_REASON
 from onnx_tflite_plugin.options import ConvertOptions
@@ -78,7 +81,9 @@ class CaseResult:
 def run_case(
     case: Case, host: Host | None = None, variants: Sequence[Variant] | None = None, *, position: int | None = None
 ) -> CaseResult:
-    """Return the outcome of one case. Errors in the case make it fail and are not raised.
+    """Return the outcome of one case.
+
+    Errors in the case make it fail and are not raised.
 
     The case runs in ``variants``, by default all. ``position``: of the case among the cases of its operator, which selects a
     sample of the variants.
@@ -109,7 +114,10 @@ def run_case(
 
 
 def mismatches(case: Case, host: Host, **options: Any) -> list[str]:
-    """Return the mismatches of one conversion with these options. Raises ConversionError if it is refused."""
+    """Return the mismatches of one conversion with these options.
+
+    Raises ConversionError if the conversion is refused.
+    """
     trial = CaseTrial(replace(case, options={**case.options, **options}), host)
     return trial.problems(Variant("onnxruntime", None, "least"))
 
@@ -128,7 +136,10 @@ class Outcome(NamedTuple):
 
 
 class CaseTrial:
-    """One case, with the data that its variants share: the file, the inputs and LiteRT's outputs."""
+    """One case, with the data that its variants share.
+
+    These are the file, the inputs and LiteRT's outputs.
+    """
 
     def __init__(self, case: Case, host: Host) -> None:
         self.case = case
@@ -173,11 +184,11 @@ class CaseTrial:
         )
         if unavailable := next((op for op in missing if op.index in reasons), None):
             name = quote(unavailable.code, safe="._-").replace("%", "%%")  # setup.cfg interpolates %
-            install = _INSTALL.format(name=name) if reasons[unavailable.index].endswith(NO_HANDLER_REASON) else ""
-            of_packs = {code for code, pack in self.host.handler_names() if pack != BUILTIN}
-            if install and (meant := did_you_mean(unavailable.code, of_packs)):
-                install = f"{meant} otherwise{install.removeprefix(';')}"
-            raise LiteRTError(f"{reasons[unavailable.index]}{install}{NO_KERNEL}{unavailable.code} either")
+            install_hint = _INSTALL.format(name=name) if reasons[unavailable.index].endswith(NO_HANDLER_REASON) else ""
+            pack_operators = {code for code, pack in self.host.handler_names() if pack != BUILTIN}
+            if install_hint and (suggestion := did_you_mean(unavailable.code, pack_operators)):
+                install_hint = f"{suggestion} otherwise{install_hint.removeprefix(';')}"
+            raise LiteRTError(f"{reasons[unavailable.index]}{install_hint}{NO_KERNEL}{unavailable.code} either")
         return Substitutes(pack_kernels)
 
     @cached_property
@@ -232,7 +243,7 @@ class CaseTrial:
                 if self.case.refusal not in str(error):
                     failures.add(
                         variant,
-                        f"the model was refused, but without the expected text {self.case.refusal!r}: {_line(error)}",
+                        f"the model was refused, but without the expected text {self.case.refusal!r}: {format_on_one_line(error)}",
                     )
         return failures.status, failures.lines
 
@@ -243,7 +254,7 @@ class CaseTrial:
         outputs: dict[Variant, Runs] = {}
         outcomes: dict[bytes, Outcome] = {}
         moved_bytes: dict[Variant, int] = {}
-        failed: dict[Variant, Conversion | None] = {}
+        failed_conversions: dict[Variant, Conversion | None] = {}
         version_reasons: dict[str, None] = {}
         for variant in variants:
             least_cost = variant._replace(plan="least")
@@ -254,49 +265,57 @@ class CaseTrial:
                 continue
             try:
                 conversion = self.convert(variant, transposed)
-                if old := describe_old_runtime(conversion.model):
-                    version_reasons.setdefault(old)
+                if version_reason := describe_old_runtime(conversion.model):
+                    version_reasons.setdefault(version_reason)
                     continue
                 moved_bytes[variant] = conversion.report.local_plan_differences
                 key = equivalence_key(conversion.proto)
                 if key not in outcomes:
                     actual = self.run(conversion)
                     earlier_texts = next(
-                        (other.mismatches for other in outcomes.values() if _equal(actual, other.outputs)), None
+                        (outcome.mismatches for outcome in outcomes.values() if _equal(actual, outcome.outputs)), None
                     )
                     texts = tuple(self.mismatches(actual, expected)) if earlier_texts is None else earlier_texts
                     outcomes[key] = Outcome(actual, texts)
                 outputs[variant], texts = outcomes[key]
             except OnnxTooOld as error:
-                version_reasons.setdefault(_line(error))
+                version_reasons.setdefault(format_on_one_line(error))
                 continue
             except MissingExtra:
                 raise
             except ConversionError as error:
-                failed[variant] = None
-                failures.add(variant, _line(error))
+                failed_conversions[variant] = None
+                failures.add(variant, format_on_one_line(error))
                 continue
             if texts:
-                failed[variant] = conversion
+                failed_conversions[variant] = conversion
             failures.add(variant, *texts)
             if variant.plan == "least":
                 failures.add(variant, *describe_unmet_requirements(self.case, conversion, self.source, self.host))
-            other = outputs.get(least_cost)
-            if variant.plan == "local" and other is not None and not _equal(outputs[variant], other):
-                failures.add(variant, *self.mismatches(outputs[variant], {"the least-cost plan": other}))
+            least_cost_outputs = outputs.get(least_cost)
+            if (
+                variant.plan == "local"
+                and least_cost_outputs is not None
+                and not _equal(outputs[variant], least_cost_outputs)
+            ):
+                failures.add(variant, *self.mismatches(outputs[variant], {"the least-cost plan": least_cost_outputs}))
         causes = Failures()
         if outputs:
             causes.add(next(iter(outputs)), *messages_on_axis_sizes(self.case.op, self.source, self.host))
-        if failed and not outputs.keys() - failed.keys() and None not in failed.values():
-            causes.add(next(iter(failed)), *messages_for_every_layout(self.case.op, self.source, self.host))
-        for variant, failed_conversion in failed.items() if causes.status == "passed" else ():
+        if (
+            failed_conversions
+            and not outputs.keys() - failed_conversions.keys()
+            and None not in failed_conversions.values()
+        ):
+            causes.add(next(iter(failed_conversions)), *messages_for_every_layout(self.case.op, self.source, self.host))
+        for variant, failed_conversion in failed_conversions.items() if causes.status == "passed" else ():
             least_cost = variant._replace(plan="least")
             in_source_layout = least_cost if moved_bytes.get(least_cost) == 0 else variant._replace(plan="local")
-            if in_source_layout not in failed and (
+            if in_source_layout not in failed_conversions and (
                 in_source_layout in outputs or (len(variants) > 1 and self._passes(in_source_layout))
             ):
                 causes.add(variant, *self._attribute_failure(failed_conversion))
-        compared = next((variant for variant in failed if variant in outputs), None)
+        compared = next((variant for variant in failed_conversions if variant in outputs), None)
         if compared is not None and causes.status == "passed":
             causes.add(compared, *explain_values(self, outputs[compared]))
         failures = causes.followed_by(failures)
@@ -356,25 +375,12 @@ class CaseTrial:
         return self.trial.compare_outputs(actual, expected)
 
     def _attribute_failure(self, conversion: Conversion | None) -> Iterator[str]:
-        """Yield a message on a wrong layout declaration, if the case fails only in another layout than the file's."""
+        """Yield a message on a wrong layout declaration.
+
+        The case fails only in another layout than the file's.
+        """
         if message := wrong_layout_message(self.case.op, self.source, self.host, conversion):
             yield message
-
-
-def channels_first(signature: Entry) -> dict[str, str]:
-    """Return ``--layout`` options that move the last axis to position 1, for all graph inputs and outputs of rank 3 and more.
-
-    Complex tensors are left out: their real and imaginary parts are an axis of the ONNX model only.
-    """
-    layouts = {}
-    for tensor, name in (
-        *zip(signature.inputs, signature.input_names, strict=True),
-        *zip(signature.outputs, signature.output_names, strict=True),
-    ):
-        if tensor.rank >= 3 and not tensor.dtype.startswith("complex"):
-            axes = "nabcdefg"[: tensor.rank - 1] + "z"
-            layouts[name] = f"{axes}:{axes[0]}z{axes[1:-1]}"
-    return layouts
 
 
 def _equal(first: Runs, second: Runs) -> bool:
@@ -384,14 +390,3 @@ def _equal(first: Runs, second: Runs) -> bool:
         for first_run, second_run in zip(first, second, strict=True)
         for a, b in zip(first_run, second_run, strict=True)
     )
-
-
-def _line(error: ConversionError) -> str:
-    """Return an error on one line, without remedies against op packs, because its reader writes the pack."""
-    problems = [
-        replace(problem, hint=TRACEBACK_HINT if TRACEBACK_HINT in problem.hint else "")
-        if isinstance(problem, AttributedProblem) and not problem.to_converter
-        else problem
-        for problem in error.problems
-    ]
-    return " ".join(" ".join([error.message, *map(str, problems)]).split())

@@ -1,4 +1,4 @@
-"""The TFLite schema, read from the ``tflite`` package, and one encoder for all its tables.
+"""The TFLite schema, read from the ``tflite`` package, and an encoder of tables.
 
 The package's generated writer functions, called with a recorder as the builder, show fields, slots and defaults.
 Only the few tables that the package lacks are listed here. A table to write is plain data, such as
@@ -21,7 +21,10 @@ import tflite
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Position of a field in its table; ``number``: type of the number or of the elements, "" for text and tables."""
+    """Position of a field in its table.
+
+    ``number``: type of the number or of the elements, "" for text and tables.
+    """
 
     slot: int
     kind: Literal["scalar", "vector", "offset"]
@@ -124,7 +127,10 @@ class BuilderError(ValueError):
 
 @dataclass(frozen=True)
 class Table:
-    """A table to write: field names are the schema's, enum values are names, and child tables are nested."""
+    """A table to write, with the names of the schema.
+
+    Enum values are names, and child tables are nested.
+    """
 
     name: str
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -144,11 +150,16 @@ class _Recorder:
 
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
-    """Return the end of a message about a wrong name: the closest valid name, or all names if there are few."""
+    """Return the end of a message about a wrong name: the valid names.
+
+    The closest name comes first; if there are many, only similar ones are listed.
+    """
     names = list(known)
     closest = difflib.get_close_matches(wrong, names, n=1)
-    listed = ", ".join(names if len(names) <= 40 else difflib.get_close_matches(wrong, names, n=8, cutoff=0.4))
-    return (f"did you mean {closest[0]!r}? " if closest else "") + (f"known: {listed}" if listed else "it has none")
+    names_text = ", ".join(names if len(names) <= 40 else difflib.get_close_matches(wrong, names, n=8, cutoff=0.4))
+    return (f"did you mean {closest[0]!r}? " if closest else "") + (
+        f"known: {names_text}" if names_text else "it has none"
+    )
 
 
 @cache
@@ -162,22 +173,25 @@ def fields_of(table: str) -> Mapping[str, Field]:
     for function in dir(tflite):
         if not function.startswith(table + "Add"):
             continue
-        camel = function.removeprefix(table + "Add")
+        camel_case_name = function.removeprefix(table + "Add")
         recorder = _Recorder()
         getattr(tflite, function)(recorder, 0)
         method, (slot, _, default) = recorder.call
-        name = re.sub(r"(?<!^)([A-Z])", r"_\1", camel).lower()
+        name = re.sub(r"(?<!^)([A-Z])", r"_\1", camel_case_name).lower()
         if method != "PrependUOffsetTRelativeSlot":
             fields[name] = Field(slot, "scalar", method.removeprefix("Prepend").removesuffix("Slot"), default)
-        elif hasattr(tflite, f"{table}Start{camel}Vector"):
-            fields[name] = Field(slot, "vector", _element(table, camel))
+        elif hasattr(tflite, f"{table}Start{camel_case_name}Vector"):
+            fields[name] = Field(slot, "vector", _element(table, camel_case_name))
         else:
             fields[name] = Field(slot, "offset")
     return dict(sorted(fields.items(), key=lambda item: item[1].slot))
 
 
 def _element(table: str, camel: str) -> str:
-    """Return the number type of a vector's elements, from names in the generated reader; "" for tables."""
+    """Return the number type of a vector's elements; "" for tables.
+
+    It is derived from names in the generated reader.
+    """
     names = getattr(getattr(tflite, table), camel).__code__.co_names
     flags = [name.removesuffix("Flags") for name in names if name.endswith("Flags") and name != "UOffsetTFlags"]
     return flags[0] if flags else ""
@@ -208,7 +222,10 @@ def options_tables() -> tuple[str, ...]:
 
 @cache
 def options_table(code: str) -> str:
-    """Return the name of the options table of a builtin operator, by the schema's naming convention; "" if there is none."""
+    """Return the name of a builtin operator's options table; "" if it has none.
+
+    It follows from the schema's naming convention.
+    """
     if code in _SHARED_TABLES:
         return _SHARED_TABLES[code]
     table_name = code.replace("_", "").lower() + "options"
@@ -242,7 +259,10 @@ def encode(builder: flatbuffers.Builder, table: Table) -> int:
 
 @cache
 def _slots(table: str) -> int:
-    """Return the number of slots in a table, which include those of deprecated fields without a writer."""
+    """Return the number of slots in a table.
+
+    It includes the slots of deprecated fields without a writer.
+    """
     return max((entry.slot for entry in fields_of(table).values()), default=-1) + 1
 
 
@@ -254,7 +274,10 @@ def _bounds(number: str) -> tuple[int, int]:
 
 
 def _prepare(builder: flatbuffers.Builder, table: str, name: str, entry: Field, value: Any) -> Any:
-    """Return the content of a slot: a checked number, or the offset of a child, which is written first."""
+    """Return the content of a slot: a checked number, or the offset of a child.
+
+    The child is written first.
+    """
     if entry.kind == "vector":
         return _vector(builder, table, name, entry, value)
     if entry.kind == "offset":

@@ -1,4 +1,4 @@
-"""Encode constants as TFLite stores them: dtypes, packed 4-bit and 2-bit integers, strings and sparse tensors."""
+"""Encode constants as TFLite stores them: packed integers, strings, sparse data."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ def buffer_bytes(value: Array, dtype: str) -> bytes:
 
 
 def pack_bits(value: Array, bits: int) -> bytes:
-    """Return several elements packed per byte, the first in the lowest bits; the last byte is filled with zeros."""
+    """Return several elements packed per byte, the first in the lowest bits.
+
+    The last byte is filled with zeros.
+    """
     per_byte = 8 // bits
     flat = value.astype(np.int8).reshape(-1).view(np.uint8) & np.uint8((1 << bits) - 1)
     lanes = np.pad(flat, (0, -flat.size % per_byte)).reshape(-1, per_byte)
@@ -38,7 +41,10 @@ def pack_bits(value: Array, bits: int) -> bytes:
 
 
 def pack_strings(value: Array) -> bytes:
-    """Return TFLite's string buffer: the count, count + 1 offsets from its start, then the bytes."""
+    """Return TFLite's string buffer.
+
+    It has the count, count + 1 offsets from its start, then the bytes.
+    """
     items = [item if isinstance(item, bytes) else str(item).encode() for item in value.reshape(-1)]
     offsets = 4 * (len(items) + 2) + np.cumsum([0, *(len(item) for item in items)], dtype=np.int64)
     return np.array([len(items), *offsets], "<i4").tobytes() + b"".join(items)
@@ -52,7 +58,9 @@ def sparse_storage(
     blocks: Sequence[tuple[int, int]] = (),
     index: str = "int32",
 ) -> tuple[Table, Array]:
-    """Return TFLite's sparse storage of a dense array: the ``SparsityParameters`` table and the stored values.
+    """Return TFLite's sparse storage of a dense array.
+
+    The results are the ``SparsityParameters`` table and the stored values.
 
     ``formats``: "dense" or "csr" for each dimension in traversal order, with those of blocks last. ``order``: the traversal
     order, by default the order of the dimensions. ``blocks``: (dimension, size) of each block dimension. ``index``: dtype of
@@ -90,7 +98,10 @@ def sparse_storage(
 
 
 def _split_blocks(dense: Array, blocks: Sequence[tuple[int, int]]) -> Array:
-    """Return the array with each blocked dimension split; inner dimensions of blocks go last."""
+    """Return the array with each blocked dimension split.
+
+    The inner dimensions of blocks come last.
+    """
     for dimension, size in blocks:
         shape = dense.shape
         if shape[dimension] % size:
@@ -103,7 +114,10 @@ def _split_blocks(dense: Array, blocks: Sequence[tuple[int, int]]) -> Array:
 
 
 def array_and_dtype(value: Any, dtype: str | None) -> tuple[Array, str]:
-    """Return the array and TFLite's name of its dtype; Python numbers become float32 and int32."""
+    """Return the array and TFLite's name of its dtype.
+
+    Python numbers become float32 and int32.
+    """
     array = np.asarray(value)
     if dtype == "string" or (dtype is None and array.dtype.kind in "OSU"):
         return np.asarray(value, object), "string"

@@ -1,4 +1,6 @@
-"""Generate the support table, ``docs/reference/operators.md``, from the handlers, the cases and ``bounds``.
+"""Generate ``docs/reference/operators.md``, the support table.
+
+The sources are the handlers, the cases and ``bounds``.
 
 ``python -m conformance.table --write`` writes it; ``tests/conformance`` fails if the file is out of date.
 """
@@ -130,7 +132,10 @@ def handler_row(code: str, handler: Handler, cases: Sequence[Case], host: Host) 
 
 
 def _differences(code: str, cases: Sequence[Case]) -> str:
-    """Return the allowed differences by dtype, except for the default of floats; dtypes with equal ones are joined."""
+    """Return the allowed differences by dtype, except for the default of floats.
+
+    Dtypes with equal differences are joined.
+    """
     if code in EXACT_OPERATORS:
         return "equal"
     differences: dict[str, list[str]] = {}
@@ -148,7 +153,10 @@ def _differences(code: str, cases: Sequence[Case]) -> str:
 
 
 def _operators_of(case: Case) -> list[Operator]:
-    """Return the tested operators of a case's model; none if the case of a fusion has only other operators."""
+    """Return the tested operators of a case's model.
+
+    There are none if the case of a fusion has only other operators.
+    """
     return list(instances(read(case.build()), case.op))
 
 
@@ -163,7 +171,10 @@ def _difference(case: Case) -> str:
 
 
 def _declared_kinds(handler: Handler, cases: Sequence[Case], host: Host) -> list[str]:
-    """Return the kinds of layout and quantization that a handler declares, from all cases if they depend on the model."""
+    """Return the kinds of layout and quantization that a handler declares.
+
+    They are taken from all cases if they depend on the model.
+    """
     depends_on_model = callable(handler.layout) or callable(handler.quantization)
     declared = [entry for case in cases for entry in declarations(case, host)] if depends_on_model else []
     layouts = [entry.layout for entry in declared] if callable(handler.layout) else [handler.layout]
@@ -174,7 +185,10 @@ def _declared_kinds(handler: Handler, cases: Sequence[Case], host: Host) -> list
 
 
 def _versions(handlers: Mapping[str, Handler], cases: Sequence[Case], host: Host) -> Iterator[str]:
-    """Yield a line per operator and dtype whose conversion in the default opset needs a newer ONNX Runtime than the oldest one."""
+    """Yield a line per operator and dtype that needs a newer ONNX Runtime.
+
+    The conversion has the default opset; the oldest ONNX Runtime does not load the model.
+    """
     needed: dict[tuple[str, str, str], set[str]] = {}
     for case in cases:
         may_need_newer = (
@@ -192,7 +206,10 @@ def _versions(handlers: Mapping[str, Handler], cases: Sequence[Case], host: Host
 
 
 def _may_need_newer_runtime(case: Case, handler: Handler, host: Host) -> bool:
-    """True if the case has a 4-bit or 2-bit dtype, or needs an opset that the oldest ONNX Runtime may not support."""
+    """True if the oldest ONNX Runtime may not load the case's model.
+
+    It has a 4-bit or 2-bit dtype, or needs a newer opset.
+    """
     if case.dtype in NARROW:
         return True
     return callable(handler.min_opset) and any(
@@ -221,7 +238,10 @@ def _by_operator(cases: Sequence[tuple[Case, str]], row: str) -> Iterator[str]:
 
 
 def refusal(case: Case, host: Host) -> str:
-    """Return the reason for which the converter refuses a case, and the remedy, without operator and pack."""
+    """Return the reason and the remedy with which the converter refuses a case.
+
+    Operator and pack are omitted.
+    """
     try:
         CaseTrial(case, host).convert(Variant(case.targets[0], case.opsets[0], "least"))
     except ConversionError as error:

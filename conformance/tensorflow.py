@@ -1,4 +1,6 @@
-"""Cases of TensorFlow's select operators, with results of TensorFlow's kernels (``python -m tools.tensorflow_cases``).
+"""Cases of TensorFlow's select operators, with stored results of its kernels.
+
+``python -m tools.tensorflow_cases`` stores the results.
 
 LiteRT's package has no kernel for them. Each case is converted with static and with dynamic shapes.
 """
@@ -25,7 +27,10 @@ PREFIX = "CUSTOM.Flex"
 
 @dataclass(frozen=True, eq=False)
 class StoredCase:
-    """One operator with its operands and TensorFlow's results. ``constant``: for each operand, True if it is a constant."""
+    """One operator with its operands and TensorFlow's results.
+
+    ``constant``: for each operand, True if it is a constant.
+    """
 
     op: str
     name: str
@@ -36,7 +41,10 @@ class StoredCase:
 
     @property
     def options(self) -> bytes:
-        """Return the operator's options as stored in a file: a FlexBuffer vector of its name and its NodeDef."""
+        """Return the operator's options as stored in a file.
+
+        They are a FlexBuffer vector of its name and its NodeDef.
+        """
         return select_options(self.op, self.node)
 
 
@@ -56,7 +64,10 @@ DTYPES = {"float32": 1, "float64": 2, "int32": 3, "int64": 9, "bool": 10, "float
 
 
 def node(op: str, attributes: Mapping[str, Any] | None = None, name: str = "op") -> bytes:
-    """Return a NodeDef message; attributes are numbers, booleans, lists of integers, texts, or names of dtypes."""
+    """Return a NodeDef message.
+
+    Attributes are numbers, booleans, lists of integers, texts, or names of dtypes.
+    """
     entries = [
         _field(5, _field(1, key.encode()) + _field(2, _attribute(value))) for key, value in (attributes or {}).items()
     ]
@@ -135,7 +146,10 @@ def tensorflow_cases(
 
 
 def case(stored: StoredCase, name: str, *, static: bool, **options: Any) -> Case:
-    """Return a case of the operator in isolation. ``static``: the shapes in the file are static."""
+    """Return a case of the operator in isolation.
+
+    ``static``: True if the shapes in the file are static.
+    """
     runtime_operands = [array for array, constant in zip(stored.operands, stored.constant, strict=True) if not constant]
     inputs = {f"x{k}": array for k, array in enumerate(runtime_operands)}
     dtype = (runtime_operands or stored.operands)[0].dtype.name
@@ -150,7 +164,7 @@ def case(stored: StoredCase, name: str, *, static: bool, **options: Any) -> Case
 
 
 def build_model(model: Net, stored: StoredCase, static: bool) -> None:
-    """Build the model of a stored case: one select operator on constants and graph inputs."""
+    """Build the model of a stored case: one operator on constants and graph inputs."""
 
     def spec(array: Array, value: Array | None = None) -> Spec:
         shape = array.shape if static or value is not None else (None,) * array.ndim

@@ -1,4 +1,4 @@
-"""Helpers for the tests of an op pack: a host that prefers the pack, and a case as a test."""
+"""Helpers for the tests of an op pack: a host that prefers the pack, and checks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ def pack_host(pack: str) -> Host:
 
 
 def check_case(case: Case, host: Host) -> None:
-    """Run a case as a test, which is skipped if the case cannot run here. Each reason of failures is reported once."""
+    """Run a case as a test, which is skipped if the case cannot run here.
+
+    Each reason of failures is reported once.
+    """
     result = run_case(case, host)
     if result.status == "known" or (result.status == "skipped" and not case.kernel_refusal):
         pytest.skip("; ".join(result.reasons))

@@ -1,4 +1,4 @@
-"""Explain why a fusion matches nowhere in a model, by the operator at which the longest match ends."""
+"""Explain why a fusion matches nowhere: the operator where the longest match ends."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def explain_unloaded(name: str, source: Model, host: Host) -> str:
     names = {offer: fusion.name for offer in host.offers if offer.group == FUSIONS and (fusion := _load(offer))}
     offers = [offer for offer, fusion_name in names.items() if fusion_name == name]
     if not offers:
-        failed = [text for text in host.warnings if "left out" in text]
-        listed = ", ".join(limit_lines(sorted({*names.values()}), 4, "the command handlers lists them"))
-        hint = did_you_mean(name, names.values()) or f"; their fusions: {listed}"
-        return "; ".join(failed) or f"no entry point of an installed pack has a fusion of this name{hint}"
+        warnings = [text for text in host.warnings if "left out" in text]
+        names_text = ", ".join(limit_lines(sorted({*names.values()}), 4, "the command handlers lists them"))
+        hint = did_you_mean(name, names.values()) or f"; their fusions: {names_text}"
+        return "; ".join(warnings) or f"no entry point of an installed pack has a fusion of this name{hint}"
     codes = {op.code for graph in source.subgraphs for op in graph.operators}
     if all(offer.needs and not offer.needs & codes and not offer.needs & {*names.values()} for offer in offers):
-        listed = ", ".join(sorted(code for offer in offers for code in offer.needs))
-        return f"its entry point lists [{listed}], but the model has none of these operators; list an operator of the pattern"
+        names_text = ", ".join(sorted(code for offer in offers for code in offer.needs))
+        return f"its entry point lists [{names_text}], but the model has none of these operators; list an operator of the pattern"
     return ""
 
 
@@ -44,7 +44,10 @@ def _load(offer: Offer) -> Fusion | None:
 
 
 def explain_unmatched(name: str, source: Model, host: Host) -> str:
-    """Return the reason why a fusion applies nowhere in a file, whose operators are compared before any fusion."""
+    """Return the reason why a fusion applies nowhere in a file.
+
+    The operators are compared as they are before any fusion.
+    """
     fusion = next((entry for _, entry in host.fusions() if entry.name == name), None)
     if fusion is None:
         return "no installed pack has this fusion"
@@ -54,7 +57,10 @@ def explain_unmatched(name: str, source: Model, host: Host) -> str:
 
 
 def describe_mismatch(model: BoundModel, fusion: Fusion) -> str:
-    """Return the reason why no operator of a model matches a fusion's patterns; empty if the fusion matches regions."""
+    """Return the reason why no operator of a model matches a fusion's patterns.
+
+    The result is empty if the fusion matches regions.
+    """
     if fusion.regions is not None:
         return ""
     attempts = [
@@ -83,18 +89,18 @@ def _match_root(graph: BoundGraph, bound: Bound, pattern: Call) -> Progress:
 def _match(
     pattern: Call, bound: Bound, producers: Mapping[Tensor, Bound], bindings: Mapping[Operand, Tensor]
 ) -> tuple[Progress, Mapping[Operand, Tensor]]:
-    """Return how far an operator matches a call, and the tensors bound to the pattern's operands."""
+    """Return how far an operator matches a call, and the bound tensors by operand."""
     if bound.handler.code != pattern.code:
         return (0, f"the pattern has {pattern.code} in the place of {bound.label}"), bindings
-    present = [tensor for tensor in bound.op.inputs if tensor is not None]
-    if len(present) != len(pattern.operands):
+    input_tensors = [tensor for tensor in bound.op.inputs if tensor is not None]
+    if len(input_tensors) != len(pattern.operands):
         return (
             1,
-            f"{bound.label} has {len(present)} operands, but {pattern.code} has {len(pattern.operands)} in the pattern",
+            f"{bound.label} has {len(input_tensors)} operands, but {pattern.code} has {len(pattern.operands)} in the pattern",
         ), bindings
     for name, value in pattern.options.items():
-        if (given := bound.op.options.get(name)) != value:
-            return (1, f"{bound.label} has {name}={given!r}, but the pattern has {name}={value!r}"), bindings
+        if (actual := bound.op.options.get(name)) != value:
+            return (1, f"{bound.label} has {name}={actual!r}, but the pattern has {name}={value!r}"), bindings
     return max((_match_operands(pattern, order, bound, producers, bindings) for order in _orders(pattern)), key=_rank)
 
 
@@ -114,9 +120,9 @@ def _match_operands(
     producers: Mapping[Tensor, Bound],
     bindings: Mapping[Operand, Tensor],
 ) -> tuple[Progress, Mapping[Operand, Tensor]]:
-    present, count = [tensor for tensor in bound.op.inputs if tensor is not None], 1
+    input_tensors, count = [tensor for tensor in bound.op.inputs if tensor is not None], 1
     for operand, k in zip(pattern.operands, order, strict=True):
-        tensor, where = present[k], f"operand {k} of {bound.label}"
+        tensor, where = input_tensors[k], f"operand {k} of {bound.label}"
         if isinstance(operand, Operand):
             if operand.constant and not tensor.is_constant:
                 return (count, f"{where} is not constant, unlike {operand.name!r} of the pattern"), bindings

@@ -1,4 +1,6 @@
-"""Select the variants in which a case is converted: all, or a sample that depends on the case's position.
+"""Select the variants in which a case is converted: all, or a sample.
+
+The sample depends on the case's position.
 
 A variant is a target, an opset, a layout plan and the layout of graph inputs and outputs. Not all combinations are tried,
 because these hardly interact. Other opsets, transposed graph inputs and outputs, and the local plan (if the least-cost plan
@@ -18,10 +20,14 @@ from typing import NamedTuple
 from zlib import crc32
 
 from conformance.case import Case
+from onnx_tflite_plugin.verify.runtimes.structure import Entry
 
 
 class Variant(NamedTuple):
-    """One conversion of a case. ``plan``: "least", "local", or "channels-first" for transposed graph inputs and outputs."""
+    """One conversion of a case.
+
+    ``plan``: "least", "local", or "channels-first" for transposed graph inputs and outputs.
+    """
 
     target: str
     opset: int | None
@@ -33,27 +39,34 @@ class Variant(NamedTuple):
 
 
 def variants_of(case: Case, *, can_transpose: bool = True) -> Iterator[Variant]:
-    """Yield all variants. The runner skips the local plan if the least-cost plan moves nothing.
+    """Yield all variants.
+
+    The runner skips the local plan if the least-cost plan moves nothing.
 
     ``can_transpose``: graph inputs and outputs can be transposed. A second target is then tried with transposed ones only,
     unless the case must be refused or requires nodes or fusions.
     """
-    targets, first = case.targets, crc32(case.id.encode())
-    transposed, local = targets[first % len(targets)], targets[(first + 1) % len(targets)]
-    transposed_only = can_transpose and transposed != targets[0] and not (case.refusal or case.nodes or case.fusions)
+    targets, seed = case.targets, crc32(case.id.encode())
+    transposed_target, local_target = targets[seed % len(targets)], targets[(seed + 1) % len(targets)]
+    transposed_only = (
+        can_transpose and transposed_target != targets[0] and not (case.refusal or case.nodes or case.fusions)
+    )
     for k, opset in enumerate(case.opsets):
-        for target in targets if k == 0 else (targets[(first + k) % len(targets)],):
-            if not (transposed_only and k == 0 and target == transposed):
+        for target in targets if k == 0 else (targets[(seed + k) % len(targets)],):
+            if not (transposed_only and k == 0 and target == transposed_target):
                 yield Variant(target, opset, "least")
-    yield Variant(local, case.opsets[0], "local")
-    yield Variant(transposed, case.opsets[0], "channels-first")
+    yield Variant(local_target, case.opsets[0], "local")
+    yield Variant(transposed_target, case.opsets[0], "channels-first")
 
 
 SAMPLE_INTERVAL = 6  # each variant but the first runs with one of this many cases of a kind
 
 
 def number_cases(cases: Iterable[Case]) -> Iterator[tuple[Case, int]]:
-    """Yield each case with its number among the cases of one operator and dtype with the same targets and opsets."""
+    """Yield each case with its number among the cases of its kind.
+
+    Cases of one kind have the same operator, dtype, targets and opsets.
+    """
     seen: Counter[tuple[object, ...]] = Counter()
     for case in cases:
         kind = case.op, case.dtype, tuple(case.targets), tuple(case.opsets)
@@ -78,3 +91,21 @@ def select_variants(case: Case, position: int, variants: Sequence[Variant]) -> S
             if k % SAMPLE_INTERVAL == 0 or (has_requirements and variant.plan == "least")
         ),
     ]
+
+
+def channels_first(signature: Entry) -> dict[str, str]:
+    """Return ``--layout`` options that move the last axis to position 1.
+
+    They cover all graph inputs and outputs of rank 3 and more.
+
+    Complex tensors are omitted: their real and imaginary parts are an axis of the ONNX model only.
+    """
+    layouts = {}
+    for tensor, name in (
+        *zip(signature.inputs, signature.input_names, strict=True),
+        *zip(signature.outputs, signature.output_names, strict=True),
+    ):
+        if tensor.rank >= 3 and not tensor.dtype.startswith("complex"):
+            axes = "nabcdefg"[: tensor.rank - 1] + "z"
+            layouts[name] = f"{axes}:{axes[0]}z{axes[1:-1]}"
+    return layouts

@@ -1,4 +1,4 @@
-"""Weights, biases and results of convolutions and dense layers, with scales for which integers fill their range."""
+"""Weights, biases and results of layers, with scales that use the full range."""
 
 from __future__ import annotations
 
@@ -23,12 +23,18 @@ BIASES = {"float32": "float32", "int8": "int32", "uint8": "int32", "int16": "int
 
 
 def column_of(dtype: str, weights: str | None) -> str:
-    """Return the column of the support table: the dtype of 4-bit or 2-bit weights, else of the activations."""
+    """Return the column of the support table for a case of a layer.
+
+    It is the dtype of 4-bit or 2-bit weights, else of the activations.
+    """
     return weights if weights in ("int4", "int2") else dtype
 
 
 def weight(shape: Sequence[int], dtype: str, per_axis: int | None = None, seed: str = "w") -> Spec:
-    """Return random weights; integers have one scale, or scales along an axis that differ by up to a factor of four."""
+    """Return random weights.
+
+    Integers have one scale, or scales along an axis that differ by up to a factor of four.
+    """
     if dtype == "float32":
         return constant(random_array(*shape, seed=seed))
     values = random_array(*shape, dtype=dtype, seed=seed, low={"int4": -7, "int2": -2, "uint8": 0}.get(dtype, -127))
@@ -41,7 +47,10 @@ def weight(shape: Sequence[int], dtype: str, per_axis: int | None = None, seed: 
 
 
 def product(x: Spec, w: Spec, shape: Sequence[int | None], depth: int, zero_point: int | None = None) -> Spec:
-    """Return the spec of the result, with a scale for which sums of ``depth`` products fill the range of its dtype."""
+    """Return the spec of the result.
+
+    With its scale, sums of ``depth`` products fill the range of its dtype.
+    """
     if x.scale is None:
         return Spec(tuple(shape))
     deviation = SUB_BYTE_DEVIATIONS.get(w.dtype, INT8_DEVIATION)
@@ -71,7 +80,10 @@ def bias(x: Spec, w: Spec, channels: int, dtype: str, depth: int, stored: float 
 
 
 def block_weights(model: Net, shape: Sequence[int], size: int, dtype: str = "int4", flat: bool = False) -> TensorRef:
-    """Return random weights with a scale per ``size`` elements of a row; ``flat``: the scales have one axis."""
+    """Return random weights with a scale per ``size`` elements of a row.
+
+    ``flat``: the scales have one axis.
+    """
     *outer, depth = shape
     block_scales = random_array(*outer, depth // size, dtype="float16", seed="scales", low=0.05, high=0.2)
     ref = model.graph.constant("scales", block_scales.reshape(-1) if flat else block_scales)

@@ -1,4 +1,4 @@
-"""The cases of the built-in handlers, in folders and modules that mirror ``op_handlers``.
+"""The cases of the built-in handlers, in modules that mirror ``op_handlers``.
 
 Each module has a function ``cases``. The cases of ``op_handlers/X/y.py`` are those of ``X/y.py`` here, and of
 ``X/y_topic.py`` if there are many. In ``networks`` several operators are tried together.

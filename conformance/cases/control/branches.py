@@ -1,4 +1,4 @@
-"""IF and STABLEHLO_CASE: values that a branch passes through, shapes that differ by branch, states, nested operators."""
+"""IF and STABLEHLO_CASE: passed values, different shapes, states, nesting."""
 
 from __future__ import annotations
 
@@ -62,7 +62,10 @@ def cases() -> Iterator[Case]:
 
 
 def shared_cases(op: str, make_case: Callable[..., Case], branch_count: int) -> Iterator[Case]:
-    """Yield the cases that IF and STABLEHLO_CASE share, with ``branch_count`` branches."""
+    """Yield the cases that IF and STABLEHLO_CASE share.
+
+    ``branch_count``: number of branches.
+    """
     doubling_branches: list[Branch] = [double] * (branch_count - 1)
     yield make_case("swapped results", [X, X], [negate_and_swap, *[pass_through] * (branch_count - 1)])
     yield make_case(
@@ -225,7 +228,10 @@ def fixed_value(graph: GraphBuilder, _values: Sequence[TensorRef]) -> list[Tenso
 
 
 def image_branches(op: str, branch_count: int) -> Callable[[Net], None]:
-    """Return a model of branches on an image, which should have the layout of the convolutions around them."""
+    """Return a model of branches on an image.
+
+    It should have the layout of the convolutions around it.
+    """
     spec = tensor(2, 5, 7, 3)
 
     def add_row(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
@@ -267,7 +273,9 @@ def conv_branches(op: str, branch_count: int, dtype: str) -> Callable[[Net], Non
 
 
 def assign_in_branch(op: str, branch_count: int, size: int = 3) -> Callable[[Net], None]:
-    """Return a model with a branch that adds to a variable, which is read before and after the operator.
+    """Return a model with a branch that adds to a variable.
+
+    The variable is read before and after the operator.
 
     ``size``: number of elements of the branch results; with 0, only the variable shows which branch ran.
     """
@@ -344,7 +352,10 @@ def loop_in_branch(op: str, branch_count: int) -> Callable[[Net], None]:
 
 
 def branch_in_loop(op: str, branch_count: int) -> Callable[[Net], None]:
-    """Return a model with the operator in the body of a loop, which carries the condition unchanged."""
+    """Return a model with the operator in the body of a loop.
+
+    The loop carries the condition unchanged.
+    """
 
     def build(model: Net) -> None:
         selector = selector_spec(op)

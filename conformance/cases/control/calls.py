@@ -1,4 +1,4 @@
-"""CALL_ONCE: subgraphs that assign initial values to variables before the first run."""
+"""CALL_ONCE: subgraphs that assign initial values to variables."""
 
 from __future__ import annotations
 

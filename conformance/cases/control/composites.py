@@ -1,4 +1,7 @@
-"""STABLEHLO_COMPOSITE: its decomposition is inlined, or called if tensors do not match."""
+"""STABLEHLO_COMPOSITE: its decomposition is inlined, or called.
+
+It is called if tensors do not match.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +86,10 @@ def composite_case(
     inner_specs: list[Spec] | None = None,
     dtype: str = "float32",
 ) -> Case:
-    """Return a case of one composite. ``inner_specs``: inputs of the decomposition, by default like ``specs``."""
+    """Return a case of one composite.
+
+    ``inner_specs``: inputs of the decomposition, by default like ``specs``.
+    """
 
     def build(model: Net) -> None:
         index = add_decomposition(model, inner_specs or specs, body)
@@ -93,7 +99,10 @@ def composite_case(
 
 
 def composite_between_convs(model: Net) -> None:
-    """Build a composite between convolutions, which is inlined and so needs no Transpose and no DequantizeLinear."""
+    """Build a composite between convolutions, which is inlined.
+
+    It therefore needs no Transpose and no DequantizeLinear.
+    """
     x = tensor(*IMAGE, dtype="int8")
     index = add_decomposition(model, [x, x], add_operands)
     ref = model.input_through_conv(x)

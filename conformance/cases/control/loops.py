@@ -1,4 +1,4 @@
-"""WHILE: number of iterations, unchanged and exchanged values, changing shapes, layouts, states and nested loops."""
+"""WHILE: iterations, carried values, changing shapes, layouts, states, nesting."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ Body = Callable[[GraphBuilder, Sequence[TensorRef]], Sequence[TensorRef]]
 
 
 def tensor_like(graph: GraphBuilder, ref: TensorRef, name: str) -> TensorRef:
-    """Return a tensor with the shape, dtype and quantization of another tensor of the subgraph."""
+    """Return a tensor with the shape, dtype and quantization of another one."""
     fields = graph.tensors[ref].fields
     return graph.tensor(
         name, ref.shape, ref.dtype, quantization=fields["quantization"], signature=fields["shape_signature"]
@@ -88,7 +88,9 @@ def loop(
     results: Sequence[Spec] | None = None,
     plan: TensorRef | None = None,
 ) -> list[TensorRef]:
-    """Add a WHILE that runs while the plan is True; the first carried value is the remaining plan.
+    """Add a WHILE that runs while the plan is True.
+
+    The first carried value is the remaining plan.
 
     ``results``: specs of the carried values if their shapes change.
     """
@@ -150,7 +152,7 @@ def rotate_and_negate(body: GraphBuilder, values: Sequence[TensorRef]) -> list[T
 
 
 def shift_values(body: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
-    """Return a sum of two values, then these two, so that each value moves on by one position.
+    """Return the sum of two values, then these two: each moves by one position.
 
     A kernel that copies the results in order overwrites values that it has yet to copy.
     """
@@ -179,7 +181,10 @@ def unranked_before_loop(model: Net) -> None:
 
 
 def image_loop(model: Net) -> None:
-    """Build a loop on an image, which should have the layout of the convolutions around it."""
+    """Build a loop on an image.
+
+    It should have the layout of the convolutions around it.
+    """
     spec = tensor(2, 5, 7, 3)
 
     def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
@@ -191,7 +196,10 @@ def image_loop(model: Net) -> None:
 
 
 def filter_in_loop(dtype: str, model: Net) -> None:
-    """Build a loop of convolutions; the carried image should have the layout of the convolution."""
+    """Build a loop of convolutions.
+
+    The carried image should have the layout of the convolution.
+    """
     spec = tensor(2, 5, 7, 3, dtype=dtype)
 
     def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
@@ -208,7 +216,10 @@ def filter_in_loop(dtype: str, model: Net) -> None:
 
 
 def swap_images(model: Net) -> None:
-    """Build a loop that swaps two images, one from a convolution; both should have the same layout."""
+    """Build a loop that swaps two images, one of them from a convolution.
+
+    Both should have the same layout.
+    """
     spec = tensor(2, 5, 7, 3)
     refs = [model.input_through_conv(spec), model.input(spec)]
     sum_image, copied_image = loop(model, refs, [spec, spec], lambda graph, values: [add(graph, *values), values[0]])
@@ -224,7 +235,10 @@ def add_to_variable(graph: GraphBuilder, handle: TensorRef, value: TensorRef) ->
 
 @with_variables
 def count_in_body(model: VariableNet) -> None:
-    """Build a body that adds to a variable, which is read afterwards and in the next run."""
+    """Build a body that adds to a variable.
+
+    The variable is read afterwards and in the next run.
+    """
     spec = tensor(3)
     state = model.variable(spec, np.zeros(3))
     before = model.read(state, spec)
@@ -299,7 +313,9 @@ def nested_loops(model: Net) -> None:
 
 
 def loop_in_condition(depth: int, model: Net) -> None:
-    """Build a loop that adds 1 to n and doubles x while the result of an inner loop, which starts at n, is below 12.5.
+    """Build a loop whose condition runs an inner loop.
+
+    Each iteration adds 1 to n and doubles x, while the result of the inner loop, which starts at n, is below 12.5.
 
     The innermost loop adds 3 to n until it is 10 or more. ``depth``: the number of loops nested in conditions.
     """
@@ -313,7 +329,9 @@ def loop_in_condition(depth: int, model: Net) -> None:
 def add_counting_subgraphs(
     model: Net, specs: Sequence[Spec], step: float, depth: int, adds_to_variable: bool = False
 ) -> dict[str, int]:
-    """Add condition and body of a loop that counts in steps and doubles the other carried values; return WHILE's options.
+    """Add condition and body of a loop that counts; return WHILE's options.
+
+    Each iteration adds ``step`` to the counter and doubles the other carried values.
 
     ``adds_to_variable``: condition and body add the counter to a variable.
     """
@@ -338,7 +356,10 @@ def add_counting_subgraphs(
 
 @with_variables
 def count_condition_and_body(model: VariableNet) -> None:
-    """Build a loop whose condition and body add its counter to a variable, so that extra evaluations are noticed."""
+    """Build a loop whose condition and body add its counter to a variable.
+
+    Additional evaluations would change the variable.
+    """
     spec = tensor(name="n")
     state = model.variable(Spec(()), np.float32(0))
     before = model.read(state, Spec(()))

@@ -1,4 +1,7 @@
-"""WHILE that counts and writes one array row per iteration, as TensorFlow converts TensorArray, tf.map_fn and tf.scan."""
+"""WHILE that counts and writes one row of an array in each iteration.
+
+TensorFlow converts TensorArray, tf.map_fn and tf.scan to such loops.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ ROWS, SIZE = 5, 3
 
 @dataclass(frozen=True)
 class RowLoop:
-    """Loop that writes row ``t`` of an array: the maximum of the rows of x up to ``t``.
+    """Loop whose row ``t`` is the maximum of the rows of x up to ``t``.
 
     Most fields make a variation of this loop, or a similar loop that must not be replaced.
 
@@ -49,7 +52,10 @@ class RowLoop:
 
     @property
     def carried_specs(self) -> list[Spec]:
-        """Return the specs that the loop carries: two counters, a running maximum, the array, the number of time steps, x."""
+        """Return the specs that the loop carries.
+
+        They are two counters, a running maximum, the array, the number of time steps, and x.
+        """
         array = replace(self.row, shape=(None if self.dynamic_length else ROWS, SIZE))
         counter = Spec((), "int32")
         return [counter, counter, replace(self.row, shape=(SIZE,)), array, counter, array]

@@ -1,4 +1,4 @@
-"""AudioSpectrogram and Mfcc: windows and strides, channels, dynamic lengths, filters, sample rates, tones and silence."""
+"""AudioSpectrogram and Mfcc: windows, channels, lengths, filters, rates, signals."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ def frame_count(samples: int, window: int, stride: int) -> int:
 
 
 def spectrogram_case(name: str, samples: int | None, window: float, stride: float, **case: Any) -> Case:
-    """Return a spectrogram case; ``channels``, ``squared`` and ``without`` (options to omit) are popped from ``case``."""
+    """Return a spectrogram case.
+
+    ``channels``, ``squared`` and ``without`` (options to omit) are popped from ``case``.
+    """
     channels, squared, without = case.pop("channels", 1), case.pop("squared", True), case.pop("without", ())
     options = {"window_size": window, "stride": stride, "magnitude_squared": squared}
     window, stride = int(window), int(stride)
@@ -77,7 +80,10 @@ def spectrogram_cases() -> Iterator[Case]:
 
 
 def cepstrum_case(name: str, options: Mapping[str, Any] = {}, rate: int | None = 16000, **case: Any) -> Case:
-    """Return an Mfcc case; ``channels`` and ``bins`` are popped from ``case``. A rate of None is a graph input."""
+    """Return an Mfcc case.
+
+    ``channels`` and ``bins`` are popped from ``case``. ``rate``: None for a graph input.
+    """
     channels, spectrum_bins = case.pop("channels", 1), case.pop("bins", BINS)
     filters = {**FILTERS, **options}
     powers = Spec((channels, FRAMES, spectrum_bins), name="powers")
@@ -123,7 +129,7 @@ def powers_outside_filters() -> Array:
 
 
 def signal_cases() -> Iterator[Case]:
-    """Yield tones, whose quiet frequencies become visible in the logarithm, and silence.
+    """Yield silence, and tones whose quiet frequencies affect the logarithm.
 
     The short tone is exact in float32: its quiet frequencies are below the floor unless a value is rounded to float32.
     """

@@ -1,4 +1,4 @@
-"""TFLite_Detection_PostProcess: suppression by class and by best class, with and without background, quantized.
+"""TFLite_Detection_PostProcess: suppression by class and by best class.
 
 The kernel does not write outputs beyond the detections it finds. Cases that compare with it fill every output, or use
 ``count``.

@@ -1,4 +1,7 @@
-"""TensorFlow's tensor lists, for which LiteRT has no kernels; references are computed in NumPy."""
+"""TensorFlow's tensor lists, for which LiteRT has no kernels.
+
+References are computed in NumPy.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,10 @@ def cases() -> Iterator[Case]:
 
 
 def older_file_cases() -> Iterator[Case]:
-    """Yield files as TensorFlow wrote them before 2.13: only the operators store the dtype of the elements."""
+    """Yield files as TensorFlow wrote them before 2.13.
+
+    Only the operators store the dtype of the elements.
+    """
     for shape in (DYNAMIC, STATIC):
         for operator in ("Reserve", "SetItem", "Stack"):
             yield case(
@@ -103,7 +109,10 @@ def case(operator: str, name: str, build: Any, reference: Any, **options: Any) -
 
 
 def reference_of_write_list(arrays: Sequence[Array]) -> list[Array]:
-    """Compute the list of five elements: zeros, except at index 1 and at the runtime index."""
+    """Return the list of five elements, of which two are written.
+
+    They are at index 1 and at the runtime index. The others are zeros.
+    """
     first_element, index, second_element = arrays
     result = np.zeros((5, *first_element.shape), first_element.dtype)
     result[1], result[int(index)] = first_element, second_element
@@ -150,7 +159,7 @@ def write_list(
 
 
 def write_list_without_types(model: Net) -> None:
-    """Build ``write_list`` in a file that stores neither shape nor dtype of the elements."""
+    """Build ``write_list`` in a file without shape and dtype of the elements."""
     write_list(model, STATIC)
     for k, table in enumerate(model.graph.tensors):
         fields = {name: value for name, value in table.fields.items() if name != "variant_tensors"}
@@ -187,7 +196,10 @@ def as_older_file(build_full: Callable[[Net], None]) -> Callable[[Net], None]:
 
 
 def drop_variant_tensors(model: ModelBuilder) -> None:
-    """Remove the stored list contents; add a NodeDef with the dtype to each list operator."""
+    """Remove the stored list contents; add a NodeDef to each list operator.
+
+    The NodeDef contains the dtype of the elements.
+    """
     codes = list(model._codes)
     for graph in model.subgraphs:
         contents_by_tensor = [table.fields.get("variant_tensors") for table in graph.tensors]
@@ -209,7 +221,10 @@ DTYPES = {enum_value("TensorType", "float32"): 1, enum_value("TensorType", "int3
 
 
 def node_def(name: str, dtype: int) -> bytes:
-    """Return the options of a select operator: a FlexBuffer vector of its name and a NodeDef with ``element_dtype``."""
+    """Return the options of a select operator.
+
+    They are a FlexBuffer vector of its name and of a NodeDef with ``element_dtype``.
+    """
     from flatbuffers import flexbuffers
 
     def field(number: int, data: bytes) -> bytes:
@@ -227,7 +242,10 @@ OUTER, INNER = 3, 2
 
 
 def nested_loops(model: Net) -> None:
-    """Build nested loops that write a tensor into a list in one branch, and its negative in the other."""
+    """Build nested loops that write a tensor into a list.
+
+    One branch writes the tensor, the other its negative.
+    """
     x = model.input(tensor(*STATIC))
     shape, count = (
         model.add_operand(constant(np.asarray(-1, np.int32))),
@@ -247,7 +265,10 @@ def nested_loops(model: Net) -> None:
 
 
 def loop_values(graph: GraphBuilder, name: str) -> list[TensorRef]:
-    """Add the tensors that a loop carries besides its counter: an index, the list and a tensor."""
+    """Add the tensors that a loop carries besides its counter.
+
+    They are an index, the list and a tensor.
+    """
     list_ = graph.tensor(f"{name} list", (), "variant", list_elements=("float32", STATIC))
     return [graph.tensor(f"{name} place", (), "int32"), list_, graph.tensor(f"{name} x", STATIC)]
 
@@ -258,7 +279,10 @@ def add_counting_loop(
     iterations: int,
     build_body: Callable[[GraphBuilder, Sequence[TensorRef]], list[TensorRef]],
 ) -> list[TensorRef]:
-    """Add a WHILE that runs ``build_body`` a number of times on an index, a list and a tensor; return their last values."""
+    """Add a WHILE that runs ``build_body`` a number of times; return the last values.
+
+    It carries an index, a list and a tensor.
+    """
     model, subgraphs, subgraph_values = graph.model, [], list[list[TensorRef]]()
     for name in ("cond", "body"):
         subgraph = model.subgraph(f"{name} of {iterations}")

@@ -1,4 +1,4 @@
-"""aeq.hadamard_rotation: one and two products, several blocks per row, dynamic rows, and sizes the kernel skips."""
+"""aeq.hadamard_rotation: one or two products, blocks, dynamic rows, skipped sizes."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def cases() -> Iterator[Case]:
 
 
 def rotation_case(name: str, shape: tuple[int | None, ...], size: int, **case: Any) -> Case:
-    """Return a case of one rotation; the signs are those that AI Edge Quantizer writes."""
+    """Return a case of one rotation, with the signs that AI Edge Quantizer writes."""
     options = {"hadamard_size": size, "random_binary_vector": [1] * size}
     return in_isolation(OP, name, [Spec(shape)], Spec(shape), custom_options=options, **case)
 
 
 def rotate(inputs: Sequence[Array], size: int) -> list[Array]:
-    """Return the input after the fast Walsh-Hadamard transform of each block of the last axis."""
+    """Return the fast Walsh-Hadamard transform of each block of the last axis."""
     (x,) = inputs
     values, step = x.astype(np.float64).reshape(-1, size), 1
     while step < size:
@@ -52,7 +52,10 @@ def rotate(inputs: Sequence[Array], size: int) -> list[Array]:
 
 
 def dense_case() -> Case:
-    """Return a case in which signs of -1, which the kernel ignores, precede a dense layer."""
+    """Return a case in which signs of -1 precede a dense layer.
+
+    The kernel ignores these signs.
+    """
 
     def build(model: Net) -> None:
         options = {"hadamard_size": 16, "random_binary_vector": [-1] * 16}

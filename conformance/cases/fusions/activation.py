@@ -1,4 +1,4 @@
-"""Decomposed GELU, HARD_SWISH and PRELU, and similar patterns that must not be fused."""
+"""Decomposed GELU, HARD_SWISH and PRELU, and patterns that must not be fused."""
 
 from __future__ import annotations
 
@@ -124,7 +124,10 @@ def cases() -> Iterator[Case]:
 
 
 def slopes_per_image(model: Net) -> None:
-    """Build slopes of batch size 2, which broadcast an image of batch size 1; PRelu cannot broadcast its operand."""
+    """Build slopes of batch size 2, which broadcast an image of batch size 1.
+
+    PRelu cannot broadcast its operand.
+    """
     one_image, two_images = tensor(1, *IMAGE[1:]), tensor(*IMAGE)
     x = model.input(one_image)
     negative = model.call("NEG", [model.call("RELU", [model.call("NEG", [x], one_image)], one_image)], one_image)
@@ -149,7 +152,10 @@ def term_model(term: Term, image: Spec | None = None, *, between_convs: bool = F
 
 
 def two_tensors(term: Term) -> Callable[[Net], None]:
-    """Return a model of the term with its factor x replaced by another tensor: a gate instead of an activation."""
+    """Return a model of the term with its factor x replaced by another tensor.
+
+    It is then a gate instead of an activation.
+    """
     code, *terms = term
 
     def build(model: Net) -> None:
@@ -184,7 +190,10 @@ def with_intermediate_output(term: Term) -> Callable[[Net], None]:
 
 
 def write_term(model: Net, term: Term, image: Spec, variables: Mapping[str, TensorRef]) -> TensorRef:
-    """Add the operators of a term, whose results are like ``image``; ``variables``: tensors by name."""
+    """Add the operators of a term, whose results are like ``image``.
+
+    ``variables``: tensors by name.
+    """
     if term in SLOPES:
         return model.add_operand(constant(random_array(*SLOPES[term], seed="slopes", low=-0.7, high=1.8)))
     if isinstance(term, str):

@@ -1,4 +1,7 @@
-"""Arithmetic with constants after convolutions and dense layers, which is folded into their weights, and similar patterns."""
+"""Arithmetic with constants after layers, which is folded into their weights.
+
+Similar patterns must not be folded.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +97,10 @@ NOT_FOLDED: Mapping[str, Sequence[Step]] = {
 
 
 def add_layer(model: Net, op: str, bias_factor: float | None = 1.0, activation: str = "NONE") -> TensorRef:
-    """Add a layer on an image of three channels; ``bias_factor``: factor of its random bias, or None without bias."""
+    """Add a layer on an image of three channels.
+
+    ``bias_factor``: factor of its random bias, or None without bias.
+    """
     x = tensor(*IMAGE)
     w = {"DEPTHWISE_CONV_2D": (1, 3, 2, 6), "FULLY_CONNECTED": (4, 3)}.get(op, (4, 3, 2, 3))
     y = tensor(*RESULT_SHAPES[op])
@@ -140,7 +146,10 @@ def layer_then_steps(
 
 
 def constant_per_row(model: Net) -> None:
-    """Build a product with a constant (3, 1, 1) on an image of 3 rows and 3 channels: one factor per row, not per channel."""
+    """Build a product with a constant (3, 1, 1) on an image of 3 rows and 3 channels.
+
+    The constant has one factor per row, not per channel.
+    """
     weights = constant(random_array(3, 1, 1, 5, seed="w"))
     size = {"padding": "SAME", "stride_h": 1, "stride_w": 1}
     ref = model.call(
@@ -150,7 +159,7 @@ def constant_per_row(model: Net) -> None:
 
 
 def dense_cases() -> Iterator[Case]:
-    """Yield dense layers on rank 3 and after a flatten, and layers with a fused activation before the arithmetic."""
+    """Yield dense layers of rank 3, after a flatten, and with a fused activation."""
 
     def rank_3(model: Net) -> None:
         operands = [tensor(2, 5, 3), constant(random_array(4, 3)), constant(random_array(4))]
@@ -177,7 +186,10 @@ def dense_cases() -> Iterator[Case]:
 
 
 def quantized_cases() -> Iterator[Case]:
-    """Yield quantized models, whose operators round and must not be folded, and one with only quantized weights."""
+    """Yield quantized models, and one with only quantized weights.
+
+    Quantized operators round and must not be folded.
+    """
     for dtype in ("int8", "uint8", "int16"):
         yield net("CONV_2D", f"{dtype}, then MUL and ADD", quantized_model(dtype), dtype=dtype)
 
@@ -205,7 +217,7 @@ def quantized_model(dtype: str) -> BuildFunction:
 
 
 def consumer_cases() -> Iterator[Case]:
-    """Yield layers with a second consumer or an operand that is not constant, and other limits of folding."""
+    """Yield limits of folding, such as a second consumer or a runtime operand."""
 
     def two_consumers(model: Net) -> None:
         ref = add_layer(model, "CONV_2D")

@@ -1,4 +1,7 @@
-"""Grouped-query attention: batched products whose heads share a matrix per group, and similar patterns that must not be fused."""
+"""Grouped-query attention: products whose heads share a matrix per group.
+
+Similar patterns must not be fused.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,9 @@ def shared_matrices_case(
     batches_transposed: bool = False,
     opsets: tuple[int | None, ...] = (None,),
 ) -> Case:
-    """Return a case of matrices repeated for the heads of a group, and multiplied by the rows of another operand.
+    """Return a case of matrices that are repeated for the heads of a group.
+
+    They are multiplied by the rows of another operand.
 
     ``batches``: leading sizes, of which the last is the number of groups. ``rows``: of the other operand. ``adjoint``:
     BATCH_MATMUL transposes the matrices. ``scale``: factor of the matrices. ``repeated``: the elements that BROADCAST_TO repeats.

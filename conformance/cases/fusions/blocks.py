@@ -1,4 +1,7 @@
-"""Products of one or two rows with large int4 or int2 weights that have per-channel scales, in blocks of 128, 64 and 32."""
+"""Products of one or two rows with large int4 or int2 weights.
+
+The weights have per-channel scales, and are stored in blocks of 128, 64 and 32.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Attention over a KV cache, in both exported layouts of the cache, and similar patterns that must not be fused.
+"""Attention over a KV cache, in both exported layouts of the cache.
+
+Similar patterns must not be fused.
 
 The new tokens take the last positions of the cache, so every slot holds a valid value.
 """
@@ -42,7 +44,10 @@ def cases() -> Iterator[Case]:
 
 
 def standard_cases() -> Iterator[Case]:
-    """Yield cases of the standard operators Attention and TensorScatter, which need opset 24."""
+    """Yield cases of the standard operators Attention and TensorScatter.
+
+    They need opset 24.
+    """
     for sizes in (ROWS, COLUMNS):
         yield standard_attention(f"one token, {sizes.cache_layout} layout", sizes, 1)
         yield standard_attention(f"five tokens, {sizes.cache_layout} layout", sizes, 5)
@@ -55,7 +60,10 @@ def standard_cases() -> Iterator[Case]:
 
 
 def standard_attention(name: str, sizes: Sizes, count: int, **case: Any) -> Case:
-    """Return a case of attention for the target ``generic``, which has only standard operators."""
+    """Return a case of attention for the target ``generic``.
+
+    This target has only standard operators.
+    """
     nodes = {"TensorScatter": 2, "Attention": 1, "Softmax": 0}
     return attention(f"{name}, standard operators", sizes, count, **{"targets": ("generic",), "nodes": nodes, **case})
 
@@ -70,7 +78,9 @@ def attention(
     different_positions: bool = False,
     **case: Any,
 ) -> Case:
-    """Return a case of attention of ``count`` tokens over a cache, with one fused operator on ONNX Runtime.
+    """Return a case of attention of ``count`` tokens over a cache.
+
+    On ONNX Runtime, it becomes one fused operator.
 
     ``allowed``: constant mask, True where a position may attend to another. ``write_only_cache``: a further cache is
     written but not read. ``different_positions``: values are written at other positions than keys.
@@ -110,7 +120,10 @@ def attention(
 
 
 def unsupported_attention(name: str, sizes: Sizes, **case: Any) -> Case:
-    """Return a case of attention that GroupQueryAttention cannot express, so nothing is fused."""
+    """Return a case of attention that GroupQueryAttention cannot express.
+
+    Nothing is fused.
+    """
     return attention(f"not fused, {name}", sizes, 1, nodes={NODE: 0}, **case)
 
 

@@ -1,4 +1,7 @@
-"""Convolutions with decomposed padding or dilation, and similar patterns that must not be fused."""
+"""Convolutions with decomposed padding or dilation.
+
+Similar patterns must not be fused.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,9 @@ Pads = Sequence[Sequence[int]]
 
 @dataclass(frozen=True)
 class Conv:
-    """A convolution whose padding or dilation is decomposed, on an image or on a sequence stored as an image.
+    """A convolution whose padding or dilation is decomposed.
+
+    It is on an image, or on a sequence stored as an image.
 
     Without ``block``, PAD or PADV2 pads the image: ``pad_operator``, ``pad_value``. With ``block``, SPACE_TO_BATCH_ND moves
     blocks of this size to the batch axis, and BATCH_TO_SPACE_ND restores the image without ``crops``. ``pads`` and ``crops``:
@@ -235,13 +240,15 @@ def cases() -> Iterator[Case]:
 
 
 def decomposed_case(name: str, setting: Conv, opsets: Sequence[int | None] = (None,)) -> Case:
-    """Return a case; if the convolution has no bias, LiteRT computes the expected outputs with a bias of 0."""
+    """Return a case of a convolution.
+
+    Without bias, LiteRT computes the expected outputs with a bias of 0.
+    """
     opsets = (None, 26) if setting.dtype == "int16" else opsets
     targets = ("onnxruntime",) if setting.dtype == "int16" else ("onnxruntime", "generic")
     case = net(setting.op, f"decomposed, {name}", setting, dtype=setting.dtype, opsets=opsets, targets=targets)
     if setting.bias != "none":
         return case
-    biased_case = decomposed_case(
-        name, replace(setting, bias="zero")
-    )  # some kernels require a bias, or crash without one
+    # Some kernels require a bias, or crash without one.
+    biased_case = decomposed_case(name, replace(setting, bias="zero"))
     return replace(case, reference=lambda arrays: LiteRT(biased_case.build(), "builtin").run(arrays))

@@ -1,4 +1,7 @@
-"""LSTMs on reversed sequences, with and without a forward LSTM, and similar patterns that must not be fused."""
+"""LSTMs on reversed sequences, with and without a forward LSTM.
+
+Similar patterns must not be fused.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Recurrent layers as loops, as Keras 3 writes them, and similar loops that must not be fused."""
+"""Recurrent layers as loops, as Keras 3 writes them.
+
+Similar loops must not be fused.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,9 @@ KINDS = ("LSTM", "GRU", "early-reset GRU", "RNN")
 
 @dataclass(frozen=True)
 class Layer:
-    """Loop over ``TIME`` time steps that is a recurrent layer, or with some field values a loop that must not be fused.
+    """Loop over ``TIME`` time steps that is a recurrent layer.
+
+    With some field values, it is a loop that must not be fused.
 
     ``kind``: of the cells; an early-reset GRU applies the reset gate before the recurrent product.
     ``dynamic_length``: the number of steps is dynamic. ``stages``: consecutive cells, each on the output of the previous one.
@@ -63,7 +68,10 @@ class Layer:
         model.graph.output(*self.loop(model, model.input(tensor(self.time, self.batch, INPUTS, name="x"))))
 
     def loop(self, model: Net, x: TensorRef) -> list[TensorRef]:
-        """Add the layer; return its results except the first counter and values that it only passes through."""
+        """Add the layer; return its results.
+
+        The first counter and values that the loop only passes through are omitted.
+        """
         states = [self.start(model, f"{self.seed}state{k}") for k in range(self.state_count * self.stages)]
         outputs = (self.time if self.all_outputs else 1, self.batch, UNITS)
         before_loop = Step(model.graph, self)
@@ -294,7 +302,10 @@ class Step:
         return [self.activate_sum(inward, recurrent_sums)]
 
     def replace_row(self, array: TensorRef, row: TensorRef, row_index: TensorRef, next_index: TensorRef) -> TensorRef:
-        """Return the array with one row replaced: the rows before it, the row, the rows after it."""
+        """Return the array with one row replaced.
+
+        It concatenates the rows before it, the row, and the rows after it.
+        """
         batch, flat = self.layer.batch, self.vector(1)
         head_sizes = self.call(
             "CONCATENATION",

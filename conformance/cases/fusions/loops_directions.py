@@ -1,4 +1,7 @@
-"""Bidirectional recurrent layers as loops, as Keras writes them, and similar pairs that must not be fused."""
+"""Bidirectional recurrent layers as loops, as Keras writes them.
+
+Similar pairs must not be fused.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,9 @@ ALL_OUTPUTS, LAST_OUTPUT = 1, 2  # results of a loop after its counter: the arra
 
 @dataclass(frozen=True)
 class Pair:
-    """Loop over a sequence and one over its reverse, with merged outputs. ``backward_layer``: the second one, if it differs.
+    """Loop over a sequence and one over its reverse, with merged outputs.
+
+    ``backward_layer``: the second loop, if it differs.
 
     ``reversed_after``: all outputs of the second loop are reversed again; ``axes``: the axes that are reversed before and after.
     ``states_returned``: the first state of both loops is also an output. ``inner_output``: the reversed sequence is also an output.

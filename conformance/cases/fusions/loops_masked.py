@@ -1,4 +1,7 @@
-"""Masked recurrent layers as loops, as Keras writes them, and similar loops that must not be fused."""
+"""Masked recurrent layers as loops, as Keras writes them.
+
+Similar loops must not be fused.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,9 @@ from conformance.models import Net, constant, net, tensor
 
 @dataclass(frozen=True)
 class Masked:
-    """Layer in which masked time steps change nothing. ``mask_threshold``: a step is unmasked if the mask input exceeds it.
+    """Layer in which masked time steps change nothing.
+
+    ``mask_threshold``: a step is unmasked if the mask input exceeds it.
 
     ``layer.defect``: "unmasked state" if the last state is not masked, "state as output" if a masked step returns the state
     instead of the last output.

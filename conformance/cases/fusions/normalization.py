@@ -1,4 +1,7 @@
-"""Decomposed LayerNormalization and RMSNormalization, and similar patterns that must not be fused."""
+"""Decomposed LayerNormalization and RMSNormalization.
+
+Similar patterns must not be fused.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,9 @@ def litert_torch_case(
     fused: bool = True,
     leading: tuple[int, ...] = (),
 ) -> Case:
-    """Return a case of a normalization as litert-torch writes it: a mean without the reduced axes, then RESHAPE.
+    """Return a case of a normalization as litert-torch writes it.
+
+    A mean without the reduced axes is followed by RESHAPE.
 
     ``axes``: the reduced axes. ``minuend``: constant from which the scaled mean is subtracted, 0 in a normalization.
     ``fused``: the graph becomes one node. ``leading``: sizes of the scale and the offset before the last; the result has as many axes.
@@ -175,7 +180,9 @@ def pytorch(
     scale: tuple[int, ...] = (3,),
     offset: tuple[int, ...] = (1, 1, 3),
 ) -> TensorRef:
-    """Add a normalization as PyTorch writes it: the difference from the mean, divided by the deviation.
+    """Add a normalization as PyTorch writes it.
+
+    The difference from the mean is divided by the deviation.
 
     ``square``: the operator that computes squares. ``quotient``: DIV by SQRT instead of MUL by RSQRT. ``scale``, ``offset``:
     shapes of the constants.

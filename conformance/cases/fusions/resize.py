@@ -1,4 +1,7 @@
-"""Nearest-neighbor upsampling by RESHAPE and TILE, as Keras writes it, and similar patterns that must not be fused."""
+"""Nearest-neighbor upsampling by RESHAPE and TILE, as Keras writes it.
+
+Similar patterns must not be fused.
+"""
 
 from __future__ import annotations
 

@@ -37,7 +37,10 @@ def cases() -> Iterator[Case]:
 
 
 def table_cases() -> Iterator[Case]:
-    """Yield embeddings as x times a cosine table, plus x with swapped halves times a sine table, and similar patterns."""
+    """Yield embeddings that use tables of cosines and sines, and similar patterns.
+
+    An embedding is x times a cosine table, plus x with swapped halves times a sine table.
+    """
     yield table_case("basic")
     yield table_case("target generic", targets=("generic",), nodes={NODE: 0})
     yield table_case("opset 13", opsets=(13,))
@@ -106,7 +109,9 @@ def rotary_case(
     join_order: Sequence[int] = (0, 1),
     **case: Any,
 ) -> Case:
-    """Return a case of a rotary embedding that rotates both halves of the channels and joins them.
+    """Return a case of a rotary embedding.
+
+    It rotates both halves of the channels and joins them.
 
     ``shape``: batch, heads, positions, channels. ``angles``: shape of the cosines and sines, by default positions and half
     of the channels. ``starts``: of the halves of x. ``second_size``: size of the second half in the file; -1 is up to the end.
@@ -143,5 +148,8 @@ def rotary_case(
 
 
 def unfused_case(name: str, *shape: Any, **case: Any) -> Case:
-    """Return a case of a pattern that is similar to a rotary embedding and must not be fused."""
+    """Return a case of a pattern that is similar to a rotary embedding.
+
+    It must not be fused.
+    """
     return rotary_case(f"not fused, {name}", *shape, nodes={NODE: 0}, **case)

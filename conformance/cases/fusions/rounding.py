@@ -1,4 +1,6 @@
-"""Layers of float32 activations and integer weights, whose kernels round the activations to 8 bits.
+"""Layers of float32 activations and integer weights.
+
+Their kernels round the activations to 8 bits.
 
 Each kernel has a scale per image, pixel or row. Images and rows differ in range, so that a wrong scale changes the result.
 """
@@ -41,7 +43,10 @@ def uneven_inputs(*shape: int) -> np.ndarray[Any, Any]:
 
 
 def exactly_rounded(case: Case, fusion: str, *shapes: Sequence[int], input_name: str = "x0") -> Case:
-    """Return the case with uneven inputs of these shapes, one per run, and a tolerance that requires the kernel's rounding."""
+    """Return the case with a tolerance that requires the kernel's rounding.
+
+    It has uneven inputs of these shapes, one per run.
+    """
     input_arrays: Sequence[Mapping[str, Any]] = [{input_name: uneven_inputs(*shape)} for shape in shapes]
     return replace(
         case,
@@ -55,7 +60,10 @@ def exactly_rounded(case: Case, fusion: str, *shapes: Sequence[int], input_name:
 
 
 def image_cases() -> Iterator[Case]:
-    """Yield cases with a scale per image: 255 steps over its range, or symmetric, 127 steps to its largest magnitude."""
+    """Yield cases with a scale per image.
+
+    The scale has 255 steps over its range or, if symmetric, 127 steps to its largest magnitude.
+    """
     shape = (3, 5, 7, 11)
     hybrid: Mapping[str, Any] = {"shape": shape, "out": 13, "weights": "int8", "per_axis": True}
     variants: Mapping[str, Mapping[str, Any]] = {
@@ -104,7 +112,10 @@ def sequence_cases() -> Iterator[Case]:
 
 
 def pixel_cases() -> Iterator[Case]:
-    """Yield 1 x 1 convolutions, which XNNPACK computes as a product of rows with a scale per pixel."""
+    """Yield 1 x 1 convolutions.
+
+    XNNPACK computes them as a product of rows with a scale per pixel.
+    """
     hybrid: Mapping[str, Any] = {"kernel": (1, 1), "out": 13, "weights": "int8", "per_axis": True}
     for name, shape in {"rounded per pixel": (3, 5, 7, 11), "rounded per pixel, batch of 1": (1, 5, 7, 11)}.items():
         yield exactly_rounded(conv_case(name, shape=shape, **hybrid), "CONV_2D_ROUNDED", shape)
@@ -114,7 +125,10 @@ def pixel_cases() -> Iterator[Case]:
 
 
 def nonnegative_pixels() -> Iterator[Case]:
-    """Yield 1 x 1 convolutions of pixels known to be nonnegative, which need no ReduceMin, and of similar pixels that need one."""
+    """Yield 1 x 1 convolutions of pixels that are known to be nonnegative.
+
+    They need no ReduceMin. Similar pixels need one.
+    """
     shape = (3, 5, 7, 11)
     x = tensor(*shape)
 

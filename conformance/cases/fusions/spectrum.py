@@ -1,4 +1,6 @@
-"""Real or imaginary parts of spectra, and mel filters on them, fused to matrix products; similar graphs that stay.
+"""Parts of spectra and mel filters on them, fused to matrix products.
+
+Similar graphs must not be fused.
 
 A transform over two rows is not fused. More filters than frequencies stay a product of their own, because one merged product
 would take more multiplications.
@@ -43,7 +45,9 @@ def cases() -> Iterator[Case]:
 
 
 def spectrum_part(x: Spec, points: int, code: str, removes_height: bool, rows: int = 1) -> Callable[[Net], None]:
-    """Return a model of the real or imaginary part of the spectra of ``[n, t, rows, samples]``.
+    """Return a model of the real or imaginary part of spectra.
+
+    The samples have shape ``[n, t, rows, samples]``.
 
     ``points``: of the transform. ``code``: REAL, IMAG or CAST. ``removes_height``: SQUEEZE removes the axis of rows.
     """
@@ -63,7 +67,10 @@ def spectrum_part(x: Spec, points: int, code: str, removes_height: bool, rows: i
 
 
 def spectrum_filters(x: Spec, points: int, units: int, biased: bool) -> Callable[[Net], None]:
-    """Return a model of a dense layer on the real parts of the spectra of ``[n, t, 1, samples]``."""
+    """Return a model of a dense layer on the real parts of spectra.
+
+    The samples have shape ``[n, t, 1, samples]``.
+    """
 
     def build(model: Net) -> None:
         n, t = x.shape[:2]

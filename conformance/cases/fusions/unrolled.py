@@ -1,4 +1,7 @@
-"""Recurrent layers as unrolled steps, from PyTorch and Keras, and similar steps that must not be fused."""
+"""Recurrent layers as unrolled steps, from PyTorch and Keras.
+
+Similar steps must not be fused.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,9 @@ FUSION = "UNROLLED_RECURRENT"
 
 @dataclass(frozen=True)
 class Layer:
-    """``STEPS`` unrolled steps of one cell. ``kind``: a key of ``GATES``, or of ``KERAS_GATES`` if ``keras``.
+    """``STEPS`` unrolled steps of one cell.
+
+    ``kind``: a key of ``GATES``, or of ``KERAS_GATES`` if ``keras``.
 
     ``keras``: each step multiplies its row by the weights; otherwise one product multiplies all rows.
     ``initial_state_inputs``: initial states are graph inputs; otherwise they are zeros, which the first step of PyTorch omits.
@@ -56,7 +61,10 @@ class Layer:
         model.graph.output(*outputs)
 
     def stage(self, steps: Steps, x: TensorRef) -> list[TensorRef]:
-        """Return the outputs of one layer: all steps joined, or the last one, and the cell states."""
+        """Return the outputs of one layer, and the cell states.
+
+        The outputs are all steps joined, or the last one.
+        """
         states: Sequence[TensorRef] = steps.initial_states()
         outputs: list[TensorRef] = []
         for step_index, row in enumerate(steps.rows(x)):
@@ -126,7 +134,7 @@ class Steps(loops.Step):
         return cells[self.settings.kind](row, *states) if states else self.keras_first_step(row)
 
     def keras_first_step(self, row: TensorRef) -> list[TensorRef]:
-        """Return the states after a first step whose initial states are zero, as Keras writes it."""
+        """Return the states after a first step with zero states, as Keras writes it."""
         rows, kind = KERAS_GATES[self.settings.kind] * UNITS, self.settings.kind
         sums = self.product(row, self.inputs, rows, kind != "LSTM", "inward")
         if kind == "RNN":

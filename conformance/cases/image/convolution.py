@@ -1,4 +1,4 @@
-"""CONV_2D and DEPTHWISE_CONV_2D: padding, strides, dilation, groups; weights and biases of every supported dtype."""
+"""CONV_2D and DEPTHWISE_CONV_2D: windows, groups, dtypes of weights and biases."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def conv_case(
     absent: bool = False,
     **options: Any,
 ) -> Case:
-    """Return a case of a convolution. Keywords that are fields of ``Case`` go to the case, others to the operator.
+    """Return a case of a convolution.
+
+    Keywords that are fields of ``Case`` go to the case, others to the operator.
 
     ``biased``: dtype of the bias, "" for the default dtype, ``None`` for no bias. ``absent``: an absent operand instead of a
     bias. ``stored``: factor by which the bias scale in the file is wrong. ``out``: number of output channels.
@@ -95,7 +97,9 @@ def conv_case(
 
 
 def litert_reference(equivalent: Case) -> Reference:
-    """Return a reference that runs an equivalent case in LiteRT, for models that LiteRT does not run.
+    """Return a reference that runs an equivalent case in LiteRT.
+
+    It is for models that LiteRT does not run.
 
     Without a bias, CONV_2D's kernel fails and DEPTHWISE_CONV_2D's crashes on integers; the equivalent case has a zero bias.
     """
@@ -106,7 +110,10 @@ def litert_reference(equivalent: Case) -> Reference:
 
 
 def geometry_cases(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
-    """Yield padding, stride and dilation. SAME pads an odd row at the end; VALID drops rows after the last full stride."""
+    """Yield padding, stride and dilation.
+
+    SAME pads an odd row at the end; VALID drops rows after the last full stride.
+    """
     for padding in ("SAME", "VALID"):
         yield conv_case(f"{padding} 3x2", op=op, padding=padding, opsets=EVERY_OPSET, **more)
         yield conv_case(f"{padding} 2x4 stride 2x3", op=op, padding=padding, kernel=(2, 4), stride=(2, 3), **more)
@@ -148,7 +155,10 @@ def dynamic_size_cases(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
 
 
 def group_cases() -> Iterator[Case]:
-    """Yield grouped convolutions, which a filter with fewer input channels than the image implies."""
+    """Yield grouped convolutions.
+
+    Their filters have fewer input channels than the image.
+    """
     for dtype in ("float32", "int8"):
         yield conv_case(f"{dtype} in three groups", shape=(2, 5, 7, 6), out=9, groups=3, dtype=dtype)
     yield conv_case("float32 in as many groups as channels", shape=(2, 5, 7, 6), out=12, groups=6)
@@ -241,7 +251,10 @@ def build_runtime_weights(model: Net) -> None:
 
 
 def activation_cases(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
-    """Yield activations that clip, because the output's zero point is inside the range of its dtype."""
+    """Yield activations that clip.
+
+    The output's zero point is inside the range of its dtype.
+    """
     for dtype in ("float32", "int8", "uint8", "int16"):
         for activation in FUSED:
             yield conv_case(
@@ -265,7 +278,10 @@ def activation_cases(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
 
 
 def chain_cases() -> Iterator[Case]:
-    """Yield consecutive convolutions, between which the converter must not add a Transpose."""
+    """Yield consecutive convolutions.
+
+    The converter must not add a Transpose between them.
+    """
 
     def chain_of_four(dtype: str) -> Callable[[Net], None]:
         def build(model: Net) -> None:

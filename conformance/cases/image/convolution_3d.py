@@ -1,4 +1,4 @@
-"""CONV_3D and CONV_3D_TRANSPOSE: padding, strides and dilation along three axes, chains that stay channels first."""
+"""CONV_3D and CONV_3D_TRANSPOSE: windows along three axes, and chains."""
 
 from __future__ import annotations
 
@@ -64,7 +64,10 @@ def conv_3d_case(
     activation: str = "NONE",
     **case: Any,
 ) -> Case:
-    """Return a case of CONV_3D or CONV_3D_TRANSPOSE; ``biased=None``: the bias is an absent operand."""
+    """Return a case of CONV_3D or CONV_3D_TRANSPOSE.
+
+    ``biased``: None for a bias that is an absent operand.
+    """
     n, *size, channels = volume
     result_size = output_sizes(padding, size, kernel, stride, dilation)
     options = conv_3d_options(padding, stride, dilation, activation)
@@ -159,7 +162,7 @@ def network_cases(op: str) -> Iterator[Case]:
 
 
 def runtime_size_cases() -> Iterator[Case]:
-    """Yield CONV_3D_TRANSPOSE with sizes known at runtime, on which SAME padding depends."""
+    """Yield CONV_3D_TRANSPOSE with runtime sizes, on which SAME padding depends."""
     volumes = ((1, 5, 7, 11), (2, 7, 6, 13))
     for padding in ("SAME", "VALID"):
         for kernel, stride, dilation in (*WINDOWS, *DILATED_STRIDED):

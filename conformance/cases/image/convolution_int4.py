@@ -1,4 +1,4 @@
-"""Convolutions with 4-bit filters: odd sizes, scales per tensor and per channel, and weights that no kernel unpacks."""
+"""Convolutions with 4-bit filters: odd sizes, scales, and unsupported weights."""
 
 from __future__ import annotations
 

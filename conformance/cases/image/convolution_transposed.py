@@ -1,4 +1,4 @@
-"""TRANSPOSE_CONV: padding and strides, unusual sizes, weights and biases of every supported dtype."""
+"""TRANSPOSE_CONV: padding, strides, unusual sizes, dtypes of weights and biases."""
 
 from __future__ import annotations
 
@@ -66,7 +66,10 @@ def cases() -> Iterator[Case]:
 
 
 def rank_4_bias_cases() -> Iterator[Case]:
-    """Yield transposed convolutions followed by a bias of rank 4, as litert-torch writes a batch normalization."""
+    """Yield transposed convolutions followed by a bias of rank 4.
+
+    litert-torch writes a batch normalization in this way.
+    """
     for dtype in ("float32", "int8"):
         x = tensor(*IMAGE, dtype=dtype)
         w = weight((4, 3, 3, 3), WEIGHTS[dtype])

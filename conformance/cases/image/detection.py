@@ -1,4 +1,4 @@
-"""NON_MAX_SUPPRESSION: exact thresholds, empty boxes, corners in either order, soft scores."""
+"""NON_MAX_SUPPRESSION: thresholds, empty boxes, order of corners, soft scores."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ def overlapping_boxes(number: int, seed: int = 0) -> Array:
 
 
 def distinct_scores(number: int, seed: int = 0) -> Array:
-    """Return different scores in (0, 1); the order of equal scores depends on the kernel's heap."""
+    """Return different scores in (0, 1).
+
+    The order of equal scores would depend on the kernel's heap.
+    """
     return np.random.default_rng(seed).permutation(np.linspace(0.01, 0.99, number)).astype(np.float32)
 
 
@@ -37,7 +40,10 @@ def selection_case(
     op: str, name: str, boxes: Array, scores: Array, limit: int, iou: float, min_score: float, sigma: float = 0,
     runtime_operands: tuple[str, ...] = (), **case: Any,
 ) -> Case:  # fmt: skip
-    """Return a selection of at most ``limit`` boxes; ``runtime_operands``: names of scalars that are graph inputs."""
+    """Return a selection of at most ``limit`` boxes.
+
+    ``runtime_operands``: names of scalars that are graph inputs.
+    """
     scalars = {
         "limit": np.asarray(limit, np.int32),
         "iou": np.asarray(iou, np.float32),

@@ -1,4 +1,7 @@
-"""AVERAGE_POOL_2D, MAX_POOL_2D and L2_POOL_2D, which ignore padding; activations clip integers."""
+"""AVERAGE_POOL_2D, MAX_POOL_2D and L2_POOL_2D.
+
+They ignore padding. Activations clip integers.
+"""
 
 from __future__ import annotations
 

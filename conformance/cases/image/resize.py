@@ -1,4 +1,7 @@
-"""RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR: coordinate modes, and sizes whose float32 coordinates are inexact."""
+"""RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR.
+
+They have all coordinate modes, and sizes whose float32 coordinates are inexact.
+"""
 
 from __future__ import annotations
 
@@ -176,7 +179,10 @@ def dtype_cases() -> Iterator[Case]:
 
 
 def large_image_cases() -> Iterator[Case]:
-    """Yield large images: floats stay channels first; integers, and images whose pixels are gathered, become channels last."""
+    """Yield large images, whose layout depends on dtype and operator.
+
+    Floats stay channels first. Integers, and images whose pixels are gathered, become channels last.
+    """
     for dtype, transposes in (("float32", 2), ("int8", 4)):
         x = tensor(1, 16, 16, 32, dtype=dtype)
         yield nearest_case(
@@ -188,7 +194,10 @@ def large_image_cases() -> Iterator[Case]:
 
 
 def runtime_size_cases() -> Iterator[Case]:
-    """Yield int16 RESIZE_BILINEAR to runtime sizes, for which coordinates are multiples of 1/1024 as in the kernel."""
+    """Yield int16 RESIZE_BILINEAR to runtime sizes.
+
+    Coordinates are multiples of 1/1024, as in the kernel.
+    """
     size = tensor(2, dtype="int32", name="size")
     for mode in ("legacy", "half_pixel_centers", "align_corners"):
         x = tensor(*IMAGE, dtype="int16")
@@ -205,7 +214,10 @@ def runtime_size_cases() -> Iterator[Case]:
 
 
 def nearest_runtime_size_cases() -> Iterator[Case]:
-    """Yield RESIZE_NEAREST_NEIGHBOR to runtime sizes, with the same pixels as for constant sizes."""
+    """Yield RESIZE_NEAREST_NEIGHBOR to runtime sizes.
+
+    The pixels are those for constant sizes.
+    """
     size = tensor(2, dtype="int32", name="size")
     for mode in MODES:
         for dtype in ("float32", "int8", "uint8"):
@@ -234,7 +246,10 @@ def nearest_runtime_size_cases() -> Iterator[Case]:
 
 
 def build_computed_sizes(model: Net) -> None:
-    """Build two resizes to twice the size of their input; old converters store no shapes after a computed size."""
+    """Build two resizes to twice the size of their input.
+
+    Old converters store no shapes after a computed size.
+    """
     ref = model.input(tensor(*IMAGE))
     for k in (0, 1):
         shape, size, doubled_size, resized, y = (
@@ -263,7 +278,7 @@ TENSORS_WITHOUT_SHAPE = (
 
 
 def requantization_cases() -> Iterator[Case]:
-    """Yield results with other quantization parameters than the image, which the kernels ignore."""
+    """Yield results with other quantization than the image; the kernels ignore it."""
     yield from copy_cases(NEAREST, Copy([(2, 10, 14, 3)], [constant([10, 14])]))
     yield from copy_cases("RESIZE_BILINEAR", Copy([(2, 4, 9, 3)], [constant([4, 9])]))
 

@@ -1,4 +1,4 @@
-"""Activation operators: clamps, slopes of either sign, and integers for which the kernels use lookup tables."""
+"""Activation operators: clamps, slopes of either sign, and lookup tables."""
 
 from __future__ import annotations
 
@@ -53,7 +53,10 @@ def cases() -> Iterator[Case]:
 
 
 def activation_cases() -> Iterator[Case]:
-    """Yield RELU and RELU6: integers are clamped, and also rescaled if the output scale differs."""
+    """Yield RELU and RELU6.
+
+    Integers are clamped, and also rescaled if the output scale differs.
+    """
     for op in ("RELU", "RELU6"):
         for dtype in QUANTIZABLE:
             x = tensor(*IMAGE, dtype=dtype)
@@ -77,7 +80,10 @@ def activation_cases() -> Iterator[Case]:
 
 
 def output_range_cases() -> Iterator[Case]:
-    """Yield LOGISTIC, which requires a fixed output scale and zero point, and HARD_SWISH, which rescales."""
+    """Yield LOGISTIC and HARD_SWISH.
+
+    LOGISTIC requires a fixed output scale and zero point; HARD_SWISH rescales.
+    """
     fixed = {"int8": (1 / 256, -128), "uint8": (1 / 256, 0), "int16": (1 / 32768, 0)}
     for dtype in QUANTIZABLE:
         x = tensor(*IMAGE, dtype=dtype)
@@ -119,7 +125,10 @@ def output_range_cases() -> Iterator[Case]:
 
 
 def hard_swish_cases() -> Iterator[Case]:
-    """Yield HARD_SWISH of every 8-bit value: the kernel's 16-bit fixed-point rounding affects one result in a hundred."""
+    """Yield HARD_SWISH of every 8-bit value.
+
+    The kernel's 16-bit fixed-point rounding affects one result in a hundred.
+    """
     for dtype, low in (("int8", -128), ("uint8", 0)):
         all_values = np.arange(low, low + 256).astype(dtype)
         for scale, zero_point, output_scale, output_zero_point in (
@@ -155,12 +164,18 @@ def extreme_value_case(op: str, *further_values: float, name: str = "", **case: 
 
 
 def rescaled_result(x: Spec, factor: float, shift: int) -> Spec:
-    """Return a spec like ``x`` with another scale and, if its dtype allows it, another zero point."""
+    """Return a spec like ``x`` with another scale.
+
+    The zero point differs too if the dtype allows it.
+    """
     return x.rescale(factor, 0 if x.dtype == "int16" else int(np.asarray(x.zero_point)) + shift)
 
 
 def clamp_cases() -> Iterator[Case]:
-    """Yield RELU_N1_TO_1 and RELU_0_TO_1, whose bounds are inside the range of every dtype."""
+    """Yield RELU_N1_TO_1 and RELU_0_TO_1.
+
+    Their bounds are inside the range of every dtype.
+    """
     for op in ("RELU_N1_TO_1", "RELU_0_TO_1"):
         for dtype in ("float32", *BYTES):
             x = tensor(*IMAGE, dtype=dtype)
@@ -174,7 +189,10 @@ def clamp_cases() -> Iterator[Case]:
 
 
 def leaky_relu_cases() -> Iterator[Case]:
-    """Yield alpha of either sign and above 1, for which max(x, alpha * x) would be wrong."""
+    """Yield alpha of either sign and above 1.
+
+    For these, max(x, alpha * x) would be wrong.
+    """
     for dtype in ("float32", *BYTES, "int16"):
         x = tensor(*IMAGE, dtype=dtype)
         for alpha in (0.2, 1.7, -0.3):
@@ -235,7 +253,10 @@ def prelu_cases() -> Iterator[Case]:
 
 
 def slope(dtype: str, *shape: int) -> Spec:
-    """Return constant slopes of both signs, some above 1, with their own scale and zero point; int8 for int16 inputs."""
+    """Return constant slopes of both signs, some of them above 1.
+
+    They have their own scale and zero point, and are int8 for int16 inputs.
+    """
     if dtype == "float32":
         return constant(random_array(*shape, seed="slope", low=-0.7, high=1.8))
     slope_dtype = "int8" if dtype == "int16" else dtype
@@ -256,7 +277,10 @@ def build_steep_slopes(model: Net) -> None:
 
 
 def build_float_between_quantized(model: Net) -> None:
-    """Build a float PRELU between DEQUANTIZE and QUANTIZE, which the runtime must not fuse into a quantized operator."""
+    """Build a float PRELU between DEQUANTIZE and QUANTIZE.
+
+    The runtime must not fuse them into a quantized operator.
+    """
     quantized, floats = tensor(2, 5, 7, 16, dtype="int8"), tensor(2, 5, 7, 16)
     x = model.call("DEQUANTIZE", [model.input_through_conv(quantized)], floats)
     y = model.call("PRELU", [x, slope("float32", 16)], floats)
@@ -267,7 +291,7 @@ def build_float_between_quantized(model: Net) -> None:
 
 
 def lookup_cases() -> Iterator[Case]:
-    """Yield functions for which the kernels look up 8-bit integers in a table of the float function."""
+    """Yield functions whose kernels look up 8-bit integers in a table."""
     output_parameters = {"ELU": (1.0, 0), "GELU": (1.0, -90), "TANH": (1 / 128 / 0.047, 5)}
     for op, dtypes in (("ELU", ("int8",)), ("GELU", BYTES), ("TANH", BYTES)):
         for options in [{"approximate": False}, {"approximate": True}] if op == "GELU" else [{}]:

@@ -1,4 +1,4 @@
-"""ADD, SUB, MUL, ADD_N, SQUARED_DIFFERENCE: broadcasting, different scales, fused activations, wrap-around."""
+"""ADD, SUB, MUL, ADD_N, SQUARED_DIFFERENCE: broadcasting, scales, wrap-around."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def cases() -> Iterator[Case]:
 
 
 def operands_and_result(op: str, dtype: str) -> tuple[Spec, Spec, Spec]:
-    """Return specs of two operands and a result, whose scales and zero points all differ."""
+    """Return specs of two operands and a result with different quantization."""
     x = tensor(*IMAGE, dtype=dtype)
     shift = 0 if dtype == "int16" else 11
     y = x.rescale(0.6, int(np.asarray(x.zero_point)) + shift)
@@ -56,7 +56,7 @@ def operands_and_result(op: str, dtype: str) -> tuple[Spec, Spec, Spec]:
 
 
 def arithmetic_cases(op: str) -> Iterator[Case]:
-    """Yield every dtype with constants on either side, fused activations, and integers that wrap around."""
+    """Yield every dtype with constants, fused activations and wrap-around."""
     for dtype in QUANTIZABLE:
         x, y, z = operands_and_result(op, dtype)
         for place in PLACEMENTS:
@@ -134,7 +134,10 @@ def shapeless_result_cases() -> Iterator[Case]:
     """
 
     def sum_and_product(shape: tuple[int | None, ...]) -> Callable[[Net], None]:
-        """Return a builder of a sum and a product, in which only the graph inputs have a shape."""
+        """Return a builder of a sum and a product.
+
+        Only the graph inputs have a shape.
+        """
 
         def build(model: Net) -> None:
             x, y = model.input(tensor(*shape)), model.input(tensor(*shape[-2:]))
@@ -154,7 +157,10 @@ def shapeless_result_cases() -> Iterator[Case]:
 
 
 def power_of_two_scale_cases() -> Iterator[Case]:
-    """Yield ``pot_scale_int16``, which the first int16 files set; its results differ by at most one more rounding."""
+    """Yield ``pot_scale_int16``, which the first int16 files set.
+
+    Results differ by at most one more rounding.
+    """
     for op in ("ADD", "SUB"):
         y = tensor(*IMAGE, dtype="int16", scale=2.0**-11)
         yield binary(
@@ -163,7 +169,10 @@ def power_of_two_scale_cases() -> Iterator[Case]:
 
 
 def tie_cases() -> Iterator[Case]:
-    """Yield pixels plus or minus a constant, as in ``x / 127.5 - 1``; every result is halfway between two integers."""
+    """Yield pixels plus or minus a constant, as in ``x / 127.5 - 1``.
+
+    Every result is halfway between two integers.
+    """
     for op, sign, zero_point in (("ADD", 1, 0), ("SUB", -1, 128)):
         for dtype, lowest in (("int8", -128), ("uint8", 0)):
             x = tensor(256, dtype=dtype, scale=2 / 255, zero_point=lowest)
@@ -234,7 +243,10 @@ def broadcast_cases() -> Iterator[Case]:
 
 
 def squared_difference_cases() -> Iterator[Case]:
-    """Yield float32, int32 that wraps around, and int8, whose kernel rounds the operand of the smaller scale."""
+    """Yield float32, int32 that wraps around, and int8.
+
+    The int8 kernel rounds the operand with the smaller scale.
+    """
     op = "SQUARED_DIFFERENCE"
     for dtype in ("float32", "int8"):
         x, y, z = rescaled_operands_and_result(dtype, 3.0)
@@ -261,7 +273,10 @@ def squared_difference_cases() -> Iterator[Case]:
 
 
 def rescaled_operands_and_result(dtype: str, result_factor: float) -> tuple[Spec, Spec, Spec]:
-    """Return specs of two operands and a result; ``result_factor``: result scale over the scale of the first operand."""
+    """Return specs of two operands and a result.
+
+    ``result_factor``: result scale over the scale of the first operand.
+    """
     x = tensor(*IMAGE, dtype=dtype)
     point = int(np.asarray(x.zero_point))
     return x, x.rescale(0.6, point + 11), x.rescale(result_factor, point - 110)
@@ -292,7 +307,9 @@ def add_n_cases() -> Iterator[Case]:
 
 
 def unscaled_integer_cases() -> Iterator[Case]:
-    """Yield quantizable dtypes without a scale, and activations that integer kernels ignore.
+    """Yield quantizable dtypes without a scale, and ignored activations.
+
+    Integer kernels ignore these activations.
 
     ADD and MUL treat int16 as plain integers that wrap around. SUB's kernel crashes on it, and other dtypes are refused.
     """

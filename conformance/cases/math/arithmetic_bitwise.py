@@ -25,7 +25,10 @@ def cases() -> Iterator[Case]:
 
 
 def shift_cases() -> Iterator[Case]:
-    """Yield RIGHT_SHIFT, which rounds down, also below zero; shifts are limited to the number of bits of the dtype."""
+    """Yield RIGHT_SHIFT, which rounds down, also below zero.
+
+    Shifts are limited to the number of bits of the dtype.
+    """
     for dtype in ("int8", "uint8", "int16", "uint16", "int32", "uint32"):
         limits = np.iinfo(dtype)
         numbers = [int(limits.min), int(limits.max), 0, 1, 77, 100 if limits.min == 0 else -100]
@@ -52,7 +55,10 @@ def shift_cases() -> Iterator[Case]:
 
 
 def xor_cases() -> Iterator[Case]:
-    """Yield BITWISE_XOR of every integer dtype that the kernel supports; ONNX has it from opset 18 on."""
+    """Yield BITWISE_XOR of every integer dtype that the kernel supports.
+
+    ONNX has the operator from opset 18 on.
+    """
     for dtype in ("int8", "uint8", "int16", "uint16", "int32", "uint32"):
         x = tensor(*IMAGE, dtype=dtype, scale=0)
         yield binary("BITWISE_XOR", dtype, x, x, opsets=(None, 18, 21, 26))

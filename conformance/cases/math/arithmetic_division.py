@@ -1,4 +1,4 @@
-"""DIV, FLOOR_DIV and FLOOR_MOD: rounding of quotients, signs of remainders, divisors close to zero."""
+"""DIV, FLOOR_DIV and FLOOR_MOD: rounding, signs, divisors close to zero."""
 
 from __future__ import annotations
 
@@ -68,7 +68,10 @@ def division_cases() -> Iterator[Case]:
 
 
 def quotient_cases() -> Iterator[Case]:
-    """Yield quantized DIV. Operands are not close to 0, because the kernel is inaccurate for quotients below one step."""
+    """Yield quantized DIV.
+
+    Operands are not close to 0, because the kernel is inaccurate for quotients below one step.
+    """
     parameters = {"int8": (0.021, -5, 0.09), "uint8": (0.021, 12, 0.09), "int16": (1e-4, 0, 8e-4)}
     for dtype, (divisor_scale, divisor_zero_point, result_scale) in parameters.items():
         x = tensor(*IMAGE, dtype=dtype)
@@ -102,7 +105,7 @@ def quotient_cases() -> Iterator[Case]:
 
 
 def away_from_zero_point(x: Spec) -> Array:
-    """Return random values that are at least 20 quantization steps from the zero point (2000 for int16)."""
+    """Return random values at least 20 steps from the zero point (2000 for int16)."""
     shape, zero_point = tuple(size or 1 for size in x.shape), int(np.asarray(x.zero_point))
     values = random_array(*shape, dtype=x.dtype, seed="away").astype(np.int32)
     is_close = np.abs(values - zero_point) < (2000 if x.dtype == "int16" else 20)
@@ -110,7 +113,10 @@ def away_from_zero_point(x: Spec) -> Array:
 
 
 def floor_division_cases() -> Iterator[Case]:
-    """Yield FLOOR_DIV, and FLOOR_MOD, whose results have the sign of the divisor; the kernels refuse division by 0."""
+    """Yield FLOOR_DIV and FLOOR_MOD, whose results have the sign of the divisor.
+
+    The kernels refuse division by 0.
+    """
     dtypes_by_op = {"FLOOR_DIV": ["float32", "int32", "int16", "int8"]}
     dtypes_by_op["FLOOR_MOD"] = [*dtypes_by_op["FLOOR_DIV"], "int64"]
     for op, dtypes in dtypes_by_op.items():

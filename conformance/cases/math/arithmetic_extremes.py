@@ -51,7 +51,10 @@ def maximum_cases() -> Iterator[Case]:
 
 
 def minimum_cases() -> Iterator[Case]:
-    """Yield MINIMUM, and both operators for int16 of different scales, integers without scale, and 16-bit floats."""
+    """Yield MINIMUM, and both operators for special dtypes.
+
+    These are int16 of different scales, integers without scale, and 16-bit floats.
+    """
     for dtype in ("float32", *BYTES, "int16"):
         x = tensor(*IMAGE, dtype=dtype)
         for place in PLACEMENTS:

@@ -1,4 +1,4 @@
-"""CAST: floats saturate to the integer range, integers wrap, quantization is ignored."""
+"""CAST: floats saturate, integers wrap, and quantization is ignored."""
 
 from __future__ import annotations
 
@@ -86,7 +86,10 @@ def limit_values(dtype: str) -> Array:
 
 
 def sub_byte_cases() -> Iterator[Case]:
-    """Yield dtypes that NumPy lacks: bfloat16, and integers below one byte, which saturate too."""
+    """Yield dtypes that NumPy lacks.
+
+    They are bfloat16, and integers below one byte, which saturate too.
+    """
     values = np.array([*NEAR_SMALL_LIMITS, -8.9, 7.9, 15.9, -2.5, 1e30, -1e30, *NON_FINITE], np.float32)
     for dtype in ("int4", "uint4", "int2", "bfloat16"):
         first_opset = FIRST_OPSETS.get(dtype, 13)
@@ -112,7 +115,7 @@ def sub_byte_cases() -> Iterator[Case]:
 
 
 def cast_and_back(dtype: str, size: int, after: str = "float32") -> Callable[[Net], None]:
-    """Return a builder of a cast from float32 to ``dtype``, and from there to ``after``."""
+    """Return a builder of a cast from float32 to ``dtype``, then to ``after``."""
 
     def build(model: Net) -> None:
         x = model.call("CAST", [Spec((size,))], Spec((size,), dtype))
@@ -122,7 +125,10 @@ def cast_and_back(dtype: str, size: int, after: str = "float32") -> Callable[[Ne
 
 
 def add_cast_constant(dtype: str) -> Callable[[Net], None]:
-    """Return a builder of a sum with a constant that is cast from a dtype that activations cannot have."""
+    """Return a builder of a sum with a constant that is cast.
+
+    Activations cannot have the dtype of the constant.
+    """
 
     def build(model: Net) -> None:
         numbers = np.arange(-2, 2).astype(getattr(ml_dtypes, dtype))
@@ -133,7 +139,10 @@ def add_cast_constant(dtype: str) -> Callable[[Net], None]:
 
 
 def complex_cases() -> Iterator[Case]:
-    """Yield casts from and to complex64: the real part is kept, and the axis of (real, imaginary) stays last."""
+    """Yield casts from and to complex64.
+
+    The real part is kept, and the axis of (real, imaginary) stays last.
+    """
     numbers = np.array([1.5 + 2j, -300.7 - 1j, 0 + 5j, complex(np.nan, 1), complex(np.inf, -1), 0j], np.complex64)
     for dtype in ("float32", "float16", "int8", "int32", "int64", "bool", "complex64"):
         yield cast_case(numbers, dtype, f"complex64 to {dtype}", dtype="complex64", opsets=EVERY_OPSET)

@@ -1,4 +1,4 @@
-"""Comparisons: broadcasting, quantized operands of different scales, integers beyond float32, strings."""
+"""Comparisons: broadcasting, quantized operands, large integers, strings."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ def cases() -> Iterator[Case]:
 
 
 def comparison_case(op: str, name: str, x: Spec, y: Spec, place: Placement = in_isolation, **case: Any) -> Case:
-    """Return a comparison of operands that share few distinct values, so that less, equal and greater all occur."""
+    """Return a comparison of operands that share few distinct values.
+
+    Less, equal and greater all occur.
+    """
     shape = np.broadcast_shapes(*(tuple(size or 1 for size in spec.shape) for spec in (x, y)))
     inputs = [spec for spec in (x, y) if spec.value is None]
     arrays = {f"x{k}": values_near_zero(spec, place, f"{op}{k}") for k, spec in enumerate(inputs)}
@@ -49,7 +52,10 @@ def comparison_case(op: str, name: str, x: Spec, y: Spec, place: Placement = in_
 
 
 def values_near_zero(spec: Spec, place: Placement = in_isolation, seed: str = "") -> Array:
-    """Return random integers up to 5 steps from the zero point; floats are multiples of 0.25 up to 1.25."""
+    """Return random integers up to 5 steps from the zero point.
+
+    Floats are multiples of 0.25 up to 1.25.
+    """
     extra_channels = 2 if place is between_convolutions and is_image(spec) else 0
     shape = tuple(size or 1 for size in spec.shape)
     shape = (*shape[:-1], shape[-1] + extra_channels) if extra_channels else shape
@@ -61,7 +67,10 @@ def values_near_zero(spec: Spec, place: Placement = in_isolation, seed: str = ""
 
 
 def opsets(place: Placement, x: Spec) -> tuple[int | None, ...]:
-    """Return every supported opset for single operators (quantized int16 needs 21); between convolutions only the default."""
+    """Return every supported opset for single operators.
+
+    Quantized int16 needs 21. Between convolutions, only the default is returned.
+    """
     quantized_int16 = x.dtype == "int16" and x.scale is not None
     return (None,) if place is between_convolutions else (None, 26) if quantized_int16 else EVERY_OPSET
 
@@ -95,7 +104,10 @@ def integer_cases(op: str) -> Iterator[Case]:
 
 
 def quantized_cases(op: str) -> Iterator[Case]:
-    """Yield int8, uint8 and int16. The kernel rounds 8-bit operands to multiples of 1/256, so distinct numbers may be equal."""
+    """Yield int8, uint8 and int16.
+
+    The kernel rounds 8-bit operands to multiples of 1/256, so distinct numbers may be equal.
+    """
     for dtype in BYTES:
         x = tensor(*IMAGE, dtype=dtype)
         zero_point = int(np.asarray(x.zero_point))
@@ -147,7 +159,10 @@ def every_pair_case(op: str, dtype: str, x_scale: float, y_scale: float) -> Case
 
 
 def int16_cases() -> Iterator[Case]:
-    """Yield int16: EQUAL and NOT_EQUAL rescale it; EQUAL also supports it without a scale."""
+    """Yield int16, which EQUAL and NOT_EQUAL rescale.
+
+    EQUAL also supports it without a scale.
+    """
     for op in EQUALITY:
         for scale in (0.0003, 0.0091, 0.3):
             for factor in (1.0, 1.5):
@@ -182,7 +197,10 @@ def string_cases() -> Iterator[Case]:
 
 
 def unsupported_scale_cases() -> Iterator[Case]:
-    """Yield refusals of scales outside (0, 1): LiteRT aborts at 0 and 1, and shifts by a negative number of bits above 1."""
+    """Yield refusals of scales outside (0, 1).
+
+    LiteRT aborts at 0 and 1, and shifts by a negative number of bits above 1.
+    """
     for op in ("EQUAL", "GREATER"):
         for dtype in BYTES:
             x = tensor(7, dtype=dtype, scale=0)

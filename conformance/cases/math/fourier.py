@@ -1,4 +1,7 @@
-"""RFFT2D: transforms of one or two axes, of inputs that are truncated or zero-padded."""
+"""RFFT2D: transforms of one or two axes.
+
+The inputs are truncated or zero-padded.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LOGICAL_AND, LOGICAL_OR and LOGICAL_NOT: broadcasting, and conditions on an image between convolutions."""
+"""LOGICAL_AND, LOGICAL_OR and LOGICAL_NOT: broadcasting, and conditions on images."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def logic_cases() -> Iterator[Case]:
 
 
 def select_by_condition(op: str) -> Callable[[Net], None]:
-    """Return a builder of a selection among the elements of an image by the result of ``op``.
+    """Return a builder of a selection among image elements by the result of ``op``.
 
     Its operands are a comparison of the image with 0.1 and a constant of shape (7, 1). The case fails if the constant is not
     transposed with the image.

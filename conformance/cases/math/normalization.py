@@ -1,4 +1,4 @@
-"""L2_NORMALIZATION of vectors whose norm is close to 0, and LOCAL_RESPONSE_NORMALIZATION."""
+"""L2_NORMALIZATION of short vectors, and LOCAL_RESPONSE_NORMALIZATION."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ def cases() -> Iterator[Case]:
 
 
 def local_response_cases() -> Iterator[Case]:
-    """Yield LOCAL_RESPONSE_NORMALIZATION, in which alpha multiplies the sum of squares of neighboring channels, not their mean."""
+    """Yield LOCAL_RESPONSE_NORMALIZATION.
+
+    Alpha multiplies the sum of squares of neighboring channels, not their mean.
+    """
     op = "LOCAL_RESPONSE_NORMALIZATION"
     for place in PLACEMENTS:
         for radius in (0, 1, 2, 5, 11, 1 << 20):
@@ -41,7 +44,10 @@ def local_response_cases() -> Iterator[Case]:
 
 
 def l2_normalization_cases() -> Iterator[Case]:
-    """Yield rows with a norm below 1e-6, which the kernel divides by 1e-6, and long integer rows, which it rounds."""
+    """Yield rows with a norm below 1e-6, and long integer rows.
+
+    The kernel divides the former by 1e-6, and rounds the latter.
+    """
     output_parameters = {"int8": (1 / 128, 0), "uint8": (1 / 128, 128)}
     yield from rank_cases("L2_NORMALIZATION", output_parameters)
     rows = np.array([[0, 0, 0], [1e-8, 0, 0], [3e-7, -4e-7, 0], [3e-6, 4e-6, 0], [1e15, -1e15, 0]], np.float32)

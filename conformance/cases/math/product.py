@@ -1,4 +1,7 @@
-"""REDUCE_PROD: axes, integers that wrap, and quantized values that are rounded after each product."""
+"""REDUCE_PROD: axes, integers that wrap, and quantized values.
+
+Quantized values are rounded after each product.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +87,10 @@ def product_case(
     scale: float | None = None,
     **case: Any,
 ) -> Case:
-    """Return a product over constant axes; integers have values whose product is never 0."""
+    """Return a product over constant axes.
+
+    Integers have values whose product is never 0.
+    """
     x = tensor(*shape, dtype=dtype, scale=scale)
     if dtype in ("int32", "int64", "int8", "int16", "uint8") and scale == 0 and 0 not in shape:
         case = {"input_arrays": {"x0": nonzero_values(dtype, *shape)}, **case}
@@ -127,7 +133,10 @@ def quantized_cases(dtype: str, keep_dims: bool) -> Iterator[Case]:
 
 
 def runtime_axes_cases(dtype: str) -> Iterator[Case]:
-    """Yield runtime axes. The kernel's multiplier depends on the number of factors, and a single factor is copied."""
+    """Yield runtime axes.
+
+    The kernel's multiplier depends on the number of factors, and a single factor is copied.
+    """
     scale, zero_point = PARAMETERS[dtype]
     shape = (2, 5, 1, 3)
     x = tensor(*shape, dtype=dtype, scale=scale, zero_point=zero_point)

@@ -1,4 +1,4 @@
-"""QUANTIZE and DEQUANTIZE: every pair of dtypes that the kernels support, rounding, and per-axis scales."""
+"""QUANTIZE and DEQUANTIZE: every pair of dtypes, rounding, per-axis scales."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ def opsets(dtype: str) -> tuple[int | None, ...]:
 
 
 def quantize_cases() -> Iterator[Case]:
-    """Yield QUANTIZE of floats: halves, values beyond 32 bits, 4-bit results and per-axis scales."""
+    """Yield QUANTIZE of floats.
+
+    They have halves, values beyond 32 bits, 4-bit results and per-axis scales.
+    """
     x = tensor(*IMAGE)
     for dtype in ("int8", "uint8", "int16"):
         y = tensor(*IMAGE, dtype=dtype)
@@ -183,7 +186,10 @@ def round_half_up_reference(x: Spec, y: Spec) -> Callable[[Sequence[Any]], list[
 
 
 def dequantize_cases() -> Iterator[Case]:
-    """Yield DEQUANTIZE of graph inputs and of constants; the constants are also used channels first."""
+    """Yield DEQUANTIZE of graph inputs and of constants.
+
+    The constants are also used channels first.
+    """
     y = tensor(*IMAGE)
     for dtype in ("int8", "uint8", "int16"):
         x = tensor(*IMAGE, dtype=dtype)
@@ -236,7 +242,9 @@ def dequantize_cases() -> Iterator[Case]:
 
 
 def add_to_image(quantized: Spec) -> Callable[[Net], None]:
-    """Return a builder of the sum of a dequantized constant and an image between convolutions.
+    """Return a builder of the sum of a dequantized constant and an image.
+
+    The image is between convolutions.
 
     The case fails if the constant or its per-axis scales are not transposed with the image.
     """

@@ -15,7 +15,10 @@ RANGES = ((-1.0, 1.0), (0.0, 6.0), (-6.0, 0.0), (-0.1, 5.3), (-1e-3, 2e-3), (-12
 
 
 def cases() -> Iterator[Case]:
-    """Yield ranges that the kernel shifts until 0 is a quantization step, and values that it rounds half up."""
+    """Yield ranges that the kernel shifts until 0 is a quantization step.
+
+    The kernel rounds half up.
+    """
     for low, high in RANGES:
         for bits in (8, 16, 4, 2, 1):
             input_range = (2 * low - 0.1, 2 * high + 0.1)

@@ -1,4 +1,6 @@
-"""RANDOM_UNIFORM, RANDOM_STANDARD_NORMAL and MULTINOMIAL: only outputs that do not depend on the random numbers.
+"""RANDOM_UNIFORM, RANDOM_STANDARD_NORMAL and MULTINOMIAL.
+
+Only outputs that do not depend on the random numbers are compared.
 
 ``tests/lowering/test_random.py`` compares the distributions.
 """
@@ -49,7 +51,10 @@ def bounds_case(
 
 
 def certain_class_case(dtype: str, constant_samples: bool) -> Case:
-    """Return a case in which one class has probability 1; infinite logits have probability 0."""
+    """Return a case in which one class has probability 1.
+
+    Infinite logits have probability 0.
+    """
     low = np.float32(-200)
     logits = np.array([[0, low, np.inf], [low, np.nan, 3], [-np.inf, 5, low], [1e30, np.inf, -1e30]], np.float32)
     samples = constant(5) if constant_samples else tensor(dtype="int32", name="samples")

@@ -1,4 +1,4 @@
-"""MEAN, SUM, REDUCE_MAX, REDUCE_MIN and ARG_MAX: axes, kept or dropped, in every layout; integers, quantized values."""
+"""MEAN, SUM, REDUCE_MAX, REDUCE_MIN and ARG_MAX: axes, layouts, integers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ WITHOUT_TOLERANCE: Mapping[str, Any] = {
 
 
 def fixed_point_mean_cases() -> Iterator[Case]:
-    """Yield int16 means, which the kernel rounds twice; at an output scale of 1e-8 its product wraps around."""
+    """Yield int16 means, rounded twice; a product may wrap around for scale 1e-8."""
     for factor in (0.3, 0.7, 5.0, 1e-8, 1e-5, 1e9):
         for axes in ([1, 2], [3], [3, 3, -1], [0, 1, 2, 3], []):
             yield mean_case(
@@ -177,7 +177,7 @@ def reduce_case(
 
 
 def axes_cases(op: str) -> Iterator[Case]:
-    """Yield every kind of axes: constant or known at runtime, repeated, negative, in any order, none."""
+    """Yield axes: constant or not, repeated, negative, in any order, none."""
     for keep_dims in (True, False):
         for axes in ([0], [1], [2], [3], [1, 2], [1, 3], [2, 3], [0, 1, 2], [0, 1, 2, 3]):
             for place in PLACEMENTS:

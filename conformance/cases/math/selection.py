@@ -1,4 +1,4 @@
-"""SELECT and SELECT_V2: conditions per element and per row, broadcasting, quantized values."""
+"""SELECT and SELECT_V2: conditions per element and per row, broadcasting."""
 
 from __future__ import annotations
 
@@ -45,7 +45,10 @@ def selection_case(
 
 
 def select_cases() -> Iterator[Case]:
-    """Yield conditions per element; the kernels copy quantized values regardless of their scales."""
+    """Yield conditions per element.
+
+    The kernels copy quantized values regardless of their scales.
+    """
     flags = Spec(IMAGE, "bool")
     for op in ("SELECT", "SELECT_V2"):
         for dtype in (*UNQUANTIZED, *BYTES, "int16"):
@@ -88,7 +91,10 @@ def select_cases() -> Iterator[Case]:
 
 
 def row_condition_cases() -> Iterator[Case]:
-    """Yield conditions of rank 1, which SELECT applies to axis 0 instead of the last axis."""
+    """Yield conditions of rank 1.
+
+    SELECT applies them to axis 0 instead of the last axis.
+    """
     flags = Spec((), "bool")
     for dtype in ("float32", "int8", "int16", "bool", "complex64"):
         for shape in ((3, 5, 3), (5, 7), (2, 5, 7, 3), (7,), (3, 3)):
@@ -131,7 +137,9 @@ def row_condition_cases() -> Iterator[Case]:
 
 
 def select_rows_of_images(dtype: str) -> Callable[[Net], None]:
-    """Return a builder of a selection of rows from two images without batch axis, between convolutions.
+    """Return a builder of a selection of rows from two images.
+
+    The images have no batch axis and are between convolutions.
 
     The case fails if the condition applies to axis 0 of the channels-first images, which holds the channels.
     """
@@ -149,7 +157,10 @@ def select_rows_of_images(dtype: str) -> Callable[[Net], None]:
 
 
 def single_element_cases() -> Iterator[Case]:
-    """Yield operands of one element; the result has the rank that the file stores, whatever the ranks of the operands."""
+    """Yield operands of one element.
+
+    The result has the rank that the file stores, whatever the ranks of the operands.
+    """
     flags = Spec((), "bool")
     for op in ("SELECT", "SELECT_V2"):
         for shapes in (((1, 1, 1), (), (), (1,)), ((1,), (1, 1), (1,), (1,)), ((), (1,), (1, 1), (1, 1, 1, 1))):

@@ -1,4 +1,4 @@
-"""SOFTMAX and LOG_SOFTMAX along TFLite's last axis in every layout, with beta and the required output parameters."""
+"""SOFTMAX and LOG_SOFTMAX in every layout, with beta and fixed output ranges."""
 
 from __future__ import annotations
 
@@ -71,7 +71,10 @@ def dynamic_size_case(op: str, dtype: str) -> Case:
 
 
 def int16_softmax_cases() -> Iterator[Case]:
-    """Yield int16, for which the kernel uses tables: dominant classes next to tiny probabilities, sums of every magnitude."""
+    """Yield int16, for which the kernel uses tables.
+
+    Dominant classes are next to tiny probabilities, and sums have every magnitude.
+    """
 
     def case(name: str, scale: float, *shape: int | None, place: Placement = in_isolation, **keywords: Any) -> Case:
         x = tensor(*shape, dtype="int16", scale=scale)

@@ -1,4 +1,4 @@
-"""NEG, FLOOR, SQUARE, ABS, EXP, LOG, SQRT, RSQRT: quantized values, arguments outside the domain, infinities."""
+"""NEG, FLOOR, SQUARE, ABS, EXP, LOG, SQRT, RSQRT: quantized values, domains."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ def negation_cases() -> Iterator[Case]:
 
 
 def floor_cases() -> Iterator[Case]:
-    """Yield FLOOR, which rounds down, also below zero; signed zeros and infinities do not change."""
+    """Yield FLOOR, which rounds down, also below zero.
+
+    Signed zeros and infinities do not change.
+    """
     values = np.array([-2.5, -1.0, -0.5, -0.0, 0.0, 0.5, 0.999, 1.5, 2.5, -8388609.0, np.inf, -np.inf], np.float32)
     yield unary("FLOOR", "float32 at its edge cases", tensor(12), input_arrays={"x0": values}, opsets=EVERY_OPSET)
     yield unary("FLOOR", "float32", tensor(2, 5, 7, 3), place=between_convolutions)
@@ -98,7 +101,10 @@ def exp_cases() -> Iterator[Case]:
 
 
 def log_cases() -> Iterator[Case]:
-    """Yield LOG, whose kernels return the lowest value of the dtype for quantized arguments of 0 or less."""
+    """Yield LOG.
+
+    For quantized arguments of 0 or less, kernels return the lowest value of the dtype.
+    """
     for place in PLACEMENTS:
         yield unary("LOG", "float32", tensor(*IMAGE), place=place, input_range=(0.01, 9.0), opsets=opsets(place=place))
         for dtype, (scale, zero_point) in (("int8", (0.021, 17)), ("int16", (0.0002, 0))):
@@ -123,7 +129,10 @@ def log_cases() -> Iterator[Case]:
 
 
 def sqrt_cases() -> Iterator[Case]:
-    """Yield SQRT and RSQRT of arguments at or above their zero point; kernels refuse roots of negative quantized values."""
+    """Yield SQRT and RSQRT of arguments at or above their zero point.
+
+    Kernels refuse roots of negative quantized values.
+    """
     lowest = {"int8": -128, "int16": 0}
     for op, ratio in (("SQRT", 0.6), ("RSQRT", 0.25)):
         for place in PLACEMENTS:

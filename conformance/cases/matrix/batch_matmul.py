@@ -1,4 +1,4 @@
-"""BATCH_MATMUL: adjoints, broadcast batches, every pair of dtypes; images, flattened images and attention."""
+"""BATCH_MATMUL: adjoints, broadcast batches, dtypes, images and attention."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ def matmul_case(
     y: Spec | None = None,
     **case: Any,
 ) -> Case:
-    """Return a case of the product of ``x`` and ``w``; adjoint operands are stored with rows and columns swapped.
+    """Return a case of the product of ``x`` and ``w``.
+
+    Adjoint operands are stored with rows and columns swapped.
 
     ``more``: further options of the operator.
     """
@@ -79,7 +81,7 @@ def matmul_case(
 
 
 def product_spec(x: Spec, w: Spec) -> Spec:
-    """Return the spec of the product of two tensors, with a scale for which sums fill the range of the dtype."""
+    """Return the spec of a product, with a scale whose range the sums fill."""
     batch = np.broadcast_shapes(x.shape[:-2], w.shape[:-2])  # type: ignore[arg-type]
     rescaled = w.rescale(256.0) if w.dtype == "int16" else w
     return replace(product(x, rescaled, (*batch, x.shape[-2] or 1, w.shape[-1] or 1), x.shape[-1] or 1), name="")
@@ -156,7 +158,7 @@ def quantized_cases() -> Iterator[Case]:
 
 
 def two_roundings_cases() -> Iterator[Case]:
-    """Yield int8 sums that the kernel rounds twice, to fractions of a step and to steps.
+    """Yield int8 sums that the kernel rounds to fractions of a step, then to steps.
 
     If the scale ratio is a power of two, both roundings may start halfway between two integers.
     """
@@ -169,7 +171,7 @@ def two_roundings_cases() -> Iterator[Case]:
 
 
 def unscaled_int32_cases() -> Iterator[Case]:
-    """Yield int8 to int32, which multiplies quantized values regardless of zero points and scales."""
+    """Yield int8 to int32, for which zero points and scales are ignored."""
     for scale in (None, 0):
         suffix = "" if scale is None else " without scales"
         x, w = tensor(2, 5, 7, dtype="int8", scale=scale), tensor(2, 7, 3, dtype="int8", scale=scale)
@@ -193,7 +195,10 @@ def unscaled_int32_cases() -> Iterator[Case]:
 
 
 def hybrid_cases() -> Iterator[Case]:
-    """Yield float32 by int8; the kernel quantizes the floats at runtime, the converter dequantizes the weights instead."""
+    """Yield float32 by int8.
+
+    The kernel quantizes the floats at runtime; the converter dequantizes the weights instead.
+    """
     for adjoint in ADJOINTS:
         for per_axis in (None, 1):
             w = weight((7, 3), "int8", per_axis)
@@ -227,7 +232,7 @@ def hybrid_cases() -> Iterator[Case]:
 
 
 def image_cases() -> Iterator[Case]:
-    """Yield products along the channels of an image, which must be transposed to channels last."""
+    """Yield products along the channels of an image, which must be transposed."""
     for dtype in ("float32", "int8", "int16"):
         x = tensor(*IMAGE, dtype=dtype)
         second_image = replace(tensor(2, 5, 11, 3, dtype=dtype), zero_point=0)
@@ -259,7 +264,7 @@ def image_cases() -> Iterator[Case]:
 
 
 def transpose_limit(place: Placement, transposes: int) -> dict[str, Any]:
-    """Return the limit of Transpose nodes for a case between convolutions, and none in isolation."""
+    """Return the limit of Transpose nodes between convolutions; none in isolation."""
     return {"max_transposes": transposes} if place is between_convolutions else {}
 
 
@@ -273,7 +278,7 @@ def chain_cases() -> Iterator[Case]:
 
 
 def build_swapped_batches(model: Net) -> None:
-    """Build a product between swaps of two batch axes; the converter must remove all of these transposes."""
+    """Build a product between swaps of two batch axes, all of which must go."""
     x, w = (
         model.call("TRANSPOSE", [tensor(3, 2, *matrix), constant([1, 0, 2, 3])], tensor(2, 3, *matrix))
         for matrix in ((5, 7), (7, 11))

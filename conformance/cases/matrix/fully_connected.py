@@ -1,4 +1,4 @@
-"""FULLY_CONNECTED: inputs of any rank, flattened channels-first images, every pair of dtypes, fused activations."""
+"""FULLY_CONNECTED: inputs of any rank, flattened images, dtypes, activations."""
 
 from __future__ import annotations
 
@@ -66,7 +66,10 @@ def dense_case(
 
 
 def row_length_cases() -> Iterator[Case]:
-    """Yield inputs of any rank; a row is as long as a row of the weights, and the result has rank 2 by default."""
+    """Yield inputs of any rank.
+
+    A row is as long as a row of the weights, and the result has rank 2 by default.
+    """
     yield dense_case("rank 2", opsets=EVERY_OPSET)
     yield dense_case("rank 1", (11,))
     yield dense_case("rank 3 to rows", (2, 5, 11))
@@ -123,7 +126,10 @@ def row_length_cases() -> Iterator[Case]:
 
 
 def bias_of_rank_2(dtype: str) -> Callable[[Net], None]:
-    """Return a builder of a layer with a bias of shape (1, units); the kernel only checks the number of elements."""
+    """Return a builder of a layer with a bias of shape (1, units).
+
+    The kernel only checks the number of elements.
+    """
 
     def build(model: Net) -> None:
         x, w = tensor(2, 11, dtype=dtype), weight((5, 11), WEIGHTS[dtype])
@@ -234,7 +240,10 @@ def activation_cases() -> Iterator[Case]:
 
 
 def flatten_cases() -> Iterator[Case]:
-    """Yield flattened channels-first images; the converter permutes weight columns instead of transposing the image."""
+    """Yield flattened channels-first images.
+
+    The converter permutes weight columns instead of transposing the image.
+    """
     for dtype in ("float32", "int8", "uint8", "int16"):
         yield net(OP, f"{dtype} after a flatten", reshape_then_dense(dtype, (2, 105)), dtype=dtype, max_transposes=1)
     yield net(

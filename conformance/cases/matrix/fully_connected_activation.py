@@ -1,4 +1,6 @@
-"""FULLY_CONNECTED with fused activations: float32 on integer weights supports all of them, other operands only clamps.
+"""FULLY_CONNECTED with fused activations.
+
+Float32 on integer weights supports all of them, other operands only clamps.
 
 Sums are a few units in magnitude, so that results still differ after a tanh or a clamp.
 """
@@ -38,7 +40,10 @@ def activation_case(
 
 
 def hybrid_cases() -> Iterator[Case]:
-    """Yield activations of float32 on integer weights, which the builtin kernels apply and XNNPACK refuses."""
+    """Yield activations of float32 on integer weights.
+
+    The builtin kernels apply them, and XNNPACK refuses them.
+    """
     for activation in (*OTHER_ACTIVATIONS, "RELU_N1_TO_1"):
         for weights in ("int8", "int4", "int2"):
             for per_axis in (False, True):
@@ -81,7 +86,10 @@ def build_two_layers(model: Net) -> None:
 
 
 def refusal_cases() -> Iterator[Case]:
-    """Yield activations that the kernel refuses, and blockwise weights, for which XNNPACK and the builtin kernels disagree."""
+    """Yield activations that the kernel refuses, and blockwise weights.
+
+    For blockwise weights, XNNPACK and the builtin kernels disagree.
+    """
     kernel_refusal = "params->activation == kTfLiteActRelu"
     for activation in OTHER_ACTIVATIONS:
         refusals: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""FULLY_CONNECTED with 4-bit and 2-bit weights: odd row lengths, scales per tensor, row and block, unsupported weights.
+"""FULLY_CONNECTED with 4-bit and 2-bit weights: row lengths and kinds of scales.
 
 With an odd row length, rows start and end within a byte. The numbers of rows, blocks and outputs differ, and scales differ by
 up to a factor of four, so that a case fails if one is used in place of another.
@@ -54,7 +54,9 @@ def blockwise_case(
     activation: str = "NONE",
     **case: Any,
 ) -> Case:
-    """Return a case of a layer of ``out`` units, with a scale per ``size`` weights of a row.
+    """Return a case of a layer of ``out`` units.
+
+    It has a scale per ``size`` weights of a row.
 
     ``keep``: the option keep_num_dims. ``flat``: the scales are stored as a tensor of rank 1.
     """
@@ -90,7 +92,10 @@ def blockwise_cases() -> Iterator[Case]:
 
 
 def build_flatten_then_dense(model: Net) -> None:
-    """Build a layer on a flattened image. Its blocks span channels, so the image must be transposed to channels last."""
+    """Build a layer on a flattened image.
+
+    Its blocks span channels, so the image must be transposed to channels last.
+    """
     x = model.call("RESHAPE", [model.input_through_conv(tensor(2, 4, 8, 3)), constant([2, 96])], tensor(2, 96))
     model.output(model.call(OP, [x, block_weights(model, (7, 96), 32), None], tensor(2, 7)))
 

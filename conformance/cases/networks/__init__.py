@@ -1,1 +1,1 @@
-"""Cases of several operators together, for which no module of ``op_handlers`` stands."""
+"""Cases of several operators, which correspond to no module of ``op_handlers``."""

@@ -1,4 +1,7 @@
-"""A single-shot detector: two feature maps with box and score heads, anchors, TFLite_Detection_PostProcess."""
+"""A single-shot detector with TFLite_Detection_PostProcess.
+
+It has two feature maps with box and score heads, and anchors.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,9 @@ def cases() -> Iterator[Case]:
 
 
 def detector(regular_nms: bool, dtype: str) -> Case:
-    """Return a case of a detector that finds the maximum number of boxes, because the kernel leaves other results undefined.
+    """Return a case of a detector that finds the maximum number of boxes.
+
+    The kernel leaves further results undefined.
 
     ``regular_nms``: suppression runs once per class, otherwise once on the best class of each anchor.
     """
@@ -75,7 +80,10 @@ INPUT_SCALE = 0.047  # default scale of ``tensor(dtype="uint8")``
 
 
 def head(model: Net, x: Any, positions: int, width: int, dtype: str) -> Any:
-    """Add a convolution over a feature map; return it as ``[1, positions * ANCHORS_PER_POSITION, width]``."""
+    """Add a convolution over a feature map.
+
+    Its result has shape ``[1, positions * ANCHORS_PER_POSITION, width]``.
+    """
     *sizes, _ = model.spec(x).shape
     y = conv(model, x, tensor(*sizes, ANCHORS_PER_POSITION * width, dtype=dtype), stride=1)
     shape = (1, positions * ANCHORS_PER_POSITION, width)
@@ -85,7 +93,10 @@ def head(model: Net, x: Any, positions: int, width: int, dtype: str) -> Any:
 
 
 def anchors(dtype: str) -> Spec:
-    """Return two anchors per position as y, x, height, width, in fractions of the image size."""
+    """Return two anchors per position as y, x, height, width.
+
+    They are fractions of the image size.
+    """
     rows = []
     for height, width in MAPS:
         for row, column, k in np.ndindex(height, width, ANCHORS_PER_POSITION):

@@ -1,4 +1,7 @@
-"""Dynamic dimensions that the file stores as 1 without shape_signature, as tools that insert operators write them."""
+"""Dynamic dimensions that the file stores as 1 without shape_signature.
+
+Tools that insert operators write such files.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ def cases() -> Iterator[Case]:
 
 
 def shape_after(op: str, dtype: str) -> Callable[[Net], None]:
-    """Return a model of the operator and SHAPE of its result, whose stored shape has 1 for each dynamic dimension."""
+    """Return a model of the operator and of SHAPE of its result.
+
+    The stored shape of the result has 1 for each dynamic dimension.
+    """
 
     def build(model: Net) -> None:
         integers, floats = tensor(None, None, 3, dtype=dtype, zero_point=0), Spec((None, None, 3))

@@ -1,4 +1,7 @@
-"""Float layers between DEQUANTIZE and QUANTIZE, as in partly quantized networks: their weights must stay float."""
+"""Float layers between DEQUANTIZE and QUANTIZE: their weights must stay float.
+
+They occur in partly quantized networks.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ def float_layer_case(
 
 
 def layer_model(op: str, dtype: str, activation: str, biased: bool, weight_dtype: str) -> Callable[[Net], None]:
-    """Return a model of DEQUANTIZE, a layer on floats with float weights, and QUANTIZE."""
+    """Return a model of DEQUANTIZE, a float layer with float weights, and QUANTIZE."""
     shape, weight_shape, result, options = LAYERS[op]
     channels = result[-1]
     if op in ("FULLY_CONNECTED", "CONV_2D", "DEPTHWISE_CONV_2D"):

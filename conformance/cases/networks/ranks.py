@@ -1,4 +1,4 @@
-"""Results without a stored rank in the file: conversion must derive the rank that LiteRT computes."""
+"""Results without a stored rank, which the conversion must derive as LiteRT does."""
 
 from __future__ import annotations
 
@@ -83,7 +83,10 @@ def rankless(
 
 
 def chain(dtype: str) -> Callable[[Net], None]:
-    """Return a chain of operators that reduces an image to a matrix; no result has a stored rank."""
+    """Return a chain of operators that reduces an image to a matrix.
+
+    No result has a stored rank.
+    """
 
     def build(model: Net) -> None:
         x = tensor(*IMAGE, dtype=dtype)
@@ -108,7 +111,10 @@ def chain(dtype: str) -> Callable[[Net], None]:
 
 
 def reshape_empty(model: Net) -> None:
-    """Build a RESHAPE of an empty tensor; its sizes, among them 0, must be derived too."""
+    """Build a RESHAPE of an empty tensor.
+
+    Its sizes, among them 0, must be derived too.
+    """
     y = model.call("RESHAPE", [tensor(0, 5, 7), constant([5, -1, 7, 2])], Spec(()))
     model.remove_rank(y)
     model.output(y)

@@ -1,4 +1,7 @@
-"""Sequences stored as images of one row or column: convolutions, pooling, and operators between them."""
+"""Sequences stored as images of one row or column.
+
+They pass through convolutions, pooling, and operators between them.
+"""
 
 from __future__ import annotations
 
@@ -172,7 +175,10 @@ BuildFunction = Callable[[Net], None]
 
 
 def chain(*layers: Callable[[Net, TensorRef], TensorRef]) -> Callable[[str], BuildFunction]:
-    """Return a function of a dtype that builds a chain of layers on a sequence, and the mean over its length."""
+    """Return a function of a dtype that builds a chain of layers on a sequence.
+
+    The chain ends with the mean over the sequence's length.
+    """
 
     def builder(dtype: str) -> BuildFunction:
         def build(model: Net) -> None:

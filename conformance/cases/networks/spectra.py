@@ -1,4 +1,4 @@
-"""Spectra in audio models: absolute values of complex spectra, and the graph of TensorFlow's speech commands example."""
+"""Spectra in audio models, and TensorFlow's speech commands example."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ def spectrum(x: Spec, code: str) -> Callable[[Net], None]:
 
 
 def speech_commands(model: Net) -> None:
-    """Build the graph from samples and sample rate to word probabilities; convolutions read the MFCC as an image."""
+    """Build the graph from samples and sample rate to word probabilities.
+
+    Convolutions read the MFCC as an image.
+    """
     window, stride, coefficients, words = 320, 160, 11, 5
     count = frame_count(3001, window, stride)
     options = {"window_size": window, "stride": stride, "magnitude_squared": True}

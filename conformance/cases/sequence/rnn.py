@@ -1,4 +1,4 @@
-"""Plain RNNs: every activation, both directions, auxiliary inputs, states over fifty runs."""
+"""Plain RNNs: activations, directions, auxiliary inputs, states over fifty runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SVDF: ranks, memory sizes, every activation, hybrid and integer, states over fifty runs."""
+"""SVDF: ranks, memory sizes, activations, dtypes, states over fifty runs."""
 
 from __future__ import annotations
 
@@ -169,7 +169,10 @@ def cases() -> Iterator[Case]:
 
 
 def int8_state_cases() -> Iterator[Case]:
-    """Yield 8-bit states, compared with TensorFlow Lite for Microcontrollers; LiteRT writes beyond the end of such states."""
+    """Yield 8-bit states, compared with TensorFlow Lite for Microcontrollers.
+
+    LiteRT writes beyond the end of such states.
+    """
     compared_with_micro = {
         "kernel": run_micro,
         "tolerance": Tolerance(steps=0),
@@ -216,7 +219,10 @@ def int8_state_cases() -> Iterator[Case]:
 
 
 def run_micro(op: Operator, x: Array, features: Array, time_weights: Array, bias: Array | None, state: Array) -> Array:
-    """Compute one run element by element, after tflite-micro's svdf_common.cc and common.cc; changes ``state``."""
+    """Return the output of one run, computed element by element; changes ``state``.
+
+    The source is tflite-micro's svdf_common.cc and common.cc.
+    """
     tensors = [op.inputs[0], op.inputs[1], op.inputs[2], op.inputs[4], op.outputs[0]]
     quantizations = [t.quantization for t in tensors if t is not None and isinstance(t.quantization, Quantization)]
     (x_zero_point, _, _, state_zero_point, y_zero_point) = (
@@ -246,7 +252,10 @@ def run_micro(op: Operator, x: Array, features: Array, time_weights: Array, bias
 
 
 def multiply_quantized(value: int, factor: float) -> int:
-    """Return an integer times a mantissa of 31 bits and a power of two, rounded twice (MultiplyByQuantizedMultiplier)."""
+    """Return an integer times a 31-bit mantissa and a power of two, rounded twice.
+
+    Source: MultiplyByQuantizedMultiplier.
+    """
     fraction, exponent = np.frexp(factor)
     mantissa, exponent = round(float(fraction) * 2**31), int(exponent)
     if mantissa == 2**31:

@@ -1,4 +1,7 @@
-"""STABLEHLO_ADD, AND, MAXIMUM, MINIMUM, MULTIPLY and SHIFT_LEFT: every dtype of the kernels, integers at their limits."""
+"""STABLEHLO_ADD, AND, MAXIMUM, MINIMUM, MULTIPLY and SHIFT_LEFT.
+
+They have every dtype of the kernels, and integers at their limits.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +71,10 @@ def elementwise_case(op: str, name: str, dtype: str, **case: Any) -> Case:
 
 
 def limits_case(op: str, dtype: str) -> Case:
-    """Return a case with all pairs of the dtype's limits and their neighbors; sums and products wrap."""
+    """Return a case with all pairs of the dtype's limits and their neighbors.
+
+    Sums and products wrap.
+    """
     limits = np.iinfo(dtype)
     values_beyond_32_bits = (
         [2**32 - 65536, -(2**33) - 1] if limits.bits == 64 and limits.min else []

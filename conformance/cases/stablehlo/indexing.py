@@ -1,4 +1,7 @@
-"""STABLEHLO_GATHER and STABLEHLO_SCATTER: indices of any shape, on any axis, inside and outside the bounds."""
+"""STABLEHLO_GATHER and STABLEHLO_SCATTER, with indices inside and out of bounds.
+
+Indices have any shape and are on any axis.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,9 @@ def gather_index_cases(
     dtype: str = "float32",
     **options: Any,
 ) -> Iterator[Case]:
-    """Yield a gather with runtime indices, and one with constant indices; some are out of bounds.
+    """Yield a gather with runtime indices, and one with constant indices.
+
+    Some indices are out of bounds.
 
     ``options``: options of STABLEHLO_GATHER.
     """
@@ -174,7 +179,10 @@ REGIONS = {
 
 
 def scatter_case(name: str, x: Spec, indices: Spec, updates: Spec, reduction: str = "none", **case: Any) -> Case:
-    """Return a STABLEHLO_SCATTER. ``reduction``: a key of ``REGIONS``, or the operator of the region."""
+    """Return a STABLEHLO_SCATTER.
+
+    ``reduction``: a key of ``REGIONS``, or the operator of the region.
+    """
     options = case.pop("options")
 
     def build(model: Net) -> None:
@@ -209,7 +217,10 @@ def scatter_index_cases(
     index_dtype: str = "int32",
     **options: Any,
 ) -> Iterator[Case]:
-    """Yield a scatter with runtime indices, and one with constant indices; some are out of bounds."""
+    """Yield a scatter with runtime indices, and one with constant indices.
+
+    Some indices are out of bounds.
+    """
     x, updates, index_array = (
         tensor(*OPERAND, dtype=dtype, scale=0),
         tensor(*update_shape, dtype=dtype, scale=0),

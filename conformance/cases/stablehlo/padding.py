@@ -1,4 +1,4 @@
-"""STABLEHLO_PAD and DILATE: padding at the edges, between elements, negative, combined, on every axis."""
+"""STABLEHLO_PAD and DILATE: padding at the edges, between elements, negative."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""STABLEHLO_RNG_BIT_GENERATOR: both generators, every dtype, counters with carry, sizes that end within a block."""
+"""STABLEHLO_RNG_BIT_GENERATOR: generators, dtypes, counters, sizes.
+
+Counters carry, and sizes end within a block.
+"""
 
 from __future__ import annotations
 

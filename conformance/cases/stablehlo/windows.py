@@ -1,4 +1,7 @@
-"""STABLEHLO_REDUCE_WINDOW and REDUCE_WINDOW: every reduction, initial values, strides, dilations of both kinds, padding and cropping."""
+"""STABLEHLO_REDUCE_WINDOW and REDUCE_WINDOW: reductions, windows, padding.
+
+They have initial values, strides, dilations of both kinds, padding and cropping.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,10 @@ REGIONS = {
 
 @dataclass(frozen=True)
 class Window:
-    """Settings per axis: size, stride, dilation, dilation of the operand, padding before and after."""
+    """Settings per axis: size, stride, dilations, and padding.
+
+    ``Window`` has the dilation of the window and that of the operand, and padding before and after.
+    """
 
     sizes: Sequence[int]
     strides: Sequence[int] = ()

@@ -1,4 +1,7 @@
-"""Hash tables that CALL_ONCE or the graph fills: strings to integers and integers to strings, duplicates, defaults."""
+"""Hash tables that CALL_ONCE or the graph fills.
+
+They map strings to integers or integers to strings, with duplicates and defaults.
+"""
 
 from __future__ import annotations
 
@@ -157,7 +160,10 @@ def two_tables(keys: Array, values: Array) -> Callable[[Net], None]:
 
 
 def table_size(keys: Array, values: Array) -> Callable[[Net], None]:
-    """Return a model of the table's size plus a graph input, so that LiteRT has an operator to run."""
+    """Return a model of the table's size plus a graph input.
+
+    With the sum, LiteRT has an operator to run.
+    """
 
     def build(model: Net) -> None:
         size = model.call("HASHTABLE_SIZE", [table(model, keys, values).handle], Spec((1,), "int64"))

@@ -1,4 +1,4 @@
-"""Resource variables: CALL_ONCE assigns the initial value, and each run assigns the value of the next run."""
+"""Resource variables: initial values by CALL_ONCE, and values for the next run."""
 
 from __future__ import annotations
 
@@ -123,7 +123,10 @@ def accumulate_image(dtype: str) -> Callable[[Net], None]:
 
 @with_variables
 def image_maxima(model: VariableNet) -> None:
-    """Build a variable that should have the layout of the convolution that writes it, although no convolution reads it."""
+    """Build a variable that should have the layout of the convolution that writes it.
+
+    No convolution reads it.
+    """
     image = tensor(*IMAGE)
     x = model.input_through_conv(image)
     state = model.variable(image, random_array(*IMAGE, seed="initial"))

@@ -1,4 +1,7 @@
-"""DEPTH_TO_SPACE, SPACE_TO_DEPTH and the batch variants: order inside a block, padding, crops, odd sizes."""
+"""DEPTH_TO_SPACE, SPACE_TO_DEPTH and the batch variants.
+
+They have padding, crops and odd sizes.
+"""
 
 from __future__ import annotations
 
@@ -137,7 +140,10 @@ def space_to_batch_case(
 
 
 def space_to_batch_cases() -> Iterator[Case]:
-    """Yield blocks of different height and width; integers are padded with the zero point."""
+    """Yield blocks of different height and width.
+
+    Integers are padded with the zero point.
+    """
     for dtype in ("float32", "int8", "uint8", "int16"):
         x = tensor(2, 5, 7, 3, dtype=dtype)
         targets: dict[str, Any] = {"targets": ("onnxruntime",)} if dtype == "int16" else {}
@@ -255,7 +261,10 @@ def runtime_setting_cases() -> Iterator[Case]:
 def runtime_setting_case(
     op: str, name: str, x: Spec, settings: dict[str, Array], runtime_names: Sequence[str], place: Placement = in_isolation
 ) -> Case:  # fmt: skip
-    """Return a case. ``settings``: arrays of block sizes and pads; ``runtime_names``: graph inputs among them."""
+    """Return a case with settings at runtime.
+
+    ``settings``: arrays of block sizes and pads. ``runtime_names``: graph inputs among them.
+    """
     operands = [
         tensor(*array.shape, dtype="int32", name=key) if key in runtime_names else constant(array)
         for key, array in settings.items()

@@ -1,4 +1,7 @@
-"""MATRIX_DIAG and MATRIX_SET_DIAG: batches, matrices that are not square, zeros that ignore the zero point."""
+"""MATRIX_DIAG and MATRIX_SET_DIAG: batches, other shapes than squares, zeros.
+
+The zeros ignore the zero point.
+"""
 
 from __future__ import annotations
 

@@ -110,7 +110,10 @@ SEQUENCES = ((0, 7, 1), (3, 20, 5), (3, 18, 5), (-4, -11, -2), (5, 5, 3), (5, 5,
 
 
 def range_cases() -> Iterator[Case]:
-    """Yield RANGE of constants and runtime values; a float is the rounded sum of the previous element and the step."""
+    """Yield RANGE of constants and runtime values.
+
+    A float is the rounded sum of the previous element and the step.
+    """
     for dtype in ("float32", "int32", "int64"):
         for numbers in SEQUENCES:
             yield range_case(f"{dtype} {list(numbers)}", numbers, dtype)

@@ -185,7 +185,10 @@ def batch_cases() -> Iterator[Case]:
 
 
 def scalar_index_cases() -> Iterator[Case]:
-    """Yield scalar indices, which remove an axis; the remaining axes must keep their layout between convolutions."""
+    """Yield scalar indices, which remove an axis.
+
+    The remaining axes must keep their layout between convolutions.
+    """
 
     def gather_between_convolutions(axis: int, dtype: str) -> Callable[[Net], None]:
         def build(model: Net) -> None:
@@ -263,7 +266,10 @@ def gather_nd_case(
     place: Placement = in_isolation,
     **case: Any,
 ) -> Case:
-    """Return a GATHER_ND of random indices into the first ``depth`` axes, which are a constant or a graph input."""
+    """Return a GATHER_ND of random indices into the first ``depth`` axes.
+
+    The indices are a constant or a graph input.
+    """
     x = tensor(*IMAGE, dtype=dtype)
     columns = [
         random_array(*index_shape, 1, dtype="int32", seed=f"{axis}", low=0, high=IMAGE[axis] - 1)

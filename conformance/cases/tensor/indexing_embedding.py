@@ -1,4 +1,7 @@
-"""EMBEDDING_LOOKUP in tables of floats, and of 8, 4 or 2 bits, which the kernel dequantizes."""
+"""EMBEDDING_LOOKUP in tables of floats, and of 8, 4 or 2 bits.
+
+The kernel dequantizes the integers.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ def cases() -> Iterator[Case]:
 
 
 def embedding_case(name: str, table: Spec, result_dtype: str = "", **case: Any) -> Case:
-    """Return a lookup of five rows in a table of seven. ``result_dtype``: dtype of dequantized rows, default the table's."""
+    """Return a lookup of five rows in a table of seven.
+
+    ``result_dtype``: dtype of dequantized rows, by default the table's.
+    """
     y = replace(table, value=None).with_shape(5, *table.shape[1:])
     ids = tensor(5, dtype="int32", scale=0, name="ids")
     operands = [ids, table]

@@ -110,7 +110,10 @@ def pack_case(name: str, operands: Sequence[Spec], axis: int, **case: Any) -> Ca
 
 
 def pack_cases() -> Iterator[Case]:
-    """Yield PACK; a negative axis counts from the end of the result, which has one more axis."""
+    """Yield PACK.
+
+    A negative axis counts from the end of the result, which has one more axis.
+    """
     for axis in (*AXES, 4, -5):
         yield pack_case(f"axis {axis}", [tensor(*IMAGE), tensor(*IMAGE)], axis)
         yield net("PACK", f"axis {axis} between convolutions", swap_images(axis, "float32"), max_transposes=4)
@@ -136,7 +139,10 @@ def pack_cases() -> Iterator[Case]:
 
 
 def swap_images(axis: int, dtype: str) -> Callable[[Net], None]:
-    """Return a model that packs two images, applies RELU, unpacks them and swaps them, between convolutions."""
+    """Return a model that packs two images, applies RELU, unpacks and swaps them.
+
+    It is between convolutions.
+    """
 
     def build(model: Net) -> None:
         x = tensor(*IMAGE, dtype=dtype)

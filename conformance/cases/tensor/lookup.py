@@ -1,4 +1,4 @@
-"""HASHTABLE_LOOKUP with present and missing keys, and EMBEDDING_LOOKUP_SPARSE with each combiner."""
+"""HASHTABLE_LOOKUP with and without missing keys, and EMBEDDING_LOOKUP_SPARSE."""
 
 from __future__ import annotations
 
@@ -64,7 +64,10 @@ def sparse_case(
     name: str, combiner: str, indices: Any, sizes: Sequence[int], table: Sequence[int] = (7, 5),
     runtime_names: Sequence[str] = (), **case: Any,
 ) -> Case:  # fmt: skip
-    """Return a weighted sum of table rows; ``runtime_names``: operands that are graph inputs."""
+    """Return a weighted sum of table rows.
+
+    ``runtime_names``: operands that are graph inputs.
+    """
     arrays = {
         "ids": random_array(len(indices), dtype="int32", seed=name, low=0, high=table[0] - 1),
         "indices": np.asarray(indices, np.int32),

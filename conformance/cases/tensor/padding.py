@@ -1,4 +1,7 @@
-"""PAD, PADV2 and MIRROR_PAD: padding values, zero points, and mirrors with and without the edge element."""
+"""PAD, PADV2 and MIRROR_PAD: values, zero points and mirrors.
+
+Mirrors include the edge element or not.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,7 @@ def pad_case(
 
 
 def pad_cases() -> Iterator[Case]:
-    """Yield padding of integers, whose value is the zero point, which dequantizes to 0."""
+    """Yield padding of integers with the zero point, which dequantizes to 0."""
     for dtype in (*REAL, "float16", "int32", "int64", "bool"):
         x = tensor(*IMAGE, dtype=dtype)
         # ONNX Runtime has no Pad of int16, but the generic target may emit it.
@@ -113,7 +116,10 @@ def pad_then_conv(model: Net) -> None:
 
 
 def target_options(dtype: str) -> dict[str, Any]:
-    """Return case options that exclude int16 from the generic target, because ONNX Runtime has no Pad of int16."""
+    """Return case options that exclude int16 from the generic target.
+
+    ONNX Runtime has no Pad of int16.
+    """
     return {"targets": ("onnxruntime",)} if dtype == "int16" else {}
 
 
@@ -127,7 +133,7 @@ def pad_shape(x: Spec, paddings: Sequence[Sequence[int]]) -> Spec:
 
 
 def padding_value(x: Spec, value: float, *shape: int) -> Spec:
-    """Return a scalar constant with the tensor's parameters, quantized if the tensor is."""
+    """Return a scalar constant with the tensor's quantization, if any."""
     return replace(constant(np.full(shape, value), x.dtype), scale=x.scale, zero_point=x.zero_point)
 
 

@@ -1,4 +1,7 @@
-"""TILE and BROADCAST_TO along each axis and at every rank, with constant and runtime operands."""
+"""TILE and BROADCAST_TO along each axis and at every rank.
+
+Operands are constants or runtime values.
+"""
 
 from __future__ import annotations
 

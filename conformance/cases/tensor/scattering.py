@@ -1,4 +1,7 @@
-"""SCATTER_ND, which adds duplicates, and SPARSE_TO_DENSE, where the last duplicate wins."""
+"""SCATTER_ND, which adds duplicates, and SPARSE_TO_DENSE.
+
+In SPARSE_TO_DENSE, the last duplicate is kept.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Segment operators with sorted and unsorted ids: negative ids, empty segments, ids of several axes, integers that wrap."""
+"""Segment operators with sorted and unsorted ids.
+
+They have negative ids, empty segments, ids of several axes, and integers that wrap.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,10 @@ def unsorted_segment_case(
     op: str, name: str, ids: Any, shape: Sequence[int], count: int, dtype: str = "float32", constant_ids: bool = True,
     constant_count: bool = True, **case: Any,
 ) -> Case:  # fmt: skip
-    """Return a case. Constant or runtime: the ids, and ``count``, the number of segments."""
+    """Return a case of an unsorted segment operator.
+
+    The ids and ``count``, the number of segments, are constants or runtime values.
+    """
     id_array = np.asarray(ids, np.int32)
     operands = [
         tensor(*shape, dtype=dtype),

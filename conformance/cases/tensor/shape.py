@@ -1,4 +1,4 @@
-"""Operators on shapes: RESHAPE, SQUEEZE, EXPAND_DIMS, SHAPE and RANK, whose axes depend on the layout."""
+"""RESHAPE, SQUEEZE, EXPAND_DIMS, SHAPE and RANK, whose axes depend on the layout."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def runtime_shape_cases() -> Iterator[Case]:
 
 
 def channel_shuffle(model: Net) -> None:
-    """Build the channel shuffle of ShuffleNet: channels are split, swapped and concatenated."""
+    """Build the channel shuffle of ShuffleNet: split, swap and concatenate."""
     image = tensor(2, 5, 7, 6)
     split = model.call("RESHAPE", [model.input_through_conv(image), constant([2, 5, 7, 2, 3])], tensor(2, 5, 7, 2, 3))
     transposed = model.call("TRANSPOSE", [split, constant([0, 1, 2, 4, 3])], tensor(2, 5, 7, 3, 2))
@@ -244,7 +244,7 @@ def expand_dims_case(name: str, x: Spec, axis: int, axis_dtype: str = "int32", *
 
 
 def expand_dims_cases() -> Iterator[Case]:
-    """Yield EXPAND_DIMS; a negative axis counts from the end of the result, which has one more axis."""
+    """Yield EXPAND_DIMS; a negative axis counts from the end of the longer result."""
     for axis in (*AXES, 4, -5):
         yield expand_dims_case(f"axis {axis}", tensor(*IMAGE), axis)
         yield net(
@@ -288,7 +288,7 @@ def expand_dims_cases() -> Iterator[Case]:
 
 
 def expand_and_squeeze(axis: int, dtype: str) -> Callable[[Net], None]:
-    """Return a model of EXPAND_DIMS, RELU and SQUEEZE of the same axis between convolutions."""
+    """Return a model: EXPAND_DIMS, RELU, SQUEEZE of the axis, between convolutions."""
 
     def build(model: Net) -> None:
         x = tensor(*IMAGE, dtype=dtype)
@@ -353,7 +353,7 @@ def shape_cases() -> Iterator[Case]:
 
 
 def shape_model(shape: Sequence[int | None], dtype: str) -> Any:
-    """Return a model of the shape of an image of planned layout, with convolutions before and after the image."""
+    """Return a model of the shape of an image between two convolutions."""
 
     def build(model: Net) -> None:
         image = model.input_through_conv(tensor(*shape))

@@ -1,4 +1,7 @@
-"""BROADCAST_ARGS: the shape that two shapes broadcast to, with ones and zeros among the sizes."""
+"""BROADCAST_ARGS: the shape that two shapes broadcast to.
+
+There are ones and zeros among the sizes.
+"""
 
 from __future__ import annotations
 

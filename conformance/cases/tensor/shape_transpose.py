@@ -1,4 +1,4 @@
-"""TRANSPOSE with constant and runtime permutations, alone and between convolutions."""
+"""TRANSPOSE with constant and runtime permutations."""
 
 from __future__ import annotations
 

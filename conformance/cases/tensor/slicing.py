@@ -1,4 +1,4 @@
-"""SLICE and STRIDED_SLICE: sizes to the end, masks, strides of both signs, runtime bounds."""
+"""SLICE and STRIDED_SLICE: open ends, masks, strides, runtime bounds."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def runtime_size_cases() -> Iterator[Case]:
 
 
 def index_operands(index: Any) -> tuple[list[int], list[int], list[int], dict[str, int]]:
-    """Return the begin, end, strides and mask options of STRIDED_SLICE that a NumPy index stands for."""
+    """Return begin, end, strides and masks of STRIDED_SLICE for a NumPy index."""
     items = index if isinstance(index, tuple) else (index,)
     begin, end, strides = ([0] * len(items) for _ in range(3))
     options = dict.fromkeys(("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask"), 0)
@@ -298,7 +298,10 @@ def masked_slice_case(
     refusal: str = "",
     **options: Any,
 ) -> Case:
-    """Return a STRIDED_SLICE with operands and masks that no NumPy index has. ``strides=None`` makes them a graph input."""
+    """Return a STRIDED_SLICE with operands and masks that no NumPy index has.
+
+    ``strides``: None for a graph input.
+    """
     x = tensor(*input_shape)
     stride_operand = tensor(len(begin), dtype="int32") if strides is None else constant(list(strides))
     return in_isolation(

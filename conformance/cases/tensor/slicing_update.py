@@ -46,7 +46,10 @@ def update_case(
     constant_start: bool = True,
     **case: Any,
 ) -> Case:
-    """Return an update of ``update_shape`` at ``start``, which is a constant or a graph input."""
+    """Return an update of ``update_shape`` at ``start``.
+
+    The start is a constant or a graph input.
+    """
     start_values = np.asarray(start, start_dtype)
     start_operand = (
         constant(start_values) if constant_start else tensor(len(start), dtype=start_dtype, scale=0, name="start")

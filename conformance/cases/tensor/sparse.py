@@ -57,7 +57,10 @@ def format_cases() -> Iterator[Case]:
 
 
 def storage_case(name: str, formats: Sequence[str], dtype: str = "float32", **storage: Any) -> Case:
-    """Return a case whose model outputs the dense constant, and its sum with the input."""
+    """Return a case of a sparse constant.
+
+    The model outputs the dense constant, and its sum with the input.
+    """
 
     def build(model: Net) -> None:
         value = (
@@ -73,7 +76,10 @@ def storage_case(name: str, formats: Sequence[str], dtype: str = "float32", **st
 
 
 def weight_cases() -> Iterator[Case]:
-    """Yield sparse weights, which must convert like constant weights: without a Transpose or work at runtime."""
+    """Yield sparse weights, which must convert like constant weights.
+
+    They need no Transpose and no work at runtime.
+    """
     for dtype in ("float32", "int8", "int16"):
         opsets = EVERY_OPSET if dtype != "int16" else (DEFAULT_OPSET, 26)
         for per_axis in (False,) if dtype == "float32" else (False, True):
@@ -168,7 +174,7 @@ def sparse_matmul(model: Net) -> None:
 
 
 def other_consumer_cases() -> Iterator[Case]:
-    """Yield cases in which DENSIFY feeds an operand with a planned layout, or has two consumers."""
+    """Yield DENSIFY with two consumers, or before an operand with a planned layout."""
 
     def add_densified_operand(model: Net) -> None:
         x = model.input_through_conv(tensor(*IMAGE))

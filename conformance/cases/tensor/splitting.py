@@ -1,4 +1,4 @@
-"""SPLIT, SPLIT_V and UNPACK: positive and negative axes, runtime sizes, unused results."""
+"""SPLIT, SPLIT_V and UNPACK: axes, runtime sizes, unused results."""
 
 from __future__ import annotations
 
@@ -221,7 +221,10 @@ def unpack_cases() -> Iterator[Case]:
 
 
 def unpack_first_slice(axis: int) -> Callable[[Net], None]:
-    """Return a model of the first slice of a convolution's result; slices along other axes have the same shape."""
+    """Return a model of the first slice of a convolution's result.
+
+    Slices along other axes have the same shape.
+    """
 
     def build(model: Net) -> None:
         x = tensor(3, 3, 3, 3)
@@ -231,7 +234,10 @@ def unpack_first_slice(axis: int) -> Callable[[Net], None]:
 
 
 def unpack_and_pack_reversed(axis: int, pack_axis: int, dtype: str) -> Callable[[Net], None]:
-    """Return a model that unpacks an image along ``axis`` and packs the slices in reverse order along ``pack_axis``."""
+    """Return a model that unpacks an image and packs the slices in reverse order.
+
+    It unpacks along ``axis`` and packs along ``pack_axis``.
+    """
 
     def build(model: Net) -> None:
         x = tensor(*IMAGE, dtype=dtype)

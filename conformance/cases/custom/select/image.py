@@ -48,7 +48,10 @@ def cases() -> Iterator[Case]:
 
 
 def channels_first_cases() -> Iterator[Case]:
-    """Yield the stored channels-last results with permuted axes; TensorFlow has channels-first kernels only for GPUs."""
+    """Yield the stored channels-last cases with permuted axes.
+
+    TensorFlow has channels-first kernels only for GPUs.
+    """
     for stored in stored_cases():
         attributes = CHANNELS_FIRST_ATTRIBUTES.get(f"{stored.op}, {stored.name}")
         if attributes is None:

@@ -1,4 +1,7 @@
-"""Bidirectional LSTMs: optional features, merged and separate outputs, auxiliary inputs, states over fifty runs."""
+"""Bidirectional LSTMs: optional features, outputs, auxiliary inputs, states.
+
+States are carried over fifty runs.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,10 @@ class Both:
 
 
 class Named:
-    """Operands of an LSTM whose random values depend on a name, so that both directions differ."""
+    """Operands of an LSTM whose random values depend on a name.
+
+    Both directions therefore differ.
+    """
 
     def __init__(self, layer: Lstm, name: str) -> None:
         self.layer, self.name = layer, name

@@ -1,4 +1,7 @@
-"""LSTM steps and sequences: each optional feature in isolation and combined, with states over several runs."""
+"""LSTM steps and sequences: each optional feature in isolation and combined.
+
+States are carried over several runs.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ OUTPUTS = 13
 
 
 def lstm(name: str, case: dict[str, Any] | None = None, **fields: Any) -> Case:
-    """Return a case of one operator; keywords that are no fields of ``Lstm`` are options."""
+    """Return a case of one operator.
+
+    Keywords that are no fields of ``Lstm`` are options.
+    """
     layer_fields = {key: value for key, value in fields.items() if key in Lstm.__dataclass_fields__}
     options = tuple((key, value) for key, value in fields.items() if key not in layer_fields)
     return Lstm(**layer_fields, options=options).case(name, **(case or {}))
@@ -177,7 +183,10 @@ def sequence_only_cases() -> Iterator[Case]:
 
 
 def step_in_loop(body: GraphBuilder, values: Sequence[TensorRef]) -> Sequence[TensorRef]:
-    """Build a loop body that is one LSTM step, whose states are variable tensors in the body."""
+    """Build a loop body that is one LSTM step.
+
+    Its states are variable tensors in the body.
+    """
     model = Net()
     model.graph = body
     return [Lstm(op=STEP, inputs=CELLS, options=(("cell_clip", 0.9),)).call(model, values[0])]
@@ -243,7 +252,10 @@ def five_operand_cases() -> Iterator[Case]:
 def five_operand_lstm(
     dtype: str, variable: bool, output_count: int = 1, scale: float = 1 / 128, activation: str = "TANH"
 ) -> Callable[[Net], None]:
-    """Return a model of the basic kernel, whose matrices are concatenated; ``output_count`` results are graph outputs."""
+    """Return a model of the basic kernel, whose matrices are concatenated.
+
+    ``output_count``: number of results that are graph outputs.
+    """
     is_uint8, width = dtype == "uint8", INPUTS + CELLS
 
     def spec(size: int) -> Spec:

@@ -1,0 +1,127 @@
+"""Tensors to create in small models, and random values for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+import ml_dtypes
+import numpy as np
+
+from conformance.builder import quant
+from conformance.schema import Table
+from onnx_tflite_plugin.checked import did_you_mean
+from onnx_tflite_plugin.renamed import SPEC, renamed_attributes
+from onnx_tflite_plugin.source.dtypes import NAMES
+from onnx_tflite_plugin.source.model import Array
+
+# Zero points are near the middle and not round, so that a handler that ignores them fails.
+QUANTIZED: Mapping[str, tuple[float, int]] = {"int8": (0.047, -5), "uint8": (0.047, 122), "int16": (0.0003, 0)}
+
+
+_NIBBLES = {"int4": (-8, 7), "int2": (-2, 1), "uint4": (0, 15)}
+
+
+@dataclass(frozen=True, eq=False)
+class Spec:
+    """A tensor to create: a graph input, a result, or a constant.
+
+    It is a constant if it has a ``value``, and quantized if it has a ``scale``.
+    """
+
+    shape: tuple[int | None, ...]
+    dtype: str = "float32"
+    scale: float | Sequence[float] | None = None
+    zero_point: int | Sequence[int] = 0
+    axis: int = 0
+    value: Array | None = None
+    name: str = ""
+
+    @property
+    def quantization(self) -> Table | None:
+        return None if self.scale is None else quant(self.scale, self.zero_point, self.axis)
+
+    def rescale(self, factor: float, zero_point: int | None = None) -> Spec:
+        """Return the spec with other quantization parameters, if it is quantized."""
+        if self.scale is None:
+            return self
+        new_point = self.zero_point if zero_point is None else zero_point
+        return replace(self, scale=float(np.asarray(self.scale)) * factor, zero_point=new_point)
+
+    def with_shape(self, *shape: int | None) -> Spec:
+        return replace(self, shape=shape)
+
+    if not TYPE_CHECKING:
+        __getattr__ = renamed_attributes(SPEC)
+
+
+def tensor(
+    *shape: int | None,
+    dtype: str = "float32",
+    scale: float | None = None,
+    zero_point: int | None = None,
+    name: str = "",
+) -> Spec:
+    """Return the spec of an activation.
+
+    Integers of 8 and 16 bits are quantized unless ``scale`` is 0.
+    """
+    if dtype not in NAMES:
+        raise TypeError(f"tensor(dtype={dtype!r}): it is not a dtype{did_you_mean(dtype, NAMES)}")
+    if isinstance(scale, str):
+        raise TypeError(f"tensor(scale={scale!r}): the scale is a number, such as 0.1")
+    default = QUANTIZED.get(dtype)
+    if (default is None and scale is None) or scale == 0:
+        return Spec(shape, dtype, name=name)
+    default_scale, default_point = default or (1.0, 0)
+    return Spec(shape, dtype, scale or default_scale, default_point if zero_point is None else zero_point, name=name)
+
+
+def constant(
+    value: Any,
+    dtype: str | None = None,
+    scale: float | Sequence[float] | None = None,
+    zero_point: int | Sequence[int] = 0,
+    axis: int = 0,
+) -> Spec:
+    """Return the spec of a constant operand; Python numbers become float32 or int32."""
+    array = np.asarray(value)
+    if dtype is None and not isinstance(value, np.ndarray):
+        dtype = {"float64": "float32", "int64": "int32"}.get(array.dtype.name)
+    array = array.astype(_numpy(dtype)) if dtype else array
+    return Spec(array.shape, array.dtype.name, scale, zero_point, axis, array)
+
+
+def random_array(
+    *shape: int, dtype: str = "float32", seed: str = "", low: float | None = None, high: float | None = None
+) -> Array:
+    """Return random values that depend only on the arguments.
+
+    Floats are normal, or uniform between ``low`` and ``high``. Integers are uniform between the bounds, ends included; by
+    default over the range of the dtype, and from -100 to 100 for 32 and 64 bits.
+    """
+    generator = np.random.default_rng(crc32(f"{seed}{shape}{dtype}".encode()))
+    kind = _numpy(dtype)
+    if dtype == "bool":
+        return generator.integers(0, 2, shape).astype(bool)
+    if "float" in dtype:
+        values = (
+            generator.standard_normal(shape) if low is None or high is None else generator.uniform(low, high, shape)
+        )
+        return values.astype(kind)
+    smallest, largest = _NIBBLES.get(dtype) or (
+        (-100, 100) if kind.itemsize > 2 else (np.iinfo(kind).min, np.iinfo(kind).max)
+    )
+    bounds = (smallest if low is None else int(low), largest if high is None else int(high))
+    return generator.integers(*bounds, shape, endpoint=True).astype(kind)
+
+
+def random_constant(like: Spec, seed: str = "") -> Spec:
+    """Return the spec as a constant with random values."""
+    return replace(like, value=random_array(*(size or 1 for size in like.shape), dtype=like.dtype, seed=seed))
+
+
+def _numpy(dtype: str) -> np.dtype[Any]:
+    return np.dtype(getattr(ml_dtypes, dtype, dtype))
