@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from onnx_tflite_plugin.checked import list_first
 from onnx_tflite_plugin.graph.int8_faults import describe_int8_fault
-from onnx_tflite_plugin.graph.metadata import props, source_handler, source_operators
+from onnx_tflite_plugin.graph.metadata import props
+from onnx_tflite_plugin.graph.node_metadata import source_handler, source_operators
 from onnx_tflite_plugin.guard import BUILTIN, INLINE, of_pack
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.tensors import is_dequantized, quantizes_values

@@ -153,8 +153,6 @@ def negate_abs(model: Net) -> None:
 def test_failed_verification_names_the_fusion_of_a_pack() -> None:
     entry = EntryPoint("NEGATED_ABS", f"{__name__}:wrong_negated_abs [ABS]", FUSIONS)
     host = Host(offers=[*discover(), Offer("NEGATED_ABS", "a-pack", FUSIONS, entry)])
-    fact = (
-        r"operators 0, 1 were replaced by the fusion .*:wrong_negated_abs of a-pack; block=\['a-pack'\] leaves"
-    )
+    fact = r"operators 0, 1 were replaced by the fusion .*:wrong_negated_abs of a-pack; block=\['a-pack'\] leaves"
     with pytest.raises(VerificationError, match=fact):
         convert(net("NEG", "of ABS", negate_abs).build(), host=host, verify=True)
