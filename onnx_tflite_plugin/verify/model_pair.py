@@ -7,9 +7,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -38,6 +37,7 @@ from onnx_tflite_plugin.verify.comparison.tensors import values_by_tensor
 from onnx_tflite_plugin.verify.comparison.trial import MatchedInterface, Run, Trial, time_limit_after
 from onnx_tflite_plugin.verify.criteria import Tolerance
 from onnx_tflite_plugin.verify.inputs import random_inputs
+from onnx_tflite_plugin.verify.inputs.attempts import attempts
 from onnx_tflite_plugin.verify.inputs.sizes import InputSizes
 from onnx_tflite_plugin.verify.inputs.submodel_sizes import shapes_in_whole_model
 from onnx_tflite_plugin.verify.inputs.user_data import InputData
@@ -57,29 +57,7 @@ if TYPE_CHECKING:
 
 Outcome = TypeVar("Outcome")
 
-_IMAGE_SIZE = 64  # for dynamic sizes that the file stores as 1, if the model does not run with the stored sizes
-_AUDIO_SIZE = 2048  # for dynamic sizes of audio, because models need a window of at least some 500 samples
-_MAX_ELEMENTS = 2**23  # of an input of these sizes: allows two dynamic dimensions, not three
 _MAX_CONDITIONS = 3  # number of boolean inputs, up to which all combinations run
-
-
-class _Attempt(NamedTuple):
-    """Settings of random inputs to try."""
-
-    restriction: random_inputs.Restriction = "none"
-    min_dynamic_size: int = 0
-
-
-_ATTEMPTS = (
-    _Attempt(),
-    _Attempt("nonzero"),
-    _Attempt("positive"),
-    _Attempt("ones"),
-    _Attempt("zeros"),
-    _Attempt(min_dynamic_size=_IMAGE_SIZE),
-    _Attempt(min_dynamic_size=1),
-    _Attempt(min_dynamic_size=_AUDIO_SIZE),
-)
 
 
 class ModelPair:
@@ -234,22 +212,8 @@ class ModelPair:
         requested_shapes = shapes or {}
         refusal: LiteRTError | None = None
         metadata = self.input_metadata() if isinstance(inputs, str | os.PathLike) else None
-        for attempt in _ATTEMPTS:
+        for attempt in attempts(self.sizes, has_data=inputs is not None, has_shapes=bool(requested_shapes)):
             self.min_dynamic_size = attempt.min_dynamic_size
-            restricts_integers = attempt.restriction in ("nonzero", "positive")
-            if restricts_integers and (inputs is not None or not random_inputs.has_integers(self.entry)):
-                continue
-            if self.min_dynamic_size and (
-                inputs is not None
-                or requested_shapes
-                or self.sizes.onnx_shapes(self.min_dynamic_size) == self.sizes.onnx_shapes(0)
-            ):
-                continue
-            if (
-                self.min_dynamic_size == _AUDIO_SIZE
-                and max(map(prod, self.sizes.onnx_shapes(_AUDIO_SIZE).values())) > _MAX_ELEMENTS
-            ):
-                continue
             input_runs = random_inputs.generate_inputs(
                 self.sizes.as_converted() if inputs is not None else self.entry,
                 user_inputs=inputs, shapes={**self.sizes.onnx_shapes(self.min_dynamic_size), **requested_shapes}, seed=seed,

@@ -6,17 +6,15 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from onnx_tflite_plugin.checked import describe, did_you_mean, find_mismatch, has_type, plural
-from onnx_tflite_plugin.errors import ConversionError, InconclusiveError, InvalidInputs
+from onnx_tflite_plugin.errors import ConversionError, InconclusiveError
 from onnx_tflite_plugin.graph.metadata import props
 from onnx_tflite_plugin.graph.model_metadata import read_lengths
-from onnx_tflite_plugin.graph.names import describe_key, resolve_keys
+from onnx_tflite_plugin.graph.names import resolve_keys
 from onnx_tflite_plugin.graph.randomness import random_nodes
 from onnx_tflite_plugin.graph.serialized import Converted
 from onnx_tflite_plugin.host import Host, check_host
@@ -25,7 +23,15 @@ from onnx_tflite_plugin.normalize.alignment import Misaligned
 from onnx_tflite_plugin.normalize.joining import SharedItems, join_signatures
 from onnx_tflite_plugin.options import ByInput, VerifyOptions, positions_as_text
 from onnx_tflite_plugin.progress import Progress, check_progress
-from onnx_tflite_plugin.source import Member, Section, Source, check_format, check_source, read, read_bytes
+from onnx_tflite_plugin.source import Member, Section, read
+from onnx_tflite_plugin.verify.arguments import (
+    affordable_runs,
+    check_arguments,
+    check_fit,
+    check_shapes,
+    onnx_source,
+    read_tflite,
+)
 from onnx_tflite_plugin.verify.causes import (
     describe_pack_fusions,
     explain_requantization,
@@ -58,13 +64,8 @@ from onnx_tflite_plugin.verify.verification import Verification, merge_verificat
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from onnx_tflite_plugin.verify.runtimes.structure import Entry
 
 _PROCESSOR_NOTE = "results with its int8 weights are exact only on processors that add uint8 x int8 products exactly"
-MAX_ELEMENTS = 2**27
-"""Limit of the elements in inputs and outputs of all runs. Three runs with 173 million elements take 69 s, mostly for copies between
-processes.
-"""
 _NAN_REASON = "every output is NaN in both runtimes on these inputs; give other inputs with --inputs or --range"
 
 
@@ -123,14 +124,12 @@ def verify(
     """
     check_host(host)
     check_progress(progress)
-    _check_arguments(signature, bisect, seed)
-    if isinstance(runs, int) and runs < 1:
-        raise ValueError(f"runs is {runs}; it must be at least 1")
+    check_arguments(signature, bisect, seed, runs)
     share = None if isinstance(tolerance, Tolerance) else tolerance
     options = VerifyOptions(
         ranges=positions_as_text(ranges or {}), seed=seed, runs=runs, tolerance=share, partial=partial
     )
-    requested_shapes = _check_shapes(shapes)
+    requested_shapes = check_shapes(shapes)
     report = progress or (lambda stage: None)
     report("loading both models")
     data = read_tflite(tflite)
@@ -164,57 +163,6 @@ def _adapt(verification: Verification) -> Verification:
     )
 
 
-def _check_arguments(signature: object, bisect: object, seed: object) -> None:
-    """Raise TypeError or ValueError for invalid values of these arguments."""
-    if not isinstance(signature, str | None):
-        raise TypeError(f"signature is {describe(signature)}; give the key of a signature")
-    if not isinstance(bisect, str | os.PathLike | None):
-        raise TypeError(f"bisect is {describe(bisect)}; give the path of a folder")
-    if isinstance(seed, int) and seed < 0:
-        raise ValueError(f"seed is {seed}; give 0 or more")
-
-
-def _check_shapes(shapes: object) -> Mapping[str, Sequence[int]] | None:
-    """Return the shapes, with positions as text.
-
-    Raises TypeError if ``shapes`` is not a mapping of shapes by input.
-    """
-    by_name = positions_as_text(shapes)
-    negative = (
-        [
-            (name, shape)
-            for name, shape in by_name.items()
-            if has_type(shape, Sequence[int]) and min(shape, default=0) < 0
-        ]
-        if isinstance(by_name, Mapping)
-        else []
-    )
-    if negative:
-        raise InvalidInputs(f"shapes[{negative[0][0]!r}] is {negative[0][1]}; give sizes of 0 or more")
-    hint = Mapping[str, Sequence[int]]
-    if by_name is None or has_type(by_name, hint):
-        return cast(Mapping[str, Sequence[int]] | None, by_name)
-    key, wrong_value = find_mismatch(by_name, hint)
-    raise TypeError(
-        f"shapes{key} is {describe(wrong_value)}; give a shape for each input, such as {{0: (1, 224, 224, 3)}}"
-    )
-
-
-def _check_fit(shapes: Mapping[str, Sequence[int]], pair: ModelPair) -> None:
-    """Raise InvalidInputs if the ONNX model does not accept a shape."""
-    for tensor, name in zip(pair.sizes.as_converted().inputs, pair.entry.input_names, strict=True):
-        if name not in shapes or not tensor.rank:  # old converters stored [] for any shape
-            continue
-        shape = tuple(shapes[name])
-        subject = f"shapes[{name!r}] is {shape}"
-        dims = ", ".join("?" if size is None else str(size) for size in tensor.dims)
-        if len(shape) != tensor.rank:
-            size_count = plural(len(shape), "size")
-            raise InvalidInputs(f"{subject}: {size_count}, but the input has {tensor.rank} axes, [{dims}]")
-        if any(model_size not in (None, size) for size, model_size in zip(shape, tensor.dims, strict=True)):
-            raise InvalidInputs(f"{subject}, but the input is [{dims}] in the ONNX model; only ? takes another size")
-
-
 def _shared_items(data: bytes, host: Host | None) -> Mapping[str, SharedItems]:
     """Return the items that each signature shares with a joined model, by key.
 
@@ -238,13 +186,7 @@ def _verify_entry(
     tensor_names = [tensor.name for tensor in entry.inputs]
     ranges = resolve_keys(request.ranges, entry.input_names, tensor_names, "--range")
     shapes = None if request.shapes is None else resolve_keys(request.shapes, entry.input_names, tensor_names, "shapes")
-    for name in shapes or ():
-        if name not in entry.input_names:
-            raise InvalidInputs(
-                f"shapes: no input has the {describe_key(name, entry.input_names, quoted=True)}; "
-                f"the model's inputs are {', '.join(entry.input_names)}{did_you_mean(name, entry.input_names)}"
-            )
-    _check_fit(shapes or {}, pair)
+    check_fit(shapes or {}, pair)
     inputs = causal_inputs(pair.session, request.runs, length) if request.inputs is None else request.inputs
     request = request._replace(inputs=inputs, shapes=shapes, ranges=ranges)
     with record_crashes() as crashes:
@@ -271,15 +213,6 @@ class _Request(NamedTuple):
     has_default_tolerance: bool
     bisect: str | os.PathLike[str] | None
     host: Host | None
-
-
-def affordable_runs(entry: Entry, runs: int) -> int:
-    """Return the number of runs, limited by the size of inputs and outputs.
-
-    All runs together have at most MAX_ELEMENTS elements.
-    """
-    size = sum(prod(n or 1 for n in tensor.dims) for tensor in (*entry.inputs, *entry.outputs))
-    return max(1, min(runs, MAX_ELEMENTS // max(size, 1)))
 
 
 def _run_and_compare(pair: ModelPair, request: _Request, progress: Progress) -> Verification:
@@ -367,26 +300,3 @@ def _compare_outputs(
 def _all_nan(actual: Sequence[Run]) -> bool:
     arrays = [array for run in actual for array in run if array.size]
     return bool(arrays) and all(array.dtype.kind == "f" and bool(np.isnan(array).all()) for array in arrays)
-
-
-def read_tflite(tflite: Source) -> bytes:
-    """Return the content of a TFLite model.
-
-    Raises InvalidModel if the content does not have the identifier of TFLite.
-    """
-    check_source(tflite)
-    check_format(tflite)
-    return read_bytes(tflite)
-
-
-def onnx_source(onnx: Any) -> ModelProto | bytes | Path:
-    """Return the path, content or ModelProto of an ONNX model or a conversion.
-
-    Raises TypeError for other types.
-    """
-    if isinstance(onnx, str | os.PathLike):
-        return Path(onnx)
-    proto = getattr(onnx, "proto", onnx)
-    if not isinstance(proto, bytes) and not hasattr(proto, "SerializeToString"):
-        raise TypeError(f"onnx is {type(onnx).__name__}; pass a path, bytes, a ModelProto or a Conversion")
-    return proto  # type: ignore[no-any-return]

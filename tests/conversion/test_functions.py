@@ -98,7 +98,7 @@ def test_session_accepts_a_conversion_path_or_bytes(tmp_path: Path) -> None:
         (lambda c: otp.convert(DIGITS.parent), InvalidModel, "it is a directory"),
         (lambda c: otp.verify(DIGITS, None), TypeError, "onnx is NoneType; pass a path"),
         (lambda c: otp.verify(DIGITS, DIGITS), InvalidOnnx, "it is a TFLite model"),
-        (lambda c: otp.verify(DIGITS, c, runs=0), ValueError, "runs is 0; it must be at least 1"),
+        (lambda c: otp.verify(DIGITS, c, runs=0), ValueError, "runs is 0; give 1 or more"),
         (lambda c: otp.verify(DIGITS, c, inputs=[1, 2]), TypeError, "inputs are arrays by input name"),
         (lambda c: otp.verify(DIGITS, c, inputs=3), TypeError, "not int"),
         (lambda c: c.save(DIGITS.parent), IsADirectoryError, "name the file to write"),

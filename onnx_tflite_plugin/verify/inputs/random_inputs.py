@@ -8,13 +8,11 @@ from typing import Literal, cast
 
 import numpy as np
 
-from onnx_tflite_plugin.checked import did_you_mean
 from onnx_tflite_plugin.errors import InvalidInputs, VerificationError
-from onnx_tflite_plugin.graph.names import describe_key
 from onnx_tflite_plugin.source.authored import InterfaceMetadata
 from onnx_tflite_plugin.source.model import Array, Operator, Quantization, Subgraph, Tensor
 from onnx_tflite_plugin.verify.inputs.sparse import draw_sparse
-from onnx_tflite_plugin.verify.inputs.user_data import InputData, dtype_of, input_runs
+from onnx_tflite_plugin.verify.inputs.user_data import InputData, describe_unknown_input, dtype_of, input_runs
 from onnx_tflite_plugin.verify.runtimes.structure import Entry, StoredConstant, operands
 
 _QUANTIZED = {"int8", "uint8", "int16"}  # random values cover the whole range of the dtype
@@ -119,9 +117,7 @@ def check_ranges(entry: Entry, ranges: Mapping[str, tuple[float, float]]) -> Non
     """Raise InvalidInputs for a range of an input that is unknown or not numeric."""
     for name, (low, high) in ranges.items():
         if name not in entry.input_names:
-            key = describe_key(name, entry.input_names, quoted=True)
-            known_names = ", ".join(entry.input_names) + did_you_mean(name, entry.input_names)
-            raise InvalidInputs(f"no input has the {key}; the model's inputs are {known_names}")
+            raise InvalidInputs(describe_unknown_input(entry, name))
         dtype = entry.inputs[entry.input_names.index(name)].dtype
         if dtype in ("string", "bool") or dtype.startswith("complex"):
             raise InvalidInputs(f"input {name!r} is {dtype}, so --range does not apply")

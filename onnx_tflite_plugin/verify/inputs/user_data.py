@@ -16,6 +16,7 @@ import numpy as np
 
 from onnx_tflite_plugin.checked import did_you_mean, format_shape
 from onnx_tflite_plugin.errors import InvalidInputs, MissingExtra
+from onnx_tflite_plugin.graph.names import describe_key
 from onnx_tflite_plugin.graph.ort_ports import Port, match_dtype, to_array
 from onnx_tflite_plugin.source.authored import InterfaceMetadata, TensorMetadata
 from onnx_tflite_plugin.source.model import Array, Quantization, Tensor
@@ -96,6 +97,14 @@ def describe_rounding(entry: Entry, inputs: InputData) -> list[str]:
             if array.dtype == np.float64 and dtype in ("float16", "float32") and (array.astype(dtype) != array).any():
                 notes[name] = f"input {name!r}: the given float64 values were rounded to the model's {dtype}"
     return [*notes.values()]
+
+
+def describe_unknown_input(entry: Entry, name: str) -> str:
+    """Return the message for a name or position that no input has."""
+    known_names = ", ".join(entry.input_names) + did_you_mean(name, entry.input_names)
+    return (
+        f"no input has the {describe_key(name, entry.input_names, quoted=True)}; the model's inputs are {known_names}"
+    )
 
 
 def _tensor(entry: Entry, name: str) -> Tensor:

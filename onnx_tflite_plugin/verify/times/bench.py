@@ -16,10 +16,10 @@ from onnx_tflite_plugin.options import BenchOptions, VerifyOptions
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source import Source
 from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.verify.arguments import onnx_source, read_tflite
 from onnx_tflite_plugin.verify.inputs.user_data import InputData
 from onnx_tflite_plugin.verify.model_pair import ModelPair
 from onnx_tflite_plugin.verify.origin import check_origin, name_source
-from onnx_tflite_plugin.verify.run import onnx_source, read_tflite
 from onnx_tflite_plugin.verify.runtimes.litert import start_litert
 from onnx_tflite_plugin.verify.runtimes.processor import processor
 from onnx_tflite_plugin.verify.times.profile import OperatorTime, profile

@@ -14,8 +14,8 @@ from conformance.builder import ModelBuilder
 from conformance.models import Net, constant, random_array, tensor
 from onnx_tflite_plugin.graph.tensor_value import TensorValue
 from onnx_tflite_plugin.source.model import Array, Signature, Tensor
+from onnx_tflite_plugin.verify.arguments import MAX_ELEMENTS, affordable_runs
 from onnx_tflite_plugin.verify.inputs.sizes import InputSizes
-from onnx_tflite_plugin.verify.run import MAX_ELEMENTS, affordable_runs
 from onnx_tflite_plugin.verify.runtimes import structure
 from tests.helpers.verify_graphs import entry_of, model, operator, slot, subgraph
 

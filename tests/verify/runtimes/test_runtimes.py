@@ -272,7 +272,7 @@ def test_reports_progress_at_the_start_of_each_run() -> None:
         *(f"LiteRT (builtin), all tensors, run {k} of 2" for k in (1, 2)),
         *(f"ONNX Runtime, run {k} of 2" for k in (1, 2)),
     ]
-    with pytest.raises(ValueError, match="runs is 0; it must be at least 1"):
+    with pytest.raises(ValueError, match="runs is 0; give 1 or more"):
         verify(*negation(), runs=0)
 
 
