@@ -14,7 +14,7 @@ from onnx_tflite_plugin.cli.batch import convert_all
 from onnx_tflite_plugin.cli.failures import UsageProblem, set_failure_output
 from onnx_tflite_plugin.cli.isolation import isolate_command, pass_through
 from onnx_tflite_plugin.cli.jobs import STREAM, collect_jobs
-from onnx_tflite_plugin.cli.options import GroupedCommand, add_options, check_exists, repeat_options
+from onnx_tflite_plugin.cli.options import DATA_OPTIONS, GroupedCommand, add_options, check_exists, repeat_options
 from onnx_tflite_plugin.cli.output import (
     Row,
     ignore_broken_pipe,
@@ -29,14 +29,12 @@ from onnx_tflite_plugin.cli.report import html_path, no_comparison_rows, write_p
 from onnx_tflite_plugin.options import ConvertOptions, VerifyOptions
 from onnx_tflite_plugin.progress import Stages
 
-_DATA_OPTIONS = ("inputs", "ranges", "seed", "runs", "tolerance")
-
 
 @click.command(cls=GroupedCommand)
 @click.argument("model", metavar="MODEL", type=FilePath())
 @click.argument("output", metavar="[MODEL.onnx]", required=False, type=FilePath())
 @add_options(ConvertOptions)
-@add_options(VerifyOptions, *_DATA_OPTIONS)
+@add_options(VerifyOptions, *DATA_OPTIONS)
 @click.option(
     "--report",
     "page",
@@ -82,12 +80,9 @@ def convert(
         _check_model_exists(model)
     outputs = Outputs()
     set_failure_output(as_json=as_json, note=outputs.note)
-    if (
-        (verification := options["verify"])
-        and isinstance(verification, VerifyOptions)
-        and isinstance(verification.inputs, Path)
-    ):
-        outputs.register_input(verification.inputs, "the data of --inputs")
+    verify_options = options["verify"] if isinstance(options["verify"], VerifyOptions) else None
+    if verify_options is not None:
+        outputs.register_data(verify_options.inputs)
     jobs, is_single = collect_jobs(
         model, output, signature, outputs, lambda source: _signature_difference(source, options)
     )
@@ -116,11 +111,12 @@ def convert(
         files = [] if job.output == STREAM else conversion.save(job.output)
         seconds = time.perf_counter() - start - conversion.verification_seconds
         if page is not None:
-            data = verification if isinstance(verification, VerifyOptions) else None
             name = Path(job.name).name
             onnx_name = Path(job.output).name if files else ""
             tflite, proto, report = read_bytes(source), conversion.proto, conversion.report
-            written = write_page(page, tflite, proto, name, report, wrap(show_stage), data, onnx_name=onnx_name)
+            written = write_page(
+                page, tflite, proto, name, report, wrap(show_stage), verify_options, onnx_name=onnx_name
+            )
             page_rows = [Row("report", [f"{page}; open it in a browser"]), *no_comparison_rows(written)]
     exit_code = verification_exit_code(conversion.verification)
     if job.output == STREAM:
@@ -152,7 +148,7 @@ def _repeated_parameters(ctx: click.Context) -> dict[str, set[str]]:
     """Return, per suggested next command, the names of the parameters to repeat."""
     parameters = {str(param.name) for param in ctx.command.params}
     convert_options = parameters - {"signature", "json", "quiet", "verbosity", "page"}
-    return {"verify": {*_DATA_OPTIONS}, "report": {*_DATA_OPTIONS} - {"runs"}, "convert": convert_options}
+    return {"verify": {*DATA_OPTIONS}, "report": {*DATA_OPTIONS} - {"runs"}, "convert": convert_options}
 
 
 def _signature_difference(source: Any, options: dict[str, Any]) -> str:
@@ -180,7 +176,7 @@ def _verification(ctx: click.Context, options: dict[str, Any]) -> bool | VerifyO
     Removes the data options from ``options``.
     """
     partial = options["verify"] == "partial"
-    data_options = [name for name in _DATA_OPTIONS if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT]
-    data = {name: options.pop(name) for name in _DATA_OPTIONS}
+    data_options = [name for name in DATA_OPTIONS if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT]
+    data = {name: options.pop(name) for name in DATA_OPTIONS}
     check_exists(data["inputs"])
     return VerifyOptions(**data, partial=partial) if data_options or partial else options["verify"] is not None

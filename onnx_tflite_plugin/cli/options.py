@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from math import isnan
 from pathlib import Path
@@ -39,6 +40,9 @@ _ARGS = "onnx_tflite_plugin.arguments"
 _OUTPUT_GROUP = "Output"
 ORDER = (COMMON, SHAPES, LAYOUT, QUANTIZATION, VERIFICATION, ADVANCED, _OUTPUT_GROUP)
 
+
+DATA_OPTIONS = ("inputs", "ranges", "seed", "runs", "tolerance")
+"""Options about the data and the tolerance of a comparison."""
 
 _OUTPUT_OPTIONS = ("-o", "--out", "--output")
 """Options of other tools that name the output file."""
@@ -322,6 +326,12 @@ def repeat_options(ctx: click.Context, names: Collection[str]) -> list[str]:
         words = [argument] if has_value else [argument, *itertools.islice(arguments, 1)]
         repeated_words += words if option.name in names else []
     return repeated_words
+
+
+def bisect_line(tflite: Path, onnx: Path, options: Sequence[str]) -> str:
+    """Return the command that writes the submodels that differ, with these options."""
+    command = shlex.join(["onnx-tflite", "verify", str(tflite), str(onnx), *options])
+    return f"{command} --bisect DIR writes the submodels that differ"
 
 
 def check_exists(path: Path | None) -> Path | None:

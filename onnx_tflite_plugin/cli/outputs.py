@@ -6,7 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from onnx_tflite_plugin.checked import plural
 from onnx_tflite_plugin.cli.failures import UsageProblem
@@ -69,6 +69,17 @@ class Outputs:
         self._files.setdefault(file.key(), []).append(file)
         if (stat := _stat(path)) is not None and stat.st_ino:
             self._inputs[stat.st_dev, stat.st_ino] = file
+
+    def register_models(self, tflite: Path, onnx: Path, data: Any = None) -> None:
+        """Register both models of a comparison, and the data of ``--inputs`` if it is a path."""
+        self.register_input(tflite, "the TFLite model")
+        self.register_input(onnx, "the ONNX model")
+        self.register_data(data)
+
+    def register_data(self, data: Any) -> None:
+        """Register the data of ``--inputs`` if it is a path."""
+        if isinstance(data, Path):
+            self.register_input(data, "the data of --inputs")
 
     def register_output(self, path: Path, source: str, remedy: str) -> Path:
         """Register a file to write. ``source``: the object that it is written from.

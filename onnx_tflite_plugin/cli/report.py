@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,14 @@ import click
 from onnx_tflite_plugin import files
 from onnx_tflite_plugin.cli.failures import UsageProblem, set_failure_output, shorten_names
 from onnx_tflite_plugin.cli.isolation import isolate_command
-from onnx_tflite_plugin.cli.options import GroupedCommand, add_options, check_exists, repeat_options
+from onnx_tflite_plugin.cli.options import (
+    DATA_OPTIONS,
+    GroupedCommand,
+    add_options,
+    bisect_line,
+    check_exists,
+    repeat_options,
+)
 from onnx_tflite_plugin.cli.output import (
     Row,
     format_size,
@@ -22,7 +28,7 @@ from onnx_tflite_plugin.cli.output import (
 )
 from onnx_tflite_plugin.cli.outputs import Outputs
 from onnx_tflite_plugin.cli.paths import FilePath, check_pair
-from onnx_tflite_plugin.cli.summary import INCONCLUSIVE
+from onnx_tflite_plugin.cli.summary import DIFFERS, INCONCLUSIVE
 from onnx_tflite_plugin.options import VerifyOptions
 
 if TYPE_CHECKING:
@@ -52,10 +58,7 @@ def report(tflite: Path, onnx: Path, output: Path | None, as_json: bool, **optio
     verify_options = VerifyOptions(**options)
     output = html_path(output or onnx.with_suffix(".html"))
     outputs = Outputs()
-    outputs.register_input(tflite, "the TFLite model")
-    outputs.register_input(onnx, "the ONNX model")
-    if verify_options.inputs is not None:
-        outputs.register_input(verify_options.inputs, "the data of --inputs")
+    outputs.register_models(tflite, onnx, verify_options.inputs)
     if not as_json:
         outputs.register_output(output, "the report", "name another file for the report")
         outputs.prepare(folders=False)
@@ -73,7 +76,7 @@ def report(tflite: Path, onnx: Path, output: Path | None, as_json: bool, **optio
             page = gather(content, model, tflite.name, onnx_name=onnx.name, options=verify_options, progress=progress)
         else:
             page = write_page(output, content, model, tflite.name, None, progress, verify_options, onnx_name=onnx.name)
-    exit_code = 3 if page.wrong else INCONCLUSIVE if page.verdict.startswith("inconclusive: ") else 0
+    exit_code = DIFFERS if page.wrong else INCONCLUSIVE if page.verdict.startswith("inconclusive: ") else 0
     if as_json:
         print_json(page.as_dict())
         click.get_current_context().exit(exit_code)
@@ -92,11 +95,8 @@ def no_comparison_rows(page: Page) -> list[Row]:
 
 
 def _next_rows(tflite: Path, onnx: Path) -> list[Row]:
-    """Return the command that writes the submodels that differ, with the data of this command."""
-    ctx = click.get_current_context()
-    data = repeat_options(ctx, ("inputs", "ranges", "seed", "runs", "tolerance", "signature"))
-    command = shlex.join(["onnx-tflite", "verify", str(tflite), str(onnx), *data])
-    return [Row("next", [f"{command} --bisect DIR writes the submodels that differ"])]
+    """Return the command that writes the submodels that differ, on the same data."""
+    return [Row("next", [bisect_line(tflite, onnx, repeat_options(click.get_current_context(), DATA_OPTIONS))])]
 
 
 def _verdict_lines(page: Page) -> list[str]:

@@ -11,7 +11,14 @@ import click
 
 from onnx_tflite_plugin.cli.failures import set_failure_output, shorten_names
 from onnx_tflite_plugin.cli.isolation import isolate_command
-from onnx_tflite_plugin.cli.options import GroupedCommand, add_options, check_exists, repeat_options
+from onnx_tflite_plugin.cli.options import (
+    DATA_OPTIONS,
+    GroupedCommand,
+    add_options,
+    bisect_line,
+    check_exists,
+    repeat_options,
+)
 from onnx_tflite_plugin.cli.output import Row, print_json, print_rows, redirect_stdout_to_stderr, show_progress
 from onnx_tflite_plugin.cli.outputs import Outputs
 from onnx_tflite_plugin.cli.paths import FilePath, check_pair
@@ -25,7 +32,10 @@ if TYPE_CHECKING:
 @click.argument("tflite", metavar="MODEL.tflite", type=FilePath())
 @click.argument("onnx", metavar="MODEL.onnx", type=FilePath())
 @add_options(
-    ConvertOptions, "signature", metavar="KEY", help="The signature that was converted, if the ONNX file does not say."
+    ConvertOptions,
+    "signature",
+    metavar="KEY",
+    help="The signature that was converted, if the ONNX model does not record it.",
 )
 @add_options(VerifyOptions)
 @click.option(
@@ -95,13 +105,11 @@ def _next_rows(ctx: click.Context, result: Verification, tflite: Path, onnx: Pat
 
     bisects = ctx.params["bisect"] is not None
     if result.verdict == "differs" and not bisects:
-        data = repeat_options(ctx, ("inputs", "ranges", "seed", "runs", "tolerance"))
-        signature = repeat_options(ctx, ("signature",))
-        command = shlex.join(["onnx-tflite", "verify", str(tflite), str(onnx), *signature, *data])
-        lines = [f"{command} --bisect DIR writes the submodels that differ"]
+        options = [*repeat_options(ctx, ("signature",)), *repeat_options(ctx, DATA_OPTIONS)]
+        lines = [bisect_line(tflite, onnx, options)]
         if not result.has_known_cause:
             convert = ["onnx-tflite", "convert", str(tflite), "plain.onnx", "--optimize", "none", "--verify"]
-            command = shlex.join([*convert, *signature, *data])
+            command = shlex.join([*convert, *options])
             lines.append(f"{command}: if this model agrees with LiteRT, a rewrite rule is the cause")
         yield Row("next", lines)
     elif (
@@ -121,9 +129,6 @@ def _check_bisect_paths(folder: Path | None, tflite: Path, onnx: Path, inputs: P
     from onnx_tflite_plugin.verify.submodels.saving import SUBMODEL_FILES
 
     outputs = Outputs()
-    outputs.register_input(tflite, "the TFLite model")
-    outputs.register_input(onnx, "the ONNX model")
-    if inputs is not None:
-        outputs.register_input(inputs, "the data of --inputs")
+    outputs.register_models(tflite, onnx, inputs)
     for name in SUBMODEL_FILES:
         outputs.register_output(folder / name, "the submodel", "name another folder for --bisect")
