@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from onnx_tflite_plugin.verify.runtimes.structure import Entry
 
 MAX_ELEMENTS = 2**27
-"""Limit of the elements in inputs and outputs of all runs. Three runs with 173 million elements take 69 s, mostly for copies between
-processes.
+"""Maximum number of elements in the inputs and outputs of all runs. Three runs with 173 million elements take 69 s, mostly for
+copies between processes.
 """
 _SHAPES = Mapping[str, Sequence[int]]
 
@@ -98,9 +98,6 @@ def check_fit(shapes: Mapping[str, Sequence[int]], pair: ModelPair) -> None:
 
 
 def affordable_runs(entry: Entry, runs: int) -> int:
-    """Return the number of runs, limited by the size of inputs and outputs.
-
-    All runs together have at most MAX_ELEMENTS elements.
-    """
+    """Return ``runs``, or fewer so that all runs together have at most MAX_ELEMENTS elements."""
     size = sum(prod(n or 1 for n in tensor.dims) for tensor in (*entry.inputs, *entry.outputs))
     return max(1, min(runs, MAX_ELEMENTS // max(size, 1)))

@@ -1,7 +1,4 @@
-"""Causes of an error that submodels do not show.
-
-They are other quantization, ONNX Runtime's fusions, and the processor.
-"""
+"""Causes of errors that submodels do not show: requantization, fusions of ONNX Runtime, the processor."""
 
 from __future__ import annotations
 
@@ -42,15 +39,15 @@ def is_caused_by_fusion(
 
     Submodels do not show such errors. ``litert_outputs``: the outputs of each run, by kernel set.
     """
-    # an error in plain values, as of integers or text, does not come from the rounding of a fusion
+    # a fusion changes how values are rounded, so it cannot change integers, booleans or text
     has_rounding_error = any(not output.ok and output.unit != "value" for output in outputs)
     return has_rounding_error and _agrees(pair, runs, litert_outputs, optimizes=False)
 
 
 def explain_requantization(pair: ModelPair) -> tuple[str, ...]:
-    """Return the cause of an error and its remedies, for symmetric int8.
+    """Return the cause of an error and its remedies if the model was requantized to symmetric int8.
 
-    Return an empty tuple if the model was not requantized to symmetric int8.
+    Return an empty tuple for other models.
     """
     is_requantized = quantizes_values(pair.session.proto.graph) and is_dequantized(
         pair.trial.model, pair.entry, pair.session
@@ -82,7 +79,7 @@ def processor_hints(
 ) -> tuple[str, ...]:
     """Return a hint if the processor is the cause of an error.
 
-    ONNX Runtime may have a fault on this processor, or the processor may saturate 16-bit sums of 8-bit products.
+    ONNX Runtime may compute wrongly on this processor, or the processor may saturate 16-bit sums of 8-bit products.
     """
     if fault := describe_int8_fault(import_optional("onnxruntime")):
         return (fault,)

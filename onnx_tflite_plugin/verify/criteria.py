@@ -29,23 +29,27 @@ therefore has the rounding error of 0.5, up to three units in its last place. Be
 mlas/lib/logistic.cpp).
 """
 ROUNDED = 2
-"""Activations per result that dynamic quantization may round to another step: the last bit of the scale decides halfway cases.
+"""Number of activations per result that dynamic quantization may round to a neighboring step.
 
-Counted once more for each operator of a submodel that combines two computed tensors. Error of a rotated row: 1.05 of two.
+The last bit of the scale decides how a halfway value is rounded. The number applies once more for each operator of a
+submodel that combines two computed tensors. Maximum error, of a rotated row: 1.05 steps.
 """
 CANCELLATION = 2.0**-18
 """Absolute error as a share of the largest operand: rounding of float32 sums whose terms cancel out."""
 RESIDUE = 2.0**-20
 """Absolute error as a share of the largest result, for a channel whose values are far smaller than those of other channels."""
 PERTURBED = 4
-"""Error as a multiple of the change in LiteRT's result if each operand changes by its last bit. For example, the spectrum of
-silence consists only of rounding errors.
+"""Error as a multiple of the change in LiteRT's result if the last bit of each operand changes.
+
+The result can consist of rounding errors only, as the spectrum of silence does.
 """
 MAX_PERTURBED = 2.0**-12
-"""Limit of that error as a share of the largest operand. Errors of a discontinuous result, as of a FLOOR_DIV, exceed it."""
+"""Upper limit of the error that PERTURBED allows, as a share of the largest operand. An error of a discontinuous operator, such as
+FLOOR_DIV, exceeds it.
+"""
 SUMMED = 2
-"""Error as a multiple of the rounding error of a float32 sum that is computed term by term, as in LiteRT. The error of ONNX Runtime
-is smaller.
+"""Error as a multiple of the rounding error of a float32 sum that is added term by term, as in LiteRT. ONNX Runtime's error is
+smaller.
 """
 PRODUCT = 2**-23
 """Rounding of two products of an integer and a scale, as a share of the range: half a unit in the last place each."""
@@ -56,9 +60,10 @@ NEAREST = 0.5 + 2**-6
 GROUP_MEAN = 0.5
 """Mean absolute error after several operators that round, in steps. Measured after three 8-bit convolutions: 0.03."""
 GROUP_STEPS_INT16 = 2
-"""Steps of 16 bits per operator that rounds, and mean absolute error, after several such operators. LiteRT's kernel interpolates
-LOGISTIC between samples, which is one step from the function in most elements; a following MUL can double this. Measured
-after both: mean 1.8, maximum 3. Two steps are 3e-5 of the range, less than the tolerance of a float32 operator.
+"""Steps per operator that rounds to 16 bits, if several do, and limit of the mean absolute error.
+
+LiteRT's kernel interpolates LOGISTIC between samples, so most elements are off by one step; a following MUL can double this.
+Measured after both: mean 1.8, maximum 3. Two steps are 3e-5 of the range, less than the tolerance of a float32 operator.
 """
 BIAS = 0.75
 """Mean error, in steps, of a tensor whose tolerance is one step. It also applies to a 16-bit channel and to a whole network."""
@@ -69,9 +74,10 @@ FEW_STEPS = 16
 FEW_STEPS_MEAN = 0.25
 """Mean absolute error of such a tensor, in steps: LiteRT's kernel sets differ by 0 in SOFTMAX, LOGISTIC and TANH."""
 ROUNDING_BIAS = 0.3
-"""Mean error of a conformance case's quantized results below the zero point, and of those above it, in steps. A side that rounds
-down or toward zero instead of to nearest: 0.5. Maximum over the 2395 quantized outputs of the built-in cases: 0.16, of an int16
-RESIZE_BILINEAR with many halfway values.
+"""Mean error of quantized results below the zero point, and of those above it, in steps, for conformance cases.
+
+The error is 0.5 if one model rounds down or toward zero instead of to nearest. Maximum over the 2395 quantized outputs of the
+built-in cases: 0.16, of an int16 RESIZE_BILINEAR with many halfway values.
 """
 DEQUANTIZED_STEPS = 3
 """Steps, if the ONNX model has float32 in place of quantized tensors: LiteRT's kernels rescale in fixed point."""
@@ -130,15 +136,15 @@ class Tolerance:
     @classmethod
     def of(cls, model: Model) -> Tolerance:
         """Return the end-to-end tolerance of a model, larger for dynamic-range operators."""
-        dynamic_range = [op for graph in model.subgraphs for op in graph.operators if is_dynamic_range(op)]
+        dynamic_range_operators = [op for graph in model.subgraphs for op in graph.operators if is_dynamic_range(op)]
         entries = {model.main.index, *(signature.subgraph for signature in model.signatures)}
-        if any(op.subgraph not in entries or _is_stateful(op) for op in dynamic_range):
+        if any(op.subgraph not in entries or _is_stateful(op) for op in dynamic_range_operators):
             return cls(of_range=DEQUANTIZED_RECURRENT, int16_steps=NETWORK_INT16_STEPS)
-        return cls(of_range=DYNAMIC_RANGE if dynamic_range else NETWORK, int16_steps=NETWORK_INT16_STEPS)
+        return cls(of_range=DYNAMIC_RANGE if dynamic_range_operators else NETWORK, int16_steps=NETWORK_INT16_STEPS)
 
 
 def _is_stateful(operator: Operator) -> bool:
-    return any(slot is not None and slot.is_variable for slot in operator.inputs)
+    return any(tensor is not None and tensor.is_variable for tensor in operator.inputs)
 
 
 def submodel_tolerance(
@@ -166,10 +172,10 @@ def submodel_tolerance(
 
 
 def without_overflow(actual: Array, expected: Array, *, wide: bool) -> tuple[Array, Array]:
-    """Return both arrays, made equal where a result is not defined.
+    """Return both arrays, with equal elements where the result is undefined.
 
-    A result is not defined where float32 overflows, or where a sum of int16 products may have wrapped. ``wide``: the
-    operands are large, so that one runtime alone may overflow.
+    A result is undefined where float32 overflows, or where a sum of int16 products may have wrapped around. ``wide``: the
+    operands are so large that only one of the runtimes may overflow.
     """
     if actual.shape != expected.shape or actual.dtype != expected.dtype:
         return actual, expected

@@ -70,7 +70,7 @@ def _exceeding_outputs(outputs: Sequence[Comparison], accepted: Sequence[Compari
 
 
 def _describe_steps(pair: ModelPair, output: Comparison) -> str:
-    """Return an error in steps, and the number of steps in the range of the dtype."""
+    """Return an error in steps, with the number of steps in the range of the dtype."""
     tensors = dict(zip(pair.entry.output_names, pair.entry.outputs, strict=True))
     low, high = INTEGER_RANGE[tensors[output.name].dtype] if output.name in tensors else (0, 0)
     return (
@@ -81,10 +81,10 @@ def _describe_steps(pair: ModelPair, output: Comparison) -> str:
 def _causes(pair: ModelPair, outputs: set[str]) -> Iterator[str]:
     """Yield the causes: other arithmetic, accumulated rounding, operators that select."""
     if is_dequantized(pair.trial.model, pair.entry, pair.session):
-        rounds_to_other_values = quantizes_values(pair.session.proto.graph)
+        is_requantized = quantizes_values(pair.session.proto.graph)
         yield (
             "LiteRT rounds the result of each operator to quantized values; the ONNX model rounds with other scales"
-            if rounds_to_other_values
+            if is_requantized
             else "LiteRT rounds each result and clips it to the range in the file; the ONNX model does neither"
         )
     elif pair.has_rounding:

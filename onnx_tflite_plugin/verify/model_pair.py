@@ -104,7 +104,9 @@ class ModelPair:
         self.stateful = structure.is_stateful(model)
         self.resets_states = self.stateful and has_reset_states(props(self.session.proto.metadata_props))
         self.host: Host | None = None
-        self.batch: tuple[list[Array], list[list[Array]]] | None = None  # a batch that LiteRT refuses, and its elements
+        self.batch: tuple[list[Array], list[list[Array]]] | None = (
+            None  # a batch that LiteRT refuses, and single elements
+        )
         self.reasons: tuple[str, ...] = ()  # why a verdict is inconclusive
         self.notes: tuple[str, ...] = ()  # about inputs that were tried
         self.min_dynamic_size = 0  # minimum of dynamic sizes, except for axis 0
@@ -187,26 +189,26 @@ class ModelPair:
         The outputs are those of the first kernel set that runs, under the name of the set.
         """
 
-        def run(input_runs: list[list[Array]]) -> dict[str, list[Run]]:
+        def run_litert(input_runs: list[list[Array]]) -> dict[str, list[Run]]:
             start = time.perf_counter()
             expected = self.trial.reference_outputs(input_runs, resets_states=self.resets_states, first_only=True)
             self.seconds = (time.perf_counter() - start) / len(input_runs)
             return expected
 
-        return self.draw_accepted_inputs(run, inputs, seed, self.run_count(runs), shapes, ranges)
+        return self.draw_accepted_inputs(run_litert, inputs, seed, self.run_count(runs), shapes, ranges)
 
     def draw_accepted_inputs(
         self,
-        run: Callable[[list[list[Array]]], Outcome],
+        run_model: Callable[[list[list[Array]]], Outcome],
         inputs: InputData,
         seed: int,
         runs: int = 1,
         shapes: Mapping[str, Sequence[int]] | None = None,
         ranges: Mapping[str, tuple[float, float]] | None = None,
     ) -> tuple[list[list[Array]], Outcome]:
-        """Return the inputs of each run, and the result of ``run`` on them.
+        """Return the inputs of each run, and the result of ``run_model`` on them.
 
-        If ``run`` raises LiteRTError, other random inputs are tried. Raises LiteRTError if none is accepted,
+        If ``run_model`` raises LiteRTError, other random inputs are tried. Raises LiteRTError if none is accepted,
         InconclusiveError if LiteRT lacks a kernel, and MismatchedModels if the ONNX model belongs to another file.
         """
         requested_shapes = shapes or {}
@@ -223,7 +225,7 @@ class ModelPair:
                 input_runs = input_runs[:1]
             try:
                 with record_crashes():
-                    return input_runs, run(input_runs)
+                    return input_runs, run_model(input_runs)
             except NoKernel as error:
                 reason = "so there is no reference to compare with"
                 if not any(op.code == error.code for op in self.entry.subgraph.operators):
@@ -252,8 +254,8 @@ class ModelPair:
         """Add a run with other sizes of the dynamic dimensions, in place.
 
         Return a note on this run; empty if no run was added. If LiteRT refuses another batch size, or mixes the elements of a
-        batch, the ONNX model is compared with its own results for single elements (``batch``). Other sizes that LiteRT
-        refuses are skipped.
+        batch, ``batch`` is set: the ONNX model is then compared with its own results for single elements. Other sizes that
+        LiteRT refuses are skipped.
         """
         if self.stateful or not self.has_single_signature:
             return ""

@@ -164,13 +164,13 @@ def _adapt(verification: Verification) -> Verification:
 
 
 def _shared_items(data: bytes, host: Host | None) -> Mapping[str, SharedItems]:
-    """Return the items that each signature shares with a joined model, by key.
+    """Return the tensors and operators that each signature shares with a joined model, by key.
 
     Return an empty mapping if the signatures cannot be joined.
     """
-    packs = host or Host()
+    host = host or Host()
     try:
-        return join_signatures(read(data), packs, packs.targets.get("onnxruntime")).shared
+        return join_signatures(read(data), host, host.targets.get("onnxruntime")).shared
     except (Misaligned, ConversionError):
         return {}
 
@@ -223,8 +223,8 @@ def _run_and_compare(pair: ModelPair, request: _Request, progress: Progress) -> 
     input_runs, expected = pair.reference_outputs(request.inputs, request.seed, runs, request.shapes, request.ranges)
     notes = (*notes, *pair.notes, *describe_rounding(pair.entry, request.inputs))
     if not is_random and request.inputs is None and not request.shapes:
-        resized = pair.add_resized_run(input_runs, expected, request.seed)
-        notes = (resized, *notes) if resized else notes
+        resized_note = pair.add_resized_run(input_runs, expected, request.seed)
+        notes = (resized_note, *notes) if resized_note else notes
     progress("submodels on the same inputs")
     try:
         decision = decide(pair, input_runs, is_random=is_random, has_default_tolerance=request.has_default_tolerance)
@@ -246,8 +246,8 @@ def _run_and_compare(pair: ModelPair, request: _Request, progress: Progress) -> 
         accept_errors=not is_fusion_error,
         has_default_tolerance=request.has_default_tolerance,
     )
-    differing_elements = tuple(comparison for comparison in pair.compare_batch() if not comparison.ok)
-    verification = replace(verification, comparisons=(*verification.comparisons, *differing_elements))
+    differing_outputs = tuple(comparison for comparison in pair.compare_batch() if not comparison.ok)
+    verification = replace(verification, comparisons=(*verification.comparisons, *differing_outputs))
     if depends_on_processor(pair.session.proto):
         notes = (*notes, _PROCESSOR_NOTE)
     if verification.verdict == "differs":
@@ -298,5 +298,6 @@ def _compare_outputs(
 
 
 def _all_nan(actual: Sequence[Run]) -> bool:
+    """True if there are output elements, and all of them are NaN."""
     arrays = [array for run in actual for array in run if array.size]
     return bool(arrays) and all(array.dtype.kind == "f" and bool(np.isnan(array).all()) for array in arrays)

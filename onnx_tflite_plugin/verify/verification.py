@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
+from onnx_tflite_plugin.checked import plural
 from onnx_tflite_plugin.graph.tensor_value import TensorValue
 from onnx_tflite_plugin.renamed import VERIFICATION, renamed_attributes
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
@@ -30,7 +31,7 @@ class Verification:
     number of operators that were compared with LiteRT's values as inputs. ``pack_kernel_operators``: the number of those whose
     expected results are from reference kernels of packs. ``reasons``: reasons why the verdict is inconclusive although
     nothing differs. ``partial``: accept an inconclusive verdict. ``end_to_end``: lines about outputs that exceed their tolerance
-    although every operator agrees; ``end_to_end_error``: the largest of these errors, after the words "outputs differ".
+    although every operator agrees; ``end_to_end_error``: the largest of these errors, such as `` by up to 3 quantization steps``.
     ``tensors``: the comparison of each tensor with LiteRT's values as inputs, in execution order.
     """
 
@@ -97,7 +98,7 @@ class Verification:
     def _headline(self) -> str:
         if self.verdict == "inconclusive":
             return f"inconclusive: {self.reasons[0]}"
-        runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
+        runs = plural(self.runs, "run")
         if any(note.startswith(f"run {self.runs} {OTHER_SIZES}") for note in self.notes):
             runs += ", the last one with other sizes"
         kernels = f"LiteRT's {' and '.join(self.kernels)} kernels"
@@ -134,8 +135,8 @@ def merge_verifications(by_signature: Mapping[str, Verification]) -> Verificatio
     ``by_signature``: the verification of each signature, by key.
     """
 
-    def prefix(key: str, texts: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(f"{key}: {text}" for text in texts)
+    def prefix_texts(texts_of: Callable[[Verification], tuple[str, ...]]) -> tuple[str, ...]:
+        return tuple(f"{key}: {text}" for key, item in by_signature.items() for text in texts_of(item))
 
     verifications = [*by_signature.values()]
     return replace(
@@ -147,12 +148,12 @@ def merge_verifications(by_signature: Mapping[str, Verification]) -> Verificatio
         ),
         kernels=tuple(dict.fromkeys(name for verification in verifications for name in verification.kernels)),
         runs=sum(verification.runs for verification in verifications),
-        diverging=next((v.diverging for v in verifications if v.diverging is not None), None),
-        notes=tuple(note for key, v in by_signature.items() for note in prefix(key, v.notes)),
-        reasons=tuple(reason for key, v in by_signature.items() for reason in prefix(key, v.reasons)),
+        diverging=next((item.diverging for item in verifications if item.diverging is not None), None),
+        notes=prefix_texts(lambda verification: verification.notes),
+        reasons=prefix_texts(lambda verification: verification.reasons),
         operators=sum(verification.operators for verification in verifications),
         pack_kernel_operators=sum(verification.pack_kernel_operators for verification in verifications),
-        end_to_end_error=next((v.end_to_end_error for v in verifications if v.end_to_end_error), ""),
-        end_to_end=tuple(line for key, v in by_signature.items() for line in prefix(key, v.end_to_end)),
+        end_to_end_error=next((item.end_to_end_error for item in verifications if item.end_to_end_error), ""),
+        end_to_end=prefix_texts(lambda verification: verification.end_to_end),
         tensors=tuple(pair for verification in verifications for pair in verification.tensors),
     )
