@@ -80,7 +80,7 @@ def check_shapes(shapes: object) -> Mapping[str, Sequence[int]] | None:
 
 
 def check_fit(shapes: Mapping[str, Sequence[int]], pair: ModelPair) -> None:
-    """Raise InvalidInputs for the shape of an unknown input, or one that the ONNX model refuses."""
+    """Raise InvalidInputs for an unknown input, or a shape that the model refuses."""
     for name in shapes:
         if name not in pair.entry.input_names:
             raise InvalidInputs(f"shapes: {describe_unknown_input(pair.entry, name)}")
@@ -98,6 +98,6 @@ def check_fit(shapes: Mapping[str, Sequence[int]], pair: ModelPair) -> None:
 
 
 def affordable_runs(entry: Entry, runs: int) -> int:
-    """Return ``runs``, or fewer so that all runs together have at most MAX_ELEMENTS elements."""
+    """Return ``runs``, or fewer if all runs together exceed MAX_ELEMENTS elements."""
     size = sum(prod(n or 1 for n in tensor.dims) for tensor in (*entry.inputs, *entry.outputs))
     return max(1, min(runs, MAX_ELEMENTS // max(size, 1)))

@@ -1,4 +1,4 @@
-"""Causes of errors that submodels do not show: requantization, fusions of ONNX Runtime, the processor."""
+"""Causes of errors that submodels do not show: dtypes, fusions, the processor."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def is_caused_by_fusion(
 
 
 def explain_requantization(pair: ModelPair) -> tuple[str, ...]:
-    """Return the cause of an error and its remedies if the model was requantized to symmetric int8.
+    """Return the cause of an error, and remedies, if symmetric int8 is the cause.
 
     Return an empty tuple for other models.
     """

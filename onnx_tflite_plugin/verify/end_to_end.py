@@ -43,7 +43,7 @@ def explain_errors(
 
 
 def describe_error(pair: ModelPair, outputs: Sequence[Comparison], accepted: Sequence[Comparison]) -> str:
-    """Return the largest end-to-end error as text to follow a verb: `` by up to 3 quantization steps``.
+    """Return the largest end-to-end error: `` by up to 3 quantization steps``.
 
     Return an empty text if no output differs.
     """
@@ -64,7 +64,7 @@ def describe_error(pair: ModelPair, outputs: Sequence[Comparison], accepted: Seq
 
 
 def _exceeding_outputs(outputs: Sequence[Comparison], accepted: Sequence[Comparison]) -> list[Comparison]:
-    """Return the comparisons of outputs that exceed their tolerance although all operators agree."""
+    """Return outputs beyond their tolerance although every operator agrees."""
     names = {comparison.name for comparison in accepted if comparison.end_to_end}
     return [output for output in outputs if output.name in names]
 

@@ -331,7 +331,7 @@ class ModelPair:
             return ""
         if not self.has_single_signature:
             return "values of the ONNX model are named after the tensors of another signature"
-        return "the ONNX model does not say which tensors its values hold"
+        return "the ONNX model does not record which tensors its values hold"
 
     @property
     def has_rounding(self) -> bool:

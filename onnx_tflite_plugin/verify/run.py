@@ -164,7 +164,7 @@ def _adapt(verification: Verification) -> Verification:
 
 
 def _shared_items(data: bytes, host: Host | None) -> Mapping[str, SharedItems]:
-    """Return the tensors and operators that each signature shares with a joined model, by key.
+    """Return the items that each signature shares with a joined model, by key.
 
     Return an empty mapping if the signatures cannot be joined.
     """

@@ -90,7 +90,7 @@ class TestVerify:
             del info.metadata_props[:]
         verification = verify(build_model(build_chain), model)
         assert verification.diverging is None
-        assert "does not say which tensors" in verification.text
+        assert "does not record which tensors" in verification.text
 
     def test_a_tolerance_can_be_given(self) -> None:
         assert verify(build_model(build_chain), channels_first(scale=1.001), tolerance=1e-2).ok

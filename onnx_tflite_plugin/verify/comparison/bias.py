@@ -1,4 +1,4 @@
-"""Systematic errors within the tolerance: a common sign, or large for a channel."""
+"""Systematic errors within the tolerance: of one sign, or large for one channel."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def describe_bias(
 ) -> str:
     """Describe a wrong zero point, bias or rounding of quantized results.
 
-    The description is empty if the errors are those of usual rounding. ``mean``: the mean absolute error in steps.
+    The description is empty if rounding alone explains the errors. ``mean``: the mean absolute error in steps.
     """
     if mean > tolerance.mean_of_dtype(expected[0].dtype.name):
         return f"off by {mean:.2g} quantization steps on average"
@@ -58,7 +58,8 @@ def describe_bias(
 def _describe_rounding(errors: Array, values: Array, zero_point: int, limit: float) -> str:
     """Describe a mean error above the limit on one side of the zero point.
 
-    Return an empty text if there is none. Truncation has opposite errors on both sides, so the mean over all values does not show it.
+    Return an empty text if there is none. Truncation has opposite errors on the two sides, which cancel out in the mean over
+    all values.
     """
     below = values < zero_point
     sides = {"below": below, "above": ~below}
@@ -77,11 +78,10 @@ def _describe_rounding(errors: Array, values: Array, zero_point: int, limit: flo
 
 
 def _biases(errors: Array, values: Array) -> Array:
-    """Return the mean error of each column.
+    """Return the mean error of each column, in which each distinct value counts once.
 
-    The mean is 0 for a column with little variation or few distinct values. All values of such a column may lie halfway
-    between two steps, where kernels round differently. Each distinct value counts once, because the most frequent
-    value, for example the bound of a clip, may lie halfway too.
+    Kernels round values that lie halfway between two steps differently. The most frequent value, for example the bound of a
+    clip, may lie halfway. All values of a column with little variation or few distinct values may do so; its mean is 0.
     """
     offsets = values.astype(np.int64) - int(values.min())
     span = int(offsets.max()) + 1

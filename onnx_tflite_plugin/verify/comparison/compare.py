@@ -128,7 +128,7 @@ def _compare_with(
     span = _span(expected) if unit == "range" else 1.0
     if unit == "range":
         floor_share = floor / span + PRODUCT if floor and span else 0.0
-        allowed = max(tolerance.of_range, _rounding(expected), floor_share) if span else floor
+        allowed = max(tolerance.of_range, _rounding_error(expected), floor_share) if span else floor
         unit, span = ("range", span) if span else ("value", 1.0)  # an output of zeros has no range
     else:
         allowed = tolerance.of_dtype(comparable(expected[0]).dtype.name) if unit == "step" else tolerance.integers
@@ -160,9 +160,9 @@ def _unit(arrays: Sequence[Array]) -> Unit:
 
 
 def _span(arrays: Sequence[Array]) -> float:
-    """Return the range of the finite values and 0.
+    """Return the range of the finite values, extended to 0.
 
-    Including 0 avoids a tiny range for noise around a constant.
+    Noise around a constant would otherwise have a tiny range.
     """
     low = high = 0.0
     for array in arrays:
@@ -173,10 +173,10 @@ def _span(arrays: Sequence[Array]) -> float:
     return high - low
 
 
-def _rounding(arrays: Sequence[Array]) -> float:
+def _rounding_error(arrays: Sequence[Array]) -> float:
     """Return the relative rounding error of small floats; 0 for other dtypes.
 
-    The rounding error of 16-bit and 8-bit floats exceeds every tolerance.
+    It exceeds every tolerance.
     """
     name = np.asarray(arrays[0]).dtype.name if arrays else ""
     return {"float16": 2**-10, "bfloat16": 2**-7, "float8_e4m3fn": 2**-3, "float8_e5m2": 2**-2}.get(name, 0.0)

@@ -53,7 +53,7 @@ _NEGLIGIBLE = 2.0**-100  # below this magnitude some runtimes return 0 for an ex
 def measure_error(actual: Array, expected: Array) -> ErrorStatistics:
     """Return the error between two arrays.
 
-    Complex numbers may be stored as pairs along a last axis.
+    A complex array may be compared with pairs of real and imaginary parts along a last axis.
     """
     actual, expected = comparable(actual), comparable(expected)
     if actual.dtype != expected.dtype:
@@ -71,10 +71,7 @@ def measure_error(actual: Array, expected: Array) -> ErrorStatistics:
 
 
 def _measure_floats(actual: Array, expected: Array) -> ErrorStatistics:
-    """Return the error of floats.
-
-    The error is computed block by block, which takes a third of the time for large arrays.
-    """
+    """Return the error of floats, block by block: a third of the time if large."""
     total, flat_actual, flat_expected = ErrorStatistics(), actual.reshape(-1), expected.reshape(-1)
     for start in range(0, expected.size, _BLOCK):
         results, references = flat_actual[start : start + _BLOCK], flat_expected[start : start + _BLOCK]

@@ -19,28 +19,23 @@ _UNDEFINED_SUM_FACTOR = 2.0**19  # smallest such factor for an operand of a sum
 
 
 def weight_scale(operator: Operator, block_scales: Mapping[int, float]) -> float:
-    """Return the largest weight scale of a dynamic-range operator.
-
-    Return 0 for other operators.
+    """Return the largest weight scale of a dynamic-range operator; 0 for others.
 
     ``block_scales``: the largest scale of each blockwise quantized tensor, by index.
     """
     if not is_dynamic_range(operator):
         return 0.0
-    scales = [
+    scale_vectors = [
         t.quantization.scale
         for t in operator.inputs
         if t is not None and t.is_constant and is_quantized(t) and isinstance(t.quantization, Quantization)
     ]
-    blocks = [block_scales.get(t.index, 0.0) for t in operator.inputs if t is not None]
-    return max((*blocks, *(max(scale) for scale in scales)), default=0.0)
+    largest_block_scales = [block_scales.get(t.index, 0.0) for t in operator.inputs if t is not None]
+    return max((*largest_block_scales, *map(max, scale_vectors)), default=0.0)
 
 
 def undecided_reason(operators: Sequence[Operator], comparison: Comparison) -> str:
-    """Return the reason why a submodel may be right although it matches no reference.
-
-    Return an empty text if the submodel is wrong.
-    """
+    """Return why a submodel that matches no reference may be right; empty if wrong."""
     if any(_has_undefined_shift(op) for op in operators):
         return "LiteRT's rescaling factor exceeds the kernel's shift, so its result is undefined in C++"
     if any(_is_finer_than_float32(op) for op in operators):
@@ -69,19 +64,19 @@ def _parameters(tensor: Tensor) -> tuple[object, ...]:
 def _has_undefined_shift(operator: Operator) -> bool:
     """True if a rescaling factor exceeds the kernel's shift.
 
-    This is a factor of 2^31 or more, for example for a quantized mask of -1e36 (MultiplyByQuantizedMultiplier,
-    internal/common.cc). For operands of a difference, it is a factor of 2^19 or more, if the difference was zero on the
-    calibration data (MultiplyByQuantizedMultiplierSmallerThanOneExp, internal/optimized/integer_ops/sub.h).
+    The limit is 2^31, which for example a quantized mask of -1e36 reaches (MultiplyByQuantizedMultiplier, internal/common.cc).
+    For a difference it is 2^19, which is reached if the difference was zero on the calibration data
+    (MultiplyByQuantizedMultiplierSmallerThanOneExp, internal/optimized/integer_ops/sub.h).
     """
-    factors, results = (
-        [t.quantization.scale[0] for t in slots if t is not None and isinstance(t.quantization, Quantization)]
-        for slots in (operator.inputs, operator.outputs)
+    operand_scales, result_scales = (
+        [t.quantization.scale[0] for t in tensors if t is not None and isinstance(t.quantization, Quantization)]
+        for tensors in (operator.inputs, operator.outputs)
     )
     overflows = (
-        np.prod(factors) >= _UNDEFINED_FACTOR * scale or max(factors) >= _UNDEFINED_SUM_FACTOR * scale
-        for scale in results
+        np.prod(operand_scales) >= _UNDEFINED_FACTOR * scale or max(operand_scales) >= _UNDEFINED_SUM_FACTOR * scale
+        for scale in result_scales
     )
-    return bool(factors) and any(overflows)
+    return bool(operand_scales) and any(overflows)
 
 
 def _is_finer_than_float32(operator: Operator) -> bool:
@@ -95,13 +90,12 @@ def _is_finer_than_float32(operator: Operator) -> bool:
 
 
 def inherited_step(
-    tensor: Tensor, producers: Mapping[int, Operator], tolerance: Tolerance, exact: Collection[int] = ()
+    tensor: Tensor, producers: Mapping[int, Operator], tolerance: Tolerance, exact_tensors: Collection[int] = ()
 ) -> float:
-    """Return the step of the quantized tensor from which a tensor is computed.
+    """Return the step of the quantized tensor upstream of a tensor; 0 if none.
 
-    Return 0 if that tensor is not quantized. The error of a dequantized result cannot be smaller than one step. The
-    search goes upstream through operators with a single computed operand. It ends at ``exact`` tensors, by index, which
-    both runtimes read as inputs.
+    The error of a dequantized result cannot be smaller than one step. The search goes upstream through operators with a
+    single computed operand. It ends at ``exact_tensors``, by index, which both runtimes read as inputs.
     """
     visited = set()
     while tensor.index not in visited:
@@ -110,7 +104,7 @@ def inherited_step(
         if isinstance(quantization, Quantization) and tensor.dtype in STEPPED:
             return max(quantization.scale) * tolerance.of_dtype(tensor.dtype)
         sources = list(operands(producers[tensor.index])) if tensor.index in producers else []
-        if len(sources) != 1 or not tensor.dtype.startswith("float") or sources[0].index in exact:
+        if len(sources) != 1 or not tensor.dtype.startswith("float") or sources[0].index in exact_tensors:
             return 0.0
         tensor = sources[0]
     return 0.0
@@ -120,7 +114,7 @@ def measure_summation(operand: Array, result: Array) -> float:
     """Return the rounding error of a float32 sum or mean that is added term by term.
 
     LiteRT's reductions add like this, so the mean of a large image with many equal values is wrong by 1e-4. Return 0 if
-    the result is no reduction of the operand: it lacks no axis of the operand, and no axis has been reduced to size 1.
+    the result is no reduction of the operand.
     """
     axes = _reduced_axes(operand.shape, result.shape)
     if not axes or operand.dtype != np.float32 or result.dtype != np.float32 or not operand.size:

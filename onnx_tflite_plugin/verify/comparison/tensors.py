@@ -1,4 +1,4 @@
-"""Matching of TFLite tensors with values of the ONNX model, and the first that differs."""
+"""ONNX values that hold TFLite tensors, and the first tensor that differs."""
 
 from __future__ import annotations
 
@@ -52,21 +52,18 @@ def values_by_tensor(entry: Entry, session: OnnxRuntime) -> dict[int, list[Tenso
     tensors = entry.subgraph.tensors
     by_tensor: dict[int, list[TensorValue]] = {}
     for value in session.tensor_values:
-        is_tensor_of_entry = value.subgraph == entry.subgraph.index and 0 <= value.tensor < len(tensors)
-        if is_tensor_of_entry and (value.form == "stored" or tensors[value.tensor].quantization is None):
+        is_in_subgraph = value.subgraph == entry.subgraph.index and 0 <= value.tensor < len(tensors)
+        if is_in_subgraph and (value.form == "stored" or tensors[value.tensor].quantization is None):
             by_tensor.setdefault(value.tensor, []).append(value)
     return by_tensor
 
 
 def is_dequantized(model: Model, entry: Entry, session: OnnxRuntime) -> bool:
-    """True if the ONNX model has floats in place of quantized tensors.
-
-    Bodies of control flow are included.
-    """
+    """True if the ONNX model has floats in place of quantized tensors, also in bodies."""
     graph, tensors = session.proto.graph, entry.subgraph.tensors
-    bodies = [subgraph for subgraph in model.subgraphs if subgraph.index != entry.subgraph.index]
-    body_results = (t for subgraph in bodies for op in subgraph.operators for t in op.outputs if t is not None)
-    if any(is_quantized(tensor) for tensor in body_results) and not quantizes_values(graph):
+    other_subgraphs = [subgraph for subgraph in model.subgraphs if subgraph.index != entry.subgraph.index]
+    results = (t for subgraph in other_subgraphs for op in subgraph.operators for t in op.outputs if t is not None)
+    if any(is_quantized(tensor) for tensor in results) and not quantizes_values(graph):
         return True
     floats = {info.name for info in (*graph.input, *graph.value_info, *graph.output) if is_float(info)}
     return any(
@@ -79,10 +76,10 @@ def is_dequantized(model: Model, entry: Entry, session: OnnxRuntime) -> bool:
 def output_values(entry: Entry, session: OnnxRuntime) -> dict[str, str]:
     """Return the name of the ONNX value that represents each output, by output name."""
     by_tensor = values_by_tensor(entry, session)
-    names = {(value.name, index) for index, values in by_tensor.items() for value in values}
+    names_and_tensors = {(value.name, index) for index, values in by_tensor.items() for value in values}
     infos = match_values("output", entry.output_names, session.outputs)
     outputs = zip(entry.output_names, entry.outputs, infos, strict=True)
-    return {name: info.name for name, tensor, info in outputs if (info.name, tensor.index) in names}
+    return {name: info.name for name, tensor, info in outputs if (info.name, tensor.index) in names_and_tensors}
 
 
 def quantizes_values(graph: GraphProto) -> bool:

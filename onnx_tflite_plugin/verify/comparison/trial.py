@@ -124,9 +124,9 @@ class Trial:
     ) -> dict[str, list[Run]]:
         """Return the outputs of each run, by kernel set.
 
-        Reference kernels, about 50x slower, run only if no other kernel set runs the model. ``first_only``: use only the
-        first set that runs. A set that takes far longer than XNNPACK is left out: for a network of 0.1 s per run,
-        another set took over 10 minutes. Raises LiteRTError, with the message of each set, if no set runs.
+        Reference kernels, about 50x slower, run only if no other kernel set runs the model. A set that takes far longer
+        than XNNPACK is left out: for a network of 0.1 s per run, another set took over 10 minutes. ``first_only``: use
+        only the first set that runs. Raises LiteRTError, with the message of each set, if no set runs.
         """
         expected: dict[str, list[Run]] = {}
         failures: dict[str, str] = {}
@@ -164,10 +164,7 @@ class Trial:
             yield arrays
 
     def smallest_error(self, tensor: Tensor, producers: Mapping[int, Operator]) -> float:
-        """Return the smallest possible error of a float tensor.
-
-        This is one step of the quantized values from which the tensor is computed.
-        """
+        """Return the least error of a float tensor: a step of quantized values upstream."""
         return inherited_step(
             tensor, producers, self.tolerance, {graph_input.index for graph_input in self.entry.inputs}
         )
@@ -300,9 +297,9 @@ def _check_sizes(info: ValueInfoProto, array: Array, tensor: Tensor) -> None:
 def match_values(side: str, names: Sequence[str], infos: Sequence[ValueInfoProto]) -> list[ValueInfoProto]:
     """Return the ONNX model's inputs or outputs in the TFLite model's order.
 
-    Values are matched by name if all names agree. If outputs are KV caches, they are matched by the names of their
-    inputs. Otherwise values are matched by position. ``side``: "input" or "output". Raises MismatchedModels if their number differs,
-    VerificationError if outputs have another order.
+    Values are matched by name if all names agree. KV caches among the outputs are matched by the names of their inputs.
+    Otherwise values are matched by position. ``side``: "input" or "output". Raises MismatchedModels if their number
+    differs, and VerificationError if outputs have another order.
     """
     if len(names) != len(infos):
         onnx_names = ", ".join(info.name for info in infos)

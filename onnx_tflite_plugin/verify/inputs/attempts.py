@@ -1,4 +1,4 @@
-"""Settings of random inputs to try, one after the other, until LiteRT runs the model."""
+"""Settings of random inputs to try until LiteRT runs the model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _MAX_ELEMENTS = 2**23  # of an input of these sizes: allows two dynamic dimensio
 
 
 class Attempt(NamedTuple):
-    """Settings of random inputs. ``min_dynamic_size``: minimum of dynamic sizes, except for axis 0."""
+    """Settings of random inputs.
+
+    ``min_dynamic_size``: minimum of dynamic sizes, except for axis 0.
+    """
 
     restriction: Restriction = "none"
     min_dynamic_size: int = 0

@@ -1,4 +1,4 @@
-"""Inputs of both runtimes: the user's arrays, or random arrays."""
+"""Random inputs of both runtimes, for inputs that the user does not give."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from onnx_tflite_plugin.verify.runtimes.structure import Entry, StoredConstant, 
 _QUANTIZED = {"int8", "uint8", "int16"}  # random values cover the whole range of the dtype
 _NIBBLES = {"int4": (np.int8, -8, 8), "uint4": (np.uint8, 0, 16), "int2": (np.int8, -2, 2)}
 _WIDE_INTEGERS = {"int32", "int64", "uint16", "uint32", "uint64"}
-_BOUND = 10  # upper bound of integers; an axis that they may index can lower it
+_INTEGER_BOUND = 10  # upper bound of integers; an axis that they may index can lower it
 _MAX_THRESHOLDS = 4096  # elements of a constant that are used as thresholds
 _TEXTS = ("", "a", "onnx", "tflite", "Hello, world", "žluťoučký kůň")
 
@@ -68,9 +68,9 @@ def generate_inputs(
         [
             user_arrays[name]
             if name in user_arrays
-            else _condition(shape_of(tensor, name, shapes), seed + run, run // 2, conditions[name])
+            else _random_condition(shape_of(tensor, name, shapes), seed + run, run // 2, conditions[name])
             if name in conditions and name not in (ranges or {}) and restriction not in _CONSTANTS
-            else _random(
+            else _random_array(
                 entry.subgraph,
                 tensor,
                 shape_of(tensor, name, shapes),
@@ -95,21 +95,18 @@ def condition_names(entry: Entry) -> list[str]:
     return [name for tensor, name in inputs if tensor.dtype == "bool" and prod(tensor.shape) == 1]
 
 
-def _condition(shape: tuple[int, ...], run: int, pair: int, position: int) -> Array:
+def _random_condition(shape: tuple[int, ...], run: int, run_pair: int, position: int) -> Array:
     """Return a boolean that alternates between runs.
 
-    Neighboring conditions have opposite values. Each pair of runs inverts different conditions, so that n runs have n
+    Neighboring conditions have opposite values. Each pair of runs inverts other conditions, so that n runs have n different
     combinations. ``position``: position among the conditions.
     """
-    inverted = position > 0 and bool(pair >> (position - 1) & 1)
+    inverted = position > 0 and bool(run_pair >> (position - 1) & 1)
     return np.full(shape, (run % 2 == position % 2) != inverted)
 
 
 def has_integers(entry: Entry) -> bool:
-    """True if an input has wide integers.
-
-    The restrictions "nonzero" and "positive" apply to them.
-    """
+    """True if an input has wide integers, which "nonzero" and "positive" restrict."""
     return any(tensor.dtype in _WIDE_INTEGERS for tensor in entry.inputs)
 
 
@@ -125,19 +122,19 @@ def check_ranges(entry: Entry, ranges: Mapping[str, tuple[float, float]]) -> Non
             raise InvalidInputs(f"input {name!r}: the range {low:g} to {high:g} is empty")
 
 
-def _random(
+def _random_array(
     graph: Subgraph,
     tensor: Tensor,
     shape: tuple[int, ...],
     seed: tuple[int, int, int],
     restriction: Restriction,
-    span: tuple[float, float] | None = None,
+    value_range: tuple[float, float] | None = None,
 ) -> Array:
-    """Return random values of an input. ``span``: minimum and maximum."""
+    """Return random values of an input. ``value_range``: minimum and maximum."""
     generator = np.random.default_rng(seed)
     dtype, constant = tensor.dtype, _CONSTANTS.get(restriction)
-    if span is not None:
-        return _uniform(generator, tensor, shape, span)
+    if value_range is not None:
+        return _uniform(generator, tensor, shape, value_range)
     if dtype == "string":
         first_text = 0 if shape else 1  # LiteRT refuses a scalar that is an empty text
         return np.asarray(np.array(_TEXTS, object)[generator.integers(first_text, len(_TEXTS), shape)], object).reshape(
@@ -174,10 +171,8 @@ def _random(
         return cast("Array", (parts[0] + 1j * parts[1]).astype(dtype))
     if "float" not in dtype:
         raise VerificationError(f"input {tensor} is {dtype}, for which there are no random values; pass --inputs")
-    limits_of_floats = _float_range(graph, tensor)
-    values = np.asarray(
-        generator.uniform(*limits_of_floats, shape) if limits_of_floats else generator.standard_normal(shape)
-    )
+    float_range = _float_range(graph, tensor)
+    values = np.asarray(generator.uniform(*float_range, shape) if float_range else generator.standard_normal(shape))
     values = np.asarray(values if constant is None else np.abs(values))  # abs of a scalar is not an array
     return np.asarray(values, dtype_of(dtype))
 
@@ -185,20 +180,20 @@ def _random(
 def can_reorder(op: Operator) -> bool:
     """True if kernels may take equal values in different orders.
 
-    An example is an operator that sorts boxes in a heap (non_max_suppression.h). The operator has several results and more
-    than two operands.
+    Such an operator, for example one that sorts boxes in a heap (non_max_suppression.h), has several results and more than
+    two operands.
     """
     return len(op.inputs) > 2 and len(op.outputs) > 1
 
 
 def _uniform(
-    generator: np.random.Generator, tensor: Tensor, shape: tuple[int, ...], span: tuple[float, float]
+    generator: np.random.Generator, tensor: Tensor, shape: tuple[int, ...], value_range: tuple[float, float]
 ) -> Array:
     """Return uniform random values in a range; integers include both ends."""
     if "float" in tensor.dtype:
-        return generator.uniform(*span, shape).astype(dtype_of(tensor.dtype))
+        return generator.uniform(*value_range, shape).astype(dtype_of(tensor.dtype))
     dtype = _NIBBLES[tensor.dtype][0] if tensor.dtype in _NIBBLES else np.dtype(tensor.dtype).type
-    return generator.integers(round(span[0]), round(span[1]), shape, endpoint=True).astype(dtype)
+    return generator.integers(round(value_range[0]), round(value_range[1]), shape, endpoint=True).astype(dtype)
 
 
 def _integer_range(graph: Subgraph, tensor: Tensor) -> tuple[int, int]:
@@ -207,39 +202,38 @@ def _integer_range(graph: Subgraph, tensor: Tensor) -> tuple[int, int]:
     Only operands of arithmetic may be negative, because other integers may be indices.
     """
     is_arithmetic_operand = True
-    sizes, tables = [_BOUND], list[int]()
+    sizes, tables = [_INTEGER_BOUND], list[int]()
     visited, pending = {tensor.index}, [tensor.index]
     while pending:
         index = pending.pop()
         for operator in graph.operators:
-            if all(slot is None or slot.index != index for slot in operator.inputs):
+            if all(operand is None or operand.index != index for operand in operator.inputs):
                 continue
             if length := _table_length(operator, index):
                 tables.append(length)
                 continue
-            slots = [slot for slot in (*operator.inputs, *operator.outputs) if slot is not None]
-            if any(slot.dtype != tensor.dtype or slot.shape not in (tensor.shape, ()) for slot in slots):
+            tensors = [t for t in (*operator.inputs, *operator.outputs) if t is not None]
+            if any(t.dtype != tensor.dtype or t.shape not in (tensor.shape, ()) for t in tensors):
                 is_arithmetic_operand = False
-                new_operands = (slot for slot in operator.inputs if slot is not None and slot.index not in visited)
-                sizes += [size for slot in new_operands for size in slot.shape if size > 1]
-            for slot in operator.outputs:
-                if slot is not None and slot.dtype in _WIDE_INTEGERS and slot.index not in visited:
-                    visited.add(slot.index)
-                    pending.append(slot.index)
+                new_operands = (
+                    operand for operand in operator.inputs if operand is not None and operand.index not in visited
+                )
+                sizes += [size for operand in new_operands for size in operand.shape if size > 1]
+            for result in operator.outputs:
+                if result is not None and result.dtype in _WIDE_INTEGERS and result.index not in visited:
+                    visited.add(result.index)
+                    pending.append(result.index)
     if tables and len(sizes) == 1:  # only indices of tables
         return 0, min(tables)
-    return (-_BOUND if is_arithmetic_operand else 0), min([*sizes, *tables])
+    return (-_INTEGER_BOUND if is_arithmetic_operand else 0), min([*sizes, *tables])
 
 
 def is_arithmetic(graph: Subgraph, tensor: Tensor) -> bool:
-    """True if integers cannot be indices.
-
-    They are then operands of arithmetic, or are cast to float.
-    """
+    """True if integers are no indices: operands of arithmetic, or cast to float."""
     readers = [op for op in graph.operators if any(t is not None and t.index == tensor.index for t in op.inputs)]
     results = [[t for t in op.outputs if t is not None] for op in readers if len(op.inputs) == 1]
-    casts = all(len(slots) == 1 and slots[0].dtype == "float32" and slots[0].shape == tensor.shape for slots in results)
-    return _integer_range(graph, tensor)[0] < 0 or (len(readers) == len(results) and casts)
+    are_casts = all(len(ts) == 1 and ts[0].dtype == "float32" and ts[0].shape == tensor.shape for ts in results)
+    return _integer_range(graph, tensor)[0] < 0 or (len(readers) == len(results) and are_casts)
 
 
 def _thresholds(graph: Subgraph, tensor: Tensor) -> Array:
@@ -260,12 +254,12 @@ def compared_constants(operators: Iterable[Operator], tensor: Tensor) -> Array:
     """
     constants = [np.empty(0, np.int64)]
     for operator in operators:
-        slots = [slot for slot in operator.inputs if slot is not None]
-        results = [slot for slot in operator.outputs if slot is not None]
-        if len(slots) != 2 or len(results) != 1 or results[0].shape != tensor.shape or results[0].dtype != "bool":
+        inputs = [operand for operand in operator.inputs if operand is not None]
+        results = [result for result in operator.outputs if result is not None]
+        if len(inputs) != 2 or len(results) != 1 or results[0].shape != tensor.shape or results[0].dtype != "bool":
             continue
-        if any(slot.index == tensor.index for slot in slots):
-            contents = [slot.data for slot in slots if slot.dtype == tensor.dtype]
+        if any(operand.index == tensor.index for operand in inputs):
+            contents = [operand.data for operand in inputs if operand.dtype == tensor.dtype]
             constants += [
                 content.numbers(tensor.dtype)[:_MAX_THRESHOLDS]
                 for content in contents
@@ -282,27 +276,21 @@ def _is_permutation(graph: Subgraph, tensor: Tensor, shape: tuple[int, ...]) -> 
     Kernels read beyond the end for other values.
     """
     for operator in graph.operators:
-        slots, results = ([slot for slot in side if slot is not None] for side in (operator.inputs, operator.outputs))
-        if len(slots) != 2 or len(results) != 1 or slots[1].index != tensor.index or len(shape) != 1:
+        inputs, results = ([t for t in side if t is not None] for side in (operator.inputs, operator.outputs))
+        if len(inputs) != 2 or len(results) != 1 or inputs[1].index != tensor.index or len(shape) != 1:
             continue
-        x, result = slots[0], results[0]
+        x, result = inputs[0], results[0]
         has_same_sizes = not result.rank or None in result.dims or sorted(result.shape) == sorted(x.shape)
         is_elementwise = x.dtype == tensor.dtype and x.shape[-1:] in (shape, (1,))
-        has_entry_per_axis = shape[0] == x.rank > 1 and result.rank in (
-            0,
-            x.rank,
-        )  # the file stores an unknown rank as 0
+        has_entry_per_axis = shape[0] == x.rank > 1 and result.rank in (0, x.rank)  # unknown ranks are stored as 0
         if has_entry_per_axis and x.dtype == result.dtype and has_same_sizes and not is_elementwise:
             return True
     return False
 
 
 def _table_length(operator: Operator, index: int) -> int:
-    """Return the number of rows of the table that this operand indexes.
-
-    Return 0 if the operand indexes no table.
-    """
-    indices = next(slot for slot in operator.inputs if slot is not None and slot.index == index)
+    """Return the number of rows of the table that an operand indexes; 0 if none."""
+    indices = next(operand for operand in operator.inputs if operand is not None and operand.index == index)
     for table in operator.inputs:
         for result in operator.outputs:
             if table is None or result is None or table.rank < 1:
@@ -318,7 +306,7 @@ def _float_range(graph: Subgraph, tensor: Tensor) -> tuple[float, float] | None:
     An input that is rounded to indices of a table has the range of the indices. Return None for other inputs.
     """
     for operator in graph.operators:
-        if [slot.index for slot in operands(operator)] != [tensor.index]:
+        if [operand.index for operand in operands(operator)] != [tensor.index]:
             continue
         for output in operator.outputs:
             if output is None or output.shape != tensor.shape:

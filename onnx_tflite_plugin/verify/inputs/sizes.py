@@ -25,9 +25,8 @@ _CHANNELS = (1, 3, 4)  # of images
 class InputSizes:
     """Input sizes of one model.
 
-    ``entry``: inputs and outputs of the TFLite model. ``interface``: these inputs and outputs, matched with
-    those of the ONNX model.
-    ``submodel_shapes``: shapes that the inputs have in the whole model, by tensor index, if this model is a submodel.
+    ``entry``: inputs and outputs of the TFLite model. ``interface``: the matched inputs and outputs of the ONNX model.
+    ``submodel_shapes``: for a submodel, the shapes of its inputs in the whole model, by tensor index.
     """
 
     def __init__(
@@ -78,8 +77,8 @@ class InputSizes:
     def split_batch(self, arrays: Run, results: Run | None) -> list[list[Array]]:
         """Return one run per element of a batch that only the ONNX model supports.
 
-        ``results``: LiteRT's outputs for the whole batch, if LiteRT runs it. The list is empty if ``results`` have the
-        shapes of the ONNX model or another rank, if an axis other than the batch axis is dynamic, or if the stored
+        ``results``: LiteRT's outputs for the whole batch; None if LiteRT refuses it. The list is empty if ``results`` have
+        the shapes of the ONNX model or another rank, if an axis other than the batch axis is dynamic, or if the stored
         batch size is not 1.
         """
         inputs, outputs = list(self._dims()), list(self._output_dims())
@@ -105,10 +104,7 @@ class InputSizes:
         ]
 
     def mismatch(self) -> str:
-        """Describe the first input with different static sizes in the two models.
-
-        Return an empty text if none differs.
-        """
+        """Describe the first input whose static sizes differ; empty if none differs."""
         for tensor, name, dims in self._dims():
             sizes = tuple(size if isinstance(size, int) else None for size in dims)
             if not agree(sizes, tensor.dims):
@@ -130,18 +126,14 @@ class InputSizes:
         }
 
     def _output_dims(self) -> Iterator[list[int | str]]:
-        """Yield the sizes of each output in the ONNX model.
-
-        A dynamic dimension is given by its name.
-        """
+        """Yield the ONNX model's output sizes; a dynamic dimension is its name."""
         for tensor, name, info in zip(self.entry.outputs, self.entry.output_names, self.interface.outputs, strict=True):
             yield self._sizes(tensor, name, info)
 
     def _dims(self) -> Iterator[tuple[Tensor, str, list[int | str]]]:
-        """Yield each input with its name and its sizes in the ONNX model.
+        """Yield each input of the file with its name and its sizes in the ONNX model.
 
-        A dynamic dimension is given by its name. Inputs are in the order of the file. If the file stores the shape
-        ``[]``, as old converters did, all sizes are dynamic.
+        A dynamic dimension is its name. If the file stores the shape ``[]``, as old converters did, all sizes are dynamic.
         """
         for tensor, name, info in zip(self.entry.inputs, self.entry.input_names, self.interface.inputs, strict=True):
             sizes = self._sizes(tensor, name, info)

@@ -22,9 +22,9 @@ _MAX_ELEMENTS = 1 << 40  # of the dense tensor
 def draw_sparse(
     generator: np.random.Generator, graph: Subgraph, tensor: Tensor, shape: tuple[int, ...]
 ) -> Array | None:
-    """Return random coordinates of a sparse tensor, or its sizes.
+    """Return random coordinates or the sizes of a sparse tensor; None for others.
 
-    Coordinates are ``[count, rank]`` in row-major order, sizes ``[rank]``. Return None if ``tensor`` is neither.
+    Coordinates have the shape ``[count, rank]``, in row-major order; sizes have the shape ``[rank]``.
     """
     for operator in graph.operators:
         for coordinates, sizes in pairwise(operator.inputs):
@@ -37,8 +37,8 @@ def draw_sparse(
                 return None
             if tensor.index == sizes.index:
                 return np.asarray(limits, tensor.dtype)
-            flat = np.sort(generator.integers(0, prod(limits), shape[0]))
-            return np.stack(np.unravel_index(flat, limits), axis=1).astype(tensor.dtype)
+            positions = np.sort(generator.integers(0, prod(limits), shape[0]))
+            return np.stack(np.unravel_index(positions, limits), axis=1).astype(tensor.dtype)
     return None
 
 
@@ -49,8 +49,8 @@ def _is_sparse(operator: Operator, coordinates: Tensor, sizes: Tensor) -> bool:
     """
     if len(coordinates.shape) != 2 or not coordinates.shape[1] or sizes.shape != coordinates.shape[1:]:
         return False
-    pair = (coordinates.index, sizes.index)
-    other_operands = [operand for operand in operator.inputs if operand is not None and operand.index not in pair]
+    indices = (coordinates.index, sizes.index)
+    other_operands = [operand for operand in operator.inputs if operand is not None and operand.index not in indices]
     values = [operand for operand in other_operands if operand.shape in (coordinates.shape[:1], ())]
     is_ambiguous = any(operand.shape == sizes.shape for operand in other_operands)
     return {coordinates.dtype, sizes.dtype} <= {*_INTEGERS} and len(values) > 1 and not is_ambiguous
@@ -61,6 +61,6 @@ def _limits(operator: Operator, sizes: Tensor) -> Sequence[int]:
     if isinstance(sizes.data, StoredConstant):
         numbers = [int(size) for size in sizes.data.numbers(sizes.dtype)[: sizes.shape[0]]]
         return numbers if len(numbers) == sizes.shape[0] else [0]
-    result = next((slot.dims for slot in operator.outputs if slot is not None), ())
-    result_sizes = [*result, *[None] * sizes.shape[0]][: sizes.shape[0]]
+    result_dims = next((result.dims for result in operator.outputs if result is not None), ())
+    result_sizes = [*result_dims, *[None] * sizes.shape[0]][: sizes.shape[0]]
     return [_DEFAULT_SIZE if size is None else size for size in result_sizes]

@@ -39,30 +39,30 @@ def input_runs(
 ) -> list[dict[str, Array]]:
     """Return the arrays of each run by input name, in the tensors' dtypes.
 
-    There are no runs if ``inputs`` is None. An array that stacks several inputs along its first axis gives as many
+    The list is empty if ``inputs`` is None. An array that stacks several inputs along its first axis gives as many
     runs. ``metadata``: metadata of the inputs, for images. ``nan``: allow NaN, which is usually a mistake. Raises
     InvalidInputs if the arrays do not fit the model.
     """
     if inputs is None:
         return []
-    steps: list[Mapping[str, Any]]
+    mappings: list[Mapping[str, Any]]
     files: Iterable[Path | None] = repeat(None)
     if isinstance(inputs, str | os.PathLike):
         loaded = list(_load_arrays(entry, Path(inputs), metadata or {}))
-        files, steps = [file for file, _ in loaded], [arrays for _, arrays in loaded]
+        files, mappings = [file for file, _ in loaded], [arrays for _, arrays in loaded]
     else:
         named_inputs = _name_array(entry, inputs)
         is_iterable = hasattr(named_inputs, "__iter__")
-        steps = [named_inputs] if isinstance(named_inputs, Mapping) else [*named_inputs] if is_iterable else []
-        if not is_iterable or not all(isinstance(step, Mapping) for step in steps):
+        mappings = [named_inputs] if isinstance(named_inputs, Mapping) else [*named_inputs] if is_iterable else []
+        if not is_iterable or not all(isinstance(mapping, Mapping) for mapping in mappings):
             raise TypeError(
                 f"inputs are arrays by input name, a sequence of such mappings, or a path, not {type(inputs).__name__}"
             )
     runs: list[dict[str, Array]] = []
-    for step, file in zip(steps, files, strict=False):
+    for mapping, file in zip(mappings, files, strict=False):
         try:
-            _check_names(entry, list(step))
-            arrays = {name: _fit_array(_tensor(entry, name), name, value, nan) for name, value in step.items()}
+            _check_names(entry, list(mapping))
+            arrays = {name: _fit_array(_tensor(entry, name), name, value, nan) for name, value in mapping.items()}
             runs += _unstack(entry, arrays)
         except InvalidInputs as error:
             if file is None:
@@ -85,14 +85,14 @@ def describe_rounding(entry: Entry, inputs: InputData) -> list[str]:
     """Return a note for each input whose float64 values change in the tensor's dtype."""
     if inputs is None or (isinstance(inputs, str | os.PathLike) and Path(inputs).suffix.lower() not in ARRAYS):
         return []
-    steps: Any = (
+    mappings: Any = (
         [arrays for _, arrays in _load_arrays(entry, Path(inputs), {})]
         if isinstance(inputs, str | os.PathLike)
         else _name_array(entry, inputs)
     )
     notes = {}
-    for step in [steps] if isinstance(steps, Mapping) else steps:
-        for name, value in step.items():
+    for mapping in [mappings] if isinstance(mappings, Mapping) else mappings:
+        for name, value in mapping.items():
             array, dtype = np.asarray(value), _tensor(entry, name).dtype
             if array.dtype == np.float64 and dtype in ("float16", "float32") and (array.astype(dtype) != array).any():
                 notes[name] = f"input {name!r}: the given float64 values were rounded to the model's {dtype}"
@@ -134,17 +134,14 @@ def _load_arrays(entry: Entry, path: Path, metadata: InterfaceMetadata) -> Itera
             yield from _load_arrays(entry, file, metadata)
     elif path.suffix.lower() in IMAGES:
         name, tensor = _only_input(entry, path)
-        of_tensor = metadata.get((tensor.subgraph, tensor.index), TensorMetadata())
-        yield path, {name: load_image(path, name, tensor, of_tensor)}
+        tensor_metadata = metadata.get((tensor.subgraph, tensor.index), TensorMetadata())
+        yield path, {name: load_image(path, name, tensor, tensor_metadata)}
     else:
         yield path, _load_file(entry, path)
 
 
 def _only_input(entry: Entry, path: Path) -> tuple[str, Tensor]:
-    """Return the name and the tensor of a model's only input.
-
-    Raises InvalidInputs if the model has several.
-    """
+    """Return the name and tensor of the only input. Raises InvalidInputs if several."""
     if len(entry.inputs) != 1:
         names = ", ".join(entry.input_names)
         raise InvalidInputs(
@@ -191,12 +188,11 @@ def load_image(path: Path, name: str, tensor: Tensor, metadata: TensorMetadata) 
         raise InvalidInputs(f"{path}: input {name!r} is {tensor.dtype} {list(tensor.shape)}, which is no image")
     height, width, channels = tensor.shape[1:]
     try:
-        with Image.open(path) as opened:
-            picture = opened.convert("L" if channels == 1 else "RGB")
-            resized = (
-                picture if None in tensor.dims[1:3] else picture.resize((width, height), Image.Resampling.BILINEAR)
-            )
-            pixels = np.asarray(resized, np.float32)
+        with Image.open(path) as file:
+            image = file.convert("L" if channels == 1 else "RGB")
+            if None not in tensor.dims[1:3]:
+                image = image.resize((width, height), Image.Resampling.BILINEAR)
+            pixels = np.asarray(image, np.float32)
     except OSError as error:
         raise InvalidInputs(f"{path} cannot be read as an image: {error}") from error
     return _normalize_image(pixels.reshape(1, *pixels.shape[:2], channels), tensor, metadata)
@@ -224,8 +220,8 @@ def _normalize_image(pixels: Array, tensor: Tensor, metadata: TensorMetadata) ->
 def _fit_array(tensor: Tensor, name: str, value: Any, nan: bool) -> Array:
     """Return a user's array in the tensor's dtype, by the rules of ``Session.run``.
 
-    Floats may also have another width, which a note reports if values change. Raises InvalidInputs for another dtype, or
-    if the array neither has the tensor's shape nor is a stack of such arrays.
+    Floats may also have another width; ``describe_rounding`` reports changed values. Raises InvalidInputs for another
+    dtype, or if the array neither has the tensor's shape nor is a stack of such arrays.
     """
     try:
         array = to_array(value, f"input {name!r}")
@@ -275,9 +271,9 @@ def _fits(tensor: Tensor, shape: tuple[int, ...]) -> bool:
 
 
 def _channels_last_permutation(tensor: Tensor, shape: tuple[int, ...]) -> str:
-    """Return the permutation that moves axis 1 to the end, if the array then fits.
+    """Return the permutation that moves axis 1 to the end if the array then fits.
 
-    Return an empty text if it does not. The number of channels must be static, because otherwise any array fits.
+    Otherwise return an empty text. The number of channels must be static, because otherwise any array fits.
     """
     if (
         len(shape) == 4
@@ -290,9 +286,9 @@ def _channels_last_permutation(tensor: Tensor, shape: tuple[int, ...]) -> str:
 
 
 def _count_stacked(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, bool] | None:
-    """Return the number of stacked inputs, and True if no axis was added for them.
+    """Return the number of stacked inputs, and True if they are along the first axis.
 
-    The inputs are then stacked along the tensor's first axis, of size 1. Return None if the shape is not a stack.
+    That axis has size 1. Otherwise the inputs are stacked along an additional axis. Return None if the shape is not a stack.
     """
     if _fits(tensor, shape[1:]):
         return shape[0], False

@@ -1,7 +1,4 @@
-"""Float results of quantized operators.
-
-LiteRT's float kernels compute them from dequantized operands and constants.
-"""
+"""Results of LiteRT's float kernels for quantized operators."""
 
 from __future__ import annotations
 
@@ -45,10 +42,7 @@ def float_result(
 
 
 def as_symmetric(tensor: Tensor, array: Array) -> Array:
-    """Return a dequantized array.
-
-    An 8-bit array is rounded to symmetric int8 that covers its range.
-    """
+    """Return a dequantized array; 8-bit values are rounded to symmetric int8."""
     quantization, values = tensor.quantization, as_float(tensor, array)
     if not isinstance(quantization, Quantization) or array.dtype.kind not in "iu" or array.dtype.itemsize > 1:
         return values

@@ -80,8 +80,9 @@ class OnnxRuntime:
         self.inputs = tuple(info for info in proto.graph.input if info.name not in state_inputs | initializers)
         self.outputs = tuple(info for info in proto.graph.output if info.name not in state_outputs)
         self.tensor_values = tensor_values(proto)
-        in_place = is_causal(props(proto.metadata_props))
-        self._caches = cache_pairs([x.name for x in self.inputs], [x.name for x in self.outputs]) if in_place else {}
+        writes_in_place = is_causal(props(proto.metadata_props))
+        names = ([info.name for info in self.inputs], [info.name for info in self.outputs])
+        self._caches = cache_pairs(*names) if writes_in_place else {}
         self._initializers = initializers
         self._state_values: dict[str, Array] = {}
         self._last_values: dict[str, Array] = {}
@@ -111,7 +112,7 @@ class OnnxRuntime:
             raise OrtError(f"ONNX Runtime cannot load the model: {error}") from error
         ports = (*self.session.get_inputs(), *self.session.get_overridable_initializers(), *self.session.get_outputs())
         self._dtypes = {port.name: dtype_of(port) for port in ports}
-        self._bytewise = not UNKNOWN_TO_NUMPY.keys().isdisjoint(self._dtypes.values())
+        self._has_special_dtypes = not UNKNOWN_TO_NUMPY.keys().isdisjoint(self._dtypes.values())
         self.reset()
 
     def load_constants(self, submodel: ModelProto) -> ModelProto | None:
@@ -183,7 +184,7 @@ class OnnxRuntime:
         """
         if self._caches:
             return self._invoke_in_place(names, feeds)
-        if not self._bytewise:
+        if not self._has_special_dtypes:
             return self.session.run(names, feeds)  # type: ignore[no-any-return]
         values = {name: to_value(array, self._dtypes[name]) for name, array in feeds.items()}
         results = zip(names, self.session.run_with_ort_values(names, values), strict=True)

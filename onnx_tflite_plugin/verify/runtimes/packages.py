@@ -20,10 +20,10 @@ def import_optional(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        root = module.partition(".")[0]
-        if (error.name or "").partition(".")[0] != root:
+        package = module.partition(".")[0]
+        if (error.name or "").partition(".")[0] != package:
             raise
-        raise MissingExtra(root.replace("_", "-")) from None
+        raise MissingExtra(package.replace("_", "-")) from None
 
 
 @contextlib.contextmanager
@@ -40,9 +40,9 @@ def silence_stderr() -> Iterator[None]:
         yield
         return
     try:
-        sink = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(sink, 2)
-        os.close(sink)
+        null_device = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null_device, 2)
+        os.close(null_device)
         yield
     finally:
         os.dup2(stderr_copy, 2)

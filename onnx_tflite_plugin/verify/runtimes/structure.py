@@ -230,7 +230,7 @@ def _ints(table: Any, field: str) -> list[int]:
 def _subgraph(schema: Any, model: Any, graph: Any, index: int, codes: list[str]) -> Subgraph:
     tensors = tuple(_tensor(schema, model, graph.Tensors(k), index, k) for k in range(graph.TensorsLength()))
 
-    def slots(table: Any, field: str) -> tuple[Tensor | None, ...]:
+    def read_slots(table: Any, field: str) -> tuple[Tensor | None, ...]:
         return tuple(tensors[k] if k >= 0 else None for k in _ints(table, field))
 
     operators = []
@@ -238,9 +238,11 @@ def _subgraph(schema: Any, model: Any, graph: Any, index: int, codes: list[str])
         operator = graph.Operators(k)
         code = codes[operator.OpcodeIndex()]
         operators.append(
-            Operator(index, k, code, code, 1, Options(), slots(operator, "Inputs"), slots(operator, "Outputs"))
+            Operator(
+                index, k, code, code, 1, Options(), read_slots(operator, "Inputs"), read_slots(operator, "Outputs")
+            )
         )
-    inputs, outputs = (tuple(t for t in slots(graph, side) if t is not None) for side in ("Inputs", "Outputs"))
+    inputs, outputs = (tuple(t for t in read_slots(graph, side) if t is not None) for side in ("Inputs", "Outputs"))
     return Subgraph(index, _text(graph.Name()), tensors, inputs, outputs, tuple(operators))
 
 
@@ -255,8 +257,8 @@ def _tensor(schema: Any, model: Any, tensor: Any, subgraph: int, index: int) -> 
     parameters = None
     if quantization is not None and quantization.ScaleLength():
         scale = tuple(quantization.ScaleAsNumpy().tolist())
-        points = _ints(quantization, "ZeroPoint") or [0] * len(scale)
-        parameters = Quantization(scale, tuple(points), quantization.QuantizedDimension())
+        zero_points = _ints(quantization, "ZeroPoint") or [0] * len(scale)
+        parameters = Quantization(scale, tuple(zero_points), quantization.QuantizedDimension())
     dtype = _enum_name(schema.TensorType, tensor.Type()).lower()
     return Tensor(
         subgraph,
@@ -290,9 +292,10 @@ def is_dynamic_range(operator: Operator) -> bool:
 
     Its kernel quantizes the activations. Weights of 4 and 2 bits may have a scale per block (``block_scales``).
     """
-    weights = any(
-        slot is not None and slot.dtype in _WEIGHTS and (slot.quantization is not None or slot.dtype in _NIBBLES)
-        for slot in operator.inputs
+    has_weights = any(
+        t is not None and t.dtype in _WEIGHTS and (t.quantization is not None or t.dtype in _NIBBLES)
+        for t in operator.inputs
     )
-    floats = any(slot.dtype.startswith("float") for slot in operands(operator))
-    return weights and floats and any(slot is not None and slot.dtype.startswith("float") for slot in operator.outputs)
+    has_float_operand = any(t.dtype.startswith("float") for t in operands(operator))
+    has_float_result = any(t is not None and t.dtype.startswith("float") for t in operator.outputs)
+    return has_weights and has_float_operand and has_float_result

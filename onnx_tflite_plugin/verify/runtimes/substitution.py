@@ -18,7 +18,7 @@ from onnx_tflite_plugin.checked import describe_arity_mismatch, format_shape, pl
 from onnx_tflite_plugin.errors import InconclusiveError, Problem, VerificationError
 from onnx_tflite_plugin.guard import Failed, Mismatch, WrongResult, attribute_errors
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.source.affine import bias_scale
+from onnx_tflite_plugin.source.affine import affine, bias_scale
 from onnx_tflite_plugin.source.dtypes import HANDLES, QUANTIZED
 from onnx_tflite_plugin.source.model import Array, Model, Operator, Quantization, Tensor, agree
 from onnx_tflite_plugin.targets import target_named
@@ -29,7 +29,7 @@ from onnx_tflite_plugin.verify.runtimes.structure import Entry, constant_produce
 
 ReadResults = Callable[[Sequence[Array]], Mapping[int, Array]]
 
-_FROM_ONNX, _HANDLE = -1, -2  # users of a state that are no position of a step
+_FROM_ONNX, _HANDLE = -1, -2  # users of a state other than the position of a step
 _NO_RESULT = np.empty(0, np.float32)  # an output that is neither computed nor compared
 
 
@@ -40,10 +40,7 @@ def find_overridden_codes(operators: Iterable[Operator], host: Host) -> set[str]
 
 
 def find_overridden_operators(model: Model, subgraph: int, host: Host) -> list[int]:
-    """Return the indices of operators whose handlers override LiteRT's kernel.
-
-    The declaration ``overrides_kernel`` of a handler selects the operators.
-    """
+    """Return the indices of operators that ``overrides_kernel`` selects."""
     target = target_named("onnxruntime")
     operators = model.subgraphs[subgraph].operators
     codes = find_overridden_codes(operators, host)
@@ -61,7 +58,10 @@ def find_overridden_operators(model: Model, subgraph: int, host: Host) -> list[i
 
 
 def _protect(operand: Array, tensor: Tensor) -> Array:
-    """Return the operand as a read-only view, because the ONNX model gets the same array; a variable is returned as is."""
+    """Return a read-only view of the operand, which the ONNX model reads too.
+
+    A variable is returned as is.
+    """
     if tensor.is_variable:
         return operand
     view = operand.view()
@@ -74,8 +74,8 @@ class PackKernel:
     """One operator with the reference kernel of its pack.
 
     The kernel may change a variable operand in place, to update the state. ``takes_floats``: the kernel computes
-    on dequantized values. ``biases``: slots of biases, each with the factors of its scale. ``file_slots``: slots whose
-    quantized values are not dequantized.
+    on dequantized values. ``biases``: slots of biases, each with the two factors of its scale. ``file_slots``: slots
+    whose quantized values are not dequantized.
     """
 
     op: Operator
@@ -107,7 +107,7 @@ class PackKernel:
                     raise WrongResult(
                         f"it returned {plural(len(results), 'array')}, but the operator has {plural(len(self.op.outputs), 'output')}"
                     )
-                resized = any(
+                is_resized = any(
                     t is not None and a is not None and not agree(t.dims, a.shape)
                     for t, a in zip(self.op.inputs, operands, strict=True)
                 )
@@ -117,7 +117,7 @@ class PackKernel:
                     if t is not None and t.is_variable
                 }
                 return states | {
-                    t.index: _as_stored(t, k, np.asarray(a), resized=resized, takes_floats=self.takes_floats)
+                    t.index: _as_stored(t, k, np.asarray(a), resized=is_resized, takes_floats=self.takes_floats)
                     for k, (t, a) in enumerate(zip(self.op.outputs, results, strict=True))
                     if t
                 }
@@ -303,9 +303,8 @@ def _initial_value(tensor: Tensor) -> Array:
 
     The value is zero, or the zero point of int8 (ResetVariableTensor, core/subgraph.cc).
     """
-    has_zero_point = tensor.dtype == "int8" and isinstance(tensor.quantization, Quantization)
-    point = tensor.quantization.zero_point[0] if has_zero_point and isinstance(tensor.quantization, Quantization) else 0
-    return np.full(tensor.shape, point, tensor.dtype)
+    quantization = affine(tensor) if tensor.dtype == "int8" else None
+    return np.full(tensor.shape, 0 if quantization is None else quantization.zero_point[0], tensor.dtype)
 
 
 def _split(data: bytes, entry: Entry, substituted: set[int]) -> Iterator[Partition | int]:

@@ -144,7 +144,7 @@ class SubmodelComparer:
     def _compare_segments(self, segments: list[Segment], runs: Sequence[Run]) -> None:
         """Compare one segment after the other.
 
-        Keep only the tensors of each run that later segments read. Raises _Unreadable if LiteRT cannot return a tensor
+        Of each run only the tensors that later segments read are kept. Raises _Unreadable if LiteRT cannot return a tensor
         that an ONNX value holds, or computes an operand after its reader.
         """
         outputs = {tensor.index for tensor in self.trial.entry.outputs}
@@ -191,8 +191,8 @@ class SubmodelComparer:
     def _compare_random(self, comparer: SegmentComparer, observed: OperandSet | None) -> None:
         """Compare submodels on random operands with the shapes of ``observed``.
 
-        Skip submodels that read different tensors in the ONNX model. Compare nothing if operators are substituted, if the
-        ONNX model has floats in place of quantized tensors and so does not saturate, or if masks were declared causal.
+        Submodels that read other tensors in the ONNX model are skipped. Nothing is compared if operators are substituted, if
+        masks were declared causal, or if the ONNX model has floats in place of quantized tensors, which do not saturate.
         """
         causal = is_causal(props(self.session.proto.metadata_props))
         submodels = [submodel for submodel in comparer.segment.submodels if submodel.is_comparable]

@@ -43,9 +43,9 @@ def compare_constants(entry: Entry, session: OnnxRuntime) -> Iterator[tuple[Oper
     for op in entry.subgraph.operators:
         for tensor, values in weights[op.index]:
             arrays = computed.get(op.index, ())
-            same_size = [array for array in arrays if array.size == np.prod(tensor.shape)]
-            if len(same_size) == 1:  # neither padded nor split, so zeros can be compared too
-                overlap = _overlap(values, same_size[0])
+            arrays_of_size = [array for array in arrays if array.size == np.prod(tensor.shape)]
+            if len(arrays_of_size) == 1:  # neither padded nor split, so zeros can be compared too
+                overlap = _overlap(values, arrays_of_size[0])
             else:
                 overlap = max((_overlap(_nonzero(values), _nonzero(array)) for array in arrays), default=0.0)
             if _MIN_OVERLAP <= overlap < 1:
@@ -55,10 +55,7 @@ def compare_constants(entry: Entry, session: OnnxRuntime) -> Iterator[tuple[Oper
 
 
 def _dequantize(tensor: Tensor) -> Array | None:
-    """Return the dequantized values of a constant.
-
-    Return None for other tensors, and for constants with too few values.
-    """
+    """Return the dequantized values of a constant; None for others, or too few values."""
     quantization = tensor.quantization
     if (
         not isinstance(tensor.data, StoredConstant)
@@ -84,10 +81,7 @@ def _nonzero(values: Array) -> Array:
 
 
 def _overlap(values: Array, other_values: Array) -> float:
-    """Return the share of common values of two arrays, whatever their order.
-
-    Return 0 for arrays of different size.
-    """
+    """Return the share of common values of two arrays; 0 for different sizes."""
     if values.size != other_values.size:  # for example because values beyond int8 are split
         return 0.0
     distinct, inverse = np.unique(np.concatenate([values, other_values]), return_inverse=True)

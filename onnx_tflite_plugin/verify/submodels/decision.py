@@ -37,8 +37,8 @@ _WITH_LITERT_INPUTS = "with LiteRT's values as inputs"
 def decide(pair: ModelPair, runs: Sequence[Run], *, is_random: bool, has_default_tolerance: bool) -> Decision:
     """Compare every submodel.
 
-    ``is_random``: the model draws random numbers. ``has_default_tolerance``: the user gave no tolerance. Raises ConversionError if the
-    submodels do not run, and InconclusiveError if the operators that draw random numbers are unknown.
+    ``is_random``: the model draws random numbers. ``has_default_tolerance``: the user gave no tolerance. Raises
+    ConversionError if the submodels do not run, and InconclusiveError if it is unknown which operators draw random numbers.
     """
     skipped = set(pair.trial.substitutes.tensors)
     if is_random:
@@ -77,7 +77,7 @@ def conclude(
     """Return the verdict: the models differ if a submodel or a weight differs.
 
     ``accept_errors``: accept outputs beyond their tolerance if all submodels agree. ``has_default_tolerance``: the user
-    gave no tolerance. Otherwise float outputs beyond the tolerance are never accepted.
+    gave no tolerance; float outputs beyond a given tolerance are never accepted.
     """
     values = output_values(pair.entry, pair.session)
     agreeing_outputs = {
@@ -142,25 +142,25 @@ def compared_tensors(pair: ModelPair, decision: Decision) -> tuple[tuple[TensorV
 
 
 def save_submodels(pair: ModelPair, decision: Decision, folder: Path) -> tuple[str, ...]:
-    """Write the submodels that differ, and return notes on their files, operators and errors."""
+    """Write the submodels that differ, and return notes on their files and errors."""
     findings = {finding.submodel.value.name: finding for finding in reversed(decision.differing)}
-    saved = (
+    extracted = (
         (submodel, finding.comparison)
         for finding in [*findings.values()][::-1]
         if (submodel := _extract(pair, finding)) is not None
     )
-    named = list(zip(SUBMODEL_NAMES, saved, strict=False))
-    if not named:
-        return ("the submodels that differ cannot be taken out of the ONNX model",)
+    named_submodels = list(zip(SUBMODEL_NAMES, extracted, strict=False))
+    if not named_submodels:
+        return ("the submodels that differ cannot be extracted from the ONNX model, so no file was written",)
     remove_submodels(folder)
-    for name, (submodel, _) in named:
+    for name, (submodel, _) in named_submodels:
         submodel.save(folder, name)
     return (
-        f"{plural(len(named), 'submodel')} in {folder}, each as .tflite, .onnx, .npz (operands) and .onnx.npz (operands in "
+        f"{plural(len(named_submodels), 'submodel')} in {folder}, each as .tflite, .onnx, .npz (operands) and .onnx.npz (operands in "
         "ONNX layout); attach the folder to a bug report",
         *(
             f"  {name:5}  {_describe_operators(submodel.operators)}: {comparison.text}"
-            for name, (submodel, comparison) in named
+            for name, (submodel, comparison) in named_submodels
         ),
     )
 
@@ -171,10 +171,7 @@ def _describe_operators(operators: Sequence[Operator]) -> str:
 
 
 def _extract(pair: ModelPair, finding: Finding) -> SavedSubmodel | None:
-    """Return a submodel in both formats.
-
-    Return None if it cannot be extracted from the ONNX model or the file.
-    """
+    """Return a submodel in both formats; None if it cannot be extracted."""
     submodel = finding.submodel
     values, leaves = values_by_tensor(pair.entry, pair.session), sorted(submodel.leaves)
     leaf_values = [next((value for value in values.get(index, ()) if value.form == "stored"), None) for index in leaves]

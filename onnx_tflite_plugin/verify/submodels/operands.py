@@ -38,9 +38,9 @@ def random_operands(
     generator = np.random.default_rng(KINDS.index(kind))
     readers: dict[int, list[Operator]] = {}
     for operator in graph.operators:
-        for slot in operator.inputs:
-            if slot is not None:
-                readers.setdefault(slot.index, []).append(operator)
+        for operand in operator.inputs:
+            if operand is not None:
+                readers.setdefault(operand.index, []).append(operator)
     operands = {}
     for tensor in tensors:
         array = observed[tensor.index]
@@ -77,18 +77,19 @@ def _integers(generator: np.random.Generator, kind: str, tensor: Tensor, array: 
 
 def _floats(generator: np.random.Generator, kind: str, array: Array, thresholds: Array) -> Array:
     low, high = float(array.min()), float(array.max())
-    finite = array
+    finite_values = array
     if not np.isfinite((low, high)).all():
-        finite = array[np.isfinite(array)]
-        low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
-    if low >= 0 and high > 1 and not np.any(np.mod(finite, 1)):  # numbers that may be indices
+        finite_values = array[np.isfinite(array)]
+        low, high = (float(finite_values.min()), float(finite_values.max())) if finite_values.size else (0.0, 1.0)
+    if low >= 0 and high > 1 and not np.any(np.mod(finite_values, 1)):  # numbers that may be indices
         return array if kind == "wide" else np.rint(generator.uniform(low, high, array.shape))
     if kind == "special":
-        lowest = 0.0 if 0 <= low < high and finite.size >= _MIN_OBSERVED else -np.inf
-        special = np.array([*(value for value in _SPECIAL_VALUES if value >= lowest), low, high], np.float32)
+        lowest = 0.0 if 0 <= low < high and finite_values.size >= _MIN_OBSERVED else -np.inf
+        special_values = np.array([*(value for value in _SPECIAL_VALUES if value >= lowest), low, high], np.float32)
         if thresholds.size:
-            special = np.concatenate([special, np.resize(thresholds, max(thresholds.size, len(special)))])
-        return _with_special(generator, array, special)
+            repeated_thresholds = np.resize(thresholds, max(thresholds.size, len(special_values)))
+            special_values = np.concatenate([special_values, repeated_thresholds])
+        return _with_special(generator, array, special_values)
     if kind == "wide":
         bound = _RANGE_FACTOR * min(max(abs(low), abs(high), 2.0**-10), 2.0**60)
         low, high = -bound if low < 0 else 0.0, bound

@@ -53,7 +53,7 @@ class Submodel(NamedTuple):
     def is_comparable(self) -> bool:
         """True if the ONNX submodel reads no other tensors and has no further operators.
 
-        It reads other tensors if a tensor has a second ONNX value that is not cut.
+        It reads other tensors if a tensor has a second ONNX value, which is not cut.
         """
         return self.onnx_leaves <= self.leaves and not self.onnx_operators > {op.index for op in self.operators}
 
@@ -73,10 +73,12 @@ class CutPoints:
     """Cut of both models at every tensor that an ONNX value holds.
 
     Parameters: ``arrays``: LiteRT's tensors after a run, by index, to exclude tensors without memory. ``skipped``:
-    tensors that are not compared. Attributes: ``values``: ONNX values that are compared. ``replaced_values``:
-    values that a graph input replaces. ``input_names``: the name of this graph input, by value name. ``cut_tensors``:
-    indices of the tensors that ``replaced_values`` hold. ``input_tensors``: cut tensors and inputs of the model.
-    ``assumed_tensors``: tensors about whose values a handler makes an assumption.
+    tensors that are not compared.
+
+    Attributes: ``values``: ONNX values that are compared. ``replaced_values``: values that a graph input replaces.
+    ``input_names``: the name of this graph input, by value name. ``cut_tensors``: indices of the tensors that
+    ``replaced_values`` hold. ``input_tensors``: cut tensors and inputs of the model. ``assumed_tensors``: tensors about
+    whose values a handler makes an assumption.
     """
 
     def __init__(
@@ -159,9 +161,9 @@ class CutPoints:
         return any(tensor is not None and tensor.is_variable for tensor in inputs)
 
     def _is_alias(self, value: TensorValue, lowered: Collection[int]) -> bool:
-        """True if a tensor shares the value of its operand.
+        """True if a tensor shares its operand's value, as its operator has no nodes.
 
-        Its operator then has no nodes of its own. ``lowered``: indices of operators that have nodes.
+        ``lowered``: indices of operators that have nodes.
         """
         producer = self.producers.get(value.tensor)
         return producer is not None and bool(lowered) and producer.index not in lowered
@@ -256,19 +258,19 @@ class CutPoints:
             for submodel in self.submodels
         }
         groups: list[list[Submodel]] = []
-        size = limit + 1
+        group_bytes = limit + 1
         counted_tensors: set[int] = set()
         for submodel in sorted(self.submodels, key=lambda submodel: ready_positions[submodel.value.name]):
             indices = {t.index for op in submodel.operators for t in (*op.inputs, *op.outputs) if t is not None}
             new_tensors = indices - counted_tensors
             new_bytes = sum(_FLOAT_BYTES * prod(shapes.get(index, tensors[index].shape)) for index in new_tensors)
-            if size + new_bytes > limit:
+            if group_bytes + new_bytes > limit:
                 groups.append([])
-                size = 0
+                group_bytes = 0
                 counted_tensors.clear()
             groups[-1].append(submodel)
             counted_tensors |= new_tensors
-            size += new_bytes
+            group_bytes += new_bytes
         return groups
 
 

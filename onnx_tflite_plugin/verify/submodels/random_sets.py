@@ -55,9 +55,11 @@ def _random_set(segment: Segment, session: CutLiteRT, kind: str, observed: Opera
             failed_node = _FAILED_NODE.search(str(error))
             if failed_node is None or int(failed_node[1]) >= len(segment.operators):
                 return None
-            reads = segment.operators[int(failed_node[1])].inputs
+            failed_inputs = segment.operators[int(failed_node[1])].inputs
             operands |= {
-                t.index: observed.operands[t.index] for t in reads if t is not None and t.index in observed.operands
+                t.index: observed.operands[t.index]
+                for t in failed_inputs
+                if t is not None and t.index in observed.operands
             }
     return None
 
@@ -65,8 +67,8 @@ def _random_set(segment: Segment, session: CutLiteRT, kind: str, observed: Opera
 def _random_arrays(segment: Segment, kind: str, observed: Mapping[int, Array]) -> dict[int, Array]:
     """Return random operands, by tensor index.
 
-    Three kinds of tensors keep their observed values: tensors that are computed from constants, tensors about whose values
-    a handler makes an assumption, and, among special operands, operands of operators that sort.
+    Tensors keep their observed values if they are computed from constants, or if a handler makes an assumption about their
+    values. Operands of operators that sort keep them among the special operands.
     """
     graph, operators = segment.points.entry.subgraph, segment.operators
     counters = {

@@ -1,10 +1,10 @@
 """Alternative LiteRT results for submodels that do not match builtin kernels.
 
-A submodel is right if it matches one of these results. If operators may take equal values in any order, one result is computed
-from operands without equal values.
+A submodel is right if it matches one of these results. If operators may take equal values in any order, one of the results
+is computed from operands without equal values.
 
-The result on perturbed operands is not a reference. It shows how much LiteRT's own result changes with the last bits of
-the operands.
+The result on perturbed operands is no reference: it only shows how much LiteRT's result changes with the last bits of the
+operands.
 """
 
 from __future__ import annotations

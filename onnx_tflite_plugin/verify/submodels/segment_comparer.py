@@ -163,10 +163,7 @@ class SegmentComparer:
                 self._record_mismatch(submodel, operand_set, comparison, weights)
 
     def _without_saturated(self, submodel: Submodel, actual: Array, expected: Array) -> Array:
-        """Return a result with LiteRT's elements where LiteRT saturated an inner tensor.
-
-        A float32 model does not saturate.
-        """
+        """Return a result with LiteRT's elements where LiteRT saturated an inner tensor."""
         mask = self._saturation_masks.get(submodel)
         if mask is None or actual.shape != expected.shape or actual.shape != mask.shape:
             return actual
@@ -225,9 +222,9 @@ class SegmentComparer:
     def _find_match(
         self, submodel: Submodel, operand_set: OperandSet, actual: Array, unmasked: Array
     ) -> Comparison | None:
-        """Return the comparison with the first alternative LiteRT result that matches.
+        """Return the comparison with the first LiteRT result that matches; None if none.
 
-        Return None if no result matches. ``actual``: the result without saturated elements. ``unmasked``: the result with
+        ``actual``: the result without saturated elements. ``unmasked``: the result with
         them, for float kernels, which do not saturate either.
         """
         if self.settings.is_substituted:
@@ -259,12 +256,12 @@ class SegmentComparer:
         return comparison if comparison.ok else None
 
     def _match_float_kernels(self, submodel: Submodel, operand_set: OperandSet, actual: Array) -> Comparison | None:
-        """Return the comparison of a quantized result with LiteRT's float kernels.
+        """Return the comparison with LiteRT's float kernels; None if they differ.
 
-        Return None if the result does not match. A model requantized to symmetric int8 rounds weights and inputs again.
-        The operands of the float kernels are rounded in the same way. A quantized result of one operator matches if it
-        is one step off at most, and is the float result rounded to the nearest step. All elements of a channel may lie
-        halfway between two steps, where LiteRT rounds the other way.
+        A model requantized to symmetric int8 rounds weights and inputs again, so the operands of the float kernels are
+        rounded in the same way. A quantized result of one operator matches if it is the float result rounded to the nearest
+        step, and at most one step from the builtin result. All its elements may lie halfway between two steps, where LiteRT
+        may round the other way.
         """
         expected, tensors = operand_set.expected[submodel.tensor.index], self.segment.points.entry.subgraph.tensors
         dequantized, inputs = self.settings.dequantized, {*self.segment.inputs}
@@ -295,10 +292,7 @@ class SegmentComparer:
         )
 
     def _summation_error(self, submodel: Submodel, operand_set: OperandSet, expected: Array) -> float:
-        """Return the rounding error of LiteRT's sums in a result.
-
-        Return 0 if the result cannot be a sum or mean of a single operand.
-        """
+        """Return the rounding error of LiteRT's sum; 0 if a result is no sum."""
         leaves = [operand_set.operands[index] for index in submodel.leaves if index in operand_set.operands]
         return measure_summation(leaves[0], expected) if len(leaves) == 1 else 0.0
 
@@ -338,18 +332,17 @@ def _saturated_elements(submodel: Submodel, tensors: Mapping[int, Array]) -> Arr
 def _merged_results(submodel: Submodel) -> int:
     """Return the number of earlier results that a result may combine.
 
-    For example, a rotation adds two halves of a row.
+    For example, a rotated row combines two halves.
     """
     computed = {tensor.index for op in submodel.operators for tensor in op.outputs if tensor is not None}
-    merging = (op for op in submodel.operators if sum(t is not None and t.index in computed for t in op.inputs) > 1)
-    return 1 + sum(1 for _ in merging)
+    computed_operand_counts = (
+        sum(t is not None and t.index in computed for t in op.inputs) for op in submodel.operators
+    )
+    return 1 + sum(count > 1 for count in computed_operand_counts)
 
 
 def _largest_change(result: Array, expected: Array) -> float:
-    """Return the largest absolute difference of finite floats.
-
-    Return 0 for other dtypes, and for different shapes.
-    """
+    """Return the largest difference of finite floats; 0 for other dtypes or shapes."""
     if result.dtype.kind != "f" or result.shape != expected.shape:
         return 0.0
     with np.errstate(invalid="ignore", over="ignore"):

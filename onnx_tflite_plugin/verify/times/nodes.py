@@ -47,8 +47,8 @@ def node_times(
 ) -> list[NodeTime]:
     """Return the times of the nodes of the main graph, in one thread.
 
-    A node's time includes its inner graphs. A time is the mean of the middle half of ``runs``, less the profiler's
-    overhead. ``run_seconds``: time of a run without profiler, which the sum of the times does not exceed. It is measured by default.
+    The time of a node includes its inner graphs. It is the mean of the middle half of ``runs``, less the profiler's
+    overhead. ``run_seconds``: time of a run without profiler, measured by default; the sum of the times does not exceed it.
     Raises OrtError if the model does not run.
     """
     import onnx
@@ -90,10 +90,7 @@ def _profile_nodes(
 
 
 def _profiled_operands(node: NodeProto, counts: Mapping[str, float]) -> float:
-    """Return the number of operands that the profiler records for a node.
-
-    Operands in inner graphs are included.
-    """
+    """Return the number of operands that the profiler records, also in bodies."""
     inner_nodes = (inner for body in bodies(node) for inner in body.node)
     inner_count = sum(counts.get(inner.name, 0.0) * _profiled_operands(inner, counts) for inner in inner_nodes)
     return 1 + len(node.input) + len(node.output) + inner_count
@@ -160,10 +157,7 @@ def _all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
 
 
 def _rename(graph: GraphProto, new_names: Mapping[str, str]) -> None:
-    """Rename values in a graph and its inner graphs, in place.
-
-    Names are unique across graphs.
-    """
+    """Rename values in a graph and its bodies; names are unique across graphs."""
     for node in graph.node:
         for names in (node.input, node.output):
             names[:] = [new_names.get(name, name) for name in names]
@@ -174,10 +168,9 @@ def _rename(graph: GraphProto, new_names: Mapping[str, str]) -> None:
 
 
 def _trimmed_mean(times: list[int]) -> float:
-    """Return the mean of the middle half of times in microseconds.
+    """Return the mean of the times between the quartiles, or of all if there are none.
 
-    A median is too coarse for integers, and a mean includes interruptions. Use all times if none lies between the
-    quartiles.
+    A median is too coarse for integers, and the mean of all times includes interruptions.
     """
     low, high = np.percentile(times, (25, 75))
     return float(np.mean([time for time in times if low <= time <= high] or times))
@@ -185,12 +178,12 @@ def _trimmed_mean(times: list[int]) -> float:
 
 def _names(nodes: Sequence[NodeProto], seconds: Mapping[str, float]) -> Iterator[str]:
     """Yield each node's name in the profile: its own, or its type and a number."""
-    numbered: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    numbered_names: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for name in seconds:
         op_type, _, number = name.rpartition("_")
         if number.isdigit():
-            numbered[op_type].append((int(number), name))
-    names = {op_type: iter([name for _, name in sorted(pairs)]) for op_type, pairs in numbered.items()}
+            numbered_names[op_type].append((int(number), name))
+    names = {op_type: iter([name for _, name in sorted(pairs)]) for op_type, pairs in numbered_names.items()}
     for node in nodes:
         yield node.name or next(names.get(node.op_type, iter(())), "")
 

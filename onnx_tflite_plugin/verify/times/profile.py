@@ -111,7 +111,10 @@ def profile(
     VerificationError if the ONNX model does not declare the operators of its nodes.
     """
     if not any(converted_operators(props(node.metadata_props)) for node in proto.graph.node):
-        raise VerificationError("the ONNX model does not say which operators its nodes were lowered from: no profile")
+        raise VerificationError(
+            "the ONNX model does not record from which operators its nodes were lowered, so operators cannot be timed; "
+            "convert the TFLite model again"
+        )
     progress("profiling ONNX Runtime")
     rounds = min(_MAX_ROUNDS, max(_MIN_ROUNDS, round(_SECONDS / seconds)))
     times = node_times(proto, feeds, rounds, seconds if threads == 1 else None)
@@ -144,8 +147,8 @@ def group_operators(operators: Sequence[Operator], proto: ModelProto, times: Seq
     """Yield the operators of a subgraph in groups that share no node, in order.
 
     One node may be lowered from several operators. If ONNX Runtime fused all nodes of an operator into other nodes, the
-    operator belongs to the only reader of its result, if the reader has gained a node of the same type. Otherwise the
-    operator belongs to the producer of its operand.
+    operator belongs to the only reader of its result, provided that the reader has a new node of the same type. Otherwise
+    it belongs to the producer of its operand.
     """
     node_types: _NodeTypes = defaultdict(set)
     sets = _DisjointSets()
@@ -195,10 +198,9 @@ def _join_fused(operators: Sequence[Operator], node_types: _NodeTypes, nodes: _N
 
 
 def _has_gained_nodes(op_types: set[str], users: Iterable[int], node_types: _NodeTypes, nodes: _Nodes) -> bool:
-    """True if an operator of ``users`` has gained a node of these types.
+    """True if a user has a node of these types only in ONNX Runtime's graph.
 
-    ONNX Runtime's graph then has such a node for the operator, and the converted model does not. Types are substrings:
-    a ``Conv`` may become a ``QLinearConv``.
+    The type may be part of the node's type: a ``Conv`` may become a ``QLinearConv``.
     """
     return any(
         op_type in node.op_type and not any(op_type in own_type for own_type in node_types[user])

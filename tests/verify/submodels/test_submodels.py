@@ -126,7 +126,7 @@ def test_outputs_decide_without_metadata() -> None:
         del info.metadata_props[:]
     verification = verify(data, proto)
     assert verification.ok
-    assert "the ONNX model does not say which tensors its values hold" in verification.text
+    assert "the ONNX model does not record which tensors its values hold" in verification.text
     proto.graph.node[0].op_type = "Neg"
     assert verify(data, proto).verdict == "differs"
 

@@ -225,7 +225,7 @@ def test_rejects_a_model_without_origin_metadata() -> None:
     proto = otp.convert(INT8).proto
     for node in proto.graph.node:
         del node.metadata_props[:]
-    with pytest.raises(VerificationError, match="does not say which operators"):
+    with pytest.raises(VerificationError, match="does not record from which operators"):
         bench(INT8, proto, rounds=3, profiled=True)
 
 
