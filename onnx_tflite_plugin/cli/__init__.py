@@ -30,7 +30,7 @@ ONNX_TFLITE_PLUGIN_DEBUG=1 shows the traceback of an internal error, or of what 
 without colors."""
 
 
-_MAX_SENTENCE = 200
+_MAX_HELP_LENGTH = 200  # of a command's line in the list of commands
 
 
 class Modules(Commands):
@@ -51,7 +51,7 @@ class Modules(Commands):
         commands = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
         with formatter.section("Commands"):
             formatter.write_dl(
-                [(name, command.get_short_help_str(limit=_MAX_SENTENCE)) for name, command in commands if command]
+                [(name, command.get_short_help_str(limit=_MAX_HELP_LENGTH)) for name, command in commands if command]
             )
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
@@ -89,5 +89,5 @@ def main() -> None:
 
 
 def _handle_sigterm(number: int, frame: Any) -> NoReturn:
-    """Raise Terminated, so that handlers of the exception remove partially written files."""
+    """Raise Terminated, so that partially written files are removed."""
     raise Terminated(128 + number)

@@ -77,7 +77,7 @@ def convert_all(jobs: Sequence[Job], options: Mapping[str, Any], source: Path, *
 
 
 def _run_jobs(jobs: Sequence[Job], options: Mapping[str, Any], output_root: str, *, quiet: bool) -> list[Outcome]:
-    """Return the outcome of each job. ``output_root``: the folder that holds all outputs."""
+    """Return the outcome of each job. ``output_root``: the folder of all outputs."""
 
     def run(numbered_job: tuple[int, Job], wrap: ProgressWrapper) -> Outcome:
         from onnx_tflite_plugin.conversion import convert
@@ -161,7 +161,7 @@ def _merge_notes(jobs: Sequence[Job], notes: Sequence[Sequence[str]]) -> list[st
 
 
 def _share_weights(jobs: Sequence[Job], outcomes: list[Outcome]) -> list[Path]:
-    """Share the weights of a model's signatures, and return the files of shared weights.
+    """Share the weights of each model's signatures, and return the files of weights.
 
     Updates the outcomes in place.
     """
@@ -192,7 +192,7 @@ def _with_files(outcome: Outcome, files: Sequence[Path]) -> Outcome:
 
 
 def _verdict_counts(results: Sequence[Mapping[str, Any]]) -> str:
-    """Return the number of verified models as text, with the inconclusive ones by name."""
+    """Return the number of verified models, and the names of inconclusive ones."""
     verdicts = {result["model"]: result["verification"]["verdict"] for result in results if "error" not in result}
     inconclusive = [Path(model).name for model, verdict in verdicts.items() if verdict == "inconclusive"]
     if not inconclusive:
@@ -202,7 +202,7 @@ def _verdict_counts(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _count_cells(conversion: Conversion, files: Sequence[Path]) -> tuple[object, ...]:
-    """Return the first cells of a model's row: operators, nodes, Transposes, bytes written."""
+    """Return the first cells of a model's row: operators, nodes, Transposes, bytes."""
     report = conversion.report
     written = format_size(sum(file.stat().st_size for file in files))
     return sum(report.operators.values()), sum(report.nodes.values()), report.nodes.get("Transpose", 0), written
@@ -239,10 +239,10 @@ def _error_lines(
 
     ``places``: the place in the first of these models, unless the problem is about an operator.
     """
-    described: list[tuple[str, list[str]]] = []
+    hinted_lines: list[tuple[str, list[str]]] = []
     for problem, models in sorted(problems.items(), key=lambda item: -len(item[1])):
-        shown = list_first(list(dict.fromkeys(models)), 3)
+        model_list = list_first(list(dict.fromkeys(models)), 3)
         if place := places.get(problem, ""):
-            shown += f", first at {place}" if len(models) > 1 else f", at {place}"
-        described.append((problem.hint, problem_lines(problem.where, problem.reason, more=f"in {shown}")))
-    return with_hints(described)
+            model_list += f", first at {place}" if len(models) > 1 else f", at {place}"
+        hinted_lines.append((problem.hint, problem_lines(problem.where, problem.reason, more=f"in {model_list}")))
+    return with_hints(hinted_lines)

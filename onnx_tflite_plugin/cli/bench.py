@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from onnx_tflite_plugin.checked import plural
 from onnx_tflite_plugin.cli.failures import set_failure_output
 from onnx_tflite_plugin.cli.isolation import isolate_command
 from onnx_tflite_plugin.cli.options import GroupedCommand, add_options, check_exists
@@ -93,7 +94,7 @@ def bench(
 
 
 def _print_profile(rows: Sequence[OperatorTime]) -> None:
-    """Print the operators that lose the most time against LiteRT: first by kind, then each.
+    """Print the operators that lose the most time against LiteRT: by kind, then each.
 
     ``rows``: the operators, the largest loss first.
     """
@@ -101,12 +102,12 @@ def _print_profile(rows: Sequence[OperatorTime]) -> None:
     from onnx_tflite_plugin.verify.times.profile import KindTime, by_code, format_names
 
     kinds = by_code(rows)
-    shown = kinds if len(kinds) <= _MAX_KIND_ROWS + 1 else kinds[:_MAX_KIND_ROWS]
-    other_rows = [row for row in rows if tuple(format_names(row.codes)) not in {kind.codes for kind in shown}]
-    other_kinds = [KindTime.of((f"{len(kinds) - len(shown)} more kinds",), other_rows)] if other_rows else []
+    listed_kinds = kinds if len(kinds) <= _MAX_KIND_ROWS + 1 else kinds[:_MAX_KIND_ROWS]
+    other_rows = [row for row in rows if tuple(format_names(row.codes)) not in {kind.codes for kind in listed_kinds}]
+    other_kinds = [KindTime.of((f"{len(kinds) - len(listed_kinds)} more kinds",), other_rows)] if other_rows else []
     table = [
         (_join_names(kind.codes), kind.number, *_microseconds(kind.litert, kind.onnxruntime))
-        for kind in (*shown, *other_kinds, KindTime.of(("all",), rows))
+        for kind in (*listed_kinds, *other_kinds, KindTime.of(("all",), rows))
     ]
     click.echo()
     print_table(("operators", "count", *_TIMES), table, numeric=(1, 2, 3, 4))
@@ -142,8 +143,9 @@ def _rows(benchmark: Benchmark) -> list[Row]:
     is_small_model = ratio.low > 1 and benchmark.litert.median < _SMALL_MODEL_SECONDS
     if verdict == "slower" and not benchmark.operators:
         verdict += "; --profile lists the slower operators"
-    threads = f"{benchmark.threads} thread{'s' if benchmark.threads > 1 else ''}"
-    method = f"{benchmark.clock}, {threads}, medians and quartiles of {benchmark.rounds} rounds"
+    method = (
+        f"{benchmark.clock}, {plural(benchmark.threads, 'thread')}, medians and quartiles of {benchmark.rounds} rounds"
+    )
     return [
         Row("LiteRT", [f"{_time(benchmark.litert)} ({benchmark.kernels} kernels)"]),
         Row("ONNX Runtime", [_time(benchmark.onnxruntime)]),

@@ -1,4 +1,4 @@
-"""Rows of ``convert -vv``: declined fusions and rewrites, the nodes of each operator, and times."""
+"""Rows of ``convert -vv``: declined fusions and rewrites, operators, and times."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ if TYPE_CHECKING:
 
 
 def detail_rows(conversion: Conversion, seconds: Mapping[str, float]) -> list[Row]:
-    """Return the rows that ``-vv`` adds to those of ``-v``. ``seconds``: the duration of each stage."""
+    """Return the rows that ``-vv`` adds to those of ``-v``.
+
+    ``seconds``: the duration of each stage.
+    """
     report = conversion.report
-    times = ", ".join(f"{stage} {1e3 * spent:.0f} ms" for stage, spent in seconds.items())
+    times = ", ".join(f"{stage} {1e3 * duration:.0f} ms" for stage, duration in seconds.items())
     rows = [
         Row("not fused", report.fusions_declined),
         Row("not applied", [*_declined_lines(report.passes_declined)]),
@@ -36,7 +39,7 @@ def _declined_lines(declined: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
 
 
 def _operator_rows(conversion: Conversion) -> Iterator[Row]:
-    """Yield a row for each TFLite operator or fused group: its handler, its tensor and its ONNX nodes."""
+    """Yield a row per TFLite operator or fused group: handler, tensor, ONNX nodes."""
     from onnx_tflite_plugin.graph.node_metadata import converted_operators, source_handler, source_name
 
     counts: dict[tuple[int, ...], Counter[str]] = {}

@@ -173,7 +173,7 @@ def _select_pack(installed: dict[str, Any], pack: str) -> dict[str, Any]:
 
 
 def _is_about(text: str, pack: str) -> bool:
-    """True if a text names the pack itself, not a pack with a longer name that contains it."""
+    """True if a text names the pack itself, not one with a longer name."""
     return re.search(rf"(?<![\w-]){re.escape(pack)}(?![\w-])", text) is not None
 
 
@@ -293,5 +293,5 @@ def _pack_label(pack: str) -> str:
 
 
 def _condition(row: dict[str, Any]) -> str:
-    """Return when the fusion is applied."""
+    """Return the condition under which the fusion is applied."""
     return "always" if row["exact"] else "with --optimize speed"

@@ -1,4 +1,4 @@
-"""Command ``inspect``: contents of a model, and the pack that converts each operator."""
+"""Command ``inspect``: contents of a model, and the pack for each operator."""
 
 from __future__ import annotations
 
@@ -152,8 +152,8 @@ def _only_model(path: Path, parts: Sequence[Member]) -> str | None:
 
 
 def _bundle_json(path: Path, parts: Sequence[Member], contents: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    listed = [{"name": part.name, "kind": part.kind, "bytes": part.size} for part in parts]
-    return {"bundle": str(path), "parts": listed, **({} if contents is None else {"model": contents})}
+    part_rows = [{"name": part.name, "kind": part.kind, "bytes": part.size} for part in parts]
+    return {"bundle": str(path), "parts": part_rows, **({} if contents is None else {"model": contents})}
 
 
 def _show_bundle(path: Path, parts: Sequence[Member]) -> None:
@@ -211,7 +211,7 @@ def _print_legend(operators: Sequence[Mapping[str, Any]]) -> None:
 
 def _format_operator(row: Mapping[str, Any], details: bool) -> list[object]:
     versions = ", ".join(map(str, row["versions"]))
-    code = row["code"] if row["called"] else f"{row['code']} ({_reached_by(row['signatures'])})"
+    code = row["code"] if row["called"] else f"{row['code']} ({_format_callers(row['signatures'])})"
     pack = "none" if row["missing"] else "built-in" if row["pack"] == BUILTIN else row["pack"]
     detail_columns = [row["layout"] or "-", row["quantization"] or "-"] if details else []
     return [row["count"], code, versions, pack, *detail_columns]
@@ -228,8 +228,8 @@ def _signature_names(contents: Mapping[str, Any]) -> tuple[Mapping[int, str], Ma
     The names come from the main subgraph's first signature.
     """
     signature = next((entry for entry in contents["signatures"] if entry["subgraph"] == 0), None)
-    sides = ({}, {}) if signature is None else (signature["inputs"], signature["outputs"])
-    inputs, outputs = ({index: name for name, index in reversed(side.items())} for side in sides)
+    indices_by_name = ({}, {}) if signature is None else (signature["inputs"], signature["outputs"])
+    inputs, outputs = ({index: name for name, index in reversed(side.items())} for side in indices_by_name)
     return inputs, outputs
 
 
@@ -300,14 +300,14 @@ def _format_quantization(quantization: Mapping[str, Any] | None) -> str:
 
 
 def _format_subgraph(graph: Mapping[str, Any]) -> str:
-    called = "" if graph["called"] else f", {_reached_by(graph['signatures'])}"
+    called = "" if graph["called"] else f", {_format_callers(graph['signatures'])}"
     return f"{graph['index']} {shorten(graph['name'])!r}: {plural(graph['operators'], 'operator')}{called}"
 
 
-def _reached_by(keys: Sequence[str]) -> str:
-    """Return text on the signatures that reach an operator or subgraph.
+def _format_callers(keys: Sequence[str]) -> str:
+    """Return the signatures that reach an operator or subgraph as text.
 
-    For operators and subgraphs that the main subgraph does not call.
+    The main subgraph does not call the operator or subgraph.
     """
     return f"signature {', '.join(limit_lines([repr(key) for key in keys], 3))}" if keys else "never called"
 

@@ -67,13 +67,13 @@ def run_isolated_jobs(jobs: Sequence[J], work: Callable[[J, ProgressWrapper], R]
 
     pending = list(jobs)
     while pending:
-        read, write = os.pipe()
+        read_end, write_end = os.pipe()
         child = _Child()
         if not child.id:
-            os.close(read)
-            _run_jobs(pending, work, child.wrap_progress, write)
-        os.close(write)
-        with os.fdopen(read, "rb") as results, suppress(EOFError, pickle.UnpicklingError):
+            os.close(read_end)
+            _run_jobs(pending, work, child.wrap_progress, write_end)
+        os.close(write_end)
+        with os.fdopen(read_end, "rb") as results, suppress(EOFError, pickle.UnpicklingError):
             while pending:
                 result: R = pickle.load(results)
                 pending.pop(0)
@@ -87,11 +87,11 @@ def run_isolated_jobs(jobs: Sequence[J], work: Callable[[J, ProgressWrapper], R]
 
 
 def _run_jobs(
-    jobs: Sequence[J], work: Callable[[J, ProgressWrapper], R], wrap: ProgressWrapper, write: int
+    jobs: Sequence[J], work: Callable[[J, ProgressWrapper], R], wrap: ProgressWrapper, write_end: int
 ) -> NoReturn:
     import pickle
 
-    with os.fdopen(write, "wb") as results:
+    with os.fdopen(write_end, "wb") as results:
         for job in jobs:
             pickle.dump(work(job, wrap), results)
             results.flush()
@@ -150,7 +150,7 @@ class _Child:
 
 
 def _prepare_fork() -> None:
-    """Make the fork end with its parent, and ignore every interruption after the first.
+    """Make the fork end with its parent, and handle only the first interruption.
 
     Ctrl-C in a terminal reaches both processes, and the parent forwards its own signal to the fork.
     """

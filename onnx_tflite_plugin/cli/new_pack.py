@@ -84,11 +84,11 @@ def new_pack(folder: Path, op: str, like: str | None, name: str | None, as_json:
         print_json({"folder": str(folder), "files": list(new_files), "distribution": distribution, "package": package})
         return
     handler, *cases = (name for name in new_files if re.fullmatch(rf"{package}/(?!__init__).*\.py", name))
-    quoted, extra = shlex.quote(str(folder)), shlex.quote(f"{folder}[test]")
-    if quoted == str(folder):
-        extra = f'"{folder}[test]"'
+    quoted_folder, quoted_extra = shlex.quote(str(folder)), shlex.quote(f"{folder}[test]")
+    if quoted_folder == str(folder):
+        quoted_extra = f'"{folder}[test]"'
     commands = [
-        f"pip install -e {extra} && pytest {quoted}",
+        f"pip install -e {quoted_extra} && pytest {quoted_folder}",
         f"python -m onnx_tflite_plugin conformance --pack {distribution}"
         if kind_of(kind).has_cases
         else f"python -m onnx_tflite_plugin convert MODEL.tflite --target {code}",
@@ -112,7 +112,7 @@ def new_pack(folder: Path, op: str, like: str | None, name: str | None, as_json:
 
 
 def _add_operator(pack: Pack, code: str, kind: str) -> Mapping[str, str]:
-    """Return the files to write for an added operator, including ``setup.cfg`` and README.
+    """Return the files to write for an added operator, with ``setup.cfg`` and README.
 
     Raises UsageProblem if a new file exists already.
     """
@@ -122,12 +122,12 @@ def _add_operator(pack: Pack, code: str, kind: str) -> Mapping[str, str]:
             raise UsageProblem(
                 f"{pack.folder / name} exists already and would be overwritten; choose another operator or pack"
             )
-    changed = {**new_files, FILE: pack.with_entry_points(entries)}
+    changed_files = {**new_files, FILE: pack.with_entry_points(entries)}
     readme = pack.folder / README
     if not readme.is_file():
-        return changed
+        return changed_files
     section = readme_section(code, kind, pack.distribution, pack.package)
-    return {**changed, README: f"{readme.read_text(encoding='utf-8').rstrip()}\n{section}"}
+    return {**changed_files, README: f"{readme.read_text(encoding='utf-8').rstrip()}\n{section}"}
 
 
 def _default_kind(code: str) -> str:

@@ -237,11 +237,11 @@ class TargetName(_ParamType):
         return name
 
 
-def pair_callback(form: str, parse: Callable[[str], Any]) -> Callable[..., Mapping[str, Any]]:
-    """Return a callback that parses repeated options of the form ``NAME=VALUE``.
+def pair_callback(metavar: str, parse: Callable[[str], Any]) -> Callable[..., Mapping[str, Any]]:
+    """Return a callback that parses repeated options such as ``NAME=VALUE``.
 
-    A text is split at the last ``=``, because names may contain the character. ``parse`` raises ValueError with a message
-    for the user; messages of Python's own ValueErrors must not pass through.
+    ``metavar``: the form of the value. A text is split at the last ``=``, because names may contain the character. ``parse``
+    raises ValueError with a message for the user; messages of Python's own ValueErrors must not pass through.
     """
 
     def callback(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> Mapping[str, Any]:
@@ -255,8 +255,8 @@ def pair_callback(form: str, parse: Callable[[str], Any]) -> Callable[..., Mappi
                     raise click.BadParameter(f"{name!r} is given more than once", ctx, param)
                 values[name] = parse(value)
             except ValueError as error:
-                reason = f": {error}" if str(error) else f" is not of the form {form}"
-                key, _, _ = form.partition("=")
+                reason = f": {error}" if str(error) else f" is not of the form {metavar}"
+                key, _, _ = metavar.partition("=")
                 if text and "=" not in text and key in ("NAME", "TENSOR"):
                     reason = f" names no input; write {key}={text}, or 0={text} for the first input"
                 raise click.BadParameter(f"{text!r}{reason}", ctx, param) from None
@@ -311,7 +311,7 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
 
 
 def repeat_options(ctx: click.Context, names: Collection[str]) -> list[str]:
-    """Return options of the command line with their values, to repeat in another command.
+    """Return options of the command line with their values, for another command.
 
     ``names``: the parameters whose options are returned.
     """
@@ -323,8 +323,8 @@ def repeat_options(ctx: click.Context, names: Collection[str]) -> list[str]:
         if option is None:
             continue
         has_value = option.is_flag or option.count or "=" in argument or isinstance(option.flag_value, str)
-        words = [argument] if has_value else [argument, *itertools.islice(arguments, 1)]
-        repeated_words += words if option.name in names else []
+        option_words = [argument] if has_value else [argument, *itertools.islice(arguments, 1)]
+        repeated_words += option_words if option.name in names else []
     return repeated_words
 
 

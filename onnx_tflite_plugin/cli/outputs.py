@@ -71,7 +71,7 @@ class Outputs:
             self._inputs[stat.st_dev, stat.st_ino] = file
 
     def register_models(self, tflite: Path, onnx: Path, data: Any = None) -> None:
-        """Register both models of a comparison, and the data of ``--inputs`` if it is a path."""
+        """Register both models, and the data of ``--inputs`` if it is a path."""
         self.register_input(tflite, "the TFLite model")
         self.register_input(onnx, "the ONNX model")
         self.register_data(data)

@@ -33,7 +33,7 @@ class PackCommand(NamedTuple):
     requirements: tuple[str, ...] = ()
 
     def load(self) -> click.Command:
-        """Return the command, or a command that fails with the reason why it cannot be loaded."""
+        """Return the command; if it cannot be loaded, one that fails with the reason."""
         try:
             return self._with_attribution(self._load())
         except Failed as failed:

@@ -69,17 +69,18 @@ def _add_entry(lines: list[str], group: str, entry: str) -> None:
 
     Raises UsageProblem if the name is taken.
     """
-    first = next(k for k, line in enumerate(lines) if line.strip() == _SECTION) + 1
-    end = next((k for k in range(first, len(lines)) if lines[k].startswith("[")), len(lines))
-    start = next((k for k in range(first, end) if re.match(rf"{re.escape(group)}\s*[=:]", lines[k])), None)
-    if start is None:
-        filled = [k for k in range(first, end) if lines[k].strip()]
-        insert_at = filled[-1] + 1 if filled else first
-        lines[insert_at:insert_at] = [f"{group} =", f"    {entry}"]
+    section_start = next(k for k, line in enumerate(lines) if line.strip() == _SECTION) + 1
+    section_end = next((k for k in range(section_start, len(lines)) if lines[k].startswith("[")), len(lines))
+    section = range(section_start, section_end)
+    group_start = next((k for k in section if re.match(rf"{re.escape(group)}\s*[=:]", lines[k])), None)
+    if group_start is None:
+        last_filled_line = max((k for k in section if lines[k].strip()), default=section_start - 1)
+        lines[last_filled_line + 1 : last_filled_line + 1] = [f"{group} =", f"    {entry}"]
         return
-    last = next((k for k in range(start + 1, end) if lines[k].strip() and not lines[k][0].isspace()), end)
-    block = [k for k in range(start, last) if lines[k].strip()]
+    after_group = range(group_start + 1, section_end)
+    group_end = next((k for k in after_group if lines[k].strip() and not lines[k][0].isspace()), section_end)
+    group_lines = [k for k in range(group_start, group_end) if lines[k].strip()]
     name = entry.partition(" = ")[0]
-    if any(lines[k].partition("=")[0].strip() == name for k in block[1:]):
-        raise UsageProblem(f"the pack already has an entry point {name} in {group}")
-    lines.insert(block[-1] + 1, f"    {entry}")
+    if any(lines[k].partition("=")[0].strip() == name for k in group_lines[1:]):
+        raise UsageProblem(f"the pack already has an entry point {name} in {group}; choose another name")
+    lines.insert(group_lines[-1] + 1, f"    {entry}")

@@ -90,7 +90,7 @@ def report(tflite: Path, onnx: Path, output: Path | None, as_json: bool, **optio
 
 
 def no_comparison_rows(page: Page) -> list[Row]:
-    """Return a warning with the reason why a page has no comparison; no row if it has one."""
+    """Return a warning that says why a page has no comparison; no row if it has one."""
     return [] if page.verdict else [Row("warning", [shorten_names(note) for note in page.notes], "yellow")]
 
 

@@ -97,9 +97,9 @@ def _row(result: Verification, *, in_full: bool) -> Row:
 
 
 def _next_rows(ctx: click.Context, result: Verification, tflite: Path, onnx: Path) -> Iterator[Row]:
-    """Yield rows with the next commands after a difference.
+    """Yield rows with the next commands if the models differ.
 
-    Without a difference, yield a row that says that ``--bisect`` wrote nothing.
+    Otherwise yield a row about ``--bisect``, which wrote nothing.
     """
     from onnx_tflite_plugin.verify.submodels.saving import SUBMODEL_NAMES
 
@@ -110,7 +110,7 @@ def _next_rows(ctx: click.Context, result: Verification, tflite: Path, onnx: Pat
         if not result.has_known_cause:
             convert = ["onnx-tflite", "convert", str(tflite), "plain.onnx", "--optimize", "none", "--verify"]
             command = shlex.join([*convert, *options])
-            lines.append(f"{command}: if this model agrees with LiteRT, a rewrite rule is the cause")
+            lines.append(f"{command}: if plain.onnx agrees with LiteRT, a rewrite rule is the cause")
         yield Row("next", lines)
     elif (
         result.verdict == "differs"

@@ -251,7 +251,7 @@ def _count_names(names: Sequence[str]) -> list[str]:
 
 
 def _interface_rows(graph: Subgraph, names: Mapping[str, str], dtypes: Mapping[int, str]) -> Iterator[dict[str, Any]]:
-    """Yield a row for each input and output of the subgraph, with ids that no operator has.
+    """Yield a row for each input and output, with ids that no operator has.
 
     ``names``: names in the ONNX model by name in the file, if they differ. ``dtypes``: as for :func:`_operator_rows`.
     """
@@ -323,7 +323,7 @@ def _facts(tflite: bytes, onnx: onnx.ModelProto, operator_count: int) -> dict[st
 
 
 def _count_nodes(onnx: onnx.ModelProto) -> dict[str, Any]:
-    """Return the numbers of all nodes and of nodes in inner graphs, and the containers.
+    """Return the numbers of all nodes and of inner nodes, and the containers.
 
     A container is the type of a node with inner graphs.
     """
@@ -346,7 +346,7 @@ def _graph_value(info: onnx.ValueInfoProto, authored: Sequence[Mapping[str, Any]
 
 
 def _transposes(onnx: onnx.ModelProto) -> Iterator[dict[str, Any]]:
-    """Yield a row for each Transpose, including those in inner graphs, with its operators."""
+    """Yield a row for each Transpose, also in inner graphs, with its operators."""
     infos = [info for graph in all_graphs(onnx.graph) for info in graph.value_info]
     shapes = {info.name: _graph_value(info, ())["shape"] for info in (*infos, *onnx.graph.input)}
     for node, container in nodes_with_container(onnx.graph):

@@ -1,4 +1,4 @@
-"""Groups of operators that share ONNX nodes, so that the page counts each node once."""
+"""Groups of operators that share ONNX nodes; the page counts each node once."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.graph.bodies import bodies
+from onnx_tflite_plugin.graph.disjoint_sets import DisjointSets
 from onnx_tflite_plugin.graph.metadata import props
 from onnx_tflite_plugin.graph.node_metadata import converted_operators, source_handler
 from onnx_tflite_plugin.presentation.ranges import format_ranges
@@ -56,15 +57,9 @@ def group_operators(operators: Sequence[Operator], onnx: onnx.ModelProto) -> lis
 
     Two operators are in one group if a node was lowered from both of them.
     """
-    leaders: dict[int, int] = {}
+    sets = DisjointSets()
     handlers: dict[int, str] = {}
     nodes_by_source: list[tuple[int, NodeProto]] = []
-
-    def leader(index: int) -> int:
-        while (parent := leaders.get(index, index)) != index:
-            index = parent
-        return index
-
     for node in onnx.graph.node:
         metadata = props(node.metadata_props)
         sources = converted_operators(metadata)
@@ -72,18 +67,17 @@ def group_operators(operators: Sequence[Operator], onnx: onnx.ModelProto) -> lis
             continue
         nodes_by_source.append((sources[0], node))
         for source in sources[1:]:
-            low, high = sorted((leader(sources[0]), leader(source)))
-            leaders[high] = low
+            sets.join(sources[0], source)
             handlers.setdefault(source, source_handler(metadata)[0].rpartition(":")[2])
     members: dict[int, list[Operator]] = defaultdict(list)
     nodes: dict[int, list[str]] = defaultdict(list)
     inner: dict[int, list[str]] = defaultdict(list)
     for op in operators:
-        members[leader(op.index)].append(op)
+        members[sets.representative(op.index)].append(op)
     for index, node in nodes_by_source:
-        nodes[leader(index)].append(node.op_type)
+        nodes[sets.representative(index)].append(node.op_type)
         inner_nodes = (pair for body in bodies(node) for pair in nodes_with_container(body))
-        inner[leader(index)] += [inner_node.op_type for inner_node, _ in inner_nodes]
+        inner[sets.representative(index)] += [inner_node.op_type for inner_node, _ in inner_nodes]
     names = {
         first: next((handlers[op.index] for op in ops if op.index in handlers), "") for first, ops in members.items()
     }
@@ -99,7 +93,7 @@ def unowned_nodes(onnx: onnx.ModelProto) -> list[str]:
 
 
 def nodes_with_container(graph: onnx.GraphProto, container: str = "") -> Iterator[tuple[onnx.NodeProto, str]]:
-    """Yield all nodes, each with the type of the node that contains it in an inner graph.
+    """Yield all nodes, each with the type of the node that contains it.
 
     The type is empty for a node of the main graph.
     """

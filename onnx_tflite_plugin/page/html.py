@@ -9,7 +9,7 @@ from importlib.resources import files
 from onnx_tflite_plugin.page.gather import Page
 
 _SCRIPTS = ("vendor/dagre.min.js", "vendor/cytoscape.min.js", "network.js", "page.js")
-_LICENCES = ("vendor/cytoscape.LICENSE", "vendor/dagre.LICENSE")
+_LICENSES = ("vendor/cytoscape.LICENSE", "vendor/dagre.LICENSE")
 
 
 def html(page: Page) -> str:
@@ -20,7 +20,7 @@ def html(page: Page) -> str:
         style=_read("page.css"),
         data=data,
         scripts="\n".join(f"<script>{_script(name)}</script>" for name in _SCRIPTS),
-        licences=escape("\n\n".join(f"{name.partition('/')[2]}\n{_read(name)}" for name in _LICENCES)),
+        licenses=escape("\n\n".join(f"{name.partition('/')[2]}\n{_read(name)}" for name in _LICENSES)),
     )
 
 

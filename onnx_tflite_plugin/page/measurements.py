@@ -135,7 +135,7 @@ def _runtime_seconds(tflite: bytes, onnx: ModelProto, options: VerifyOptions) ->
 def _operator_seconds(
     onnx: ModelProto, feeds: dict[str, Any], runs: int, run_seconds: float | None
 ) -> tuple[dict[int, float], float]:
-    """Return seconds per run of each TFLite operator, and of all unowned nodes together.
+    """Return seconds per run of each TFLite operator, and of all unowned nodes.
 
     An unowned node was lowered from no operator. ``run_seconds``: duration of a run, if it was measured.
     """

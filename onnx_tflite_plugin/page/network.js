@@ -68,7 +68,7 @@ function graph() {
     const width = Math.max(90, 7 * Math.max(...label.split("\n").map((line) => line.length)) + 12);
     widths.set(op.index, width);
     const classes = [forced.has(op.index) ? "forced" : "", op.float_island ? "island" : "", op.wrong ? "wrong" : ""];
-    elements.push({ data: { id: String(op.index), label, width, colour: COLOURS[op.layout] || "#e5e7eb" }, classes: classes.join(" ") });
+    elements.push({ data: { id: String(op.index), label, width, color: COLORS[op.layout] || "#e5e7eb" }, classes: classes.join(" ") });
   }
   const { positions, bends } = arrange(operators, edges, widths);
   edges.forEach((edge, k) => {
@@ -84,7 +84,7 @@ function graph() {
     autoungrabify: true, textureOnViewport: elements.length > 1500, hideEdgesOnViewport: elements.length > 3000,
     layout: { name: "preset", positions: (node) => positions.get(node.id()), fit: true },
     style: [
-      { selector: "node", style: { shape: "round-rectangle", width: "data(width)", height: HEIGHT, "background-color": "data(colour)",
+      { selector: "node", style: { shape: "round-rectangle", width: "data(width)", height: HEIGHT, "background-color": "data(color)",
         label: "data(label)", color: "#1c2330", "text-wrap": "wrap", "text-valign": "center", "font-size": LABEL, "line-height": 1.25, "border-width": 1, "border-color": "#8a94a6", "min-zoomed-font-size": 5 } },
       { selector: "edge", style: { width: 1.2, "line-color": "#9aa3b2", "target-arrow-color": "#9aa3b2", "target-arrow-shape": "triangle", "curve-style": "bezier", "arrow-scale": 0.8,
         label: "data(label)", "font-size": LABEL, color: soft, "text-background-color": paper, "text-background-opacity": 1, "text-background-padding": 2, "min-zoomed-font-size": 5 } },
@@ -155,8 +155,8 @@ function find(operators, text) {
   const numbers = (op) => (op.operators || []).map(String);
   const words = (op) => [op.place, op.code, ...(op.codes || []), op.name, ...op.nodes, ...(op.inner || [])].join(" ").toLowerCase();
   if (/^\d+$/.test(query)) { const numbered = operators.filter((op) => numbers(op).includes(query)); if (numbered.length) return numbered; }
-  const labelled = operators.filter((op) => [`${op.place} ${op.code}`, op.name].some((label) => label.toLowerCase() === query));
-  if (labelled.length) return labelled;
+  const labeled = operators.filter((op) => [`${op.place} ${op.code}`, op.name].some((label) => label.toLowerCase() === query));
+  if (labeled.length) return labeled;
   return operators.filter((op) => words(op).includes(query));
 }
 

@@ -1,6 +1,6 @@
 "use strict";
 const page = JSON.parse(document.getElementById("data").textContent);
-const COLOURS = { Implicit: "#f2b8a0", Transparent: "#bfd7f5", Attribute: "#c9e7c4", Terminate: "#d9d3e8", Fused: "#f3d9a4", "Input or output": "#fff3bf" };
+const COLORS = { Implicit: "#f2b8a0", Transparent: "#bfd7f5", Attribute: "#c9e7c4", Terminate: "#d9d3e8", Fused: "#f3d9a4", "Input or output": "#fff3bf" };
 const SHORT = { Implicit: "layout fixed by ONNX", Transparent: "any layout", Attribute: "any layout, axes adapted", Terminate: "layout of the TFLite file", Fused: "fused operators" };
 const MEANING = {
   Implicit: "ONNX fixes the layout, channels first, as for Conv.", Transparent: "Any layout gives the same result, as for Add.",
@@ -95,15 +95,15 @@ function summary() {
 
 function legend() {
   const used = new Set(visible().operators.map((op) => op.layout));
-  const add = (colour, text, border, tag = "span", parent = element("legend")) => {
+  const add = (color, text, border, tag = "span", parent = element("legend")) => {
     const item = make(tag, null, parent);
-    make("i", null, item, { style: `background:${colour};${border || ""}` });
+    make("i", null, item, { style: `background:${color};${border || ""}` });
     item.appendChild(document.createTextNode(text));
   };
   const list = element("categories").querySelector("ul");
-  for (const [name, colour] of Object.entries(COLOURS)) if (used.has(name) && MEANING[name]) { add(colour, SHORT[name]); add(colour, `${name}: ${MEANING[name]}`, "", "li", list); }
+  for (const [name, color] of Object.entries(COLORS)) if (used.has(name) && MEANING[name]) { add(color, SHORT[name]); add(color, `${name}: ${MEANING[name]}`, "", "li", list); }
   if (!list.children.length) element("categories").remove();
-  if (used.has("Input or output")) add(COLOURS["Input or output"], "input or output of the model");
+  if (used.has("Input or output")) add(COLORS["Input or output"], "input or output of the model");
   if (page.transposes.length) add("transparent", "has a Transpose", "box-shadow:inset 0 0 0 2px #c2410c");
   if (page.operators.some((op) => op.float_island)) add("transparent", "float in a quantized network", "box-shadow:inset 0 0 0 2px #8b5cf6");
   if (page.operators.some((op) => op.wrong)) add("#b3261e", "first outside its tolerance");

@@ -45,7 +45,7 @@ def _runtimes() -> str:
 
 
 def _version(distributions: tuple[str, ...]) -> str:
-    """Return the version of the first installed distribution; empty if none is installed."""
+    """Return the version of the first installed distribution; empty if there is none."""
     for distribution in distributions:
         try:
             return version(distribution)

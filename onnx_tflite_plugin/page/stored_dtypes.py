@@ -1,4 +1,4 @@
-"""Dtypes of tensors in the ONNX model, and hints about inputs and outputs that changed."""
+"""Dtypes of tensors in the ONNX model, and hints about changed inputs and outputs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def onnx_dtype(kind: int) -> str:
 
 
 def stored_dtypes(graph: Subgraph, onnx: onnx.ModelProto) -> dict[int, str]:
-    """Return the known dtypes of the subgraph's tensors in the ONNX model, by tensor index.
+    """Return the known dtypes of tensors in the ONNX model, by tensor index.
 
     A quantized tensor without a value in the ONNX model counts as float32 if another quantized tensor is float there.
     """
@@ -36,17 +36,19 @@ def stored_dtypes(graph: Subgraph, onnx: onnx.ModelProto) -> dict[int, str]:
         if value is not None and value.form == "stored" and value.subgraph == graph.index:
             dtypes.setdefault(value.tensor, onnx_dtype(info.type.tensor_type.elem_type))
     quantized = {
-        slot.index for slot in _slots(graph) if affine(slot) is not None and not slot.dtype.startswith("float")
+        tensor.index
+        for tensor in _tensors(graph)
+        if affine(tensor) is not None and not tensor.dtype.startswith("float")
     }
     if any(dtype.startswith("float") for tensor, dtype in dtypes.items() if tensor in quantized):
         return {**dict.fromkeys(quantized, "float32"), **dtypes}
     return dtypes
 
 
-def _slots(graph: Subgraph) -> Iterator[Tensor]:
-    """Yield the inputs, outputs and operands of the subgraph."""
-    slots = (*graph.inputs, *graph.outputs, *(slot for op in graph.operators for slot in (*op.inputs, *op.outputs)))
-    yield from (slot for slot in slots if slot is not None)
+def _tensors(graph: Subgraph) -> Iterator[Tensor]:
+    """Yield the inputs and outputs of the subgraph and of its operators."""
+    operator_tensors = (tensor for op in graph.operators for tensor in (*op.inputs, *op.outputs))
+    yield from (t for t in (*graph.inputs, *graph.outputs, *operator_tensors) if t is not None)
 
 
 def interface_hints(
@@ -57,14 +59,14 @@ def interface_hints(
     ``inputs`` and ``outputs``: rows with name, dtype and shape in the ONNX model. A row also has the TFLite name as
     ``tensor`` if it differs.
     """
-    by_name = {tensor.name: tensor for tensor in _slots(graph)}
-    sides = [
+    by_name = {tensor.name: tensor for tensor in _tensors(graph)}
+    values_and_tensors = [
         {row["name"]: (GraphValue(row["name"], row["dtype"], tuple(row["shape"])), by_name[name])
          for row in rows if (name := row.get("tensor") or row["name"]) in by_name}
         for rows in (inputs, outputs)
     ]  # fmt: skip
-    values = [[value for value, _ in side.values()] for side in sides]
-    tensors = [{name: tensor for name, (_, tensor) in side.items()} for side in sides]
+    values = [[value for value, _ in side.values()] for side in values_and_tensors]
+    tensors = [{name: tensor for name, (_, tensor) in side.items()} for side in values_and_tensors]
     return [*input_hints(values[0], tensors[0]), *output_hints(values[1], tensors[1])]
 
 
@@ -81,6 +83,6 @@ def worst_errors(errors: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, A
 
 
 def _severity(error: Mapping[str, Any]) -> tuple[bool, float]:
-    """Return a sort key: larger for a failed comparison, then for a larger error per tolerance."""
+    """Return a sort key that grows with failure, then with the error per tolerance."""
     share = float("inf") if error["max_error"] is None else error["max_error"] / (error["tolerance"] or 1.0)
     return not error["ok"], share

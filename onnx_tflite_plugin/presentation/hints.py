@@ -76,7 +76,7 @@ def _subject(kind: str, names: Sequence[str]) -> str:
 def attention_hints(
     inputs: Sequence[GraphValue], outputs: Sequence[GraphValue], options: ConvertOptions, target: Target
 ) -> list[str]:
-    """Return a hint at ``--attention causal`` for a language model that returns scores.
+    """Return a hint at ``--attention causal`` for a language model with scores.
 
     Return no hint if the option is already used, or if the target does not support it.
     """
@@ -89,7 +89,7 @@ def attention_hints(
 
 
 def readable_hints(options: ConvertOptions, target: Target, model: BoundModel, nodes: Iterable[str]) -> list[str]:
-    """Return a hint at ``--target generic`` for a readable model that another target makes harder to read.
+    """Return a hint at ``--target generic`` if the target makes the model less readable.
 
     ``nodes``: operators with their domains.
     """

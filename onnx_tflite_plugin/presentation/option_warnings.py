@@ -56,7 +56,7 @@ def _accesses_state(bound: Bound) -> bool:
 
 
 def _count_quantized_weights(model: ir.Model) -> int:
-    """Return the number of constants of rank 1 or more with 8 or fewer bits that a DequantizeLinear reads."""
-    stored = {node.inputs[0] for node in model.graph.all_nodes() if node.op_type == "DequantizeLinear"}
-    tensors = [value.const_value for value in stored if value is not None and value.const_value is not None]
+    """Return the number of dequantized constants of at most 8 bits and rank 1 or more."""
+    quantized_values = {node.inputs[0] for node in model.graph.all_nodes() if node.op_type == "DequantizeLinear"}
+    tensors = [value.const_value for value in quantized_values if value is not None and value.const_value is not None]
     return sum(tensor.dtype.bitwidth <= 8 and len(tensor.shape) > 0 for tensor in tensors)

@@ -54,7 +54,7 @@ def test_difference_has_next_steps_with_the_given_options(run: Run, tmp_path: Pa
     bisect, plain = result.out.splitlines()[-2:]
     assert f"verify {DIGITS} {tmp_path / 'wrong.onnx'} --range 0=-9:9 --seed=4 --bisect DIR" in bisect
     assert (
-        f"convert {DIGITS} plain.onnx --optimize none --verify --range 0=-9:9 --seed=4: if this model agrees" in plain
+        f"convert {DIGITS} plain.onnx --optimize none --verify --range 0=-9:9 --seed=4: if plain.onnx agrees" in plain
     )
     assert "--optimize none" not in run("verify", DIGITS, tmp_path / "wrong.onnx", "--bisect", tmp_path / "bug").out
 

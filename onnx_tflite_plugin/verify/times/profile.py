@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.errors import VerificationError
+from onnx_tflite_plugin.graph.disjoint_sets import DisjointSets
 from onnx_tflite_plugin.graph.metadata import props
 from onnx_tflite_plugin.graph.node_metadata import converted_operators
 from onnx_tflite_plugin.progress import Progress
@@ -151,7 +152,7 @@ def group_operators(operators: Sequence[Operator], proto: ModelProto, times: Seq
     it belongs to the producer of its operand.
     """
     node_types: _NodeTypes = defaultdict(set)
-    sets = _DisjointSets()
+    sets = DisjointSets()
     for node in proto.graph.node:
         sources = converted_operators(props(node.metadata_props))
         for index in sources:
@@ -171,7 +172,7 @@ def group_operators(operators: Sequence[Operator], proto: ModelProto, times: Seq
         yield Group(tuple(group), tuple(node for op in group for node in nodes[op.index]))
 
 
-def _join_fused(operators: Sequence[Operator], node_types: _NodeTypes, nodes: _Nodes, sets: _DisjointSets) -> None:
+def _join_fused(operators: Sequence[Operator], node_types: _NodeTypes, nodes: _Nodes, sets: DisjointSets) -> None:
     """Join operators without a timed node to their reader, or to a producer."""
     timed = {
         sets.representative(k)
@@ -208,21 +209,3 @@ def _has_gained_nodes(op_types: set[str], users: Iterable[int], node_types: _Nod
         for node in nodes[user]
         for op_type in op_types
     )
-
-
-class _DisjointSets:
-    """Disjoint sets of numbers. The representative of a set is its smallest number."""
-
-    def __init__(self) -> None:
-        self._parents: dict[int, int] = {}
-
-    def representative(self, number: int) -> int:
-        """Return the smallest number of the set that contains ``number``."""
-        while (parent := self._parents.get(number, number)) != number:
-            number = parent
-        return number
-
-    def join(self, first: int, second: int) -> None:
-        """Merge the sets that contain the two numbers."""
-        low, high = sorted((self.representative(first), self.representative(second)))
-        self._parents[high] = low

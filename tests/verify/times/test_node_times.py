@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from onnx import NodeProto, TensorProto, helper
 
+from onnx_tflite_plugin.graph.disjoint_sets import DisjointSets
 from onnx_tflite_plugin.graph.node_metadata import node_props
 from onnx_tflite_plugin.verify.times import bench, profile
 from onnx_tflite_plugin.verify.times.bench import TURN_SECONDS, WARM_UP_RUNS, Spread
@@ -26,7 +27,6 @@ from onnx_tflite_plugin.verify.times.profile import (
     Group,
     KindTime,
     OperatorTime,
-    _DisjointSets,
     _has_gained_nodes,
     group_operators,
 )
@@ -191,7 +191,7 @@ def test_detects_node_kinds_gained_by_fusion() -> None:
 
 
 def test_joined_sets_are_identified_by_their_smallest_member() -> None:
-    sets = _DisjointSets()
+    sets = DisjointSets()
     for first, second in ((5, 7), (7, 3), (9, 8), (3, 3)):
         sets.join(first, second)
     assert [sets.representative(k) for k in (3, 5, 7, 8, 9, 4)] == [3, 3, 3, 8, 8, 4]
