@@ -97,7 +97,7 @@ class State:
         """
         if self.initializing and self.current is not None:
             text = f"the operator sets the initial value of the state {self.name!r} after operators that use it"
-            raise Refusal(f"{text}; in LiteRT only the first run would read the initial value at that point")
+            raise Refusal(f"{text}; LiteRT reads the initial value there in the first run only")
         if self.initializing:
             try:
                 self.initial = evaluate_constant(

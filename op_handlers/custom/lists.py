@@ -45,7 +45,7 @@ def check_known_contents(slot: int) -> Callable[[Instance], Decline | None]:
             return None
         return Decline(
             "the file does not store the shape and dtype of the list's elements",
-            "export the model with TFLITE_BUILTINS alone",
+            "export the model with TFLITE_BUILTINS only",
         )
 
     return decline

@@ -21,6 +21,6 @@ def claim(op: Operator) -> Decline | None:
     if not op.code.startswith(PREFIX) or op.code.removeprefix(PREFIX) not in KERNELLESS:
         return None
     return Decline(
-        "LiteRT has no kernel for the operator and does not load the file: the exporter found no operator for this part",
-        "export the model with other operators here, or convert it with an op pack: onnx-tflite new-pack",
+        "LiteRT has no kernel for the operator and does not load the file: the exporter did not convert this StableHLO operator",
+        "export the model with another operator in its place, or write an op pack: onnx-tflite new-pack",
     )

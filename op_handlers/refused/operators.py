@@ -27,19 +27,19 @@ concat_embeddings = refuse(
 )
 delegate = refuse(
     "DELEGATE",
-    "not expressible in ONNX: the operator stands for others that a LiteRT delegate took over at runtime, "
-    "and the file does not say which; save the model before a delegate is applied",
+    "not expressible in ONNX: the operator replaces operators that a LiteRT delegate ran, "
+    "and the file does not record them; save the model before a delegate is applied",
 )
 lsh_projection = refuse(
     "LSH_PROJECTION",
-    "not expressible in ONNX: the operator hashes the bytes of its input, and ONNX has no such function",
+    "not expressible in ONNX: the operator hashes the bytes of its input, and ONNX has no hash function",
 )
 posenet_decoder = refuse(
     "CUSTOM.PosenetDecoderOp",
     "not expressible in ONNX: the operator traces poses from keypoint to keypoint with a priority queue, "
-    "in code of Coral's library; convert the network before it, whose outputs are heatmaps and offsets",
+    "in code of Coral's library; cut the model before the operator with --outputs",
 )
 skip_gram = refuse(
     "SKIP_GRAM",
-    "not expressible in ONNX: the operator builds n-grams of strings, and ONNX has no operator that joins words with some left out",
+    "not expressible in ONNX: the operator builds n-grams of strings, and ONNX has no operator that joins words",
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from onnx_tflite_plugin.api import Context, Decline, Handler, Refusal, Terminate, Value, handler
 
-STATE = "the kernel keeps {} in memory of its own, for which the file has no tensor"
-REMEDY = "cut the model after the operator (--inputs-at) and compute the features before the network"
+STATE = "the kernel keeps {} in its own memory, not in a tensor that the ONNX model could carry from run to run"
+REMEDY = "cut the model after the operator with --inputs-at, and compute its result outside the model"
 
 
 def refuse(name: str, reason: str) -> Handler:
