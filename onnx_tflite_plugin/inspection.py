@@ -11,9 +11,10 @@ from typing import Any
 
 from onnx_tflite_plugin.api.declarations import Decline, Handler
 from onnx_tflite_plugin.api.refusal import Refusal
-from onnx_tflite_plugin.binding.bound import Bound
+from onnx_tflite_plugin.binding.bound import Bound, BoundGraph
 from onnx_tflite_plugin.binding.declared import resolve_operator, subgraph_indices
 from onnx_tflite_plugin.binding.evaluation import Evaluation
+from onnx_tflite_plugin.binding.states import state_tensor, state_users
 from onnx_tflite_plugin.errors import ConversionError, Problem
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host import Host, check_host
@@ -84,7 +85,7 @@ def inspect_model(model: Model, host: Host, target: Target) -> dict[str, Any]:
         "operators": operators,
         "missing": sorted({row["code"] for row in operators if row["missing"] and row["called"]}),
         "signatures": [_describe_signature(model, signature) for signature in model.signatures],
-        "states": list(_list_states(model)),
+        "states": list(_list_states(model, bindings, target)),
         "metadata": [{"name": name, "bytes": len(content)} for name, content in model.metadata.items()],
         "overrides": dict(host.overrides),
         "warnings": list(host.warnings),
@@ -250,9 +251,14 @@ def _count_constants(model: Model) -> list[dict[str, Any]]:
     return sorted(rows.values(), key=lambda row: (-row["bytes"], row["dtype"]))
 
 
-def _list_states(model: Model) -> Iterator[dict[str, Any]]:
-    """Yield the variable tensors, and the resources that operators create, once per name."""
-    seen = set()
+def _list_states(
+    model: Model, bindings: Mapping[Operator, Bound | Problem], target: Target
+) -> Iterator[dict[str, Any]]:
+    """Yield the variable tensors, and the resources that operators create, once per name.
+
+    A resource that operators read or write has the dtype and the shape of its value.
+    """
+    values, seen = _values_of_states(model, bindings, target), set()
     for graph in model.subgraphs:
         for tensor in graph.tensors:
             if tensor.is_variable:
@@ -262,4 +268,31 @@ def _list_states(model: Model) -> Iterator[dict[str, Any]]:
                 name = "/".join(value for value in op.options.values() if isinstance(value, str) and value)
                 if name not in seen:
                     seen.add(name)
-                    yield {"kind": "resource", "name": name}
+                    value = _describe_tensor(values[op]) if op in values else {}
+                    value.pop("index", None)  # one of several tensors that hold the value
+                    yield {"kind": "resource", **value, "name": name}
+
+
+def _values_of_states(
+    model: Model, bindings: Mapping[Operator, Bound | Problem], target: Target
+) -> dict[Operator, Tensor]:
+    """Return a tensor with the value of each resource, by the operator that creates the resource.
+
+    The tensor is the result of a reader or an operand of a writer. Operators whose declarations fail are left out.
+    """
+    creators: dict[str | None, list[Operator]] = {}
+    tensors: dict[str | None, Tensor] = {}
+    for graph in model.subgraphs:
+        operators = []
+        for op in graph.operators:
+            binding = bindings[op]
+            if isinstance(binding, Bound) and binding.handler.effects is not None:
+                with suppress(Failed, Refusal):
+                    operators.append(resolve_operator(binding, target, target.opsets[2]))
+        for bound in operators:
+            if bound.declared.state is not None:
+                creators.setdefault(bound.declared.state, []).extend(bound.members)
+        for key, bound in state_users(BoundGraph(graph, tuple(operators))):
+            with suppress(LookupError):
+                tensors.setdefault(key, state_tensor(bound))
+    return {op: tensors[key] for key, members in creators.items() if key in tensors for op in members}

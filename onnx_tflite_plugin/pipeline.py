@@ -309,7 +309,7 @@ class Pipeline:
         """Assign the dtypes of int8 weights if int8 products may saturate on the target."""
         if not self.target.may_saturate:
             return {}
-        assign = AssignWeightDtypes(self._weights_dtype)
+        assign = AssignWeightDtypes(self._weights_dtype, is_uniform=self.options.optimize == "readable")
         run_passes(model, [assign, SeparateConstants()])
         if assign.dtypes:
             write_weights(model.metadata_props, assign.dtypes)

@@ -361,22 +361,18 @@ def _decoder(inputs: Sequence[Port], outputs: Sequence[Port], *, heads_first: bo
 
 
 def _quantization(metadata: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """Return scale, zero point and normalization of inputs and outputs, by name.
+    """Return quantization and normalization of inputs and outputs, by name.
 
-    Inputs and outputs without a scalar scale are omitted. Return an empty mapping if the metadata is malformed.
+    Return an empty mapping if the metadata is malformed.
     """
     try:
         authored = read_authored(metadata)
     except ValueError:
         return {}
     return {
-        entry["name"]: {"scale": entry["scale"][0], "zero_point": entry["zero_point"][0], **_normalization(entry)}
+        entry["name"]: {
+            "axis": entry.get("axis", 0),
+            **{key: tuple(entry.get(key, ())) for key in ("scale", "zero_point", "mean", "std")},
+        }
         for entry in (*authored.get("inputs", ()), *authored.get("outputs", ()))
-        if len(entry.get("scale", ())) == 1 and len(entry.get("zero_point", ())) == 1
     }
-
-
-def _normalization(authored: Mapping[str, Any]) -> dict[str, float]:
-    """Return mean and standard deviation of an input if they are equal in all channels."""
-    mean, std = (set(authored.get(key, ())) for key in ("mean", "std"))
-    return {"mean": mean.pop(), "std": std.pop()} if len(mean) == len(std) == 1 else {}

@@ -29,7 +29,7 @@ INCONCLUSIVE = 4
 """Exit code of an inconclusive verification."""
 _MAX_WARNINGS = 7
 _MAX_HINTS = 4
-_MAX_STATES = 8  # maximum number of states whose shapes are listed
+_MAX_STATES, _MAX_BRIEF_STATES = 8, 2  # maximum numbers of listed states, with -v and without
 _SLOW_SECONDS = 10  # duration above which the slowest stage of a verification is printed
 _BYTES_PER_MICROSECOND = 8000  # unit of the plan's prices
 _PLANS = {
@@ -53,7 +53,7 @@ def brief_summary(
         Row("signatures", [_joined_signatures(report)] if report.signature_lengths else []),
         Row("inputs", brief_interface(report.inputs)),
         Row("outputs", brief_interface(report.outputs)),
-        Row("states", ["; ".join(_states(report))] if report.states else []),
+        Row("states", _brief_states(report)),
     ]
     if conversion.verification is not None:
         rows.append(_with_time(verification_row(conversion.verification, brief=True), conversion))
@@ -157,7 +157,7 @@ def summary(conversion: Conversion, files: Sequence[Path], seconds: float) -> li
     rows += [Row("weights", list(_weights(report))), Row("rounding", list(_rounding_lines(report)))]
     rows += [Row("decomposed", limit_lines([*decomposed_lines(conversion)], 5, "-vv lists all operators"))]
     rows += [Row("fused", list(_fusion_lines(report))), Row("rewritten", list(_passes(report)))]
-    rows += [Row("states", [*_states(report), *limit_lines([*_state_types(report)], _MAX_STATES)])]
+    rows += [Row("states", _state_lines(report))]
     rows += [Row("packs", list(_packs(report)))]
     if conversion.verification is not None:
         rows.append(_with_time(verification_row(conversion.verification), conversion))
@@ -344,17 +344,26 @@ def _passes(report: Report) -> Iterator[str]:
         yield f"{rule_named(name).summary}: {plural(count, 'place')}"
 
 
-def _states(report: Report) -> Iterator[str]:
-    if report.states:
-        names = ", ".join(shorten(name, 24) for name in report.states[:4])
-        more = f", … and {len(report.states) - 4} more" if len(report.states) > 4 else ""
-        yield f"{len(report.states)}, as extra inputs and outputs: {names}{more}"
-        yield "onnx_tflite_plugin.runtime.Session carries them from run to run"
+_CARRIED = "onnx_tflite_plugin.runtime.Session carries them from run to run"
 
 
-def _state_types(report: Report) -> Iterator[str]:
-    """Yield a line with dtype and shape for each state."""
-    yield from (f"  {shorten(name)} {text}" for name, text in zip(report.states, report.state_types, strict=False))
+def _brief_states(report: Report) -> list[str]:
+    """Return a line with the number of states, and name, dtype and shape of the first."""
+    states = _typed_states(report)
+    shown = states if len(states) <= _MAX_BRIEF_STATES + 1 else states[:_MAX_BRIEF_STATES]
+    more = f", … and {len(states) - len(shown)} more" if len(states) > len(shown) else ""
+    return [f"{len(states)}, as extra inputs and outputs: {', '.join(shown)}{more}; {_CARRIED}"] if states else []
+
+
+def _state_lines(report: Report) -> list[str]:
+    """Return the number of states, and a line with name, dtype and shape of each."""
+    states = limit_lines([f"  {state}" for state in _typed_states(report)], _MAX_STATES)
+    return [f"{len(report.states)}, as extra inputs and outputs; {_CARRIED}", *states] if report.states else []
+
+
+def _typed_states(report: Report) -> list[str]:
+    """Return name, dtype and shape of each state."""
+    return [f"{shorten(name)} {text}" for name, text in zip(report.states, report.state_types, strict=True)]
 
 
 def _packs(report: Report) -> Iterator[str]:

@@ -20,17 +20,23 @@ RUNTIME_DTYPES = {"float": "float32", "double": "float64", "string": "object"}
 class Port:
     """An input or output of a session. Dynamic dimensions are None or a name.
 
-    ``scale``: None without a per-tensor scale. ``mean`` and ``std``: the normalization of pixels that the author
-    declares, if any.
+    ``scale``, ``zero_point``, ``axis``, ``mean`` and ``std`` are those of ``otp.GraphValue``: the quantization, and the
+    normalization that the author declares. They are empty if there is none.
     """
 
     name: str
     type: str
     shape: tuple[int | str | None, ...]
-    scale: float | None = None
-    zero_point: int = 0
-    mean: float | None = None
-    std: float | None = None
+    scale: tuple[float, ...] = ()
+    zero_point: tuple[int, ...] = ()
+    axis: int = 0
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+
+    @property
+    def quantization(self) -> tuple[float, int] | None:
+        """Return scale and zero point as scalars; None unless there is one of each."""
+        return (self.scale[0], self.zero_point[0]) if len(self.scale) == len(self.zero_point) == 1 else None
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -57,15 +63,16 @@ def _suggest_conversion(array: Array, port: Port) -> str:
 
     Floats are quantized for quantized values; integers of another sign are shifted, or they would wrap around.
     """
-    if port.dtype.kind in "iu" and port.scale is not None and {array.dtype.name, port.dtype.name} == {"int8", "uint8"}:
+    quantization = port.quantization if port.dtype.kind in "iu" else None
+    if quantization is not None and {array.dtype.name, port.dtype.name} == {"int8", "uint8"}:
         shift = "- 128" if port.dtype.name == "int8" else "+ 128"
         return (
-            f"the input has quantized values of scale {port.scale:.9g} and zero point {port.zero_point}; if the array has the same "
+            f"the input has quantized values of scale {quantization[0]:.9g} and zero point {quantization[1]}; if the array has the same "
             f"scale, shift it: (array.astype('int16') {shift}).astype({port.dtype.name!r})"
         )
-    if array.dtype.kind != "f" or port.dtype.kind not in "iu" or port.scale is None:
+    if array.dtype.kind != "f" or quantization is None:
         return f"convert the array if intended: array.astype({port.dtype.name!r})"
-    quantized = quantize_expression(port.dtype.name, port.scale, port.zero_point)
+    quantized = quantize_expression(port.dtype.name, *quantization)
     if pixel := _pixel_expression(port):
         return f"pixels 0 to 255: {pixel}; normalized values: {quantized}"
     return f"quantize it: {quantized}"
@@ -87,14 +94,16 @@ def _pixel_expression(port: Port) -> str:
 
     The text is empty unless quantization undoes the normalization.
     """
-    if port.scale is None or port.dtype.name not in ("int8", "uint8"):
+    if port.quantization is None or port.dtype.name not in ("int8", "uint8"):
         return ""
+    scale, zero_point = port.quantization
     is_image = len(port.shape) == 4 and port.shape[-1] in (1, 3, 4)
-    declared = None if port.mean is None or port.std is None else (port.mean, port.std)
+    means, stds = set(port.mean), set(port.std)  # one of each if all channels are normalized alike
+    declared = (means.pop(), stds.pop()) if len(means) == len(stds) == 1 else None
     lowest = int(np.iinfo(port.dtype).min)
     for mean, std in (declared,) if declared else _COMMON_NORMALIZATIONS if is_image else ():
-        lowest_pixel = port.zero_point - mean / (std * port.scale) if std else np.inf
-        if abs(std * port.scale - 1) < 0.01 and abs(lowest_pixel - lowest) <= 1:
+        lowest_pixel = zero_point - mean / (std * scale) if std else np.inf
+        if abs(std * scale - 1) < 0.01 and abs(lowest_pixel - lowest) <= 1:
             return "array.astype('uint8')" if not lowest else "(array - 128).astype('int8')"
     return ""
 

@@ -399,6 +399,7 @@ def test_summary_reports_unusual_facts(tmp_path: Path) -> None:
         operators={"ADD": 12},
         fusions_declined=("LAYER at op 4: no axis",),
         states=("h", "c"),
+        state_types=("int8 [2]", "int8 [3]"),
         packs={"onnx-tflite-plugin": 3, "my-pack": 1},
         overrides={"ADD": "my-pack"},
         storage={"int8 stored as uint8": 7},
@@ -416,7 +417,7 @@ def test_summary_reports_unusual_facts(tmp_path: Path) -> None:
     assert lines[0].endswith("/BiasAdd'")
     assert last == "  larger tensors transposed to save time: op 3 SOFTMAX saves about 10 µs"
     assert rows["fused"] == "2 LAYER, from 10 operators; `onnx-tflite handlers` describes them"
-    assert rows["states"].startswith("2, as extra inputs and outputs: h, c")
+    assert rows["states"].splitlines()[1:] == ["  h int8 [2]", "  c int8 [3]"]
     assert rows["packs"] == "my-pack: 1 operator, instead of the built-in ADD"
     assert rows["storage"] == "7 tensors: int8 stored as uint8, the same values"
     assert rows["warning"] == "the hooks of bad-pack were left out"
@@ -434,12 +435,13 @@ def test_summary_fits_a_screen(tmp_path: Path) -> None:
         fused=many,
         fusions_declined=("no",) * 100,
         states=tuple(many),
+        state_types=("float32 [1]",) * 100,
         packs={**PLAIN.packs, "p": 1},
         storage={"int8 stored as uint8": 1, "uint8 stored as int8": 1},
         warnings=("w",) * 100,
     )
     rows = summary_rows(report, tmp_path / "m.onnx")
-    assert sum(len(text.splitlines()) for text in rows.values()) <= 28
+    assert sum(len(text.splitlines()) for text in rows.values()) <= 36
     assert max(len(line) for label, text in rows.items() if label != "wrote" for line in text.splitlines()) < 140
 
 

@@ -40,9 +40,12 @@ def test_error_on_floats_has_code_to_quantize_them() -> None:
 @pytest.mark.parametrize(
     ("port", "expression"),
     [
-        (Port("x", "uint8", (1, 8, 8, 3), 1 / 127.5, 127, 127.5, 127.5), "array.astype('uint8')"),
-        (Port("x", "uint8", (1, 8, 8, 3), 1 / 128, 128), "array.astype('uint8')"),
-        (Port("x", "int8", (1, 8, 8, 3), 1 / 255, -128), "(array - 128).astype('int8')"),
+        (
+            Port("x", "uint8", (1, 8, 8, 3), (1 / 127.5,), (127,), 0, (127.5,) * 3, (127.5,) * 3),
+            "array.astype('uint8')",
+        ),
+        (Port("x", "uint8", (1, 8, 8, 3), (1 / 128,), (128,)), "array.astype('uint8')"),
+        (Port("x", "int8", (1, 8, 8, 3), (1 / 255,), (-128,)), "(array - 128).astype('int8')"),
     ],
 )
 def test_pixels_need_a_cast_only_if_quantization_undoes_normalization(port: Port, expression: str) -> None:
@@ -55,10 +58,12 @@ def test_pixels_need_a_cast_only_if_quantization_undoes_normalization(port: Port
 @pytest.mark.parametrize(
     "port",
     [
-        Port("x", "uint8", (1, 8), 1 / 255, 0),  # not an image
-        Port("x", "uint8", (1, 8, 8, 3), 1 / 127.5, 127, 0.0, 1.0),  # the author states another normalization
-        Port("x", "uint8", (1, 8, 8, 3), 0.5, 10),
-        Port("x", "int16", (1, 8, 8, 3), 1.0, 0),
+        Port("x", "uint8", (1, 8), (1 / 255,), (0,)),  # not an image
+        Port(
+            "x", "uint8", (1, 8, 8, 3), (1 / 127.5,), (127,), 0, (0.0,), (1.0,)
+        ),  # the author states another normalization
+        Port("x", "uint8", (1, 8, 8, 3), (0.5,), (10,)),
+        Port("x", "int16", (1, 8, 8, 3), (1.0,), (0,)),
     ],
 )
 def test_error_on_other_floats_has_code_to_quantize_them(port: Port) -> None:

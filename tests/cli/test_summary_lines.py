@@ -16,7 +16,7 @@ from onnx_tflite_plugin.cli.failures import with_hints
 from onnx_tflite_plugin.cli.interface_lines import group_numbered, interface_lines, metadata_lines, quantization
 from onnx_tflite_plugin.cli.jobs import Job
 from onnx_tflite_plugin.cli.operator_lines import decomposed_lines
-from onnx_tflite_plugin.cli.output import Row
+from onnx_tflite_plugin.cli.output import Row, shorten
 from onnx_tflite_plugin.cli.summary import (
     brief_summary,
     next_row,
@@ -88,6 +88,7 @@ def test_brief_summary_has_interface_states_verdict_and_every_warning(tmp_path: 
         inputs=graph_values,
         outputs=graph_values[:1],
         states=("h", "c"),
+        state_types=("int8 [2]", "int8 [3]"),
         other_signatures=("a", "b"),
         warnings=("odd", "odder"),
     )
@@ -96,7 +97,8 @@ def test_brief_summary_has_interface_states_verdict_and_every_warning(tmp_path: 
         "inputs": ["x0 float32 [2, ?], x1 float32 [3, ?]"],
         "outputs": ["x0 float32 [2, ?]"],
         "states": [
-            "2, as extra inputs and outputs: h, c; onnx_tflite_plugin.runtime.Session carries them from run to run"
+            "2, as extra inputs and outputs: h int8 [2], c int8 [3]; "
+            "onnx_tflite_plugin.runtime.Session carries them from run to run"
         ],
         "verified": ["within tolerance, in 12 s", "  y differs", "  cause: rounding"],
         "warning": [
@@ -362,15 +364,23 @@ def test_fused_operators_are_counted_with_their_sources(tmp_path: Path) -> None:
     assert found["fused"] == ["2 NORM, from 5 operators; `onnx-tflite handlers` describes them"]
 
 
-def test_summary_names_up_to_four_states(tmp_path: Path) -> None:
-    assert rows(tmp_path, states=tuple("abcd"))["states"][0] == "4, as extra inputs and outputs: a, b, c, d"
-    assert rows(tmp_path, states=("a" * 30, *"bcde"))["states"] == [
-        f"5, as extra inputs and outputs: {'a' * 11}…{'a' * 12}, b, c, d, … and 1 more",
-        "onnx_tflite_plugin.runtime.Session carries them from run to run",
-    ]
-    assert rows(tmp_path, states=tuple("abcdefg"))["states"][0] == (
-        "7, as extra inputs and outputs: a, b, c, d, … and 3 more"
-    )
+def test_summary_shows_dtype_and_shape_of_states(tmp_path: Path) -> None:
+    carried = "onnx_tflite_plugin.runtime.Session carries them from run to run"
+    states = {"states": ("a" * 60, *"bcd"), "state_types": tuple(f"float32 [{k}]" for k in range(4))}
+    assert rows(tmp_path, **states)["states"] == [
+        f"4, as extra inputs and outputs; {carried}", f"  {shorten('a' * 60)} float32 [0]", "  b float32 [1]",
+        "  c float32 [2]", "  d float32 [3]",
+    ]  # fmt: skip
+    for count, listing in (
+        (3, "b float32 [1], c float32 [2], d float32 [3]"),
+        (4, "b float32 [1], c float32 [2], … and 2 more"),
+    ):
+        names, types = "bcde"[:count], tuple(f"float32 [{k}]" for k in range(1, 1 + count))
+        conversion: Any = SimpleNamespace(
+            report=replace(PLAIN, states=tuple(names), state_types=types), verification=None, model=EMPTY
+        )
+        found = {row.label: row.lines for row in brief_summary(conversion, [tmp_path / "m.onnx"], 0.1)}
+        assert found["states"] == [f"{count}, as extra inputs and outputs: {listing}; {carried}"]
 
 
 def test_summary_shows_overrides_and_hooks_of_packs(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, ModelBuilder
+from conformance.cases.state.variables import running_sum
 from conformance.models import Net, tensor
 from conformance.weights import block_weights
 from onnx_tflite_plugin.api import Decline, builtin
@@ -48,6 +49,15 @@ def test_counts_constants_by_dtype() -> None:
         {"dtype": "float32", "count": 1, "bytes": 24},
         {"dtype": "int8", "count": 2, "bytes": 22},
     ]
+
+
+def test_resource_state_has_dtype_and_shape_of_its_value() -> None:
+    net = Net()
+    running_sum("float32")(net)
+    (state,) = otp.inspect(net.build())["states"]
+    assert (state["kind"], state["name"]) == ("resource", "state")
+    assert (state["dtype"], state["shape"]) == ("float32", [3, 5])
+    assert "index" not in state
 
 
 def test_operators_of_another_signature_are_counted_with_the_main_one() -> None:

@@ -29,7 +29,7 @@ def test_quantized_network_has_no_if_and_uint8_weights() -> None:
     assert conversion.verification.ok
     assert {"If", "MatMulInteger"}.isdisjoint(node.op_type for node in graph.node)
     assert conversion.report.passes == {}
-    assert conversion.report.weights == {"uint8": 3, "int8": 1}  # no sum of the depthwise convolution can overflow
+    assert conversion.report.weights == {"uint8": 4}  # also of the depthwise convolution, where no sum can overflow
     convolutions = [node for node in graph.node if node.op_type == "Conv"]
     producers = {output: node.op_type for node in graph.node for output in node.output}
     assert {producers[name] for node in convolutions for name in node.input} == {"DequantizeLinear"}

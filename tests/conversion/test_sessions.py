@@ -13,6 +13,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
+import onnx_tflite_plugin as otp
 from onnx_tflite_plugin.graph.metadata import PREFIX
 from onnx_tflite_plugin.runtime import Port, Session
 
@@ -67,6 +68,19 @@ def test_input_must_match_fixed_dimensions(wrong_shape: tuple[int, ...]) -> None
 def test_port_text_shows_dynamic_dimensions() -> None:
     assert str(Port("x", "float", (None, "n", 3))) == "float32 [?, n, 3]"
     assert str(Port("x", "string", ())) == "string []"
+
+
+def test_quantization_of_a_session_equals_that_of_the_report() -> None:
+    conversion = otp.convert("examples/digits_int8.tflite")
+    session = Session(conversion.proto.SerializeToString())
+    for ports, graph_values in (
+        (session.inputs, conversion.report.inputs),
+        (session.outputs, conversion.report.outputs),
+    ):
+        for port, graph_value in zip(ports, graph_values, strict=True):
+            assert port.scale
+            for name in ("scale", "zero_point", "axis", "mean", "std"):
+                assert getattr(port, name) == getattr(graph_value, name)
 
 
 def test_session_uses_given_onnx_runtime_options(tmp_path: Path) -> None:

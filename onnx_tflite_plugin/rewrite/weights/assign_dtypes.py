@@ -35,14 +35,15 @@ class AssignWeightDtypes(InPlacePass):
 
     ``option``: the value of ``--weights-dtype``, which applies to weights whose sums overflow on some processors.
     ``"auto"`` selects their dtype at load time, ``"uint8"`` converts them, ``"int8"`` and ``"keep"`` leave them unchanged,
-    so that results depend on the processor. ``dtypes``: after the pass, the number of products by dtype.
+    so that results depend on the processor. ``is_uniform``: if any weights become uint8, all constant weights do, for
+    graphs that people read. ``dtypes``: after the pass, the number of products by dtype.
     """
 
-    def __init__(self, option: str) -> None:
-        self.option, self.dtypes = option, dict[str, int]()
+    def __init__(self, option: str, *, is_uniform: bool = False) -> None:
+        self.option, self.is_uniform, self.dtypes = option, is_uniform, dict[str, int]()
 
     def call(self, model: ir.Model) -> PassResult:
-        self.dtypes = _assign(model, self.option)
+        self.dtypes = _assign(model, self.option, is_uniform=self.is_uniform)
         return PassResult(model, bool(self.dtypes))
 
     def ensures(self, model: ir.Model) -> None:
@@ -51,11 +52,18 @@ class AssignWeightDtypes(InPlacePass):
             check_overflow(model)
 
 
-def _assign(model: ir.Model, option: str) -> dict[str, int]:
+def _assign(model: ir.Model, option: str, *, is_uniform: bool) -> dict[str, int]:
     assignment = _DtypeAssignment(model)
     dtypes: Counter[str] = Counter()
     all_products = list(products(model))
     use_counts = Counter(product.stored for product in all_products)
+    assigned = {
+        product: _dtype(product, option, (use_counts[product.stored] - 1) * product.weights.nbytes)
+        for product in all_products
+        if product.weights is not None
+    }
+    if is_uniform and UINT8 in assigned.values():
+        assigned = dict.fromkeys(assigned, UINT8)
     assign_by_dtype = {
         INT8: assignment.keep,
         DEPENDENT: assignment.keep,
@@ -66,8 +74,7 @@ def _assign(model: ir.Model, option: str) -> dict[str, int]:
         if product.weights is None:
             assignment.convert_at_runtime(product)
             continue
-        growth = (use_counts[product.stored] - 1) * product.weights.nbytes
-        dtype = _dtype(product, option, growth)
+        dtype = assigned[product]
         assign_by_dtype[dtype](product)
         if not product.on_exact_branch:  # otherwise the product of the other branch is counted
             dtypes[CHOSEN if product.on_else_branch and option == "auto" else dtype] += 1

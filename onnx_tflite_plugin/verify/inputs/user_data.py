@@ -247,7 +247,7 @@ def _port(tensor: Tensor, name: str) -> Port:
     quantization = tensor.quantization
     if not isinstance(quantization, Quantization) or quantization.per_axis:
         return Port(name, tensor.dtype, tensor.dims)
-    return Port(name, tensor.dtype, tensor.dims, quantization.scale[0], quantization.zero_point[0])
+    return Port(name, tensor.dtype, tensor.dims, (float(quantization.scale[0]),), (int(quantization.zero_point[0]),))
 
 
 def _check_shape(tensor: Tensor, name: str, array: Array) -> None:

@@ -48,9 +48,10 @@ SCALES = {0: "input_scale", HIDDEN: "hidden_scale", out(0): "output_scale"}
 
 NOTE = (
     "ONNX's LSTM has no integer arithmetic, so these nodes compute the same integers as LiteRT's 8-bit LSTM, step by step. "
-    "Tables replace the kernel's fixed-point functions; each has one entry for every 16-bit argument, 512 kB: "
-    "sigmoid_and_tanh_table activates the gates and the cell update, tanh_table the cell state. table_start is the position of "
-    "0 in a table. recurrent_scale, gate_scale and the powers of two rescale sums with the kernel's two roundings."
+    "Tables of float64 replace the kernel's fixed-point functions, with an entry for each 16-bit argument: tanh_table (512 kB) "
+    "activates the cell state, sigmoid_and_tanh_table the gates and the cell update. It joins two tables, which have more entries "
+    "if sums may exceed 16 bits. table_start is the position of 0 in a table. "
+    "recurrent_scale, gate_scale and the powers of two rescale sums with the kernel's two roundings."
 )
 """Explanation of the nodes of a readable graph."""
 
