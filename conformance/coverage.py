@@ -17,7 +17,8 @@ from onnx_tflite_plugin.binding.declared import resolve
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.guard import BUILTIN, Failed
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.layout.plan import plan_layout, tensor_bytes
+from onnx_tflite_plugin.layout.dataflow import tensor_bytes
+from onnx_tflite_plugin.layout.plan import plan_layout
 from onnx_tflite_plugin.layout.tensor_layout import source_layout
 from onnx_tflite_plugin.lowering.interface import apply_signature, interface_layouts
 from onnx_tflite_plugin.source import read

@@ -30,7 +30,8 @@ from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.graph.streaming import proto_to_check
 from onnx_tflite_plugin.graph.validity import check_valid
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.layout.plan import plan_layout, tensor_bytes
+from onnx_tflite_plugin.layout.dataflow import tensor_bytes
+from onnx_tflite_plugin.layout.plan import plan_layout
 from onnx_tflite_plugin.layout.tensor_layout import layout_axes
 from onnx_tflite_plugin.lowering.axis_warnings import axis_warnings
 from onnx_tflite_plugin.lowering.emitter import Emitter

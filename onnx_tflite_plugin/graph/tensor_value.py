@@ -18,7 +18,7 @@ class TensorValue(NamedTuple):
     """A value of the ONNX model that holds a TFLite tensor.
 
     ``order``: the value is ``numpy.transpose(tensor, order)``, without omitted axes of size 1 and with an added axis
-    for each -1. ``shift``: the number added to the quantized values. ``form``: "stored" or "float". ``channels``: the
+    for each -1. ``shift``: the number added to the quantized values. ``encoding``: "stored" or "float". ``channels``: the
     tensor's channel in each channel of the value (axis 1), -1 for an added one; empty if they are the same.
     """
 
@@ -27,7 +27,7 @@ class TensorValue(NamedTuple):
     tensor: int
     order: tuple[int, ...] | None = None
     shift: int = 0
-    form: str = "stored"
+    encoding: str = "stored"
     channels: tuple[int, ...] = ()
 
     def can_hold(self, array: Array) -> bool:

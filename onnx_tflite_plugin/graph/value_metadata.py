@@ -18,7 +18,7 @@ def write_tensor(
     subgraph: int,
     tensor: int,
     *,
-    form: str = "stored",
+    encoding: str = "stored",
     order: str = "",
     shift: int = 0,
 ) -> None:
@@ -28,7 +28,7 @@ def write_tensor(
     """
     for key in ("tensor", "form", "order", "shift", "channels"):
         metadata.pop(PREFIX + key, None)
-    texts = {"tensor": f"{subgraph}:{tensor}", "form": form, "order": order, "shift": str(shift) if shift else ""}
+    texts = {"tensor": f"{subgraph}:{tensor}", "form": encoding, "order": order, "shift": str(shift) if shift else ""}
     metadata.update({PREFIX + key: text for key, text in texts.items() if text})
 
 

@@ -1,7 +1,4 @@
-"""Values at subgraph boundaries, which have one layout on both sides.
-
-An operator passes such a value to its subgraph, or gets it back.
-"""
+"""Values at subgraph boundaries, which have one layout on both sides."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ LOOP_ITERATIONS = 8  # heuristic: assumed number of iterations of a loop
 class BoundaryValue:
     """A value at all places where it crosses a subgraph boundary.
 
-    ``perms``: candidate permutations of whole axes, the file's first.
+    ``perms``: candidate permutations of whole axes; the first is that of the file.
     """
 
     places: tuple[Place, ...]
@@ -42,19 +39,18 @@ def tensor_at(place: Place) -> Tensor:
 def boundary_values(model: BoundModel) -> list[BoundaryValue]:
     """Return the boundary values whose layout is flexible.
 
-    Operators pass them to their subgraphs and back. Such a value has the same rank, 3 or more, at all places. None of
-    its subgraphs must keep the file's layout.
+    Such a value has the same rank, 3 or more, at all places, and no subgraph requires the file's layout.
     """
-    group_of: dict[Place, list[Place]] = {}
+    places_of: dict[Place, list[Place]] = {}
     for bound in model.operators():
         for first, second in _place_pairs(model, bound):
-            group = group_of.setdefault(first, [first])
-            second_group = group_of.setdefault(second, [second])
-            if group is not second_group:
-                group.extend(second_group)
-                group_of.update(dict.fromkeys(second_group, group))
+            first_group = places_of.setdefault(first, [first])
+            second_group = places_of.setdefault(second, [second])
+            if first_group is not second_group:
+                first_group.extend(second_group)
+                places_of.update(dict.fromkeys(second_group, first_group))
     fixed_subgraphs = _file_layout_subgraphs(model)
-    values = {id(places): BoundaryValue(tuple(places)) for places in group_of.values()}
+    values = {id(places): BoundaryValue(tuple(places)) for places in places_of.values()}
     flexible_values = [value for value in values.values() if _is_flexible(value, fixed_subgraphs)]
     for value in flexible_values:
         value.perms.append(tuple(range(value.tensors[0].rank)))
@@ -62,10 +58,7 @@ def boundary_values(model: BoundModel) -> list[BoundaryValue]:
 
 
 def _place_pairs(model: BoundModel, bound: Bound) -> Iterator[tuple[Place, Place]]:
-    """Yield pairs of places with the same value.
-
-    They are in an operator and its subgraph, or in two iterations of a loop.
-    """
+    """Yield pairs of places with one value, in two graphs or loop iterations."""
     boundary, op = bound.declared.boundary, bound.op
     if boundary is None:
         return
@@ -83,10 +76,7 @@ def _place_pairs(model: BoundModel, bound: Bound) -> Iterator[tuple[Place, Place
 
 
 def _file_layout_subgraphs(model: BoundModel) -> set[int]:
-    """Return the subgraphs that keep the file's layout.
-
-    These are the root, and the subgraphs of operators without a declared boundary.
-    """
+    """Return the root and the subgraphs of operators without a declared boundary."""
     undeclared = [bound for bound in model.operators() if bound.declared.boundary is None]
     return {model.source.root, *(index for bound in undeclared for index in bound.declared.subgraphs)}
 

@@ -35,10 +35,10 @@ from onnx_tflite_plugin.source.model import Operator
 class LayoutConstraint(NamedTuple):
     """Layouts that one operator can work in.
 
-    ``declaration``: the handler's declared layout. ``shared_axes``: the axes that a flexible operator's slots share,
-    else ``None``. ``fixed``: the layouts of slots without a choice; slots that are missing there keep the file's
-    layout. ``aligned``: the host aligns the ranks of broadcast operands. ``allowed``: the only layouts that a flexible
-    operator can work in, the preferred one first; empty if ``shared_axes`` allows any.
+    ``declaration``: the handler's declared layout. ``shared_axes``: the axes that a flexible operator's slots share;
+    ``None`` for any other operator. ``fixed``: the required layouts of slots; other slots without shared axes keep the
+    file's layout. ``aligned``: the host aligns the ranks of broadcast operands. ``allowed``: the layouts of a flexible
+    operator, the preferred one first; empty if any layout of ``shared_axes`` is allowed.
     """
 
     bound: Bound
@@ -65,7 +65,7 @@ class LayoutConstraint(NamedTuple):
         )
 
     def _ordered_letters(self, layout: OperatorLayout) -> list[list[str]]:
-        """Return the letters of each slot, with ``*`` for a run of unordered letters."""
+        """Return the letters of each slot, with ``*`` for a run of unordered ones."""
         assert self.shared_axes is not None
         letters_by_slot = []
         for axes in self.shared_axes.slots.values():
@@ -106,7 +106,7 @@ def layout_constraint(bound: Bound, squeeze: bool = False) -> LayoutConstraint:
         return LayoutConstraint(bound, declaration, None, {})
     aligned = bound.declared.aligned
     if axes is None and not aligned:
-        return LayoutConstraint(bound, declaration, None, {})  # the axes of this operator are unknown
+        return LayoutConstraint(bound, declaration, None, {})  # undeclared axes
     groups = default_axes(bound) if axes is None else _axis_groups(op, axes)
     if aligned:
         _check_result_ranks(op, groups)
@@ -123,9 +123,9 @@ def layout_constraint(bound: Bound, squeeze: bool = False) -> LayoutConstraint:
 
 
 def _check_result_ranks(op: Operator, groups: Collection[int]) -> None:
-    """Raise RankError for a result that is stored as a scalar beside larger operands.
+    """Raise RankError for a scalar result of operands with a rank.
 
-    Old converters store ``[]`` as the shape of a result if they did not know it.
+    Old converters store ``[]`` as the shape of a result if they do not know the shape.
     """
     rank = max((op[slot].rank for slot in groups if slot >= 0 and element_count(op[slot].dims) != 1), default=0)
     for tensor in op.outputs:
@@ -134,10 +134,7 @@ def _check_result_ranks(op: Operator, groups: Collection[int]) -> None:
 
 
 def _axis_groups(op: Operator, declared: str) -> dict[int, Sequence[Group]]:
-    """Return the axis groups of each present slot.
-
-    Trailing slots that the declaration omits have no groups.
-    """
+    """Return the axis groups of each present slot that the declaration has."""
     inputs, outputs = parse_axes(declared)
     slots = (*enumerate(inputs), *((~k, groups) for k, groups in enumerate(outputs)))
     return {slot: groups for slot, groups in slots if groups is not None and op.tensor(slot) is not None}
@@ -154,19 +151,24 @@ def default_axes(bound: Bound) -> dict[int, Sequence[Group]]:
 def implicit_layouts(op: Operator, declaration: Implicit, declared: str) -> dict[int, TensorLayout]:
     """Return the layout that the ONNX operator requires of each slot."""
     letters = _implicit_letters(op, declaration, declared)
-    optional = {letter for unit in declaration.squeezable for letter in unit.split()}
+    squeezable_letters = {letter for unit in declaration.squeezable for letter in unit.split()}
     layouts: dict[int, TensorLayout] = {}
     for slot, slot_letters in letters.items():
         required = declaration.onnx[slot].split()
-        if len(required) != len({*required}) or not {*slot_letters} <= {*required} <= {*slot_letters} | optional:
-            unknown = sorted({*required} - {*slot_letters} - optional)
+        if (
+            len(required) != len({*required})
+            or not {*slot_letters} <= {*required} <= {*slot_letters} | squeezable_letters
+        ):
+            unknown = sorted({*required} - {*slot_letters} - squeezable_letters)
             missing = sorted({*slot_letters} - {*required})
-            wrong = [
-                f"{' '.join(found)} is {kind}" for found, kind in ((unknown, "unknown"), (missing, "missing")) if found
+            faults = [
+                f"{' '.join(letters_at_fault)} is {kind}"
+                for letters_at_fault, kind in ((unknown, "unknown"), (missing, "missing"))
+                if letters_at_fault
             ]
             raise AxesError(
                 f"slot {slot}: {declaration.onnx[slot]!r} does not reorder the axes declared in {declared!r}"
-                f"{': ' if wrong else ''}{', '.join(wrong)}"
+                f"{': ' if faults else ''}{', '.join(faults)}"
             )
         sizes = dict(zip(slot_letters, op[slot].dims, strict=True))
         layouts[slot] = tuple(
@@ -203,8 +205,8 @@ def _implicit_letters(op: Operator, declaration: Implicit, declared: str) -> dic
 def _squeeze_constraint(bound: Bound, declaration: Implicit, declared: str) -> LayoutConstraint | None:
     """Return a constraint that allows leaving out squeezable axes of size 1.
 
-    Return ``None`` if there are none. All letters of such an axis are mapped to one letter. The preferred layout comes
-    first: an image of a single position remains an image, an image of one row becomes a sequence.
+    Return ``None`` without such axes. All letters of such an axis are mapped to its first letter. An image of one
+    position preferably remains an image; an image of one row preferably becomes a sequence.
     """
     letters = _implicit_letters(bound.op, declaration, declared)
     sizes_by_slot = {

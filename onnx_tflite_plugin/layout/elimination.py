@@ -19,11 +19,11 @@ Table = tuple[tuple[int, ...], dict[tuple[int, ...], int]]
 def elimination_order(
     sizes: Mapping[int, int], scopes: Iterable[Sequence[int]], limit: int, work: Work
 ) -> list[int] | None:
-    """Return the variables in elimination order.
+    """Return the variables in elimination order, those with few neighbors first.
 
-    Variables that share tables with few others come first. ``sizes``: number of labels per variable; ``scopes``: the
-    variables of each table. Returns None if a table would have more than ``limit`` entries, or if the elimination
-    takes more than the remaining ``work``.
+    Neighbors share a table. ``sizes``: number of labels per variable. ``scopes``: the variables of each table. Return
+    None if a table would have more than ``limit`` entries, or if the elimination takes more than the remaining
+    ``work``.
     """
     neighbors = {variable: {variable} for variable in sizes}
     for scope in scopes:
@@ -59,15 +59,16 @@ def eliminate(sizes: Mapping[int, int], order: Sequence[int], tables: Iterable[T
     Ties go to lower labels, last variable first.
     """
     position = {variable: index for index, variable in enumerate(order)}
-    pending: dict[int, list[Table]] = {variable: [] for variable in order}  # by the first variable that is eliminated
+    # by the first of their variables in the order
+    pending: dict[int, list[Table]] = {variable: [] for variable in order}
     for table in tables:
         pending[min(table[0], key=position.__getitem__)].append(table)
     decisions = []
     for variable in order:
-        own_tables = pending.pop(variable)
-        scope = tuple(sorted({member for members, _ in own_tables for member in members} - {variable}))
+        variable_tables = pending.pop(variable)
+        scope = tuple(sorted({member for members, _ in variable_tables for member in members} - {variable}))
         index = {member: k for k, member in enumerate((*scope, variable))}
-        lookups = [([index[member] for member in members], entries) for members, entries in own_tables]
+        lookups = [([index[member] for member in members], entries) for members, entries in variable_tables]
         minima, best_labels = {}, {}
         for scope_labels in product(*(range(sizes[member]) for member in scope)):
             totals = []

@@ -1,4 +1,4 @@
-"""Labeling problems: variables with prices, connected by wires, and the cost of a labeling."""
+"""Labeling problems: variables with prices, connected by wires."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 class Pin(NamedTuple):
     """One end of a wire, with a key per label of the variable.
 
-    Without a variable, there is exactly one key.
+    A pin without a variable has exactly one key.
     """
 
     variable: int | None
@@ -19,7 +19,7 @@ class Pin(NamedTuple):
 class Wire(NamedTuple):
     """A tensor between its producer and its consumers.
 
-    It costs ``weight`` (nonnegative) for each key that a consumer has and the producer does not.
+    It costs ``weight`` (nonnegative) for each key of a consumer that differs from the producer's.
     """
 
     weight: int

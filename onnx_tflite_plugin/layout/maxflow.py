@@ -1,9 +1,9 @@
 """Minimum cut by preflow-push with a work limit.
 
-Push-relabel (Goldberg and Tarjan 1988) with global relabelling: rounds of local work between exact distances to the
-sink. Only the cut is needed, not the flow, so it stops when no excess can reach the sink. Dinic's algorithm was slower:
-165 breadth-first searches on a lattice of 20,000 operators instead of 10, and quadratic time on a long chain fed from
-one end, which needs one pass here.
+Push-relabel (Goldberg and Tarjan 1988) with global relabeling: exact distances to the sink are computed between rounds
+of local pushes. Only the cut is needed, so the algorithm stops when no excess can reach the sink. Dinic's algorithm was
+slower: it needed 165 breadth-first searches instead of 10 on a lattice of 20,000 operators, and quadratic time instead
+of one pass on a long chain.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Network:
         for (tail, head), capacity in capacities.items():
             opposite = capacities.get((head, tail), 0)
             if opposite and head < tail:
-                continue  # one pair of arcs serves both directions
+                continue  # the arcs in the other direction are added with their reverses
             self.arcs[tail].append(len(self.head))
             self.arcs[head].append(len(self.head) + 1)
             self.head += (head, tail)
@@ -65,7 +65,7 @@ class Network:
     def rescale(self, factor: int, surplus: list[int]) -> None:
         """Multiply capacities and excesses by ``factor``, then add ``surplus``.
 
-        ``surplus``: the number to add to the excess of each of the first nodes.
+        ``surplus``: the amounts for the first nodes.
         """
         self.residual = [factor * capacity for capacity in self.residual]
         self.excess = [factor * amount for amount in self.excess]
@@ -75,8 +75,8 @@ class Network:
     def saturate(self, work: Work) -> list[bool]:
         """Push all excess that can reach the sink.
 
-        Returns for each node whether it could still push to the sink. These nodes are the smallest sink side of all
-        minimum cuts, a subset of every other one. They do not depend on the paths of the flow.
+        Return True for each node that could still push to the sink. These nodes are the smallest sink side of all
+        minimum cuts, so they do not depend on the paths of the flow.
         """
         patience = len(self.head) // 10 + 10
         while True:
@@ -86,7 +86,7 @@ class Network:
             ]
             if not active:
                 return [steps < self.unreachable for steps in distance]
-            # Distant nodes first: their excess joins that of nearer nodes on the way.
+            # Distant nodes come first, because their excess passes through nearer nodes.
             active.sort(key=distance.__getitem__, reverse=True)
             self._push(deque(active), distance, patience, work)
             patience += patience // 2
@@ -108,7 +108,7 @@ class Network:
     def _push(self, active: deque[int], distance: list[int], patience: int, work: Work) -> None:
         """Push excess toward the sink, arc by arc.
 
-        It stops if no excess can reach the sink, or after ``patience`` operations.
+        Stop if no excess can reach the sink, or after ``patience`` operations.
         """
         arcs, head, residual, excess, unreachable = self.arcs, self.head, self.residual, self.excess, self.unreachable
         untried = [0] * len(distance)
@@ -131,13 +131,13 @@ class Network:
                 arc = outgoing[position]
                 target = head[arc]
                 if residual[arc] and distance[target] == next_distance:
-                    sent = min(amount, residual[arc])
-                    residual[arc] -= sent
-                    residual[arc ^ 1] += sent
-                    amount -= sent
-                    if excess[target] <= 0 < excess[target] + sent:
+                    pushed = min(amount, residual[arc])
+                    residual[arc] -= pushed
+                    residual[arc ^ 1] += pushed
+                    amount -= pushed
+                    if excess[target] <= 0 < excess[target] + pushed:
                         active.append(target)
-                    excess[target] += sent
+                    excess[target] += pushed
                 if amount:
                     position += 1
             excess[node] = amount

@@ -1,13 +1,13 @@
 """Layout plan: one layout per operator slot, at minimum cost.
 
-It is chosen before anything is emitted. Variables are operators, tensors are wires (:mod:`.solver`). A tensor consumed
-in another layout than its producer's costs its bytes and a constant, once per layout; layouts that differ only in axes
-of size 1 cost a small constant.
+It is chosen before anything is emitted. In the labeling problem (:mod:`.solver`), operators are variables and tensors
+are wires. Each layout of a tensor that differs from its producer's costs the tensor's bytes and a constant. A
+difference only in axes of size 1 costs a small constant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from onnx_tflite_plugin.api.layouts import AxisPrice
@@ -16,49 +16,30 @@ from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.errors import CONTRADICTION, Contradiction, HandlerError, InvalidModel, Problem
 from onnx_tflite_plugin.guard import BUILTIN, Failed, definition
 from onnx_tflite_plugin.layout import labeling, solver
-from onnx_tflite_plugin.layout.boundaries import Place, boundary_values, execution_counts, tensor_at
-from onnx_tflite_plugin.layout.constraints import LayoutConstraint, layout_constraint, present_slots
+from onnx_tflite_plugin.layout.boundaries import boundary_values, tensor_at
+from onnx_tflite_plugin.layout.constraints import LayoutConstraint, layout_constraint
+from onnx_tflite_plugin.layout.dataflow import Endpoint, EndpointLookup, PlannedTranspose, TensorBytes, dataflow_edges
 from onnx_tflite_plugin.layout.propagation import InterfaceLayouts, propagate_layouts
 from onnx_tflite_plugin.layout.shared_axes import OperatorLayout, RankError
 from onnx_tflite_plugin.layout.states import state_groups
 from onnx_tflite_plugin.layout.tensor_layout import (
     TensorLayout,
-    axis_set,
-    drop_unit_axes,
-    element_count,
-    layout_axes,
     layout_of_permutation,
     source_layout,
 )
-from onnx_tflite_plugin.source.dtypes import bits
 from onnx_tflite_plugin.source.model import Tensor
 
-TRANSPOSE_COST = 4096  # bytes: overhead of starting a Transpose (8 kB per microsecond)
-RESHAPE_COST = 256  # bytes: a Reshape that moves or removes an axis of size 1
-
-TensorBytes = Callable[[Tensor], int]
 OperatorPrice = Callable[[AxisPrice, bool, int], int]
 CanSqueeze = Callable[[Bound], bool]
 KeepsSourceLayout = Callable[[Tensor], bool]
 
 
-class PlannedTranspose(NamedTuple):
-    """A transpose in the plan, of one tensor between two layouts."""
-
-    tensor: Tensor
-    start: TensorLayout
-    end: TensorLayout
-    bytes: int
-    producer: str
-    consumers: tuple[str, ...]
-
-
 class LayoutPlan(NamedTuple):
     """Layouts per operator slot and per graph input and output.
 
-    ``exact``: the cost is proven minimal. ``chosen_for_speed``: operators for which the plan transposes more bytes than
-    the minimum, with the saved time in byte equivalents. ``differences``: the number of operators, graph inputs and
-    outputs, and boundary values that may have another layout than in a local plan; if it is 0 both plans are the same.
+    ``exact``: the cost is proven minimal. ``chosen_for_speed``: operators that a plan of fewest transposed bytes would
+    make slower, with the saved time in byte equivalents. ``differences``: the number of operators, graph inputs and
+    outputs, and boundary values that may have another layout than in a local plan. If it is 0, both plans are equal.
     """
 
     operator_layouts: Mapping[Bound, OperatorLayout]
@@ -95,12 +76,12 @@ def plan_layout(
     """Return the layout plan of minimum cost.
 
     ``local``: every flexible operator keeps the file's layout. ``can_squeeze``: predicate of operators that may leave
-    out squeezable axes of size 1, where that costs nothing. ``keeps_source_layout``: predicate of tensors; a state that
-    holds one keeps the file's layout. Raises HandlerError if a handler's axes do not fit its operands.
+    out squeezable axes of size 1 at no cost. ``keeps_source_layout``: predicate of tensors whose state
+    keeps the file's layout. Raises HandlerError if a handler's axes do not fit its operands.
     """
     constraints = _layout_constraints(model, can_squeeze)
-    groups, pinned = state_groups(model, constraints, keeps_source_layout)
-    constraints |= {bound: LayoutConstraint(bound, constraints[bound].declaration, None, {}) for bound in pinned}
+    groups, fixed_users = state_groups(model, constraints, keeps_source_layout)
+    constraints |= {bound: LayoutConstraint(bound, constraints[bound].declaration, None, {}) for bound in fixed_users}
     representatives = {bound: group[0] for group in groups.values() for bound in group}
 
     def price(constraint: LayoutConstraint, layout: OperatorLayout) -> int:
@@ -110,42 +91,44 @@ def plan_layout(
     candidates, interface_candidates = propagate_layouts(
         model, constraints, representatives, interface, local, price, boundaries
     )
-    flexible = list(candidates)
-    label_costs = [tuple(price(constraints[bound], layout) for layout in candidates[bound]) for bound in flexible]
-    free_tensors = sorted(interface_candidates, key=lambda tensor: (tensor.subgraph, tensor.index))
-    label_costs += [(0,) * len(interface_candidates[tensor]) for tensor in free_tensors]
+    flexible_operators = list(candidates)
+    label_costs = [
+        tuple(price(constraints[bound], layout) for layout in candidates[bound]) for bound in flexible_operators
+    ]
+    free_interface = sorted(interface_candidates, key=lambda tensor: (tensor.subgraph, tensor.index))
+    label_costs += [(0,) * len(interface_candidates[tensor]) for tensor in free_interface]
     first_boundary = len(label_costs)
     label_costs += [(0,) * len(boundary.perms) for boundary in boundaries]
     boundary_endpoints = {
-        place: _Endpoint(
-            first_boundary + k,
+        place: Endpoint(
+            number,
             [layout_of_permutation(tensor_at(place).dims, perm) for perm in boundary.perms],
             "boundary",
         )
-        for k, boundary in enumerate(boundaries)
+        for number, boundary in enumerate(boundaries, first_boundary)
         for place in boundary.places
     }
-    endpoints = _Endpoints(
+    endpoints = EndpointLookup(
         constraints,
         candidates,
-        {bound: i for i, bound in enumerate(flexible)},
+        {bound: i for i, bound in enumerate(flexible_operators)},
         representatives,
         {
-            tensor: _Endpoint(len(flexible) + i, interface_candidates[tensor], "graph input or output")
-            for i, tensor in enumerate(free_tensors)
+            tensor: Endpoint(len(flexible_operators) + i, interface_candidates[tensor], "graph input or output")
+            for i, tensor in enumerate(free_interface)
         },
         interface,
         boundary_endpoints,
     )
-    dataflow_edges = list(_edges(model, endpoints))
-    wires = tuple(wire for edge in dataflow_edges for wire in edge.wires(bytes_of))
+    edges = list(dataflow_edges(model, endpoints))
+    wires = tuple(wire for edge in edges for wire in edge.wires(bytes_of))
     solution = solver.solve(labeling.LabelingProblem(tuple(label_costs), wires))
-    transposes = [transpose for edge in dataflow_edges for transpose in edge.transposes(solution.labels, bytes_of)]
-    chosen = {bound: candidates[bound][solution.labels[i]] for i, bound in enumerate(flexible)}
-    chosen |= {bound: chosen[representative] for bound, representative in representatives.items()}
+    transposes = [transpose for edge in edges for transpose in edge.transposes(solution.labels, bytes_of)]
+    operator_layouts = {bound: candidates[bound][solution.labels[i]] for i, bound in enumerate(flexible_operators)}
+    operator_layouts |= {bound: operator_layouts[representative] for bound, representative in representatives.items()}
     return LayoutPlan(
-        operator_layouts=chosen,
-        slot_layouts=_slot_layouts(constraints, chosen)
+        operator_layouts=operator_layouts,
+        slot_layouts=_slot_layouts(constraints, operator_layouts)
         | {
             place: endpoint.layout(solution.labels)
             for place, endpoint in boundary_endpoints.items()
@@ -153,7 +136,7 @@ def plan_layout(
         },
         interface={
             **interface.fixed,
-            **{tensor: endpoints.interface_endpoints[tensor].layout(solution.labels) for tensor in free_tensors},
+            **{tensor: endpoints.interface_endpoints[tensor].layout(solution.labels) for tensor in free_interface},
             **{
                 place: endpoint.layout(solution.labels)
                 for place, endpoint in boundary_endpoints.items()
@@ -162,19 +145,21 @@ def plan_layout(
         },
         constraints=constraints,
         transposes=tuple(transposes),
-        chosen_for_speed=_choices_for_speed(flexible, label_costs, wires, solution) if transposes else (),
+        chosen_for_speed=_choices_for_speed(flexible_operators, label_costs, wires, solution) if transposes else (),
         cost=solution.cost,
         exact=solution.exact and not local,
         method="local" if local else solution.method,
-        differences=sum(_differs_from_local(constraints[bound], chosen[bound]) for bound in flexible)
-        + sum(label > 0 for label in solution.labels[len(flexible) :]),
+        differences=sum(
+            _differs_from_local(constraints[bound], operator_layouts[bound]) for bound in flexible_operators
+        )
+        + sum(label > 0 for label in solution.labels[len(flexible_operators) :]),
     )
 
 
 def _differs_from_local(constraint: LayoutConstraint, layout: OperatorLayout) -> bool:
     """True if a local plan may use another layout.
 
-    A local plan uses the first allowed layout, or the file's.
+    A local plan uses the first allowed layout, or the file's layout if any is allowed.
     """
     if constraint.allowed:
         return len(constraint.allowed) > 1
@@ -203,7 +188,7 @@ def _layout_constraints(model: BoundModel, can_squeeze: CanSqueeze) -> dict[Boun
 def _misfit_problem(bound: Bound, error: Exception) -> Problem:
     """Return the problem of an operator whose declared axes do not fit its operands.
 
-    It is attributed to the file if the ranks differ from those of a built-in handler.
+    A rank that differs from the declaration of a built-in handler is attributed to the file.
     """
     if isinstance(error, RankError) and bound.pack == BUILTIN:
         return Contradiction(bound.label, str(error), "the operands do not have the axes that the operator requires")
@@ -211,9 +196,9 @@ def _misfit_problem(bound: Bound, error: Exception) -> Problem:
     if bound.pack == BUILTIN:
         return Problem(bound.label, str(error), declaration)
     axes = repr(bound.declared.axes)
-    shown = "" if axes in str(error) else f", axes={axes}"
+    axes_text = "" if axes in str(error) else f", axes={axes}"
     source = bound.handler.axes if callable(bound.handler.axes) else bound.handler.lower
-    declared = f"{declaration}{shown}, at {definition(source)}"
+    declared = f"{declaration}{axes_text}, at {definition(source)}"
     remedy = "; write a letter for each axis, or ... for any number of them" if isinstance(error, RankError) else ""
     return Failed(bound.pack, f"{error}{remedy} ({declared})").problem(bound.label)
 
@@ -221,7 +206,7 @@ def _misfit_problem(bound: Bound, error: Exception) -> Problem:
 def _layout_cost(
     constraint: LayoutConstraint, layout: OperatorLayout, prices: OperatorPrice, bytes_of: TensorBytes
 ) -> int:
-    """Return the cost of the operator in this layout, without transposes."""
+    """Return the operator's own cost in a layout, without transposes."""
     price = constraint.bound.declared.axis_price
     if price is None or constraint.shared_axes is None or price.slot not in constraint.shared_axes.slots:
         return 0
@@ -233,185 +218,38 @@ def _layout_cost(
 
 
 def _slot_layouts(
-    constraints: Mapping[Bound, LayoutConstraint], chosen: Mapping[Bound, OperatorLayout]
+    constraints: Mapping[Bound, LayoutConstraint], operator_layouts: Mapping[Bound, OperatorLayout]
 ) -> dict[tuple[Bound, int], TensorLayout]:
-    """Return the layout of each operator slot for the chosen operator layouts."""
+    """Return the layout of each operator slot."""
     layouts: dict[tuple[Bound, int], TensorLayout] = {}
     for bound, constraint in constraints.items():
         if constraint.shared_axes is None:
             layouts.update({(bound, slot): layout for slot, layout in constraint.fixed.items()})
             continue
         for slot in constraint.shared_axes.slots:
-            slot_layout = constraint.shared_axes.slot_layout(chosen[bound], slot)
+            slot_layout = constraint.shared_axes.slot_layout(operator_layouts[bound], slot)
             assert slot_layout is not None, bound.label
             layouts[bound, slot] = slot_layout
     return layouts
 
 
-# --- wires ------------------------------------------------------------------------------------
-
-
-class _Endpoint(NamedTuple):
-    """One use of a tensor.
-
-    ``variable``: the solver's variable of the operator, None if the layout is fixed. ``layouts``: the candidates.
-    ``label``: the name in the report.
-    """
-
-    variable: int | None
-    layouts: Sequence[TensorLayout]
-    label: str
-
-    def pin(self, numbers: Mapping[TensorLayout, int]) -> labeling.Pin:
-        """Return the solver's pin, with one key per candidate layout."""
-        return labeling.Pin(self.variable, tuple(numbers[layout] for layout in self.layouts))
-
-    def layout(self, labels: Sequence[int]) -> TensorLayout:
-        """Return the layout under the solver's labels."""
-        return self.layouts[0 if self.variable is None else labels[self.variable]]
-
-
-class _Edge(NamedTuple):
-    """A tensor with its producer and its consumers.
-
-    ``executions``: the estimated number of executions of its subgraph.
-    """
-
-    tensor: Tensor
-    producer: _Endpoint
-    consumers: Sequence[_Endpoint]
-    executions: int = 1
-
-    def wires(self, bytes_of: TensorBytes) -> Iterable[labeling.Wire]:
-        """Yield the solver's wires of the edge.
-
-        There is one for transposes, and one or two for reshapes of unit axes.
-        """
-        keys: list[tuple[int, Callable[[TensorLayout], object]]] = [
-            (bytes_of(self.tensor) + TRANSPOSE_COST, drop_unit_axes),
-            (RESHAPE_COST, layout_axes),
-        ]
-        layouts = dict.fromkeys(layout for end in (self.producer, *self.consumers) for layout in end.layouts)
-        if len({*map(axis_set, layouts)}) > 1:
-            keys.append((RESHAPE_COST, axis_set))
-        for weight, key in keys:
-            numbers = _number_by_key(layouts, key)
-            consumers = tuple(consumer.pin(numbers) for consumer in self.consumers)
-            yield labeling.Wire(weight * self.executions, self.producer.pin(numbers), consumers)
-
-    def transposes(self, labels: Sequence[int], bytes_of: TensorBytes) -> Iterable[PlannedTranspose]:
-        """Yield the transposes that the labels require.
-
-        There is one per layout that differs from the producer's.
-        """
-        start = self.producer.layout(labels)
-        consumers_by_layout: dict[TensorLayout, list[_Endpoint]] = {}
-        for consumer in self.consumers:
-            layout = consumer.layout(labels)
-            if drop_unit_axes(layout) != drop_unit_axes(start):
-                consumers_by_layout.setdefault(drop_unit_axes(layout), []).append(consumer)
-        for consumers in consumers_by_layout.values():
-            labels_of_consumers = tuple(end.label for end in consumers)
-            yield PlannedTranspose(
-                self.tensor,
-                start,
-                consumers[0].layout(labels),
-                bytes_of(self.tensor),
-                self.producer.label,
-                labels_of_consumers,
-            )
-
-
-def _number_by_key(layouts: Iterable[TensorLayout], key: Callable[[TensorLayout], object]) -> dict[TensorLayout, int]:
-    """Return a number per layout, the same for equal keys.
-
-    Numbers are faster to compare than keys.
-    """
-    numbers: dict[object, int] = {}
-    return {layout: numbers.setdefault(key(layout), len(numbers)) for layout in layouts}
-
-
 def _choices_for_speed(
-    flexible: Sequence[Bound],
+    flexible_operators: Sequence[Bound],
     label_costs: Sequence[Sequence[int]],
     wires: tuple[labeling.Wire, ...],
     solution: solver.Solution,
 ) -> tuple[tuple[str, int], ...]:
     """Return the operators that a plan of fewest transposes would make slower.
 
-    Each has its saving, in byte equivalents.
+    The second element of each pair is the saving, in byte equivalents.
     """
     if not any(map(any, label_costs)):
         return ()
-    transposes_only = solver.solve(labeling.LabelingProblem(tuple((0,) * len(costs) for costs in label_costs), wires))
+    fewest_transposes = solver.solve(labeling.LabelingProblem(tuple((0,) * len(costs) for costs in label_costs), wires))
     savings = [
-        costs[x] - costs[y] for costs, x, y in zip(label_costs, transposes_only.labels, solution.labels, strict=True)
+        costs[fewest_label] - costs[label]
+        for costs, fewest_label, label in zip(label_costs, fewest_transposes.labels, solution.labels, strict=True)
     ]
-    return tuple((bound.label, saving) for bound, saving in zip(flexible, savings, strict=False) if saving > 0)
-
-
-class _Endpoints(NamedTuple):
-    """Lookup of producers and consumers of tensors."""
-
-    constraints: Mapping[Bound, LayoutConstraint]
-    candidates: Mapping[Bound, Sequence[OperatorLayout]]
-    variables: Mapping[Bound, int]
-    representatives: Mapping[Bound, Bound]
-    interface_endpoints: Mapping[Tensor, _Endpoint]
-    interface: InterfaceLayouts
-    boundaries: Mapping[Place, _Endpoint]
-
-    def operator(self, bound: Bound, slot: int) -> _Endpoint:
-        """Return the endpoint of an operator's slot."""
-        boundary = self.boundaries.get((bound, slot))
-        if boundary is not None:
-            return boundary._replace(label=bound.label)
-        constraint = self.constraints[bound]
-        if constraint.shared_axes is None or slot not in constraint.shared_axes.slots:
-            return _Endpoint(None, [constraint.layout(slot)], bound.label)
-        representative = self.representatives.get(bound, bound)
-        layouts = [constraint.shared_axes.slot_layout(layout, slot) for layout in self.candidates[representative]]
-        return _Endpoint(
-            self.variables[representative], [layout for layout in layouts if layout is not None], bound.label
-        )
-
-    def interface_endpoint(self, tensor: Tensor, label: str) -> _Endpoint:
-        """Return the endpoint of a graph input or output."""
-        endpoint = self.interface_endpoints.get(tensor) or self.boundaries.get(tensor)
-        if endpoint is not None:
-            return endpoint._replace(label=label)
-        return _Endpoint(None, [self.interface.fixed.get(tensor) or source_layout(tensor.dims)], label)
-
-
-def _edges(model: BoundModel, endpoints: _Endpoints) -> Iterable[_Edge]:
-    """Yield the dataflow edges of all subgraphs."""
-    executions = execution_counts(model)
-    for graph in model.graphs:
-        inputs = set(graph.inputs)
-        producers: dict[Tensor, _Endpoint] = {}
-        consumers: dict[Tensor, list[_Endpoint]] = {}
-        for bound in graph.operators:
-            for slot in present_slots(bound):
-                tensor = bound.op[slot]
-                if slot < 0:
-                    producers[tensor] = endpoints.operator(bound, slot)
-                elif not tensor.is_constant:
-                    consumers.setdefault(tensor, []).append(endpoints.operator(bound, slot))
-        # For an operator in isolation, the graph may have many inputs and outputs that the operator does not touch.
-        for tensor in graph.outputs:
-            if tensor in producers or tensor in inputs:
-                consumers.setdefault(tensor, []).append(endpoints.interface_endpoint(tensor, "graph output"))
-        for tensor, users in consumers.items():
-            producer = producers.get(tensor)
-            if producer is None and tensor in inputs:
-                producer = endpoints.interface_endpoint(tensor, "graph input")
-            if producer is not None:
-                yield _Edge(tensor, producer, users, executions.get(graph.subgraph.index, 1))
-
-
-def tensor_bytes(tensor: Tensor) -> int:
-    """Return the bytes that a transpose of the tensor moves.
-
-    Dynamic sizes count as 1, elements of dynamic size as 4 bytes.
-    """
-    return element_count(tensor.dims) * (bits(tensor.dtype) or 32) // 8
+    return tuple(
+        (bound.label, saving) for bound, saving in zip(flexible_operators, savings, strict=False) if saving > 0
+    )

@@ -17,7 +17,7 @@ from onnx_tflite_plugin.layout.tensor_layout import (
 )
 from onnx_tflite_plugin.source.model import Tensor
 
-MAX_CANDIDATES = 12  # heuristic: candidate layouts per operator, which the transposes of attention would multiply
+MAX_CANDIDATES = 12  # heuristic: candidate layouts per operator; the transposes of attention would produce many more
 
 
 class InterfaceLayouts(NamedTuple):
@@ -39,21 +39,22 @@ def propagate_layouts(
     price: Callable[[LayoutConstraint, OperatorLayout], int],
     boundaries: Sequence[BoundaryValue] = (),
 ) -> tuple[dict[Bound, list[OperatorLayout]], dict[Tensor, list[TensorLayout]]]:
-    """Return candidate layouts of flexible operators and free graph interfaces.
+    """Return candidate layouts of flexible operators and of free interfaces.
 
-    A free interface is a graph input or output that may follow the plan. Layouts are propagated from the slots whose
-    layout is fixed. An operator that no layout reaches keeps the file's layout; this is also a candidate if any other
-    candidate has an operator cost. Operators that hold one state share the candidates of the first of them, their
-    value in ``representatives``. The permutations of ``boundaries`` are extended in place. Candidates
-    are sorted, because ties go to the first one: layouts with unit axes in all slots or in none come first, and among
-    these the file's layout.
+    A free interface is a graph input or output that may follow the plan. An operator that no layout reaches keeps the
+    file's layout. This layout is also a candidate if any other candidate has an operator cost. All users of one state
+    share the candidates of ``representatives[user]``. New permutations are appended to ``boundaries``. Candidates are
+    sorted, because ties go to the first one: layouts with unit axes in all slots or in none come first, and among these
+    the file's layout.
     """
-    flexible = [
+    flexible_operators = [
         bound
         for bound in model.operators()
         if constraints[bound].shared_axes is not None and representatives.get(bound, bound) is bound
     ]
-    candidates: dict[Bound, list[OperatorLayout]] = {bound: [*constraints[bound].allowed] for bound in flexible}
+    candidates: dict[Bound, list[OperatorLayout]] = {
+        bound: [*constraints[bound].allowed] for bound in flexible_operators
+    }
     users: dict[Tensor, list[tuple[Bound, int]]] = {}
     for bound in model.operators():
         for slot in present_slots(bound):
@@ -77,12 +78,12 @@ def propagate_layouts(
             constraint = constraints[bound]
             if constraint.shared_axes is None:
                 for slot in present_slots(bound):
-                    propagation.offer(bound.op[slot], constraint.layout(slot))
+                    propagation.propagate_tensor(bound.op[slot], constraint.layout(slot))
             for allowed in constraint.allowed:
-                propagation.propagate(bound, allowed)
+                propagation.propagate_operator(bound, allowed)
         for tensor, layout in interface.fixed.items():
-            propagation.offer(tensor, layout)
-    for bound in flexible:
+            propagation.propagate_tensor(tensor, layout)
+    for bound in flexible_operators:
         shared_axes = constraints[bound].shared_axes
         if shared_axes is not None and (
             not candidates[bound] or any(price(constraints[bound], layout) for layout in candidates[bound])
@@ -96,10 +97,7 @@ def propagate_layouts(
 
 
 class _Propagation(NamedTuple):
-    """Worklist state of the propagation.
-
-    ``visited`` are the (tensor, layout) pairs already propagated.
-    """
+    """State of the propagation. ``visited``: the propagated (tensor, layout)s."""
 
     constraints: Mapping[Bound, LayoutConstraint]
     candidates: dict[Bound, list[OperatorLayout]]
@@ -110,17 +108,14 @@ class _Propagation(NamedTuple):
     boundaries: Mapping[Tensor, Sequence[BoundaryValue]]
     visited: set[tuple[Tensor, TensorLayout]]
 
-    def offer(self, tensor: Tensor, layout: TensorLayout) -> None:
-        """Propagate a tensor's layout to the flexible operators that use the tensor.
-
-        The tensor is produced or consumed in this layout.
-        """
+    def propagate_tensor(self, tensor: Tensor, layout: TensorLayout) -> None:
+        """Propagate a layout of a tensor to the flexible operators that use the tensor."""
         pending = [(tensor, layout)]
         while pending:
             tensor, layout = pending.pop()
             if tensor.is_constant or (tensor, layout) in self.visited:
                 continue
-            self.visited.add((tensor, layout))  # a user that rejects a layout now rejects it later, too
+            self.visited.add((tensor, layout))  # an operator that rejects a layout always rejects it
             interface_layouts = self.interface_candidates.get(tensor)
             if (
                 interface_layouts is not None
@@ -138,16 +133,13 @@ class _Propagation(NamedTuple):
                         pending.extend(self._append_candidate(bound, operator_layout))
 
     def _cross_boundary(self, boundary: BoundaryValue, perm: tuple[int, ...]) -> list[tuple[Tensor, TensorLayout]]:
-        """Return each tensor of a boundary value with the layout of a new permutation.
-
-        Return an empty list if the permutation is not new.
-        """
+        """Return the tensors of a boundary value in a new permutation; else []."""
         if perm in boundary.perms or len(boundary.perms) >= MAX_CANDIDATES or sorted(perm) != [*boundary.perms[0]]:
             return []
         boundary.perms.append(perm)
         return [(tensor, layout_of_permutation(tensor.dims, perm)) for tensor in boundary.tensors]
 
-    def propagate(self, bound: Bound, layout: OperatorLayout) -> None:
+    def propagate_operator(self, bound: Bound, layout: OperatorLayout) -> None:
         """Propagate an operator's layout to all its slots."""
         shared_axes = self.constraints[bound].shared_axes
         if shared_axes is None:
@@ -155,18 +147,15 @@ class _Propagation(NamedTuple):
         for slot in shared_axes.slots:
             slot_layout = shared_axes.slot_layout(layout, slot)
             if slot_layout is not None:
-                self.offer(bound.op[slot], slot_layout)
+                self.propagate_tensor(bound.op[slot], slot_layout)
 
     def add_candidate(self, bound: Bound, layout: OperatorLayout) -> None:
         """Add a candidate layout to an operator and propagate it."""
         for tensor, slot_layout in self._append_candidate(bound, layout):
-            self.offer(tensor, slot_layout)
+            self.propagate_tensor(tensor, slot_layout)
 
     def _append_candidate(self, bound: Bound, layout: OperatorLayout) -> list[tuple[Tensor, TensorLayout]]:
-        """Add a candidate layout if all users of the state allow it.
-
-        Return the layouts of their slots that follow from it.
-        """
+        """Add a candidate that all users of the state allow; return slot layouts."""
         representative = self.representatives.get(bound, bound)
         layouts = self.candidates[representative]
         group = [self.constraints[member] for member in self.members.get(representative, (representative,))]

@@ -33,8 +33,8 @@ def roof_dual(costs: Sequence[int], terms: Terms, ties: Sequence[int], work: Wor
     """Return the value of each variable, and a lower bound of the cost.
 
     The cost of the result equals the bound if the problem is submodular. It is never higher than with all variables
-    false. ``costs``: the cost of each literal if it is true. ``ties``: secondary costs that decide between equal costs, in
-    total less than ``len(costs) ** 2``; they are ignored if using them takes much longer.
+    false. ``costs``: the cost of each literal if it is true. ``ties``: secondary costs that decide between equal costs,
+    in total less than ``len(costs) ** 2``. Ties are ignored if considering them takes much longer.
     """
     literals = _literals_with_nodes(len(costs), terms)
     node = [-1] * len(costs)
@@ -62,7 +62,7 @@ def roof_dual(costs: Sequence[int], terms: Terms, ties: Sequence[int], work: Wor
 def _literals_with_nodes(size: int, terms: Terms) -> list[int]:
     """Return the literals that get a node.
 
-    These are one per variable, or both if some literal is connected to its complement.
+    Each variable has one node, or two if terms connect a literal to its complement.
     """
     members = [(*any_of, none_of) if none_of else any_of for any_of, none_of in terms]
     if all(len({literal & 1 for literal in term}) == 1 for term in members):
@@ -79,11 +79,11 @@ def _literals_with_nodes(size: int, terms: Terms) -> list[int]:
 
 
 def _arcs(terms: Terms, node: Sequence[int], excess: list[int]) -> dict[tuple[int, int], int]:
-    """Return capacities for twice the terms; appends auxiliary nodes to ``excess``."""
+    """Return arc capacities for twice the terms; append nodes to ``excess``."""
     arcs: dict[tuple[int, int], int] = {}
     for (any_of, none_of), cost in terms.items():
         shared = 0
-        if none_of and len(any_of) == 2:  # term and complement: "not all three equal", a sum over pairs
+        if none_of and len(any_of) == 2:  # with its complement, the term is "not all three equal": a sum over pairs
             shared = min(cost, terms.get(((any_of[0] ^ 1, any_of[1] ^ 1), none_of ^ 1), 0))
         rest = 2 * (cost - shared)
         for mirror in (0, 1):

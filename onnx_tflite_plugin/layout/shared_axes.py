@@ -1,7 +1,7 @@
 """Axes that an operator's slots share.
 
-The layout of an operator is converted to the layouts of its slots, and back. One pair of methods, ``slot_layout`` and
-``operator_layout``, covers elementwise operators, reductions, slices, transposes, reshapes and squeezes: these differ
+The layout of an operator is converted to the layouts of its slots, and back. The methods ``slot_layout`` and
+``operator_layout`` cover elementwise operators, reductions, slices, transposes, reshapes and squeezes, which differ
 only in their axes.
 """
 
@@ -20,9 +20,9 @@ from onnx_tflite_plugin.source.model import Dims
 
 
 class LetterPart(NamedTuple):
-    """An axis letter, or a part of the axis.
+    """An axis letter, or a part of its axis.
 
-    ``size`` is ``None`` for the whole letter, 1 for a unit axis that every slot has.
+    ``size``: ``None`` for the whole axis, 1 for a unit axis that every slot gets.
     """
 
     letter: str
@@ -36,17 +36,14 @@ UNIT = "unit "  # prefix of the letters of axes written as 1
 
 
 class RankError(AxesError):
-    """Raised if the rank of an operand differs from its declared axes.
+    """The rank of an operand differs from its declared axes.
 
     The file is at fault if the declaration fits other operators.
     """
 
 
 class SlotAxes(NamedTuple):
-    """The letters of each axis of a slot, and their sizes in this slot.
-
-    A size is ``None`` if it is dynamic.
-    """
+    """The letters of each axis of a slot, and the size of each letter there."""
 
     groups: tuple[Group, ...]
     sizes: Mapping[str, int | None]
@@ -61,8 +58,8 @@ class SlotAxes(NamedTuple):
 class SharedAxes:
     """Axes of an operator, with their letters in source order.
 
-    Unordered letters may be split. Units have size 1 and no meaning to the operator. A layout may leave them out, or
-    insert them in slots without them.
+    ``unordered``: letters that a layout may split. ``units``: letters of size 1 without a meaning to the operator. A
+    layout may leave them out, or insert them in slots that lack them.
     """
 
     letters: tuple[str, ...]
@@ -76,17 +73,11 @@ class SharedAxes:
         return tuple(LetterPart(letter) for letter in self.letters)
 
     def has_partial_unit(self, layout: OperatorLayout) -> bool:
-        """True if only some slots have an inserted or removed unit axis.
-
-        Such an axis costs an Unsqueeze or a Squeeze.
-        """
+        """True if only some slots have a unit axis, which costs an Unsqueeze or a Squeeze."""
         return any(part.size is None and part.letter.startswith(UNIT) for part in layout)
 
     def slot_layout(self, layout: OperatorLayout, slot: int) -> TensorLayout | None:
-        """Return the slot's tensor layout for an operator layout.
-
-        Return ``None`` if the parts of an axis would not be adjacent.
-        """
+        """Return the slot's layout; ``None`` if it would separate parts of an axis."""
         key = layout, slot
         if key not in self._slot_layouts:
             self._slot_layouts[key] = self._compute_slot_layout(layout, slot)
@@ -94,7 +85,7 @@ class SharedAxes:
 
     @cached_property
     def _slot_layouts(self) -> dict[tuple[OperatorLayout, int], TensorLayout | None]:
-        """Cache results of :meth:`slot_layout`, which a plan requests repeatedly."""
+        """Return the cached results of :meth:`slot_layout`."""
         return {}
 
     def _compute_slot_layout(self, layout: OperatorLayout, slot: int) -> TensorLayout | None:
@@ -116,8 +107,8 @@ class SharedAxes:
     def operator_layout(self, layout: TensorLayout, slot: int) -> OperatorLayout | None:
         """Return the operator layout for which the slot has ``layout``.
 
-        Letters that the slot lacks follow their predecessor. A unit axis that the layout omits is not restored. Returns
-        ``None`` if the layout splits a letter that may not be split.
+        A letter that the slot lacks follows its predecessor. A unit axis that the layout omits is not restored. Return
+        ``None`` if the layout splits a letter that must not be split.
         """
         axes = self.slots[slot]
         letters = {letter for group in axes.groups for letter in group}
@@ -138,19 +129,13 @@ class SharedAxes:
         return tuple(parts)
 
     def _unit_for_inserted_axis(self, letters: set[str]) -> list[LetterPart]:
-        """Return a unit axis that the slot lacks, for an inserted axis.
-
-        Return an empty list if there is none.
-        """
+        """Return one unit axis that the slot lacks, or [] if there is none."""
         return [
             LetterPart(letter, size=1) for letter in self.letters if letter.startswith(UNIT) and letter not in letters
         ][:1]
 
     def _letter_parts(self, axes: SlotAxes, axis_part: AxisPart) -> list[LetterPart] | None:
-        """Return the letters, or parts of letters, of an axis part.
-
-        Return ``None`` if it splits a letter that is not unordered.
-        """
+        """Return the letter parts of an axis part; ``None`` if they are not allowed."""
         group = axes.groups[axis_part.axis]
         if len(group) == 1:
             is_whole = axis_part.size == axes.sizes[group[0]]
@@ -181,10 +166,10 @@ class SharedAxes:
 def resolve_shared_axes(
     slots: Mapping[int, tuple[Sequence[Group], Dims]], unordered: str, *, units: bool = False
 ) -> SharedAxes | None:
-    """Return the shared axes with the sizes of all letters.
+    """Return the shared axes; ``None`` if the sizes of a group cannot be derived.
 
-    Return ``None`` if the sizes of a group cannot be derived. Axes written as ``1`` are units; with ``units`` every
-    letter of size 1 is a unit. Raises AxesError if the declaration does not fit the operands' ranks or sizes.
+    Axes written as ``1`` are units; with ``units``, every letter of size 1 is one. Raises AxesError if the declaration
+    does not fit the operands' ranks or sizes.
     """
     expanded = {slot: _expand_groups(groups, dims, slot) for slot, (groups, dims) in slots.items()}
     sizes_by_letter: dict[str, set[int | None]] = {}
@@ -199,16 +184,16 @@ def resolve_shared_axes(
             return None
         slot_axes[slot] = SlotAxes(tuple(groups), letter_sizes)
     letters = merge_letters([[letter for group in groups for letter in group] for groups in expanded.values()])
-    consistent = {
+    equal_size_letters = {
         letter
         for letter in letters
         if len({s.sizes[letter] for s in slot_axes.values() if letter in s.sizes} - {1}) <= 1
     }
     declared = set(unordered.split())
     splittable = {
-        a for a in consistent if unordered == "*" or a in declared or (a.startswith(".") and "..." in declared)
+        a for a in equal_size_letters if unordered == "*" or a in declared or (a.startswith(".") and "..." in declared)
     }
-    unit_letters = {a for a in consistent if all(slot.sizes.get(a, 1) == 1 for slot in slot_axes.values())}
+    unit_letters = {a for a in equal_size_letters if all(slot.sizes.get(a, 1) == 1 for slot in slot_axes.values())}
     return SharedAxes(
         letters, slot_axes, frozenset(splittable), frozenset(a for a in unit_letters if units or a.startswith(UNIT))
     )
@@ -221,9 +206,9 @@ def check_ranks(slots: Mapping[int, tuple[Sequence[Group], Dims]]) -> None:
 
 
 def _expand_groups(groups: Sequence[Group], dims: Dims, slot: int) -> list[Group]:
-    """Return the groups with letters for ``...`` and for each ``1``.
+    """Return the groups with letters in place of ``...`` and each ``1``.
 
-    Letters for ``...`` are counted from the right, as in broadcasting.
+    The letters for ``...`` are numbered from the right, as in broadcasting.
     """
     ellipsis_rank = len(dims) - sum(group != ("...",) for group in groups)
     result: list[Group] = []
@@ -244,10 +229,7 @@ def _expand_groups(groups: Sequence[Group], dims: Dims, slot: int) -> list[Group
 def _solve_sizes(
     groups: Sequence[Group], dims: Dims, sizes_by_letter: Mapping[str, set[int | None]]
 ) -> dict[str, int | None] | None:
-    """Return the sizes of a slot's letters.
-
-    Return ``None`` if a group has more than one dynamic dimension.
-    """
+    """Return letter sizes; ``None`` if a group has several dynamic dimensions."""
     sizes: dict[str, int | None] = {}
     for group, size in zip(groups, dims, strict=True):
         unknown = [
@@ -287,4 +269,4 @@ def merge_letters(sequences: Iterable[Sequence[str]]) -> tuple[str, ...]:
 
 
 def _is_reachable(after: Mapping[str, set[str]], start: str, end: str) -> bool:
-    return start == end or any(_is_reachable(after, step, end) for step in after[start])
+    return start == end or any(_is_reachable(after, successor, end) for successor in after[start])

@@ -3,17 +3,17 @@
     minimize  sum over variables of prices[i][x_i]
             + sum over wires of weight * |{key of each consumer} - {key of the producer}|
 
-A variable is an operator, a label is one of its layouts, and a wire is a tensor. The key of a pin is the layout in which
-its operator reads or writes the tensor. A wire therefore costs its weight once for each key that a consumer has and the
-producer does not: the tensor is transposed once per such layout.
+A variable is an operator, a label is one of its layouts, and a wire is a tensor. The key of a pin is the layout in
+which its operator reads or writes the tensor. A wire costs its weight for each key of a consumer that differs from the
+producer's, because the tensor is transposed once per such layout.
 
-In a *move*, every variable either keeps its label or changes it to a proposed label. "This pin has key v" is then a
-Boolean literal, and a minimum cut (:mod:`.roof_dual`) finds the best move, or a part of it.
+In a *move*, every variable either keeps its label or takes a proposed label. Whether a pin has a key is then a Boolean
+literal, and a minimum cut (:mod:`.roof_dual`) finds the best move or a part of it.
 
 Each connected component is solved by the first of these methods that ends within the work limit:
 
-- ``cut``: one move from label 0 to label 1, if there are two labels and the bound proves that the result is minimal.
-- ``elimination``: minimizes over the variables one by one, if the tables for this are small.
+- ``cut``: one move from label 0 to label 1, if there are two labels and the lower bound proves the result minimal.
+- ``elimination``: minimizes over the variables one by one, if the tables are small enough.
 - ``fusion``: moves toward proposals (Lempitsky et al. 2010). A proposal is one label, propagated along wires by equal
   keys. If labels have the same meaning everywhere, this is alpha-expansion.
 - ``greedy``: accepts complete proposals that lower the cost, then changes variables one by one.
@@ -43,8 +43,8 @@ EXACT = METHODS[:2]
 class Solution(NamedTuple):
     """A labeling and its cost.
 
-    ``exact``: the cost is proven minimal. ``components``: number of components by method. ``method``: the weakest method
-    that was used.
+    ``exact``: the cost is proven minimal. ``components``: number of components by method. ``method``: the weakest
+    method that was used.
     """
 
     labels: tuple[int, ...]
@@ -61,8 +61,8 @@ _Proposal = tuple[dict[int, int], int]
 def solve(problem: LabelingProblem, *, work_limit: int = 20_000_000, table_limit: int = 4096) -> Solution:
     """Return the cheapest labeling found within the limits.
 
-    ``work_limit``: maximum number of operations. ``table_limit``: maximum number of entries in a table. Small components
-    are solved first, so that a hard component does not use up the work limit.
+    ``work_limit``: maximum number of operations. ``table_limit``: maximum number of entries in a table. Small
+    components are solved first, so that a hard component does not use up the work limit.
     """
     labels = [0] * len(problem.prices)
     work, greedy_work = Work(work_limit), Work(work_limit)
@@ -80,10 +80,7 @@ def solve(problem: LabelingProblem, *, work_limit: int = 20_000_000, table_limit
 
 
 def _components(problem: LabelingProblem) -> list[_Component]:
-    """Return the connected components of the problem, smallest first.
-
-    A component has variables with a choice, and the wires that touch them.
-    """
+    """Return the connected components, smallest first, without fixed variables."""
     has_choice = [len(prices) > 1 for prices in problem.prices]
     parent = list(range(len(has_choice)))
     wires_by_end: list[tuple[int, Wire]] = []
@@ -109,9 +106,9 @@ def _components(problem: LabelingProblem) -> list[_Component]:
 
 @dataclass(frozen=True)
 class _Component:
-    """Connected variables.
+    """Connected variables and their wires.
 
-    The methods change ``labels`` of the whole problem in place.
+    The methods change ``labels``, which has the labels of the whole problem, in place.
     """
 
     prices: Sequence[Sequence[int]]
@@ -119,8 +116,9 @@ class _Component:
     wires: list[Wire]
 
     def solve(self, labels: list[int], work: Work, table_limit: int) -> str:
-        """Run the methods except the greedy one; return the name of the one that ended.
+        """Set the labels by the first method that ends; return the method's name.
 
+        The greedy method is not tried.
         Raises WorkLimitReached at the work limit; the labels found so far remain.
         """
         if all(len(self.prices[variable]) == 2 for variable in self.variables):
@@ -153,8 +151,8 @@ class _Component:
     def _fuse(self, labels: list[int], proposal: dict[int, int], wires: Iterable[Wire], work: Work) -> tuple[bool, int]:
         """Adopt the labels of ``proposal`` that lower the cost.
 
-        All labels in the proposal differ from the current ones. ``wires`` are all that touch the proposal's variables.
-        Returns whether anything changed, and a lower bound of the cost of these variables and wires after any move.
+        All labels in the proposal differ from the current ones. ``wires``: all wires of the proposal's variables.
+        Return True if a label changed, and a lower bound of the cost of these variables and wires after any move.
         """
         costs, terms = self._move_terms(labels, proposal, wires)
         work.spend(20 * (len(costs) + len(terms)))
@@ -169,10 +167,7 @@ class _Component:
     def _move_terms(
         self, labels: list[int], proposal: dict[int, int], wires: Iterable[Wire]
     ) -> tuple[list[int], Terms]:
-        """Return the costs of a move: the cost of each literal, and the terms.
-
-        The cost of a literal applies if it is true. A term has several literals.
-        """
+        """Return the costs of literals and of terms with several literals."""
         literal = {variable: 2 * number for number, variable in enumerate(proposal, 1)}
         costs = [0, 0]
         for variable, label in proposal.items():
@@ -212,10 +207,7 @@ class _Component:
     # --- tables: exact, if few variables are connected at a time ------------------------------
 
     def _eliminate(self, labels: list[int], limit: int, work: Work) -> bool:
-        """Label all variables at minimum cost.
-
-        Return False without changes if a table would exceed ``limit``.
-        """
+        """Label all variables at minimum cost; return False if a table is too large."""
         sizes = {variable: len(self.prices[variable]) for variable in self.variables}
         scopes = [
             tuple(sorted({pin.variable for pin in (wire.producer, *wire.consumers) if pin.variable in sizes}))
@@ -224,7 +216,7 @@ class _Component:
         order = elimination_order(sizes, scopes, limit, work)
         if order is None:
             return False
-        unit = len(order) + 1  # scale of costs; a label other than 0 adds 1
+        unit = len(order) + 1  # the scale of costs, so that labels other than 0 decide between equal costs
         tables: list[Table] = []
         for variable in order:
             prices = self.prices[variable]
@@ -247,21 +239,21 @@ class _Component:
     def _improve(self, labels: list[int], work: Work) -> None:
         """Make moves until none lowers the cost, then try other heuristics.
 
-        A tenth of the work is for changes of single variables and other starts.
+        A tenth of the work is reserved for changes of single variables and for other initial labels.
         """
         start = list(labels)
         self._climb(labels, work)
-        extra = Work(work.remaining // 10)
-        work.spend(extra.remaining)
+        search_work = Work(work.remaining // 10)
+        work.spend(search_work.remaining)
         with suppress(WorkLimitReached):
-            self._sweep(labels, extra)
-            for proposal in self._proposals(extra):
-                extra.spend(len(start))
+            self._sweep(labels, search_work)
+            for proposal in self._proposals(search_work):
+                search_work.spend(len(start))
                 trial = list(start)
                 for variable, label in proposal.items():
                     trial[variable] = label
-                self._climb(trial, extra)
-                self._adopt(labels, {variable: trial[variable] for variable in self.variables}, extra)
+                self._climb(trial, search_work)
+                self._adopt(labels, {variable: trial[variable] for variable in self.variables}, search_work)
 
     def _climb(self, labels: list[int], work: Work) -> None:
         """Move toward proposals until none lowers the cost."""
@@ -283,19 +275,17 @@ class _Component:
                     changed = self._adopt(labels, {variable: label}, work) or changed
 
     def _adopt(self, labels: list[int], proposal: dict[int, int], work: Work) -> bool:
-        """Change to all labels of ``proposal`` if that lowers the score.
-
-        Return True if it does.
-        """
+        """Adopt the labels of ``proposal`` if the score falls; return True if so."""
         if all(labels[variable] == label for variable, label in proposal.items()):
             return False
-        wires, before = self._wires_of(proposal, work), {variable: labels[variable] for variable in proposal}
+        wires = self._wires_of(proposal, work)
+        previous_labels = {variable: labels[variable] for variable in proposal}
         score = self._score(labels, proposal, wires)
         for variable, label in proposal.items():
             labels[variable] = label
         if self._score(labels, proposal, wires) < score:
             return True
-        for variable, label in before.items():
+        for variable, label in previous_labels.items():
             labels[variable] = label
         return False
 
@@ -318,8 +308,8 @@ class _Component:
     def _proposals(self, work: Work) -> Iterator[dict[int, int]]:
         """Yield labelings of some variables, each propagated from one label by equal keys.
 
-        Together the proposals contain every label. They do not depend on the current labels, so each is computed once,
-        on first use. Its work is counted every time.
+        Together they contain every label. Proposals do not depend on the current labels, so they are cached; their work
+        is counted every time.
         """
         computed, remaining = self._lazy_proposals
         for index in count():
@@ -360,10 +350,7 @@ class _Component:
             yield proposal, proposal_work
 
     def _labels_by_key(self, wire: Wire) -> dict[Hashable, list[tuple[int, int]]]:
-        """Return the variables that can have each key of a wire.
-
-        Each variable is listed with its first label that has the key.
-        """
+        """Return by key of a wire each variable with its first label of that key."""
         by_key = defaultdict[Hashable, list[tuple[int, int]]](list)
         for variable, keys in (wire.producer, *wire.consumers):
             if variable in self._pins_by_variable:

@@ -1,4 +1,4 @@
-"""Operators that hold the same state, which must agree on its layout."""
+"""Readers and writers of one state, which must agree on its layout."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ Groups = Mapping[str, tuple[Bound, ...]]
 def state_groups(
     model: BoundModel, constraints: Mapping[Bound, LayoutConstraint], keeps_source_layout: Callable[[Tensor], bool]
 ) -> tuple[Groups, frozenset[Bound]]:
-    """Return the users of each state, and the operators with the file's layout.
+    """Return the users of each state in planned layout, and all other users.
 
-    All states keep the file's layout if some user of a state is unknown. A single state keeps it if its shape differs
-    between its users, or if ``keeps_source_layout`` is true for one of its tensors.
+    Other states keep the file's layout: all states if some user of a state is unknown, otherwise those whose shape
+    differs between users, or with a tensor for which ``keeps_source_layout`` is true.
     """
     groups, complete = users_by_key(model)
-    shared_groups = {
+    planned_groups = {
         key: group
         for key, group in groups.items()
         if complete
         and len({_slot_sizes(constraints[bound]) for bound in group}) == 1
         and not any(keeps_source_layout(state_tensor(bound)) for bound in group)
     }
-    shared_users = {bound for group in shared_groups.values() for bound in group}
+    planned_users = {bound for group in planned_groups.values() for bound in group}
     users = {bound for group in groups.values() for bound in group}
-    return shared_groups, frozenset(users - shared_users)
+    return planned_groups, frozenset(users - planned_users)
 
 
 def _slot_sizes(constraint: LayoutConstraint) -> object:

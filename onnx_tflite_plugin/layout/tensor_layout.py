@@ -4,7 +4,7 @@ A layout is a sequence of *axis parts* ``(axis, stride, size)``: every ``stride`
 them. An axis that is not split is one part of stride 1. NHWC data stored channels first is
 ``(0, 1, N) (3, 1, C) (1, 1, H) (2, 1, W)``. Flattened channels first, its axis 1 is split:
 ``(0, 1, N) (1, 1, C) (1, W*C, H) (1, C, W)``. Dynamic sizes are ``None``. A layout may leave out a unit axis (one of
-size 1) or insert one that the tensor does not have: an image of one row is a sequence, and the reverse.
+size 1), or insert one that the tensor does not have. An image of one row thus becomes a sequence, and vice versa.
 """
 
 from __future__ import annotations
@@ -44,10 +44,7 @@ def layout_of_permutation(dims: Dims, perm: Iterable[int]) -> TensorLayout:
 
 
 def coalesce(parts: Iterable[AxisPart]) -> TensorLayout:
-    """Return the same layout in as few parts as possible.
-
-    Adjacent parts that continue each other are merged.
-    """
+    """Return the same layout, with contiguous parts merged."""
     result: list[AxisPart] = []
     for part in parts:
         last = result[-1] if result else None
@@ -87,23 +84,23 @@ def axis_set(layout: TensorLayout) -> frozenset[int]:
 
 def has_adjacent_parts(layout: TensorLayout) -> bool:
     """True if the parts of each axis are adjacent, so that the tensor keeps its rank."""
-    runs = [part.axis for i, part in enumerate(layout) if i == 0 or layout[i - 1].axis != part.axis]
-    return len(runs) == len(set(runs))
+    axis_runs = [part.axis for i, part in enumerate(layout) if i == 0 or layout[i - 1].axis != part.axis]
+    return len(axis_runs) == len(set(axis_runs))
 
 
 def physical_shape(layout: TensorLayout) -> Dims:
     """Return the shape of the tensor in this layout."""
     sizes: dict[int, int | None] = {}
     for axis, _, size in layout:
-        before = sizes.get(axis, 1)
-        sizes[axis] = None if before is None or size is None else before * size
+        outer_size = sizes.get(axis, 1)
+        sizes[axis] = None if outer_size is None or size is None else outer_size * size
     return tuple(sizes.values())
 
 
 class LayoutConversion(NamedTuple):
-    """Steps of a conversion between layouts.
+    """Steps of a conversion between layouts; ``None`` skips a step.
 
-    They are: reshape to ``split``, transpose by ``perm``, reshape to ``shape``. ``None`` skips a step.
+    Reshape to ``split``, transpose by ``perm``, reshape to ``shape``.
     """
 
     split: Dims | None
@@ -112,10 +109,10 @@ class LayoutConversion(NamedTuple):
 
 
 def intermediate_layouts(start: TensorLayout, end: TensorLayout) -> tuple[TensorLayout, ...]:
-    """Return the intermediate layout if one conversion is not enough; else ().
+    """Return a layout between two layouts that need two conversions; else ().
 
-    One conversion is not enough if both layouts split an axis and neither size divides the other, as 21 into 3 x 7 and
-    into 7 x 3. The intermediate layout has whole axes.
+    The result has whole axes. Two conversions are needed if both layouts split an axis and neither size divides the
+    other: 3 x 7 and 7 x 3.
     """
     for bounds in map(sorted, _part_boundaries(start, end).values()):
         if any(high % low for low, high in pairwise(bound for bound in bounds if bound)):

@@ -16,12 +16,12 @@ from onnx_tflite_plugin.layout.tensor_layout import (
     plan_conversion,
     source_layout,
 )
-from onnx_tflite_plugin.quantization.plan import Storage
+from onnx_tflite_plugin.quantization.storage import Storage
 from onnx_tflite_plugin.source.model import Array, Quantization, Tensor
 
 
 def has_split_axis(layout: TensorLayout) -> bool:
-    """True if an axis is split, so that its elements are not in the file's order."""
+    """True if an axis is split and its elements are not in the file's order."""
     return len(coalesce(layout)) > len(layout_axes(layout))
 
 
@@ -59,7 +59,7 @@ def quantization_arrays(
 
 
 def integer_array(values: Sequence[int] | int, dtype: str) -> Array:
-    """Return integers in a dtype, including those that numpy lacks."""
+    """Return integers in a dtype, which NumPy may lack."""
     if dtype in ("int4", "uint4", "int2", "uint2"):
         import ml_dtypes
 

@@ -14,7 +14,7 @@ from onnx_tflite_plugin.lowering.schemas import schema_attributes
 
 
 def make_attribute(name: str, value: Any, schema: onnx.defs.OpSchema | None) -> ir.Attr:
-    """Return an attribute of the schema's type; without a schema, of the value's type."""
+    """Return an attribute of the schema's type, or of the value's without a schema."""
     kind = _attribute_type(value) if schema is None else schema_attributes(schema)[name]
     if kind == ir.AttributeType.INT:
         value = int(onnx_dtype(value)) if isinstance(value, str) else int(value)

@@ -16,19 +16,19 @@ _IMAGE_LETTERS = {4: "NHWC", 5: "NDHWC"}
 
 
 def axis_warnings(
-    main: BoundGraph, names: InterfaceNames, options: ConvertOptions, stored: Sequence[Dims]
+    main: BoundGraph, names: InterfaceNames, options: ConvertOptions, stored_dims: Sequence[Dims]
 ) -> Iterator[str]:
-    """Yield a warning for each option that contradicts a channel axis.
+    """Yield a warning for each option that contradicts a known channel axis.
 
-    The axis is that of a graph input or output. ``stored``: the sizes of the inputs before ``--input-shape``.
+    ``stored_dims``: the shapes of graph inputs in the file, before ``--input-shape``.
     """
     channels = _channel_axes(main) if options.input_shape or options.layout else {}
-    for name, tensor, before in zip(names.inputs, main.inputs, stored, strict=True):
+    for name, tensor, file_dims in zip(names.inputs, main.inputs, stored_dims, strict=True):
         axis = channels.get(tensor)
-        if axis is None or len(before) != tensor.rank or before[axis] in (None, tensor.dims[axis]):
+        if axis is None or len(file_dims) != tensor.rank or file_dims[axis] in (None, tensor.dims[axis]):
             continue
         yield (
-            f"--input-shape {name}: the channels of the model are axis {axis}, whose size changes from {before[axis]} to "
+            f"--input-shape {name}: the channels of the model are axis {axis}, whose size changes from {file_dims[axis]} to "
             f"{tensor.dims[axis]}; if the sizes are meant as channels first, give them in the order of the file, "
             f"{_letters(tensor)}, and add --channels-first"
         )
@@ -43,15 +43,16 @@ def axis_warnings(
 def _layout_warnings(
     option: str, text: str, tensor: Tensor, channels: int | None, options: ConvertOptions
 ) -> Iterator[str]:
-    before, _, after = text.partition(":")
-    claimed = before.upper().find("C") if sorted(before.upper()) == sorted(_letters(tensor)) else channels
-    if channels is not None and claimed != channels:
+    file_letters, _, requested_letters = text.partition(":")
+    has_image_letters = sorted(file_letters.upper()) == sorted(_letters(tensor))
+    named_axis = file_letters.upper().find("C") if has_image_letters else channels
+    if channels is not None and named_axis != channels:
         letters = _letters(tensor)
         yield (
-            f"{option}: the letters name axis {claimed} of the file as the channels, but the model's channels are axis {channels}; "
+            f"{option}: the letters name axis {named_axis} of the file as the channels, but the model's channels are axis {channels}; "
             f"{letters}:{letters[0]}C{letters[1:-1]} puts them first"
         )
-    elif before == after and not options.channels_first and options.io_layout == "source":
+    elif file_letters == requested_letters and not options.channels_first and options.io_layout == "source":
         yield f"{option}: both orders are equal, so the option has no effect"
 
 
@@ -62,21 +63,21 @@ def _letters(tensor: Tensor) -> str:
 def _channel_axes(main: BoundGraph) -> Mapping[Tensor, int]:
     """Return the channel axis of images that have channels last in the file.
 
-    An operator that requires channels as the second axis determines it, also through elementwise operators.
+    The axis is known from operators that require channels as the second axis, also across elementwise operators.
     """
     axes: dict[Tensor, int] = {}
     for bound in main.operators:
         layout = bound.declared.layout
         if isinstance(layout, Implicit) and bound.declared.axes is not None:
             for slot, required in implicit_layouts(bound.op, layout, bound.declared.axes).items():
-                tensor, order = bound.op.tensor(slot), layout_axes(required)
+                tensor, axis_order = bound.op.tensor(slot), layout_axes(required)
                 is_image = tensor is not None and not tensor.is_constant and tensor.rank in _IMAGE_LETTERS
-                if tensor is not None and is_image and order[:2] == (0, tensor.rank - 1):
+                if tensor is not None and is_image and axis_order[:2] == (0, tensor.rank - 1):
                     axes[tensor] = tensor.rank - 1
     elementwise = [bound.op for bound in main.operators if isinstance(bound.declared.layout, Transparent)]
     for operators in (elementwise, elementwise[::-1]):
         for op in operators:
             tensors = [t for t in (*op.inputs, *op.outputs) if t is not None and not t.is_constant]
-            known = next((t for t in tensors if t in axes), None)
-            axes |= {t: axes[known] for t in tensors if known is not None and t.dims == known.dims and t not in axes}
+            image = next((t for t in tensors if t in axes), None)
+            axes |= {t: axes[image] for t in tensors if image is not None and t.dims == image.dims and t not in axes}
     return axes

@@ -1,7 +1,6 @@
 """The context of one operator, which a handler gets as ``ctx``.
 
-It has the planned layout and emits nodes. It implements ``onnx_tflite_plugin.api.context.Context``. Slots: inputs are
-0, 1, ...; output ``k`` is ``out(k)``.
+It implements ``onnx_tflite_plugin.api.context.Context``. Input slots are 0, 1, ...; output ``k`` is ``out(k)``.
 """
 
 from __future__ import annotations
@@ -33,16 +32,16 @@ from onnx_tflite_plugin.lowering.schemas import is_operator
 from onnx_tflite_plugin.lowering.scope import Scope
 from onnx_tflite_plugin.lowering.state import State
 from onnx_tflite_plugin.lowering.values import FILE, STORED, Resource, ValueOrResource
-from onnx_tflite_plugin.quantization.plan import Storage, data_slots, form_of
+from onnx_tflite_plugin.quantization.storage import Storage, data_slots, encoding_of
 from onnx_tflite_plugin.renamed import CONTEXT, renamed_attributes
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.model import Array, Dims, Operator, Options, Quantization, Subgraph, Tensor
 
 
 class Context:
-    """One operator being lowered.
+    """One operator while it is lowered.
 
-    The protocol documents what handlers may call; the rest is for the host.
+    Handlers may use the attributes of the protocol. All others are for the host.
     """
 
     def __init__(self, scope: Scope, bound: Bound) -> None:
@@ -103,10 +102,7 @@ class Context:
         return self.operands.perm(slot)
 
     def permute_entries(self, entries: Sequence[Any], slot: int = 0) -> list[Any]:
-        """Permute ``entries`` into the planned order of the slot.
-
-        There is one entry for each TFLite axis.
-        """
+        """Return ``entries``, one per TFLite axis, in the planned order of the slot."""
         return [entries[axis] for axis in self.perm(slot)]
 
     # --- operands -----------------------------------------------------------------------------
@@ -151,7 +147,7 @@ class Context:
         return None if constant is None else np.asarray(constant.numpy())
 
     def scalar(self, number: float, slot: int = 0) -> Array:
-        """Return a number in the dtype in which the slot is delivered."""
+        """Return a number in the dtype in which the handler gets the slot."""
         tensor = self.op[slot]
         if affine(tensor) is not None and self.operands.arithmetic is Arithmetic.FLOAT:
             return np.asarray(number, np.float32)
@@ -177,9 +173,9 @@ class Context:
 
     @property
     def uses_integers(self) -> bool:
-        """True if quantized values are delivered and must be returned.
+        """True if the handler gets quantized values and must return them.
 
-        Otherwise quantized operands are delivered as floats.
+        Otherwise the handler gets quantized operands as floats.
         """
         return self.is_quantized and self.operands.arithmetic is not Arithmetic.FLOAT
 
@@ -197,16 +193,16 @@ class Context:
         return None if affine(self.op.tensor(slot)) is None else self.storage(slot).quantization
 
     def dtype(self, slot: int) -> str:
-        """Return the dtype of the slot's quantized values as delivered and returned."""
+        """Return the dtype of the slot's quantized values in the handler."""
         return self.storage(slot).dtype
 
     def quantized_values(self, slot: int) -> ir.Value:
         """Return the quantized values of an operand; other operands unchanged.
 
-        On a target without integer kernels these are floats, which ``dequantize`` and ``quantize`` return unchanged.
+        On a target without integer kernels the result is float, which ``dequantize`` and ``quantize`` return unchanged.
         """
-        form = STORED if self.target.moves_integers else form_of(self.operands.arithmetic)
-        return self.operands.fetch(slot, form)
+        encoding = STORED if self.target.moves_integers else encoding_of(self.operands.arithmetic)
+        return self.operands.fetch(slot, encoding)
 
     def quantize(self, value: Value, like: int) -> Value:
         """Return floats quantized with the parameters of slot ``like``.
@@ -215,7 +211,7 @@ class Context:
         """
         if affine(self.op[like]) is None or not self.target.moves_integers:
             return value
-        return self.scope.values.quantize(require_value(value), self.storage(like), self.layout(like))
+        return self.scope.conversions.quantize(require_value(value), self.storage(like), self.layout(like))
 
     def dequantize(self, value: Value, like: int) -> Value:
         """Return values dequantized with the parameters of slot ``like``.
@@ -224,7 +220,7 @@ class Context:
         """
         if affine(self.op[like]) is None or not self.target.moves_integers:
             return value
-        return self.scope.values.dequantize(require_value(value), self.storage(like), self.layout(like))
+        return self.scope.conversions.dequantize(require_value(value), self.storage(like), self.layout(like))
 
     # --- results ------------------------------------------------------------------------------
 
@@ -261,11 +257,11 @@ class Context:
         if value.shape is not None and tuple(value.shape) == slot_shape and None not in slot_shape:
             return value
         if sum(d is None for d in slot_shape) > 1:
-            operand = next((k for k, operand_value in enumerate(self.inputs) if operand_value is value), None)
-            inferred = tuple(d if isinstance(d, int) else None for d in value.shape or ())
+            operand_slot = next((k for k, operand in enumerate(self.inputs) if operand is value), None)
+            known_sizes = tuple(d if isinstance(d, int) else None for d in value.shape or ())
             with suppress(ValueError):
-                value_shape = inferred if operand is None else self._sizes(operand)
-                return self.scope.values.reshape(value, value_shape, slot_shape)
+                value_shape = known_sizes if operand_slot is None else self._sizes(operand_slot)
+                return self.scope.conversions.reshape(value, value_shape, slot_shape)
             raise Refusal(
                 f"the result shape {slot_shape} has more than one dynamic dimension; give input shapes with --input-shape"
             )
@@ -301,16 +297,15 @@ class Context:
     ) -> ir.Graph:
         """Build an inner ONNX graph for If and Loop.
 
-        ``inputs``: (name, dtype, shape or None).
-
-        ``body`` gets their values. Outer values may be used inside: they are captured.
+        ``inputs``: (name, dtype, shape or None) of each graph input. ``body``: function that gets the inputs as values
+        and returns the outputs. It may capture outer values.
         """
         return self.scope.graph(body, inputs)
 
     def subgraph(self, index: int) -> Subgraph:
         """Return a subgraph of the file, except for tensors kept as floats.
 
-        Raises LookupError if there is none.
+        Raises LookupError for an index that does not exist.
         """
         return self.scope.model.graphs[index].subgraph
 
@@ -333,10 +328,12 @@ class Context:
     def assign(self, slot: int, value: Value) -> None:
         """Set the next value of a variable tensor operand.
 
-        The value has the layout and form of the delivered slot.
+        The value has the layout and encoding in which the handler gets the slot.
         """
-        form = FILE if slot in self.bound.declared.quantization.file_slots else form_of(self.operands.arithmetic)
-        self.scope.assign(self.op[slot], require_value(value), self.layout(slot), form)
+        encoding = (
+            FILE if slot in self.bound.declared.quantization.file_slots else encoding_of(self.operands.arithmetic)
+        )
+        self.scope.assign(self.op[slot], require_value(value), self.layout(slot), encoding)
 
     def state(self, resource: Token) -> State:
         """Return the state of a resource.
@@ -346,7 +343,7 @@ class Context:
         return self.scope.states.state(resource.key)
 
     def states(self, *subgraphs: int) -> list[State]:
-        """Return the states that subgraphs may touch, for control flow to carry through."""
+        """Return the states that subgraphs may read or write, for If and Loop to carry."""
         return self.scope.states.states_of_subgraphs(self.scope.model, subgraphs)
 
     if not TYPE_CHECKING:

@@ -29,26 +29,28 @@ from onnx_tflite_plugin.source.model import Array, Dims
 
 ROLES, NOTE = "onnx_tflite_plugin.roles", "onnx_tflite_plugin.note"
 CONVERTS_LAYOUT = "onnx_tflite_plugin.converts_layout"
-"""Key of a node that changes the layout of a value for the layout plan; no handler emitted it."""
-"""Keys in ``meta``, which no file stores: the roles of a node's operands, by slot; the handler's note on its operator."""
+"""Keys in the ``meta`` of nodes, which no file stores.
+
+They hold the roles of operands by slot and the handler's note, and mark nodes that change a layout for the layout plan.
+"""
 
 Operand = ir.Value | Array | bool | int | float | Sequence[int] | Sequence[float] | None
 
 _VERSIONS = {"ai.onnx.ml": 3}
-"""Opset of each other domain that has several; every runtime with the opsets of ``ai.onnx`` used here supports it."""
+"""Opset of other domains than ``ai.onnx`` that have several; every supported runtime has it."""
 
 _PREFIX_BYTES = 256
 """Number of leading bytes by which equal constants are looked up before a full comparison."""
 
 
 class Emitter:
-    """Collects the nodes of one ONNX model.
+    """Collects the nodes of one ONNX model, or of its inner graphs.
 
-    Inside :meth:`collect_inner_nodes`, it collects those of an inner graph.
+    ``widens``: wider dtype by operator and dtype, for operators without a kernel for that dtype.
     """
 
     outer_scopes = ""
-    """Outer scopes that names leave out, see :func:`shared_scopes`."""
+    """Outer scopes that value names leave out (:func:`shared_scopes`)."""
     note = ""
     """The handler's note on the operator whose nodes are emitted."""
 
@@ -65,14 +67,14 @@ class Emitter:
         self._metadata: dict[str, str] = {}
 
     def clear(self) -> None:
-        """Drop the emitted nodes and values, which the finished graph holds."""
+        """Drop the references to nodes and values, which the finished graph has."""
         self.nodes = []
         self._constants.clear()
         self._registered.clear()
 
     @contextmanager
     def label_nodes(self, label: str, metadata: Mapping[str, str]) -> Iterator[None]:
-        """Start the names of nodes emitted inside with ``label``, and set their metadata."""
+        """Give nodes emitted inside the context the name prefix ``label`` and metadata."""
         previous = self._label, self._metadata, self.note
         self._label, self._metadata, self.note = label, dict(metadata), ""
         try:
@@ -82,7 +84,7 @@ class Emitter:
 
     @contextmanager
     def collect_inner_nodes(self) -> Iterator[list[ir.Node]]:
-        """Collect the nodes of an inner graph."""
+        """Collect the nodes emitted inside the context in the returned list."""
         outer, self.nodes = self.nodes, []
         try:
             yield self.nodes
@@ -90,9 +92,9 @@ class Emitter:
             self.nodes = outer
 
     def constant(self, array: Array, name: str = "") -> ir.Value:
-        """Return an initializer; equal ones are shared.
+        """Return an initializer, the same for equal arrays.
 
-        The graph contains it if a node uses it.
+        The finished graph has the initializers that a node uses.
         """
         contiguous = np.ascontiguousarray(array) if array.ndim else array
         name = name or f"{self._label}/constant"
@@ -110,15 +112,12 @@ class Emitter:
         return value
 
     def register(self, value: ir.Value) -> ir.Value:
-        """Register and return a value of this model.
-
-        It is a graph input, a constant, or a node's output.
-        """
+        """Register a graph input, a constant or a node's output; return it."""
         self._registered.add(value)
         return value
 
     def is_registered(self, value: ir.Value) -> bool:
-        """Return True if a value belongs to this model, not to another conversion."""
+        """True if a value belongs to this model, not to another conversion."""
         return value in self._registered
 
     def operand(self, operand: Operand, name: str = "") -> ir.Value | None:
@@ -150,11 +149,10 @@ class Emitter:
     ) -> list[ir.Value]:
         """Emit one node and return its outputs.
 
-        Operands that are attributes in other opsets may be given as either. An operator of a newer opset becomes the
-        function that ONNX defines for it. If the target has no kernel for the operands' dtype, they are cast to a
-        dtype with a kernel, and the results are cast back. Raises LookupError or TypeError for an operator, arity or
-        attribute that ONNX does not have. Raises Refusal with the required opset if only a newer opset has the
-        operator.
+        Arguments that are operands in some opsets and attributes in others may be passed as either. An operator of a
+        newer opset becomes the function that ONNX defines for it. Operands in a dtype without a kernel are cast to a
+        wider dtype, and the results are cast back. Raises LookupError or TypeError for an operator, arity or attribute
+        that ONNX does not have, Refusal if only a newer opset has the operator.
         """
         version = self.domains.setdefault(domain, _VERSIONS.get(domain, 1))
         try:
@@ -164,19 +162,19 @@ class Emitter:
             if body is None or attributes:
                 raise
             return self._emit_function(body, inputs)
-        present = {name: value for name, value in attributes.items() if value is not None}
+        given_attributes = {name: value for name, value in attributes.items() if value is not None}
         operands = list(inputs)
         if schema is not None:
-            operands, present = fit_to_opset(schema, version, operands, present)
+            operands, given_attributes = fit_to_opset(schema, version, operands, given_attributes)
         values = [self.operand(operand) for operand in operands]
         while values and values[-1] is None:
             values.pop()
         if schema is None:
-            return self._node(op_type, values, present, outputs or 1, None, domain)
+            return self._node(op_type, values, given_attributes, outputs or 1, None, domain)
         signature = signature_of(schema)
-        _check_schema(schema, version, values, present)
+        _check_schema(schema, version, values, given_attributes)
         count = outputs or max(schema.min_output, 1)
-        narrow_dtype, wide_dtype, widened_type = self._widening_for(schema, values, present)
+        narrow_dtype, wide_dtype, widened_type = self._widening_for(schema, values, given_attributes)
         if wide_dtype:
             values = [
                 self._convert_operand(operand, value, wide_dtype)
@@ -187,7 +185,7 @@ class Emitter:
                 )
             ]
         require_dtypes(schema, version, [None if value is None else value.dtype for value in values])
-        results = self._node(op_type, values, present, count, schema, domain)
+        results = self._node(op_type, values, given_attributes, count, schema, domain)
         roles = {
             slot: operand.role
             for slot, operand in enumerate(operands)
@@ -219,7 +217,7 @@ class Emitter:
     ) -> tuple[str, str, str]:
         """Return the operands' dtype, the wider dtype, and the schema's type name.
 
-        All are empty if the operator is not widened.
+        The wider dtype is empty if the operator has a kernel for the operands.
         """
         reduction = attributes.get("reduction", "none")
         wider_dtypes = self.widens.get(schema.name if reduction == "none" else f"{schema.name}/{reduction}", {})
@@ -235,10 +233,7 @@ class Emitter:
         return narrow_dtype, wider_dtypes.get(narrow_dtype, ""), widened_type
 
     def _convert_operand(self, operand: Operand, value: ir.Value | None, dtype: str) -> ir.Value | None:
-        """Return an operand cast to another dtype.
-
-        An array becomes a constant of that dtype.
-        """
+        """Return an operand cast to another dtype; arrays are cast at conversion."""
         if value is None:
             return None
         if isinstance(operand, np.ndarray | np.generic):
@@ -285,8 +280,8 @@ class Emitter:
     ) -> list[ir.Value]:
         """Emit one node of an operator without an ONNX schema.
 
-        Arrays become tensor attributes. ``outputs``: the dtype and shape of each output, since no schema determines
-        them.
+        Attributes that are arrays become tensors. ``outputs``: the dtype and shape of each output, which no schema
+        determines.
         """
         self.domains.setdefault(domain, 1)
         node = ir.Node(
@@ -326,13 +321,13 @@ def _check_schema(
         raise TypeError(f"{schema.name} has no attribute {', '.join(unknown)}{suggestion}")
 
 
-def _type_names(formal: Sequence[str], count: int) -> list[str]:
+def _type_names(parameters: Sequence[str], count: int) -> list[str]:
     """Return the schema's type names of ``count`` operands; the last may repeat."""
-    return [formal[min(k, len(formal) - 1)] for k in range(count)]
+    return [parameters[min(k, len(parameters) - 1)] for k in range(count)]
 
 
 def _dtype(value: ir.Value | None) -> str:
-    """Return ONNX's dtype name of a value in lower case; "" if unknown."""
+    """Return the lower-case ONNX dtype name of a value; "" if unknown."""
     return "" if value is None or value.type is None else value.type.dtype.name.lower()
 
 
@@ -341,11 +336,11 @@ def _output_type(
 ) -> ir.TypeProtocol | None:
     """Return the type of an output, or None if it is unknown.
 
-    It is derived from an input of the same type, the schema, an attribute, or an inner graph.
+    The type is derived from an inner graph, an input, the schema or an attribute.
     """
     position = min(k, len(signature.outputs) - 1)
     if not signature.homogeneous[position]:
-        # If, Loop, Scan: each output has the type of the inner graph's output, counted from the last
+        # An output of If, Loop or Scan has the type of the inner graph's output at the same position from the end.
         inner = next((a.as_graph() for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH), None)
         return None if inner is None else inner.outputs[k - len(node.outputs)].type
     type_name = signature.outputs[position]

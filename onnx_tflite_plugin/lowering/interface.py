@@ -24,10 +24,10 @@ class InterfaceNames(NamedTuple):
 
 
 def select_signature(model: Model, key: str | None) -> Signature | None:
-    """Return the signature of that key; without a key, that of the main subgraph.
+    """Return the signature with a key; by default, that of the main subgraph.
 
-    Without a key, it is the first signature of the main subgraph, or ``None`` if there is none. Raises
-    UnsupportedOption for a signature that the file does not have.
+    The default is the first signature of the main subgraph, ``None`` without signatures. Raises UnsupportedOption for a
+    key that the file does not have.
     """
     if key is None:
         return next((signature for signature in model.signatures if signature.subgraph == model.root), None)
@@ -35,19 +35,19 @@ def select_signature(model: Model, key: str | None) -> Signature | None:
     if signature is None:
         keys = ", ".join(repr(signature.key) for signature in model.signatures) or "none; leave --signature out"
         raise UnsupportedOption(
-            f"the model has no signature {key!r}{did_you_mean(key, (known.key for known in model.signatures)) or ';'} "
+            f"the model has no signature {key!r}{did_you_mean(key, (signature.key for signature in model.signatures)) or ';'} "
             f"available signatures: {keys}"
         )
     return signature
 
 
 def apply_signature(model: Model, signature: Signature | None) -> tuple[Model, InterfaceNames]:
-    """Return the model with the signature's subgraph as its main one, and its names.
+    """Return the model with the signature's subgraph as main one, and its names.
 
-    The names are those of inputs and outputs. Positions are those of the subgraph, so that code for
-    ``get_input_details()`` and ``get_output_details()`` finds the same tensor. Names are those of the signature, or
-    else of the tensor. Outputs that only the signature has come last. An output with the name of an input, such as a
-    cache of a language model, becomes ``NAME:next``, like a state. An empty or repeated name gets ``#index``.
+    Inputs and outputs have the positions of the subgraph, as in ``get_input_details()`` and ``get_output_details()``.
+    Outputs that only the signature has come last. Names are those of the signature, else of the tensor. An output with
+    the name of an input, such as a cache of a language model, becomes ``NAME:next``, like a state. ``#index`` is
+    appended to an empty or repeated name.
     """
     if signature is None:
         sides = [[(None, tensor) for tensor in tensors] for tensors in (model.main.inputs, model.main.outputs)]
@@ -62,16 +62,13 @@ def apply_signature(model: Model, signature: Signature | None) -> tuple[Model, I
 
 
 def check_outputs(model: Model, names: InterfaceNames, signature: Signature | None) -> None:
-    """Raise InvalidModel for graph outputs that no operator computes.
-
-    Only a signature can request them.
-    """
+    """Raise InvalidModel for graph outputs that no operator computes."""
     main = model.main
     available = {*main.inputs, *(tensor for op in main.operators for tensor in op.outputs if tensor is not None)}
-    where = "graph output" if signature is None else f"signature {signature.key!r}, output"
+    location = "graph output" if signature is None else f"signature {signature.key!r}, output"
     problems = [
         Problem(
-            f"{where} {name!r}",
+            f"{location} {name!r}",
             f"no operator computes tensor {tensor}, so it has no value in LiteRT either",
             "choose the outputs with --outputs, or another signature with --signature",
         )
@@ -86,10 +83,7 @@ NamedTensor = tuple[str | None, Tensor]
 
 
 def _name_by_signature(graph: Subgraph, tensors: Sequence[Tensor], names: Mapping[str, int]) -> list[NamedTensor]:
-    """Return tensors with their names in the signature.
-
-    A tensor with several names occurs once for each.
-    """
+    """Return tensors with their names in the signature, once for each name."""
     by_index: dict[int, list[str]] = {}
     for name, index in names.items():
         by_index.setdefault(graph.tensors[index].index, []).append(name)
@@ -99,8 +93,8 @@ def _name_by_signature(graph: Subgraph, tensors: Sequence[Tensor], names: Mappin
 def _signature_outputs(graph: Subgraph, names: Mapping[str, int]) -> list[NamedTensor]:
     """Return the outputs of the subgraph, then further ones of the signature.
 
-    Quantizers write signatures with outputs inside the subgraph. If the signature names outputs of a subgraph other
-    than the first, only those are returned.
+    Quantizers write signatures with outputs inside the subgraph. Of other subgraphs than the first, only outputs that
+    the signature names are returned.
     """
     signature_outputs = dict.fromkeys(graph.tensors[index] for index in names.values())
     outputs = list(dict.fromkeys([*graph.outputs, *signature_outputs]))
@@ -138,8 +132,8 @@ def _interface_names(inputs: Sequence[NamedTensor], outputs: Sequence[NamedTenso
 def rename_interface(names: InterfaceNames, main: BoundGraph, renames: Mapping[str, str], flag: str) -> InterfaceNames:
     """Return the names of graph inputs and outputs after renames.
 
-    A key is a name, the name of the TFLite tensor, or a position. Raises UnsupportedOption for a name that the model
-    does not have, and for a new name that is empty or taken.
+    A key is a graph name, the name of the TFLite tensor, or a position. Raises UnsupportedOption for a name that the
+    model does not have, and for a new name that is empty or used.
     """
     all_names = (*names.inputs, *names.outputs)
     new_names = resolve_keys(renames, all_names, [tensor.name for tensor in (*main.inputs, *main.outputs)], flag)
@@ -167,16 +161,15 @@ def interface_layouts(
 ) -> InterfaceLayouts:
     """Return the layouts of graph inputs and outputs.
 
-    Requested ones are given by name; all others are as in the file. ``free``: all others follow the layout plan
-    instead. ``free_caches``: the inputs and outputs of caches follow the plan. ``channels_first``: the last axis of a
-    tensor of rank 4 becomes its second, unless a layout is requested for the tensor.
-
-    Raises UnsupportedOption for a name that the model does not have, or letters that do not permute its axes.
+    ``layouts``: requested layouts by name; all others are as in the file. ``free``: all others follow the layout plan.
+    ``free_caches``: the inputs and outputs of caches follow the plan. ``channels_first``: the last axis of a tensor of
+    rank 4 becomes its second, unless a layout is requested for the tensor. Raises UnsupportedOption for a name that the
+    model does not have, or letters that do not permute its axes.
     """
     file_layouts = {tensor: source_layout(tensor.dims) for tensor in (*main.inputs, *main.outputs)}
     tensors = (*main.inputs, *main.outputs)
-    stored = [tensor.name for tensor in tensors]
-    layouts = resolve_keys(layouts, (*names.inputs, *names.outputs), stored, "--layout", len(main.inputs))
+    tensor_names = [tensor.name for tensor in tensors]
+    layouts = resolve_keys(layouts, (*names.inputs, *names.outputs), tensor_names, "--layout", len(main.inputs))
     requested: dict[Tensor, TensorLayout] = {}
     by_name = dict(zip((*names.inputs, *names.outputs), tensors, strict=True))
     for name, letters in layouts.items():
@@ -199,14 +192,11 @@ def interface_layouts(
     return InterfaceLayouts({**file_layouts, **requested})
 
 
-def _parse_layout(name: str, layouts: str, tensor: Tensor) -> TensorLayout:
-    """Return the layout for text such as ``"NHWC:NCHW"``.
-
-    The text has the letters of the tensor's axes, and their requested order.
-    """
-    axes, _, requested_axes = layouts.partition(":")
+def _parse_layout(name: str, text: str, tensor: Tensor) -> TensorLayout:
+    """Return the layout for text such as ``"NHWC:NCHW"``: file axes, requested axes."""
+    axes, _, requested_axes = text.partition(":")
     if sorted(axes) != sorted(requested_axes) or len(set(axes)) != len(axes) or len(axes) != tensor.rank:
         raise UnsupportedOption(
-            f"--layout {name}={layouts}: give the same {tensor.rank} letters on both sides, as in NHWC:NCHW"
+            f"--layout {name}={text}: give the same {tensor.rank} letters on both sides, as in NHWC:NCHW"
         )
     return layout_of_permutation(tensor.dims, [axes.index(letter) for letter in requested_axes])

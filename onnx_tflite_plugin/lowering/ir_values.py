@@ -22,16 +22,13 @@ _DTYPES = {
 def onnx_dtype(name: str) -> ir.DataType:
     """Return the ONNX dtype for a numpy or TFLite dtype name.
 
-    Complex numbers are pairs of reals. Raises KeyError.
+    Complex numbers are pairs of reals. Raises KeyError for an unknown name.
     """
     return _DTYPES.get(name) or ir.DataType[name.upper()]
 
 
 def require_value(value: object) -> ir.Value:
-    """Return the value.
-
-    Raises TypeError for anything that is not a value of the model.
-    """
+    """Return the value; raise TypeError for an object that is not a value."""
     if not isinstance(value, ir.Value):
         raise TypeError(f"{describe(value)} is not a value of the model; make constants with ctx.constant_value")
     return value
@@ -47,7 +44,7 @@ def tensor_value(array: Array, name: str) -> ir.Value:
 
 
 def set_type(value: ir.Value, dtype: str, dims: Dims | None) -> ir.Value:
-    """Set a value's dtype and shape; return it. A dynamic dimension stays dynamic."""
+    """Set the dtype and shape of a value, and return the value."""
     value.type = ir.TensorType(onnx_dtype(dtype))
     value.shape = None if dims is None else ir.Shape(dims)
     return value

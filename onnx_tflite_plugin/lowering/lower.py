@@ -1,7 +1,4 @@
-"""Lowering of a whole model, with its inputs, outputs and states.
-
-Only required nodes and constants remain.
-"""
+"""Lowering of a whole model, with its inputs, outputs and states."""
 
 from __future__ import annotations
 
@@ -40,11 +37,10 @@ def lower(
     reset: bool = False,
     after: AfterLowering = lambda bound, outputs: (),
 ) -> ir.Model:
-    """Return the ONNX model. ``names``: names of graph inputs and outputs.
+    """Return the ONNX model, without unused nodes and constants.
 
-    ``reset``: states are not exposed.
-
-    Raises HandlerError with every operator that failed, InvalidModel if all failures are contradictions in the file.
+    ``names``: names of graph inputs and outputs. ``reset``: states are not exposed. Raises HandlerError with every
+    operator that failed, InvalidModel if all failures are contradictions in the file.
     """
     emitter.outer_scopes = outer_scopes(model.source)
     states = States(emitter, layout, storage, reset)
@@ -91,22 +87,22 @@ def lower(
 def _infer_missing_shapes(model: ir.Model) -> None:
     """Set the missing shapes of graph inputs and outputs, which ONNX requires.
 
-    A shape that shape inference does not find is that of a scalar. In files that do not store ranks, ``[]`` is either
-    an unknown shape or a scalar.
+    If shape inference finds no shape, the value is a scalar: files that do not store ranks have ``[]`` both for scalars
+    and for unknown shapes.
     """
     for value in model.graph.inputs:
         value.shape = ir.Shape(()) if value.shape is None else value.shape
-    unknown = {value.name: value for value in model.graph.outputs if value.shape is None}
-    if not unknown:
+    unshaped = {value.name: value for value in model.graph.outputs if value.shape is None}
+    if not unshaped:
         return
     import onnx
 
     for info in onnx.shape_inference.infer_shapes(ir.to_proto(model)).graph.output:
-        if info.name in unknown and info.type.tensor_type.HasField("shape"):
+        if info.name in unshaped and info.type.tensor_type.HasField("shape"):
             dims = info.type.tensor_type.shape.dim
             shape = ir.Shape([d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in dims])
-            unknown.pop(info.name).shape = shape
-    for value in unknown.values():
+            unshaped.pop(info.name).shape = shape
+    for value in unshaped.values():
         value.shape = ir.Shape(())
 
 
@@ -118,16 +114,16 @@ def _graph_input(scope: Scope, tensor: Tensor, name: str, layout: TensorLayout) 
         scope.values.put(tensor, value, layout, FILE)
     else:
         set_type(value, tensor.dtype, physical_dims(tensor, layout))
-        scope.values.put(tensor, scope.values.fake_quantize(value, rounding, layout), layout, FILE)
+        scope.values.put(tensor, scope.conversions.fake_quantize(value, rounding, layout), layout, FILE)
     return value
 
 
 def _graph_output(
     scope: Scope, tensor: Tensor, name: str, layout: TensorLayout, earlier: Collection[ir.Value]
 ) -> ir.Value:
-    """Return the graph output: the tensor in its interface layout.
+    """Return the graph output: the tensor in its interface layout and file's dtype.
 
-    It has the file's dtype and its output name.
+    ``earlier``: the graph outputs before it, which have names of their own.
     """
     value = scope.values.get(tensor, layout, FILE)
     producer = value.producer()
@@ -151,17 +147,14 @@ def _reachable_nodes(nodes: Sequence[ir.Node], outputs: Sequence[ir.Value]) -> l
     needed = set(outputs)
     reachable: list[ir.Node] = []
     for node in reversed(nodes):
-        if any(out in needed for out in node.outputs):
+        if any(output in needed for output in node.outputs):
             reachable.append(node)
             needed.update(_operands_and_captures(node))
     return reachable[::-1]
 
 
 def _detach(nodes: Iterable[ir.Node]) -> None:
-    """Remove unreachable nodes from the users of their inputs.
-
-    Nodes of their inner graphs are removed too.
-    """
+    """Remove nodes and those of their inner graphs from the users of their inputs."""
     for node in nodes:
         node.resize_inputs(0)
         for attribute in node.attributes.values():
@@ -181,7 +174,7 @@ def _operands_and_captures(node: ir.Node) -> set[ir.Value]:
 
 
 def _constants_in_use(graph: ir.Graph) -> list[ir.Value]:
-    """Return every constant that a node uses, here or in an inner graph."""
+    """Return the constants that nodes of the graph and its inner graphs use."""
     used: dict[ir.Value, None] = {}
     for node in graph:
         for value in sorted(_operands_and_captures(node), key=lambda v: v.name or ""):
@@ -191,9 +184,9 @@ def _constants_in_use(graph: ir.Graph) -> list[ir.Value]:
 
 
 def ir_version(opset: int) -> int:
-    """Return the IR version of an opset, at least 8 from opset 13 on.
+    """Return the first IR version that supports an opset; at least 8 from opset 13 on.
 
-    It is the first version that supports the opset. For an opset that the installed onnx does not list, it is 8.
+    The version is 8 for an opset that the installed onnx does not list.
     """
     import onnx
 

@@ -1,4 +1,4 @@
-"""Operands of a handler, in planned layout and in the form it computes on."""
+"""Operands of a handler, in planned layout and in the encoding that it requires."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from onnx_tflite_plugin.lowering.emitter import Operand
 from onnx_tflite_plugin.lowering.scope import Scope
 from onnx_tflite_plugin.lowering.values import FILE, FLOAT, STORED, ValueOrResource
 from onnx_tflite_plugin.quantization.delivery import storage_of_slot
-from onnx_tflite_plugin.quantization.plan import Form, Storage, Weights, form_of
+from onnx_tflite_plugin.quantization.storage import Encoding, Storage, WeightConversion, encoding_of
 from onnx_tflite_plugin.source.affine import affine, bias_scale
 from onnx_tflite_plugin.source.model import Array, Dims, Quantization, Tensor
 
 
 class Operands:
-    """Operands of one operator. Slots: inputs are 0, 1, ...; output ``k`` is ``~k``."""
+    """Operands of one operator. Input slots are 0, 1, ...; output ``k`` is ``~k``."""
 
     def __init__(self, scope: Scope, bound: Bound) -> None:
         self.scope, self.bound = scope, bound
@@ -64,20 +64,24 @@ class Operands:
             return resource
         if slot in declared.axis_number_slots or slot in declared.indexed_by_axis:
             return self._remap_axes(slot, tensor)
-        behavior, form = declared.quantization, form_of(self.arithmetic)
+        behavior, encoding = declared.quantization, encoding_of(self.arithmetic)
         if self.arithmetic is Arithmetic.FLOAT and slot in behavior.biases and tensor.dtype in ("int32", "int64"):
             return self._dequantize_bias(slot, tensor)
         if slot in behavior.file_slots:
             return self._align_rank(self.scope.values.get(tensor, self.layout(slot), FILE), slot)
         shape = declared.reshapes.get(slot)
-        return self._align_rank(self.fetch(slot, form), slot) if shape is None else self._reshape(slot, form, shape)
+        return (
+            self._align_rank(self.fetch(slot, encoding), slot)
+            if shape is None
+            else self._reshape(slot, encoding, shape)
+        )
 
-    def fetch(self, slot: int, form: Form) -> ir.Value:
-        """Return the operand in its planned order and in ``form``."""
+    def fetch(self, slot: int, encoding: Encoding) -> ir.Value:
+        """Return the operand in its planned order and in ``encoding``."""
         tensor = self.bound.op[slot]
-        if form is STORED and affine(tensor) is not None:
+        if encoding is STORED and affine(tensor) is not None:
             return self._fetch_integers(tensor, slot)
-        return self.scope.values.get(tensor, self.layout(slot), form, weights=self._weights(tensor))
+        return self.scope.values.get(tensor, self.layout(slot), encoding, conversion=self._weight_conversion(tensor))
 
     def constant(self, slot: int) -> Array | None:
         """Return a constant operand in planned order; None if it is not constant.
@@ -97,36 +101,37 @@ class Operands:
             return np.take(array, self.perm(indexed_slot), axis=0) if array.ndim else array
         return arrange_constant(array, self.layout(slot))
 
-    def _reshape(self, slot: int, form: Form, shape: Dims) -> ir.Value:
-        """Return an operand in another shape, reshaped before it is dequantized."""
+    def _reshape(self, slot: int, encoding: Encoding, shape: Dims) -> ir.Value:
+        """Return an operand in the declared shape, reshaped before it is dequantized."""
         values, tensor, layout, target = self.scope.values, self.bound.op[slot], self.layout(slot), self.scope.target
-        dequantizes = form is FLOAT and affine(tensor) is not None
-        value = values.get(tensor, layout, STORED if dequantizes and target.moves_integers else form)
+        dequantizes = encoding is FLOAT and affine(tensor) is not None
+        value = values.get(tensor, layout, STORED if dequantizes and target.moves_integers else encoding)
         value = self._node("Reshape", value, [-1 if size is None else size for size in shape])
         if dequantizes and target.quantizes_moves and not tensor.is_constant:
-            value = values.quantize(value, self.storage(slot), layout)
+            value = self.scope.conversions.quantize(value, self.storage(slot), layout)
         elif not (dequantizes and target.moves_integers):
             return value
-        return values.dequantize(value, self.storage(slot), layout)
+        return self.scope.conversions.dequantize(value, self.storage(slot), layout)
 
-    def _weights(self, tensor: Tensor) -> Weights:
-        return self.scope.storage.weights(self.bound, tensor) if tensor.is_constant else Weights.DEQUANTIZED
+    def _weight_conversion(self, tensor: Tensor) -> WeightConversion:
+        return (
+            self.scope.storage.weight_conversion(self.bound, tensor)
+            if tensor.is_constant
+            else WeightConversion.DEQUANTIZED
+        )
 
     def _fetch_integers(self, tensor: Tensor, slot: int) -> ir.Value:
         """Return quantized values as the handler gets them.
 
-        They are requantized if the tensor is kept in another dtype.
+        The values are requantized if the planned storage of the tensor differs.
         """
         values, layout, delivered = self.scope.values, self.layout(slot), self.storage(slot)
         if self.scope.storage.storage(tensor).shift == delivered.shift:
             return values.get(tensor, layout, STORED)
-        return values.quantize(values.get(tensor, layout, FLOAT), delivered, layout)
+        return self.scope.conversions.quantize(values.get(tensor, layout, FLOAT), delivered, layout)
 
     def _align_rank(self, value: ir.Value, slot: int) -> ir.Value:
-        """Insert axes of size 1 so that the operand broadcasts in planned order.
-
-        The operand has a lower rank than the others.
-        """
+        """Insert axes of size 1 so that an operand of lower rank broadcasts."""
         constraint = self.scope.layout.constraints[self.bound]
         shared_axes = constraint.shared_axes
         if not constraint.aligned or shared_axes is None or slot not in shared_axes.slots:
@@ -149,7 +154,7 @@ class Operands:
         """
         constant = self.constant(slot)
         if constant is not None:
-            return self.scope.emitter.constant(constant, f"{self.scope.values.name(tensor)}")
+            return self.scope.emitter.constant(constant, self.scope.values.name(tensor))
         value, indexed_slot = self.scope.values.get(tensor), self.bound.declared.indexed_by_axis.get(slot)
         perm = self.perm(self._slot_of_axes() if indexed_slot is None else indexed_slot)
         if perm == tuple(range(len(perm))):
@@ -159,7 +164,7 @@ class Operands:
         return self._node("Gather", np.argsort(perm).astype(np.int64), value, axis=0)
 
     def _slot_of_axes(self) -> int:
-        """Return the slot that axis numbers refer to: the first data operand."""
+        """Return the slot whose axes the axis numbers refer to: the first data operand."""
         declared = self.bound.declared
         for slot in range(len(self.bound.op.inputs)):
             is_data = slot not in declared.axis_number_slots and slot not in declared.indexed_by_axis
@@ -168,16 +173,19 @@ class Operands:
         raise LookupError("all operands are in axis_number_slots or indexed_by_axis, so no operand has axes to permute")
 
     def _dequantize_bias(self, slot: int, tensor: Tensor) -> ir.Value:
-        """Return an integer bias as floats. Its scale is input scale x weight scale.
+        """Return an integer bias as floats; its scale is input scale x weight scale.
 
-        Kernels ignore the stored one.
+        Kernels ignore the bias scale in the file.
         """
         factors = self.bound.declared.quantization.biases[slot]
         scale = bias_scale(self.bound.op, factors)
         if scale is None:
             raise Refusal(f"the bias is {tensor.dtype}, but the input or weight is not quantized")
         values, weight = self.scope.values, factors[1]
-        has_float_weights = isinstance(weight, float) or self._weights(self.bound.op[weight]) is not Weights.DEQUANTIZED
+        has_float_weights = (
+            isinstance(weight, float)
+            or self._weight_conversion(self.bound.op[weight]) is not WeightConversion.DEQUANTIZED
+        )
         if tensor.is_constant and (tensor.dtype == "int64" or has_float_weights or self.scope.target.float_biases):
             floats = self._reshape_array(slot, tensor.array).astype(np.float64) * scale
             return self.scope.emitter.constant(floats.astype(np.float32), values.name(tensor))
@@ -186,7 +194,7 @@ class Operands:
             return self._node("Mul", self._node("Cast", integers, to="float32"), np.asarray(scale, np.float32))
         storage = Storage("int32", 0, Quantization(tuple(scale.tolist()), (0,) * len(scale), 0))
         dims = self.bound.declared.reshapes.get(slot, tensor.dims)
-        return values.dequantize(integers, storage, source_layout(dims))
+        return self.scope.conversions.dequantize(integers, storage, source_layout(dims))
 
     def _bias_integers(self, slot: int, tensor: Tensor) -> ir.Value:
         """Return the quantized values of a bias, in the declared shape."""

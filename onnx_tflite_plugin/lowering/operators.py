@@ -1,7 +1,4 @@
-"""Lowering of one subgraph's operators.
-
-Each handler gets its context, and its outputs are post-processed.
-"""
+"""Lowering of one subgraph's operators by their handlers."""
 
 from __future__ import annotations
 
@@ -34,10 +31,10 @@ from onnx_tflite_plugin.source.model import Tensor
 
 
 def lower_operators(scope: Scope) -> None:
-    """Lower every operator; failures are collected.
+    """Lower every operator and collect the failures.
 
-    The results of an operator that failed are replaced by placeholders, so that the refusals of all operators are found.
-    Other failures of operators that use placeholders may be consequences, and are not reported.
+    The results of an operator that failed are replaced by placeholders, so that the refusals of all operators are
+    found. An operator that uses placeholders may fail because of them, so only its refusals are reported.
     """
     job = scope.job
     for bound in scope.operators:
@@ -47,21 +44,18 @@ def lower_operators(scope: Scope) -> None:
         operands = [tensor for tensor in bound.op.inputs if tensor is not None]
         if not all(scope.values.has(tensor) for tensor in operands):
             continue
-        outer_value, job.uses_placeholders = (
+        outer_uses_placeholders, job.uses_placeholders = (
             job.uses_placeholders,
             job.uses_placeholders or not job.placeholders.isdisjoint(operands),
         )
         try:
             _lower_or_put_placeholders(scope, bound)
         finally:
-            job.uses_placeholders = outer_value
+            job.uses_placeholders = outer_uses_placeholders
 
 
 def _lower_or_put_placeholders(scope: Scope, bound: Bound) -> None:
-    """Lower an operator, or replace its results by placeholders.
-
-    Placeholders are used if the lowering fails or an operand is a placeholder.
-    """
+    """Lower an operator; use placeholders if it fails or an operand is one."""
     job = scope.job
     try:
         with label_nodes(scope, bound):
@@ -83,14 +77,11 @@ def _lower_or_put_placeholders(scope: Scope, bound: Bound) -> None:
 
 def label_nodes(scope: Scope, bound: Bound) -> AbstractContextManager[None]:
     """Give nodes emitted inside this context the label and metadata of an operator."""
-    return scope.emitter.label_nodes(scope.label(bound), _provenance(scope, bound))
+    return scope.emitter.label_nodes(scope.label(bound), _node_metadata(scope, bound))
 
 
 def _put_placeholders(scope: Scope, bound: Bound) -> None:
-    """Create placeholders for the results of an operator that have no value.
-
-    They have the planned dtype and layout.
-    """
+    """Create placeholders of planned dtype and layout for results without a value."""
     for k, tensor in enumerate(bound.op.outputs):
         if tensor is None or tensor.dtype in HANDLES:
             continue
@@ -103,19 +94,16 @@ def _put_placeholders(scope: Scope, bound: Bound) -> None:
 
 
 def initialize_variable(scope: Scope, tensor: Tensor) -> None:
-    """Set a variable tensor to the value of its state.
-
-    Nothing is set if an operator has already assigned it.
-    """
+    """Set a variable tensor without a value to the value of its state."""
     if tensor.is_variable and not scope.values.has(tensor):
         state = scope.states.variable_state(tensor, scope.values.state_name(tensor))
         scope.values.put(tensor, state.get(), source_layout(tensor.dims), FILE)
 
 
 def _lower_guarded(scope: Scope, bound: Bound) -> tuple[ir.Value | None, ...] | None:
-    """Return the operator's finished outputs.
+    """Return the operator's finished outputs; None if its handler refused it.
 
-    Return None if its handler refused it. Raises Failed if the handler failed.
+    Raises Failed if the handler failed.
     """
     with attribute_errors(f"handler {bound.handler.name}", bound.pack, bound.handler.lower, bound.label):
         try:
@@ -124,8 +112,10 @@ def _lower_guarded(scope: Scope, bound: Bound) -> tuple[ir.Value | None, ...] | 
             return None
         except ResultContradiction as contradiction:
             if not scope.job.uses_placeholders:
-                where = f"subgraphs[{bound.op.subgraph}].operators[{bound.op.index}].{contradiction.field}"
-                scope.job.problems.append(Contradiction(where, str(contradiction), "convert the original model again"))
+                location = f"subgraphs[{bound.op.subgraph}].operators[{bound.op.index}].{contradiction.field}"
+                scope.job.problems.append(
+                    Contradiction(location, str(contradiction), "convert the original model again")
+                )
             return None
         except Refusal as refusal:
             problems = scope.job.downstream if scope.job.uses_placeholders else scope.job.problems
@@ -135,14 +125,15 @@ def _lower_guarded(scope: Scope, bound: Bound) -> tuple[ir.Value | None, ...] | 
 
 def _lower_operator(scope: Scope, bound: Bound) -> tuple[ir.Value | None, ...]:
     for slot in sorted(bound.declared.requires_constant):
-        operand = bound.op.tensor(slot)
-        if operand is not None and not operand.is_constant:
-            raise Refusal(f"operand {slot} ({operand.name!r}) must be a constant")
+        tensor = bound.op.tensor(slot)
+        if tensor is not None and not tensor.is_constant:
+            raise Refusal(f"operand {slot} ({tensor.name!r}) must be a constant")
     if _is_empty(bound):
         return tuple(_emit_empty(scope, tensor) for tensor in bound.op.outputs if tensor is not None)
     ctx = Context(scope, bound)
-    calls = bound.declared.subgraphs  # lowering a subgraph renames the operands
-    operand_signatures = [(x, _value_signature(x)) for x in ctx.inputs if isinstance(x, ir.Value) and not calls]
+    has_subgraphs = bool(bound.declared.subgraphs)  # lowering a subgraph renames the operands
+    operands = [] if has_subgraphs else [value for value in ctx.inputs if isinstance(value, ir.Value)]
+    properties = list(map(_operand_properties, operands))
     table = bound.declared.quantization.lookup_table
     if table is not None and ctx.uses_integers:
         result: object = emit_table_lookup(ctx, table)
@@ -153,9 +144,9 @@ def _lower_operator(scope: Scope, bound: Bound) -> tuple[ir.Value | None, ...]:
             raise Mismatch(arity_error)
         with _refuse_arithmetic(), explain_value_misuse():
             result = bound.handler.lower(ctx, *ctx.inputs)
-    for x, signature in operand_signatures:
-        if _value_signature(x) != signature:
-            raise Mismatch(f"the lowering changed operand {signature[0]!r}, which other operators use")
+    for operand, before in zip(operands, properties, strict=True):
+        if _operand_properties(operand) != before:
+            raise Mismatch(f"the lowering changed operand {before[0]!r}, which other operators use")
     results = (
         result if isinstance(result, tuple | list) else () if result is None and not bound.op.outputs else (result,)
     )
@@ -170,8 +161,8 @@ def _lower_operator(scope: Scope, bound: Bound) -> tuple[ir.Value | None, ...]:
     return tuple(finish_output(ctx, k, value) for k, value in enumerate(results))
 
 
-class _Arithmetic:
-    """The operators +, -, * and / on values, which do not emit anything."""
+class _RefusedArithmetic:
+    """Python's operators +, -, * and / on values, which raise TypeError."""
 
     def __getattr__(self, name: str) -> Callable[..., NoReturn]:
         def refuse(*operands: object) -> NoReturn:
@@ -183,12 +174,12 @@ class _Arithmetic:
 
 @contextmanager
 def _refuse_arithmetic() -> Iterator[None]:
-    """Explain what to write in place of Python's operators on values."""
-    before = ir.set_value_magic_handler(_Arithmetic())
+    """Refuse Python's operators on values with a message on their replacement."""
+    previous_handler = ir.set_value_magic_handler(_RefusedArithmetic())
     try:
         yield
     finally:
-        ir.set_value_magic_handler(before)
+        ir.set_value_magic_handler(previous_handler)
 
 
 def _is_empty(bound: Bound) -> bool:
@@ -196,8 +187,10 @@ def _is_empty(bound: Bound) -> bool:
 
     Runtimes refuse many operators on such shapes, and nothing needs computing.
     """
-    empty = all(t is not None and t.is_static and 0 in t.shape and _is_numeric(t) for t in bound.op.outputs)
-    return bool(bound.op.outputs) and empty and not bound.declared.accesses_states
+    has_only_empty_outputs = all(
+        t is not None and t.is_static and 0 in t.shape and _is_numeric(t) for t in bound.op.outputs
+    )
+    return bool(bound.op.outputs) and has_only_empty_outputs and not bound.declared.accesses_states
 
 
 def _emit_empty(scope: Scope, tensor: Tensor) -> ir.Value:
@@ -208,7 +201,7 @@ def _emit_empty(scope: Scope, tensor: Tensor) -> ir.Value:
     return value
 
 
-def _value_signature(value: ir.Value) -> tuple[object, ...]:
+def _operand_properties(value: ir.Value) -> tuple[object, ...]:
     """Return the properties of an operand that a handler must not change."""
     return value.name, value.dtype, None if value.shape is None else tuple(value.shape)
 
@@ -217,9 +210,9 @@ def _is_numeric(tensor: Tensor) -> bool:
     return tensor.dtype != "string" and not tensor.dtype.startswith("complex") and tensor.dtype not in HANDLES
 
 
-def _provenance(scope: Scope, bound: Bound) -> dict[str, str]:
+def _node_metadata(scope: Scope, bound: Bound) -> dict[str, str]:
     name = first_operation(next((tensor.name for tensor in bound.op.outputs if tensor is not None), ""))
-    locations = dict.fromkeys(location for op in bound.members for location in (*scope.within, *call_path(op)))
+    locations = dict.fromkeys(location for op in bound.members for location in (*scope.callers, *call_path(op)))
     operands = (bound.op.tensor(slot) for slot in bound.handler.assumes)
-    assumed = [(tensor.subgraph, tensor.index) for tensor in operands if tensor is not None]
-    return node_props(locations, bound.handler.name, bound.pack, name, assumed)
+    assumed_tensors = [(tensor.subgraph, tensor.index) for tensor in operands if tensor is not None]
+    return node_props(locations, bound.handler.name, bound.pack, name, assumed_tensors)

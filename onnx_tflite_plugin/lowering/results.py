@@ -1,6 +1,6 @@
 """Post-processing of handler outputs: activation, quantization, and checks.
 
-The quantization is last, where the target can fuse it.
+The output is quantized last, where the target can fuse it.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from onnx_tflite_plugin.lowering.lookup import gather_entries
 from onnx_tflite_plugin.lowering.values import FILE, STORED, Resource, ValueOrResource
 from onnx_tflite_plugin.quantization.activation import Clamp, quantized_clamp_bounds
 from onnx_tflite_plugin.quantization.delivery import uses_file_integers
-from onnx_tflite_plugin.quantization.plan import Form, Storage, data_slots
+from onnx_tflite_plugin.quantization.storage import Encoding, Storage, data_slots
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE, QUANTIZED
 from onnx_tflite_plugin.source.model import Array, Quantization, Tensor, agree
 
 
 class ResultContradiction(Refusal):
-    """Raised if the output of a built-in handler contradicts the stored tensor.
+    """The output of a built-in handler contradicts the tensor in the file.
 
-    The file is then wrong. ``field``: the output.
+    The file is then wrong. ``field``: the output in the file, such as ``outputs[0]``.
     """
 
     def __init__(self, field: str, reason: str) -> None:
@@ -41,14 +41,14 @@ class ResultContradiction(Refusal):
 
 
 def finish_output(ctx: Context, k: int, value: ValueOrResource | None) -> ir.Value | None:
-    """Post-process, check and assign an output.
+    """Post-process, check and assign an output, and return its value.
 
-    This includes activation, quantization and the axis order of per-axis entries.
+    Post-processing applies the activation, the quantization and the axis order of per-axis entries.
     """
     tensor = ctx.op.tensor(~k)
     if tensor is None:
         return None
-    # Users of a constant initial value get a constant tensor instead.
+    # Users of a variable tensor with a constant initial value read a constant tensor instead.
     if tensor.is_variable and tensor in ctx.scope.used:
         raise Refusal(
             f"the output is the variable tensor {tensor.name!r}; only a constant initial value of it is supported"
@@ -67,7 +67,7 @@ def finish_output(ctx: Context, k: int, value: ValueOrResource | None) -> ir.Val
         raise WrongResult(f"the lowering returned {describe(value)} for output {k}, not a value; {remedy}")
     if not ctx.scope.emitter.is_registered(value):
         raise WrongResult(f"the lowering returned {value.name!r} for output {k}, which is not a value of this model")
-    form = FILE if affine(tensor) is not None and uses_file_integers(ctx.scope.storage, ctx.bound, ~k) else STORED
+    encoding = FILE if affine(tensor) is not None and uses_file_integers(ctx.scope.storage, ctx.bound, ~k) else STORED
     is_reshaped = ~k in ctx.bound.declared.reshapes
     if is_reshaped and not ctx.target.clips_integers:
         value = ctx.reshape_to_slot(value, ~k)
@@ -76,32 +76,29 @@ def finish_output(ctx: Context, k: int, value: ValueOrResource | None) -> ir.Val
     if is_reshaped and ctx.target.clips_integers:
         value = ctx.reshape_to_slot(value, ~k)
     value = _convert_to_planned_storage(ctx, ~k, _restore_axis_order(ctx, ~k, value))
-    _check_dtype(ctx, value, tensor, form, k)
+    _check_dtype(ctx, value, tensor, encoding, k)
     _check_shape(ctx, value, tensor, k)
     if tensor.fake_quantization is not None and not _is_fake_quantized(ctx, tensor.fake_quantization):
-        value = ctx.scope.values.fake_quantize(value, tensor.fake_quantization, ctx.layout(~k))
-    ctx.scope.values.put(tensor, value, ctx.layout(~k), form)
+        value = ctx.scope.conversions.fake_quantize(value, tensor.fake_quantization, ctx.layout(~k))
+    ctx.scope.values.put(tensor, value, ctx.layout(~k), encoding)
     return value
 
 
 def _convert_to_planned_storage(ctx: Context, slot: int, value: ir.Value) -> ir.Value:
     """Return an output in the storage that is planned for its tensor.
 
-    The planned storage may differ from that of the first output. The real values do not change.
+    It may differ from the storage of the first output, in which the handler returned the output.
     """
-    delivered, planned = ctx.storage(slot), ctx.scope.storage.storage(ctx.op[slot])
-    if uses_file_integers(ctx.scope.storage, ctx.bound, slot) or delivered.shift == planned.shift:
+    returned, planned = ctx.storage(slot), ctx.scope.storage.storage(ctx.op[slot])
+    if uses_file_integers(ctx.scope.storage, ctx.bound, slot) or returned.shift == planned.shift:
         return value
-    return ctx.scope.values.requantize(value, delivered, planned, ctx.layout(slot))
+    return ctx.scope.conversions.requantize(value, returned, planned, ctx.layout(slot))
 
 
 def _is_fake_quantized(ctx: Context, quantization: Quantization) -> bool:
-    """True if the operator only moves values that are already rounded.
-
-    The values are rounded to the parameters in ``quantization``.
-    """
-    data = [ctx.op[slot] for slot in data_slots(ctx.bound) if slot >= 0 and ctx.op[slot].dtype == "float32"]
-    return ctx.bound.declared.quantization.moves_values and all(t.fake_quantization == quantization for t in data)
+    """True if the operator only moves values that are rounded to ``quantization``."""
+    operands = [ctx.op[slot] for slot in data_slots(ctx.bound) if slot >= 0 and ctx.op[slot].dtype == "float32"]
+    return ctx.bound.declared.quantization.moves_values and all(t.fake_quantization == quantization for t in operands)
 
 
 def _restore_axis_order(ctx: Context, slot: int, value: ir.Value) -> ir.Value:
@@ -119,7 +116,7 @@ def _restore_axis_order(ctx: Context, slot: int, value: ir.Value) -> ir.Value:
 
 
 def _check_quantizable(ctx: Context, value: ir.Value, tensor: Tensor, k: int) -> None:
-    """Raise WrongResult if a pack's lowering returns values for a quantized output that are not quantized.
+    """Raise WrongResult if a pack's output must be quantized but is not.
 
     Only float32 is quantized, unless the declaration requires quantized values.
     """
@@ -143,10 +140,10 @@ def _check_quantizable(ctx: Context, value: ir.Value, tensor: Tensor, k: int) ->
         )
 
 
-def _check_dtype(ctx: Context, value: ir.Value, tensor: Tensor, form: Form, k: int) -> None:
+def _check_dtype(ctx: Context, value: ir.Value, tensor: Tensor, encoding: Encoding, k: int) -> None:
     """Raise an error if the output's dtype is not the tensor's."""
     storage = ctx.scope.storage.storage(tensor)
-    expected = onnx_dtype(storage.dtype if form is STORED else tensor.dtype)
+    expected = onnx_dtype(storage.dtype if encoding is STORED else tensor.dtype)
     returned = value.type.dtype if value.type is not None else expected
     if returned != expected:
         raise _dtype_error(ctx, returned, tensor, expected, k)
@@ -155,7 +152,7 @@ def _check_dtype(ctx: Context, value: ir.Value, tensor: Tensor, form: Form, k: i
 def _dtype_error(ctx: Context, returned: ir.DataType, tensor: Tensor, expected: ir.DataType, k: int) -> Exception:
     """Return the error for an output whose dtype is not the tensor's.
 
-    It is attributed to the file or to the pack.
+    The error is attributed to the file for a built-in handler, otherwise to the pack.
     """
     if ctx.bound.pack != BUILTIN:
         return WrongResult(_describe_wrong_dtype(ctx, _dtype_name(returned), tensor, _dtype_name(expected), k))
@@ -178,10 +175,7 @@ def _dtype_name(dtype: ir.DataType) -> str:
 
 
 def _check_shape(ctx: Context, value: ir.Value, tensor: Tensor, k: int) -> None:
-    """Raise ResultContradiction if an output's known shape is not the tensor's.
-
-    The shape of a constant, for example, is known.
-    """
+    """Raise ResultContradiction if an output's known shape is not the tensor's."""
     dims = physical_dims(tensor, ctx.layout(~k))
     if ctx.bound.pack != BUILTIN or value.shape is None or dims is None:
         return
@@ -198,13 +192,13 @@ def activate_output(ctx: Context, value: ir.Value, k: int) -> ir.Value:
     activation = "NONE" if declared.activates_inside else declared.activation
     if affine(ctx.op[~k]) is None:
         return apply_activation(ctx.scope, value, activation)
-    storage, values = ctx.storage(~k), ctx.scope.values
+    storage, conversions = ctx.storage(~k), ctx.scope.conversions
     assert storage.quantization is not None
-    is_integer = value.type is not None and value.type.dtype == onnx_dtype(storage.dtype)
-    if activation_bounds(activation) is None and not is_integer:
-        return values.quantize(apply_activation(ctx.scope, value, activation), storage, ctx.layout(~k))
+    is_quantized = value.type is not None and value.type.dtype == onnx_dtype(storage.dtype)
+    if activation_bounds(activation) is None and not is_quantized:
+        return conversions.quantize(apply_activation(ctx.scope, value, activation), storage, ctx.layout(~k))
     clamp = quantized_clamp_bounds(activation, storage.dtype, storage.quantization)
-    if is_integer:
+    if is_quantized:
         return clamp_integers(ctx, value, clamp, storage)
     if value.type is not None and value.type.dtype == ir.DataType.BOOL:  # no target quantizes it
         raise _dtype_error(ctx, value.type.dtype, ctx.op[~k], onnx_dtype(storage.dtype), k)
@@ -212,9 +206,11 @@ def activate_output(ctx: Context, value: ir.Value, k: int) -> ir.Value:
     if not clips_after and not clamp.is_idle:
         # An additional quantization before the clip changes no result, because both are monotonic.
         if ctx.target.quantizes_moves:
-            value = values.dequantize(values.quantize(value, storage, ctx.layout(~k)), storage, ctx.layout(~k))
+            value = conversions.dequantize(
+                conversions.quantize(value, storage, ctx.layout(~k)), storage, ctx.layout(~k)
+            )
         value = apply_activation(ctx.scope, value, activation)
-    value = values.quantize(value, storage, ctx.layout(~k))
+    value = conversions.quantize(value, storage, ctx.layout(~k))
     return clamp_integers(ctx, value, clamp, storage) if clips_after else value
 
 
@@ -244,7 +240,7 @@ def emit_table_lookup(ctx: Context, table: Callable[[Instance], Array]) -> ir.Va
 
 
 def _table_entries(ctx: Context, table: Callable[[Instance], Array]) -> Array:
-    """Return the entries of a lookup table in the order and with the values of the planned storage.
+    """Return the entries of a lookup table by and in planned quantized values.
 
     Raises WrongResult for a table of another size, or with values that output 0 cannot have.
     """
@@ -264,6 +260,6 @@ def _table_entries(ctx: Context, table: Callable[[Instance], Array]) -> Array:
     input_shift, output_shift = ctx.storage(0).shift, ctx.storage(~0).shift
     if input_shift or output_shift:
         first, last = INTEGER_RANGE[ctx.dtype(0)]
-        stored = np.concatenate([np.arange(0, last + 1), np.arange(first, 0)])
-        entries = entries[stored - input_shift].astype(np.int32) + output_shift
+        stored_inputs = np.concatenate([np.arange(0, last + 1), np.arange(first, 0)])
+        entries = entries[stored_inputs - input_shift].astype(np.int32) + output_shift
     return entries

@@ -1,7 +1,7 @@
 """ONNX schemas, and operators adapted to the schema of the model's opset.
 
-Newer opsets turned some attributes into operands. Operands and attributes are matched by name: an operand that the
-schema lacks becomes the attribute of that name, and vice versa.
+Newer opsets turned some attributes into operands. An operand that the schema lacks therefore becomes the attribute of
+the same name, and vice versa.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from onnx_tflite_plugin.checked import did_you_mean
 def schema_of(op_type: str, opset: int, domain: str) -> onnx.defs.OpSchema | None:
     """Return the schema of a node; ``None`` in a domain for which ONNX has no schemas.
 
-    Raises Refusal if only a newer opset has the operator, LookupError with the opset if the domain has no such operator.
+    Raises Refusal if only a newer opset has the operator, LookupError with the opset if the domain has no such
+    operator.
     """
     try:
         return onnx.defs.get_schema(op_type, opset, domain)
@@ -34,10 +35,7 @@ def schema_of(op_type: str, opset: int, domain: str) -> onnx.defs.OpSchema | Non
 
 
 def _describe_missing_operator(op_type: str, opset: int, domain: str) -> str:
-    """Return a message about an operator that ONNX lacks in this opset.
-
-    It names the opset if another one has the operator, otherwise the most similar name.
-    """
+    """Return a message about an operator that ONNX lacks in this opset."""
     known = {schema.name for schema in onnx.defs.get_all_schemas() if schema.domain == domain}
     full_name = f"{domain}.{op_type}" if domain else op_type
     if op_type in known:
@@ -49,7 +47,7 @@ def _describe_missing_operator(op_type: str, opset: int, domain: str) -> str:
 def decomposition(op_type: str, opset: int, domain: str) -> onnx.FunctionProto | None:
     """Return the function that ONNX defines for an operator of a newer opset.
 
-    Return None unless this opset has all operators in it.
+    Return None unless this opset has all operators of the function.
     """
     newest = _newest_schema(op_type, domain)
     for version in range(opset + 1, (newest.since_version if newest else 0) + 1):
@@ -70,9 +68,7 @@ def decomposition(op_type: str, opset: int, domain: str) -> onnx.FunctionProto |
 def require_newer_opset(
     op_type: str, domain: str, opset: int, description: str, is_supported: Callable[[onnx.defs.OpSchema], bool]
 ) -> None:
-    """Raise Refusal with the first newer opset whose schema passes ``is_supported``.
-
-    Return if there is none.
+    """Raise Refusal if the schema of a newer opset passes ``is_supported``.
 
     ``description``: the unsupported feature, for the message.
     """
@@ -97,12 +93,11 @@ def schema_attributes(schema: onnx.defs.OpSchema) -> Mapping[str, ir.AttributeTy
 
 
 class Signature(NamedTuple):
-    """Operands and outputs of a schema.
+    """Operands and outputs of a schema, of which the last may repeat.
 
-    The last operand and the last output may repeat. ``min_inputs`` and ``max_inputs``: number of operands. ``inputs``
-    and ``outputs``: type names. ``homogeneous``: variadic outputs of one dtype. ``single_dtypes``: dtypes by type
-    name, for type names with a single dtype. ``required``: operands that a node must have. ``optional``: outputs that
-    a node may omit.
+    ``min_inputs`` and ``max_inputs``: number of operands. ``inputs`` and ``outputs``: type names. ``homogeneous``: True
+    for variadic outputs of one dtype. ``single_dtypes``: the dtype of each type name that allows only one.
+    ``required``: True for operands that a node must have. ``optional``: True for outputs that a node may omit.
     """
 
     min_inputs: int
@@ -119,27 +114,27 @@ class Signature(NamedTuple):
 def signature_of(schema: onnx.defs.OpSchema) -> Signature:
     """Return the signature of a schema.
 
-    It is cached, because the schema rebuilds its objects on each access.
+    The result is cached, because the schema rebuilds its objects on each access.
     """
-    formal = list(schema.outputs)
-    allowed = {item.type_param_str: item.allowed_type_strs for item in schema.type_constraints}
-    outputs = tuple(item.type_str for item in formal)
-    single_types = {kind: types[0] for kind in outputs if len(types := allowed.get(kind, [kind])) == 1}
+    output_parameters = list(schema.outputs)
+    allowed_types = {constraint.type_param_str: constraint.allowed_type_strs for constraint in schema.type_constraints}
+    outputs = tuple(parameter.type_str for parameter in output_parameters)
+    single_types = {name: types[0] for name in outputs if len(types := allowed_types.get(name, [name])) == 1}
     options = onnx.defs.OpSchema.FormalParameterOption
     return Signature(
         schema.min_input,
         schema.max_input,
-        tuple(item.type_str for item in schema.inputs),
+        tuple(parameter.type_str for parameter in schema.inputs),
         outputs,
-        tuple(item.is_homogeneous for item in formal),
-        {kind: ir.DataType[t[7:-1].upper()] for kind, t in single_types.items() if t.startswith("tensor(")},
-        tuple(item.option == options.Single for item in schema.inputs),
-        tuple(item.option == options.Optional for item in formal),
+        tuple(parameter.is_homogeneous for parameter in output_parameters),
+        {name: ir.DataType[text[7:-1].upper()] for name, text in single_types.items() if text.startswith("tensor(")},
+        tuple(parameter.option == options.Single for parameter in schema.inputs),
+        tuple(parameter.option == options.Optional for parameter in output_parameters),
     )
 
 
 def require_dtypes(schema: onnx.defs.OpSchema, opset: int, dtypes: Sequence[ir.DataType | None]) -> None:
-    """Raise Refusal if a newer opset is the first to support an operand's dtype.
+    """Raise Refusal if only a newer opset supports an operand's dtype.
 
     ``None`` stands for an unknown dtype.
     """
@@ -154,11 +149,11 @@ def _has_attribute(schema: onnx.defs.OpSchema, name: str) -> bool:
 
 
 def _has_operand(schema: onnx.defs.OpSchema, name: str) -> bool:
-    return name in [formal.name for formal in schema.inputs]
+    return name in [parameter.name for parameter in schema.inputs]
 
 
 def _allows(schema: onnx.defs.OpSchema, k: int, dtype: ir.DataType) -> bool:
-    """True if operand ``k`` may have a dtype; the last operand may repeat."""
+    """True if operand ``k`` may have the dtype."""
     dtypes = _operand_dtypes(schema)
     return dtype in dtypes[min(k, len(dtypes) - 1)]
 
@@ -169,10 +164,10 @@ def _operand_dtypes(schema: onnx.defs.OpSchema) -> tuple[frozenset[ir.DataType],
     types_by_parameter = {
         constraint.type_param_str: constraint.allowed_type_strs for constraint in schema.type_constraints
     }
-    # formal.types would do, but onnx 1.20 cannot read it
-    allowed = [types_by_parameter.get(formal.type_str, [formal.type_str]) for formal in schema.inputs]
-    names = [[kind[7:-1].upper() for kind in types if kind.startswith("tensor(")] for types in allowed]
-    return tuple(frozenset(map(ir.DataType.__getitem__, types)) for types in names)
+    # parameter.types would suffice, but onnx 1.20 cannot read it.
+    type_texts = [types_by_parameter.get(parameter.type_str, [parameter.type_str]) for parameter in schema.inputs]
+    names = [[text[7:-1].upper() for text in texts if text.startswith("tensor(")] for texts in type_texts]
+    return tuple(frozenset(map(ir.DataType.__getitem__, dtype_names)) for dtype_names in names)
 
 
 def is_operator(name: str) -> bool:
@@ -196,10 +191,9 @@ def _domains() -> frozenset[str]:
 def fit_to_opset(
     schema: onnx.defs.OpSchema, opset: int, operands: list[Any], attributes: Mapping[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Return operands and attributes in the form of the opset's schema.
+    """Return operands and attributes as the opset's schema requires them.
 
-    Raises Refusal if an operand would have to be an attribute but is a runtime value, or if the opset lacks an
-    attribute.
+    Raises Refusal if the opset lacks an attribute, or requires an attribute in place of a runtime value.
     """
     new_operands, new_attributes = list(operands), dict(attributes)
     max_inputs = signature_of(schema).max_inputs
@@ -209,7 +203,7 @@ def fit_to_opset(
             value = _attribute_value(schema, opset, name, new_operands.pop(max_inputs))
             new_attributes.update({} if value is None else {name: value})
     unknown = [name for name in new_attributes if name not in schema_attributes(schema)]
-    names = [formal.name for formal in schema.inputs] if unknown else []
+    names = [parameter.name for parameter in schema.inputs] if unknown else []
     for name in unknown:
         position = names.index(name) if name in names else 0
         if name in names and (position >= len(new_operands) or new_operands[position] is None):

@@ -1,7 +1,4 @@
-"""Scope of one subgraph that is lowered: the values of its tensors.
-
-All scopes share the state of the conversion.
-"""
+"""Scope of one subgraph while it is lowered: the values of its tensors."""
 
 from __future__ import annotations
 
@@ -15,6 +12,7 @@ from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.api.values import Value
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.binding.inlining import Location, call_path
+from onnx_tflite_plugin.checked import plural
 from onnx_tflite_plugin.errors import Problem
 from onnx_tflite_plugin.layout.plan import LayoutPlan
 from onnx_tflite_plugin.layout.tensor_layout import TensorLayout, source_layout
@@ -22,24 +20,25 @@ from onnx_tflite_plugin.lowering.emitter import Emitter
 from onnx_tflite_plugin.lowering.ir_values import require_value, set_type
 from onnx_tflite_plugin.lowering.state import States
 from onnx_tflite_plugin.lowering.values import FILE, FLOAT, STORED, ValueOrResource, Values
-from onnx_tflite_plugin.quantization.plan import Form, StoragePlan
+from onnx_tflite_plugin.quantization.plan import StoragePlan
+from onnx_tflite_plugin.quantization.storage import Encoding
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.model import Dims, Tensor
 
 AfterLowering = Callable[[Bound, tuple[ir.Value | None, ...]], Sequence[Problem]]
 
 
-MAX_DEPTH, MAX_INLINED = 64, 10_000  # nesting depth of subgraphs, and total operators of inlined subgraphs
+MAX_DEPTH, MAX_INLINED = 64, 10_000  # limits of nested subgraph calls, and of operators in inlined subgraphs
 
 
 @dataclass
 class Job:
     """State shared by all scopes of one conversion.
 
-    ``problems`` and their ``causes`` are collected here. ``after`` is called with each operator that was lowered;
-    ``lower_operators`` lowers every operator of a scope. ``downstream``: refusals of operators that use
-    ``placeholders``, the results of operators that failed. ``uses_placeholders``: True while such an operator is
-    lowered.
+    ``after``: function called with each lowered operator. ``lower_operators``: function that lowers all operators of a
+    scope. ``problems``, ``causes``: failures and their exceptions. ``placeholders``: results of operators that failed.
+    ``uses_placeholders``: True while an operator with such an operand is lowered. ``downstream``: refusals of these
+    operators. ``inlined``: number of operators in inlined subgraphs.
     """
 
     model: BoundModel
@@ -59,18 +58,14 @@ class Job:
 
 
 class NotLowered(Exception):
-    """Raised if the output of a called subgraph is missing.
-
-    An operator in it failed, which is reported already.
-    """
+    """An output of a called subgraph is missing, because its operator failed."""
 
 
 class Scope:
     """Scope of one subgraph.
 
-    Inlined subgraphs have separate scopes with the same emitter and states.
-
-    ``within``: locations of the calls that contain it, the outermost first.
+    Each inlined subgraph has a scope of its own. All scopes of a conversion share its :class:`Job`. ``results``:
+    tensors to compute; the outputs by default. ``callers``: locations of the enclosing calls, the outermost first.
     """
 
     def __init__(
@@ -80,12 +75,13 @@ class Scope:
         prefix: str = "",
         depth: int = 0,
         results: Collection[Tensor] | None = None,
-        within: tuple[Location, ...] = (),
+        callers: tuple[Location, ...] = (),
     ) -> None:
-        self.job, self.index, self.depth, self.within = job, index, depth, within
+        self.job, self.index, self.depth, self.callers = job, index, depth, callers
         self.model, self.layout, self.storage, self.target = job.model, job.layout, job.storage, job.target
         self.emitter, self.states = job.emitter, job.states
         self.values = Values(job.emitter, job.storage, prefix)
+        self.conversions = self.values.conversions
         graph = job.model.graphs[index]
         self.operators = graph.operators if results is None else _required_operators(graph.operators, results)
         self.used = {t for bound in self.operators for t in bound.op.inputs if t is not None}
@@ -96,17 +92,17 @@ class Scope:
     def label(self, bound: Bound) -> str:
         """Return the name prefix of the operator's nodes.
 
-        It is short, because TFLite's tensor names may have hundreds of characters.
+        Tensor names are not used, because they may have hundreds of characters.
         """
         return f"{self.values.prefix}op{bound.op.index}"
 
-    def assign(self, tensor: Tensor, value: ir.Value, layout: TensorLayout, form: Form) -> None:
+    def assign(self, tensor: Tensor, value: ir.Value, layout: TensorLayout, encoding: Encoding) -> None:
         """Set the next value of a variable tensor, for later readers and for the next run."""
         if not tensor.is_variable:
             raise Refusal(f"the operator writes to operand {tensor.name!r}, which is not a variable tensor")
-        if form is FLOAT and affine(tensor) is not None:
-            value = self.values.quantize(value, self.storage.storage(tensor), layout)
-        self.values.put(tensor, value, layout, STORED if form is FLOAT else form)
+        if encoding is FLOAT and affine(tensor) is not None:
+            value = self.conversions.quantize(value, self.storage.storage(tensor), layout)
+        self.values.put(tensor, value, layout, STORED if encoding is FLOAT else encoding)
         state = self.states.variable_state(tensor, self.values.state_name(tensor))
         state.set(self.values.get(tensor, source_layout(tensor.dims), FILE))
 
@@ -119,22 +115,24 @@ class Scope:
         caller: Bound | None,
         results: Sequence[Tensor] | None = None,
     ) -> list[ValueOrResource]:
-        """Lower a subgraph here and return ``results``, by default its outputs.
+        """Lower a subgraph in place and return ``results``, by default its outputs.
 
-        Inputs and results are in planned layout and the file's dtypes. Raises Refusal for calls that are nested too
-        deep or too large.
+        Inputs and results have planned layouts and the file's dtypes. Raises Refusal if calls are nested too deep or
+        inlined subgraphs have too many operators.
         """
         if not 0 <= subgraph < len(self.model.graphs):
-            raise LookupError(f"subgraph {subgraph} does not exist; the model has {len(self.model.graphs)}")
+            raise LookupError(
+                f"subgraph {subgraph} does not exist; the model has {plural(len(self.model.graphs), 'subgraph')}, numbered from 0"
+            )
         graph = self.model.graphs[subgraph]
         self.job.inlined += len(graph.operators)
         if self.depth >= MAX_DEPTH:
-            raise Refusal(f"subgraph calls are nested more than {MAX_DEPTH} deep")
+            raise Refusal(f"subgraph calls are nested more than {MAX_DEPTH} levels deep")
         if self.job.inlined > MAX_INLINED:
             raise Refusal(f"with all subgraph calls inlined, the model has more than {MAX_INLINED} operators")
         prefix = "" if caller is None else f"{self.label(caller)}/"
-        within = self.within if caller is None else (*self.within, *call_path(caller.op))
-        scope = Scope(self.job, subgraph, prefix, self.depth + 1, results, within)
+        callers = self.callers if caller is None else (*self.callers, *call_path(caller.op))
+        scope = Scope(self.job, subgraph, prefix, self.depth + 1, results, callers)
         for tensor, value in zip(graph.inputs, inputs, strict=True):
             if value is not None:
                 scope.values.put(tensor, value, self.layout.interface_layout(tensor), FILE, outer=True)
@@ -153,24 +151,24 @@ class Scope:
     def graph(self, body: Callable[..., Sequence[Value]], inputs: Sequence[tuple[str, str, Dims | None]]) -> ir.Graph:
         """Return an inner ONNX graph whose nodes ``body`` emits.
 
-        ``inputs``: name, dtype and shape of each.
+        ``inputs``: name, dtype and shape of each graph input.
         """
         names = self.emitter.names
-        values = [
+        graph_inputs = [
             self.emitter.register(set_type(ir.Value(name=names.unique(name)), dtype, dims))
             for name, dtype, dims in inputs
         ]
         with self.emitter.collect_inner_nodes() as nodes:
             outputs: list[ir.Value] = []
-            results = [require_value(value) for value in body(*values)]
-            produced = {out for node in nodes for out in node.outputs}
+            results = [require_value(value) for value in body(*graph_inputs)]
+            node_outputs = {output for node in nodes for output in node.outputs}
             for value in results:
-                if value in outputs or value not in produced:
+                if value in outputs or value not in node_outputs:
                     original = value
                     value = self.emitter.emit("Identity", [original], {})[0]
                     value.type, value.shape = original.type, original.shape
                 outputs.append(value)
-        return ir.Graph(values, outputs, nodes=nodes, name=names.unique("graph"))
+        return ir.Graph(graph_inputs, outputs, nodes=nodes, name=names.unique("graph"))
 
 
 def _required_operators(operators: Sequence[Bound], results: Collection[Tensor]) -> tuple[Bound, ...]:

@@ -1,7 +1,7 @@
 """States of a TFLite model, as additional graph inputs and outputs.
 
-A resource variable or a variable tensor becomes the input ``<name>`` and the output ``<name>:next``. If every run starts
-from the initial values, it becomes neither: a constant replaces the input.
+A resource variable or a variable tensor becomes the input ``<name>`` and the output ``<name>:next``. If every run
+starts from the initial values, a constant replaces the input, and there is no output.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from onnx_tflite_plugin.source.model import Array, Dims, Tensor, agree
 class State:
     """One state while the graph is emitted.
 
-    ``get()`` returns its current value, ``set(value)`` sets the next. ``reset``: every run starts from the initial
-    value, and there is no input.
+    ``get()`` returns the current value, ``set(value)`` sets the next one. ``reset``: every run starts from the initial
+    value. ``initializing``: :meth:`set` sets the initial value.
     """
 
     key: str
@@ -52,10 +52,7 @@ class State:
     initializing: bool = False
 
     def declare(self, dtype: str, dims: Dims) -> None:
-        """Set the dtype and shape; the first declaration decides.
-
-        Raises Refusal if a later one differs.
-        """
+        """Set the dtype and shape. Raises Refusal if an earlier declaration differs."""
         if not self.dtype:
             self.dtype, self.dims = dtype, dims
         elif dtype != self.dtype or not agree(dims, self.dims):
@@ -83,7 +80,7 @@ class State:
     def initial_value(self) -> Array:
         """Return the value before the first run.
 
-        All elements are 0 if no operator sets it; LiteRT refuses to read such a state.
+        All elements are 0 if no operator sets the initial value; LiteRT refuses to read such a state.
         """
         if self.initial is None:
             spend_budget(prod(d or 1 for d in self.dims), 8, f"the initial value of the state {self.name!r}")
@@ -96,8 +93,8 @@ class State:
         Raises Refusal if the initial value is not constant, or if an operator has already used the state.
         """
         if self.initializing and self.current is not None:
-            text = f"the operator sets the initial value of the state {self.name!r} after operators that use it"
-            raise Refusal(f"{text}; LiteRT reads the initial value there in the first run only")
+            fact = f"the operator sets the initial value of the state {self.name!r} after operators that use it"
+            raise Refusal(f"{fact}; LiteRT reads the initial value there in the first run only")
         if self.initializing:
             try:
                 self.initial = evaluate_constant(
@@ -119,10 +116,9 @@ class State:
 
 
 class States:
-    """States of one conversion by key.
+    """States of one conversion by key, in the order of their first use in the file.
 
-    They are in the order in which the file first mentions them. ``reset``: every run starts from the initial values,
-    and final values are discarded.
+    ``reset``: every run starts from the initial values, and final values are discarded.
     """
 
     def __init__(self, emitter: Emitter, layout: LayoutPlan, storage: StoragePlan, reset: bool = False) -> None:
@@ -131,10 +127,7 @@ class States:
         self._initializing = False
 
     def state(self, key: str, name: str = "") -> State:
-        """Return the state of a key, created on first use.
-
-        Its name is the key unless given.
-        """
+        """Return the state of a key, created on first use. ``name``: the key by default."""
         if key not in self.by_key:
             self.by_key[key] = State(key, self.emitter.names.unique(name or key or "state"), self.emitter, self.reset)
         self.by_key[key].initializing = self._initializing
@@ -142,10 +135,7 @@ class States:
 
     @contextmanager
     def initializing_states(self) -> Iterator[None]:
-        """Inside the context, ``State.set`` sets the initial value.
-
-        Otherwise it sets the next one.
-        """
+        """Make ``State.set`` set initial values inside the context."""
         self._initializing = True
         try:
             yield
@@ -157,9 +147,9 @@ class States:
     def states_of_subgraphs(self, model: BoundModel, subgraphs: Iterable[int]) -> list[State]:
         """Return the states that the subgraphs or their callees may read or write.
 
-        Their dtype and shape are declared. If the resource is an input of the subgraph, it may be any state mentioned
-        so far. Variable tensors are reset: LiteRT allocates the tensors of a called subgraph at each run (Eval,
-        kernels/while.cc).
+        The dtype and shape of the states are declared. A resource that is an input of the subgraph may be any state
+        used so far. Variable tensors are reset, because LiteRT allocates the tensors of a called subgraph at each run
+        (Eval, kernels/while.cc).
         """
         states: dict[str, State] = {}
         for key, bound in _state_users_recursively(model, subgraphs, set()):
@@ -179,8 +169,8 @@ class States:
     def variable_state(self, tensor: Tensor, name: str) -> State:
         """Return the state of a variable tensor.
 
-        Its initial value is constant data if known (``Handler.evaluate``). Otherwise all values are 0, or the zero
-        point for int8 (ResetVariableTensor, core/subgraph.cc). Raises Refusal for complex dtypes.
+        The initial value is the tensor's constant data (``Handler.evaluate``), else 0, or the zero point for int8
+        (ResetVariableTensor, core/subgraph.cc). Raises Refusal for complex dtypes.
         """
         if tensor.dtype.startswith("complex"):
             raise Refusal(
@@ -203,10 +193,7 @@ class States:
     def interface(
         self, graph_outputs: Collection[ir.Value]
     ) -> tuple[list[ir.Value], list[ir.Value], list[ir.Value], list[CarriedState]]:
-        """Return state inputs, state outputs, default initializers, and metadata.
-
-        The metadata pairs inputs and outputs.
-        """
+        """Return inputs, outputs and initial values of states, and metadata."""
         inputs, initializers, metadata = [], [], []
         outputs: dict[ir.Value, None] = {}
         for state in self.by_key.values():
@@ -230,10 +217,7 @@ class States:
 def _state_users_recursively(
     model: BoundModel, subgraphs: Iterable[int], seen: set[int]
 ) -> Iterator[tuple[str | None, Bound]]:
-    """Yield (key of the state, operator) for every user of a state.
-
-    Users are in the subgraphs and in those they call.
-    """
+    """Yield (key of the state, user) for the subgraphs and those that they call."""
     for index in subgraphs:
         if index in seen:
             continue
@@ -244,10 +228,7 @@ def _state_users_recursively(
 
 
 def _variable_tensors(model: BoundModel, subgraphs: Iterable[int]) -> dict[Tensor, None]:
-    """Return the variable tensors that subgraphs may read or write.
-
-    Subgraphs that they call are included.
-    """
+    """Return the variable tensors that subgraphs, or those they call, may use."""
     pending, seen = [*subgraphs], set[int]()
     variables: dict[Tensor, None] = {}
     while pending:

@@ -11,7 +11,8 @@ import onnx_ir as ir
 from onnx_tflite_plugin.binding.declared import resolve
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.layout.plan import plan_layout, tensor_bytes
+from onnx_tflite_plugin.layout.dataflow import tensor_bytes
+from onnx_tflite_plugin.layout.plan import plan_layout
 from onnx_tflite_plugin.layout.propagation import InterfaceLayouts
 from onnx_tflite_plugin.layout.tensor_layout import source_layout
 from onnx_tflite_plugin.lowering.emitter import Emitter

@@ -33,7 +33,7 @@ def stored_dtypes(graph: Subgraph, onnx: onnx.ModelProto) -> dict[int, str]:
     dtypes: dict[int, str] = {}
     for info in infos:
         value = read_tensor(info.name, props(info.metadata_props))
-        if value is not None and value.form == "stored" and value.subgraph == graph.index:
+        if value is not None and value.encoding == "stored" and value.subgraph == graph.index:
             dtypes.setdefault(value.tensor, onnx_dtype(info.type.tensor_type.elem_type))
     quantized = {
         tensor.index

@@ -12,14 +12,14 @@ from onnx_tflite_plugin.source.model import Quantization
 
 
 class Clamp(NamedTuple):
-    """Bounds of quantized values; ``None`` if the dtype's range is the bound."""
+    """Bounds of quantized values; ``None`` if only the dtype limits them."""
 
     low: int | None
     high: int | None
 
     @property
     def is_idle(self) -> bool:
-        """Return True if neither bound has an effect."""
+        """True if neither bound has an effect."""
         return self.low is None and self.high is None
 
 
@@ -31,8 +31,8 @@ def round_half_away(value: float) -> int:
 def quantized_clamp_bounds(activation: str, dtype: str, quantization: Quantization) -> Clamp:
     """Return the bounds to which a quantized kernel clamps its output.
 
-    A bound is zero point + round(bound / scale), as in CalculateActivationRangeQuantized. Raises Refusal for an
-    activation without bounds, which no kernel applies to integers, and for a scale of 0.
+    Each bound is zero point + round(bound / scale), as in CalculateActivationRangeQuantized. Raises Refusal for a scale
+    of 0, and for an activation without bounds, which no kernel applies to integers.
     """
     bounds = activation_bounds(activation)
     if bounds is None:

@@ -1,28 +1,26 @@
-"""Storage in which quantized values are passed to a handler and returned by it."""
+"""Storage of the quantized values that a handler gets and returns."""
 
 from __future__ import annotations
 
 from onnx_tflite_plugin.api.behavior import Arithmetic
 from onnx_tflite_plugin.binding.bound import Bound
-from onnx_tflite_plugin.quantization.plan import Storage, StoragePlan, file_storage, shift_storage
+from onnx_tflite_plugin.quantization.plan import StoragePlan
+from onnx_tflite_plugin.quantization.storage import Storage, file_storage, shift_storage
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.model import Tensor
 
 
 def uses_file_integers(plan: StoragePlan, bound: Bound, slot: int) -> bool:
-    """True if the handler gets the slot's values with the file's quantization.
-
-    The planned storage does not matter then.
-    """
+    """True if the handler gets the slot's quantized values as in the file."""
     return plan.arithmetic[bound] is Arithmetic.QUANTIZED_AS_IN_FILE and slot not in bound.declared.output_quantization
 
 
 def storage_of_slot(plan: StoragePlan, bound: Bound, slot: int) -> Storage:
     """Return the storage of the slot's quantized values in the handler.
 
-    An operator that computes on quantized values gets all of them in the storage of its first quantized output.
-    Tensors of a subgraph's interface, variables and tensors that kernels read without a scale may be kept in another
-    storage.
+    An operator that computes on quantized values gets all of them in the storage of its first quantized output. The
+    planned storage may differ for inputs and outputs of subgraphs, variables, and tensors that kernels read without a
+    scale.
     """
     tensor = bound.op[slot]
     if uses_file_integers(plan, bound, slot):
@@ -38,9 +36,9 @@ def storage_of_slot(plan: StoragePlan, bound: Bound, slot: int) -> Storage:
 
 
 def _integer_result(plan: StoragePlan, bound: Bound) -> Tensor | None:
-    """Return the first output that the operator computes as quantized values.
+    """Return the first output computed as quantized values, or None.
 
-    Outputs with a behavior of their own are skipped. Return None if the operator does not compute on quantized values.
+    Outputs in ``output_quantization`` are skipped.
     """
     if plan.arithmetic[bound] is not Arithmetic.QUANTIZED:
         return None

@@ -1,8 +1,8 @@
 """Models without quantization, for ``--quantization float``.
 
 Every quantized tensor becomes float32, and constants are dequantized. Nothing is rounded or saturated, so results match
-the network before quantization, except for the rounding of its weights. A range that begins at 0 stands for a RELU or
-RELU6, which TFLite's converter and quantization-aware training leave to the saturation: the operator gets it back.
+the network before quantization except for the rounding of its weights. TFLite's converter and quantization-aware
+training replace RELU and RELU6 by saturation at a range that begins at 0. The operator gets its activation back.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from onnx_tflite_plugin.binding.bound import Bound, BoundGraph, BoundModel
 from onnx_tflite_plugin.binding.declared import At, check_acceptance
 from onnx_tflite_plugin.errors import HandlerError, Problem
 from onnx_tflite_plugin.guard import Failed
-from onnx_tflite_plugin.quantization.plan import data_slots
+from onnx_tflite_plugin.quantization.storage import data_slots
 from onnx_tflite_plugin.source.affine import affine, bias_scale, dequantize_constant
 from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE
 from onnx_tflite_plugin.source.model import Array, Data, Operator, Tensor
@@ -48,7 +48,7 @@ def dequantize_model(model: BoundModel, target: Target, opset: int) -> BoundMode
 class ModelDequantizer:
     """Dequantizes each tensor of a model once.
 
-    Subclasses choose the replacement of a tensor.
+    A subclass may override the replacement of a tensor (:meth:`float_tensor`).
     """
 
     def __init__(self, target: Target, opset: int) -> None:
@@ -82,8 +82,8 @@ class ModelDequantizer:
 
     def dequantize_operator(self, bound: Bound) -> Bound:
         op = bound.op
-        computed = [t for t in (*op.inputs, *op.outputs) if t is not None and not t.is_constant]
-        if any(t.dtype == "float32" for t in computed) and not any(affine(t) for t in computed):
+        activations = [t for t in (*op.inputs, *op.outputs) if t is not None and not t.is_constant]
+        if any(t.dtype == "float32" for t in activations) and not any(affine(t) for t in activations):
             return bound  # only the weights are quantized, and the handler dequantizes them
         behavior = bound.declared.quantization
         biases = behavior.biases
@@ -97,7 +97,7 @@ class ModelDequantizer:
         if not behavior.moves_values:
             float_op = self.with_implied_activation(bound, float_op)
         if behavior.keeps_file_values and not bound.declared.accesses_states:
-            self.check_stored(bound)
+            self.check_uses_real_values(bound)
         self.check_accepted(bound, float_op)
         members = tuple(float_op if member is op else member for member in bound.members)
         return replace(bound, op=float_op, members=members, resolved=None)
@@ -138,10 +138,10 @@ class ModelDequantizer:
             if decline is not None:
                 self.problems.append(Problem(bound.label, decline.reason))
 
-    def check_stored(self, bound: Bound) -> None:
+    def check_uses_real_values(self, bound: Bound) -> None:
         """Add a problem if the operator computes on quantized values.
 
-        Such a computation has no float counterpart.
+        This computation has no float counterpart.
         """
         overridden_slots = bound.declared.output_quantization
         slots = [slot for slot in data_slots(bound) if slot not in overridden_slots]
@@ -180,7 +180,7 @@ class ModelDequantizer:
 def _implied_activation(tensor: Tensor | None) -> str:
     """Return the activation implied by a range that begins at 0.
 
-    It is RELU6 if the range ends at 6, otherwise RELU. Return "NONE" for other ranges.
+    The activation is RELU6 if the range ends at 6, otherwise RELU. Return "NONE" for other ranges.
     """
     quantization = None if tensor is None else affine(tensor)
     if tensor is None or quantization is None or quantization.per_axis or tensor.dtype not in INTEGER_RANGE:

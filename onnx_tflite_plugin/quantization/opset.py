@@ -17,8 +17,8 @@ def plan_storage_and_opset(
     """Return the storage plan and the opset.
 
     See :func:`plan_storage` and :func:`choose_opset` for arguments and errors. From opset ``no_int8_moves_opset`` on,
-    ONNX Runtime cannot load the operators ``no_int8_moves`` of int8 between DequantizeLinear and QuantizeLinear. They
-    then compute on quantized values.
+    ONNX Runtime cannot load an operator in ``no_int8_moves`` between DequantizeLinear and QuantizeLinear of int8. Such
+    operators then compute on quantized values.
     """
     storage = plan_storage(model, target, fold=fold)
     opset = choose_opset(model, storage, requested, target)
@@ -29,9 +29,9 @@ def plan_storage_and_opset(
 
 
 def choose_opset(model: BoundModel, storage: StoragePlan, requested: int | None, target: Target) -> int:
-    """Return the requested opset, or the lowest sufficient one from the default on.
+    """Return the requested opset, or the lowest sufficient one >= the default.
 
-    Raises UnsupportedOperator with the operators that need a newer one than requested, and OnnxTooOld if the installed
+    Raises UnsupportedOperator with the operators that need a newer opset, and OnnxTooOld if the installed
     package onnx does not have the opset.
     """
     low, default, high = target.opsets
@@ -44,9 +44,11 @@ def choose_opset(model: BoundModel, storage: StoragePlan, requested: int | None,
         if min_opset > (requested or high):
             folds = all(tensor.is_constant for tensor, opset in dtype_opsets.items() if opset == min_opset)
             is_dtype_limit = min_opset in dtype_opsets.values()
-            available = f"--opset {min_opset}" if min_opset <= high else f"target {target.name} has opsets up to {high}"
-            hint = available + (" or --weights fold" if folds and is_dtype_limit else "")
-            problems.append(Problem(bound.label, f"needs opset {min_opset}", hint))
+            opset_remedy = (
+                f"--opset {min_opset}" if min_opset <= high else f"target {target.name} has opsets up to {high}"
+            )
+            remedy = opset_remedy + (" or --weights fold" if folds and is_dtype_limit else "")
+            problems.append(Problem(bound.label, f"needs opset {min_opset}", remedy))
     if problems:
         raise UnsupportedOperator(f"operators that are not available in opset {requested or high}:", problems)
     opset = requested or max(default, required)

@@ -1,10 +1,10 @@
 """Models requantized to symmetric int8, for ``--quantization symmetric``.
 
-Every 8-bit tensor becomes float32. Activations are quantized to int8 with a zero point of 0 over the range of the
-file's parameters and dequantized at once; constants stay int8 before a DequantizeLinear. Weights with another zero
-point get one scale per channel, because their range per tensor is up to twice as large as symmetric int8 needs.
-Operators compute in float between DequantizeLinear and QuantizeLinear, which runtimes with symmetric int8 kernels,
-such as TensorRT, fuse. Half of the range is unused if an activation has one sign, so results lose up to one bit.
+Every 8-bit tensor becomes float32. Activations are quantized to int8 with a zero point of 0, over the range of the
+file's parameters, and dequantized at once. Constants stay int8 before a DequantizeLinear. Weights with another zero
+point get one scale per channel, because one symmetric scale per tensor could double their range. Operators compute in
+float between DequantizeLinear and QuantizeLinear. Runtimes with symmetric int8 kernels, such as TensorRT, fuse the
+three. Results lose up to one bit, because half of the range is unused if an activation has only one sign.
 """
 
 from __future__ import annotations
@@ -35,20 +35,16 @@ def make_symmetric(model: BoundModel, target: Target, opset: int) -> BoundModel:
 
 
 def symmetric_range(quantization: Quantization, dtype: str) -> Quantization:
-    """Return symmetric int8 parameters that cover a per-tensor range.
-
-    The zero point is 0.
-    """
+    """Return int8 parameters with a zero point of 0 that cover a per-tensor range."""
     (scale,), (zero_point,) = quantization.scale, quantization.zero_point
     max_distance = max(abs(bound - zero_point) for bound in INTEGER_RANGE[dtype])
     return Quantization((float(np.float32(scale * min(max_distance, 2 * MAX_INT8) / MAX_INT8)),), (0,))
 
 
 def symmetric_constant(tensor: Tensor, channel_axis: int | None = None) -> Tensor:
-    """Return the constant as int8 with zero points of 0.
+    """Return the constant as int8 with zero points of 0, requantized if needed.
 
-    The result is the tensor itself if possible, otherwise a requantized one. ``channel_axis``: axis with one scale per
-    channel for a requantized tensor; None for one scale.
+    ``channel_axis``: axis with one scale per channel if the tensor is requantized; None for one scale.
     """
     quantization = affine(tensor)
     assert quantization is not None
@@ -69,9 +65,9 @@ def symmetric_constant(tensor: Tensor, channel_axis: int | None = None) -> Tenso
 
 
 class _SymmetricQuantizer(ModelDequantizer):
-    """Requantizes 8-bit tensors to symmetric int8.
+    """Requantizes 8-bit tensors to symmetric int8 and dequantizes all others.
 
-    Other quantized tensors, such as int16 activations and int32 biases, become float32.
+    Other quantized tensors are int16 activations and int32 biases, for example.
     """
 
     def __init__(self, target: Target, opset: int, model: BoundModel) -> None:
@@ -92,10 +88,9 @@ class _SymmetricQuantizer(ModelDequantizer):
 
 
 def _rescaled_operands(model: BoundModel) -> dict[Tensor, int | None]:
-    """Return the operands that kernels multiply by their scale.
+    """Return the channel axis of each operand that kernels multiply by its scale.
 
-    The value is the channel axis, or None if readers disagree. Recurrent layers, for example, compute other operands
-    in float.
+    The axis is None if readers disagree. Recurrent layers, for example, compute other operands in float.
     """
     operands: set[Tensor] = set()
     axes: dict[Tensor, set[int | None]] = {}
@@ -121,7 +116,7 @@ def _channel_axis(bound: Bound, slot: int) -> int | None:
 def _unread_outputs(model: BoundModel) -> frozenset[Tensor]:
     """Return the graph outputs that no operator reads, which need not be rounded."""
 
-    def read(graph: BoundGraph) -> set[Tensor]:
+    def operands(graph: BoundGraph) -> set[Tensor]:
         return {tensor for bound in graph.operators for tensor in bound.op.inputs if tensor is not None}
 
-    return frozenset(model.main.outputs).difference(*map(read, model.graphs))
+    return frozenset(model.main.outputs).difference(*map(operands, model.graphs))

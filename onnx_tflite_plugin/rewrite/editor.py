@@ -208,7 +208,12 @@ def copy_tensor_metadata(value: ir.Value, shape: Sequence[int | None] | None, re
     if leading > 0 and full_shape[:leading] == [1] * leading and fits and sum(is_dynamic) < 2:
         perm = ",".join(map(str, (source.order or range(len(full_shape)))[leading:]))
         write_tensor(
-            value.metadata_props, source.subgraph, source.tensor, form=source.form, order=perm, shift=source.shift
+            value.metadata_props,
+            source.subgraph,
+            source.tensor,
+            encoding=source.encoding,
+            order=perm,
+            shift=source.shift,
         )
 
 

@@ -14,8 +14,9 @@ from onnx_tflite_plugin.api.roles import ROLE
 from onnx_tflite_plugin.graph.names import UniqueNames, first_operation, shorten_name, with_suffix, without_number
 from onnx_tflite_plugin.graph.node_metadata import source_name, source_operators
 from onnx_tflite_plugin.graph.value_metadata import read_tensor
+from onnx_tflite_plugin.lowering.conversions import DEQUANTIZES
 from onnx_tflite_plugin.lowering.schemas import schema_of
-from onnx_tflite_plugin.lowering.values import DEQUANTIZES, TENSOR_NAME, VARIANT
+from onnx_tflite_plugin.lowering.values import TENSOR_NAME, VARIANT
 
 OPERATOR, PARAMETERS_OF = "onnx_tflite_plugin.operator", "onnx_tflite_plugin.parameters_of"
 """Keys in ``meta``, which is not stored in files.

@@ -8,10 +8,7 @@ from onnx_tflite_plugin.api import Context, Value
 
 
 def float32_below(threshold: float) -> np.float32:
-    """Return the largest float32 below a threshold.
-
-    Comparing with ``>`` to the result is the same as comparing with ``>=`` to the threshold.
-    """
+    """Return the largest float32 below a threshold, to compare by ``>`` for ``>=``."""
     return np.float32(np.nextafter(np.float32(threshold), np.float32(-np.inf)))
 
 
@@ -41,8 +38,8 @@ class Boxes:
     def overlap(self, index: Value) -> Value:
         """Return the intersection over union of one box with each box.
 
-        ``index``: the index of the box. The kernel function is ComputeIntersectionOverUnion. The result is 0 if
-        either box has no area.
+        ``index``: the index of the box. The overlap is 0 if either box has no area. Source:
+        ComputeIntersectionOverUnion.
         """
         ops = self.ops
         area = ops.Gather(self.area, index)

@@ -1,6 +1,6 @@
-"""WHILE loops that count iterations.
+"""WHILE loops with counters that grow by one per iteration.
 
-Such a loop has counters that grow by one per iteration, and may read and write arrays at the index of a counter.
+A counted loop may read and write arrays at the index of a counter.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ class CountedLoop:
     """Analysis of the dataflow in condition and body of a WHILE.
 
     ``outer``: the subgraph of the WHILE. ``counters``: initial value of each carried slot that grows by one per
-    iteration. Raises Refusal if an output is omitted that the body does not forward: the kernel then has nowhere to
-    keep it for the next iteration (SetupUnconsumedOutputs, kernels/while.cc).
+    iteration. ``forwarded``: carried slots that the body returns unchanged. Raises Refusal if an output of another slot
+    is omitted, because the kernel cannot keep its value for the next iteration (SetupUnconsumedOutputs,
+    kernels/while.cc).
     """
 
     def __init__(self, op: Operator, cond: Subgraph, body: Subgraph, outer: Subgraph) -> None:
@@ -37,10 +38,7 @@ class CountedLoop:
             raise Refusal(f"output {omitted[0]} is omitted, so LiteRT does not carry its value to the next iteration")
 
     def _initial_counter(self, k: int) -> int | None:
-        """Return the initial value of a counter, or ``None`` for any other slot.
-
-        A counter is an integer scalar that the body increments by one.
-        """
+        """Return the initial value of an integer that the body increments, else ``None``."""
         initial_value = self.op.constant(k)
         if initial_value is None or initial_value.shape != () or initial_value.dtype.kind != "i":
             return None
@@ -55,11 +53,10 @@ class CountedLoop:
         )
 
     def overwritten_slots(self) -> dict[int, int]:
-        """Return for each later slot the earlier slot that overwrites its value.
+        """Return by slot the earlier slot that overwrites its value.
 
-        The output of the later slot is the body's input in the earlier slot. The kernel copies outputs one after the
-        other to the inputs (Eval_static, kernels/while.cc). The later slot thus receives the value of the next
-        iteration.
+        The body returns its input of the earlier slot in the later one. The kernel copies outputs to inputs one after
+        the other (Eval_static, kernels/while.cc), so the later slot receives the value of the next iteration.
         """
         earlier = {tensor: j for j, tensor in enumerate(self.graph.inputs) if j not in self.forwarded}
         slots = {k: earlier.get(tensor, k) for k, tensor in enumerate(self.graph.outputs)}
@@ -76,10 +73,7 @@ class CountedLoop:
     # --- trip count ----------------------------------------------------------------------
 
     def trip_count(self) -> int | Tensor | None:
-        """Return the trip count as a constant or as the outer tensor that holds it.
-
-        The result is ``None`` if it cannot be derived.
-        """
+        """Return the trip count: a constant, an outer tensor, or ``None`` if unknown."""
         condition, pending = Body(self.cond.operators), list(self.cond.outputs)
         if any(op.code not in ("LESS", "LOGICAL_AND") for op in self.cond.operators):
             return None
@@ -110,10 +104,7 @@ class CountedLoop:
         return bound if start == 0 else None
 
     def _trip_bound(self, tensor: Tensor) -> int | Tensor | None:
-        """Return the bound that the condition compares to.
-
-        The bound is a constant, or an operand of the WHILE that the body does not change.
-        """
+        """Return the bound of a comparison: a constant, or an unchanged operand."""
         if tensor.is_constant:
             return int(tensor.array.item()) if tensor.array.size == 1 else None
         outer = next((self.op[k] for k in self.forwarded if tensor is self.cond.inputs[k]), None)
@@ -150,10 +141,7 @@ class CountedLoop:
         return set_item[2] if constant_scalar(count) == 1 and constant_scalar(set_item[1]) == 0 else None
 
     def _source_of_size(self, tensor: Tensor) -> Tensor | None:
-        """Return the tensor whose first dimension is this scalar.
-
-        The scalar is computed by SHAPE and STRIDED_SLICE.
-        """
+        """Return the tensor whose first dimension SHAPE and STRIDED_SLICE extract."""
         op = self.outer.producer(tensor, "STRIDED_SLICE")
         if op is None or op.options.shrink_axis_mask != 1 or op.options.begin_mask or op.options.end_mask:
             return None
@@ -178,10 +166,7 @@ class CountedLoop:
     # --- array access --------------------------------------------------------------------
 
     def read_slot(self, op: Operator) -> int | None:
-        """Return the slot of the array from which an operator gathers one element.
-
-        The index must be a counter.
-        """
+        """Return the slot of the array that an operator reads at the index of a counter."""
         if op.code != "GATHER" or op.options.axis or op.options.batch_dims or not self.is_step_count(op[1]):
             return None
         return next((k for k in self.forwarded if self.graph.inputs[k] is op[0]), None)
@@ -189,8 +174,7 @@ class CountedLoop:
     def row_written_at(self, k: int) -> Tensor | None:
         """Return the row ``[1, ...]`` that the body writes to array ``k``, or ``None``.
 
-        The result is ``None`` unless the row is written at the index of a counter. For a tensor list, it is the written
-        tensor itself.
+        The row must be written at the index of a counter. For a tensor list, the row is the written tensor itself.
         """
         array, old_array = self.graph.outputs[k], self.graph.inputs[k]
         set_item = self.body.producer(array, SET_ITEM)
@@ -266,7 +250,7 @@ class CountedLoop:
     def _is_counter_index(self, tensor: Tensor, row_dims: Sequence[int | None], increment: int) -> bool:
         """True if ``tensor`` is ``[counter + increment, ...]``.
 
-        The other entries are zeros, or sizes if ``increment`` is 0.
+        The remaining entries are zeros, or sizes if ``increment`` is 0.
         """
         op = self.body.producer(tensor, "CONCATENATION")
         remaining = None if op is None else op.constant(1)

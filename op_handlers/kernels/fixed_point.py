@@ -18,8 +18,8 @@ INT16_MIN, INT16_MAX = -32768, 32767
 def quantized_multiplier(factor: float) -> tuple[int, int]:
     """Return a factor as a 31-bit mantissa and a power of two.
 
-    The kernel function is QuantizeMultiplier (internal/quantization_util.cc). Raises Refusal for an infinite factor,
-    for example if two scales differ too much.
+    Raises Refusal for an infinite factor, for example if two scales differ too much. Source: QuantizeMultiplier
+    (internal/quantization_util.cc).
     """
     if not isfinite(factor):
         raise Refusal(f"the rescaling factor is {factor}, which fixed point cannot express")
@@ -31,7 +31,7 @@ def quantized_multiplier(factor: float) -> tuple[int, int]:
 def round_to_15_bits(mantissa: int) -> int:
     """Return a 31-bit mantissa rounded to 15 bits.
 
-    The kernel function is DownScaleInt32ToInt16Multiplier (internal/cppmath.h).
+    Source: DownScaleInt32ToInt16Multiplier (internal/cppmath.h).
     """
     return min((mantissa + 2**15) >> 16, 2**15 - 1)
 
@@ -39,8 +39,8 @@ def round_to_15_bits(mantissa: int) -> int:
 def rescale(numbers: Array, factor: float) -> Array:
     """Return numbers times a factor in fixed point, rounded twice.
 
-    The numbers are multiplied by a 31-bit mantissa, and then by a power of two. 32-bit results wrap around
-    (MultiplyByQuantizedMultiplier, internal/common.cc).
+    The numbers are multiplied by a 31-bit mantissa, and then by a power of two. Results wrap around at 32 bits. Source:
+    MultiplyByQuantizedMultiplier (internal/common.cc).
     """
     mantissa, exponent = quantized_multiplier(factor)
     if exponent < -31:
@@ -57,7 +57,7 @@ def wrap_int32(numbers: Array) -> Array:
 def divide_by_power_of_two(numbers: Array, bits: int) -> Array:
     """Return numbers divided by ``2 ** bits``, rounded half away from zero.
 
-    The kernel function is RoundingDivideByPOT.
+    Source: RoundingDivideByPOT (gemmlowp).
     """
     return np.asarray(np.sign(numbers) * (np.abs(numbers) + (1 << bits >> 1) >> bits))
 
@@ -88,7 +88,7 @@ def logistic(x: Array) -> Array:
 def exponential(x: Array, integer_bits: int) -> Array:
     """Return exp(x) for x <= 0.
 
-    The remainder modulo 1/4 goes through a polynomial; each set bit of the quotient multiplies it by a constant.
+    The result is a polynomial of x modulo 1/4, times one constant per set bit of the quotient x / (1/4).
     """
     quarter = 1 << 13 - integer_bits
     remainder = (x & quarter - 1) - quarter
@@ -100,7 +100,7 @@ def exponential(x: Array, integer_bits: int) -> Array:
 
 
 def exp_near_zero(x: Array) -> Array:
-    """Return exp(x) for -1/4 <= x < 0: four terms of the series around -1/8."""
+    """Return exp(x) for -1/4 <= x < 0, by four terms of the series around -1/8."""
     x = x + to_fixed_point(1 / 8)
     square = multiply_fixed_point(x, x)
     cube, fourth = multiply_fixed_point(square, x), multiply_fixed_point(square, square)
@@ -114,7 +114,7 @@ def exp_near_zero(x: Array) -> Array:
 def reciprocal_of_mean(x: Array) -> Array:
     """Return 2 / (1 + x) with 2 integer bits.
 
-    The kernel computes three Newton steps from 48/17 - 32/17 * (1 + x) / 2.
+    The result is computed by three Newton steps from 48/17 - 32/17 * (1 + x) / 2.
     """
     mean = x + INT16_MAX + 1 >> 1
     result = to_fixed_point(48 / 17, 2) + multiply_fixed_point(mean, to_fixed_point(-32 / 17, 2))

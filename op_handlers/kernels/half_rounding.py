@@ -1,6 +1,6 @@
-"""Rounding of halves in sums of quantized values and a constant.
+"""Rounding of sums of quantized values and a constant that end in one half.
 
-XNNPACK rounds them in fixed point, QuantizeLinear half to even.
+XNNPACK rounds them half up in fixed point, QuantizeLinear half to even.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ import numpy as np
 from onnx_tflite_plugin.api import Array, Operator, Quantization, out
 
 OFFSET_LSB = 2.0**-11
-"""Offset in LSB that moves results off a half.
+"""Offset in LSB that moves results away from a half.
 
-It exceeds the rounding errors of float32 in sums and means of 8-bit values. It is less than the distance of any other
-result from a half, also for means at coordinates in 1/32.
+It exceeds the float32 rounding errors in sums and means of 8-bit values, and is less than the distance of any other
+result from a half. This also holds for means at coordinates in multiples of 1/32.
 """
 
 
-def half_offset(op: Operator, sign: int) -> float:
-    """Return the offset to add to ``x + sign * y`` so that it rounds as in XNNPACK.
+def rounding_offset(op: Operator, sign: int) -> float:
+    """Return the offset that makes ``x + sign * y`` round as in XNNPACK.
 
-    The offset is 0 if the sum already rounds so, or if no offset helps. If one operand is a constant scalar and the other has
-    the result's scale, as in ``x / 127.5 - 1`` of an image, either none or all of its 256 values give halves.
+    The offset is 0 if the sum rounds correctly without it, or if no offset helps. An offset is needed, for example, for
+    an image ``x / 127.5 - 1``: with a constant scalar operand, the sums of all 256 values may end in one half.
     """
     tensors = (op[0], op[1], op[out(0)])
     parameters = [q for t in tensors if isinstance(q := t.quantization, Quantization) and not q.per_axis]
@@ -37,18 +37,23 @@ def half_offset(op: Operator, sign: int) -> float:
         op[k].array.reshape(-1).astype(np.int64) - zero_points[k] if k in constants else all_values - zero_points[k]
         for k in (0, 1)
     )
-    expected = xnnpack_sum(x, y, float(scales[0] / scales[2]), sign * float(scales[1] / scales[2]))
-    real = scales[0] * x.astype(np.float32) + np.float32(sign) * (scales[1] * y.astype(np.float32))
+    xnnpack_sums = xnnpack_sum(x, y, float(scales[0] / scales[2]), sign * float(scales[1] / scales[2]))
+    real_sums = scales[0] * x.astype(np.float32) + np.float32(sign) * (scales[1] * y.astype(np.float32))
     offsets = (scales[2] * np.float32(offset) for offset in (0.0, OFFSET_LSB, -OFFSET_LSB))
     return next(
-        (float(offset) for offset in offsets if np.array_equal(np.rint((real + offset) / scales[2]), expected)), 0.0
+        (
+            float(offset)
+            for offset in offsets
+            if np.array_equal(np.rint((real_sums + offset) / scales[2]), xnnpack_sums)
+        ),
+        0.0,
     )
 
 
 def xnnpack_sum(x: Array, y: Array, x_factor: float, y_factor: float) -> Array:
     """Return ``x_factor * x + y_factor * y``, rounded half up as in XNNPACK.
 
-    The multipliers have 21 bits (xnn_init_qs8_add_minmax_scalar_params).
+    The multipliers have 21 bits. Source: xnn_init_qs8_add_minmax_scalar_params.
     """
     shift = 20 - math.frexp(max(abs(x_factor), abs(y_factor)))[1] + 1
     multipliers = [round(math.ldexp(factor, shift)) for factor in (x_factor, y_factor)]

@@ -21,16 +21,15 @@ INPUT_SHIFT = 7
 def hard_swish_table(at: Instance) -> Array:
     """Return the output of each quantized input value.
 
-    Raises Refusal for scales that the kernel refuses.
-
-    Source: HardSwish, internal/reference/hard_swish.h; HardSwishPrepare, activations.cc.
+    Raises Refusal for scales that the kernel refuses. Source: HardSwish (internal/reference/hard_swish.h) and
+    HardSwishPrepare (activations.cc).
     """
     x, y = require_quantization(at.op[0]), require_quantization(at.op[out(0)])
     if not (x.scale[0] and y.scale[0]):
         raise Refusal("a scale is 0, by which the kernel divides")
-    fine_scale = np.float32(1 / 2**INPUT_SHIFT) * np.float32(x.scale[0])
-    result_mantissa, result_exponent = quantized_multiplier(float(fine_scale / np.float32(y.scale[0])))
-    gate_mantissa, gate_exponent = quantized_multiplier(float(fine_scale / np.float32(3 / 32768)))
+    shifted_scale = np.float32(1 / 2**INPUT_SHIFT) * np.float32(x.scale[0])
+    result_mantissa, result_exponent = quantized_multiplier(float(shifted_scale / np.float32(y.scale[0])))
+    gate_mantissa, gate_exponent = quantized_multiplier(float(shifted_scale / np.float32(3 / 32768)))
     if result_exponent > 0:
         raise Refusal(
             f"the scale of the result, {y.scale[0]:g}, is too small for the scale of the operand, {x.scale[0]:g}; LiteRT refuses this"
@@ -50,10 +49,9 @@ def hard_swish_table(at: Instance) -> Array:
 
 
 def divide_by_power_of_two_int16(numbers: Array, bits: int) -> Array:
-    """Return numbers divided by ``2 ** bits`` with a 16-bit mask.
+    """Return numbers divided by ``2 ** bits``, as by 16-bit RoundingDivideByPOT.
 
-    The kernel function is RoundingDivideByPOT of gemmlowp. If ``bits`` > 15, the result is 1, also for 0, or -1 for
-    negative numbers.
+    For more than 15 bits, the function of gemmlowp returns -1 for negative numbers and 1 for all others.
     """
     return divide_by_power_of_two(numbers, bits) if bits < 16 else np.where(numbers < 0, -1, 1)
 
@@ -61,7 +59,7 @@ def divide_by_power_of_two_int16(numbers: Array, bits: int) -> Array:
 def high_product(numbers: Array, factor: int) -> Array:
     """Return the rounded upper half of twice the product.
 
-    The kernel function is SaturatingRoundingDoublingHighMul.
+    Source: SaturatingRoundingDoublingHighMul (gemmlowp).
     """
     products = numbers.astype(np.int64) * factor
     return np.fix((products + np.where(products >= 0, 2**14, 1 - 2**14)) / 2**15).astype(np.int64)

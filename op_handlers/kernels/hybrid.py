@@ -1,6 +1,6 @@
-"""Operators with "hybrid" kernels, which round float32 activations to 8 bits.
+"""Operators with hybrid kernels, which round float32 activations to 8 bits.
 
-LiteRT runs such a kernel if the activations are float32 and the weights are integers.
+LiteRT runs a hybrid kernel if the activations are float32 and the weights are integers.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ WEIGHT_DTYPES = ("int8", "uint8", "int4", "int2")
 MAX_LAYERS, MAX_ELEMENTS = 24, 2**17
 """Limits for rounding activations as in LiteRT: number of layers, and of elements of their activations.
 
-The order of the terms of a float32 sum varies between kernels, so an activation is occasionally rounded differently. After
-about 50 convolutions, results differ as much as without rounding. LiteRT's own kernels differ as much.
+Kernels add the terms of a float32 sum in different orders, so an activation is occasionally rounded differently. After
+about 50 convolutions, results differ as much as without rounding, and as much as between LiteRT's own kernels.
 """
 MAX_BLOCKWISE_WEIGHTS = 2**17
 """Maximum number of blockwise weights that are multiplied as floats, with rounded activations.
@@ -30,10 +30,7 @@ with 2**17 weights and 1.7 times with 2**19 weights; the weights in the file are
 
 
 def is_hybrid(op: Operator) -> bool:
-    """True if the kernel rounds the activations of an operator.
-
-    The operator must have a computed float32 operand, and weights of at most 8 bits.
-    """
+    """True for a computed float32 operand and constant weights of at most 8 bits."""
     weights = op.tensor(1)
     if weights is None or weights.dtype not in WEIGHT_DTYPES or not weights.is_constant:
         return False
@@ -44,7 +41,7 @@ def is_hybrid(op: Operator) -> bool:
 def has_small_blocks(weights: Tensor) -> bool:
     """True for few blockwise weights, in blocks that all kernels support.
 
-    Larger weights use an operator that rounds activations per block.
+    Products of more weights use an operator that rounds activations per block.
     """
     return (
         weights.blocks is not None
@@ -54,10 +51,7 @@ def has_small_blocks(weights: Tensor) -> bool:
 
 
 def activation_elements(op: Operator) -> int:
-    """Return the number of elements of the activations.
-
-    Dynamic dimensions count as 1.
-    """
+    """Return the number of elements of the activations; dynamic dimensions count as 1."""
     return max(prod(size or 1 for size in tensor.dims) for tensor in float_activations(op))
 
 
@@ -69,7 +63,7 @@ def float_activations(op: Operator) -> list[Tensor]:
 
 
 def cache_per_subgraph(compute: Callable[[Subgraph], T]) -> Callable[[Subgraph], T]:
-    """Return the function with its results cached as long as each subgraph exists."""
+    """Return the function with results cached for the lifetime of each subgraph."""
     results: WeakKeyDictionary[Subgraph, T] = WeakKeyDictionary()
 
     @wraps(compute)
@@ -83,19 +77,13 @@ def cache_per_subgraph(compute: Callable[[Subgraph], T]) -> Callable[[Subgraph],
 
 @cache_per_subgraph
 def rounding_layers(graph: Subgraph) -> tuple[int, int]:
-    """Return the number of layers that round activations, and of their elements.
-
-    ``graph``: the subgraph whose layers are counted.
-    """
+    """Return the number of layers that round activations, and of rounded elements."""
     layers = [op for op in graph.operators if is_hybrid(op)]
     return len(layers), sum(map(activation_elements, layers))
 
 
 def is_shallow(graph: Subgraph) -> bool:
-    """True if few layers round activations.
-
-    The effect of each rounding is then visible in the results.
-    """
+    """True if so few layers round activations that results reproduce the rounding."""
     layers, elements = rounding_layers(graph)
     return layers <= MAX_LAYERS or elements <= MAX_ELEMENTS
 
@@ -114,10 +102,7 @@ def is_nonnegative(graph: Subgraph, tensor: Tensor) -> bool:
 
 @cache_per_subgraph
 def nonnegative_tensors(graph: Subgraph) -> Set[int]:
-    """Return the indices of float tensors that are never negative.
-
-    This follows from the operators that compute them.
-    """
+    """Return the indices of float tensors whose producers never return negatives."""
     nonnegative: set[int] = set()
     for op in graph.operators:
         if _has_nonnegative_result(op, nonnegative):
@@ -130,7 +115,7 @@ def nonnegative_tensors(graph: Subgraph) -> Set[int]:
 def _has_nonnegative_result(op: Operator, nonnegative: Collection[int]) -> bool:
     """True if an operator has no negative results.
 
-    ``nonnegative``: tensors that have no negative values.
+    ``nonnegative``: indices of tensors without negative values.
     """
     if op.code in _CLAMPING:
         return op.options.fused_activation_function in ("RELU", "RELU6")

@@ -20,10 +20,7 @@ INT16_MIN, INT16_MAX = np.float32(-32768), np.float32(32767)
 
 
 def quantized_values(dtype: str) -> Array:
-    """Return all values of a dtype, in the order of a lookup table.
-
-    The order is from 0 to the maximum, followed by the negative values.
-    """
+    """Return all values of a dtype in lookup table order: 0, 1, ..., -2, -1."""
     limits = np.iinfo(dtype)
     return np.concatenate([np.arange(0, limits.max + 1), np.arange(limits.min, 0)])
 
@@ -34,9 +31,9 @@ INT16_VALUES = quantized_values("int16")
 def interpolated_table(function: RealFunction) -> Callable[[Instance], Array]:
     """Return a function that computes the kernel's result of each int16 value.
 
-    The error of interpolation is thousands of LSB where a function is steep. Infinite results become the minimum or
-    maximum of the output. The zero point of the output affects only these bounds; the kernel does not add it to results
-    (LUTPopulateInt16, internal/common.h).
+    Where a function is steep, the interpolation error is thousands of LSB. Infinite results become the minimum or
+    maximum of the output. The output's zero point affects only these bounds; the kernel does not add it to results.
+    Source: LUTPopulateInt16 (internal/common.h).
     """
 
     def table(at: Instance) -> Array:
@@ -60,9 +57,9 @@ def real_bounds(quantization: Quantization) -> tuple[np.floating[Any], np.floati
 
 
 def interpolate(table: Array, values: Array) -> Array:
-    """Return linear interpolations between 513 samples, as in the kernel.
+    """Return linear interpolations between 513 samples.
 
-    The kernel function is LUTLookup (internal/common.h).
+    Source: LUTLookup (internal/common.h).
     """
     segment, offset = SEGMENTS // 2 + values // SEGMENT_WIDTH, values % SEGMENT_WIDTH
     slope = np.diff(table).astype(np.int16).astype(np.int32)
@@ -74,8 +71,8 @@ def sample_function(
 ) -> Array:
     """Return samples of a function at the ends of 512 segments.
 
-    Each sample is corrected by half of the interpolation error in the middle of the segment. The dtype of the bounds
-    is that of the computation, as in the kernels. ``output_span``: maximum minus minimum of the output.
+    Half of the interpolation error in the middle of the segment is subtracted from each sample. ``low``, ``high``: the
+    bounds, whose dtype is that of the computation. ``output_span``: maximum minus minimum of the output.
     """
     step = (high - low) / np.float32(SEGMENTS)
     per_unit = np.float32(65536) / output_span

@@ -1,7 +1,4 @@
-"""Evaluation of attention masks.
-
-A mask is evaluated at several positions, to find the cache slots to which a token may attend.
-"""
+"""Evaluation of attention masks, to find the slots that a token attends to."""
 
 from __future__ import annotations
 
@@ -17,14 +14,13 @@ from op_handlers.kernels.views import Producers
 MAX_TRIALS = 48
 """Maximum number of positions at which a mask is evaluated."""
 MAX_FORBIDDEN = -1e3
-"""Maximum score that forbids a slot; masks use -1e4 or less."""
+"""Maximum score of a forbidden slot; masks in files use -1e4 or less."""
 
 
 def attention_window(mask: Tensor, position: Tensor, producers: Producers, tokens: int, slots: int) -> int | None:
-    """Return the size of the window of a causal mask, 0 if it has no window.
+    """Return the window size of a causal mask, 0 without a window; else None.
 
-    The result is None for other masks. The mask is evaluated at several positions of the first token. A mask that is
-    a graph input counts as causal.
+    The mask is evaluated at several positions of the first token. A mask that is a graph input counts as causal.
     """
     token_positions = position_input(position, producers)
     if token_positions is None or token_positions.shape != (tokens,):
@@ -47,7 +43,7 @@ def attention_window(mask: Tensor, position: Tensor, producers: Producers, token
         allowed = scores == 0
         if not (allowed | (scores <= MAX_FORBIDDEN)).all():
             return None
-        if window is None:  # the last positions come first; they show the window
+        if window is None:  # the last positions come first, at which a window forbids slots
             count = int(allowed[-1].sum())
             window = 0 if count == last_start + tokens else count
         expected = causal if not window else causal & (np.arange(slots) > positions[:, None] - window)

@@ -1,6 +1,6 @@
 """Mel filter banks and cosine transforms of Mfcc.
 
-The kernel's sources are kernels/internal/mfcc_mel_filterbank.cc and mfcc_dct.cc.
+Source: mfcc_mel_filterbank.cc and mfcc_dct.cc in kernels/internal.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def hertz_to_mel(frequency: Array) -> Array:
 def dct_matrix(channels: int, coefficients: int) -> Array:
     """Return the matrix of the cosine transform, ``[channels, coefficients]``.
 
-    Coefficient 0 has no orthogonal scale.
+    Coefficient 0 is not scaled for orthogonality.
     """
     angles = np.pi / channels * np.multiply.outer(np.arange(channels) + 0.5, np.arange(coefficients))
     return np.asarray(np.sqrt(2.0 / channels) * np.cos(angles))
@@ -34,8 +34,8 @@ class Filterbank:
     """Triangular filters, equally spaced on the mel scale.
 
     The filters apply to ``bins`` frequencies from 0 to half the sample rate. The kernel ignores frequency 0,
-    frequencies below ``lower`` plus half a bin, and those above ``upper``. If it needs more bins than there are,
-    every coefficient is 0.
+    frequencies below ``lower`` plus half a bin, and those above ``upper``. If there are fewer bins than it needs, every
+    coefficient is 0.
     """
 
     bins: int
@@ -45,18 +45,14 @@ class Filterbank:
 
     @property
     def corners(self) -> Array:
-        """The corners and peaks of the filters, in mel.
-
-        They are the left corner of the first filter, the peaks of all filters, and the right corner of the last
-        filter.
-        """
+        """The left corner of the first filter, all peaks, the last right corner, in mel."""
         low, high = hertz_to_mel(np.asarray([self.lower, self.upper]))
         return np.asarray(low + (high - low) / (self.channels + 1) * np.arange(self.channels + 2))
 
     def matrix(self, rate: int) -> tuple[int, Array] | None:
         """Return the first bin used and the weights ``[is_used, channels]``.
 
-        The result is None if the bins end below the upper limit.
+        Return None if the bins end below the upper limit.
         """
         spacing = 0.5 * rate / (self.bins - 1)
         first, last = int(1.5 + self.lower / spacing), int(self.upper / spacing)
@@ -70,8 +66,8 @@ class Filterbank:
     def emit(self, ctx: Context, rate: Value) -> tuple[Value, Value, Value]:
         """Emit the filters for a sample rate that is a runtime value.
 
-        The results are float64 weights ``[bins, channels]``, the mask of used bins, and a scalar that is true if there are
-        enough bins.
+        The results are float64 weights ``[bins, channels]``, the mask of used bins, and a scalar that is true if there
+        are enough bins.
         """
         ops, corners = ctx.ops, self.corners
         spacing = ops.Div(ops.Mul(ops.Cast(rate, to="float64"), np.float64(0.5)), np.float64(self.bins - 1))

@@ -1,4 +1,4 @@
-"""Helpers for operands: axes, layouts, constant integers, and checks of weights."""
+"""Axes, layouts and constants of operands, and checks of weights."""
 
 from __future__ import annotations
 
@@ -31,10 +31,7 @@ MAX_AXES = 64  # more than any kernel of ONNX Runtime supports
 
 
 def rank_preserving_axes(at: Instance, outputs: int = 1) -> str | None:
-    """Return axes for outputs with the rank of input 0 and any sizes.
-
-    The result is ``None`` if the ranks differ.
-    """
+    """Return axes for outputs of any size; ``None`` unless input 0 has their rank."""
     names = axis_names(at.op[0].rank)
     return format_axes([names], *[names] * outputs) if at.op[out(0)].rank == len(names) else None
 
@@ -45,18 +42,17 @@ def present_operands(operands: Sequence[Value | None]) -> Mapping[int, Value]:
 
 
 def require_scale(*dtypes: str) -> Callable[[Instance], Decline | None]:
-    """Return an ``accepts`` function that declines tensors without a scale.
+    """Return an ``accepts`` function that declines these dtypes without a scale.
 
-    It applies to operands with one of these integer dtypes. The kernels treat them as quantized, and divide by a
-    scale of 0.
+    The kernels treat such operands as quantized, and divide by a scale of 0.
     """
 
     def accepts(at: Instance) -> Decline | None:
         x = at.op[0]
         if x.dtype not in dtypes or x.quantization is not None:
             return None
-        problem = f"the {x.dtype} operand has no scale, but the kernel treats it as quantized"
-        return Decline(f"{problem}; give it a scale, or cast it to int32")
+        fact = f"the {x.dtype} operand has no scale, but the kernel treats it as quantized"
+        return Decline(f"{fact}; give it a scale, or cast it to int32")
 
     return accepts
 
@@ -114,10 +110,7 @@ def dynamic_shape(op: Operator, shape: Tensor) -> Dims:
 
 
 def cast_to_int64(ctx: Context, slot: int, value: Value) -> Value | Array:
-    """Return sizes or indices in int64, which ONNX requires.
-
-    The result is an array if the operand is constant, otherwise a cast value.
-    """
+    """Return sizes or indices in int64, which ONNX requires; constants as an array."""
     constant = ctx.constant(slot)
     return ctx.ops.Cast(value, to="int64") if constant is None else constant.astype(np.int64)
 
@@ -147,8 +140,8 @@ def check_packed_weights(op: Operator, unpacked: Mapping[str, Collection[str]]) 
             f"the weights are {w.dtype} with {x.dtype} activations, which LiteRT's kernel does not unpack; use int8"
         )
     if isinstance(w.quantization, Quantization) and any(w.quantization.zero_point):
-        text = "LiteRT's kernels refuse (XNNPACK reads 4 bits as unsigned here)"
-        return Decline(f"the {w.dtype} weights have nonzero zero points, which {text}; quantize symmetrically")
+        reason = "LiteRT's kernels refuse (XNNPACK reads 4 bits as unsigned here)"
+        return Decline(f"the {w.dtype} weights have nonzero zero points, which {reason}; quantize symmetrically")
     return None
 
 
@@ -168,12 +161,11 @@ def check_weight_zero_points(op: Operator, image: int = 0) -> Decline | None:
 
 
 def reinterpret_uint8_weights(ctx: Context, slot: int, weight: Value, *, by_row: bool = False) -> Value | Array:
-    """Return the weight in ``slot``.
+    """Return the weight in ``slot``, with uint8 read as int8 for float32 activations.
 
-    Uint8 is read as int8 without zero point if the activations are float32.
-
-    The first dynamic-range files store signed weights as uint8 (EvalHybrid, kernels/conv.cc and fully_connected.cc).
-    The kernel uses the first scale only, or with ``by_row`` the scale of each row of ``[o, k]``.
+    The first dynamic-range files store signed weights as uint8, with a zero point that the kernel ignores (EvalHybrid,
+    kernels/conv.cc and fully_connected.cc). The kernel uses only the first scale; with ``by_row``, the scale of each
+    row of ``[o, k]``.
     """
     constant, quantization = ctx.constant(slot), ctx.op[slot].quantization
     if (
@@ -212,9 +204,9 @@ def require_quantization(tensor: Tensor) -> Quantization:
 
 
 def reinterpret_scale(ctx: Context, y: Value) -> Value:
-    """Return means without rescaling to the scale of the output, as in the kernel.
+    """Return means that keep the quantized values of the operand's scale.
 
-    The kernel stores the quantized values of the mean unchanged.
+    The kernel does not rescale the mean to the scale of the output.
     """
     source, result = ctx.op[0].quantization, ctx.op[out(0)].quantization
     if source == result or not isinstance(source, Quantization) or not isinstance(result, Quantization):
@@ -224,9 +216,6 @@ def reinterpret_scale(ctx: Context, y: Value) -> Value:
 
 
 def insert_axis(names: list[str], axis: int, new: str = "new") -> list[str]:
-    """Return axis names with a new one inserted.
-
-    ``axis`` is its position in the result, from the end if negative.
-    """
+    """Return axis names with ``new`` inserted at position ``axis`` of the result."""
     position = axis % (len(names) + 1)
     return [*names[:position], new, *names[position:]]

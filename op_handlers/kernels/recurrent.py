@@ -23,29 +23,23 @@ PER_STEP = FusedActivation(ActivationKernel.ELEMENTWISE, in_lowering=True)
 
 
 def check_symmetric_weights(op: Operator, slots: Iterable[int]) -> Decline | None:
-    """Return a Decline unless weights are symmetric and have one scale.
-
-    The kernels read one scale and no zero point.
-    """
+    """Return a Decline unless weights are symmetric with one scale, as kernels assume."""
     quantizations = [op[slot].quantization for slot in slots if op.tensor(slot) is not None]
-    scales = [quantization for quantization in quantizations if isinstance(quantization, Quantization)]
-    if any(scale.per_axis for scale in scales):
+    parameters = [quantization for quantization in quantizations if isinstance(quantization, Quantization)]
+    if any(quantization.per_axis for quantization in parameters):
         return Decline(
             "the weights have one scale per row, but LiteRT reads one scale for all; quantize with one scale"
         )
-    if any(any(scale.zero_point) for scale in scales):
+    if any(any(quantization.zero_point) for quantization in parameters):
         return Decline("the weights have nonzero zero points, which LiteRT ignores; quantize symmetrically")
     return None
 
 
 def check_float_operands(op: Operator) -> Decline | None:
-    """Return a Decline if an operand other than a weight is not float32.
-
-    The kernels read such operands as float32.
-    """
+    """Return a Decline for operands other than weights that are not float32."""
     for tensor in (*op.inputs, *op.outputs):
-        weights = tensor is not None and tensor.is_constant and not tensor.is_variable
-        if tensor is not None and tensor.dtype not in (("float32", "int8", "uint8") if weights else ("float32",)):
+        is_weight = tensor is not None and tensor.is_constant and not tensor.is_variable
+        if tensor is not None and tensor.dtype not in (("float32", "int8", "uint8") if is_weight else ("float32",)):
             return Decline(f"{tensor.name!r} has dtype {tensor.dtype}, but LiteRT's kernel requires float32")
     return None
 
@@ -58,15 +52,12 @@ def check_variable_states(op: Operator, slots: Iterable[int]) -> Decline | None:
     shared = next((state for k, state in enumerate(states) if state in states[:k]), None)
     if shared is None:
         return None
-    problem = f"two states share tensor {shared.name!r}, a bug of an old converter"
-    return Decline(f"{problem}, so LiteRT's results differ from the original network; convert the original again")
+    fact = f"two states share tensor {shared.name!r}, a bug of an old converter"
+    return Decline(f"{fact}, so LiteRT's results differ from the original network; convert the original again")
 
 
 def nonzero_state(ctx: Context, value: Value) -> Value | None:
-    """Return a state, or ``None`` if it is a constant of zeros.
-
-    Zeros are the default of ONNX's recurrent operators.
-    """
+    """Return a state, or ``None`` for constant zeros, the default in ONNX."""
     constant = ctx.constant_array(value)
     return None if constant is not None and not constant.any() else value
 
@@ -74,7 +65,7 @@ def nonzero_state(ctx: Context, value: Value) -> Value | None:
 def stack_initial_states(ctx: Context, states: Sequence[Value]) -> Value | None:
     """Return the states of all directions, ``[directions, batch, n]``.
 
-    The result is ``None`` if all are zeros, ONNX's default.
+    Return ``None`` if all are constant zeros, the default in ONNX.
     """
     return None if all(nonzero_state(ctx, state) is None for state in states) else stack_values(ctx.ops, states)
 

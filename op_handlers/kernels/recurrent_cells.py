@@ -1,7 +1,4 @@
-"""Matching of decomposed recurrent cells.
-
-The operators of a loop's body are matched, and the weights of a GRU, an LSTM or an RNN are returned.
-"""
+"""Matching of decomposed recurrent cells: the weights of a GRU, an LSTM or an RNN."""
 
 from __future__ import annotations
 
@@ -24,10 +21,7 @@ MAX_PRODUCTS = 2
 
 @dataclass(frozen=True)
 class Matrix:
-    """A weight matrix in the dtype of the file.
-
-    The dtype is float32, float16, or int8 with a scale per row.
-    """
+    """A weight matrix in float32, float16, or int8 with a scale per row."""
 
     values: Array
     scales: Array | None = None
@@ -36,7 +30,7 @@ class Matrix:
     def of(cls, tensor: Tensor) -> Matrix | None:
         """Return the matrix of a weight, ``None`` if the weight is unsupported.
 
-        It must be a constant of a supported dtype without zero points.
+        Supported weights are constants of the dtypes above, without zero points.
         """
         if not tensor.is_constant or tensor.rank != 2:
             return None
@@ -66,10 +60,9 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums of matrix products and a bias.
+    """The sum of ``matrix · x`` over all x and a bias ``[n]``, per row of the batch.
 
-    For each row of the batch, it is the sum of ``matrix · x`` over all x, plus a bias ``[n]``. ``products``: matrices
-    by x, a tensor or its key.
+    ``products``: the matrix by x, which is a tensor or its key.
     """
 
     products: Mapping[Any, Matrix]
@@ -81,9 +74,9 @@ class Sums:
         )
 
     def add(self, other: Sums) -> Sums | None:
-        """Return the sum of two terms.
+        """Return both sums added.
 
-        The result is ``None`` if they share a tensor, differ in size, or have more than ``MAX_PRODUCTS`` products together.
+        Return ``None`` if they share a tensor, differ in size, or have more than ``MAX_PRODUCTS`` products together.
         """
         if self.products.keys() & other.products.keys() or len(self.bias) != len(other.bias):
             return None
@@ -96,8 +89,8 @@ class Sums:
 class Cell:
     """Weights of ONNX's operator ``op_type``, with gates in ONNX's order.
 
-    ``bias``: both biases, each [gates · n]. ``linear_before_reset``: the reset gate of a GRU multiplies the recurrent sums
-    instead of the last output. ``activations``: empty for ONNX's defaults.
+    ``bias``: both biases, each [gates · n]. ``linear_before_reset``: the reset gate of a GRU multiplies the recurrent
+    sums instead of the last output. ``activations``: empty for ONNX's defaults.
     """
 
     op_type: str
@@ -109,10 +102,7 @@ class Cell:
 
 
 class Body:
-    """Operators of one time step, which are matched upstream from its results.
-
-    Fused activations are separate operators.
-    """
+    """Operators of one time step, with fused activations as operators of their own."""
 
     def __init__(self, operators: Iterable[Operator]) -> None:
         split_operators = [split_op for op in operators for split_op in split_activation(op)]
@@ -131,15 +121,12 @@ class Body:
             yield from permutations((op[0], op[1]))
 
     def operand(self, tensor: Tensor, code: str) -> Tensor | None:
-        """Return operand 0 of the operator with this code that produces a tensor.
-
-        The result is ``None`` if another operator produces the tensor.
-        """
+        """Return operand 0 of a tensor's producer; ``None`` unless it has this code."""
         op = self.producer(tensor, code)
         return None if op is None else op[0]
 
     def activation_operand(self, tensor: Tensor) -> tuple[Tensor, str] | None:
-        """Return the operand of an activation and ONNX's name of the activation."""
+        """Return the operand of an activation, and the activation's name in ONNX."""
         operands = ((self.operand(tensor, code), name) for code, name in ACTIVATIONS.items())
         return next(((operand, name) for operand, name in operands if operand is not None), None)
 
@@ -153,7 +140,7 @@ class Body:
     def sums(self, tensor: Tensor) -> Sums | None:
         """Return a tensor as sums.
 
-        The result is ``None`` unless it is computed by products with constants, additions, and splits of the last axis.
+        Return ``None`` unless it is computed by products with constants, additions, and splits of the last axis.
         """
         if tensor not in self._sums:
             self._sums[tensor] = self._read_sums(tensor)
@@ -188,15 +175,15 @@ class Body:
         )
 
     def _split_sums(self, op: Operator, result: Tensor) -> Sums | None:
-        data, axis = (1, 0) if op.code == "SPLIT" else (0, 2)
-        split_axis, sums = op.constant(axis), self.sums(op[data])
+        data_slot, axis_slot = (1, 0) if op.code == "SPLIT" else (0, 2)
+        split_axis, sums = op.constant(axis_slot), self.sums(op[data_slot])
         sizes = [
             output.shape[-1] for output in op.outputs if output is not None and output.dims[-1:] not in ((), (None,))
         ]
         if (
             split_axis is None
             or sums is None
-            or int(split_axis) % op[data].rank != op[data].rank - 1
+            or int(split_axis) % op[data_slot].rank != op[data_slot].rank - 1
             or sum(sizes) != len(sums.bias)
         ):
             return None
@@ -205,14 +192,14 @@ class Body:
         return sums.select_rows(ranges[op.outputs.index(result)])
 
     def _slice_sums(self, op: Operator, _result: Tensor) -> Sums | None:
-        sums, selected = self.sums(op[0]), strided_slice_positions(op)
+        sums, positions = self.sums(op[0]), strided_slice_positions(op)
         if (
             sums is None
-            or selected is None
-            or any(len(indices) != size for indices, size in zip(selected[:-1], op[0].shape, strict=False))
+            or positions is None
+            or any(len(indices) != size for indices, size in zip(positions[:-1], op[0].shape, strict=False))
         ):
             return None
-        return sums.select_rows(selected[-1])
+        return sums.select_rows(positions[-1])
 
     # --- cells ----------------------------------------------------------------------------
 
@@ -347,8 +334,8 @@ def join_gates(
 
     Each must have one product with the input and one with the last output.
 
-    The result is ``None`` for other gates, and if a gate's size differs from that of the output, since it would be broadcast. A gate
-    may be a pair of sums: one with the input, one with the last output, each with its bias.
+    The result is ``None`` for other gates, and if a gate's size differs from that of the output, since it would be
+    broadcast. A gate may be a pair of sums: one with the input, one with the last output, each with its bias.
     """
     input_weights, recurrent_weights, biases = [], [], ([], [])  # type: tuple[list[Matrix], list[Matrix], tuple[list[Array], list[Array]]]
     for gate in gates:

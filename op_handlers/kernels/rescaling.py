@@ -1,6 +1,6 @@
-"""Multiplication by 31-bit fixed-point multipliers, emitted as nodes.
+"""Multiplication by 31-bit fixed-point multipliers at runtime.
 
-``fixed_point`` does it at conversion time.
+``fixed_point`` multiplies at conversion.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import numpy as np
 from onnx_tflite_plugin.api import Context, Refusal, Value
 
 AWAY_FROM_ZERO = 1 + 2.0**-40
-"""Factor that moves halves away from zero, since ``Round`` rounds half to even.
+"""Factor that moves numbers away from zero, since ``Round`` rounds half to even.
 
-It moves numbers by less than 2^-31, the minimum distance of any other number from a half.
+It moves a number by less than 2^-31, the minimum distance of any other number from a half.
 """
 
 
 def emit_fixed_point_product(ctx: Context, numbers: Value, mantissa: int, exponent: int) -> Value:
     """Emit int32 numbers times a mantissa and a power of two, rounded twice.
 
-    The product with the 31-bit mantissa is rounded half up. Its product with ``2 ** exponent`` is rounded half away
-    from zero. The result is float64. A positive exponent is applied first, in 32 bits that wrap around. Raises Refusal for
-    an exponent over 30. Source: MultiplyByQuantizedMultiplier, internal/common.cc.
+    The product with the 31-bit mantissa is rounded half up, then its product with ``2 ** exponent`` half away from
+    zero. A positive exponent is applied first, in 32 bits that wrap around. The result is float64. Raises Refusal for
+    an exponent over 30. Source: MultiplyByQuantizedMultiplier (internal/common.cc).
     """
     ops = ctx.ops
     if exponent > 30:

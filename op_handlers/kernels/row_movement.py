@@ -24,12 +24,9 @@ class RowMovement(NamedTuple):
 
 
 def row_movement(op: Operator, result: Tensor) -> RowMovement | None:
-    """Return the rows and columns that an operator copies from its operand.
-
-    The result is ``None`` if it does anything else.
-    """
+    """Return the rows and columns that an operator copies; ``None`` for others."""
     slot = 1 if op.code == "SPLIT" else 0
-    data = op.tensor(slot) if op.code in _READERS else None
+    data = op.tensor(slot) if op.code in _SELECTIONS else None
     if (
         data is None
         or data.is_constant
@@ -41,7 +38,7 @@ def row_movement(op: Operator, result: Tensor) -> RowMovement | None:
         return None
     row_numbers = np.arange(prod(data.shape[:-1])).reshape(data.shape[:-1])
     all_columns = range(data.shape[-1])
-    selection = _READERS[op.code](op, result, row_numbers, all_columns)
+    selection = _SELECTIONS[op.code](op, result, row_numbers, all_columns)
     if selection is None:
         return None
     rows, columns = selection
@@ -88,16 +85,18 @@ def _split_rows(op: Operator, result: Tensor, row_numbers: Array, all_columns: r
 
 
 def _slice_rows(op: Operator, _result: Tensor, row_numbers: Array, all_columns: range) -> tuple[Array, range] | None:
-    selected = strided_slice_positions(op) if op.code == "STRIDED_SLICE" else _slice_op_positions(op)
-    if selected is None or not all(selected) or [*selected[-1]] != [*range(selected[-1][0], selected[-1][-1] + 1)]:
+    positions = strided_slice_positions(op) if op.code == "STRIDED_SLICE" else _slice_op_positions(op)
+    if positions is None or not all(positions):
         return None
-    return row_numbers[np.ix_(*selected[:-1])], range(selected[-1][0], selected[-1][-1] + 1)
+    *row_positions, column_positions = positions
+    columns = range(column_positions[0], column_positions[-1] + 1)
+    return (row_numbers[np.ix_(*row_positions)], columns) if column_positions == [*columns] else None
 
 
 def _slice_op_positions(op: Operator) -> list[list[int]] | None:
     """Return the positions that a SLICE selects along each axis, or ``None``.
 
-    Its operands must be constant.
+    The result is ``None`` if begin or size is a runtime value.
     """
     begin, size = op.constant(1), op.constant(2)
     if begin is None or size is None or begin.size != op[0].rank:
@@ -106,7 +105,7 @@ def _slice_op_positions(op: Operator) -> list[list[int]] | None:
     return [[*range(int(start), int(end))] for start, end in zip(begin, ends, strict=True)]
 
 
-_READERS = {
+_SELECTIONS = {
     "RESHAPE": _reshape_rows, "SLICE": _slice_rows, "STRIDED_SLICE": _slice_rows, "TRANSPOSE": _transpose_rows, "REVERSE_V2": _reverse_rows,
     "UNPACK": _unpack_rows, "SPLIT": _split_rows, "SPLIT_V": _split_rows,
 }  # fmt: skip

@@ -1,7 +1,7 @@
 """Scatter of rows in sequence, as in the kernels.
 
-ONNX Runtime's ScatterND splits updates among threads: sums at one index lose terms, and one of several values for an
-index remains at random. Its ScatterElements is sequential.
+ONNX Runtime's ScatterElements is sequential. Its ScatterND splits updates among threads: sums at one index lose terms,
+and one of several values for an index is selected at random.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ OUT_OF_RANGE = np.iinfo(np.int64).max
 
 
 def scatter_rows(ctx: Context, base: Value, rows: Value | Array, updates: Value, reduction: str | None = None) -> Value:
-    """Return ``base`` with the rows at ``rows`` replaced by ``updates``.
+    """Return ``base`` with the rows at ``rows`` replaced by ``updates``, in order.
 
-    ``base[rows[i]]`` is set to ``updates[i]`` for each ``i`` in turn, or combined with it by ``reduction``. Shapes:
-    base ``[P, S]``, rows ``[n]``, updates ``[n, S]``.
+    ``reduction``: operation that combines old row and update. Shapes: base ``[P, S]``, rows ``[n]``, updates ``[n,
+    S]``.
     """
     indices = ctx.ops.Expand(ctx.ops.Unsqueeze(rows, [1]), ctx.ops.Shape(updates))
     return ctx.ops.ScatterElements(base, indices, updates, axis=0, reduction=reduction)
@@ -27,10 +27,8 @@ def scatter_rows(ctx: Context, base: Value, rows: Value | Array, updates: Value,
 def flatten_indices(ctx: Context, indices: Value | Array, sizes: Value | Array, depth: int) -> Value | Array:
     """Return indices into the first ``depth`` axes as row numbers ``[n]``.
 
-    An index out of range is a runtime error.
-
-    Shapes: indices ``[..., depth or more]``, sizes ``[depth or more]``. Raises Refusal if constant indices are out of
-    range.
+    Shapes: indices ``[..., depth or more]``, sizes ``[depth or more]``. An index out of range fails at runtime. Raises
+    Refusal if constant indices are out of range.
     """
     if isinstance(indices, np.ndarray) and isinstance(sizes, np.ndarray):
         return flatten_constant_indices(indices.reshape(-1, indices.shape[-1])[:, :depth], sizes[:depth])
@@ -45,10 +43,7 @@ def flatten_indices(ctx: Context, indices: Value | Array, sizes: Value | Array, 
 
 
 def flatten_constant_indices(indices: Array, sizes: Array) -> Array:
-    """Return the row numbers of constant indices.
-
-    Raises Refusal if one is out of range.
-    """
+    """Return the row numbers of constant indices. Raises Refusal if out of range."""
     if ((indices < 0) | (indices >= sizes)).any():
         raise Refusal(f"an index is out of range of shape {sizes.tolist()}, which LiteRT refuses too")
     strides = np.cumprod([1, *sizes[:0:-1]])[::-1]

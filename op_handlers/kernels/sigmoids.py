@@ -1,7 +1,4 @@
-"""TANH and LOGISTIC of int16 as in LiteRT's kernels.
-
-There is one table entry for each quantized value.
-"""
+"""Lookup tables of int16 TANH and LOGISTIC as in LiteRT's kernels."""
 
 from __future__ import annotations
 
@@ -16,16 +13,16 @@ from op_handlers.kernels.lookup_tables import INT16_VALUES
 from op_handlers.kernels.operands import require_quantization
 
 INT16_OUTPUT = {"int16": (1 / 32768, 0)}
-_ONE_STEP = 1.49  # errors that are rounded to one step, whichever way float32 rounds halfway cases
+_ONE_STEP = 1.49  # error in steps that is always rounded to one step, even if float32 rounds halfway cases differently
 TABLE_UNIT = 12288  # table index units per 1.0
 
 
 def sigmoid_quantization(at: Instance) -> FixedOutputRange | Lookup:
     """Return Lookup if float arithmetic is too inexact, else FixedOutputRange.
 
-    It is too inexact if it differs from the int16 kernel by more than one quantization step. Scale 2^-12 differs by
-    up to 6 steps, and 1 of 50 other scales by 2. Tables for all scales would make the file of an EfficientNet 2.7
-    times as large, and the model 18 % slower.
+    Float arithmetic is too inexact if it differs from the int16 kernel by more than one quantization step: at scale
+    2^-12 by up to 6 steps, and at 1 of 50 other scales by 2. Tables for all scales would make the file of an
+    EfficientNet 2.7 times as large, and the model 18 % slower.
     """
     scale = input_scale(at.op)
     if scale is None or not is_beyond_float(scale):
@@ -41,29 +38,27 @@ def input_scale(op: Operator) -> float | None:
     return float(np.float32(quantization.scale[0]))
 
 
-def tanh_table(at: Instance) -> Array:
-    """Return the int16 TANH table.
+def int16_tanh_table(at: Instance) -> Array:
+    """Return the table of int16 TANH.
 
-    Float arithmetic differs from the kernel by up to 3 LSB, at some scales by 12.
-    At scales 2^-12 and 2^-11 the kernel uses fixed point (optimized/optimized_ops.h), else linear interpolation of 2
-    sigmoid(2x) - 1.
-
-    Source: TanhPrepare, activations.cc; Tanh, reference/integer_ops/tanh.h.
+    At scales 2^-12 and 2^-11 the kernel computes in fixed point (optimized/optimized_ops.h), otherwise by linear
+    interpolation of 2 sigmoid(2x) - 1. Float arithmetic differs from the kernel by up to 3 LSB, at some scales by 12.
+    Source: TanhPrepare (activations.cc) and Tanh (reference/integer_ops/tanh.h).
     """
     scale = float(np.float32(require_quantization(at.op[0]).scale[0]))
     exponent = power_of_two_exponent(scale)
     if exponent in (-12, -11):
         return tanh(saturate_int16(INT16_VALUES << exponent + 12)).astype(np.int16)
     x = scale_to_table_units(scale)
-    double = interpolate_sigmoid(np.abs(x))
-    return (np.where(x < 0, 2**23 - 1 - double, double - 2**23) + 2**7 >> 8).astype(np.int16)
+    doubled_sigmoid = interpolate_sigmoid(np.abs(x))
+    return (np.where(x < 0, 2**23 - 1 - doubled_sigmoid, doubled_sigmoid - 2**23) + 2**7 >> 8).astype(np.int16)
 
 
 @cache
 def is_beyond_float(scale: float) -> bool:
     """True if float arithmetic is too inexact for int16 LOGISTIC at this scale.
 
-    It is too inexact if it differs from the kernel by more than one quantization step.
+    The limit is a difference of one quantization step from the kernel.
     """
     with np.errstate(over="ignore"):
         exact = 2**15 / (1 + np.exp(-INT16_VALUES * scale))
@@ -77,8 +72,8 @@ def is_beyond_float(scale: float) -> bool:
 def logistic_table(scale: float) -> Array:
     """Return the table of int16 LOGISTIC.
 
-    Entries are computed in fixed point at scale 2^-12, and otherwise by linear interpolation. (Logistic,
-    optimized/optimized_ops.h and reference/integer_ops/logistic.h)
+    Entries are computed in fixed point at scale 2^-12, and otherwise by linear interpolation. Source: Logistic
+    (optimized/optimized_ops.h and reference/integer_ops/logistic.h).
     """
     if power_of_two_exponent(scale) == -12:
         return logistic(INT16_VALUES).astype(np.int16)
@@ -112,9 +107,9 @@ def scale_to_table_units(scale: float) -> Array:
 
 
 def interpolate_sigmoid(x: Array, bits: int = 8, last: int = 0xFFFF << 8) -> Array:
-    """Return linear interpolations of the sigmoid table.
+    """Return linear interpolations of the sigmoid table, with 2^bits steps per entry.
 
-    There are 2^bits steps per entry. ``last``: the result beyond the last entry.
+    ``last``: the result beyond the last entry.
     """
     table, step = sigmoid_table(), 1 << bits
     entry = np.minimum(x >> bits, 254)
@@ -125,8 +120,8 @@ def interpolate_sigmoid(x: Array, bits: int = 8, last: int = 0xFFFF << 8) -> Arr
 def sigmoid_table() -> Array:
     """Return sigmoid(k / 24) in 16 bits.
 
-    Half of the interpolation error at the midpoint is added to each entry. The last entry is 1.
-    Source: sigmoid_table_uint16, internal/common.h.
+    Half of the interpolation error at the midpoint is added to each entry. The last entry is 1. Source:
+    sigmoid_table_uint16 (internal/common.h).
     """
     low, middle, high = (2**16 / (1 + np.exp(-(np.arange(256) + offset) / 24)) for offset in (0, 0.5, 1))
     table = np.floor(low + (middle - (low + high) / 2) / 2 + 0.5).astype(np.int64)

@@ -1,9 +1,7 @@
-"""SOFTMAX of int16 as in LiteRT's kernel.
+"""SOFTMAX of int16, by tables of exponentials and reciprocals as in LiteRT.
 
-The kernel takes exponentials and reciprocals from tables.
-
-The tables are coarse for small probabilities: with 100 classes, the error of a high probability is 195 quantization steps
-(SoftmaxPrepare, activations.cc; SoftmaxInt16, reference/softmax.h).
+The tables are coarse for small probabilities: with 100 classes, the error of a high probability is 195 quantization
+steps. Source: SoftmaxPrepare (activations.cc) and SoftmaxInt16 (reference/softmax.h).
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ def softmax_int16(ctx: Context, x: Value, beta: float) -> Value:
     """Emit SOFTMAX from tables of exponentials and reciprocals.
 
     Exponentials of the differences to the row's maximum are multiplied by the reciprocal of their sum. Integers are
-    computed as float64, which represents them exactly: ONNX has no shift of signed integers.
+    represented exactly in float64, because ONNX has no shift of signed integers.
     """
     ops, axis, shape = ctx.ops, ctx.axis(-1), ctx.shape(0)
     quantization = ctx.quantization(0)
@@ -42,8 +40,8 @@ def softmax_int16(ctx: Context, x: Value, beta: float) -> Value:
 def reciprocal_factors(ctx: Context, sums: Value, axis: int) -> Value:
     """Return the factor that turns a row's exponentials into probabilities.
 
-    It is the reciprocal of the sum's fraction over the power of two below the sum. Broadcasting over several axes is
-    slow (22 us for 2048 rows), so rows are flattened to one axis if possible.
+    The factor is the reciprocal of the sum, split into a fraction from 1 to 2 and a power of two. Broadcasting over
+    several axes is slow (22 µs for 2048 rows), so rows are flattened to one axis if possible.
     """
     ops, real = ctx.ops, np.float64
     sum_shape = [1 if k == axis else size for k, size in enumerate(ctx.shape(0))]
@@ -64,7 +62,7 @@ def reciprocal_factors(ctx: Context, sums: Value, axis: int) -> Value:
 def power_table(count: int) -> Array:
     """Return factors for the sum of ``count`` exponentials, by the sum's upper bits.
 
-    A factor is 65536 divided by the largest power of two that is not above the sum.
+    A factor is 65536 divided by the largest power of two up to the sum.
     """
     spend_budget(4 * count, 8, "a table of powers")
     _, bits = np.frexp(np.maximum(np.arange(2 * count), 1))

@@ -1,7 +1,7 @@
 """Recurrent layers that are unrolled in a graph, as PyTorch exports them.
 
-Each step reads rows of one sequence. A tensor is read as rows along its last axis, numbered through all other axes.
-Reshapes, slices, transpositions and reversals move rows; products and sums are computed per row.
+Each step reads rows of one sequence. The rows of a tensor lie along its last axis and are numbered through all other
+axes. Reshapes, slices, transpositions and reversals move rows; products and sums are computed per row.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from op_handlers.kernels.recurrent_cells import DEFAULTS, Body, Cell, Matrix, Su
 from op_handlers.kernels.row_movement import row_movement
 
 UNUSED_GATE = Sums({}, np.empty(0))
-"""Gate that would only multiply zeros: an LSTM's forget gate, or a GRU's reset gate before the product."""
+"""Gate that multiplies only zeros in a first step: an LSTM's forget gate, or a GRU's reset gate before the product."""
 
 
 ELEMENTWISE = ("ADD", "MUL", "SUB", "LOGISTIC", "TANH", "RELU")
 """Operators between the sums of a cell and its states."""
 MAX_DEPTH = 4
-"""Maximum number of operators between a state and the nearest sums of its cell: a sum, a product, a gate, and one spare."""
+"""Maximum number of operators between a state and the nearest sums of its cell; three are expected, and one is spare."""
 
 
 class Rows(NamedTuple):
-    """Row numbers in a tensor that is not the output of a data-movement operator."""
+    """Rows by number in a tensor that no data-movement operator computes."""
 
     tensor: Tensor
     numbers: tuple[int, ...]
@@ -39,10 +39,7 @@ class Rows(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One time step: its cell, its input rows, and the states before and after it.
-
-    Hidden states come first.
-    """
+    """One time step. Its states are the hidden state and, in an LSTM, the cell state."""
 
     cell: Cell
     x: Rows
@@ -51,10 +48,9 @@ class Step(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """Consecutive steps of one cell.
+    """Steps of one cell, each of which reads the states of the previous step.
 
-    Each step reads the states of the previous one. ``initial_states``: empty if they are zeros. ``rows``: row numbers
-    of ``x`` per step, (T, B).
+    ``initial_states``: empty if they are zeros. ``rows``: row numbers of ``x`` per step, (T, B).
     """
 
     cell: Cell
@@ -82,10 +78,7 @@ class Unrolled(Body):
                 yield from self._make_chain(chain)
 
     def _make_chain(self, steps: Sequence[Step]) -> Iterator[Chain]:
-        """Yield the chain of these steps.
-
-        A step on zero states is prepended, if there is one.
-        """
+        """Yield the chain of these steps, with a preceding step on zero states if any."""
         cell, x, initial_states = steps[0].cell, steps[0].x.tensor, steps[0].old_states
         rows, states = [step.x.numbers for step in steps], [step.new_states for step in steps]
         first = self.rows_of_first_step(initial_states, cell)
@@ -161,7 +154,7 @@ class Unrolled(Body):
     def rows_of_first_step(self, states: Sequence[Tensor], cell: Cell) -> Rows | None:
         """Return the input rows of a first step, or None.
 
-        A first step omits the products with its initial states, which are zero. The result is None otherwise.
+        A first step omits the products with its initial states, which are zero.
         """
         readers = {"LSTM": self._first_lstm_step, "GRU": self._first_gru_step, "RNN": self._first_rnn_step}
         return next(readers[cell.op_type](states, cell), None)
@@ -236,10 +229,7 @@ class Unrolled(Body):
         return key.tensor if is_whole_tensor(key) else super().tensor(key)
 
     def rows(self, tensor: Tensor) -> Rows:
-        """Return a tensor's rows as rows of the tensor from which they are copied.
-
-        Data-movement operators copy them.
-        """
+        """Return the rows from which data-movement operators copy a tensor's rows."""
         numbers = np.arange(prod(tensor.shape[:-1]))
         while (op := self.producers.get(tensor)) is not None and (movement := row_movement(op, tensor)) is not None:
             if not movement.has_all_columns:
@@ -250,7 +240,7 @@ class Unrolled(Body):
     def _read_sums(self, tensor: Tensor) -> Sums | None:
         """Return the sums per row.
 
-        The result is ``None`` unless the tensor is computed by products with constants, sums and slices.
+        Return ``None`` unless the tensor is computed by products with constants, sums and slices.
         """
         if tensor.dtype != "float32" or not tensor.is_static or tensor.rank < 1:
             return None
@@ -269,8 +259,8 @@ class Unrolled(Body):
         if movement is None or source_sums is None:
             return None
         products = {x.select(movement.rows): matrix for x, matrix in source_sums.products.items()}
-        selected = Sums(products, source_sums.bias)
-        return selected if movement.has_all_columns else selected.select_rows(movement.columns)
+        row_sums = Sums(products, source_sums.bias)
+        return row_sums if movement.has_all_columns else row_sums.select_rows(movement.columns)
 
     def _multiply_sums(self, op: Operator, _result: Tensor) -> Sums | None:
         matrix, bias = Matrix.of(op[1]), op.tensor(2)
@@ -290,7 +280,7 @@ class Unrolled(Body):
 def is_row_wise(op: Operator) -> bool:
     """True if each result row depends only on the same row of both operands.
 
-    An operand may be a constant with equal rows.
+    Constants may have any number of rows, which are equal.
     """
     row_count = prod(op[~0].shape[:-1])
     return all(
@@ -333,10 +323,9 @@ def is_equal_matrix(x: Matrix, y: Matrix) -> bool:
 
 
 def shared_rows(gates: Sequence[Sums | None], cell: Cell) -> Iterator[Rows]:
-    """Yield the rows that all gates multiply by the cell's weights.
+    """Yield the rows that all gates multiply, if weights and biases are the cell's.
 
-    The biases must be those of the cell, too. The gates are in the order of ONNX. Gates that are ``UNUSED_GATE`` are
-    skipped.
+    ``gates``: gates in ONNX's order. An ``UNUSED_GATE`` is skipped.
     """
     count = len(gates)
     units = len(cell.bias) // (2 * count)

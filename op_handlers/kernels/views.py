@@ -1,6 +1,6 @@
 """Tensors as rearranged elements of other tensors.
 
-RESHAPE, TRANSPOSE, BROADCAST_TO, and CONCATENATION of one tensor rearrange elements.
+Elements are rearranged by RESHAPE, TRANSPOSE, BROADCAST_TO, and CONCATENATION of one tensor with itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Producers = Mapping[Tensor, Operator]
 class View(NamedTuple):
     """A tensor that consists of elements of ``source`` times ``scale``.
 
-    ``ids``: positions of the elements in C order.
+    ``ids``: the position of each element in ``source``, in C order.
     """
 
     source: Tensor
@@ -38,7 +38,7 @@ def producers_of(operators: Sequence[Operator]) -> dict[Tensor, Operator]:
 
 
 def has_sizes(tensor: Tensor) -> bool:
-    """True if each size is static, or is more than 1 in the file."""
+    """True if each dimension is static, or has a size above 1 in the file."""
     return all(dim is not None or size > 1 for dim, size in zip(tensor.dims, tensor.shape, strict=True))
 
 
@@ -50,8 +50,8 @@ def positions(tensor: Tensor) -> Array:
 def view_of(tensor: Tensor, producers: Producers) -> View:
     """Return a tensor as a view of the nearest computed tensor upstream.
 
-    Operators that do not rearrange elements compute that tensor. Dynamic dimensions have the sizes in the file. Only
-    sizes above 1 distinguish axes.
+    The upstream tensor is the result of an operator that does more than rearrange elements. Dynamic dimensions have the
+    sizes in the file, which must be above 1 to tell axes apart.
     """
     op = producers.get(tensor)
     view = None if op is None or not has_sizes(tensor) else _view_of_result(op, producers)

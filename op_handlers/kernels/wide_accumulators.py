@@ -16,8 +16,8 @@ def scale_weights(
 ) -> tuple[ValueLike, ValueLike | None]:
     """Return weights and bias times the error factor of 15-bit multipliers.
 
-    ``trailing_axes``: number of weight axes after the channel axis. If the option
-    quantized_bias_type is INT32, the kernel accumulates in 32 bits without this error (EvalQuantizedPerChannel16x8, conv.cc).
+    ``trailing_axes``: number of weight axes after the channel axis. If the option quantized_bias_type is INT32, the
+    kernel accumulates in 32 bits without this error (EvalQuantizedPerChannel16x8, conv.cc).
     """
     factors = multiplier_errors(ctx)
     if factors is None or ctx.options.get("quantized_bias_type") == "INT32":
@@ -38,8 +38,8 @@ def scale_product(ctx: Context, product: Value) -> Value:
 def multiplier_errors(ctx: Context) -> Array | None:
     """Return the kernel's 15-bit multipliers divided by the exact ones.
 
-    There is one per channel, or one for all channels. ``None`` unless the result is int16
-    (MultiplyByQuantizedMultiplier of 64 bits, internal/common.cc).
+    There is one quotient per channel, or one for all channels. Return ``None`` unless the result is int16. Source:
+    64-bit MultiplyByQuantizedMultiplier (internal/common.cc).
     """
     tensors = [
         *(t for t in ctx.op.inputs[:3] if t is not None and t.dtype in ("int4", "int8", "int16")),
@@ -56,9 +56,9 @@ def multiplier_errors(ctx: Context) -> Array | None:
 
 
 def round_multiplier(multiplier: float) -> float:
-    """Return a multiplier rounded to 15 bits.
+    """Return a multiplier rounded to 15 bits, or 0 if its exponent is below -31.
 
-    The result is 0 if the kernel flushes it (QuantizeMultiplier, internal/quantization_util.cc).
+    Source: QuantizeMultiplier (internal/quantization_util.cc).
     """
     mantissa, exponent = quantized_multiplier(multiplier)
     return round_to_15_bits(mantissa) * 2.0 ** (exponent - 15) if exponent >= -31 else 0.0

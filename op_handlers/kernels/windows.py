@@ -1,6 +1,6 @@
 """Output shapes of operators with sliding windows.
 
-The kernel function is ComputeOutSize (kernels/padding.h).
+Source: ComputeOutSize (kernels/padding.h).
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from onnx_tflite_plugin.api import (
 )
 from op_handlers.kernels.hard_swish import hard_swish_table
 from op_handlers.kernels.lookup_tables import interpolated_table
-from op_handlers.kernels.sigmoids import INT16_OUTPUT, sigmoid_quantization, tanh_table
+from op_handlers.kernels.sigmoids import INT16_OUTPUT, int16_tanh_table, sigmoid_quantization
 
 
 @handler("RELU", max_version=3, layout=Transparent(), quantization=SameScale(onnx="Clip"), activation=lambda at: "RELU")
@@ -163,7 +163,7 @@ def tanh_gelu(real: Array) -> Array:
     return np.asarray(real / 2 * (1 + np.tanh(sqrt(2 / pi) * (real + 0.044715 * real**3))), np.float32)
 
 
-@handler("TANH", max_version=3, layout=Transparent(), quantization=Lookup(tanh_table, outputs=INT16_OUTPUT))
+@handler("TANH", max_version=3, layout=Transparent(), quantization=Lookup(int16_tanh_table, outputs=INT16_OUTPUT))
 def tanh(ctx: Context, x: Value) -> Value:
     """Emit Tanh.
 

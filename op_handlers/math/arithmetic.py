@@ -22,7 +22,7 @@ from onnx_tflite_plugin.api import (
 )
 from op_handlers.kernels.activation import CLAMPED_UNLESS_FLOAT16
 from op_handlers.kernels.fixed_point import rescale
-from op_handlers.kernels.half_rounding import half_offset
+from op_handlers.kernels.half_rounding import rounding_offset
 from op_handlers.kernels.lookup_tables import quantized_values
 from op_handlers.kernels.min_max import emit_min_max
 from op_handlers.kernels.operands import require_quantization, require_scale
@@ -40,7 +40,7 @@ FUSED = "fused_activation_function"
 )
 def add(ctx: Context, x: Value, y: Value) -> Value:
     """Emit Add."""
-    offset = half_offset(ctx.op, 1)
+    offset = rounding_offset(ctx.op, 1)
     return ctx.ops.Add(ctx.ops.Add(x, y), offset) if offset else ctx.ops.Add(x, y)
 
 
@@ -54,7 +54,7 @@ def add(ctx: Context, x: Value, y: Value) -> Value:
 )
 def sub(ctx: Context, x: Value, y: Value) -> Value:
     """Emit Sub."""
-    offset = half_offset(ctx.op, -1)
+    offset = rounding_offset(ctx.op, -1)
     return ctx.ops.Add(ctx.ops.Sub(x, y), offset) if offset else ctx.ops.Sub(x, y)
 
 

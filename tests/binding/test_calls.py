@@ -121,7 +121,7 @@ def test_recursive_subgraph_is_refused_before_lowering(intermediate: int) -> Non
 
 def test_calls_nested_more_than_64_deep_are_refused() -> None:
     assert otp.convert(nested_loops(20)).report.operators["WHILE"] == 20
-    with pytest.raises(ConversionError, match="subgraph calls are nested more than 64 deep"):
+    with pytest.raises(ConversionError, match="subgraph calls are nested more than 64 levels deep"):
         otp.convert(nested_loops(70))
 
 

@@ -77,7 +77,7 @@ def run_both(path: Path, chunks: list[Array], state: str) -> tuple[Array, Array]
     (sigmoid,) = (op for op in read(path.read_bytes()).main.operators if op.code == "LOGISTIC")
     tensor, proto = sigmoid[0], otp.convert(path, state=state).proto
     values = OnnxRuntime(proto).tensor_values
-    value = next(value for value in values if value.tensor == tensor.index and value.form == "stored")
+    value = next(value for value in values if value.tensor == tensor.index and value.encoding == "stored")
     session, litert = OnnxRuntime(proto, keep=[value.name]), LiteRT(path, "builtin", preserve=True)
     assert bool(session.states) == (state == "io")
     actual, expected = [], []

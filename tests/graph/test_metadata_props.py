@@ -164,14 +164,14 @@ def test_node_metadata_names_operator_handler_and_pack() -> None:
     assert metadata.own_entries({**entries, "other": "x"}) == entries
 
 
-@pytest.mark.parametrize("written", [{}, {"form": "float"}, {"order": "0,2,-1,1"}, {"shift": 128}])
+@pytest.mark.parametrize("written", [{}, {"encoding": "float"}, {"order": "0,2,-1,1"}, {"shift": 128}])
 def test_tensor_metadata_replaces_earlier_entries(written: dict[str, object]) -> None:
     entries: dict[str, str] = {"other": "x"}
-    value_metadata.write_tensor(entries, 3, 5, form="float", order="1,0", shift=7)
+    value_metadata.write_tensor(entries, 3, 5, encoding="float", order="1,0", shift=7)
     value_metadata.write_tensor(entries, 2, 11, **written)  # type: ignore[arg-type]
     order = (0, 2, -1, 1) if "order" in written else None
-    form, shift = str(written.get("form", "stored")), int(written.get("shift", 0))  # type: ignore[call-overload]
-    assert value_metadata.read_tensor("v", entries) == TensorValue("v", 2, 11, order, shift, form)
+    encoding, shift = str(written.get("encoding", "stored")), int(written.get("shift", 0))  # type: ignore[call-overload]
+    assert value_metadata.read_tensor("v", entries) == TensorValue("v", 2, 11, order, shift, encoding)
     assert value_metadata.holds_tensor(entries)
     assert not value_metadata.holds_tensor({"other": "x"})
     assert value_metadata.read_tensor("v", {}) is None

@@ -119,7 +119,7 @@ class TestMetadata:
 
     def test_new_tensor_metadata_replaces_the_old(self) -> None:
         entries: dict[str, str] = {}
-        value_metadata.write_tensor(entries, 1, 7, form="float", order="0,2,1", shift=-128)
+        value_metadata.write_tensor(entries, 1, 7, encoding="float", order="0,2,1", shift=-128)
         assert value_metadata.read_tensor("v", entries) == TensorValue("v", 1, 7, (0, 2, 1), -128, "float")
         value_metadata.write_tensor(entries, 0, 5)
         assert value_metadata.read_tensor("v", entries) == TensorValue("v", 0, 5)

@@ -17,7 +17,8 @@ from onnx_tflite_plugin.errors import HandlerError
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout import solver
 from onnx_tflite_plugin.layout.boundaries import LOOP_ITERATIONS
-from onnx_tflite_plugin.layout.plan import RESHAPE_COST, TRANSPOSE_COST, LayoutPlan, plan_layout, tensor_bytes
+from onnx_tflite_plugin.layout.dataflow import RESHAPE_COST, TRANSPOSE_COST, tensor_bytes
+from onnx_tflite_plugin.layout.plan import LayoutPlan, plan_layout
 from onnx_tflite_plugin.layout.propagation import InterfaceLayouts
 from onnx_tflite_plugin.layout.tensor_layout import layout_of_permutation, source_layout
 from onnx_tflite_plugin.source import read

@@ -21,7 +21,8 @@ from onnx_tflite_plugin.lowering.arrays import arrange_constant, physical_dims
 from onnx_tflite_plugin.lowering.emitter import Emitter
 from onnx_tflite_plugin.lowering.ir_values import set_type
 from onnx_tflite_plugin.lowering.values import FILE, FLOAT, STORED, Values
-from onnx_tflite_plugin.quantization.plan import Storage, StoragePlan, Weights
+from onnx_tflite_plugin.quantization.plan import StoragePlan
+from onnx_tflite_plugin.quantization.storage import Storage, WeightConversion
 from onnx_tflite_plugin.source.model import Array, Data, Quantization, Tensor
 from onnx_tflite_plugin.targets import TARGETS
 
@@ -69,7 +70,7 @@ def test_dequantize_subtracts_zero_point_and_multiplies_by_scale(
 ) -> None:
     values = values_of(**traits)
     stored = values.emitter.constant(arrange_constant(Q, order))
-    floats = values.dequantize(stored, Storage("int8", 0, quantization), order, multiply=multiply)
+    floats = values.conversions.dequantize(stored, Storage("int8", 0, quantization), order, multiply=multiply)
     assert values.emitter.nodes[-1].op_type == node
     np.testing.assert_array_equal(
         evaluate_constant(floats, values.emitter.domains, "a test"),
@@ -104,7 +105,7 @@ def test_quantize_rounds_and_saturates(
     )
     info = np.iinfo(dtype)
     expected = np.clip(np.rint(x / scale.astype(np.float32)) + zero, info.min, info.max).astype(dtype)
-    quantized = values.quantize(
+    quantized = values.conversions.quantize(
         values.emitter.constant(arrange_constant(x, order)), Storage(dtype, 0, quantization), order
     )
     result = evaluate_constant(quantized, values.emitter.domains, "a test")
@@ -112,15 +113,15 @@ def test_quantize_rounds_and_saturates(
     np.testing.assert_array_equal(result, expected.transpose(layout_axes(order)))
 
 
-@pytest.mark.parametrize("weights", list(Weights))
+@pytest.mark.parametrize("conversion", list(WeightConversion))
 @pytest.mark.parametrize("order", ORDERS)
-def test_constant_has_the_same_real_values_in_each_storage(order: TensorLayout, weights: Weights) -> None:
+def test_constant_has_the_same_real_values_in_each_storage(order: TensorLayout, conversion: WeightConversion) -> None:
     tensor = Tensor(0, 0, "w", "int8", DIMS, DIMS, ConstantData(Q), PER_TENSOR)
     values, shifted = values_of(), Quantization((0.25,), (121,), 0)
     values.plan = values.plan._replace(shifted={tensor: Storage("uint8", 128, shifted)})
     arrays = {
-        form: evaluate_constant(values.get(tensor, order, form, weights=weights), {"": 21}, "a test")
-        for form in (STORED, FILE, FLOAT)
+        encoding: evaluate_constant(values.get(tensor, order, encoding, conversion=conversion), {"": 21}, "a test")
+        for encoding in (STORED, FILE, FLOAT)
     }
     perm = layout_axes(order)
     np.testing.assert_array_equal(arrays[FILE], Q.transpose(perm), strict=True)
@@ -129,7 +130,7 @@ def test_constant_has_the_same_real_values_in_each_storage(order: TensorLayout, 
     op_types = [node.op_type for node in values.emitter.nodes]
     assert (
         op_types
-        == {"folded": [], "multiplied": ["Cast", "Sub", "Mul"], "dequantized": ["DequantizeLinear"]}[weights.value]
+        == {"folded": [], "multiplied": ["Cast", "Sub", "Mul"], "dequantized": ["DequantizeLinear"]}[conversion.value]
     )
 
 
@@ -165,9 +166,9 @@ def test_rescaling_inserts_a_clip_between_two_qdq_pairs(case: str, computed: boo
     values = values_of()
     x = values.emitter.register(set_type(ir.Value(name="x"), "int8" if not computed else "float32", DIMS))
     layout, storage = source_layout(DIMS), Storage("int8", 0, PER_TENSOR)
-    integers = values.quantize(x, storage, layout) if computed else x
-    values.quantize(
-        values.dequantize(integers, storage, layout),
+    integers = values.conversions.quantize(x, storage, layout) if computed else x
+    values.conversions.quantize(
+        values.conversions.dequantize(integers, storage, layout),
         Storage(dtype, 0, Quantization((scale,), (zero_point,), 0)),
         layout,
     )

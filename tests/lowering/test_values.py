@@ -19,7 +19,8 @@ from onnx_tflite_plugin.lowering.arrays import replace_zero_scales
 from onnx_tflite_plugin.lowering.emitter import Emitter
 from onnx_tflite_plugin.lowering.ir_values import set_type
 from onnx_tflite_plugin.lowering.values import STORED, Values
-from onnx_tflite_plugin.quantization.plan import Storage, StoragePlan
+from onnx_tflite_plugin.quantization.plan import StoragePlan
+from onnx_tflite_plugin.quantization.storage import Storage
 from onnx_tflite_plugin.source.model import Quantization, Tensor
 from onnx_tflite_plugin.targets import TARGETS
 from onnx_tflite_plugin.verify import verify
@@ -83,7 +84,7 @@ def test_reshape_to_size_0_does_not_copy_the_operand_size() -> None:
     emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].widens)
     values = Values(emitter, StoragePlan(TARGETS["onnxruntime"], {}, {}))
     x = emitter.register(set_type(ir.Value(name="x"), "float32", (3, 0)))
-    y = values.reshape(x, (3, 0), (0, 2, 3))
+    y = values.conversions.reshape(x, (3, 0), (0, 2, 3))
     y.name, x.name = "y", "x"
     inputs = [x, *(value for node in emitter.nodes for value in node.inputs if value is not None and value.const_value)]
     graph = ir.Graph([x], [set_type(y, "float32", (0, 2, 3))], nodes=emitter.nodes, opset_imports={"": 18})
@@ -116,7 +117,7 @@ def test_reshape_with_reordered_dynamic_sizes_is_rejected(
     values = Values(emitter, StoragePlan(TARGETS["onnxruntime"], {}, {}))
     x = emitter.register(set_type(ir.Value(name="x"), "float32", before))
     with pytest.raises(ValueError, match="more than one dynamic size"):
-        values.reshape(x, before, dims)
+        values.conversions.reshape(x, before, dims)
 
 
 @pytest.mark.parametrize(("dtype", "nodes"), [("int8", 2), ("int4", 3)])
@@ -127,7 +128,7 @@ def test_clip_is_emitted_only_before_4_bit_quantization(dtype: str, nodes: int) 
     x = emitter.register(set_type(ir.Value(name="x"), "float32", DIMS))
     relu = emitter.emit("Relu", [x], {})[0]
     storage = Storage(dtype, 0, Quantization((0.25,), (3,), 0))
-    assert values.quantize(relu, storage, source_layout(DIMS)).dtype == ir.DataType[dtype.upper()]
+    assert values.conversions.quantize(relu, storage, source_layout(DIMS)).dtype == ir.DataType[dtype.upper()]
     assert len(emitter.nodes) == nodes
 
 
@@ -187,7 +188,7 @@ def test_unit_axes_are_inserted_and_removed_without_a_shape(
 ) -> None:
     emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].widens)
     values = Values(emitter, StoragePlan(TARGETS["onnxruntime"], {}, {}))
-    values.reshape(emitter.register(set_type(ir.Value(name="x"), "float32", before)), before, dims)
+    values.conversions.reshape(emitter.register(set_type(ir.Value(name="x"), "float32", before)), before, dims)
     assert [node.op_type for node in emitter.nodes] == kinds
 
 

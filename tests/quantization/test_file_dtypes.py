@@ -15,7 +15,7 @@ from conformance.runner import run_case
 from conformance.variants import Variant
 from onnx_tflite_plugin.binding.bound import BoundModel
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.quantization import plan
+from onnx_tflite_plugin.quantization import shifted_storage
 from onnx_tflite_plugin.source.model import Tensor
 from onnx_tflite_plugin.verify import verify
 
@@ -46,7 +46,7 @@ def test_inputs_and_outputs_may_differ_in_storage_dtype(
         operators = (bound.op for bound in model.operators() if bound.op.code == case.op)
         return {t for op in operators for t in (op.inputs if side == "inputs" else op.outputs) if t is not None}
 
-    monkeypatch.setattr(plan, "_interface_only_tensors", tensors_on_side)
+    monkeypatch.setattr(shifted_storage, "_interface_only_tensors", tensors_on_side)
     result = run_case(case, host, [Variant("onnxruntime", None, "least")])
     assert result.ok, result.text
 

@@ -27,7 +27,8 @@ from onnx_tflite_plugin.binding.bound import BoundModel
 from onnx_tflite_plugin.binding.declared import resolve
 from onnx_tflite_plugin.errors import HandlerError
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.quantization.plan import StoragePlan, Weights, plan_storage
+from onnx_tflite_plugin.quantization.plan import StoragePlan, plan_storage
+from onnx_tflite_plugin.quantization.storage import WeightConversion
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.targets import TARGETS
 
@@ -239,9 +240,13 @@ def test_quantized_values_are_rescaled_only_if_parameters_differ() -> None:
 
 @pytest.mark.parametrize(
     ("activations", "expected"),
-    [("int8", Weights.DEQUANTIZED), ("int16", Weights.MULTIPLIED), ("float32", Weights.MULTIPLIED)],
+    [
+        ("int8", WeightConversion.DEQUANTIZED),
+        ("int16", WeightConversion.MULTIPLIED),
+        ("float32", WeightConversion.MULTIPLIED),
+    ],
 )
-def test_weights_are_dequantized_like_their_activations(activations: str, expected: Weights) -> None:
+def test_weights_are_dequantized_like_their_activations(activations: str, expected: WeightConversion) -> None:
     def draw(g: GraphBuilder) -> None:
         q = {"int8": Q, "int16": quant(0.01), "float32": None}[activations]
         w = g.constant("w", np.ones((3, 3), np.int8), quantization=quant(0.1))
@@ -251,7 +256,7 @@ def test_weights_are_dequantized_like_their_activations(activations: str, expect
 
     model, plan = plan_model(draw)
     (bound,) = model.operators()
-    assert plan.weights(bound, bound.op[1]) is expected
+    assert plan.weight_conversion(bound, bound.op[1]) is expected
 
 
 def add(slots: tuple[int, ...] | None) -> Handler:

@@ -53,7 +53,7 @@ def values_by_tensor(entry: Entry, session: OnnxRuntime) -> dict[int, list[Tenso
     by_tensor: dict[int, list[TensorValue]] = {}
     for value in session.tensor_values:
         is_in_subgraph = value.subgraph == entry.subgraph.index and 0 <= value.tensor < len(tensors)
-        if is_in_subgraph and (value.form == "stored" or tensors[value.tensor].quantization is None):
+        if is_in_subgraph and (value.encoding == "stored" or tensors[value.tensor].quantization is None):
             by_tensor.setdefault(value.tensor, []).append(value)
     return by_tensor
 
@@ -67,7 +67,7 @@ def is_dequantized(model: Model, entry: Entry, session: OnnxRuntime) -> bool:
         return True
     floats = {info.name for info in (*graph.input, *graph.value_info, *graph.output) if is_float(info)}
     return any(
-        value.form == "stored" and value.name in floats and is_quantized(tensors[value.tensor])
+        value.encoding == "stored" and value.name in floats and is_quantized(tensors[value.tensor])
         for values in values_by_tensor(entry, session).values()
         for value in values
     )

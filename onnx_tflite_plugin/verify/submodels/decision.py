@@ -174,7 +174,9 @@ def _extract(pair: ModelPair, finding: Finding) -> SavedSubmodel | None:
     """Return a submodel in both formats; None if it cannot be extracted."""
     submodel = finding.submodel
     values, leaves = values_by_tensor(pair.entry, pair.session), sorted(submodel.leaves)
-    leaf_values = [next((value for value in values.get(index, ()) if value.form == "stored"), None) for index in leaves]
+    leaf_values = [
+        next((value for value in values.get(index, ()) if value.encoding == "stored"), None) for index in leaves
+    ]
     inputs = [value for value in leaf_values if value is not None]
     if len(inputs) < len(leaves):
         return None

@@ -15,16 +15,16 @@ OFF = Comparison("t2", "step", 9.0, 1.0, 1.0)
 
 def test_skips_dequantized_values_and_values_without_a_tensor() -> None:
     compared = [
-        TensorValue("integers", 0, 1, form="stored"),
-        TensorValue("floats", 0, 0, form="float"),
-        TensorValue("as stored", 0, 0, form="stored"),
-        TensorValue("last", 0, 2, form="float"),
+        TensorValue("integers", 0, 1, encoding="stored"),
+        TensorValue("floats", 0, 0, encoding="float"),
+        TensorValue("as stored", 0, 0, encoding="stored"),
+        TensorValue("last", 0, 2, encoding="float"),
     ]
     others = [
-        TensorValue("elsewhere", 1, 0, form="stored"),
-        TensorValue("beyond", 0, 3, form="stored"),
-        TensorValue("none", 0, -1, form="stored"),
-        TensorValue("dequantized", 0, 1, form="float"),
+        TensorValue("elsewhere", 1, 0, encoding="stored"),
+        TensorValue("beyond", 0, 3, encoding="stored"),
+        TensorValue("none", 0, -1, encoding="stored"),
+        TensorValue("dequantized", 0, 1, encoding="float"),
     ]
     graph = subgraph(inputs=[slot(0), slot(1, "int8", scale=0.5), slot(2)])
     session: Any = SimpleNamespace(tensor_values=[*others, *compared])
