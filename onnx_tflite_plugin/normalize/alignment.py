@@ -1,8 +1,8 @@
-"""Signatures that compute the same function for different numbers of tokens.
+"""Comparison of signatures that compute the same function for different numbers of tokens.
 
-An example is the prompt and the single token of a language model. Converters simplify each signature by its sizes:
-with one token, a Transpose becomes a Reshape, and a Slice of all elements disappears. The comparison therefore skips
-operators that only reshape, from the outputs of one signature to the common inputs.
+For example, a language model has a signature for prompts and one that decodes a single token. Converters simplify each
+signature for its sizes: with one token, a Transpose becomes a Reshape, and a Slice of all elements disappears. The
+comparison starts at the outputs and goes back to the inputs. It skips views: operators that only reshape.
 """
 
 from __future__ import annotations
@@ -16,27 +16,25 @@ from onnx_tflite_plugin.api.declarations import Handler
 from onnx_tflite_plugin.binding.bound import label
 from onnx_tflite_plugin.binding.declared import subgraph_indices
 from onnx_tflite_plugin.codes import COMPOSITE
-from onnx_tflite_plugin.source.model import Array, Model, Operator, Signature, Tensor
+from onnx_tflite_plugin.source.model import Array, Model, Operator, Signature, Subgraph, Tensor
 
 Location = tuple[int, int]
-"""A tensor or an operator: its subgraph, and its index there."""
+"""Subgraph and index of a tensor or an operator."""
 Shape = tuple[int, ...]
 HandlerOf = Callable[[Operator], Handler | None]
-IsView = Callable[[Operator, Shape, Shape], bool]
-"""True for an operator that returns the elements of its operand in order, by the sizes of operand and result."""
+ViewPredicate = Callable[[Operator, Shape, Shape], bool]
+"""True if an operator is a view, given the shapes of its operand and result."""
 
 
 class Misaligned(Exception):
-    """Raised for signatures that differ in more than one size.
-
-    The message names the first difference.
-    """
+    """Signatures differ in more than the number of tokens. The message names the first difference."""
 
 
 class SizedSignature(NamedTuple):
-    """A signature's graph for one number of tokens.
+    """A signature, run with ``length`` tokens.
 
-    ``stored_length``: the number for which dynamic dimensions have their stored size; None if all are static.
+    ``stored_length``: the number of tokens to which the stored sizes of dynamic dimensions belong; None if all
+    dimensions are static.
     """
 
     model: Model
@@ -45,23 +43,23 @@ class SizedSignature(NamedTuple):
     stored_length: int | None = None
 
     def sizes(self, tensor: Tensor) -> Shape:
-        """Return the sizes of a tensor for the number of tokens."""
+        """Return the shape of a tensor for this number of tokens."""
         pairs = zip(tensor.dims, tensor.shape, strict=True)
         return tuple(size * self.length // (self.stored_length or 1) if dim is None else dim for dim, size in pairs)
 
     def tensors_by_name(self, names: Mapping[str, int]) -> dict[str, Tensor]:
-        """Return the tensors of one side of the signature, by name."""
+        """Return the tensors of the signature's inputs or outputs (``names``), by name."""
         tensors = self.model.subgraphs[self.signature.subgraph].tensors
         return {name: tensors[index] for name, index in names.items()}
 
 
-class Views:
-    """The operators of a sized signature, and the views among them.
+class SignatureGraph:
+    """The subgraph of a signature, with the producer of each tensor and the views.
 
     A view only reshapes its operand.
     """
 
-    def __init__(self, sized: SizedSignature, is_view: IsView) -> None:
+    def __init__(self, sized: SizedSignature, is_view: ViewPredicate) -> None:
         self.sized, self.is_view = sized, is_view
         self.producers = {
             location_of(tensor): op
@@ -71,40 +69,47 @@ class Views:
             if tensor is not None
         }
 
+    @property
+    def key(self) -> str:
+        return self.sized.signature.key
+
+    @property
+    def subgraph(self) -> Subgraph:
+        return self.sized.model.subgraphs[self.sized.signature.subgraph]
+
     def producer(self, tensor: Tensor) -> Operator | None:
         return self.producers.get(location_of(tensor))
 
     def is_view_of(self, op: Operator) -> bool:
-        """True if an operator returns the elements of its operand in order."""
+        """True if an operator is a view of operand 0."""
         operand, result = op.tensor(0), op.tensor(~0)
         if operand is None or result is None or operand.is_constant:
             return False
         return self.is_view(op, self.sized.sizes(operand), self.sized.sizes(result))
 
-    def views(self, tensor: Tensor) -> list[Operator]:
-        """Return the views that end in a tensor, the last first."""
+    def views_before(self, tensor: Tensor) -> list[Operator]:
+        """Return the chain of views whose result is the tensor, the last view first."""
         views: list[Operator] = []
         while (op := self.producer(tensor)) is not None and self.is_view_of(op):
             views.append(op)
             tensor = op[0]
         return views
 
-    def root(self, tensor: Tensor) -> Tensor:
-        """Return the tensor that holds the same elements before views."""
-        views = self.views(tensor)
+    def viewed_tensor(self, tensor: Tensor) -> Tensor:
+        """Return the operand of the first view before a tensor; the tensor without views."""
+        views = self.views_before(tensor)
         return views[-1][0] if views else tensor
 
 
 class Alignment:
-    """Comparison of two signatures, tensor pair by tensor pair.
+    """Comparison of a signature with the prompt's, tensor by tensor.
 
-    ``tensors``: tensors of the prompt by the location of the matching tensor of ``other``. ``operators``: operators of
-    the prompt by the location of the matching operator. ``input_pairs``: locations of matching inputs, of the
-    signatures or of the subgraphs that they call.
+    ``tensors``: tensors of the prompt, by the location of the matching tensor of the signature. ``operators``: the
+    same for operators. ``input_pairs``: locations of matching inputs of the signatures and of subgraphs that they call.
     """
 
-    def __init__(self, other: Views, prompt: Views, handler_of: HandlerOf) -> None:
-        self.other, self.prompt, self.handler_of = other, prompt, handler_of
+    def __init__(self, signature: SignatureGraph, prompt: SignatureGraph, handler_of: HandlerOf) -> None:
+        self.signature, self.prompt, self.handler_of = signature, prompt, handler_of
         self.tensors: dict[Location, Tensor] = {}
         self.operators: dict[Location, Operator] = {}
         self.compared: set[tuple[Location, Location]] = set()
@@ -114,33 +119,33 @@ class Alignment:
 
     def compare(self) -> None:
         """Compare all outputs of the prompt. Raises Misaligned with the first difference."""
-        other, prompt = self.other.sized, self.prompt.sized
-        keys = f"signatures {other.signature.key!r} and {prompt.signature.key!r}"
+        sized, prompt = self.signature.sized, self.prompt.sized
+        keys = f"signatures {self.signature.key!r} and {self.prompt.key!r}"
         prompt_inputs = prompt.tensors_by_name(prompt.signature.inputs)
         prompt_outputs = prompt.tensors_by_name(prompt.signature.outputs)
-        other_inputs = other.tensors_by_name(other.signature.inputs)
-        other_outputs = other.tensors_by_name(other.signature.outputs)
-        if prompt_inputs.keys() != other_inputs.keys():
-            raise Misaligned(f"{keys} have different inputs: {min(prompt_inputs.keys() ^ other_inputs.keys())!r}")
-        if not prompt_outputs.keys() <= other_outputs.keys():
-            raise Misaligned(f"{keys} have different outputs: {min(prompt_outputs.keys() - other_outputs.keys())!r}")
+        inputs = sized.tensors_by_name(sized.signature.inputs)
+        outputs = sized.tensors_by_name(sized.signature.outputs)
+        if prompt_inputs.keys() != inputs.keys():
+            raise Misaligned(f"{keys} have different inputs: {min(prompt_inputs.keys() ^ inputs.keys())!r}")
+        if not prompt_outputs.keys() <= outputs.keys():
+            raise Misaligned(f"{keys} have different outputs: {min(prompt_outputs.keys() - outputs.keys())!r}")
         for name, tensor in prompt_inputs.items():
-            self.input_pairs[location_of(other_inputs[name])] = location_of(tensor)
-            if other.sizes(other_inputs[name]) != prompt.sizes(tensor) or other_inputs[name].dtype != tensor.dtype:
+            self.input_pairs[location_of(inputs[name])] = location_of(tensor)
+            if sized.sizes(inputs[name]) != prompt.sizes(tensor) or inputs[name].dtype != tensor.dtype:
                 raise Misaligned(f"{keys}: input {name!r} has different sizes or dtypes")
-            self.tensors[location_of(other_inputs[name])] = tensor
+            self.tensors[location_of(inputs[name])] = tensor
         for name, tensor in prompt_outputs.items():
-            if other.sizes(other_outputs[name]) != prompt.sizes(tensor):
+            if sized.sizes(outputs[name]) != prompt.sizes(tensor):
                 raise Misaligned(f"{keys}: output {name!r} has different sizes")
-            self._add(other_outputs[name], tensor)
+            self._add(outputs[name], tensor)
         while self.pending:
             self._compare(*self.pending.pop())
         if self.differences:
             raise Misaligned(f"{keys}: {min(self.differences)[1]}")
 
     def _add(self, tensor: Tensor, prompt_tensor: Tensor) -> None:
-        """Compare the elements of two tensors later, once."""
-        pair = self.other.root(tensor), self.prompt.root(prompt_tensor)
+        """Queue two tensors for comparison, without views, unless they were queued before."""
+        pair = self.signature.viewed_tensor(tensor), self.prompt.viewed_tensor(prompt_tensor)
         key = location_of(pair[0]), location_of(pair[1])
         if key not in self.compared:
             self.compared.add(key)
@@ -148,11 +153,11 @@ class Alignment:
 
     def _compare(self, tensor: Tensor, prompt_tensor: Tensor) -> None:
         """Compare two tensors and the operators that compute them."""
-        producer, prompt_producer = self.other.producer(tensor), self.prompt.producer(prompt_tensor)
-        main = self.other.sized.signature.subgraph
+        producer, prompt_producer = self.signature.producer(tensor), self.prompt.producer(prompt_tensor)
+        main = self.signature.sized.signature.subgraph
         position = producer.index if producer is not None and producer.subgraph == main else 1 << 30
         if not self._have_equal_sizes(tensor, prompt_tensor):
-            pairs = (self.other.sized, tensor), (self.prompt.sized, prompt_tensor)
+            pairs = (self.signature.sized, tensor), (self.prompt.sized, prompt_tensor)
             descriptions = [f"{list(sized.sizes(t))} of {t.dtype}" for sized, t in pairs]
             self.differences.append((position, f"tensor {tensor} is {' and '.join(descriptions)}"))
         elif tensor.is_variable or prompt_tensor.is_variable:
@@ -172,20 +177,17 @@ class Alignment:
             self.tensors.setdefault(location_of(tensor), prompt_tensor)
 
     def _have_equal_sizes(self, tensor: Tensor, prompt_tensor: Tensor) -> bool:
-        """True if two tensors have the same shape, ignoring axes of size 1.
-
-        Dtype and quantization must be the same too.
-        """
+        """True if two tensors have equal sizes other than 1, dtypes and quantizations."""
         if (tensor.dtype, tensor.quantization) != (prompt_tensor.dtype, prompt_tensor.quantization):
             return False
-        return squeeze(self.other.sized.sizes(tensor)) == squeeze(self.prompt.sized.sizes(prompt_tensor))
+        return squeeze(self.signature.sized.sizes(tensor)) == squeeze(self.prompt.sized.sizes(prompt_tensor))
 
     def _compare_operators(self, op: Operator, prompt_op: Operator, same_slot: bool) -> str:
-        """Return how two operators differ; empty if they do not.
+        """Return the difference of two operators; empty if they are equal.
 
-        If they do not, their operands are compared later.
+        The operands of equal operators are queued for comparison.
         """
-        key = self.prompt.sized.signature.key
+        key = self.prompt.key
         kinds = [(x.code, x.version, len(x.inputs)) for x in (op, prompt_op)]
         if kinds[0] != kinds[1] or not same_slot:
             return f"corresponds to {label(prompt_op)} in {key!r}"
@@ -212,32 +214,30 @@ class Alignment:
                     descriptions = _describe_array(values), _describe_array(prompt_values)
                     return f"operand {slot}, a constant, is {descriptions[0]}, but {descriptions[1]} in {key!r}"
             elif not self._have_equal_sizes(operand, prompt_operand):
-                sizes, prompt_sizes = self.other.sized.sizes(operand), self.prompt.sized.sizes(prompt_operand)
+                sizes, prompt_sizes = self.signature.sized.sizes(operand), self.prompt.sized.sizes(prompt_operand)
                 return f"operand {slot} has sizes {list(sizes)}, but {list(prompt_sizes)} in {key!r}"
             else:
                 self._add(operand, prompt_operand)
         self.operators.setdefault(location_of(op), prompt_op)
-        return self._compare_bodies(handler, op, prompt_op)
+        return self._compare_called_subgraphs(handler, op, prompt_op)
 
-    def _compare_bodies(self, handler: Handler, op: Operator, prompt_op: Operator) -> str:
-        """Compare the subgraphs that two operators call; return a difference.
+    def _compare_called_subgraphs(self, handler: Handler, op: Operator, prompt_op: Operator) -> str:
+        """Return the difference of the interfaces of called subgraphs; empty if equal.
 
-        The text is empty if the interfaces of the subgraphs are equal.
+        The outputs of the subgraphs are queued for comparison.
         """
         if op.code.startswith(COMPOSITE):
-            return ""  # its name and attributes define it; its subgraph may be simplified for the sizes
+            return ""  # name and attributes define a composite; its subgraph may be simplified for the sizes
         indices = subgraph_indices(handler.subgraphs, op), subgraph_indices(handler.subgraphs, prompt_op)
         for index, prompt_index in zip(*indices, strict=True):
-            graph = self.other.sized.model.subgraphs[index]
+            graph = self.signature.sized.model.subgraphs[index]
             prompt_graph = self.prompt.sized.model.subgraphs[prompt_index]
             if (len(graph.inputs), len(graph.outputs)) != (len(prompt_graph.inputs), len(prompt_graph.outputs)):
                 return f"calls subgraphs {index} and {prompt_index}, which have different inputs or outputs"
             for tensor, prompt_tensor in zip(graph.inputs, prompt_graph.inputs, strict=True):
                 prompt_location = location_of(prompt_tensor)
                 if self.input_pairs.setdefault(location_of(tensor), prompt_location) != prompt_location:
-                    return (
-                        f"calls subgraph {index} in place of several subgraphs of {self.prompt.sized.signature.key!r}"
-                    )
+                    return f"calls subgraph {index} in place of several subgraphs of {self.prompt.key!r}"
             for tensor, prompt_tensor in zip(graph.outputs, prompt_graph.outputs, strict=True):
                 self._add(tensor, prompt_tensor)
         return ""
@@ -253,10 +253,7 @@ def squeeze(sizes: Shape) -> Shape:
 
 
 def are_equal_constants(first: Tensor, second: Tensor) -> bool:
-    """True if two constants are equal, except for axes of size 1.
-
-    Values, dtype and quantization must be the same.
-    """
+    """True if two constants have equal values, dtypes, quantizations and sizes other than 1."""
     if first.dtype != second.dtype or squeeze(first.shape) != squeeze(second.shape):
         return False
     if not _have_same_quantization(first, second):
@@ -278,9 +275,9 @@ def _have_same_quantization(first: Tensor, second: Tensor) -> bool:
 
 
 def _are_equal_except_any_size(sizes: Array, prompt_sizes: Array, any_size: int) -> bool:
-    """True if two lists of sizes differ only where the second stands for any size.
+    """True if two lists of sizes differ only where the second one has ``any_size``.
 
-    ``any_size``: the number that stands for any size.
+    ``any_size``: the number that the operator accepts in place of any size.
     """
     return sizes.shape == prompt_sizes.shape and bool(((sizes == prompt_sizes) | (prompt_sizes == any_size)).all())
 

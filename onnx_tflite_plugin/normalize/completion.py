@@ -1,6 +1,6 @@
-"""Completion of the prompt's graph, adapted to several tokens.
+"""Completion of a prompt's graph with the operators that only the decode graph has.
 
-The prompt's graph lacks operators that only the single token's graph has.
+The decode graph is that of the signature for a single token. Its operators are adapted to several tokens.
 """
 
 from __future__ import annotations
@@ -27,70 +27,66 @@ MAX_SIZES = 64
 
 
 class Completion:
-    """The prompt's graph, completed from the single token's graph.
+    """The prompt's graph, with copies of the operators that only the decode graph has.
 
-    Operators that only the single token's graph has are copied. ``counterparts``: tensors of the prompt by the
-    location of the single token's tensor. ``view_copies``: results of copied views, by the view and its operand.
-    ``aligned_operators``: operators of the single token that the prompt has too, by pattern. ``head``: the operand of
-    the last operators, which compute each token in isolation.
+    ``counterparts``: tensors of the prompt, by the location of the matching decode tensor. ``view_copies``: results of
+    copied views, by the view and its operand. ``aligned_operators``: decode operators that the prompt has too, by
+    pattern. ``users``: prompt operators by the location of their first operand. ``head``: the operand of the last
+    operators, which compute each token in isolation.
     """
 
     def __init__(self, alignment: Alignment, handler_of: HandlerOf) -> None:
         self.alignment, self.handler_of = alignment, handler_of
-        self.single, self.prompt = alignment.other, alignment.prompt
-        self.graph = self.prompt.sized.model.subgraphs[self.prompt.sized.signature.subgraph]
-        self.tensors, self.operators = list(self.graph.tensors), list(self.graph.operators)
+        self.decode, self.prompt = alignment.signature, alignment.prompt
+        self.tensors, self.operators = list(self.prompt.subgraph.tensors), list(self.prompt.subgraph.operators)
         self.counterparts: dict[Location, Tensor] = dict(alignment.tensors)
         self.view_copies: dict[tuple[Location, Tensor], Tensor] = {}
         self.head: Tensor | None = None
         self.users: dict[Location, list[Operator]] = {}
-        for op in self.graph.operators:
+        for op in self.prompt.subgraph.operators:
             if op.tensor(0) is not None:
                 self.users.setdefault(location_of(op[0]), []).append(op)
-        self.single_graph = self.single.sized.model.subgraphs[self.single.sized.signature.subgraph]
         self.aligned_operators: dict[Hashable, list[Operator]] = {}
-        for op in self.single_graph.operators:
+        for op in self.decode.subgraph.operators:
             if location_of(op) in alignment.operators:
                 self.aligned_operators.setdefault(self._pattern(op), []).append(op)
 
     def complete(self) -> tuple[Model, Mapping[str, int]]:
-        """Return the model, and all outputs by name.
+        """Return the model, and the tensor index of each output by name.
 
         Raises Misaligned for an operator that cannot be adapted to several tokens.
         """
-        single_outputs = self.single.sized.tensors_by_name(self.single.sized.signature.outputs)
+        decode_outputs = self.decode.sized.tensors_by_name(self.decode.sized.signature.outputs)
         prompt_outputs = self.prompt.sized.signature.outputs
-        missing = {name: tensor for name, tensor in single_outputs.items() if name not in prompt_outputs}
+        missing = {name: tensor for name, tensor in decode_outputs.items() if name not in prompt_outputs}
         for op in self._missing_operators(missing.values()):
-            if self.single.is_view_of(op):
-                continue  # copied together with the operator that uses it
+            if self.decode.is_view_of(op):
+                continue  # copied together with its user
             if self._copy_similar(op):
                 self.head = None
             elif not self._copy_in_place(op):
                 raise Misaligned(
-                    f"{label(op)} is only in {self.single.sized.signature.key!r}, and its counterpart for several tokens is unknown"
+                    f"{label(op)} is only in {self.decode.key!r}, and its counterpart for several tokens is unknown"
                 )
         counterparts = {name: self.counterparts.get(location_of(tensor)) for name, tensor in missing.items()}
         unmatched = next((name for name, tensor in counterparts.items() if tensor is None), None)
         if unmatched is not None:
-            raise Misaligned(
-                f"output {unmatched!r} of {self.single.sized.signature.key!r} has no counterpart for several tokens"
-            )
+            raise Misaligned(f"output {unmatched!r} of {self.decode.key!r} has no counterpart for several tokens")
         new_outputs = {name: tensor for name, tensor in counterparts.items() if tensor is not None}
         graph = replace(
-            self.graph,
+            self.prompt.subgraph,
             tensors=tuple(self.tensors),
             operators=tuple(self.operators),
-            outputs=(*self.graph.outputs, *new_outputs.values()),
+            outputs=(*self.prompt.subgraph.outputs, *new_outputs.values()),
         )
         outputs = {**prompt_outputs, **{name: tensor.index for name, tensor in new_outputs.items()}}
         return with_graph(self.prompt.sized.model, graph), outputs
 
     def _missing_operators(self, outputs: Iterable[Tensor]) -> list[Operator]:
-        """Return the operators that the prompt does not have, in order."""
+        """Return the decode operators of these outputs that the prompt lacks, in order."""
         needed = {location_of(tensor) for tensor in outputs}
         missing: list[Operator] = []
-        for op in reversed(self.single_graph.operators):
+        for op in reversed(self.decode.subgraph.operators):
             locations = [location_of(tensor) for tensor in op.outputs if tensor is not None]
             if needed.isdisjoint(locations) or all(location in self.counterparts for location in locations):
                 continue
@@ -103,10 +99,10 @@ class Completion:
     # --- copies of operators of earlier layers --------------------------------------------------
 
     def _pattern(self, op: Operator) -> Hashable:
-        """Return a key that similar operators of the single token share."""
+        """Return a key that is equal for decode operators of different layers."""
         handler = self.handler_of(op)
-        calls = set() if handler is None else {*handler.subgraphs}
-        options = repr(sorted((name, value) for name, value in op.options.items() if name not in calls))
+        subgraph_options = set() if handler is None else {*handler.subgraphs}
+        options = repr(sorted((name, value) for name, value in op.options.items() if name not in subgraph_options))
         operands = tuple(None if t is None else self._operand_pattern(t) for t in op.inputs)
         return op.code, op.version, options, operands, tuple(t and (t.dims, t.dtype) for t in op.outputs)
 
@@ -116,7 +112,7 @@ class Completion:
         return tensor.dims, tensor.dtype, tensor.array.tobytes() if _is_list(tensor) else None
 
     def _copy_similar(self, op: Operator) -> bool | None:
-        """Copy the prompt's counterpart of a similar operator.
+        """Copy the prompt's counterpart of a similar decode operator.
 
         Return None if no similar operator has operands of these shapes.
         """
@@ -129,9 +125,9 @@ class Completion:
         return None
 
     def _operands_of_copy(self, op: Operator, similar: Operator, prompt_op: Operator) -> list[Tensor | None] | None:
-        """Return the operands of a copy of ``prompt_op``.
+        """Return the operands of a copy of ``prompt_op`` that computes ``op`` for several tokens.
 
-        Return None if an operand has another shape than that of ``prompt_op``.
+        Return None if an operand's shape differs from that in ``prompt_op``.
         """
         sources: list[tuple[Tensor, list[Operator]] | Tensor | None] = []
         for operand, similar_operand, prompt_operand in zip(op.inputs, similar.inputs, prompt_op.inputs, strict=True):
@@ -146,10 +142,10 @@ class Completion:
                     return None
                 sources.append(replace(constant, subgraph=constant.subgraph))
             else:
-                start = self.counterparts.get(location_of(self.single.root(operand)))
-                views = self.prompt.views(prompt_operand)
-                root = views[-1][0] if views else prompt_operand
-                if start is None or start.dims not in (prompt_operand.dims, root.dims):
+                start = self.counterparts.get(location_of(self.decode.viewed_tensor(operand)))
+                views = self.prompt.views_before(prompt_operand)
+                viewed = views[-1][0] if views else prompt_operand
+                if start is None or start.dims not in (prompt_operand.dims, viewed.dims):
                     return None
                 sources.append((start, [] if start.dims == prompt_operand.dims else views))
         return [
@@ -157,15 +153,15 @@ class Completion:
         ]
 
     def _call_equal_subgraphs(self, op: Operator, similar: Operator) -> bool:
-        """True if two operators of the single token call equal subgraphs."""
+        """True if two decode operators call equal subgraphs."""
         handler = self.handler_of(op)
         names = () if handler is None or op.code.startswith(COMPOSITE) else handler.subgraphs
         pairs = zip(subgraph_indices(names, op), subgraph_indices(names, similar), strict=True)
-        graphs = self.single.sized.model.subgraphs
-        return all(index == other or _are_equal_subgraphs(graphs[index], graphs[other]) for index, other in pairs)
+        graphs = self.decode.sized.model.subgraphs
+        return all(a == b or _are_equal_subgraphs(graphs[a], graphs[b]) for a, b in pairs)
 
     def _copy_views(self, start: Tensor, views: list[Operator]) -> Tensor:
-        """Return a tensor after copies of the same views."""
+        """Return the result of views copied onto ``start``; existing equal views are reused."""
         tensor = start
         for op in reversed(views):
             key = location_of(op), tensor
@@ -180,26 +176,24 @@ class Completion:
     # --- other operators ------------------------------------------------------------------------
 
     def _copy_in_place(self, op: Operator) -> bool | None:
-        """Copy an operator that keeps the axis of the tokens; None for others.
+        """Copy an operator that keeps the token axis and has one operand besides constants.
 
-        The operator has one computed operand.
+        Return None for other operators.
         """
-        computed = [t for t in op.inputs if t is not None and not t.is_constant]
-        if len({*computed}) != 1 or len(op.outputs) != 1 or op[0] is not computed[0]:
+        variable_operands = [t for t in op.inputs if t is not None and not t.is_constant]
+        if len({*variable_operands}) != 1 or len(op.outputs) != 1 or op[0] is not variable_operands[0]:
             return None
         tensor = self.counterparts.get(location_of(op[0]))
         result = op[~0]
         if tensor is None or len(tensor.dims) != len(op[0].dims) or result.rank != tensor.rank:
             return None
-        axes = [axis for axis, size in enumerate(tensor.dims) if size is None]
+        dynamic_axes = [axis for axis, size in enumerate(tensor.dims) if size is None]
         pairs = zip(tensor.dims, op[0].dims, strict=True)
-        has_same_shape = all(size in (None, single_size) for size, single_size in pairs)
-        if (
-            len(axes) != 1
-            or not has_same_shape
-            or op[0].dims[: axes[0] + 1] != result.dims[: axes[0] + 1]
-            or axes[0] == result.rank - 1
-        ):
+        has_same_shape = all(size in (None, decode_size) for size, decode_size in pairs)
+        if len(dynamic_axes) != 1 or not has_same_shape:
+            return None
+        token_axis = dynamic_axes[0]
+        if op[0].dims[: token_axis + 1] != result.dims[: token_axis + 1] or token_axis == result.rank - 1:
             return None
         handler = self.handler_of(op)
         if (
@@ -208,8 +202,8 @@ class Completion:
             or any(_is_list(t) for t in op.inputs if t is not None and t.is_constant)
         ):
             return None
-        dims = tuple(None if axis == axes[0] else size for axis, size in enumerate(result.dims))
-        shape = tuple(tensor.shape[axes[0]] if axis == axes[0] else size for axis, size in enumerate(result.shape))
+        dims = tuple(None if axis == token_axis else size for axis, size in enumerate(result.dims))
+        shape = tuple(tensor.shape[axis] if axis == token_axis else size for axis, size in enumerate(result.shape))
         inputs = tuple(tensor if t is op[0] else self._constant(t) for t in op.inputs)
         self._append(replace(op, inputs=inputs, outputs=(replace(result, dims=dims, shape=shape),)), op)
         self.head = self.head or tensor
@@ -219,7 +213,7 @@ class Completion:
 
     def _constant(self, tensor: Tensor | None) -> Tensor | None:
         """Return a constant as a tensor of the prompt's graph."""
-        if tensor is None or tensor.subgraph == self.graph.index:
+        if tensor is None or tensor.subgraph == self.prompt.subgraph.index:
             return tensor
         key = location_of(tensor)
         if key not in self.counterparts:
@@ -227,17 +221,19 @@ class Completion:
         return self.counterparts[key]
 
     def _add_tensor(self, tensor: Tensor) -> Tensor:
-        added = replace(tensor, subgraph=self.graph.index, index=len(self.tensors))
+        added = replace(tensor, subgraph=self.prompt.subgraph.index, index=len(self.tensors))
         self.tensors.append(added)
         return added
 
     def _append(self, op: Operator, source: Operator | None) -> Tensor:
         """Append a copy of an operator with new results; return the first one.
 
-        ``source``: the operator whose results the new ones correspond to.
+        ``source``: the decode operator that the copy corresponds to.
         """
         outputs = tuple(None if t is None else self._add_tensor(t) for t in op.outputs)
-        self.operators.append(replace(op, subgraph=self.graph.index, index=len(self.operators), outputs=outputs))
+        self.operators.append(
+            replace(op, subgraph=self.prompt.subgraph.index, index=len(self.operators), outputs=outputs)
+        )
         if source is not None:
             self.alignment.operators[location_of(source)] = self.operators[-1]
         for tensor, copy in zip(source.outputs if source else (), outputs, strict=False):
@@ -248,7 +244,7 @@ class Completion:
 
 
 def with_graph(model: Model, graph: Subgraph) -> Model:
-    return replace(model, subgraphs=tuple(graph if other.index == graph.index else other for other in model.subgraphs))
+    return replace(model, subgraphs=tuple(graph if g.index == graph.index else g for g in model.subgraphs))
 
 
 def _is_list(tensor: Tensor) -> bool:
@@ -257,22 +253,24 @@ def _is_list(tensor: Tensor) -> bool:
 
 
 def _have_same_result(first: Operator, second: Operator) -> bool:
-    """True if two operators return the same result for the same operand.
+    """True if two operators return the same result for the same operand 0.
 
-    Each has one operand besides constants.
+    All other operands are constants.
     """
     if (first.code, first.version, len(first.inputs)) != (second.code, second.version, len(second.inputs)):
         return False
     pairs = list(zip(first.inputs[1:], second.inputs[1:], strict=True))
-    equal = all(a is b or (a and b and a.is_constant and b.is_constant and are_equal_constants(a, b)) for a, b in pairs)
-    return equal and dict(first.options) == dict(second.options) and first[~0].dims == second[~0].dims
+    have_equal_constants = all(
+        a is b or (a and b and a.is_constant and b.is_constant and are_equal_constants(a, b)) for a, b in pairs
+    )
+    return have_equal_constants and dict(first.options) == dict(second.options) and first[~0].dims == second[~0].dims
 
 
 def _are_equal_subgraphs(first: Subgraph, second: Subgraph) -> bool:
     """True if two subgraphs have the same operators on the same constants."""
     if len(first.operators) != len(second.operators):
         return False
-    matching = dict(zip(map(location_of, first.inputs), map(location_of, second.inputs), strict=False))
+    matches = dict(zip(map(location_of, first.inputs), map(location_of, second.inputs), strict=False))
     for op, second_op in zip(first.operators, second.operators, strict=True):
         if (op.code, op.version, len(op.inputs)) != (second_op.code, second_op.version, len(second_op.inputs)):
             return False
@@ -285,9 +283,9 @@ def _are_equal_subgraphs(first: Subgraph, second: Subgraph) -> bool:
             elif a.is_constant and b.is_constant:
                 if a.dims != b.dims or not are_equal_constants(a, b):
                     return False
-            elif matching.get(location_of(a)) != location_of(b):
+            elif matches.get(location_of(a)) != location_of(b):
                 return False
-        matching |= {
+        matches |= {
             location_of(a): location_of(b) for a, b in zip(op.outputs, second_op.outputs, strict=False) if a and b
         }
-    return [matching.get(location_of(a)) for a in first.outputs] == [location_of(b) for b in second.outputs]
+    return [matches.get(location_of(a)) for a in first.outputs] == [location_of(b) for b in second.outputs]

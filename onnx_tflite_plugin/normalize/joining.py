@@ -1,9 +1,9 @@
-"""One model of the signatures for prompts and for a single token.
+"""Joining of a language model's signatures, for prompts and for a single token, into one model.
 
-It is the prompt's graph, for any number of tokens. A prompt's signature does not compute scores: the operators
-downstream of its last caches are missing. The signature for a single token has them, for one token. Most of them are
-similar to an operator of an earlier layer, whose counterpart for prompts is known from the alignment and is copied.
-The other operators are copied only if they keep the token axis in place.
+The joined model is the prompt's graph for any number of tokens. A prompt's signature does not compute scores: it has no
+operators after its last caches. The decode signature, which is for a single token, has these operators. Most of them
+are similar to an operator of an earlier layer; the prompt's counterpart of that operator is copied. The other operators
+are copied only if they keep the token axis in place.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from onnx_tflite_plugin.normalize.alignment import (
     Alignment,
     Location,
     Misaligned,
+    SignatureGraph,
     SizedSignature,
-    Views,
     location_of,
 )
 from onnx_tflite_plugin.normalize.completion import Completion, with_graph
@@ -35,9 +35,9 @@ SEQUENCE = "sequence"
 
 
 class SharedItems(NamedTuple):
-    """Tensors and operators that another signature shares with the joined model.
+    """Tensors and operators that a signature shares with the joined model.
 
-    The key is the location in the joined model; the value, that in the signature.
+    Keys are locations in the joined model, values are locations in the signature.
     """
 
     tensors: Mapping[Location, Location]
@@ -47,9 +47,9 @@ class SharedItems(NamedTuple):
 class Joined(NamedTuple):
     """A model of several signatures.
 
-    ``lengths``: the number of tokens in each signature. ``named_axes``: axes of inputs whose size is the number of
-    tokens. ``head``: the tensor from which scores are computed, each token in isolation; None if there is none.
-    ``shared``: tensors and operators that each signature except the prompt's shares with the joined model.
+    ``lengths``: the number of tokens in each signature. ``named_axes``: token axes of inputs. ``head``: the tensor from
+    which scores are computed, each token in isolation; None if there is none. ``shared``: tensors and operators that
+    each signature except the prompt's shares with the joined model.
     """
 
     model: Model
@@ -70,42 +70,43 @@ def join_signatures(model: Model, host: Host, target: Target) -> Joined:
         bound = host.bind_operator(op, target, target.opsets[2])
         return None if isinstance(bound, Problem) else bound.handler
 
-    single, prompt = _select_signatures(model)
-    others = tuple(signature for signature in model.signatures if signature is not single)
-    lengths = {signature.key: _token_count(model, single, signature) for signature in others}
+    decode, prompt = _select_signatures(model)
+    prompts = tuple(signature for signature in model.signatures if signature is not decode)
+    lengths = {signature.key: _token_count(model, decode, signature) for signature in prompts}
     prompt_length = lengths[prompt.key]
     prompt_model = _with_signature_interface(model, prompt)
     named_axes = {
         (k, axis): SEQUENCE
-        for k, (single_tensor, tensor) in enumerate(_input_pairs(model, single, prompt))
-        for axis, (single_size, size) in enumerate(zip(single_tensor.dims, tensor.dims, strict=True))
-        if single_size != size
+        for k, (decode_tensor, tensor) in enumerate(_input_pairs(model, decode, prompt))
+        for axis, (decode_size, size) in enumerate(zip(decode_tensor.dims, tensor.dims, strict=True))
+        if decode_size != size
     }
-    dynamic, _ = make_dynamic(prompt_model, named_axes, host, target)
+    dynamic_prompt, _ = make_dynamic(prompt_model, named_axes, host, target)
     is_view = ViewTest(model, host, target)
     alignments = {}
     for signature in model.signatures:
         if signature is not prompt:
-            tokens = 1 if signature is single else lengths[signature.key]
-            other_views = Views(SizedSignature(model, signature, tokens), is_view)
-            prompt_views = Views(SizedSignature(dynamic, prompt, tokens, stored_length=prompt_length), is_view)
-            alignments[signature.key] = alignment = Alignment(other_views, prompt_views, handler_of)
+            tokens = 1 if signature is decode else lengths[signature.key]
+            graph = SignatureGraph(SizedSignature(model, signature, tokens), is_view)
+            sized_prompt = SizedSignature(dynamic_prompt, prompt, tokens, stored_length=prompt_length)
+            alignment = Alignment(graph, SignatureGraph(sized_prompt, is_view), handler_of)
+            alignments[signature.key] = alignment
             alignment.compare()
-    completion = Completion(alignments[single.key], handler_of)
+    completion = Completion(alignments[decode.key], handler_of)
     completed, outputs = completion.complete()
-    joined_signature = replace(prompt, key=single.key, outputs=outputs)
-    joined = replace(completed, signatures=(*others, joined_signature), root=prompt.subgraph)
+    joined_signature = replace(prompt, key=decode.key, outputs=outputs)
+    joined = replace(completed, signatures=(*prompts, joined_signature), root=prompt.subgraph)
     shared = {key: _find_shared_items(alignment, completed) for key, alignment in alignments.items()}
-    return Joined(joined, joined_signature, {**lengths, single.key: 1}, named_axes, completion.head, shared)
+    return Joined(joined, joined_signature, {**lengths, decode.key: 1}, named_axes, completion.head, shared)
 
 
 def _find_shared_items(alignment: Alignment, joined: Model) -> SharedItems:
-    """Return the operators and tensors that are equal in both signatures.
+    """Return the operators and tensors that are equal in a signature and the joined model.
 
-    Tensors are equal if they have equal elements and shapes. Views are equal if they have the same root and return the
-    same shape.
+    Tensors are equal if they have equal elements and shapes. Views are equal if they return elements of the same tensor
+    in the same shape.
     """
-    other, prompt = alignment.other, alignment.prompt
+    signature, prompt = alignment.signature, alignment.prompt
     operators: dict[Location, Location] = {}
     for location, op in alignment.operators.items():
         operators.setdefault(location_of(op), location)
@@ -113,18 +114,19 @@ def _find_shared_items(alignment: Alignment, joined: Model) -> SharedItems:
     locations = {
         (location_of(tensor), prompt.sized.sizes(tensor)): location for location, tensor in alignment.tensors.items()
     }
-    by_root = {location_of(tensor): location for location, tensor in alignment.tensors.items()}
+    viewed_locations = {location_of(tensor): location for location, tensor in alignment.tensors.items()}
     views: dict[tuple[Location, tuple[int, ...]], Operator] = {}
-    for op in other.sized.model.subgraphs[other.sized.signature.subgraph].operators:
-        if other.is_view_of(op):
-            views.setdefault((location_of(other.root(op[~0])), other.sized.sizes(op[~0])), op)
-    for (location, sizes), other_location in locations.items():
-        graph, index = other_location
-        if other.sized.sizes(other.sized.model.subgraphs[graph].tensors[index]) == sizes:
-            tensors.setdefault(location, other_location)
+    for op in signature.subgraph.operators:
+        if signature.is_view_of(op):
+            views.setdefault((location_of(signature.viewed_tensor(op[~0])), signature.sized.sizes(op[~0])), op)
+    for (prompt_location, sizes), location in locations.items():
+        graph, index = location
+        if signature.sized.sizes(signature.sized.model.subgraphs[graph].tensors[index]) == sizes:
+            tensors.setdefault(prompt_location, location)
     for op in joined.main.operators:
-        if prompt.is_view_of(op) and (root := by_root.get(location_of(prompt.root(op[~0])))) is not None:
-            view = views.get((root, prompt.sized.sizes(op[~0])))
+        viewed = viewed_locations.get(location_of(prompt.viewed_tensor(op[~0]))) if prompt.is_view_of(op) else None
+        if viewed is not None:
+            view = views.get((viewed, prompt.sized.sizes(op[~0])))
             if view is not None:
                 tensors.setdefault(location_of(op[~0]), location_of(view[~0]))
                 operators.setdefault(location_of(op), location_of(view))
@@ -132,60 +134,54 @@ def _find_shared_items(alignment: Alignment, joined: Model) -> SharedItems:
 
 
 def _select_signatures(model: Model) -> tuple[Signature, Signature]:
-    """Return the signatures for a single token and for the longest prompt.
+    """Return the decode signature and the signature for the longest prompt.
 
-    The signature for a single token has the most outputs. Raises Misaligned if their inputs differ.
+    The decode signature has the most outputs. Raises Misaligned if the inputs of signatures differ.
     """
 
-    def elements(signature: Signature) -> int:
+    def input_elements(signature: Signature) -> int:
         return sum(prod(model.subgraphs[signature.subgraph].tensors[k].shape) for k in signature.inputs.values())
 
-    single = min(model.signatures, key=lambda signature: (-len(signature.outputs), elements(signature)))
-    others = [signature for signature in model.signatures if signature is not single]
-    for signature in others:
-        if signature.inputs.keys() != single.inputs.keys():
-            name = min(signature.inputs.keys() ^ single.inputs.keys())
-            raise Misaligned(f"signatures {single.key!r} and {signature.key!r} have different inputs: {name!r}")
-    return single, max(others, key=elements)
+    decode = min(model.signatures, key=lambda signature: (-len(signature.outputs), input_elements(signature)))
+    prompts = [signature for signature in model.signatures if signature is not decode]
+    for signature in prompts:
+        if signature.inputs.keys() != decode.inputs.keys():
+            name = min(signature.inputs.keys() ^ decode.inputs.keys())
+            raise Misaligned(f"signatures {decode.key!r} and {signature.key!r} have different inputs: {name!r}")
+    return decode, max(prompts, key=input_elements)
 
 
-def _input_pairs(model: Model, single: Signature, signature: Signature) -> list[tuple[Tensor, Tensor]]:
-    """Return the matching inputs of both signatures.
-
-    The pairs are in the order of the second signature's subgraph.
-    """
-    single_tensors = model.subgraphs[single.subgraph].tensors
+def _input_pairs(model: Model, decode: Signature, signature: Signature) -> list[tuple[Tensor, Tensor]]:
+    """Return pairs of inputs with equal names, in the order of the second signature's subgraph."""
+    decode_tensors = model.subgraphs[decode.subgraph].tensors
     input_names = {index: name for name, index in signature.inputs.items()}
     inputs = [tensor for tensor in model.subgraphs[signature.subgraph].inputs if tensor.index in input_names]
-    return [(single_tensors[single.inputs[input_names[tensor.index]]], tensor) for tensor in inputs]
+    return [(decode_tensors[decode.inputs[input_names[tensor.index]]], tensor) for tensor in inputs]
 
 
-def _token_count(model: Model, single: Signature, signature: Signature) -> int:
-    """Return the number of tokens of a prompt.
+def _token_count(model: Model, decode: Signature, signature: Signature) -> int:
+    """Return the number of tokens of a prompt: the size of inputs that is 1 in the decode signature.
 
-    The number is the size of an input that is 1 for a single token. Raises Misaligned if inputs differ in several sizes.
+    Raises Misaligned if inputs differ in several sizes.
     """
     sizes: set[int] = set()
-    for single_tensor, tensor in _input_pairs(model, single, signature):
-        if len(single_tensor.dims) != len(tensor.dims):
+    for decode_tensor, tensor in _input_pairs(model, decode, signature):
+        if len(decode_tensor.dims) != len(tensor.dims):
             sizes.add(0)
         sizes |= {
-            (size or 0) if single_size == 1 else 0
-            for single_size, size in zip(single_tensor.dims, tensor.dims, strict=False)
-            if single_size != size
+            (size or 0) if decode_size == 1 else 0
+            for decode_size, size in zip(decode_tensor.dims, tensor.dims, strict=False)
+            if decode_size != size
         }
     if len(sizes) != 1 or min(sizes) < 2:
         raise Misaligned(
-            f"{single.key!r} and {signature.key!r} are not for one token and several tokens, as the signatures of a language model are"
+            f"{decode.key!r} and {signature.key!r} are not for one token and several tokens, as the signatures of a language model are"
         )
     return sizes.pop()
 
 
 def _with_signature_interface(model: Model, signature: Signature) -> Model:
-    """Return the model with the signature's subgraph as its main one.
-
-    Inputs and outputs that the signature does not name are left out.
-    """
+    """Return the model with the signature's subgraph, inputs and outputs as the main ones."""
     graph = model.subgraphs[signature.subgraph]
     inputs = tuple(tensor for tensor in graph.inputs if tensor.index in signature.inputs.values())
     outputs = tuple(tensor for tensor in graph.outputs if tensor.index in signature.outputs.values())

@@ -1,7 +1,4 @@
-"""Views: operators that return the elements of their operand in order.
-
-They are found by running them.
-"""
+"""Test for views: operators that return the elements of their operand in order."""
 
 from __future__ import annotations
 
@@ -24,19 +21,21 @@ from onnx_tflite_plugin.targets import Target
 
 MAX_ELEMENTS = 1 << 22
 """Maximum elements of an operand that is tested."""
+MAX_CONSTANT_ELEMENTS = 64
+"""Maximum elements of the constant operands, such as a shape or a permutation."""
 
 
 class ViewTest:
-    """Test that operators return the elements of operand 0 in order.
+    """Test that runs an operator to find whether it is a view of operand 0.
 
-    Only operators that move values are run, and equal operators once.
+    Only operators that move values are run; equal operators are run once.
     """
 
     def __init__(self, model: Model, host: Host, target: Target) -> None:
         self._derivation = ShapeDerivation(model, host, target, "")
         self._results: dict[Hashable, bool] = {}
 
-    def __call__(self, op: Operator, before: tuple[int, ...], after: tuple[int, ...]) -> bool:
+    def __call__(self, op: Operator, shape: tuple[int, ...], result_shape: tuple[int, ...]) -> bool:
         constants = [tensor for tensor in op.inputs[1:] if tensor is not None]
         result = op.tensor(~0)
         if len(op.outputs) != 1 or result is None or not all(tensor.is_constant for tensor in constants):
@@ -44,20 +43,20 @@ class ViewTest:
         if (op[0].dtype, op[0].quantization) != (result.dtype, result.quantization) or op[0].is_variable:
             return False
         if (
-            prod(before) != prod(after)
-            or not 0 < prod(before) <= MAX_ELEMENTS
-            or sum(prod(t.shape) for t in constants) > 64
+            prod(shape) != prod(result_shape)
+            or not 0 < prod(shape) <= MAX_ELEMENTS
+            or sum(prod(t.shape) for t in constants) > MAX_CONSTANT_ELEMENTS
         ):
             return False
         values = tuple(tensor.array.tobytes() for tensor in constants)
-        key = op.code, repr(sorted(op.options.items())), op[0].dtype, before, after, values
+        key = op.code, repr(sorted(op.options.items())), op[0].dtype, shape, result_shape, values
         if key not in self._results:
-            self._results[key] = self._keeps_order(op, before, after)
+            self._results[key] = self._keeps_order(op, shape, result_shape)
         return self._results[key]
 
-    def _keeps_order(self, op: Operator, before: tuple[int, ...], after: tuple[int, ...]) -> bool:
-        """True if the lowered operator returns shuffled elements in the same order."""
-        operand, result = replace(resize_tensor(op[0], before), dtype="float32"), resize_tensor(op[~0], after)
+    def _keeps_order(self, op: Operator, shape: tuple[int, ...], result_shape: tuple[int, ...]) -> bool:
+        """True if the lowered operator returns distinct elements in unchanged order."""
+        operand, result = replace(resize_tensor(op[0], shape), dtype="float32"), resize_tensor(op[~0], result_shape)
         float_op = replace(op, inputs=(operand, *op.inputs[1:]), outputs=(replace(result, dtype="float32"),))
         derivation = self._derivation
         try:
@@ -68,6 +67,6 @@ class ViewTest:
             return False
         from onnx.reference import ReferenceEvaluator
 
-        elements = np.random.default_rng(prod(before)).permutation(prod(before)).astype(np.float32).reshape(before)
-        (reordered,) = ReferenceEvaluator(ir.to_proto(model)).run(None, {str(model.graph.inputs[0].name): elements})
-        return bool(np.array_equal(np.reshape(reordered, -1), elements.reshape(-1)))
+        elements = np.random.default_rng(prod(shape)).permutation(prod(shape)).astype(np.float32).reshape(shape)
+        (returned,) = ReferenceEvaluator(ir.to_proto(model)).run(None, {str(model.graph.inputs[0].name): elements})
+        return bool(np.array_equal(np.reshape(returned, -1), elements.reshape(-1)))
