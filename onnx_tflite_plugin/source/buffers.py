@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from onnx_tflite_plugin.checked import plural
 from onnx_tflite_plugin.source.data import Stored
 from onnx_tflite_plugin.source.dtypes import size_in_file, size_in_memory
 from onnx_tflite_plugin.source.flatbuffer import DAMAGED, REFUSED, Table
@@ -56,7 +57,7 @@ class Buffers:
         span = self._spans.get(index)
         if span is None:
             if index not in self:
-                reason = f"buffer {index} does not exist; the model has {self._count}"
+                reason = f"buffer {index} does not exist; the model has {plural(self._count, 'buffer')}"
                 raise user.invalid("buffer", reason, REFUSED)
             span = self._spans[index] = read_span(self._model.item("buffers", index, BUFFER), "data", "offset", "size")
         return span
@@ -64,8 +65,8 @@ class Buffers:
     def constant(self, span: Span, tensor: Table, dtype: str, shape: tuple[int, ...]) -> Stored:
         """Return the constant value of ``tensor``, which is decoded on first use.
 
-        Tensors with equal span, dtype and shape share one object. Raises InvalidModel if there are too few bytes. Surplus bytes
-        are ignored, as in LiteRT.
+        Tensors with equal span, dtype and shape share one object. Raises InvalidModel if there are too few bytes.
+        Surplus bytes are ignored, as in LiteRT.
         """
         if tensor.has("sparsity"):
             return self._sparse(span, tensor, dtype, shape)

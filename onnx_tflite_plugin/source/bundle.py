@@ -1,8 +1,8 @@
-"""Files that contain several models.
+"""Bundles of several models: zip archives (``.task``) and LiteRT-LM bundles.
 
-They are zip archives (MediaPipe's ``.task``) and LiteRT-LM bundles. A ``.task`` is a zip of ``.tflite`` files, other
-assets and possibly further ``.task`` files. A LiteRT-LM bundle begins with ``LITERTLM`` and a version; byte 24 holds
-the end of its header, byte 32 begins a FlatBuffer (``litertlm_header_schema.fbs``).
+A ``.task`` of MediaPipe is a zip of ``.tflite`` files, other assets and possibly further ``.task`` files. A LiteRT-LM
+bundle begins with ``LITERTLM`` and a version. The end of the header is stored at byte 24; a FlatBuffer begins at byte
+32 (``litertlm_header_schema.fbs``).
 """
 
 from __future__ import annotations
@@ -60,20 +60,14 @@ _KINDS = (
 
 
 def is_bundle(path: Path) -> bool:
-    """True if a file is a bundle. Raises OSError.
-
-    A bundle is recognized by its first bytes, or by the zip directory at its end.
-    """
+    """True if a file begins like a bundle, or ends like a zip. Raises OSError."""
     with path.open("rb") as file:
         first_bytes = file.read(8)
     return has_bundle_signature(first_bytes) or (first_bytes[4:8] != IDENTIFIER and zipfile.is_zipfile(path))
 
 
 def split_part(path: str | os.PathLike[str]) -> tuple[Path, str]:
-    """Return the bundle and the part that ``BUNDLE#PART`` names.
-
-    The part is empty for the path of a file.
-    """
+    """Return the bundle and the part in ``BUNDLE#PART``; "" for a plain path."""
     text = os.fspath(path)
     if not os.path.lexists(text):
         for position, character in enumerate(text):
@@ -83,12 +77,9 @@ def split_part(path: str | os.PathLike[str]) -> tuple[Path, str]:
 
 
 def format_part(bundle: Path, name: str) -> str:
-    """Return ``BUNDLE#PART`` as an argument of a command.
-
-    The argument is quoted if necessary. A ``#`` inside a word needs no quotes.
-    """
+    """Return ``BUNDLE#PART`` as an argument of a shell command, quoted if necessary."""
     text = f"{bundle}#{name}"
-    safe = text.replace("#", "")
+    safe = text.replace("#", "")  # a # inside a word needs no quotes
     return text if shlex.quote(safe) == safe else shlex.quote(text)
 
 
@@ -139,8 +130,8 @@ def bundle_parts(path: str | os.PathLike[str]) -> list[Member]:
 def members(source: Path | bytes, name: str) -> list[Member]:
     """Return the members of a bundle, in file order.
 
-    Raises InvalidModel if the bundle is damaged or exceeds the unpacked limit. A model is read only when its ``load`` is
-    called. An uncompressed model is returned as a section of the file.
+    Raises InvalidModel if the bundle is damaged or exceeds the unpacked limit. A model is read only when its ``load``
+    is called. An uncompressed model is returned as a section of the file.
     """
     content = Content(source) if isinstance(source, bytes) else FileContent.open(source, name)
     if bytes(content.read(0, min(8, content.size))) == LITERT_LM:
@@ -169,10 +160,7 @@ def _archive_errors(name: str) -> Iterator[None]:
 
 @dataclass
 class _Limits:
-    """Remaining allowance of a bundle.
-
-    ``members``: number of members. ``unpacked``: unpacked bytes of compressed members.
-    """
+    """Remaining number of ``members`` of a bundle, and of ``unpacked`` bytes."""
 
     name: str
     members: int
@@ -215,20 +203,14 @@ class _Archive:
                 yield Member(path, Path(path).suffix.lstrip(".") or "file", entry.file_size)
 
     def _open_nested(self, entry: zipfile.ZipInfo, path: str) -> _Archive:
-        """Open an archive inside this one.
-
-        An archive stored without compression is read in place. Otherwise it is unpacked once for all of its members.
-        """
+        """Open an archive inside this one, which is unpacked once if it is compressed."""
         self._check_size(entry, path)
         member = self._load_member(entry, path)
         content = member.open() if isinstance(member, Section) else Content(member)
         return _Archive(content, self._name, self._limits, self._depth + 1)
 
     def _check_size(self, entry: zipfile.ZipInfo, path: str) -> None:
-        """Raise an error if a member's size is inconsistent or exceeds the limit.
-
-        These are BadZipFile for an inconsistent size, and InvalidModel if the unpacked limit is exceeded.
-        """
+        """Raise BadZipFile for an inconsistent size, InvalidModel above the limit."""
         if entry.compress_type != zipfile.ZIP_STORED:
             self._limits.unpack(entry, path)
         elif entry.file_size != entry.compress_size:
@@ -237,11 +219,7 @@ class _Archive:
             )
 
     def _load_member(self, entry: zipfile.ZipInfo, path: str) -> bytes | Section:
-        """Return a member as a section of the file, or as its unpacked bytes.
-
-        A member stored without compression is returned as a section. A compressed member is unpacked in memory,
-        without a second copy.
-        """
+        """Return an uncompressed member as a section, a compressed one as bytes."""
         full_name = f"{self._name}: {path}"
         with _archive_errors(full_name):
             if entry.compress_type == zipfile.ZIP_STORED:

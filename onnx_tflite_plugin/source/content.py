@@ -78,8 +78,8 @@ class Content:
 class FileContent(Content):
     """A file or a range of a file, read on demand.
 
-    ``file``: a file descriptor, which is closed together with the object. Methods raise InvalidModel if the file has been
-    truncated.
+    ``file``: a file descriptor, which is closed together with the object. Methods raise InvalidModel if the file has
+    been truncated.
     """
 
     def __init__(self, file: int, name: str, start: int, size: int) -> None:
@@ -215,7 +215,7 @@ class Member:
 def check_file(path: Path) -> Path:
     """Return the path of a regular file.
 
-    Raises FileNotFoundError, and InvalidModel for a directory or a pipe. Reading a pipe would block.
+    Raises FileNotFoundError, and InvalidModel for a directory or a pipe, whose reading would block.
     """
     try:
         mode = path.stat().st_mode
@@ -239,9 +239,6 @@ class MissingFile(FileNotFoundError):
 
 
 def missing_file(path: Path) -> FileNotFoundError:
-    """Return the error for a path without a file.
-
-    The message names the folder where a relative path begins.
-    """
+    """Return the error for a path without a file; it says where a path begins."""
     start = "" if path.is_absolute() else f"; relative paths begin at {Path.cwd()}"
     return MissingFile(errno.ENOENT, f"there is no such file{start}", str(path))

@@ -54,8 +54,8 @@ _INT, _UINT, _USHORT = _STRUCTS["int"], _STRUCTS["uint"], _STRUCTS["ushort"]
 class Field:
     """One field of a table.
 
-    ``index``: the slot of the field. ``kind``: the schema's scalar type, "string" or "table". ``vector``: the field is a
-    vector of this kind.
+    ``index``: the field's position in the vtable. ``kind``: the schema's scalar type, "string" or "table". ``vector``:
+    True for a vector of this kind.
     """
 
     name: str
@@ -84,10 +84,9 @@ class Layout:
 
     @classmethod
     def parse(cls, name: str, declaration: str) -> Layout:
-        """Parse a declaration in the schema's syntax.
+        """Parse a declaration such as ``"shape:[int]; version:int=1; options:union"``.
 
-        An example is ``"shape:[int]; version:int=1; options:union"``. A union takes two slots: ``options_type`` and
-        ``options``.
+        A union has two fields: ``options_type`` and ``options``.
         """
         fields: dict[str, Field] = {}
         index = 0
@@ -138,10 +137,7 @@ class File:
         return Table(self, position, layout, path, offsets)
 
     def _read_vtable(self, position: int, layout: Layout, path: str) -> dict[str, int]:
-        """Return the offset of each present field.
-
-        Tables share vtables, so the caller caches the result.
-        """
+        """Return the offset of each present field."""
         size = self.unpack(_USHORT, position)[0] if 0 <= position <= self.size - 4 else 0
         if size < 4 or size % 2 or position + size > self.size:
             raise self.invalid(
@@ -168,10 +164,7 @@ class File:
         return np.frombuffer(self.content.read(start, count * dtype.itemsize), dtype, count)
 
     def copy(self, start: int, count: int, path: str) -> bytes:
-        """Return a range that the caller has checked, as bytes.
-
-        The same range is copied only once.
-        """
+        """Return a checked range as bytes; equal ranges share one copy."""
         content = self._copies.get((start, count))
         if content is None:
             self._copied += count
@@ -198,10 +191,7 @@ class File:
 
 
 class Table:
-    """One table of the file.
-
-    ``path`` is its location, such as ``subgraphs[0].tensors[3]``.
-    """
+    """One table of the file, at ``path``, such as ``subgraphs[0].tensors[3]``."""
 
     __slots__ = ("_offsets", "_position", "file", "layout", "path")
 
@@ -306,10 +296,7 @@ class Table:
         return self.vector(name, 4)[1]
 
     def item(self, name: str, index: int, layout: Layout) -> Table:
-        """Return one table of a vector.
-
-        The caller guarantees that element ``index`` exists.
-        """
+        """Return one table of a vector, which has at least ``index + 1`` elements."""
         path = f"{self.at(name)}[{index}]"
         self.file.count_tables(1, path)
         position = self.vector(name, 4)[0] + 4 * index

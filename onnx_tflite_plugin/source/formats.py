@@ -1,7 +1,4 @@
-"""Identify files that are not TFLite models, for error messages.
-
-Formats are identified by the first bytes of a file.
-"""
+"""Formats of files that are not TFLite models, identified by their first bytes."""
 
 from __future__ import annotations
 
@@ -49,10 +46,7 @@ ACCEPTED = "models are .tflite, .lite, .task and .litertlm files"
 
 
 def describe_format(content: Content) -> str:
-    """Return the format of a file and how to proceed, or an empty string.
-
-    The string is empty if the format is unknown.
-    """
+    """Return the format of a file and a remedy; empty if the format is unknown."""
     start = bytes(content.read(0, min(64, content.size)))
     for magic, text in _MAGIC:
         if start.startswith(magic):
@@ -69,19 +63,13 @@ def describe_format(content: Content) -> str:
 
 
 def _is_text(start: bytes) -> bool:
-    """True if the first bytes of a file are printable text.
-
-    The bytes may end within a character.
-    """
+    """True if the first bytes of a file are text, possibly cut inside a character."""
     text = start.decode(errors="ignore")
     return len(start) - len(text.encode()) < 4 and all(char.isprintable() or char in "\r\n\t" for char in text)
 
 
 def _describe_protobuf(start: bytes) -> str:
-    """Return the format of a file that begins like a known protobuf.
-
-    The text is empty if the format is unknown.
-    """
+    """Return the format of a file that begins like a known protobuf; empty for others."""
     if len(start) > 2 and start[0] == 0x08 and 0 < start[1] < 32 and start[2] in _ONNX_FIELDS:
         # Field 2 is a name in an ONNX model, and a message in a SavedModel or a Core ML model.
         if start[2] == 0x12 and len(start) > 8 and not _starts_with_text(start[3:]):
@@ -108,10 +96,7 @@ def _starts_with_text(field: bytes) -> bool:
 
 
 def _describe_zip(content: Content) -> str:
-    """Return the format of a zip archive.
-
-    Examples are a .task bundle, with the models in it, and a PyTorch file.
-    """
+    """Return the format of a zip archive, such as a .task bundle or a PyTorch file."""
     try:
         with zipfile.ZipFile(stream_of(content)) as archive:
             names = archive.namelist()
@@ -121,10 +106,7 @@ def _describe_zip(content: Content) -> str:
 
 
 def describe_archive(names: Sequence[str]) -> str:
-    """Return the format of a zip archive with these file names.
-
-    The text also says how to proceed. It is empty if the format is unknown.
-    """
+    """Return the format of a zip archive with these files, and a remedy; or ""."""
     models = [name for name in names if name.endswith(".tflite") or name.startswith("TF_LITE")]
     if models:
         return f"it is a bundle of {list_first(models, _MAX_NAMES)}: give the path of its file, BUNDLE#PART for one of them"
@@ -148,10 +130,7 @@ def describe_archive(names: Sequence[str]) -> str:
 
 
 def describe_folder(folder: Path) -> str:
-    """Return the format of a folder without TFLite models.
-
-    The text is empty if the format is unknown.
-    """
+    """Return the format of a folder without TFLite models; empty if unknown."""
     if (folder / "saved_model.pb").is_file():
         return _SAVED_MODEL
     if (folder / "Data" / "com.apple.CoreML").is_dir():

@@ -1,8 +1,8 @@
-"""Read TFLite metadata.
+"""Read TFLite metadata: the author's description and associated files.
 
-It consists of the author's description, and of files in a zip archive after the model. The tables follow
-``metadata_schema.fbs`` (mediapipe/tasks/metadata), slot for slot. The zip is appended to the model's bytes, as
-``metadata_writer`` does. Metadata does not affect a model's results, so unreadable metadata is ignored.
+The tables follow ``metadata_schema.fbs`` (mediapipe/tasks/metadata), slot for slot. The files are in a zip archive that
+is appended to the model's bytes, as ``metadata_writer`` does. Unreadable metadata is ignored, because it does not
+affect a model's results.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.source.streams import stream_of
 
 KEY = "TFLITE_METADATA"
-MAX_FILES, MAX_BYTES = 64, 1 << 23  # limits on the zip: a vocabulary of 250k entries has 4 MB
+MAX_FILES, MAX_BYTES = 64, 1 << 23  # limits on the zip; a vocabulary of 250k entries takes 4 MB
 
 _MODEL = Layout.parse(
     "ModelMetadata",
@@ -67,10 +67,7 @@ def read_metadata(content: bytes, model: Content) -> Metadata | None:
 
 
 def describe_interface(model: Model) -> dict[tuple[int, int], TensorMetadata]:
-    """Return the metadata of a model's inputs and outputs.
-
-    The metadata lists them in the order of the file.
-    """
+    """Return the metadata of graph inputs and outputs, by subgraph and index."""
     by_tensor: dict[tuple[int, int], TensorMetadata] = {}
     if model.authored is None:
         return by_tensor
@@ -135,10 +132,7 @@ class _Files:
 
 
 def _unpack_files(model: Content) -> dict[str, bytes]:
-    """Return the files in the zip archive after the model.
-
-    Files that cannot be read or that exceed the size limit are skipped.
-    """
+    """Return the files after the model that are readable and not too large."""
     contents: dict[str, bytes] = {}
     try:
         with zipfile.ZipFile(stream_of(model)) as archive:

@@ -22,10 +22,7 @@ Dims = tuple[int | None, ...]
 
 
 def agree(dims: Sequence[int | None], other_dims: Sequence[int | None]) -> bool:
-    """True if two shapes may describe one tensor.
-
-    Their ranks must be equal, and so must sizes that are known in both.
-    """
+    """True if two shapes have equal ranks, and equal sizes where both are static."""
     if len(dims) != len(other_dims):
         return False
     return all(size == other or None in (size, other) for size, other in zip(dims, other_dims, strict=True))
@@ -36,7 +33,7 @@ class Quantization:
     """Affine quantization: ``real = scale * (stored - zero_point)``.
 
     ``scale`` and ``zero_point`` have one entry (per-tensor) or one per element of ``axis``.
-    They are Python numbers because numpy integers overflow silently.
+    Their elements are Python numbers, because numpy integers overflow silently.
     """
 
     scale: tuple[float, ...]
@@ -86,8 +83,8 @@ class Options(Mapping[str, Any]):
 
     ``options.stride_h`` and ``options["stride_h"]`` are equivalent. A field that the table does not have raises
     AttributeError with the name of the table. A field absent from the file has the schema's default. ``table`` is the
-    table's name in the schema ("" for none). ``absent`` holds values of fields that the file leaves out with their
-    table; iteration does not list them.
+    table's name in the schema ("" for none). ``absent``: values of fields whose table the file leaves out; iteration
+    does not list them.
     """
 
     __slots__ = ("_absent", "_fields", "table")
@@ -126,10 +123,7 @@ class Options(Mapping[str, Any]):
 
 
 class Data:
-    """The stored value of a constant tensor, decoded on first use.
-
-    ``array`` is read-only.
-    """
+    """The stored value of a constant, decoded on first use as a read-only array."""
 
     @cached_property
     def array(self) -> Array:
@@ -137,10 +131,7 @@ class Data:
 
 
 class Widening(Data):
-    """The values of another constant in a wider dtype, computed on first use.
-
-    ``source`` is the constant to store.
-    """
+    """The values of the constant ``source`` in a wider dtype, computed on first use."""
 
     def __init__(self, source: Tensor, compute: Callable[[], Array]) -> None:
         self.source = source
@@ -157,8 +148,9 @@ class Tensor:
 
     ``shape`` is the shape in the file (dynamic dimensions are 1, as converters write them); ``dims`` has ``None`` for
     dynamic dimensions. ``dtype`` is the name in numpy or ml_dtypes ("float32", "int8", "int4", "float8_e4m3fn", ...),
-    or "string", "resource", "variant". ``ignored_quantization``: parameters in the file of a float tensor; kernels ignore them.
-    ``fake_quantization``: int8 parameters for quantizing and dequantizing the values of a float tensor.
+    or "string", "resource", "variant". ``ignored_quantization``: parameters that the file stores for a float tensor,
+    and that kernels ignore. ``fake_quantization``: int8 parameters with which the values of a float tensor are
+    quantized and dequantized.
     """
 
     subgraph: int
@@ -176,18 +168,12 @@ class Tensor:
 
     @property
     def is_constant(self) -> bool:
-        """True if the value is known and never changes.
-
-        The value of a variable is only its initial value.
-        """
+        """True if the value is stored and never changes; False for variables."""
         return self.data is not None and not self.is_variable
 
     @property
     def narrower(self) -> Tensor | None:
-        """The constant of a narrower dtype with the same values, which is stored instead.
-
-        The result is ``None`` if there is none.
-        """
+        """The constant of narrower dtype that is stored instead; ``None`` without it."""
         return self.data.source if isinstance(self.data, Widening) else None
 
     @property
@@ -205,10 +191,7 @@ class Tensor:
 
     @property
     def array(self) -> Array:
-        """The value of a constant.
-
-        Raises ValueError for a tensor that is computed at runtime.
-        """
+        """The value of a constant. Raises ValueError for other tensors."""
         if self.data is None:
             raise ValueError(f"tensor {self} is not a constant")
         return self.data.array
@@ -283,10 +266,7 @@ class Subgraph:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A named entry point.
-
-    ``inputs`` and ``outputs`` map names to tensor indices of ``subgraph``.
-    """
+    """A named entry point. Inputs and outputs are tensor indices by name."""
 
     key: str
     subgraph: int
@@ -296,7 +276,7 @@ class Signature:
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A TFLite model. ``content``: the file that was read; None for a model from elsewhere."""
+    """A TFLite model. ``content``: the file that was read; None if there is no file."""
 
     subgraphs: tuple[Subgraph, ...]
     signatures: tuple[Signature, ...] = ()
@@ -310,8 +290,5 @@ class Model:
 
     @property
     def main(self) -> Subgraph:
-        """The subgraph that an invocation runs.
-
-        It is the first one, or that of the selected signature.
-        """
+        """The subgraph to convert: the first one, or the selected signature's."""
         return self.subgraphs[self.root]

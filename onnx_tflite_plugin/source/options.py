@@ -1,8 +1,9 @@
 """Read operator options.
 
-The layouts of their fields come from the ``tflite`` package, but the file is read by the checked reader (``flatbuffer``), because
-the package reads without checks. A generated class of the package has one accessor per field, with its slot, type and default.
-``_record_layout`` calls the accessors on a recorder instead of a file to learn all three. No table is therefore repeated here.
+The ``tflite`` package knows the fields of each options table, but reads files without checks. Therefore the module
+``flatbuffer`` reads the file, and only the layout of the fields comes from the package. A generated class of the
+package has one accessor per field. ``_record_layout`` calls each accessor on a recorder to learn its slot, type and
+default.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from onnx_tflite_plugin.source.flexbuffer import decode_attributes
 from onnx_tflite_plugin.source.model import Options
 from onnx_tflite_plugin.source.schema import NEWER_OPERATORS, NEWER_OPTIONS_2, NEWER_TABLES
 
-# Enum of each enum field, which the generated classes do not name. Does not apply to 64-bit fields: StableHLO's
-# ``padding`` is a vector of longs.
+# Enum of each enum field, because the generated classes do not name it. 64-bit fields of these names are no enums:
+# StableHLO's ``padding`` is a vector of longs.
 ENUMS = {
     "algorithm": "RngAlgorithm",
     "combiner": "CombinerType",
@@ -127,10 +128,7 @@ class _Recorder:
 
 @cache
 def _record_layout(table: str) -> Layout | None:
-    """Return the fields of an options table, ``None`` if the table is unknown.
-
-    It is unknown if neither the package nor ``NEWER_TABLES`` has it.
-    """
+    """Return the fields of an options table; ``None`` for an unknown table."""
     if table in NEWER_TABLES:
         return NEWER_TABLES[table]
     generated = _load_class(table)
@@ -177,20 +175,14 @@ def _decode(layout: Layout, table: Table) -> Options:
 
 @cache
 def default_options(table: str) -> Options:
-    """Return the options of an empty table, which are the schema's defaults.
-
-    An unknown table has no fields.
-    """
+    """Return the schema's defaults of a table; empty for an unknown table."""
     layout = _record_layout(table)
     return Options(table) if layout is None else _decode(layout, Table.empty(layout))
 
 
 @cache
 def _operator_tables() -> Mapping[str, str]:
-    """Return the options table named after each operator.
-
-    Keys are the operators' names in lower case without underscores.
-    """
+    """Return options tables by the operator that names them, such as "conv2d"."""
     operators = {operator.replace("_", "").lower() for operator in operator_names().values()}
     names = (name for union in _option_unions().values() for name in union.values())
     return {key: name for name in names if (key := name.lower().removesuffix("options")) in operators}
@@ -198,18 +190,18 @@ def _operator_tables() -> Mapping[str, str]:
 
 @cache
 def options_table(operator: str) -> str:
-    """Return the options table named after a builtin operator.
+    """Return the options table named after a builtin operator; "" without one.
 
-    For example, CONV_2D has Conv2DOptions. The result is "" if there is no such table.
+    For example, CONV_2D has Conv2DOptions.
     """
     return _operator_tables().get(operator.replace("_", "").lower(), "")
 
 
 @cache
 def shared_defaults() -> Mapping[str, Any]:
-    """Return the field defaults of all shared tables.
+    """Return the field defaults of all shared tables, such as ReducerOptions.
 
-    An example of a shared table is ReducerOptions. No two tables conflict.
+    Fields of equal name have equal defaults.
     """
     tables = {name for union in _option_unions().values() for name in union.values() if name != "NONE"}
     shared = sorted(tables - set(_operator_tables().values()))
@@ -220,8 +212,8 @@ def shared_defaults() -> Mapping[str, Any]:
 def _is_table_of(table: str, operator: str) -> bool:
     """True if a table may belong to an operator.
 
-    This is the table named after the operator. If there is none, it is a table that is not named after any operator, such as
-    ReducerOptions, or one named after a prefix of the operator's name: a transposed convolution may have the convolution's.
+    The table is the one named after the operator. Without such a table, it may be a shared table, or one named after a
+    prefix of the operator's name. A custom or unknown operator may have any table.
     """
     expected = options_table(operator)
     if expected or operator == "CUSTOM" or operator.startswith(UNKNOWN):
@@ -233,11 +225,10 @@ def _is_table_of(table: str, operator: str) -> bool:
 def read_options(operator: Table, builtin: str) -> Options:
     """Return the operator's options.
 
-    They are defaults if the file has none, or a table of a different operator. A custom operator, or one newer than
-    the known schema, gets any table that the file has. LiteRT reads only the operator's table (``ParseOpData``,
-    flatbuffer_conversions.cc). Old converters leave an empty table out. LiteRT then sets all fields to 0; here they
-    have the schema's defaults. If it is unknown which shared table an operator has, the options have the fields of
-    all shared tables.
+    The options are defaults if the file has no table, or the table of a different operator, which LiteRT does not read
+    either (``ParseOpData``, flatbuffer_conversions.cc). Old converters leave an empty table out. LiteRT then sets all
+    fields to 0; here they have the schema's defaults. If the file leaves out a shared table, the options have the
+    fields of all shared tables.
     """
     for union, tables in _option_unions().items():
         number = operator.number(union + "_type")

@@ -1,10 +1,9 @@
 """Read and check quantization parameters.
 
-The checks are those of LiteRT's ``InterpreterBuilder::ParseQuantization``. As in LiteRT, a scale of 0 is accepted and
-means no scale. For quantized dtypes, parameters that no kernel can use are rejected: a scale that is negative or not
-finite, or a zero point outside the dtype's range. A per-axis weight scale may be negative: folding batch
-normalization with a negative gamma into a convolution produces it, and kernels multiply by it
-(``QuantizeMultiplier``).
+The checks are those of LiteRT's ``InterpreterBuilder::ParseQuantization``. As in LiteRT, a scale of 0 means no scale.
+For quantized dtypes, parameters that no kernel can use are rejected: a per-tensor scale that is negative, a scale that
+is not finite, or a zero point outside the dtype's range. Per-axis scales may be negative, because converters fold batch
+normalization with a negative gamma into a convolution; kernels multiply by such scales (``QuantizeMultiplier``).
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from math import isfinite, prod
 
 import numpy as np
 
+from onnx_tflite_plugin.checked import plural
 from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE, QUANTIZED
 from onnx_tflite_plugin.source.flatbuffer import DAMAGED, REFUSED, Table
 from onnx_tflite_plugin.source.model import (
@@ -29,10 +29,9 @@ from onnx_tflite_plugin.source.schema import BLOCKWISE, DETAILS_BLOCKWISE, DETAI
 def read_quantization(
     table: Table | None, dtype: str, shape: tuple[int, ...], tensors: Sequence[Tensor]
 ) -> AnyQuantization | None:
-    """Return the quantization parameters, None if the file has none.
+    """Return the quantization parameters; None for only ``min`` and ``max``, or none.
 
-    A file with only ``min`` and ``max`` has none. ``tensors``: tensors of the subgraph, which blockwise parameters
-    refer to.
+    ``tensors``: tensors of the subgraph, some of which contain the scales of blockwise parameters.
     """
     if table is None:
         return None
@@ -83,8 +82,8 @@ def _check_zero_points(table: Table, dtype: str, zero_point: Sequence[int]) -> N
 def _read_blockwise(details: Table, shape: tuple[int, ...], tensors: Sequence[Tensor]) -> BlockwiseQuantization:
     """Return blockwise parameters that kernels support.
 
-    Kernels support one float16 scale per block of the last axis, and no zero points. Kernels read the scales in
-    stored order, regardless of the shape (``EvalBlockwise4Bit``, kernels/fully_connected.cc).
+    Raises InvalidModel for others. Kernels support one float16 scale per block of the last axis, without zero points.
+    They read the scales in stored order, regardless of the shape (``EvalBlockwise4Bit``, kernels/fully_connected.cc).
     """
     if details.numbers("block_shape"):
         raise details.invalid("block_shape", "blocks of several dimensions are not supported", "use one block_size")
@@ -108,8 +107,8 @@ def _read_blockwise(details: Table, shape: tuple[int, ...], tensors: Sequence[Te
         raise details.invalid("scales", reason, DAMAGED)
     if not (np.isfinite(scales.array) & (scales.array >= 0)).all():
         raise details.invalid("scales", f"tensor {scales} holds a value that is negative or not finite", DAMAGED)
-    # -1 means no zero points. Writers that leave the field out (LiteRT's own tests) yield the default 0. The index of the
-    # scales cannot be that of the zero points, so it means none too.
+    # -1 means no zero points. The default 0 is read if the writer omits the field, as LiteRT's own tests do. The index of
+    # the scales cannot be that of zero points, so it means none too.
     if zero_points_index not in (None, scales_index) and details.has("zero_points"):
         points = tensors[zero_points_index]
         if not points.is_constant or points.array.any():
@@ -136,5 +135,7 @@ def _read_zero_points_index(details: Table, tensor_count: int) -> int | None:
 def _read_tensor_index(details: Table, name: str, tensor_count: int) -> int:
     index = details.number(name)
     if not 0 <= index < tensor_count:
-        raise details.invalid(name, f"tensor {index} does not exist; the subgraph has {tensor_count} tensors", REFUSED)
+        raise details.invalid(
+            name, f"tensor {index} does not exist; the subgraph has {plural(tensor_count, 'tensor')}", REFUSED
+        )
     return index

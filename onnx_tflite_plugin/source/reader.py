@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from onnx_tflite_plugin.checked import plural
 from onnx_tflite_plugin.source.buffers import Buffers
 from onnx_tflite_plugin.source.content import FileContent, Member, Section, check_file
 from onnx_tflite_plugin.source.flatbuffer import DAMAGED, REFUSED, File, Table
@@ -50,7 +51,7 @@ def read(source: Source) -> Model:
 
 
 def check_format(source: Source) -> None:
-    """Raise InvalidModel if a model does not have the identifier of a TFLite model."""
+    """Raise InvalidModel if a model does not begin like a TFLite model."""
     located = locate_model(source)
     if isinstance(located, str | os.PathLike):  # only the first bytes are read
         name = os.fspath(located)
@@ -103,7 +104,7 @@ def _read_signature(table: Table, subgraphs: tuple[Subgraph, ...]) -> Signature:
         raise table.invalid("signature_key", "a signature must have a name", REFUSED)
     index = table.number("subgraph_index")
     if index >= len(subgraphs):
-        reason = f"subgraph {index} does not exist; the model has {len(subgraphs)}"
+        reason = f"subgraph {index} does not exist; the model has {plural(len(subgraphs), 'subgraph')}"
         raise table.invalid("subgraph_index", reason, DAMAGED)
     tensor_count = len(subgraphs[index].tensors)
     inputs, outputs = (_read_names(table, name, tensor_count) for name in ("inputs", "outputs"))
@@ -119,7 +120,8 @@ def _read_names(table: Table, name: str, tensor_count: int) -> dict[str, int]:
     for entry in table.tables(name, TENSOR_MAP):
         index = entry.number("tensor_index")
         if index >= tensor_count:
-            reason = f"tensor {index} does not exist; subgraph {table.number('subgraph_index')} has {tensor_count}"
+            subgraph = f"subgraph {table.number('subgraph_index')}"
+            reason = f"tensor {index} does not exist; {subgraph} has {plural(tensor_count, 'tensor')}"
             raise entry.invalid("tensor_index", reason, DAMAGED)
         if entry.has("name"):
             names[entry.text("name")] = index

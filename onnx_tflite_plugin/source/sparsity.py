@@ -2,9 +2,9 @@
 
 The format is described at ``SparsityParameters`` in the schema (a variant of TACO's). The decoding agrees with
 LiteRT's ``FormatConverter::SparseToDense``, the checks with ``VerifyAndCountSparseElements``. A tensor of rank n
-with k blocked dimensions has n + k levels. ``traversal_order[level]`` is the dimension of a level: d < n is an axis,
-d >= n is the inside of a block of axis ``block_map[d - n]``. A dense level runs through all coordinates. A CSR level
-lists indices: the p-th entry of the level above has ``indices[segments[p] : segments[p + 1]]``.
+with k blocked dimensions has n + k levels. ``traversal_order[level]`` is the dimension d of a level: an axis if d < n,
+otherwise the position inside a block of axis ``block_map[d - n]``. A dense level has all coordinates. A CSR level has
+only listed ones: entry p of the level above has the coordinates ``indices[segments[p] : segments[p + 1]]``.
 """
 
 from __future__ import annotations
@@ -33,10 +33,7 @@ class Level(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sparsity:
-    """The positions of the stored values in a dense tensor.
-
-    ``count`` is the number of stored values.
-    """
+    """Positions of ``count`` stored values in a dense tensor."""
 
     table: Table
     order: tuple[int, ...]
@@ -95,10 +92,10 @@ class Sparsity:
 
 
 def read_sparsity(table: Table, shape: tuple[int, ...]) -> Sparsity:
-    """Return the sparsity parameters, after all checks except those of coordinates.
+    """Return the sparsity parameters, checked except for coordinates.
 
     Raises InvalidModel for inconsistent parameters, such as a level with too few entries for the level above.
-    After these checks, no intermediate of ``dense`` is larger than the stored values.
+    The checks guarantee that no intermediate of ``dense`` is larger than the stored values.
     """
     order, block_map = table.numbers("traversal_order"), table.numbers("block_map")
     rank, level_count = len(shape), len(order)

@@ -1,7 +1,4 @@
-"""Read one subgraph.
-
-Each tensor must be computed once, before it is used.
-"""
+"""Read one subgraph, in which each tensor must be computed once, before its use."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from onnx_tflite_plugin.checked import plural
 from onnx_tflite_plugin.codes import COMPOSITE, CUSTOM, UNKNOWN
 from onnx_tflite_plugin.errors import InvalidModel
 from onnx_tflite_plugin.source.buffers import Buffers, read_span
@@ -23,10 +21,7 @@ ORDER = "operators must be listed in execution order, and each tensor must be co
 
 
 class Code(NamedTuple):
-    """One entry of the model's ``operator_codes``.
-
-    ``custom``: the name of a custom operator.
-    """
+    """One entry of ``operator_codes``. ``custom``: the name of a custom operator."""
 
     builtin: str
     custom: str
@@ -36,7 +31,8 @@ class Code(NamedTuple):
 def read_code(table: Table) -> Code:
     """Return the operator code.
 
-    The number of a builtin operator is the larger of two fields, because it was once a byte (``GetBuiltinCode``).
+    The number of a builtin operator is the larger of two fields: newer files use a field of more than one byte
+    (LiteRT: ``GetBuiltinCode``).
     """
     number = max(table.number("deprecated_builtin_code"), table.number("builtin_code"))
     builtin = operator_names().get(number, f"{UNKNOWN}{number}")
@@ -45,7 +41,7 @@ def read_code(table: Table) -> Code:
     return Code(builtin, table.text("custom_code"), table.number("version"))
 
 
-class _Call(NamedTuple):
+class _RawOperator(NamedTuple):
     """An operator before its tensors are read.
 
     ``position``: the index of the operator. Operands are tensor indices, or None if they are absent.
@@ -59,29 +55,29 @@ class _Call(NamedTuple):
 
 
 class _Origins(NamedTuple):
-    """The origin of each tensor.
+    """Origin of each tensor: ``available`` before any operator runs, or computed.
 
-    A tensor is ``available`` before the operators run, or is computed by operator ``producers[i]``.
+    ``producers``: the index of the operator that computes a tensor, by tensor index.
     """
 
     tensors: tuple[Tensor, ...]
     available: Sequence[bool]
     producers: Mapping[int, int]
 
-    def operand(self, call: _Call, slot: int, number: int) -> Tensor | None:
+    def operand(self, raw: _RawOperator, slot: int, number: int) -> Tensor | None:
         """Return an operand. Raises InvalidModel if it is computed later.
 
-        A scalar that is never written counts as absent. Converters of 2018 gave RESHAPE such a scalar as its shape, and
-        LiteRT still runs it (``Subgraph::InvokeImpl``). Any other operand that is never written is an error, reported
-        when its operator is bound: custom operators take scratch memory as an operand.
+        A scalar that nothing computes counts as absent. Converters of 2018 gave RESHAPE such a scalar as its shape, and
+        LiteRT still runs it (``Subgraph::InvokeImpl``). Other operands that nothing computes are checked when the
+        operator is bound, because custom operators take scratch memory as an operand.
         """
         tensor = self.tensors[number]
         producer = self.producers.get(number)
-        if self.available[number] or (producer is not None and producer < call.position):
+        if self.available[number] or (producer is not None and producer < raw.position):
             return tensor
         if producer is not None:
             reason = f"tensor {tensor} is not computed before operators[{producer}]"
-            raise call.table.invalid(f"inputs[{slot}]", reason, ORDER)
+            raise raw.table.invalid(f"inputs[{slot}]", reason, ORDER)
         return tensor if tensor.shape else None
 
 
@@ -91,13 +87,13 @@ def read_subgraph(table: Table, index: int, codes: Sequence[Code], buffers: Buff
         raise table.invalid("tensors", "the subgraph has no tensors", REFUSED)
     tables = table.tables("tensors", TENSOR)
     inputs, outputs = (_read_boundary(table, name, len(tables)) for name in ("inputs", "outputs"))
-    calls = []
+    raw_operators = []
     for position, operator in enumerate(table.tables("operators", OPERATOR)):
         operands = (_read_operands(operator, name, len(tables)) for name in ("inputs", "outputs", "intermediates"))
-        calls.append(_Call(operator, position, *operands))
-    producers = _find_producers(calls)
+        raw_operators.append(_RawOperator(operator, position, *operands))
+    producers = _find_producers(raw_operators)
     tensors = read_tensors(tables, index, inputs, producers, buffers)
-    origins = _find_origins(calls, tensors, inputs, producers)
+    origins = _find_origins(raw_operators, tensors, inputs, producers)
     for slot, number in enumerate(outputs):
         if not origins.available[number] and number not in producers:
             raise table.invalid(f"outputs[{slot}]", f"nothing computes tensor {tensors[number]}", REFUSED)
@@ -107,15 +103,12 @@ def read_subgraph(table: Table, index: int, codes: Sequence[Code], buffers: Buff
         tensors,
         tuple(tensors[number] for number in inputs),
         tuple(tensors[number] for number in outputs),
-        tuple(_read_operator(call, index, origins, codes) for call in calls),
+        tuple(_read_operator(raw, index, origins, codes) for raw in raw_operators),
     )
 
 
 def _read_boundary(table: Table, name: str, tensor_count: int) -> tuple[int, ...]:
-    """Return the indices of the subgraph's inputs or outputs.
-
-    Unlike operands of an operator, none of them may be absent.
-    """
+    """Return the tensor indices of the subgraph's inputs or outputs; none is absent."""
     numbers: tuple[int, ...] = table.numbers(name)
     for slot, number in enumerate(numbers):
         if not 0 <= number < tensor_count:
@@ -132,51 +125,56 @@ def _read_operands(table: Table, name: str, tensor_count: int) -> tuple[int | No
 
 
 def _missing_tensor_error(table: Table, name: str, number: int, tensor_count: int) -> InvalidModel:
-    return table.invalid(name, f"tensor {number} does not exist; the subgraph has {tensor_count}", DAMAGED)
+    return table.invalid(
+        name, f"tensor {number} does not exist; the subgraph has {plural(tensor_count, 'tensor')}", DAMAGED
+    )
 
 
-def _find_producers(calls: Sequence[_Call]) -> dict[int, int]:
+def _find_producers(raw_operators: Sequence[_RawOperator]) -> dict[int, int]:
     """Return the index of the operator that computes each tensor.
 
     Raises InvalidModel if two operators compute the same tensor.
     """
     producers: dict[int, int] = {}
-    for call in calls:
-        for slot, number in enumerate(call.outputs):
+    for raw in raw_operators:
+        for slot, number in enumerate(raw.outputs):
             if number is None:
                 continue
             if number in producers:
                 reason = f"tensor {number} is computed by operators[{producers[number]}] already"
-                raise call.table.invalid(f"outputs[{slot}]", reason, ORDER)
-            producers[number] = call.position
+                raise raw.table.invalid(f"outputs[{slot}]", reason, ORDER)
+            producers[number] = raw.position
     return producers
 
 
 def _find_origins(
-    calls: Sequence[_Call], tensors: tuple[Tensor, ...], inputs: Sequence[int], producers: Mapping[int, int]
+    raw_operators: Sequence[_RawOperator],
+    tensors: tuple[Tensor, ...],
+    inputs: Sequence[int],
+    producers: Mapping[int, int],
 ) -> _Origins:
     """Return the origin of each tensor.
 
-    Raises InvalidModel if an operator computes a constant or an input. A variable may be computed, as float16 files define
-    its initial value that way.
+    Raises InvalidModel if an operator computes a constant or an input. A variable may be computed, as float16 files
+    define its initial value that way.
     """
     available = [tensor.is_constant or tensor.is_variable for tensor in tensors]
     for number in inputs:
         available[number] = True
     for number, position in producers.items():
         if tensors[number].is_constant or number in inputs:
-            tensor, call = tensors[number], calls[position]
+            tensor, raw = tensors[number], raw_operators[position]
             kind = "a constant" if tensor.is_constant else "an input"
             reason = f"tensor {tensor} is {kind} and cannot be computed"
-            raise call.table.invalid(f"outputs[{call.outputs.index(number)}]", reason, ORDER)
+            raise raw.table.invalid(f"outputs[{raw.outputs.index(number)}]", reason, ORDER)
     return _Origins(tensors, available, producers)
 
 
-def _read_operator(call: _Call, subgraph: int, origins: _Origins, codes: Sequence[Code]) -> Operator:
-    table, tensors = call.table, origins.tensors
+def _read_operator(raw: _RawOperator, subgraph: int, origins: _Origins, codes: Sequence[Code]) -> Operator:
+    table, tensors = raw.table, origins.tensors
     number = table.number("opcode_index")
     if number >= len(codes):
-        reason = f"operator code {number} does not exist; the model has {len(codes)}"
+        reason = f"operator code {number} does not exist; the model has {plural(len(codes), 'operator code')}"
         raise table.invalid("opcode_index", reason, REFUSED)
     code = codes[number]
     options = read_options(table, code.builtin)
@@ -188,20 +186,20 @@ def _read_operator(call: _Call, subgraph: int, origins: _Origins, codes: Sequenc
     span = read_span(table, "custom_options", "large_custom_options_offset", "large_custom_options_size")
     custom = table.file.copy(*span, table.path) if span[1] else b""
     if custom and not options:
-        with suppress(ValueError):  # a struct of the kernel; the handler reads its bytes
+        with suppress(ValueError):  # bytes that are no FlexBuffer are a struct, which the handler reads
             options = decode_attributes(custom, name)
     mutating: tuple[bool, ...] = table.numbers("mutating_variable_inputs")
     return Operator(
         subgraph,
-        call.position,
+        raw.position,
         name,
         code.builtin,
         code.version,
         options,
-        tuple(None if k is None else origins.operand(call, slot, k) for slot, k in enumerate(call.inputs)),
-        tuple(None if k is None else tensors[k] for k in call.outputs),
-        tuple(None if k is None else tensors[k] for k in call.intermediates),
+        tuple(None if k is None else origins.operand(raw, slot, k) for slot, k in enumerate(raw.inputs)),
+        tuple(None if k is None else tensors[k] for k in raw.outputs),
+        tuple(None if k is None else tensors[k] for k in raw.intermediates),
         custom,
         # LiteRT does not read this list, so tools that add an input may not extend it.
-        mutating if len(mutating) == len(call.inputs) else (),
+        mutating if len(mutating) == len(raw.inputs) else (),
     )

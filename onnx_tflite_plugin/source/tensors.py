@@ -25,8 +25,8 @@ def read_tensors(
 
     ``inputs`` and ``computed``: the indices of tensors that get their values at runtime.
     """
-    # Shape [] is a scalar, or an unknown rank if has_rank is false. Files older than has_rank never set it: their
-    # computed tensors may be either, because converters left out unknown shapes.
+    # Shape [] is a scalar, or an unknown rank if has_rank is false. Files older than has_rank never set it. In these
+    # files, a computed tensor of shape [] may be either, because converters left out unknown shapes.
     stores_ranks = any(table.flag("has_rank") for table in tables)
     runtime_tensors = {*inputs, *computed}
     tensors = []
@@ -64,10 +64,7 @@ def read_tensors(
 
 
 def _attach_quantization(tensor: Tensor, quantization: AnyQuantization | None) -> Tensor:
-    """Return the tensor with its quantization parameters.
-
-    Parameters of a float tensor are stored in ``ignored_quantization``.
-    """
+    """Return the tensor with its quantization, which is ignored for a float tensor."""
     if quantization is None:
         return tensor
     if isinstance(quantization, Quantization) and tensor.dtype in FLOATS:
@@ -91,10 +88,7 @@ def _read_shape(table: Table, dtype: str) -> tuple[int, ...]:
 
 
 def _read_dims(table: Table, shape: tuple[int, ...]) -> Dims:
-    """Return the shape with None for dynamic dimensions of the shape signature.
-
-    LiteRT reads nothing else from the signature.
-    """
+    """Return the shape with None for dynamic dimensions of the shape signature."""
     signature: tuple[int, ...] = table.numbers("shape_signature")
     if len(signature) != len(shape) or not shape or min(signature) >= 0:
         return shape
@@ -102,10 +96,10 @@ def _read_dims(table: Table, shape: tuple[int, ...]) -> Dims:
 
 
 def _read_tensor_list(table: Table, dtype: str) -> tuple[str, tuple[int, ...], Dims] | None:
-    """Return dtype, shape and dims of a tensor list.
+    """Return dtype, shape and dims of a list: a variant with one element type.
 
-    A list is represented as an array with an additional dynamic first axis. A variant with exactly one element type
-    is such a list. Dynamic dimensions are -1 or 0 in the file.
+    The list is represented as an array with an additional dynamic first axis. Dynamic dimensions are -1 or 0 in the
+    file. Return None for other tensors.
     """
     elements = table.tables("variant_tensors", VARIANT) if dtype == "variant" else ()
     if len(elements) != 1 or not elements[0].flag("has_rank"):
@@ -118,10 +112,7 @@ def _read_tensor_list(table: Table, dtype: str) -> tuple[str, tuple[int, ...], D
 
 
 def _read_data(table: Table, dtype: str, shape: tuple[int, ...], buffers: Buffers) -> Stored | None:
-    """Return the stored value, None for a tensor without a constant.
-
-    Such a tensor has buffer 0 or an empty buffer.
-    """
+    """Return the stored value; None for a tensor with buffer 0 or an empty buffer."""
     if table.number("external_buffer"):
         reason = f"the data is in {buffers.describe_external(table)}, which is not supported"
         raise table.invalid("external_buffer", reason, "store the weights inside the model file")

@@ -76,14 +76,17 @@ CASES: list[tuple[str, Callable[[], Model]]] = [
     ("version: schema version 2 is not supported; LiteRT runs only version 3", lambda: with_fields(version=2)),
     ("subgraphs: the model has no subgraphs", lambda: with_fields(subgraphs=[])),
     (
-        f"{OPS}[0].opcode_index: operator code 1 does not exist; the model has 1",
+        f"{OPS}[0].opcode_index: operator code 1 does not exist; the model has 1 operator code",
         lambda: unary(operators=[Operator(code=1)]),
     ),
     ("operator_codes[0].custom_code: a custom operator must have a name", lambda: with_codes((32, 32, None, 1))),
-    ("subgraphs[0].inputs[1]: tensor 2 does not exist; the subgraph has 2", lambda: unary(inputs=(0, 2))),
-    ("subgraphs[0].outputs[0]: tensor -1 does not exist; the subgraph has 2", lambda: unary(outputs=(-1,))),
+    ("subgraphs[0].inputs[1]: tensor 2 does not exist; the subgraph has 2 tensors", lambda: unary(inputs=(0, 2))),
+    ("subgraphs[0].outputs[0]: tensor -1 does not exist; the subgraph has 2 tensors", lambda: unary(outputs=(-1,))),
     ("subgraphs[0].outputs[0]: nothing computes tensor 1 'y'", lambda: unary(operators=[])),
-    (f"{OPS}[0].inputs[1]: tensor 99 does not exist; the subgraph has 2", lambda: unary(operators=[Operator((0, 99))])),
+    (
+        f"{OPS}[0].inputs[1]: tensor 99 does not exist; the subgraph has 2 tensors",
+        lambda: unary(operators=[Operator((0, 99))]),
+    ),
     (f"{OPS}[0].inputs[0]: tensor -2 does not exist", lambda: unary(operators=[Operator((-2,))])),
     (f"{OPS}[0].outputs[1]: tensor 2 does not exist", lambda: unary(operators=[Operator((0,), (1, 2))])),
     (f"{OPS}[0].intermediates[0]: tensor 7 does not exist", lambda: unary(operators=[Operator(intermediates=(7,))])),
@@ -110,8 +113,8 @@ CASES: list[tuple[str, Callable[[], Model]]] = [
     (f"{W}.shape: [536870912, 536870912] has too many", lambda: weights(shape=(1 << 29,) * 2)),  # 2^63 bits
     (f"{W}.shape: [0, 2147483647, 2147483647, 2147483647] has too", lambda: weights(shape=(0, *(2**31 - 1,) * 3))),
     (f"{W}.shape: 65 axes, more than 64", lambda: weights(shape=(1,) * 65)),
-    (f"{W}.buffer: buffer 1 does not exist; the model has 1", lambda: weights(data=None, buffer=1)),
-    (f"{W}.buffer: buffer 7 does not exist; the model has 1", lambda: weights(data=None, buffer=7)),
+    (f"{W}.buffer: buffer 1 does not exist; the model has 1 buffer", lambda: weights(data=None, buffer=1)),
+    (f"{W}.buffer: buffer 7 does not exist; the model has 1 buffer", lambda: weights(data=None, buffer=7)),
     (f"{W}.buffer: 23 bytes, but float32 of shape [2, 3] needs 24", lambda: weights(data=bytes(23))),
     (f"{W}.buffer: 2 bytes, but int4 of shape [5] needs 3", lambda: weights(data=bytes(2), type=17, shape=(5,))),
     (f"{W}.buffer: a variable tensor cannot hold stored data", lambda: weights(variable=True)),
@@ -165,7 +168,7 @@ CASES: list[tuple[str, Callable[[], Model]]] = [
     ("signature_defs[0].signature_key: a signature must have a name", lambda: with_signature(None, 0, {}, {})),
     ("signature_defs[0].subgraph_index: subgraph 1 does not", lambda: with_signature("a", 1, {}, {})),
     (
-        "signature_defs[0].outputs[0].tensor_index: tensor 2 does not exist; subgraph 0 has 2",
+        "signature_defs[0].outputs[0].tensor_index: tensor 2 does not exist; subgraph 0 has 2 tensors",
         lambda: with_signature("a", 0, {"x": 0}, {"y": 2}),
     ),
     (
