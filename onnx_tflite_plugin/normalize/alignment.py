@@ -1,4 +1,4 @@
-"""Comparison of signatures that compute the same function for different numbers of tokens.
+"""Comparison of signatures that differ only in their number of tokens.
 
 For example, a language model has a signature for prompts and one that decodes a single token. Converters simplify each
 signature for its sizes: with one token, a Transpose becomes a Reshape, and a Slice of all elements disappears. The
@@ -27,7 +27,7 @@ ViewPredicate = Callable[[Operator, Shape, Shape], bool]
 
 
 class Misaligned(Exception):
-    """Signatures differ in more than the number of tokens. The message names the first difference."""
+    """Signatures differ in more than the number of tokens; the message says how."""
 
 
 class SizedSignature(NamedTuple):
@@ -177,7 +177,7 @@ class Alignment:
             self.tensors.setdefault(location_of(tensor), prompt_tensor)
 
     def _have_equal_sizes(self, tensor: Tensor, prompt_tensor: Tensor) -> bool:
-        """True if two tensors have equal sizes other than 1, dtypes and quantizations."""
+        """True if tensors have equal sizes above 1, dtypes and quantizations."""
         if (tensor.dtype, tensor.quantization) != (prompt_tensor.dtype, prompt_tensor.quantization):
             return False
         return squeeze(self.signature.sized.sizes(tensor)) == squeeze(self.prompt.sized.sizes(prompt_tensor))
@@ -253,7 +253,7 @@ def squeeze(sizes: Shape) -> Shape:
 
 
 def are_equal_constants(first: Tensor, second: Tensor) -> bool:
-    """True if two constants have equal values, dtypes, quantizations and sizes other than 1."""
+    """True if constants have equal values, dtypes, quantizations and sizes above 1."""
     if first.dtype != second.dtype or squeeze(first.shape) != squeeze(second.shape):
         return False
     if not _have_same_quantization(first, second):

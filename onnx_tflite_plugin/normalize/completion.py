@@ -1,4 +1,4 @@
-"""Completion of a prompt's graph with the operators that only the decode graph has.
+"""Completion of a prompt's graph with operators of the decode graph.
 
 The decode graph is that of the signature for a single token. Its operators are adapted to several tokens.
 """
@@ -125,7 +125,7 @@ class Completion:
         return None
 
     def _operands_of_copy(self, op: Operator, similar: Operator, prompt_op: Operator) -> list[Tensor | None] | None:
-        """Return the operands of a copy of ``prompt_op`` that computes ``op`` for several tokens.
+        """Return the operands with which a copy of ``prompt_op`` computes ``op``.
 
         Return None if an operand's shape differs from that in ``prompt_op``.
         """
@@ -161,7 +161,7 @@ class Completion:
         return all(a == b or _are_equal_subgraphs(graphs[a], graphs[b]) for a, b in pairs)
 
     def _copy_views(self, start: Tensor, views: list[Operator]) -> Tensor:
-        """Return the result of views copied onto ``start``; existing equal views are reused."""
+        """Return the result of copies of views on ``start``; reuse existing ones."""
         tensor = start
         for op in reversed(views):
             key = location_of(op), tensor
@@ -176,7 +176,7 @@ class Completion:
     # --- other operators ------------------------------------------------------------------------
 
     def _copy_in_place(self, op: Operator) -> bool | None:
-        """Copy an operator that keeps the token axis and has one operand besides constants.
+        """Copy an operator that keeps the token axis; its other operands are constants.
 
         Return None for other operators.
         """

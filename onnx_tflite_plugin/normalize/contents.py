@@ -1,7 +1,7 @@
-"""Tensor lists whose element type is not stored in the file.
+"""Element types of tensor lists that the file does not store.
 
-The type is completed from the declarations of handlers. Converters before ``variant_tensors`` (TensorFlow 2.13) leave it
-out. A list becomes an array with a leading axis of as many elements as it has tensors.
+Files of converters before TensorFlow 2.13 have no ``variant_tensors``. The type is derived from the declarations of
+handlers. A list becomes an array whose leading axis counts its tensors.
 """
 
 from __future__ import annotations
@@ -33,10 +33,7 @@ class _Candidate(NamedTuple):
 
 
 def complete_lists(model: Model, host: Host, target: Target) -> Model:
-    """Return the model with arrays instead of variants of known dtype and rank.
-
-    Dtype and rank are declared by operators.
-    """
+    """Return the model with arrays in place of variants of known dtype and rank."""
     if not any(tensor.dtype == VARIANT for graph in model.subgraphs for tensor in graph.tensors):
         return model
     lists = _Lists()
@@ -55,10 +52,7 @@ def complete_lists(model: Model, host: Host, target: Target) -> Model:
 
 
 def _candidates(model: Model, host: Host) -> Iterator[_Candidate]:
-    """Yield each operator with a variant operand or result, with its handlers.
-
-    There is one candidate for each registered handler.
-    """
+    """Yield each operator with a variant tensor, once per registered handler."""
     operators = [
         op
         for graph in model.subgraphs
@@ -70,10 +64,7 @@ def _candidates(model: Model, host: Host) -> Iterator[_Candidate]:
 
 
 def _equal_tensor_pairs(model: Model, candidate: _Candidate) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield pairs of tensors that are the same value.
-
-    They are on both sides of a subgraph boundary, or in two iterations of a loop.
-    """
+    """Yield pairs of equal contents: on both sides of a call, or in a loop."""
     op, handler = candidate.op, candidate.handler
     boundary = handler.boundary
     options = (
@@ -84,8 +75,8 @@ def _equal_tensor_pairs(model: Model, candidate: _Candidate) -> Iterator[tuple[T
         else ()
     )
     graphs = [model.subgraphs[k] for k in subgraph_indices(options, op) if 0 <= k < len(model.subgraphs)]
-    first, loops = (boundary.first_slot, boundary.loops) if boundary else (0, False)
-    operands = op.inputs[first:]
+    first_slot, loops = (boundary.first_slot, boundary.loops) if boundary else (0, False)
+    operands = op.inputs[first_slot:]
     pairs: list[tuple[Tensor | None, Tensor | None]] = []
     for graph in graphs:
         pairs += zip(operands, graph.inputs, strict=False)
@@ -99,10 +90,7 @@ def _equal_tensor_pairs(model: Model, candidate: _Candidate) -> Iterator[tuple[T
 
 
 def _declared_contents(candidate: _Candidate, host: Host, target: Target) -> ListContents:
-    """Return the contents that a handler declares for one operator's lists.
-
-    The result is empty if the declaration fails or refuses.
-    """
+    """Return the declared contents of an operator's lists; empty after a failure."""
     function, op = candidate.handler.list_contents, candidate.op
     assert function is not None
     try:
@@ -120,10 +108,7 @@ def _declared_contents(candidate: _Candidate, host: Host, target: Target) -> Lis
 
 
 class _Group:
-    """Tensors that are one list, and the known type of its elements.
-
-    ``known`` is None if operators contradict each other.
-    """
+    """Tensors of one list, and its known contents; None after a contradiction."""
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensors = [tensor]
@@ -185,10 +170,7 @@ def merge(first: ListContents | None, second: ListContents | None) -> ListConten
 
 
 def list_array(tensor: Tensor, dtype: str, dims: Dims) -> Tensor:
-    """Return the array that replaces a list.
-
-    Its leading axis counts the list's tensors.
-    """
+    """Return the array that replaces a list; axis 0 counts the list's tensors."""
     dims = (None, *dims)
     shape = tuple(1 if size is None else size for size in dims)
     return replace(tensor, dtype=dtype, shape=shape, dims=dims, has_rank=True)

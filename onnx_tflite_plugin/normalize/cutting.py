@@ -10,6 +10,7 @@ from onnx_tflite_plugin.errors import UnsupportedOption
 from onnx_tflite_plugin.graph.model_metadata import Part
 from onnx_tflite_plugin.graph.names import expand_name
 from onnx_tflite_plugin.lowering.interface import InterfaceNames
+from onnx_tflite_plugin.normalize.changes import with_main
 from onnx_tflite_plugin.source.model import Model, Operator, Subgraph, Tensor
 
 _MAX_EXAMPLES, _MAX_NAME_LENGTH = 6, 60  # tensor names in a message
@@ -18,12 +19,12 @@ _MAX_EXAMPLES, _MAX_NAME_LENGTH = 6, 60  # tensor names in a message
 def cut(
     model: Model, names: InterfaceNames, inputs_at: Sequence[str], outputs: Sequence[str]
 ) -> tuple[Model, InterfaceNames, Part | None]:
-    """Return the submodel between tensors given by name, and its names.
+    """Return the submodel between named tensors of the main subgraph, and its names.
 
-    The tensors are in the main subgraph, and the names are those of inputs and outputs. Without ``outputs`` it has the
-    model's outputs. ``inputs_at`` replace all operators that compute them; graph inputs that the part still needs are
-    kept. Raises UnsupportedOption for a name that does not exist or is ambiguous, and for a tensor that cannot be an
-    input. A name with its middle omitted becomes the full name. Names may be joined by commas.
+    ``inputs_at``: tensors that become inputs; the operators that compute them are left out. Graph inputs that the
+    submodel still needs are kept. ``outputs``: tensors that become outputs; without them, the model's outputs. Names
+    may be joined by commas, and a name may have "…" in place of its middle. Raises UnsupportedOption for an unknown or
+    ambiguous name, and for a tensor that cannot be an input.
     """
     if not inputs_at and not outputs:
         return model, names, None
@@ -54,17 +55,13 @@ def cut(
         raise UnsupportedOption(f"--inputs-at {', '.join(unused)}: no output depends on {these}")
     inputs = (*starts, *(tensor for tensor, _ in kept_inputs))
     graph = replace(main, inputs=inputs, outputs=tuple(ends), operators=operators)
-    subgraphs = tuple(graph if other is main else other for other in model.subgraphs)
-    part_names = InterfaceNames((*inputs_at, *(name for _, name in kept_inputs)), end_names)
-    cut_part = Part(tuple(tensor.index for tensor in inputs), tuple(tensor.index for tensor in ends))
-    return replace(model, subgraphs=subgraphs), part_names, cut_part
+    submodel_names = InterfaceNames((*inputs_at, *(name for _, name in kept_inputs)), end_names)
+    part = Part(tuple(tensor.index for tensor in inputs), tuple(tensor.index for tensor in ends))
+    return with_main(model, graph), submodel_names, part
 
 
 def _split_names(texts: Iterable[str], known: Collection[str]) -> Iterator[str]:
-    """Yield the names in texts that join them by commas.
-
-    The longest known name wins, because a name may have commas.
-    """
+    """Yield the names in comma-separated texts; known names may contain commas."""
     for text in texts:
         parts = text.split(",")
         while parts:
@@ -87,10 +84,7 @@ def _check_computed(
 
 
 def _find_tensor(main: Subgraph, by_name: dict[str, Tensor], name: str, flag: str) -> Tensor:
-    """Return the tensor of that name.
-
-    The name is looked up among graph inputs and outputs, then in the file, then as ``#index``.
-    """
+    """Return the tensor with a name: of the interface, ``#index``, or of the file."""
     if name in by_name:
         return by_name[name]
     if name.startswith("#") and name[1:].isdigit() and int(name[1:]) < len(main.tensors):
@@ -121,9 +115,9 @@ def _find_tensor(main: Subgraph, by_name: dict[str, Tensor], name: str, flag: st
 
 
 def operators_between(main: Subgraph, starts: Collection[Tensor], ends: Collection[Tensor]) -> Iterator[Operator]:
-    """Return the operators that compute ``ends`` from ``starts``, in order.
+    """Yield the operators that compute ``ends`` from ``starts``, in order.
 
-    An operator that writes a variable is included if its operands are computed anyway.
+    An operator without results, which writes a state, is included if its operands are computed anyway.
     """
     needed = {tensor for tensor in ends if tensor not in starts}
     selected: set[Operator] = set()

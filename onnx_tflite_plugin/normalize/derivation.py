@@ -139,7 +139,7 @@ class ShapeDerivation:
         uncertain: Collection[Tensor],
         ranks: Iterable[int],
     ) -> dict[Tensor, tuple[Dims, Array | None]]:
-        """Return ``results`` at the first rank that the derivation confirms; empty if none.
+        """Return ``results`` at the first confirmed rank; empty if there is none.
 
         A rank is confirmed if the derived shapes of all uncertain tensors have it.
         """
@@ -156,7 +156,7 @@ class ShapeDerivation:
         return {}
 
     def _without_stored_sizes(self, op: Operator, dims: Mapping[Tensor, Dims]) -> Operator:
-        """Return the operator with dynamic sizes where its constants or options store sizes of an operand."""
+        """Return the operator with dynamic sizes in its constants and options."""
         leading_sizes = {t: dims[t][0] or 0 for t in op.inputs if t is not None and t.shape and dims.get(t)}
         batch_sizes = {t.shape[0] for t, size in leading_sizes.items() if self.batches.get(size) == t.shape[0]}
         operand_dims = dims.get(op[0]) if self.named_sizes and op.tensor(0) is not None else None
@@ -186,7 +186,7 @@ class ShapeDerivation:
         *,
         with_values: bool = True,
     ) -> dict[Tensor, tuple[Dims, Array | None]]:
-        """Return the shape and the value of each result; a value is None unless it holds sizes.
+        """Return each result's shape and value; the value is None if it holds no sizes.
 
         Values are computed for small integer results that depend only on sizes. ``rank``: the rank of results without
         a stored rank. ``with_values``: False returns shapes only. Raises ConversionError and Refusal if nothing can be
@@ -303,7 +303,7 @@ class ShapeDerivation:
         return [dims.get(tensor, tensor.dims) for tensor in graph.outputs]
 
     def bind(self, op: Operator) -> Bound:
-        """Return the operator bound to its handler. Raises UnsupportedOperator if that fails."""
+        """Return the operator with its handler. Raises UnsupportedOperator without one."""
         bound = self.host.bind_operator(op, self.target, self.target.opsets[2])
         if isinstance(bound, Problem):
             raise UnsupportedOperator(self.message, [bound])
@@ -336,7 +336,7 @@ def _result_rank(tensor: Tensor, op: Operator, operands: Mapping[Tensor, Tensor]
 
 
 def candidate_ranks(op: Operator, dims: Mapping[Tensor, Dims]) -> Iterator[int]:
-    """Yield ranks to try for a result: those of operands, highest first, then all others."""
+    """Yield ranks to try: those of operands, highest first, then all others."""
     ranks = {len(dims.get(tensor, tensor.dims)) for tensor in op.inputs if tensor is not None}
     yield from dict.fromkeys((*sorted(ranks, reverse=True), *range(MAX_TRIED_RANK + 1)))
 

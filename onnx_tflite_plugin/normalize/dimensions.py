@@ -1,6 +1,6 @@
 """Names of dynamic dimensions of graph inputs and outputs.
 
-Equal sizes share a name. Runtimes plan memory by these names, so two dimensions share one only if they must be equal.
+Two dimensions share a name only if they must be equal, because runtimes plan memory by these names.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.normalize.inference import infer, skeleton
 from onnx_tflite_plugin.source.model import Dims
 
-# Two sample sizes by the number of dynamic dimensions: the file may contain one of them as a constant. The sizes are small,
-# because inference stores the values of vectors, and a tensor may have as many elements as the product of all sizes.
+# Two sample sizes by the number of dynamic dimensions; with one sample only, a constant of the file could be equal to it.
+# The sizes are small, because inference stores the values of vectors, whose length may be the product of all sizes.
 SAMPLES = ((101, 1009), (101, 1009), (31, 97))
 MANY_NAMES_SAMPLES = (11, 29)
 InputAxis = tuple[str, int]  # a graph input and its axis
@@ -70,7 +70,7 @@ def _samples(names: Mapping[InputAxis, str]) -> tuple[int, int]:
 def _sample_sizes(names: Mapping[InputAxis, str], start: int) -> dict[str, int]:
     """Return a distinct sample size per name.
 
-    Sizes are spaced so that none equals another plus a constant in both samples.
+    The distances of sizes depend on ``start``, so that no two sizes differ by the same constant in both samples.
     """
     return {name: start + isqrt(start) * k for k, name in enumerate(dict.fromkeys(names.values()))}
 
@@ -82,10 +82,7 @@ def _axis_sizes(names: Mapping[InputAxis, str], start: int) -> dict[InputAxis, i
 
 
 class _InferenceCache:
-    """Output shapes of a model by the sizes of its inputs, each inferred once.
-
-    An entry is ``None`` if the operators reject the sizes.
-    """
+    """Cached output shapes by input sizes; ``None`` if the operators reject the sizes."""
 
     def __init__(self, proto: onnx.ModelProto) -> None:
         self._proto = proto
@@ -109,8 +106,8 @@ def _has_size(outputs: list[Dims | None] | None, k: int, axis: int, size: int) -
 def _merge_names(infer_outputs: _InferenceCache, names: Mapping[InputAxis, str]) -> dict[InputAxis, str]:
     """Return names with one name for dimensions that must be equal.
 
-    Shape inference fails if they differ. Only dimensions of the same axis are merged, and only if all of them can
-    change size together; otherwise a dimension must equal one of another axis.
+    Dimensions must be equal if shape inference fails with different sizes. Only dimensions of the same axis are merged,
+    and only if all of them can change together; otherwise they depend on another axis.
     """
     merged = dict(names)
     small, large = _samples(names)

@@ -1,7 +1,4 @@
-"""Equality of operators with respect to the shapes of their results.
-
-Layers of a network repeat, so equal operators are lowered only once.
-"""
+"""Keys of operators with equal result shapes, of which only one is lowered."""
 
 from __future__ import annotations
 
@@ -11,11 +8,11 @@ from math import prod
 from onnx_tflite_plugin.codes import has_custom_name
 from onnx_tflite_plugin.source.model import Operator, Tensor
 
-MAX_SIZES = 64  # heuristic: maximum elements of a tensor of sizes; larger tensors are data
+MAX_SIZES = 64  # heuristic: maximum elements of a tensor that holds sizes; larger tensors hold data
 
 
 def reads_no_subgraph(op: Operator) -> bool:
-    """True if no option of an operator of the schema names a subgraph."""
+    """True for a builtin operator without a subgraph among its options."""
     return not has_custom_name(op.code) and not any("subgraph" in name for name in op.options)
 
 
@@ -25,7 +22,7 @@ def describe_shapes(op: Operator) -> Hashable:
         t and (t.dims, t.dtype, t.has_rank, t.is_constant, t.is_variable, repr(t.quantization), _value_key(t))
         for t in (*op.inputs, *op.outputs)
     ]
-    slots = [op.inputs.index(t) for t in op.inputs]  # the first slot of each operand: shows which operands are the same
+    slots = [op.inputs.index(t) for t in op.inputs]  # first slot of each operand, which identifies repeated operands
     options = repr(sorted(op.options.items(), key=str))
     return op.code, op.version, options, op.custom_options, tuple(slots), tuple(operands)
 

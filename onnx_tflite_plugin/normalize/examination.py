@@ -1,4 +1,4 @@
-"""Examination of a bound model: contradictions in the file, to be repaired."""
+"""Examination of a model: contradictions between the file and its operators."""
 
 from __future__ import annotations
 
@@ -38,10 +38,7 @@ class Examination(NamedTuple):
 
 
 def examine(model: Model, host: Host, target: Target, opset: int) -> Examination:
-    """Bind a model and check that its stored shapes and dtypes fit its operators.
-
-    ``opset``: the highest allowed one.
-    """
+    """Bind a model and check its shapes and dtypes. ``opset``: the highest allowed."""
     dtypes: Dtypes = {}
     bound: BoundModel | None = None
     try:
@@ -57,15 +54,12 @@ def examine(model: Model, host: Host, target: Target, opset: int) -> Examination
 
 
 def _with_declarations(model: BoundModel, target: Target, opset: int) -> BoundModel:
-    """Return the model with the declarations of its main operators.
-
-    Declarations that fail or refuse are left out.
-    """
+    """Return the model with the declarations of its main operators that do not fail."""
     operators = []
     for bound in model.main.operators:
         try:
             operators.append(resolve_operator(bound, target, opset))
-        except (Failed, Refusal):  # raised again, with all other failures, when the pipeline reads the declarations
+        except (Failed, Refusal):  # the pipeline reads the declarations again, and reports all failures together
             operators.append(bound)
     main = model.main.with_operators(tuple(operators))
     return BoundModel(model.source, tuple(main if graph is model.main else graph for graph in model.graphs))
@@ -90,9 +84,9 @@ def _is_file_error(error: ConversionError | Failed | None) -> bool:
 def has_stale_shape(bound: Bound, derivation: ShapeDerivation) -> bool:
     """True if the stored shape of an output contradicts the operands.
 
-    ``check_consistent`` has compared the shapes that a handler declares. Shapes of elementwise operators follow by
-    broadcasting; any other built-in operator is lowered in isolation. Handlers of packs are not, as they may emit
-    wrong shapes.
+    Declared shapes are skipped, because ``check_consistent`` compares them. Shapes of elementwise operators follow by
+    broadcasting. Other operators of built-in handlers are lowered in isolation. Handlers of packs may emit wrong
+    shapes, so their operators are skipped.
     """
     if bound.resolved is None or (bound.handler.sizes is not None and len(bound.op.outputs) == 1):
         return False

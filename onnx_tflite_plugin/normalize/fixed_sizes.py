@@ -18,9 +18,9 @@ def check_resizable(bound: Bound, changed: Collection[Tensor]) -> None:
     op, declared = bound.op, bound.declared
     if declared.accesses_states:
         raise Refusal("the operator reads or writes a state, which has a fixed shape")
-    by_axis = {*declared.axis_number_slots, *declared.indexed_by_axis}
+    slots_by_axis = {*declared.axis_number_slots, *declared.indexed_by_axis}
     for slot, tensor in enumerate(op.inputs):
-        if slot in by_axis and any(tensor is not None and tensor.index == resized.index for resized in changed):
+        if slot in slots_by_axis and any(tensor is not None and tensor.index == resized.index for resized in changed):
             raise Refusal(f"operand {slot} has an entry per axis of another operand")
 
 
@@ -31,9 +31,9 @@ def check_states(model: ir.Model, shapes: Sequence[Dims | None]) -> None:
     """
     positions = {str(value.name): position for position, value in enumerate(model.graph.outputs)}
     for state in read_states(model.metadata_props):
-        after = shapes[positions[state.output]]
-        if after != state.shape:
-            text = "of unknown shape" if after is None else f"of shape {list(after)}"
+        new_shape = shapes[positions[state.output]]
+        if new_shape != state.shape:
+            text = "of unknown shape" if new_shape is None else f"of shape {list(new_shape)}"
             raise Refusal(f"the operator's state of shape {list(state.shape)} would be {text} after a run")
 
 

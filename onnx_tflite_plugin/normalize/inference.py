@@ -1,7 +1,4 @@
-"""ONNX shape inference at given sizes of graph inputs.
-
-Inference runs on a model without its large constants.
-"""
+"""ONNX shape inference at given sizes of graph inputs, without large constants."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ import onnx_ir as ir
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.source.model import Dims
 
-LARGE_CONSTANT = 1024  # maximum elements of a constant that may be a shape
+LARGE_CONSTANT = 1024  # maximum elements of a constant that may hold sizes
 MAX_TRACKED = 1 << 16  # maximum elements of a vector whose values inference tracks, at about 50 bytes and 1 µs each
 ARITHMETIC = {"Add", "Sub", "Mul", "Div"}
 FLOAT_TYPES = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE}
@@ -25,9 +22,9 @@ FLOAT_TYPES = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE}
 def skeleton(model: ir.Model) -> onnx.ModelProto:
     """Return the model with large constants as graph inputs.
 
-    Intermediate shapes are left out. Inference tracks the values of integer and float vectors through arithmetic, at
-    about 50 bytes per element. Floats are never sizes, so float arithmetic is replaced by Max, which broadcasts the
-    same way and is not tracked.
+    Intermediate shapes are left out. Inference tracks the values of integer and float vectors through arithmetic, which
+    takes about 50 bytes per element. Floats are never sizes, so float arithmetic is replaced by Max, which has the same
+    shape and is not tracked.
     """
     graph = model.graph
     proto = onnx.ModelProto(ir_version=model.ir_version)
@@ -56,10 +53,7 @@ def _serialize_node(node: ir.Node) -> onnx.NodeProto:
 
 
 def _replace_float_arithmetic(graph: onnx.GraphProto, float_names: Collection[str | None]) -> None:
-    """Replace float arithmetic by Max, here and in inner graphs.
-
-    ``float_names``: names of float values.
-    """
+    """Replace arithmetic on the float values in a graph and its inner graphs by Max."""
     for node in graph.node:
         if node.op_type in ARITHMETIC and not node.domain and any(name in float_names for name in node.output):
             node.op_type = "Max"
@@ -70,8 +64,8 @@ def _replace_float_arithmetic(graph: onnx.GraphProto, float_names: Collection[st
 def _replace_splits(graph: onnx.GraphProto, float_names: Collection[str | None]) -> None:
     """Replace each Split of integers along axis 0 by Slices.
 
-    Inference tracks values through Slices. Models compute the frames of a signal from a Split of its shape. Without
-    the values, their batch would have no name.
+    Inference tracks values through Slice, but not through Split. Models that cut a signal into frames split its shape.
+    Without the tracked values, the batch of the frames would have no name.
     """
     constants = {tensor.name: tensor for tensor in graph.initializer}
     nodes = []
@@ -98,9 +92,8 @@ _UNEQUAL = re.compile(r"Can't merge shape info\..*Inferred=(\d+) Declared=(\d+) 
 def infer(proto: onnx.ModelProto, sizes: Mapping[tuple[str, int], int] | None = None) -> list[Dims | None]:
     """Return the shapes of the graph's outputs.
 
-    ``sizes``: sizes of graph inputs, by name and axis.
-
-    Raises Refusal if the sizes contradict an operator, or a window larger than its image gives a negative size.
+    ``sizes``: sizes of graph inputs, by name and axis. Raises Refusal if the sizes contradict an operator, or if a size
+    is negative because a window is larger than its image.
     """
     input_sizes = sizes or {}
     model = onnx.ModelProto()
@@ -121,9 +114,9 @@ def infer(proto: onnx.ModelProto, sizes: Mapping[tuple[str, int], int] | None = 
 
 
 def _infer_graph(model: onnx.ModelProto) -> onnx.GraphProto:
-    """Return the graph with shapes.
+    """Return the graph with inferred shapes.
 
-    Values of vectors are tracked only if needed, and if no vector is too long.
+    With a large input, values of vectors are tracked only if shapes depend on them and no vector is too long.
     """
     largest = max((math.prod(size or 1 for size in _shape(info) or ()) for info in model.graph.input), default=0)
     if largest > MAX_TRACKED:
@@ -136,10 +129,7 @@ def _infer_graph(model: onnx.ModelProto) -> onnx.GraphProto:
 
 
 def _error_text(error: Exception) -> str:
-    """Return the first message of an inference error.
-
-    Its source path and consequences downstream are left out.
-    """
+    """Return the first message of an inference error, without path and later errors."""
     text = " ".join(str(error).split()).rpartition("ShapeInferenceError] ")[2].partition(" (op_type:")[0]
     unequal = _UNEQUAL.search(text)
     if unequal is None:

@@ -1,9 +1,9 @@
-"""Joining of a language model's signatures, for prompts and for a single token, into one model.
+"""Joining of a language model's signatures into one model.
 
-The joined model is the prompt's graph for any number of tokens. A prompt's signature does not compute scores: it has no
-operators after its last caches. The decode signature, which is for a single token, has these operators. Most of them
-are similar to an operator of an earlier layer; the prompt's counterpart of that operator is copied. The other operators
-are copied only if they keep the token axis in place.
+The signatures are for prompts and for decoding a single token. The joined model is the prompt's graph for any number of
+tokens. A prompt's signature does not compute scores: it has no operators after its last caches. The decode signature
+has these operators. Most of them are similar to an operator of an earlier layer; the prompt's counterpart of that
+operator is copied. The other operators are copied only if they keep the token axis in place.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def join_signatures(model: Model, host: Host, target: Target) -> Joined:
 
 
 def _find_shared_items(alignment: Alignment, joined: Model) -> SharedItems:
-    """Return the operators and tensors that are equal in a signature and the joined model.
+    """Return the operators and tensors that a signature and the joined model share.
 
     Tensors are equal if they have equal elements and shapes. Views are equal if they return elements of the same tensor
     in the same shape.
@@ -152,7 +152,7 @@ def _select_signatures(model: Model) -> tuple[Signature, Signature]:
 
 
 def _input_pairs(model: Model, decode: Signature, signature: Signature) -> list[tuple[Tensor, Tensor]]:
-    """Return pairs of inputs with equal names, in the order of the second signature's subgraph."""
+    """Return pairs of inputs with equal names, in the second signature's order."""
     decode_tensors = model.subgraphs[decode.subgraph].tensors
     input_names = {index: name for name, index in signature.inputs.items()}
     inputs = [tensor for tensor in model.subgraphs[signature.subgraph].inputs if tensor.index in input_names]
@@ -160,9 +160,9 @@ def _input_pairs(model: Model, decode: Signature, signature: Signature) -> list[
 
 
 def _token_count(model: Model, decode: Signature, signature: Signature) -> int:
-    """Return the number of tokens of a prompt: the size of inputs that is 1 in the decode signature.
+    """Return the number of tokens of a prompt.
 
-    Raises Misaligned if inputs differ in several sizes.
+    It is the size of inputs that is 1 in the decode signature.     Raises Misaligned if inputs differ in several sizes.
     """
     sizes: set[int] = set()
     for decode_tensor, tensor in _input_pairs(model, decode, signature):
@@ -181,7 +181,7 @@ def _token_count(model: Model, decode: Signature, signature: Signature) -> int:
 
 
 def _with_signature_interface(model: Model, signature: Signature) -> Model:
-    """Return the model with the signature's subgraph, inputs and outputs as the main ones."""
+    """Return the model whose main subgraph, inputs and outputs are the signature's."""
     graph = model.subgraphs[signature.subgraph]
     inputs = tuple(tensor for tensor in graph.inputs if tensor.index in signature.inputs.values())
     outputs = tuple(tensor for tensor in graph.outputs if tensor.index in signature.outputs.values())

@@ -1,7 +1,4 @@
-"""Ranks and dynamic sizes that a file does not store.
-
-Old converters do not store ranks, and some files do not mark dynamic sizes.
-"""
+"""Derivation of ranks and dynamic sizes that the file does not store."""
 
 from __future__ import annotations
 
@@ -25,10 +22,7 @@ TARGET = target_named("generic")  # ranks are the same for all targets; this one
 
 
 def complete_shapes(model: Model, host: Host) -> Model:
-    """Return the model with derived shapes in place of missing ones.
-
-    The same object is returned if none is missing.
-    """
+    """Return the model with derived shapes in place of missing ones."""
     dims = missing_shapes(ShapeDerivation(model, host, TARGET, ""))
     return with_dims(model, dims) if dims else model
 
@@ -36,7 +30,7 @@ def complete_shapes(model: Model, host: Host) -> Model:
 def missing_shapes(derivation: ShapeDerivation) -> dict[Tensor, Dims]:
     """Return derived shapes of results with missing ranks or dynamic sizes.
 
-    Tools that insert QUANTIZE and DEQUANTIZE may write only the sizes they observed, without ``shape_signature``.
+    Tools that insert QUANTIZE and DEQUANTIZE may store observed sizes, without marking dynamic ones.
     """
     dims: dict[Tensor, Dims] = {}
     size_values: dict[Tensor, Array] = {}
@@ -61,16 +55,13 @@ def missing_shapes(derivation: ShapeDerivation) -> dict[Tensor, Dims]:
 
 
 def _lacks_dynamic_sizes(tensor: Tensor, op: Operator, dims: Mapping[Tensor, Dims]) -> bool:
-    """Return True if a result has no dynamic size though an operand has one."""
+    """True if a result has no dynamic size though an operand has one."""
     operands = (dims.get(t, t.dims) for t in op.inputs if t is not None)
     return tensor.is_static and bool(tensor.shape) and any(None in shape for shape in operands)
 
 
 def _mark_dynamic(tensor: Tensor, derived: Dims) -> Dims:
-    """Return the stored sizes with derived dynamic ones.
-
-    Without a stored rank, it is the derived shape.
-    """
+    """Return the stored shape with dynamic sizes of the derived one."""
     if len(derived) != tensor.rank:
         return tensor.dims if tensor.has_rank else derived
     pairs = zip(derived, tensor.dims, strict=True)
@@ -78,10 +69,7 @@ def _mark_dynamic(tensor: Tensor, derived: Dims) -> Dims:
 
 
 def _broadcast_dims(tensor: Tensor, operands: Sequence[Tensor]) -> Dims:
-    """Return the broadcast shape of the operands.
-
-    An axis has the stored size where that differs from the operands' size.
-    """
+    """Return the broadcast shape; stored sizes that contradict it are kept."""
     dims, stored = broadcast_shape([t.dims for t in operands]), broadcast_shape([t.shape for t in operands])
     if len(dims) != tensor.rank:
         return tensor.dims if tensor.has_rank else dims
@@ -92,10 +80,7 @@ def _broadcast_dims(tensor: Tensor, operands: Sequence[Tensor]) -> Dims:
 
 
 def _broadcast_operands(derivation: ShapeDerivation, op: Operator, dims: Mapping[Tensor, Dims]) -> list[Tensor]:
-    """Return the operands that broadcast, at their current shapes.
-
-    The result is empty if there are none or one has no rank.
-    """
+    """Return the operands that broadcast, resized; empty if one has no rank."""
     operands = tuple(
         None if tensor is None else resize_tensor(tensor, dims.get(tensor, tensor.dims)) for tensor in op.inputs
     )
@@ -114,10 +99,7 @@ def _broadcast_operands(derivation: ShapeDerivation, op: Operator, dims: Mapping
 
 
 def broadcast_shape(shapes: Sequence[Dims]) -> Dims:
-    """Return the broadcast shape.
-
-    An axis is dynamic if one of its sizes is, and no other one is above 1.
-    """
+    """Return the broadcast shape; an axis of only dynamic sizes and 1 is dynamic."""
     rank = max(map(len, shapes))
     axis_sizes = zip(*((1,) * (rank - len(shape)) + tuple(shape) for shape in shapes), strict=True)
     return tuple(
@@ -128,10 +110,7 @@ def broadcast_shape(shapes: Sequence[Dims]) -> Dims:
 def _try_ranks(
     derivation: ShapeDerivation, op: Operator, dims: Mapping[Tensor, Dims], size_values: Mapping[Tensor, Array]
 ) -> Results:
-    """Return the results at the first rank that shape inference confirms.
-
-    The result is empty if there is no such rank.
-    """
+    """Return the results at the first rank that inference confirms; empty without one."""
     has_ranks = all(tensor.has_rank for tensor in op.outputs if tensor is not None)
     for rank in (MAX_TRIED_RANK,) if has_ranks else candidate_ranks(op, dims):
         try:

@@ -18,7 +18,7 @@ from onnx_tflite_plugin.normalize.ranks import complete_shapes
 from onnx_tflite_plugin.source.model import Dims, Model, Tensor, agree
 from onnx_tflite_plugin.targets import Target
 
-SAMPLES = (2, 3)
+SAMPLES = (2, 3)  # factors of the stored sizes
 BATCH = "batch"
 
 NamedAxes = Mapping[tuple[int, int], str]  # (position of a graph input, axis) to the name of the size
@@ -64,10 +64,7 @@ def resize_inputs(
 def _parse_shapes(
     model: Model, shapes: Mapping[str, Sequence[int | str]], names: InterfaceNames
 ) -> dict[Tensor, tuple[int | str, ...]]:
-    """Return the requested shapes by tensor.
-
-    Raises UnsupportedOption for an unknown input or another rank.
-    """
+    """Return the requested shapes by tensor. Raises UnsupportedOption."""
     by_name = dict(zip(names.inputs, model.main.inputs, strict=True))
     for name, shape in shapes.items():
         flag = f"--input-shape {name}={','.join(map(str, shape))}"
@@ -93,7 +90,10 @@ def _parse_shapes(
 
 
 def _stored_sizes_remedy(model: Model, shapes: Mapping[str, Sequence[int | str]], names: InterfaceNames) -> str:
-    """Return the remedy that requests the stored sizes of the inputs; requested ones where the file stores none."""
+    """Return the remedy that requests the stored sizes of the inputs.
+
+    Requested sizes replace those that the file does not store.
+    """
     flags = []
     for tensor, name in zip(model.main.inputs, names.inputs, strict=True):
         if name in shapes and tensor.rank:
@@ -110,10 +110,9 @@ def _with_stored(sizes: Sequence[int | str], tensor: Tensor) -> Dims:
 
 
 def derive_shapes(model: Model, host: Host, target: Target, *, strict: bool = False) -> Model | None:
-    """Return the model with the shapes that LiteRT derives from its inputs.
+    """Return the model with the shapes that LiteRT derives; ``None`` if unchanged.
 
-    Return ``None`` if the stored ones are the same. Raises InvalidModel, with ``strict``, if the file contradicts
-    itself in more than shapes.
+    With ``strict``, raises InvalidModel if the file contradicts itself in more than shapes.
     """
     complete = complete_shapes(model, host)
     try:
@@ -132,10 +131,7 @@ def derive_shapes(model: Model, host: Host, target: Target, *, strict: bool = Fa
 
 
 def _fill_dynamic(sizes: Dims, tensor: Tensor) -> Dims:
-    """Return the derived sizes, or stored ones where derived ones are dynamic.
-
-    A stored 0 counts as dynamic.
-    """
+    """Return the derived sizes, with nonzero stored ones in place of dynamic ones."""
     if len(sizes) != tensor.rank:
         return sizes
     return tuple(stored or None if size is None else size for size, stored in zip(sizes, tensor.dims, strict=True))
@@ -153,9 +149,9 @@ def _batch_axes(model: Model) -> NamedAxes:
 def make_dynamic(model: Model, named_axes: NamedAxes, host: Host, target: Target) -> tuple[Model, NamedAxes]:
     """Return the model with dynamic sizes along the named axes, and these axes.
 
-    Axes of one name have equal sizes. A size is dynamic if it differs between the stored sizes and their multiples.
-    Constants that hold a dynamic batch size are replaced as their handlers declare. Raises UnsupportedOperator with
-    the operator that accepts no other size, or whose shapes cannot be derived.
+    Axes of one name have equal sizes. Shapes are derived for the stored sizes and for multiples of them; a size that
+    differs is dynamic. Constants that store a dynamic size are replaced as their handlers declare. Raises
+    UnsupportedOperator with the operator that accepts no other size, or whose shapes cannot be derived.
     """
     inputs = model.main.inputs
     stored: dict[str, int] = {}
@@ -176,9 +172,9 @@ def make_dynamic(model: Model, named_axes: NamedAxes, host: Host, target: Target
     )
 
     def sample_shapes(sample: int) -> dict[Tensor, Dims]:
-        """Return shapes at multiples of the stored sizes.
+        """Return the shapes at multiples of the stored sizes.
 
-        Raises UnsupportedOperator that names the sizes. Factors differ by name, so that no two sizes agree by chance.
+        Factors differ by name, so that no two sizes are equal by chance. Raises UnsupportedOperator with the sizes.
         """
         factors = {name: 1 if sample == 0 else SAMPLES[sample - 1] + sample * k for k, name in enumerate(stored)}
         input_dims = {
@@ -198,8 +194,8 @@ def make_dynamic(model: Model, named_axes: NamedAxes, host: Host, target: Target
         except UnsupportedOperator as error:
             if not sample:
                 raise
-            tried = ", ".join(f"{name}={stored[name] * factor}" for name, factor in factors.items())
-            message = f"{error.message.removesuffix(':')} (tried with {tried}):"
+            sizes = ", ".join(f"{name}={stored[name] * factor}" for name, factor in factors.items())
+            message = f"{error.message.removesuffix(':')} (tried with {sizes}):"
             raise UnsupportedOperator(message, error.problems) from error.__cause__
 
     try:
@@ -208,7 +204,7 @@ def make_dynamic(model: Model, named_axes: NamedAxes, host: Host, target: Target
         if all(inputs[position].dims[axis] is None for position, axis in named_axes):
             return model, named_axes  # already dynamic in the file
         raise
-    # A subgraph's tensors are not in a sample in which its operands have the stored shapes.
+    # Samples omit the tensors of a called subgraph whose operands have their stored shapes.
     shapes = {t: [sample.get(t, t.dims) for sample in samples] for t in dict.fromkeys(chain(*samples))}
     for tensor, sampled in shapes.items():
         if tensor.has_rank and tensor.subgraph == model.root and not agree(sampled[0], tensor.dims):

@@ -1,8 +1,7 @@
-"""Normalization stage: makes the submodel, its dtypes and shapes final.
+"""Normalization stage: final submodel, dtypes and shapes, before planning.
 
-Shapes and dtypes are as LiteRT computes them. The stage runs before planning. Models are bound and repaired until
-nothing changes. Single operators are lowered in isolation to learn their shapes; the model as a whole is not planned
-or lowered here.
+Shapes and dtypes become those that LiteRT computes. The model is bound and repaired until nothing changes. Operators
+are lowered in isolation to learn their shapes; the whole model is not planned or lowered here.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ _SINGLE_SIGNATURE_OPTIONS = ("input_shape", "dynamic_batch", "inputs_at", "outpu
 class Normalized:
     """A model with bound operators and final ranks, shapes and dtypes.
 
-    ``names``: of graph inputs and outputs. ``part``: the tensors between which the model was cut. ``dimensions``:
-    names of dynamic sizes. ``repairs``: one line per repaired tensor. ``stored_dims``: sizes of the inputs before
-    ``--input-shape``. ``lengths``: the number of tokens in each signature, if the model joins several; ``head``: the
-    tensor from which scores are computed, each token in isolation.
+    ``names``: names of graph inputs and outputs. ``part``: the tensors between which the model was cut. ``dimensions``:
+    names of dynamic sizes. ``repairs``: one line per repaired tensor. ``stored_dims``: shapes of the inputs before
+    ``--input-shape``. For a model that joins signatures, ``lengths``: the number of tokens in each signature, and
+    ``head``: the tensor from which scores are computed, each token in isolation.
     """
 
     model: Model
@@ -56,7 +55,7 @@ class Normalized:
     def sequence_axes(self, tensor: Tensor) -> list[int]:
         """Return the token axes of a tensor in a model of several signatures.
 
-        They are dynamic axes with the stored size of the longest signature.
+        These are the dynamic axes whose stored size is the length of the longest signature.
         """
         longest = max(self.lengths.values(), default=0)
         return [axis for axis, size in enumerate(tensor.dims) if size is None and tensor.shape[axis] == longest]
@@ -138,20 +137,14 @@ def join_all(model: Model, options: ConvertOptions, host: Host, target: Target) 
 
 
 def contradictory_sizes_error(error: InvalidModel, options: ConvertOptions) -> UnsupportedOperator:
-    """Return the error for requested sizes that contradict the model.
-
-    The model is consistent at its stored sizes.
-    """
+    """Return the error for requested sizes that contradict a consistent model."""
     flag = "--input-shape" if options.input_shape else "--dynamic-batch"
     problems = [Problem(problem.where, problem.reason) for problem in error.problems]
     return UnsupportedOperator(f"{flag} leads to contradictory sizes:", problems)
 
 
 class _Repairs:
-    """Repairs of stale shapes and dtypes.
-
-    ``lines``: descriptions, one per repaired tensor.
-    """
+    """Repairs of stale shapes and dtypes. ``lines``: one per repaired tensor."""
 
     def __init__(self, host: Host, target: Target, opset: int) -> None:
         self.host, self.target, self.opset = host, target, opset

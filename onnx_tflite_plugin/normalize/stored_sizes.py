@@ -1,6 +1,6 @@
-"""Sizes stored in constants and options, replaced if they become dynamic.
+"""Replacement of sizes in constants and options whose dimension becomes dynamic.
 
-They are the batch (axis 0) or a named axis.
+The dimension is the batch (axis 0) or a named axis.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from onnx_tflite_plugin.source.model import Array, Dims, Operator
 
 
 def replace_batch(op: Operator, handler: Handler, batch_sizes: Collection[int]) -> Operator:
-    """Return the operator with a dynamic batch.
+    """Return the operator with a dynamic batch in its constants and options.
 
-    The batch is the first entry of a constant or option, and one of ``batch_sizes``.
+    The first entry of a list of sizes is the batch if it is one of ``batch_sizes``.
     """
 
     def find_entry(sizes: Array) -> int | None:
@@ -31,9 +31,8 @@ def replace_batch(op: Operator, handler: Handler, batch_sizes: Collection[int]) 
 def replace_axis(op: Operator, handler: Handler, dims: Dims, named_sizes: Collection[int]) -> Operator:
     """Return the operator with a dynamic size for the resized axis of operand 0.
 
-    A constant or option holds this size. ``dims``: the new shape of operand 0; nothing is replaced unless it differs
-    from the stored shape along one axis. ``named_sizes``: stored sizes that become dynamic; the axis may be a product
-    of such a size and others.
+    ``dims``: the new shape of operand 0. The operator is unchanged unless this shape differs from the stored one along
+    one axis. ``named_sizes``: stored sizes that become dynamic; the axis may be a product of such a size and others.
     """
     stored = op[0].dims
     changed = [axis for axis, (stored_size, size) in enumerate(zip(stored, dims, strict=False)) if stored_size != size]
@@ -48,10 +47,10 @@ def replace_axis(op: Operator, handler: Handler, dims: Dims, named_sizes: Collec
 def entry_of_axis(
     sizes: Sequence[int], dims: Sequence[int], axis: int, named_sizes: Collection[int] = ()
 ) -> int | None:
-    """Return the entry of ``sizes`` that holds a tensor's axis; None without one.
+    """Return the index of the entry of ``sizes`` for an axis; None without one.
 
-    If ``sizes`` have as many elements as the tensor, they regroup it: one entry contains the whole axis, or is the
-    only factor of it in ``named_sizes``. Otherwise, the entries are the sizes of the last axes.
+    If ``sizes`` reshape the tensor, the entry is a multiple of the axis, or the only factor of the axis that is in
+    ``named_sizes``. Otherwise, ``sizes`` are those of the last axes.
     """
     if prod(sizes) != prod(dims):
         k = axis + len(sizes) - len(dims)
@@ -82,9 +81,9 @@ def _replace(op: Operator, handler: Handler, find_entry: Callable[[Array], int |
 
 
 def _with_entry(sizes: Array, k: int, op: Operator, any_size: int) -> Array:
-    """Return the sizes with ``any_size`` as entry ``k``.
+    """Return the sizes with ``any_size`` as entry ``k`` only.
 
-    Other entries equal to it are replaced by the result's stored size.
+    Other entries with this value become the result's stored sizes.
     """
     if len(sizes) == op[~0].rank:
         sizes = np.where(sizes == any_size, np.asarray(op[~0].shape, sizes.dtype), sizes)

@@ -1,4 +1,4 @@
-"""Shapes of results that called subgraphs compute: branches of If and bodies of loops."""
+"""Shapes of results that called subgraphs compute: branches and loop bodies."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def forwarded_shape(model: Model, declared: Declared, tensor: Tensor, output: in
 
 
 def merge_shapes(dims: Dims | None, branch_dims: Dims | None) -> Dims | None:
-    """Return the common shape of two branches or iterations; differing sizes are dynamic.
+    """Return the shape of two branches or iterations; differing sizes are dynamic.
 
     Raises Refusal if the ranks differ.
     """
