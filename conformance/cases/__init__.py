@@ -1,7 +1,7 @@
 """The cases of the built-in handlers, in modules that mirror ``op_handlers``.
 
 Each module has a function ``cases``. The cases of ``op_handlers/X/y.py`` are those of ``X/y.py`` here, and of
-``X/y_topic.py`` if there are many. In ``networks`` several operators are tried together.
+``X/y_topic.py`` if there are many. Cases in ``networks`` combine several operators.
 """
 
 from __future__ import annotations

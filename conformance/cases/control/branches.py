@@ -230,7 +230,7 @@ def fixed_value(graph: GraphBuilder, _values: Sequence[TensorRef]) -> list[Tenso
 def image_branches(op: str, branch_count: int) -> Callable[[Net], None]:
     """Return a model of branches on an image.
 
-    It should have the layout of the convolutions around it.
+    The branches should use the layout of the convolutions around them.
     """
     spec = tensor(2, 5, 7, 3)
 
@@ -354,7 +354,7 @@ def loop_in_branch(op: str, branch_count: int) -> Callable[[Net], None]:
 def branch_in_loop(op: str, branch_count: int) -> Callable[[Net], None]:
     """Return a model with the operator in the body of a loop.
 
-    The loop carries the condition unchanged.
+    The condition is a carried value that does not change.
     """
 
     def build(model: Net) -> None:

@@ -1,6 +1,6 @@
-"""STABLEHLO_COMPOSITE: its decomposition is inlined, or called.
+"""STABLEHLO_COMPOSITE: its decomposition is inlined, or called as a function.
 
-It is called if tensors do not match.
+Decompositions whose tensors differ from the operands and results are called.
 """
 
 from __future__ import annotations
@@ -99,9 +99,9 @@ def composite_case(
 
 
 def composite_between_convs(model: Net) -> None:
-    """Build a composite between convolutions, which is inlined.
+    """Build a composite between convolutions.
 
-    It therefore needs no Transpose and no DequantizeLinear.
+    The composite is inlined, and so needs no Transpose and no DequantizeLinear.
     """
     x = tensor(*IMAGE, dtype="int8")
     index = add_decomposition(model, [x, x], add_operands)

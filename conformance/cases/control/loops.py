@@ -97,10 +97,10 @@ def loop(
     carried = [PLAN, *(results or specs)]
     cond_graph, body_graph = model.model.subgraph("cond"), model.model.subgraph("body")
     plan_in_condition, *_ = loop_inputs(cond_graph, carried)
-    go_on = cond_graph.tensor("go on", (), "bool")
+    continues = cond_graph.tensor("go on", (), "bool")
     slice_operands = [cond_graph.constant(name, [value]) for name, value in (("begin", 0), ("end", 1), ("stride", 1))]
-    cond_graph.operator("STRIDED_SLICE", [plan_in_condition, *slice_operands], [go_on], {"shrink_axis_mask": 1})
-    cond_graph.output(go_on)
+    cond_graph.operator("STRIDED_SLICE", [plan_in_condition, *slice_operands], [continues], {"shrink_axis_mask": 1})
+    cond_graph.output(continues)
     plan_in_body, *values = loop_inputs(body_graph, carried)
     body_graph.output(drop_first_entry(body_graph, plan_in_body), *body(body_graph, values))
     plan = model.input(PLAN) if plan is None else plan
@@ -183,7 +183,7 @@ def unranked_before_loop(model: Net) -> None:
 def image_loop(model: Net) -> None:
     """Build a loop on an image.
 
-    It should have the layout of the convolutions around it.
+    The loop should use the layout of the convolutions around it.
     """
     spec = tensor(2, 5, 7, 3)
 
@@ -218,7 +218,7 @@ def filter_in_loop(dtype: str, model: Net) -> None:
 def swap_images(model: Net) -> None:
     """Build a loop that swaps two images, one of them from a convolution.
 
-    Both should have the same layout.
+    Both images should have the same layout.
     """
     spec = tensor(2, 5, 7, 3)
     refs = [model.input_through_conv(spec), model.input(spec)]
@@ -235,9 +235,9 @@ def add_to_variable(graph: GraphBuilder, handle: TensorRef, value: TensorRef) ->
 
 @with_variables
 def count_in_body(model: VariableNet) -> None:
-    """Build a body that adds to a variable.
+    """Build a body that adds to a variable, which the next run continues to use.
 
-    The variable is read afterwards and in the next run.
+    The variable is also read after the loop.
     """
     spec = tensor(3)
     state = model.variable(spec, np.zeros(3))
@@ -343,9 +343,9 @@ def add_counting_subgraphs(
         inner_result = tensor_like(cond, counter, "made")
         cond.operator("WHILE", [counter], [inner_result], add_counting_subgraphs(model, specs[:1], 3.0, depth - 1))
         counter = inner_result
-    go_on, end = cond.tensor("more", (), "bool"), cond.constant("end", np.float32(12.5 if depth else 10))
-    cond.operator("LESS", [counter, end], [go_on])
-    cond.output(go_on)
+    continues, end = cond.tensor("more", (), "bool"), cond.constant("end", np.float32(12.5 if depth else 10))
+    cond.operator("LESS", [counter, end], [continues])
+    cond.output(continues)
     counter, *values = loop_inputs(body, specs)
     if adds_to_variable:
         add_to_variable(body, Variable(body).handle, counter)
@@ -358,7 +358,7 @@ def add_counting_subgraphs(
 def count_condition_and_body(model: VariableNet) -> None:
     """Build a loop whose condition and body add its counter to a variable.
 
-    Additional evaluations would change the variable.
+    Any additional evaluation of the condition would change the variable.
     """
     spec = tensor(name="n")
     state = model.variable(Spec(()), np.float32(0))

@@ -54,7 +54,7 @@ class RowLoop:
     def carried_specs(self) -> list[Spec]:
         """Return the specs that the loop carries.
 
-        They are two counters, a running maximum, the array, the number of time steps, and x.
+        These are two counters, a running maximum, the array, the number of time steps, and x.
         """
         array = replace(self.row, shape=(None if self.dynamic_length else ROWS, SIZE))
         counter = Spec((), "int32")

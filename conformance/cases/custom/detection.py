@@ -1,7 +1,7 @@
 """TFLite_Detection_PostProcess: suppression by class and by best class.
 
-The kernel does not write outputs beyond the detections it finds. Cases that compare with it fill every output, or use
-``count``.
+The kernel does not write outputs beyond the detections it finds. Cases that are compared with the kernel fill every
+output, or use ``count``.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ def case(operator: str, name: str, build: Any, reference: Any, **options: Any) -
 def reference_of_write_list(arrays: Sequence[Array]) -> list[Array]:
     """Return the list of five elements, of which two are written.
 
-    They are at index 1 and at the runtime index. The others are zeros.
+    The elements at index 1 and at the runtime index are written; the others are zeros.
     """
     first_element, index, second_element = arrays
     result = np.zeros((5, *first_element.shape), first_element.dtype)
@@ -198,7 +198,7 @@ def as_older_file(build_full: Callable[[Net], None]) -> Callable[[Net], None]:
 def drop_variant_tensors(model: ModelBuilder) -> None:
     """Remove the stored list contents; add a NodeDef to each list operator.
 
-    The NodeDef contains the dtype of the elements.
+    Each NodeDef contains the dtype of the elements.
     """
     codes = list(model._codes)
     for graph in model.subgraphs:
@@ -223,7 +223,7 @@ DTYPES = {enum_value("TensorType", "float32"): 1, enum_value("TensorType", "int3
 def node_def(name: str, dtype: int) -> bytes:
     """Return the options of a select operator.
 
-    They are a FlexBuffer vector of its name and of a NodeDef with ``element_dtype``.
+    The options are a FlexBuffer vector of the operator's name and a NodeDef with ``element_dtype``.
     """
     from flatbuffers import flexbuffers
 
@@ -267,7 +267,7 @@ def nested_loops(model: Net) -> None:
 def loop_values(graph: GraphBuilder, name: str) -> list[TensorRef]:
     """Add the tensors that a loop carries besides its counter.
 
-    They are an index, the list and a tensor.
+    These are an index, the list and a tensor.
     """
     list_ = graph.tensor(f"{name} list", (), "variant", list_elements=("float32", STATIC))
     return [graph.tensor(f"{name} place", (), "int32"), list_, graph.tensor(f"{name} x", STATIC)]
@@ -281,7 +281,7 @@ def add_counting_loop(
 ) -> list[TensorRef]:
     """Add a WHILE that runs ``build_body`` a number of times; return the last values.
 
-    It carries an index, a list and a tensor.
+    The loop carries an index, a list and a tensor.
     """
     model, subgraphs, subgraph_values = graph.model, [], list[list[TensorRef]]()
     for name in ("cond", "body"):

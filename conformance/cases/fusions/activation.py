@@ -154,7 +154,7 @@ def term_model(term: Term, image: Spec | None = None, *, between_convs: bool = F
 def two_tensors(term: Term) -> Callable[[Net], None]:
     """Return a model of the term with its factor x replaced by another tensor.
 
-    It is then a gate instead of an activation.
+    The term is then a gate instead of an activation.
     """
     code, *terms = term
 

@@ -44,10 +44,7 @@ def cases() -> Iterator[Case]:
 
 
 def standard_cases() -> Iterator[Case]:
-    """Yield cases of the standard operators Attention and TensorScatter.
-
-    They need opset 24.
-    """
+    """Yield cases of the operators Attention and TensorScatter, from opset 24 on."""
     for sizes in (ROWS, COLUMNS):
         yield standard_attention(f"one token, {sizes.cache_layout} layout", sizes, 1)
         yield standard_attention(f"five tokens, {sizes.cache_layout} layout", sizes, 5)
@@ -60,10 +57,7 @@ def standard_cases() -> Iterator[Case]:
 
 
 def standard_attention(name: str, sizes: Sizes, count: int, **case: Any) -> Case:
-    """Return a case of attention for the target ``generic``.
-
-    This target has only standard operators.
-    """
+    """Return a case of attention for ``generic``, which has only standard operators."""
     nodes = {"TensorScatter": 2, "Attention": 1, "Softmax": 0}
     return attention(f"{name}, standard operators", sizes, count, **{"targets": ("generic",), "nodes": nodes, **case})
 
@@ -80,7 +74,7 @@ def attention(
 ) -> Case:
     """Return a case of attention of ``count`` tokens over a cache.
 
-    On ONNX Runtime, it becomes one fused operator.
+    For ONNX Runtime, the graph becomes one fused operator.
 
     ``allowed``: constant mask, True where a position may attend to another. ``write_only_cache``: a further cache is
     written but not read. ``different_positions``: values are written at other positions than keys.
@@ -120,10 +114,7 @@ def attention(
 
 
 def unsupported_attention(name: str, sizes: Sizes, **case: Any) -> Case:
-    """Return a case of attention that GroupQueryAttention cannot express.
-
-    Nothing is fused.
-    """
+    """Return a case of attention that GroupQueryAttention cannot express."""
     return attention(f"not fused, {name}", sizes, 1, nodes={NODE: 0}, **case)
 
 

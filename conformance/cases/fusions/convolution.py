@@ -25,9 +25,9 @@ Pads = Sequence[Sequence[int]]
 
 @dataclass(frozen=True)
 class Conv:
-    """A convolution whose padding or dilation is decomposed.
+    """Convolution of an image, or of a sequence stored as one, that is decomposed.
 
-    It is on an image, or on a sequence stored as an image.
+    Its padding or dilation is a separate operator.
 
     Without ``block``, PAD or PADV2 pads the image: ``pad_operator``, ``pad_value``. With ``block``, SPACE_TO_BATCH_ND moves
     blocks of this size to the batch axis, and BATCH_TO_SPACE_ND restores the image without ``crops``. ``pads`` and ``crops``:

@@ -196,7 +196,7 @@ class Step:
         return self.graph.constant(f"k{len(self.graph.tensors)}", array)
 
     def length(self, x: TensorRef) -> TensorRef:
-        """Return the size of the first axis, or of another axis if that is the defect."""
+        """Return the size of an axis: the first, unless the defect is another axis."""
         first = 1 if self.layer.defect == "axis" else 0
         bounds = [self.vector(first), self.vector(first + 1), self.vector(1)]
         return self.call(

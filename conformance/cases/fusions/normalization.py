@@ -60,7 +60,7 @@ def cases() -> Iterator[Case]:
 def normalization_case(name: str, add_normalization: Callable[..., TensorRef]) -> Case:
     """Return a case of a normalization between convolutions.
 
-    It needs channels last: two Transposes around it, and two at the graph input and output.
+    A normalization needs channels last: there are two Transposes around it, and two at the graph input and output.
     """
 
     def build(model: Net) -> None:

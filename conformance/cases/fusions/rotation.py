@@ -148,8 +148,5 @@ def rotary_case(
 
 
 def unfused_case(name: str, *shape: Any, **case: Any) -> Case:
-    """Return a case of a pattern that is similar to a rotary embedding.
-
-    It must not be fused.
-    """
+    """Return a case of a similar pattern that must not be fused."""
     return rotary_case(f"not fused, {name}", *shape, nodes={NODE: 0}, **case)

@@ -45,7 +45,7 @@ def uneven_inputs(*shape: int) -> np.ndarray[Any, Any]:
 def exactly_rounded(case: Case, fusion: str, *shapes: Sequence[int], input_name: str = "x0") -> Case:
     """Return the case with a tolerance that requires the kernel's rounding.
 
-    It has uneven inputs of these shapes, one per run.
+    Each run has uneven inputs of one of these shapes.
     """
     input_arrays: Sequence[Mapping[str, Any]] = [{input_name: uneven_inputs(*shape)} for shape in shapes]
     return replace(
@@ -112,10 +112,7 @@ def sequence_cases() -> Iterator[Case]:
 
 
 def pixel_cases() -> Iterator[Case]:
-    """Yield 1 x 1 convolutions.
-
-    XNNPACK computes them as a product of rows with a scale per pixel.
-    """
+    """Yield 1 x 1 convolutions, which XNNPACK computes with a scale per pixel."""
     hybrid: Mapping[str, Any] = {"kernel": (1, 1), "out": 13, "weights": "int8", "per_axis": True}
     for name, shape in {"rounded per pixel": (3, 5, 7, 11), "rounded per pixel, batch of 1": (1, 5, 7, 11)}.items():
         yield exactly_rounded(conv_case(name, shape=shape, **hybrid), "CONV_2D_ROUNDED", shape)
@@ -127,7 +124,7 @@ def pixel_cases() -> Iterator[Case]:
 def nonnegative_pixels() -> Iterator[Case]:
     """Yield 1 x 1 convolutions of pixels that are known to be nonnegative.
 
-    They need no ReduceMin. Similar pixels need one.
+    These need no ReduceMin. Similar pixels need one.
     """
     shape = (3, 5, 7, 11)
     x = tensor(*shape)

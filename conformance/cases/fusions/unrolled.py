@@ -63,7 +63,7 @@ class Layer:
     def stage(self, steps: Steps, x: TensorRef) -> list[TensorRef]:
         """Return the outputs of one layer, and the cell states.
 
-        The outputs are all steps joined, or the last one.
+        The outputs are those of all steps joined, or of the last step.
         """
         states: Sequence[TensorRef] = steps.initial_states()
         outputs: list[TensorRef] = []

@@ -56,8 +56,9 @@ def conv_case(
 
     Keywords that are fields of ``Case`` go to the case, others to the operator.
 
-    ``biased``: dtype of the bias, "" for the default dtype, ``None`` for no bias. ``absent``: an absent operand instead of a
-    bias. ``stored``: factor by which the bias scale in the file is wrong. ``out``: number of output channels.
+    ``biased``: dtype of the bias, "" for the default dtype, ``None`` for no bias. ``absent``: an absent operand
+    instead of a bias. ``stored``: factor by which the bias scale in the file is wrong. ``out``: number of output
+    channels.
     """
     case = {key: options.pop(key) for key in [*options] if key in Case.__dataclass_fields__}
     n, *size, channels = shape
@@ -97,11 +98,10 @@ def conv_case(
 
 
 def litert_reference(equivalent: Case) -> Reference:
-    """Return a reference that runs an equivalent case in LiteRT.
+    """Return a reference that runs an equivalent case, which LiteRT can run.
 
-    It is for models that LiteRT does not run.
-
-    Without a bias, CONV_2D's kernel fails and DEPTHWISE_CONV_2D's crashes on integers; the equivalent case has a zero bias.
+    Without a bias, CONV_2D's kernel fails and DEPTHWISE_CONV_2D's crashes on integers; the equivalent case has a zero
+    bias.
     """
     return lambda arrays: LiteRT(equivalent.build(), "builtin").run(arrays)
 
@@ -157,7 +157,7 @@ def dynamic_size_cases(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
 def group_cases() -> Iterator[Case]:
     """Yield grouped convolutions.
 
-    Their filters have fewer input channels than the image.
+    Their filters have fewer input channels than the image has channels.
     """
     for dtype in ("float32", "int8"):
         yield conv_case(f"{dtype} in three groups", shape=(2, 5, 7, 6), out=9, groups=3, dtype=dtype)
@@ -251,10 +251,7 @@ def build_runtime_weights(model: Net) -> None:
 
 
 def activation_cases(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
-    """Yield activations that clip.
-
-    The output's zero point is inside the range of its dtype.
-    """
+    """Yield activations that clip, because the zero point is inside the dtype's range."""
     for dtype in ("float32", "int8", "uint8", "int16"):
         for activation in FUSED:
             yield conv_case(
@@ -278,10 +275,7 @@ def activation_cases(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
 
 
 def chain_cases() -> Iterator[Case]:
-    """Yield consecutive convolutions.
-
-    The converter must not add a Transpose between them.
-    """
+    """Yield consecutive convolutions, which need no Transpose between them."""
 
     def chain_of_four(dtype: str) -> Callable[[Net], None]:
         def build(model: Net) -> None:

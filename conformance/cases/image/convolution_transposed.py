@@ -68,7 +68,7 @@ def cases() -> Iterator[Case]:
 def rank_4_bias_cases() -> Iterator[Case]:
     """Yield transposed convolutions followed by a bias of rank 4.
 
-    litert-torch writes a batch normalization in this way.
+    This is how litert-torch writes a batch normalization.
     """
     for dtype in ("float32", "int8"):
         x = tensor(*IMAGE, dtype=dtype)

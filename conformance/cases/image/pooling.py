@@ -1,6 +1,6 @@
-"""AVERAGE_POOL_2D, MAX_POOL_2D and L2_POOL_2D.
+"""AVERAGE_POOL_2D, MAX_POOL_2D and L2_POOL_2D, none of which counts padding.
 
-They ignore padding. Activations clip integers.
+The fused activations clip integers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR.
+"""RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR, in all coordinate modes.
 
-They have all coordinate modes, and sizes whose float32 coordinates are inexact.
+Some sizes have float32 coordinates that are inexact.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ def runtime_size_cases() -> Iterator[Case]:
 def nearest_runtime_size_cases() -> Iterator[Case]:
     """Yield RESIZE_NEAREST_NEIGHBOR to runtime sizes.
 
-    The pixels are those for constant sizes.
+    The result has the same pixels as with constant sizes.
     """
     size = tensor(2, dtype="int32", name="size")
     for mode in MODES:

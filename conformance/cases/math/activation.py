@@ -55,7 +55,7 @@ def cases() -> Iterator[Case]:
 def activation_cases() -> Iterator[Case]:
     """Yield RELU and RELU6.
 
-    Integers are clamped, and also rescaled if the output scale differs.
+    Integers are clamped, and also rescaled if the output has another scale.
     """
     for op in ("RELU", "RELU6"):
         for dtype in QUANTIZABLE:
@@ -172,10 +172,7 @@ def rescaled_result(x: Spec, factor: float, shift: int) -> Spec:
 
 
 def clamp_cases() -> Iterator[Case]:
-    """Yield RELU_N1_TO_1 and RELU_0_TO_1.
-
-    Their bounds are inside the range of every dtype.
-    """
+    """Yield RELU_N1_TO_1 and RELU_0_TO_1, whose bounds every dtype contains."""
     for op in ("RELU_N1_TO_1", "RELU_0_TO_1"):
         for dtype in ("float32", *BYTES):
             x = tensor(*IMAGE, dtype=dtype)
@@ -191,7 +188,7 @@ def clamp_cases() -> Iterator[Case]:
 def leaky_relu_cases() -> Iterator[Case]:
     """Yield alpha of either sign and above 1.
 
-    For these, max(x, alpha * x) would be wrong.
+    For a negative alpha or one above 1, max(x, alpha * x) would be wrong.
     """
     for dtype in ("float32", *BYTES, "int16"):
         x = tensor(*IMAGE, dtype=dtype)
@@ -255,7 +252,7 @@ def prelu_cases() -> Iterator[Case]:
 def slope(dtype: str, *shape: int) -> Spec:
     """Return constant slopes of both signs, some of them above 1.
 
-    They have their own scale and zero point, and are int8 for int16 inputs.
+    The slopes have their own scale and zero point, and are int8 for int16 inputs.
     """
     if dtype == "float32":
         return constant(random_array(*shape, seed="slope", low=-0.7, high=1.8))

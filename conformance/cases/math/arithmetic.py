@@ -134,10 +134,7 @@ def shapeless_result_cases() -> Iterator[Case]:
     """
 
     def sum_and_product(shape: tuple[int | None, ...]) -> Callable[[Net], None]:
-        """Return a builder of a sum and a product.
-
-        Only the graph inputs have a shape.
-        """
+        """Return a builder of a sum and a product, where only graph inputs have a shape."""
 
         def build(model: Net) -> None:
             x, y = model.input(tensor(*shape)), model.input(tensor(*shape[-2:]))
@@ -159,7 +156,7 @@ def shapeless_result_cases() -> Iterator[Case]:
 def power_of_two_scale_cases() -> Iterator[Case]:
     """Yield ``pot_scale_int16``, which the first int16 files set.
 
-    Results differ by at most one more rounding.
+    Results differ by one additional rounding at most.
     """
     for op in ("ADD", "SUB"):
         y = tensor(*IMAGE, dtype="int16", scale=2.0**-11)
@@ -307,11 +304,10 @@ def add_n_cases() -> Iterator[Case]:
 
 
 def unscaled_integer_cases() -> Iterator[Case]:
-    """Yield quantizable dtypes without a scale, and ignored activations.
+    """Yield quantizable dtypes without a scale, and activations that kernels ignore.
 
-    Integer kernels ignore these activations.
-
-    ADD and MUL treat int16 as plain integers that wrap around. SUB's kernel crashes on it, and other dtypes are refused.
+    ADD and MUL treat int16 as plain integers that wrap around. SUB's kernel crashes on it, and other dtypes are
+    refused.
     """
     for op in ("ADD", "MUL"):
         x = tensor(4, 3, dtype="int16", scale=0)

@@ -55,7 +55,7 @@ def shift_cases() -> Iterator[Case]:
 
 
 def xor_cases() -> Iterator[Case]:
-    """Yield BITWISE_XOR of every integer dtype that the kernel supports.
+    """Yield BITWISE_XOR of every integer dtype of the kernel.
 
     ONNX has the operator from opset 18 on.
     """

@@ -53,7 +53,7 @@ def maximum_cases() -> Iterator[Case]:
 def minimum_cases() -> Iterator[Case]:
     """Yield MINIMUM, and both operators for special dtypes.
 
-    These are int16 of different scales, integers without scale, and 16-bit floats.
+    The special dtypes are int16 with different scales, integers without a scale, and 16-bit floats.
     """
     for dtype in ("float32", *BYTES, "int16"):
         x = tensor(*IMAGE, dtype=dtype)

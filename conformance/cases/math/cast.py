@@ -86,9 +86,9 @@ def limit_values(dtype: str) -> Array:
 
 
 def sub_byte_cases() -> Iterator[Case]:
-    """Yield dtypes that NumPy lacks.
+    """Yield bfloat16, and integers below one byte, which saturate too.
 
-    They are bfloat16, and integers below one byte, which saturate too.
+    NumPy has none of these dtypes.
     """
     values = np.array([*NEAR_SMALL_LIMITS, -8.9, 7.9, 15.9, -2.5, 1e30, -1e30, *NON_FINITE], np.float32)
     for dtype in ("int4", "uint4", "int2", "bfloat16"):
@@ -125,9 +125,9 @@ def cast_and_back(dtype: str, size: int, after: str = "float32") -> Callable[[Ne
 
 
 def add_cast_constant(dtype: str) -> Callable[[Net], None]:
-    """Return a builder of a sum with a constant that is cast.
+    """Return a builder of a sum with a constant that is cast from ``dtype``.
 
-    Activations cannot have the dtype of the constant.
+    Activations cannot have this dtype.
     """
 
     def build(model: Net) -> None:

@@ -1,7 +1,4 @@
-"""RFFT2D: transforms of one or two axes.
-
-The inputs are truncated or zero-padded.
-"""
+"""RFFT2D of one or two axes, whose inputs are truncated or zero-padded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""REDUCE_PROD: axes, integers that wrap, and quantized values.
+"""REDUCE_PROD: axes, integers that wrap, quantized values.
 
 Quantized values are rounded after each product.
 """

@@ -40,9 +40,9 @@ def opsets(dtype: str) -> tuple[int | None, ...]:
 
 
 def quantize_cases() -> Iterator[Case]:
-    """Yield QUANTIZE of floats.
+    """Yield QUANTIZE of floats, among them halves and values beyond 32 bits.
 
-    They have halves, values beyond 32 bits, 4-bit results and per-axis scales.
+    Some results are 4-bit integers, or have per-axis scales.
     """
     x = tensor(*IMAGE)
     for dtype in ("int8", "uint8", "int16"):
@@ -188,7 +188,7 @@ def round_half_up_reference(x: Spec, y: Spec) -> Callable[[Sequence[Any]], list[
 def dequantize_cases() -> Iterator[Case]:
     """Yield DEQUANTIZE of graph inputs and of constants.
 
-    The constants are also used channels first.
+    Some of the constants are used channels first.
     """
     y = tensor(*IMAGE)
     for dtype in ("int8", "uint8", "int16"):
@@ -244,7 +244,7 @@ def dequantize_cases() -> Iterator[Case]:
 def add_to_image(quantized: Spec) -> Callable[[Net], None]:
     """Return a builder of the sum of a dequantized constant and an image.
 
-    The image is between convolutions.
+    There are convolutions before and after the sum.
 
     The case fails if the constant or its per-axis scales are not transposed with the image.
     """

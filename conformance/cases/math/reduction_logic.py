@@ -56,8 +56,8 @@ def logic_cases(op: str) -> Iterator[Case]:
 
 def logic_case(op: str, name: str, axes: Any, keep_dims: bool, shape: Sequence[int] = IMAGE, **case: Any) -> Case:
     """Return a case whose results include both True and False."""
-    rare = random_array(*shape, dtype="int32", low=0, high=9, seed=op) == 0
-    arrays = {"x0": rare if op == "REDUCE_ANY" else ~rare}
+    mostly_false = random_array(*shape, dtype="int32", low=0, high=9, seed=op) == 0
+    arrays = {"x0": mostly_false if op == "REDUCE_ANY" else ~mostly_false}
     y = tensor(*shape_after_reduction(shape, np.ravel(np.asarray(axes, np.int32)).tolist(), keep_dims), dtype="bool")
     operands = [tensor(*shape, dtype="bool"), constant(np.asarray(axes, np.int32))]
     full_name = f"{name} {'kept' if keep_dims else 'dropped'}"

@@ -42,7 +42,7 @@ def activation_case(
 def hybrid_cases() -> Iterator[Case]:
     """Yield activations of float32 on integer weights.
 
-    The builtin kernels apply them, and XNNPACK refuses them.
+    The builtin kernels apply the activations, and XNNPACK refuses them.
     """
     for activation in (*OTHER_ACTIVATIONS, "RELU_N1_TO_1"):
         for weights in ("int8", "int4", "int2"):

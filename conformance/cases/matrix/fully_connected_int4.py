@@ -54,9 +54,9 @@ def blockwise_case(
     activation: str = "NONE",
     **case: Any,
 ) -> Case:
-    """Return a case of a layer of ``out`` units.
+    """Return a case of a layer of ``out`` units with one scale per ``size`` weights.
 
-    It has a scale per ``size`` weights of a row.
+    Each block of ``size`` weights is within a row.
 
     ``keep``: the option keep_num_dims. ``flat``: the scales are stored as a tensor of rank 1.
     """
@@ -94,7 +94,7 @@ def blockwise_cases() -> Iterator[Case]:
 def build_flatten_then_dense(model: Net) -> None:
     """Build a layer on a flattened image.
 
-    Its blocks span channels, so the image must be transposed to channels last.
+    The blocks of its weights span channels, so the image must be transposed to channels last.
     """
     x = model.call("RESHAPE", [model.input_through_conv(tensor(2, 4, 8, 3)), constant([2, 96])], tensor(2, 96))
     model.output(model.call(OP, [x, block_weights(model, (7, 96), 32), None], tensor(2, 7)))

@@ -1,6 +1,6 @@
 """A single-shot detector with TFLite_Detection_PostProcess.
 
-It has two feature maps with box and score heads, and anchors.
+The detector has two feature maps with box and score heads, and anchors.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ INPUT_SCALE = 0.047  # default scale of ``tensor(dtype="uint8")``
 
 
 def head(model: Net, x: Any, positions: int, width: int, dtype: str) -> Any:
-    """Add a convolution over a feature map.
+    """Add a convolution over a feature map, reshaped to one row per anchor.
 
-    Its result has shape ``[1, positions * ANCHORS_PER_POSITION, width]``.
+    The result has the shape ``[1, positions * ANCHORS_PER_POSITION, width]``.
     """
     *sizes, _ = model.spec(x).shape
     y = conv(model, x, tensor(*sizes, ANCHORS_PER_POSITION * width, dtype=dtype), stride=1)
@@ -95,7 +95,7 @@ def head(model: Net, x: Any, positions: int, width: int, dtype: str) -> Any:
 def anchors(dtype: str) -> Spec:
     """Return two anchors per position as y, x, height, width.
 
-    They are fractions of the image size.
+    All are fractions of the image size.
     """
     rows = []
     for height, width in MAPS:

@@ -1,6 +1,6 @@
 """Float layers between DEQUANTIZE and QUANTIZE: their weights must stay float.
 
-They occur in partly quantized networks.
+Partly quantized networks contain such layers.
 """
 
 from __future__ import annotations

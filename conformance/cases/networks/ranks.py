@@ -113,7 +113,7 @@ def chain(dtype: str) -> Callable[[Net], None]:
 def reshape_empty(model: Net) -> None:
     """Build a RESHAPE of an empty tensor.
 
-    Its sizes, among them 0, must be derived too.
+    The sizes of its result, one of them 0, must be derived too.
     """
     y = model.call("RESHAPE", [tensor(0, 5, 7), constant([5, -1, 7, 2])], Spec(()))
     model.remove_rank(y)

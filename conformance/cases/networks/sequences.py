@@ -1,6 +1,6 @@
 """Sequences stored as images of one row or column.
 
-They pass through convolutions, pooling, and operators between them.
+Convolutions, pooling and other operators between them transform these images.
 """
 
 from __future__ import annotations

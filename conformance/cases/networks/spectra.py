@@ -60,15 +60,19 @@ def speech_commands(model: Net) -> None:
     image = model.call("RESHAPE", [cepstra, constant([-1, count, coefficients, 1])], Spec((1, count, coefficients, 1)))
     scale = np.float32(0.1)
     kernel, bias = constant(scale * random_array(1, 7, 3, 13)), constant(random_array(13))
-    same = {"padding": "SAME", "stride_w": 1, "stride_h": 1, "fused_activation_function": "RELU"}
+    conv_options = {"padding": "SAME", "stride_w": 1, "stride_h": 1, "fused_activation_function": "RELU"}
     convolved = model.call(
-        "DEPTHWISE_CONV_2D", [image, kernel, bias], Spec((1, count, coefficients, 13)), depth_multiplier=13, **same
+        "DEPTHWISE_CONV_2D",
+        [image, kernel, bias],
+        Spec((1, count, coefficients, 13)),
+        depth_multiplier=13,
+        **conv_options,
     )
     height, width = -(-count // 2), -(-coefficients // 2)
     pool = {"padding": "SAME", "stride_w": 2, "stride_h": 2, "filter_width": 2, "filter_height": 2}
     pooled = model.call("MAX_POOL_2D", [convolved], Spec((1, height, width, 13)), **pool)
     kernel, bias = constant(scale * random_array(3, 5, 2, 13)), constant(random_array(3))
-    convolved = model.call("CONV_2D", [pooled, kernel, bias], Spec((1, height, width, 3)), **same)
+    convolved = model.call("CONV_2D", [pooled, kernel, bias], Spec((1, height, width, 3)), **conv_options)
     weights = constant(scale * random_array(words, height * width * 3)), constant(random_array(words))
     logits = model.call("FULLY_CONNECTED", [convolved, *weights], Spec((1, words)))
     model.output(model.call("SOFTMAX", [logits], Spec((1, words)), beta=1.0))

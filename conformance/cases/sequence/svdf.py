@@ -171,7 +171,7 @@ def cases() -> Iterator[Case]:
 def int8_state_cases() -> Iterator[Case]:
     """Yield 8-bit states, compared with TensorFlow Lite for Microcontrollers.
 
-    LiteRT writes beyond the end of such states.
+    LiteRT itself writes beyond the end of such states.
     """
     compared_with_micro = {
         "kernel": run_micro,

@@ -1,6 +1,6 @@
 """STABLEHLO_ADD, AND, MAXIMUM, MINIMUM, MULTIPLY and SHIFT_LEFT.
 
-They have every dtype of the kernels, and integers at their limits.
+The operands have every dtype of the kernels, and integers at their limits.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """STABLEHLO_GATHER and STABLEHLO_SCATTER, with indices inside and out of bounds.
 
-Indices have any shape and are on any axis.
+The indices have various shapes, and their coordinates are on various axes.
 """
 
 from __future__ import annotations

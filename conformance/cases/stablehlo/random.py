@@ -1,6 +1,6 @@
 """STABLEHLO_RNG_BIT_GENERATOR: generators, dtypes, counters, sizes.
 
-Counters carry, and sizes end within a block.
+Some counters carry, and some sizes end within a block.
 """
 
 from __future__ import annotations

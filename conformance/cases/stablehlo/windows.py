@@ -1,6 +1,6 @@
 """STABLEHLO_REDUCE_WINDOW and REDUCE_WINDOW: reductions, windows, padding.
 
-They have initial values, strides, dilations of both kinds, padding and cropping.
+Cases differ in initial values, strides, dilations of both kinds, padding and cropping.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ REGIONS = {
 class Window:
     """Settings per axis: size, stride, dilations, and padding.
 
-    ``Window`` has the dilation of the window and that of the operand, and padding before and after.
+    The dilations are of the window and of the operand; the padding is before and after the operand.
     """
 
     sizes: Sequence[int]

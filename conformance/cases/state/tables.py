@@ -1,6 +1,6 @@
 """Hash tables that CALL_ONCE or the graph fills.
 
-They map strings to integers or integers to strings, with duplicates and defaults.
+The tables map strings to integers or integers to strings, and have duplicates and defaults.
 """
 
 from __future__ import annotations

@@ -58,11 +58,11 @@ class VariableNet(Net):
     def variable(self, spec: Spec, initial: object | None = None, name: str = "state", container: str = "") -> Variable:
         """Add a variable to the main graph; CALL_ONCE assigns ``initial``."""
         if initial is not None:
-            setup = self.model.subgraph(f"set up {container}{name}")
+            initializer = self.model.subgraph(f"set up {container}{name}")
             value = np.asarray(initial, spec.dtype)
-            stored = setup.constant("initial", value, quantization=spec.quantization)
-            Variable(setup, name, container).assign(stored)
-            self.graph.operator("CALL_ONCE", [], [], {"init_subgraph_index": setup.index})
+            stored = initializer.constant("initial", value, quantization=spec.quantization)
+            Variable(initializer, name, container).assign(stored)
+            self.graph.operator("CALL_ONCE", [], [], {"init_subgraph_index": initializer.index})
         return Variable(self.graph, name, container)
 
     def read(self, variable: Variable, spec: Spec) -> TensorRef:
@@ -125,7 +125,7 @@ def accumulate_image(dtype: str) -> Callable[[Net], None]:
 def image_maxima(model: VariableNet) -> None:
     """Build a variable that should have the layout of the convolution that writes it.
 
-    No convolution reads it.
+    No convolution reads the variable.
     """
     image = tensor(*IMAGE)
     x = model.input_through_conv(image)

@@ -1,6 +1,6 @@
-"""DEPTH_TO_SPACE, SPACE_TO_DEPTH and the batch variants.
+"""DEPTH_TO_SPACE, SPACE_TO_DEPTH, SPACE_TO_BATCH_ND and BATCH_TO_SPACE_ND.
 
-They have padding, crops and odd sizes.
+Some cases have padding, crops and odd sizes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """MATRIX_DIAG and MATRIX_SET_DIAG: batches, other shapes than squares, zeros.
 
-The zeros ignore the zero point.
+The stored values outside the diagonal are 0, whatever the zero point.
 """
 
 from __future__ import annotations

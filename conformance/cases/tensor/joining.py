@@ -139,9 +139,9 @@ def pack_cases() -> Iterator[Case]:
 
 
 def swap_images(axis: int, dtype: str) -> Callable[[Net], None]:
-    """Return a model that packs two images, applies RELU, unpacks and swaps them.
+    """Return a model between convolutions that packs, unpacks and swaps two images.
 
-    It is between convolutions.
+    RELU is applied to the packed images.
     """
 
     def build(model: Net) -> None:

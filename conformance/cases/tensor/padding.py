@@ -1,6 +1,6 @@
 """PAD, PADV2 and MIRROR_PAD: values, zero points and mirrors.
 
-Mirrors include the edge element or not.
+Mirrors include or omit the edge element.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""SCATTER_ND, which adds duplicates, and SPARSE_TO_DENSE.
-
-In SPARSE_TO_DENSE, the last duplicate is kept.
-"""
+"""SCATTER_ND, which adds duplicates, and SPARSE_TO_DENSE, which keeps the last."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Segment operators with sorted and unsorted ids.
 
-They have negative ids, empty segments, ids of several axes, and integers that wrap.
+Some ids are negative or have several axes, some segments are empty, and integers wrap.
 """
 
 from __future__ import annotations

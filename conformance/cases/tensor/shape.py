@@ -173,7 +173,7 @@ def runtime_shape_cases() -> Iterator[Case]:
 
 
 def channel_shuffle(model: Net) -> None:
-    """Build the channel shuffle of ShuffleNet: split, swap and concatenate."""
+    """Build the channel shuffle of ShuffleNet, which swaps two axes of the channels."""
     image = tensor(2, 5, 7, 6)
     split = model.call("RESHAPE", [model.input_through_conv(image), constant([2, 5, 7, 2, 3])], tensor(2, 5, 7, 2, 3))
     transposed = model.call("TRANSPOSE", [split, constant([0, 1, 2, 4, 3])], tensor(2, 5, 7, 3, 2))

@@ -1,6 +1,6 @@
 """BROADCAST_ARGS: the shape that two shapes broadcast to.
 
-There are ones and zeros among the sizes.
+Some sizes are 1 or 0.
 """
 
 from __future__ import annotations

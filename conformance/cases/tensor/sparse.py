@@ -78,7 +78,7 @@ def storage_case(name: str, formats: Sequence[str], dtype: str = "float32", **st
 def weight_cases() -> Iterator[Case]:
     """Yield sparse weights, which must convert like constant weights.
 
-    They need no Transpose and no work at runtime.
+    The weights need no Transpose and no work at runtime.
     """
     for dtype in ("float32", "int8", "int16"):
         opsets = EVERY_OPSET if dtype != "int16" else (DEFAULT_OPSET, 26)

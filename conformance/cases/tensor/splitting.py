@@ -236,7 +236,7 @@ def unpack_first_slice(axis: int) -> Callable[[Net], None]:
 def unpack_and_pack_reversed(axis: int, pack_axis: int, dtype: str) -> Callable[[Net], None]:
     """Return a model that unpacks an image and packs the slices in reverse order.
 
-    It unpacks along ``axis`` and packs along ``pack_axis``.
+    The image is unpacked along ``axis``; the slices are packed along ``pack_axis``.
     """
 
     def build(model: Net) -> None:

@@ -1,6 +1,6 @@
 """Random numbers, of which only the bounds are checked.
 
-Sequences differ between generators.
+Generators differ in their sequences of numbers.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def cases() -> Iterator[Case]:
 def bounds_case(
     op: str, name: str, seeds: dict[str, int], dtype: str = "int32", constant_shape: bool = True, **case: Any
 ) -> Case:
-    """Return a case whose outputs are two flags per random number.
+    """Return a case with two boolean outputs for each random number.
 
-    They are True if the number is at least the lower bound, and below the upper bound.
+    The first is True if the number is at least the lower bound, the second if it is below the upper bound.
     """
     input_arrays = {} if constant_shape else {"shape": np.asarray([2, 5, 7], dtype)}
     build = partial(build_bounds_check, op=op, seeds=seeds, dtype=dtype, constant_shape=constant_shape)

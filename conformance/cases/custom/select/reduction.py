@@ -24,7 +24,7 @@ STATIC_ONLY = (
     "Prod, int32",
     "Prod, int64",
 )
-"""Cases that need static sizes, because ONNX or the built-in operator that replaces this one does."""
+"""Cases that need static sizes, because ONNX or the equivalent built-in operator does."""
 
 
 def cases() -> Iterator[Case]:

@@ -78,7 +78,7 @@ class Both:
 class Named:
     """Operands of an LSTM whose random values depend on a name.
 
-    Both directions therefore differ.
+    The values of the two directions therefore differ.
     """
 
     def __init__(self, layer: Lstm, name: str) -> None:

@@ -176,8 +176,8 @@ def sequence_only_cases() -> Iterator[Case]:
     yield lstm("float32 with peepholes, cells clipped at 10", peephole=True, cell_clip=10.0)
     for clip in (0.0, 0.31, 10.0):
         bounded = f", cells clipped at {clip:g}" if clip else ""
-        given = {"x0": random_array(BATCH, TIME, INPUTS)}
-        yield lstm(f"float32 of dynamic length{bounded}", {"input_arrays": given}, time=None, cell_clip=clip)
+        arrays = {"x0": random_array(BATCH, TIME, INPUTS)}
+        yield lstm(f"float32 of dynamic length{bounded}", {"input_arrays": arrays}, time=None, cell_clip=clip)
         for dtype in ("float32", "int8"):
             yield net(SEQUENCE, f"{dtype}, two layers{bounded}", two_layers(dtype, clip), dtype=dtype, max_transposes=2)
 
@@ -185,7 +185,7 @@ def sequence_only_cases() -> Iterator[Case]:
 def step_in_loop(body: GraphBuilder, values: Sequence[TensorRef]) -> Sequence[TensorRef]:
     """Build a loop body that is one LSTM step.
 
-    Its states are variable tensors in the body.
+    The states are variable tensors of the body.
     """
     model = Net()
     model.graph = body
