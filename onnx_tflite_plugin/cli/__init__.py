@@ -26,7 +26,7 @@ _EPILOG = """\b
 Exit status: 0 done, 1 the model was refused, 2 usage or a missing extra,
 3 verification failed, 4 verification was inconclusive.
 
-ONNX_TFLITE_PLUGIN_DEBUG=1 shows the traceback of an internal error, or of what an op pack raised; NO_COLOR=1 prints
+ONNX_TFLITE_PLUGIN_DEBUG=1 shows the traceback of an internal error, or of an error in an op pack; NO_COLOR=1 prints
 without colors."""
 
 

@@ -41,7 +41,7 @@ NOISY = 1.5
 _SMALL_REASON = "below 0.1 ms per run, ONNX Runtime's overhead of 0.2 to 1 µs per node dominates"
 _PROFILE_NOTE = (
     "count: groups of operators that ONNX Runtime computes together\n"
-    "LiteRT times each operator in isolation with its builtin kernels: the sum differs from the time of a run"
+    "LiteRT's times are of each operator in isolation, with builtin kernels, so their sum differs from the time of a run"
 )
 _TIMES = ("LiteRT µs", "ONNX Runtime µs", "difference µs")
 

@@ -128,7 +128,7 @@ class Outputs:
             if _stamp(path) != before:
                 yield f"{path} was written"
             else:
-                yield f"{path} was not written" if before is None else f"existing {path} left unchanged"
+                yield f"{path} was not written" if before is None else f"the existing {path} is unchanged"
 
 
 def _fold_case(text: str) -> str:

@@ -10,7 +10,7 @@ const MEANING = {
 };
 const element = (id) => document.getElementById(id);
 
-/** Text that may break after the punctuation of a name, but not within a word or a number. */
+/** Append text that may wrap after the punctuation of a name, but not within a word or a number. */
 function breakable(parent, text) {
   text.split(/(?<=[_/;:.](?=[A-Za-z_]))/).forEach((piece, k) => {
     if (k) parent.appendChild(document.createElement("wbr"));
@@ -50,7 +50,7 @@ function size(bytes) {
 const operatorLabel = (index) => { const op = page.operators.find((item) => item.index === index); return op ? `${op.place}\u00a0${op.code}` : `${index}`; };
 const sizes = (shape) => `[${shape.map((n) => (n === null ? "?" : n)).join(", ")}]`;
 
-/** The author's range. The whole range of a dtype is dequantized, except for images, whose values are pixels. */
+/** Author's range as text. A range that covers the dtype is dequantized, except for images, whose values are pixels. */
 function range(value) {
   if (!value.range) return "";
   const [low, high] = { uint8: [0, 255], int8: [-128, 127] }[value.dtype] || [];
@@ -59,7 +59,7 @@ function range(value) {
   return isWholeRange ? `real values ${dequantize(low)} to ${dequantize(high)}` : `values ${value.range[0]} to ${value.range[1]}`;
 }
 
-/** Text in which only the end of long names is kept, because it says more than the beginning. */
+/** Text with only the end of long names, which is more specific than the beginning. */
 const shortened = (text) => text.replace(/[^\s']{70,}/g, (name) => `…${name.slice(-50).replace(/^[^/;]*[/;]/, "")}`);
 
 function summary() {
@@ -149,7 +149,7 @@ function errors() {
   const tolerances = page.errors.filter((item) => item.unit === "step").map((item) => item.tolerance), steps = tolerances.length > page.errors.length / 2;
   const oneStep = steps && tolerances.every((tolerance) => tolerance === 1), equal = tolerances.every((tolerance) => tolerance === tolerances[0]);
   const isFloat = steps && page.operators.some((op) => op.dtype.startsWith("float") && op.tflite_dtype && op.tflite_dtype !== op.dtype);
-  const hint = "Each dot is a tensor, computed with LiteRT's values as inputs: its error as a share of its tolerance. Above the red line it differs. ";
+  const hint = "Each dot is the error of one tensor as a share of its tolerance, computed with LiteRT's values as inputs. Tensors above the red line differ. ";
   element("errors-hint").textContent = hint + (isFloat ? "The ONNX model has floats; their errors are in quantization steps of the TFLite file. " : "") + (oneStep ? "A dot on the line is one quantization step off, which is normal: LiteRT's kernels differ from each other by as much. " : "") + page.compared;
   const NS = "http://www.w3.org/2000/svg";
   parent.replaceChildren();
@@ -211,7 +211,7 @@ function times() {
   untimed("No time, because ONNX Runtime fused the nodes into a neighbor's or removed them", page.operators.filter((op) => op.microseconds === null && op.nodes.length && !op.constant));
   const rest = timed.slice(25).reduce((sum, op) => sum + op.microseconds, 0);
   if (rest) make("p", `${timed.length - 25} more operators: ${share(rest)} together`, parent, { class: "hint" });
-  if (other) make("p", `nodes of no single operator: ${other.toFixed(1)} µs, ${share(other)}`, parent, { class: "hint" });
+  if (other) make("p", `nodes that belong to no single operator: ${other.toFixed(1)} µs, ${share(other)}`, parent, { class: "hint" });
 }
 
 function transposes() {
@@ -246,7 +246,7 @@ function operators() {
   const kinds = [...counts.values()].sort((a, b) => b.count - a.count);
   const rows = kinds.map((row) => [row.op.code, row.count, row.op.layout, (becomes(row.nodes) + (row.inner.size ? ` (${becomes(row.inner)})` : "")) || "no node", duration(row)]);
   const unowned = page.facts.unowned || [];
-  if (unowned.length) rows.push(["of no operator", "", "", becomes(count(new Map(), unowned)), ""]);
+  if (unowned.length) rows.push(["no operator", "", "", becomes(count(new Map(), unowned)), ""]);
   const operatorTable = table(element("operators"), ["operator", "count", "layout category", "becomes", "µs per run"], rows, [1, 4]);
   linkRows(operatorTable, kinds.map((row) => row.op.index));
 }

@@ -179,7 +179,7 @@ def test_refusal_prints_the_next_step_on_stderr(run: Run, unsupported_path: Path
 def test_refusal_keeps_the_output_of_an_earlier_run(run: Run, unsupported_path: Path) -> None:
     older = unsupported_path.with_suffix(".onnx")
     older.write_bytes(b"older")
-    assert "left unchanged" in run("convert", unsupported_path).err
+    assert " is unchanged" in run("convert", unsupported_path).err
     assert older.read_bytes() == b"older"
 
 

@@ -206,7 +206,7 @@ def test_note_lists_written_files(tmp_path: Path) -> None:
         run.register_output(path, path.name, "rename it")
     assert (
         run.note()
-        == f"existing {old} left unchanged; {tmp_path / 'new'} was not written; {tmp_path / 'none'} was not written"
+        == f"the existing {old} is unchanged; {tmp_path / 'new'} was not written; {tmp_path / 'none'} was not written"
     )
     (tmp_path / "other").write_bytes(b"new")
     os.replace(tmp_path / "other", old)
@@ -236,7 +236,7 @@ def test_failed_report_keeps_the_model(source: Path, older: bool) -> None:
     output, page = source.with_suffix(".onnx"), source.with_suffix(".html")
     if older:
         page.write_bytes(b"older")
-    expected = f"existing {page} left unchanged" if older else f"{page} was not written"
+    expected = f"the existing {page} is unchanged" if older else f"{page} was not written"
     completed = run_with_full_disk("convert", source, "--report", page)
     assert completed.returncode == 2
     assert completed.stderr.splitlines() == [f"error: {page}: File too large", f"  {output} was written; {expected}"]

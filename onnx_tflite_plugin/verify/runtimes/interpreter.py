@@ -200,7 +200,7 @@ class LocalInterpreter:
         while thread.is_alive():
             thread.join(min(1, time_limit))
             if thread.is_alive() and time.process_time() - start > time_limit:
-                raise RunTimeout(f"LiteRT has run for {time_limit:.0f} s on these inputs: it may never end")
+                raise RunTimeout(f"LiteRT has run for {time_limit:.0f} s on these inputs; the run may never end")
         if errors:
             raise errors[0]
         return results[0]
