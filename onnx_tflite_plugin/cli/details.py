@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.checked import plural
+from onnx_tflite_plugin.cli.operator_lines import count_nodes
 from onnx_tflite_plugin.cli.output import Row, format_counts, shorten
 from onnx_tflite_plugin.presentation.ranges import format_ranges
 from onnx_tflite_plugin.rewrite import rule_named
@@ -40,16 +40,13 @@ def _declined_lines(declined: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
 
 def _operator_rows(conversion: Conversion) -> Iterator[Row]:
     """Yield a row per TFLite operator or fused group: handler, tensor, ONNX nodes."""
-    from onnx_tflite_plugin.graph.node_metadata import converted_operators, source_handler, source_name
+    from onnx_tflite_plugin.graph.node_metadata import converted_operators, source_name
 
-    counts: dict[tuple[int, ...], Counter[str]] = {}
-    sources: dict[tuple[int, ...], str] = {}
+    node_counts, handlers = count_nodes(conversion)
+    names: dict[tuple[int, ...], str] = {}
     for node in conversion.model.graph:
-        operators = converted_operators(node.metadata_props)
-        counts.setdefault(operators, Counter())[node.op_type] += 1
-        if operators:
-            handler, name = source_handler(node.metadata_props)[0], source_name(node.metadata_props)
-            sources.setdefault(operators, f"{handler.rpartition(':')[2]} {shorten(name)!r}: ")
-    for operators, nodes in sorted(counts.items()):
+        names.setdefault(converted_operators(node.metadata_props), source_name(node.metadata_props))
+    for operators, counts in sorted(node_counts.items()):
         label = f"op {format_ranges(operators)}" if operators else "shared"
-        yield Row(label, [sources.get(operators, "") + format_counts([*nodes.items()])])
+        source = f"{handlers[operators]} {shorten(names[operators])!r}: " if operators else ""
+        yield Row(label, [source + format_counts([*counts.items()])])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from onnx_tflite_plugin.graph.metadata import props
 from onnx_tflite_plugin.graph.node_metadata import converted_operators, source_handler
 from onnx_tflite_plugin.presentation.ranges import format_ranges
 from onnx_tflite_plugin.source.model import Operator
+from onnx_tflite_plugin.verify.times.profile import format_names
 
 if TYPE_CHECKING:
     import onnx
@@ -46,10 +47,10 @@ class Group:
     @property
     def code(self) -> str:
         """Return the codes of the operators, or the handler that fused many kinds."""
-        counts = Counter(op.code for op in self.operators)
-        if len(counts) > _MAX_KINDS:
+        codes = format_names([op.code for op in self.operators])
+        if len(codes) > _MAX_KINDS:
             return f"{self.handler.upper() or 'fused'} ({len(self.operators)} operators)"
-        return ", ".join(code if count == 1 else f"{count} {code}" for code, count in counts.items())
+        return ", ".join(codes)
 
 
 def group_operators(operators: Sequence[Operator], onnx: onnx.ModelProto) -> list[Group]:
