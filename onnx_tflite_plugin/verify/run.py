@@ -125,27 +125,27 @@ def verify(
     check_host(host)
     check_progress(progress)
     check_arguments(signature, bisect, seed, runs)
-    share = None if isinstance(tolerance, Tolerance) else tolerance
+    range_share = None if isinstance(tolerance, Tolerance) else tolerance
     options = VerifyOptions(
-        ranges=positions_as_text(ranges or {}), seed=seed, runs=runs, tolerance=share, partial=partial
+        ranges=positions_as_text(ranges or {}), seed=seed, runs=runs, tolerance=range_share, partial=partial
     )
     requested_shapes = check_shapes(shapes)
-    report = progress or (lambda stage: None)
-    report("loading both models")
+    start_stage = progress or (lambda stage: None)
+    start_stage("loading both models")
     data = read_tflite(tflite)
     model = onnx_source(onnx)
     origin_note = check_origin(data, name_source(tflite), model)
-    pair = ModelPair(data, model, signature, tolerance, report)
+    pair = ModelPair(data, model, signature, tolerance, start_stage)
     lengths = read_lengths(props(pair.session.proto.metadata_props))
     request = _Request(inputs, seed, runs, requested_shapes, options.ranges, tolerance is None, bisect, host)
     if not lengths or signature is not None or inputs is not None or shapes is not None:
-        verification = _verify_entry(pair, request, lengths.get(pair.trial.signature or ""), partial, report)
-        return _adapt(_add_note(verification, origin_note))
-    verifications, shared = {}, _shared_items(data, host)
+        verification = _verify_entry(pair, request, lengths.get(pair.trial.signature or ""), partial, start_stage)
+        return _adapt_texts(_add_note(verification, origin_note))
+    verifications, shared_items = {}, _shared_items(data, host)
     for key, length in lengths.items():
-        signature_pair = pair.for_signature(key, tolerance, report, shared.get(key))
-        verifications[key] = _verify_entry(signature_pair, request, length, partial, report)
-    return _adapt(_add_note(merge_verifications(verifications), origin_note))
+        signature_pair = pair.for_signature(key, tolerance, start_stage, shared_items.get(key))
+        verifications[key] = _verify_entry(signature_pair, request, length, partial, start_stage)
+    return _adapt_texts(_add_note(merge_verifications(verifications), origin_note))
 
 
 def _add_note(verification: Verification, note: str) -> Verification:
@@ -153,7 +153,7 @@ def _add_note(verification: Verification, note: str) -> Verification:
     return replace(verification, notes=(*verification.notes, note)) if note else verification
 
 
-def _adapt(verification: Verification) -> Verification:
+def _adapt_texts(verification: Verification) -> Verification:
     """Return a verification whose texts name keywords for callers in Python."""
     return replace(
         verification,

@@ -100,11 +100,11 @@ def bench(
 
     Raises the same errors as ``verify``.
     """
-    report = progress or (lambda stage: None)
-    report("loading both models")
+    start_stage = progress or (lambda stage: None)
+    start_stage("loading both models")
     data, model = read_tflite(tflite), onnx_source(onnx)
     origin_note = check_origin(data, name_source(tflite), model)
-    pair = ModelPair(data, model, signature, None, report, threads=threads)
+    pair = ModelPair(data, model, signature, None, start_stage, threads=threads)
     trial = pair.trial
     (arrays, *_), litert_session = pair.draw_accepted_inputs(
         lambda runs: start_litert(trial.data, runs[0], signature=trial.signature, known=trial.model, threads=threads),
@@ -121,7 +121,7 @@ def bench(
     counts = [_runs_per_turn(run) for run in runs]
     seconds: list[list[float]] = [[], []]
     for round_index in range(rounds):
-        report(f"round {round_index + 1} of {rounds}")
+        start_stage(f"round {round_index + 1} of {rounds}")
         for k in (0, 1) if round_index % 2 else (1, 0):
             start = clock()
             for _ in range(counts[k]):
@@ -131,7 +131,7 @@ def bench(
     litert, onnxruntime = map(Spread.of, seconds)
     operators: Sequence[OperatorTime] = ()
     if profiled:
-        operators = profile(trial, session.proto, arrays, feeds, onnxruntime.median, report, threads=threads)
+        operators = profile(trial, session.proto, arrays, feeds, onnxruntime.median, start_stage, threads=threads)
     return Benchmark(
         litert, onnxruntime, Spread.of(ratios), rounds, threads,
         "processor time" if threads == 1 else "wall-clock time", litert_session.kernels, processor(), tuple(operators),
