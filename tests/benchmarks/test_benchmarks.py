@@ -95,9 +95,9 @@ class TestCommand:
         assert result.exit_code == 2
         assert "onnx-tflite-plugin[benchmark]" in result.output
 
-    @pytest.mark.parametrize("given", ["tf2onnx", "tf2onnx=", "else=python"])
-    def test_peer_option_needs_a_known_name_and_a_path(self, given: str) -> None:
-        result = CliRunner().invoke(benchmark, [str(INT8), "--peer-python", given])
+    @pytest.mark.parametrize("peer_python", ["tf2onnx", "tf2onnx=", "else=python"])
+    def test_peer_option_needs_a_known_name_and_a_path(self, peer_python: str) -> None:
+        result = CliRunner().invoke(benchmark, [str(INT8), "--peer-python", peer_python])
         assert result.exit_code == 2
         assert "NAME=PATH" in result.output
 

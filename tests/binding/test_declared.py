@@ -227,10 +227,10 @@ NEEDS_18 = "needs opset 18, the model has opset 17"
 
 @pytest.mark.parametrize(("opset", "applied", "declined"), [(17, 0, [NEEDS_18]), (18, 1, []), (None, 1, [])])
 def test_fusion_opset_may_depend_on_the_instance(opset: int | None, applied: int, declined: list[str]) -> None:
-    seen: list[str] = []
+    calls: list[str] = []
 
     def newest(at: Instance) -> int:
-        seen.append(at.op.code)
+        calls.append(at.op.code)
         return 16 + at.op[0].rank
 
     target = TARGETS["onnxruntime"]
@@ -238,7 +238,7 @@ def test_fusion_opset_may_depend_on_the_instance(opset: int | None, applied: int
     fused = fuse(bound, [("mine", twice(min_opset=newest))], target, opset=opset)
     assert fused.applied.get("TWICE", 0) == applied
     assert [reason.rpartition(": ")[2] for reason in fused.declined] == declined
-    assert seen == ["TWICE"]
+    assert calls == ["TWICE"]
 
 
 @pytest.mark.parametrize(("opset", "declined"), [(17, [f"TWICE at op 1 ABS v1 'y0': {NEEDS_18}"]), (18, [])])

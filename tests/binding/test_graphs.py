@@ -112,8 +112,8 @@ class TestSiblings:
         x, y, z = operands("x y z")
         pattern = Call("A", x, siblings=(Call("B", y), Call("C", z)))
         finder = Finder(BoundGraph(Subgraph(0, "", (), (self.x,), (self.a,), ()), operators), ())
-        root = next(operator for operator in operators if operator.op.code == "A")
-        match = finder.find(pattern, root, set() if gone is None else {operators[gone]})
+        first_operator = next(operator for operator in operators if operator.op.code == "A")
+        match = finder.find(pattern, first_operator, set() if gone is None else {operators[gone]})
         return None if match is None else finder.insertion_index(pattern, match)
 
     def test_fused_siblings_are_placed_at_the_last_one(self) -> None:

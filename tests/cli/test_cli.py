@@ -56,12 +56,12 @@ def names(folder: Path) -> set[str]:
 
 def test_model_is_written_beside_its_source_with_a_summary(run: Run, add_path: Path) -> None:
     result = run("convert", add_path, "-v")
-    written = add_path.with_suffix(".onnx")
+    onnx_path = add_path.with_suffix(".onnx")
     assert result.code == 0
     assert result.err == ""
-    assert [node.op_type for node in onnx.load(written).graph.node] == ["Add"]
-    for part in (str(written), "bytes", "onnxruntime, opset 18", "1: 1 ADD", "1: 1 Add", "optimal: no Transpose"):
-        assert part in result.out
+    assert [node.op_type for node in onnx.load(onnx_path).graph.node] == ["Add"]
+    for text in (str(onnx_path), "bytes", "onnxruntime, opset 18", "1: 1 ADD", "1: 1 Add", "optimal: no Transpose"):
+        assert text in result.out
     assert names(add_path.parent) == {"added.tflite", "added.onnx"}
 
 
@@ -243,16 +243,16 @@ def test_unsupported_operator_is_kept_as_a_node_on_request(run: Run, tmp_path: P
     assert result.code == 0
     assert "CUSTOM.Nobody Knows is kept as a node of domain tflite.custom" in result.out
     assert "for a runtime that has a kernel: no installed pack has a handler for it" in " ".join(result.out.split())
-    written = onnx.load(path.with_suffix(".onnx"))
-    onnx.checker.check_model(written)
-    first, second = written.graph.node
+    proto = onnx.load(path.with_suffix(".onnx"))
+    onnx.checker.check_model(proto)
+    first, second = proto.graph.node
     assert (first.domain, first.op_type, second.op_type) == ("tflite.custom", "Nobody Knows", "nor.this::one")
     attributes = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in first.attribute}
     assert attributes == {"alpha": 0.5, "size": 3, "name": b"n", "sides": [2, 5]}
     (raw,) = second.attribute
     assert onnx.numpy_helper.to_array(raw.t).tolist() == [0, 255]
     assert list(second.input) == ["y", "x"]
-    (info,) = (info for info in written.graph.value_info if info.name == "y")
+    (info,) = (info for info in proto.graph.value_info if info.name == "y")
     assert info.type.tensor_type.elem_type == onnx.TensorProto.INT8
 
 

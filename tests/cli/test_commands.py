@@ -70,7 +70,7 @@ def mixed_path(tmp_path: Path) -> Path:
 def test_inspect_succeeds_with_a_missing_handler(run: Run, mixed_path: Path) -> None:
     code, out, err = run("inspect", mixed_path)
     assert (code, err) == (0, "")
-    for part in (
+    for text in (
         "5 operators, 2 subgraphs",
         "a description",
         "x  int8 [?, 3]  scale 0.5, zero point -3",
@@ -82,7 +82,7 @@ def test_inspect_succeeds_with_a_missing_handler(run: Run, mixed_path: Path) -> 
         "CUSTOM.Odd (op 2): no installed pack has a handler for it",
         "new-pack DIR --op CUSTOM.Odd",
     ):
-        assert part in out
+        assert text in out
     table = [line.split() for line in out.splitlines() if line.strip()[:1].isdigit()]
     assert ["2", "ADD", "1,", "2", "built-in"] in table
     assert ["1", "CUSTOM.Odd", "1", "none"] in table
@@ -151,12 +151,12 @@ def test_inspect_shows_metadata_of_inputs_and_outputs(run: Run, tmp_path: Path) 
     path = tmp_path / "pets.tflite"
     path.write_bytes(model_with_metadata(classifier_metadata()))
     out = run("inspect", path)[1].splitlines()
-    for part in (
+    for text in (
         "image, normalized (x - 127.5) / 63.5, values -2 to 1",
         "score threshold 0.25",
         f"{len(LABELS)} labels: ",
     ):
-        assert any(part in line for line in out)
+        assert any(text in line for line in out)
     (y,) = json.loads(run("inspect", path, "--json")[1])["outputs"]
     assert (y["metadata"]["labels"], y["metadata"]["threshold"]) == (LABELS, 0.25)
 
@@ -424,17 +424,17 @@ def test_summary_reports_unusual_facts(tmp_path: Path) -> None:
 
 
 def test_summary_fits_a_screen(tmp_path: Path) -> None:
-    many = {f"OP_{k}": k for k in range(100)}
+    operators = {f"OP_{k}": k for k in range(100)}
     copy = Transposed("t", "0,1 -> 1,0", 8, "graph input", ("op 1 X v1",))
     report = replace(
         PLAIN,
-        operators=many,
-        nodes=many,
+        operators=operators,
+        nodes=operators,
         transposed=(copy,) * 100,
         transposes=100,
-        fused=many,
+        fused=operators,
         fusions_declined=("no",) * 100,
-        states=tuple(many),
+        states=tuple(operators),
         state_types=("float32 [1]",) * 100,
         packs={**PLAIN.packs, "p": 1},
         storage={"int8 stored as uint8": 1, "uint8 stored as int8": 1},

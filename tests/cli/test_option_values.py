@@ -141,8 +141,8 @@ def test_folder_models_are_sorted_and_suffixes_ignore_case(neg_path: Path, tmp_p
     for name in ("z.TFLITE", "b/c/a.lite", "b/n.txt"):
         (tmp_path / name).write_bytes(content)
     out = tmp_path / "out"
-    planned_jobs, single = collect_jobs(tmp_path, out, None)
-    assert not single
+    planned_jobs, is_single = collect_jobs(tmp_path, out, None)
+    assert not is_single
     assert [(job.name, job.output) for job in planned_jobs] == [
         ("b/c/a.lite", out / "b" / "c" / "a.onnx"),
         ("z.TFLITE", out / "z.onnx"),
@@ -211,8 +211,8 @@ def test_rejects_a_bundle_or_terminal_as_stdin(neg_path: Path, tmp_path: Path, m
     with pytest.raises(UsageProblem, match="which is a terminal: pipe a file into it"):
         collect_jobs(STREAM, tmp_path / "x.onnx", None)
     monkeypatch.setattr(sys, "stdin", Piped(neg_path.read_bytes()))
-    (job,), single = collect_jobs(STREAM, tmp_path / "x.onnx", "key")
-    assert single
+    (job,), is_single = collect_jobs(STREAM, tmp_path / "x.onnx", "key")
+    assert is_single
     assert job == Job("stdin", neg_path.read_bytes(), tmp_path / "x.onnx", "key")
 
 
@@ -236,9 +236,9 @@ def test_signature_all_writes_one_file_per_signature(
         model.signature(key, {"x": x}, {"y": x})
     path = tmp_path / "m.tflite"
     path.write_bytes(model.build())
-    planned_jobs, single = collect_jobs(path, None, "all")
+    planned_jobs, is_single = collect_jobs(path, None, "all")
     assert [(job.output.stem, job.signature) for job in planned_jobs] == converted
-    assert single is (len(converted) == 1)
+    assert is_single is (len(converted) == 1)
     if len(converted) > 1:
         with pytest.raises(
             UsageProblem,
@@ -273,13 +273,13 @@ def test_rejects_paths_that_are_not_regular_files(neg_path: Path, tmp_path: Path
 
 
 def test_two_tflite_models_are_not_reported_as_swapped(neg_path: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    other.write_bytes(b"\x08\x08")
+    other_folder = tmp_path / "other"
+    other_folder.write_bytes(b"\x08\x08")
     check_pair(neg_path, neg_path)
-    check_pair(neg_path, other)
-    check_pair(other, other)
+    check_pair(neg_path, other_folder)
+    check_pair(other_folder, other_folder)
     with pytest.raises(UsageProblem, match=r"negated.tflite is a TFLite model; give the TFLite model first"):
-        check_pair(other, neg_path)
+        check_pair(other_folder, neg_path)
 
 
 def test_unreadable_file_is_reported_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

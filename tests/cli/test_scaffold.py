@@ -83,19 +83,19 @@ def test_distribution_name_defaults_to_op_pack(tmp_path: Path, folder: str) -> N
 )
 def test_title_is_the_operator_if_files_can_hold_it(code: str, title: str) -> None:
     """A percent sign in setup.cfg starts an interpolation."""
-    written = files(code, "elementwise", "mine", "mine")
-    assert title in written["README.md"]
-    assert "%%" not in written["README.md"]
+    pack_files = files(code, "elementwise", "mine", "mine")
+    assert title in pack_files["README.md"]
+    assert "%%" not in pack_files["README.md"]
     config = ConfigParser()
-    config.read_string(written["setup.cfg"])
+    config.read_string(pack_files["setup.cfg"])
     assert config["metadata"]["description"] == "Op pack mine for onnx-tflite-plugin"
     assert config["metadata"]["name"] == "mine"
     assert config["options"]["install_requires"].strip().endswith(f"~={VERSION}")
 
 
 def test_added_operator_has_its_own_files_and_entry_points() -> None:
-    written, entries = files_for_pack("CUSTOM.my Op", "elementwise", "mine", "package")
-    assert [*written] == ["package/my_op.py", "package/my_op_cases.py", "tests/test_package_my_op.py"]
+    pack_files, entries = files_for_pack("CUSTOM.my Op", "elementwise", "mine", "package")
+    assert [*pack_files] == ["package/my_op.py", "package/my_op_cases.py", "tests/test_package_my_op.py"]
     assert entries == {
         GROUP: "CUSTOM.my%%20Op = package.my_op:my_op",
         "onnx_tflite_plugin.cases": "my_op = package.my_op_cases:cases",

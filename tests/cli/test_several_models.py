@@ -166,32 +166,32 @@ def test_converts_nested_bundles(run: Run, tmp_path: Path) -> None:
 
 def test_every_command_takes_a_part_of_a_bundle(run: Run, tmp_path: Path) -> None:
     (tmp_path / "b.task").write_bytes(zip_entries({"neg.tflite": model(), "exp.tflite": model("EXP")}))
-    part = f"{tmp_path / 'b.task'}#exp"
-    assert run("convert", part).code == 0
+    bundle_member = f"{tmp_path / 'b.task'}#exp"
+    assert run("convert", bundle_member).code == 0
     assert [node.op_type for node in onnx.load(tmp_path / "exp.onnx").graph.node] == ["Exp"]
-    assert "EXP" in run("inspect", part).out
-    assert run("verify", part, tmp_path / "exp.onnx").code == 0
-    assert run("bench", part, "--rounds", "3").code == 0
-    assert run("report", part, tmp_path / "exp.onnx").code == 0
+    assert "EXP" in run("inspect", bundle_member).out
+    assert run("verify", bundle_member, tmp_path / "exp.onnx").code == 0
+    assert run("bench", bundle_member, "--rounds", "3").code == 0
+    assert run("report", bundle_member, tmp_path / "exp.onnx").code == 0
 
 
 def test_command_about_one_model_lists_those_of_a_bundle(run: Run, tmp_path: Path) -> None:
     (tmp_path / "b.task").write_bytes(zip_entries({"neg.tflite": model(), "exp.tflite": model("EXP")}))
     (tmp_path / "m.onnx").touch()
-    held = f"{tmp_path / 'b.task'} holds 2 models: 'neg.tflite', 'exp.tflite'; "
+    message = f"{tmp_path / 'b.task'} holds 2 models: 'neg.tflite', 'exp.tflite'; "
     for text, *command in (
         (
-            f"{held}name one of them, such as {tmp_path / 'b.task'}#neg.tflite",
+            f"{message}name one of them, such as {tmp_path / 'b.task'}#neg.tflite",
             "verify",
             tmp_path / "b.task",
             tmp_path / "m.onnx",
         ),
         (
-            f"{held}'nex.tflite' is none of these names; did you mean 'neg.tflite'?",
+            f"{message}'nex.tflite' is none of these names; did you mean 'neg.tflite'?",
             "convert",
             f"{tmp_path / 'b.task'}#nex.tflite",
         ),
-        (f"{held}'.tflite' is part of several names", "bench", f"{tmp_path / 'b.task'}#.tflite"),
+        (f"{message}'.tflite' is part of several names", "bench", f"{tmp_path / 'b.task'}#.tflite"),
     ):
         code, _, err = run(*command)
         assert (code, err) == (2, f"error: {text}\n")
@@ -262,8 +262,8 @@ def test_converts_models_of_a_litert_lm_bundle(run: Run, tmp_path: Path) -> None
     path = tmp_path / "chat.litertlm"
     path.write_bytes(litert_lm([(5, b"proto"), (3, model()), (4, b"words")]))
     _, out, _ = run("inspect", path)
-    for part in ("LLM metadata", "SentencePiece tokenizer", "3 parts, 1 model"):
-        assert part in out
+    for text in ("LLM metadata", "SentencePiece tokenizer", "3 parts, 1 model"):
+        assert text in out
     assert run("convert", path)[0] == 0
     assert [file.name for file in (tmp_path / "chat").iterdir()] == ["section_1.onnx"]
 
@@ -489,11 +489,11 @@ def test_conversion_of_another_model_is_reported(run: Run, folder: Path, command
 
 
 @pytest.mark.parametrize("command", ["convert", "verify"])
-@pytest.mark.parametrize("given", ["x=5:0", "x=nan:1", "x=0:nan", "x=3"])
-def test_invalid_range_is_a_usage_error(run: Run, folder: Path, command: str, given: str) -> None:
-    code, _, err = run(command, folder / "a.tflite", folder / "a.onnx", "--range", given)
+@pytest.mark.parametrize("range_option", ["x=5:0", "x=nan:1", "x=0:nan", "x=3"])
+def test_invalid_range_is_a_usage_error(run: Run, folder: Path, command: str, range_option: str) -> None:
+    code, _, err = run(command, folder / "a.tflite", folder / "a.onnx", "--range", range_option)
     assert code == 2
-    assert ("the minimum 5 exceeds the maximum 0" if given == "x=5:0" else "NAME=LOW:HIGH") in err
+    assert ("the minimum 5 exceeds the maximum 0" if range_option == "x=5:0" else "NAME=LOW:HIGH") in err
 
 
 def test_same_problem_is_reported_once_with_its_count(run: Run, tmp_path: Path) -> None:

@@ -55,10 +55,12 @@ def test_equal_weights_are_stored_once(source: Path, run: Run) -> None:
 
 def test_sessions_of_shared_weights_generate(source: Path, run: Run) -> None:
     assert run("convert", source, "--signature", "each", "--attention", "causal", "--verify")[0] == 0
-    prompt = Session(source.with_name("model.prefill_5.onnx"))
-    decode = Session(source.with_name("model.decode.onnx"), states_of=prompt)
-    single = Session(otp.convert(source, signature="decode", attention="causal"))
-    assert decode.generate([3, 17, 5, 23, 11, 2], 5, prompt=prompt) == single.generate([3, 17, 5, 23, 11, 2], 5)
+    prompt_session = Session(source.with_name("model.prefill_5.onnx"))
+    decode = Session(source.with_name("model.decode.onnx"), states_of=prompt_session)
+    token_session = Session(otp.convert(source, signature="decode", attention="causal"))
+    assert decode.generate([3, 17, 5, 23, 11, 2], 5, prompt=prompt_session) == token_session.generate(
+        [3, 17, 5, 23, 11, 2], 5
+    )
 
 
 def test_report_lists_both_files_of_each_model(source: Path, run: Run) -> None:

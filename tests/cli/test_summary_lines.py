@@ -58,9 +58,9 @@ def rows(folder: Path, **changes: Any) -> dict[str, list[str]]:
 
 def test_nodes_of_inner_graphs_are_counted_and_named(tmp_path: Path) -> None:
     nodes, inner = {"Add": 4, "Transpose": 3, "If": 1}, {"Add": 2, "Transpose": 2}
-    found = rows(tmp_path, nodes=nodes, inner_nodes=inner)
-    assert found["nodes"] == ["8, of these 4 inside If: 4 Add, 3 Transpose, 1 If"]
-    assert found["layout"] == ["optimal: no Transpose inserted, 3 added by rewrites for speed, of these 2 inside If"]
+    lines = rows(tmp_path, nodes=nodes, inner_nodes=inner)
+    assert lines["nodes"] == ["8, of these 4 inside If: 4 Add, 3 Transpose, 1 If"]
+    assert lines["layout"] == ["optimal: no Transpose inserted, 3 added by rewrites for speed, of these 2 inside If"]
 
 
 def briefly(
@@ -77,13 +77,13 @@ def briefly(
         verification_seconds=12.3,
         verification_stages=stages or {"ONNX Runtime": 9.0},
     )
-    found = brief_summary(conversion, [file], 0.126, given_signature=given_signature)
-    return {row.label: list(row.lines) for row in found}
+    lines = brief_summary(conversion, [file], 0.126, given_signature=given_signature)
+    return {row.label: list(row.lines) for row in lines}
 
 
 def test_brief_summary_has_interface_states_verdict_and_every_warning(tmp_path: Path) -> None:
     graph_values = tuple(GraphValue(f"x{k}", "float32", (k + 2, None)) for k in range(2))
-    found = briefly(
+    lines = briefly(
         tmp_path,
         inputs=graph_values,
         outputs=graph_values[:1],
@@ -92,7 +92,7 @@ def test_brief_summary_has_interface_states_verdict_and_every_warning(tmp_path: 
         other_signatures=("a", "b"),
         warnings=("odd", "odder"),
     )
-    assert found == {
+    assert lines == {
         "wrote": [f"{tmp_path / 'm.onnx'} (3 bytes), converted in 0.13 s"],
         "inputs": ["x0 float32 [2, ?], x1 float32 [3, ?]"],
         "outputs": ["x0 float32 [2, ?]"],
@@ -127,8 +127,8 @@ def test_short_interface_has_one_line_and_a_long_one_a_line_each(tmp_path: Path,
 
 
 def test_more_than_nine_outputs_are_counted(tmp_path: Path) -> None:
-    found = briefly(tmp_path, outputs=tuple(GraphValue(f"y{k}", "float32", (k,)) for k in range(10)))["outputs"]
-    assert found == [*(f"y{k} float32 [{k}]" for k in range(8)), "… and 2 more (convert -v shows more)"]
+    output_lines = briefly(tmp_path, outputs=tuple(GraphValue(f"y{k}", "float32", (k,)) for k in range(10)))["outputs"]
+    assert output_lines == [*(f"y{k} float32 [{k}]" for k in range(8)), "… and 2 more (convert -v shows more)"]
 
 
 def caches(end: str = "") -> tuple[GraphValue, ...]:
@@ -259,9 +259,9 @@ def test_normalization_that_changes_nothing_is_not_printed() -> None:
 
 def test_summary_shows_files_and_seconds(tmp_path: Path) -> None:
     file = tmp_path / "m.onnx"
-    found = rows(tmp_path)
-    assert found["wrote"] == [f"{file} (3 bytes) and {file} (3 bytes), converted in 0.13 s"]
-    assert found["run it"] == [f"run {file}"]
+    lines = rows(tmp_path)
+    assert lines["wrote"] == [f"{file} (3 bytes) and {file} (3 bytes), converted in 0.13 s"]
+    assert lines["run it"] == [f"run {file}"]
 
 
 def test_summary_names_the_signature_if_there_are_others(tmp_path: Path) -> None:
@@ -296,25 +296,25 @@ def test_sources_of_transposes_add_up_to_the_nodes(
     copy = Transposed("t", "0,1 -> 1,0", 8, "graph input", ("op 1 X v2 'n'",))
     nodes = {"Conv": 2, "Transpose": remaining} if remaining else {"Conv": 2}
     emitted = {"op 2 Y v1 'm'": 1}
-    found = rows(tmp_path, nodes=nodes, transposes=inserted, transposed=(copy,) * listed, operator_transposes=emitted)
-    assert found["layout"] == lines
+    summary = rows(tmp_path, nodes=nodes, transposes=inserted, transposed=(copy,) * listed, operator_transposes=emitted)
+    assert summary["layout"] == lines
 
 
 def test_layout_line_counts_the_transposes_of_the_file(tmp_path: Path) -> None:
-    found = rows(tmp_path, operators={"ADD": 1, "TRANSPOSE": 3})
-    assert found["layout"] == ["optimal: no Transpose; the file has 3"]
+    lines = rows(tmp_path, operators={"ADD": 1, "TRANSPOSE": 3})
+    assert lines["layout"] == ["optimal: no Transpose; the file has 3"]
 
 
 @pytest.mark.parametrize(
     ("gain", "text"), [(8_000, "1 µs"), (790_000, "99 µs"), (796_000, "0.1 ms"), (16_000_000, "2 ms")]
 )
 def test_layout_chosen_for_speed_shows_the_time_saved(tmp_path: Path, gain: int, text: str) -> None:
-    found = rows(tmp_path, transposed_for_speed=(("op 3 SOFTMAX v1 'p'", gain),))
-    assert found["layout"][-1] == f"  larger tensors transposed to save time: op 3 SOFTMAX saves about {text}"
+    lines = rows(tmp_path, transposed_for_speed=(("op 3 SOFTMAX v1 'p'", gain),))
+    assert lines["layout"][-1] == f"  larger tensors transposed to save time: op 3 SOFTMAX saves about {text}"
 
 
 @pytest.mark.parametrize(
-    ("label", "shown"),
+    ("label", "expected_label"),
     [
         ("op 12 CONV_2D v3 'a v2'", "op 12 CONV_2D"),
         ("op 12 CONV_2D", "op 12 CONV_2D"),
@@ -324,9 +324,9 @@ def test_layout_chosen_for_speed_shows_the_time_saved(tmp_path: Path, gain: int,
         ("graph input", "graph input"),
     ],
 )
-def test_operator_label_omits_version_and_name(tmp_path: Path, label: str, shown: str) -> None:
-    found = rows(tmp_path, transposed_for_speed=((label, 8_000),))
-    assert found["layout"][-1] == f"  larger tensors transposed to save time: {shown} saves about 1 µs"
+def test_operator_label_omits_version_and_name(tmp_path: Path, label: str, expected_label: str) -> None:
+    lines = rows(tmp_path, transposed_for_speed=((label, 8_000),))
+    assert lines["layout"][-1] == f"  larger tensors transposed to save time: {expected_label} saves about 1 µs"
 
 
 def test_layers_are_listed_by_weight_dtype_and_rewrites_by_place(tmp_path: Path) -> None:
@@ -360,8 +360,8 @@ def test_operators_of_several_nodes_are_listed_with_them() -> None:
 
 def test_fused_operators_are_counted_with_their_sources(tmp_path: Path) -> None:
     """Fusion leaves 4 of 7 operators: 2 are unchanged, 2 are fused from 5."""
-    found = rows(tmp_path, operators={"A": 7}, packs={"onnx-tflite-plugin": 4}, fused={"NORM": 2})
-    assert found["fused"] == ["2 NORM, from 5 operators; `onnx-tflite handlers` describes them"]
+    lines = rows(tmp_path, operators={"A": 7}, packs={"onnx-tflite-plugin": 4}, fused={"NORM": 2})
+    assert lines["fused"] == ["2 NORM, from 5 operators; `onnx-tflite handlers` describes them"]
 
 
 def test_summary_shows_dtype_and_shape_of_states(tmp_path: Path) -> None:
@@ -384,13 +384,13 @@ def test_summary_shows_dtype_and_shape_of_states(tmp_path: Path) -> None:
 
 
 def test_summary_shows_overrides_and_hooks_of_packs(tmp_path: Path) -> None:
-    found = rows(
+    lines = rows(
         tmp_path,
         packs={"onnx-tflite-plugin": 3, "p": 2, "q": 1},
         overrides={"ADD": "p", "MEAN": "p"},
         finished_by=("q", "r"),
     )
-    assert found["packs"] == [
+    assert lines["packs"] == [
         "p: 2 operators, instead of the built-in ADD, MEAN",
         "q: 1 operator and its hook finish",
         "r: its hook finish",
@@ -584,11 +584,11 @@ def spread(median: float, low: float, high: float) -> Spread:
 )  # fmt: skip
 def test_ratio_gives_a_verdict_if_its_quartiles_agree(low: float, high: float, verdict: str) -> None:
     for threads, text in ((1, "1 thread,"), (3, "3 threads,")):
-        found = Benchmark(
+        benchmark = Benchmark(
             spread(1e-3, 5e-4, 0.0304), spread(9.99e-4, 9e-5, 2e-3), spread(0.875, low, high), 7, threads, "clock",
             "builtin", "processor",
         )  # fmt: skip
-        litert, ours, ratio, reason, _, measured, _ = (row.lines for row in bench._rows(found))
+        litert, ours, ratio, reason, _, measured, _ = (row.lines for row in bench._rows(benchmark))
         assert list(litert) == ["1 ms (0.5 to 30.4) (builtin kernels)"]
         assert list(ours) == ["999 µs (90 to 2e+03)"]
         assert list(reason) == []
@@ -600,8 +600,12 @@ def test_small_model_that_is_slower_has_the_reason() -> None:
     seconds, ratio = spread(9e-5, 9e-5, 9e-5), spread(2, 1.9, 2.1)
     small = Benchmark(seconds, seconds, ratio, 7, 1, "clock", "builtin", "processor")
     reasons = [
-        next(row.lines for row in bench._rows(one) if row.label == "reason")
-        for one in (small, replace(small, litert=spread(1e-4, 1e-4, 1e-4)), replace(small, ratio=spread(1, 0.9, 1.1)))
+        next(row.lines for row in bench._rows(benchmark) if row.label == "reason")
+        for benchmark in (
+            small,
+            replace(small, litert=spread(1e-4, 1e-4, 1e-4)),
+            replace(small, ratio=spread(1, 0.9, 1.1)),
+        )
     ]
     assert [len(lines) for lines in reasons] == [1, 0, 0]
     assert "overhead of 0.2 to 1 µs per node" in reasons[0][0]
@@ -646,14 +650,14 @@ index  operator        nodes            LiteRT µs  ONNX Runtime µs  difference
     )
 
 
-@pytest.mark.parametrize(("kinds", "shown"), [(9, 9), (10, 8)])
-def test_omitted_kinds_are_summed(capsys: pytest.CaptureFixture[str], kinds: int, shown: int) -> None:
+@pytest.mark.parametrize(("kinds", "kind_count"), [(9, 9), (10, 8)])
+def test_omitted_kinds_are_summed(capsys: pytest.CaptureFixture[str], kinds: int, kind_count: int) -> None:
     rows = [OperatorTime((k,), (f"OP{k}",), "", ("Node",), 1e-6, (20 - k) * 1e-6) for k in range(kinds)]
     bench._print_profile(rows)
     table, worst = (block.splitlines() for block in capsys.readouterr().out.strip().split("\n\n"))
-    assert [line.split()[0] for line in table[1 : 1 + shown]] == [f"OP{k}" for k in range(shown)]
-    rest = [line.split() for line in table[1 + shown : -1]]
-    assert rest == ([["2", "more", "kinds", "2", "2.0", "23.0", "21.0"]] if shown < kinds else [])
+    assert [line.split()[0] for line in table[1 : 1 + kind_count]] == [f"OP{k}" for k in range(kind_count)]
+    other_cells = [line.split() for line in table[1 + kind_count : -1]]
+    assert other_cells == ([["2", "more", "kinds", "2", "2.0", "23.0", "21.0"]] if kind_count < kinds else [])
     total = sum(20 - k for k in range(kinds))
     assert table[-1].split() == ["all", str(kinds), f"{kinds}.0", f"{total}.0", f"{total - kinds}.0"]
     assert [line.split()[:3] for line in worst[1:]] == [[str(k), f"OP{k}", "Node"] for k in range(5)]
@@ -685,5 +689,5 @@ def test_brief_summary_warns_of_replaced_handlers() -> None:
 
 
 def test_summary_has_dtype_and_shape_of_each_state(tmp_path: Path) -> None:
-    found = rows(tmp_path, states=("h", "c"), state_types=("uint8 [1, 96, 74, 1]", "int32 [?]"))
-    assert found["states"][-2:] == ["  h uint8 [1, 96, 74, 1]", "  c int32 [?]"]
+    lines = rows(tmp_path, states=("h", "c"), state_types=("uint8 [1, 96, 74, 1]", "int32 [?]"))
+    assert lines["states"][-2:] == ["  h uint8 [1, 96, 74, 1]", "  c int32 [?]"]

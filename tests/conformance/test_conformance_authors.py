@@ -37,11 +37,11 @@ def flip_reference(op: Any, x: Any) -> Any:
     return np.flip(x, op.options.axis)
 
 
-def flip(layout: Any = Attribute(), lower: Any = None, **more: Any) -> Handler:  # noqa: B008
+def flip(layout: Any = Attribute(), lower: Any = None, **declarations: Any) -> Handler:  # noqa: B008
     def remap(ctx: Context, x: Value) -> Value:
         return reverse_along(ctx, x, ctx.axis(ctx.options.axis))
 
-    return handler(CODE, max_version=1, layout=layout, kernel=flip_reference, **more)(lower or remap)
+    return handler(CODE, max_version=1, layout=layout, kernel=flip_reference, **declarations)(lower or remap)
 
 
 def reverse_along(ctx: Context, x: Value, axis: int) -> Value:

@@ -168,9 +168,16 @@ def test_inputs_are_given_or_random_within_a_span(host: Host) -> None:
         arrays_seen.append(list(inputs))
         return [inputs[0] + inputs[1]]
 
-    given = {"x1": np.arange(3, dtype=np.float32)}
+    axis_operands = {"x1": np.arange(3, dtype=np.float32)}
     case = in_isolation(
-        "ADD", "sample", [X, tensor(3)], X, reference=reference, input_arrays=given, input_range=(5.0, 6.0), runs=2
+        "ADD",
+        "sample",
+        [X, tensor(3)],
+        X,
+        reference=reference,
+        input_arrays=axis_operands,
+        input_range=(5.0, 6.0),
+        runs=2,
     )
     assert run_case(case, host).status == "passed"
     assert len(arrays_seen) == 2

@@ -30,9 +30,9 @@ CODE = "CUSTOM.Acme"
 
 
 def host(lower: Any, kernel: Any, **declared: Any) -> Host:
-    given = {"layout": Transparent(), "quantization": Dequantized(), **declared}
-    made: Handler = handler(CODE, max_version=1, kernel=kernel, **given)(lower)
-    return Host(handlers={CODE: made}, prefer=["inline"])
+    declarations = {"layout": Transparent(), "quantization": Dequantized(), **declared}
+    failing_handler: Handler = handler(CODE, max_version=1, kernel=kernel, **declarations)(lower)
+    return Host(handlers={CODE: failing_handler}, prefer=["inline"])
 
 
 def cumulate(op: Any, x: Array) -> Array:

@@ -243,10 +243,10 @@ def test_large_weights_are_external(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     g.operator("ADD", [x, g.constant("w", weights)], [y])
     g.output(y)
     monkeypatch.setattr(stage, "MAX_PROTO_BYTES", 1000)
-    written = otp.convert(model.build()).save(tmp_path / "model.onnx")
-    assert re.fullmatch(r"model\.onnx model\.onnx\.[0-9a-f]{16}\.data", " ".join(p.name for p in written))
-    assert written[0].stat().st_size < 2000
-    session = onnxruntime.InferenceSession(written[0])
+    paths = otp.convert(model.build()).save(tmp_path / "model.onnx")
+    assert re.fullmatch(r"model\.onnx model\.onnx\.[0-9a-f]{16}\.data", " ".join(p.name for p in paths))
+    assert paths[0].stat().st_size < 2000
+    session = onnxruntime.InferenceSession(paths[0])
     np.testing.assert_array_equal(session.run(None, {"x": np.zeros((50, 60), np.float32)})[0], weights)
 
 

@@ -189,8 +189,8 @@ def test_submodel_keeps_a_state_writer_of_its_values() -> None:
 def test_names_with_commas_can_be_pasted(outputs: list[str], expected: list[str]) -> None:
     model = ModelBuilder()
     g = model.main
-    x, named, r = g.input("x", (2, 3)), g.tensor("p,q", (2, 3)), g.tensor("r", (2, 3))
-    g.operator("ABS", [x], [named])
-    g.operator("NEG", [named], [r])
+    x, comma_named, r = g.input("x", (2, 3)), g.tensor("p,q", (2, 3)), g.tensor("r", (2, 3))
+    g.operator("ABS", [x], [comma_named])
+    g.operator("NEG", [comma_named], [r])
     g.output(r)
     assert interface(otp.convert(model.build(), outputs=outputs))[1] == expected

@@ -85,8 +85,8 @@ def test_killed_save_leaves_a_model_with_its_weights(
                 os._exit(0)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         values.append(weights(path))
-        written = convert_model(7.0).save(path)
-        assert (sorted(folder.iterdir()), weights(path)) == (sorted(written), 7.0)
+        written_paths = convert_model(7.0).save(path)
+        assert (sorted(folder.iterdir()), weights(path)) == (sorted(written_paths), 7.0)
         if code == 0:
             break
         assert code == 9

@@ -53,17 +53,17 @@ def litert_tokens(sizes: Sizes, tokens: list[int], count: int) -> list[int]:
 def test_greedy_tokens_match_litert(sizes: Sizes, attention: str) -> None:
     expected = litert_tokens(sizes, TOKENS, 12)
     assert session(sizes, "decode", attention).generate(TOKENS, 12) == expected
-    prompt = session(sizes, "prefill_5", attention)
-    decode = session(sizes, "decode", attention, states_of=prompt)
-    assert decode.generate(TOKENS, 12, prompt=prompt) == expected
-    assert decode.generate(TOKENS, 12, prompt=prompt) == expected  # old slots are not attended to
+    prompt_session = session(sizes, "prefill_5", attention)
+    decode = session(sizes, "decode", attention, states_of=prompt_session)
+    assert decode.generate(TOKENS, 12, prompt=prompt_session) == expected
+    assert decode.generate(TOKENS, 12, prompt=prompt_session) == expected  # old slots are not attended to
 
 
 def test_prompt_session_of_dynamic_length_runs_the_prompt_once() -> None:
     shapes = {"tokens": (1, "T"), "input_pos": ("T",), "mask": (1, 1, "T", COLUMNS.slots)}
-    prompt = Session(otp.convert(language_model(COLUMNS), signature="prefill_5", input_shape=shapes))
-    decode = session(COLUMNS, "decode", "file", states_of=prompt)
-    assert decode.generate(TOKENS, 12, prompt=prompt) == litert_tokens(COLUMNS, TOKENS, 12)
+    prompt_session = Session(otp.convert(language_model(COLUMNS), signature="prefill_5", input_shape=shapes))
+    decode = session(COLUMNS, "decode", "file", states_of=prompt_session)
+    assert decode.generate(TOKENS, 12, prompt=prompt_session) == litert_tokens(COLUMNS, TOKENS, 12)
 
 
 @pytest.mark.parametrize("logits", ["all", "last"])
@@ -93,9 +93,9 @@ def test_caches_can_be_saved_restored_and_reset() -> None:
     assert decode.generate(TOKENS, 3) == expected[:3]
     saved_states = decode.save()
     assert decode.generate(expected[2:3], 3, start=len(TOKENS) + 2) == expected[3:]
-    other = decode.stream()
-    other.restore(saved_states)
-    assert other.generate(expected[2:3], 3, start=len(TOKENS) + 2) == expected[3:]
+    second_stream = decode.stream()
+    second_stream.restore(saved_states)
+    assert second_stream.generate(expected[2:3], 3, start=len(TOKENS) + 2) == expected[3:]
     decode.reset()
     assert not any(array.any() for array in decode.save().values())
 

@@ -289,7 +289,7 @@ def test_limit_of_int8_softmax_is_named_max() -> None:
 def test_integer_lstm_has_named_tables_and_weights() -> None:
     data = Lstm(dtype="int8", weights="int8").case("int8").build()
     graph = otp.convert(data, optimize="readable", target="generic", verify=True).proto.graph
-    roles = {one.name.rpartition("/")[2] for one in graph.initializer}
+    roles = {initializer.name.rpartition("/")[2] for initializer in graph.initializer}
     assert {"sigmoid_and_tanh_table", "tanh_table", "input_weights", "recurrent_weights", "bias"} <= roles
     assert "CumSum" not in {node.op_type for node in graph.node}
     assert "CumSum" in {node.op_type for node in otp.convert(data, target="generic").proto.graph.node}

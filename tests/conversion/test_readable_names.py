@@ -80,14 +80,14 @@ def test_other_permutation_is_transposed() -> None:
 
 def test_name_lists_only_the_operation_that_computes_the_value() -> None:
     graph = readable(convolution(names=("x", "c/Conv2D;c/BiasAdd"), bias="c/Conv2D;unknown_260"))
-    stored = {one.name for one in graph.initializer}
+    stored = {initializer.name for initializer in graph.initializer}
     assert "c/Conv2D/bias" in stored
     assert not [name for name in stored if ";" in name]
 
 
 @pytest.mark.parametrize("bias", ["c/BiasAdd/ReadVariableOp", "c/BiasAdd/ReadVariableOp_1/resource", "c/BiasAdd"])
 def test_bias_read_from_a_variable_is_named_bias(bias: str) -> None:
-    assert "c/BiasAdd/bias" in {one.name for one in readable(convolution(bias=bias)).initializer}
+    assert "c/BiasAdd/bias" in {initializer.name for initializer in readable(convolution(bias=bias)).initializer}
 
 
 def quantized_pair() -> bytes:
@@ -106,7 +106,12 @@ def quantized_pair() -> bytes:
 def test_values_of_graph_inputs_and_outputs_have_their_names() -> None:
     graph = readable(quantized_pair())
     assert computed(graph) == ["x:float", "scores:unquantized", "scores"]
-    assert {one.name for one in graph.initializer} == {"x/scale", "x/zero_point", "scores/scale", "scores/zero_point"}
+    assert {initializer.name for initializer in graph.initializer} == {
+        "x/scale",
+        "x/zero_point",
+        "scores/scale",
+        "scores/zero_point",
+    }
 
 
 def test_role_given_by_a_handler_names_the_constant() -> None:
@@ -135,7 +140,7 @@ def test_constant_of_several_operators_is_named_after_none_of_them() -> None:
     g.operator("MUL", [root, factors], [b])
     g.operator("EXP", [b], [y := g.tensor("y", (1, 80))])
     g.output(y)
-    assert [one.name for one in readable(model.build()).initializer] == ["net/factor"]
+    assert [initializer.name for initializer in readable(model.build()).initializer] == ["net/factor"]
 
 
 def test_weight_that_is_also_a_zero_point_keeps_its_name() -> None:
@@ -214,7 +219,9 @@ def test_no_value_is_named_after_a_node(model: str) -> None:
     graph = readable(EXAMPLES / f"{model}.tflite")
     names = computed(graph)
     assert not [name for name in names if ":out" in name]
-    assert len({*names, *(one.name for one in graph.initializer)}) == len(names) + len(graph.initializer)
+    assert len({*names, *(initializer.name for initializer in graph.initializer)}) == len(names) + len(
+        graph.initializer
+    )
     assert max(map(len, names)) <= 80
 
 
@@ -234,7 +241,7 @@ def int16_layer() -> bytes:
 
 def test_constants_of_int16_operators_are_named_after_their_role() -> None:
     graph = otp.convert(int16_layer(), optimize="readable").proto.graph
-    names = {one.name for one in graph.initializer}
+    names = {initializer.name for initializer in graph.initializer}
     assert {"x/scale", "sums/weight", "sums/weight/scale", "y/exponential_table", "y/power_table"} <= names
     assert {"x:before_mul", "x:float", "sums/weight:before_mul", "sums/weight:float"} <= {*computed(graph)}
 
@@ -246,7 +253,7 @@ def test_conversion_between_dtypes_of_a_tensor_names_both() -> None:
 
 def test_shape_that_moves_a_graph_input_is_named_after_it() -> None:
     graph = otp.convert(EXAMPLES / "digits_int8.tflite", optimize="readable").proto.graph
-    assert "image/shape" in {one.name for one in graph.initializer}
+    assert "image/shape" in {initializer.name for initializer in graph.initializer}
 
 
 @pytest.mark.parametrize(("target", "count"), [("onnxruntime", 1), ("generic", 0)])

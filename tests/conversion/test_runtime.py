@@ -77,7 +77,9 @@ def two_signatures() -> bytes:
 
 def test_sessions_of_signatures_share_states() -> None:
     count = Session(otp.convert(two_signatures(), signature="count").proto.SerializeToString())
-    read = Session(otp.convert(two_signatures(), signature="read").proto.SerializeToString(), states_of=count)
+    reading_session = Session(
+        otp.convert(two_signatures(), signature="read").proto.SerializeToString(), states_of=count
+    )
     from ai_edge_litert.interpreter import Interpreter
 
     litert = Interpreter(model_content=two_signatures())
@@ -87,11 +89,11 @@ def test_sessions_of_signatures_share_states() -> None:
     for _ in range(50):
         x = rng.standard_normal((1, 3, 5, 2)).astype(np.float32)
         np.testing.assert_allclose(count.run({"x": x})["y"], runners["count"](x=x)["y"], rtol=1e-5, atol=1e-6)
-        results.append(read.run({})["results"])
+        results.append(reading_session.run({})["results"])
         np.testing.assert_allclose(results[-1], runners["read"]()["results"], rtol=1e-5, atol=1e-6)
     assert np.abs(results[-1] - results[-2]).max() > 0.1
-    read.reset()
-    np.testing.assert_array_equal(read.run({})["results"], np.zeros((1, 3, 5, 2)))
+    reading_session.reset()
+    np.testing.assert_array_equal(reading_session.run({})["results"], np.zeros((1, 3, 5, 2)))
     assert not count.save()["v"].any()
 
 

@@ -51,13 +51,13 @@ def make_scalar(tensor: Tensor) -> Tensor:
 WRONG_SHAPES = (remove_rank, increase_sizes, reverse_axes, make_scalar)
 
 
-def models_with_wrong_shapes(part: int) -> Iterator[tuple[Case, Model]]:
+def models_with_wrong_shapes(remainder: int) -> Iterator[tuple[Case, Model]]:
     """Yield every PARTS-th case, with wrong shapes of the operators' results.
 
     In each case, the first result of each operator has a wrong shape.
     """
     cases = builtin()
-    for number in range(part, CASE_COUNT, PARTS):
+    for number in range(remainder, CASE_COUNT, PARTS):
         case = cases[number * len(cases) // CASE_COUNT]
         change = WRONG_SHAPES[number // PARTS % len(WRONG_SHAPES)]
         model = read(case.build())
@@ -65,10 +65,10 @@ def models_with_wrong_shapes(part: int) -> Iterator[tuple[Case, Model]]:
         yield case, with_tensors(model, {tensor: change(tensor) for tensor in results})
 
 
-@pytest.mark.parametrize("part", range(PARTS))
-def test_each_stage_runs_at_most_once_on_files_with_wrong_shapes(part: int) -> None:
+@pytest.mark.parametrize("remainder", range(PARTS))
+def test_each_stage_runs_at_most_once_on_files_with_wrong_shapes(remainder: int) -> None:
     last_stages = set()
-    for case, model in models_with_wrong_shapes(part):
+    for case, model in models_with_wrong_shapes(remainder):
         stages: list[str] = []
         options = {**case.options, "target": case.targets[0], "check": "standard", "on_fusion_error": "raise"}
         try:

@@ -27,22 +27,22 @@ INTERVAL = 11  # without --thorough, one in this many cases runs
 PARTS = 4
 
 
-def cases_of_part(part: int, thorough: bool) -> Iterator[Case]:
+def cases_of_part(remainder: int, thorough: bool) -> Iterator[Case]:
     """Yield the cases of one part; without ``thorough`` every INTERVAL-th of them."""
-    yield from EIGHT_BITS[part :: PARTS if thorough else PARTS * INTERVAL]
+    yield from EIGHT_BITS[remainder :: PARTS if thorough else PARTS * INTERVAL]
 
 
-def convert_model(case: Case, **more: object) -> Iterator[otp.Conversion]:
+def convert_model(case: Case, **extra_options: object) -> Iterator[otp.Conversion]:
     """Yield the conversion of a case; nothing if the installed onnx lacks its opset."""
-    options = {**case.options, "target": "onnxruntime", "check": "standard", **more}
+    options = {**case.options, "target": "onnxruntime", "check": "standard", **extra_options}
     with suppress(OnnxTooOld):
         yield otp.convert(case.build(), **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("remainder", range(PARTS))
 @pytest.mark.sampled
-def test_fixed_weights_dtype_adds_no_processor_probe(part: int, thorough: bool) -> None:
-    for case in cases_of_part(part, thorough):
+def test_fixed_weights_dtype_adds_no_processor_probe(remainder: int, thorough: bool) -> None:
+    for case in cases_of_part(remainder, thorough):
         if "onnxruntime" not in case.targets or "weights_dtype" in case.options:
             continue
         for dtype in ("uint8", "int8", "keep"):
@@ -52,10 +52,10 @@ def test_fixed_weights_dtype_adds_no_processor_probe(part: int, thorough: bool) 
                 assert not any(node.op_type == "If" and PROBE in node.input for node in nodes), case.id
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("remainder", range(PARTS))
 @pytest.mark.sampled
-def test_all_weights_dtypes_load_with_x64quantprecision(part: int, thorough: bool) -> None:
-    for case in cases_of_part(part, thorough):
+def test_all_weights_dtypes_load_with_x64quantprecision(remainder: int, thorough: bool) -> None:
+    for case in cases_of_part(remainder, thorough):
         if "onnxruntime" not in case.targets:
             continue
         for conversion in convert_model(case):

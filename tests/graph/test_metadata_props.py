@@ -127,9 +127,9 @@ def test_remove_origin_keeps_foreign_metadata() -> None:
     "text", ["", "[", "3", '{"inputs": [1]}', '[{"input": "x"}]', '{"inputs": ["a"], "outputs": []}']
 )
 def test_malformed_metadata_is_reported_or_ignored(text: str) -> None:
-    for key, read in (("state", model_metadata.read_states), ("part", model_metadata.read_origin)):
+    for key, read_metadata in (("state", model_metadata.read_states), ("part", model_metadata.read_origin)):
         with pytest.raises(ValueError, match=rf"the model's {PREFIX}{key} cannot be read"):
-            read({PREFIX + key: text})
+            read_metadata({PREFIX + key: text})
     if not text.startswith("{"):
         assert model_metadata.read_weights({PREFIX + "weights": text}) == {}
         with pytest.raises(ValueError):  # noqa: PT011
@@ -164,13 +164,13 @@ def test_node_metadata_names_operator_handler_and_pack() -> None:
     assert metadata.own_entries({**entries, "other": "x"}) == entries
 
 
-@pytest.mark.parametrize("written", [{}, {"encoding": "float"}, {"order": "0,2,-1,1"}, {"shift": 128}])
-def test_tensor_metadata_replaces_earlier_entries(written: dict[str, object]) -> None:
+@pytest.mark.parametrize("later_fields", [{}, {"encoding": "float"}, {"order": "0,2,-1,1"}, {"shift": 128}])
+def test_tensor_metadata_replaces_earlier_entries(later_fields: dict[str, object]) -> None:
     entries: dict[str, str] = {"other": "x"}
     value_metadata.write_tensor(entries, 3, 5, encoding="float", order="1,0", shift=7)
-    value_metadata.write_tensor(entries, 2, 11, **written)  # type: ignore[arg-type]
-    order = (0, 2, -1, 1) if "order" in written else None
-    encoding, shift = str(written.get("encoding", "stored")), int(written.get("shift", 0))  # type: ignore[call-overload]
+    value_metadata.write_tensor(entries, 2, 11, **later_fields)  # type: ignore[arg-type]
+    order = (0, 2, -1, 1) if "order" in later_fields else None
+    encoding, shift = str(later_fields.get("encoding", "stored")), int(later_fields.get("shift", 0))  # type: ignore[call-overload]
     assert value_metadata.read_tensor("v", entries) == TensorValue("v", 2, 11, order, shift, encoding)
     assert value_metadata.holds_tensor(entries)
     assert not value_metadata.holds_tensor({"other": "x"})

@@ -50,8 +50,8 @@ def commands(block: Block) -> Iterator[tuple[list[str], int]]:
     """Yield each command of a block as words, and its required exit status."""
     for line in block.text.splitlines():
         status = int(match[1]) if (match := EXIT.search(line)) else 0
-        for part in line.split("&&"):
-            if words := shlex.split(part, comments=True):
+        for command_text in line.split("&&"):
+            if words := shlex.split(command_text, comments=True):
                 yield words, status
 
 

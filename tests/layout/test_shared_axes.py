@@ -113,8 +113,8 @@ def test_missing_letters_follow_their_predecessor() -> None:
     sequence = shared_axes("n h c, n c, c -> n h c", (1, 5, 3), (1, 3), (3,), (1, 5, 3), units=True)
     assert sequence.operator_layout((AxisPart(1, 1, 3),), 1) == (LetterPart("h"), LetterPart("c"))
     assert sequence.operator_layout((AxisPart(0, 1, 3),), 2) == sequence.source
-    single = shared_axes("(a b) c -> a b c", (3, 5), (1, 3, 5))
-    assert single.operator_layout(source_layout((3, 5)), 0) == single.source
+    without_unit_axis = shared_axes("(a b) c -> a b c", (3, 5), (1, 3, 5))
+    assert without_unit_axis.operator_layout(source_layout((3, 5)), 0) == without_unit_axis.source
 
 
 def test_unit_axis_is_inserted_once_in_slots_without_it() -> None:
@@ -143,11 +143,13 @@ def test_unit_axis_is_inserted_once_in_slots_without_it() -> None:
         LetterPart("c"),
         LetterPart("r"),
     )
-    both = shared_axes("r c, r 1 c -> r 1 1 c", (2, 3), (2, 1, 3), (2, 1, 1, 3))
-    assert sum(part.size == 1 for part in both.operator_layout(with_inserted_axis, 0) or ()) == 1
+    two_unit_axes = shared_axes("r c, r 1 c -> r 1 1 c", (2, 3), (2, 1, 3), (2, 1, 1, 3))
+    assert sum(part.size == 1 for part in two_unit_axes.operator_layout(with_inserted_axis, 0) or ()) == 1
     with_own_and_inserted_axis = (AxisPart(0, 1, 2), AxisPart(1, 1, 1), AxisPart(INSERTED, 1, 1), AxisPart(2, 1, 3))
-    (letter,) = (part.letter for part in both.operator_layout(with_own_and_inserted_axis, 1) or () if part.size == 1)
-    assert all(letter not in group for group in both.slots[1].groups)
+    (letter,) = (
+        part.letter for part in two_unit_axes.operator_layout(with_own_and_inserted_axis, 1) or () if part.size == 1
+    )
+    assert all(letter not in group for group in two_unit_axes.slots[1].groups)
 
 
 @pytest.mark.parametrize(

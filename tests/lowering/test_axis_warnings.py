@@ -22,7 +22,7 @@ def axis_warnings(model: Path | bytes, **options: Any) -> Sequence[str]:
 
 
 @pytest.mark.parametrize(
-    ("options", "part"),
+    ("options", "message"),
     [
         (
             {"input_shape": {"image": (1, 1, 8, 8)}},
@@ -33,9 +33,9 @@ def axis_warnings(model: Path | bytes, **options: Any) -> Sequence[str]:
         ({"layout": {"image": "NHWC:NHWC"}}, "both orders are equal, so the option has no effect"),
     ],
 )
-def test_contradiction_of_the_channel_axis_is_a_warning(options: dict[str, Any], part: str) -> None:
+def test_contradiction_of_the_channel_axis_is_a_warning(options: dict[str, Any], message: str) -> None:
     (warning,) = axis_warnings(DIGITS, **options)
-    assert re.search(part, warning)
+    assert re.search(message, warning)
 
 
 @pytest.mark.parametrize(

@@ -81,16 +81,16 @@ def test_evaluation_propagates_to_the_next_operator() -> None:
 
 
 def test_accepts_sees_the_evaluated_constant() -> None:
-    seen: list[bool] = []
+    calls: list[bool] = []
 
     def accepts(at: Instance) -> Decline | None:
-        seen.append(at.op[1].is_constant)
+        calls.append(at.op[1].is_constant)
         return None
 
     from op_handlers.math.arithmetic import add
 
     convert_model(add_floor(), {"FLOOR": floor_handler(floor_of), "ADD": replace(add, accepts=accepts)})
-    assert seen == [True]
+    assert calls == [True]
 
 
 @pytest.mark.parametrize(

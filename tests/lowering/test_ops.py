@@ -66,9 +66,9 @@ def emit(opset: int, op_type: str, *operands: Any, **attributes: Any) -> Any:
 
 
 @pytest.mark.parametrize(("opset", "operands"), [(13, 1), (17, 1), (18, 2), (26, 2)])
-@pytest.mark.parametrize("form", ["operand", "array", "attribute"])
-def test_axes_are_an_operand_or_an_attribute_by_opset(form: str, opset: int, operands: int) -> None:
-    axes = {"operand": ([2, 5],), "array": (np.asarray([2, 5]),), "attribute": ()}[form]
+@pytest.mark.parametrize("axes_source", ["operand", "array", "attribute"])
+def test_axes_are_an_operand_or_an_attribute_by_opset(axes_source: str, opset: int, operands: int) -> None:
+    axes = {"operand": ([2, 5],), "array": (np.asarray([2, 5]),), "attribute": ()}[axes_source]
     node = emit(opset, "ReduceMax", X, *axes, keepdims=0, **({} if axes else {"axes": [2, 5]}))
     assert len(node.inputs) == operands
     emitted_axes = node.attributes["axes"].as_ints() if operands == 1 else node.inputs[1].const_value.numpy().tolist()

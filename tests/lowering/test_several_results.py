@@ -43,10 +43,10 @@ def test_each_output_has_the_storage_dtype_of_its_consumers(op: str, negated_ind
     x = net.input(tensor(2, 5, 11, dtype="int8"))
     w = constant(random_array(6, 11, dtype="int8", seed="w"), None, 0.02)
     y = net.call("FULLY_CONNECTED", [x, w, None], UNSPLIT, keep_num_dims=True)
-    parts = SPLIT[op](net, y)
+    split_results = SPLIT[op](net, y)
     results = [
-        net.call("NEG" if k == negated_index else "LOGISTIC", [part], result_spec(net, part, k == negated_index))
-        for k, part in enumerate(parts)
+        net.call("NEG" if k == negated_index else "LOGISTIC", [result], result_spec(net, result, k == negated_index))
+        for k, result in enumerate(split_results)
     ]
     net.output(*results)
     data = net.build()

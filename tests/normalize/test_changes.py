@@ -12,7 +12,7 @@ from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Model
 
 
-def three_subgraph_model(root: int) -> Model:
+def three_subgraph_model(main_index: int) -> Model:
     """Return three subgraphs of one operator each; ``root`` is the main one.
 
     They have an absent operand and an intermediate.
@@ -27,7 +27,7 @@ def three_subgraph_model(root: int) -> Model:
         )
         g.operator("ADD", [x, None, x], [y, None], intermediates=[intermediate, None])
         g.output(y)
-    return replace(read(model.build()), root=root)
+    return replace(read(model.build()), root=main_index)
 
 
 def test_dynamic_sizes_are_stored_as_1() -> None:
@@ -39,9 +39,9 @@ def test_dynamic_sizes_are_stored_as_1() -> None:
     assert resize_tensor(without_rank, ()) is without_rank
 
 
-@pytest.mark.parametrize("root", [0, 1, 2])
-def test_resized_tensors_replace_those_of_the_main_subgraph(root: int) -> None:
-    model = three_subgraph_model(root)
+@pytest.mark.parametrize("main_index", [0, 1, 2])
+def test_resized_tensors_replace_those_of_the_main_subgraph(main_index: int) -> None:
+    model = three_subgraph_model(main_index)
     x, y, z = model.main.tensors
     changed = with_dims(model, {x: (7, 3), y: (7, 3), z: (11,)})
     tensors = changed.main.tensors
@@ -53,7 +53,7 @@ def test_resized_tensors_replace_those_of_the_main_subgraph(root: int) -> None:
         (tensors[1], None),
         (tensors[2], None),
     )
-    other_indices = [k for k in range(3) if k != root]
+    other_indices = [k for k in range(3) if k != main_index]
     assert [changed.subgraphs[k] for k in other_indices] == [model.subgraphs[k] for k in other_indices]
     assert len(changed.subgraphs) == 3
     assert with_main(changed, model.main).subgraphs == model.subgraphs

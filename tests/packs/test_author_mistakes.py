@@ -59,8 +59,8 @@ def provoke(write: Callable[..., Path]) -> Provoke:
     It runs ``conformance --pack author`` with edits.
     """
 
-    def conformance(*edits: tuple[str, str, str], **more: str) -> str:
-        write(*edits, **more)
+    def conformance(*edits: tuple[str, str, str], **pack_files: str) -> str:
+        write(*edits, **pack_files)
         with redirect_stdout(StringIO()) as printed:
             try:
                 code = run("author")
@@ -221,10 +221,10 @@ def test_competing_handlers_are_a_problem_of_both_packs(tmp_path: Path, write: C
         "",
         "[onnx_tflite_plugin.handlers]\nCUSTOM.Acme = author.acme:acme\n",
     )
-    for pack, other in (("author", "second"), ("second", "author")):
+    for pack, other_pack in (("author", "second"), ("second", "author")):
         listed = CliRunner().invoke(cli, ["handlers", "--pack", pack])
         assert listed.exit_code == 1
-        assert f"CUSTOM.Acme: {pack} and {other} each have a handler for it" in listed.output
+        assert f"CUSTOM.Acme: {pack} and {other_pack} each have a handler for it" in listed.output
 
 
 def test_missing_custom_prefix_is_reported_once(provoke: Provoke) -> None:

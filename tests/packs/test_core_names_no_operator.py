@@ -48,14 +48,14 @@ SUBGRAPH_READERS = {
 PARTS = 8
 
 
-def sample(part: int, first: int, every: int) -> list[Case]:
+def sample(remainder: int, first: int, every: int) -> list[Case]:
     """Return the first cases of each operator, and every n-th of the others."""
     counts: Counter[str] = Counter()
     selected = []
     for k, case in enumerate(builtin()):
         counts[case.op] += 1
         if (
-            len(case.op) % PARTS == part
+            len(case.op) % PARTS == remainder
             and case.op not in SUBGRAPH_READERS
             and (counts[case.op] <= first or k % every == 0)
         ):
@@ -95,10 +95,12 @@ def test_network_with_renamed_operators_gives_equal_nodes(name: str, hosts: tupl
     assert listing(original.model.graph) == listing(renamed.model.graph)
 
 
-@pytest.mark.parametrize("part", range(PARTS))
-def test_cases_with_renamed_operators_give_equal_nodes(part: int, hosts: tuple[Host, Host], thorough: bool) -> None:
+@pytest.mark.parametrize("remainder", range(PARTS))
+def test_cases_with_renamed_operators_give_equal_nodes(
+    remainder: int, hosts: tuple[Host, Host], thorough: bool
+) -> None:
     compared = 0
-    cases, min_count = (sample(part, 2, 53), 10) if thorough else (sample(part, 1, 106), 5)
+    cases, min_count = (sample(remainder, 2, 53), 10) if thorough else (sample(remainder, 1, 106), 5)
     for case in cases:
         model = read(case.build())
         try:

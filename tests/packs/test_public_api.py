@@ -41,18 +41,18 @@ def test_reference_lists_every_name_once() -> None:
     assert sorted(re.findall(r"^\| `(\w+)` \|", section, re.M)) == sorted(api.__all__)
 
 
-def _describe(name: str, thing: Any) -> Iterator[str]:
-    if thing is Any:
+def _describe(name: str, value: Any) -> Iterator[str]:
+    if value is Any:
         yield f"{name} = Any"
-    elif inspect.isclass(thing):
+    elif inspect.isclass(value):
         yield f"class {name}"
-        yield from (f"    {line}" for line in _members(thing))
-    elif inspect.isfunction(thing):
-        yield f"def {name}{_signature(thing)}"
-    elif isinstance(thing, UnionType):
-        yield f"{name} = {' | '.join(member.__name__ for member in get_args(thing))}"
+        yield from (f"    {line}" for line in _members(value))
+    elif inspect.isfunction(value):
+        yield f"def {name}{_signature(value)}"
+    elif isinstance(value, UnionType):
+        yield f"{name} = {' | '.join(member.__name__ for member in get_args(value))}"
     else:
-        yield f"{name} = {getattr(get_origin(thing), '__name__', type(thing).__name__)}"
+        yield f"{name} = {getattr(get_origin(value), '__name__', type(value).__name__)}"
 
 
 def _members(kind: type) -> Iterator[str]:

@@ -90,15 +90,15 @@ def test_large_network_is_shown_in_readable_size_and_searched(tmp_path: Path) ->
     dom, console = render_page(path)
     assert console == []
     (result,) = re.findall('data-result="([^"]*)"', dom)
-    *found, moved, at_end, y, before, scrolled, zoomed, start, whole = result.split("|")
-    assert found == [
+    *hits, moved, at_end, y, before, scrolled, zoomed, start, full_view = result.split("|")
+    assert hits == [
         "1: 1 of 1", "1999: 1 of 1", "0: 1 of 2000; Enter: next", "1: 2 of 2000; Enter: next", "0: 1 of 2000; Enter: next",
         "1999: 2000 of 2000; Enter: next", "1999: no match",
     ]  # fmt: skip
     assert (moved, at_end) == ("false", "true")  # the frame takes the event unless the network ends
     assert 0 < float(y) < 100
     assert before == scrolled == start == "100"
-    assert int(whole) < 50 < 100 < int(zoomed)
+    assert int(full_view) < 50 < 100 < int(zoomed)
 
 
 def test_wrong_operator_is_named_and_long_names_are_shortened(tmp_path: Path, digits: Page) -> None:
@@ -140,8 +140,8 @@ def test_page_shows_metadata_and_the_reason_for_no_comparison(tmp_path: Path, mo
     path.write_text(html(gather(data, otp.convert(data, check="standard").proto, "pets")), encoding="utf-8")
     dom, console = render_page(path)
     assert console == []
-    for part in ("values -2 to 1", "score threshold 0.25", f"{len(LABELS)} labels: "):
-        assert part in dom
+    for text in ("values -2 to 1", "score threshold 0.25", f"{len(LABELS)} labels: "):
+        assert text in dom
     (verdict,) = re.findall(r'<p id="verdict"[^>]*>([^<]*)</p>', dom)
     assert "onnxruntime is not installed" in verdict
 
@@ -152,9 +152,9 @@ def test_errors_of_a_float_model_are_in_steps_of_the_file(tmp_path: Path) -> Non
     path.write_text(html(gather(DIGITS.read_bytes(), proto, "digits")), encoding="utf-8")
     dom, console = render_page(path)
     assert console == []
-    shown = dom.partition('<script type="application/json"')[0]
-    assert "their errors are in quantization steps of the TFLite file" in shown
-    assert "tolerance: 3 quantization steps" in shown
-    assert "one step (normal)" not in shown
-    assert "float32 instead of int8: pass real values" in shown
-    assert "the outputs of the whole network still differ" in shown
+    visible_html = dom.partition('<script type="application/json"')[0]
+    assert "their errors are in quantization steps of the TFLite file" in visible_html
+    assert "tolerance: 3 quantization steps" in visible_html
+    assert "one step (normal)" not in visible_html
+    assert "float32 instead of int8: pass real values" in visible_html
+    assert "the outputs of the whole network still differ" in visible_html

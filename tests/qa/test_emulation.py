@@ -61,19 +61,19 @@ class TestProcessor:
         assert CORTEX_A72.feature_mismatch(["ASIMDDP"]) == "without ASIMD and with ASIMDDP"
 
     def test_cpuinfo_has_part_number_and_dotprod_feature(self) -> None:
-        for processor, part in ((CORTEX_A72, "0xd08"), (CORTEX_A76, "0xd0c")):
+        for processor, part_number in ((CORTEX_A72, "0xd08"), (CORTEX_A76, "0xd0c")):
             fields = dict(line.split("\t: ") for line in processor.cpuinfo.strip().splitlines())
-            assert fields["CPU part"] == part
+            assert fields["CPU part"] == part_number
             assert ("asimddp" in fields["Features"].split()) == ("ASIMDDP" in processor.has)
         assert processor.cpuinfo.endswith("\n\n")
 
     def test_each_arm_processor_has_its_cpuinfo_in_a_shared_root(self, tmp_path: Path) -> None:
-        root = tmp_path / "root"
-        (root / "usr").mkdir(parents=True)
+        root_folder = tmp_path / "root"
+        (root_folder / "usr").mkdir(parents=True)
         for processor in (CORTEX_A72, CORTEX_A76):
-            folder = Emulator(tmp_path).sysroot(processor, root)
+            folder = Emulator(tmp_path).sysroot(processor, root_folder)
             assert (folder / "proc/cpuinfo").read_text() == processor.cpuinfo
-            assert (folder / "usr").resolve() == root / "usr"
+            assert (folder / "usr").resolve() == root_folder / "usr"
 
 
 class TestCatalogue:

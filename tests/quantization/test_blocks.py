@@ -101,7 +101,7 @@ def test_2_bit_weights_need_opset_25(opset: int) -> None:
 
 
 def test_folded_and_kept_blocks_give_equal_results() -> None:
-    kept, folded = otp.convert(layer(32), target="generic"), otp.convert(layer(32), weights="fold")
+    blockwise, folded = otp.convert(layer(32), target="generic"), otp.convert(layer(32), weights="fold")
     x = np.random.default_rng(1).standard_normal((ROWS, DEPTH)).astype(np.float32)
     exact = onnxruntime.SessionOptions()
     exact.add_session_config_entry("session.disable_quant_qdq", "1")
@@ -109,7 +109,7 @@ def test_folded_and_kept_blocks_give_equal_results() -> None:
         onnxruntime.InferenceSession(
             conversion.proto.SerializeToString(), exact, providers=["CPUExecutionProvider"]
         ).run(None, {"x": x})[0]
-        for conversion in (kept, folded)
+        for conversion in (blockwise, folded)
     ]
     np.testing.assert_allclose(results[0], results[1], rtol=1e-5, atol=1e-3)
 

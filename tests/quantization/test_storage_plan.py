@@ -158,9 +158,9 @@ def test_variables_that_share_a_value_keep_the_same_dtype() -> None:
     def stateful(g: GraphBuilder) -> None:
         before = g.tensor("before", SHAPE, "int8", quantization=Q)
         g.operator("READ_VARIABLE", [assign(g, name="second")], [before])
-        both = dense(g, before, "both")
-        assign(g, both, "second")
-        assign(g, both, "first")
+        shared_dense = dense(g, before, "both")
+        assign(g, shared_dense, "second")
+        assign(g, shared_dense, "first")
         assign(g, call(g, "NEG", dense(g, before, "inner"), "less"), "first")
         g.output(dense(g, int8_input(g)))
 

@@ -142,5 +142,7 @@ def test_transposed_values_are_not_requantized() -> None:
 def test_recurrent_layers_keep_float_weights() -> None:
     proto = otp.convert(CASES["UNIDIRECTIONAL_SEQUENCE_LSTM-backwards,_int8"].build(), quantization="symmetric").proto
     assert proto.graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT
-    read = {name for node in proto.graph.node if node.op_type == "DequantizeLinear" for name in node.input[:1]}
-    assert not read & {initializer.name for initializer in proto.graph.initializer}
+    dequantized_names = {
+        name for node in proto.graph.node if node.op_type == "DequantizeLinear" for name in node.input[:1]
+    }
+    assert not dequantized_names & {initializer.name for initializer in proto.graph.initializer}

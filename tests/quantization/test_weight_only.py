@@ -52,11 +52,11 @@ def test_kept_weights_are_small_and_give_equal_results(weights: str, monkeypatch
     """The network is too large for its activations to be rounded."""
     monkeypatch.setattr(hybrid, "MAX_LAYERS", 0)
     monkeypatch.setattr(hybrid, "MAX_ELEMENTS", 0)
-    kept, folded = (otp.convert(network(weights=weights), weights=option) for option in ("keep", "fold"))
+    small, folded = (otp.convert(network(weights=weights), weights=option) for option in ("keep", "fold"))
     assert {"Cast", "Mul", "DequantizeLinear"}.isdisjoint(operators(folded))
-    assert operators(kept)["Cast"] == 1
-    assert kept.proto.ByteSize() < folded.proto.ByteSize() * {"int8": 0.35, "float16": 0.6}[weights]
-    np.testing.assert_array_equal(run(kept), run(folded))
+    assert operators(small)["Cast"] == 1
+    assert small.proto.ByteSize() < folded.proto.ByteSize() * {"int8": 0.35, "float16": 0.6}[weights]
+    np.testing.assert_array_equal(run(small), run(folded))
 
 
 def test_weights_are_kept_by_default() -> None:

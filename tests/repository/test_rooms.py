@@ -44,8 +44,8 @@ def handler_module(module: str) -> str | None:
     Its name may have a topic as suffix, as in ``resize_nearest``.
     """
     folder, _, name = module.rpartition(".")
-    parts = name.split("_")
-    names = (f"{folder}." + "_".join(parts[:n]) for n in range(len(parts), 0, -1))
+    words = name.split("_")
+    names = (f"{folder}." + "_".join(words[:n]) for n in range(len(words), 0, -1))
     return next((name for name in names if name in WITH_HANDLERS), None)
 
 

@@ -84,8 +84,8 @@ def build_all_but_int16(net: Network) -> tuple[TensorRef, ...]:
 def adjacent_slices(net: Network) -> list[TensorRef]:
     """Build two slices that together cover a tensor."""
     x = net.input(image(1, 10, dtype="float32"))
-    parts = [net.call("SLICE", [x, constant([0, begin]), constant([1, 5])], tensor(1, 5)) for begin in (0, 5)]
-    return [net.like("NEG", part) for part in parts]
+    slices = [net.call("SLICE", [x, constant([0, begin]), constant([1, 5])], tensor(1, 5)) for begin in (0, 5)]
+    return [net.like("NEG", part) for part in slices]
 
 
 def residual_norm(net: Network) -> TensorRef:
@@ -158,10 +158,10 @@ def int16_activation(net: Network) -> TensorRef:
 def parts_with_one_activation(net: Network) -> list[TensorRef]:
     """Build two parts with the same activation."""
     part_specs = [tensor(1, 5)] * 2
-    parts = net.call_multi_output(
+    rows = net.call_multi_output(
         "SPLIT", [constant(1), net.input(image(1, 10, dtype="float32"))], *part_specs, num_splits=2
     )
-    return [net.like("TANH", part) for part in parts]
+    return [net.like("TANH", part) for part in rows]
 
 
 def convolutional_loop(net: Network) -> Sequence[TensorRef]:
@@ -178,11 +178,11 @@ def convolutional_loop(net: Network) -> Sequence[TensorRef]:
         gates = []
         for k in range(3):
             weights = [graph.constant(f"w{name}{k}", random_array(3, 1, 1, 3, seed=f"{name}{k}")) for name in "xy"]
-            parts = [
+            convolved = [
                 call_like(graph, "CONV_2D", [y, w, zero_bias], x, **options)
                 for y, w in zip((x, activated), weights, strict=True)
             ]
-            gates.append(call_like(graph, "ADD", parts, x))
+            gates.append(call_like(graph, "ADD", convolved, x))
         first, second, third = gates
         return [call_like(graph, "MUL", [call_like(graph, "MUL", [first, second], x), third], x)]
 

@@ -132,9 +132,9 @@ def _unused_constants(proto: onnx.ModelProto) -> set[str]:
     graphs = [proto.graph]
     for scope in graphs:
         graphs += [a.g for node in scope.node for a in node.attribute if a.HasField("g")]
-    used = {name for scope in graphs for node in scope.node for name in node.input}
+    read_names = {name for scope in graphs for node in scope.node for name in node.input}
     interface = {info.name for info in (*proto.graph.input, *proto.graph.output)}
-    return {tensor.name for tensor in proto.graph.initializer} - used - interface
+    return {tensor.name for tensor in proto.graph.initializer} - read_names - interface
 
 
 def _is_close(computed: Array, expected: Array, bounds: Bounds) -> bool:

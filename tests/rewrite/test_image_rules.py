@@ -128,17 +128,17 @@ def int8_constant(*shape: int, seed: str = "k") -> Spec:
     return constant(random_array(*shape, dtype="int8", seed=seed), None, 0.1, 3)
 
 
-def scale_int8(factor: Spec | None, *, rows: int = 7, added: bool = True, read: bool = False) -> BuildNetwork:
+def scale_int8(factor: Spec | None, *, rows: int = 7, added: bool = True, has_reader: bool = False) -> BuildNetwork:
     """Build a factor (by default an input) and an offset per channel.
 
-    ``read``: the product is also an output.
+    ``has_reader``: the product is also an output.
     """
 
     def build(net: Network) -> tuple[TensorRef, ...]:
         x = net.conv(net.input(image(1, rows, 11, 3)), 16)
         y = net.like("MUL", x, net.input(image(1, 1, 1, 16)) if factor is None else factor)
         z = net.like("ADD", y, int8_constant(1, 1, 1, 16, seed="offset")) if added else y
-        return net.output_through_conv(z), *([net.output_through_conv(y)] if read else [])
+        return net.output_through_conv(z), *([net.output_through_conv(y)] if has_reader else [])
 
     return build
 
@@ -153,7 +153,7 @@ test_quantized_scale_and_offset = rule_test(
     declines("a computed factor", scale_int8(None)),
     declines("a scale only", scale_int8(PER_CHANNEL, added=False)),
     declines("a factor per row", scale_int8(int8_constant(1, 16, 1, 1), rows=16), "not per channel"),
-    declines("the product is read by others", scale_int8(PER_CHANNEL, read=True)),
+    declines("the product is read by others", scale_int8(PER_CHANNEL, has_reader=True)),
 )
 
 

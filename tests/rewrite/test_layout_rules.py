@@ -54,15 +54,15 @@ def normalize(net: Network, channels: int = 16, shape: tuple[int, ...] = ()) -> 
     return net.conv(y, 32, (1, 1))
 
 
-def normalize_and_read(net: Network, read: str, offset: str = "") -> tuple[TensorRef, TensorRef]:
+def normalize_and_read(net: Network, read_tensor: str, offset: str = "") -> tuple[TensorRef, TensorRef]:
     """Build a convolution of a normalized image.
 
-    ``read``: the tensor that has another user. ``offset``: the operator that computes the offset; empty for a constant.
+    ``read_tensor``: the tensor that has another user. ``offset``: the operator that computes the offset; empty for a constant.
     """
     x = conv_relu(net)
     y = net.like("MUL", x, float_constant(1, 1, 1, 16, seed="a"))
     z = net.like("ADD", y, net.like(offset, x) if offset else float_constant(1, 1, 1, 16, seed="b"))
-    return net.conv(z, 32, (1, 1)), net.like("EXP", {"x": x, "y": y, "z": z}[read])
+    return net.conv(z, 32, (1, 1)), net.like("EXP", {"x": x, "y": y, "z": z}[read_tensor])
 
 
 def scale_and_shift(*shape: int, op: str = "RELU", dtype: str = "float32", axes: int = 4) -> BuildNetwork:
@@ -113,16 +113,16 @@ test_scale_and_offset_become_one_convolution = rule_test(
 
 def clip(
     net: Network, channels: int = 16, batch: int | None = 1, *, bound: str = "RELU6", dtype: str = "float32",
-    size: tuple[int, int] = (11, 13), is_output: bool = False, addend: Spec | None = None, read: bool = False,
+    size: tuple[int, int] = (11, 13), is_output: bool = False, addend: Spec | None = None, has_reader: bool = False,
 ) -> TensorRef | tuple[TensorRef, TensorRef]:  # fmt: skip
     """Build a residual sum that is clipped before a convolution.
 
-    ``read``: the sum is also an output.
+    ``has_reader``: the sum is also an output.
     """
     x = net.conv(net.input(image(batch, *size, 3, dtype=dtype)), channels, name="before")
     addend_value = net.conv(x, channels, name="inside") if addend is None else addend
-    add = net.like("ADD", x, addend_value, **({} if read else {"fused_activation_function": bound}))
-    if read:
+    add = net.like("ADD", x, addend_value, **({} if has_reader else {"fused_activation_function": bound}))
+    if has_reader:
         return net.conv(net.like(bound, add), 7), add
     return add if is_output else net.conv(add, 7, name="after")
 
@@ -166,7 +166,7 @@ test_clips_are_fused_with_a_convolution = rule_test(
     declines("no convolution after it", lambda net: clip(net, is_output=True), "no operator in the blocked layout"),
     declines("integers", lambda net: clip(net, dtype="int8")),
     declines("a constant term", lambda net: clip(net, addend=constant(random_array(1, 11, 13, 16))), "constant or broadcast"),
-    declines("the sum is an output", lambda net: clip(net, read=True), "has other users"),
+    declines("the sum is an output", lambda net: clip(net, has_reader=True), "has other users"),
     declines("a bound per channel", activate(bound=random_array(16, dtype="float32")), "not a scalar"),
     declines(
         "an operand per channel", clip_graph(CLIPPED_SUM.replace("b = Conv (x, w)", "m = GlobalAveragePool (x) b = Conv (m, w)")),

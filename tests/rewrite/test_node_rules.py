@@ -23,11 +23,16 @@ PARAMETERS = {"int16": (1 / 32768, 0), "int8": (1 / 256, -128), "float32": (None
 
 
 def gates(
-    operators: Sequence[str] = GATES, dtype: str = "int16", cells: int = 5, rows: int | None = 1, *, read: bool = False
+    operators: Sequence[str] = GATES,
+    dtype: str = "int16",
+    cells: int = 5,
+    rows: int | None = 1,
+    *,
+    has_reader: bool = False,
 ) -> BuildNetwork:
     """Build a dense layer of several gates and one operator per gate.
 
-    ``read``: the first gate has another consumer.
+    ``has_reader``: the first gate has another consumer.
     """
 
     def spec(op: str) -> Spec:
@@ -39,11 +44,11 @@ def gates(
         w = weight((width, 7), "float32" if dtype == "float32" else "int8", None if dtype == "float32" else 0)
         sums_spec = product(spec_in, w, (rows, width), 7)
         sums, count = net.call("FULLY_CONNECTED", [net.input(spec_in), w, None], sums_spec), len(operators)
-        parts = net.call_multi_output(
+        gate_rows = net.call_multi_output(
             "SPLIT", [constant(1), sums], *[sums_spec.with_shape(rows, cells)] * count, num_splits=count
         )
-        results = [net.call(op, [part], spec(op)) for op, part in zip(operators, parts, strict=True)]
-        return (*results, *([net.like("NEG", results[0])] if read else []))
+        results = [net.call(op, [part], spec(op)) for op, part in zip(operators, gate_rows, strict=True)]
+        return (*results, *([net.like("NEG", results[0])] if has_reader else []))
 
     return build
 
@@ -61,7 +66,7 @@ test_operator_on_most_parts_moves_before_the_split = rule_test(
         Case(" ".join(ops), gates(ops), nodes={"Sigmoid": 1, "Slice": ops.count("TANH")})
         for ops in (GATES, ("TANH", "LOGISTIC", "LOGISTIC", "LOGISTIC"), ("LOGISTIC", "LOGISTIC"))
     ),
-    Case("a result that others read", gates(("LOGISTIC",) * 3, read=True)),
+    Case("a result that others read", gates(("LOGISTIC",) * 3, has_reader=True)),
     Case(
         "an unused part",
         split_graph("d = Sigmoid (a) e = Sigmoid (b) y = Sub (d, e)"),
@@ -78,11 +83,15 @@ test_operator_on_most_parts_moves_before_the_split = rule_test(
 
 
 def grid(
-    widths: Sequence[Sequence[int]] = ((7, 2, 3),) * 5, axis: int = 1, dtype: str = "float32", *, read: bool = False
+    widths: Sequence[Sequence[int]] = ((7, 2, 3),) * 5,
+    axis: int = 1,
+    dtype: str = "float32",
+    *,
+    has_reader: bool = False,
 ) -> BuildNetwork:
     """Build a Split into rows, each split into columns of its ``widths``.
 
-    ``read``: one row has another consumer.
+    ``has_reader``: one row has another consumer.
     """
 
     def build(net: Network) -> tuple[TensorRef, ...]:
@@ -90,7 +99,7 @@ def grid(
         spec = tensor(*((count, width) if axis else (count * width, 1)), dtype=dtype)
         row = spec.with_shape(*((1, width) if axis else (width, 1)))
         rows = net.call_multi_output("SPLIT", [constant(0), net.input(spec)], *[row] * count, num_splits=count)
-        results = [net.like("NEG", rows[2])] if read else []
+        results = [net.like("NEG", rows[2])] if has_reader else []
         for part, lengths in zip(rows, widths, strict=True):
             columns = [spec.with_shape(*((1, n) if axis else (n, 1))) for n in lengths]
             operands = [part, constant([*lengths]), constant(axis)]
@@ -108,7 +117,7 @@ test_columns_are_split_before_rows = rule_test(
     declines("other columns", grid(((7, 2, 3),) * 4 + ((3, 2, 7),)), "columns differ"),
     declines("few rows", grid(((7, 2, 3),) * 3), "as many columns"),
     declines("one axis", grid(axis=0), "along axis 0"),
-    declines("a row has another reader", grid(read=True), "a part of the Split is not split again"),
+    declines("a row has another reader", grid(has_reader=True), "a part of the Split is not split again"),
 )
 
 # --- add_to_gemm ------------------------------------------------------------------------------
@@ -136,11 +145,11 @@ def unroll(net: Network) -> TensorRef:
 
 def add_to_product(
     rows: int | None = 3, added: int | None = 3, dtype: str = "float32", *, reshaped: bool = False, biased: bool = False,
-    read: bool = False,
+    has_reader: bool = False,
 ) -> BuildNetwork:  # fmt: skip
     """Build a product of ``rows`` plus a tensor.
 
-    ``reshaped``: reshaped in between; ``read``: the product is an output.
+    ``reshaped``: reshaped in between; ``has_reader``: the product is an output.
     """
 
     def build(net: Network) -> tuple[TensorRef, ...]:
@@ -150,7 +159,7 @@ def add_to_product(
         operand = net.call("RESHAPE", [product_rows, constant([7])], tensor(7)) if reshaped else product_rows
         sum_spec = tensor(*(max(n, m) if n and m else None for n, m in ((rows, added),)), 7)
         return net.call("ADD", [net.input(tensor(added, 7)), operand], sum_spec), *(
-            [net.like("TANH", product_rows)] if read else []
+            [net.like("TANH", product_rows)] if has_reader else []
         )
 
     return build
@@ -164,7 +173,7 @@ test_addition_becomes_the_bias_of_a_product = rule_test(
     Case("a Reshape in between", add_to_product(1, 1, reshaped=True), tolerance=1e-6, nodes=ONE_GEMM),
     Case("one row for a dynamic number of them", add_to_product(None, 1), tolerance=1e-6, nodes=ONE_GEMM, batch=3),
     declines("two dynamic sizes", add_to_product(None, None), "no operand is a float matrix product"),
-    declines("the product is read by others", add_to_product(read=True), "no operand is a float matrix product"),
+    declines("the product is read by others", add_to_product(has_reader=True), "no operand is a float matrix product"),
     declines("the product is broadcast", add_to_product(1, 3), "no operand is a float matrix product"),
     declines("a bias", add_to_product(biased=True), "without a bias"),
     declines("dequantized rows", add_to_product(dtype="int8"), "no operand is a float matrix product"),
@@ -190,15 +199,17 @@ def dense(net: Network, batch: int | None = 1) -> TensorRef:
     return net.call("FULLY_CONNECTED", [x, *operands], tensor(batch, 5, 12), keep_num_dims=True)
 
 
-def heads(net: Network, batch: int | None = 1, *, read: bool = False, computed: bool = False) -> tuple[TensorRef, ...]:
+def heads(
+    net: Network, batch: int | None = 1, *, has_reader: bool = False, computed: bool = False
+) -> tuple[TensorRef, ...]:
     """Build a product split into heads.
 
-    ``read``: its rows have another consumer; ``computed``: the shape is an input.
+    ``has_reader``: its rows have another consumer; ``computed``: the shape is an input.
     """
     rows = dense(net, batch)
     shape = net.input(tensor(4, dtype="int32", scale=0)) if computed else constant([-1, 5, 3, 4])
     result = tensor(*[None] * 4) if computed else tensor(batch, 5, 3, 4)
-    return net.call("RESHAPE", [rows, shape], result), *([net.like("ABS", rows)] if read else [])
+    return net.call("RESHAPE", [rows, shape], result), *([net.like("ABS", rows)] if has_reader else [])
 
 
 def reshape_graph(nodes: str) -> Any:
@@ -210,7 +221,7 @@ test_consecutive_reshapes_become_the_last_one = rule_test(
     "merge_reshapes",
     Case("heads", heads, nodes={"Reshape": 2}),
     Case("a dynamic batch", lambda net: heads(net, None), nodes={"Reshape": 2}, batch=2),
-    Case("the shape in between is read", lambda net: heads(net, read=True), nodes={"Reshape": 3}),
+    Case("the shape in between is read", lambda net: heads(net, has_reader=True), nodes={"Reshape": 3}),
     Case("a chain", reshape_graph("u = Unsqueeze (a, wide) b = Reshape (u, deep) y = Relu (b)"), nodes={"Reshape": 1}),
     Case("the shape before", reshape_graph("b = Reshape (a, rows) y = Abs (b)"), nodes={"Reshape": 0}),
     Case("the shape before, of an output", reshape_graph("y = Reshape (a, rows)"), nodes={"Reshape": 1}),
@@ -243,18 +254,18 @@ def drop_axes(
     addend: tuple[int, ...],
     dtype: str = "float32",
     *,
-    read: bool = False,
+    has_reader: bool = False,
 ) -> BuildNetwork:
     """Build a computed tensor without some axes, added to an input.
 
-    ``read``: it is also an output.
+    ``has_reader``: it is also an output.
     """
 
     def build(net: Network) -> tuple[TensorRef, ...]:
         computed = net.like("RELU", net.input(tensor(*shape, dtype=dtype)))
         reshaped = net.like("RESHAPE", computed, constant([*result]), shape=result)
         total = net.like("ADD", reshaped, net.input(tensor(*addend, dtype=dtype)), shape=max(addend, result, key=len))
-        return (total, reshaped) if read else (total,)
+        return (total, reshaped) if has_reader else (total,)
 
     return build
 
@@ -289,22 +300,22 @@ test_unit_axes_are_not_dropped_before_broadcasts = rule_test(
             (((3, 7), (21,), (1, 21)), ""),
         ) for dtype in DTYPES
     ),
-    *(declines(f"an output {dtype}", drop_axes((1, 7), (7,), (1, 7), dtype, read=True), "") for dtype in DTYPES),
+    *(declines(f"an output {dtype}", drop_axes((1, 7), (7,), (1, 7), dtype, has_reader=True), "") for dtype in DTYPES),
 )  # fmt: skip
 
 
-def pack_products(axis: int, count: int = 3, rows: int | None = 2, *, read: bool = False) -> BuildNetwork:
+def pack_products(axis: int, count: int = 3, rows: int | None = 2, *, has_reader: bool = False) -> BuildNetwork:
     """Build products of an input, stacked along a new axis.
 
-    ``read``: one has another consumer after its Unsqueeze.
+    ``has_reader``: one has another consumer after its Unsqueeze.
     """
 
     def build(net: Network) -> tuple[TensorRef, ...]:
         x, part, shape = net.input(tensor(rows, 5)), tensor(rows, 5), [rows, 5]
-        parts = [net.call("MUL", [x, constant(random_array(5, seed=str(k)))], part) for k in range(count)]
-        y = net.call("PACK", parts, tensor(*shape[:axis], count, *shape[axis:]), axis=axis, values_count=count)
+        products = [net.call("MUL", [x, constant(random_array(5, seed=str(k)))], part) for k in range(count)]
+        y = net.call("PACK", products, tensor(*shape[:axis], count, *shape[axis:]), axis=axis, values_count=count)
         unsqueezed = tensor(*shape[:axis], 1, *shape[axis:])
-        return (y, *([net.call("EXPAND_DIMS", [parts[0], constant(axis)], unsqueezed)] if read else []))
+        return (y, *([net.call("EXPAND_DIMS", [products[0], constant(axis)], unsqueezed)] if has_reader else []))
 
     return build
 
@@ -312,8 +323,8 @@ def pack_products(axis: int, count: int = 3, rows: int | None = 2, *, read: bool
 test_stacked_parts_are_reshaped_once = rule_test(
     "reshape_after_concat",
     *(
-        Case(f"axis {axis} {read}", pack_products(axis, read=read), nodes={"Unsqueeze": int(read)})
-        for axis in (0, 1) for read in (False, True)
+        Case(f"axis {axis} {has_reader}", pack_products(axis, has_reader=has_reader), nodes={"Unsqueeze": int(has_reader)})
+        for axis in (0, 1) for has_reader in (False, True)
     ),
     declines("the last axis", pack_products(2), "last one"),
     declines("two parts", pack_products(0, count=2), "fewer than 3 operands"),

@@ -58,9 +58,9 @@ def branches(net: Network, dtype: str = "float32") -> TensorRef:
 def join(net: Network, dtype: str = "float32") -> TensorRef:
     """Build a concatenation of two padded tensors and one that needs no padding."""
     x = net.input(image(1, 11, 13, 7, dtype=dtype))
-    parts = [net.conv(x, n, (1, 1), name=f"part{n}") for n in (29, 32, 27)]
-    first = net.spec(parts[0])
-    y = net.call("CONCATENATION", parts, first.with_shape(1, 11, 13, 88).rescale(1.5), axis=3)
+    convolutions = [net.conv(x, n, (1, 1), name=f"part{n}") for n in (29, 32, 27)]
+    first = net.spec(convolutions[0])
+    y = net.call("CONCATENATION", convolutions, first.with_shape(1, 11, 13, 88).rescale(1.5), axis=3)
     return net.conv(net.conv(y, 88, (3, 3), depthwise=True), 32, (1, 1))
 
 
@@ -159,8 +159,8 @@ def test_padded_graph_output_is_sliced_and_keeps_its_name() -> None:
 def test_channels_with_gaps_are_gathered_for_other_consumers() -> None:
     def build(net: Network) -> TensorRef:
         x = net.input(image(1, 3, 5, 7, dtype="float32"))
-        parts = [net.conv(x, n, (1, 1), name=f"part{n}") for n in (29, 27)]
-        y = net.call("CONCATENATION", parts, net.spec(parts[0]).with_shape(1, 3, 5, 56), axis=3)
+        convolutions = [net.conv(x, n, (1, 1), name=f"part{n}") for n in (29, 27)]
+        y = net.call("CONCATENATION", convolutions, net.spec(convolutions[0]).with_shape(1, 3, 5, 56), axis=3)
         return net.like("SOFTMAX", y, beta=1.0)
 
     trial = RewriteTrial("pad_channels", build)
@@ -181,9 +181,9 @@ def dense_kernel(net: Network) -> TensorRef:
 def test_tensors_padded_at_other_channels_are_not_added_directly() -> None:
     def build(net: Network) -> TensorRef:
         x = net.input(image(1, 3, 5, 7, dtype="float32"))
-        parts = [net.conv(x, n, (1, 1), name=f"part{n}") for n in (29, 27, 56)]
-        y = net.call("CONCATENATION", parts[:2], net.spec(parts[2]).with_shape(1, 3, 5, 56), axis=3)
-        return net.conv(net.like("ADD", y, net.conv(parts[2], 56, depthwise=True)), 32, (1, 1))
+        convolutions = [net.conv(x, n, (1, 1), name=f"part{n}") for n in (29, 27, 56)]
+        y = net.call("CONCATENATION", convolutions[:2], net.spec(convolutions[2]).with_shape(1, 3, 5, 56), axis=3)
+        return net.conv(net.like("ADD", y, net.conv(convolutions[2], 56, depthwise=True)), 32, (1, 1))
 
     trial = RewriteTrial("pad_channels", build)
     assert trial.count == 3
@@ -204,8 +204,8 @@ def test_large_graph_output_is_not_padded() -> None:
 
 def concatenated_rows(net: Network) -> TensorRef:
     x = net.input(image(1, 47, 11, 6, dtype="float32"))
-    parts = [net.conv(x, 29, (1, 1), name=name) for name in ("upper", "lower")]
-    return net.conv(net.call("CONCATENATION", parts, Spec((1, 94, 11, 29)), axis=1), 32)
+    convolutions = [net.conv(x, 29, (1, 1), name=name) for name in ("upper", "lower")]
+    return net.conv(net.call("CONCATENATION", convolutions, Spec((1, 94, 11, 29)), axis=1), 32)
 
 
 WIDE, SLICED = "fast path, or padding would waste too much", "would have to be cut off again"

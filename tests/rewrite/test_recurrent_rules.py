@@ -100,11 +100,11 @@ def test_int16_scales_are_repeated_along_channels_only_where_needed() -> None:
 
 
 def layer(
-    gates: int = 4, cells: int = 5, *, float16: bool = False, biased: bool = True, read: bool = False
+    gates: int = 4, cells: int = 5, *, float16: bool = False, biased: bool = True, has_reader: bool = False
 ) -> BuildNetwork:
     """Build a convolutional recurrent layer.
 
-    Each gate reads an input of three channels and the last output. ``float16``: constants of float16. ``read``: the
+    Each gate reads an input of three channels and the last output. ``float16``: constants of float16. ``has_reader``: the
     product of a gate with the input is used twice.
     """
 
@@ -137,7 +137,7 @@ def layer(
         ]
         for value in factors:
             result = call_like(graph, "MUL", [result, value], hidden)
-        return [x, call_like(graph, "ADD", [result, from_input[0]], hidden) if read else result]
+        return [x, call_like(graph, "ADD", [result, from_input[0]], hidden) if has_reader else result]
 
     return build
 
@@ -146,7 +146,7 @@ def layer(
     ("options", "counts"),
     [
         *(({"float16": float16, "biased": biased}, [2, 1, 1]) for float16 in (False, True) for biased in (False, True)),
-        ({"read": True}, [2, 5, 2]),
+        ({"has_reader": True}, [2, 5, 2]),
     ],
     ids=str,
 )

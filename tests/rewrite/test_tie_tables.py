@@ -30,14 +30,14 @@ def pack_nibbles(weights: Any = WEIGHTS) -> Any:
     return pairs[..., 0] | pairs[..., 1] << 4
 
 
-def tied_graph(product: str = PRODUCT, **other: Any) -> Any:
+def tied_graph(product: str = PRODUCT, **other_options: Any) -> Any:
     """Return a graph that gathers rows of a table, and multiplies by the same table."""
     text = f"""(int64[5] ids, float[3,{DEPTH}] x) => (uint8[5,2,16] rows, float[5,2] s, float[3,{ROWS}] y) {{
         rows = Gather (table, ids) s = Gather (scales, ids)
         d = DequantizeLinear <axis = 0, block_size = {BLOCK}> (w, ws)
         y = {product} }}"""
     stored = {"table": pack_nibbles(), "scales": SCALES, "w": WEIGHTS.T.astype(ml_dtypes.int4), "ws": SCALES.T.copy()}
-    return graph(text, 21, **{**stored, "bias": np.ones(ROWS, np.float32), **other})
+    return graph(text, 21, **{**stored, "bias": np.ones(ROWS, np.float32), **other_options})
 
 
 def graph_of_rows(table: Any = None, scales: Any = None, user: str = "Gather (table, ids)") -> Any:

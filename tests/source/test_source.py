@@ -259,9 +259,9 @@ def test_empty_tensor_without_producer_is_an_empty_constant() -> None:
     empty = Tensor("shape", (0,), tflite.TensorType.INT32)
     tensors = [Tensor("x"), Tensor("y"), empty, Tensor("given", (0,)), Tensor("grows", (0,), signature=(-1,))]
     model = unary(tensors=tensors, operators=[Operator((0, 2))], inputs=(0, 3, 4))
-    _, y, shape, given, grows = read(model.write()).main.tensors
+    _, y, shape, empty_input, growing_input = read(model.write()).main.tensors
     assert shape.array.shape == (0,)
-    assert (y.is_constant, given.is_constant, grows.is_constant) == (False, False, False)
+    assert (y.is_constant, empty_input.is_constant, growing_input.is_constant) == (False, False, False)
 
 
 def test_buffer_0_and_empty_buffers_are_no_constants() -> None:

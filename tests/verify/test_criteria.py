@@ -78,9 +78,9 @@ def test_float_error_is_relative_to_the_channel_range() -> None:
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
 def test_quantized_values_may_rarely_differ_by_one_step(dtype: str) -> None:
     expected = (np.arange(64).reshape(32, 2) * 7 % 50 + 20).astype(dtype)
-    some = (np.arange(64).reshape(32, 2) % 13 == 0).astype(dtype)
-    assert compare_arrays(expected + some, expected).ok
-    assert not compare_arrays(expected + 2 * some, expected).ok
+    mask = (np.arange(64).reshape(32, 2) % 13 == 0).astype(dtype)
+    assert compare_arrays(expected + mask, expected).ok
+    assert not compare_arrays(expected + 2 * mask, expected).ok
 
 
 def test_rejects_bias_over_most_of_a_tensor() -> None:

@@ -150,8 +150,8 @@ def test_equal_runs_are_merged_unless_the_model_is_stateful() -> None:
     zeros, ones = np.zeros(3), np.ones(3)
     assert _are_equal_runs([[zeros, ones], [zeros, ones]])
     assert not _are_equal_runs([[zeros, ones], [zeros, zeros], [zeros, ones]])
-    given = {"x0": np.ones(3, np.int32)}
-    assert len(pair(3).draw_accepted_inputs(lambda runs: None, given, 0, runs=5)[0]) == 1
+    inputs = {"x0": np.ones(3, np.int32)}
+    assert len(pair(3).draw_accepted_inputs(lambda runs: None, inputs, 0, runs=5)[0]) == 1
     assert len(pair(3).draw_accepted_inputs(lambda runs: None, None, 0, runs=5)[0]) == 5
     net = Net()
     running_sum("float32")(net)
@@ -185,10 +185,10 @@ def test_rejects_a_submodel_of_another_file() -> None:
 
 
 def test_only_all_nan_floats_are_low_information() -> None:
-    nan, one = np.full(3, np.nan, np.float32), np.ones(3, np.float32)
+    nan, ones = np.full(3, np.nan, np.float32), np.ones(3, np.float32)
     assert _all_nan([[nan], [nan, np.empty(0, np.float32)]])
-    assert not _all_nan([[nan, one]])
-    assert not _all_nan([[nan], [one]])
+    assert not _all_nan([[nan, ones]])
+    assert not _all_nan([[nan], [ones]])
     assert not _all_nan([[nan, np.ones(3, np.int32)]])
     assert not _all_nan([[nan, np.array(["a"], object)]])
     assert not _all_nan([[np.empty(0, np.float32)]])

@@ -49,11 +49,11 @@ def test_another_file_is_a_mismatch_even_if_it_computes_the_same(run: Callable[[
 
 
 def test_mismatch_names_both_files_and_remedies(tmp_path: Path) -> None:
-    other, converted = tmp_path / "other.tflite", tmp_path / "one.onnx"
-    other.write_bytes(TWO)
+    other_path, converted = tmp_path / "other.tflite", tmp_path / "one.onnx"
+    other_path.write_bytes(TWO)
     otp.convert(ONE).save(converted)
     with pytest.raises(MismatchedModels) as caught:
-        verify(other, converted)
+        verify(other_path, converted)
     assert caught.value.message == (
         "one.onnx was converted from another TFLite file than other.tflite, so the two cannot be compared; "
         "pass that file, or convert other.tflite again"

@@ -158,7 +158,7 @@ def cast_through(dtype: int) -> ModelChange:
 
 
 def replace_by_two(
-    op_type: str, *more: str, node: str, becomes: str, constant: float | None = None, slot: int = 0
+    op_type: str, *operand_names: str, node: str, becomes: str, constant: float | None = None, slot: int = 0
 ) -> ModelChange:
     """Replace ``node`` by ``op_type``, then ``becomes``, which reads its result.
 
@@ -168,9 +168,9 @@ def replace_by_two(
     def change_model(proto: onnx.ModelProto) -> None:
         [target] = [candidate for candidate in proto.graph.node if candidate.op_type == node]
         if constant is not None:
-            proto.graph.initializer.append(numpy_helper.from_array(np.float32(constant), more[0]))
+            proto.graph.initializer.append(numpy_helper.from_array(np.float32(constant), operand_names[0]))
         position = [*proto.graph.node].index(target)
-        proto.graph.node.insert(position, helper.make_node(op_type, [target.input[0], *more], ["made"]))
+        proto.graph.node.insert(position, helper.make_node(op_type, [target.input[0], *operand_names], ["made"]))
         target = proto.graph.node[position + 1]
         target.op_type = becomes
         target.input[slot:] = ["made"]
@@ -333,5 +333,5 @@ def test_different_batch_sizes_are_not_split_into_items() -> None:
 def test_missing_rank_is_unknown() -> None:
     net = Network()
     net.output(unknown_rank(net))
-    read = structure.read(net.build())
-    assert [t.has_rank for t in read.main.tensors].count(False) == 1
+    tflite_model = structure.read(net.build())
+    assert [t.has_rank for t in tflite_model.main.tensors].count(False) == 1

@@ -18,7 +18,7 @@ AGREES = verification(0.01, operators=5)
 
 
 @pytest.mark.parametrize(
-    ("prompt", "single", "verdict"),
+    ("prompt_result", "token_result", "verdict"),
     [
         (AGREES, AGREES, "agrees"),
         (verification(0.1), AGREES, "differs"),
@@ -26,11 +26,11 @@ AGREES = verification(0.01, operators=5)
         (verification(0.01, reasons=("a reason",)), AGREES, "inconclusive"),
     ],
 )
-def test_verdict_counts_each_signature(prompt: Verification, single: Verification, verdict: str) -> None:
-    merged = merge_verifications({"prefill": prompt, "decode": single})
+def test_verdict_counts_each_signature(prompt_result: Verification, token_result: Verification, verdict: str) -> None:
+    merged = merge_verifications({"prefill": prompt_result, "decode": token_result})
     assert merged.verdict == verdict
     assert merged.runs == 6
-    assert merged.operators == prompt.operators + single.operators
+    assert merged.operators == prompt_result.operators + token_result.operators
 
 
 def test_names_and_reasons_include_the_signature() -> None:

@@ -94,11 +94,11 @@ def test_infinity_in_one_runtime_only_is_not_verified() -> None:
 def test_command_writes_an_inconclusive_model_and_exits_with_4(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "noisy.tflite"
     path.write_bytes(noisy())
-    done = run("convert", path, "--verify")
-    assert done.code == 4
+    outcome = run("convert", path, "--verify")
+    assert outcome.code == 4
     assert path.with_suffix(".onnx").exists()
-    assert "inconclusive" in done.out
-    assert "verified" not in done.out
+    assert "inconclusive" in outcome.out
+    assert "verified" not in outcome.out
     assert run("convert", path, "--verify=partial").code == 0
     checked = run("verify", path, path.with_suffix(".onnx"), "--json")
     assert checked.code == 4
@@ -109,9 +109,9 @@ def test_command_writes_an_inconclusive_model_and_exits_with_4(run: Run, tmp_pat
 
 def test_folder_summary_names_inconclusive_models(run: Run, tmp_path: Path) -> None:
     (tmp_path / "noisy.tflite").write_bytes(noisy())
-    done = run("convert", tmp_path, tmp_path / "out", "--verify")
-    assert done.code == 4
-    assert "0 verified against LiteRT, 1 inconclusive: noisy.tflite" in " ".join(done.out.split())
+    outcome = run("convert", tmp_path, tmp_path / "out", "--verify")
+    assert outcome.code == 4
+    assert "0 verified against LiteRT, 1 inconclusive: noisy.tflite" in " ".join(outcome.out.split())
 
 
 def test_report_has_the_verdict_of_verify(run: Run, tmp_path: Path) -> None:
@@ -122,6 +122,6 @@ def test_report_has_the_verdict_of_verify(run: Run, tmp_path: Path) -> None:
     assert measured.verdict.startswith("inconclusive: the model draws random numbers")
     assert not measured.differs
     assert measured.seconds
-    done = run("report", tmp_path / "noisy.tflite", onnx, tmp_path / "page.html")
-    assert done.code == 4
-    assert "inconclusive" in done.out
+    outcome = run("report", tmp_path / "noisy.tflite", onnx, tmp_path / "page.html")
+    assert outcome.code == 4
+    assert "inconclusive" in outcome.out

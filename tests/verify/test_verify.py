@@ -176,13 +176,13 @@ class TestVerify:
         init.operator("VAR_HANDLE", [], [handle], {"shared_name": "v"})
         init.operator("ASSIGN_VARIABLE", [handle, start], [])
         x, handle, y = g.input("x", (None, 3)), g.tensor("h", (), "resource"), g.tensor("y", (None, 3))
-        value, more = g.tensor("r", (3,)), g.tensor("m", (3,))
+        value, sum_result = g.tensor("r", (3,)), g.tensor("m", (3,))
         g.operator("CALL_ONCE", [], [], {"init_subgraph_index": init.index})
         g.operator("VAR_HANDLE", [], [handle], {"shared_name": "v"})
         g.operator("READ_VARIABLE", [handle], [value])
         g.operator("ADD", [x, value], [y])
-        g.operator("ADD", [value, g.constant("one", np.ones(3, np.float32))], [more])
-        g.operator("ASSIGN_VARIABLE", [handle, more], [])
+        g.operator("ADD", [value, g.constant("one", np.ones(3, np.float32))], [sum_result])
+        g.operator("ASSIGN_VARIABLE", [handle, sum_result], [])
         g.output(y)
         verification = verify(model.build(), convert(model.build()))
         assert verification.ok
@@ -194,11 +194,16 @@ class TestVerify:
         handle, start = init.tensor("h", (), "resource"), init.constant("start", [1.0, 2.0])
         init.operator("VAR_HANDLE", [], [handle], {"shared_name": "v"})
         init.operator("ASSIGN_VARIABLE", [handle, start], [])
-        x, handle, held, y = g.input("x", (2,)), g.tensor("h", (), "resource"), g.tensor("r", (2,)), g.tensor("y", (2,))
+        x, handle, variable_value, y = (
+            g.input("x", (2,)),
+            g.tensor("h", (), "resource"),
+            g.tensor("r", (2,)),
+            g.tensor("y", (2,)),
+        )
         g.operator("CALL_ONCE", [], [], {"init_subgraph_index": init.index})
         g.operator("VAR_HANDLE", [], [handle], {"shared_name": "v"})
-        g.operator("READ_VARIABLE", [handle], [held])
-        g.operator("ADD", [held, x], [y])
+        g.operator("READ_VARIABLE", [handle], [variable_value])
+        g.operator("ADD", [variable_value, x], [y])
         g.operator("ASSIGN_VARIABLE", [handle, y], [])
         g.output(y)
 
@@ -227,9 +232,9 @@ class TestVerify:
 
     def test_compares_shifted_integers_as_stored_in_the_file(self) -> None:
         def build(g: Any) -> None:
-            same = quant(0.5, -3)
-            x = g.input("x", (2, 3), "int8", quantization=same)
-            pooled, y = (g.tensor(n, s, "int8", quantization=same) for n, s in (("t", (3, 2)), ("y", (3, 2))))
+            parameters = quant(0.5, -3)
+            x = g.input("x", (2, 3), "int8", quantization=parameters)
+            pooled, y = (g.tensor(n, s, "int8", quantization=parameters) for n, s in (("t", (3, 2)), ("y", (3, 2))))
             g.operator("TRANSPOSE", [x, g.constant("perm", [1, 0])], [pooled])
             g.operator("RELU", [pooled], [y])
             g.output(y)
@@ -291,11 +296,11 @@ class TestVerify:
         model.main.operator("NEG", [y], [z])
         model.main.output(z)
         model.signature("go", {"x": x}, {"y": y, "z": z})
-        data, given = model.build(), np.array([[1, -2, 3], [-5, 7, -11]], np.float32)
+        data, array = model.build(), np.array([[1, -2, 3], [-5, 7, -11]], np.float32)
         for kernels in ("xnnpack", "builtin", "reference"):
-            end, inside = LiteRT(data, kernels, signature="go").run([given])
-            assert np.array_equal(inside, np.abs(given))
-            assert np.array_equal(end, -np.abs(given))
+            end, inside = LiteRT(data, kernels, signature="go").run([array])
+            assert np.array_equal(inside, np.abs(array))
+            assert np.array_equal(end, -np.abs(array))
         verification = verify(data, convert(data), signature="go")
         assert verification.ok
         assert verification.kernels == ("xnnpack", "builtin")

@@ -201,17 +201,17 @@ class TestSigmoid:
     @pytest.mark.parametrize("least", [-12, -15, -17, -25, -80])
     def test_small_results_may_differ_by_kernel_rounding(self, least: float) -> None:
         data = self.models(0.0)[0]
-        given = {"x": np.linspace(least - 2, least, 6, dtype=np.float32).reshape(2, 3)}
-        assert verify(data, otp.convert(data), inputs=[given]).ok
+        inputs = {"x": np.linspace(least - 2, least, 6, dtype=np.float32).reshape(2, 3)}
+        assert verify(data, otp.convert(data), inputs=[inputs]).ok
 
     def test_largest_of_many_errors_may_be_kernel_rounding(self) -> None:
         data = self.models(0.0, columns := 50021)[0]
-        given = {"x": np.linspace(-14, -12, 2 * columns, dtype=np.float32).reshape(2, columns)}
-        assert verify(data, otp.convert(data), inputs=[given]).ok
+        inputs = {"x": np.linspace(-14, -12, 2 * columns, dtype=np.float32).reshape(2, columns)}
+        assert verify(data, otp.convert(data), inputs=[inputs]).ok
 
     def test_rejects_errors_beyond_kernel_rounding(self) -> None:
-        given = {"x": np.linspace(-17, -15, 6, dtype=np.float32).reshape(2, 3)}
-        assert not verify(*self.models(3e-7), inputs=[given]).ok
+        inputs = {"x": np.linspace(-17, -15, 6, dtype=np.float32).reshape(2, 3)}
+        assert not verify(*self.models(3e-7), inputs=[inputs]).ok
 
 
 @pytest.mark.skipif(not multiplies_exactly(), reason="this processor itself selects the other weights")

@@ -38,11 +38,11 @@ def test_verify_gives_consecutive_positions_and_causal_masks(sizes: Sizes, signa
 @pytest.mark.parametrize("sizes", SIZES, ids=NAMES)
 def test_greedy_tokens_equal_litert(sizes: Sizes) -> None:
     data = language_model(sizes)
-    prompt = np.array([[3, 17, 5, 23, 11]], np.int32)
+    prompt_tokens = np.array([[3, 17, 5, 23, 11]], np.int32)
 
     def generate(run: Any) -> list[int]:
-        caches = run("prefill_5", feeds(sizes, {"tokens": prompt}, 0), {})
-        token, tokens = prompt[:, -1:], []
+        caches = run("prefill_5", feeds(sizes, {"tokens": prompt_tokens}, 0), {})
+        token, tokens = prompt_tokens[:, -1:], []
         for position in range(sizes.length - 1, sizes.slots - 1):
             caches = run("decode", feeds(sizes, {"tokens": token}, position), caches)
             token = caches.pop("logits").argmax(axis=-1).astype(np.int32)
@@ -139,11 +139,11 @@ def test_standard_operators_agree_with_litert(sizes: Sizes, signature: str) -> N
 
 @pytest.mark.needs("onnxruntime", "1.25", "TensorScatter")
 def test_sessions_generate_the_same_tokens_with_either_operator() -> None:
-    prompt = [3, 17, 5, 23, 11]
+    prompt_tokens = [3, 17, 5, 23, 11]
     com_microsoft, standard = (
         Session(convert_model(SIZES[1], "all", target=name)) for name in ("onnxruntime", "generic")
     )
-    assert standard.generate(prompt, 8) == com_microsoft.generate(prompt, 8)
+    assert standard.generate(prompt_tokens, 8) == com_microsoft.generate(prompt_tokens, 8)
 
 
 @pytest.mark.parametrize("target", ["portable", "openvino"])

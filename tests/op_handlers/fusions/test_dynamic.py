@@ -170,5 +170,5 @@ def test_deep_large_networks_are_not_rounded(
 def test_large_activations_are_rounded_only_for_many_products() -> None:
     deep = conv_case("", op="DEPTHWISE_CONV_2D", shape=(1, 131, 127, 4), out=4, weights="int8", per_axis=True)
     assert not convert_model(deep).report.fused
-    many = conv_case("", shape=(1, 131, 127, 4), out=11, weights="int8", per_axis=True)
-    assert convert_model(many).report.fused == {"CONV_2D_ROUNDED": 1}
+    large_case = conv_case("", shape=(1, 131, 127, 4), out=11, weights="int8", per_axis=True)
+    assert convert_model(large_case).report.fused == {"CONV_2D_ROUNDED": 1}

@@ -81,10 +81,10 @@ def test_two_calls_match_two_different_operators(first_code: str, second_code: s
 
 @pytest.mark.parametrize("biased", [True, False])
 def test_match_constant_returns_the_array_or_none(biased: bool) -> None:
-    found: list[object] = []
+    arrays: list[object] = []
 
     def check(match: Match) -> dict[str, Any]:
-        found.extend((match.constant(x), match.constant(w)))
+        arrays.extend((match.constant(x), match.constant(w)))
         return {}
 
     @fusion("FOUND", pattern=Call("ADD", x, w), inputs=[x, w], check=check, layout=Terminate())
@@ -97,7 +97,7 @@ def test_match_constant_returns_the_array_or_none(biased: bool) -> None:
     g.operator("ADD", [g.input("x", (2, 3)), second], [y := g.tensor("y", (2, 3))])
     g.output(y)
     fuse(Host(packs="builtin").bind(read(model.build()), TARGETS["generic"], 19), [("test", add)], TARGETS["generic"])
-    assert [array is not None for array in found] == [False, biased]
+    assert [array is not None for array in arrays] == [False, biased]
 
 
 def test_refused_fusion_keeps_its_operators() -> None:

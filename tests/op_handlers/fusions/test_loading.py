@@ -49,7 +49,7 @@ def offer(name: str, needs: str = "", module: str = __name__) -> Offer:
 def load_fusions(present: set[str] | None, *offers: Offer) -> tuple[list[str], list[str]]:
     """Return names of the loaded fusions, and warnings."""
     host = Host(offers=offers)
-    return [found.name for _, found in host.fusions(present)], host.warnings
+    return [loaded.name for _, loaded in host.fusions(present)], host.warnings
 
 
 def single(path: Path, code: str) -> Path:

@@ -65,6 +65,6 @@ def test_variable_inside_a_region_prevents_fusion(variable: bool) -> None:
         raise NotImplementedError
 
     bound = Host(packs="builtin").bind(read(pad(variable=variable, first=False)), TARGETS["generic"], 19)
-    done = fuse(bound, [("test", find)], TARGETS["generic"], opset=19)
-    assert bool(done.applied) is not variable
-    assert any("reads a variable tensor that an operator writes" in text for text in done.declined) is variable
+    fused_model = fuse(bound, [("test", find)], TARGETS["generic"], opset=19)
+    assert bool(fused_model.applied) is not variable
+    assert any("reads a variable tensor that an operator writes" in text for text in fused_model.declined) is variable

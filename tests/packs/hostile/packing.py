@@ -60,18 +60,18 @@ def handler(body: str = "return ctx.ops.Abs(x)", **declared: str) -> str:
     return f'@handler("CUSTOM.Evil", {keywords})\ndef evil(ctx, x):\n{indent(dedent(body), "    ")}\n'
 
 
-def import_fault(fault: str, source: str, *texts: str, **more: Any) -> Hostile:
+def import_fault(fault: str, source: str, *texts: str, **fields: Any) -> Hostile:
     """Return a pack whose module runs ``source`` when imported."""
     messages = (
-        texts if more.get("converts") else ("entry point CUSTOM.Evil = evil_pack:evil of evil-pack failed", *texts)
+        texts if fields.get("converts") else ("entry point CUSTOM.Evil = evil_pack:evil of evil-pack failed", *texts)
     )
-    return Hostile(f"import {fault}", source, HANDLER, messages, **more)
+    return Hostile(f"import {fault}", source, HANDLER, messages, **fields)
 
 
-def lowering_fault(fault: str, body: str, *texts: str, **more: Any) -> Hostile:
+def lowering_fault(fault: str, body: str, *texts: str, **fields: Any) -> Hostile:
     """Return a pack with this lowering."""
-    messages = texts if more.get("converts") else ("handler evil_pack:evil of evil-pack failed", *texts)
-    return Hostile(f"lowering {fault}", handler(body), HANDLER, messages, **more)
+    messages = texts if fields.get("converts") else ("handler evil_pack:evil of evil-pack failed", *texts)
+    return Hostile(f"lowering {fault}", handler(body), HANDLER, messages, **fields)
 
 
 def declaration_fault(name: str, text: str, *texts: str) -> Hostile:
@@ -90,18 +90,18 @@ def fusion_fault(fault: str, *texts: str, lower: str = "return ctx.ops.Abs(x)", 
 ARGUMENTS = {"claim": "op", "configure": "options", "after_lowering": "op, outputs", "finish": "model"}
 
 
-def hook_fault(fault: str, name: str, body: str, *texts: str, **more: Any) -> Hostile:
+def hook_fault(fault: str, name: str, body: str, *texts: str, **fields: Any) -> Hostile:
     """Return a pack with a hook and a handler, or only with a ``claim`` hook."""
     hook = f"@hookimpl\ndef {name}(self, {ARGUMENTS[name]}):\n{indent(dedent(body), '    ')}"
-    messages = texts if more.get("converts") else (f"hook {name} of evil-pack failed", *texts)
-    return hook_pack(f"{name} {fault}", hook, *messages, claims=name == "claim", **more)
+    messages = texts if fields.get("converts") else (f"hook {name} of evil-pack failed", *texts)
+    return hook_pack(f"{name} {fault}", hook, *messages, claims=name == "claim", **fields)
 
 
-def hook_pack(fault: str, methods: str, *texts: str, claims: bool = False, **more: Any) -> Hostile:
+def hook_pack(fault: str, methods: str, *texts: str, claims: bool = False, **fields: Any) -> Hostile:
     """Return a pack with these hooks. ``claims``: without a handler."""
     source = f"{handler()}\nclass Hooks:\n{indent(dedent(methods).strip(), '    ')}\n\nhooks = Hooks()\n"
     entries = HOOKS if claims else {**HANDLER, **HOOKS}
-    return Hostile(f"hook {fault}", source, entries, texts, **{"warns_always": True, **more})
+    return Hostile(f"hook {fault}", source, entries, texts, **{"warns_always": True, **fields})
 
 
 def _keywords(declared: Mapping[str, str]) -> str:

@@ -72,9 +72,11 @@ class Emulator:
             if processor.machine == platform.machine():
                 command = local_command()
                 return Command((*qemu, *command.start), command.environment)
-            root, python = self.root(processor.machine)
-        sysroot = self.sysroot(processor, root)
-        return Command((*qemu, "-L", str(sysroot), str(root / python), "-P"), worker_environment([root / "site"]))
+            root_folder, python = self.root(processor.machine)
+        sysroot = self.sysroot(processor, root_folder)
+        return Command(
+            (*qemu, "-L", str(sysroot), str(root_folder / python), "-P"), worker_environment([root_folder / "site"])
+        )
 
     # --- emulator and root folders ------------------------------------------------------------
 

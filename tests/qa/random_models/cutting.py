@@ -85,12 +85,12 @@ def slice_strided(draw: Draw, op: str) -> Case:
 @draws("SPLIT", "SPLIT_V")
 def split(draw: Draw, op: str) -> Case:
     x = draw.spec(draw.shape(1), draw.dtype(op))
-    axis, parts = draw.axis(len(x.shape)), draw.between(1, 4)
+    axis, part_count = draw.axis(len(x.shape)), draw.between(1, 4)
     x_shape = sizes(x)
     part_sizes = (
-        [x_shape[axis]] * parts
+        [x_shape[axis]] * part_count
         if op == "SPLIT"
-        else [draw.between(0 if draw.chance(0.1) else 1, 4) for _ in range(parts)]
+        else [draw.between(0 if draw.chance(0.1) else 1, 4) for _ in range(part_count)]
     )
     k = axis % len(x_shape)
 
@@ -99,10 +99,10 @@ def split(draw: Draw, op: str) -> Case:
 
     results, x_joined = [part(size) for size in part_sizes], draw.data(part(sum(part_sizes)), constant_share=0)
     if op == "SPLIT":
-        return operator(draw, op, [table(axis, constant_share=1.0), x_joined], *results, num_splits=parts)
+        return operator(draw, op, [table(axis, constant_share=1.0), x_joined], *results, num_splits=part_count)
     requested = [-1 if j == 0 and draw.chance(0.3) else size for j, size in enumerate(part_sizes)]
     lengths = table(requested, draw.pick("int32", "int64"))
-    return operator(draw, op, [x_joined, lengths, table(axis, constant_share=1.0)], *results, num_splits=parts)
+    return operator(draw, op, [x_joined, lengths, table(axis, constant_share=1.0)], *results, num_splits=part_count)
 
 
 @draws("UNPACK")

@@ -209,7 +209,7 @@ def operator(
         is_constant = [False] * len(operands)
     if all(is_constant) and operands and operands[0] is not None:
         is_constant[0] = operands[0].constant_share == 1.0
-    given: dict[str, Array] = {}
+    arrays: dict[str, Array] = {}
     version = version or choose_version(draw, op)
     dynamic_sizes = {size for size in (0, 1, *PRIMES, 8) if draw.chance(0.4)}
     input_specs: dict[int, Spec] = {}
@@ -256,7 +256,7 @@ def operator(
     for k, spec in input_specs.items():
         operand = operands[k]
         if operand is not None and not (through_convolutions and is_image(spec)):
-            given[spec.name] = operand.array
+            arrays[spec.name] = operand.array
     dtype = next((spec.dtype for spec in input_specs.values()), "float32")
     first = next((operand for operand in operands if operand is not None and not operand.is_parameter), None)
     return net(
@@ -264,7 +264,7 @@ def operator(
         "random",
         build,
         dtype=first.spec.dtype if first else dtype,
-        input_arrays=given,
+        input_arrays=arrays,
         runs=1,
         dynamic_sizes=OTHER_SIZES,
     )

@@ -103,8 +103,8 @@ def arithmetic(n: Network, x: TensorRef) -> None:
     shape = n.shape(x)
     y: Any = n.same_shape_tensor(x)
     if n.draw.chance(0.4):
-        kept = shape[n.draw.between(0, len(shape)) :]
-        y = n.operand(n.numbers(*(1 if n.draw.chance(0.2) else size for size in kept)))
+        remaining_sizes = shape[n.draw.between(0, len(shape)) :]
+        y = n.operand(n.numbers(*(1 if n.draw.chance(0.2) else size for size in remaining_sizes)))
     operands = [x, y] if n.draw.chance(0.7) else [y, x]
     activation = n.activation_function()
     n.call(operands, n.activation(shape), fused_activation_function=activation)

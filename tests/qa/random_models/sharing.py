@@ -145,5 +145,7 @@ def shared_weights(draw: Draw, op: str) -> Case:
 
     # Run a loop once, because rounding errors of integers accumulate over iterations.
     runs: Any = {"IF": CONDITION_RUNS[:2], "WHILE": STEPS[1::2]}.get(location)
-    given = {"input_arrays": runs, "runs": len(runs)} if runs else {"runs": 1}
-    return net(op, f"random, {outer} and {inner} on the same weights: {location}", build, dtype=x_dtype, **given)
+    input_options = {"input_arrays": runs, "runs": len(runs)} if runs else {"runs": 1}
+    return net(
+        op, f"random, {outer} and {inner} on the same weights: {location}", build, dtype=x_dtype, **input_options
+    )

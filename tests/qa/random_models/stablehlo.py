@@ -83,12 +83,12 @@ def scatter(draw: Draw, op: str) -> Case:
         "unique_indices": False,
     }
     region = draw.pick(*(REGIONS if x.dtype != "bool" else ("none", "maximum", "minimum")))
-    given = {"x0": draw.random_array(x), "x1": positions, "x2": draw.random_array(updates)}
+    inputs = {"x0": draw.random_array(x), "x1": positions, "x2": draw.random_array(updates)}
     position_operand = (
-        constant(given.pop("x1")) if draw.chance(0.5) else Spec(positions.shape, positions.dtype.name, name="x1")
+        constant(inputs.pop("x1")) if draw.chance(0.5) else Spec(positions.shape, positions.dtype.name, name="x1")
     )
     operands = (replace(x, name="x0"), position_operand, replace(updates, name="x2"))
-    return scatter_case("random", *operands, region, options=options, input_arrays=given, runs=1)
+    return scatter_case("random", *operands, region, options=options, input_arrays=inputs, runs=1)
 
 
 @draws("STABLEHLO_REDUCE_WINDOW", "REDUCE_WINDOW")

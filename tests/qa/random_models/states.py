@@ -30,7 +30,7 @@ def running_sum(draw: Draw, op: str) -> Case:
     """
     x = random_spec(draw, draw.pick(*SUMMABLE))
     initial, reads_after = draw.random_array(x), draw.chance(0.5)
-    given = [{"x0": draw.random_array(x)} for _ in range(3)]
+    input_runs = [{"x0": draw.random_array(x)} for _ in range(3)]
 
     @with_variables
     def build(model: VariableNet) -> None:
@@ -40,7 +40,7 @@ def running_sum(draw: Draw, op: str) -> Case:
         state.assign(after)
         model.output(model.read(state, x) if reads_after else before, after)
 
-    return net(op, "random", build, dtype=x.dtype, input_arrays=given)
+    return net(op, "random", build, dtype=x.dtype, input_arrays=input_runs)
 
 
 @draws("HASHTABLE", "HASHTABLE_FIND", "HASHTABLE_IMPORT", "HASHTABLE_SIZE")

@@ -200,13 +200,13 @@ class Stage:
 
 def outcomes(models: Sequence[Trial]) -> Iterator[Outcome]:
     """Yield the outcome of each model."""
-    done = 0
-    while done < len(models):
+    model_count = 0
+    while model_count < len(models):
         reader, writer = os.pipe()
         child = os.fork()
         if not child:
             os.close(reader)
-            _serve(models[done:], Stage(writer))
+            _serve(models[model_count:], Stage(writer))
         os.close(writer)
         converting = False
         with os.fdopen(reader) as pipe:
@@ -215,11 +215,11 @@ def outcomes(models: Sequence[Trial]) -> Iterator[Outcome]:
                 converting = reported == "converting"
                 if isinstance(reported, str):
                     continue
-                done += 1
+                model_count += 1
                 yield Outcome(*reported)
         _, status = os.waitpid(child, 0)
-        if done < len(models):
-            done += 1
+        if model_count < len(models):
+            model_count += 1
             text = f"ended with {os.waitstatus_to_exitcode(status)}"
             yield Outcome(CRASH, text) if converting else Outcome("not run", f"LiteRT {text}")
 

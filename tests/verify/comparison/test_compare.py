@@ -262,24 +262,24 @@ class TestBias:
     LIMITS = ((32, 32, True), (31, 31, False), (75, 100, False), (76, 100, True))
 
     @pytest.mark.parametrize(("moving", "elements", "wrong"), LIMITS)
-    @pytest.mark.parametrize("way", [1, -1])
+    @pytest.mark.parametrize("direction", [1, -1])
     @pytest.mark.parametrize("dtype", ["int8", "uint8"])
     def test_rejects_three_quarters_of_a_step_in_32_elements(
-        self, moving: int, elements: int, wrong: bool, way: int, dtype: str
+        self, moving: int, elements: int, wrong: bool, direction: int, dtype: str
     ) -> None:
         expected = vary(elements, dtype=dtype).ravel()
-        comparison = compare_run((expected + way * first(moving, elements)).astype(dtype), expected)
+        comparison = compare_run((expected + direction * first(moving, elements)).astype(dtype), expected)
         assert comparison.ok is not wrong
-        assert (f"off by {way * moving / elements:+.2f} quantization steps" in comparison.problem) is wrong
+        assert (f"off by {direction * moving / elements:+.2f} quantization steps" in comparison.problem) is wrong
 
     @pytest.mark.parametrize(("moving", "rows", "wrong"), LIMITS)
-    @pytest.mark.parametrize("way", [1, -1])
+    @pytest.mark.parametrize("direction", [1, -1])
     def test_rejects_three_quarters_of_a_step_in_one_channel(
-        self, moving: int, rows: int, wrong: bool, way: int
+        self, moving: int, rows: int, wrong: bool, direction: int
     ) -> None:
         expected = vary(rows, 3)
         actual = expected.copy()
-        actual[:, 1] += way * first(moving, rows)
+        actual[:, 1] += direction * first(moving, rows)
         assert ("in channel 1" in compare_run(actual, expected).problem) is wrong
 
     def test_channels_span_the_last_axis_of_all_runs(self) -> None:

@@ -19,16 +19,19 @@ from tests.helpers.verify_graphs import entry_of, slot, subgraph
 PAIR = slot(0, shape=(1, 3)), slot(1, shape=(1, 5))
 
 
-def runs(given: Any, *tensors: Tensor, nan: bool = False) -> list[dict[str, Array]]:
-    return input_runs(entry_of(subgraph(inputs=tensors or PAIR)), given, nan=nan)
+def runs(arrays: Any, *tensors: Tensor, nan: bool = False) -> list[dict[str, Array]]:
+    return input_runs(entry_of(subgraph(inputs=tensors or PAIR)), arrays, nan=nan)
 
 
 class TestRuns:
     def test_unstacked_input_is_reused_in_every_run(self) -> None:
-        stacked, one = np.arange(21.0).reshape(7, 3), np.arange(5.0).reshape(1, 5)
-        given = runs({"t0": stacked, "t1": one})
-        assert len(given) == 7
-        assert all((run["t0"] == stacked[k : k + 1]).all() and (run["t1"] == one).all() for k, run in enumerate(given))
+        stacked, single_array = np.arange(21.0).reshape(7, 3), np.arange(5.0).reshape(1, 5)
+        input_runs = runs({"t0": stacked, "t1": single_array})
+        assert len(input_runs) == 7
+        assert all(
+            (run["t0"] == stacked[k : k + 1]).all() and (run["t1"] == single_array).all()
+            for k, run in enumerate(input_runs)
+        )
 
     def test_rejects_stacks_of_different_lengths(self) -> None:
         with pytest.raises(InvalidInputs, match="have different numbers of arrays: 7 of 't0', 2 of 't1'"):
@@ -62,10 +65,10 @@ class TestRuns:
         with pytest.raises(InvalidInputs, match="no input is called 'arr_0'"):
             runs(tmp_path / "b.npz")
 
-    @pytest.mark.parametrize("given", [3, [{"t0": np.zeros((1, 3))}, 3], [[1.0]]])
-    def test_rejects_runs_that_are_not_mappings(self, given: Any) -> None:
+    @pytest.mark.parametrize("arrays", [3, [{"t0": np.zeros((1, 3))}, 3], [[1.0]]])
+    def test_rejects_runs_that_are_not_mappings(self, arrays: Any) -> None:
         with pytest.raises(TypeError):
-            runs(given)
+            runs(arrays)
 
     def test_partly_named_arrays_match_by_name(self, tmp_path: Path) -> None:
         np.savez(tmp_path / "a.npz", np.zeros((1, 3)), t1=np.ones((1, 5)))
@@ -84,7 +87,7 @@ class TestRuns:
 
 class TestFit:
     @pytest.mark.parametrize(
-        ("dtype", "given", "message"),
+        ("dtype", "array", "message"),
         [
             ("float32", np.zeros((2, 3), np.complex64), r"is float32 \[2, 3\], not complex64"),
             ("complex64", np.zeros((2, 3), np.float32), r"is complex64 \[2, 3\], not float32"),
@@ -99,9 +102,9 @@ class TestFit:
             ("int32", np.full((2, 3), "a"), r"is int32 \[2, 3\], not text"),
         ],
     )
-    def test_follows_the_rule_of_sessions(self, dtype: str, given: Any, message: str) -> None:
+    def test_follows_the_rule_of_sessions(self, dtype: str, array: Any, message: str) -> None:
         with pytest.raises(InvalidInputs, match=message):
-            runs({"t0": given}, slot(0, dtype))
+            runs({"t0": array}, slot(0, dtype))
 
     def test_per_channel_scales_give_no_hint_to_quantize(self) -> None:
         with pytest.raises(InvalidInputs, match=r"not float64; convert the array if intended: array.astype\('int8'\)$"):
@@ -117,12 +120,12 @@ class TestFit:
         (run,) = runs({"t0": [1, 300]}, slot(0, "int16", (2,)))
         assert (run["t0"].dtype, run["t0"].tolist()) == (np.int16, [1, 300])
 
-    @pytest.mark.parametrize("given", [(2, 5, 7, 11), (5, 7, 3), (2, 2, 5, 7, 3), (2, 5, 7)])
-    def test_suggests_a_transpose_only_if_it_fits(self, given: tuple[int, ...]) -> None:
+    @pytest.mark.parametrize("array_shape", [(2, 5, 7, 11), (5, 7, 3), (2, 2, 5, 7, 3), (2, 5, 7)])
+    def test_suggests_a_transpose_only_if_it_fits(self, array_shape: tuple[int, ...]) -> None:
         with pytest.raises(
             InvalidInputs, match=r"is float32 \[2, \?, 3, 5\], but the given array has shape \[[\d, ]+\]$"
         ):
-            runs({"t0": np.zeros(given)}, slot(0, shape=(2, None, 3, 5)))
+            runs({"t0": np.zeros(array_shape)}, slot(0, shape=(2, None, 3, 5)))
 
     def test_suggests_a_transpose_only_with_known_channels(self) -> None:
         for last, hint in ((5, True), (None, False)):

@@ -128,9 +128,9 @@ def test_random_floats_cover_the_range_of_their_quantized_dtype(result: Tensor, 
 
 
 def test_rejects_complex_for_float_inputs_and_float_for_complex() -> None:
-    for dtype, given in (("float32", np.ones(3, np.complex64)), ("complex64", np.ones(3, np.float32))):
-        with pytest.raises(InvalidInputs, match=rf"is {dtype} \[3\], not {given.dtype}"):
-            user_data._fit_array(tensor(0, dtype, (3,)), "x", given, nan=False)
+    for dtype, array in (("float32", np.ones(3, np.complex64)), ("complex64", np.ones(3, np.float32))):
+        with pytest.raises(InvalidInputs, match=rf"is {dtype} \[3\], not {array.dtype}"):
+            user_data._fit_array(tensor(0, dtype, (3,)), "x", array, nan=False)
 
 
 # --- how files are read -----------------------------------------------------------------------
@@ -150,15 +150,15 @@ def test_only_negative_dimensions_are_dynamic() -> None:
             return lambda *of: {"Name": b"t", "Quantization": None, "Buffers": None}.get(name, 0)
 
     schema = import_optional("ai_edge_litert.schema_py_generated")
-    read = structure._tensor(schema, File(), File(), 0, 0)
-    assert (read.shape, read.dims) == ((0, 1, 5), (0, None, 5))
+    read_tensor = structure._tensor(schema, File(), File(), 0, 0)
+    assert (read_tensor.shape, read_tensor.dims) == ((0, 1, 5), (0, None, 5))
 
 
 def test_signature_of_another_subgraph_hides_other_tensors() -> None:
     tensors = tuple(tensor(k, "float32", (3,)) for k in range(3))
-    for index, given in ((0, ("t0", "a", "t2")), (1, ("a",))):
+    for index, expected_names in ((0, ("t0", "a", "t2")), (1, ("a",))):
         _, names = structure._signature_side(Subgraph(index, "", tensors, (), (), ()), tensors, {"a": 1, "b": 9})
-        assert names == given
+        assert names == expected_names
 
 
 # --- the converted model ----------------------------------------------------------------------
@@ -170,8 +170,8 @@ def accumulating_session(stored: bool, **state: Any) -> OnnxRuntime:
     constants = [numpy_helper.from_array(np.array([5, 7], np.float32), "in")] if stored else []
     nodes = [helper.make_node("Add", ["x", "in"], ["out"]), helper.make_node("Neg", ["out"], ["y"])]
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, (2,))
-    made = helper.make_graph(nodes, "g", ends[:2], [ends[2], y], constants)
-    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    graph = helper.make_graph(nodes, "g", ends[:2], [ends[2], y], constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     reported = {"input": "in", "output": "out", "dtype": "float32", "shape": [2], **state}
     helper.set_model_props(model, {"onnx_tflite_plugin.state": json.dumps([reported])})
     return OnnxRuntime(model)
@@ -195,8 +195,8 @@ def test_initial_state_comes_from_metadata_then_initializer_then_zeros(
 def test_external_weights_are_read_only_on_request(tmp_path: Path) -> None:
     stored = numpy_helper.from_array(np.ones(300, np.float32), "w")
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, (300,))
-    made = helper.make_graph([helper.make_node("Neg", ["w"], ["y"])], "g", [], [y], [stored])
-    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    graph = helper.make_graph([helper.make_node("Neg", ["w"], ["y"])], "g", [], [y], [stored])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     onnx.save_model(model, tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0, location="m.data")
     assert read_onnx(tmp_path / "m.onnx").graph.initializer[0].raw_data
     (tmp_path / "m.data").unlink()

@@ -33,9 +33,9 @@ class TestInputs:
 
     def test_seed_determines_random_inputs(self) -> None:
         entry = self.entry(build_chain)
-        first, again, other = (generate_inputs(entry, seed=seed, runs=2) for seed in (1, 1, 2))
-        np.testing.assert_array_equal(first, again)
-        assert not np.array_equal(first, other)
+        first, same_seed, other_seed = (generate_inputs(entry, seed=seed, runs=2) for seed in (1, 1, 2))
+        np.testing.assert_array_equal(first, same_seed)
+        assert not np.array_equal(first, other_seed)
         assert not np.array_equal(first[0], first[1])
 
     def test_scalar_inputs_are_arrays(self) -> None:
@@ -239,9 +239,9 @@ def test_dynamic_images_are_verified_at_a_realistic_size() -> None:
     """With a dynamic height and width stored as 1, a 3 x 3 window has no output."""
     model = Net()
     window = constant(random_array(4, 3, 3, 3))
-    made = tensor(1, None, None, 4)
+    result = tensor(1, None, None, 4)
     operands = [tensor(1, None, None, 3), window, constant(random_array(4))]
-    model.output(model.call("CONV_2D", operands, made, padding="VALID", stride_h=1, stride_w=1))
+    model.output(model.call("CONV_2D", operands, result, padding="VALID", stride_h=1, stride_w=1))
     data = model.build()
     verification = verify(data, convert(data).proto)
     assert verification.ok

@@ -148,9 +148,9 @@ class TestPermutations:
 class TestThresholds:
     x = slot(0, "int32", MANY)
 
-    def near(self, number: int, result: Tensor, *more: Tensor, dtype: str = "int32") -> bool:
+    def near(self, number: int, result: Tensor, *operands: Tensor, dtype: str = "int32") -> bool:
         constant = slot(1, dtype, MANY, values=np.full(500, number, dtype))
-        return bool((draw_one(self.x, operator([self.x, constant, *more], [result])) > 50).any())
+        return bool((draw_one(self.x, operator([self.x, constant, *operands], [result])) > 50).any())
 
     def test_only_elementwise_comparisons_have_thresholds(self) -> None:
         truths = slot(2, "bool", MANY)
@@ -264,10 +264,10 @@ class TestRanges:
         with pytest.raises(InvalidInputs, match="so --range does not apply"):
             draw_one(slot(0, dtype, MANY), ranges={"t0": (0, 1)})
 
-    @pytest.mark.parametrize("given", [(2.0, 1.0), (float("nan"), 1.0), (0.0, float("nan"))])
-    def test_rejects_reversed_or_non_numeric_ranges(self, given: tuple[float, float]) -> None:
+    @pytest.mark.parametrize("value_range", [(2.0, 1.0), (float("nan"), 1.0), (0.0, float("nan"))])
+    def test_rejects_reversed_or_non_numeric_ranges(self, value_range: tuple[float, float]) -> None:
         with pytest.raises(InvalidInputs, match="is empty"):
-            draw_one(slot(0, shape=MANY), ranges={"t0": given})
+            draw_one(slot(0, shape=MANY), ranges={"t0": value_range})
 
 
 def test_given_runs_determine_the_number_of_runs() -> None:

@@ -37,8 +37,8 @@ def build_model(
     return model.build()
 
 
-def runs(given: Any, data: bytes | None = None) -> list[dict[str, Array]]:
-    return input_runs(structure.entry(structure.read(data or build_model())), given)
+def runs(arrays: Any, data: bytes | None = None) -> list[dict[str, Array]]:
+    return input_runs(structure.entry(structure.read(data or build_model())), arrays)
 
 
 def random_floats(*shape: int) -> Array:
@@ -49,14 +49,14 @@ def random_floats(*shape: int) -> Array:
 
 
 def test_accepts_an_array_a_stack_or_a_list_of_mappings() -> None:
-    one, stack = random_floats(*SHAPE), random_floats(7, 2, 3, 5)
-    (run,) = runs({"x": one})
-    np.testing.assert_array_equal(run["x"], one)
+    single_array, stack = random_floats(*SHAPE), random_floats(7, 2, 3, 5)
+    (run,) = runs({"x": single_array})
+    np.testing.assert_array_equal(run["x"], single_array)
     stacked = runs({"x": stack})
     assert len(stacked) == 7
     np.testing.assert_array_equal(stacked[4]["x"], stack[4:5])
     np.testing.assert_array_equal(runs({"x": stack[:, None]})[4]["x"], stack[4:5])
-    assert len(runs([{"x": one}, {"x": 2 * one}])) == 2
+    assert len(runs([{"x": single_array}, {"x": 2 * single_array}])) == 2
 
 
 def test_files_of_a_folder_are_read_in_name_order(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_resizes_images(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "text"),
+    ("arrays", "text"),
     [
         ({"z": random_floats(*SHAPE)}, "no input is called 'z'; the model's inputs are x"),
         ({"x": random_floats(1, 5, 2, 3)}, r"move its channels to the end: array.transpose\(0, 2, 3, 1\)"),
@@ -149,9 +149,9 @@ def test_resizes_images(tmp_path: Path) -> None:
         ({"x": np.zeros((0, 2, 3, 5), np.float32)}, "the given array is empty"),
     ],
 )
-def test_reports_data_that_does_not_fit(given: dict[str, Any], text: str) -> None:
+def test_reports_data_that_does_not_fit(arrays: dict[str, Any], text: str) -> None:
     with pytest.raises(InvalidInputs, match=text):
-        runs(given)
+        runs(arrays)
 
 
 def test_errors_in_data_name_the_file(tmp_path: Path) -> None:

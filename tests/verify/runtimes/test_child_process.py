@@ -88,10 +88,10 @@ def test_other_kernels_decide_if_reference_kernels_abort(bias: int) -> None:
     if bias:
         steps = np.zeros(1000, np.float32)
         steps[::2] = bias / 256
-        softmax.output[0], given = "exact", softmax.output[0]
+        softmax.output[0], original_output = "exact", softmax.output[0]
         proto.graph.initializer.append(onnx.numpy_helper.from_array(steps, "steps"))
         at = [*proto.graph.node].index(softmax) + 1
-        proto.graph.node.insert(at, onnx.helper.make_node("Add", ["exact", "steps"], [given]))
+        proto.graph.node.insert(at, onnx.helper.make_node("Add", ["exact", "steps"], [original_output]))
     assert verify(classifier(), proto).ok is not bool(bias)
 
 
@@ -119,12 +119,12 @@ def test_every_tensor_can_be_read() -> None:
 TEXTS = np.array(["a", "", "cd", "é", "f"], object)
 
 
-@pytest.mark.parametrize("given", [TEXTS, TEXTS == "a", np.arange(5)], ids=["string", "bool", "int64"])
-def test_arrays_survive_a_round_trip(given: Array) -> None:
-    dtype = "string" if given.dtype == object else given.dtype.name
+@pytest.mark.parametrize("operand", [TEXTS, TEXTS == "a", np.arange(5)], ids=["string", "bool", "int64"])
+def test_arrays_survive_a_round_trip(operand: Array) -> None:
+    dtype = "string" if operand.dtype == object else operand.dtype.name
     net = Net()
     net.output(net.call("GATHER", [tensor(5, dtype=dtype), tensor(3, dtype="int32")], tensor(3, dtype=dtype), axis=0))
-    runs = [given, np.array([2, 3, 0], np.int32)]
+    runs = [operand, np.array([2, 3, 0], np.int32)]
     (builtin_result,), (reference_result,) = (
         LiteRT(net.build(), kernels).run(runs) for kernels in ("builtin", "reference")
     )
@@ -149,12 +149,12 @@ def test_litert_errors_are_the_same_as_in_process() -> None:
 
 def test_child_is_reused_and_replaced_after_it_ends() -> None:
     first = child.child_of_process()
-    other = LiteRT(classifier(10), "reference")
+    second_session = LiteRT(classifier(10), "reference")
     assert child.child_of_process() is first
     with pytest.raises(LiteRTCrash, match=r"signal 6 \(SIGABRT\) ended the process of LiteRT"):
         LiteRT(classifier(), "reference").run(zero_input())
     with pytest.raises(LiteRTCrash, match="the process that ran the model has ended"):
-        other.run(zero_input())
+        second_session.run(zero_input())
     assert LiteRT(classifier(10), "reference").run(zero_input())[0].shape == (1, 10)
     assert child.child_of_process() is not first
 
@@ -217,11 +217,11 @@ print(session.run([np.zeros((1, 64), np.int8)])[0].shape, flush=True)
 """
 
 
-def python(folder: Path, *command: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
+def python(folder: Path, *command: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
     """Run Python in a folder, with the package that is tested here."""
     environment = {**os.environ, "PYTHONPATH": str(Path(otp.__file__).parents[1])}
     return subprocess.run(
-        [sys.executable, *command], cwd=folder, env=environment, input=given, capture_output=True, text=True, timeout=60
+        [sys.executable, *command], cwd=folder, env=environment, input=stdin, capture_output=True, text=True, timeout=60
     )
 
 
@@ -235,15 +235,15 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("by_pipe", [False, True])
 def test_script_without_a_main_guard_runs_once(folder: Path, by_pipe: bool) -> None:
     """Modules beside the script are not imported."""
-    command, given = ("-", SCRIPT) if by_pipe else ("script.py", None)
+    command, stdin = ("-", SCRIPT) if by_pipe else ("script.py", None)
     (folder / "worker.py").write_text("raise SystemExit('not this one')")
-    done = python(folder, command, given=given)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "begins\n(1, 10)\n", "")
+    process = python(folder, command, stdin=stdin)
+    assert (process.returncode, process.stdout, process.stderr) == (0, "begins\n(1, 10)\n", "")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks")
 def test_fork_starts_its_own_child(folder: Path) -> None:
-    more = """
+    fork_script = """
 import os
 if not os.fork():
     again = LiteRT(open("m.tflite", "rb").read(), "reference")
@@ -256,8 +256,8 @@ if not os.fork():
 os.wait()
 print(session.run([np.zeros((1, 64), np.int8)])[0].shape, flush=True)
 """
-    done = python(folder, "-c", SCRIPT + more)
-    assert done.stdout.split("\n") == ["begins", "(1, 10)", "(1, 10)", "LiteRTCrash", "(1, 10)", ""], done.stderr
+    process = python(folder, "-c", SCRIPT + fork_script)
+    assert process.stdout.split("\n") == ["begins", "(1, 10)", "(1, 10)", "LiteRTCrash", "(1, 10)", ""], process.stderr
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="only Linux lists other processes in /proc")
@@ -273,9 +273,9 @@ def test_child_ends_with_its_parent(folder: Path, running: bool) -> None:
         "session.run([np.float32(-1e9)])\n"
     )
     script = SCRIPT.rpartition("print(")[0] + kill + (endless if running else end)
-    done = python(folder, "-c", script)
-    assert done.returncode == -signal.SIGKILL
-    status = Path("/proc") / done.stdout.split()[-1] / "stat"
+    process = python(folder, "-c", script)
+    assert process.returncode == -signal.SIGKILL
+    status = Path("/proc") / process.stdout.split()[-1] / "stat"
     for _ in range(100):
         if not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z":
             return
@@ -286,11 +286,11 @@ def test_child_ends_with_its_parent(folder: Path, running: bool) -> None:
 def test_skips_kernel_sets_that_take_far_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     limits_by_kernels = {}
 
-    def time_runs(self: Trial, kernels: str, *given: Any, time_limit: float | None, **options: Any) -> Any:
+    def time_runs(self: Trial, kernels: str, *arguments: Any, time_limit: float | None, **options: Any) -> Any:
         limits_by_kernels[kernels] = time_limit
         if kernels == "builtin":
             raise RunTimeout("LiteRT has run for 20 s on these inputs")
-        return run(self, kernels, *given, time_limit=time_limit, **options)
+        return run(self, kernels, *arguments, time_limit=time_limit, **options)
 
     run = Trial._time_runs
     monkeypatch.setattr(Trial, "_time_runs", time_runs)

@@ -32,8 +32,8 @@ def test_reference_kernels_run_only_if_no_others_do(loads: tuple[str, ...]) -> N
     running_sum("float32")(net)
     data = net.build()
     model = read(data)
-    found = Some(data, model, entry(model), Tolerance()).reference_outputs([[]])
-    assert tuple(found) == (tuple(k for k in loads if k != "reference") or ("reference",))
+    outputs_by_kernels = Some(data, model, entry(model), Tolerance()).reference_outputs([[]])
+    assert tuple(outputs_by_kernels) == (tuple(k for k in loads if k != "reference") or ("reference",))
 
 
 @pytest.mark.parametrize("kernels", ["builtin", "xnnpack"])
@@ -72,9 +72,9 @@ def test_sub_byte_integers_are_passed_to_litert_as_bytes(dtype: str) -> None:
     x = tensor(2, 3, dtype=dtype, scale=0)
     net.output(net.call("RESHAPE", [x, constant([3, 2])], tensor(3, 2, dtype=dtype, scale=0)))
     data = net.build()
-    given = np.array([[0, 1, 1], [1, 0, 1]]).astype(dtype)
+    array = np.array([[0, 1, 1], [1, 0, 1]]).astype(dtype)
     session = LiteRT(data, "builtin")
-    (ordered,) = session._order_inputs([given])
+    (ordered,) = session._order_inputs([array])
     assert ordered.dtype.itemsize == 1
     assert ordered.dtype.name in ("int8", "uint8")
 

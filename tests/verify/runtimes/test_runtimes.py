@@ -71,8 +71,8 @@ def test_silences_c_code_and_leaks_no_descriptor(
 
 @pytest.mark.parametrize(("signature", "expected"), [(None, -2.0), ("first", -2.0), ("second", np.exp(np.float32(2)))])
 def test_signature_runs_its_own_subgraph(signature: str | None, expected: float) -> None:
-    given = [np.full(3, 2, np.float32)]
-    (result,) = start_litert(two_signatures(), given, signature=signature).run(given)
+    inputs = [np.full(3, 2, np.float32)]
+    (result,) = start_litert(two_signatures(), inputs, signature=signature).run(inputs)
     np.testing.assert_allclose(result, np.full(3, expected), rtol=1e-6)
 
 
@@ -92,9 +92,9 @@ def test_unnamed_and_ambiguous_tensors_are_named_by_index() -> None:
     inputs = [g.input(name, (2,)) for name in ("", "x", "x", "y")]
     g.operator("ADD_N", inputs, [total := g.tensor("", (2,))])
     g.output(total)
-    found = structure.entry(structure.read(model.build()))
-    assert found.input_names == ("#0", "x#1", "x#2", "y")
-    assert found.output_names == ("#4",)
+    entry = structure.entry(structure.read(model.build()))
+    assert entry.input_names == ("#0", "x#1", "x#2", "y")
+    assert entry.output_names == ("#4",)
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (2, 1)])
@@ -131,11 +131,11 @@ def test_each_tensor_is_kept_by_its_submodel() -> None:
     entry = structure.entry(structure.read(data))
     pack_kernels, _ = find_pack_kernels(read(data), 0, [1], host, {CODE: double})
     session = PartitionedLiteRT(data, "builtin", entry, Substitutes(pack_kernels), preserve=True)
-    given = random_array(2, 5)
-    (result,) = session.run([given])
-    absolute = np.abs(given)
+    operand = random_array(2, 5)
+    (result,) = session.run([operand])
+    absolute = np.abs(operand)
     tensors = session.tensors()
-    expected = [given, absolute, 2 * absolute, -2 * absolute, -absolute]
+    expected = [operand, absolute, 2 * absolute, -2 * absolute, -absolute]
     assert sorted(tensors) == [*range(5)]
     for index, array in enumerate(expected):
         np.testing.assert_allclose(tensors[index], array, rtol=1e-6)
@@ -162,10 +162,10 @@ def test_constant_operands_are_computed_first(kernels: str) -> None:
     assert [step if isinstance(step, int) else sorted(step.operators) for step in session.steps] == [
         [0, 1], [2], 3, [4],
     ]  # fmt: skip
-    given = random_array(2, 5, seed="x")
-    (result,) = session.run([given])
+    array = random_array(2, 5, seed="x")
+    (result,) = session.run([array])
     dequantized = quantized.astype(np.float32) / 2
-    np.testing.assert_allclose(result, np.abs(given) - dequantized * np.abs(given), rtol=1e-5)
+    np.testing.assert_allclose(result, np.abs(array) - dequantized * np.abs(array), rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -205,19 +205,19 @@ def test_variable_of_a_pack_kernel_starts_as_in_litert() -> None:
 @pytest.mark.parametrize(("floats", "scale"), [(False, 1.0), (True, 0.5)])
 def test_pack_kernel_gets_declared_dtypes_and_none_if_absent(floats: bool, scale: float) -> None:
     def kernel(op: Any, *operands: Any) -> Any:
-        seen.extend(operands)
+        kernel_operands.extend(operands)
         return None, 2 * operands[0]
 
-    seen: list[Any] = []
+    kernel_operands: list[Any] = []
     weights = np.array([[7, -3, 1]], np.int8)
     x, w, y = slot(0, "int8", (2, 3), 0.5), slot(1, "int8", (1, 3), 0.5, values=weights), slot(2, "int8", (2, 3), 0.5)
     w = replace(w, data=SimpleNamespace(array=weights))  # type: ignore[arg-type]
     values = np.arange(6, dtype=np.int8).reshape(2, 3)
     results = PackKernel(operator([x, None, w], [None, y]), kernel, "pack", floats, {}).run({0: values})
-    np.testing.assert_array_equal(seen[0], values * np.float32(scale))
-    assert seen[0].dtype == (np.float32 if floats else np.int8)
-    assert seen[1] is None
-    np.testing.assert_array_equal(seen[2], weights * np.float32(scale))
+    np.testing.assert_array_equal(kernel_operands[0], values * np.float32(scale))
+    assert kernel_operands[0].dtype == (np.float32 if floats else np.int8)
+    assert kernel_operands[1] is None
+    np.testing.assert_array_equal(kernel_operands[2], weights * np.float32(scale))
     assert list(results) == [2]
     np.testing.assert_array_equal(results[2], 2 * values)
     assert results[2].dtype == np.int8
@@ -228,12 +228,14 @@ def test_pack_kernel_gets_declared_dtypes_and_none_if_absent(floats: bool, scale
     [(np.array([8, 16], np.int32), [2.0, 4.0]), (np.array([8, 16], np.float32), [8.0, 16.0])],
 )
 def test_integer_bias_has_the_product_of_two_scales(bias: Array, expected: list[float]) -> None:
-    seen: list[Any] = []
+    biases: list[Any] = []
     tensors = slot(0, "int8", (2,), 0.5), slot(1, "int8", (2,), 0.5), slot(2, bias.dtype.name, (2,), 123.0)
     op = operator(tensors, [slot(3, shape=(2,))])
     arrays = {0: np.zeros(2, np.int8), 1: np.zeros(2, np.int8), 2: bias}
-    PackKernel(op, lambda op, *given: seen.append(given[2]) or np.zeros(2), "pack", True, {2: (0, 1)}).run(arrays)
-    assert (seen[0].tolist(), seen[0].dtype) == (expected, np.float32)
+    PackKernel(op, lambda op, *operands: biases.append(operands[2]) or np.zeros(2), "pack", True, {2: (0, 1)}).run(
+        arrays
+    )
+    assert (biases[0].tolist(), biases[0].dtype) == (expected, np.float32)
 
 
 def test_rejects_a_borrowed_result_of_different_rank() -> None:

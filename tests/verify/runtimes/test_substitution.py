@@ -57,8 +57,8 @@ def network(dtype: str = "float32", *, last: bool = False, before: bool = True) 
 
 def verify_model(data: bytes, lowered: Handler | None, **options: Any) -> otp.Verification:
     host = Host(handlers={} if lowered is None else {CODE: lowered}, keep_unknown=lowered is None)
-    done = otp.convert(data, host=host)
-    return otp.verify(data, done, host=host, **options)
+    conversion = otp.convert(data, host=host)
+    return otp.verify(data, conversion, host=host, **options)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8", "uint8", "int16"])
@@ -162,9 +162,11 @@ def test_verdict_is_inconclusive_if_nothing_can_be_compared() -> None:
 def test_skips_operators_up_to_the_next_known_value() -> None:
     data, host = network(), Host(handlers={CODE: shrink_handler(kernel=None)})
     proto = otp.convert(data, host=host).proto
-    (made,) = (op for op in structure.read(data).main.operators if op.code == CODE)
+    (missing_operator,) = (op for op in structure.read(data).main.operators if op.code == CODE)
     infos = {read_tensor(info.name, props(info.metadata_props)): info for info in proto.graph.value_info}
-    (info,) = (info for value, info in infos.items() if value is not None and value.tensor == made.outputs[0].index)
+    (info,) = (
+        info for value, info in infos.items() if value is not None and value.tensor == missing_operator.outputs[0].index
+    )
     del info.metadata_props[:]
     result = otp.verify(data, proto, host=host)
     assert result.verdict == "inconclusive"
@@ -217,9 +219,9 @@ def test_bias_scale_is_the_product_of_operand_scales() -> None:
 
 def test_convert_accepts_partial() -> None:
     host = Host(handlers={CODE: shrink_handler(kernel=None)})
-    done = otp.convert(network(), host=host, verify=VerifyOptions(partial=True))
-    assert done.verification is not None
-    assert done.verification.ok
+    conversion = otp.convert(network(), host=host, verify=VerifyOptions(partial=True))
+    assert conversion.verification is not None
+    assert conversion.verification.ok
 
 
 def test_command_accepts_verify_partial(run: Run, tmp_path: Path) -> None:
@@ -255,9 +257,9 @@ def stateful_network(*, cell: bool) -> Net:
     handle = net.graph.tensor("handle", (), "resource")
     net.graph.operator("VAR_HANDLE", [], [handle], {"shared_name": "sum"})
     net.graph.operator("ASSIGN_VARIABLE", [handle, y], [])
-    read = net.result(tensor(2, 5))
-    net.graph.operator("READ_VARIABLE", [handle], [read])
-    net.output(read)
+    state_value = net.result(tensor(2, 5))
+    net.graph.operator("READ_VARIABLE", [handle], [state_value])
+    net.output(state_value)
     return net
 
 
@@ -354,10 +356,10 @@ def test_tensor_is_read_from_the_submodel_that_computes_it() -> None:
     y = net.result(tensor(5, 7))
     net.graph.operator(CODE, [x], [y], custom_options={"by": 0.25})
     net.output(net.call("ABS", [y], tensor(5, 7)))
-    given = random_array(5, 7)
-    pair, tensors = tensors_after_run(net, given)
-    np.testing.assert_array_equal(tensors[1], -given)
-    np.testing.assert_array_equal(tensors[2], shrink_array(pair.entry.subgraph.operators[1], -given))
+    array = random_array(5, 7)
+    pair, tensors = tensors_after_run(net, array)
+    np.testing.assert_array_equal(tensors[1], -array)
+    np.testing.assert_array_equal(tensors[2], shrink_array(pair.entry.subgraph.operators[1], -array))
     np.testing.assert_array_equal(tensors[3], np.abs(tensors[2]))
 
 
@@ -370,9 +372,9 @@ def test_submodel_keeps_inner_tensors_on_request() -> None:
     y = net.result(tensor(5, 7))
     net.graph.operator(CODE, [x], [y], custom_options={"by": 0.25})
     net.output(y)
-    given = random_array(5, 7)
-    _, tensors = tensors_after_run(net, given)
-    expected = -given
+    array = random_array(5, 7)
+    _, tensors = tensors_after_run(net, array)
+    expected = -array
     for index, function in enumerate((np.positive, np.exp, np.sqrt, np.sin), 1):
         expected = function(expected)
         np.testing.assert_allclose(tensors[index], expected, rtol=1e-5)

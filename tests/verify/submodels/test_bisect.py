@@ -20,16 +20,16 @@ from tests.helpers.command import Run
 DIGITS = Path(__file__).parents[3] / "examples" / "digits_int8.tflite"
 
 
-def plant(data: bytes, op_type: str, other: str) -> onnx.ModelProto:
+def plant(data: bytes, op_type: str, wrong_op_type: str) -> onnx.ModelProto:
     """Return the conversion with the operator of one node replaced."""
     proto = otp.convert(data).proto
-    next(node for node in proto.graph.node if node.op_type == op_type).op_type = other
+    next(node for node in proto.graph.node if node.op_type == op_type).op_type = wrong_op_type
     return proto
 
 
-@pytest.mark.parametrize(("op_type", "other", "code"), [("Exp", "Neg", "EXP"), ("Add", "Sub", "ADD")])
-def test_bisect_writes_only_the_wrong_operator(tmp_path: Path, op_type: str, other: str, code: str) -> None:
-    verification = verify(chain(), plant(chain(), op_type, other), bisect=tmp_path / "new")
+@pytest.mark.parametrize(("op_type", "wrong_op_type", "code"), [("Exp", "Neg", "EXP"), ("Add", "Sub", "ADD")])
+def test_bisect_writes_only_the_wrong_operator(tmp_path: Path, op_type: str, wrong_op_type: str, code: str) -> None:
+    verification = verify(chain(), plant(chain(), op_type, wrong_op_type), bisect=tmp_path / "new")
     assert not verification.ok
     assert re.search(rf"part +op \d {code}: max ", verification.text)
     submodel = tmp_path / "new" / "part.tflite"
@@ -50,9 +50,9 @@ def test_bisect_extracts_a_wrong_layer_with_its_weights(tmp_path: Path) -> None:
     assert submodel.stat().st_size < DIGITS.stat().st_size
     assert not verify(submodel, tmp_path / "part.onnx", inputs=tmp_path / "part.npz").ok
     feeds = dict(np.load(tmp_path / "part.onnx.npz"))
-    (given,) = dict(np.load(tmp_path / "part.npz")).values()
-    (fed,) = feeds.values()
-    assert (given.shape, fed.shape, fed.dtype) == ((1, 8, 8, 24), (1, 24, 8, 8), np.uint8)
+    (litert_array,) = dict(np.load(tmp_path / "part.npz")).values()
+    (onnx_array,) = feeds.values()
+    assert (litert_array.shape, onnx_array.shape, onnx_array.dtype) == ((1, 8, 8, 24), (1, 24, 8, 8), np.uint8)
     import onnxruntime
 
     assert onnxruntime.InferenceSession(tmp_path / "part.onnx").run(None, feeds)

@@ -43,21 +43,23 @@ def change_one_step(flat: Array) -> None:
     flat[7] += 1 if flat[7] < 100 else -1
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_finds_a_weight_off_by_one_step_in_every_dtype(form: str) -> None:
+@pytest.mark.parametrize("weights_dtype", FORMS)
+def test_finds_a_weight_off_by_one_step_in_every_dtype(weights_dtype: str) -> None:
     data = build_model(network)
-    assert verify(data, otp.convert(data, weights_dtype=form)).ok
-    verification = verify(data, change_fields(otp.convert(data, weights_dtype=form).proto, 8 * 16 * 9, change_one_step))
+    assert verify(data, otp.convert(data, weights_dtype=weights_dtype)).ok
+    verification = verify(
+        data, change_fields(otp.convert(data, weights_dtype=weights_dtype).proto, 8 * 16 * 9, change_one_step)
+    )
     assert verification.verdict == "differs"
     assert "of the weights differ from the file" in verification.text
     assert verification.diverging is not None
     assert verification.diverging.operator.index == 1
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_finds_the_weights_of_every_operator(form: str) -> None:
+@pytest.mark.parametrize("weights_dtype", FORMS)
+def test_finds_the_weights_of_every_operator(weights_dtype: str) -> None:
     data = build_model(network)
-    session = OnnxRuntime(otp.convert(data, weights_dtype=form).proto)
+    session = OnnxRuntime(otp.convert(data, weights_dtype=weights_dtype).proto)
     assert sorted(_computed_constants(session)) == [0, 1]
     assert list(compare_constants(structure.entry(structure.read(data)), session)) == []
 

@@ -107,8 +107,8 @@ def coarsely_quantized_operand() -> tuple[bytes, onnx.ModelProto]:
     operand = net.call(
         "QUANTIZE", [net.input(tensor(1, 11, 7, 24, name="x"))], tensor(1, 11, 7, 24, dtype="int8", scale=0.2)
     )
-    one = constant(np.full(24, 127, np.int8), "int8", 1 / 127)
-    net.output(net.call("SUB", [operand, one], tensor(1, 11, 7, 24, dtype="int8", scale=0.02, zero_point=-78)))
+    constant_one = constant(np.full(24, 127, np.int8), "int8", 1 / 127)
+    net.output(net.call("SUB", [operand, constant_one], tensor(1, 11, 7, 24, dtype="int8", scale=0.02, zero_point=-78)))
     data = net.build()
     return data, otp.convert(data, quantization="float").proto
 

@@ -80,9 +80,9 @@ def merged_reshape(net: Network) -> TensorRef:
     """Return a sum times its no-op reshape; both are one tensor in ONNX."""
     x = net.input(tensor(1, 2, 3, 5, 7))
     summed = net.like("ADD", net.like("MAXIMUM", x, constant(random_array(7))), x)
-    same = net.call("RESHAPE", [summed, constant(np.array([1, 2, 3, 5, 7], np.int32))], tensor(1, 2, 3, 5, 7))
-    net.output(same)
-    return net.like("MUL", same, summed)
+    reshaped = net.call("RESHAPE", [summed, constant(np.array([1, 2, 3, 5, 7], np.int32))], tensor(1, 2, 3, 5, 7))
+    net.output(reshaped)
+    return net.like("MUL", reshaped, summed)
 
 
 # --- planted errors ---------------------------------------------------------------------------

@@ -39,9 +39,9 @@ def chain() -> bytes:
     return net.build()
 
 
-def replace_operator(proto: onnx.ModelProto, op_type: str, other: str) -> onnx.ModelProto:
+def replace_operator(proto: onnx.ModelProto, op_type: str, wrong_op_type: str) -> onnx.ModelProto:
     (node,) = (node for node in proto.graph.node if node.op_type == op_type)
-    node.op_type = other
+    node.op_type = wrong_op_type
     return proto
 
 
@@ -58,10 +58,10 @@ def test_compares_every_operator_of_a_long_model() -> None:
 
 
 @pytest.mark.usefixtures("short")
-@pytest.mark.parametrize(("op_type", "other", "code"), [("Exp", "Abs", "EXP"), ("Sub", "Add", "SUB")])
-def test_finds_a_wrong_operator_in_any_segment(op_type: str, other: str, code: str) -> None:
+@pytest.mark.parametrize(("op_type", "wrong_op_type", "code"), [("Exp", "Abs", "EXP"), ("Sub", "Add", "SUB")])
+def test_finds_a_wrong_operator_in_any_segment(op_type: str, wrong_op_type: str, code: str) -> None:
     data = chain()
-    verification = verify(data, replace_operator(otp.convert(data).proto, op_type, other))
+    verification = verify(data, replace_operator(otp.convert(data).proto, op_type, wrong_op_type))
     assert verification.verdict == "differs"
     assert verification.diverging is not None
     assert verification.diverging.operator.code == code

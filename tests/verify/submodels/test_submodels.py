@@ -167,13 +167,13 @@ def test_dynamic_range_weights_become_floats() -> None:
     data = dynamic_range(0.0)
     graph = structure.read(data).main
     product, last = (op.outputs[0].index for op in graph.operators)
-    given = random_array(3, 67, seed="x")
+    array = random_array(3, 67, seed="x")
     cut_model = SubmodelWriter(data, graph).write(
         graph.operators, [graph.inputs[0].index], [product, last], floats=True
     )
-    result, _ = LiteRT(cut_model, "builtin").run([given])
+    result, _ = LiteRT(cut_model, "builtin").run([array])
     weights = random_array(31, 67, dtype="int8").astype(np.float32) * np.float32(0.01)
-    np.testing.assert_allclose(result, given @ weights.T, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(result, array @ weights.T, rtol=1e-4, atol=1e-5)
 
 
 def test_unpacks_sub_byte_integers_lowest_bits_first() -> None:

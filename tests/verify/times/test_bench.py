@@ -56,8 +56,8 @@ def test_litert_timing_excludes_input_checks(quick: None, monkeypatch: pytest.Mo
     model = LiteRT(DIGITS.read_bytes(), isolated=False)
     array = np.zeros(model.entry.inputs[0].shape, np.int8)
     (expected,) = model.run([array])
-    (found,) = np.asarray(model.prepare([array])())
-    np.testing.assert_array_equal(found, expected)
+    (element,) = np.asarray(model.prepare([array])())
+    np.testing.assert_array_equal(element, expected)
     with pytest.raises(AttributeError, match="another process"):
         LiteRT(DIGITS.read_bytes(), isolated=True).prepare([array])
 
@@ -98,18 +98,18 @@ def test_round_starts_with_the_previous_rounds_last_runtime(quick: None, monkeyp
 
 
 def test_threads_reach_both_runtimes(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
+    calls = []
     for runtime in (LiteRT, OnnxRuntime):
         begin = runtime.__init__
 
         def note(self: Any, *arguments: Any, begin: Any = begin, **options: Any) -> None:
-            seen.append((type(self).__name__, options.get("threads", 1)))
+            calls.append((type(self).__name__, options.get("threads", 1)))
             begin(self, *arguments, **options)
 
         monkeypatch.setattr(runtime, "__init__", note)
     benchmark = bench(DIGITS, otp.convert(DIGITS), rounds=3, threads=2)
-    assert ("LiteRT", 2) in seen
-    assert ("OnnxRuntime", 2) in seen
+    assert ("LiteRT", 2) in calls
+    assert ("OnnxRuntime", 2) in calls
     assert (benchmark.threads, benchmark.clock) == (2, "wall-clock time")
 
 

@@ -142,8 +142,11 @@ def groups(times: list[NodeTime], nodes: list[NodeProto]) -> list[tuple[tuple[in
         for k, (code, inputs) in enumerate([("A", [t[0]]), ("B", [t[1]]), ("C", [t[1], t[2]]), ("D", [t[3], None])])
     ]
     proto: Any = SimpleNamespace(graph=SimpleNamespace(node=nodes))
-    found = group_operators(operators, proto, times)
-    return [(tuple(op.index for op in group.operators), tuple(node.op_type for node in group.nodes)) for group in found]
+    found_groups = group_operators(operators, proto, times)
+    return [
+        (tuple(op.index for op in group.operators), tuple(node.op_type for node in group.nodes))
+        for group in found_groups
+    ]
 
 
 def node_times(*operators: int | None) -> list[NodeTime]:
@@ -177,8 +180,8 @@ def test_operator_without_nodes_joins_a_fused_reader_or_its_producer() -> None:
 def test_operator_with_nodes_or_two_readers_is_not_joined() -> None:
     fused = [*node_times(0, 1), NodeTime("ReorderInput", 1, 1.0), NodeTime("FusedRelu", 2, 1.0)]
     assert groups(fused, KINDS)[:2] == [((0,), ("N0",)), ((1,), ("N1", "ReorderInput"))]
-    both = [NodeTime("FusedAbs", 1, 1.0), *node_times(2, 3)]
-    assert groups(both, KINDS) == [((0,), ()), ((1,), ("FusedAbs",)), ((2,), ("N2",)), ((3,), ("N3",))]
+    all_times = [NodeTime("FusedAbs", 1, 1.0), *node_times(2, 3)]
+    assert groups(all_times, KINDS) == [((0,), ()), ((1,), ("FusedAbs",)), ((2,), ("N2",)), ((3,), ("N3",))]
 
 
 def test_detects_node_kinds_gained_by_fusion() -> None:
@@ -239,7 +242,7 @@ def test_profiles_for_a_second_within_round_limits(
     ops = [operator([slot(k)], [slot(k + 1)], index=k) for k in range(3)]
     taken = {0: 0.5, 1: 0.25, 2: 1.0}
     nodes = [node("Abs", [f"v{k}"], [f"v{k + 1}"], k) for k in range(3)]
-    seen: list[int] = []
+    calls: list[int] = []
     limits: list[float | None] = []
     litert: Any = SimpleNamespace(run=lambda arrays: None, tensors=dict)
     graph = SimpleNamespace(operators=ops)
@@ -248,7 +251,7 @@ def test_profiles_for_a_second_within_round_limits(
     )
 
     def measure(proto: Any, feeds: Any, runs: int, run_seconds: float | None) -> list[NodeTime]:
-        seen.append(runs)
+        calls.append(runs)
         limits.append(run_seconds)
         return [NodeTime("Abs", k, taken[k]) for k in range(3)]
 
@@ -258,7 +261,7 @@ def test_profiles_for_a_second_within_round_limits(
     rows = profile.profile(trial, proto, [], {}, seconds, lambda stage: None)
     assert [row.operators for row in rows] == [(0,), (1,), (2,)]
     assert [row.loss for row in rows] == [0.375, 0.25, 0.125]
-    assert seen == [rounds]
+    assert calls == [rounds]
     profile.profile(trial, proto, [], {}, seconds, lambda stage: None, threads=2)
     assert limits == [seconds, None], "the time of a run with several threads is no limit"
 

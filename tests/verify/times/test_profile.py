@@ -64,11 +64,13 @@ def profiled_network() -> tuple[bytes, Benchmark]:
 
 
 def test_each_operator_is_in_exactly_one_row(profiled_network: tuple[bytes, Benchmark]) -> None:
-    data, found = profiled_network
+    data, benchmark = profiled_network
     operators = structure.read(data).main.operators
-    assert sorted(k for row in found.operators for k in row.operators) == [op.index for op in operators]
+    assert sorted(k for row in benchmark.operators for k in row.operators) == [op.index for op in operators]
     assert all(
-        operators[k].code == code for row in found.operators for k, code in zip(row.operators, row.codes, strict=True)
+        operators[k].code == code
+        for row in benchmark.operators
+        for k, code in zip(row.operators, row.codes, strict=True)
     )
 
 
@@ -94,7 +96,9 @@ def test_rows_are_sorted_by_loss(profiled_network: tuple[bytes, Benchmark]) -> N
 def test_negative_losses_are_sorted_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(profile, "isolated_times", lambda data, groups, *given: [1.0 + k for k in range(len(groups))])
+    monkeypatch.setattr(
+        profile, "isolated_times", lambda data, groups, *arguments: [1.0 + k for k in range(len(groups))]
+    )
     losses = [row.loss for row in bench(INT8, otp.convert(INT8), rounds=3, profiled=True).operators]
     assert all(loss < 0 for loss in losses)
     assert losses == sorted(losses, reverse=True)
@@ -147,9 +151,9 @@ def test_submodel_includes_scale_tensors_of_its_weights() -> None:
     data = net.build()
     graph = structure.read(data).main
     submodel = cut_file(data, graph, [int(scaled)], [graph.outputs[0].index])
-    given = random_array(2, 96)
-    (expected,) = LiteRT(data, "builtin").run([given])
-    (result,) = LiteRT(submodel, "builtin").run([np.abs(given)])
+    array = random_array(2, 96)
+    (expected,) = LiteRT(data, "builtin").run([array])
+    (result,) = LiteRT(submodel, "builtin").run([np.abs(array)])
     assert expected.min() < expected.max()
     np.testing.assert_array_equal(result, expected)
 
