@@ -485,7 +485,7 @@ def test_conversion_of_another_model_is_reported(run: Run, folder: Path, command
     onnx.save(without_digest(onnx.load(folder / "int8.onnx")), folder / "old.onnx")
     code, _, err = run(command, str(digits).format("float"), folder / "old.onnx")
     assert code == 2
-    assert "'image' is float32 in the TFLite model and int8 in the ONNX model" in err
+    assert "'image' is float32 in the TFLite model, but int8 in the ONNX model" in err
 
 
 @pytest.mark.parametrize("command", ["convert", "verify"])

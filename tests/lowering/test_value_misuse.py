@@ -1,4 +1,7 @@
-"""Messages on lowerings that compute with values in Python or NumPy: the expression and the operator to emit."""
+"""Messages on lowerings that compute with values in Python or NumPy.
+
+They name the expression, and the operator to emit.
+"""
 
 from __future__ import annotations
 
