@@ -38,11 +38,12 @@ def binary_call(code: str, left: Call | Operand, right: Call | Operand, activati
 
 def product_patterns(*factors: Call | Operand) -> Iterator[Call]:
     """Yield patterns of the product of two or three factors, in each order."""
-    first, second, *more = factors
-    if not more:
+    first, second, *others = factors
+    if not others:
         yield binary_call("MUL", first, second)
         return
-    for pair, last in (((first, second), more[0]), ((first, more[0]), second), ((second, more[0]), first)):
+    (third,) = others
+    for pair, last in (((first, second), third), ((first, third), second), ((second, third), first)):
         yield binary_call("MUL", binary_call("MUL", *pair), last)
 
 
@@ -51,8 +52,8 @@ def check_constants(match: Match) -> Decline | None:
     for operand, number in CONSTANTS.items():
         if operand in match.tensors:
             constant = match.constant(operand)
-            scalar = constant is not None and constant.size == 1 and constant.ndim <= match[x].rank
-            if constant is None or not scalar or not isclose(constant.item(), number, rel_tol=1e-6):
+            is_scalar = constant is not None and constant.size == 1 and constant.ndim <= match[x].rank
+            if constant is None or not is_scalar or not isclose(constant.item(), number, rel_tol=1e-6):
                 return Decline(f"{match[operand].name!r} is not the constant {operand.name}")
     return None
 
@@ -66,9 +67,8 @@ def gelu_patterns() -> Iterator[Call]:
     cubics = [binary_call("MUL", cube, cubed) for cube in (Call("POW", x, three), binary_call("MUL", square, x))]
     arguments = [binary_call("MUL", binary_call("ADD", x, cubic), slope) for cubic in cubics]
     for squared in (binary_call("MUL", square, cubed), binary_call("MUL", binary_call("MUL", x, cubed), x)):
-        arguments.extend(
-            product_patterns(x, slope, binary_call("ADD", squared, one))
-        )  # x * sqrt(2/pi) * (1 + 0.044715 x^2)
+        # x * sqrt(2/pi) * (1 + 0.044715 x^2)
+        arguments.extend(product_patterns(x, slope, binary_call("ADD", squared, one)))
     for argument in arguments:
         yield from product_patterns(x, half, binary_call("ADD", Call("TANH", argument), one))
 
@@ -136,9 +136,13 @@ def hard_swish(ctx: Context, x: Value) -> Value:
 def check_slopes(match: Match) -> Mapping[str, Any] | Decline:
     """Return a Decline unless the slopes broadcast to the shape of x."""
     sizes = zip(match[x].dims[::-1], match[slopes].dims[::-1], strict=False)
-    fits = match[slopes].rank <= match[x].rank and all(slope_size in (1, x_size) for x_size, slope_size in sizes)
+    is_broadcast = match[slopes].rank <= match[x].rank and all(
+        slope_size in (1, x_size) for x_size, slope_size in sizes
+    )
     return (
-        {} if fits else Decline(f"slopes of shape {list(match[slopes].dims)} do not broadcast to {list(match[x].dims)}")
+        {}
+        if is_broadcast
+        else Decline(f"slopes of shape {list(match[slopes].dims)} do not broadcast to {list(match[x].dims)}")
     )
 
 

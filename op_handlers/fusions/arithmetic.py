@@ -1,7 +1,7 @@
 """Constant arithmetic after a convolution or dense layer, folded into constants.
 
-The results differ in rounding: each weight and bias is rounded once, instead of each element of the result for each operator.
-Quantized operators are not fused, because they round to integers between the operators.
+The results differ in rounding: weights and biases are rounded once, and elements of the result are no longer rounded
+between operators. Quantized operators are not fused, because they round to integers in between.
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ from op_handlers.matrix.fully_connected import fully_connected
 x, shape = operands("x shape")
 w, bias, first, second = operands("w bias first second", constant=True)
 FUSED = "fused_activation_function"
+ARITHMETIC = ("MUL", "ADD", "SUB")
 UPPER_BOUNDS = {"RELU": None, "RELU6": 6.0}
 """Activations that commute with a positive factor, and their upper bounds."""
 
 
-def arithmetic_patterns(code: str, *base_operands: Operand) -> tuple[Call, ...]:
-    """Return patterns of one or two arithmetic operators after the operator ``code``.
+def arithmetic_patterns(base_code: str, *base_operands: Operand) -> tuple[Call, ...]:
+    """Return patterns of one or two arithmetic operators after an operator.
 
-    The operator may have a bias.
+    ``base_code``: the code of the operator, which may have a bias.
     """
-    bases = Call(code, *base_operands, bias), Call(code, *base_operands)
-    single = [arithmetic_call(kind, base, first) for base in bases for kind in ("MUL", "ADD", "SUB")]
-    return (*(arithmetic_call(kind, call, second) for call in single for kind in ("MUL", "ADD", "SUB")), *single)
+    bases = Call(base_code, *base_operands, bias), Call(base_code, *base_operands)
+    one_step = [arithmetic_call(code, base, first) for base in bases for code in ARITHMETIC]
+    two_steps = [arithmetic_call(code, call, second) for call in one_step for code in ARITHMETIC]
+    return (*two_steps, *one_step)
 
 
 def arithmetic_call(code: str, base: Call, constant: Operand) -> Call:
@@ -69,14 +71,16 @@ def match_arithmetic(match: Match) -> Mapping[str, Any] | Decline:
 def merge_activations(activations: Sequence[str], code: str, factor: Array) -> Mapping[str, Any] | Decline:
     """Return the options of one activation that replaces all others, or a Decline.
 
-    Only the last operator may have an activation, or the one before it if the last operator multiplies by a positive
-    ``factor``.
+    ``activations``: those of all operators in order. ``code``, ``factor``: code and constant of the last operator. Only
+    the last operator may have an activation, or the one before it if the last one multiplies by a positive factor.
     """
     *earlier, previous, last = activations
     if set(earlier) | {previous} <= {"NONE"}:
         return {FUSED: last, "upper_bound": None}
-    scales = code == "MUL" and last == "NONE" and (factor > 0).all() and (previous == "RELU" or factor.size == 1)
-    if set(earlier) <= {"NONE"} and previous in UPPER_BOUNDS and scales:
+    is_positive_scale = (
+        code == "MUL" and last == "NONE" and (factor > 0).all() and (previous == "RELU" or factor.size == 1)
+    )
+    if set(earlier) <= {"NONE"} and previous in UPPER_BOUNDS and is_positive_scale:
         upper_bound = UPPER_BOUNDS[previous]
         return (
             {FUSED: "RELU", "upper_bound": None}
@@ -93,7 +97,7 @@ def fold_arithmetic(ctx: Context, w: Value, channel: int) -> tuple[Value | Array
     """Return weights and bias with the arithmetic folded in.
 
     ``channel``: the axis of the weights' output channels. If the file stores the weights in a narrower dtype, nodes
-    multiply them, and the runtime folds these nodes when it loads the model.
+    multiply the weights, and the runtime folds these nodes at load time.
     """
     weights, operand_count = ctx.require_constant(1), len(ctx.op.inputs)
     factor_shape = [-1 if axis == channel else 1 for axis in ctx.perm(1)]

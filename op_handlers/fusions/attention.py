@@ -1,6 +1,6 @@
 """Matrix products with repeated matrices, as in grouped-query attention.
 
-In such an attention, several query heads share keys and values.
+In grouped-query attention, several query heads share keys and values.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Term = Call | Operand
 def repetition_patterns() -> Iterator[Call]:
     """Yield patterns of products with matrices that are repeated for each group.
 
-    The repeated matrices may be scaled and transposed.
+    The matrices may be scaled and transposed after the repetition.
     """
     repeated = Call("RESHAPE", Call("BROADCAST_TO", Call("RESHAPE", w, split_shape), repeated_shape), merged_shape)
     scaled = Call("MUL", repeated, scale, commutes=True, fused_activation_function="NONE")
@@ -48,9 +48,10 @@ def repetition_patterns() -> Iterator[Call]:
 
 
 def match_repetition(match: Match) -> Mapping[str, Any] | Decline:
-    """Return the options ``times`` and ``transposed`` of the matrices, or a Decline.
+    """Return how matrices are repeated and transposed, or a Decline.
 
-    Declines if the order of matrices changes, or elements of several matrices are mixed.
+    ``times``: the number of repetitions. ``transposed``: the product reads the matrices transposed. Declines if the
+    order of matrices changes, or elements of several matrices are mixed.
     """
     (product, *_) = match.calls.values()
     left, right, source = product[0], product[1], match[w]
@@ -84,7 +85,7 @@ def _swaps_last_two(match: Match) -> bool:
 
 
 def grouped_axes(at: Instance) -> str:
-    """Return the axes of rows and matrices, with separate letters for their batches."""
+    """Return the axes of rows and matrices, whose batch axes have separate letters."""
     op = at.op
     rows, result = ([*(f"a{i}" for i in range(op[k].rank - 2)), "m", last] for k, last in ((0, "k"), (out(0), "n")))
     matrix = ["n", "k"] if op.options.transposed else ["k", "n"]
@@ -112,7 +113,7 @@ def grouped_layout(at: Instance) -> Implicit:
 def batch_matmul_shared(ctx: Context, x: Value, w: Value, scale: Value | None = None) -> Value:
     """Emit MatMul of all rows of a group and one matrix.
 
-    The rows are multiplied by the scale, since they have fewer elements than the matrices.
+    The scale multiplies the rows, which have fewer elements than the matrices.
     """
     *batches, _, _ = ctx.op[1].dims
     *_, rows, depth = ctx.op[0].dims

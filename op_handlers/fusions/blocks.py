@@ -1,6 +1,7 @@
 """Dense layers with 4-bit and 2-bit weights, stored in blocks.
 
-Each block repeats the scale of its row. A product with few rows of activations takes as long as reading the weights.
+Each block repeats the scale of its row. A product with few rows of activations takes little longer than reading its
+weights, so smaller weights make it faster.
 """
 
 from __future__ import annotations
@@ -61,9 +62,9 @@ rows  128 x 128  576 x 192  512 x 256
 
 
 def match_few_rows(match: Match) -> Mapping[str, Any] | Decline:
-    """Return the options of a layer with large 4-bit or 2-bit weights, or a Decline.
+    """Return the options of a layer with many 4-bit or 2-bit weights, or a Decline.
 
-    Declines if there are too many rows. A dynamic number of rows is accepted.
+    Declines for more than ``MAX_ROWS`` rows. A dynamic number of rows is accepted.
     """
     quantization, depth = match[w].quantization, match[w].shape[-1]
     if match[w].dtype not in ("int4", "int2") or match[x].dtype != "float32" or prod(match[w].shape) < MIN_WEIGHTS:
@@ -79,10 +80,7 @@ def match_few_rows(match: Match) -> Mapping[str, Any] | Decline:
 
 
 def tensor_shapes(at: Instance) -> dict[int, Dims]:
-    """Return the shapes of both operands as matrices, if they must be reshaped.
-
-    The mapping is empty if the result keeps the batch axes, which MatMul supports.
-    """
+    """Return the shapes of operands to reshape to matrices; none for batched MatMul."""
     return {} if at.op.options.keep_num_dims else matrix_shapes(at)
 
 

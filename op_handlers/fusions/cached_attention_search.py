@@ -1,7 +1,7 @@
 """Search for attention over a key-value cache among the operators of a model.
 
-Such an attention multiplies queries by cached keys, adds a mask, and multiplies the Softmax by cached values. Operators that
-reshape, transpose or repeat matrices in between are treated as views, so groups of heads are recognized in any arrangement.
+Such an attention multiplies queries by cached keys, adds a mask, and multiplies the Softmax by cached values. Operators
+in between that reshape, transpose or repeat matrices are treated as views, so heads may be grouped in any arrangement.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Cache(NamedTuple):
         return self.letters.replace("s", "t")
 
     def size(self, letter: str) -> int:
-        """Return the size of an axis. That of ``t`` is the number of updated slots."""
+        """Return the size of an axis; for ``t``, the number of updated slots."""
         tensor, letters = (self.write[1], self.update_letters) if letter == "t" else (self.write[0], self.letters)
         return tensor.shape[letters.index(letter)]
 
@@ -50,7 +50,7 @@ class Cache(NamedTuple):
 class Queries(NamedTuple):
     """The queries of an attention.
 
-    ``letters``: the axes (b: batch, n: head, t: token, h: element of a head, m: element of any head).
+    ``letters``: the axes (b: batch, n: head, t: token, h: element of a head, m: all elements of all heads).
     """
 
     tensor: Tensor
@@ -115,8 +115,8 @@ class _Finder:
     def _operands(self, product: Operator) -> tuple[View, Array, Cache | None, Array]:
         """Return the operands of a product: a view and its rows, a cache and its matrices.
 
-        Rows and matrices are arrays of element positions, [batches, rows, depth] and [batches, depth, columns]. The cache is
-        None if the right operand is no cache.
+        Rows [batches, rows, depth] and matrices [batches, depth, columns] are arrays of element positions. The cache is
+        None if the right operand is not a cache.
         """
         left, right = (view_of(product[slot], self.producers) for slot in (0, 1))
         rows = _matrices(left.ids, bool(product.options.adj_x))
@@ -125,7 +125,7 @@ class _Finder:
     def _cache(self, view: View) -> Cache | None:
         """Return the cache that a view reads, else None.
 
-        The axis of slots is the only one along which the update is smaller than the cache.
+        The axis of slots is the only axis along which update and cache differ in size.
         """
         write = self.producers.get(view.source)
         if write is None or write.code != "DYNAMIC_UPDATE_SLICE" or write[0].dims[:1] != (1,) or write[0].rank != 4:
@@ -170,12 +170,14 @@ class _Finder:
         value_view = view_of(product[1], self.producers)
         if queries is None or keys.position is not values.position or not value_view.is_plain:
             return None
-        (query_names, query_rows), groups = queries, keys.size("g")
-        heads = prod(query_names.tensor.shape) // keys.size("t") // keys.size("h")
-        times, slots = heads // groups, keys.size("s")
-        if heads % groups or not _reads_groups(keys, key_matrices, query_rows.heads // times, transposed=True):
+        (attention_queries, query_rows), groups = queries, keys.size("g")
+        heads = prod(attention_queries.tensor.shape) // keys.size("t") // keys.size("h")
+        heads_per_group, slots = heads // groups, keys.size("s")
+        if heads % groups or not _reads_groups(
+            keys, key_matrices, query_rows.heads // heads_per_group, transposed=True
+        ):
             return None
-        # Position of each score as a flat index of [head, token, slot].
+        # Positions of scores are flat indices of [head, token, slot].
         row_starts = (query_rows.heads * keys.size("t") + query_rows.tokens)[..., None] * slots + np.arange(slots)
         score_positions = row_starts.reshape(-1)[np.broadcast_to(scores.ids, self.softmax[0].shape)]
         mask_view = view_of(mask, self.producers)
@@ -187,14 +189,14 @@ class _Finder:
         row_positions = score_positions.reshape(-1)[rows][..., 0] // slots
         if (score_positions.reshape(-1)[rows] != row_positions[..., None] * slots + np.arange(slots)).any():
             return None
-        if not _reads_groups(values, matrices, row_positions // keys.size("t") // times, transposed=False):
+        if not _reads_groups(values, matrices, row_positions // keys.size("t") // heads_per_group, transposed=False):
             return None
         window = self._window(mask_view.source, keys)
         result = self._result(product, row_positions, heads, keys)
         if window is None or result is None:
             return None
         options: dict[str, Any] = {
-            "letters": (query_names.letters, keys.letters, values.letters),
+            "letters": (attention_queries.letters, keys.letters, values.letters),
             "heads": heads,
             "groups": groups,
             "tokens": keys.write[1].dims[keys.update_letters.index("t")],
@@ -221,7 +223,7 @@ class _Finder:
     def _result(self, product: Operator, rows: Array, heads: int, keys: Cache) -> Tensor | None:
         """Return the last view of the product in which a token's heads are adjacent."""
         depth, tokens = keys.size("h"), keys.size("t")
-        row_order = rows % tokens * heads + rows // tokens  # token by token
+        row_order = rows % tokens * heads + rows // tokens  # positions in [token, head]
         element_order = (row_order[..., None] * depth + np.arange(depth)).reshape(-1)
         result: Tensor | None = None
         tensor: Tensor | None = product[out(0)]
@@ -275,6 +277,6 @@ def _reads_groups(cache: Cache, matrices: Array, groups: Array, *, transposed: b
         or group_of_batch.max(initial=0) >= cache.size("g")
     ):
         return False
-    expected = cache.elements()[group_of_batch]
-    actual = matrices.swapaxes(1, 2) if transposed else matrices
-    return bool(expected.shape == actual.shape and (expected == actual).all())
+    group_elements = cache.elements()[group_of_batch]
+    matrix_elements = matrices.swapaxes(1, 2) if transposed else matrices
+    return bool(group_elements.shape == matrix_elements.shape and (group_elements == matrix_elements).all())

@@ -1,6 +1,6 @@
 """Convolutions with decomposed padding or dilation, fused into one Conv.
 
-PAD and SPACE_TO_BATCH_ND must pad with zeros, as Conv does. The zero of quantized values is their zero point.
+PAD and SPACE_TO_BATCH_ND must pad with zeros, as Conv does. In quantized values, a zero is the zero point.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ block, paddings, crops, pad_value = operands("block paddings crops pad_value", c
 
 
 class Axis(NamedTuple):
-    """Parameters of the operators around a convolution, along one axis.
+    """Padding, crops and block size around a convolution, along one axis.
 
     ``padding`` and ``crops``: sizes at the beginning and the end. ``block``: block size of SPACE_TO_BATCH_ND.
     """
@@ -44,14 +44,14 @@ class Axis(NamedTuple):
 # --- patterns ---------------------------------------------------------------------------------
 
 
-def conv_patterns(code: str, before: Sequence[Call]) -> list[Call]:
-    """Return patterns of convolutions that read the results of ``before``.
+def conv_patterns(code: str, operands: Sequence[Call]) -> list[Call]:
+    """Return patterns of convolutions, with or without bias, that read ``operands``.
 
-    A result may be an image, or a sequence that is reshaped to an image of one row or column. There may be a bias.
+    An operand may be an image, or a sequence that is reshaped to an image of one row or column.
     """
     images = [
-        *before,
-        *(Call(name, sequence, shape, shared=True) for sequence in before for name in ("RESHAPE", "EXPAND_DIMS")),
+        *operands,
+        *(Call(name, sequence, shape, shared=True) for sequence in operands for name in ("RESHAPE", "EXPAND_DIMS")),
     ]
     return [Call(code, image, w, *bias) for image in images for bias in ((b,), ())]
 
@@ -100,7 +100,7 @@ def merge_padding(match: Match) -> Mapping[str, Any] | Decline:
 def merge_dilation(match: Match) -> Mapping[str, Any] | Decline:
     """Return the options of one dilated convolution, or a Decline.
 
-    The decomposition convolves every n-th pixel in each batch, where n is the block size.
+    Each batch of the decomposed convolution has every n-th pixel, where n is the block size.
     """
     (_, batch_to_space), *between, (_, space_to_batch) = match.calls.items()
     conv = next(op for call, op in between if w in call.operands)
@@ -124,7 +124,7 @@ def changes_scale(match: Match) -> bool:
 def unit_axis(sequence: Dims, image: Dims) -> int:
     """Return the axis of size 1 that a reshape inserts into a sequence.
 
-    The result is 0 if the shapes are equal, and -1 if the reshape does anything else.
+    Return 0 if the shapes are equal, and -1 if the reshape does anything else.
     """
     if sequence == image:
         return 0
@@ -134,7 +134,8 @@ def unit_axis(sequence: Dims, image: Dims) -> int:
 def explicit_pads(conv: Operator, unit: int, axes: Sequence[Axis]) -> Mapping[str, Any] | Decline:
     """Return the convolution's options with explicit pads, or a Decline.
 
-    The pads are those of the convolution times the block size, plus the padding, minus the crops.
+    Each pad is the convolution's own pad times the block size, plus the padding, minus the crop. ``unit``: the axis of
+    size 1 that a reshape inserts, 0 for none.
     """
     if unit < 0:
         return Decline("a reshape does more than insert an axis of size 1")
@@ -152,10 +153,14 @@ def explicit_pads(conv: Operator, unit: int, axes: Sequence[Axis]) -> Mapping[st
     }
     if min(min(sides) for sides in pads.values()) < 0:
         return Decline("crops exceed the padding")
-    if any(pads[a][0] and k == n == 1 for a, k, n in zip("hw", kernel, conv[out(0)].dims[1:3], strict=True)):
+    if any(
+        pads[name][0] and window == size == 1
+        for name, window, size in zip("hw", kernel, conv[out(0)].dims[1:3], strict=True)
+    ):
         return Decline("the convolution reads only padding along an axis")
     dilation_options = {
-        f"dilation_{name}_factor": d * axis.block for name, d, axis in zip("hw", dilations, axes, strict=True)
+        f"dilation_{name}_factor": dilation * axis.block
+        for name, dilation, axis in zip("hw", dilations, axes, strict=True)
     }
     return {**conv.options, **dilation_options, "pads": pads, "unit": unit}
 
@@ -166,7 +171,7 @@ def explicit_pads(conv: Operator, unit: int, axes: Sequence[Axis]) -> Mapping[st
 def axes_of(base: Handler) -> Callable[[Instance], str]:
     """Return a function that returns the convolution's axes.
 
-    For a sequence, these exclude the axis of size 1 that makes it an image.
+    The axes of a sequence exclude the axis of size 1 that the reshape inserts.
     """
 
     def axes(at: Instance) -> str:

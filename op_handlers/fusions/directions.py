@@ -1,7 +1,7 @@
 """LSTMs on reversed sequences, which become backward or bidirectional LSTMs.
 
-Keras exports such an LSTM with REVERSE_V2 before it and usually after it. If another LSTM reads the same sequence forwards, both
-become one bidirectional LSTM.
+Keras exports a backward LSTM with REVERSE_V2 before it and usually after it. Together with a forward LSTM on the same
+sequence, it becomes one bidirectional LSTM.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from op_handlers.sequence.lstm.handlers import (
 LSTM, BACKWARDS = "UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM_BACKWARDS"
 SLOTS = 24
 INPUT_GATE, PEEPHOLES = (1, 5, 9, 12), (9, 10, 11)
-ABSENT = (16, 17, *range(20, 24))  # slots of projections and normalizations, which are not expressible in ONNX's LSTM
+UNSUPPORTED = (16, 17, *range(20, 24))  # slots of projections and normalizations, which ONNX's LSTM does not have
 
 (x,) = operands("x")
 time_axis, output_time_axis = operands("time_axis output_time_axis", constant=True)
@@ -39,7 +39,7 @@ forward, backward = (
 def operand_variants() -> Iterator[tuple[int, ...]]:
     """Yield the operand slots of LSTMs with and without input gate and peepholes."""
     for coupled, has_peepholes in product((False, True), repeat=2):
-        absent = {*ABSENT, *(INPUT_GATE if coupled else ()), *(() if has_peepholes else PEEPHOLES)}
+        absent = {*UNSUPPORTED, *(INPUT_GATE if coupled else ()), *(() if has_peepholes else PEEPHOLES)}
         yield tuple(slot for slot in range(1, SLOTS) if slot not in absent)
 
 
@@ -115,7 +115,7 @@ def match_directions(match: Match) -> Mapping[str, Any] | Decline:
     ``reversed_output``: the file does not reverse the output of the backward LSTM.
     """
     options = [op.options for op in match.calls.values() if op.code in (LSTM, BACKWARDS)]
-    options_by_direction = [dict(direction) for direction in options]
+    options_by_direction = [dict(lstm_options) for lstm_options in options]
     if match[x].dtype != "float32":
         return Decline("")
     if options_by_direction[0] != options_by_direction[1]:

@@ -1,8 +1,8 @@
 """Dynamic quantization: products of float32 activations and int8 weights.
 
-The activations are quantized at runtime, as in LiteRT's kernels. These use a scale per row (EvalHybrid, kernels/fully_connected.cc
-and conv.cc; XNNPACK's qd8 operators), but DynamicQuantizeLinear uses one scale for the whole tensor. Integer sums are converted to
-float32 with the scales of both operands.
+The activations are quantized at runtime, as in LiteRT's kernels. LiteRT uses a scale per row (EvalHybrid,
+kernels/fully_connected.cc and conv.cc; XNNPACK's qd8 operators), but DynamicQuantizeLinear uses one scale per tensor.
+Integer sums are converted to float32 with the scales of both operands.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Arrange = Callable[[Value, Value], Value]
 def has_symmetric_weights(match: Match) -> bool:
     """True for float32 activations and symmetric int8 or int4 weights.
 
-    The weights may have one scale, or one per output channel.
+    The weights may have one scale, or a scale per output channel.
     """
     quantization = match[w].quantization
     is_hybrid = match[x].dtype == "float32" and match[w].dtype in ("int8", "int4")
@@ -74,7 +74,7 @@ def emit_dynamic_product(
 ) -> Value:
     """Emit the product of dynamically quantized ``x`` and weights [k, o].
 
-    ``arrange``: a function that returns the quantized values as left matrix of the product.
+    ``arrange``: function that returns the quantized values as the left matrix of the product.
     """
     quantization = require_quantization(ctx.op[1])
     quantized, scale, zero_point = ctx.ops.DynamicQuantizeLinear(x)
@@ -88,21 +88,19 @@ def emit_dynamic_product(
 # --- dense layers -----------------------------------------------------------------------------
 
 MIN_PRODUCTS = 2**20
-"""Minimum number of multiplications for which MatMulInteger is faster than a float product.
-
-This applies to products of several rows, and to convolutions.
-"""
+"""Minimum multiplications for which MatMulInteger of several rows, or a convolution, is faster than a float product."""
 MIN_WEIGHTS = 2**17
 """Minimum number of weights for which MatMulInteger is faster than a float product of one row.
 
-Time relative to Gemm with VNNI: 0.97 if the weights are in the processor's cache, 0.66 otherwise. On AVX2: 0.86 and 0.46. For half
-as many weights with VNNI: 1.15 and 0.93.
+Time relative to Gemm with VNNI: 0.97 if the weights are in the processor's cache, 0.66 otherwise. On AVX2: 0.86 and
+0.46. For half as many weights with VNNI: 1.15 and 0.93.
 """
 MIN_TERMS, MIN_FEATURES, MIN_CHANNELS = 64, 24, 16
 """Minimum terms of a sum, output channels and (unless the kernel is 1 x 1) input channels.
 
-Smaller convolutions are not faster than Conv. Time relative to Conv from 16 to 96 channels of 48 x 48 pixels: 0.87 with VNNI, 1.16
-on AVX2. From 256 to 128 channels: 0.37 and 0.77. Gathering patches of 3 channels takes longer than their float32 products.
+Smaller convolutions are not faster than Conv. Time relative to Conv from 16 to 96 channels of 48 x 48 pixels: 0.87 with
+VNNI, 1.16 on AVX2. From 256 to 128 channels: 0.37 and 0.77. Gathering patches of 3 channels takes longer than their
+float32 products.
 """
 
 
@@ -143,7 +141,7 @@ def fully_connected_dynamic(ctx: Context, x: Value, _w: Value, b: Value | None =
 def match_large_conv(match: Match) -> Mapping[str, Any] | Decline:
     """Return the options of a convolution for which MatMulInteger is faster.
 
-    The options contain explicit pads. All images of a batch share one scale, while LiteRT uses one scale per image.
+    The options contain explicit pads. All images of a batch share one scale; LiteRT uses one scale per image.
     """
     ((_, conv),) = match.calls.items()
     if not has_symmetric_weights(match) or match[x].rank != 4 or conv[out(0)].rank != 4:

@@ -1,6 +1,7 @@
 """Loops that decompose recurrent layers, as Keras 3 exports them.
 
-In each iteration, a WHILE gathers one row of the sequence, computes one or more cells, and writes the output into an array.
+In each iteration, a WHILE gathers one row of the sequence, computes one or more cells, and writes the output into an
+array.
 """
 
 from __future__ import annotations
@@ -51,13 +52,13 @@ class Result:
 
     ``direction``: 1 for the second layer of a bidirectional node, otherwise 0.
 
-    The meaning of ``number`` depends on ``kind``:
+    ``number`` depends on ``kind``:
 
     - "count": the final value of a counter.
     - "carried": the slot of the operand that is returned unchanged.
     - "state": the index of a final state among the states of all stages.
     - "last": the index of the state that is the output of the last time step.
-    - "all": unused. The result consists of the outputs of all time steps.
+    - "all": unused, for the outputs of all time steps.
     """
 
     kind: str
@@ -154,7 +155,7 @@ def matching_stages(loop: CountedLoop, x: Tensor, new_values: Mapping[int, Tenso
 def classify_result(loop: CountedLoop, k: int, trips: int | Tensor, stages: Sequence[Stage]) -> tuple[str, int] | None:
     """Return kind and number of the result in slot ``k`` (see :class:`Result`).
 
-    The return value is ``None`` if a recurrent layer has no such result.
+    Return ``None`` if a recurrent layer has no such result.
     """
     if k in loop.counters:
         if isinstance(trips, int):
@@ -234,13 +235,13 @@ class Directions:
     def fails_without_steps(self, results: Iterable[Result]) -> bool:
         """True if ONNX Runtime fails on an empty sequence.
 
-        GRU crashes the process. LSTM and RNN return undefined states.
+        Its GRU then crashes the process, and its LSTM and RNN return undefined states.
         """
         has_gru = any(stage.cell.op_type == "GRU" for stage in self.layers[0].stages)
         return has_gru or any(result.kind in ("state", "last") for result in results)
 
     def initial_value(self, result: Result) -> Value:
-        """Return the value of a result after zero iterations, which is an operand."""
+        """Return the operand that is the result of zero iterations."""
         value = self.operands[self.offsets[result.direction] + result.slot]
         return self.to_batch_first(value) if result.kind == "batch_first" else value
 
@@ -285,7 +286,7 @@ class Directions:
 def initial_state(ctx: Context, operands: Sequence[Value], slots: Sequence[int]) -> Value | None:
     """Return an initial state, stacked over directions.
 
-    The result is ``None`` for constant zeros, which are the default in ONNX.
+    Return ``None`` for constant zeros, which are the default in ONNX.
     """
     constants = [ctx.op.constant(slot) for slot in slots]
     is_zero = all(constant is not None and not constant.any() for constant in constants)
@@ -304,8 +305,8 @@ def emit_layer(
 
     ``cells``: one cell for each of the D directions.
     """
-    first_cell, n = cells[0], len(cells)
-    direction = "bidirectional" if n > 1 else direction
+    first_cell, directions = cells[0], len(cells)
+    direction = "bidirectional" if directions > 1 else direction
     return ctx.ops.named(first_cell.op_type)(
         x,
         stack_weights(ctx, [cell.input_weights for cell in cells]),
@@ -316,15 +317,15 @@ def emit_layer(
         hidden_size=first_cell.recurrent_weights.values.shape[1],
         **({} if direction == "forward" else {"direction": direction}),
         **({"linear_before_reset": 1} if first_cell.linear_before_reset else {}),
-        **({"activations": [*first_cell.activations] * n} if first_cell.activations else {}),
+        **({"activations": [*first_cell.activations] * directions} if first_cell.activations else {}),
         outputs=1 + len(initial_states),
     )
 
 
 def stack_weights(ctx: Context, matrices: Sequence[Matrix]) -> Value | Array:
-    """Return weights stacked over directions.
+    """Return weights in float32, stacked over directions.
 
-    The weights are stored in the dtype of the file. A Cast converts them to float32, which runtimes fold at load time.
+    The weights are stored in the dtype of the file. Runtimes fold the Cast to float32 at load time.
     """
     array = np.stack([matrix.values for matrix in matrices])
     if array.dtype == np.float32:

@@ -21,11 +21,11 @@ from onnx_tflite_plugin.api import (
 from op_handlers.fusions.loops import CARRIED, Directions, Layer, Result
 
 LOOP, REVERSE = "WHILE_RECURRENT", "REVERSE_V2"
-ARRAY_SLOT = 2  # in loops of Keras, the array of all outputs; the sequence is in the last slot
+ARRAY_SLOT = 2  # slot of the array of all outputs in loops of Keras, whose last slot is the sequence
 
-x, time_axis, output_time_axis, rearrangement = (
+x, time_axis, output_time_axis, perm_or_shape = (
     *operands("x"),
-    *operands("time_axis output_time_axis rearrangement", constant=True),
+    *operands("time_axis output_time_axis perm_or_shape", constant=True),
 )
 FORWARD, BACKWARD = (
     operands(" ".join(f"{name}{k}" for k in range(len(CARRIED) - 1))) for name in ("forward", "backward")
@@ -45,7 +45,7 @@ def bidirectional_patterns() -> Iterator[Call]:
             yield Call(
                 LOOP,
                 *forward_operands,
-                siblings=(Call(REVERSE, Call(code, backward_call[ARRAY_SLOT], rearrangement), output_time_axis),),
+                siblings=(Call(REVERSE, Call(code, backward_call[ARRAY_SLOT], perm_or_shape), output_time_axis),),
             )
         yield Call(LOOP, *forward_operands, siblings=(backward_call,))
 
@@ -71,8 +71,8 @@ def match_directions(match: Match) -> Mapping[str, Any] | Decline:
     if output_reversal is None:
         backward_results = tuple(mark_backward(result) for result in layers[1].results)
     else:
-        rearranging_op = next(op for call, op in match.calls.items() if call.code in ("TRANSPOSE", "RESHAPE"))
-        if layers[1].results[ARRAY_SLOT].kind != "all" or not is_batch_first(rearranging_op):
+        batch_first_op = next(op for call, op in match.calls.items() if call.code in ("TRANSPOSE", "RESHAPE"))
+        if layers[1].results[ARRAY_SLOT].kind != "all" or not is_batch_first(batch_first_op):
             return Decline("the reversed tensor is not the full output sequence in batch-first layout")
         backward_results = (Result("batch_first", ARRAY_SLOT, ARRAY_SLOT, 1),)
     return {"layers": layers, "results": (*layers[0].results, *backward_results)}
@@ -89,7 +89,7 @@ def cell_signature(layer: Layer) -> Sequence[Any]:
 
 
 def mark_backward(result: Result) -> Result:
-    """Return a result as one of the backward direction, with reversed time steps."""
+    """Return a result of the loop on the reversed sequence as a backward result."""
     return replace(result, kind="reversed" if result.kind == "all" else result.kind, direction=1)
 
 

@@ -1,7 +1,7 @@
 """Recurrent loops with a mask of time steps, as Keras exports them.
 
-A time step with a false mask keeps the states and repeats the previous output. The other time steps form one sequence, which one
-node processes.
+A time step with a false mask keeps the states and repeats the previous output. One node processes the sequence of all
+other time steps.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def masked_update(loop: CountedLoop, k: int, mask: Tensor) -> Tensor | None:
 def classify_result(loop: CountedLoop, k: int, trips: int, stage: Stage, last_output: int) -> tuple[str, int] | None:
     """Return kind and number of the result in slot ``k`` (see :class:`MaskedLayer`).
 
-    The return value is ``None`` if a masked layer has no such result.
+    Return ``None`` if a masked layer has no such result.
     """
     if k in loop.counters:
         return "count", loop.counters[k] + trips
@@ -139,7 +139,7 @@ def while_recurrent_masked(ctx: Context, *carried: Value) -> tuple[Value | None,
     mask = ops.Reshape(carried[layer.mask], [-1])
     steps = ops.CumSum(ops.Cast(mask, to="int64"), np.int64(0))
     initial_output = ops.Unsqueeze(carried[layer.last_output], [0])
-    computed = {
+    computed_kinds = {
         k: kind for k, (kind, _) in enumerate(layer.results) if kind not in ("carried", "count") and ctx.is_used(k)
     }
 
@@ -154,7 +154,7 @@ def while_recurrent_masked(ctx: Context, *carried: Value) -> tuple[Value | None,
             "last": lambda _: states[0],
             "all": lambda _: ops.Gather(ops.Concat(initial_output, ops.Squeeze(y, [1]), axis=0), steps, axis=0),
         }
-        return [emitters[kind](k) for k, kind in computed.items()]
+        return [emitters[kind](k) for k, kind in computed_kinds.items()]
 
     def emit_unchanged() -> list[Value]:
         all_steps = np.array([ctx.op[layer.mask].dims[0], 1, 1], np.int64)
@@ -164,7 +164,7 @@ def while_recurrent_masked(ctx: Context, *carried: Value) -> tuple[Value | None,
             "last": lambda _: initial_output,
             "all": lambda _: ops.Expand(initial_output, all_steps),
         }
-        return [emitters[kind](k) for k, kind in computed.items()]
+        return [emitters[kind](k) for k, kind in computed_kinds.items()]
 
     results = dict.fromkeys(range(len(layer.results)), None) | {
         k: carried[slot] for k, (kind, slot) in enumerate(layer.results) if kind == "carried"
@@ -174,13 +174,13 @@ def while_recurrent_masked(ctx: Context, *carried: Value) -> tuple[Value | None,
         for k, (kind, number) in enumerate(layer.results)
         if kind == "count" and ctx.is_used(k)
     }
-    if computed:
-        any_unmasked = ops.Squeeze(ops.ReduceMax(ops.Cast(mask, to="int32"), keepdims=0))
+    if computed_kinds:
+        has_steps = ops.Squeeze(ops.ReduceMax(ops.Cast(mask, to="int32"), keepdims=0))
         branches = ops.If(
-            ops.Cast(any_unmasked, to="bool"),
+            ops.Cast(has_steps, to="bool"),
             then_branch=ctx.graph(emit_steps),
             else_branch=ctx.graph(emit_unchanged),
-            outputs=len(computed),
+            outputs=len(computed_kinds),
         )
-        results.update(zip(computed, branches, strict=True))
+        results.update(zip(computed_kinds, branches, strict=True))
     return tuple(results[k] for k in range(len(layer.results)))

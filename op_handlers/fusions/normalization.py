@@ -46,8 +46,8 @@ def _mean(operand: Term) -> Call:
 def keras_pattern(scaled: bool, shifted: bool) -> Call:
     """Return the pattern that Keras exports.
 
-    It is ``x * s + (beta - mean * s)`` with ``s = gamma / sqrt(variance + epsilon)``. ``scaled`` and ``shifted``: there are
-    gamma and beta.
+    The pattern is ``x * s + (beta - mean * s)`` with ``s = gamma / sqrt(variance + epsilon)``. ``scaled``: it has
+    gamma. ``shifted``: it has beta.
     """
     mean = _mean(x)
     variance = _mean(Call("SQUARED_DIFFERENCE", x, mean, commutes=True))
@@ -62,8 +62,8 @@ def keras_pattern(scaled: bool, shifted: bool) -> Call:
 def pytorch_pattern(scaled: bool, shifted: bool, square: str, quotient: bool) -> Call:
     """Return the pattern of decompositions from PyTorch.
 
-    It is ``(x - mean) / sqrt(variance + epsilon) * gamma + beta``. ``square``: the code of the operator that squares.
-    ``quotient``: DIV and SQRT are used, instead of MUL and RSQRT.
+    The pattern is ``(x - mean) / sqrt(variance + epsilon) * gamma + beta``. ``square``: the code of the operator that
+    squares. ``quotient``: the pattern has DIV and SQRT instead of MUL and RSQRT.
     """
     centered = Call("SUB", x, _mean(x), **NO_ACTIVATION)
     squares = {
@@ -85,7 +85,8 @@ def pytorch_pattern(scaled: bool, shifted: bool, square: str, quotient: bool) ->
 def litert_torch_pattern(scaled: bool, shifted: bool) -> Call:
     """Return the pattern that litert-torch exports.
 
-    It is ``x * r + (0 - r * mean)`` with ``r = 1 / sqrt(variance + epsilon)``. Means drop the axis, and RESHAPE restores it.
+    The pattern is ``x * r + (0 - r * mean)`` with ``r = 1 / sqrt(variance + epsilon)``. Means drop the normalized axis,
+    and RESHAPE restores it.
     """
     mean = Call("MEAN", x, axes, keep_dims=False)
     variance = Call("MEAN", Call("SQUARED_DIFFERENCE", x, _column(mean), commutes=True), axes, keep_dims=False)
@@ -138,7 +139,7 @@ def _is_last_axis(tensor: Tensor, reduced_axes: set[int]) -> bool:
 def _row_size(match: Match, operand: Operand) -> int | None:
     """Return the size of a vector operand, ``None`` if the pattern lacks the operand.
 
-    The result is 0 if the operand is not a vector. Leading axes may have size 1.
+    Return 0 if the operand is not a vector. Leading axes may have size 1.
     """
     if operand not in match.tensors:
         return None
@@ -181,7 +182,7 @@ def layer_normalization(ctx: Context, x: Value, gamma: Value | None = None, beta
 def rms_patterns() -> Iterator[Call]:
     """Yield the patterns of RMS normalization, with SQRT or RSQRT.
 
-    If the mean drops the axis, a RESHAPE restores it.
+    The mean keeps the normalized axis, or a RESHAPE restores it.
     """
     squares = Call("MUL", x, x, **NO_ACTIVATION), Call("SQUARE", x), Call("POW", x, exponent)
     for scaled, square in product((True, False), squares):
@@ -192,8 +193,8 @@ def rms_patterns() -> Iterator[Call]:
 
 
 def _rms_calls(scaled: bool, inverse: Call, root: Call) -> Iterator[Call]:
-    for normed in (_multiply(x, inverse), Call("DIV", x, root, **NO_ACTIVATION)):
-        yield _multiply(normed, gamma) if scaled else normed
+    for normalized in (_multiply(x, inverse), Call("DIV", x, root, **NO_ACTIVATION)):
+        yield _multiply(normalized, gamma) if scaled else normalized
 
 
 @fusion(

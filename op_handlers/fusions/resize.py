@@ -20,22 +20,22 @@ def match_repetition(match: Match) -> Mapping[str, Any] | Decline:
     last_reshape, _, middle_reshape, _, first_reshape = match.calls.values()
     if match[x].rank != 4 or None in match[x].dims:
         return Decline("the input is not an image of static shape")
-    (n, h, w, c), row_times, column_times = (
+    (n, h, w, c), row_repetitions, column_repetitions = (
         match[x].dims,
         match[row_repeats].array.tolist(),
         match[column_repeats].array.tolist(),
     )
-    if len(row_times) != 5 or len(column_times) != 5 or not row_times[2] or not column_times[3]:
+    if len(row_repetitions) != 5 or len(column_repetitions) != 5 or not row_repetitions[2] or not column_repetitions[3]:
         return Decline("TILE repeats other axes than rows and columns")
-    new_h, new_w = (h or 0) * row_times[2], (w or 0) * column_times[3]
+    new_h, new_w = (h or 0) * row_repetitions[2], (w or 0) * column_repetitions[3]
     steps = (
         (first_reshape, (n, h, 1, w, c)),
         (middle_reshape, (n, new_h, w, 1, c)),
         (last_reshape, (n, new_h, new_w, c)),
     )
     if any(op[out(0)].dims != dims for op, dims in steps):
-        return Decline("RESHAPE regroups other axes than rows and columns")  # the shapes allow nothing else
-    return {"times": (row_times[2], column_times[3])}
+        return Decline("RESHAPE regroups other axes than rows and columns")  # these shapes allow no other result
+    return {"times": (row_repetitions[2], column_repetitions[3])}
 
 
 @fusion(

@@ -1,8 +1,8 @@
 """Decomposed rotary embeddings.
 
-A rotary embedding rotates pairs of elements, one from each half of a row, by angles that depend on the position. There are two
-decompositions. The first multiplies halves of rows by cosines and sines. The second multiplies complete rows, and rows with
-swapped halves, by tables that contain each angle twice.
+A rotary embedding rotates pairs of elements, one from each half of a row, by angles that depend on the position. One
+decomposition multiplies the halves of rows by cosines and sines. Another multiplies rows, and rows with swapped halves,
+by tables that contain each angle twice.
 """
 
 from __future__ import annotations
@@ -63,10 +63,7 @@ def check_rotation(match: Match) -> Mapping[str, Any] | Decline:
 
 
 def _describe_mismatch(match: Match) -> str:
-    """Return why slices and concatenation do not split and join the halves of rows.
-
-    The text is empty if they do.
-    """
+    """Return why slices and concatenation do not split and join halves of rows, or ""."""
     input = match[x]
     if input.rank != 4 or (input.dims[-1] or 1) % 2:
         return "the input does not have four axes with rows of even size"
@@ -74,8 +71,8 @@ def _describe_mismatch(match: Match) -> str:
     (concatenation, *_) = (op for call, op in match.calls.items() if call.code == "CONCATENATION")
     if concatenation.options.axis % input.rank != 3:
         return "the halves are not concatenated along the last axis"
-    expected = ((begin, [0, 0, 0, 0]), (middle, [0, 0, 0, half]))
-    if any(list(match[operand].array.reshape(-1)) != start for operand, start in expected):
+    slice_starts = ((begin, [0, 0, 0, 0]), (middle, [0, 0, 0, half]))
+    if any(list(match[operand].array.reshape(-1)) != start for operand, start in slice_starts):
         return "the slices do not begin at the halves of the last axis"
     if not _covers(input, match[half_size], [half]) or not _covers(input, match[remaining_size], [half, -1]):
         return "the slices do not cover the rows"
@@ -83,18 +80,17 @@ def _describe_mismatch(match: Match) -> str:
 
 
 def _covers(tensor: Tensor, size: Tensor, last_sizes: Sequence[int]) -> bool:
-    """True if a slice is complete along all axes but the last.
-
-    Along the last axis, it must have one of ``last_sizes``.
-    """
+    """True if a slice is complete, with a size in ``last_sizes`` on the last axis."""
     *leading_sizes, last_size = (int(n) for n in size.array.reshape(-1))
-    return last_size in last_sizes and all(n in (-1, axis) for n, axis in zip(leading_sizes, tensor.dims, strict=False))
+    return last_size in last_sizes and all(
+        slice_size in (-1, size) for slice_size, size in zip(leading_sizes, tensor.dims, strict=False)
+    )
 
 
 def _matrix_dims(tensor: Tensor) -> list[int | None]:
     """Return the dimensions of a matrix of angles, without leading ones.
 
-    The result is ``[None]`` if an axis other than the last two is larger than 1.
+    Return ``[None]`` if an axis other than the last two is larger than 1.
     """
     is_matrix = tensor.rank <= 4 and set(tensor.dims[:-2]) <= {1}
     return _drop_leading_ones(tensor.dims[-2:]) if is_matrix else [None]
@@ -135,7 +131,7 @@ def table_patterns() -> Iterator[Call]:
 def check_tables(match: Match) -> Mapping[str, Any] | Decline:
     """Return the axis letters of the input, or a Decline.
 
-    Declines unless the tables have one row per position, and contain each angle in both halves of a row.
+    Declines unless the tables have one row per position, with each angle in both halves of the row.
     """
     input = match[x]
     if reason := _describe_mismatch(match):

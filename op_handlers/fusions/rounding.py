@@ -1,10 +1,10 @@
 """Rounding of float32 activations to 8 bits before products with integer weights.
 
-LiteRT's kernels round such activations. The fusions do so in networks with few such layers. There is a scale per image of a
-convolution, or per row of a matrix product. A scale divides the range of values, extended to zero, into 255 steps (XNNPACK's qd8
-operators; AsymmetricQuantizeFloats, kernels/internal/reference/portable_tensor_utils.cc). If XNNPACK does not run the operator, a
-scale divides the largest magnitude into 127 steps (SymmetricQuantizeFloats). The product is computed in float32. For integers
-times a scale, it equals the integer sum in the kernels.
+LiteRT's kernels round such activations. The fusions do the same in networks with few such layers. There is a scale per
+image of a convolution, or per row of a matrix product. A scale divides the range of values, extended to zero, into 255
+steps (XNNPACK's qd8 operators; AsymmetricQuantizeFloats, kernels/internal/reference/portable_tensor_utils.cc). If
+XNNPACK does not run the operator, a scale divides the largest magnitude into 127 steps (SymmetricQuantizeFloats). The
+product of rounded values is computed in float32, and equals the kernels' integer sum times the scales.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ from op_handlers.matrix.fully_connected import (
 Lowering = Callable[..., Value]
 
 MAX_FREE_ELEMENTS = 2**16
-"""Up to this number of elements, activations are rounded whatever the product costs."""
+"""Maximum number of activations that are rounded even if the product is small."""
 MIN_PRODUCTS_PER_ELEMENT = 32
-"""Minimum multiplications per activation for which rounding takes little of the time."""
+"""Minimum multiplications per activation for which rounding takes little time in comparison."""
 MIN_RANGE = 1e-30
-"""Minimum range of values, which avoids a division by 0 if all values are 0."""
+"""Lower limit of a range of values, to avoid a division by 0 if all values are 0."""
 
 
 # --- conditions -------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def rounding_fusion(
 ) -> Callable[[Lowering], Fusion]:
     """Return a decorator that declares the fusion of an operator with rounding.
 
-    The declaration is that of the operator's own handler, ``base``.
+    ``base``: the operator's own handler, whose declarations the fusion has.
     """
     return fusion(
         f"{base.code}_ROUNDED",
@@ -213,14 +213,14 @@ def transpose_conv_rounded(ctx: Context, size: Value, weight: Value, image: Valu
 def fully_connected_rounded(ctx: Context, row: Value, weight: Value, bias: Value | None = None) -> Value:
     """Emit Gemm with rounding per row.
 
-    XNNPACK does not run layers with uint8 weights, with int2 weights of one scale, or with activations other than clamps.
+    XNNPACK does not run layers with uint8 weights, int2 weights of one scale, or activations other than clamps.
     """
     depth = ctx.op[1].shape[-1]
     if has_dynamic_leading_axes(ctx):
         row = ctx.ops.Reshape(row, [-1, depth])
-    clamped = activation_bounds(ctx.options.fused_activation_function) is not None
+    has_clamp = activation_bounds(ctx.options.fused_activation_function) is not None
     symmetric = ctx.op[1].dtype not in ("int8", "int4") and has_one_scale(ctx.op)
-    symmetric = symmetric if clamped else not ctx.options.asymmetric_quantize_inputs
+    symmetric = symmetric if has_clamp else not ctx.options.asymmetric_quantize_inputs
     row = round_activations(ctx, row, [1], row_count(ctx.op, depth), symmetric=symmetric)
     bias = flatten_bias(ctx, bias)
     if ctx.op[1].blocks is not None:

@@ -1,4 +1,4 @@
-"""Real or imaginary parts of spectra, and filters that are applied to them."""
+"""Real or imaginary parts of spectra, and filters on them."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def part_patterns() -> Iterator[Call]:
 
 
 def operators_by_code(match: Match) -> dict[str, Operator]:
-    """Return the operators of a match by code. No two have the same code."""
+    """Return the operators of a match by code; all codes differ."""
     return {op.code: op for op in match.calls.values()}
 
 
 def check_part(match: Match) -> Mapping[str, Any] | Decline:
     """Return the options of one part of the spectra, or a Decline.
 
-    ``part``: "real" or "imaginary". ``width`` and ``points``: samples and points of each row. ``squeezed``: the axis of rows
-    is removed.
+    ``part``: "real" or "imaginary". ``width`` and ``points``: samples and points of each row. ``squeezed``: the axis of
+    rows is removed.
     """
     by_code = operators_by_code(match)
     sizes = row_transform(by_code["RFFT2D"])
@@ -101,7 +101,7 @@ def crop_rows(ctx: Context, x: Value) -> Value:
 def rfft_2d_part_shape(ctx: Context, x: Value) -> Value:
     """Emit the shape of one part of spectra, computed from the shape of the samples.
 
-    Without this fusion, the shape would need the spectra, which could then not be fused with filters.
+    Without this fusion, SHAPE would read the spectra, which would prevent their fusion with filters.
     """
     options, leading = ctx.options, len(ctx.op[0].dims) - 2
     sizes = [*([] if options.squeezed else [1]), options.points // 2 + 1]

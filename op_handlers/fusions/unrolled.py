@@ -54,8 +54,8 @@ class FinalCells(NamedTuple):
 class Layer(NamedTuple):
     """A recurrent layer.
 
-    ``rows``: the indices of the rows of the input tensor that the cell reads, [T, B] in time order. ``backwards``: the layer
-    starts at the last time step.
+    ``rows``: indices of the input rows that the cell reads, [T, B] in time order. ``backwards``: the layer starts at
+    the last time step.
     """
 
     cell: Cell
@@ -78,7 +78,7 @@ def recurrent_layers(operators: Sequence[Operator]) -> Iterator[Region]:
 
 
 def sequence_outputs(chain: Chain, joins: Sequence[Operator]) -> Iterator[tuple[Tensor, AllOutputs]]:
-    """Yield the tensors that consist of the outputs of all steps, and their order."""
+    """Yield the tensors that join the outputs of all steps, with their arrangement."""
     step_of = {states[0]: k for k, states in enumerate(chain.states)}
     steps, batch = chain.rows.shape
     row_numbers = np.arange(steps * batch).reshape(steps, batch)
