@@ -247,7 +247,7 @@ class Pipeline:
         """Return the ONNX model emitted by handlers."""
         self.stages("lowering")
         hooks, packs = self.host.hooks, packs_of(planned.model)
-        emitter = Emitter(planned.opset, UniqueNames(), self.target.widens)
+        emitter = Emitter(planned.opset, UniqueNames(), self.target.wider_dtypes)
         lowered = lower(
             planned.model,
             planned.layout,

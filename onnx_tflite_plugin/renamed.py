@@ -84,6 +84,8 @@ SAME_SCALE = {"among": "slots"}
 """Fields of ``SameScale``."""
 
 TARGET = {
+    "dequantizes": "dequantized_operators",
+    "lacks": "missing_operators",
     "multiplies": "cast_mul_dtypes",
     "multiplies_dynamically": "fast_dynamic_quantization",
     "multiplies_weights": "cast_mul_weights",
@@ -92,6 +94,8 @@ TARGET = {
     "packs_tables": "packed_int4_lookups",
     "prefers": "fast_operators",
     "saturates": "may_saturate",
+    "widens": "wider_dtypes",
+    "wraps_int8": "wrapping_int8_operators",
 }
 """Fields of ``Target``."""
 

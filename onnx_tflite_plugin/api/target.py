@@ -47,9 +47,9 @@ class Target(Checked):
     """The same as ``storage`` for constant weights."""
     no_integer_kernel: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """ONNX operator → integer dtypes without a kernel in the runtime; the key ``"*"`` applies to every operator."""
-    dequantizes: frozenset[str] = frozenset()
+    dequantized_operators: frozenset[str] = frozenset()
     """ONNX operators to write between DequantizeLinear and QuantizeLinear, despite an integer kernel, if results are equal."""
-    widens: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    wider_dtypes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """ONNX operator → dtype without a kernel → wider dtype to compute in."""
     clips_integers: bool = False
     """True: a fused activation may be a Clip of quantized values, after QuantizeLinear."""
@@ -99,9 +99,9 @@ class Target(Checked):
     """ONNX operators that ONNX Runtime rejects for int8 between QuantizeLinear and DequantizeLinear."""
     no_int8_moves_opset: int = 99
     """Lowest opset in which ONNX Runtime rejects the operators of ``no_int8_moves``."""
-    wraps_int8: frozenset[str] = frozenset()
+    wrapping_int8_operators: frozenset[str] = frozenset()
     """ONNX operators whose int8 kernel overflows by wrapping around, in some versions of the runtime."""
-    lacks: Mapping[str, str] = field(default_factory=dict)
+    missing_operators: Mapping[str, str] = field(default_factory=dict)
     """ONNX operators that the runtime lacks, with a remedy for the user, which may be empty."""
     accelerates: frozenset[str] = frozenset()
     """ONNX operators that the accelerator has; the conversion warns about others, which run on the CPU. Empty: all."""
@@ -147,8 +147,8 @@ class Target(Checked):
             check_dtypes(f"Target({name}=...)", dtypes)
         for name, dtypes in self.no_integer_kernel.items():
             check_dtypes(f"Target(no_integer_kernel={{{name!r}: ...}})", dtypes)
-        for name, wider in self.widens.items():
-            check_dtypes(f"Target(widens={{{name!r}: ...}})", (*wider, *wider.values()))
+        for name, wider in self.wider_dtypes.items():
+            check_dtypes(f"Target(wider_dtypes={{{name!r}: ...}})", (*wider, *wider.values()))
 
     def price(self, along: Priced, last: bool, nbytes: int) -> int:
         """Return the extra cost of an operator that works along an axis, in bytes.
@@ -182,7 +182,7 @@ class Target(Checked):
 
         ``None`` if the runtime has a kernel for it.
         """
-        return self.widens.get(onnx, {}).get(dtype)
+        return self.wider_dtypes.get(onnx, {}).get(dtype)
 
     @property
     def moves_integers(self) -> bool:

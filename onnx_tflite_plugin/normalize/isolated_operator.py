@@ -38,7 +38,7 @@ def lower_in_isolation(op: Operator, model: Model, host: Host, target: Target) -
     interface = InterfaceLayouts({tensor: source_layout(tensor.dims) for tensor in (*inputs, *outputs)})
     layout = plan_layout(resolved, bytes_of=tensor_bytes, prices=target.price, interface=interface, local=True)
     names = InterfaceNames(tuple(f"x{k}" for k in range(len(inputs))), tuple(f"y{k}" for k in range(len(outputs))))
-    emitter = Emitter(opset, UniqueNames(), target.widens)
+    emitter = Emitter(opset, UniqueNames(), target.wider_dtypes)
     return lower(resolved, layout, plan_storage(resolved, target), target, emitter, names=names)
 
 

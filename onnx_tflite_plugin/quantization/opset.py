@@ -22,9 +22,11 @@ def plan_storage_and_opset(
     """
     storage = plan_storage(model, target, fold=fold)
     opset = choose_opset(model, storage, requested, target)
-    refused_moves = target.dequantizes & target.no_int8_moves
+    refused_moves = target.dequantized_operators & target.no_int8_moves
     if refused_moves and opset >= target.no_int8_moves_opset and "int8" not in target.storage:
-        storage = plan_storage(model, replace(target, dequantizes=target.dequantizes - refused_moves), fold=fold)
+        storage = plan_storage(
+            model, replace(target, dequantized_operators=target.dequantized_operators - refused_moves), fold=fold
+        )
     return storage, opset
 
 

@@ -198,7 +198,7 @@ class _QuantizedOperator:
         return self.runtime.has_kernel(onnx, dtype)
 
     def dequantizes(self, onnx: str) -> bool:
-        return onnx in self.runtime.dequantizes
+        return onnx in self.runtime.dequantized_operators
 
 
 def _describe_remedy(bound: Bound) -> str:

@@ -25,7 +25,9 @@ def check_model(model: ir.Model, target: Target, opset: int) -> None:
     """
     missing = [node for node in model.graph.all_nodes() if not node.domain and _is_missing(node, target)]
     problems = [
-        Problem(f"node {node.name!r}", f"target {target.name} has no {node.op_type}", target.lacks[node.op_type])
+        Problem(
+            f"node {node.name!r}", f"target {target.name} has no {node.op_type}", target.missing_operators[node.op_type]
+        )
         for node in missing
     ]
     problems += [
@@ -92,7 +94,7 @@ def _is_missing(node: ir.Node, target: Target) -> bool:
     This applies to the standard domain and those of ONNX Runtime. Operators of other domains are provided by the user.
     """
     if not node.domain:
-        return node.op_type in target.lacks
+        return node.op_type in target.missing_operators
     return node.domain.startswith(ONNX_RUNTIME_DOMAIN) and node.domain not in target.domains
 
 

@@ -16,11 +16,11 @@ GENERIC = Target(
     # ONNX Runtime 1.31 moves Q and DQ across these, sets the dtype on the inserted Q, and then changes it to uint8.
     no_int8_moves=frozenset({"MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}),
     # ONNX Runtime before 1.29: a probability of 1 became -128.
-    wraps_int8=frozenset({"Softmax"}),
+    wrapping_int8_operators=frozenset({"Softmax"}),
     # OpenCV 5 and the reference evaluator have no int8 MaxPool; IREE's uint8 MaxPool is wrong; ONNX Runtime has int8 Where
     # since 1.25.
-    dequantizes=frozenset({"MaxPool", "Where"}),
-    widens=WIDER,
+    dequantized_operators=frozenset({"MaxPool", "Where"}),
+    wider_dtypes=WIDER,
     quantizes_weights=True,  # as ONNX Runtime does
     attends_causally=True,
     no_integer_kernel={

@@ -24,8 +24,9 @@ ONNXRUNTIME = Target(
         **dict.fromkeys(("ReduceMax", "ReduceMin", "ArgMax", "ArgMin", "Clip", "Relu", "TopK"), _INT16),
         **dict.fromkeys(("Concat", "Split", "Slice", "Gather", "Tile", "Expand"), _SUB_BYTE),
     },
-    wraps_int8=frozenset({"Softmax"}),  # before version 1.29 a probability of 1 became -128; uint8 is correct
-    widens=WIDER,
+    # before version 1.29 a probability of 1 became -128; uint8 is correct
+    wrapping_int8_operators=frozenset({"Softmax"}),
+    wider_dtypes=WIDER,
     # DequantizeLinear of int16 is never fused: MobileNetV2 9.4 ms, 4.6 ms with Cast and Mul.
     cast_mul_dtypes=frozenset({"int16"}),
     # Product of 1 x 2048 and 2048 x 5632, int4 in blocks of 32: MatMulNBits 0.27 ms, float Gemm 2.0 ms; other block sizes, not

@@ -7,8 +7,15 @@ from functools import cache
 from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.checked import did_you_mean
 
-_BY_OPERATOR = ("no_integer_kernel", "dequantizes", "widens", "fast_operators", "blocks_channels", "last_axes_only")
-_TRAITS = (*_BY_OPERATOR, "no_int8_moves", "wraps_int8", "lacks")
+_BY_OPERATOR = (
+    "no_integer_kernel",
+    "dequantized_operators",
+    "wider_dtypes",
+    "fast_operators",
+    "blocks_channels",
+    "last_axes_only",
+)
+_TRAITS = (*_BY_OPERATOR, "no_int8_moves", "wrapping_int8_operators", "missing_operators")
 
 
 def find_unknown_operator(target: Target) -> str:

@@ -15,7 +15,9 @@ PORTABLE = replace(
     opsets=(11, 13, 26),
     attends_causally=False,
     defaults={"quantization": "float", "weights": "fold", "unroll": 32},
-    lacks={"If": "many runtimes have no branches; use --target generic, or --outputs to leave the operator out"},
+    missing_operators={
+        "If": "many runtimes have no branches; use --target generic, or --outputs to leave the operator out"
+    },
     passes=("fold_captures",),
     quantizes_weights=False,
     # OpenCV, onnx2torch and TVM resize the last two axes regardless of the sizes.

@@ -37,14 +37,14 @@ QNN = replace(
     weights={"int4": ("int8", 0), "int2": ("int8", 0)},
     quantizes=INTEGERS - _SUB_BYTE,
     no_integer_kernel={**GENERIC.no_integer_kernel, "*": INTEGERS},
-    widens={**GENERIC.widens, "Pad": dict.fromkeys(("int8", "uint8", "int16", "uint16"), "int32")},
+    wider_dtypes={**GENERIC.wider_dtypes, "Pad": dict.fromkeys(("int8", "uint8", "int16", "uint16"), "int32")},
     cast_mul_weights=False,
     quantizes_moves=True,
     needs_static_shapes=True,
     accelerates=_ACCELERATED,
     # Convolutions of the accelerator have two spatial axes.
     keeps_unit_axes=frozenset({"float32", "uint8", "int16"}),
-    lacks={
+    missing_operators={
         **dict.fromkeys(
             ("If", "Loop", "Scan"),
             "accelerators take no inner graphs; --unroll N unrolls loops of at most N iterations",

@@ -20,11 +20,11 @@ TENSORRT = Target(
     symmetric=True,
     float_biases=True,
     no_integer_kernel={**GENERIC.no_integer_kernel, "*": _INTEGERS},
-    widens={**GENERIC.widens, "Pad": dict.fromkeys(("int8", "uint8", "int16", "uint16"), "int32")},
+    wider_dtypes={**GENERIC.wider_dtypes, "Pad": dict.fromkeys(("int8", "uint8", "int16", "uint16"), "int32")},
     cast_mul_weights=False,
     # TensorRT's convolutions have two or three spatial axes; the parser would reshape around 1D convolutions.
     keeps_unit_axes=frozenset({"float32", "int8"}),
-    lacks={
+    missing_operators={
         **dict.fromkeys(
             ("ConvInteger", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul"), _UNQUANTIZED
         ),

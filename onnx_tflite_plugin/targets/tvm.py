@@ -18,7 +18,7 @@ TVM = replace(
     # TVM resizes the last two axes regardless of the scales, and returns a result of another shape.
     last_axes_only=frozenset({"Resize"}),
     prices={"Resize": Price(inner=1e6), "Resize/dequantized": Price(inner=1e6)},
-    lacks={
+    missing_operators={
         **dict.fromkeys(("Loop", "Scan"), "TVM's front end has no loops; --unroll N unrolls those of constant length"),
         **dict.fromkeys(("LSTM", "GRU", "RNN", "ReverseSequence", "LpNormalization", "DFT", "STFT"), ""),
         **dict.fromkeys(("ConvInteger", "QLinearConv", "QLinearMatMul"), "use QuantizeLinear and DequantizeLinear"),

@@ -79,7 +79,7 @@ def softmax(ctx: Context, x: Value) -> Value:
         # For the same reason; the difference is computed in float32.
         x = ctx.ops.Sub(x, ctx.ops.ReduceMax(x, [ctx.axis(-1)]))
     y = ctx.ops.Softmax(x if beta == 1.0 else ctx.ops.Mul(x, ctx.scalar(beta)), axis=ctx.axis(-1))
-    if ctx.is_quantized and ctx.dtype(out(0)) == "int8" and "Softmax" in ctx.target.wraps_int8:
+    if ctx.is_quantized and ctx.dtype(out(0)) == "int8" and "Softmax" in ctx.target.wrapping_int8_operators:
         return ctx.ops.Min(y, MAX_PROBABILITY)
     return y
 

@@ -22,7 +22,7 @@ def floats(numbers: Any) -> Array:
 
 
 def emitter(opset: int = 18) -> Emitter:
-    return Emitter(opset, UniqueNames(), TARGETS["generic"].widens)
+    return Emitter(opset, UniqueNames(), TARGETS["generic"].wider_dtypes)
 
 
 def test_equal_constants_are_shared() -> None:

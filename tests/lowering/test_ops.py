@@ -207,7 +207,7 @@ def emitted_types(op_type: str, *operands: Any, opset: int = 18, **attributes: A
 
     Dtypes are widened as for ONNX Runtime.
     """
-    emitter = Emitter(opset, UniqueNames(), TARGETS["onnxruntime"].widens)
+    emitter = Emitter(opset, UniqueNames(), TARGETS["onnxruntime"].wider_dtypes)
     graph_inputs = [
         emitter.register(set_type(ir.Value(name=f"x{k}"), a.dtype.name, a.shape)) for k, a in enumerate(operands)
     ]
@@ -249,7 +249,7 @@ def test_scatter_is_widened_only_with_a_reduction() -> None:
 
 
 def test_handler_constants_are_widened() -> None:
-    emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].widens)
+    emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].wider_dtypes)
     x = emitter.register(set_type(ir.Value(name="x"), "int16", (2, 3)))
     emitter.emit("Max", [x, np.asarray(7, np.int16)], {})
     assert [node.op_type for node in emitter.nodes] == ["Cast", "Max", "Cast"]
@@ -261,7 +261,7 @@ def test_handler_constants_are_widened() -> None:
 
 def test_widening_tables_name_onnx_operators_and_wider_dtypes() -> None:
     for target in TARGETS.values():
-        for key, dtypes in target.widens.items():
+        for key, dtypes in target.wider_dtypes.items():
             name, _, reduction = key.partition("/")
             attributes = onnx.defs.get_schema(name, 26).attributes
             assert not reduction or "reduction" in attributes

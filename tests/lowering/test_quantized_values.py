@@ -41,7 +41,7 @@ class ConstantData(Data):
 
 def values_of(**traits: object) -> Values:
     target = replace(TARGETS["generic"], **traits)  # type: ignore[arg-type]
-    return Values(Emitter(21, UniqueNames(), target.widens), StoragePlan(target, {}, {}))
+    return Values(Emitter(21, UniqueNames(), target.wider_dtypes), StoragePlan(target, {}, {}))
 
 
 def real_values(quantization: Quantization) -> Array:

@@ -27,7 +27,7 @@ X = np.asarray([[2, -3, 5], [-7, 11, -13]], np.float32)
 
 
 def emitter(opset: int = 18) -> Emitter:
-    return Emitter(opset, UniqueNames(), TARGETS["generic"].widens)
+    return Emitter(opset, UniqueNames(), TARGETS["generic"].wider_dtypes)
 
 
 def state_of(dims: tuple[int | None, ...] = (2, 3)) -> State:

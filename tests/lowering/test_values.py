@@ -32,7 +32,7 @@ TRANSPOSED = layout_of_permutation(DIMS, (1, 0))
 
 def test_reading_a_variable_after_a_write_returns_the_new_value() -> None:
     target = TARGETS["onnxruntime"]
-    emitter = Emitter(18, UniqueNames(), target.widens)
+    emitter = Emitter(18, UniqueNames(), target.wider_dtypes)
     values = Values(emitter, StoragePlan(target, {}, {}))
     variable = Tensor(0, 0, "v", "float32", DIMS, DIMS, None, None, True)
     transposed = []
@@ -53,7 +53,7 @@ def test_layouts_are_derived_from_the_value_of_the_producer() -> None:
 
     Layouts that differ only in unit axes are an exception.
     """
-    emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].widens)
+    emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].wider_dtypes)
     values = Values(emitter, StoragePlan(TARGETS["onnxruntime"], {}, {}))
     dims = (2, 3, 5, 1)
     tensor, value = (
@@ -71,7 +71,7 @@ def test_layouts_are_derived_from_the_value_of_the_producer() -> None:
 
 
 def test_forwarded_operand_keeps_its_known_sizes() -> None:
-    emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].widens)
+    emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].wider_dtypes)
     values = Values(emitter, StoragePlan(TARGETS["onnxruntime"], {}, {}))
     value = emitter.register(set_type(ir.Value(name="x"), "float32", (None, 3)))
     for name, dims in (("x", (None, 3)), ("y", (None, None))):
@@ -81,7 +81,7 @@ def test_forwarded_operand_keeps_its_known_sizes() -> None:
 
 def test_reshape_to_size_0_does_not_copy_the_operand_size() -> None:
     """In Reshape, 0 copies the operand's size at that axis unless allowzero is set."""
-    emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].widens)
+    emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].wider_dtypes)
     values = Values(emitter, StoragePlan(TARGETS["onnxruntime"], {}, {}))
     x = emitter.register(set_type(ir.Value(name="x"), "float32", (3, 0)))
     y = values.conversions.reshape(x, (3, 0), (0, 2, 3))
@@ -113,7 +113,7 @@ def test_reshape_with_reordered_dynamic_sizes_is_rejected(
     before: tuple[int | None, ...], dims: tuple[int | None, ...]
 ) -> None:
     """A Reshape can infer only one size. Axes of size 1 may be inserted or removed."""
-    emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].widens)
+    emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].wider_dtypes)
     values = Values(emitter, StoragePlan(TARGETS["onnxruntime"], {}, {}))
     x = emitter.register(set_type(ir.Value(name="x"), "float32", before))
     with pytest.raises(ValueError, match="more than one dynamic size"):
@@ -123,7 +123,7 @@ def test_reshape_with_reordered_dynamic_sizes_is_rejected(
 @pytest.mark.parametrize(("dtype", "nodes"), [("int8", 2), ("int4", 3)])
 def test_clip_is_emitted_only_before_4_bit_quantization(dtype: str, nodes: int) -> None:
     """ONNX Runtime drops a Relu before 4-bit QuantizeLinear."""
-    emitter = Emitter(21, UniqueNames(), TARGETS["generic"].widens)
+    emitter = Emitter(21, UniqueNames(), TARGETS["generic"].wider_dtypes)
     values = Values(emitter, StoragePlan(TARGETS["generic"], {}, {}))
     x = emitter.register(set_type(ir.Value(name="x"), "float32", DIMS))
     relu = emitter.emit("Relu", [x], {})[0]
@@ -186,7 +186,7 @@ def test_forwarded_value_keeps_the_name_of_the_first_tensor() -> None:
 def test_unit_axes_are_inserted_and_removed_without_a_shape(
     before: tuple[int | None, ...], dims: tuple[int | None, ...], kinds: list[str]
 ) -> None:
-    emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].widens)
+    emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].wider_dtypes)
     values = Values(emitter, StoragePlan(TARGETS["onnxruntime"], {}, {}))
     values.conversions.reshape(emitter.register(set_type(ir.Value(name="x"), "float32", before)), before, dims)
     assert [node.op_type for node in emitter.nodes] == kinds

@@ -527,9 +527,9 @@ def test_hidden_package_conformance_is_named(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_failing_target_fails_conformance_of_its_pack(provoke: Provoke) -> None:
-    printed = provoke(("author/my_npu.py", "lacks=", "lack="), op="my-npu", like="target")
+    printed = provoke(("author/my_npu.py", "missing_operators=", "missing_operator="), op="my-npu", like="target")
     assert "target my-npu: entry point my-npu = author.my_npu:TARGET of author failed: TypeError" in printed
-    assert "takes no keyword 'lack'; did you mean 'lacks'?" in printed
+    assert "takes no keyword 'missing_operator'; did you mean 'missing_operators'?" in printed
 
 
 def test_uncalled_hook_is_reported_before_failing_cases(provoke: Provoke) -> None:
@@ -668,7 +668,10 @@ def test_error_on_an_operator_names_the_pack_that_is_meant_for_it(
     ("call", "text"),
     [
         (lambda: Terminate(unordered=("h", "w")), r'takes str, not the tuple \(\'h\', \'w\'\); write "h w"'),  # type: ignore[arg-type]
-        (lambda: Target(lack={}), "Target takes no keyword 'lack'; did you mean 'lacks'"),  # type: ignore[call-arg]
+        (
+            lambda: Target(missing_operator={}),
+            "Target takes no keyword 'missing_operator'; did you mean 'missing_operators'",
+        ),  # type: ignore[call-arg]
     ],
 )
 def test_wrong_field_of_a_declaration_is_a_type_error_with_the_remedy(call: Callable[[], object], text: str) -> None:

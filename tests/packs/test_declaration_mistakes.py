@@ -109,9 +109,10 @@ def test_target_traits_name_dtypes() -> None:
 @pytest.mark.parametrize("target", [target for target in TARGETS.values() if not target.domains], ids=lambda t: t.name)
 def test_operators_in_traits_of_targets_exist(target: Target) -> None:
     assert find_unknown_operator(target) == ""
-    wrong = replace(target, lacks={"Iff": ""})
+    wrong = replace(target, missing_operators={"Iff": ""})
     assert (
-        find_unknown_operator(wrong) == "its trait lacks names 'Iff', which is no operator of ONNX; did you mean 'If'?"
+        find_unknown_operator(wrong)
+        == "its trait missing_operators names 'Iff', which is no operator of ONNX; did you mean 'If'?"
     )
 
 

@@ -76,13 +76,13 @@ def test_wildcard_excludes_a_dtype_for_all_operators() -> None:
 
 
 def test_missing_operator_is_refused_with_its_remedy() -> None:
-    target = Target("test", (13, 18, 26), lacks={"Relu": "leave it out"})
+    target = Target("test", (13, 18, 26), missing_operators={"Relu": "leave it out"})
     with pytest.raises(TargetRefusal, match=r"target test has no Relu \(leave it out\)"):
         check_model(model(f"a = {DQ}", "r = Relu (a)", "b = Reshape (r, n)", f"y = {Q}"), target, 18)
 
 
 def test_operator_of_another_domain_is_not_refused() -> None:
-    target = Target("test", (13, 18, 26), lacks={"Relu": "leave it out"})
+    target = Target("test", (13, 18, 26), missing_operators={"Relu": "leave it out"})
     text = """<ir_version: 10, opset_import: ["" : 21, "elsewhere" : 1]> graph (float[3] x) => (float[3] y)
         { y = elsewhere.Relu (x) }"""
     check_model(ir.from_proto(onnx.parser.parse_model(text)), target, 18)

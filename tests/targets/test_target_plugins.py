@@ -28,7 +28,11 @@ from dataclasses import replace
 from onnx_tflite_plugin.api import Target, builtin_target
 
 NPU = replace(
-    builtin_target("generic"), name="npu", opsets=(13, 17, 21), storage={"int8": ("uint8", 128)}, lacks={"Tanh": "use --outputs"}
+    builtin_target("generic"),
+    name="npu",
+    opsets=(13, 17, 21),
+    storage={"int8": ("uint8", 128)},
+    missing_operators={"Tanh": "use --outputs"},
 )
 """
 

@@ -46,7 +46,7 @@ def test_wildcard_excludes_a_dtype_for_all_operators() -> None:
 
 
 def test_wider_dtype_is_used_only_without_a_kernel() -> None:
-    npu = target(widens={"Add": {"int8": "int32"}})
+    npu = target(wider_dtypes={"Add": {"int8": "int32"}})
     assert [npu.wider(*key) for key in (("Add", "int8"), ("Add", "int32"), ("Mul", "int8"))] == ["int32", None, None]
 
 

@@ -186,7 +186,7 @@ def emit_lstm_or_scan(layers: Sequence[Cell], x: Value, initial_states: InitialS
     safe_initial_cell = max_initial_cell(layers[0])
     if safe_initial_cell > 0 and all(is_initial_below(ctx, cells, safe_initial_cell) for _, cells in initial_states):
         return emit_lstm(layers, x, initial_states)
-    if "If" in ctx.target.lacks:
+    if "If" in ctx.target.missing_operators:
         return emit_scans(layers, x, initial_states)
     unbounded = emit_lstm(layers, x, initial_states, shared=True)
     if 2 * safe_initial_cell > float(ctx.options.cell_clip):

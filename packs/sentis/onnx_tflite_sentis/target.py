@@ -40,5 +40,5 @@ SENTIS: Target = replace(
     builtin_target("portable"),
     name="sentis",
     opsets=(11, 13, 15),
-    lacks=missing_operators(),
+    missing_operators=missing_operators(),
 )
