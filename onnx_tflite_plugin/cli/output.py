@@ -244,11 +244,11 @@ def limit_lines(lines: Sequence[str], limit: int, hint: str = "--json shows all"
 
 def format_counts(counts: Sequence[tuple[str, int]], limit: int = 6) -> str:
     """Return counts as text: ``53 Conv, 10 Add, … and 4 more kinds``."""
-    shown = counts if len(counts) <= limit + 1 else counts[:limit]
-    remaining = len(counts) - len(shown)
-    return ", ".join(
-        [*(f"{number} {name}" for name, number in shown), *([f"… and {remaining} more kinds"] if remaining else [])]
-    )
+    listed_counts = counts if len(counts) <= limit + 1 else counts[:limit]
+    texts = [f"{number} {name}" for name, number in listed_counts]
+    if omitted := len(counts) - len(listed_counts):
+        texts.append(f"… and {omitted} more kinds")
+    return ", ".join(texts)
 
 
 def format_size(count: int) -> str:

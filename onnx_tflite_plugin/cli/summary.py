@@ -350,9 +350,10 @@ _CARRIED = "onnx_tflite_plugin.runtime.Session carries them from run to run"
 def _brief_states(report: Report) -> list[str]:
     """Return a line with the number of states, and name, dtype and shape of the first."""
     states = _typed_states(report)
-    shown = states if len(states) <= _MAX_BRIEF_STATES + 1 else states[:_MAX_BRIEF_STATES]
-    more = f", … and {len(states) - len(shown)} more" if len(states) > len(shown) else ""
-    return [f"{len(states)}, as extra inputs and outputs: {', '.join(shown)}{more}; {_CARRIED}"] if states else []
+    listed_states = states if len(states) <= _MAX_BRIEF_STATES + 1 else states[:_MAX_BRIEF_STATES]
+    more = f", … and {len(states) - len(listed_states)} more" if len(states) > len(listed_states) else ""
+    text = f"{len(states)}, as extra inputs and outputs: {', '.join(listed_states)}{more}; {_CARRIED}"
+    return [text] if states else []
 
 
 def _state_lines(report: Report) -> list[str]:

@@ -169,8 +169,8 @@ def _check_operators(operators: Sequence[Operator], onnx: onnx.ModelProto) -> No
 def _subgraph_of(model: Model, onnx: onnx.ModelProto) -> Subgraph:
     """Return the subgraph from which the ONNX model was converted."""
     key, _ = read_origin(props(onnx.metadata_props))
-    root = next((signature.subgraph for signature in model.signatures if signature.key == key), model.root)
-    return model.subgraphs[root]
+    index = next((signature.subgraph for signature in model.signatures if signature.key == key), model.root)
+    return model.subgraphs[index]
 
 
 def _describe_coverage(operators: Sequence[Operator], errors: Sequence[Mapping[str, Any]], compared_count: int) -> str:
