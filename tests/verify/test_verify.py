@@ -42,6 +42,11 @@ from tests.helpers.verify_pairs import (
 DIGITS = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
 
 
+UNKNOWN_ORIGIN = (
+    "the ONNX model does not record its TFLite file, so it may not be the conversion of the given TFLite model"
+)
+
+
 class TestVerify:
     def test_equal_models_pass(self) -> None:
         verification = verify(build_model(build_chain), channels_first())
@@ -51,7 +56,7 @@ class TestVerify:
         assert (
             verification.text
             == "3 operators agree with LiteRT's xnnpack and builtin kernels on the same inputs, 3 runs; outputs equal\n"
-            "  ok     'y': equal (tolerance 0.001 of the output's range)"
+            f"  ok     'y': equal (tolerance 0.001 of the output's range)\n  {UNKNOWN_ORIGIN}"
         )
 
     def test_a_failure_names_the_processor_it_was_seen_on(self) -> None:
@@ -314,6 +319,7 @@ class TestVerify:
         verification = verify(build_model(build), channels_first())
         assert verification.text == (
             "inconclusive: LiteRT has no kernel for CUSTOM.Nobody (1), and no op pack declares one, and no operator remains to compare"
+            f"\n  {UNKNOWN_ORIGIN}"
         )
         with pytest.raises(InvalidModel):
             verify(b"not a model at all", channels_first())
