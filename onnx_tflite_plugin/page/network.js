@@ -96,6 +96,7 @@ function graph() {
     ],
   });
   network.on("tap", "node", (event) => details(event.target.id()));
+  network.elements().panify(); // a drag that starts on an operator also moves the network: on a phone, operators fill the width
   const box = network.elements().boundingBox(), start = operators.length ? positions.get(String(operators[0].index)) : { x: 0, y: 0 };
   window.graphOfPage = network;
   addControls(network, box, start);

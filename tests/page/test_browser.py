@@ -101,6 +101,16 @@ def test_large_network_is_shown_in_readable_size_and_searched(tmp_path: Path) ->
     assert int(full_view) < 50 < 100 < int(zoomed)
 
 
+def test_drag_that_starts_on_an_operator_moves_the_network(tmp_path: Path) -> None:
+    """On a phone, operators fill the width, so that a drag rarely starts between them."""
+    script = "<script>document.body.dataset.result = window.graphOfPage.nodes().every((node) => node.pannable());</script></body>"
+    path = tmp_path / "page.html"
+    path.write_text(html(large(20)).replace("</body>", script), encoding="utf-8")
+    dom, console = render_page(path)
+    assert console == []
+    assert 'data-result="true"' in dom
+
+
 def test_wrong_operator_is_named_and_long_names_are_shortened(tmp_path: Path, digits: Page) -> None:
     name = "network/" * 30 + "conv"
     errors = [
