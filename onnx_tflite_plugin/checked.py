@@ -56,10 +56,7 @@ def _quoted_names_remedy(value: object) -> str:
 
 
 def _base_class_remedy(value: object, hint: Any) -> str:
-    """Return the remedy for an object of a pack whose class lacks the base class.
-
-    Example: ``; derive Offsets from Behavior``.
-    """
+    """Return the remedy for a missing base: ``; derive Offsets from Behavior``."""
     kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     bases = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Checked)]
     is_from_pack = type(value).__module__.partition(".")[0] not in ("builtins", "numpy", "onnx_tflite_plugin")
@@ -133,8 +130,8 @@ def format_type(hint: Any) -> str:
         *first_types, last_type = [format_type(member) for member in arguments]
         return f"{', '.join(first_types)} or {last_type}"
     if origin is Literal:
-        *others, last = map(repr, arguments)
-        return f"{', '.join(others)} or {last}" if others else last
+        *first_values, last_value = map(repr, arguments)
+        return f"{', '.join(first_values)} or {last_value}" if first_values else last_value
     if origin is Callable:
         return "a function"
     if origin is Mapping:
@@ -145,10 +142,7 @@ def format_type(hint: Any) -> str:
 
 
 def describe(value: object) -> str:
-    """Return a description of a value for messages.
-
-    The description names the type, quotes text and numbers, and has a remedy for a class in place of an instance.
-    """
+    """Return type and value for messages, with a remedy for a class."""
     if isinstance(value, type):
         return f"the class {value.__name__}: write {value.__name__}(...)"
     if isinstance(value, str | int | float):
@@ -180,14 +174,14 @@ def list_first(names: Sequence[str], limit: int) -> str:
 
 
 def format_shape(sizes: Iterable[int | str | None]) -> str:
-    """Return a shape as text: ``[batch, 224, 224, 3]``; an unnamed dynamic dimension is ``?``."""
+    """Return a shape as text: ``[batch, 224, ?, 3]``; ``?`` is an unnamed dimension."""
     return f"[{', '.join('?' if size is None else str(size) for size in sizes)}]"
 
 
 def operand_limits(function: Callable[..., Any]) -> tuple[int, int | None] | None:
     """Return the minimum and maximum number of operands of a lowering or kernel.
 
-    The first parameter is not counted. A maximum of None stands for any number. Return None if the function has no
+    The first parameter is not an operand. A maximum of None means any number. Return None for a function without a
     signature.
     """
     try:
@@ -209,10 +203,7 @@ def maximum_operands(function: Callable[..., Any]) -> int | None:
 def describe_arity_mismatch(
     function: Callable[..., Any], operands: int, role: str, subject: str = "the operator has"
 ) -> str:
-    """Return a message if a lowering or kernel takes another number of operands.
-
-    Return an empty text if it takes this number.
-    """
+    """Return a message if a function takes another number of operands; else ""."""
     limits = operand_limits(function)
     if limits is None:
         return ""
@@ -232,7 +223,7 @@ def describe_arity_mismatch(
 def check_keywords(
     function: str, keywords: Iterable[str], known: Collection[str], remedies: Mapping[str, str] = MappingProxyType({})
 ) -> None:
-    """Raise TypeError for an unknown keyword of a function, with a similar known keyword.
+    """Raise TypeError for an unknown keyword, with a similar known one.
 
     ``remedies``: remedies for keywords that belong to a different function.
     """
@@ -245,7 +236,7 @@ def check_keywords(
 def with_checked_keywords(
     title: str, known: Iterable[str], examples: Mapping[str, str] = MappingProxyType({})
 ) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
-    """Return a decorator that reports unknown keywords of a function before missing ones.
+    """Return a decorator that reports unknown keywords before missing ones.
 
     One misspelled keyword is both unknown and missing. ``known``: keywords that the function takes besides its named
     parameters. ``examples``: values of required keywords, for the message if one is missing.
@@ -277,8 +268,8 @@ def _is_required_keyword(parameter: Parameter) -> bool:
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return ``; did you mean 'layout'?``, or an empty text without a similar name.
 
-    A known name is also similar if it abbreviates ``name``, as Sub abbreviates Subtract, or if ``name`` abbreviates it, as
-    trt abbreviates tensorrt.
+    A known name is also similar if it abbreviates ``name``, as Sub abbreviates Subtract, or if ``name`` abbreviates it,
+    as trt abbreviates tensorrt.
     """
     from difflib import get_close_matches
 
@@ -299,7 +290,7 @@ def _is_abbreviation(name: str, known: str) -> bool:
 
 
 def _has_letters(known: str, name: str) -> bool:
-    """True if a known name contains the letters of ``name`` in order, as tensorrt contains trt.
+    """True if ``known`` has the letters of ``name`` in order, as tensorrt has trt.
 
     The name must have three letters or more, and both must begin with the same letter.
     """

@@ -62,9 +62,9 @@ WITHOUT_FUSIONS = "operators were converted without fusions"
 class Conversion:
     """A converted model with its report.
 
-    ``source``: the submodel that was converted. ``file``: the path or content of the TFLite model; None if the model was
-    not read from a file. ``verification_seconds``: the duration of the verification. ``verification_stages``: the seconds
-    of each of its stages.
+    ``source``: the submodel that was converted. ``file``: the path or content of the TFLite model; None if the model
+    was not read from a file. ``verification_seconds``: the duration of the verification. ``verification_stages``: the
+    seconds of each of its stages.
     """
 
     model: ir.Model
@@ -115,8 +115,8 @@ class Conversion:
     def save(self, path: str | Path) -> list[Path]:
         """Write the model atomically, and return the written files.
 
-        A model with more than 2 GB of weights has them in a second file, ``<path>.<digest>.data``. Raises OSError if the
-        folder does not exist or is not writable.
+        A model with more than 2 GB of weights has them in a second file, ``<path>.<digest>.data``. Raises OSError if
+        the folder does not exist or is not writable.
         """
         path = files.resolve_output_path(path)
         if weight_bytes(self.model) > MAX_PROTO_BYTES:
@@ -254,8 +254,8 @@ def _convert(
 def _run_with_fallback(records: Records, host: Host, target: Target, stages: Progress) -> Conversion:
     """Run the pipeline, and repeat it without fusions if it fails with fusions.
 
-    Repeats only if ``on_fusion_error`` is "skip". Only this function catches the error of a stage to run stages again: a
-    fusion must not end a conversion that succeeds without it.
+    A fusion must not end a conversion that succeeds without it. No other function catches the error of a stage to run
+    stages again. With ``on_fusion_error="raise"``, the pipeline is not repeated.
     """
     options = records.options
     try:
@@ -313,10 +313,7 @@ def _check(conversion: Conversion, options: ConvertOptions, target: Target) -> N
 
 @contextmanager
 def _pause_garbage_collection() -> Iterator[None]:
-    """Pause garbage collection.
-
-    A conversion frees nothing before it ends, and collections took a tenth of its time.
-    """
+    """Pause garbage collection, which would take a tenth of a conversion's time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -343,10 +340,7 @@ def _verify_conversion(
     options: ConvertOptions,
     stages: Stages,
 ) -> Conversion:
-    """Return the conversion with its verification.
-
-    Raises VerificationError if the models differ.
-    """
+    """Return the conversion with its verification. Raises VerificationError."""
     from onnx_tflite_plugin.errors import MismatchedModels, VerificationError
     from onnx_tflite_plugin.verify import verify
 

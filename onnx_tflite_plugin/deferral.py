@@ -22,7 +22,7 @@ class Finder:
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Return the spec of a deferred module, which loads it lazily; None for any other module.
+        """Return the lazy spec of a deferred module; None for any other module.
 
         See ``importlib.abc.MetaPathFinder.find_spec``.
         """

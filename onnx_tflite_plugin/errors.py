@@ -72,7 +72,7 @@ class AttributedProblem(Problem):
 
 @dataclass(frozen=True)
 class NoHandler(Problem):
-    """An operator that no pack converts. Such operators of a model share their remedies."""
+    """An operator that no pack converts; all such operators share their remedies."""
 
 
 CONTRADICTION = "the file contradicts itself:"
@@ -185,7 +185,7 @@ def _packages_of(extra: str) -> Iterator[str]:
 
 
 def describe_signal(number: int) -> str:
-    """Return the signal that ended a process: ``signal 9 (SIGKILL, usually out of memory)``."""
+    """Return a signal as text: ``signal 9 (SIGKILL, usually out of memory)``."""
     try:
         name = signal.Signals(number).name
     except ValueError:

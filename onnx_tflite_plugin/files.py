@@ -1,6 +1,4 @@
-"""Atomic writing of files.
-
-Content is written to a temporary file in the same folder, which is then renamed.
+"""Atomic writing of files, by renaming a temporary file.
 
 The name of external weights contains their digest, so that they never replace the weights of an existing model. New
 weights are renamed before the model that refers to them, and old weights are removed after it. The model at the path
@@ -74,10 +72,7 @@ def write(path: Path, content: bytes | Writer) -> None:
 
 
 def write_model(path: Path, content: bytes | Writer) -> None:
-    """Write a model with embedded weights.
-
-    Removes the external weights of the previous model at the path.
-    """
+    """Write a model with embedded weights; remove its previous external weights."""
     if not _previous_weights(path):
         write(path, content)
         return
@@ -121,7 +116,7 @@ def write_external(model: ir.Model, path: Path) -> list[Path]:
 
 @contextmanager
 def _name_errors(path: Path) -> Iterator[None]:
-    """Raise an OSError again with the name of the file to write, not of its temporary file."""
+    """Raise an OSError again with the name of the file to write."""
     try:
         yield
     except OSError as error:
@@ -160,10 +155,7 @@ def _publish(path: Path, folder: Path, data: str | None) -> None:
 
 
 def _has_equal_size(new: Path, existing: Path) -> bool:
-    """True if ``existing`` exists and has the size of ``new``.
-
-    The names of both files contain the same digest.
-    """
+    """True if ``existing``, of equal digest, exists and has the size of ``new``."""
     return existing.exists() and new.stat().st_size == existing.stat().st_size
 
 
@@ -185,7 +177,7 @@ def _previous_weights(path: Path) -> list[str]:
 
 
 def external_files(path: Path) -> set[str] | None:
-    """Return the names of a model's external data files; None if the model cannot be read."""
+    """Return the names of a model's external data files; None if it is unreadable."""
     import onnx
 
     try:
@@ -197,7 +189,7 @@ def external_files(path: Path) -> set[str] | None:
 
 
 def _locations(graph: onnx.GraphProto) -> Iterator[onnx.StringStringEntryProto]:
-    """Yield the entries that name an external data file, including those in inner graphs."""
+    """Yield the entries that name an external data file, also in inner graphs."""
     attributes = [attribute for node in graph.node for attribute in node.attribute]
     tensors = [*graph.initializer, *(attribute.t for attribute in attributes if attribute.HasField("t"))]
     for tensor in tensors:
@@ -235,19 +227,13 @@ def _stem(name: str) -> str:
 
 
 def _is_weights(name: str, path: Path) -> bool:
-    """True if a conversion to this path gives this name to its weights.
-
-    Names that earlier versions of this project gave are included.
-    """
+    """True if this version or an earlier one gives this name to the weights of a path."""
     pattern = rf"{re.escape(_stem(path.name))}\.[0-9a-f]{{{_DIGEST_LENGTH}}}\.data"
     return name == f"{path.name}.data" or re.fullmatch(pattern, name) is not None
 
 
 def _prefix(path: Path) -> str:
-    """Return the prefix of the names of temporary files for a path.
-
-    The prefix contains a digest of the machine's name. The process id follows it.
-    """
+    """Return the prefix of temporary files for a path; a process id follows."""
     digest = crc32(f"{node()}\n{path.name}".encode(errors="surrogateescape"))
     return f".{path.name[:_PREFIX_CHARACTERS]}.{digest:08x}."
 

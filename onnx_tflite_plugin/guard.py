@@ -1,4 +1,4 @@
-"""Guard around code of packs, which attributes exceptions to a pack and its function.
+"""Guard around code of packs, which attributes exceptions to a function.
 
 A message names pack, function, file and line. A pack must not end a conversion that does not use it. Exceptions of
 built-in handlers are treated in the same way.
@@ -31,24 +31,15 @@ class Terminated(SystemExit):
 
 
 class Mismatch(TypeError):
-    """A pack's function returned an invalid value.
-
-    The host raises it, so the line that raises it is not reported.
-    """
+    """A pack's function returned an invalid value; its definition is reported."""
 
 
 class WrongResult(Mismatch):
-    """A pack's function returned an invalid value.
-
-    The reported location is the function's only return statement.
-    """
+    """A pack's function returned an invalid value; its only ``return`` is reported."""
 
 
 class Failed(Exception):
-    """Code of a pack failed.
-
-    ``reason``: the function, the pack, the error and its location. ``__cause__``: the exception.
-    """
+    """Code of a pack failed. ``reason``: function, pack, error and location."""
 
     def __init__(self, pack: str, reason: str) -> None:
         self.pack, self.reason = pack, reason
@@ -64,10 +55,7 @@ class Failed(Exception):
 
     @property
     def traceback_hint(self) -> str:
-        """Return how to see the traceback of the pack's exception.
-
-        Return an empty text if there is no traceback, or if it was printed.
-        """
+        """Return how to see the traceback; empty without one, or if it was printed."""
         has_traceback = self.__cause__ is not None and not isinstance(self.__cause__, Mismatch)
         return TRACEBACK_HINT if has_traceback and not is_debugging() else ""
 
@@ -83,8 +71,8 @@ def attribute_errors(
     """Convert exceptions to :class:`Failed`, except interruptions and InvalidModel.
 
     ``origin``: the function, module or object of the pack, or the name of its module. ``at``: the operator being
-    processed, which is added to an interruption. ``expected``: exceptions that are part of the function's interface; they
-    are raised unchanged.
+    processed, which is added to an interruption. ``expected``: exceptions that are part of the function's interface;
+    they are raised unchanged.
     """
     try:
         yield
@@ -108,8 +96,8 @@ def of_pack(pack: str) -> str:
     return "" if pack == INLINE else f" of {pack}"
 
 
-class LeftOut(Failed):
-    """A pack is left out because of its requirements; blocking it changes nothing."""
+class PackSkipped(Failed):
+    """A pack is skipped because of its requirements; blocking it changes nothing."""
 
     @property
     def hint(self) -> str:
@@ -117,17 +105,14 @@ class LeftOut(Failed):
 
 
 def describe_decline(pack: str, reason: str) -> str:
-    """Return the reason why a pack declined an operator.
-
-    The name of a pack that is not built in precedes the reason.
-    """
+    """Return why a pack declined an operator, with the pack unless it is built in."""
     return reason if pack == BUILTIN else f"declined by {pack}: {reason}"
 
 
 def format_error(error: BaseException) -> str:
     """Return type and text of an exception on one line.
 
-    An error of this project is described without its type. Handles an exception whose text cannot be computed.
+    Errors of this project have no type. ``str(error)`` may fail.
     """
     try:
         text = " ".join(str(error).split())
@@ -143,7 +128,7 @@ def format_error(error: BaseException) -> str:
 
 
 def format_error_outside(error: BaseException, packages: Collection[str]) -> str:
-    """Return type and text of an exception, with its deepest frame outside ``packages``."""
+    """Return an exception as text, with its deepest frame outside ``packages``."""
     outside_frame = None
     for frame, line in traceback.walk_tb(error.__traceback__):
         if _package_name(frame) not in packages:
@@ -175,7 +160,8 @@ def debug(error: BaseException) -> None:
 def _error_location(error: BaseException, origin: object) -> str:
     """Return ``file:line in function`` of an error.
 
-    The location is the deepest frame in the pack's code, else the definition of ``origin``, else the deepest frame.
+    The location is the first of these that exists: the deepest frame in the pack's code, the definition of ``origin``,
+    the deepest frame.
     """
     if isinstance(error, WrongResult):
         return result_location(origin)
@@ -190,10 +176,7 @@ def _error_location(error: BaseException, origin: object) -> str:
 
 
 def caller_in_pack(error: BaseException, origin: object) -> str:
-    """Return ``file:line in function`` of the call in the pack that raised an error.
-
-    Return an empty text if the pack's own code raised the error.
-    """
+    """Return the location of the pack's call that failed; empty if the pack raised."""
     in_pack, deepest = _deepest_frames(error, origin)
     return "" if in_pack == deepest else _format_frame(in_pack)
 
@@ -235,15 +218,12 @@ def definition(origin: object) -> str:
 
 
 def result_location(origin: object) -> str:
-    """Return the location of a function's result: its only return statement, else its definition."""
+    """Return the location of a function's only return, else of its definition."""
     return _return_statement(origin) or definition(origin)
 
 
 def _return_statement(origin: object) -> str:
-    """Return the location of a function's only return statement.
-
-    Return an empty text for several return statements, or for an object that is not a function.
-    """
+    """Return the location of a function's only return statement; otherwise empty."""
     from dis import get_instructions
 
     code = getattr(_innermost(origin), "__code__", None)

@@ -1,4 +1,4 @@
-"""Description of a TFLite model: the dictionary that the command ``inspect`` prints."""
+"""Description of a TFLite model as a dictionary, which ``inspect`` prints."""
 
 from __future__ import annotations
 
@@ -93,10 +93,7 @@ def inspect_model(model: Model, host: Host, target: Target) -> dict[str, Any]:
 
 
 def _describe_signature(model: Model, signature: Signature) -> dict[str, Any]:
-    """Return a signature as a dictionary.
-
-    The entry "tensors" maps the signature's names of inputs and outputs to the names of their tensors.
-    """
+    """Return a signature as a dictionary, with the names of its tensors as "tensors"."""
     tensors = model.subgraphs[signature.subgraph].tensors
     names = {**signature.inputs, **signature.outputs}
     return {**asdict(signature), "tensors": {name: tensors[index].name for name, index in names.items()}}
@@ -116,7 +113,7 @@ def handlers_of(model: Model, host: Host, target: Target) -> dict[Operator, Boun
 
 
 def _reachable_subgraphs(model: Model, bindings: Mapping[Operator, Bound | Problem], root: int = 0) -> set[int]:
-    """Return the subgraphs to convert: ``root`` and all that it calls, also indirectly."""
+    """Return the subgraphs to convert: ``root`` and its direct and indirect calls."""
     reachable: set[int] = set()
     pending = [root]
     while pending:
@@ -136,9 +133,9 @@ def _count_operators(
 ) -> list[dict[str, Any]]:
     """Return one row per group of operators with equal code and handler.
 
-    Unsupported operators come first, then frequent ones. ``keys``: the signatures that reach each subgraph. A row counts
-    the operators of all signatures. Operators without a handler have two rows: one for those that the main subgraph
-    reaches, with "called" true, and one for the remaining operators, with the "signatures" that reach them.
+    Unsupported operators come first, then frequent ones. ``keys``: the signatures that reach each subgraph. A row
+    counts the operators of all signatures. Operators without a handler have two rows: one for those that the main
+    subgraph reaches, with "called" true, and one for the remaining operators, with the "signatures" that reach them.
     """
     rows: dict[tuple[object, ...], dict[str, Any]] = {}
     for op, binding in bindings.items():
@@ -217,7 +214,7 @@ def _location(op: Operator) -> str:
 
 
 def _describe_interface(tensor: Tensor, by_tensor: InterfaceMetadata) -> dict[str, Any]:
-    """Return a graph input or output; the entry "metadata" is the author's description."""
+    """Return a graph input or output, with the author's description as "metadata"."""
     metadata = by_tensor.get((tensor.subgraph, tensor.index), TensorMetadata())
     return {**_describe_tensor(tensor), "metadata": author_metadata(metadata)}
 
@@ -233,7 +230,7 @@ def _describe_tensor(tensor: Tensor) -> dict[str, Any]:
 
 
 def _parameters(tensor: Tensor) -> dict[str, Any] | None:
-    """Return the fields of a quantization; for blocks, the index of the tensor of scales."""
+    """Return the fields of a quantization, with the scales of blocks as an index."""
     if tensor.blocks is not None:
         return {"scales": tensor.blocks.scales.index, "block_size": tensor.blocks.block_size}
     return None if tensor.quantization is None else asdict(tensor.quantization)
@@ -254,7 +251,7 @@ def _count_constants(model: Model) -> list[dict[str, Any]]:
 def _list_states(
     model: Model, bindings: Mapping[Operator, Bound | Problem], target: Target
 ) -> Iterator[dict[str, Any]]:
-    """Yield the variable tensors, and the resources that operators create, once per name.
+    """Yield the variable tensors, and the resources of operators, once per name.
 
     A resource that operators read or write has the dtype and the shape of its value.
     """
@@ -276,7 +273,7 @@ def _list_states(
 def _values_of_states(
     model: Model, bindings: Mapping[Operator, Bound | Problem], target: Target
 ) -> dict[Operator, Tensor]:
-    """Return a tensor with the value of each resource, by the operator that creates the resource.
+    """Return a tensor with the value of each resource, by its creating operator.
 
     The tensor is the result of a reader or an operand of a writer. Operators whose declarations fail are left out.
     """

@@ -1,4 +1,4 @@
-"""Messages for callers in Python, which name keywords in place of the command's flags."""
+"""Messages for Python: keywords in place of the command's flags."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FROM_COMMAND: ContextVar[bool] = ContextVar("from_command", default=False)
 
 _FLAG = re.compile(r"(--[a-z]+(?:-[a-z]+)*)(?: ([^\s;]*(?:\.\.\.|[^\s;,:.)])))?(:?)")
 
-_METAVAR = re.compile("[A-Z]{2,}|N")  # a placeholder in place of a value
+_METAVAR = re.compile("[A-Z]{2,}|N")  # placeholder of a value
 _OTHER_FLAGS = {"--bisect": "bisect"}
 """Keywords by flag, for flags that belong to no option."""
 F = TypeVar("F", bound=Callable[..., Any])
@@ -129,13 +129,10 @@ def _argument(option: Option, value: str, *, is_subject: bool) -> str:
 
 
 def _named_values(option: Option) -> Collection[str]:
-    """Return the predefined values of an option that also accepts any other text.
-
-    They are the names of the targets, or the lower-case words in the option's metavar.
-    """
+    """Return the predefined values of an option: targets, or words in its placeholder."""
     if option.name == "target":
         return target_names()
-    return [form for form in (option.metavar or "").split("|") if form.islower()]
+    return [word for word in (option.metavar or "").split("|") if word.islower()]
 
 
 for _class in (VerifyOptions, ConvertOptions, BenchOptions):

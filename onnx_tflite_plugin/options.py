@@ -1,7 +1,4 @@
-"""Options of a conversion: names, types, defaults, groups and help.
-
-The command, its checks and the documentation share them.
-"""
+"""Options of a conversion: names, types, defaults, groups and help texts."""
 
 from __future__ import annotations
 
@@ -34,11 +31,11 @@ ALL, EACH = "all", "each"
 COMMON, SHAPES, LAYOUT, QUANTIZATION = "Common", "Shapes and parts", "Layout", "Quantization"
 VERIFICATION, ADVANCED = "Verification", "Advanced"
 NAMES = "NAME,…"
-"""Form of tensor names joined by commas."""
+"""Placeholder of tensor names joined by commas, in help texts."""
 
 
 def _option(group: str, default: Any, help: str, **attributes: Any) -> Any:
-    """Return a dataclass field. ``attributes``: further attributes of its :class:`Option`."""
+    """Return a dataclass field. ``attributes``: those of its :class:`Option`."""
     value: dict[str, Any] = {"default_factory": default} if default is dict else {"default": default}
     return field(**value, metadata={"group": group, "help": help, **attributes})
 
@@ -71,10 +68,7 @@ class CheckedOptions:
 
 
 def positions_as_text(values: Any) -> Any:
-    """Return a mapping with positions as text, ``{"0": …}`` for ``{0: …}``.
-
-    Any other value is returned unchanged.
-    """
+    """Return a mapping with positions as text: ``{"0": …}`` for ``{0: …}``."""
     if not isinstance(values, Mapping) or not any(has_type(key, int) for key in values):
         return values
     return {str(key) if has_type(key, int) else key: value for key, value in values.items()}
@@ -266,7 +260,7 @@ class BenchOptions(CheckedOptions):
 
 
 class ConvertKeywords(TypedDict, total=False):
-    """Fields of ConvertOptions as keyword arguments, for type checkers; a test compares both."""
+    """Fields of ConvertOptions as keyword arguments, for type checkers."""
 
     target: str
     opset: int | None
@@ -301,8 +295,9 @@ class ConvertKeywords(TypedDict, total=False):
 class Option:
     """A field of a dataclass of options.
 
-    ``values``: the values of a flag whose value is optional, the default first. ``synonyms``: flags of similar tools with
-    the same meaning. ``python``: help text for Python, if it differs. ``example``: an example of a value in Python.
+    ``values``: the values of a flag whose value is optional, the default first. ``synonyms``: flags of similar tools
+    with the same meaning. ``python``: help text for Python, if it differs. ``example``: an example of a value in
+    Python.
     """
 
     name: str
@@ -369,7 +364,7 @@ def choices(name: str) -> tuple[str, ...]:
 
 
 def misplaced_keyword_remedies(function: str, known: Collection[str]) -> Mapping[str, str]:
-    """Return remedies by keyword for keywords that are not in ``known``, those of ``function``."""
+    """Return remedies by keyword, except for the keywords ``known`` to ``function``."""
     verification = (
         "give it as convert(…, verify=VerifyOptions({}=…))"
         if function == "convert"

@@ -1,4 +1,4 @@
-"""Stages of a conversion after normalization: fusion, planning, lowering, rewriting."""
+"""Stages of a conversion after normalization, from fusion to rewriting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""New names of the API names of version 0.2 that changed.
+"""API names that changed in version 0.2, with their new names.
 
 The old names work until 0.3 and emit DeprecationWarning.
 """
@@ -203,10 +203,11 @@ def rename_keywords(
 def renames_fields(
     fields: Mapping[str, str], methods: Mapping[str, str] = MappingProxyType({})
 ) -> Callable[[Class], Class]:
-    """Return a decorator of a dataclass that accepts old field names and warns about them.
+    """Return a decorator of a dataclass that accepts old field names with a warning.
 
-    Old names work as keywords and attributes. ``methods``: old names that are only attributes. If both names are passed,
-    the value of the old name is used, because ``dataclasses.replace`` passes the current value under the new name.
+    Old names work as keywords and attributes. ``methods``: old names that are only attributes. If both names are
+    passed, the value of the old name is used, because ``dataclasses.replace`` passes the current value under the new
+    name.
     """
 
     def decorate(cls: Class) -> Class:
@@ -229,6 +230,6 @@ def renames_fields(
 
 
 def _under_new_names(keywords: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Return the keywords under their new names; the value of an old name is preferred."""
+    """Return the keywords under their new names; the value of an old name wins."""
     current = {name: value for name, value in keywords.items() if name not in names}
     return {**current, **{names[name]: value for name, value in keywords.items() if name in names}}

@@ -151,7 +151,7 @@ def _count(nodes: Iterable[ir.Node]) -> Counter[str]:
 
 
 def describe_overrides(report: Report) -> list[str]:
-    """Return a line for each pack that overrides built-in handlers of the model's operators."""
+    """Return a line for each pack that overrides built-in handlers."""
     lines = []
     for pack in sorted({*report.overrides.values()}):
         codes = [code for code, overriding_pack in report.overrides.items() if overriding_pack == pack]

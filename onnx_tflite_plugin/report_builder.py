@@ -77,7 +77,10 @@ def build_report(
 
 
 def count_operator_transposes(model: ir.Model, source: BoundModel) -> dict[str, int]:
-    """Return the number of Transposes that handlers emitted, by label of the operator in ``source``."""
+    """Return the number of Transposes that handlers emitted, by operator label.
+
+    ``source``: the bound operators.
+    """
     labels = {(op.subgraph, op.index): bound.label for bound in source.operators() for op in (bound.op, *bound.members)}
     operators = [
         source_operators(node.metadata_props)

@@ -58,13 +58,13 @@ from onnx_tflite_plugin.source.model import Array
 class Session:
     """A model and its states. Not thread-safe: threads would share the states.
 
-    ``model``: the path of an ONNX file, its content, a ``ModelProto``, or a ``Conversion``.
-    ``providers`` and ``options`` (an ``onnxruntime.SessionOptions``) are passed to ONNX Runtime. Without ``options``, threads
-    do not wait busily, and a model with less than 1 MiB of intermediate tensors runs in one thread. With up to 64 MiB of
-    intermediate tensors, their memory is not reused, which is faster.
-    ``states_of``: a session of another signature of the same file, with which states of equal names are shared.
-    Attributes ``inputs`` and ``outputs``: inputs and outputs of the model, without the states. Raises MissingExtra without
-    onnxruntime, FileNotFoundError, and ValueError if ONNX Runtime cannot load the model, or if a shared state differs.
+    ``model``: the path of an ONNX file, its content, a ``ModelProto``, or a ``Conversion``. ``providers`` and
+    ``options`` (an ``onnxruntime.SessionOptions``) are passed to ONNX Runtime. Without ``options``, threads do not wait
+    busily, and a model with less than 1 MiB of intermediate tensors runs in one thread. With up to 64 MiB of
+    intermediate tensors, their memory is not reused, which is faster. ``states_of``: a session of another signature of
+    the same file, with which states of equal names are shared. Attributes ``inputs`` and ``outputs``: inputs and
+    outputs of the model, without the states. Raises MissingExtra without onnxruntime, FileNotFoundError, and ValueError
+    if ONNX Runtime cannot load the model, or if a shared state differs.
     """
 
     def __init__(
@@ -201,8 +201,8 @@ class Session:
         """Run the model, update its states, and return all outputs by name.
 
         The outputs have the model's order. Arrays must have the input's dtype; lists and numbers are converted to it.
-        Raises ValueError for a name, dtype or shape that is not the model's. A run that fails leaves the states unchanged,
-        except for caches that are written in place.
+        Raises ValueError for a name, dtype or shape that is not the model's. A run that fails leaves the states
+        unchanged, except for caches that are written in place.
         """
         if extra_arguments:  # ONNX Runtime's own run takes names of outputs first
             raise TypeError("run takes one argument, arrays by input name: run({name: array}); it returns all outputs")
@@ -240,13 +240,13 @@ class Session:
         stop: Collection[int] = (),
         prompt: Session | None = None,
     ) -> list[int]:
-        """Return up to ``count`` tokens that follow ``tokens``, each the one of highest score.
+        """Return up to ``count`` tokens of highest score that follow ``tokens``.
 
-        ``start``: the position of the first token; the caches contain the tokens before it. ``stop``: tokens that end the
-        result. ``prompt``: a session of the signature for prompts, which shares its caches with this session
-        (``states_of``). It runs all complete chunks of the prompt; this session runs the remaining tokens. A model of all
-        signatures needs no ``prompt``: it runs all tokens of the prompt at once. Raises ValueError if the model is not a
-        language model with scores, or for more tokens than the caches can store.
+        ``start``: the position of the first token; the caches contain the tokens before it. ``stop``: tokens that end
+        the result. ``prompt``: a session of the signature for prompts, which shares its caches with this session
+        (``states_of``). It runs all complete chunks of the prompt; this session runs the remaining tokens. A model of
+        all signatures needs no ``prompt``: it runs all tokens of the prompt at once. Raises ValueError if the model is
+        not a language model with scores, or for more tokens than the caches can store.
         """
         names = [port.name for port in self.outputs]
         if self._decoder is None or len(names) != 1:
@@ -344,7 +344,7 @@ def _is_position(key: object, number: int) -> bool:
 
 
 def _decoder(inputs: Sequence[Port], outputs: Sequence[Port], *, heads_first: bool) -> Decoder | None:
-    """Return the decoder description of a language model with float32 caches of static shapes.
+    """Return the decoder of a language model with float32 caches of static shapes.
 
     Return None for any other model.
     """

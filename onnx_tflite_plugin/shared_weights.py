@@ -27,7 +27,7 @@ _DIGEST_LENGTH = 16  # hex digits of a digest in a name
 
 
 def share_weights(paths: Sequence[Path], stem: str) -> Path | None:
-    """Move the weights of several models of a folder into one file, and return its path.
+    """Move the weights of models of one folder into one file, and return its path.
 
     The file is ``<stem>.<digest>.data``; equal weights are stored once. Return None and change nothing if this saves
     little, or if a model has external weights already. Only one model is in memory at a time.
@@ -49,10 +49,7 @@ def share_weights(paths: Sequence[Path], stem: str) -> Path | None:
 
 
 def _weight_sizes(path: Path) -> list[tuple[bytes, int]] | None:
-    """Return digest and size of each large weight of a model.
-
-    Return None if the model has external weights.
-    """
+    """Return digest and size of each large weight; None with external weights."""
     import onnx
 
     model = onnx.load(path, load_external_data=False)
@@ -137,7 +134,7 @@ class _Offsets:
 
 
 def _make_external(tensor: onnx.TensorProto, offset: int) -> None:
-    """Replace the content of a tensor by a reference to a file whose name is still empty."""
+    """Replace the content of a tensor by a reference to a file with an empty name."""
     import onnx
 
     size = len(tensor.raw_data)
@@ -148,7 +145,7 @@ def _make_external(tensor: onnx.TensorProto, offset: int) -> None:
 
 
 def _earlier_files(path: Path, stem: str) -> list[str]:
-    """Return the files of shared weights that earlier conversions with this stem wrote."""
+    """Return the shared weights that earlier conversions with this stem wrote."""
     length = len(stem) + len(".data") + _DIGEST_LENGTH + 1
     names = (entry.name for entry in path.parent.glob("*.data"))
     return [name for name in names if name.startswith(f"{stem}.") and len(name) == length]
@@ -158,6 +155,6 @@ def _remove_unused(folder: Path, names: Iterable[str]) -> None:
     """Remove the files that no model of the folder refers to."""
     used = [files.external_files(path) for path in folder.glob("*.onnx")]
     for name in names:
-        if all(names_in_model is not None and name not in names_in_model for names_in_model in used):
+        if all(external is not None and name not in external for external in used):
             with suppress(OSError):
                 (folder / name).unlink()

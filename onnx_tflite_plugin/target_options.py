@@ -33,7 +33,7 @@ def apply_target_defaults(options: ConvertOptions, host: Host) -> ConvertOptions
 
 
 def target_of(options: ConvertOptions, host: Host) -> Target:
-    """Return the target that the options select, with the traits that the options change.
+    """Return the target that the options select, with the traits that they change.
 
     Raises UnsupportedOption if the target does not exist or does not support the options.
     """

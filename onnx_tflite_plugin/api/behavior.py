@@ -1,7 +1,8 @@
 """Base class of quantization behaviors: how a kernel treats quantized tensors.
 
-``quantization.py`` has the built-in behaviors. A pack may define another: a frozen dataclass derived from :class:`Behavior`
-that implements :meth:`Behavior.choose_arithmetic` and overrides the traits that differ from their defaults.
+``quantization.py`` has the built-in behaviors. A pack may define another: a frozen dataclass derived from
+:class:`Behavior` that implements :meth:`Behavior.choose_arithmetic` and overrides the traits that differ from their
+defaults.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Parameters = Mapping[str, tuple[float, int]]
 
 
 class Arithmetic(Enum):
-    """Form in which a handler gets and returns quantized tensors."""
+    """Values that a handler gets and returns for quantized tensors."""
 
     UNQUANTIZED = "unquantized"  # no data operand is quantized: each keeps its dtype
     FLOAT = "float"  # dequantized operands; the host quantizes the result
@@ -93,8 +94,8 @@ _FIELD_SIMILARITY = 0.85  # a field may resemble the trait that it sets, as ``co
 class Behavior(Checked):
     """Treatment of quantized tensors by a kernel.
 
-    The defaults describe a kernel without quantized tensors. A subclass raises TypeError if it defines a public name that
-    resembles a trait.
+    The defaults describe a kernel without quantized tensors. A subclass raises TypeError if it defines a public name
+    that resembles a trait.
     """
 
     def __init_subclass__(cls, **keywords: object) -> None:
@@ -110,7 +111,7 @@ class Behavior(Checked):
                 raise TypeError(f"{cls.__name__}.{name} is not a trait of behaviors; {remedy}")
 
     def choose_arithmetic(self, operator: QuantizedOperator) -> Arithmetic:
-        """Return the form of the values on which the handler computes.
+        """Return the values on which the handler computes: floats or quantized values.
 
         Raises Refusal if the operator cannot be converted. It is called only if a tensor under this behavior is
         quantized.

@@ -1,7 +1,4 @@
-"""Fused activations as LiteRT's kernels apply them.
-
-They are resolved or refused when an operator is bound.
-"""
+"""Fused activations as LiteRT's kernels apply them."""
 
 from __future__ import annotations
 
@@ -17,10 +14,7 @@ from onnx_tflite_plugin.source.model import Operator
 
 
 def activation_declaration(handler: Handler) -> FusedActivation | None:
-    """Return a handler's declaration of its fused activation.
-
-    Return ``None`` if there is none, or it is a function.
-    """
+    """Return the FusedActivation that a handler declares; ``None`` without it."""
     declared = handler.activation
     if isinstance(declared, str):
         return FusedActivation(option=declared)

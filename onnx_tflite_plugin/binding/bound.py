@@ -18,11 +18,10 @@ from onnx_tflite_plugin.source.model import Dims, Model, Operator, Subgraph, Ten
 class Declared(NamedTuple):
     """Declarations of one operator.
 
-    ``axes`` is None if its slots share no axes that the layout plan could follow.
-
-    ``activation``: the fused activation to apply, by the host or, if ``activates_inside``, by the lowering.
-    ``aligned``: no axes are declared, so the host aligns all data operands from the right.
-    ``subgraphs``: indices of called subgraphs. ``state``: the key of the state for output 0, a resource.
+    ``axes``: None if the slots share no axes that the layout plan could follow. ``aligned``: True if no axes are
+    declared, so that the host aligns all data operands from the right. ``activation``: the fused activation, which the
+    host applies, or the lowering if ``activates_inside``. ``subgraphs``: indices of called subgraphs. ``state``: the
+    key of the state for output 0, a resource.
     """
 
     layout: Layout
@@ -45,10 +44,7 @@ class Declared(NamedTuple):
 
     @property
     def accesses_states(self) -> bool:
-        """True if the operator calls subgraphs or accesses states.
-
-        Other operators use the same tensors without conversion.
-        """
+        """True if the operator calls subgraphs or accesses states."""
         return bool(self.subgraphs) or self.effects is not None
 
 
@@ -56,7 +52,7 @@ class Declared(NamedTuple):
 class Bound:
     """One operator and the handler that lowers it.
 
-    ``members``: the TFLite operators that it replaces: itself, the fused ones, or the rewritten one.
+    ``members``: the operators of the file that it stands for: itself, the fused ones, or the rewritten one.
     ``resolved``: the handler's declarations for the operator; None before they are read.
     """
 
@@ -68,10 +64,7 @@ class Bound:
 
     @property
     def declared(self) -> Declared:
-        """Return the handler's declarations for this operator.
-
-        Raises LookupError before they are read.
-        """
+        """Return the handler's declarations. Raises LookupError before they are read."""
         if self.resolved is None:
             raise LookupError(f"the declarations of {self.label} are not read yet")
         return self.resolved
@@ -118,17 +111,11 @@ class BoundModel:
 
     @property
     def subgraphs(self) -> tuple[Subgraph, ...]:
-        """Return the subgraphs with their bound operators.
-
-        Computed operands may have been folded to constants.
-        """
+        """Return the subgraphs with their bound operators and folded constants."""
         return tuple(replace(graph.subgraph, operators=tuple(b.op for b in graph.operators)) for graph in self.graphs)
 
     def drop_uncalled_graphs(self) -> BoundModel:
-        """Return the model without operators of subgraphs that are no longer called.
-
-        Requires that declarations are read.
-        """
+        """Return the model without operators of uncalled subgraphs. Needs declarations."""
         reached, pending = {self.source.root}, [self.source.root]
         while pending:
             for bound in self.graphs[pending.pop()].operators:
@@ -165,8 +152,7 @@ def find_missing_subgraphs(op: Operator, indices: Sequence[int], subgraph_count:
 def check_calls(calls: Mapping[tuple[int, Operator], Sequence[int]]) -> None:
     """Raise InvalidModel for a recursive call.
 
-    ``calls``: (subgraph, operator in it) to the subgraphs that it calls. A called subgraph runs as part of the
-    operator, so LiteRT would recurse until memory runs out.
+    ``calls``: the called subgraphs, by (subgraph, operator in it). LiteRT would recurse until memory runs out.
     """
     callees: dict[int, set[int]] = {}
     for (index, _), indices in calls.items():
@@ -185,10 +171,7 @@ def check_calls(calls: Mapping[tuple[int, Operator], Sequence[int]]) -> None:
 
 
 def check_operand_sources(graphs: Iterable[BoundGraph]) -> None:
-    """Raise InvalidModel for an operand without data that nothing computes.
-
-    LiteRT does not run such a file.
-    """
+    """Raise InvalidModel for an operand without data that nothing computes."""
     for graph in graphs:
         results = (tensor for bound in graph.operators for tensor in bound.op.outputs if tensor is not None)
         available = {*graph.inputs, *results}

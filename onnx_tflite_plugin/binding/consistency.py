@@ -1,8 +1,8 @@
 """Consistency of the file's operators with handler declarations.
 
 LiteRT's kernels check the same in Prepare. Operands and results must have the number and rank that the handler
-declares, and dtypes of results must follow from operands. Nothing here depends on an operator; differences are
-declared (``result_dtypes``, ``axes``, parameters of the lowering).
+declares, and dtypes of results must follow from operands. All differences between operators are declared
+(``result_dtypes``, ``axes``, parameters of the lowering).
 """
 
 from __future__ import annotations
@@ -42,10 +42,7 @@ _HINT = "convert the original model again"
 
 @dataclass(frozen=True)
 class Unfit(Decline):
-    """Decline because an operator has a wrong number of operands.
-
-    The file gives too few or too many of them, or lacks a required one.
-    """
+    """Decline of an operator with a wrong number of operands, or an absent one."""
 
     problem: Contradiction = field(kw_only=True)
 
@@ -95,10 +92,7 @@ def check_consistent(model: BoundModel, target: Target, opset: int) -> None:
 
 
 def _attribute_problem(bound: Bound, problem: Contradiction) -> Problem:
-    """Return the problem, attributed to the file or to a pack.
-
-    Contradictions with a built-in handler are in the file; those with a pack may be due to its declarations.
-    """
+    """Return the problem, attributed to the pack unless the handler is built in."""
     if bound.pack == BUILTIN:
         return problem
     reason = f"{problem.reason}, according to the declarations of handler {bound.handler.name} of {bound.pack}"
@@ -108,7 +102,7 @@ def _attribute_problem(bound: Bound, problem: Contradiction) -> Problem:
 def has_empty_tensors(model: Model) -> bool:
     """True if the file stores a tensor without elements.
 
-    Such a file is valid, but kernels compute nothing for the tensor, so its stored shape is unverified.
+    Such a file is valid, but kernels compute nothing for the tensor, so its stored shape may be wrong.
     """
     return any(t is not None and 0 in t.shape for op in model.main.operators for t in (*op.inputs, *op.outputs))
 
@@ -127,10 +121,7 @@ def lacks_rank(tensor: Tensor) -> bool:
 
 
 def check_arity(handler: Handler, op: Operator) -> Unfit | None:
-    """Return an Unfit if an operator has a wrong number of operands.
-
-    It has too few or too many, or lacks a required one. Return None otherwise.
-    """
+    """Return an Unfit if an operator lacks operands or has too many; otherwise None."""
     if has_custom_name(op.code):
         return None
     required, maximum, rest_required = _arity(handler.lower)
@@ -192,10 +183,7 @@ def _arity(lower: object) -> _Arity:
 
 
 def _check_ranks(bound: Bound) -> Iterator[Contradiction]:
-    """Yield operands whose rank differs from the declared axes.
-
-    Only axes that the handler declares for all instances are checked.
-    """
+    """Yield operands and results whose rank differs from the handler's literal axes."""
     if not isinstance(bound.handler.axes, str) or has_custom_name(bound.op.code):
         return
     inputs, outputs = _axis_counts(bound.handler.axes)
@@ -213,10 +201,7 @@ def declared_rank(bound: Bound, output: int) -> int | None:
 
 
 def _check_shared_axes(bound: Bound) -> Iterator[Contradiction]:
-    """Yield operands with different sizes along an axis that they share.
-
-    For example, weights and bias share an axis.
-    """
+    """Yield operands with different sizes along a shared axis, as of weights and bias."""
     if not isinstance(bound.handler.axes, str) or has_custom_name(bound.op.code):
         return
     sizes: dict[str, tuple[int, int]] = {}
@@ -236,10 +221,10 @@ def _check_shared_axes(bound: Bound) -> Iterator[Contradiction]:
 
 
 def _check_indices(bound: Bound) -> Iterator[Contradiction]:
-    """Yield constants that do not have one entry per axis that they index.
+    """Yield constants without one entry per axis, and axis numbers of wrong dtype.
 
-    Also yields axis numbers that are not int32 or int64. Kernels refuse such constants or read beyond their end, and
-    read the bytes of other dtypes as integers.
+    Kernels refuse such constants or read beyond their end. They read axis numbers of other dtypes than int32 and int64
+    as wrong integers.
     """
     for slot in bound.handler.axis_number_slots:
         axes = bound.op.tensor(slot)
@@ -261,10 +246,7 @@ def _check_indices(bound: Bound) -> Iterator[Contradiction]:
 
 @cache
 def _axis_counts(text: str) -> tuple[tuple[int | None, ...], tuple[int | None, ...]]:
-    """Return the number of axes of each input and output; ``None`` if unknown.
-
-    The text is like ``"n h w c, o -> n o"``.
-    """
+    """Return the number of axes per slot in ``"n h w c, o -> n o"``; None if unknown."""
     inputs, outputs = parse_axes(text)
     return tuple(map(_axis_count, inputs)), tuple(map(_axis_count, outputs))
 
@@ -274,10 +256,7 @@ def _axis_count(axes: Sequence[Group] | None) -> int | None:
 
 
 def _check_sizes(bound: Bound, target: Target, opset: int) -> Iterator[Contradiction]:
-    """Yield output 0 if its stored shape differs from the declared one.
-
-    Kernels ignore the stored shape.
-    """
+    """Yield output 0 if its stored shape differs from the declared one."""
     tensor = bound.op.tensor(~0)
     if bound.handler.sizes is None or tensor is None or not tensor.has_rank:
         return
@@ -298,8 +277,8 @@ def _check_sizes(bound: Bound, target: Target, opset: int) -> Iterator[Contradic
 def _check_subgraph_boundaries(bound: Bound, model: Model) -> Iterator[Contradiction]:
     """Yield inputs and outputs of a called subgraph that do not fit the call.
 
-    They have another dtype than the call's operand or result. Also yields outputs that are variables: their memory
-    belongs to the subgraph and is reused when it ends.
+    Their dtype or rank differs from the call's operand or result. Outputs must not be variables, because LiteRT reuses
+    the memory of variables when the subgraph ends.
     """
     handler, op = bound.handler, bound.op
     if not (handler.boundary or handler.inlined_subgraph):

@@ -1,7 +1,6 @@
 """Declarations of one operator, as a record for planners and lowering.
 
-Every declared function has been called. Each declared function is called once, with the instance, under one guard; its
-result is checked here.
+Each declared function is called once, with the instance. Its errors are attributed, and its result is checked.
 """
 
 from __future__ import annotations
@@ -236,10 +235,7 @@ def size_of_output(bound: Bound, target: Target, opset: int) -> Dims | None:
 
 
 def declared_behavior(bound: Bound, target: Target, opset: int) -> Behavior | None:
-    """Return the declared quantization behavior.
-
-    Return ``None`` if the function fails, which ``resolve`` reports.
-    """
+    """Return the declared quantization behavior; ``None`` if the function fails."""
     read = _Reader(bound.handler, bound.pack, At(bound.op, target, opset), label(bound.op))
     try:
         declared: Behavior = read("quantization", bound.handler.quantization, Behavior)
@@ -249,10 +245,7 @@ def declared_behavior(bound: Bound, target: Target, opset: int) -> Behavior | No
 
 
 def fused_activation(bound: Bound, target: Target, opset: int) -> str:
-    """Return the name of the fused activation; "NONE" if the function fails.
-
-    ``resolve`` reports the failure.
-    """
+    """Return the name of the fused activation; "NONE" if the function fails."""
     try:
         return _activation_name(_Reader(bound.handler, bound.pack, At(bound.op, target, opset), label(bound.op)))
     except (Failed, Refusal):
@@ -260,20 +253,14 @@ def fused_activation(bound: Bound, target: Target, opset: int) -> str:
 
 
 def subgraph_indices(options: Iterable[str], op: Operator) -> tuple[int, ...]:
-    """Return the subgraph indices in an operator's ``options``.
-
-    Subgraphs that do not exist are included.
-    """
+    """Return the subgraph indices in an operator's ``options``, even invalid ones."""
     fields = [op.options.get(name) for name in options]
     flat = [index for field in fields for index in (field if isinstance(field, tuple) else (field,))]
     return tuple(index for index in flat if isinstance(index, int))
 
 
 def _activation_name(read: _Reader) -> str:
-    """Return the name of the applied activation, or "NONE".
-
-    It is the result of a declared function or the value of the declared option.
-    """
+    """Return the activation from the declared function or option; "NONE" without one."""
     declared, options = activation_declaration(read.handler), read.at.op.options
     if declared is None:
         function = read.handler.activation
@@ -311,10 +298,7 @@ def _check_options(names: tuple[str, ...], at: At) -> str:
 
 
 def _check_price(axis_price: AxisPrice | None, at: At) -> str:
-    """Return an error for an operator without a price on any target.
-
-    Such an operator would silently cost nothing.
-    """
+    """Return an error for an operator without a price, which would cost nothing."""
     if axis_price is None or axis_price.price is not None:
         return ""
     if axis_price.price_key in PRICED or axis_price.price_key in at.target.prices:
@@ -346,8 +330,8 @@ def _check_slots(effects: Effects | None, at: At) -> str:
 def refusal_problem(bound: Bound, refusal: Refusal) -> Problem:
     """Return the problem of a handler that refuses its operator.
 
-    A handler of a pack is named, for its author, with its line if a function that it called refuses, and with the
-    declaration that raises the opset if it needs a newer one.
+    For the author of a pack, the problem names the handler, the line of the call that refused, and ``min_opset`` if a
+    newer opset is needed.
     """
     text = str(refusal)
     if isinstance(refusal, OpsetRefusal) and bound.pack != BUILTIN:

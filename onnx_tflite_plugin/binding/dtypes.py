@@ -30,8 +30,8 @@ def find_invalid_dtypes(bound: Bound, target: Target, opset: int) -> Iterator[tu
 def _check_result_dtype(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, str]]:
     """Yield result 0 if its dtype does not follow from the operands.
 
-    Operands and result are float or quantized. Converting it would insert a QuantizeLinear or DequantizeLinear that
-    the kernels do not have.
+    Only float and quantized tensors are compared. The conversion of a wrong dtype would insert a QuantizeLinear or
+    DequantizeLinear that LiteRT does not compute.
     """
     op = bound.op
     if has_custom_name(op.code) or bound.handler.subgraphs or not op.outputs or op.outputs[0] is None:
@@ -63,10 +63,7 @@ def _check_result_dtype(bound: Bound, target: Target, opset: int) -> Iterator[tu
 
 
 def _check_activation_bounds(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, str]]:
-    """Yield an integer result with a fused activation but no scale.
-
-    Kernels divide the activation's bounds by the scale.
-    """
+    """Yield an integer result with a fused activation but no scale for its bounds."""
     result = bound.op.tensor(~0)
     if (
         result is None
@@ -83,10 +80,7 @@ def _check_activation_bounds(bound: Bound, target: Target, opset: int) -> Iterat
 
 
 def _check_rare_dtypes(bound: Bound) -> Iterator[tuple[str, str]]:
-    """Yield complex results and resources that no declaration explains.
-
-    Only a few operators produce and declare such dtypes.
-    """
+    """Yield complex results and resources of operators that do not declare them."""
     op, handler = bound.op, bound.handler
     if has_custom_name(op.code) or handler.subgraphs or handler.effects is not None:
         return
@@ -108,8 +102,8 @@ def _check_rare_dtypes(bound: Bound) -> Iterator[tuple[str, str]]:
 def stale_dtypes(bound: Bound, target: Target, opset: int) -> Iterator[tuple[tuple[int, int], str]]:
     """Yield result 0 if it is stored as float although its operands are quantized.
 
-    Old converters wrote float and a scale. Kernels that take the result's dtype from the operand, such as ADD
-    (add.cc), compute integers with that scale.
+    Old converters stored such results as float with a scale. Kernels that take the result's dtype from the operand,
+    such as ADD (add.cc), compute integers with this scale.
     """
     result = bound.op.tensor(~0)
     if result is None or result.ignored_quantization is None or result.ignored_quantization.per_axis:
@@ -136,10 +130,7 @@ def _activations(bound: Bound, target: Target, opset: int) -> list[Tensor]:
 
 
 def _check_per_axis(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, str]]:
-    """Yield tensors with per-axis scales that are not weights.
-
-    Kernels read only one scale of them.
-    """
+    """Yield tensors with per-axis scales that are not weights: kernels read one scale."""
     op = bound.op
     quantized_sides = any(map(_is_quantized, op.inputs)), any(map(_is_quantized, op.outputs))
     if bound.handler.result_dtypes and quantized_sides[0] != quantized_sides[1]:
@@ -163,10 +154,7 @@ def _check_per_axis(bound: Bound, target: Target, opset: int) -> Iterator[tuple[
 
 
 def _check_zero_scales(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, str]]:
-    """Yield activations with a scale of 0, if the kernel computes with it.
-
-    Such a scale means no scale.
-    """
+    """Yield activations with a scale of 0 (no scale) if the kernel needs a scale."""
     op = bound.op
     sides = (("inputs", op.inputs), ("outputs", op.outputs))
     zero_scaled = [(f"{side}[{k}]", t) for side, tensors in sides for k, t in enumerate(tensors) if _has_zero_scale(t)]
@@ -203,8 +191,8 @@ def _numeric_dtype(tensor: Tensor) -> str:
 def _unscaled_dtype(bound: Bound, tensor: Tensor, target: Target, opset: int) -> str:
     """Return a description of an integer result without scale; "" if it is valid.
 
-    A result without scale is invalid if the kernel computes in float32. Integers wider than any quantized dtype have no
-    parameters, even if the file stores some.
+    A result without a scale is invalid if the kernel computes in float32. Stored scales of wider integers than
+    quantized ones are ignored.
     """
     is_integer = "int" in tensor.dtype or tensor.dtype == "bool"
     may_lack_scale = tensor.dtype in QUANTIZED or (is_integer and not bound.handler.result_dtypes)
@@ -220,10 +208,7 @@ def _computes_real_values(bound: Bound, target: Target, opset: int) -> bool:
 
 
 def _rescales(bound: Bound, target: Target, opset: int) -> bool:
-    """True if the kernel multiplies by the scale of each operand.
-
-    A missing scale counts as 0.
-    """
+    """True if the kernel multiplies by the scale of each operand, 0 if it is missing."""
     declared = declared_behavior(bound, target, opset)
     return declared is not None and declared.rescales
 

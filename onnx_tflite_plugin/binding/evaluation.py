@@ -1,7 +1,7 @@
 """Constant folding at binding: evaluated results become constant operands.
 
-Every operator that uses such a result gets the constant. The operator that computes the result is kept, because the
-result may be a graph output. Otherwise its nodes are unused.
+Operators that use such a result get the constant. The operator that computes the result is kept, because the result may
+be a graph output; otherwise its nodes are removed as unused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Fusion stage: replaces operators that compute one ONNX operator by one.
+"""Fusion stage: replaces operators that together compute one ONNX operator.
 
 It runs before planning.
 """
@@ -50,10 +50,8 @@ def fuse(
 ) -> Fused:
     """Apply every fusion wherever it matches and ``opset`` supports it.
 
-    Later ones see the results of earlier ones.
-
-    ``opset``: the requested one; None is the target's default. Inexact fusions come last, and each fusion after those
-    whose results its patterns contain.
+    Later fusions see the results of earlier ones. ``opset``: the requested opset; None for the target's default.
+    ``inexact``: also apply fusions that skip a rounding.
     """
     result = Fused(model)
     stage = _Stage(target, opset or target.opsets[1], opset or target.opsets[2], result, model.subgraphs, {})
@@ -69,9 +67,9 @@ def fuse(
 def _sort_fusions(fusions: Iterable[tuple[str, Fusion]]) -> list[tuple[str, Fusion]]:
     """Return the fusions in the order in which they are applied.
 
-    Exact fusions come before inexact ones. Among them, those with region functions come first, since they match the
-    structure of the file; then a fusion comes after those that its patterns contain. Otherwise the order of
-    registration is kept.
+    Exact fusions come before inexact ones. Among equally exact fusions, those with region functions come first, because
+    they match the structure of the file. A fusion comes after those whose results its patterns contain. Otherwise the
+    order of registration is kept.
     """
     entries = list(fusions)
     dependencies = {fusion.name: _pattern_codes(fusion).union(fusion.after) for _, fusion in entries}
@@ -93,7 +91,7 @@ def _pattern_codes(fusion: Fusion) -> frozenset[str]:
 class _Stage(NamedTuple):
     """Context of the fusion stage.
 
-    ``opset``: the model's. ``highest``: the highest one that it might get.
+    ``opset``: the opset of the model. ``highest``: the highest opset that the model might get.
     """
 
     target: Target
@@ -148,10 +146,7 @@ def _fuse_graph(graph: BoundGraph, pack: str, fusion: Fusion, stage: _Stage) -> 
 def _remaining_operators(
     graph: BoundGraph, operators: Sequence[Bound], removed: set[Bound], shared: set[Bound]
 ) -> tuple[Bound, ...]:
-    """Return the operators that a fusion keeps.
-
-    ``shared`` operators are kept only if their results are still used.
-    """
+    """Return the operators after a fusion; ``shared`` ones only if they are used."""
     remaining: list[Bound] = []
     used = set(graph.outputs)
     for bound, original in reversed(list(zip(operators, graph.operators, strict=True))):
@@ -165,10 +160,7 @@ def _remaining_operators(
 def _bind_match(
     fusion: Fusion, pack: str, pattern: Call, match: Match, root: Bound, finder: Finder, stage: _Stage
 ) -> Bound | None:
-    """Return the operator that replaces a match; None if it is declined.
-
-    A match that needs a newer opset is declined too.
-    """
+    """Return the operator that replaces a match; None if it is declined."""
     options = (
         _check_types(fusion, pack, match, root, stage)
         or _check_activations(fusion, match, finder, stage)
@@ -187,10 +179,7 @@ def _bind_match(
 def _bind_region(
     fusion: Fusion, pack: str, region: Region, root: Bound, members: Collection[Bound], stage: _Stage
 ) -> Bound | None:
-    """Return the bound operator that replaces ``members`` at the position of ``root``.
-
-    Return None if it is declined.
-    """
+    """Return the operator that replaces ``members`` at ``root``; None if declined."""
     op = root.op
     intermediates = [tensor for member in sorted(members, key=_index) for tensor in member.op.intermediates]
     fused = Operator(
@@ -236,7 +225,7 @@ def _check_types(fusion: Fusion, pack: str, match: Match, root: Bound, stage: _S
 def _check_activations(fusion: Fusion, match: Match, finder: Finder, stage: _Stage) -> Decline | None:
     """Return a Decline if the fused operator would lose a fused activation.
 
-    A fusion keeps it if its call names the option, or if the fusion declares an activation itself.
+    The activation is kept if the pattern's call names its option, or if the fusion declares an activation.
     """
     if fusion.handler.activation is not None:
         return None
@@ -286,10 +275,7 @@ def _fuse_regions(graph: BoundGraph, pack: str, fusion: Fusion, stage: _Stage) -
 
 
 def _fuse_region(graph: BoundGraph, pack: str, fusion: Fusion, region: Region, stage: _Stage) -> BoundGraph:
-    """Return the graph with one operator for a region.
-
-    Members with results that are used elsewhere are kept.
-    """
+    """Return the graph with a region fused; members used elsewhere are kept."""
     producers = {tensor: bound for bound in graph.operators for tensor in bound.op.outputs if tensor is not None}
     members = _region_members(region, producers)
     if reads_computed_variable((bound.op for bound in members), producers):

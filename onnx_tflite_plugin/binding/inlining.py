@@ -1,7 +1,4 @@
-"""Inlining of called subgraphs.
-
-Their operators are then planned and fused with the rest.
-"""
+"""Inlining of called subgraphs, whose operators are then planned and fused."""
 
 from __future__ import annotations
 
@@ -33,10 +30,7 @@ class InlinedOperator(Operator):
 
 @dataclass(frozen=True, eq=False)
 class InlinedTensor(Tensor):
-    """A copy of a called subgraph's tensor.
-
-    ``number`` makes the hashes of copies differ.
-    """
+    """A copy of a called subgraph's tensor, with a distinct ``number`` for hashing."""
 
     number: int = 0
 
@@ -45,10 +39,7 @@ class InlinedTensor(Tensor):
 
 
 def call_path(op: Operator) -> tuple[Location, ...]:
-    """Return the locations of an operator's enclosing calls, then its own.
-
-    The outermost call comes first.
-    """
+    """Return the locations of enclosing calls, outermost first, then the operator's."""
     return (*(op.within if isinstance(op, InlinedOperator) else ()), (op.subgraph, op.index))
 
 
@@ -65,10 +56,9 @@ class Inlining:
     def operators(self, bound: Bound, within: Collection[int]) -> Sequence[Operator] | None:
         """Return the operators that replace a call; ``None`` if the call is kept.
 
-        They have the call's operands and results. A call is kept if its handler does not declare ``inlined_subgraph``,
-        or if the subgraph is stateful or does not compute a result. It is also kept if its operands and the subgraph's
-        inputs differ in dtype, shape or quantization. ``within``: subgraphs being inlined. Raises TooLarge if calls
-        expand to too many operators.
+        A call is kept if its handler does not declare ``inlined_subgraph``, if the subgraph is stateful or does not
+        compute a result, or if a tensor at its boundary differs from the call's in dtype, shape or quantization.
+        ``within``: subgraphs being inlined. Raises TooLarge if calls expand to too many operators.
         """
         option = bound.handler.inlined_subgraph
         index = bound.op.options.get(option) if option else None
@@ -84,10 +74,7 @@ class Inlining:
         return self._copy_operators(bound.op, graph, tensors)
 
     def _copy_operators(self, call: Operator, graph: Subgraph, tensors: dict[Tensor, Tensor]) -> list[Operator]:
-        """Return copies of the subgraph's operators on the call's tensors.
-
-        Intermediate tensors are copied too.
-        """
+        """Return copies of the subgraph's operators on the call's tensors."""
 
         def map_tensor(tensor: Tensor | None) -> Tensor | None:
             if tensor is None or tensor.is_constant:
@@ -121,18 +108,15 @@ def _is_expandable(graph: Subgraph) -> bool:
 
 
 def _pair_boundary(op: Operator, graph: Subgraph) -> dict[Tensor, Tensor] | None:
-    """Return the call's tensors by the subgraph's inputs and outputs.
-
-    Return ``None`` if they do not match one to one.
-    """
-    inner, outer = (*graph.inputs, *graph.outputs), (*op.inputs, *op.outputs)
+    """Return the call's tensors by those of the subgraph; None on a mismatch."""
+    subgraph_tensors, call_tensors = (*graph.inputs, *graph.outputs), (*op.inputs, *op.outputs)
     if len(graph.inputs) != len(op.inputs) or len(graph.outputs) != len(op.outputs):
         return None
     pairs = {}
-    for inner_tensor, outer_tensor in zip(inner, outer, strict=True):
-        if outer_tensor is None or not _are_equivalent(inner_tensor, outer_tensor):
+    for subgraph_tensor, call_tensor in zip(subgraph_tensors, call_tensors, strict=True):
+        if call_tensor is None or not _are_equivalent(subgraph_tensor, call_tensor):
             return None
-        pairs[inner_tensor] = outer_tensor
+        pairs[subgraph_tensor] = call_tensor
     return pairs
 
 

@@ -14,7 +14,7 @@ from onnx_tflite_plugin.source.model import Operator, Subgraph, Tensor
 def reads_computed_variable(operators: Iterable[Operator], producers: Mapping[Tensor, Bound]) -> bool:
     """True if an operator reads a variable that an operator computes.
 
-    Before it is computed, the variable holds the value of the previous run.
+    Such a variable holds the value of the previous run until it is computed, so operators that read it cannot be moved.
     """
     operands = (tensor for op in operators for tensor in op.inputs)
     return any(tensor is not None and tensor.is_variable and tensor in producers for tensor in operands)
@@ -41,7 +41,7 @@ class Finder:
     def find(self, pattern: Call, root: Bound, removed: set[Bound]) -> Match | None:
         """Return the first match that ends in ``root``; None if there is none.
 
-        Inner results must be unused elsewhere, unless they are shared.
+        Results inside the match must be unused elsewhere, except those of shared calls.
         """
         matches = self._extend_matches(pattern.siblings, self._match_call(pattern, root, Match({}, {}, self.graphs)))
         return next((match for match in matches if self._is_closed(pattern, match, removed)), None)
@@ -76,9 +76,9 @@ class Finder:
         return (user for tensor in op.outputs if tensor is not None for user in self.users.get(tensor, ()))
 
     def insertion_index(self, pattern: Call, match: Match) -> int:
-        """Return the position of the end of the match to which all other members can move.
+        """Return the position to which all members of the match can move; -1 without one.
 
-        Return -1 if there is none.
+        It is the position of an end of the match.
         """
         ends = self._ends(pattern, match)
         producers = (self.producers[tensor].op for tensor in match.tensors.values() if tensor in self.producers)

@@ -1,7 +1,4 @@
-"""Invalid numbers in a file, which no kernel supports.
-
-Their effect is undefined, so they are refused.
-"""
+"""Invalid numbers in a file, which are refused because their effect is undefined."""
 
 from __future__ import annotations
 
@@ -18,10 +15,7 @@ BIAS_LIMIT = 2**47
 
 
 def find_invalid_numbers(bound: Bound) -> Iterator[tuple[str, str]]:
-    """Yield (field, reason) of each number that no kernel supports.
-
-    Fields are relative to the operator.
-    """
+    """Yield (field of the operator, reason) of each number that no kernel supports."""
     yield from _check_options(bound)
     yield from _check_biases(bound)
 

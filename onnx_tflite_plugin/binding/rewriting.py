@@ -33,7 +33,7 @@ def rewrite_operator(
 ) -> Iterator[tuple[Operator, Bound | Problem]]:
     """Yield each replacement with its handler, or the problem that prevents it.
 
-    With a problem, the original operator is yielded. ``substitute`` inserts the constants known so far.
+    A problem is yielded with the original operator. ``substitute`` inserts the constants known so far.
     """
     bound = site.bound
     try:
@@ -77,9 +77,9 @@ def read_replacements(site: Site) -> Sequence[Replacement]:
 
 
 def final_operator(bound: Bound, target: Target, opset: int) -> Bound:
-    """Return the operator that computes the results: the last replacement.
+    """Return the last replacement, or the operator itself without ``rewrite``.
 
-    Without ``rewrite`` it is the operator itself. Raises Failed and Refusal.
+    Raises Failed and Refusal.
     """
     if bound.handler.rewrite is None:
         return bound

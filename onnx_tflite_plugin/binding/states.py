@@ -13,8 +13,8 @@ from onnx_tflite_plugin.source.model import Tensor
 def state_users(graph: BoundGraph) -> Iterator[tuple[str | None, Bound]]:
     """Yield (key of the state, operator) for every use of a state in a subgraph.
 
-    The key comes from the operator of the same subgraph that creates the resource. It is None for a resource that another
-    subgraph creates, which may be any state.
+    The key comes from the operator of the same subgraph that creates the resource. It is None for a resource that
+    another subgraph creates, which may be any state.
     """
     key_of: dict[Tensor, str] = {}
     for bound in graph.operators:
@@ -50,7 +50,7 @@ def users_by_key(model: BoundModel) -> StateUsers:
 
 
 def state_tensor(bound: Bound) -> Tensor:
-    """Return the tensor with the state's value: the result of a reader, an operand of a writer."""
+    """Return the tensor with the state's value: a reader's result, a writer's operand."""
     return bound.op[state_slot(bound)]
 
 

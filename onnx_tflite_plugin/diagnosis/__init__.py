@@ -1,4 +1,1 @@
-"""Attribution of failures: to the file, an option, an op pack or the converter.
-
-Only entry points use this package.
-"""
+"""Attribution of failures: to the file, an option, an op pack or the converter."""

@@ -1,4 +1,4 @@
-"""Attribution of a failed conversion, from its error and the results of earlier stages."""
+"""Attribution of a failed conversion, from the error and earlier results."""
 
 from __future__ import annotations
 
@@ -98,10 +98,7 @@ def _attribute_to_file(error: ConversionError, records: Records) -> ConversionEr
 
 
 def _add_unknown_inputs(error: ConversionError, model: Model) -> ConversionError | None:
-    """Return the error with a problem for each graph input whose shape may be unknown.
-
-    The stored shape of such an input is ``[]``. Return None if the file has no such input.
-    """
+    """Return the error with a problem per graph input of stored shape ``[]``; or None."""
     unknown = [
         Problem(
             f"graph input {tensor}",

@@ -56,7 +56,7 @@ def _describe_missing_bias(op: Operator, declared: Declared) -> str:
 
 
 def declarations(declared: Declared) -> str:
-    """Return the declarations that determine layout and dtype of the tensors, as text.
+    """Return the declarations of layouts and dtypes as text.
 
     An example is ``layout=Transparent(), axes='n c -> n c', quantization=SameScale()``.
     """
@@ -68,7 +68,7 @@ def declarations(declared: Declared) -> str:
 
 
 def attribute_to_packs(failure: str, declared: PackDeclarations) -> InternalError:
-    """Return an error that names these declarations as the possible cause of a failure.
+    """Return an error that names declarations as the possible cause of a failure.
 
     ``failure``: the exception in the converter's code and its location.
     """
@@ -84,7 +84,7 @@ def attribute_to_packs(failure: str, declared: PackDeclarations) -> InternalErro
 
 
 def _format_declaration(value: Layout | Behavior) -> str:
-    """Return a declaration as source text, without fields that have their default value."""
+    """Return a declaration as source text, without fields of default value."""
     arguments = []
     for field in fields(value):
         default = field.default_factory() if field.default_factory is not MISSING else field.default

@@ -1,7 +1,7 @@
 """Program that runs a file in LiteRT and prints the result as JSON.
 
-Usage: ``python probe.py FILE``. Inputs are zeros, or ones if zeros fail. The program runs in a separate process, because a
-broken file may crash it. It imports nothing from the package, so that it starts quickly.
+Usage: ``python probe.py FILE``. Inputs are zeros, or ones if zeros fail. The program runs in a separate process,
+because a broken file may crash it. It imports nothing from the package, so that it starts quickly.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ CPU_SECONDS = 20  # limit of processor time: a model that runs longer is not bro
 
 
 def probe(source: str | bytes) -> dict[str, Any]:
-    """Return the reason for which LiteRT refuses a file, or the shapes that LiteRT computes.
+    """Return why LiteRT refuses a file, or the shapes that LiteRT computes.
 
-    The result is ``{"refused": reason}`` or ``{"shapes": {tensor index: shape}}``, for the tensors of the main subgraph.
-    ``source``: path or content of the file.
+    The result is ``{"refused": reason}`` or ``{"shapes": {tensor index: shape}}``, for the tensors of the main
+    subgraph. ``source``: path or content of the file.
     """
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 

@@ -55,7 +55,7 @@ class Decoder(NamedTuple):
 
 
 def cache_pairs(inputs: Iterable[str], outputs: Iterable[str]) -> dict[str, str]:
-    """Return the name of the output that is the next value of each input, such as a cache."""
+    """Return the output with the next value, by input; for example, of caches."""
     output_names = set(outputs)
     return {name: name + NEXT for name in inputs if name + NEXT in output_names}
 

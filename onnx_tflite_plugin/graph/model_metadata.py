@@ -24,8 +24,8 @@ _DIGEST = PREFIX + "digest"
 class CarriedState(NamedTuple):
     """A graph output that is fed into a graph input of the next run.
 
-    ``shape`` has -1 for dynamic dimensions. ``initial`` is a scalar for all elements or a list in C order; it is used if
-    the input has no initializer.
+    ``shape`` has -1 for dynamic dimensions. ``initial`` is a scalar for all elements or a list in C order; it is used
+    if the input has no initializer.
     """
 
     input: str
@@ -184,7 +184,7 @@ def write_digest(metadata: MutableMapping[str, str], digest: str) -> None:
 
 
 def read_digest(metadata: Mapping[str, str]) -> str:
-    """Return the SHA-256 of the converted TFLite file; empty if unknown, as for models of earlier versions."""
+    """Return the SHA-256 of the converted TFLite file; empty if unknown."""
     return metadata.get(_DIGEST, "")
 
 

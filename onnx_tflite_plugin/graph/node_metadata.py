@@ -1,4 +1,4 @@
-"""Metadata of a node: the TFLite operators that it was lowered from, and its handler.
+"""Metadata of a node: its TFLite operators and its handler.
 
 :mod:`onnx_tflite_plugin.graph.metadata` lists the keys.
 """

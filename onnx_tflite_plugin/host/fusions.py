@@ -43,10 +43,7 @@ class Fusions:
         return [(pack, fusion) for pack, fusion in fusions if fusion is not None]
 
     def _get_fusion(self, k: int) -> Fusion | None:
-        """Return the fusion of an entry point, ``None`` if it does not load.
-
-        Its warnings are given once.
-        """
+        """Return the fusion of an entry point; ``None`` if it does not load."""
         if k not in self._loaded:
             self._loaded[k] = self._load_fusion(self._offers[k])
         return self._loaded[k]
@@ -64,10 +61,7 @@ class Fusions:
         return fusion
 
     def _pattern_names(self) -> set[str]:
-        """Return the names that patterns may contain besides the schema's.
-
-        They are the names of entry points and of fusions that load.
-        """
+        """Return the names of handlers and fusions, which patterns may contain."""
         names = {*self._handler_codes}
         for offer in self._offers:
             with suppress(Failed):

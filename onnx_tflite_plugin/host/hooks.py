@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 Check = Callable[["ir.Model", "ir.Model"], str]
-"""Function of a model before and after a pack changed it: the reason why it does not fit the target, or an empty text."""
+"""Return why a changed model does not fit the target, or "", from the model before and after the change."""
 
 NAMES = ("claim", "configure", "after_lowering", "rename", "finish")
 
@@ -75,13 +75,13 @@ class _Manager(pluggy.PluginManager):
 class Hooks:
     """All plugins of one host: hooks of packs, and handlers that claim operators.
 
-    ``warn`` is called for each skipped hook. ``failures``: failures of hooks, by pack.
+    ``warn``: called for each skipped hook. ``failures``: failures of hooks, by pack.
     """
 
     def __init__(self, options: Mapping[str, Any], warn: Callable[[str], None]) -> None:
         self.options, self.warn = options, warn
         self.failures: dict[str, list[Failed]] = {}
-        self._left_out: set[tuple[str, str]] = set()
+        self._skipped: set[tuple[str, str]] = set()  # (name of a hook, pack)
         self._code_by_plugin: dict[str, str] = {}  # operator of each handler
         # hooks by name and operator; cleared when a plugin is registered
         self._cached: dict[tuple[str, str], Sequence[Hook]] = {}
@@ -113,17 +113,14 @@ class Hooks:
                 with hook.attribute_errors():
                     hook(options=self.options)
 
-    def leave_out(self, pack: str, failed: Failed, names: Iterable[str] = NAMES) -> None:
-        """Stop calling these hooks of a pack."""
+    def skip(self, pack: str, failed: Failed, names: Iterable[str] = NAMES) -> None:
+        """Skip these hooks of a pack from now on, because of a failure."""
         self._cached.clear()
         self.failures.setdefault(pack, []).append(failed)
-        self._left_out |= {(name, pack) for name in names}
+        self._skipped |= {(name, pack) for name in names}
 
     def implementations(self) -> list[tuple[str, str]]:
-        """Return (pack, hook) for all hooks of packs.
-
-        Handlers, which claim their operator through a hook of the host, are left out.
-        """
+        """Return (pack, hook) for all hooks of packs, without those of the host."""
         return sorted(
             {
                 (hook.pack, name)
@@ -138,10 +135,9 @@ class Hooks:
         return tuple(dict.fromkeys(hook.pack for hook in self._implementations("finish")))
 
     def _implementations(self, name: str, code: str = "") -> Sequence[Hook]:
-        """Return the implementations of a hook in pluggy's order.
+        """Return the implementations of a hook in pluggy's order: last registered first.
 
-        The order is last registered first, except for tryfirst and trylast. ``code``: skip handlers of other
-        operators.
+        ``tryfirst`` and ``trylast`` change the order. ``code``: handlers of other operators are omitted.
         """
         if (name, code) not in self._cached:
             self._cached[name, code] = tuple(self._find_implementations(name, code))
@@ -152,8 +148,8 @@ class Hooks:
             if code and self._code_by_plugin.get(implementation.plugin_name, code) != code:
                 continue
             pack = implementation.plugin_name.rpartition("@")[2]
-            left_out = (name, pack) in self._left_out and not _is_internal(implementation.plugin)
-            if not left_out and not (implementation.hookwrapper or implementation.wrapper):
+            is_skipped = (name, pack) in self._skipped and not _is_internal(implementation.plugin)
+            if not is_skipped and not (implementation.hookwrapper or implementation.wrapper):
                 yield Hook(name, pack, implementation.plugin, implementation.function, implementation.argnames)
 
     # --- calls during a conversion ------------------------------------------------------------
@@ -161,13 +157,15 @@ class Hooks:
     def claims(self, at: At, offered: bool = False) -> Iterator[tuple[str, Handler | Decline | Failed]]:
         """Yield (pack, handler, Decline or Failed) for every pack that knows the operator.
 
-        A pack's hook is not called if the pack has an entry point for the operator. The built-in pack is not called if
-        another pack has an entry point (``offered``).
+        The hook of a pack is not called if the pack has an entry point for the operator. ``offered``: another pack than
+        the built-in one has such an entry point; the hook of the built-in pack is then not called either.
         """
         hooks = self._implementations("claim", at.op.code)
-        with_handler = {hook.pack for hook in hooks if _is_internal(hook.plugin)} | ({BUILTIN} if offered else set())
+        packs_with_handler = {hook.pack for hook in hooks if _is_internal(hook.plugin)} | (
+            {BUILTIN} if offered else set()
+        )
         for hook in hooks:
-            if hook.pack in with_handler and not _is_internal(hook.plugin):
+            if hook.pack in packs_with_handler and not _is_internal(hook.plugin):
                 continue
             try:
                 answer = _call_claim(hook, at)
@@ -192,9 +190,7 @@ class Hooks:
     ) -> list[Problem]:
         """Call the hook of every pack for one lowered operator.
 
-        Returns failures of packs that the model uses.
-
-        Changes by a hook to the values or to their producers are undone.
+        A failing hook is skipped, and its changes are undone. Returns the failures of packs that the model uses.
         """
         problems: list[Problem] = []
         for hook in self._implementations("after_lowering"):
@@ -232,10 +228,9 @@ class Hooks:
         return renames
 
     def finish(self, model: ir.Model, used: Collection[str], check: Check = lambda before, after: "") -> ir.Model:
-        """Pass the finished model to the hook of every pack.
+        """Return the finished model, changed by the hook of every pack.
 
         Changes of failed hooks are undone.
-
         Raises HandlerError if the model is already invalid, or if a pack that the model uses fails.
         """
         hooks = self._implementations("finish")
@@ -265,14 +260,14 @@ class Hooks:
         return model
 
     def _skip_hook(self, hook: Hook, failed: Failed) -> None:
-        self.leave_out(hook.pack, failed, [hook.name])
+        self.skip(hook.pack, failed, [hook.name])
         self.warn(f"{failed.reason}; the hook is skipped")
 
 
 def _call_claim(hook: Hook, at: At) -> Handler | Decline | None:
-    """Return the result of a ``claim`` hook.
+    """Return the result of a ``claim`` hook, or the Decline of the returned handler.
 
-    The result is a Decline if the returned handler does not accept the operator. Raises Failed.
+    Raises Failed.
     """
     with hook.attribute_errors(label(at.op)):
         try:

@@ -28,7 +28,7 @@ from onnx_tflite_plugin.errors import (
     Problem,
     UnsupportedOption,
 )
-from onnx_tflite_plugin.guard import BUILTIN, INLINE, Failed, LeftOut
+from onnx_tflite_plugin.guard import BUILTIN, INLINE, Failed, PackSkipped
 from onnx_tflite_plugin.host.fusions import Fusions
 from onnx_tflite_plugin.host.hooks import Hooks
 from onnx_tflite_plugin.host.missing_operators import (
@@ -58,9 +58,9 @@ from onnx_tflite_plugin.source.model import Model, Operator
 
 @dataclass(frozen=True, eq=False)
 class Registration:
-    """A handler under the name of its entry point: the plugin that the host registers.
+    """Plugin that claims operators for a handler, under the name of its entry point.
 
-    A handler may be registered under another name (an alias, or a test that renames opcodes).
+    The name may differ from the handler's code: it may be an alias, or a test may rename operators.
     """
 
     code: str
@@ -81,10 +81,10 @@ class Registration:
 class Host:
     """Selection of a handler for each operator.
 
-    ``prefer`` and ``block`` name packs; ``packs`` limits them to ``"builtin"`` or a list of names. Raises
-    UnsupportedOption if a pack to prefer or to limit to is not installed. ``offers`` replaces the installed entry
-    points, except for the built-in targets. ``handlers`` adds unpackaged handlers as pack ``"inline"``.
-    ``keep_unknown``: an unclaimed operator becomes a node of a separate domain.
+    ``prefer`` and ``block``: names of packs. ``packs``: the packs to use, ``"builtin"`` or a list of names. ``offers``:
+    entry points to use in place of the installed ones; the built-in targets remain. ``handlers``: further handlers by
+    operator, in the pack ``"inline"``. ``keep_unknown``: True makes an operator without a handler a node of a separate
+    domain. Raises UnsupportedOption if a pack in ``prefer`` or ``packs`` is not installed.
     """
 
     def __init__(
@@ -151,10 +151,7 @@ class Host:
     # --- loading ------------------------------------------------------------------------------
 
     def _warn_of_packs(self, offers: Iterable[Offer]) -> None:
-        """Warn of packs and entry points that are not used, without loading them.
-
-        These are packs for another version, and entry points with an unknown operator or group.
-        """
+        """Warn of packs for another version, and of unknown operators or groups."""
         for offer in offers:
             if offer.unmet:
                 self.warn(f"{offer.pack} is left out: {_version_reason(offer)}")
@@ -175,27 +172,24 @@ class Host:
             try:
                 self.hooks.add(offer.load(), offer.code, offer.pack)
             except Failed as failed:
-                self.hooks.leave_out(offer.pack, failed)
+                self.hooks.skip(offer.pack, failed)
                 self.warn(f"{failed.reason}; the hooks of {offer.pack} are left out")
 
     def _load_handlers(self, code: str) -> list[Failed]:
-        """Load the entry points of one operator.
-
-        Returns the failures, to report if no other pack claims it.
-        """
+        """Load the entry points of one operator, and return their failures."""
         if code not in self._loaded:
             self._loaded[code] = []
             for offer in self._by_code.get(code, ()):
                 try:
                     if offer.unmet:
-                        raise LeftOut(
+                        raise PackSkipped(
                             offer.pack,
                             f"{offer.pack}, which has a handler for it, is left out: {_version_reason(offer)}",
                         )
                     self.hooks.register(Registration(code, offer.handler(), offer.pack), code, offer.pack)
                 except Failed as failed:
                     self._loaded[code].append(failed)
-                    if not offer.unmet:  # otherwise already warned of
+                    if not offer.unmet:  # the constructor warned of unmet requirements
                         self.warn(f"{failed.reason}; the handler is left out")
         return self._loaded[code]
 
@@ -223,10 +217,7 @@ class Host:
                 yield offer.code, offer.pack, failed
 
     def registered_handlers(self, code: str) -> list[tuple[str, Handler]]:
-        """Return (pack, handler) of handlers registered for an operator.
-
-        The built-in one is returned only if there is no other.
-        """
+        """Return (pack, handler) of an operator; the built-in handler only if alone."""
         self._load_handlers(code)
         handlers = [
             (pack, plugin.handler)
@@ -240,15 +231,13 @@ class Host:
     def bind(self, model: Model, target: Target, opset: int) -> BoundModel:
         """Bind a handler to each reachable operator.
 
-        Raises UnsupportedOperator with all unsupported operators, and InvalidModel for calls that contradict each other.
+        Raises UnsupportedOperator with all unsupported operators, and InvalidModel for calls that contradict each
+        other.
         """
         return ModelBinding(model, self.bind_operator, self.hooks.failures, self.unused, target, opset).bind()
 
     def bind_operator(self, op: Operator, target: Target, opset: int) -> Bound | Problem:
-        """Return the operator with its handler, or a problem.
-
-        ``opset``: as passed to declared functions.
-        """
+        """Return the operator with its handler, or a problem. ``opset``: for declarations."""
         binding = self._find_handler(op, target, opset)
         if isinstance(binding, Bound) or not self.keep_unknown:
             return binding
@@ -261,10 +250,7 @@ class Host:
         return Bound(op, placeholder, BUILTIN, (op,))
 
     def skipped_packs(self) -> list[str]:
-        """Return a message per skipped hook, for unsupported operators.
-
-        The hook might have claimed them.
-        """
+        """Return a message per skipped hook, which might have claimed an operator."""
         return [
             f"{describe_skipped_hooks(pack)}: {failed.reason}"
             for pack, failures in self.hooks.failures.items()
@@ -309,10 +295,7 @@ class Host:
         return self._wrong_registrations[code]
 
     def _collect_claims(self, at: At) -> tuple[list[tuple[str, Handler]], list[Answer]]:
-        """Return the claims on an operator, and the reasons of packs that do not claim it.
-
-        A failing pack causes a warning.
-        """
+        """Return the claims on an operator, and the answers of packs that do not claim it."""
         claims: list[tuple[str, Handler]] = []
         declined: list[Answer] = []
         offered = any(canonical(offer.pack) != BUILTIN for offer in self._by_code.get(at.op.code, ()))
@@ -326,9 +309,9 @@ class Host:
         return claims, declined
 
     def _choose_claim(self, op: Operator, claims: list[tuple[str, Handler]]) -> tuple[str, Handler] | Problem:
-        """Return the claim of the preferred pack, of a third party, or the built-in one.
+        """Return the claim of a preferred pack, a third party, or the built-in pack.
 
-        Claims of two third parties are a problem that names both.
+        If several third parties claim the operator, return a problem that names them.
         """
         for preferred in self.prefer:
             for pack, handler in claims:
@@ -348,10 +331,7 @@ class Host:
 
 
 def _find_offer_problem(offer: Offer) -> str:
-    """Return the reason why an entry point is unused; empty if it is used.
-
-    The entry point is not loaded.
-    """
+    """Return why an entry point is unused, without loading it; empty if it is used."""
     return find_group_problem(offer.group) or (find_name_problem(offer.code) if offer.group == HANDLERS else "")
 
 

@@ -31,7 +31,8 @@ def missing_handler_problem(
 ) -> Problem:
     """Return the problem that no pack takes an operator, with reasons and remedies.
 
-    ``similar``: a remedy to name first. ``is_registered``: a handler of the operator is installed, but does not take it.
+    ``similar``: a remedy to name first. ``is_registered``: a handler of the operator is installed, but does not take
+    it.
     """
     unfit = next((answer for pack, answer in answers if isinstance(answer, Unfit) and pack == BUILTIN), None)
     if unfit is not None:
@@ -58,10 +59,7 @@ def missing_handler_problem(
 
 
 def competing_claims_problem(op: Operator, packs: Sequence[str]) -> Problem:
-    """Return the problem that several packs claim an operator and none is preferred.
-
-    ``packs``: their names.
-    """
+    """Return the problem that several packs claim an operator and none is preferred."""
     if INLINE in packs:
         installed = [pack for pack in packs if pack != INLINE]
         return Problem(
@@ -79,12 +77,14 @@ def with_remedies(problems: Mapping[Operator, Problem], main: Subgraph) -> dict[
 
     ``main``: the converted subgraph.
     """
-    lacking = {op: None for op, problem in problems.items() if isinstance(problem, NoHandler)}
-    if not lacking:
+    without_handler = [op for op, problem in problems.items() if isinstance(problem, NoHandler)]
+    if not without_handler:
         return dict(problems)
-    remedies = describe_remedies([*lacking], [*problems], main)
+    remedies = describe_remedies(without_handler, [*problems], main)
     return {
-        op: replace(problem, hint="; ".join(filter(None, (problem.hint, remedies)))) if op in lacking else problem
+        op: replace(problem, hint="; ".join(filter(None, (problem.hint, remedies))))
+        if isinstance(problem, NoHandler)
+        else problem
         for op, problem in problems.items()
     }
 

@@ -1,7 +1,4 @@
-"""Binding of a model: a handler for each operator, or all problems at once.
-
-Only operators that the main subgraph reaches are bound.
-"""
+"""Binding of the reachable operators of a model to handlers."""
 
 from __future__ import annotations
 
@@ -34,8 +31,8 @@ BindOperator = Callable[[Operator, Target, int], Bound | Problem]
 class ModelBinding:
     """Operators of a model and their handlers, bound so far.
 
-    ``skipped``: failures of hooks that are skipped, by pack; ``unused``: entry points that are unused. Either may be
-    the reason why an operator has no handler.
+    ``skipped``: failures of skipped hooks, by pack. ``unused``: problems of unused entry points. Both may be the cause
+    of a missing handler.
     """
 
     def __init__(
@@ -120,7 +117,7 @@ class ModelBinding:
     def _missing_problems(self) -> list[Problem]:
         """Return the problems of operators without a handler, and possible causes.
 
-        There is one problem for each kind of operator, each skipped hook and each unused entry point.
+        Possible causes are skipped hooks and unused entry points.
         """
         by_operator = {op: self.reasons[key] for key, ops in self.missing.items() for op in ops}
         ordered = dict(sorted(by_operator.items(), key=lambda item: (item[0].subgraph, item[0].index)))

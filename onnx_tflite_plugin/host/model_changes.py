@@ -29,8 +29,8 @@ class ValueSnapshot:
     @property
     def has_changed(self) -> bool:
         return any(
-            len(was) != len(now) or any(a is not b and a != b for a, b in zip(was, now, strict=True))
-            for was, now in zip(self._original, self._current(), strict=True)
+            len(old) != len(new) or any(a is not b and a != b for a, b in zip(old, new, strict=True))
+            for old, new in zip(self._original, self._current(), strict=True)
         )
 
     def restore(self) -> None:
@@ -60,9 +60,9 @@ def copy_model(model: ir.Model) -> ir.Model:
 def describe_interface_change(before: ir.Model, after: ir.Model) -> str:
     """Return a description of changed graph inputs or outputs; empty if unchanged."""
     for side in ("inputs", "outputs"):
-        was, now = ([_format_value(value) for value in getattr(model.graph, side)] for model in (before, after))
-        if was != now:
-            return f"it changed the graph's {side}, from {', '.join(was) or 'none'} to {', '.join(now) or 'none'}"
+        old, new = ([_format_value(value) for value in getattr(model.graph, side)] for model in (before, after))
+        if old != new:
+            return f"it changed the graph's {side}, from {', '.join(old) or 'none'} to {', '.join(new) or 'none'}"
     return ""
 
 

@@ -1,7 +1,4 @@
-"""Entry points of installed distributions.
-
-They are found without importing a distribution, and loaded under guard.
-"""
+"""Entry points of installed distributions, found without importing a distribution."""
 
 from __future__ import annotations
 
@@ -51,10 +48,10 @@ class Offer:
 
     @cached_property
     def needs(self) -> frozenset[str]:
-        """Return the operators in ``module:attribute [CODE, CODE]``.
+        """Return the operators in ``module:attribute [CODE, CODE]``, if any.
 
-        The fusion is loaded only if a model has one of them. The set is empty if they are unknown. It is parsed from the
-        value, because ``EntryPoint.extras`` splits ``CUSTOM.MyOp`` in two.
+        A fusion is loaded only if a model has one of them. ``EntryPoint.extras`` is not used, because it splits
+        ``CUSTOM.MyOp`` in two.
         """
         _, _, listed = self.entry.value.partition("[")
         return frozenset(unquote(code.strip()) for code in listed.rstrip("] ").split(",") if code.strip())
@@ -146,9 +143,9 @@ def _read_offers(distribution: Installed) -> tuple[Offer, ...]:
 
 
 def _describe_missing_module(name: str, *, is_package: bool) -> str:
-    """Return a message on a missing module of an entry point, or on a missing package that contains the module.
+    """Return a message on a missing module or package of an entry point.
 
-    It suggests the most similar name in the same package. A wheel lacks a package that ``setup.cfg`` does not list.
+    The remedy is the most similar name, or a correction of ``packages`` in ``setup.cfg``.
     """
     package = name.rpartition(".")[0]
     names = {
@@ -165,10 +162,7 @@ def _describe_missing_module(name: str, *, is_package: bool) -> str:
 
 
 def _describe_missing_attribute(module: str, attribute: str) -> str:
-    """Return a message on an attribute that an imported module lacks.
-
-    It suggests the most similar attribute. The text is empty if the module has the attribute.
-    """
+    """Return a message on an attribute that an imported module lacks; else ""."""
     names, name = vars(sys.modules[module]) if module in sys.modules else None, attribute.partition(".")[0]
     if names is None or not name or name in names:
         return ""
@@ -178,10 +172,7 @@ def _describe_missing_attribute(module: str, attribute: str) -> str:
 
 
 def _describe_module_without_attribute(module: ModuleType) -> str:
-    """Return a message on a handler's entry point that names only a module.
-
-    It lists the handlers in the module.
-    """
+    """Return a message on an entry point that names a module, with its handlers."""
     names = [name for name, value in vars(module).items() if isinstance(value, Handler)] or ["FUNCTION"]
     examples = " or ".join(f"{module.__name__}:{name}" for name in names)
     return f"it is a module, not a handler; write {examples}, and install the pack again (pip install -e)"
@@ -194,8 +185,7 @@ _REINSTALL = "correct the entry point, and install the pack again (pip install -
 def _parse_offers(text: str, pack: str, requirements: tuple[str, ...]) -> tuple[Offer, ...]:
     """Return the offers in a distribution's metadata.
 
-    Offers in groups with the project's name that do not exist are included. The result is cached, because hosts for
-    many files read the same metadata.
+    Offers in unknown groups are included. The result is cached, because hosts for many files read the same metadata.
     """
     unknown = {*_GROUP.findall(text)}.difference(ALL_GROUPS)
     unmet, entries = unmet_requirement(requirements), entry_points(text, {*GROUPS, *unknown})
@@ -254,9 +244,9 @@ def find_unknown_operators(fusion: Fusion, further_names: Callable[[], Collectio
 
 
 def find_unlisted_pattern(needs: frozenset[str], fusion: Fusion) -> frozenset[str] | None:
-    """Return the operators of a pattern that the entry point does not list.
+    """Return the operators of a pattern of which the entry point lists none.
 
-    That is, none of them is in the entry point of the fusion. Return None if there is no such pattern.
+    Return None if there is no such pattern.
     """
     if not needs or fusion.regions is not None:
         return None
@@ -265,10 +255,7 @@ def find_unlisted_pattern(needs: frozenset[str], fusion: Fusion) -> frozenset[st
 
 @cache
 def find_needs_problem(needs: frozenset[str], fusion: Fusion) -> str:
-    """Return a message on an entry point that contradicts the patterns of its fusion.
-
-    The text is empty if it does not.
-    """
+    """Return a message if an entry point contradicts its fusion's patterns; or ""."""
     if not needs or fusion.regions is not None:
         return ""
     unlisted = find_unlisted_pattern(needs, fusion)
@@ -290,10 +277,7 @@ def find_needs_problem(needs: frozenset[str], fusion: Fusion) -> str:
 
 @cache
 def unmet_requirement(requirements: tuple[str, ...], version: str = VERSION) -> str:
-    """Return the requirement on onnx-tflite-plugin that ``version`` does not meet.
-
-    The text is empty if it meets all.
-    """
+    """Return the requirement that ``version`` of the project does not meet; or ""."""
     return next(filter(None, (_unmet_version(text, version) for text in requirements)), "")
 
 
@@ -303,10 +287,7 @@ PIN = f"{BUILTIN}~={VERSION}"
 
 @cache
 def find_wide_requirement(requirements: tuple[str, ...], version: str = VERSION) -> str:
-    """Return a message on a pack that allows the next version with another API.
-
-    The text is empty if it does.
-    """
+    """Return a message on a pack that allows the next version of the API; else ""."""
     first, second, *_ = (int(part) for part in version.split("."))
     next_version = f"{first}.{second + 1}.0" if first == 0 else f"{first + 1}.0.0"
     if unmet_requirement(requirements, next_version):

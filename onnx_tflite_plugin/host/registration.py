@@ -1,7 +1,4 @@
-"""Packs that would convert an operator if their entry points were right.
-
-An entry point may be misspelled, missing, or in a group that does not exist.
-"""
+"""Search for handlers with misspelled, misplaced or missing entry points."""
 
 from __future__ import annotations
 
@@ -28,10 +25,7 @@ _REINSTALL = "then install the pack again (pip install -e)"
 
 
 class _Definition(NamedTuple):
-    """A function decorated with ``@handler("CODE", ...)``.
-
-    It is found without importing its module.
-    """
+    """A function decorated with ``@handler("CODE", ...)``, found by parsing its file."""
 
     function: str
     module: str
@@ -54,10 +48,7 @@ def find_wrong_registration(
 
 
 def describe_similar_handler(code: str, offers: Mapping[str, Sequence[Offer]]) -> str:
-    """Return a remedy that names a handler of a similar custom operator.
-
-    The text is empty if there is none.
-    """
+    """Return a remedy that names the handler of a similar custom operator; else ""."""
     if not code.startswith(NAMED_BY_THE_FILE):
         return ""
     codes = {known.lower(): known for known in offers if known.startswith(NAMED_BY_THE_FILE)}
@@ -70,17 +61,14 @@ def describe_similar_handler(code: str, offers: Mapping[str, Sequence[Offer]]) -
 
 
 def _bare_name(code: str) -> str:
-    """Return an operator's name without the prefix of custom operators.
-
-    Authors often forget this prefix.
-    """
+    """Return an operator's name without the often forgotten prefix ``CUSTOM.``."""
     return code.removeprefix(CUSTOM).lower()
 
 
 def find_misspelled_groups(pack: str) -> list[Problem]:
-    """Return a problem per entry-point group of a pack that resembles a group of this project.
+    """Return a problem per group of a pack that resembles an entry-point group.
 
-    Groups that begin with the project's name are reported as unused entry points.
+    Groups that begin with the project's name are omitted: their entry points are reported as unused.
     """
     return [
         Problem(
@@ -106,7 +94,7 @@ def _problems_of_groups(code: str, is_admitted: Callable[[str], bool]) -> Iterat
 
 
 def _misspelled_groups(text: str) -> Iterator[tuple[str, str]]:
-    """Yield (group, group of this project that is meant) for groups in the text of a distribution's entry points."""
+    """Yield (group, similar group of this project) of misspelled groups."""
     for group in _GROUP.findall(text):
         meant = get_close_matches(group, ALL_GROUPS, 1, _GROUP_SIMILARITY)
         if meant and group not in ALL_GROUPS and not group.startswith(f"{PROJECT}."):
@@ -114,10 +102,7 @@ def _misspelled_groups(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _problems_of_definitions(code: str, is_admitted: Callable[[str], bool]) -> Iterator[Problem]:
-    """Yield a problem per installed pack that defines a handler of the operator.
-
-    The definition is found in the source.
-    """
+    """Yield a problem per pack whose source defines a handler of the operator."""
     for distribution in iterate_distributions():
         text = distribution.entry_points_text
         pack = distribution.name_and_requirements()[0] if text else ""
@@ -126,11 +111,16 @@ def _problems_of_definitions(code: str, is_admitted: Callable[[str], bool]) -> I
         entries = [*entry_points(text, ALL_GROUPS)]
         for found in _find_definitions(code, entries):
             target = f"{found.module}:{found.function}"
-            other = next((e.name for e in entries if e.group == HANDLERS and e.value.replace(" ", "") == target), "")
-            fact = f"the entry point of the function is named {other}" if other else "the function has no entry point"
+            handlers = (entry for entry in entries if entry.group == HANDLERS)
+            wrong_name = next((entry.name for entry in handlers if entry.value.replace(" ", "") == target), "")
+            fact = (
+                f"the entry point of the function is named {wrong_name}"
+                if wrong_name
+                else "the function has no entry point"
+            )
             remedy = (
                 f"rename the entry point to {code} in setup.cfg"
-                if other
+                if wrong_name
                 else f"make sure that setup.cfg lists {code} = {target} in {HANDLERS}"
             )
             where = f"{found.file}:{found.line}"
@@ -142,10 +132,7 @@ def _problems_of_definitions(code: str, is_admitted: Callable[[str], bool]) -> I
 
 
 def _find_definitions(code: str, entries: Sequence[EntryPoint]) -> Iterator[_Definition]:
-    """Yield definitions of a handler in the packages that entry points name.
-
-    Only top-level packages are searched.
-    """
+    """Yield definitions of a handler in the top-level packages that entry points name."""
     for name in dict.fromkeys(entry.value.partition(":")[0].partition(".")[0].strip() for entry in entries):
         try:
             spec = find_spec(name)
@@ -163,10 +150,7 @@ def _find_definitions(code: str, entries: Sequence[EntryPoint]) -> Iterator[_Def
 
 
 def _definitions_in(file: Path, module: str, code: str) -> Iterator[_Definition]:
-    """Yield the decorated functions of one file.
-
-    There are none if the file cannot be read or does not name the operator.
-    """
+    """Yield the decorated functions of one file; none if the file cannot be read."""
     try:
         source = file.read_text(encoding="utf-8")
         body = ast.parse(source).body if code in source else []

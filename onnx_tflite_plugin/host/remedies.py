@@ -1,7 +1,4 @@
-"""Remedies for operators without a handler: an op pack, or a submodel.
-
-The submodel has no such operator.
-"""
+"""Remedies for operators without a handler: an op pack, or a submodel."""
 
 from __future__ import annotations
 
@@ -21,44 +18,43 @@ _MAX_NAME_LENGTH = 80
 
 
 class _Submodel(NamedTuple):
-    """Operators to convert, with the values of ``inputs_at`` and ``outputs``.
-
-    Empty ``outputs`` are the model's.
-    """
+    """Operators between ``starts`` and ``ends``; no ends are the model's outputs."""
 
     operators: tuple[Operator, ...]
     starts: tuple[Tensor, ...]
     ends: tuple[Tensor, ...]
 
 
-def describe_remedies(without_handler: Sequence[Operator], left_out: Sequence[Operator], main: Subgraph) -> str:
+def describe_remedies(without_handler: Sequence[Operator], unsupported: Sequence[Operator], main: Subgraph) -> str:
     """Return the remedies that operators without a handler share.
 
-    ``left_out``: all operators that cannot be converted, which a submodel must not have. ``main``: the converted
+    ``unsupported``: all operators that cannot be converted, which a submodel must not have. ``main``: the converted
     subgraph.
     """
     codes = [*dict.fromkeys(quote(op.code, safe="._-") for op in without_handler)]
     them = "it" if len(codes) == 1 else "them"
-    more = f", …, {len(codes)} in all" if len(codes) > _MAX_CODES else ""
-    others = ", ".join(f"--op {code}" for code in codes[1:_MAX_CODES])
-    further = f"; run it again with {others}{more}" if others else ""
+    total = f", …, {len(codes)} in all" if len(codes) > _MAX_CODES else ""
+    further_options = ", ".join(f"--op {code}" for code in codes[1:_MAX_CODES])
+    further_runs = f"; run it again with {further_options}{total}" if further_options else ""
     pack = (
         f"an op pack can convert {them}; create one with: onnx-tflite new-pack DIR --op {codes[0]}, "
-        f"and --like KIND if the operator is not elementwise{further}"
+        f"and --like KIND if the operator is not elementwise{further_runs}"
     )
-    return "; ".join([pack, *_describe_submodels(left_out, main)])
+    return "; ".join([pack, *_describe_submodels(unsupported, main)])
 
 
-def _describe_submodels(left_out: Sequence[Operator], main: Subgraph) -> Iterator[str]:
+def _describe_submodels(unsupported: Sequence[Operator], main: Subgraph) -> Iterator[str]:
     """Yield the options that convert a submodel without the operators."""
-    if not {*main.operators}.issuperset(left_out):
+    if not {*main.operators}.issuperset(unsupported):
         return
-    count = len(left_out)
-    submodels = [(k, submodel) for k in (count, 0) if (submodel := _submodel_between(left_out[:k], left_out[k:], main))]
+    count = len(unsupported)
+    submodels = [
+        (k, submodel) for k in (count, 0) if (submodel := _submodel_between(unsupported[:k], unsupported[k:], main))
+    ]
     if not submodels:
         inner = range(1, min(count, _MAX_INNER_SUBMODELS))
         inner_submodels = [
-            (k, submodel) for k in inner if (submodel := _submodel_between(left_out[:k], left_out[k:], main))
+            (k, submodel) for k in inner if (submodel := _submodel_between(unsupported[:k], unsupported[k:], main))
         ]
         submodels = [*sorted(inner_submodels, key=lambda item: -len(item[1].operators))[:1]]
     these = "it" if count == 1 else "all of them"
@@ -75,10 +71,9 @@ def _describe_submodels(left_out: Sequence[Operator], main: Subgraph) -> Iterato
 
 
 def _submodel_between(before: Sequence[Operator], after: Sequence[Operator], main: Subgraph) -> _Submodel | None:
-    """Return the submodel between the operators ``before`` and ``after``.
+    """Return the submodel downstream of ``before`` and upstream of ``after``.
 
-    No operator of ``before`` depends on its results, and it needs no result of ``after``. Return None if it has no
-    operator, or too many tensors at its boundary.
+    Return None if it has no operator, or too many tensors at its boundary.
     """
     excluded = {*_upstream(before, main), *_downstream(after, main)}
     computed = {tensor for op in main.operators if op not in excluded for tensor in op.outputs if tensor is not None}

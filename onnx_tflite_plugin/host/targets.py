@@ -46,9 +46,9 @@ class Targets:
             yield offer.code, offer.pack, Failed(offer.pack, _reserved_name_reason(offer))
 
     def get(self, name: str) -> Target:
-        """Return the target with a name, in any case.
+        """Return the target with a name, ignoring case.
 
-        Raises UnsupportedOption for none, several, or one that does not load.
+        Raises UnsupportedOption if there is none, or several, or if it does not load.
         """
         offer = self._find(name)
         try:
@@ -57,10 +57,7 @@ class Targets:
             raise UnsupportedOption(f"target {name!r} cannot be used: {failed.reason}") from failed
 
     def pack_of(self, name: str) -> str:
-        """Return the pack of the target with a name.
-
-        Raises UnsupportedOption if there is none, or several.
-        """
+        """Return the pack of a target. Raises UnsupportedOption for none or several."""
         return self._find(name).pack
 
     def _find(self, name: str) -> Offer:

@@ -1,7 +1,4 @@
-"""Unsupported operators that are kept as nodes of a separate domain.
-
-The runtime must have kernels for them.
-"""
+"""Unsupported operators, kept as nodes of a separate domain."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ def domain_and_name(code: str) -> tuple[str, str]:
 def placeholder_handler(op: Operator) -> Handler | None:
     """Return a handler that emits the operator as a node.
 
-    Operands and results are as in the file. Return ``None`` for an operator without results or with resources, which
+    Operands and results are as in the file. Return ``None`` for an operator without results, or with resources, which
     ONNX lacks.
     """
     tensors = [tensor for tensor in (*op.inputs, *op.outputs) if tensor is not None]
@@ -47,10 +44,7 @@ def _lower(ctx: Any, *inputs: Any) -> Any:
 
 
 def _attributes(op: Operator) -> dict[str, Any]:
-    """Return the options by name, as attributes.
-
-    ``custom_options`` is added as bytes if some options cannot be attributes.
-    """
+    """Return the options as attributes, or ``custom_options`` if some cannot be."""
     inner = [value for value in op.options.values() if isinstance(value, Options)]  # attributes of the composite
     options = {name: value for fields in (op.options, *inner) for name, value in fields.items() if value not in inner}
     attributes = {name: value for name, value in options.items() if _is_attribute_value(value)}

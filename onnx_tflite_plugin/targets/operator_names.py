@@ -19,9 +19,9 @@ _TRAITS = (*_BY_OPERATOR, "no_int8_moves", "wrapping_int8_operators", "missing_o
 
 
 def find_unknown_operator(target: Target) -> str:
-    """Return a message on the first trait that names an unknown ONNX operator.
+    """Return a message on a trait that names an unknown ONNX operator; else "".
 
-    The text is empty if there is none. A target with domains of its own may name their operators.
+    A target with domains of its own may name their operators.
     """
     if target.domains:
         return ""

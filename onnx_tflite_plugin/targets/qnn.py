@@ -1,8 +1,7 @@
 """Target for accelerators whose operators are all between DQ and Q.
 
-Examples are QNN, NNAPI and CoreML. Measured with onnxruntime-qnn 2.7 (HTP emulator): if one operator computes on
-integers, such as a Transpose, the whole graph runs on the CPU. Measured with onnxruntime-qnn 2.7 (HTP emulator): one
-operator on integers, such as a Transpose, and the whole graph runs on the CPU.
+Examples are QNN, NNAPI and CoreML. If one operator computes on integers, such as a Transpose, the whole graph runs on
+the CPU (measured with the HTP emulator of onnxruntime-qnn 2.7).
 """
 
 from dataclasses import replace
