@@ -95,8 +95,8 @@ class VerifyOptions(CheckedOptions):
     tolerance: float | None = _option(
         VERIFICATION,
         None,
-        "Largest error of float outputs, as a share of their range, even if every operator agrees; by default only "
-        "operators decide.",
+        "Maximum error of float outputs, as a share of their range. It applies even if every operator agrees; by default, "
+        "only the comparison of operators decides.",
         metavar="SHARE",
         minimum=0,
     )
@@ -114,9 +114,9 @@ class ConvertOptions(CheckedOptions):
     optimize: Optimize = _option(
         COMMON, "faithful",
         "faithful: rewrites that do not change results. speed: also rewrites and fusions that skip a rounding. none: no "
-        "rewrites. readable: no rewrites, and a plain graph to read in a viewer such as Netron, with weights that need no If "
-        "or Cast and constants that are named after their use. Add --target generic to it, which uses no operators of ONNX "
-        "Runtime and keeps int8 activations. Fusions that do not change results apply in every mode.",
+        "rewrites. readable: no rewrites, and a plain graph for a viewer such as Netron, with weights that need no If or Cast, "
+        "and with constants that are named after their use. Combine readable with --target generic, which uses no operators "
+        "of ONNX Runtime and keeps int8 activations. Fusions that do not change results apply in every mode.",
     )  # fmt: skip
     signature: str | None = _option(
         COMMON, None,
@@ -220,9 +220,9 @@ class ConvertOptions(CheckedOptions):
     prefer: Sequence[str] = _option(ADVANCED, (), "Op pack to prefer if several claim an operator.", metavar="PACK")
     block: Sequence[str] = _option(ADVANCED, (), "Op pack to leave out.", metavar="PACK")
     packs: str | None = _option(
-        ADVANCED, None, "Use only the built-in operators, or also these op packs (comma-separated).",
+        ADVANCED, None, "Op packs to use: builtin for none of them, or a comma-separated list. Built-in operators are always used.",
         metavar="builtin|LIST",
-        python="'builtin' uses only the built-in operators; a comma-separated list of op packs uses these too.",
+        python="Op packs to use: 'builtin' for none of them, or a comma-separated list. Built-in operators are always used.",
     )  # fmt: skip
 
     @property
