@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tools.tensorflow_image_rows import bitwise, color, counting, crops, sums_and_diagonals
 from tools.tensorflow_operands import Constant, Row, constant, flags, numbers, pairs, positive, real, scalar
 
 FLOATS = ("float32", "float64", "float16")
@@ -371,5 +372,5 @@ def patches() -> Iterator[Row]:
 def every_row() -> list[Row]:
     """Return all cases in the order in which they are stored."""
     families = (unary, activation, arithmetic, comparison, shape, joining, slicing, reduction, matrix, fourier, image,
-                volumes, normalization, patches)  # fmt: skip
+                volumes, normalization, patches, bitwise, counting, color, crops, sums_and_diagonals)  # fmt: skip
     return [row for family in families for row in family()]

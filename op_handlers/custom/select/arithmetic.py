@@ -26,14 +26,18 @@ FLOAT_PAIRS = uniform_types(FLOATS, 2)
 
 
 def floor_divide(steps: Rewriter, node: NodeDef) -> Any:
-    """Return DIV and FLOOR for floats, and FLOOR_DIV for integers.
+    """Return DIV and FLOOR for floats, FLOOR_DIV for int32, and (x - FLOOR_MOD(x, y)) / y for int64.
 
-    FLOOR_DIV computes in float64.
+    FLOOR_DIV computes in float64, which does not represent every int64.
     """
-    x, y = steps.op[0], steps.op[1]
-    if "int" in x.dtype:
+    x, y, dims = steps.op[0], steps.op[1], steps.op[out(0)].dims
+    if x.dtype == "int64":
+        remainder = steps.call(builtin.floor_mod, [x, y], x.dtype, dims)
+        multiple = steps.call(builtin.sub, [x, remainder], x.dtype, dims, **NO_ACTIVATION)
+        return steps.finish(builtin.div, [multiple, y], **NO_ACTIVATION)
+    if x.dtype == "int32":
         return steps.finish(builtin.floor_div, [x, y])
-    quotient = steps.call(builtin.div, [x, y], x.dtype, steps.op[out(0)].dims, **NO_ACTIVATION)
+    quotient = steps.call(builtin.div, [x, y], x.dtype, dims, **NO_ACTIVATION)
     return steps.finish(builtin_floor, [quotient])
 
 
@@ -73,7 +77,7 @@ floor_div = rewrite_to(
     make_kernel(np.floor_divide),
     operands=2,
     rewrite=floor_divide,
-    types=uniform_types("float32 int32", 2),
+    types=uniform_types("float32 int32 int64", 2),
 )
 floor_mod = rewrite_to(
     "FloorMod", builtin.floor_mod, make_kernel(np.mod), operands=2, types=uniform_types("float32 int32 int64", 2)

@@ -1,4 +1,4 @@
-"""Matrix products and determinants."""
+"""Matrix products, sums of products, diagonals and determinants."""
 
 from __future__ import annotations
 
@@ -6,9 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Context, Operator, Terminate, Value, handler
+from onnx_tflite_plugin.api import Array, Context, Decline, Instance, Operator, Refusal, Terminate, Value, handler
 from op_handlers.custom.select.nodedef import PREFIX, NodeDef, node_of
-from op_handlers.custom.select.rewriting import FLOATS, acceptance_check, make_kernel, rewrite_to, uniform_types
+from op_handlers.custom.select.rewriting import (
+    FLOATS,
+    REAL,
+    acceptance_check,
+    constant_scalar_check,
+    make_kernel,
+    rewrite_to,
+    uniform_types,
+)
 from op_handlers.matrix.batch_matmul import batch_matmul
 
 ADJOINTS = {"MatMul": ("transpose_a", "transpose_b")}
@@ -50,3 +58,60 @@ batch_mat_mul_v3 = rewrite_to("BatchMatMulV3", batch_matmul, multiply, operands=
 def determinant(ctx: Context, x: Value) -> Value:
     """Emit Det."""
     return ctx.ops.Det(x)
+
+
+# --- sums of products -------------------------------------------------------------------------
+
+
+def check_equation(at: Instance) -> Decline | None:
+    """Return a Decline for an equation that ONNX does not support: a label that the result repeats."""
+    equation = node_of(at.op).text("equation").replace(" ", "")
+    operands, arrow, result = equation.partition("->")
+    if not arrow or operands.count(",") != len(at.op.inputs) - 1:
+        return Decline(f"the equation {equation!r} does not describe {len(at.op.inputs)} operands and a result")
+    labels = result.replace(".", "")
+    return Decline(f"the result of the equation {equation!r} repeats a label") if len({*labels}) < len(labels) else None
+
+
+@handler(
+    PREFIX + "Einsum",
+    max_version=1,
+    layout=Terminate(),
+    types=tuple(f"{dtype}..." for dtype in ["float32", "float64", "int32", "int64"]),
+    min_opset=12,
+    accepts=acceptance_check(None, accepts=check_equation),
+    kernel=lambda op, *operands: np.asarray(np.einsum(node_of(op).text("equation"), *operands)),
+)
+def einsum(ctx: Context, *operands: Value) -> Value:
+    """Emit Einsum."""
+    return ctx.ops.Einsum(*operands, equation=node_of(ctx.op).text("equation"))
+
+
+# --- diagonals --------------------------------------------------------------------------------
+
+
+def diagonal_indices(rows: int, columns: int, offset: int) -> Array:
+    """Return the positions of a diagonal in the flattened matrix."""
+    first_row, first_column = max(-offset, 0), max(offset, 0)
+    count = max(min(rows - first_row, columns - first_column), 0)
+    return (first_row + np.arange(count)) * columns + first_column + np.arange(count)
+
+
+@handler(
+    PREFIX + "MatrixDiagPartV3",
+    max_version=1,
+    layout=Terminate(),
+    types=tuple(f"{dtype}, int32, {dtype} -> {dtype}" for dtype in f"{REAL} bool".split()),
+    requires_constant={1},
+    accepts=acceptance_check(3, accepts=constant_scalar_check(1, "diagonal")),
+    kernel=make_kernel(lambda x, k, padding: np.diagonal(x, int(k.reshape(-1)[0]), -2, -1)),
+)
+def matrix_diagonal(ctx: Context, x: Value, _diagonal: Value, _padding: Value) -> Value:
+    """Emit Gather of a diagonal in the flattened matrices."""
+    ops, dims = ctx.ops, ctx.op[0].dims
+    rows, columns = dims[-2:]
+    if rows is None or columns is None:
+        raise Refusal("the matrix has a dynamic size; set it with --input-shape")
+    indices = diagonal_indices(rows, columns, int(ctx.require_constant(1).reshape(-1)[0]))
+    leading = np.zeros(len(dims) - 2, np.int64)
+    return ops.Gather(ops.Reshape(x, np.append(leading, rows * columns)), indices, axis=-1)

@@ -87,7 +87,7 @@ FLAGS = ("exclusive", "reverse")
 CUMULATIVE_TYPES = tuple(f"{dtype}, {AXIS_DTYPES} -> {dtype}" for dtype in REAL.split())
 
 
-def cumulative_kernel(function: Callable[..., Any], identity: int) -> Any:
+def cumulative_kernel(function: Callable[..., Any], identity: float) -> Any:
     """Return a NumPy kernel of a cumulative sum or product.
 
     ``identity``: the value before the first element.
@@ -128,6 +128,36 @@ cumsum = rewrite_to(
 )
 def cumprod(ctx: Context, x: Value, _axis: Value) -> Value:
     """Emit a Scan whose body is a Mul."""
+    return emit_scan(ctx, x, ctx.ops.Mul, 1)
+
+
+def log_add_exp(x: Array, axis: int, dtype: Any) -> Array:
+    return np.asarray(np.logaddexp.accumulate(x, axis, dtype=dtype))
+
+
+@handler(
+    PREFIX + "CumulativeLogsumexp",
+    max_version=1,
+    layout=Terminate(),
+    types=f"float32, {AXIS_DTYPES} -> float32",
+    requires_constant={1},
+    accepts=acceptance_check(2, accepts=element_count_check(1, 1)),
+    kernel=cumulative_kernel(log_add_exp, -np.inf),
+)
+def cumulative_log_sum_exp(ctx: Context, x: Value, _axis: Value) -> Value:
+    """Emit a Scan whose body subtracts the larger exponent before it adds."""
+    ops, lowest = ctx.ops, np.finfo(np.float32).min
+
+    def add(total: Value, exponent: Value) -> Value:
+        larger = ops.Max(total, exponent, lowest)  # -inf - -inf is not a number
+        terms = [ops.Exp(ops.Sub(part, larger)) for part in (total, exponent)]
+        return ops.Add(larger, ops.Log(ops.Add(*terms)))
+
+    return emit_scan(ctx, x, add, -np.inf)
+
+
+def emit_scan(ctx: Context, x: Value, combine: Callable[[Value, Value], Value], identity: float) -> Value:
+    """Return the results of ``combine`` with the elements along an axis so far."""
     ops, dtype, dims = ctx.ops, ctx.op[0].dtype, ctx.op[0].dims
     axis = int(ctx.require_constant(1).reshape(-1)[0]) % len(dims)
     exclusive, reverse = (node_of(ctx.op).flag(name) for name in FLAGS)
@@ -138,12 +168,12 @@ def cumprod(ctx: Context, x: Value, _axis: Value) -> Value:
     )
 
     def step(product: Value, factor: Value) -> list[Value]:
-        next_product = ops.Mul(product, factor)
+        next_product = combine(product, factor)
         return [next_product, ops.Identity(product if exclusive else next_product)]
 
     body = ctx.graph(step, [("product", dtype, state_dims), ("factor", dtype, state_dims)])
     _, products = ops.Scan(
-        ops.Expand(np.ones((), dtype), sizes),
+        ops.Expand(np.full((), identity, dtype), sizes),
         x,
         body=body,
         num_scan_inputs=1,

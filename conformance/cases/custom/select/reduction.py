@@ -14,6 +14,7 @@ OPERATORS = (
     "ArgMin",
     "Cumprod",
     "Cumsum",
+    "CumulativeLogsumexp",
     "Max",
     "Mean",
     "Min",

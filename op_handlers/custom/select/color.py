@@ -1,0 +1,182 @@
+"""Conversion and adjustment of colors in images with channels last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from onnx_tflite_plugin.api import Array, Context, Decline, Instance, Terminate, Value, ValueLike, handler
+from op_handlers.custom.select.nodedef import PREFIX
+from op_handlers.custom.select.rewriting import Accepts, Declare, acceptance_check, element_count_check, make_kernel
+
+SIXTHS = (0.0, 2 / 6, 4 / 6)
+"""Hue of red, green and blue."""
+
+
+def check_channels(at: Instance) -> Decline | None:
+    """Return a Decline for images without 3 channels."""
+    dims = at.op[0].dims
+    if dims and dims[-1] in (3, None):
+        return None
+    return Decline(f"the image has shape {list(dims)}; expected 3 channels in the last axis")
+
+
+def check_image_rank(at: Instance) -> Decline | None:
+    rank = at.op[0].rank
+    return None if rank >= 3 else Decline(f"the image has rank {rank}, expected at least 3")
+
+
+def color_operator(name: str, operands: int, function: Any, check: Accepts = check_channels) -> Declare:
+    """Return a decorator for an operator on an image, and a scalar if there are two operands."""
+    return handler(
+        PREFIX + name,
+        max_version=1,
+        layout=Terminate(),
+        types=", ".join(["float32"] * operands) + " -> float32",
+        accepts=acceptance_check(operands, accepts=element_count_check(1, 1, check) if operands == 2 else check),
+        kernel=make_kernel(function),
+    )
+
+
+# --- reference ----------------------------------------------------------------------------------
+
+
+def hue_of(x: Array) -> Array:
+    """Return the hue in [0, 1) of colors, 0 for gray."""
+    r, g, b = (x[..., k] for k in range(3))
+    largest, extent = x.max(-1), x.max(-1) - x.min(-1)
+    norm = np.divide(1, 6 * extent, out=np.zeros_like(extent), where=extent > 0)
+    hue = np.where(g == largest, norm * (b - r) + SIXTHS[1], norm * (r - g) + SIXTHS[2])
+    hue = np.where(extent > 0, np.where(r == largest, norm * (g - b), hue), 0)
+    return np.asarray(np.where(hue < 0, hue + 1, hue), np.float32)
+
+
+def ramps_of(hue: Array) -> Array:
+    """Return the share of red, green and blue in a saturated color."""
+    h = hue * 6
+    ramps = np.stack([np.abs(h - 3) - 1, 2 - np.abs(h - 2), 2 - np.abs(h - 4)], -1)
+    return np.asarray(np.clip(ramps, 0, 1), np.float32)
+
+
+def to_hsv(x: Array) -> Array:
+    largest, extent = x.max(-1), x.max(-1) - x.min(-1)
+    saturation = np.where(largest > 0, extent / largest, 0)
+    return np.stack([hue_of(x), saturation, largest], -1).astype(np.float32)
+
+
+def to_rgb(x: Array) -> Array:
+    hue, saturation, value = (x[..., k] for k in range(3))
+    shares = (1 - saturation)[..., None] + saturation[..., None] * ramps_of(hue)
+    return np.asarray(shares * value[..., None], np.float32)
+
+
+def scale_saturation(x: Array, scale: Array) -> Array:
+    hsv = to_hsv(x)
+    hsv[..., 1] = np.clip(hsv[..., 1] * scale.reshape(()), 0, 1)
+    return to_rgb(hsv)
+
+
+def rotate_hue(x: Array, delta: Array) -> Array:
+    hue = np.mod(hue_of(x) + delta.reshape(()), 1)
+    smallest, largest = x.min(-1, keepdims=True), x.max(-1, keepdims=True)
+    return np.asarray(smallest + (largest - smallest) * ramps_of(hue), np.float32)
+
+
+def scale_contrast(x: Array, factor: Array) -> Array:
+    mean = x.mean((-3, -2), keepdims=True, dtype=np.float64)
+    return np.asarray((x - mean) * factor.reshape(()) + mean, np.float32)
+
+
+# --- lowering -----------------------------------------------------------------------------------
+
+
+class _Color(NamedTuple):
+    """Parts of colors, each with a last axis of size 1. ``extent``: largest channel - smallest channel."""
+
+    hue: Value
+    smallest: Value
+    largest: Value
+    extent: Value
+
+
+def emit_color(ctx: Context, x: Value) -> _Color:
+    """Return hue and extremes of RGB colors."""
+    ops, zero, one = ctx.ops, np.float32(0), np.float32(1)
+    red, green, blue = ops.Split(x, axis=-1, num_outputs=3, outputs=3)
+    largest, smallest = (reduce(x, np.asarray([-1]), keepdims=1) for reduce in (ops.ReduceMax, ops.ReduceMin))
+    extent = ops.Sub(largest, smallest)
+    is_gray = ops.LessOrEqual(extent, zero)
+    divisor = ops.Mul(ops.Where(is_gray, one, extent), np.float32(6))
+
+    def relative(first: Value, second: Value, base: float) -> Value:
+        return ops.Add(ops.Div(ops.Sub(first, second), divisor), np.float32(base))
+
+    hue = ops.Where(ops.Equal(green, largest), relative(blue, red, SIXTHS[1]), relative(red, green, SIXTHS[2]))
+    hue = ops.Where(ops.Equal(red, largest), relative(green, blue, SIXTHS[0]), hue)
+    hue = ops.Where(is_gray, zero, hue)
+    return _Color(ops.Where(ops.Less(hue, zero), ops.Add(hue, one), hue), smallest, largest, extent)
+
+
+def emit_saturation(ctx: Context, color: _Color) -> Value:
+    """Return extent / largest channel, 0 for black."""
+    ops, zero, one = ctx.ops, np.float32(0), np.float32(1)
+    is_black = ops.LessOrEqual(color.largest, zero)
+    return ops.Where(is_black, zero, ops.Div(color.extent, ops.Where(is_black, one, color.largest)))
+
+
+def emit_ramps(ctx: Context, hue: Value) -> Value:
+    """Return the share of red, green and blue in a saturated color."""
+    ops = ctx.ops
+    distance = ops.Abs(ops.Sub(ops.Mul(hue, np.float32(6)), np.asarray([3, 2, 4], np.float32)))
+    ramps = ops.Add(ops.Mul(distance, np.asarray([1, -1, -1], np.float32)), np.asarray([-1, 2, 2], np.float32))
+    return ops.Clip(ramps, np.float32(0), np.float32(1))
+
+
+def emit_rgb(ctx: Context, hue: Value, saturation: Value, value: Value) -> Value:
+    ops = ctx.ops
+    shares = ops.Add(ops.Sub(np.float32(1), saturation), ops.Mul(saturation, emit_ramps(ctx, hue)))
+    return ops.Mul(shares, value)
+
+
+def scalar(ctx: Context, value: Value) -> ValueLike:
+    return ctx.ops.Reshape(value, np.zeros(0, np.int64))
+
+
+@color_operator("RGBToHSV", 1, to_hsv)
+def rgb_to_hsv(ctx: Context, x: Value) -> Value:
+    """Emit hue, saturation and value of colors."""
+    color = emit_color(ctx, x)
+    return ctx.ops.Concat(color.hue, emit_saturation(ctx, color), color.largest, axis=-1)
+
+
+@color_operator("HSVToRGB", 1, to_rgb)
+def hsv_to_rgb(ctx: Context, x: Value) -> Value:
+    """Emit a piecewise linear function of the hue."""
+    parts: Sequence[Value] = ctx.ops.Split(x, axis=-1, num_outputs=3, outputs=3)
+    return emit_rgb(ctx, *parts)
+
+
+@color_operator("AdjustSaturation", 2, scale_saturation)
+def adjust_saturation(ctx: Context, x: Value, scale: Value) -> Value:
+    """Emit the saturation times a scale, clipped to 0 ... 1."""
+    color = emit_color(ctx, x)
+    scaled = ctx.ops.Mul(emit_saturation(ctx, color), scalar(ctx, scale))
+    return emit_rgb(ctx, color.hue, ctx.ops.Clip(scaled, np.float32(0), np.float32(1)), color.largest)
+
+
+@color_operator("AdjustHue", 2, rotate_hue)
+def adjust_hue(ctx: Context, x: Value, delta: Value) -> Value:
+    """Emit the fraction of hue + delta, with the extremes of the color unchanged."""
+    ops, color = ctx.ops, emit_color(ctx, x)
+    turned = ops.Add(color.hue, scalar(ctx, delta))
+    return ops.Add(color.smallest, ops.Mul(color.extent, emit_ramps(ctx, ops.Sub(turned, ops.Floor(turned)))))
+
+
+@color_operator("AdjustContrastv2", 2, scale_contrast, check_image_rank)
+def adjust_contrast(ctx: Context, x: Value, factor: Value) -> Value:
+    """Emit the scaled difference from each channel's mean."""
+    ops = ctx.ops
+    mean = ops.ReduceMean(x, np.asarray([-3, -2]), keepdims=1)
+    return ops.Add(ops.Mul(ops.Sub(x, mean), scalar(ctx, factor)), mean)

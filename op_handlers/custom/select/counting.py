@@ -1,0 +1,155 @@
+"""Scattering with a maximum or minimum, and counts of values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api import (
+    Array,
+    Context,
+    Decline,
+    Handler,
+    Instance,
+    Operator,
+    Terminate,
+    Value,
+    ValueLike,
+    handler,
+    out,
+)
+from op_handlers.custom.select.nodedef import PREFIX, node_of
+from op_handlers.custom.select.rewriting import acceptance_check, element_count_check, make_kernel, rank_check
+from op_handlers.kernels.operands import cast_to_int64
+
+INDICES = "int32 int64"
+
+# --- scattering -------------------------------------------------------------------------------
+
+
+def scatter_handler(name: str, reduction: str, function: Any, dtypes: str) -> Handler:
+    """Return the handler of an update of a tensor at indices, ``reduction`` of ScatterND."""
+
+    def kernel(op: Operator, x: Array, indices: Array, updates: Array) -> Array:
+        result = x.copy()
+        function.at(result, tuple(np.moveaxis(indices, -1, 0)), updates)
+        return result
+
+    def lower(ctx: Context, x: Value, indices: Value, updates: Value) -> Value:
+        result: Value = ctx.ops.ScatterND(x, cast_to_int64(ctx, 1, indices), updates, reduction=reduction)
+        return result
+
+    lower.__name__, lower.__doc__ = name, f"ScatterND with the reduction {reduction!r}."
+    return handler(
+        PREFIX + name,
+        max_version=1,
+        layout=Terminate(),
+        min_opset=18,
+        types=tuple(f"{dtype}, {INDICES}, {dtype} -> {dtype}" for dtype in dtypes.split()),
+        accepts=acceptance_check(3),
+        kernel=kernel,
+    )(lower)
+
+
+tensor_scatter_max = scatter_handler("TensorScatterMax", "max", np.maximum, "float32 float64 int32 int64")
+tensor_scatter_min = scatter_handler("TensorScatterMin", "min", np.minimum, "float32 float64 int32 int64")
+
+
+# --- ranks and counts -------------------------------------------------------------------------
+
+
+def in_top_k_kernel(predictions: Array, targets: Array, k: Array) -> Array:
+    exists = (targets >= 0) & (targets < predictions.shape[1])
+    scores = np.take_along_axis(predictions, np.where(exists, targets, 0)[:, None], 1)
+    return np.asarray(exists & np.isfinite(predictions).all(1) & ((predictions > scores).sum(1) < k.reshape(())))
+
+
+@handler(
+    PREFIX + "InTopKV2",
+    max_version=1,
+    layout=Terminate(),
+    types=(f"float32, {INDICES}, {INDICES} -> bool",),
+    result_dtypes={"*": ("*",)},
+    accepts=acceptance_check(3, accepts=rank_check({0: 2, 1: 1}, element_count_check(2, 1))),
+    kernel=make_kernel(in_top_k_kernel),
+)
+def in_top_k(ctx: Context, predictions: Value, targets: Value, k: Value) -> Value:
+    """Emit the number of larger predictions, compared with k. Rows that are not finite are false (in_topk_op.h)."""
+    ops, zero = ctx.ops, np.int64(0)
+    classes = ops.Slice(ops.Shape(predictions), [1], [2])
+    numbers = ops.Cast(targets, to="int64")
+    exists = ops.And(ops.GreaterOrEqual(numbers, zero), ops.Less(numbers, classes))
+    score = ops.GatherElements(predictions, ops.Unsqueeze(ops.Where(exists, numbers, zero), [1]), axis=1)
+    larger = ops.Cast(ops.Greater(predictions, score), to="int64")
+    count = ops.ReduceSum(larger, np.asarray([1]), keepdims=0)
+    not_finite = ops.Cast(ops.Or(ops.IsInf(predictions), ops.IsNaN(predictions)), to="int64")
+    is_finite = ops.Equal(ops.ReduceSum(not_finite, np.asarray([1]), keepdims=0), zero)
+    return ops.And(ops.And(exists, is_finite), ops.Less(count, scalar(ctx, k)))
+
+
+def scalar(ctx: Context, value: Value) -> ValueLike:
+    return ctx.ops.Cast(ctx.ops.Reshape(value, np.zeros(0, np.int64)), to="int64")
+
+
+def check_counted_rank(at: Instance) -> Decline | None:
+    rank = at.op[0].rank
+    return None if rank in (1, 2) else Decline(f"the values have rank {rank}, expected 1 or 2")
+
+
+def bincount_kernel(op: Operator, x: Array, size: Array, weights: Array) -> Array:
+    dtype = weights.dtype
+    found = x[..., None] == np.arange(int(size.reshape(-1)[0]))
+    if node_of(op).flag("binary_output"):
+        return np.asarray(found.any(-2), dtype)
+    return np.asarray(np.where(found, weights[..., None] if weights.size else np.ones((), dtype), 0).sum(-2), dtype)
+
+
+@handler(
+    PREFIX + "DenseBincount",
+    max_version=1,
+    layout=Terminate(),
+    types=tuple(f"{INDICES}, {INDICES}, {dtype} -> {dtype}" for dtype in ("float32", "int32", "int64")),
+    accepts=acceptance_check(3, accepts=element_count_check(1, 1, check_counted_rank)),
+    kernel=bincount_kernel,
+)
+def dense_bincount(ctx: Context, x: Value, size: Value, weights: Value) -> Value:
+    """Emit a comparison with each number, whose matches are added. Larger numbers are ignored."""
+    ops, dtype = ctx.ops, ctx.op[2].dtype
+    numbers = ops.Range(np.int64(0), scalar(ctx, size), np.int64(1))
+    found = ops.Equal(ops.Unsqueeze(ops.Cast(x, to="int64"), [-1]), numbers)
+    if 0 in ctx.op[2].dims or node_of(ctx.op).flag("binary_output"):
+        matches = ops.Cast(found, to=dtype)
+    else:
+        matches = ops.Where(found, ops.Unsqueeze(weights, [-1]), np.zeros((), dtype))
+    combine: Callable[..., Value] = ops.ReduceMax if node_of(ctx.op).flag("binary_output") else ops.ReduceSum
+    return combine(matches, np.asarray([-2]), keepdims=0)
+
+
+def unique_kernel(op: Operator, x: Array) -> Sequence[Array]:
+    _, first, inverse, counts = np.unique(x, return_index=True, return_inverse=True, return_counts=True)
+    order = np.argsort(first)
+    return [
+        x[first[order]],
+        np.argsort(order)[inverse].astype(op[out(1)].dtype),
+        counts[order].astype(op[out(2)].dtype),
+    ]
+
+
+@handler(
+    PREFIX + "UniqueWithCounts",
+    max_version=1,
+    layout=Terminate(),
+    types=tuple(
+        f"{dtype} -> {dtype}, {INDICES}, {INDICES}"
+        for dtype in ["float32", "float64", "int32", "int64", "int8", "uint8"]
+    ),
+    accepts=acceptance_check(1, accepts=rank_check({0: 1})),
+    kernel=unique_kernel,
+)
+def unique_with_counts(ctx: Context, x: Value) -> tuple[Value, Value, Value]:
+    """Emit Unique in order of first occurrence."""
+    ops = ctx.ops
+    values, _, indices, counts = ops.Unique(x, sorted=0, outputs=4)
+    return values, ops.Cast(indices, to=ctx.op[out(1)].dtype), ops.Cast(counts, to=ctx.op[out(2)].dtype)
