@@ -66,12 +66,19 @@ def reserve(ctx: Context, shape: Value, count: Value) -> Value:
 def set_item(ctx: Context, items: Value, index: Value, item: Value) -> Value:
     """Emit ScatterND of one row.
 
-    Dynamic dimensions of the list get the sizes of the item.
+    Dynamic dimensions of the list get the sizes of the item. A list that may grow is first padded with
+    zeros to the index.
     """
     ops = ctx.ops
     if None in ctx.op[0].dims[1:]:
         items = ops.Expand(items, ops.Concat(ops.Slice(ops.Shape(items), [0], [1]), ops.Shape(item), axis=0))
     position = ops.Reshape(ops.Cast(index, to="int64"), [1, 1])
+    if ctx.op.custom_options and node_of(ctx.op).flag("resize_if_index_out_of_bounds"):
+        count, required = ops.Slice(ops.Shape(items), [0], [1]), ops.Add(ops.Reshape(position, [1]), [1])
+        missing = ops.Max(ops.Sub(required, count), np.zeros(1, np.int64))
+        rank = len(ctx.op[0].dims)
+        pads = ops.Concat(np.zeros(rank, np.int64), missing, np.zeros(rank - 1, np.int64), axis=0)
+        items = ops.Pad(items, pads, np.zeros((), ctx.op[2].dtype), mode="constant")
     return ops.ScatterND(items, position, ops.Unsqueeze(item, [0]))
 
 
@@ -109,3 +116,10 @@ def from_tensor(ctx: Context, rows: Value, shape: Value) -> Value:
 def stack(ctx: Context, items: Value, shape: Value) -> Value:
     """Return the rows unchanged."""
     return ctx.ops.Identity(items)
+
+
+@handler("CUSTOM.FlexTensorListLength", max_version=1, layout=Terminate(), accepts=check_known_contents(0))
+def length(ctx: Context, items: Value) -> Value:
+    """Emit the size of the first axis."""
+    ops = ctx.ops
+    return ops.Cast(ops.Reshape(ops.Slice(ops.Shape(items), [0], [1]), np.zeros(0, np.int64)), to="int32")

@@ -16,6 +16,7 @@ from conformance.builder import GraphBuilder, ModelBuilder, TensorRef
 from conformance.case import EVERY_OPSET, Case
 from conformance.models import Net, constant, net, tensor
 from conformance.schema import enum_value
+from conformance.tensorflow import node, select_options
 from onnx_tflite_plugin.source.model import Array
 
 PREFIX = "CUSTOM.FlexTensorList"
@@ -37,6 +38,13 @@ def cases() -> Iterator[Case]:
             yield case(
                 operator, f"one element of {shape}", partial(read_list, element_shape=shape), reference_of_read_list
             )
+        yield net(
+            PREFIX + "Length",
+            f"five elements of {shape}",
+            partial(count_elements, element_shape=shape),
+            reference=lambda arrays: [np.asarray(len(arrays[0]), np.int32)],
+            dynamic_sizes=(),
+        )
     for operator in ("Reserve", "SetItem", "Stack"):
         yield case(
             operator,
@@ -50,6 +58,15 @@ def cases() -> Iterator[Case]:
             write_list_without_types,
             reference_of_write_list,
             refusal="does not store the shape and dtype of the list's elements",
+        )
+    for index in (7, 2):
+        yield net(
+            PREFIX + "SetItem",
+            f"growing list, index {index}",
+            write_beyond_end,
+            reference=lambda arrays, index=index: [reference_of_growing_list(arrays, index)],
+            input_arrays={"place": np.asarray(index, np.int32)},
+            dynamic_sizes=(),
         )
     yield from older_file_cases()
 
@@ -177,6 +194,40 @@ def read_list(model: Net, element_shape: tuple[int | None, ...]) -> None:
     model.graph.operator(PREFIX + "Stack", [list_, shape], [rows])
     model.graph.output(element)
     model.graph.output(rows)
+
+
+def count_elements(model: Net, element_shape: tuple[int | None, ...]) -> None:
+    """Build a list from a tensor of five elements; output their number."""
+    x, list_ = model.input(tensor(5, *element_shape)), list_tensor(model, "list", element_shape)
+    shape = model.add_operand(constant(shape_operand(element_shape)))
+    model.graph.operator(PREFIX + "FromTensor", [x, shape], [list_])
+    count = model.result(tensor(dtype="int32"))
+    model.graph.operator(PREFIX + "Length", [list_], [count])
+    model.graph.output(count)
+
+
+def write_beyond_end(model: Net) -> None:
+    """Build a list of five elements that grows if the index requires it."""
+    lists = [list_tensor(model, f"list{k}", STATIC) for k in range(2)]
+    shape = model.add_operand(constant(shape_operand(STATIC)))
+    x, index = model.input(tensor(5, *STATIC)), model.input(tensor(dtype="int32", name="place"))
+    element = model.input(tensor(*STATIC))
+    model.graph.operator(PREFIX + "FromTensor", [x, shape], [lists[0]])
+    attributes = {"element_dtype": "float32", "resize_if_index_out_of_bounds": True}
+    options = select_options("TensorListSetItem", node("TensorListSetItem", attributes))
+    model.graph.operator(PREFIX + "SetItem", [lists[0], index, element], [lists[1]], custom_options=options)
+    rows = model.result(tensor(None, *STATIC))
+    model.graph.operator(PREFIX + "Stack", [lists[1], shape], [rows])
+    model.graph.output(rows)
+
+
+def reference_of_growing_list(arrays: Sequence[Array], index: int) -> Array:
+    """Compute the list with zeros between its end and the written element."""
+    rows, _, element = arrays
+    result = np.zeros((max(len(rows), index + 1), *rows.shape[1:]), rows.dtype)
+    result[: len(rows)] = rows
+    result[index] = element
+    return result
 
 
 # --- older files ------------------------------------------------------------------------------
