@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -59,7 +59,7 @@ def explain_values(trial: Tried, actual: Runs) -> Iterator[str]:
     for k, comparison in enumerate(trial.compare(actual, expected)):
         if comparison.ok or comparison.nearest not in expected:
             continue
-        yield from _largest(comparison, k, actual, expected[comparison.nearest])
+        yield from _largest(comparison, k, actual, expected[comparison.nearest], trial.case.fusions)
         if comparison.unit == "step" and comparison.differing > _MAX_DIFFERING_SHARE:
             yield from _kernel_on_quantized_values(trial)
         return
@@ -81,10 +81,10 @@ def _kernel_on_quantized_values(trial: Tried) -> Iterator[str]:
             return
 
 
-def _largest(comparison: Comparison, k: int, actual: Runs, expected: Runs) -> Iterator[str]:
+def _largest(comparison: Comparison, k: int, actual: Runs, expected: Runs, fusions: Collection[str]) -> Iterator[str]:
     """Yield the values of the element of output ``k`` with the largest error.
 
-    The error is the largest over all runs.
+    The error is the largest over all runs. ``fusions``: the fusions that the case requires.
     """
     worst, text = 0.0, ""
     for ours, theirs in ((np.asarray(a[k]), np.asarray(e[k])) for a, e in zip(actual, expected, strict=True)):
@@ -97,7 +97,8 @@ def _largest(comparison: Comparison, k: int, actual: Runs, expected: Runs) -> It
             worst = float(errors[index])
             text = f"{comparison.name}[{element}] is {ours[index]:.6g} in the ONNX model and {theirs[index]:.6g} in {comparison.nearest}"
     if text:
-        sides = "the lowering or the reference kernel" if "reference" in comparison.nearest else "the lowering"
+        lowering = f"the lowering of fusion {' or '.join(fusions)}" if fusions else "the lowering"
+        sides = f"{lowering} or the reference kernel" if "reference" in comparison.nearest else lowering
         yield f"{text}; {sides} may be wrong"
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from conformance.command import run
-from conformance.models import PLACEMENTS, between_convolutions, tensor, unary
+from conformance.models import PLACEMENTS, Net, between_convolutions, net, tensor, unary
 from conformance.repeated import Repeated
 from conformance.runner import run_case
 from onnx_tflite_plugin.api import (
     Array,
+    Call,
     Dequantized,
     Handler,
     Instance,
@@ -20,11 +22,14 @@ from onnx_tflite_plugin.api import (
     Lookup,
     SameScale,
     Transparent,
+    fusion,
     handler,
+    operands,
     out,
 )
 from onnx_tflite_plugin.cli.failures import UsageProblem
 from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.host.offers import FUSIONS, Offer, discover
 
 CODE = "CUSTOM.Acme"
 
@@ -57,6 +62,20 @@ def test_difference_names_the_worst_element_and_both_values() -> None:
     reason = run_case(unary(CODE, "float32", tensor(2, 3)), wrong).reasons[0]
     assert "in the ONNX model and" in reason
     assert "the lowering or the reference kernel may be wrong" in reason
+
+
+def test_wrong_result_of_a_fusion_names_the_fusion() -> None:
+    (x,) = operands("x")
+    declare = fusion("TWICE", pattern=Call("ABS", Call("ABS", x)), inputs=[x], layout=Transparent())
+    entry: Any = SimpleNamespace(name="it", value="m:it", load=lambda: declare(lambda ctx, x: ctx.ops.Neg(x)))
+    installed = Host(offers=[*discover(), Offer("TWICE", "a-pack", FUSIONS, entry)])
+
+    def build(model: Net) -> None:
+        like = tensor(2, 3)
+        model.output(model.call("ABS", [model.call("ABS", [model.input(like)], like)], like))
+
+    result = run_case(net("ABS", "twice", build, fusions=["TWICE"]), installed)
+    assert "the lowering of fusion TWICE may be wrong" in result.text
 
 
 @pytest.mark.parametrize(("behavior", "hinted"), [(Integer(), True), (Dequantized(), False)])
