@@ -19,13 +19,13 @@ from onnx_tflite_plugin.rewrite.matching import Affine, constant, label_of, size
 from onnx_tflite_plugin.source.model import Array
 
 _COLLECTION_THRESHOLD = 1 << 27
-"""Bytes of replaced constants after which garbage is collected, which takes 0.1 s for weights of this size."""
+"""Bytes of replaced constants after which garbage is collected; a collection takes 0.1 s."""
 
 
 class Editor:
     """Emitter of nodes into a finished model.
 
-    Nodes that replace a node are inserted beside it, in the same graph. They get its name and metadata.
+    New nodes are inserted beside the node that they replace, and get its name and metadata.
     """
 
     def __init__(self, model: ir.Model) -> None:
@@ -34,7 +34,7 @@ class Editor:
 
     @cached_property
     def emitter(self) -> Emitter:
-        """The emitter of nodes. It is created on first use, since it collects all names."""
+        """The emitter of nodes, created on first use because it collects all names."""
         return Emitter(self.graph.opset_imports[""], _collect_names(self.model))
 
     @contextmanager
@@ -91,7 +91,7 @@ class Editor:
         return value
 
     def clone_on(self, node: ir.Node, value: ir.Value) -> ir.Value:
-        """Emit a copy of ``node`` with ``value`` as first operand."""
+        """Emit a copy of ``node`` with ``value`` as its first operand; return the result."""
         clone = self.emit(node.op_type, value, *node.inputs[1:], like=node)
         clone.type = node.outputs[0].type
         return clone
@@ -120,7 +120,7 @@ class Editor:
     def rebuild(self, node: ir.Node, slots: Iterable[int], transform: Callable[[Array, float], Array]) -> None:
         """Replace constant operands of a node by ``transform(array, zero point)``.
 
-        Of a dequantized constant, the quantized values are transformed, and so are per-channel scales and zero points.
+        For a dequantized constant, the quantized values, per-channel scales and zero points are transformed.
         """
         for slot in slots:
             value = node.inputs[slot]
@@ -140,8 +140,8 @@ class Editor:
     def _release(self, value: ir.Value) -> None:
         """Remove a constant if it is unused.
 
-        Old and new weights are then not in memory at the same time. Replaced nodes and their values form reference
-        cycles, so garbage is collected each time that removed constants exceed ``_COLLECTION_THRESHOLD``.
+        Otherwise, old and new weights would be in memory at the same time. Replaced nodes and their values form reference
+        cycles, so garbage is collected whenever removed constants exceed ``_COLLECTION_THRESHOLD``.
         """
         constants = self.graph.initializers
         if constants.get(value.name or "") is not value or value.uses() or value.is_graph_input():
@@ -201,11 +201,11 @@ def copy_tensor_metadata(value: ir.Value, shape: Sequence[int | None] | None, re
         return
     leading = len(full_shape) - len(shape)
     is_dynamic = [size in (None, -1) for size in shape]
-    fits = all(
+    has_same_sizes = all(
         dynamic or size == full_size
         for dynamic, size, full_size in zip(is_dynamic, shape, full_shape[leading:], strict=False)
     )
-    if leading > 0 and full_shape[:leading] == [1] * leading and fits and sum(is_dynamic) < 2:
+    if leading > 0 and full_shape[:leading] == [1] * leading and has_same_sizes and sum(is_dynamic) < 2:
         perm = ",".join(map(str, (source.order or range(len(full_shape)))[leading:]))
         write_tensor(
             value.metadata_props,

@@ -12,9 +12,9 @@ from onnx_tflite_plugin.source.model import Array
 
 CHANNELS_FIRST, CHANNELS_LAST = [0, 3, 1, 2], [0, 2, 3, 1]
 BLOCK = 16  # channels per block of the blocked layout with AVX-512
-DIVISOR = 4  # channel counts in the blocked layout are multiples of this; pad_channels rounds up to it
+DIVISOR = 4  # pad_channels rounds channel counts up to a multiple of this, as the blocked layout requires
 _DEQUANTIZE_OPERATORS = ("Cast", "DequantizeLinear", "Mul", "Sub")
-"""Operators that dequantize stored weights. A chain consists of at most three of them."""
+"""Operators that dequantize stored weights, at most three in a row."""
 
 
 def constant(value: ir.Value | None) -> Array | None:
@@ -25,9 +25,9 @@ def constant(value: ir.Value | None) -> Array | None:
 
 
 def constant_shape(value: ir.Value | None, depth: int = 3) -> tuple[int, ...] | None:
-    """Return the shape of a stored constant, or of one that nodes dequantize.
+    """Return the shape of a stored or dequantized constant, else ``None``.
 
-    The result is ``None`` for any other value. ``depth``: maximum number of nodes that dequantize it.
+    ``depth``: maximum number of consecutive nodes that dequantize it.
     """
     array, node = constant(value), producer(value, *_DEQUANTIZE_OPERATORS)
     if array is not None or node is None or not depth:
@@ -98,7 +98,7 @@ def integer(node: ir.Node, name: str, default: int) -> int:
 def sizes(value: ir.Value | None) -> list[int | None] | None:
     """Return a value's shape with ``None`` for dynamic dimensions.
 
-    The result is ``None`` if the rank is unknown.
+    Return ``None`` if the rank is unknown.
     """
     if value is None or value.shape is None:
         node = producer(value, "Clip", "DequantizeLinear", "GlobalAveragePool", "QuantizeLinear", "Relu")
@@ -122,7 +122,7 @@ class Affine(NamedTuple):
     def of(cls, node: ir.Node | None) -> Self | None:
         """Return the parameters of a QuantizeLinear or DequantizeLinear.
 
-        The result is ``None`` if they are computed or per block.
+        Return ``None`` for parameters that are computed or per block.
         """
         if node is None:
             return None
@@ -173,8 +173,8 @@ class QuantizedConv(NamedTuple):
     def of(cls, conv: ir.Node) -> Self | None:
         """Return the quantized convolution of a node, ``None`` if it is not quantized.
 
-        The result is also ``None`` if scales, zero points, weights or bias are computed, if data or result have
-        per-channel scales, or if the weights have them along an axis other than the output channels.
+        Return ``None`` also if scales, zero points, weights or bias are computed, if data or result have per-channel
+        scales, or if the weights have scales along an axis other than the output channels.
         """
         data, weights = (producer(value, "DequantizeLinear") for value in conv.inputs[:2])
         axis = 0 if conv.op_type == "Conv" else 1
@@ -186,21 +186,18 @@ class QuantizedConv(NamedTuple):
             return None
         if weight_affine.integers is None or (has_bias and (bias is None or bias.integers is None)):
             return None
-        per_channel = weight_affine.per_tensor or (weights is not None and integer(weights, "axis", 1) == axis)
-        is_supported = data_affine.per_tensor and result_affine.per_tensor and per_channel
+        has_supported_axis = weight_affine.per_tensor or (weights is not None and integer(weights, "axis", 1) == axis)
+        is_supported = data_affine.per_tensor and result_affine.per_tensor and has_supported_axis
         return cls(data, conv, quantize, weight_affine, bias) if is_supported else None
 
 
 def label_of(node: ir.Node) -> str:
-    """Return a node's name without its last part.
-
-    This is the name of the TFLite operator that the node was lowered from.
-    """
+    """Return the label of the TFLite operator in a node's name, such as ``op3``."""
     return (node.name or "").rpartition("/")[0]
 
 
 def first_node(nodes: Iterable[ir.Node]) -> ir.Node:
-    """Return the node that comes first in the graph, which all nodes must share."""
+    """Return the first of several nodes of one graph."""
     node_set = {*nodes}
     (graph,) = {node.graph for node in node_set}
     assert graph is not None

@@ -42,12 +42,12 @@ _ROLE_WORDS = {"weight": re.compile("weight|kernel|filter|embed", re.I), "bias":
 _NUMBERED = re.compile(r"op\d+/DequantizeLinear(#\d+)?:out$")
 """Names that this converter gives to dequantized constants."""
 _ROLES = {"W": "weight", "R": "recurrence", "A": "operand", "B": "operand", "C": "operand"}
-"""Roles of operands by formal name, for formal names of one letter."""
+"""Roles of operands by their name in ONNX's schema, for names of one letter."""
 _ROLES_BY_OPERATOR = {
     **{(operator, "B"): "bias" for operator in ("Conv", "ConvTranspose", "LSTM", "GRU", "RNN")},
     **{(operator, "B"): "weight" for operator in ("Gemm", "MatMul", "MatMulInteger")},
     ("Gemm", "C"): "bias",
-    **{(operator, formal): role for operator, role in (("Add", "addend"), ("Mul", "factor")) for formal in "AB"},
+    **{(operator, name): role for operator, role in (("Add", "addend"), ("Mul", "factor")) for name in "AB"},
     ("Sub", "A"): "minuend",
     ("Sub", "B"): "subtrahend",
     ("Div", "A"): "dividend",
@@ -59,13 +59,13 @@ _ROLES_BY_OPERATOR = {
     ("Max", "data_0"): "min",
     ("Min", "data_0"): "max",
 }
-"""Roles of operands by operator and formal name. They take precedence over ``_ROLES``."""
+"""Roles of operands by operator and name in ONNX's schema, which take precedence over ``_ROLES``."""
 _PARAMETERS = {1: "scale", 2: "zero_point"}
 _QUANTIZE_OPERATORS = ("DequantizeLinear", "QuantizeLinear")
 
 
 MAX_COPIED_ELEMENTS = 64
-"""Maximum elements of a constant that is copied, so that each use gets a name of its own."""
+"""Maximum elements of a constant that is copied to give each use a name of its own."""
 
 
 class NameConstants(InPlacePass):
@@ -137,7 +137,7 @@ def _parameter(node: ir.Node, slot: int) -> str | None:
 def _add_roles(graph: ir.Graph) -> bool:
     """Append the role to constants with the name of an operation or another value.
 
-    The result is True if a name changed.
+    Return True if a name changed.
     """
     names = UniqueNames()
     value_names = [*graph.initializers, *(value.name or "" for node in graph.all_nodes() for value in node.outputs)]
@@ -165,17 +165,14 @@ def _add_roles(graph: ir.Graph) -> bool:
 
 
 def _hides_role(name: str, base: str, role: str) -> bool:
-    """True if a name with scopes does not state that a constant is a weight or bias.
-
-    Such a name is that of the operation.
-    """
+    """True if a name with scopes, that of an operation, does not say weight or bias."""
     return role in _ROLE_WORDS and ("/" in name or ";" in name) and not _ROLE_WORDS[role].search(base)
 
 
 def _drop_suffixes(graph: ir.Graph, names: UniqueNames) -> bool:
     """Drop the suffix ``#n`` of names that are unique without it.
 
-    The result is True if a name changed.
+    Return True if a name changed.
     """
     changed = False
     for name, value in [*graph.initializers.items()]:
@@ -244,7 +241,7 @@ def _constant_name(node: ir.Node, slot: int, opset: int) -> str:
 def _shared_name(node_slots: Sequence[tuple[ir.Node, int]], opset: int) -> str | None:
     """Return a name for a constant from the scopes that all its operators share.
 
-    The name ends with the role of the constant. The result is None if only one operator reads the constant.
+    The name ends with the role of the constant. Return None if only one operator reads the constant.
     """
     operators = [*dict.fromkeys(operator_name(node) for node, _ in node_slots)]
     if len(operators) == 1:
@@ -282,8 +279,8 @@ def _role_of_use(node: ir.Node, slot: int, opset: int) -> str:
 def _role(node: ir.Node, slot: int, opset: int) -> str:
     """Return the role of an operand.
 
-    It is the role that the handler states, or else one derived from the operand's formal name in the ONNX schema. The
-    last formal operand of a variadic operator repeats.
+    The role is stated by the handler, or derived from the operand's name in ONNX's schema. The last operand in the schema of a
+    variadic operator repeats.
     """
     operand = node.inputs[slot]
     role = node.meta.get(ROLES, {}).get(slot) or (None if operand is None else operand.meta.get(ROLE))
@@ -292,5 +289,5 @@ def _role(node: ir.Node, slot: int, opset: int) -> str:
     schema = schema_of(node.op_type, opset, node.domain)
     if schema is None or not schema.inputs:
         return f"operand{slot}"
-    formal = schema.inputs[min(slot, len(schema.inputs) - 1)].name
-    return _ROLES_BY_OPERATOR.get((node.op_type, formal)) or _ROLES.get(formal, formal.lower())
+    name = schema.inputs[min(slot, len(schema.inputs) - 1)].name
+    return _ROLES_BY_OPERATOR.get((node.op_type, name)) or _ROLES.get(name, name.lower())

@@ -19,10 +19,7 @@ from onnx_tflite_plugin.lowering.schemas import schema_of
 from onnx_tflite_plugin.lowering.values import TENSOR_NAME, VARIANT
 
 OPERATOR, PARAMETERS_OF = "onnx_tflite_plugin.operator", "onnx_tflite_plugin.parameters_of"
-"""Keys in ``meta``, which is not stored in files.
-
-They hold the name of a node's operator, and the value after which scale and zero point are named.
-"""
+"""Keys in ``meta``, which is not stored in files: the operator of a node, and the value that names scale and zero point."""
 _CHANNELS_FIRST_LAYOUTS = {(0, 3, 1, 2): "NCHW", (0, 4, 1, 2, 3): "NCDHW"}
 _CHANNELS_LAST_LAYOUTS = {(0, 2, 3, 1): "NHWC", (0, 2, 3, 4, 1): "NDHWC"}
 _RESHAPES = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten"})
@@ -47,8 +44,8 @@ class NameValues(InPlacePass):
 
     Graph inputs and outputs keep their names. Another value of the same TFLite tensor is named after the graph input or
     output: ``x:float``, not ``serving_default_x:0:float``. A value that holds no TFLite tensor is named after the next
-    tensor that is computed from it, or the tensor that it reshapes or transposes. Otherwise it is named after its operator
-    and the role that the handler gives it, or its node.
+    tensor that is computed from it, or after the tensor that it reshapes or transposes; otherwise after its operator and the
+    role that the handler gives it, or its node.
     """
 
     def __init__(self, outer_scopes: str = "") -> None:
@@ -87,7 +84,7 @@ class NameValues(InPlacePass):
 def quantized_name(value: ir.Value) -> str:
     """Return the name that scale and zero point of a quantized value are named after.
 
-    It is the same for all layouts of a tensor, since scale and zero point do not depend on the layout.
+    All layouts of a tensor have the same scale and zero point, and so the same name.
     """
     original = value.meta.get(PARAMETERS_OF)
     return quantized_name(original) if isinstance(original, ir.Value) else str(original or value.name or "")
@@ -153,7 +150,7 @@ def _movement(node: ir.Node) -> str:
 def _name_operators(graph: ir.Graph, tensors: dict[ir.Value, tuple[str, str]], outer_scopes: str) -> None:
     """Store the name of the TFLite operator in each node.
 
-    It is the stem of the first tensor that has the operator's name in the TFLite file.
+    The name is the stem of the first tensor that has the operator's name in the TFLite file.
     """
     stems: dict[_Origin, str] = {}
     for node in graph.all_nodes():
@@ -171,7 +168,7 @@ def _name_operators(graph: ir.Graph, tensors: dict[ir.Value, tuple[str, str]], o
 
 
 def quantized_operand(node: ir.Node) -> ir.Value | None:
-    """Return the value that a node dequantizes, alone or as one of several nodes; None for other nodes."""
+    """Return the quantized value that a node helps to dequantize, else None."""
     if not dequantizes(node):
         return None
     value = node.inputs[0]
@@ -214,16 +211,16 @@ def _describe_intermediate(
         )
     if node.op_type in MOVES and source in tensors:
         return tensors[source][0], f":{_movement(node)}"
-    following = _name_before(node, value, tensors)
-    if following is not None:
-        return following
+    name_before_tensor = _name_before(node, value, tensors)
+    if name_before_tensor is not None:
+        return name_before_tensor
     if node.op_type in MOVES and stem is not None:
         return stem, f":{_movement(node)}"
     return operator_name(node), f"/{(node.name or node.op_type).rpartition('/')[2]}{_describe_output(node, value)}"
 
 
 def _describe_requantization(node: ir.Node, stem: str, tensors: dict[ir.Value, tuple[str, str]]) -> str:
-    """Return ``:int8_to_uint8`` for a value between two dtypes of one tensor; empty for other values."""
+    """Return a suffix such as ``:int8_to_uint8`` between dtypes of a tensor, else ""."""
     users, start = [use.node for use in node.outputs[0].uses()], quantized_operand(node)
     if len(users) != 1 or users[0].op_type != "QuantizeLinear" or start is None:
         return ""
@@ -242,22 +239,22 @@ def _has_unit_scale(node: ir.Node) -> bool:
 def _describe_output(node: ir.Node, value: ir.Value) -> str:
     """Return the suffix of one of several results.
 
-    It is the formal name of the result, or ``output2`` if the operator has a list of results.
+    The suffix is the name of the result in ONNX's schema, or ``output2`` if the operator has a list of results.
     """
     if len(node.outputs) == 1:
         return ""
     index = node.outputs.index(value)
     schema = schema_of(node.op_type, node.graph.opset_imports.get(node.domain, 1) if node.graph else 1, node.domain)
-    formal = schema.outputs if schema is not None else ()
-    is_list = len(formal) < len(node.outputs) or len(formal) == 1
-    return f"/output{index}" if is_list else f"/{formal[index].name.lower()}"
+    parameters = schema.outputs if schema is not None else ()
+    is_list = len(parameters) < len(node.outputs) or len(parameters) == 1
+    return f"/output{index}" if is_list else f"/{parameters[index].name.lower()}"
 
 
 def _name_before(node: ir.Node, value: ir.Value, tensors: dict[ir.Value, tuple[str, str]]) -> tuple[str, str] | None:
     """Return stem and suffix for a value from which its only user computes a tensor.
 
-    The stem is that of the tensor, the suffix names the user, such as ``:unquantized``. An activation, a reshape or a
-    QuantizeLinear may precede the user. The result is None if the user computes no tensor of the same TFLite operator.
+    The stem is that of the tensor, the suffix names the user, such as ``:unquantized``. The value may reach the tensor
+    through activations, reshapes or a QuantizeLinear. Return None if the tensor belongs to another TFLite operator.
     """
     users = [*value.uses()]
     if len(users) != 1 or not users[0].node.outputs or users[0].node.graph is not node.graph:

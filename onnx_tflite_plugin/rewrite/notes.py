@@ -12,15 +12,17 @@ from onnx_tflite_plugin.rewrite.name_values import operator_name
 def write_notes(model: ir.Model) -> tuple[str, ...]:
     """Store each handler's note as the ``doc_string`` of its operator's first node.
 
-    The result contains lines for the report: the first sentence of each note, and the node that holds the rest.
+    Return a line per note for the report: its first sentence, and the name of the node with the complete note.
     """
     nodes_by_note: dict[tuple[str, str], list[ir.Node]] = {}
     for node in model.graph.all_nodes():
         if note := node.meta.get(NOTE):
             nodes_by_note.setdefault((operator_name(node), str(note)), []).append(node)
-    notes = []
-    for (name, note), nodes in nodes_by_note.items():
+    report_lines = []
+    for (operator, note), nodes in nodes_by_note.items():
         count, reason = plural(len(nodes), "node"), note.partition(". ")[0]
-        nodes[0].doc_string = f"{name} becomes {count}. {note}"
-        notes.append(f"{name!r} becomes {count}: {reason}. The description of node {nodes[0].name!r} says more")
-    return tuple(notes)
+        nodes[0].doc_string = f"{operator} becomes {count}. {note}"
+        report_lines.append(
+            f"{operator!r} becomes {count}: {reason}. The description of node {nodes[0].name!r} says more"
+        )
+    return tuple(report_lines)

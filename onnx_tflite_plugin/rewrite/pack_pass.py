@@ -1,6 +1,6 @@
 """Run onnx_ir passes that a pack's target lists.
 
-Errors are attributed to the pack, and the resulting model is checked.
+Errors are attributed to the pack, and the model is checked after each pass.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def _load(module: str, attribute: str) -> object:
     """Return the object ``module:attribute``.
 
-    Raises Mismatch if it does not exist. The message suggests a similar name.
+    Raises Mismatch if the object does not exist, with a similar name.
     """
     try:
         imported = import_module(module)
@@ -71,8 +71,8 @@ class PackPass:
         try:
             return int(self._run(model, check))
         except Failed as failed:
-            hint = f"convert for another --target; report the error to the authors of {self.pack}"
-            problem = AttributedProblem(f"target of {self.pack}", failed.reason, hint)
+            remedy = f"convert for another --target; report the error to the authors of {self.pack}"
+            problem = AttributedProblem(f"target of {self.pack}", failed.reason, remedy)
             raise HandlerError("a pass of the target fails:", [problem]) from failed
 
     def _run(self, model: ir.Model, check: Check) -> bool:

@@ -1,7 +1,4 @@
-"""Framework of rewrite rules.
-
-A rule consists of a pattern, a check and a rewrite. An onnx_ir pass applies it.
-"""
+"""Rewrite rules: pattern, check and rewrite, applied by an onnx_ir pass."""
 
 from __future__ import annotations
 
@@ -61,9 +58,9 @@ class RewriteRule(Generic[Place, Match]):
     """A rewrite of a finished model, with the terms of ``@fusion``.
 
     ``pattern`` yields the places of a model that may be rewritten. ``check`` returns the match at a place, or a Decline
-    with a reason for the log. The reason is empty where nobody expects the rewrite. ``check`` may also decline by
-    raising Refusal (see :func:`require`). ``rewrite`` changes the model. It returns the number of changes, or None for
-    one change.
+    with a reason for the log. The reason is empty for places where nobody expects the rewrite. ``check`` may also
+    decline by raising Refusal (see :func:`require`). ``rewrite`` changes the model and returns the number of changes, or
+    None for one change.
     """
 
     pattern: Pattern[Place]

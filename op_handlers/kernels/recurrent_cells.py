@@ -334,7 +334,7 @@ def join_gates(
 
     Each must have one product with the input and one with the last output.
 
-    The result is ``None`` for other gates, and if a gate's size differs from that of the output, since it would be
+    Return ``None`` for other gates, and if a gate's size differs from that of the output, since it would be
     broadcast. A gate may be a pair of sums: one with the input, one with the last output, each with its bias.
     """
     input_weights, recurrent_weights, biases = [], [], ([], [])  # type: tuple[list[Matrix], list[Matrix], tuple[list[Array], list[Array]]]

@@ -96,7 +96,7 @@ def _slice_rows(op: Operator, _result: Tensor, row_numbers: Array, all_columns: 
 def _slice_op_positions(op: Operator) -> list[list[int]] | None:
     """Return the positions that a SLICE selects along each axis, or ``None``.
 
-    The result is ``None`` if begin or size is a runtime value.
+    Return ``None`` if begin or size is a runtime value.
     """
     begin, size = op.constant(1), op.constant(2)
     if begin is None or size is None or begin.size != op[0].rank:

@@ -85,7 +85,7 @@ pad_channels = RewriteRule(pattern, check, rewrite)
 def padded_features(convolution: Convolution) -> int | None:
     """Return the padded number of output channels.
 
-    The result is ``None`` if padding is useless, unsupported or too wasteful.
+    Return ``None`` if padding is useless, unsupported or too wasteful.
     """
     features, channels, *kernel = convolution.shape
     padded = round_up(features)

@@ -1,6 +1,6 @@
 """Padding of channels (axis 1), and its propagation through operators.
 
-The added channels hold finite values. No result depends on them, since convolutions multiply them by weights of zero.
+The added channels have finite values, which convolutions multiply by weights of zero. No result depends on them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import onnx_ir as ir
 from onnx_tflite_plugin.rewrite.matching import Affine, QuantizedConv, constant_shape, integer, producer, sizes
 from onnx_tflite_plugin.source.model import Array
 
-# Element-wise operators and pools with one operand, whose channels are those of the result. Their result for 0 is finite.
+# Elementwise operators and pools of one operand that keep the channels, and whose result for 0 is finite.
 CHANNELWISE = frozenset({
     "AveragePool", "Clip", "DequantizeLinear", "Elu", "GlobalAveragePool", "GlobalMaxPool", "HardSigmoid", "HardSwish",
     "Identity", "LeakyRelu", "MaxPool", "QuantizeLinear", "Relu", "Sigmoid", "Tanh",
@@ -75,7 +75,7 @@ class Convolution(NamedTuple):
     def of(cls, node: ir.Node) -> Self | None:
         """Return the convolution of a node.
 
-        The result is ``None`` if weights or bias are computed, or if per-channel zero points are not 0.
+        Return ``None`` if weights or bias are computed, or if per-channel zero points are not 0.
         """
         shapes = [constant_shape(value) for value in node.inputs[1:] if value is not None]
         if any(shape is None for shape in shapes) or not shapes[0] or len(shapes[0]) < 3:
@@ -193,7 +193,7 @@ def is_per_tensor(node: ir.Node) -> bool:
 def _broadcast_padding(node: ir.Node, operands: Sequence[Padding | None]) -> Padding | None:
     """Return the padding of all padded operands of a broadcasting operator.
 
-    The result is ``None`` if their paddings differ, or if another operand is neither broadcast along the channels nor a
+    Return ``None`` if their paddings differ, or if another operand is neither broadcast along the channels nor a
     per-channel constant.
     """
     padded = [padding for padding in operands if padding is not None]

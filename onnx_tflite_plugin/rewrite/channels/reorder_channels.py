@@ -1,9 +1,8 @@
 """Reorder channels so that sums of neighboring int8 products do not overflow.
 
-Processors without VNNI add the products of two neighboring input channels in 16 bits (see ``products``). If such a sum
-overflows, it may not do so in a different order of the channels. The convolutions that compute the channels then write them
-in the new order, and the weights stay int8 on every processor. uint8 weights take 1.1 to 1.6 times as long with AVX2. The
-sums are the same.
+Processors without VNNI add the products of two neighboring input channels in 16 bits (see ``products``). Another order of
+the channels may avoid an overflow of such sums. The convolutions that compute the channels then write them in the new order,
+and the weights stay int8 on every processor. uint8 weights take 1.1 to 1.6 times as long with AVX2. Results do not change.
 
 Networks trained with quantization have few large weights. In other networks, an order is mostly found for convolutions with
 more input than output channels, for example after a depthwise convolution.
@@ -28,13 +27,13 @@ from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule
 from onnx_tflite_plugin.rewrite.weights.products import INT8_MIN, MAX_PAIR_SUM, overflows
 from onnx_tflite_plugin.source.model import Array
 
-_MAX_COMPATIBLE = MAX_PAIR_SUM // 2  # two weights of at most this magnitude never overflow. Larger ones are "large".
-_SAMPLE_COLUMNS = 256  # number of columns for which an order is sought first, to fail fast
+_MAX_COMPATIBLE = MAX_PAIR_SUM // 2  # two weights of at most this magnitude never overflow; other weights are large
+_SAMPLE_COLUMNS = 256  # number of columns for which an order is searched first, to fail fast
 _FIRST_BATCH = 4  # rows in the first batch to compare; each batch is this many times as large as the one before
 
 
 class Reordering(NamedTuple):
-    """A new channel order of ``shared``. It makes ``improved`` convolutions exact."""
+    """A new channel order of ``shared`` that makes ``improved`` convolutions exact."""
 
     shared: SharedChannels
     order: Sequence[int]
@@ -160,7 +159,7 @@ def _exact_order(readers: Sequence[Layer]) -> tuple[list[int], int]:
 def pair_rows(rows: Array) -> list[int] | None:
     """Return an order of int8 rows in which neighbors add without overflow.
 
-    Neighbors are rows 0 and 1, 2 and 3, and so on. The result is ``None`` if no order is found, and for an odd number of
+    Neighbors are rows 0 and 1, 2 and 3, and so on. Return ``None`` if no order is found, and for an odd number of
     rows. Greedy: rows are paired in order of their number of large weights, each with the compatible row of the most
     large weights. Any two rows without large weights are compatible.
     """
@@ -223,14 +222,14 @@ class _Matching:
         self.partner = np.full(len(magnitudes), -1)
 
     def compatible(self, row: int, other_rows: Array | slice = slice(None)) -> Array:
-        """Return for each of ``other_rows`` whether it adds to ``row`` without overflow.
+        """Return a mask of ``other_rows`` that add to ``row`` without overflow.
 
-        By default, ``other_rows`` are all rows. The result is then False for ``row`` itself.
+        By default, ``other_rows`` are all rows except ``row``.
         """
-        fits = (self.magnitudes[other_rows] + self.magnitudes[row]).max(axis=1, initial=0) <= MAX_PAIR_SUM
+        is_compatible = (self.magnitudes[other_rows] + self.magnitudes[row]).max(axis=1, initial=0) <= MAX_PAIR_SUM
         if isinstance(other_rows, slice):
-            fits[row] = False
-        return np.asarray(fits)
+            is_compatible[row] = False
+        return np.asarray(is_compatible)
 
     def pair(self, first: int, second: int) -> None:
         self.partner[first], self.partner[second] = second, first
@@ -242,9 +241,9 @@ class _Matching:
         start, size = 0, _FIRST_BATCH
         while start < len(free):
             batch = free[start : start + size]
-            fits = self.compatible(row, batch)
-            if fits.any():
-                self.pair(row, int(batch[fits.argmax()]))
+            is_compatible = self.compatible(row, batch)
+            if is_compatible.any():
+                self.pair(row, int(batch[is_compatible.argmax()]))
                 return True
             start, size = start + size, size * _FIRST_BATCH
         return False
@@ -252,7 +251,7 @@ class _Matching:
     def exchange(self, row: int, other_row: int) -> bool:
         """Split an existing pair, and pair its rows with the two given rows.
 
-        The result is False if no existing pair has compatible rows.
+        Return False if no existing pair has compatible rows.
         """
         paired_rows = self.in_order[self.partner[self.in_order] >= 0]
         exchangeable = paired_rows[

@@ -32,7 +32,7 @@ class SharedChannels:
     def around(cls, value: ir.Value, convolutions: Mapping[ir.Node, Convolution]) -> Self | None:
         """Return the values that share channels with ``value``.
 
-        The result is ``None`` if an operator other than ``convolutions`` mixes the channels, or if one of the values is a
+        Return ``None`` if an operator other than ``convolutions`` mixes the channels, or if one of the values is a
         graph input or output, or is captured by an inner graph.
         """
         shape = sizes(value)
@@ -63,7 +63,7 @@ class SharedChannels:
     def _propagate(self, node: ir.Node, convolutions: Mapping[ir.Node, Convolution], pending: list[ir.Value]) -> bool:
         """Add operands and result of a node to ``pending`` if they share channels.
 
-        The result is False if the node mixes channels.
+        Return False if the node mixes channels.
         """
         operands: list[ir.Value | None]
         if node in convolutions and convolutions[node].depthwise:

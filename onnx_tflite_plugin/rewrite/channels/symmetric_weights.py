@@ -34,7 +34,7 @@ MAX_WEIGHT = 127  # no int8 kernel for ARM64 is exact with -128
 
 
 def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[Mapping[ir.Node, Layer]]:
-    """Return all quantized convolutions as the only place, if a zero point is not 0."""
+    """Return one place, all quantized convolutions, if a zero point is not 0."""
     layers = {node: layer for node in nodes_of(model.graph, "Conv") if (layer := Layer.of(node))}
     return [layers] if any(not layer.convolution.symmetric for layer in layers.values()) else []
 

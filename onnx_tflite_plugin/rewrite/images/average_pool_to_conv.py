@@ -33,7 +33,7 @@ from onnx_tflite_plugin.rewrite.matching import (
 from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require_match
 from onnx_tflite_plugin.source.model import Array
 
-_MAX_TAPS = 256  # heuristic: in larger windows, float32 scales may round halves incorrectly
+_MAX_TAPS = 256  # heuristic: float32 scales of larger windows may round half results incorrectly
 # Heuristics: femtoseconds per tap of a window and per multiplication, measured with AVX2 (with VNNI: 3000 and 40).
 _TAP_TIME, _MULTIPLICATION_TIME = 1700, 40
 _OTHER_NODES_TIME = 10_000_000  # femtoseconds of the nodes around the product
@@ -167,7 +167,7 @@ class Average:
     def _window_positions(self, axis: int) -> Array:
         """Return the rows (axis 0) or columns (axis 1) of windows, [windows, kernel].
 
-        Positions in the padding are outside the image.
+        Positions in the padding are negative, or not less than the size of the image.
         """
         starts = np.arange(self._result_size[axis]) * self.strides[axis] - self.pads[axis]
         return np.asarray(starts[:, None] + np.arange(self.kernel[axis]), np.int64)

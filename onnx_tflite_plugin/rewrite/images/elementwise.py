@@ -30,7 +30,7 @@ class WithConstant:
     def of(cls, node: ir.Node | None, *op_types: str) -> Self | None:
         """Return the quantized operator of a node.
 
-        The result is ``None`` for operators other than ``op_types``, for per-axis scales, and if the tensor is broadcast.
+        Return ``None`` for operators other than ``op_types``, for per-axis scales, and if the tensor is broadcast.
         """
         if node is None or node.domain or node.op_type not in op_types:
             return None

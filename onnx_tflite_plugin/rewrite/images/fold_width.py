@@ -96,7 +96,7 @@ class Window:
     def of(cls, unit: QuantizedConv, image: Sequence[int | None] | None) -> Self | None:
         """Return the window of a convolution.
 
-        The result is ``None`` if a size is dynamic, or the convolution is dilated or has ``auto_pad``.
+        Return ``None`` if a size is dynamic, or the convolution is dilated or has ``auto_pad``.
         """
         weights = unit.weights.integers
         if image is None or None in image[1:] or weights is None or weights.ndim != 4:
@@ -306,7 +306,7 @@ def _quantize(editor: Editor, value: ir.Value, image: Image) -> ir.Value:
 def image_of(data: ir.Node) -> Image | None:
     """Return the channels-last image before its conversion for a convolution.
 
-    ``data``: the DequantizeLinear before the convolution. The result is ``None`` without a conversion to channels first.
+    ``data``: the DequantizeLinear before the convolution. Return ``None`` without a conversion to channels first.
     """
     quantize_nodes: list[ir.Node] = []
     value = data.outputs[0]

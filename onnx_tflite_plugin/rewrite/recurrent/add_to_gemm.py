@@ -108,7 +108,7 @@ def _gemm_chain(value: ir.Value) -> Iterator[ir.Node]:
 def _plain_gemm(value: ir.Value) -> ir.Node | None:
     """Return the float Gemm that computes a value.
 
-    The result is ``None`` for other nodes, and if the first operand is dequantized: ONNX Runtime may then use an integer
+    Return ``None`` for other nodes, and if the first operand is dequantized: ONNX Runtime may then use an integer
     kernel.
     """
     gemm = producer(value, "Gemm")

@@ -1,8 +1,8 @@
 """Merge the convolutions of one image in a convolutional recurrent layer.
 
 For each gate, such a layer adds a convolution of the input and one of the previous output, both with few output channels. Kernels
-compute blocks of 8 or 16 channels, and a convolution of fewer channels takes as long as one of a full block. The convolutions of
-all gates are merged into one, whose result is split. The sums are then computed before the Split.
+compute blocks of 8 or 16 channels, so a convolution of fewer channels takes as long as one of a full block. The convolutions of one
+image are merged into one convolution, whose result is split. The sums are then computed before the Split.
 """
 
 from __future__ import annotations

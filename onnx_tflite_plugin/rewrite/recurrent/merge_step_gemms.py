@@ -54,7 +54,7 @@ class Row:
     def of(cls, gemm: ir.Node) -> Self | None:
         """Return the row that a Gemm multiplies.
 
-        The result is ``None`` if the Gemm does not multiply a quantized row by a transposed matrix, or if a parameter is
+        Return ``None`` if the Gemm does not multiply a quantized row by a transposed matrix, or if a parameter is
         computed or per axis.
         """
         quantize, (integers, data) = only_user(gemm.outputs[0], "QuantizeLinear"), _dequantized_operand(gemm.inputs[0])
@@ -221,7 +221,7 @@ class ExactProduct(Product):
     def bias(row: Row) -> Array | None:
         """Return the quantized values of the bias.
 
-        The result is ``None`` if its scale is not the row's scale times the matrix's scale.
+        Return ``None`` if its scale is not the row's scale times the matrix's scale.
         """
         affine, weights = Affine.of(producer(row.bias, "DequantizeLinear")), _weights(row)
         if affine is None or weights is None or affine.integers is None:

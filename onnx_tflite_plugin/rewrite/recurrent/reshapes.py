@@ -1,8 +1,8 @@
 """Remove Reshapes, which cost a kernel call each.
 
-They copy no elements, but in small networks the overhead of a call matters. A Reshape to a constant shape makes each Reshape before
-it useless. A Reshape that drops leading axes of size 1 is useless before an operator that broadcasts. If tensors are unsqueezed and
-concatenated, one Reshape after the Concat replaces the Unsqueeze of each tensor.
+A Reshape copies no elements, but in small networks the overhead of the call matters. Before a Reshape to a constant shape, any
+other Reshape is useless. Before an operator that broadcasts, a Reshape that drops leading axes of size 1 is useless. If tensors are
+unsqueezed and concatenated, one Reshape after the Concat replaces the Unsqueeze of each tensor.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 Such layers split small tensors many times. In small networks, most of a node's time is the overhead of the kernel call.
 
-The gates are parts of one tensor, and the same operators follow most of them. These operators are computed before the Split, for
-all parts at once. Each time step splits one row of a tensor into gates. Instead, the tensor is split into gates first, which takes
-one node per gate, not one per time step.
+The gates are parts of one tensor, and the same operators follow most of them. These operators are computed for all parts at once,
+before the Split. Each time step splits one row of a tensor into gates. If the whole tensor is split into gates first, one Split per
+gate replaces one Split per time step.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SLICE_NODES = 2  # heuristic: the Slice for a part with other operators takes a
 
 @dataclass(frozen=True)
 class Path:
-    """The chain of elementwise nodes after a part of a Split."""
+    """A part of a Split, and the chain of elementwise nodes after it."""
 
     part: ir.Value
     nodes: Sequence[ir.Node]
@@ -140,7 +140,7 @@ def _is_8_bit(node: ir.Node) -> bool:
 def _part_lengths(node: ir.Node) -> list[int]:
     """Return the lengths of a Split's parts along its axis.
 
-    The result is empty if a length is unknown.
+    Return an empty result if a length is unknown.
     """
     axis, shapes = integer(node, "axis", 0), [sizes(part) for part in node.outputs]
     lengths = [shape[axis] if shape else None for shape in shapes]

@@ -32,7 +32,7 @@ class SlicedPart(NamedTuple):
     def of(cls, node: ir.Node) -> SlicedPart | None:
         """Return the part of a Slice.
 
-        The result is ``None`` unless the Slice has constant bounds, a step of 1 and one axis of static size.
+        Return ``None`` unless the Slice has constant bounds, a step of 1 and one axis of static size.
         """
         tensor, *bounds = node.inputs
         arrays, shape = [constant(value) for value in bounds], sizes(tensor)

@@ -5,7 +5,7 @@ at load time.
 
 For this selection, one product of constants, the probe, tests whether the processor adds products exactly. The weights of a graph are
 dequantized in one ``If`` on the probe. ONNX Runtime computes the probe while it loads the model, keeps one branch, and constant-folds
-it. The graph that runs is then a plain int8 or a plain uint8 graph.
+it. Only int8 or only uint8 weights remain.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ class _DtypeAssignment:
         return self._emit_dequantize(product, integers, *parameters)
 
     def _emit_as_uint8(self, product: Product, integers: ir.Value) -> ir.Value:
-        """Emit the same as :meth:`_emit_as_int8`, for uint8 integers."""
+        """Emit the uint8 operand, or the whole product if its operator takes integers."""
         zero_point = self._emit_zero_point(product)
         if product.dequantize is None:
             return self._emit_product(product, integers, zero_point)

@@ -23,7 +23,7 @@ PROBE = "int8_products_are_exact"
 
 
 def describe_runtime(weights: Collection[str], nodes: Collection[str]) -> str:
-    """Describe the runtime that a model needs. The text is empty if any will do.
+    """Describe the runtime that a model requires; "" if any runtime is suitable.
 
     ``weights``: dtypes of 8-bit weights. ``nodes``: operators with their domains, such as ``com.microsoft.FastGelu``.
     """
@@ -48,4 +48,4 @@ def factors() -> tuple[Array, Array]:
 
 
 EXACT = 64 * 255 * 127
-"""Each sum in the product of :func:`factors` if nothing saturates. Otherwise, sums are lower."""
+"""Each sum in the product of :func:`factors` without saturation, which makes sums lower."""

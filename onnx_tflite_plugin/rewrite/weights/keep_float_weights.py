@@ -2,8 +2,8 @@
 
 Since 1.21, ONNX Runtime quantizes float weights of a product between a DequantizeLinear and a QuantizeLinear to int8, with one scale
 for all channels (WeightBiasQuantization). It does not do so if the product reads the result of a Mul. The activations are therefore
-dequantized with a scale of 1 and multiplied by their scale, which yields the same floats. If the scale is 1, ONNX Runtime would remove
-the multiplication first; the activations are then dequantized with a scale of 2 and halved.
+dequantized with a scale of 1 and multiplied by their scale, which yields the same floats. ONNX Runtime would remove a multiplication
+by 1, so activations with a scale of 1 are dequantized with a scale of 2 and halved.
 """
 
 from __future__ import annotations

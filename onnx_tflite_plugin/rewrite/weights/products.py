@@ -36,7 +36,7 @@ It returns ``None`` if sums overflow on no processor.
 def _kernel_rows(conv: ir.Node, weights: Array) -> Array | None:
     """Return the rows of convolution weights [o, i, kernel axes...].
 
-    The result is ``None`` for depthwise convolutions, whose kernels convert products to 32 bits before they add them.
+    Return ``None`` for depthwise convolutions, whose kernels convert products to 32 bits before they add them.
     """
     features, channels = weights.shape[:2]
     if channels == 1 and features == integer(conv, "group", 1) > 1:

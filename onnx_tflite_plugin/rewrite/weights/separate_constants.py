@@ -43,7 +43,7 @@ class SeparateConstants(InPlacePass):
 def _convertible_constant(node: ir.Node) -> ir.Value | None:
     """Return the constant operand that ONNX Runtime would convert to uint8.
 
-    The result is ``None`` if the node has no such operand.
+    Return ``None`` if the node has no such operand.
     """
     if node.domain or node.op_type not in _INTEGER_SLOTS or "block_size" in node.attributes:
         return None

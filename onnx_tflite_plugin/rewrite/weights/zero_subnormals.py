@@ -28,7 +28,7 @@ Uses = tuple[ir.Value, Sequence[tuple[ir.Node, int]]]
 
 
 class Match(NamedTuple):
-    """A constant with its uses. ``flushed``: the array without subnormal numbers."""
+    """A constant with its uses. ``flushed``: its array without subnormals."""
 
     uses: Uses
     flushed: Array
@@ -53,12 +53,12 @@ def check(uses: Uses) -> Match:
 
 
 def _is_subnormal(array: Array) -> Array:
-    """Return for each element whether it is subnormal."""
+    """Return a mask of the subnormal elements."""
     return np.asarray((np.abs(array) < _NORMAL) & (array != 0))
 
 
 def rewrite(editor: Editor, match: Match) -> None:
-    """Let the products read the constant with zeros."""
+    """Replace the constant by its flushed array in the products."""
     value, users = match.uses
     flushed = editor.store(match.flushed, like=value)
     for node, slot in users:
