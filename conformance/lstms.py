@@ -130,7 +130,7 @@ class Lstm:
     def bias(self, size: int, name: str, scale: float, bound: float = 0.6) -> Spec:
         """Return a bias between ``-bound`` and ``bound``.
 
-        It is float32, or int32 in units of ``scale``.
+        The bias is float32, or int32 in units of ``scale``.
         """
         offsets = {
             "b input": -4.0 if self.hold_cells else self.gate_bias,
@@ -144,7 +144,7 @@ class Lstm:
     def coefficients(self, size: int, name: str) -> Spec:
         """Return the coefficients of a layer normalization.
 
-        They are int16 if activations are int8, else float32.
+        The dtype is int16 if activations are int8, else float32.
         """
         if self.dtype == "int8":
             return constant(random_array(size, dtype="int16", seed=name), None, 2.1e-5)
@@ -153,7 +153,7 @@ class Lstm:
     def peephole_weights(self, name: str) -> Spec:
         """Return peephole weights in the dtype of the matrices.
 
-        They are int16 if activations are int8.
+        The dtype is int16 if activations are int8.
         """
         if self.dtype == "int8" or self.weights == "float32":
             return self.coefficients(self.cells, name)

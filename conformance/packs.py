@@ -141,7 +141,7 @@ def _missing_pack_problem(pack: str) -> Problem:
 def _handler_problems(host: Host, tested: Sequence[tuple[str, str]], cases: Sequence[Case]) -> dict[str, Problem]:
     """Return the problem of each tested handler that does not load, by operator.
 
-    Its cases would all fail for this reason.
+    All cases of the handler would fail for this reason.
     """
     problems = {}
     for code, pack, loaded in host.handlers({code for code, _ in tested}):
@@ -161,7 +161,7 @@ def _handler_problems(host: Host, tested: Sequence[tuple[str, str]], cases: Sequ
 def _cases_without_fusion(host: Host, pack: str, cases: Sequence[Case]) -> dict[str, list[Case]]:
     """Return the cases whose fusion is not loaded for them, by fusion.
 
-    They would all fail for this reason.
+    All of these cases would fail for this reason.
 
     The entry point of such a fusion lists no operator of a pattern, of which the host warns.
     """
@@ -213,7 +213,7 @@ def loading_problems(pack: str) -> list[Problem]:
 def describe_unregistered_pack(pack: str) -> str:
     """Return a message if an installed distribution registers nothing, else "".
 
-    It should register a handler, a fusion, a hook or a target.
+    A pack registers a handler, a fusion, a hook or a target.
     """
     try:
         name = metadata(pack)["Name"]

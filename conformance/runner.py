@@ -138,7 +138,7 @@ class Outcome(NamedTuple):
 class CaseTrial:
     """One case, with the data that its variants share.
 
-    These are the file, the inputs and LiteRT's outputs.
+    The shared data are the file, the inputs and LiteRT's outputs.
     """
 
     def __init__(self, case: Case, host: Host) -> None:

@@ -190,7 +190,7 @@ def fields_of(table: str) -> Mapping[str, Field]:
 def _element(table: str, camel: str) -> str:
     """Return the number type of a vector's elements; "" for tables.
 
-    It is derived from names in the generated reader.
+    The type is derived from names in the generated reader.
     """
     names = getattr(getattr(tflite, table), camel).__code__.co_names
     flags = [name.removesuffix("Flags") for name in names if name.endswith("Flags") and name != "UOffsetTFlags"]
@@ -224,7 +224,7 @@ def options_tables() -> tuple[str, ...]:
 def options_table(code: str) -> str:
     """Return the name of a builtin operator's options table; "" if it has none.
 
-    It follows from the schema's naming convention.
+    The name follows from the schema's naming convention.
     """
     if code in _SHARED_TABLES:
         return _SHARED_TABLES[code]
@@ -261,7 +261,7 @@ def encode(builder: flatbuffers.Builder, table: Table) -> int:
 def _slots(table: str) -> int:
     """Return the number of slots in a table.
 
-    It includes the slots of deprecated fields without a writer.
+    Deprecated fields, for which there is no writer, have slots too.
     """
     return max((entry.slot for entry in fields_of(table).values()), default=-1) + 1
 

@@ -43,7 +43,7 @@ def pack_bits(value: Array, bits: int) -> bytes:
 def pack_strings(value: Array) -> bytes:
     """Return TFLite's string buffer.
 
-    It has the count, count + 1 offsets from its start, then the bytes.
+    The buffer has the count, count + 1 offsets from its start, then the bytes.
     """
     items = [item if isinstance(item, bytes) else str(item).encode() for item in value.reshape(-1)]
     offsets = 4 * (len(items) + 2) + np.cumsum([0, *(len(item) for item in items)], dtype=np.int64)

@@ -173,7 +173,7 @@ def _difference(case: Case) -> str:
 def _declared_kinds(handler: Handler, cases: Sequence[Case], host: Host) -> list[str]:
     """Return the kinds of layout and quantization that a handler declares.
 
-    They are taken from all cases if they depend on the model.
+    Kinds that depend on the model are taken from all cases.
     """
     depends_on_model = callable(handler.layout) or callable(handler.quantization)
     declared = [entry for case in cases for entry in declarations(case, host)] if depends_on_model else []
@@ -208,7 +208,7 @@ def _versions(handlers: Mapping[str, Handler], cases: Sequence[Case], host: Host
 def _may_need_newer_runtime(case: Case, handler: Handler, host: Host) -> bool:
     """True if the oldest ONNX Runtime may not load the case's model.
 
-    It has a 4-bit or 2-bit dtype, or needs a newer opset.
+    Such a case has a 4-bit or 2-bit dtype, or needs a newer opset.
     """
     if case.dtype in NARROW:
         return True

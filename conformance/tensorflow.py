@@ -43,7 +43,7 @@ class StoredCase:
     def options(self) -> bytes:
         """Return the operator's options as stored in a file.
 
-        They are a FlexBuffer vector of its name and its NodeDef.
+        The options are a FlexBuffer vector of the operator's name and its NodeDef.
         """
         return select_options(self.op, self.node)
 

@@ -96,7 +96,7 @@ def select_variants(case: Case, position: int, variants: Sequence[Variant]) -> S
 def channels_first(signature: Entry) -> dict[str, str]:
     """Return ``--layout`` options that move the last axis to position 1.
 
-    They cover all graph inputs and outputs of rank 3 and more.
+    The options cover all graph inputs and outputs of rank 3 and more.
 
     Complex tensors are omitted: their real and imaginary parts are an axis of the ONNX model only.
     """

@@ -25,7 +25,7 @@ BIASES = {"float32": "float32", "int8": "int32", "uint8": "int32", "int16": "int
 def column_of(dtype: str, weights: str | None) -> str:
     """Return the column of the support table for a case of a layer.
 
-    It is the dtype of 4-bit or 2-bit weights, else of the activations.
+    The column is the dtype of 4-bit or 2-bit weights, else of the activations.
     """
     return weights if weights in ("int4", "int2") else dtype
 

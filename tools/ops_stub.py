@@ -140,7 +140,7 @@ def attributes(schema: onnx.defs.OpSchema) -> list[str]:
 def default_of(attribute: onnx.defs.OpSchema.Attribute) -> str:
     """Return the default of an attribute as source code.
 
-    It is ``None`` for a list or a tensor.
+    The default of a list or a tensor is ``None``.
     """
     value = onnx.helper.get_attribute_value(attribute.default_value) if attribute.default_value.name else None
     if isinstance(value, bytes):

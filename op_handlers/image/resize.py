@@ -44,7 +44,7 @@ def resize_price(at: Instance) -> AxisPrice | None:
 def resize_layout(at: Instance) -> Attribute | Implicit:
     """Return a layout in which height and width are anywhere.
 
-    They are last for targets that resize only the last axes.
+    For targets that resize only the last axes, height and width are last.
     """
     last = "Resize" in at.target.last_axes_only
     return Implicit({0: "n c h w", out(0): "n c h w"}) if last else Attribute(unordered="n c")

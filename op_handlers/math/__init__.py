@@ -1,4 +1,4 @@
 """Elementwise operators and reductions.
 
-They include arithmetic, functions, activations, comparisons, casts and quantization.
+Among them are arithmetic, functions, activations, comparisons, casts and quantization.
 """

@@ -174,7 +174,7 @@ def emit_integer_mean(ctx: Context, x: Value, axes: Value) -> Value:
 def can_pool(ctx: Context) -> bool:
     """True if ONNX Runtime's quantized pool can compute this mean of images.
 
-    It throws if the factor is out of range (CheckQLinearGlobalAveragePoolScaleAndSize, mlas/lib/qlgavgpool.cpp).
+    The pool throws if the factor is out of range (CheckQLinearGlobalAveragePoolScaleAndSize, mlas/lib/qlgavgpool.cpp).
     """
     x, y, sizes = ctx.quantization(0), ctx.quantization(out(0)), ctx.shape(0)[2:]
     if x is None or y is None:

@@ -133,7 +133,7 @@ If the multiplier is a power of two, a sum can be a half in both roundings, of w
 def has_zero_scale(op: Operator) -> bool:
     """True if the kernel computes a product of integers with a scale of 0.
 
-    It reads the single scale of each operand (GetQuantizedConvolutionMultipler, kernel_util.cc), which is 0 for
+    The kernel reads the single scale of each operand (GetQuantizedConvolutionMultipler, kernel_util.cc), which is 0 for
     per-axis scales (GetLegacyQuantization, core/subgraph.cc).
     """
     scales = [t.quantization for t in (op[0], op[1]) if isinstance(t.quantization, Quantization)]

@@ -101,7 +101,7 @@ def reduction_of_body(ctx: Context) -> str:
 def window_layout(at: Instance) -> Attribute:
     """Return a layout in which axes that do not change are unordered.
 
-    They have no windows, dilation or padding.
+    Such axes have no windows, dilation or padding.
     """
     o, rank = at.op.options, at.op[0].rank
     unaffected = [

@@ -1,6 +1,6 @@
 """Hash tables from integers to text or back.
 
-They are initialized once, and constant at conversion time.
+Tables are initialized once, and are constant at conversion time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
 """Operators that move elements or change shapes.
 
-They include reshape, slice, concatenate, gather, pad and blocks.
+Among them are reshape, slice, concatenate, gather, pad and blocks.
 """

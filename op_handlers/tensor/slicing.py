@@ -296,7 +296,7 @@ def update_bounds(
 ) -> tuple[Position, Position]:
     """Return start and end of the update along an axis.
 
-    They are numbers, or runtime values of shape [1].
+    Both are numbers, or runtime values of shape [1].
     """
     if isinstance(starts, np.ndarray) and isinstance(size, int) and isinstance(length, int):
         start = min(max(int(starts[axis]), 0), size - length)

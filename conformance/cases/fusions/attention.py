@@ -52,7 +52,7 @@ def shared_matrices_case(
 ) -> Case:
     """Return a case of matrices that are repeated for the heads of a group.
 
-    They are multiplied by the rows of another operand.
+    Each matrix is multiplied by the rows of another operand.
 
     ``batches``: leading sizes, of which the last is the number of groups. ``rows``: of the other operand. ``adjoint``:
     BATCH_MATMUL transposes the matrices. ``scale``: factor of the matrices. ``repeated``: the elements that BROADCAST_TO repeats.

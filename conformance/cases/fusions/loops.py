@@ -304,7 +304,7 @@ class Step:
     def replace_row(self, array: TensorRef, row: TensorRef, row_index: TensorRef, next_index: TensorRef) -> TensorRef:
         """Return the array with one row replaced.
 
-        It concatenates the rows before it, the row, and the rows after it.
+        The rows before it, the new row, and the rows after it are concatenated.
         """
         batch, flat = self.layer.batch, self.vector(1)
         head_sizes = self.call(

@@ -111,7 +111,7 @@ def rotary_case(
 ) -> Case:
     """Return a case of a rotary embedding.
 
-    It rotates both halves of the channels and joins them.
+    Both halves of the channels are rotated and joined.
 
     ``shape``: batch, heads, positions, channels. ``angles``: shape of the cosines and sines, by default positions and half
     of the channels. ``starts``: of the halves of x. ``second_size``: size of the second half in the file; -1 is up to the end.

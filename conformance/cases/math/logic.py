@@ -42,8 +42,8 @@ def logic_cases() -> Iterator[Case]:
 def select_by_condition(op: str) -> Callable[[Net], None]:
     """Return a builder of a selection among image elements by the result of ``op``.
 
-    Its operands are a comparison of the image with 0.1 and a constant of shape (7, 1). The case fails if the constant is not
-    transposed with the image.
+    The operands of ``op`` are a comparison of the image with 0.1 and a constant of shape (7, 1). The case fails if
+    the constant is not transposed with the image.
     """
 
     def build(model: Net) -> None:

@@ -136,7 +136,7 @@ class IntegerArithmetic(Cell):
     def gathers_elements(self) -> bool:
         """True if GatherElements is faster.
 
-        It requires a batch of 1, so that the table has the rank of the indices.
+        GatherElements requires a batch of 1, so that the table has the rank of the indices.
         """
         return self.batches == 1 and "GatherElements" in self.ctx.target.fast_operators
 

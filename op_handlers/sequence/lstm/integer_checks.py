@@ -61,6 +61,6 @@ def check_integer_lstm(op: Operator) -> Decline | None:
 def gate_sum_tensors(op: Operator) -> Sequence[Tensor | None]:
     """Return the intermediate tensor of each normalized gate.
 
-    It has the scale of the gate's sums.
+    The tensor has the scale of the gate's sums.
     """
     return [op.intermediates[gate.weights - 1] for gate in gates_of(op)] if has_layer_norm(op) else []

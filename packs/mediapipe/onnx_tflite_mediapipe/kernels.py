@@ -126,7 +126,7 @@ def transform_landmarks(op: Operator, landmarks: Array, matrix: Array) -> Array:
 def transform_matrix(op: Operator, landmarks: Array) -> Array:
     """Return the matrix that maps the output image to the crop.
 
-    It shifts by half the output, scales, rotates, and shifts to the crop's center. The kernel is
+    The matrix shifts by half the output, scales, rotates, and shifts to the crop's center. The kernel is
     LandmarksToTransformMatrixV2.
     """
     options, points = op.options, landmarks.reshape(-1, 3)[:, :2].astype(np.float64)

@@ -81,7 +81,7 @@ def check_crop(at: Instance) -> Decline | None:
 def transform_matrix(ctx: Context, landmarks: Value) -> Value:
     """Emit the ``[1, 4, 4]`` transform of a crop.
 
-    It rotates by two landmarks, then scales and shifts to the box around a subset.
+    The transform rotates by two landmarks, then scales and shifts to the box around a subset.
 
     The kernel rotates by ``r = target - atan2(dy, dx)``. Only the cosine and the sine of r are needed. They follow from
     the two angles' cosines and sines, ``dx / hypot`` and ``dy / hypot``.

@@ -1,6 +1,6 @@
 """Options stored as C structs (lite/core/c/builtin_op_data.h).
 
-They are little-endian, as on the machines of TFLite.
+The structs are little-endian, as on the machines of TFLite.
 """
 
 from __future__ import annotations
