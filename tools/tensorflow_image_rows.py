@@ -1,4 +1,4 @@
-"""Cases for ``tensorflow_cases``: bitwise operators, counts, colors, crops and diagonals."""
+"""Cases for ``tensorflow_cases``: bits, counts, colors, crops and diagonals."""
 
 from __future__ import annotations
 

@@ -29,7 +29,10 @@ def check_image_rank(at: Instance) -> Decline | None:
 
 
 def color_operator(name: str, operands: int, function: Any, check: Accepts = check_channels) -> Declare:
-    """Return a decorator for an operator on an image, and a scalar if there are two operands."""
+    """Return a decorator for an operator on an image.
+
+    With two operands, the second is a scalar.
+    """
     return handler(
         PREFIX + name,
         max_version=1,
@@ -93,7 +96,10 @@ def scale_contrast(x: Array, factor: Array) -> Array:
 
 
 class _Color(NamedTuple):
-    """Parts of colors, each with a last axis of size 1. ``extent``: largest channel - smallest channel."""
+    """Parts of colors, each with a last axis of size 1.
+
+    ``extent``: largest channel - smallest channel.
+    """
 
     hue: Value
     smallest: Value

@@ -30,7 +30,10 @@ INDICES = "int32 int64"
 
 
 def scatter_handler(name: str, reduction: str, function: Any, dtypes: str) -> Handler:
-    """Return the handler of an update of a tensor at indices, ``reduction`` of ScatterND."""
+    """Return the handler of an operator that updates a tensor at indices.
+
+    ``reduction``: the option of ScatterND.
+    """
 
     def kernel(op: Operator, x: Array, indices: Array, updates: Array) -> Array:
         result = x.copy()
@@ -76,7 +79,10 @@ def in_top_k_kernel(predictions: Array, targets: Array, k: Array) -> Array:
     kernel=make_kernel(in_top_k_kernel),
 )
 def in_top_k(ctx: Context, predictions: Value, targets: Value, k: Value) -> Value:
-    """Emit the number of larger predictions, compared with k. Rows that are not finite are false (in_topk_op.h)."""
+    """Emit the number of larger predictions, compared with k.
+
+    Rows that are not finite are false (in_topk_op.h).
+    """
     ops, zero = ctx.ops, np.int64(0)
     classes = ops.Slice(ops.Shape(predictions), [1], [2])
     numbers = ops.Cast(targets, to="int64")
@@ -115,7 +121,10 @@ def bincount_kernel(op: Operator, x: Array, size: Array, weights: Array) -> Arra
     kernel=bincount_kernel,
 )
 def dense_bincount(ctx: Context, x: Value, size: Value, weights: Value) -> Value:
-    """Emit a comparison with each number, whose matches are added. Larger numbers are ignored."""
+    """Emit a comparison with each number, whose matches are added.
+
+    Larger numbers are ignored.
+    """
     ops, dtype = ctx.ops, ctx.op[2].dtype
     numbers = ops.Range(np.int64(0), scalar(ctx, size), np.int64(1))
     found = ops.Equal(ops.Unsqueeze(ops.Cast(x, to="int64"), [-1]), numbers)

@@ -82,7 +82,7 @@ def resize_bicubic_kernel(op: Operator, x: Array, size: Array) -> Array:
     kernel=resize_bicubic_kernel,
 )
 def resize_bicubic(ctx: Context, x: Value, _size: Value) -> Value:
-    """Emit a matrix product along each axis, which has the rounded coefficients of the kernel."""
+    """Emit a matrix product along each axis, with the kernel's rounded coefficients."""
     ops, dims = ctx.ops, ctx.op[0].dims
     rows, columns = resize_matrices(ctx.op, dims, ctx.require_constant(1))
     channels = dims[3]
@@ -157,7 +157,7 @@ def crop_and_resize(ctx: Context, image: Value, boxes: Value, indices: Value, _s
     shape = ops.Shape(image)
 
     def along(axis: int) -> tuple[Value, Value, Value]:
-        """Return the clipped positions along an axis, which of them are inside, and the last position."""
+        """Return clipped positions along an axis, which are inside, and the last position."""
         count, low, high = int(size[axis]), lows[axis], highs[axis]
         last = ops.Cast(ops.Sub(ops.Slice(shape, [1 + axis], [2 + axis]), np.asarray([1])), to="float32")
         if count == 1:
@@ -228,7 +228,7 @@ def max_pool_with_argmax_kernel(op: Operator, x: Array) -> Sequence[Array]:
     kernel=max_pool_with_argmax_kernel,
 )
 def max_pool_with_argmax(ctx: Context, x: Value) -> Sequence[Value]:
-    """Emit MaxPool, whose positions are renumbered from channels first to channels last."""
+    """Emit MaxPool, whose positions are renumbered for channels last."""
     ops, node = ctx.ops, node_of(ctx.op)
     ksize, strides = (spatial_entries(node, name, image_axes(node)) for name in ("ksize", "strides"))
     _, height, width, channels = ctx.op[0].dims

@@ -64,7 +64,10 @@ def determinant(ctx: Context, x: Value) -> Value:
 
 
 def check_equation(at: Instance) -> Decline | None:
-    """Return a Decline for an equation that ONNX does not support: a label that the result repeats."""
+    """Return a Decline for an equation whose result repeats a label.
+
+    ONNX does not support such equations.
+    """
     equation = node_of(at.op).text("equation").replace(" ", "")
     operands, arrow, result = equation.partition("->")
     if not arrow or operands.count(",") != len(at.op.inputs) - 1:
