@@ -63,7 +63,7 @@ def test_nodes_of_inner_graphs_are_counted_and_named(tmp_path: Path) -> None:
     assert lines["layout"] == ["optimal: no Transpose inserted, 3 added by rewrites for speed, of these 2 inside If"]
 
 
-def briefly(
+def brief_lines(
     folder: Path, given_signature: str | None = None, stages: Any = None, **changes: Any
 ) -> dict[str, list[str]]:
     """Return the lines of the brief summary by label."""
@@ -83,7 +83,7 @@ def briefly(
 
 def test_brief_summary_has_interface_states_verdict_and_every_warning(tmp_path: Path) -> None:
     graph_values = tuple(GraphValue(f"x{k}", "float32", (k + 2, None)) for k in range(2))
-    lines = briefly(
+    lines = brief_lines(
         tmp_path,
         inputs=graph_values,
         outputs=graph_values[:1],
@@ -110,12 +110,12 @@ def test_brief_summary_has_interface_states_verdict_and_every_warning(tmp_path: 
 
 
 def test_slow_verification_names_its_slowest_stage(tmp_path: Path) -> None:
-    line = briefly(tmp_path, stages={"LiteRT (xnnpack)": 11.2, "ONNX Runtime": 1.0})["verified"][0]
+    line = brief_lines(tmp_path, stages={"LiteRT (xnnpack)": 11.2, "ONNX Runtime": 1.0})["verified"][0]
     assert line == "within tolerance, in 12 s, of these 11 s for LiteRT (xnnpack)"
 
 
 def test_signature_that_was_requested_is_no_warning(tmp_path: Path) -> None:
-    assert "warning" not in briefly(tmp_path, given_signature="c", other_signatures=("a", "b"))
+    assert "warning" not in brief_lines(tmp_path, given_signature="c", other_signatures=("a", "b"))
 
 
 @pytest.mark.parametrize("label", ["inputs", "outputs"])
@@ -123,11 +123,13 @@ def test_short_interface_has_one_line_and_a_long_one_a_line_each(tmp_path: Path,
     for name, number in (("y", 4), ("TFLite_Detection_PostProcess:", 4), ("onset", 9)):
         graph_values = tuple(GraphValue(f"{name}{k}", "float32", (1, 10 + k)) for k in range(number))
         texts = [f"{graph_value.name} float32 [1, {10 + k}]" for k, graph_value in enumerate(graph_values)]
-        assert briefly(tmp_path, **{label: graph_values})[label] == ([", ".join(texts)] if name == "y" else texts)
+        assert brief_lines(tmp_path, **{label: graph_values})[label] == ([", ".join(texts)] if name == "y" else texts)
 
 
 def test_more_than_nine_outputs_are_counted(tmp_path: Path) -> None:
-    output_lines = briefly(tmp_path, outputs=tuple(GraphValue(f"y{k}", "float32", (k,)) for k in range(10)))["outputs"]
+    output_lines = brief_lines(tmp_path, outputs=tuple(GraphValue(f"y{k}", "float32", (k,)) for k in range(10)))[
+        "outputs"
+    ]
     assert output_lines == [*(f"y{k} float32 [{k}]" for k in range(8)), "… and 2 more (convert -v shows more)"]
 
 
@@ -137,7 +139,7 @@ def caches(end: str = "") -> tuple[GraphValue, ...]:
 
 def test_values_with_consecutive_numbers_share_a_line(tmp_path: Path) -> None:
     lines = ["cache_k_0 … cache_k_11: 12 × float32 [1, 64, 8]", "cache_v_0 … cache_v_11: 12 × float32 [1, 64, 8]"]
-    assert briefly(tmp_path, inputs=caches())["inputs"] == lines
+    assert brief_lines(tmp_path, inputs=caches())["inputs"] == lines
     assert interface_lines(caches()) == [line.replace(": ", "  ") for line in lines]
     assert group_numbered(["a1", "b", "a2", "a3", "c1", "c3", "c5", "d1", "d2"], [0] * 9) == [
         [0, 2, 3], [1], [4], [5], [6], [7], [8],
@@ -153,7 +155,7 @@ def test_signature_without_logits_names_the_command_for_all(tmp_path: Path) -> N
         "signature": "prefill",
         "other_signatures": ("decode",),
     }
-    (warning,) = briefly(tmp_path, **changes)["warning"]
+    (warning,) = brief_lines(tmp_path, **changes)["warning"]
     assert warning.startswith("only signature 'prefill' was converted: the signature fills the key-value cache")
     assert warning.endswith(
         "returns no logits, so the model cannot generate text; --signature all also converts 'decode'"
@@ -162,11 +164,11 @@ def test_signature_without_logits_names_the_command_for_all(tmp_path: Path) -> N
     row = next_row(conversion, Path("a.tflite"), [Path("m.onnx")], has_page=False)
     assert row.lines[0] == "onnx-tflite convert a.tflite m.onnx --signature all converts all signatures"
     changes["outputs"] = (*caches(":next"), GraphValue("logits", "float32", (1, 1, 9)))
-    assert "logits" not in briefly(tmp_path, **changes)["warning"][0]
+    assert "logits" not in brief_lines(tmp_path, **changes)["warning"][0]
 
 
 def test_hints_have_a_row_of_their_own(tmp_path: Path) -> None:
-    assert briefly(tmp_path, hints=("pass real values",))["hint"] == ["pass real values"]
+    assert brief_lines(tmp_path, hints=("pass real values",))["hint"] == ["pass real values"]
 
 
 @pytest.mark.parametrize(

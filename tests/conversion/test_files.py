@@ -19,7 +19,7 @@ from onnx_tflite_plugin import conversion, files
 from onnx_tflite_plugin.errors import InvalidModel
 
 
-def small(constant: int = 3) -> bytes:
+def small_model(constant: int = 3) -> bytes:
     model = ModelBuilder()
     x = model.main.input("x", (2, constant))
     w = model.main.constant("w", np.arange(constant, dtype=np.float32))
@@ -32,7 +32,7 @@ def zip_entries(*names: str) -> bytes:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         for name in names:
-            archive.writestr(name, small())
+            archive.writestr(name, small_model())
     return file.getvalue()
 
 
@@ -50,8 +50,8 @@ BUNDLES = [
 ]
 """Contents of zip archives. A part of a bundle can be converted from a path, but not from bytes."""
 OTHER_FORMATS = [
-    (gzip.compress(small()), "it is compressed with gzip: gunzip it first"),
-    (otp.convert(small()).proto.SerializeToString(), "it is an ONNX model already"),
+    (gzip.compress(small_model()), "it is compressed with gzip: gunzip it first"),
+    (otp.convert(small_model()).proto.SerializeToString(), "it is an ONNX model already"),
     (b"\x08\x0a\x12", "it is an ONNX model already"),
     (b"\x08\x0a", "is it the right file, and complete?"),
     (b"\x08\x20\x12", "is it the right file, and complete?"),
@@ -99,7 +99,7 @@ def test_save_writes_through_a_symbolic_link(tmp_path: Path) -> None:
     target, link = tmp_path / "elsewhere/real.onnx", tmp_path / "out.onnx"
     link.symlink_to(target)
     for _ in range(2):  # pointing to nothing, then to a file
-        assert otp.convert(small()).save(link) == [target]
+        assert otp.convert(small_model()).save(link) == [target]
         assert link.is_symlink()
         assert target.stat().st_size > 0
 
@@ -107,16 +107,16 @@ def test_save_writes_through_a_symbolic_link(tmp_path: Path) -> None:
 @pytest.mark.parametrize("letter", ["x", "é"])
 def test_output_name_may_have_maximum_length(letter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / (letter * (250 // len(letter.encode())) + ".onnx")
-    assert otp.convert(small()).save(path) == [path]
+    assert otp.convert(small_model()).save(path) == [path]
     monkeypatch.setattr(conversion, "MAX_PROTO_BYTES", 10)
-    model, data = otp.convert(small(1000), check="standard").save(path)
+    model, data = otp.convert(small_model(1000), check="standard").save(path)
     assert (model, data.suffix, data.stat().st_size >= 4000) == (path, ".data", True)
     assert sorted(tmp_path.iterdir()) == sorted([model, data])
 
 
 def test_output_name_may_be_invalid_utf8(tmp_path: Path) -> None:
     path = tmp_path / os.fsdecode(b"caf\xe9.onnx")
-    assert otp.convert(small()).save(path) == [path]
+    assert otp.convert(small_model()).save(path) == [path]
     assert [*tmp_path.iterdir()] == [path]
 
 
@@ -136,7 +136,7 @@ def test_next_run_removes_temporary_files_of_a_killed_process(tmp_path: Path) ->
     (folder / "model.onnx.data").write_bytes(b"half")
     user_file = tmp_path / f"{leftover.name.removeprefix(files._prefix(path)).partition('.')[0]}.txt"
     user_file.write_text("a file of the user with the same process id")
-    otp.convert(small()).save(path)
+    otp.convert(small_model()).save(path)
     assert sorted(tmp_path.iterdir()) == sorted([path, running, user_file])
 
 
@@ -144,7 +144,7 @@ def test_next_run_removes_temporary_files_of_a_killed_process(tmp_path: Path) ->
 def test_file_permissions_respect_umask(mask: int, tmp_path: Path) -> None:
     before = os.umask(mask)
     try:
-        (path,) = otp.convert(small()).save(tmp_path / "model.onnx")
+        (path,) = otp.convert(small_model()).save(tmp_path / "model.onnx")
     finally:
         mask_during_save = os.umask(before)
     assert mask_during_save == mask
@@ -153,7 +153,7 @@ def test_file_permissions_respect_umask(mask: int, tmp_path: Path) -> None:
 
 def test_conversion_succeeds_with_closed_stdout(tmp_path: Path) -> None:
     model, out = tmp_path / "model.tflite", tmp_path / "out.onnx"
-    model.write_bytes(small())
+    model.write_bytes(small_model())
     reader, writer = os.pipe()
     os.close(reader)
     completed = command("convert", model, out, capture_output=False, stdout=writer, stderr=subprocess.PIPE)
@@ -167,6 +167,6 @@ def test_conversion_succeeds_with_closed_stdout(tmp_path: Path) -> None:
 
 def test_large_model_is_verified_from_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conversion, "MAX_PROTO_BYTES", 10)
-    converted = otp.convert(small(1000), verify=True)
+    converted = otp.convert(small_model(1000), verify=True)
     assert converted.verification is not None
     assert converted.verification.ok

@@ -22,7 +22,7 @@ HINTS = (
 )
 
 
-def quantized(dtype: str, scale: tuple[float, ...], zero_point: tuple[int, ...]) -> Tensor:
+def quantized_tensor(dtype: str, scale: tuple[float, ...], zero_point: tuple[int, ...]) -> Tensor:
     return Tensor(0, 0, "x", dtype, (1, 2), (1, 2), quantization=Quantization(scale, zero_point, 1))
 
 
@@ -47,11 +47,11 @@ def test_quantized_interface_needs_no_hint() -> None:
 @pytest.mark.parametrize(
     ("tensor", "formula"),
     [
-        (quantized("uint8", (1 / 255,), (0,)), "uint8 value / 255"),
-        (quantized("uint8", (0.0078125,), (128,)), "(uint8 value - 128) * 0.0078125"),
-        (quantized("int8", (0.5,), (-3,)), "(int8 value + 3) * 0.5"),
-        (quantized("int16", (2.0,), (0,)), "int16 value * 2"),
-        (quantized("int8", (1.0, 2.0), (0, 0)), "scale * (int8 value - zero point) with the scales of the file"),
+        (quantized_tensor("uint8", (1 / 255,), (0,)), "uint8 value / 255"),
+        (quantized_tensor("uint8", (0.0078125,), (128,)), "(uint8 value - 128) * 0.0078125"),
+        (quantized_tensor("int8", (0.5,), (-3,)), "(int8 value + 3) * 0.5"),
+        (quantized_tensor("int16", (2.0,), (0,)), "int16 value * 2"),
+        (quantized_tensor("int8", (1.0, 2.0), (0, 0)), "scale * (int8 value - zero point) with the scales of the file"),
     ],
     ids=lambda item: item if isinstance(item, str) else "",
 )
@@ -61,7 +61,7 @@ def test_formula_has_scale_and_zero_point(tensor: Tensor, formula: str) -> None:
 
 
 def test_inputs_with_the_same_formula_share_a_hint() -> None:
-    tensor = quantized("uint8", (0.25,), (0,))
+    tensor = quantized_tensor("uint8", (0.25,), (0,))
     values = [GraphValue(f"x{k}", "float32", (1, 2)) for k in range(5)]
     (hint,) = input_hints(values, {value.name: tensor for value in values})
     assert hint.startswith("inputs 'x0', 'x1', 'x2' and 2 more take float32 instead of uint8")

@@ -26,7 +26,7 @@ def readable(data: bytes | Path) -> onnx.GraphProto:
     return otp.convert(data, optimize="readable", target="generic", verify=True).proto.graph
 
 
-def computed(graph: onnx.GraphProto) -> list[str]:
+def computed_names(graph: onnx.GraphProto) -> list[str]:
     return [name for node in graph.node for name in node.output]
 
 
@@ -47,7 +47,7 @@ def convolution(activation: str = "NONE", *, bias: str = "b", names: tuple[str, 
 
 def test_quantized_value_names_the_value_before_it() -> None:
     graph = readable(EXAMPLES / "digits_int8.tflite")
-    assert {"edges:unquantized", "logits:unquantized", "features:unquantized"} <= {*computed(graph)}
+    assert {"edges:unquantized", "logits:unquantized", "features:unquantized"} <= {*computed_names(graph)}
 
 
 @pytest.mark.parametrize("activation", ["RELU", "RELU6"])
@@ -59,8 +59,8 @@ def test_activation_names_the_value_before_it(activation: str) -> None:
 
 def test_layout_of_images_is_a_suffix_of_letters() -> None:
     graph = readable(convolution())
-    assert {"image:NCHW", "x:NCHW"} & {*computed(graph)}
-    assert "y:NCHW" in computed(graph)
+    assert {"image:NCHW", "x:NCHW"} & {*computed_names(graph)}
+    assert "y:NCHW" in computed_names(graph)
 
 
 def test_other_permutation_is_transposed() -> None:
@@ -75,7 +75,7 @@ def test_other_permutation_is_transposed() -> None:
     g.operator("NEG", [soft], [y])
     g.output(out)
     g.output(y)
-    assert "soft:transposed" in computed(readable(model.build()))
+    assert "soft:transposed" in computed_names(readable(model.build()))
 
 
 def test_name_lists_only_the_operation_that_computes_the_value() -> None:
@@ -105,7 +105,7 @@ def quantized_pair() -> bytes:
 
 def test_values_of_graph_inputs_and_outputs_have_their_names() -> None:
     graph = readable(quantized_pair())
-    assert computed(graph) == ["x:float", "scores:unquantized", "scores"]
+    assert computed_names(graph) == ["x:float", "scores:unquantized", "scores"]
     assert {initializer.name for initializer in graph.initializer} == {
         "x/scale",
         "x/zero_point",
@@ -176,7 +176,7 @@ def detector_model() -> bytes:
 
 def test_role_given_by_a_handler_names_the_result() -> None:
     graph = readable(detector_model())
-    names = {name.rpartition("/")[2] for name in computed(graph)}
+    names = {name.rpartition("/")[2] for name in computed_names(graph)}
     assert {"top", "left", "bottom", "right", "selected_indices", "padded_boxes"} <= names
     assert not [name for name in names if "#" in name]
 
@@ -217,7 +217,7 @@ def test_nodes_are_numbered_in_order(model: str) -> None:
 @pytest.mark.parametrize("model", ["digits_int8", "digits_float", "language_model"])
 def test_no_value_is_named_after_a_node(model: str) -> None:
     graph = readable(EXAMPLES / f"{model}.tflite")
-    names = computed(graph)
+    names = computed_names(graph)
     assert not [name for name in names if ":out" in name]
     assert len({*names, *(initializer.name for initializer in graph.initializer)}) == len(names) + len(
         graph.initializer
@@ -243,12 +243,12 @@ def test_constants_of_int16_operators_are_named_after_their_role() -> None:
     graph = otp.convert(int16_layer(), optimize="readable").proto.graph
     names = {initializer.name for initializer in graph.initializer}
     assert {"x/scale", "sums/weight", "sums/weight/scale", "y/exponential_table", "y/power_table"} <= names
-    assert {"x:before_mul", "x:float", "sums/weight:before_mul", "sums/weight:float"} <= {*computed(graph)}
+    assert {"x:before_mul", "x:float", "sums/weight:before_mul", "sums/weight:float"} <= {*computed_names(graph)}
 
 
 def test_conversion_between_dtypes_of_a_tensor_names_both() -> None:
     graph = otp.convert(EXAMPLES / "digits_int8.tflite", optimize="readable").proto.graph
-    assert {"image:int8_to_uint8", "image:float", "probabilities:uint8_to_int8"} <= {*computed(graph)}
+    assert {"image:int8_to_uint8", "image:float", "probabilities:uint8_to_int8"} <= {*computed_names(graph)}
 
 
 def test_shape_that_moves_a_graph_input_is_named_after_it() -> None:

@@ -326,16 +326,16 @@ def test_state_shared_by_signatures_keeps_the_file_dtype() -> None:
 
 @pytest.mark.parametrize(("scale", "taken"), [(1 / 256, True), (1.0005 / 256, True), (1.005 / 256, False)])
 def test_required_output_scale_has_a_tolerance_of_one_thousandth(scale: float, taken: bool) -> None:
-    def soften(g: GraphBuilder) -> None:
+    def add_softmax(g: GraphBuilder) -> None:
         y = g.tensor("y", SHAPE, "int8", quantization=quant(scale, -128))
         g.operator("SOFTMAX", [int8_input(g)], [y], {"beta": 1.0})
         g.output(y)
 
     if taken:
-        assert plan_model(soften)[1].arithmetic
+        assert plan_model(add_softmax)[1].arithmetic
         return
     with pytest.raises(HandlerError, match=r"the kernel requires scale 0\.00390625 and zero point -128"):
-        plan_model(soften)
+        plan_model(add_softmax)
 
 
 @pytest.mark.parametrize(("code", "channels"), [("CONV_2D", 0), ("DEPTHWISE_CONV_2D", 3)])

@@ -169,12 +169,14 @@ def test_channels_with_gaps_are_gathered_for_other_consumers() -> None:
     assert len(trial.nodes("Gather")) == 1
 
 
-def wide(net: Network, features: int = 29, rows: int = 47, dtype: str = "float32", **options: Any) -> TensorRef:
+def wide_convolution(
+    net: Network, features: int = 29, rows: int = 47, dtype: str = "float32", **options: Any
+) -> TensorRef:
     return net.conv(net.input(image(1, rows, 11, 6, dtype=dtype)), features, (1, 1), **options)
 
 
 def dense_kernel(net: Network) -> TensorRef:
-    x = net.conv(net.conv(wide(net, 32), 4, (3, 3)), 4, depthwise=True)
+    x = net.conv(net.conv(wide_convolution(net, 32), 4, (3, 3)), 4, depthwise=True)
     return net.conv(x, 32, (1, 1))
 
 
@@ -192,14 +194,14 @@ def test_tensors_padded_at_other_channels_are_not_added_directly() -> None:
 
 
 def test_small_padded_graph_output_keeps_its_shape() -> None:
-    trial = RewriteTrial("pad_channels", lambda net: wide(net, rows=3), io_layout="onnx")
+    trial = RewriteTrial("pad_channels", lambda net: wide_convolution(net, rows=3), io_layout="onnx")
     assert trial.count == 1
     assert trial.is_within(1e-6)
     assert trial.after.graph.output[0].type.tensor_type.shape.dim[1].dim_value == 29
 
 
 def test_large_graph_output_is_not_padded() -> None:
-    assert RewriteTrial("pad_channels", wide, io_layout="onnx").count == 0
+    assert RewriteTrial("pad_channels", wide_convolution, io_layout="onnx").count == 0
 
 
 def concatenated_rows(net: Network) -> TensorRef:
@@ -213,18 +215,18 @@ WIDE, SLICED = "fast path, or padding would waste too much", "would have to be c
 test_declines_padding_without_gain = rule_test(
     "pad_channels",
     declines("blocks", lambda net: separable(net, features=32), WIDE),
-    declines("no reader that works on blocks", lambda net: net.conv(wide(net, 28), 32), SLICED),
-    declines("a large tensor that is needed without padding", lambda net: net.like("SOFTMAX", wide(net), beta=1.0), SLICED),
-    declines("a large graph output", wide, SLICED),
+    declines("no reader that works on blocks", lambda net: net.conv(wide_convolution(net, 28), 32), SLICED),
+    declines("a large tensor that is needed without padding", lambda net: net.like("SOFTMAX", wide_convolution(net), beta=1.0), SLICED),
+    declines("a large graph output", wide_convolution, SLICED),
     declines("a dense kernel that grows by more than a third", dense_kernel, WIDE),
     declines("weights with a zero point", lambda net: separable(net, "uint8"), WIDE),
-    declines("groups", lambda net: net.conv(wide(net, 27, groups=3), 27, depthwise=True), WIDE),
-    declines("two features per channel", lambda net: net.conv(net.conv(wide(net), 58, depthwise=True), 32, (1, 1)), SLICED),
+    declines("groups", lambda net: net.conv(wide_convolution(net, 27, groups=3), 27, depthwise=True), WIDE),
+    declines("two features per channel", lambda net: net.conv(net.conv(wide_convolution(net), 58, depthwise=True), 32, (1, 1)), SLICED),
     declines("a concatenation of rows", concatenated_rows, SLICED),
-    declines("an operator with a nonzero result for zeros", lambda net: net.conv(net.like("EXP", wide(net)), 32), SLICED),
+    declines("an operator with a nonzero result for zeros", lambda net: net.conv(net.like("EXP", wide_convolution(net)), 32), SLICED),
     declines(
         "another tensor that is not padded",
-        lambda net: net.conv(net.like("ADD", wide(net), net.input(Spec((1, 47, 11, 29)))), 32), SLICED,
+        lambda net: net.conv(net.like("ADD", wide_convolution(net), net.input(Spec((1, 47, 11, 29)))), 32), SLICED,
     ),
 )  # fmt: skip
 

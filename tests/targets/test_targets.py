@@ -157,11 +157,11 @@ def network(dtype: str, zero_point: int, *, weight_zero_point: int = 0, then: st
     b = g.constant("b", bias, quantization=quant(0.001, 0))
     y = g.tensor("y", (1, 5, 7, 11), dtype, quantization=quant(0.4, zero_point))
     g.operator("CONV_2D", [x, w, b], [y], {"padding": "SAME", "stride_h": 1, "stride_w": 1})
-    g.output(_then(g, y, dtype, zero_point, then))
+    g.output(add_consumer(g, y, dtype, zero_point, then))
     return model.build()
 
 
-def _then(g: GraphBuilder, y: TensorRef, dtype: str, zero_point: int, code: str) -> TensorRef:
+def add_consumer(g: GraphBuilder, y: TensorRef, dtype: str, zero_point: int, code: str) -> TensorRef:
     if not code:
         return y
     z = g.tensor("z", (1, 5, 7, 11), "bool" if code == "EQUAL" else dtype, quantization=quant(0.4, zero_point))

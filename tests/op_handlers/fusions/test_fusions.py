@@ -303,13 +303,13 @@ def test_fusion_is_skipped_if_its_operator_does_not_convert(fails: str) -> None:
         layout=Terminate(),
         axes="a b c -> a b c" if fails == "axes" else "... -> ...",
     )
-    def almost(ctx: Context, x: Any) -> Any:
+    def failing_fusion(ctx: Context, x: Any) -> Any:
         return ctx.ops.Log(x).missing if fails == "lowering" else ctx.ops.Unsqueeze(ctx.ops.Abs(x), [0])
 
     model = Net()
     model.output(model.call("ABS", [tensor(3, 5)], tensor(3, 5)))
     host = Host(packs="builtin")
-    host.fusions = lambda present=None: [("test", almost)]  # type: ignore[method-assign]
+    host.fusions = lambda present=None: [("test", failing_fusion)]  # type: ignore[method-assign]
     report = convert(model.build(), host=host).report
     (warning,) = report.warnings
     assert report.nodes == {"Abs": 1}

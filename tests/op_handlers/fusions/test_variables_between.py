@@ -27,17 +27,17 @@ def pad(*, variable: bool, first: bool) -> bytes:
     """
     model = ModelBuilder()
     g = model.main
-    x, between = g.input("x", (1, 5, 7, 3)), g.tensor("between", (1, 7, 9, 3), variable=variable)
+    x, padded = g.input("x", (1, 5, 7, 3)), g.tensor("between", (1, 7, 9, 3), variable=variable)
     pads = g.constant("pads", np.array([[0, 0], [1, 1], [1, 1], [0, 0]], np.int32))
     weights, bias = g.constant("w", np.ones((2, 3, 3, 3), np.float32)), g.constant("b", np.zeros(2, np.float32))
     y = g.tensor("y", (1, 5, 7, 2))
 
     def convolve() -> None:
-        g.operator("CONV_2D", [between, weights, bias], [y], {"padding": "VALID", "stride_w": 1, "stride_h": 1})
+        g.operator("CONV_2D", [padded, weights, bias], [y], {"padding": "VALID", "stride_w": 1, "stride_h": 1})
 
     if first:
         convolve()
-    g.operator("PAD", [x, pads], [between])
+    g.operator("PAD", [x, pads], [padded])
     if not first:
         convolve()
     g.output(y)
@@ -56,11 +56,11 @@ def test_variable_between_operators_prevents_fusion(first: bool) -> None:
 
 @pytest.mark.parametrize("variable", [True, False])
 def test_variable_inside_a_region_prevents_fusion(variable: bool) -> None:
-    def between(ops: Any) -> list[Region]:
+    def find_region(ops: Any) -> list[Region]:
         pad, convolution = ops
         return [Region((*pad.inputs, *convolution.inputs[1:]), (convolution[~0],), {})]
 
-    @fusion("FOUND", regions=between, layout=Terminate())
+    @fusion("FOUND", regions=find_region, layout=Terminate())
     def find(ctx: Context, *inputs: Any) -> Any:
         raise NotImplementedError
 

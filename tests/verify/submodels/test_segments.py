@@ -23,7 +23,7 @@ CODES = ("NEG", "EXP", "ABS", "TANH", "LOGISTIC")
 
 
 @pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limit segments to one submodel."""
     monkeypatch.setattr(comparer, "_SEGMENT_BYTES", 1)
 
@@ -45,7 +45,7 @@ def replace_operator(proto: onnx.ModelProto, op_type: str, wrong_op_type: str) -
     return proto
 
 
-@pytest.mark.usefixtures("short")
+@pytest.mark.usefixtures("short_segments")
 def test_compares_every_operator_of_a_long_model() -> None:
     data = chain()
     stages: list[str] = []
@@ -57,7 +57,7 @@ def test_compares_every_operator_of_a_long_model() -> None:
     ]
 
 
-@pytest.mark.usefixtures("short")
+@pytest.mark.usefixtures("short_segments")
 @pytest.mark.parametrize(("op_type", "wrong_op_type", "code"), [("Exp", "Abs", "EXP"), ("Sub", "Add", "SUB")])
 def test_finds_a_wrong_operator_in_any_segment(op_type: str, wrong_op_type: str, code: str) -> None:
     data = chain()
@@ -67,7 +67,7 @@ def test_finds_a_wrong_operator_in_any_segment(op_type: str, wrong_op_type: str,
     assert verification.diverging.operator.code == code
 
 
-@pytest.mark.usefixtures("short")
+@pytest.mark.usefixtures("short_segments")
 def test_compares_a_stateful_model_as_a_whole() -> None:
     model = ModelBuilder()
     g = model.main
