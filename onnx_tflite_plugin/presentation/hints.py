@@ -89,7 +89,7 @@ def attention_hints(
 
 
 def readable_hints(options: ConvertOptions, target: Target, model: BoundModel, nodes: Iterable[str]) -> list[str]:
-    """Return a hint at ``--target generic`` if the target makes the model less readable.
+    """Return a hint at ``--target generic`` if the target makes a model less readable.
 
     ``nodes``: operators with their domains.
     """

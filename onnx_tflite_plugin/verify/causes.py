@@ -56,7 +56,7 @@ def explain_requantization(pair: ModelPair) -> tuple[str, ...]:
 
 
 def describe_pack_fusions(proto: ModelProto) -> tuple[str, ...]:
-    """Return a note for each fusion of an op pack in the model: the operators that it replaced, and how to disable it."""
+    """Return a note for each pack fusion: the replaced operators, how to disable it."""
     replaced: dict[tuple[str, str], dict[tuple[int, int], None]] = {}
     for node in proto.graph.node:
         metadata = props(node.metadata_props)
