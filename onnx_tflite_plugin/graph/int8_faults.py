@@ -18,7 +18,7 @@ from onnx_tflite_plugin.graph.int8_products import multiply_integers
 FIXED_IN = "1.25"
 _ROWS, _DEPTH, _COLUMNS = 32, 8, 24
 _RUNS = 3
-"""Number of runs of the product. In the first, undefined elements may be right by chance."""
+"""Number of runs of the product. In the first run, undefined elements may be right by chance."""
 
 
 @cache
@@ -34,10 +34,7 @@ def describe_int8_fault(onnxruntime: Any) -> str:
 
 
 def _multiplies_exactly(onnxruntime: Any) -> bool:
-    """True if a product of the affected size is right.
-
-    All its elements differ, so a stale element is detected.
-    """
+    """True if a product of the affected size, whose elements all differ, is right."""
     x = np.arange(_ROWS * _DEPTH).astype(np.uint8).reshape(_ROWS, _DEPTH)
     w = np.arange(_DEPTH * _COLUMNS).astype(np.int8).reshape(_DEPTH, _COLUMNS)
     expected = x.astype(np.int32) @ w.astype(np.int32)

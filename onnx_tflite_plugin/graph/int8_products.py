@@ -11,10 +11,7 @@ from onnx_tflite_plugin.source.model import Array
 
 
 def multiply_integers(onnxruntime: Any, x: Array, w: Array, runs: int = 1) -> list[Array]:
-    """Return the int32 products of uint8 ``x`` and constant int8 ``w``, one per run.
-
-    All runs use one session.
-    """
+    """Return the int32 product of uint8 ``x`` and constant int8 ``w`` of each run."""
     from onnx import TensorProto, helper, numpy_helper  # the import takes 70 ms, and most sessions do not need it
 
     graph = helper.make_graph(

@@ -1,7 +1,4 @@
-"""Kernels of ONNX Runtime, from its internal list.
-
-The list is not part of the API and may be missing.
-"""
+"""Kernels of ONNX Runtime, from an internal list that may be missing."""
 
 from __future__ import annotations
 
@@ -92,19 +89,13 @@ SCATTERS_FROM = "1.25"
 
 
 def first_runtime(opset: int, casts: Iterable[str]) -> str:
-    """Return the first ONNX Runtime that loads this opset and casts these dtypes.
-
-    The text is empty if all supported do.
-    """
+    """Return the first ONNX Runtime for an opset and casts; "" if all supported ones."""
     cast_runtime = INT4_CASTS_FROM if {"int4", "uint4"} & {*casts} else ""
     return max(LOADED_FROM.get(opset, ""), cast_runtime)
 
 
 def first_runtime_of(model: ir.Model) -> str:
-    """Return the first ONNX Runtime that loads a finished model.
-
-    The text is empty if all supported versions do.
-    """
+    """Return the first ONNX Runtime that loads a model; "" if all supported ones do."""
     casts = (
         value.type.dtype.name.lower()
         for node in model.graph.all_nodes()
@@ -147,10 +138,7 @@ def _has_scatters(model: ir.Model) -> bool:
 
 
 def describe_old_runtime(model: ir.Model) -> str:
-    """Return the reason why the installed ONNX Runtime is too old for a model.
-
-    The text is empty if it is not.
-    """
+    """Return why the installed ONNX Runtime is too old for a model; "" if it is not."""
     import onnxruntime
 
     required = first_runtime_of(model)

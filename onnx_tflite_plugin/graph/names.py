@@ -80,10 +80,7 @@ def shared_scopes(names: Iterable[str]) -> str:
 
 
 def _keep_end(name: str, limit: int) -> str:
-    """Return at most ``limit`` characters from the end of a name.
-
-    The result begins with a whole scope or word.
-    """
+    """Return up to ``limit`` characters of a name's end, from a whole scope or word."""
     if len(name) <= limit:
         return name
     end = name[-limit - 1 :]
@@ -94,10 +91,7 @@ def _keep_end(name: str, limit: int) -> str:
 
 
 def with_suffix(name: str, suffix: str) -> str:
-    """Return a name with a suffix.
-
-    Only the name of a graph input or output can be so long that its front is cut.
-    """
+    """Return a name with a suffix; a very long name is cut at its front."""
     limit = max(_MAX_SUFFIXED_NAME - len(suffix), 1)
     return (name if len(name) <= limit else shorten_name(name, limit)) + suffix
 
@@ -122,7 +116,7 @@ class UniqueNames:
         self._next.setdefault(name, 1)
 
     def is_used(self, name: str) -> bool:
-        """Return True if the name is in use."""
+        """True if the name is in use."""
         return name in self._next
 
     def unique(self, name: str) -> str:

@@ -1,7 +1,4 @@
-"""Check that ONNX Runtime opens a finished model.
-
-ONNX Runtime has no kernels for some dtypes of ONNX, and no complete list of its kernels.
-"""
+"""Check that ONNX Runtime opens a finished model: some dtypes have no kernels."""
 
 from __future__ import annotations
 
@@ -28,10 +25,9 @@ COMMON_DTYPES = frozenset({"FLOAT", "UINT8", "INT8", "INT32", "INT64", "BOOL"})
 def should_open(model: ir.Model, check: str) -> bool:
     """True if the model is to be opened.
 
-    Raises MissingExtra for "full" without ONNX Runtime.
-
-    ``check``: "full", "standard" (never), or "auto" (if ONNX Runtime is installed, opening is cheap or some dtypes are
-    uncommon, and no operator needs a custom library).
+    Raises MissingExtra for "full" without ONNX Runtime. ``check``: "full", "standard" (never) or "auto". "auto" opens a
+    model if ONNX Runtime is installed, no operator needs a custom library, and opening is cheap or some dtypes are
+    uncommon.
     """
     if check == "standard":
         return False

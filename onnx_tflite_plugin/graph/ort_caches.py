@@ -22,9 +22,9 @@ class BoundCaches:
         self._spare: dict[str, Any] = {}
 
     def run(self, inputs: Mapping[str, Array], caches: MutableMapping[str, Any], outputs: Sequence[str]) -> list[Any]:
-        """Return the values of the outputs.
+        """Return the values of the outputs, and replace ``caches`` by their next values.
 
-        ``caches``, arrays or values by input name, are replaced by their next values.
+        ``caches``: arrays or values by input name.
         """
         from onnxruntime import OrtValue
 

@@ -44,10 +44,7 @@ def choose_options(package: Any, model: str | bytes) -> Any:
 
 
 def stored_metadata(model: str | bytes) -> dict[str, str]:
-    """Return a model's metadata without reading its graph.
-
-    The result is empty if the file is malformed.
-    """
+    """Return a model's metadata without reading its graph; empty for a malformed file."""
     try:
         with io.BytesIO(model) if isinstance(model, bytes) else Path(model).open("rb") as stream:
             entries = [dict(_fields(io.BytesIO(entry))) for number, entry in _fields(stream) if number == _METADATA]
@@ -57,10 +54,7 @@ def stored_metadata(model: str | bytes) -> dict[str, str]:
 
 
 def _fields(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield number and content of the byte fields of a protobuf message.
-
-    Other fields and the graph are skipped.
-    """
+    """Yield number and content of the metadata fields of a protobuf message."""
     while (tag := _varint(stream, optional=True)) is not None:
         number, kind = tag >> 3, tag & 7
         if kind == _VARINT:
@@ -81,9 +75,9 @@ def _fields(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 def _varint(stream: BinaryIO, *, optional: bool = False) -> int | None:
-    """Return the next variable-length number.
+    """Return the next variable-length number. Raises EOFError inside a number.
 
-    Return None at the end if ``optional``. Raises EOFError inside a number.
+    ``optional``: return None at the end of the stream.
     """
     value = 0
     for shift in range(0, 70, 7):

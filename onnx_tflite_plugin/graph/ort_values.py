@@ -1,7 +1,4 @@
-"""Conversion of arrays with dtypes that numpy lacks, to and from OrtValues.
-
-ONNX Runtime does not accept such arrays.
-"""
+"""Conversion of arrays to and from OrtValues, for dtypes that numpy lacks."""
 
 from __future__ import annotations
 
@@ -33,10 +30,7 @@ def dtype_of(info: Any) -> str:
 
 
 def to_value(array: Array, dtype: str) -> Any:
-    """Return an OrtValue of a dtype by ONNX Runtime's name.
-
-    For dtypes that numpy lacks, it holds the array's bytes.
-    """
+    """Return an array as OrtValue. ``dtype``: ONNX Runtime's name."""
     from onnxruntime import OrtValue
 
     special_dtype = UNKNOWN_TO_NUMPY.get(dtype)
@@ -49,10 +43,7 @@ def to_value(array: Array, dtype: str) -> Any:
 
 
 def from_value(value: Any, dtype: str) -> Array:
-    """Return the array of an OrtValue.
-
-    For dtypes that numpy lacks, it is read from the value's memory.
-    """
+    """Return the array of an OrtValue; its memory is read for dtypes that numpy lacks."""
     if dtype not in UNKNOWN_TO_NUMPY:
         return np.asarray(value.numpy())
     dtype_in_numpy = np.dtype(UNKNOWN_TO_NUMPY[dtype][0])
@@ -69,10 +60,7 @@ def from_value(value: Any, dtype: str) -> Array:
 
 
 def _value_bytes(value: Any, dtype: str) -> int:
-    """Return the size of the value's memory in bytes.
-
-    ONNX Runtime reports it since 1.23.
-    """
+    """Return the bytes of the value's memory; ONNX Runtime reports them since 1.23."""
     if hasattr(value, "tensor_size_in_bytes"):
         return int(value.tensor_size_in_bytes())
     bits = _BITS.get(dtype) or 8 * np.dtype(UNKNOWN_TO_NUMPY[dtype][0]).itemsize
@@ -82,7 +70,7 @@ def _value_bytes(value: Any, dtype: str) -> int:
 def _pack_bits(array: Array, bits: int) -> Array:
     """Pack several elements per byte, the first in the lowest bits.
 
-    The bytes are at the front of an array of unchanged shape.
+    The result has the shape of the array; its first bytes hold the packed elements.
     """
     flat, per_byte = np.bitwise_and(array.reshape(-1), (1 << bits) - 1), 8 // bits
     packed = np.zeros_like(flat)

@@ -1,7 +1,4 @@
-"""Nodes that compare or select values.
-
-Their results jump if an operand changes a little.
-"""
+"""Nodes that compare or select values, so that small errors change results a lot."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Checks of the arguments of a session.
-
-The arguments are model, options, tokens and counts; messages name the argument.
-"""
+"""Checks of the arguments of a session: model, options, tokens and counts."""
 
 from __future__ import annotations
 

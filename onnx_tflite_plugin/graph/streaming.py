@@ -1,7 +1,7 @@
 """Check and write large models without a copy of their weights.
 
-A ``ModelProto`` holds a copy of every weight, and its serialized form another. Here large initializers of the main graph
-are removed before the rest is serialized, and each is encoded while it is written. The file has the same bytes.
+A ``ModelProto`` holds a copy of every weight, and its serialized form another. Here large initializers of the main
+graph are removed before the rest is serialized, and each is encoded while it is written. The file has the same bytes.
 """
 
 from __future__ import annotations
@@ -25,10 +25,7 @@ _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9  # field numbers in onnx.proto
 
 
 def proto_to_check(model: ir.Model) -> onnx.ModelProto:
-    """Return the model with large initializers as graph inputs.
-
-    ONNX's checker treats both in the same way.
-    """
+    """Return the model with large initializers as graph inputs, for ONNX's checker."""
     import onnx
 
     with _without_weights(model) as weights:
@@ -44,10 +41,7 @@ def proto_to_check(model: ir.Model) -> onnx.ModelProto:
 
 
 def write_streamed(model: ir.Model, file: BinaryIO) -> None:
-    """Write the serialized model, with one weight in memory at a time.
-
-    Raises ValueError above 2 GiB.
-    """
+    """Write the model, one weight in memory at a time. Raises ValueError above 2 GiB."""
     with _without_weights(model) as weights:
         proto = to_proto(model)
     initializers = list(proto.graph.initializer)
@@ -74,10 +68,7 @@ def write_streamed(model: ir.Model, file: BinaryIO) -> None:
 
 @contextmanager
 def _without_weights(model: ir.Model) -> Iterator[dict[str, ir.TensorProtocol]]:
-    """Replace large initializers by references without data, and yield them.
-
-    The tensors are yielded by name. Initializers of inner graphs are kept.
-    """
+    """Replace large initializers of the main graph by references; yield them by name."""
     import onnx_ir as ir
 
     weights: dict[str, ir.TensorProtocol] = {}
@@ -97,7 +88,7 @@ def _without_weights(model: ir.Model) -> Iterator[dict[str, ir.TensorProtocol]]:
 
 
 def _split(message: _Message, number: int) -> tuple[bytes, bytes]:
-    """Return the serialized fields of a message before and after one field.
+    """Return the serialized fields of a message before and after field ``number``.
 
     References to external data are left out.
     """

@@ -25,7 +25,7 @@ def test_pack_handler_is_named_with_its_first_operator() -> None:
     model.output(x)
     host = Host(packs="builtin", handlers={"NEG": replace(builtin("NEG"))})
     reported = pack_declarations(host.bind(read(model.build()), TARGETS["generic"], 18))
-    assert [where for where, _ in reported.values()] == ["op 1 NEG v1 'one'"]
+    assert [facts.label for facts in reported.values()] == ["op 1 NEG v1 'one'"]
     assert [problem.where for problem in attribute_to_packs("here", reported).problems] == ["op 1 NEG v1 'one'"]
 
 
