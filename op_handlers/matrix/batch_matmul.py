@@ -97,20 +97,20 @@ def batch_matmul(ctx: Context, x: Value, w: Value) -> Value:
         if weights is not None and ctx.target.quantizes_moves:
             return ctx.ops.MatMul(x, np.zeros(weights.shape, np.float32))
         return ctx.ops.MatMul(ctx.ops.Mul(x, 0.0), w)
-    return round_twice(ctx, scale_product(ctx, ctx.ops.MatMul(x, w)))
+    return correct_double_rounding(ctx, scale_product(ctx, ctx.ops.MatMul(x, w)))
 
 
 MAX_FRACTION_BITS = 12
-"""Maximum number of fraction bits of sums that are rounded twice. With more bits, one result in ten thousand differs."""
+"""Maximum fraction bits for which the correction is added; with more bits, 1 in 10,000 results differs without it."""
 
 
-def round_twice(ctx: Context, product: Value) -> Value:
-    """Return an int8 product that, once it is rounded, equals the kernel's result.
+def correct_double_rounding(ctx: Context, product: Value) -> Value:
+    """Return an int8 product that is rounded to the kernel's result.
 
-    The kernel rounds twice: it rounds a sum half up to the fraction bits of its multiplier, then half away from zero
-    to integers. A single rounding would change 1 in 30 to 200 results. Both roundings together equal one rounding
-    half away from zero, of a number that is half a fraction bit further from zero. Sums other than 0 are at least
-    half a fraction bit. Source: EvalInt8Int8, batch_matmul.cc; MultiplyByQuantizedMultiplier, internal/common.cc.
+    The kernel rounds a sum twice: half up to the fraction bits of its multiplier, then half away from zero to integers.
+    Without a correction, 1 in 30 to 200 results would differ. One rounding half away from zero gives the same results
+    if the product is first moved half a fraction bit away from zero. Sums other than 0 are at least half a fraction bit.
+    Source: EvalInt8Int8 (batch_matmul.cc) and MultiplyByQuantizedMultiplier (internal/common.cc).
     """
     if not ctx.is_quantized or ctx.op[out(0)].dtype != "int8" or not ctx.target.rounds_activations:
         return product
@@ -118,15 +118,15 @@ def round_twice(ctx: Context, product: Value) -> Value:
     bits = -quantized_multiplier(x * w / y)[1] if y else 0
     if not 0 < bits <= MAX_FRACTION_BITS:
         return product
-    half = y / 2 ** (bits + 1)
-    low, high = np.float32(-half * (1 - MARGIN)), np.float32(half * (1 + MARGIN))
+    half_bit = y / 2 ** (bits + 1)
+    low, high = np.float32(-half_bit * (1 - MARGIN)), np.float32(half_bit * (1 + MARGIN))
     return ctx.ops.Sum(product, ctx.ops.Clip(product, low, high))
 
 
 MARGIN = 2.0**-8
-"""Fraction of half a bit by which the correction is shortened or extended, depending on the sign.
+"""Fraction by which the correction is reduced for negative products and increased for positive ones.
 
-If the multiplier is a power of two, a sum can be a half in both roundings, of which the first rounds half up.
+If the multiplier is a power of two, a sum can be halfway in both roundings, of which the first rounds half up.
 """
 
 
