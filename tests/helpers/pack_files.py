@@ -71,3 +71,13 @@ def unary_model(code: str) -> bytes:
     g.operator(code, [x], [y])
     g.output(y)
     return model.build()
+
+
+def add_model() -> bytes:
+    model = ModelBuilder()
+    g = model.main
+    x, y = g.input("x", (2, 3)), g.input("y", (2, 3))
+    z = g.tensor("z", (2, 3))
+    g.operator("ADD", [x, y], [z])
+    g.output(z)
+    return model.build()

@@ -14,9 +14,8 @@ from tflite import BuiltinOperator
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
 from conformance.registered import REGISTERED
-from onnx_tflite_plugin.cli.summary import _packs as summary_packs
 from op_handlers.refused import kernelless
-from tests.helpers.pack_files import install, unary_model
+from tests.helpers.pack_files import add_model, install, unary_model
 
 HANDLER = """
     from onnx_tflite_plugin.api import Attribute, Context, Dequantized, handler
@@ -29,14 +28,6 @@ HANDLER = """
         head, tail = ctx.ops.Split(x, [size - 1, 1], axis=axis, outputs=2)
         return ctx.ops.{op}(ctx.ops.Concat(tail, head, axis=axis))
 """
-
-
-@pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "site"
-    folder.mkdir()
-    monkeypatch.syspath_prepend(str(folder))
-    return folder
 
 
 def roll_pack(site: Path, name: str, op: str = "Abs") -> None:
@@ -155,39 +146,6 @@ def test_pack_overrides_a_built_in_handler(site: Path) -> None:
     assert otp.convert(add_model(), prefer=["onnx-tflite-plugin"]).report.nodes == {"Add": 1}
 
 
-def test_hook_claims_declines_and_gets_the_finished_model(site: Path) -> None:
-    source = """
-        from onnx_tflite_plugin.api import Decline, Terminate, handler, hookimpl
-
-        @handler("CUSTOM.Flex*", max_version=9, layout=Terminate())
-        def flex(ctx, x):
-            return ctx.ops.Sin(x)
-
-        class Hooks:
-            @hookimpl
-            def claim(self, op):
-                if not op.code.startswith("CUSTOM.Flex"):
-                    return None
-                return flex if op.code == "CUSTOM.FlexSin" else Decline("only FlexSin is known")
-
-            @hookimpl
-            def configure(self, options):
-                self.target = options["target"]
-
-            @hookimpl
-            def finish(self, model):
-                model.metadata_props["flex.target"] = self.target
-
-        hooks = Hooks()
-    """
-    install(site, "flex-pack", "flex_pack", source, "[onnx_tflite_plugin.hooks]\nflex = flex_pack:hooks\n")
-    conversion = otp.convert(unary_model("CUSTOM.FlexSin"))
-    assert conversion.report.nodes == {"Sin": 1}
-    assert conversion.model.metadata_props["flex.target"] == "onnxruntime"
-    with pytest.raises(otp.ConversionError, match="declined by flex-pack: only FlexSin is known"):
-        otp.convert(unary_model("CUSTOM.FlexCos"))
-
-
 def test_error_on_a_select_operator_has_a_remedy() -> None:
     with pytest.raises(
         otp.ConversionError,
@@ -209,43 +167,6 @@ def test_stablehlo_operators_are_registered_or_without_kernel() -> None:
     codes = {code for code in vars(BuiltinOperator) if code.startswith(kernelless.PREFIX)}
     kernelless_codes = {kernelless.PREFIX + name for name in kernelless.KERNELLESS}
     assert kernelless_codes == codes - {*REGISTERED}
-
-
-def test_declining_entry_point_precedes_the_claim_hook(site: Path) -> None:
-    source = """
-        from onnx_tflite_plugin.api import Decline, Terminate, handler, hookimpl
-
-        @handler("CUSTOM.Mine", max_version=1, layout=Terminate(), accepts=lambda at: Decline("the entry point", "do this"))
-        def mine(ctx, x):
-            return x
-
-        @hookimpl
-        def claim(op):
-            return Decline("the hook", "do that") if op.code.startswith("CUSTOM.") else None
-    """
-    entries = (
-        "[onnx_tflite_plugin.handlers]\nCUSTOM.Mine = both_pack:mine\n[onnx_tflite_plugin.hooks]\nboth = both_pack\n"
-    )
-    install(site, "both-pack", "both_pack", source, entries)
-    with pytest.raises(otp.ConversionError, match=r": declined by both-pack: the entry point \(do this\)$"):
-        otp.convert(unary_model("CUSTOM.Mine"))
-    with pytest.raises(otp.ConversionError, match=r": declined by both-pack: the hook \(do that\)$"):
-        otp.convert(unary_model("CUSTOM.Other"))
-
-
-def test_report_lists_packs_with_a_finish_hook(site: Path) -> None:
-    source = """
-        from onnx_tflite_plugin.api import hookimpl
-
-        @hookimpl
-        def finish(model):
-            model.metadata_props["seen"] = "yes"
-    """
-    install(site, "pass-pack", "pass_pack", source, "[onnx_tflite_plugin.hooks]\npass = pass_pack\n")
-    report = otp.convert(unary_model("NEG")).report
-    assert report.finished_by == ("pass-pack",)
-    assert list(summary_packs(report)) == ["pass-pack: its hook finish"]
-    assert otp.convert(unary_model("NEG"), block=["pass-pack"]).report.finished_by == ()
 
 
 def test_converter_failure_names_pack_declarations(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,29 +216,6 @@ def test_built_in_handler_replaces_a_failing_one(site: Path) -> None:
     assert "accepts of handler zero_pack:add of zero-pack failed: ZeroDivisionError" in warning
 
 
-def test_after_lowering_gets_each_operator_and_its_values(site: Path) -> None:
-    source = """
-        from onnx_tflite_plugin.api import hookimpl
-
-        class Hooks:
-            seen = []
-
-            @hookimpl
-            def after_lowering(self, op, outputs):
-                self.seen.append((op.code, outputs[0].producer().op_type))
-
-            @hookimpl
-            def finish(self, model):
-                model.metadata_props["seen"] = str(self.seen)
-
-        hooks = Hooks()
-    """
-    install(site, "eye-pack", "eye_pack", source, "[onnx_tflite_plugin.hooks]\neye = eye_pack:hooks\n")
-    conversion = otp.convert(add_model())
-    assert conversion.model.metadata_props["seen"] == "[('ADD', 'Add')]"
-    assert conversion.report.warnings == ()
-
-
 def test_skips_unreadable_entry_points_with_a_warning(site: Path) -> None:
     info = site / "torn_pack-1.0.dist-info"
     info.mkdir()
@@ -359,16 +257,6 @@ def test_api_imports_neither_onnx_nor_tflite() -> None:
     code = "import sys, onnx_tflite_plugin.api; print([m for m in ('onnx', 'onnx_ir', 'tflite', 'onnxruntime') if m in sys.modules])"
     completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert completed.stdout.strip() == "[]"
-
-
-def add_model() -> bytes:
-    model = ModelBuilder()
-    g = model.main
-    x, y = g.input("x", (2, 3)), g.input("y", (2, 3))
-    z = g.tensor("z", (2, 3))
-    g.operator("ADD", [x, y], [z])
-    g.output(z)
-    return model.build()
 
 
 @pytest.mark.parametrize(
