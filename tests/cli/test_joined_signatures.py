@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from conformance.language_model import Sizes, language_model
-from tests.cli.test_several_models import model
 from tests.helpers.command import Run
+from tests.helpers.command_models import model
 
 
 @pytest.fixture
