@@ -234,3 +234,7 @@ def agrees(rules: str, model: ir.Model, tolerance: float = 1e-5) -> bool:
         computed[key].shape == array.shape and np.abs(computed[key] - array).max() <= tolerance * np.abs(array).max()
         for key, array in expected.items()
     )
+
+
+def float_input(net: Network, *shape: int | None) -> TensorRef:
+    return net.input(image(*shape, dtype="float32"))

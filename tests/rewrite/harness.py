@@ -22,6 +22,7 @@ from onnx_tflite_plugin.source.model import Array
 from tests.helpers.changed_models import feeds_of, run_model
 from tests.helpers.passes_networks import BuildNetwork, RewriteTrial, parse_model
 
+SCALE_AND_ZERO_POINT = {"s": np.float32(0.05), "p": np.uint8(120)}
 Source = BuildNetwork | Callable[[], ir.Model]
 
 

@@ -20,6 +20,7 @@ from onnx_tflite_plugin.source.model import Array
 from tests.helpers.changed_models import UNKNOWN_DOMAIN, changed_models, feeds_of, graph, rewritten_values, run_model
 from tests.helpers.passes_networks import BuildNetwork, apply, build_model
 from tests.rewrite import (
+    test_elementwise_to_conv,
     test_fold_width,
     test_image_rules,
     test_layout_rules,
@@ -29,6 +30,7 @@ from tests.rewrite import (
     test_reorder_channels,
     test_symmetric_weights,
     test_token_rules,
+    test_widen_constants,
 )
 
 NETWORKS: dict[str, BuildNetwork] = {
@@ -36,7 +38,7 @@ NETWORKS: dict[str, BuildNetwork] = {
     "add_to_gemm": test_node_rules.unroll,
     "average_pool_to_conv": test_image_rules.average((1, 12, 18, 4), (2, 2), (2, 2)),
     "batch_norm_to_conv": lambda net: test_image_rules.normalize(net, channels=16),
-    "clip_to_conv": lambda net: test_layout_rules.clip(net),
+    "clip_to_conv": lambda net: test_elementwise_to_conv.clip(net),
     "columns_before_rows": test_node_rules.grid(((7, 2, 3),) * 4),
     "conv_transpose_to_conv": lambda net: test_image_rules.enlarge(net, (3, 3), (2, 2), "SAME"),
     "dequantize_int16": test_recurrent_rules.dense(3, both=True),
@@ -53,14 +55,14 @@ NETWORKS: dict[str, BuildNetwork] = {
     "pad_to_conv": test_layout_rules.residual,
     "reorder_channels": test_reorder_channels.chain(),
     "reshape_after_concat": test_node_rules.pack_products(0),
-    "scale_offset_to_conv": test_layout_rules.normalize,
+    "scale_offset_to_conv": test_elementwise_to_conv.normalize,
     "slices_to_split": lambda net: test_token_rules.slices(net, (0, 4), (4, 7)),
     "split_single_feature_conv": test_layout_rules.feature(1, 41, 37, 16),
     "squeeze_excite_blocks": test_layout_rules.squeeze_excite,
     "symmetric_weights": lambda net: test_symmetric_weights.chain(net, (7, 0, 0, 5), (31, 0, 0, 22)),
     "tanh_to_sigmoid": test_recurrent_rules.tanh(0.1, 0),
-    "widen_constants": test_image_rules.scale(),
-    "widen_quantized_constants": test_image_rules.scale(factor=(1, 1, 1, 3), dtype="uint8"),
+    "widen_constants": test_widen_constants.scale(),
+    "widen_quantized_constants": test_widen_constants.scale(factor=(1, 1, 1, 3), dtype="uint8"),
     "zero_subnormals": test_token_rules.conv,
 }
 MAX_CHANGES = 60

@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import product as every
-
 import numpy as np
 import onnx_ir as ir
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from onnx_tflite_plugin.errors import TargetRefusal
-from onnx_tflite_plugin.rewrite.weights.assign_dtypes import AssignWeightDtypes
 from onnx_tflite_plugin.rewrite.weights.assign_dtypes import check_overflow as check
 from onnx_tflite_plugin.rewrite.weights.dtypes import PROBE
-from onnx_tflite_plugin.rewrite.weights.products import Product, overflows, products
-from onnx_tflite_plugin.source.model import Array
+from onnx_tflite_plugin.rewrite.weights.products import overflows, products
 from tests.helpers.passes_networks import parse_model
-
-U8, I8, I32, F32 = TensorProto.UINT8, TensorProto.INT8, TensorProto.INT32, TensorProto.FLOAT
-
-
-def assign_weight_dtypes(model: ir.Model, option: str) -> dict[str, int]:
-    """Assign the dtypes of weights without the postcondition."""
-    assign = AssignWeightDtypes(option)
-    assign.call(model)
-    return assign.dtypes
-
-
-def saturates(rows: Array) -> bool:
-    """True if two neighboring products may exceed int16 (vpmaddubsw)."""
-    padded = np.pad(rows, ((0, 0), (0, rows.shape[-1] % 2))).astype(int).reshape(-1, 2)
-    sums = [padded @ np.array(pair) for pair in every((0, 255), repeat=2)]
-    return any(bool((partial_sums > 32767).any() or (partial_sums < -32768).any()) for partial_sums in sums)
+from tests.rewrite.product_models import (
+    I32,
+    assign_weight_dtypes,
+    dequantize,
+    model,
+    only_product,
+    saturates,
+    tensor_proto,
+    unit,
+)
 
 
 @settings(deadline=None)  # a busy machine is not a failure
@@ -58,53 +46,6 @@ def test_overflow_is_found_in_the_last_row() -> None:
     assert not overflows(weights)
     weights[-1, :2] = 65
     assert overflows(weights)
-
-
-# --- products in models -----------------------------------------------------------------------
-
-
-def tensor_proto(name: str, array: Array) -> TensorProto:
-    return numpy_helper.from_array(array, name)
-
-
-def dequantize(name: str, out: str) -> object:
-    return helper.make_node("DequantizeLinear", [name, "scale", f"zero_{name}"], [out])
-
-
-def model(
-    nodes: Sequence[object],
-    weights: Array | None,
-    data: Sequence[int | None],
-    out: int = F32,
-    extra: Sequence[TensorProto] = (),
-) -> ir.Model:
-    """Return a product of uint8 ``x`` and int8 ``w``, scale 1 and zero points 0.
-
-    ``w`` is a constant or a graph input.
-    """
-    constants = [
-        tensor_proto("scale", np.float32(1)),
-        tensor_proto("zero_x", np.uint8(0)),
-        tensor_proto("zero_w", np.int8(0)),
-        *extra,
-    ]
-    inputs = [helper.make_tensor_value_info("x", U8, data)]
-    if weights is None:
-        inputs.append(helper.make_tensor_value_info("w", I8, [3, 2]))
-    else:
-        constants.append(tensor_proto("w", weights))
-    graph = helper.make_graph(nodes, "g", inputs, [helper.make_tensor_value_info("y", out, None)], constants)
-    return ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8))
-
-
-def only_product(model: ir.Model) -> Product:
-    (product,) = products(model)
-    return product
-
-
-def unit(op_type: str, weights: Array | None, data: Sequence[int | None], **attributes: object) -> ir.Model:
-    nodes = [dequantize("x", "a"), dequantize("w", "b"), helper.make_node(op_type, ["a", "b"], ["y"], **attributes)]
-    return model(nodes, weights, data)
 
 
 @pytest.mark.parametrize(
@@ -207,96 +148,6 @@ def test_weights_transposed_for_two_products_are_selected_once() -> None:
         if_outputs = [len(node.output) for node in proto.graph.node if node.op_type == "If"]
         assert if_outputs == ([3] if option == "auto" else [])
         assert np.array_equal(ReferenceEvaluator(proto).run(None, feeds), expected)
-
-
-# --- models that violate the postcondition ----------------------------------------------------
-
-OVERFLOWING = np.full((3, 2), 127, np.int8)
-
-
-def loop_model(weights: Array) -> ir.Model:
-    """Return a model with the product in the body of a Loop."""
-    body = helper.make_graph(
-        [dequantize("x", "a"), dequantize("w", "b"), helper.make_node("MatMul", ["a", "b"], ["ab"]),
-         helper.make_node("Identity", ["go"], ["on"])],
-        "body",
-        [helper.make_tensor_value_info("i", TensorProto.INT64, []), helper.make_tensor_value_info("go", TensorProto.BOOL, [])],
-        [helper.make_tensor_value_info("on", TensorProto.BOOL, []), helper.make_tensor_value_info("ab", F32, [5, 2])],
-    )  # fmt: skip
-    nodes = [helper.make_node("Loop", ["trips", ""], ["y"], body=body)]
-    return model(nodes, weights, [5, 3], extra=[tensor_proto("trips", np.int64(2))])
-
-
-def swap_branches(converted_model: ir.Model) -> ir.Model:
-    """Swap the branches of every If."""
-    for node in converted_model.graph.all_nodes():
-        if node.op_type == "If":
-            then_branch, else_branch = (node.attributes[name].as_graph() for name in ("then_branch", "else_branch"))
-            node.attributes["then_branch"] = ir.AttrGraph("then_branch", else_branch)
-            node.attributes["else_branch"] = ir.AttrGraph("else_branch", then_branch)
-    return converted_model
-
-
-def with_minus_128(converted_model: ir.Model) -> ir.Model:
-    """Set a weight to -128 after the dtypes are assigned."""
-    assign_weight_dtypes(converted_model, "auto")
-    (value,) = (
-        initializer
-        for initializer in converted_model.graph.initializers.values()
-        if initializer.name is not None and initializer.name.startswith("w")
-    )
-    weights = OVERFLOWING.copy()
-    weights[1, 1] = -128
-    value.const_value = ir.tensor(weights, name=value.name)
-    return converted_model
-
-
-def assign_auto(converted_model: ir.Model) -> ir.Model:
-    assign_weight_dtypes(converted_model, "auto")
-    return converted_model
-
-
-def products_of_integers(weights: Array) -> ir.Model:
-    return model([helper.make_node("MatMulInteger", ["x", "w"], ["y"])], weights, [5, 3], I32)
-
-
-@pytest.mark.parametrize(
-    "make_model",
-    [
-        lambda: unit("MatMul", OVERFLOWING, [5, 3]),
-        lambda: unit("Conv", np.full((2, 3, 1), 127, np.int8), [1, 3, 7]),
-        lambda: unit("MatMul", None, [5, 3]),
-        lambda: products_of_integers(OVERFLOWING),
-        lambda: loop_model(OVERFLOWING),
-        lambda: swap_branches(assign_auto(unit("MatMul", OVERFLOWING, [5, 3]))),
-        lambda: swap_branches(assign_auto(products_of_integers(OVERFLOWING))),
-        lambda: with_minus_128(unit("MatMul", OVERFLOWING, [5, 3])),
-    ],
-    ids=["dense", "convolution", "fed", "integers", "in a loop", "branches swapped", "integers, swapped", "-128"],
-)
-def test_check_overflow_rejects_products_that_may_overflow(make_model: object) -> None:
-    with pytest.raises(TargetRefusal, match=r"operand 1 is int8, and sums overflow"):
-        check(make_model())  # type: ignore[operator]
-
-
-@pytest.mark.parametrize("option", ["auto", "uint8"])
-@pytest.mark.parametrize(
-    "make_model",
-    [
-        lambda: unit("MatMul", OVERFLOWING, [5, 3]),
-        lambda: unit("MatMul", None, [5, 3]),
-        lambda: products_of_integers(OVERFLOWING),
-        lambda: loop_model(OVERFLOWING),
-    ],
-    ids=["dense", "fed", "integers", "in a loop"],
-)
-def test_auto_and_uint8_pass_check_overflow(make_model: object, option: str) -> None:
-    assigned_model = make_model()  # type: ignore[operator]
-    assign_weight_dtypes(assigned_model, option)
-    check(assigned_model)
-    assert len(list(products(assigned_model))) == (
-        0 if option == "uint8" or "w" in {v.name for v in assigned_model.graph.inputs} else 1
-    )
 
 
 @pytest.mark.parametrize(("slot", "transposed"), [(0, 0), (0, 1), (1, 0), (1, 1)])
