@@ -20,7 +20,7 @@ from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.target_options import apply_target_defaults
 from onnx_tflite_plugin.verify import LiteRT
-from tests.targets.test_targets import network
+from tests.helpers.target_networks import network
 
 RECURRENT = Lstm(options=(("cell_clip", 0.31),))
 

@@ -19,7 +19,7 @@ from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime
 from tests.helpers.quantized_cases import quantized_cases_of
-from tests.targets.test_targets import network
+from tests.helpers.target_networks import network
 
 INTEGERS = {onnx.TensorProto.INT8, onnx.TensorProto.UINT8, onnx.TensorProto.INT16, onnx.TensorProto.UINT16}
 OPERATORS = ("TRANSPOSE", "RESHAPE", "CONCATENATION", "MAX_POOL_2D", "FULLY_CONNECTED", "PAD", "CONV_2D")
