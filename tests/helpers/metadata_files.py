@@ -9,7 +9,7 @@ from typing import Any
 
 import flatbuffers
 
-from conformance.builder import ModelBuilder
+from conformance.builder import ModelBuilder, quant
 
 Slots = Mapping[int, Any]  # by slot: (type, number), text, a table (Slots), or a list of tables or floats
 
@@ -90,3 +90,19 @@ def model_with_metadata(metadata: bytes, *, files: bool = True) -> bytes:
     g.output(y)
     model.metadata("TFLITE_METADATA", metadata)
     return append_files(model.build()) if files else model.build()
+
+
+def two_inputs(*, has_signature: bool = True, metadata: bytes | None = None) -> ModelBuilder:
+    """Return quantized ``y = a - b``; the signature reverses the operands."""
+    model = ModelBuilder()
+    g = model.main
+    b = g.input("second:0", (None, 3), "int8", quantization=quant(0.5, -3))
+    a = g.input("first:0", (None, 3), "int8", quantization=quant(0.25, 7))
+    y = g.tensor("Identity", (None, 3), "int8", quantization=quant(1.0, 1))
+    g.operator("SUB", [a, b], [y])
+    g.output(y)
+    if has_signature:
+        model.signature("serve", {"a": a, "b": b}, {"difference": y})
+    if metadata is not None:
+        model.metadata("TFLITE_METADATA", metadata)
+    return model

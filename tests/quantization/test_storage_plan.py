@@ -8,64 +8,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import onnx_tflite_plugin as otp
-from conformance.builder import GraphBuilder, ModelBuilder, TensorRef, blockwise, quant
+from conformance.builder import GraphBuilder, blockwise, quant
 from onnx_tflite_plugin.api import (
     Arithmetic,
     Context,
     Dequantized,
     Handler,
     NotQuantizable,
-    Raw,
     SameScale,
     Transparent,
     Value,
     builtin,
     handler,
 )
-from onnx_tflite_plugin.binding.bound import BoundModel
-from onnx_tflite_plugin.binding.declared import resolve
 from onnx_tflite_plugin.errors import HandlerError
-from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.quantization.plan import StoragePlan, plan_storage
 from onnx_tflite_plugin.quantization.storage import WeightConversion
-from onnx_tflite_plugin.source import read
-from onnx_tflite_plugin.targets import TARGETS
-
-Q = quant(0.05, 3)
-SHAPE = (2, 3)
-
-
-def plan_model(
-    draw: Callable[[GraphBuilder], None], target: str = "onnxruntime", **handlers: Handler
-) -> tuple[BoundModel, StoragePlan]:
-    model = ModelBuilder()
-    draw(model.main)
-    bound = Host(packs="builtin", handlers=handlers).bind(read(model.build()), TARGETS[target], 18)
-    resolved = resolve(bound, TARGETS[target], 18)
-    return resolved, plan_storage(resolved, TARGETS[target])
-
-
-def storage_by_name(model: BoundModel, plan: StoragePlan) -> dict[str, str]:
-    """Return the storage dtype of each tensor by name."""
-    return {t.name: plan.storage(t).dtype for graph in model.graphs for t in graph.subgraph.tensors}
-
-
-def call(g: GraphBuilder, code: str, x: int, name: str, shape: tuple[int, ...] = SHAPE, **options: object) -> TensorRef:
-    y = g.tensor(name, shape, "int8", quantization=Q)
-    g.operator(code, [x], [y], options)
-    return y
-
-
-def dense(g: GraphBuilder, x: int, name: str = "y") -> TensorRef:
-    w = g.constant("w", np.ones((3, 3), np.int8), quantization=quant(0.1))
-    y = g.tensor(name, SHAPE, "int8", quantization=Q)
-    g.operator("FULLY_CONNECTED", [x, w, None], [y])
-    return y
-
-
-def int8_input(g: GraphBuilder, name: str = "x") -> TensorRef:
-    return g.input(name, SHAPE, "int8", quantization=Q)
+from tests.quantization.plan_models import SHAPE, Q, call, dense, int8_input, plan_model, storage_by_name
 
 
 def test_weighted_operators_use_the_target_dtype_and_others_the_files() -> None:
@@ -86,86 +44,6 @@ def test_weighted_operator_decides_the_dtype_of_its_neighbors() -> None:
         g.output(call(g, "ABS", x, "z"))
 
     assert storage_by_name(*plan_model(both)) == {"x": "uint8", "w": "int8", "y": "uint8", "z": "uint8"}
-
-
-@pytest.mark.parametrize("behavior", [Raw(), Raw(shift_safe=True), SameScale()])
-def test_subgraph_interfaces_keep_the_files_dtype(behavior: Raw | SameScale) -> None:
-    """The behavior that the calling operator declares does not matter."""
-
-    def branching(g: GraphBuilder) -> None:
-        for name in ("then", "else"):
-            inner = g.model.subgraph(name)
-            inner.output(dense(inner, inner.input(f"{name}_x", SHAPE, "int8", quantization=Q), f"{name}_y"))
-        which, x = g.input("which", (), "bool"), int8_input(g)
-        operand = dense(g, x, "operand")
-        y = g.tensor("y", SHAPE, "int8", quantization=Q)
-        g.operator("IF", [which, operand], [y], {"then_subgraph_index": 1, "else_subgraph_index": 2})
-        g.output(dense(g, y, "z"))
-
-    dtypes = storage_by_name(*plan_model(branching, IF=replace(builtin("IF"), quantization=behavior)))
-    assert {name: dtypes[name] for name in ("operand", "y", "then_x", "then_y", "else_x", "else_y")} == dict.fromkeys(
-        ("operand", "y", "then_x", "then_y", "else_x", "else_y"), "int8"
-    )
-    assert (dtypes["x"], dtypes["z"]) == ("uint8", "uint8")
-
-
-def test_states_keep_the_files_dtype() -> None:
-    def stateful(g: GraphBuilder) -> None:
-        x, state = int8_input(g), g.tensor("state", SHAPE, "int8", quantization=Q, variable=True)
-        total = g.tensor("total", SHAPE, "int8", quantization=Q)
-        g.operator("ADD", [dense(g, x, "inner"), state], [total])
-        g.output(total)
-
-    dtypes = storage_by_name(*plan_model(stateful))
-    assert (dtypes["state"], dtypes["inner"], dtypes["total"]) == ("int8", "uint8", "uint8")
-
-
-def assign(g: GraphBuilder, value: int | None = None, name: str = "state") -> int:
-    """Add a resource variable and its assignment."""
-    handle = g.tensor(f"handle {name} {value}", (1,), "resource")
-    g.operator("VAR_HANDLE", [], [handle], {"shared_name": name})
-    if value is not None:
-        g.operator("ASSIGN_VARIABLE", [handle, value], [])
-    return handle
-
-
-def test_resource_variable_has_the_dtype_of_its_reads_and_writes() -> None:
-    def stateful(g: GraphBuilder) -> None:
-        inner = g.model.subgraph("before the first run")
-        assign(inner, inner.constant("initial", np.ones(SHAPE, np.int8), quantization=Q))
-        g.operator("CALL_ONCE", [], [], {"init_subgraph_index": inner.index})
-        before = g.tensor("before", SHAPE, "int8", quantization=Q)
-        g.operator("READ_VARIABLE", [assign(g)], [before])
-        assign(g, dense(g, before, "after"))
-        g.output(dense(g, int8_input(g)))
-
-    dtypes = storage_by_name(*plan_model(stateful))
-    assert (dtypes["initial"], dtypes["before"], dtypes["after"]) == ("uint8", "uint8", "uint8")
-
-
-def test_resource_variable_keeps_its_dtype_if_a_user_does() -> None:
-    def stateful(g: GraphBuilder) -> None:
-        before = g.tensor("before", SHAPE, "int8", quantization=Q)
-        g.operator("READ_VARIABLE", [assign(g)], [before])
-        assign(g, call(g, "NEG", dense(g, before, "inner"), "less"))
-        g.output(dense(g, int8_input(g)))
-
-    dtypes = storage_by_name(*plan_model(stateful))
-    assert (dtypes["before"], dtypes["less"], dtypes["y"]) == ("int8", "int8", "uint8")
-
-
-def test_variables_that_share_a_value_keep_the_same_dtype() -> None:
-    def stateful(g: GraphBuilder) -> None:
-        before = g.tensor("before", SHAPE, "int8", quantization=Q)
-        g.operator("READ_VARIABLE", [assign(g, name="second")], [before])
-        shared_dense = dense(g, before, "both")
-        assign(g, shared_dense, "second")
-        assign(g, shared_dense, "first")
-        assign(g, call(g, "NEG", dense(g, before, "inner"), "less"), "first")
-        g.output(dense(g, int8_input(g)))
-
-    dtypes = storage_by_name(*plan_model(stateful))
-    assert (dtypes["before"], dtypes["both"], dtypes["less"], dtypes["y"]) == ("int8", "int8", "int8", "uint8")
 
 
 def test_file_slots_keep_the_files_dtype() -> None:
@@ -277,51 +155,6 @@ def test_same_scale_compares_only_the_declared_slots() -> None:
     for slots, arithmetic in (((0, ~0), Arithmetic.QUANTIZED), (None, Arithmetic.FLOAT)):
         _, plan = plan_model(draw, ADD=add(slots))
         assert [*plan.arithmetic.values()] == [arithmetic]
-
-
-def shared_state_model(entries: int) -> bytes:
-    """Return a model with the signatures "count" and "double" of one int8 state.
-
-    "count" adds its input to the state; "double" returns twice the state.
-    """
-    model = ModelBuilder()
-    shape = (1, 5)
-    init, main, double = model.subgraph("init"), model.main, model.subgraph("double")
-    handle = init.tensor("h", (), "resource")
-    init.operator("VAR_HANDLE", [], [handle], {"shared_name": "v"})
-    initial = init.constant("start", np.full(shape, 3, np.int8), quantization=Q)
-    init.operator("ASSIGN_VARIABLE", [handle, initial], [])
-    states = []
-    for g in (main, double):
-        handle, value = g.tensor("h", (), "resource"), g.tensor("r", shape, "int8", quantization=Q)
-        g.operator("CALL_ONCE", [], [], {"init_subgraph_index": init.index})
-        g.operator("VAR_HANDLE", [], [handle], {"shared_name": "v"})
-        g.operator("READ_VARIABLE", [handle], [value])
-        states.append((handle, value))
-    x = main.input("x", shape, "int8", quantization=Q)
-    total, y = (main.tensor(name, shape, "int8", quantization=Q) for name in ("t", "y"))
-    main.operator("ADD", [states[0][1], x], [total])
-    main.operator("MUL", [total, x], [y])
-    main.operator("ASSIGN_VARIABLE", [states[0][0], total], [])
-    main.output(y)
-    twice = double.tensor("twice", shape, "int8", quantization=Q)
-    double.operator("ADD", [states[1][1], states[1][1]], [twice])
-    double.output(twice)
-    model.signature("count", {"x": x}, {"y": y})
-    if entries > 1:
-        model.signature("double", {}, {"twice": twice}, subgraph=double.index)
-    return model.build()
-
-
-def test_state_shared_by_signatures_keeps_the_file_dtype() -> None:
-    """One signature reads what the other writes, in separate conversions."""
-
-    def state_dtypes(entries: int, signature: str) -> dict[str, str]:
-        converted = otp.convert(shared_state_model(entries), signature=signature)
-        return {str(value.name): str(value.dtype) for value in converted.model.graph.inputs if value.name == "v"}
-
-    assert state_dtypes(1, "count") == {"v": "UINT8"}
-    assert state_dtypes(2, "count") == state_dtypes(2, "double") == {"v": "INT8"}
 
 
 @pytest.mark.parametrize(("scale", "taken"), [(1 / 256, True), (1.0005 / 256, True), (1.005 / 256, False)])
