@@ -40,10 +40,7 @@ class Installed(NamedTuple):
         return self._text("entry_points.txt")
 
     def name_and_requirements(self) -> tuple[str, tuple[str, ...]]:
-        """Return name and requirements from the headers of METADATA.
-
-        The headers end at the first empty line.
-        """
+        """Return name and requirements from the headers of METADATA, up to an empty line."""
         headers = self._text("METADATA").replace("\r\n", "\n").partition("\n\n")[0]
         name = _NAME.search(headers)
         if name is None:  # installed by an older tool, as PKG-INFO

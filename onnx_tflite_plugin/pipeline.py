@@ -231,9 +231,9 @@ class Pipeline:
         return PlannedModel(fused, storage, opset, layout)
 
     def rename(self, names: InterfaceNames, model: BoundModel) -> InterfaceNames:
-        """Return the names of graph inputs and outputs after hooks and ``--rename``.
+        """Return the new names of graph inputs and outputs.
 
-        The option takes precedence over the packs' hooks.
+        ``--rename`` takes precedence over the packs' hooks.
         """
         hook_names = self.host.hooks.rename(names.inputs, names.outputs, packs_of(model))
         requested = rename_interface(names, model.main, self.options.rename, "--rename")

@@ -184,10 +184,7 @@ class Session:
         self._set_states({**self._initial, **arrays})
 
     def stream(self) -> Session:
-        """Return a session for a second stream through the same loaded model.
-
-        Its states are separate, and have their initial values.
-        """
+        """Return a session with new states for a second stream through the loaded model."""
         session = copy(self)
         session._states = {}
         session._caches = BoundCaches(

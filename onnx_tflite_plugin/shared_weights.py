@@ -90,7 +90,7 @@ def _move_weights(paths: Sequence[Path], stem: str) -> tuple[Path, dict[Path, by
 def _make_weights_external(path: Path, offsets: _Offsets) -> bytes:
     """Return a serialized model with references instead of weights.
 
-    A protobuf object is not returned, because it would keep the memory of cleared fields.
+    A protobuf object would keep the memory of cleared fields.
     """
     import onnx
 

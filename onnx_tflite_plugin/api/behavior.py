@@ -48,10 +48,7 @@ class QuantizedOperator(Protocol):
 
     @property
     def tensors(self) -> Sequence[Tensor]:
-        """Return the quantized data tensors, at least one.
-
-        Slots of ``output_quantization`` are left out.
-        """
+        """Return the quantized data tensors outside ``output_quantization``, at least one."""
 
     @property
     def outputs(self) -> Sequence[Tensor]:
@@ -59,30 +56,27 @@ class QuantizedOperator(Protocol):
 
     @property
     def accesses_states(self) -> bool:
-        """True if the operator reads or writes states.
-
-        Other operators use the values of states as they are stored.
-        """
+        """True if the operator reads or writes states, not only the values of states."""
 
     def quantized(self, slots: Iterable[int]) -> Sequence[Tensor]:
         """Return the quantized tensors in some slots."""
 
     def letters(self, slot: int) -> Sequence[str]:
-        """Return the declared letters of the slot's axes.
+        """Return the declared letters of the slot's axes; empty if none are declared.
 
-        A group or ``...`` is one entry. The result is empty if no axes are declared.
+        A group or ``...`` is one entry.
         """
 
     def has_kernel(self, tensor: Tensor, onnx: str = "") -> bool:
         """True if the target runs the ONNX operator on the tensor's quantized values.
 
-        With ``onnx=""``: True if the target runs any operator on them.
+        ``onnx=""`` stands for any operator.
         """
 
     def dequantizes(self, onnx: str) -> bool:
         """True if the target prefers the ONNX operator between DQ and Q.
 
-        The operator is placed there only if the values stay the same.
+        The preference applies only if the values stay the same.
         """
 
 
@@ -122,10 +116,7 @@ class Behavior(Checked):
 
     @property
     def biases(self) -> Mapping[int, tuple[int, int | float]]:
-        """Return the slots of biases, each with the two factors of its scale.
-
-        The factors are two slots, or a slot and a number.
-        """
+        """Return bias slots with both factors of each scale: slots, or slot and number."""
         return MappingProxyType({})
 
     @property
@@ -140,18 +131,15 @@ class Behavior(Checked):
 
     @property
     def file_slots(self) -> tuple[int, ...]:
-        """Return the slots whose values the handler gets as stored in the file.
+        """Return the slots that the handler gets as stored in the file.
 
-        The arithmetic does not apply to them.
+        The arithmetic that ``choose_arithmetic`` returns does not apply to them.
         """
         return ()
 
     @property
     def constant_slots(self) -> tuple[int, ...]:
-        """Return the slots of constants that the handler stores in another dtype.
-
-        The handler reads them at conversion time.
-        """
+        """Return the slots of constants that the handler itself stores in another dtype."""
         return ()
 
     @property
@@ -163,7 +151,7 @@ class Behavior(Checked):
     def lookup_table(self) -> Callable[[Instance], Array] | None:
         """Return a function that returns a lookup table; None if there is none.
 
-        On quantized values, the table is used instead of the handler.
+        For quantized values, the table replaces the handler.
         """
         return None
 
@@ -196,18 +184,12 @@ class Behavior(Checked):
 
     @property
     def takes_floats(self) -> bool:
-        """True if the reference ``kernel=`` takes and returns float32.
-
-        Otherwise it takes and returns quantized values.
-        """
+        """True if the reference ``kernel=`` computes on float32, not on quantized values."""
         return False
 
     @property
     def keeps_file_values(self) -> bool:
-        """True if the result depends on the bytes in the file.
-
-        The storage plan must then not change them.
-        """
+        """True if stored bytes must not change, because the result depends on them."""
         return False
 
     @property

@@ -33,7 +33,7 @@ class State(Protocol):
         """True if the state has been assigned a value."""
 
     def declare(self, dtype: str, dims: Dims) -> None:
-        """Declare dtype and shape in planned layout. The first declaration wins."""
+        """Declare dtype and shape in planned layout; the first declaration wins."""
 
     def get(self) -> Value:
         """Return the current value, in the planned layout of the state."""
@@ -77,10 +77,7 @@ class Context(Protocol):
         """Return the slot's shape in its planned layout, which may omit axes of size 1."""
 
     def axis(self, axis: int, slot: int = 0) -> int:
-        """Return the position of a TFLite axis in the planned layout.
-
-        A negative axis counts from the end.
-        """
+        """Return where the planned layout has a TFLite axis, which may be negative."""
 
     def perm(self, slot: int = 0) -> tuple[int, ...]:
         """Return the permutation: the TFLite axis of each physical axis."""
@@ -113,10 +110,7 @@ class Context(Protocol):
     # quantization
     @property
     def folds_weights(self) -> bool:
-        """True with ``--weights fold``: weights are stored as float32.
-
-        This applies to quantized and float16 constants.
-        """
+        """True with ``--weights fold``: quantized and float16 weights become float32."""
 
     @property
     def is_quantized(self) -> bool:
@@ -140,16 +134,10 @@ class Context(Protocol):
         """
 
     def quantize(self, value: Value, like: int) -> Value:
-        """Quantize floats with a slot's parameters.
-
-        If the slot is not quantized, return the value itself.
-        """
+        """Quantize floats like a slot; return them unchanged if it is not quantized."""
 
     def dequantize(self, value: Value, like: int) -> Value:
-        """Dequantize values with a slot's parameters.
-
-        If the slot is not quantized, return the value itself.
-        """
+        """Dequantize values like a slot; return them unchanged if it is not quantized."""
 
     def look_up(self, table: Array, indices: Value, dims: Dims | None) -> Value:
         """Return the table entry for each index; negative indices count from the end.
@@ -175,7 +163,7 @@ class Context(Protocol):
         """
 
     def is_used(self, k: int) -> bool:
-        """True if output ``k`` is used. Only an unused output may be returned as None."""
+        """True if output ``k`` is used; only an unused output may be returned as None."""
 
     def reshape_to_slot(self, value: Value, slot: int) -> Value:
         """Return the value reshaped to the slot's planned shape."""
@@ -193,20 +181,14 @@ class Context(Protocol):
     def graph(self, body: Callable[..., Sequence[Value]], inputs: Sequence[tuple[str, str, Dims | None]] = ()) -> Graph:
         """Return an inner graph for If and Loop.
 
-        ``inputs`` are (name, dtype, shape), passed to ``body`` as values.
+        ``inputs``: name, dtype and shape of the values that are passed to ``body``.
         """
 
     def subgraph(self, index: int) -> Subgraph:
-        """Return a subgraph as in the file.
-
-        Handlers recognize some subgraphs by their operators.
-        """
+        """Return a subgraph as in the file, for handlers that recognize its operators."""
 
     def initialize(self, subgraph: int) -> None:
-        """Run a subgraph at conversion time.
-
-        The values that it assigns become the states' initial values.
-        """
+        """Run a subgraph at conversion time, to set the initial values of states."""
 
     def make_resource(self, key: str) -> Resource: ...
     def resource(self, slot: int) -> Resource:
@@ -216,7 +198,7 @@ class Context(Protocol):
     def assign(self, slot: int, value: Value) -> None:
         """Set the next value of a variable tensor operand.
 
-        The value has the layout and dtype in which the handler receives the slot.
+        ``value``: in the layout and dtype in which the handler receives the slot.
         """
 
     def states(self, *subgraphs: int) -> Sequence[State]:

@@ -84,7 +84,7 @@ class ListContents(Checked):
 class Replacement(Checked):
     """An operator that replaces another, and the handler that converts it.
 
-    The operator's code in the file does not affect the choice of the handler.
+    The handler is used whatever the operator's code in the file.
     """
 
     handler: Handler

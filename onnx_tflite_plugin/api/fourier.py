@@ -110,10 +110,7 @@ def emit_irfft(ctx: Context, z: Value, dims: Dims, points: int) -> Value:
 
 
 def _second_factor(points: int, width: int, part: Part, dtype: str) -> int | None:
-    """Return the second factor of two products, or 1 for one product.
-
-    Return None if the matrices would be too large.
-    """
+    """Return the second factor of two products; 1 for one product; None if too large."""
     columns = (points // 2 + 1) * (1 if part in ("real", "imaginary") else 2)
     factors = [n for n in range(2, min(points // 2, 512) + 1) if points % n == 0]
     cheapest = min(factors, key=lambda second: _two_products_cost(points, second), default=1)
@@ -135,27 +132,18 @@ def _two_products_cost(points: int, second: int) -> int:
 
 
 def _sum_squares(ctx: Context, parts: Value, size: int, axis: int) -> Value:
-    """Return the sum of squares of the two halves of an axis.
-
-    The axis has ``size`` real parts, then ``size`` imaginary parts.
-    """
+    """Return the power of an axis of ``size`` real, then ``size`` imaginary parts."""
     real, imaginary = ctx.ops.Split(parts, [size, size], axis=axis, outputs=2)
     return ctx.ops.Add(ctx.ops.Mul(real, real), ctx.ops.Mul(imaginary, imaginary))
 
 
 def _angles(samples: Array, frequencies: Array, points: int) -> Array:
-    """Return the angles ``2 pi samples frequencies / points``.
-
-    The products are reduced modulo ``points`` for accuracy.
-    """
+    """Return ``2 pi samples frequencies / points``, reduced modulo 2 pi for accuracy."""
     return 2 * np.pi * (np.multiply.outer(samples, frequencies) % points) / points
 
 
 def _join_parts(real: Array, imaginary: Array, part: Part) -> Array:
-    """Return real and imaginary columns as ``part`` requires.
-
-    They are interleaved for pairs, and concatenated for power.
-    """
+    """Return real and imaginary columns: interleaved, concatenated, or only one."""
     if part == "pairs":
         return np.stack([real, imaginary], axis=-1).reshape(*real.shape[:-1], -1)
     if part == "power":
@@ -172,9 +160,9 @@ def _dft_matrix(width: int, points: int, part: Part) -> Array:
 
 
 def _emit_two_products(ctx: Context, x: Value, dims: Dims, points: int, second: int, part: Part, dtype: str) -> Value:
-    """Return the spectra by two products.
+    """Return the spectra by two products, of which the second has twiddle factors.
 
-    The first sums over ``a`` for each ``b``, the second over ``b`` for each ``f``, with twiddle factors.
+    The first product sums over ``a`` for each ``b``, and the second over ``b`` for each ``f``.
     """
     ops, width, first = ctx.ops, dims[-1] or 0, points // second
     half, steps = first // 2 + 1, -(-width // second)
@@ -220,9 +208,9 @@ def _twiddle_matrices(first: int, second: int, part: Part) -> Array:
 
 
 def _frequency_positions(first: int, second: int) -> Array:
-    """Return the position of each frequency, or of its mirror image, in ``(f, g)``.
+    """Return the position of each frequency up to ``points / 2`` in ``(f, g)``.
 
-    The frequencies are those up to half of the points.
+    A frequency that is not computed has the position of its mirror image.
     """
     points = first * second
     frequencies = np.arange(points // 2 + 1)
@@ -231,8 +219,5 @@ def _frequency_positions(first: int, second: int) -> Array:
 
 
 def _mirror_weights(frequencies: Array, points: int) -> Array:
-    """Return 2 for each frequency with a mirror image, and 1 for the others.
-
-    Frequency 0 and half of the points have none.
-    """
+    """Return 2 for frequencies with a mirror image, and 1 for 0 and ``points / 2``."""
     return np.where((frequencies == 0) | (2 * frequencies == points), 1.0, 2.0)

@@ -37,7 +37,7 @@ def claim(op: Operator, target: Target, opset: int) -> Handler | Decline | None:
 
 @hookspec
 def configure(options: Mapping[str, Any]) -> None:
-    """Receive the conversion's options. Called once per plugin."""
+    """Receive the conversion's options, once per plugin."""
 
 
 @hookspec

@@ -1,7 +1,4 @@
-"""Names of constants and intermediate results, by their role in an operator.
-
-An example is ``input_weights``.
-"""
+"""Names of constants and results by their role, such as ``input_weights``."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ ROLE = "onnx_tflite_plugin.role"
 
 
 class NamedArray(np.ndarray[Any, Any]):
-    """An array with a role. Arrays computed from it have none."""
+    """An array with a role, which arrays computed from it do not have."""
 
     role = ""
 

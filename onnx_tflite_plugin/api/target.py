@@ -161,7 +161,7 @@ class Target(Checked):
     def fused_block_size(self, size: int) -> int:
         """Return the block size for weights with a scale per ``size`` elements.
 
-        Return 0 if the weights should be unpacked.
+        The result is 0 if the weights should be unpacked.
         """
         if self.fused_blocks is None:
             return size
@@ -178,18 +178,12 @@ class Target(Checked):
         return dtype not in unsupported
 
     def wider(self, onnx: str, dtype: str) -> str | None:
-        """Return the dtype in which an operator of ``dtype`` is computed.
-
-        ``None`` if the runtime has a kernel for it.
-        """
+        """Return the dtype to compute in; ``None`` if a kernel for ``dtype`` exists."""
         return self.wider_dtypes.get(onnx, {}).get(dtype)
 
     @property
     def moves_integers(self) -> bool:
-        """True if the runtime runs any operator on quantized 8-bit values.
-
-        Examples are Transpose and Reshape.
-        """
+        """True if the runtime runs operators such as Transpose and Reshape on int8 values."""
         return self.has_kernel("", "int8")
 
     def refusal(self, dtype: str, zero_points: Iterable[int]) -> str:

@@ -115,7 +115,7 @@ class BoundModel:
         return tuple(replace(graph.subgraph, operators=tuple(b.op for b in graph.operators)) for graph in self.graphs)
 
     def drop_uncalled_graphs(self) -> BoundModel:
-        """Return the model without operators of uncalled subgraphs. Needs declarations."""
+        """Return the model, with declarations, without operators of uncalled subgraphs."""
         reached, pending = {self.source.root}, [self.source.root]
         while pending:
             for bound in self.graphs[pending.pop()].operators:

@@ -108,10 +108,7 @@ def has_empty_tensors(model: Model) -> bool:
 
 
 def may_lack_shape(op: Operator) -> bool:
-    """True if a result is stored as a scalar, which may be an unknown shape.
-
-    Old converters wrote ``[]`` for unknown shapes.
-    """
+    """True if a result is stored as a scalar: old converters wrote [] if unknown."""
     return any(t is not None and not t.shape and t.dtype not in HANDLES for t in op.outputs)
 
 

@@ -1,7 +1,4 @@
-"""Fusion stage: replaces operators that together compute one ONNX operator.
-
-It runs before planning.
-"""
+"""Fusion, before planning, of operators that together compute one ONNX operator."""
 
 from __future__ import annotations
 

@@ -76,10 +76,7 @@ class Finder:
         return (user for tensor in op.outputs if tensor is not None for user in self.users.get(tensor, ()))
 
     def insertion_index(self, pattern: Call, match: Match) -> int:
-        """Return the position to which all members of the match can move; -1 without one.
-
-        It is the position of an end of the match.
-        """
+        """Return the end of the match to which all members can move; -1 if there is none."""
         ends = self._ends(pattern, match)
         producers = (self.producers[tensor].op for tensor in match.tensors.values() if tensor in self.producers)
         earliest = max((self.positions[producer] for producer in producers), default=-1)

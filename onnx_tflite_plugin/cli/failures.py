@@ -185,7 +185,7 @@ def _group_problems(error: ConversionError) -> list[str]:
 def with_hints(problems: Iterable[tuple[str, list[str]]]) -> list[str]:
     """Return the lines of problems with their hints.
 
-    A hint that several problems share is printed once, after the last of these problems.
+    A shared hint is printed once, after the last problem that has it.
     """
     groups: dict[tuple[str, int], list[list[str]]] = {}
     for number, (hint, lines) in enumerate(problems):
@@ -198,9 +198,9 @@ def with_hints(problems: Iterable[tuple[str, list[str]]]) -> list[str]:
 
 
 def _problem_kind(problem: Problem) -> str:
-    """Return a key that is equal for problems of one kind.
+    """Return the reason without names and numbers, equal for problems of one kind.
 
-    The key is the reason without names and numbers; for an operator without a handler, the operator.
+    For an operator without a handler, return the operator.
     """
     return (
         problem.where

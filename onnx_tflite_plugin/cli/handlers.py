@@ -250,9 +250,9 @@ def _competing_handlers(pack: str, handlers: Sequence[dict[str, Any]]) -> Iterat
 
 
 def _unreported_problems(host: Host, pack: str) -> list[str]:
-    """Return the problems of a pack that a conversion does not report.
+    """Return misspelled groups of a pack, and commands and passes that do not load.
 
-    They are misspelled groups, and commands and passes that cannot be loaded.
+    A conversion does not report these problems.
     """
     from onnx_tflite_plugin.api import Target
     from onnx_tflite_plugin.cli.pack_commands import list_pack_commands

@@ -193,10 +193,7 @@ def _merge_rows(operators: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _print_legend(operators: Sequence[Mapping[str, Any]]) -> None:
-    """Print the meaning of each layout and quantization in the table.
-
-    The text is the first docstring line of the class.
-    """
+    """Print the first docstring line of each layout and quantization in the table."""
     from onnx_tflite_plugin import api
 
     click.echo()
@@ -223,9 +220,9 @@ def _format_missing(row: Mapping[str, Any]) -> str:
 
 
 def _signature_names(contents: Mapping[str, Any]) -> tuple[Mapping[int, str], Mapping[int, str]]:
-    """Return the names of the ONNX model's inputs and outputs, by tensor index.
+    """Return the names that the first signature gives to the ONNX model's tensors.
 
-    The names come from the main subgraph's first signature.
+    Keys: tensor indices of inputs and outputs. The signature is one of the main subgraph.
     """
     signature = next((entry for entry in contents["signatures"] if entry["subgraph"] == 0), None)
     indices_by_name = ({}, {}) if signature is None else (signature["inputs"], signature["outputs"])
@@ -264,7 +261,7 @@ def _format_graph_values(tensors: Sequence[Mapping[str, Any]], names: Mapping[in
 def _format_graph_value(tensor: Mapping[str, Any], names: Mapping[int, str] = {}) -> list[str]:
     """Return the lines of a graph input or output, with its metadata.
 
-    The signature name precedes the tensor's name if they differ.
+    A different signature name precedes the tensor's name.
     """
     from onnx_tflite_plugin.presentation.graph_io import GraphValue
 
@@ -305,9 +302,9 @@ def _format_subgraph(graph: Mapping[str, Any]) -> str:
 
 
 def _format_callers(keys: Sequence[str]) -> str:
-    """Return the signatures that reach an operator or subgraph as text.
+    """Return the signatures that reach an operator or subgraph, as text.
 
-    The main subgraph does not call the operator or subgraph.
+    Used only for code that the main subgraph does not call.
     """
     return f"signature {', '.join(limit_lines([repr(key) for key in keys], 3))}" if keys else "never called"
 

@@ -187,10 +187,7 @@ def _type(option: Option) -> Any:
 
 
 def _number_range(kind: type, minimum: float) -> click.IntRange | click.FloatRange:
-    """Return click's type of a number of at least ``minimum``.
-
-    The name of the type fits into click's message.
-    """
+    """Return click's type of a number >= ``minimum``, named to fit click's message."""
     if kind is not int:
         return _Share(min=minimum)
     number = click.IntRange(min=int(minimum))

@@ -163,10 +163,7 @@ def redirect_stdout_to_stderr() -> Iterator[None]:
 
 @contextmanager
 def ignore_broken_pipe() -> Iterator[None]:
-    """Ignore a broken pipe while printing.
-
-    The work is done, so a closed reader is not a failure.
-    """
+    """Ignore a broken pipe while printing: a reader may stop before the end."""
     try:
         yield
         sys.stdout.flush()
@@ -192,10 +189,7 @@ def _console(file: TextIO | None = None) -> Console:
 
 
 def print_error(label: str, lines: Sequence[str], color: str = "red") -> None:
-    """Print a block on stderr: a colored label, followed by the lines.
-
-    The first line is printed after the label, on the same line.
-    """
+    """Print a block on stderr: a colored label with the first line, then the rest."""
     use_color = False if os.environ.get("NO_COLOR") else None  # None: click decides
     indent = " " * (len(label) + 1)  # the first line is on the line of the label
     parts = [f"{indent if k == 0 else ' '} {clean(line)}" for k, line in enumerate(lines)]
@@ -217,10 +211,7 @@ def clean(text: str) -> str:
 
 
 def shorten(name: str, max_length: int = MAX_NAME_LENGTH) -> str:
-    """Return a name, with the middle of a long name omitted.
-
-    Both ends are cut at a separator if possible.
-    """
+    """Return a name without its middle if it is long, cut at separators if possible."""
     if len(name) <= max_length:
         return name
     cut = (max_length - 1) // 2

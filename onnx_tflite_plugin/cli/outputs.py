@@ -38,10 +38,7 @@ class _File(NamedTuple):
         return cls(path, description, is_output, folder, real_path.relative_to(folder).parts)
 
     def key(self) -> object:
-        """Return a key that is equal for files that may be the same.
-
-        The names of such files may differ in case or in the form of accents.
-        """
+        """Return a key that is equal for names that differ in case or in forms of accents."""
         stat = os.stat(self.folder)
         folder = (stat.st_dev, stat.st_ino) if stat.st_ino else str(self.folder)
         return folder, tuple(map(_fold_case, self.names))

@@ -270,7 +270,7 @@ def _placeholder(like: str) -> str:
 def identifier(text: str, prefix: str) -> str:
     """Return a name for a module or function, derived from ``text``.
 
-    A name that Python, the templates or an installed module use gets the prefix.
+    ``prefix``: added to names that Python, the templates or an installed module use.
     """
     from importlib.util import find_spec
 

@@ -190,9 +190,9 @@ def verification_row(verification: Verification, *, brief: bool = False) -> Row:
 
 
 def _with_time(row: Row, conversion: Conversion) -> Row:
-    """Return the row of a verification with its duration in the first line.
+    """Return the row of a verification with its duration.
 
-    The line also has the duration of the slowest stage if that is long.
+    A long duration of the slowest stage is added too.
     """
     first, *more = row.lines
     name, seconds = max(conversion.verification_stages.items(), key=lambda stage: stage[1], default=("", 0.0))

@@ -97,10 +97,7 @@ def _row(result: Verification, *, in_full: bool) -> Row:
 
 
 def _next_rows(ctx: click.Context, result: Verification, tflite: Path, onnx: Path) -> Iterator[Row]:
-    """Yield rows with the next commands if the models differ.
-
-    Otherwise yield a row about ``--bisect``, which wrote nothing.
-    """
+    """Yield the next commands if the models differ; else a row about ``--bisect``."""
     from onnx_tflite_plugin.verify.submodels.saving import SUBMODEL_NAMES
 
     bisects = ctx.params["bisect"] is not None

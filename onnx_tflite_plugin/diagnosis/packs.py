@@ -58,7 +58,7 @@ def _describe_missing_bias(op: Operator, declared: Declared) -> str:
 def declarations(declared: Declared) -> str:
     """Return the declarations of layouts and dtypes as text.
 
-    An example is ``layout=Transparent(), axes='n c -> n c', quantization=SameScale()``.
+    Example: ``layout=Transparent(), axes='n c -> n c', quantization=SameScale()``.
     """
     axes = [] if declared.axes is None else [f"axes={declared.axes!r}"]
     parts = [f"layout={_format_declaration(declared.layout)}", *axes]

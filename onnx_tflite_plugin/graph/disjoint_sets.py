@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class DisjointSets:
-    """Disjoint sets of numbers. The representative of a set is its smallest number."""
+    """Disjoint sets of numbers, each represented by its smallest number."""
 
     def __init__(self) -> None:
         self._parents: dict[int, int] = {}

@@ -90,10 +90,7 @@ def write_weights(metadata: MutableMapping[str, str], products: Mapping[str, int
 
 
 def read_weights(metadata: Mapping[str, str]) -> Mapping[str, int]:
-    """Return the number of 8-bit products by weight dtype.
-
-    The result is empty if the entry is missing or malformed.
-    """
+    """Return the number of 8-bit products by weight dtype; empty if unknown."""
     try:
         products = json.loads(metadata.get(_WEIGHTS, "{}"))
     except ValueError:
@@ -113,10 +110,7 @@ def read_activations(metadata: Mapping[str, str]) -> int | None:
 
 
 def remove_origin(metadata: MutableMapping[str, str]) -> None:
-    """Remove the entries that hold only for the whole model.
-
-    These are states, signature, cut, digest and author's description.
-    """
+    """Remove entries of the whole model: states, signature, cut, digest, description."""
     for key in (_STATE, _SIGNATURE, _LENGTHS, _PART, _DIGEST, _SOURCE, _RENAMED, _ACTIVATIONS):
         metadata.pop(key, None)
 
@@ -144,20 +138,14 @@ def read_authored(metadata: Mapping[str, str]) -> dict[str, Any]:
 
 
 class Part(NamedTuple):
-    """Tensors between which a model was cut before conversion.
-
-    Each is an index in the subgraph.
-    """
+    """Indices of the tensors between which a model was cut before conversion."""
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
 
 
 def write_origin(metadata: MutableMapping[str, str], signature: str | None, part: Part | None) -> None:
-    """Write the converted signature and the cut.
-
-    Nothing is written for a whole model without a signature.
-    """
+    """Write the converted signature and the cut; nothing where they are None."""
     if signature is not None:
         metadata[_SIGNATURE] = signature
     if part is not None:
@@ -189,36 +177,24 @@ def read_digest(metadata: Mapping[str, str]) -> str:
 
 
 def write_lengths(metadata: MutableMapping[str, str], lengths: Mapping[str, int]) -> None:
-    """Write the number of tokens in each signature of a joined model.
-
-    Nothing is written if ``lengths`` is empty.
-    """
+    """Write the number of tokens in each signature of a joined model, if any."""
     if lengths:
         metadata[_LENGTHS] = json.dumps(dict(lengths))
 
 
 def read_lengths(metadata: Mapping[str, str]) -> dict[str, int]:
-    """Return the number of tokens in each signature of a joined model.
-
-    The result is empty for other models or malformed text.
-    """
+    """Return the number of tokens per signature of a joined model; empty for others."""
     return {key: int(size) for key, size in _read_object(metadata, _LENGTHS).items()}
 
 
 def write_renames(metadata: MutableMapping[str, str], renames: Mapping[str, str]) -> None:
-    """Write the new names of graph inputs and outputs, by their names in the file.
-
-    Write nothing without renames.
-    """
+    """Write the new names of graph inputs and outputs by their old names, if any."""
     if renames:
         metadata[_RENAMED] = json.dumps(dict(renames))
 
 
 def read_renames(metadata: Mapping[str, str]) -> dict[str, str]:
-    """Return the new names of graph inputs and outputs by their names in the file.
-
-    The result is empty if missing or malformed.
-    """
+    """Return the new names of graph inputs and outputs by their old names."""
     return {old: str(new) for old, new in _read_object(metadata, _RENAMED).items()}
 
 

@@ -42,10 +42,7 @@ def source_operators(metadata: Mapping[str, str]) -> tuple[tuple[int, int], ...]
 
 
 def assumed_tensors(metadata: Mapping[str, str]) -> tuple[tuple[int, int], ...]:
-    """Return (subgraph, tensor) of each operand with assumed values.
-
-    The handler of the node relies on a property of these values.
-    """
+    """Return (subgraph, tensor) of the operands whose values the handler assumed."""
     return _split_locations(metadata.get(_ASSUMED, ""))
 
 
@@ -65,7 +62,7 @@ def replace_locations(
 ) -> None:
     """Replace the locations of the tensor and the operators.
 
-    A tensor that is not in the mapping is kept; an operator that is not in the mapping is removed.
+    A tensor that is not in the mapping is kept; such an operator is removed.
     """
     value = read_tensor("", metadata)
     if value is not None and (value.subgraph, value.tensor) in tensors:

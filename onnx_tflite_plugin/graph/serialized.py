@@ -69,10 +69,7 @@ def check_exists(path: Path) -> None:
 
 
 def describe_other_format(model: bytes | Path) -> str:
-    """Return the format of a file that is no ONNX model, such as ``it is empty``.
-
-    The text is empty for an ONNX model.
-    """
+    """Return the format of a file, such as ``it is empty``; "" for an ONNX model."""
     start = model[:64] if isinstance(model, bytes) else _read_start(model)
     if start is None:
         return ""

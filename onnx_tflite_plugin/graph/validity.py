@@ -55,10 +55,7 @@ def _text_bytes(tensor: ir.TensorProtocol) -> int:
 
 
 def find_violation(proto: onnx.ModelProto) -> str:
-    """Return the first error of ONNX's checker or shape inference on one line.
-
-    The text is empty for a valid model.
-    """
+    """Return the first error of ONNX's checker or shape inference; "" if valid."""
     import onnx
 
     try:
@@ -117,10 +114,7 @@ def _missing_dtype_problem(dtype: str, node: ir.Node | None, text: str) -> Probl
 
 
 def _describe_conflict(text: str, node: ir.Node, *, declared: bool) -> str:
-    """Return a description of shapes or dtypes that shape inference refused.
-
-    The text is empty for any other error.
-    """
+    """Return the shapes or dtypes that shape inference refused; "" for other errors."""
     shape = _SHAPE.search(text)
     if shape is None:
         return _describe_operands(text, node, declared=declared) if "InferenceError]" in text else ""
@@ -131,10 +125,7 @@ def _describe_conflict(text: str, node: ir.Node, *, declared: bool) -> str:
 
 
 def _describe_operands(text: str, node: ir.Node, *, declared: bool) -> str:
-    """Return a description of the operands that shape inference refused.
-
-    It includes a remedy for the author of a handler.
-    """
+    """Return the operands that shape inference refused, with a remedy for the handler."""
     unsupported = _DTYPE.search(text)
     operands = [value for value in node.inputs if value is not None]
     dtypes = [_dtype_name(value) for value in operands]

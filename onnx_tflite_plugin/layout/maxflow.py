@@ -17,10 +17,7 @@ class WorkLimitReached(Exception):
 
 
 class Work:
-    """Limit on elementary operations.
-
-    Unlike a time limit, it is the same on every machine.
-    """
+    """Limit on elementary operations, the same on every machine, unlike a time limit."""
 
     __slots__ = ("remaining",)
 

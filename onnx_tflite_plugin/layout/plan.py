@@ -188,7 +188,7 @@ def _layout_constraints(model: BoundModel, can_squeeze: CanSqueeze) -> dict[Boun
 def _misfit_problem(bound: Bound, error: Exception) -> Problem:
     """Return the problem of an operator whose declared axes do not fit its operands.
 
-    A rank that differs from the declaration of a built-in handler is attributed to the file.
+    A rank that a built-in handler does not declare is attributed to the file.
     """
     if isinstance(error, RankError) and bound.pack == BUILTIN:
         return Contradiction(bound.label, str(error), "the operands do not have the axes that the operator requires")
@@ -241,7 +241,7 @@ def _choices_for_speed(
 ) -> tuple[tuple[str, int], ...]:
     """Return the operators that a plan of fewest transposes would make slower.
 
-    The second element of each pair is the saving, in byte equivalents.
+    Each comes with its saving, in byte equivalents.
     """
     if not any(map(any, label_costs)):
         return ()

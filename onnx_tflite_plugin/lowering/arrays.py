@@ -37,20 +37,14 @@ def physical_dims(tensor: Tensor, layout: TensorLayout) -> tuple[int | None, ...
 
 
 def add_pair_axis(layout: TensorLayout, dtype: str) -> TensorLayout:
-    """Return the layout with a last axis of 2 for complex numbers.
-
-    Other dtypes keep their layout.
-    """
+    """Return the layout, with a last axis of 2 for complex numbers."""
     return (*layout, AxisPart(len(layout_axes(layout)), 1, 2)) if dtype.startswith("complex") else layout
 
 
 def quantization_arrays(
     quantization: Quantization, dtype: str, layout: TensorLayout
 ) -> tuple[Array, Array, int | None]:
-    """Return scale, zero point and axis for QuantizeLinear.
-
-    The scale is float32, and the zero point has the stored dtype.
-    """
+    """Return float32 scale, zero point in stored dtype, and axis for QuantizeLinear."""
     per_axis = quantization.per_axis
     scale = np.asarray(quantization.scale if per_axis else quantization.scale[0], np.float32)
     zero_point = integer_array(quantization.zero_point if per_axis else quantization.zero_point[0], dtype)

@@ -173,10 +173,7 @@ class Context:
 
     @property
     def uses_integers(self) -> bool:
-        """True if the handler gets quantized values and must return them.
-
-        Otherwise the handler gets quantized operands as floats.
-        """
+        """True if the handler gets and returns quantized values, rather than floats."""
         return self.is_quantized and self.operands.arithmetic is not Arithmetic.FLOAT
 
     @property
@@ -205,19 +202,13 @@ class Context:
         return self.operands.fetch(slot, encoding)
 
     def quantize(self, value: Value, like: int) -> Value:
-        """Return floats quantized with the parameters of slot ``like``.
-
-        The value is unchanged if the slot is not quantized.
-        """
+        """Return floats quantized like slot ``like``; unchanged if it is not quantized."""
         if affine(self.op[like]) is None or not self.target.moves_integers:
             return value
         return self.scope.conversions.quantize(require_value(value), self.storage(like), self.layout(like))
 
     def dequantize(self, value: Value, like: int) -> Value:
-        """Return values dequantized with the parameters of slot ``like``.
-
-        The value is unchanged if the slot is not quantized.
-        """
+        """Return values dequantized like slot ``like``; unchanged if it is not quantized."""
         if affine(self.op[like]) is None or not self.target.moves_integers:
             return value
         return self.scope.conversions.dequantize(require_value(value), self.storage(like), self.layout(like))
@@ -244,10 +235,7 @@ class Context:
         self.scope.emitter.note = text
 
     def is_used(self, k: int) -> bool:
-        """True if anything uses output ``k``.
-
-        A handler may return None only for an unused output.
-        """
+        """True if anything uses output ``k``; only an unused output may be None."""
         tensor = self.op.tensor(~k)
         return tensor is not None and tensor in self.scope.used
 
@@ -280,9 +268,9 @@ class Context:
     def inline(
         self, subgraph: int, inputs: Sequence[Value | None], results: Sequence[Tensor] | None = None
     ) -> list[Value]:
-        """Lower another TFLite subgraph in place, on these inputs.
+        """Lower another TFLite subgraph in place.
 
-        The inputs are in planned order and the file's dtypes.
+        ``inputs``: in planned order and the file's dtypes.
         """
         values = [value if value is None or isinstance(value, Resource) else require_value(value) for value in inputs]
         return cast("list[Value]", self.scope.inline(subgraph, values, self.bound, results))
@@ -328,7 +316,7 @@ class Context:
     def assign(self, slot: int, value: Value) -> None:
         """Set the next value of a variable tensor operand.
 
-        The value has the layout and encoding in which the handler gets the slot.
+        ``value``: in the layout and dtype in which the handler gets the slot.
         """
         encoding = (
             FILE if slot in self.bound.declared.quantization.file_slots else encoding_of(self.operands.arithmetic)

@@ -84,7 +84,7 @@ class Conversions:
     def requantize(self, value: ir.Value, start: Storage, end: Storage, layout: TensorLayout) -> ir.Value:
         """Return quantized values in another storage of the same scale.
 
-        A scale of 0 stands for no scale and is replaced by 1.
+        A scale of 0 means that the scale is missing; 1 replaces it.
         """
         return self.quantize(
             self.dequantize(value, replace_zero_scales(start), layout), replace_zero_scales(end), layout

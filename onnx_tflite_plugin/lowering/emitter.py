@@ -92,10 +92,7 @@ class Emitter:
             self.nodes = outer
 
     def constant(self, array: Array, name: str = "") -> ir.Value:
-        """Return an initializer, the same for equal arrays.
-
-        The finished graph has the initializers that a node uses.
-        """
+        """Return an initializer, the same for equal arrays; unused ones are dropped later."""
         contiguous = np.ascontiguousarray(array) if array.ndim else array
         name = name or f"{self._label}/constant"
         if contiguous.dtype == object:

@@ -186,7 +186,7 @@ def _constants_in_use(graph: ir.Graph) -> list[ir.Value]:
 def ir_version(opset: int) -> int:
     """Return the first IR version that supports an opset; at least 8 from opset 13 on.
 
-    The version is 8 for an opset that the installed onnx does not list.
+    The version is 8 for an opset unknown to the installed onnx.
     """
     import onnx
 

@@ -121,10 +121,7 @@ class Operands:
         )
 
     def _fetch_integers(self, tensor: Tensor, slot: int) -> ir.Value:
-        """Return quantized values as the handler gets them.
-
-        The values are requantized if the planned storage of the tensor differs.
-        """
+        """Return quantized values, requantized if the plan stores them differently."""
         values, layout, delivered = self.scope.values, self.layout(slot), self.storage(slot)
         if self.scope.storage.storage(tensor).shift == delivered.shift:
             return values.get(tensor, layout, STORED)

@@ -87,7 +87,7 @@ def finish_output(ctx: Context, k: int, value: ValueOrResource | None) -> ir.Val
 def _convert_to_planned_storage(ctx: Context, slot: int, value: ir.Value) -> ir.Value:
     """Return an output in the storage that is planned for its tensor.
 
-    It may differ from the storage of the first output, in which the handler returned the output.
+    The handler returned the output in the storage of the first output.
     """
     returned, planned = ctx.storage(slot), ctx.scope.storage.storage(ctx.op[slot])
     if uses_file_integers(ctx.scope.storage, ctx.bound, slot) or returned.shift == planned.shift:
@@ -152,7 +152,7 @@ def _check_dtype(ctx: Context, value: ir.Value, tensor: Tensor, encoding: Encodi
 def _dtype_error(ctx: Context, returned: ir.DataType, tensor: Tensor, expected: ir.DataType, k: int) -> Exception:
     """Return the error for an output whose dtype is not the tensor's.
 
-    The error is attributed to the file for a built-in handler, otherwise to the pack.
+    A pack's error is attributed to the pack, a built-in handler's to the file.
     """
     if ctx.bound.pack != BUILTIN:
         return WrongResult(_describe_wrong_dtype(ctx, _dtype_name(returned), tensor, _dtype_name(expected), k))

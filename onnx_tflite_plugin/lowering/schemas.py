@@ -85,10 +85,7 @@ def require_newer_opset(
 
 @cache
 def schema_attributes(schema: onnx.defs.OpSchema) -> Mapping[str, ir.AttributeType]:
-    """Return the types of a schema's attributes by name.
-
-    The result is cached, because the schema rebuilds its objects on each access.
-    """
+    """Return a schema's attribute types by name, cached because ONNX rebuilds them."""
     return {name: ir.AttributeType(int(attribute.type.value)) for name, attribute in schema.attributes.items()}  # type: ignore[attr-defined]
 
 
@@ -112,10 +109,7 @@ class Signature(NamedTuple):
 
 @cache
 def signature_of(schema: onnx.defs.OpSchema) -> Signature:
-    """Return the signature of a schema.
-
-    The result is cached, because the schema rebuilds its objects on each access.
-    """
+    """Return a schema's signature, cached because ONNX rebuilds its objects."""
     output_parameters = list(schema.outputs)
     allowed_types = {constraint.type_param_str: constraint.allowed_type_strs for constraint in schema.type_constraints}
     outputs = tuple(parameter.type_str for parameter in output_parameters)

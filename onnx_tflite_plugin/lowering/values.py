@@ -64,10 +64,7 @@ class Values:
         self.conversions = Conversions(emitter, storage.target, self.name)
 
     def clear(self) -> None:
-        """Drop all values.
-
-        The scope is part of a reference cycle, which would keep replaced weights in memory.
-        """
+        """Drop all values, since a reference cycle would keep replaced weights in memory."""
         for cache in (self._derived, self._constants, self._produced, self._resources):
             cache.clear()
         self.conversions.clear()

@@ -183,10 +183,7 @@ class Alignment:
         return squeeze(self.signature.sized.sizes(tensor)) == squeeze(self.prompt.sized.sizes(prompt_tensor))
 
     def _compare_operators(self, op: Operator, prompt_op: Operator, same_slot: bool) -> str:
-        """Return the difference of two operators; empty if they are equal.
-
-        The operands of equal operators are queued for comparison.
-        """
+        """Return the difference of two operators, or queue their operands for comparison."""
         key = self.prompt.key
         kinds = [(x.code, x.version, len(x.inputs)) for x in (op, prompt_op)]
         if kinds[0] != kinds[1] or not same_slot:
@@ -222,10 +219,7 @@ class Alignment:
         return self._compare_called_subgraphs(handler, op, prompt_op)
 
     def _compare_called_subgraphs(self, handler: Handler, op: Operator, prompt_op: Operator) -> str:
-        """Return the difference of the interfaces of called subgraphs; empty if equal.
-
-        The outputs of the subgraphs are queued for comparison.
-        """
+        """Return the difference of two subgraphs' interfaces, or queue their outputs."""
         if op.code.startswith(COMPOSITE):
             return ""  # name and attributes define a composite; its subgraph may be simplified for the sizes
         indices = subgraph_indices(handler.subgraphs, op), subgraph_indices(handler.subgraphs, prompt_op)

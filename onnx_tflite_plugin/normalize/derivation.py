@@ -327,10 +327,7 @@ def is_consistent(stored: Dims, derived: Dims) -> bool:
 
 
 def _result_rank(tensor: Tensor, op: Operator, operands: Mapping[Tensor, Tensor]) -> int:
-    """Return the stored rank of a result, or the new rank of an operand.
-
-    The new rank of the first operand is returned if the operand and the result have equal stored ranks.
-    """
+    """Return a result's stored rank, or operand 0's new rank if both had equal ranks."""
     first = next((t for t in op.inputs if t is not None), None)
     return operands[first].rank if first is not None and first.rank == tensor.rank else tensor.rank
 

@@ -55,7 +55,7 @@ class Normalized:
     def sequence_axes(self, tensor: Tensor) -> list[int]:
         """Return the token axes of a tensor in a model of several signatures.
 
-        These are the dynamic axes whose stored size is the length of the longest signature.
+        A token axis is dynamic, and its stored size is the length of the longest signature.
         """
         longest = max(self.lengths.values(), default=0)
         return [axis for axis, size in enumerate(tensor.dims) if size is None and tensor.shape[axis] == longest]

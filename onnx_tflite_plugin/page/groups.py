@@ -94,10 +94,7 @@ def unowned_nodes(onnx: onnx.ModelProto) -> list[str]:
 
 
 def nodes_with_container(graph: onnx.GraphProto, container: str = "") -> Iterator[tuple[onnx.NodeProto, str]]:
-    """Yield all nodes, each with the type of the node that contains it.
-
-    The type is empty for a node of the main graph.
-    """
+    """Yield all nodes with the type of the containing node, "" in the main graph."""
     for node in graph.node:
         yield node, container
         for body in bodies(node):

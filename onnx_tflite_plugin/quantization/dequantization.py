@@ -139,10 +139,7 @@ class ModelDequantizer:
                 self.problems.append(Problem(bound.label, decline.reason))
 
     def check_uses_real_values(self, bound: Bound) -> None:
-        """Add a problem if the operator computes on quantized values.
-
-        This computation has no float counterpart.
-        """
+        """Add a problem if the operator computes on quantized values, not on real ones."""
         overridden_slots = bound.declared.output_quantization
         slots = [slot for slot in data_slots(bound) if slot not in overridden_slots]
         tensors = [t for slot in slots if (t := bound.op.tensor(slot)) is not None]

@@ -65,10 +65,7 @@ def symmetric_constant(tensor: Tensor, channel_axis: int | None = None) -> Tenso
 
 
 class _SymmetricQuantizer(ModelDequantizer):
-    """Requantizes 8-bit tensors to symmetric int8 and dequantizes all others.
-
-    Other quantized tensors are int16 activations and int32 biases, for example.
-    """
+    """Requantizes 8-bit tensors to symmetric int8; dequantizes all others."""
 
     def __init__(self, target: Target, opset: int, model: BoundModel) -> None:
         super().__init__(target, opset)

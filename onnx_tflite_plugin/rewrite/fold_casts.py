@@ -1,7 +1,4 @@
-"""Fold casts of half-precision constants to float32.
-
-This pass is for models that people read, since the casts clutter the graph.
-"""
+"""Fold casts of half-precision constants, which clutter graphs that people read."""
 
 from __future__ import annotations
 

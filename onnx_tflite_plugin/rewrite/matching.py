@@ -61,18 +61,15 @@ def nodes_of(nodes: Iterable[ir.Node], *op_types: str) -> list[ir.Node]:
 
 
 def producer(value: ir.Value | None, *op_types: str) -> ir.Node | None:
-    """Return the producer of a value if it has one of these operators, else ``None``.
-
-    Only operators of the standard domain are matched.
-    """
+    """Return the producer of a value if it is a given standard operator; else None."""
     node = None if value is None else value.producer()
     return node if node is not None and node.domain == "" and node.op_type in op_types else None
 
 
 def only_user(value: ir.Value, *op_types: str) -> ir.Node | None:
-    """Return the only user of a value if it has one of these operators, else ``None``.
+    """Return the only user of a value if it is a given standard operator; else None.
 
-    The user must be in the same graph, and its operator in the standard domain.
+    The user must be in the same graph.
     """
     uses = value.uses()
     if len(uses) != 1 or value.is_graph_output():

@@ -41,10 +41,7 @@ def _load(module: str, attribute: str) -> object:
 
 
 def find_pass_problem(pack: str, name: str) -> str:
-    """Return the reason why a pass of a pack's target cannot be loaded.
-
-    The text is empty if the pass can be loaded.
-    """
+    """Return why a pass of a pack's target cannot be loaded; empty if it can."""
     module, _, attribute = name.partition(PACK_PASS)
     try:
         with attribute_errors(f"pass {name}", pack, module):

@@ -19,9 +19,9 @@ TRANSPOSE = "Transpose"
 
 
 def check_model(model: ir.Model, target: Target, opset: int) -> None:
-    """Raise TargetRefusal if the model has operators that the target does not support.
+    """Raise TargetRefusal for operators that the target does not support.
 
-    These include operators on int8 tensors that ONNX Runtime fails to load.
+    Operators on int8 tensors that ONNX Runtime fails to load are included.
     """
     missing = [node for node in model.graph.all_nodes() if not node.domain and _is_missing(node, target)]
     problems = [
@@ -74,10 +74,7 @@ def unaccelerated_warnings(model: ir.Model, target: Target) -> list[str]:
 
 
 def describe_added_operators(before: ir.Model, model: ir.Model, target: Target) -> str:
-    """Return a message on operators that a pack's code added and the target lacks.
-
-    The message is empty if there are none.
-    """
+    """Return a message on a pack's added operators that the target lacks; "" if none."""
     added_operators = sorted(_missing_operators(model, target) - _missing_operators(before, target))
     return f"it added {', '.join(added_operators)}, which target {target.name} does not have" if added_operators else ""
 

@@ -44,10 +44,7 @@ class TensorMetadata(NamedTuple):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The lines of the first label file that the model contains.
-
-        A file without a locale is preferred.
-        """
+        """The lines of the model's first label file, preferably one without a locale."""
         files = [file for file in self.files if file.kind in _LABELS and file.content]
         label_file = min(files, key=lambda file: bool(file.locale), default=None)
         return () if label_file is None else tuple(label_file.content.decode("utf-8", "replace").splitlines())

@@ -57,10 +57,7 @@ _ML_DTYPES = frozenset({*PACKED, "bfloat16", "float8_e4m3fn", "float8_e5m2"})
 
 @cache
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """Return the numpy dtype of a constant of type ``name``.
-
-    Strings are objects (``bytes``).
-    """
+    """Return the numpy dtype of a constant of type ``name``; strings are ``object``."""
     if name == "string":
         return np.dtype(object)
     if name in _ML_DTYPES:
@@ -72,10 +69,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 @cache
 def bits(name: str) -> int:
-    """Return the stored bits per element.
-
-    The result is 0 for strings and handles, whose size does not follow from the shape.
-    """
+    """Return the stored bits per element; 0 for strings and handles."""
     if name == "string" or name in HANDLES:
         return 0
     return PACKED.get(name) or 8 * numpy_dtype(name).itemsize
@@ -87,10 +81,7 @@ def size_in_file(name: str, shape: tuple[int, ...]) -> int:
 
 
 def size_in_memory(name: str, shape: tuple[int, ...], stored: int) -> int:
-    """Return the bytes of a constant as an array.
-
-    The number is approximate for strings, which are Python objects.
-    """
+    """Return the bytes of a constant as an array; an estimate for strings."""
     if name == "string":
         return math.prod(shape) * 48 + stored
     return math.prod(shape) * numpy_dtype(name).itemsize

@@ -74,10 +74,7 @@ class Field:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Layout:
-    """The known fields of one table of the schema.
-
-    A file written with a newer schema may contain more fields.
-    """
+    """The known fields of one table; a newer schema may contain more."""
 
     name: str
     fields: Mapping[str, Field]

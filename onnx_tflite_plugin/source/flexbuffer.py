@@ -14,10 +14,7 @@ MAX_ENTRIES = 1 << 16
 
 
 class _Budget:
-    """The number of entries that may still be read.
-
-    The number is limited, because offsets may refer to one list repeatedly.
-    """
+    """Limit of the entries that are read, because offsets may repeat one list."""
 
     def __init__(self) -> None:
         self.remaining = MAX_ENTRIES

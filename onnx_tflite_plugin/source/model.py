@@ -233,10 +233,7 @@ class Operator:
         return hash((self.subgraph, self.index, 0 if first is None else first))
 
     def tensor(self, slot: int) -> Tensor | None:
-        """Return the operand in a slot, ``None`` if it is absent.
-
-        It is input ``slot``, or output ``~slot`` if ``slot`` is negative.
-        """
+        """Return input ``slot``, or output ``~slot`` if negative; ``None`` if absent."""
         operands, k = (self.inputs, slot) if slot >= 0 else (self.outputs, ~slot)
         return operands[k] if k < len(operands) else None
 
@@ -266,7 +263,7 @@ class Subgraph:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A named entry point. Inputs and outputs are tensor indices by name."""
+    """A named entry point, with tensor indices of inputs and outputs by name."""
 
     key: str
     subgraph: int

@@ -31,10 +31,7 @@ def locate_model(source: Source) -> str | os.PathLike[str] | bytes | bytearray |
 
 
 def _is_model_file(path: str | os.PathLike[str]) -> bool:
-    """True if a file has the identifier of a TFLite model.
-
-    The result is False if the file cannot be read.
-    """
+    """True if a readable file has the identifier of a TFLite model."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             return False

@@ -274,10 +274,7 @@ class ModelPair:
         expected: dict[str, list[Run]],
         seed: int,
     ) -> str:
-        """Add a run with these shapes, and return a note on it.
-
-        The note is empty if LiteRT refuses the shapes.
-        """
+        """Add a run with these shapes; return a note, empty if LiteRT refuses them."""
         (arrays,) = random_inputs.generate_inputs(
             self.entry, shapes={**self.sizes.onnx_shapes(self.min_dynamic_size), **shapes}, seed=seed
         )
@@ -351,10 +348,7 @@ def _are_equal_runs(runs: Sequence[Run]) -> bool:
 
 
 def replace_shared_locations(proto: ModelProto, shared: SharedItems) -> None:
-    """Replace tensors and operators in metadata with those of another signature.
-
-    The metadata of nodes and values is changed in place.
-    """
+    """Change metadata in place to the tensors and operators of another signature."""
     graph = proto.graph
     for item in (*graph.node, *graph.input, *graph.value_info, *graph.output):
         metadata = props(item.metadata_props)

@@ -1,7 +1,4 @@
-"""Rules that change convolution channels so that kernels take their fast paths.
-
-They change the number of channels, their order, or the zero points of their weights.
-"""
+"""Rules on number, order and zero points of channels, for fast paths of kernels."""
 
 from __future__ import annotations
 

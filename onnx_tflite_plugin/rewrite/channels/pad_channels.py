@@ -98,17 +98,14 @@ def padded_features(convolution: Convolution) -> int | None:
 def round_up(features: int) -> int:
     """Return the number of features rounded up to a multiple of 16 or 8.
 
-    It is a multiple of 8 if a multiple of 16 would cost too much on processors with blocks of 8.
+    A multiple of 8 is used if 16 costs too much on processors with blocks of 8.
     """
     small, large = (-(-features // block) * block for block in (BLOCK // 2, BLOCK))
     return large if large <= _MAX_BLOCK_RATIO * small else small
 
 
 def _is_slow(convolution: Convolution) -> bool:
-    """True if a kernel has no fast path for the number of output channels.
-
-    This may be the kernel of the convolution, or one that reads its result.
-    """
+    """True if a kernel that computes or reads the channels has no fast path for them."""
     return convolution.features % 4 != 0 or (convolution.quantized and convolution.features < BLOCK)
 
 

@@ -46,10 +46,7 @@ class Padding(NamedTuple):
         return (self.positions, self.size, self.rank) == (other.positions, other.size, other.rank)
 
     def pad(self, array: Array, axis: int, fill: float = 0) -> Array:
-        """Return the array with an axis padded by ``fill``.
-
-        An axis of size 1 that is broadcast to the channels is unchanged.
-        """
+        """Return the array padded by ``fill`` along an axis, unless the axis is broadcast."""
         if array.shape[axis] == 1 < len(self.positions):
             return array
         shape = list(array.shape)
@@ -149,10 +146,7 @@ class PaddingFlow:
         return [None if value is None else self.padded.get(value) for value in node.inputs]
 
     def supports_padding(self, node: ir.Node) -> bool:
-        """True if a node supports padded operands.
-
-        It propagates the padding to its result, or is a convolution whose weights can be padded.
-        """
+        """True if a node propagates padding, or is a convolution with weights to pad."""
         convolution = self.convolutions.get(node)
         is_dense = convolution is not None and convolution.group == 1
         return is_dense or any(value in self.padded for value in node.outputs)

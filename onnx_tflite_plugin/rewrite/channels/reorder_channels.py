@@ -194,10 +194,7 @@ def pair_rows(rows: Array) -> list[int] | None:
 
 
 def _sort_by_large_weights(rows: Array) -> tuple[Array, _Matching]:
-    """Return the row order by number of large weights, and a matching without pairs.
-
-    The rows with the most large weights come first.
-    """
+    """Return rows in descending number of large weights, and a matching without pairs."""
     both_signs = np.concatenate([np.maximum(rows, 0), -np.minimum(rows, 0)], axis=1).view(
         np.uint8
     )  # uint8 represents 127 + 127

@@ -144,10 +144,7 @@ class Doubling:
 
     @property
     def channels_to_copy(self) -> list[int]:
-        """The channels that are duplicated, in ascending order.
-
-        A channel that needs several copies is repeated.
-        """
+        """The duplicated channels in ascending order, each once per additional copy."""
         copies_per_channel = np.max([layer.copies_per_channel for layer in self.readers if layer.needs_split], axis=0)
         return [int(channel) for channel in np.repeat(np.arange(self.channels), copies_per_channel)]
 
@@ -185,10 +182,7 @@ class Doubling:
         return before, after
 
     def add_weights(self, new_weights: dict[ir.Node, NewWeights]) -> None:
-        """Add new weights of all convolutions around the shared channels.
-
-        This also sets the shapes and metadata of the values.
-        """
+        """Add weights of all convolutions around the channels, and the values' new shapes."""
         copied, size, layers = self.channels_to_copy, self.size, self.layers
         for node in (*self.shared.producers, *self.shared.depthwise):
             new_weights[node] = new_weights.get(node, NewWeights.of(layers[node])).with_features(copied, size)

@@ -38,7 +38,7 @@ class Match(NamedTuple):
 def check(node: ir.Node) -> Match:
     """Return the match if a node clips a float image in the blocked layout.
 
-    The operators before and after the node must support the layout, and its bounds must be constant.
+    The nodes before and after it must support the layout, and the bounds be constant.
     """
     image, bounds = require_match(node.inputs[0]), _bounds(node)
     require(only_user(image, node.op_type), "the image before the bounds has other users")
@@ -85,7 +85,7 @@ def _bounds(node: ir.Node) -> Sequence[ir.Value | Array | None]:
 def _require_blocks_before(image: ir.Value, shape: list[int | None]) -> None:
     """Raise Refusal unless an image is in the blocked layout.
 
-    It must be the activation of a convolution, or a sum with a convolution's result.
+    The image must be the activation of a convolution, or a sum with a convolution's result.
     """
     require(image.dtype in (None, ir.DataType.FLOAT), "the image is not float")
     if activation := producer(image, *_FUSED_WITH_CONV):

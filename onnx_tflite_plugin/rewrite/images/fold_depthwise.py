@@ -90,9 +90,9 @@ def _folding(window: Window) -> Folding:
 
 
 def _is_convolution_result(data: ir.Node) -> bool:
-    """True if a convolution computes the data.
+    """True if a convolution computes the data, so that the Transpose costs nothing.
 
-    Its integer kernel writes the data channels last, so the Transpose costs nothing.
+    The convolution's integer kernel writes the data channels last.
     """
     quantize = producer(data.inputs[0], "QuantizeLinear")
     return quantize is not None and producer(quantize.inputs[0], "Conv") is not None

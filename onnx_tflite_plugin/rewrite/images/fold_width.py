@@ -325,9 +325,9 @@ def image_of(data: ir.Node) -> Image | None:
 
 
 def _is_to_channels_first(node: ir.Node) -> bool:
-    """True if a Transpose or Reshape converts [N, H, W, C] to [N, C, H, W].
+    """True if a node converts [N, H, W, C] to [N, C, H, W].
 
-    A Reshape does so for an image of one channel.
+    The node is a Transpose, or a Reshape of an image of one channel.
     """
     if node.op_type == "Transpose":
         return ints(node, "perm", []) == CHANNELS_FIRST

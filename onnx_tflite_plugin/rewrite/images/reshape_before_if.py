@@ -23,10 +23,7 @@ Owners = Mapping[ir.Graph | ir.Function | None, ir.Node]
 
 
 def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[tuple[ir.Node, Owners]]:
-    """Return the convolutions of a model with inner graphs.
-
-    Each convolution comes with the owners of the inner graphs.
-    """
+    """Return the convolutions, each with the owners of inner graphs in the model."""
     convolutions = nodes_of(model.graph.all_nodes(), "Conv")
     owners = _graph_owners(model) if convolutions else {}
     return [(node, owners) for node in convolutions] if owners else []
@@ -74,10 +71,7 @@ def _graph_owners(model: ir.Model) -> Owners:
 
 
 def _enclosing_node(node: ir.Node, graph: ir.Graph | ir.Function | None, owners: Owners) -> ir.Node:
-    """Return the node of ``graph`` that is or contains ``node``.
-
-    A node contains the nodes of its inner graphs.
-    """
+    """Return the node of ``graph`` that is ``node``, or has it in an inner graph."""
     while node.graph is not graph:
         node = owners[node.graph]
     return node

@@ -117,7 +117,7 @@ def _batch_sizes(graph: ir.Graph) -> BatchSizes:
 def _keeps_batch_axis(node: ir.Node) -> bool:
     """True for a Reshape or Squeeze that keeps axis 0 as the batch.
 
-    This is known if the other sizes are static, and their product does not change.
+    The other sizes must be static, and their product unchanged.
     """
     if node.op_type not in ("Reshape", "Squeeze"):
         return False
@@ -133,9 +133,9 @@ def _is_float(value: ir.Value | None) -> bool:
 
 
 def _activated_convolution(value: ir.Value | None) -> ir.Node | None:
-    """Return the convolution, with or without an activation, that computes a value.
+    """Return the convolution that computes a value, with or without an activation.
 
-    The activation may be SiLU, which is a product with a Sigmoid.
+    The activation may be SiLU: a product with a Sigmoid.
     """
     product = producer(value, "Mul")
     if product is not None:

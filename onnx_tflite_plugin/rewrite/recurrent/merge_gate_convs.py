@@ -47,10 +47,7 @@ class Kernel(NamedTuple):
 
 
 def pattern(model: ir.Model, _: RewriteOptions) -> Iterator[Sequence[ir.Node]]:
-    """Yield groups of convolutions in inner graphs.
-
-    The convolutions of a group differ only in their weights and number of output channels.
-    """
+    """Yield groups of inner-graph convolutions with different weights and else equal."""
     for graph in _body_graphs(model):
         groups: dict[Hashable, list[ir.Node]] = {}
         for node in nodes_of(graph, "Conv"):
@@ -118,10 +115,7 @@ def splits(model: ir.Model, _: RewriteOptions) -> Iterable[ir.Node]:
 
 
 def check_sums(split: ir.Node) -> Sums:
-    """Return the match if all parts of two convolutions are added pair by pair.
-
-    The parts must have no other users.
-    """
+    """Return the match if the parts of two convolutions are only added pair by pair."""
     adds = [
         require_match(only_user(part, "Add"), "an output of the Split is not added to another tensor")
         for part in split.outputs

@@ -46,10 +46,7 @@ unroll_loops = RewriteRule(pattern, check, rewrite)
 
 
 def _trip_count(node: ir.Node, maximum: int) -> int:
-    """Return the trip count of a loop.
-
-    The result is 0 if the node is not a loop, or its trip count is unknown or more than ``maximum``.
-    """
+    """Return a loop's trip count; 0 for other nodes, if unknown, or above ``maximum``."""
     if node.domain or node.op_type not in ("Loop", "Scan") or _body(node).initializers:
         return 0
     trips = _loop_trip_count(node) if node.op_type == "Loop" else _scan_trip_count(node)
@@ -79,10 +76,7 @@ def _scan_trip_count(node: ir.Node) -> int:
 
 
 def _first_size(value: ir.Value | None) -> int:
-    """Return the size of axis 0, from the value's shape or an earlier Reshape.
-
-    The result is 0 if the size is unknown.
-    """
+    """Return the size of axis 0 by the shape or an earlier Reshape; 0 if unknown."""
     shape = sizes(value)
     if shape:
         return shape[0] or 0

@@ -51,10 +51,7 @@ def check(gemm: ir.Node) -> Match:
 
 
 def rewrite(editor: Editor, match: Match) -> None:
-    """Emit the MatMul of the tensor.
-
-    The Reshape after the product remains if its result has a different shape.
-    """
+    """Emit the MatMul, and keep the Reshape after it only if the shapes differ."""
     gemm, flatten, restore, shape, transpose_matrix = match
     if transpose_matrix:
         editor.rebuild(gemm, [1], _transpose)
@@ -108,7 +105,7 @@ def _is_plain(gemm: ir.Node, transpose_matrix: bool) -> bool:
 def _has_single_use(matrix: ir.Value | None) -> bool:
     """True if only one node reads each constant that a matrix is computed from.
 
-    The matrix may be a constant, or be dequantized by Cast and Mul.
+    The matrix is a constant, or is dequantized by Cast and Mul.
     """
     stored = [*_stored_constants(matrix)]
     return bool(stored) and all(

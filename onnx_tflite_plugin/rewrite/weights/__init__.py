@@ -1,6 +1,6 @@
-"""Rules for the weights of products.
+"""Rules for the weights of products, and the pass that assigns weight dtypes.
 
-The package also contains the pass that assigns weight dtypes with exact sums on every processor.
+The assigned dtypes give exact sums on every processor.
 """
 
 from __future__ import annotations

@@ -150,7 +150,7 @@ def overflows(rows: Array) -> bool:
 def products(model: ir.Model) -> Iterator[Product]:
     """Yield the products of all graphs of a model, once for each int8 operand.
 
-    This includes both operands if both are int8, because ARM64 kernels overflow for -128 * -128.
+    A product of two int8 operands is yielded for both, because ARM64 kernels overflow for -128 * -128.
     """
     choices = [node for node in model.graph.all_nodes() if is_choice(node)]
     exact_graphs, else_graphs = (

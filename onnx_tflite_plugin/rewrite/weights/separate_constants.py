@@ -59,7 +59,7 @@ def _operand(node: ir.Node, slot: int) -> ir.Value | None:
 
 
 class _Separation:
-    """Separates shared constants, node by node. The first user keeps the original."""
+    """Separates shared constants node by node; the first user keeps the original."""
 
     def __init__(self, editor: Editor) -> None:
         self.editor = editor
@@ -67,9 +67,9 @@ class _Separation:
         self._uint8: dict[ir.Value, ir.Value] = {}
 
     def separate(self, node: ir.Node, integers: ir.Value) -> int:
-        """Give a node its own integers and zero point. Return the number of copies.
+        """Give a node its own integers and zero point; return the number of copies.
 
-        Each additional user of a DequantizeLinear gets a copy of the node.
+        A DequantizeLinear is copied for each additional user.
         """
         array = constant(integers)
         assert array is not None
@@ -109,10 +109,7 @@ class _Separation:
         return copies
 
     def _convert_to_uint8(self, node: ir.Node, integers: ir.Value, array: Array) -> None:
-        """Store the integers of a DequantizeLinear as uint8.
-
-        Nodes that share the integers share the result.
-        """
+        """Store a DequantizeLinear's integers as uint8, for all nodes that share them."""
         if integers not in self._uint8:
             self._uint8[integers] = self.editor.store(_shift_to_uint8(array), like=integers)
         zero_point = _operand(node, 2)

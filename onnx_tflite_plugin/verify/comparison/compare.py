@@ -176,7 +176,7 @@ def _span(arrays: Sequence[Array]) -> float:
 def _rounding_error(arrays: Sequence[Array]) -> float:
     """Return the relative rounding error of small floats; 0 for other dtypes.
 
-    It exceeds every tolerance.
+    The rounding error exceeds every tolerance.
     """
     name = np.asarray(arrays[0]).dtype.name if arrays else ""
     return {"float16": 2**-10, "bfloat16": 2**-7, "float8_e4m3fn": 2**-3, "float8_e5m2": 2**-2}.get(name, 0.0)

@@ -151,10 +151,7 @@ class Trial:
         return expected
 
     def onnx_outputs(self, session: Session, runs: Sequence[Run]) -> list[list[Array]]:
-        """Return the ONNX model's outputs of each run.
-
-        They have the order, layout and dtypes of the TFLite model.
-        """
+        """Return each run's ONNX outputs in order, layout and dtypes of the TFLite model."""
         interface = MatchedInterface(self.entry, session)
         return [interface.run(session, arrays) for arrays in self._report_runs(runs, "ONNX Runtime")]
 
@@ -263,10 +260,7 @@ class MatchedInterface:
         return feeds
 
     def run(self, session: Session, arrays: Run) -> list[Array]:
-        """Run the ONNX model once, and return its outputs.
-
-        Inputs and outputs have the order, layout and dtypes of the TFLite model.
-        """
+        """Run the model once, and return outputs in the TFLite order, layout and dtypes."""
         outputs = dict(zip(self._output_names, session.run(self.feeds(arrays)), strict=True))
         results = []
         for info, tensor in zip(self.outputs, self.entry.outputs, strict=True):

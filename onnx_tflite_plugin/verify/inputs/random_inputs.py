@@ -248,10 +248,7 @@ def _thresholds(graph: Subgraph, tensor: Tensor) -> Array:
 
 
 def compared_constants(operators: Iterable[Operator], tensor: Tensor) -> Array:
-    """Return the finite elements of constants that an input is compared with.
-
-    The comparison is an elementwise operator with a boolean result.
-    """
+    """Return finite constants that an elementwise comparison compares with the input."""
     constants = [np.empty(0, np.int64)]
     for operator in operators:
         inputs = [operand for operand in operator.inputs if operand is not None]

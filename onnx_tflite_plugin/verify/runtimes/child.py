@@ -196,10 +196,7 @@ _start_lock = threading.Lock()
 
 
 def child_of_process() -> Child:
-    """Return the child of this process.
-
-    A new child is started if the last child ended, or belongs to a parent process.
-    """
+    """Return this process's child; start one if it ended or belongs to a parent."""
     global _child
     with _start_lock:
         if _child is None or not _child.alive or _child.owner != os.getpid():

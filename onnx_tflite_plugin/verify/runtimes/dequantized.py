@@ -56,10 +56,7 @@ def onnx_operand(tensor: Tensor, array: Array, *, is_float: bool) -> Array:
 
 
 def as_stored(tensor: Tensor, array: Array) -> Array:
-    """Return a float array, quantized with a tensor's parameters and saturated.
-
-    Other arrays are returned unchanged.
-    """
+    """Return floats quantized like a tensor and saturated; other arrays unchanged."""
     quantization = tensor.quantization
     if (
         not isinstance(quantization, Quantization)
@@ -71,10 +68,7 @@ def as_stored(tensor: Tensor, array: Array) -> Array:
 
 
 def as_steps(tensor: Tensor, array: Array) -> Array:
-    """Return a float array in steps of a quantized tensor.
-
-    The steps are saturated, but not rounded.
-    """
+    """Return floats in steps of a quantized tensor, saturated but not rounded."""
     assert isinstance(tensor.quantization, Quantization)
     scale, zero_point = _parameters(tensor.quantization, tensor)
     limits = np.iinfo(tensor.dtype)

@@ -101,10 +101,7 @@ class SubmodelWriter:
         return pack_model(model)
 
     def structure(self, inputs: Sequence[int], outputs: Sequence[int], extra_inputs: Sequence[int]) -> Model:
-        """Return the structure of the file that ``write`` returns for these arguments.
-
-        The structure has tensors, but no operators.
-        """
+        """Return the structure, without operators, of the file that ``write`` returns."""
         tensors = self._subgraph.tensors
         copies = [
             replace(tensors[index], index=len(tensors) + k, is_variable=False) for k, index in enumerate(extra_inputs)
@@ -120,10 +117,7 @@ class SubmodelWriter:
         return graph
 
     def _content(self, buffer: Any) -> Any:
-        """Return the buffer with its content.
-
-        A file of more than 2 GB stores the content after the FlatBuffer.
-        """
+        """Return the buffer with its content, which follows the FlatBuffer if over 2 GB."""
         if buffer.data is not None or buffer.offset <= 1:
             return buffer
         buffer_with_data = self._schema.BufferT()
@@ -182,9 +176,9 @@ def _callees(operator: Any) -> Iterator[int]:
 
 
 def _used_tensors(graph: Any) -> Collection[int]:
-    """Return the indices of the tensors that a subgraph uses.
+    """Return the tensors of a subgraph: operands, results, and blockwise scales.
 
-    They are operands, results, inputs, outputs, and blockwise scales.
+    The subgraph's inputs and outputs are included. Tensors are indices.
     """
     index_lists = [graph.inputs, graph.outputs]
     for operator in graph.operators or ():

@@ -155,10 +155,7 @@ class LiteRT:
         return self.backend.shapes(self._order_inputs(inputs))
 
     def tensors(self) -> dict[int, Array]:
-        """Return every readable computed tensor after the last run, by index.
-
-        The tensors are those of the entry's subgraph.
-        """
+        """Return the readable computed tensors of the entry's subgraph, by index."""
         return self.backend.tensors()
 
     def _order_inputs(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:

@@ -58,7 +58,7 @@ class StoredConstant(Data):
         self._buffer = buffer
 
     def numbers(self, dtype: str) -> Array:
-        """Return the elements in order. The array is empty if they lie outside the file.
+        """Return the elements in order; none if they lie outside the file.
 
         An incomplete last element is dropped.
         """

@@ -58,10 +58,7 @@ def find_overridden_operators(model: Model, subgraph: int, host: Host) -> list[i
 
 
 def _protect(operand: Array, tensor: Tensor) -> Array:
-    """Return a read-only view of the operand, which the ONNX model reads too.
-
-    A variable is returned as is.
-    """
+    """Return a read-only view of an operand that ONNX reads too; a variable as it is."""
     if tensor.is_variable:
         return operand
     view = operand.view()
@@ -251,7 +248,7 @@ class PartitionedLiteRT:
         self.values: dict[int, Array] = {}
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
-        """Run once, and return the outputs. Both sides have the model's order."""
+        """Run once, and return the outputs, both in the model's order."""
         self.values = {tensor.index: array for tensor, array in zip(self.entry.inputs, inputs, strict=True)}
         self.values |= self.states
         if self.substitutes.onnx_results is not None:
@@ -299,9 +296,9 @@ def _check_states(entry: Entry, steps: Sequence[Partition | int], substitutes: S
 
 
 def _initial_value(tensor: Tensor) -> Array:
-    """Return the initial value of a variable tensor in LiteRT.
+    """Return a variable's initial value in LiteRT: 0, or the zero point of int8.
 
-    The value is zero, or the zero point of int8 (ResetVariableTensor, core/subgraph.cc).
+    Source: ResetVariableTensor in core/subgraph.cc.
     """
     quantization = affine(tensor) if tensor.dtype == "int8" else None
     return np.full(tensor.shape, 0 if quantization is None else quantization.zero_point[0], tensor.dtype)
@@ -348,7 +345,7 @@ def _constant_operators(operators: Sequence[Operator], substituted: set[int]) ->
 def _make_partition(data: bytes, entry: Entry, operators: Sequence[Operator]) -> Partition:
     """Return a partition of these operators.
 
-    Its outputs are the tensors that other operators read, and the outputs of the model.
+    Outputs: the tensors that other operators read, and the outputs of the model.
     """
     indices = {op.index for op in operators}
     computed = {t.index for op in operators for t in op.outputs if t is not None}

@@ -1,7 +1,4 @@
-"""Conversion of quantized weights to floats, so that LiteRT's float kernels run.
-
-Only the weights of dynamic-range operators are converted.
-"""
+"""Conversion of dynamic-range weights to floats, for LiteRT's float kernels."""
 
 from __future__ import annotations
 
@@ -77,10 +74,7 @@ def _add_constant(schema: Any, model: Any, graph: Any, index: int, dtype_names: 
 
 
 def dequantize_constant(model: Any, graph: Any, tensor: Any, dtype_names: dict[int, str]) -> Array:
-    """Return the dequantized values of a constant.
-
-    The constant is quantized per tensor, per axis, or in blocks along the last axis.
-    """
+    """Return a constant, dequantized per tensor, per axis, or per last-axis block."""
     shape = [int(size) for size in tensor.shape]
     data, name = constant_data(model, tensor), dtype_names[tensor.type]
     integers = data.view(_WIDE[name]) if name in _WIDE else _unpack(data, _BITS[name], name == "UINT8")

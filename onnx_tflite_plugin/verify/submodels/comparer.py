@@ -222,10 +222,7 @@ class _RunState:
 
 
 def distinct_runs(runs: Sequence[Run]) -> list[Run]:
-    """Return one run for each combination of input shapes and boolean inputs.
-
-    These runs are enough for a long model.
-    """
+    """Return one run per combination of shapes and booleans: enough for a long model."""
     by_key: dict[tuple[object, ...], Run] = {}
     for inputs in runs:
         key = tuple((array.shape, array.tobytes() if array.dtype == bool else b"") for array in inputs)

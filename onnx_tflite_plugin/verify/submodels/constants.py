@@ -92,7 +92,7 @@ def _overlap(values: Array, other_values: Array) -> float:
 def _computed_constants(session: OnnxRuntime) -> Mapping[int, list[Array]]:
     """Return the flattened float constants that nodes read, by TFLite operator.
 
-    They include arrays that other nodes compute from constants only.
+    Arrays that nodes compute from constants only are included.
     """
     graph = session.proto.graph
     constants = {tensor.name for tensor in graph.initializer}

@@ -135,10 +135,7 @@ def rounded_operands(tensors: Sequence[Tensor], operands: Mapping[int, Array]) -
 
 
 def perturbed_operands(tensors: Sequence[Tensor], operands: Mapping[int, Array]) -> dict[int, Array]:
-    """Return the operands with the last bit of each float32 changed at random.
-
-    Each value goes up or down by one unit in its last place.
-    """
+    """Return operands with each float32 moved at random by one unit in its last place."""
     generator = np.random.default_rng(0)
 
     def perturb(array: Array) -> Array:

@@ -53,7 +53,7 @@ class Submodel(NamedTuple):
     def is_comparable(self) -> bool:
         """True if the ONNX submodel reads no other tensors and has no further operators.
 
-        It reads other tensors if a tensor has a second ONNX value, which is not cut.
+        Other tensors are read if a tensor has a second ONNX value, which is not cut.
         """
         return self.onnx_leaves <= self.leaves and not self.onnx_operators > {op.index for op in self.operators}
 

@@ -1,7 +1,4 @@
-"""Times of TFLite operators in isolation, each as a separate model.
-
-The model runs on the operands that the operator has in the whole model.
-"""
+"""Times of single TFLite operators, on the operands that they have in the model."""
 
 from __future__ import annotations
 
@@ -94,10 +91,7 @@ def _empty_run() -> Callable[[], object]:
 
 
 def smallest_model() -> bytes:
-    """Return the smallest TFLite model, whose time is the overhead of a call.
-
-    The model is a RELU of one float.
-    """
+    """Return a RELU of one float, the smallest model, to time the overhead of a call."""
     import flatbuffers
 
     schema = import_optional("ai_edge_litert.schema_py_generated")

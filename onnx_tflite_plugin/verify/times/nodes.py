@@ -72,9 +72,9 @@ def node_times(
 def _profile_nodes(
     proto: ModelProto, feeds: Mapping[str, Array], runs: int, folder: Path, optimized: Path
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the seconds per run of each node, and how often the node runs.
+    """Return the seconds per run and the runs of each node, by name in the profile.
 
-    Both are by the node's name in the profile. A node of a loop may run several times in a run of the model.
+    A node of a loop may run several times in a run of the model.
     """
     session = OnnxRuntime(proto, profile=folder / "profile", optimized=optimized)
     for _ in range(runs + 1):
