@@ -5,7 +5,7 @@ Examples are ``edges:unquantized`` instead of ``op1/Conv:out``, and ``input:NCHW
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import onnx_ir as ir
 from onnx_ir.passes import InPlacePass, PassResult
@@ -67,7 +67,9 @@ class NameValues(InPlacePass):
             for result in node.outputs:
                 if result in fixed or not result.name or _is_dequantized_constant(node):
                     continue
-                stem, suffix = tensors.get(result) or _describe_intermediate(node, result, tensors, stems)
+                stem, suffix = tensors.get(result) or _describe_intermediate(
+                    node, result, tensors, stems, graph.opset_imports
+                )
                 name = with_suffix(stem, suffix)
                 if not suffix and name in computed:  # several operators have the name of one module
                     name = with_suffix(stem, f"/{node.op_type}")
@@ -195,11 +197,15 @@ def _is_dequantized_constant(node: ir.Node) -> bool:
 
 
 def _describe_intermediate(
-    node: ir.Node, value: ir.Value, tensors: dict[ir.Value, tuple[str, str]], stems: dict[ir.Value, str]
+    node: ir.Node,
+    value: ir.Value,
+    tensors: dict[ir.Value, tuple[str, str]],
+    stems: dict[ir.Value, str],
+    opsets: Mapping[str, int],
 ) -> tuple[str, str]:
     """Return the stem and the suffix of the name of a value that holds no tensor.
 
-    ``stems``: the stems of values that are computed before it.
+    ``stems``: the stems of values that are computed before it. ``opsets``: the model's, which inner graphs do not store.
     """
     if role := value.meta.get(ROLE):
         return operator_name(node), f"/{role}"
@@ -216,7 +222,9 @@ def _describe_intermediate(
         return name_before_tensor
     if node.op_type in MOVES and stem is not None:
         return stem, f":{_movement(node)}"
-    return operator_name(node), f"/{(node.name or node.op_type).rpartition('/')[2]}{_describe_output(node, value)}"
+    return operator_name(
+        node
+    ), f"/{(node.name or node.op_type).rpartition('/')[2]}{_describe_output(node, value, opsets)}"
 
 
 def _describe_requantization(node: ir.Node, stem: str, tensors: dict[ir.Value, tuple[str, str]]) -> str:
@@ -236,7 +244,7 @@ def _has_unit_scale(node: ir.Node) -> bool:
     return scale is not None and scale.size == 1 and scale.numpy().item() == 1
 
 
-def _describe_output(node: ir.Node, value: ir.Value) -> str:
+def _describe_output(node: ir.Node, value: ir.Value, opsets: Mapping[str, int]) -> str:
     """Return the suffix of one of several results.
 
     The suffix is the name of the result in ONNX's schema, or ``output2`` if the operator has a list of results.
@@ -244,7 +252,7 @@ def _describe_output(node: ir.Node, value: ir.Value) -> str:
     if len(node.outputs) == 1:
         return ""
     index = node.outputs.index(value)
-    schema = schema_of(node.op_type, node.graph.opset_imports.get(node.domain, 1) if node.graph else 1, node.domain)
+    schema = schema_of(node.op_type, opsets.get(node.domain, 1), node.domain)
     parameters = schema.outputs if schema is not None else ()
     is_list = len(parameters) < len(node.outputs) or len(parameters) == 1
     return f"/output{index}" if is_list else f"/{parameters[index].name.lower()}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,10 @@ import onnx_ir as ir
 import pytest
 
 import onnx_tflite_plugin as otp
-from conformance.builder import ModelBuilder, quant
+from conformance.builder import GraphBuilder, ModelBuilder, TensorRef, quant
+from conformance.cases.control.loops import loop
 from conformance.cases.custom.detection import cases
+from conformance.models import Net, tensor
 from onnx_tflite_plugin.api import named
 from onnx_tflite_plugin.graph.names import UniqueNames
 from onnx_tflite_plugin.lowering.emitter import Emitter
@@ -195,6 +198,23 @@ def test_one_of_several_results_has_its_formal_name() -> None:
     outputs = [end.outputs[0] for end in ends]
     NameValues()(ir.Model(ir.Graph([x, k], outputs, nodes=[node, *ends], opset_imports={"": 18}), ir_version=9))
     assert [value.name for value in node.outputs] == ["topk/TopK/values", "topk/TopK/indices"]
+
+
+def test_one_of_several_results_in_a_loop_body_has_its_formal_name() -> None:
+    model = Net()
+    rows = tensor(3, 4)
+
+    def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+        x, largest, positions = values[0], graph.tensor("largest", (3, 4)), graph.tensor("positions", (3, 4), "int32")
+        graph.operator("TOPK_V2", [x, graph.constant("k", np.int32(4))], [largest, positions])
+        y = graph.tensor("y", (3, 4))
+        graph.operator("ADD", [largest, x], [y])
+        return [y]
+
+    model.output(*loop(model, [model.input(rows)], [rows], body))
+    graph = readable(model.model.build())
+    inner_names = [name for node in graph.node for a in node.attribute for name in computed_names(a.g)]
+    assert [name for name in inner_names if name.endswith("/indices")]
 
 
 def test_note_of_a_handler_is_in_the_graph_and_in_the_report() -> None:
