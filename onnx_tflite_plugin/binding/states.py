@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from onnx_tflite_plugin.api import out
@@ -65,3 +65,16 @@ def state_slot(bound: Bound) -> int:
         if tensor is not None and tensor.dtype != "resource":
             return slot
     raise LookupError(f"{bound.label} has only tensors of dtype resource")
+
+
+def overwritten_variables(operators: Iterable[Bound]) -> frozenset[Tensor]:
+    """Return the variable tensors that an operator computes before any operator reads them.
+
+    Their value from the previous run is never used. ``operators``: in the order of execution.
+    """
+    read, overwritten = set[Tensor](), set[Tensor]()
+    for bound in operators:
+        read.update(tensor for tensor in bound.op.inputs if tensor is not None and tensor.is_variable)
+        computed = (tensor for tensor in bound.op.outputs if tensor is not None and tensor.is_variable)
+        overwritten.update(tensor for tensor in computed if tensor not in read)
+    return frozenset(overwritten)

@@ -48,11 +48,6 @@ def finish_output(ctx: Context, k: int, value: ValueOrResource | None) -> ir.Val
     tensor = ctx.op.tensor(~k)
     if tensor is None:
         return None
-    # Users of a variable tensor with a constant initial value read a constant tensor instead.
-    if tensor.is_variable and tensor in ctx.scope.used:
-        raise Refusal(
-            f"the output is the variable tensor {tensor.name!r}; only a constant initial value of it is supported"
-        )
     if value is None:
         if tensor in ctx.scope.used:
             raise WrongResult(f"the lowering returned None for output {k}, which is used; is a `return` missing?")
@@ -80,7 +75,7 @@ def finish_output(ctx: Context, k: int, value: ValueOrResource | None) -> ir.Val
     _check_shape(ctx, value, tensor, k)
     if tensor.fake_quantization is not None and not _is_fake_quantized(ctx, tensor.fake_quantization):
         value = ctx.scope.conversions.fake_quantize(value, tensor.fake_quantization, ctx.layout(~k))
-    ctx.scope.values.put(tensor, value, ctx.layout(~k), encoding)
+    ctx.scope.put(tensor, value, ctx.layout(~k), encoding)
     return value
 
 

@@ -12,6 +12,7 @@ from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.api.values import Value
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.binding.inlining import Location, call_path
+from onnx_tflite_plugin.binding.states import overwritten_variables
 from onnx_tflite_plugin.checked import plural
 from onnx_tflite_plugin.errors import Problem
 from onnx_tflite_plugin.layout.plan import LayoutPlan
@@ -86,6 +87,7 @@ class Scope:
         self.operators = graph.operators if results is None else _required_operators(graph.operators, results)
         self.used = {t for bound in self.operators for t in bound.op.inputs if t is not None}
         self.used.update(graph.outputs if results is None else results)
+        self.overwritten_variables = overwritten_variables(self.operators)
 
     # --- values of tensors --------------------------------------------------------------------
 
@@ -102,9 +104,17 @@ class Scope:
             raise Refusal(f"the operator writes to operand {tensor.name!r}, which is not a variable tensor")
         if encoding is FLOAT and affine(tensor) is not None:
             value = self.conversions.quantize(value, self.storage.storage(tensor), layout)
-        self.values.put(tensor, value, layout, STORED if encoding is FLOAT else encoding)
-        state = self.states.variable_state(tensor, self.values.state_name(tensor))
-        state.set(self.values.get(tensor, source_layout(tensor.dims), FILE))
+        self.put(tensor, value, layout, STORED if encoding is FLOAT else encoding)
+
+    def put(self, tensor: Tensor, value: ir.Value, layout: TensorLayout, encoding: Encoding) -> None:
+        """Set the value of a tensor, which is also the next value of a state.
+
+        A tensor without readers, and a variable tensor that every run writes before it is read, are no states.
+        """
+        self.values.put(tensor, value, layout, encoding)
+        if tensor.is_variable and tensor in self.used and tensor not in self.overwritten_variables:
+            state = self.states.variable_state(tensor, self.values.state_name(tensor))
+            state.set(self.values.get(tensor, source_layout(tensor.dims), FILE))
 
     # --- subgraphs ----------------------------------------------------------------------------
 
@@ -176,7 +186,8 @@ def _required_operators(operators: Sequence[Bound], results: Collection[Tensor])
     needed, required = set(results), list[Bound]()
     for bound in reversed(operators):
         inputs = [tensor for tensor in bound.op.inputs if tensor is not None]
-        has_effects = bound.declared.effects is not None or any(tensor.is_variable for tensor in inputs)
+        writes_variable = any(tensor is not None and tensor.is_variable for tensor in (*inputs, *bound.op.outputs))
+        has_effects = bound.declared.effects is not None or writes_variable
         if has_effects or not needed.isdisjoint(bound.op.outputs):
             required.append(bound)
             needed.update(inputs)

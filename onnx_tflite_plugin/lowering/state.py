@@ -19,7 +19,7 @@ from onnx_tflite_plugin.api.budget import spend_budget
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.api.values import Value
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
-from onnx_tflite_plugin.binding.states import state_slot, state_users
+from onnx_tflite_plugin.binding.states import overwritten_variables, state_slot, state_users
 from onnx_tflite_plugin.graph.constants import NotConstant, evaluate_constant
 from onnx_tflite_plugin.graph.model_metadata import CarriedState
 from onnx_tflite_plugin.layout.plan import LayoutPlan
@@ -228,7 +228,7 @@ def _state_users_recursively(
 
 
 def _variable_tensors(model: BoundModel, subgraphs: Iterable[int]) -> dict[Tensor, None]:
-    """Return the variable tensors that subgraphs, or those they call, may use."""
+    """Return the variable tensors whose value subgraphs, or those they call, may read before they compute it."""
     pending, seen = [*subgraphs], set[int]()
     variables: dict[Tensor, None] = {}
     while pending:
@@ -236,7 +236,11 @@ def _variable_tensors(model: BoundModel, subgraphs: Iterable[int]) -> dict[Tenso
         if index in seen or not 0 <= index < len(model.graphs):
             continue
         seen.add(index)
-        for bound in model.graphs[index].operators:
-            variables.update(dict.fromkeys(t for t in bound.op.inputs if t is not None and t.is_variable))
+        operators = model.graphs[index].operators
+        overwritten = overwritten_variables(operators)
+        for bound in operators:
+            variables.update(
+                dict.fromkeys(t for t in bound.op.inputs if t is not None and t.is_variable and t not in overwritten)
+            )
             pending.extend(bound.declared.subgraphs)
     return variables

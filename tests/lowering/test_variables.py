@@ -9,7 +9,7 @@ import onnx_ir as ir
 import pytest
 
 import onnx_tflite_plugin as otp
-from conformance.builder import ModelBuilder
+from conformance.builder import ModelBuilder, TensorRef
 from conformance.models import random_array
 from onnx_tflite_plugin.api import Handler, Implicit, Terminate, handler, out
 from onnx_tflite_plugin.conversion import Conversion
@@ -109,15 +109,34 @@ def test_unchanged_variable_is_passed_through() -> None:
         np.testing.assert_array_equal(session.save()["held"], INPUTS[0])
 
 
-def test_operator_whose_output_is_a_variable_is_refused() -> None:
+def computed_variable(*, is_late: bool) -> Conversion:
+    """Convert x plus a variable that an operator computes as |x|, before or after the sum."""
     model = ModelBuilder()
     g = model.main
-    x, variable, y = g.input("x", SHAPE), g.tensor("held", SHAPE, variable=True), g.tensor("y", SHAPE)
-    g.operator("ABS", [x], [variable])
-    g.operator("ADD", [x, variable], [y])
+    x, variable, y = g.input("x", SHAPE), g.tensor("held", SHAPE, variable=True), g.tensor("total", SHAPE)
+    operators: list[tuple[str, list[TensorRef], list[TensorRef]]] = [
+        ("ABS", [x], [variable]),
+        ("ADD", [x, variable], [y]),
+    ]
+    for operator in reversed(operators) if is_late else operators:
+        g.operator(*operator)
     g.output(y)
-    with pytest.raises(ConversionError, match="the output is the variable tensor 'held'"):
-        otp.convert(model.build())
+    return otp.convert(model.build())
+
+
+def test_variable_computed_before_its_readers_is_no_state() -> None:
+    conversion = computed_variable(is_late=False)
+    assert conversion.report.states == ()
+    for x, y in zip(INPUTS, runs_of(conversion, INPUTS), strict=True):
+        np.testing.assert_array_equal(y, x + np.abs(x))
+
+
+def test_variable_computed_after_its_readers_is_read_by_the_next_run() -> None:
+    conversion, variable = computed_variable(is_late=True), np.zeros(SHAPE)
+    assert conversion.report.states == ("held",)
+    for x, y in zip(INPUTS, runs_of(conversion, INPUTS), strict=True):
+        np.testing.assert_array_equal(y, x + variable)
+        variable = np.abs(x)
 
 
 def test_value_of_another_conversion_is_rejected() -> None:
