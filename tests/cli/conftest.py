@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.command_models import model
+from tests.helpers.command_models import model, unary
 
 
 @pytest.fixture
@@ -23,3 +23,10 @@ def folder(tmp_path: Path) -> Path:
         (models / f"{name}.tflite").write_bytes(model("CUSTOM.Odd"))
     (models / "readme.txt").write_text("not a model")
     return models
+
+
+@pytest.fixture
+def add_path(tmp_path: Path) -> Path:
+    path = tmp_path / "added.tflite"
+    path.write_bytes(unary("ADD"))
+    return path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -10,6 +11,8 @@ from pathlib import Path
 import onnx
 import pytest
 
+import onnx_tflite_plugin.conversion
+import onnx_tflite_plugin.verify
 from tests.helpers.command import Run
 from tests.helpers.command_models import two_inputs
 from tests.helpers.wrong_models import without_digest
@@ -106,3 +109,62 @@ def test_invalid_range_is_a_usage_error(run: Run, folder: Path, command: str, ra
     code, _, err = run(command, folder / "a.tflite", folder / "a.onnx", "--range", range_option)
     assert code == 2
     assert ("the minimum 5 exceeds the maximum 0" if range_option == "x=5:0" else "NAME=LOW:HIGH") in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--opset", "999"], "supports opsets 13 to"),
+        (["--opset", "new"], "'new' is not a valid integer"),
+        (["--target", "toaster"], "'toaster' is not one of"),
+        (["--io-layout", "best"], "'best' is not one of"),
+        (["--layout", "x"], "names no input; write TENSOR=x, or 0=x for the first input"),
+        (["--layout", "x=NHWC"], "give the same 4 letters on both sides"),
+        (["--layout", "z=NHWC:NCHW"], "no graph input or output has this name; available names: x, y"),
+        (["--layout", "x=NHWC:NCHW", "--layout", "x=NHWC:NHWC"], "'x' is given more than once"),
+        (["--layout-plan", "local", "--io-layout", "onnx"], "has no effect; omit"),
+        (["--input-shape", "x=1,two/3"], "'two/3' is not a size: give a number, or a name"),
+        (["--input-shape", "x=1,-2,3,5"], "'-2' is not a size: give a number, or a name"),
+        (["--input-shape", "x=1x2x3x5"], "for a dynamic dimension; separate sizes by commas"),
+        (["--verify", "--tolerance", "2.5 %"], "'2.5 %' is not a valid number; 2.5 % is 0.025"),
+        (["--verify", "--tolerance", "two"], "--tolerance: 'two' is not a valid number\n"),
+        (["--outputs", "why"], "--outputs why: no tensor has this name"),
+        (["--outputs", "y, why"], "--outputs why: no tensor has this name"),
+        (["--keep-unknown", "--verify"], "no installed runtime can run"),
+        (["--signature", "nobody"], "no signature 'nobody'; available signatures: none; leave --signature out"),
+        (["--no-such-option"], "No such option"),
+    ],
+)
+def test_invalid_values_are_usage_errors(run: Run, add_path: Path, arguments: list[str], text: str) -> None:
+    code, out, err = run("convert", add_path, *arguments)
+    assert (code, out) == (2, "")
+    assert text in err
+    assert {path.name for path in add_path.parent.iterdir()} == {"added.tflite"}
+
+
+def test_paths_are_checked_before_any_work(
+    run: Run, add_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnx_tflite_plugin.conversion, "convert", pytest.fail)
+    (empty := tmp_path / "empty").mkdir()
+    for arguments, text in (
+        ([tmp_path / "missing.tflite"], "there is no such file"),
+        ([empty], "holds no .tflite or .lite file"),
+        ([add_path, tmp_path / "no" / "out.onnx"], "there is no directory"),
+        ([add_path, add_path / "out.onnx"], "is not a directory"),
+        ([add_path, add_path], "is the model itself"),
+        ([add_path, os.devnull], "is not a regular file"),
+    ):
+        code, out, err = run("convert", *arguments)
+        assert (code, out) == (2, "")
+        assert err.startswith("error: ")
+        assert text in err
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="permissions do not bind root")
+def test_files_without_permission_are_usage_errors(run: Run, add_path: Path, tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o555)
+    assert "cannot be written to" in run("convert", add_path, closed / "out.onnx").err
+    add_path.chmod(0)
+    assert run("convert", add_path).code == 2

@@ -40,3 +40,13 @@ def zip_entries(entries: dict[str, bytes]) -> bytes:
         for name, content in entries.items():
             archive.writestr(name, content)
     return stream.getvalue()
+
+
+def unary(code: str, name: str = "x") -> bytes:
+    """Return a model with one operator; ADD reads its input twice."""
+    model = ModelBuilder()
+    g = model.main
+    x, y = g.input(name, (1, 2, 3, 5)), g.tensor("y", (1, 2, 3, 5))
+    g.operator(code, [x, x] if code == "ADD" else [x], [y])
+    g.output(y)
+    return model.build()
