@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product as every
+from itertools import product as cartesian_product
 
 import numpy as np
 import onnx_ir as ir
@@ -24,10 +24,10 @@ def assign_weight_dtypes(model: ir.Model, option: str) -> dict[str, int]:
 
 
 def saturates(rows: Array) -> bool:
-    """True if two neighboring products may exceed int16 (vpmaddubsw)."""
-    padded = np.pad(rows, ((0, 0), (0, rows.shape[-1] % 2))).astype(int).reshape(-1, 2)
-    sums = [padded @ np.array(pair) for pair in every((0, 255), repeat=2)]
-    return any(bool((partial_sums > 32767).any() or (partial_sums < -32768).any()) for partial_sums in sums)
+    """True if the sum of two neighboring products may exceed int16 (vpmaddubsw)."""
+    weight_pairs = np.pad(rows, ((0, 0), (0, rows.shape[-1] % 2))).astype(int).reshape(-1, 2)
+    sums = [weight_pairs @ np.array(inputs) for inputs in cartesian_product((0, 255), repeat=2)]
+    return any(bool((pair_sums > 32767).any() or (pair_sums < -32768).any()) for pair_sums in sums)
 
 
 def tensor_proto(name: str, array: Array) -> TensorProto:
@@ -38,29 +38,29 @@ def dequantize(name: str, out: str) -> object:
     return helper.make_node("DequantizeLinear", [name, "scale", f"zero_{name}"], [out])
 
 
-def model(
+def build_model(
     nodes: Sequence[object],
     weights: Array | None,
-    data: Sequence[int | None],
-    out: int = F32,
-    extra: Sequence[TensorProto] = (),
+    x_shape: Sequence[int | None],
+    out_dtype: int = F32,
+    more_constants: Sequence[TensorProto] = (),
 ) -> ir.Model:
-    """Return a product of uint8 ``x`` and int8 ``w``, scale 1 and zero points 0.
+    """Return a model of uint8 ``x`` and int8 ``w``, with scale 1 and zero points 0.
 
-    ``w`` is a constant or a graph input.
+    ``w`` is a graph input if ``weights`` is None.
     """
     constants = [
         tensor_proto("scale", np.float32(1)),
         tensor_proto("zero_x", np.uint8(0)),
         tensor_proto("zero_w", np.int8(0)),
-        *extra,
+        *more_constants,
     ]
-    inputs = [helper.make_tensor_value_info("x", U8, data)]
+    inputs = [helper.make_tensor_value_info("x", U8, x_shape)]
     if weights is None:
         inputs.append(helper.make_tensor_value_info("w", I8, [3, 2]))
     else:
         constants.append(tensor_proto("w", weights))
-    graph = helper.make_graph(nodes, "g", inputs, [helper.make_tensor_value_info("y", out, None)], constants)
+    graph = helper.make_graph(nodes, "g", inputs, [helper.make_tensor_value_info("y", out_dtype, None)], constants)
     return ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8))
 
 
@@ -69,6 +69,9 @@ def only_product(model: ir.Model) -> Product:
     return product
 
 
-def unit(op_type: str, weights: Array | None, data: Sequence[int | None], **attributes: object) -> ir.Model:
+def build_float_product(
+    op_type: str, weights: Array | None, x_shape: Sequence[int | None], **attributes: object
+) -> ir.Model:
+    """Return a model of one operator on the dequantized ``x`` and ``w``."""
     nodes = [dequantize("x", "a"), dequantize("w", "b"), helper.make_node(op_type, ["a", "b"], ["y"], **attributes)]
-    return model(nodes, weights, data)
+    return build_model(nodes, weights, x_shape)

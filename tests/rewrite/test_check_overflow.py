@@ -8,10 +8,18 @@ import pytest
 from onnx import TensorProto, helper
 
 from onnx_tflite_plugin.errors import TargetRefusal
-from onnx_tflite_plugin.rewrite.weights.assign_dtypes import check_overflow as check
+from onnx_tflite_plugin.rewrite.weights.assign_dtypes import check_overflow
 from onnx_tflite_plugin.rewrite.weights.products import products
 from onnx_tflite_plugin.source.model import Array
-from tests.rewrite.product_models import F32, I32, assign_weight_dtypes, dequantize, model, tensor_proto, unit
+from tests.rewrite.product_models import (
+    F32,
+    I32,
+    assign_weight_dtypes,
+    build_float_product,
+    build_model,
+    dequantize,
+    tensor_proto,
+)
 
 OVERFLOWING = np.full((3, 2), 127, np.int8)
 
@@ -26,7 +34,7 @@ def loop_model(weights: Array) -> ir.Model:
         [helper.make_tensor_value_info("on", TensorProto.BOOL, []), helper.make_tensor_value_info("ab", F32, [5, 2])],
     )  # fmt: skip
     nodes = [helper.make_node("Loop", ["trips", ""], ["y"], body=body)]
-    return model(nodes, weights, [5, 3], extra=[tensor_proto("trips", np.int64(2))])
+    return build_model(nodes, weights, [5, 3], more_constants=[tensor_proto("trips", np.int64(2))])
 
 
 def swap_branches(converted_model: ir.Model) -> ir.Model:
@@ -59,34 +67,34 @@ def assign_auto(converted_model: ir.Model) -> ir.Model:
 
 
 def products_of_integers(weights: Array) -> ir.Model:
-    return model([helper.make_node("MatMulInteger", ["x", "w"], ["y"])], weights, [5, 3], I32)
+    return build_model([helper.make_node("MatMulInteger", ["x", "w"], ["y"])], weights, [5, 3], I32)
 
 
 @pytest.mark.parametrize(
     "make_model",
     [
-        lambda: unit("MatMul", OVERFLOWING, [5, 3]),
-        lambda: unit("Conv", np.full((2, 3, 1), 127, np.int8), [1, 3, 7]),
-        lambda: unit("MatMul", None, [5, 3]),
+        lambda: build_float_product("MatMul", OVERFLOWING, [5, 3]),
+        lambda: build_float_product("Conv", np.full((2, 3, 1), 127, np.int8), [1, 3, 7]),
+        lambda: build_float_product("MatMul", None, [5, 3]),
         lambda: products_of_integers(OVERFLOWING),
         lambda: loop_model(OVERFLOWING),
-        lambda: swap_branches(assign_auto(unit("MatMul", OVERFLOWING, [5, 3]))),
+        lambda: swap_branches(assign_auto(build_float_product("MatMul", OVERFLOWING, [5, 3]))),
         lambda: swap_branches(assign_auto(products_of_integers(OVERFLOWING))),
-        lambda: with_minus_128(unit("MatMul", OVERFLOWING, [5, 3])),
+        lambda: with_minus_128(build_float_product("MatMul", OVERFLOWING, [5, 3])),
     ],
     ids=["dense", "convolution", "fed", "integers", "in a loop", "branches swapped", "integers, swapped", "-128"],
 )
 def test_check_overflow_rejects_products_that_may_overflow(make_model: object) -> None:
     with pytest.raises(TargetRefusal, match=r"operand 1 is int8, and sums overflow"):
-        check(make_model())  # type: ignore[operator]
+        check_overflow(make_model())  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("option", ["auto", "uint8"])
 @pytest.mark.parametrize(
     "make_model",
     [
-        lambda: unit("MatMul", OVERFLOWING, [5, 3]),
-        lambda: unit("MatMul", None, [5, 3]),
+        lambda: build_float_product("MatMul", OVERFLOWING, [5, 3]),
+        lambda: build_float_product("MatMul", None, [5, 3]),
         lambda: products_of_integers(OVERFLOWING),
         lambda: loop_model(OVERFLOWING),
     ],
@@ -95,7 +103,7 @@ def test_check_overflow_rejects_products_that_may_overflow(make_model: object) -
 def test_auto_and_uint8_pass_check_overflow(make_model: object, option: str) -> None:
     assigned_model = make_model()  # type: ignore[operator]
     assign_weight_dtypes(assigned_model, option)
-    check(assigned_model)
+    check_overflow(assigned_model)
     assert len(list(products(assigned_model))) == (
         0 if option == "uint8" or "w" in {v.name for v in assigned_model.graph.inputs} else 1
     )

@@ -10,19 +10,19 @@ from hypothesis import strategies as st
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from onnx_tflite_plugin.rewrite.weights.assign_dtypes import check_overflow as check
+from onnx_tflite_plugin.rewrite.weights.assign_dtypes import check_overflow
 from onnx_tflite_plugin.rewrite.weights.dtypes import PROBE
 from onnx_tflite_plugin.rewrite.weights.products import overflows, products
 from tests.helpers.passes_networks import parse_model
 from tests.rewrite.product_models import (
     I32,
     assign_weight_dtypes,
+    build_float_product,
+    build_model,
     dequantize,
-    model,
     only_product,
     saturates,
     tensor_proto,
-    unit,
 )
 
 
@@ -65,17 +65,17 @@ def test_conv_weights_are_paired_along_channels_per_kernel_position(
     weights = np.zeros(shape, np.int8)
     for index in pair:
         weights[index] = 65
-    product_model = unit("Conv", weights, [1, shape[1], *[7] * (len(shape) - 2)])
+    product_model = build_float_product("Conv", weights, [1, shape[1], *[7] * (len(shape) - 2)])
     assert only_product(product_model).exact == exact
 
 
 def test_depthwise_convolution_is_exact_without_minus_128() -> None:
     weights = np.full((7, 1, 3, 3), 127, np.int8)
-    assert only_product(unit("Conv", weights, [1, 7, 11, 11], group=7)).exact
-    doubled = np.full((14, 1, 3, 3), 127, np.int8)
-    assert not only_product(unit("Conv", doubled, [1, 7, 11, 11], group=7)).exact
+    assert only_product(build_float_product("Conv", weights, [1, 7, 11, 11], group=7)).exact
+    two_outputs_per_channel = np.full((14, 1, 3, 3), 127, np.int8)
+    assert not only_product(build_float_product("Conv", two_outputs_per_channel, [1, 7, 11, 11], group=7)).exact
     weights[3, 0, 1, 1] = -128
-    assert not only_product(unit("Conv", weights, [1, 7, 11, 11], group=7)).exact
+    assert not only_product(build_float_product("Conv", weights, [1, 7, 11, 11], group=7)).exact
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_matrix_weights_are_paired_along_the_summed_axis(
         weights = np.zeros((4, 4), np.int8)
         weights[:2, 0] = 65
         weights = weights if axis == 0 else weights.T
-        product_model = unit(op_type, weights, [5, 4], **attributes)
+        product_model = build_float_product(op_type, weights, [5, 4], **attributes)
         assert only_product(product_model).exact == (axis != summed_axis)
 
 
@@ -100,23 +100,25 @@ def test_any_two_transposed_weights_may_be_adjacent() -> None:
     ]  # fmt: skip
     weights = np.zeros((3, 4), np.int8)
     weights[0, 0], weights[2, 3] = 65, 64
-    assert not only_product(model(nodes, weights, [5, 4])).exact
+    assert not only_product(build_model(nodes, weights, [5, 4])).exact
     weights[0, 0] = 64
-    assert only_product(model(nodes, weights, [5, 4])).exact
+    assert only_product(build_model(nodes, weights, [5, 4])).exact
 
 
 def test_computed_int8_operand_is_not_exact() -> None:
-    assert not only_product(unit("MatMul", None, [5, 3])).exact
-    assert not only_product(model([helper.make_node("MatMulInteger", ["x", "w"], ["y"])], None, [5, 3], I32)).exact
+    assert not only_product(build_float_product("MatMul", None, [5, 3])).exact
+    assert not only_product(
+        build_model([helper.make_node("MatMulInteger", ["x", "w"], ["y"])], None, [5, 3], I32)
+    ).exact
 
 
 def test_product_of_two_int8_operands_becomes_uint8() -> None:
     """ARM64 without dotprod wraps -128 times -128, twice."""
     nodes = [helper.make_node("MatMulInteger", ["w", "other"], ["y"])]
-    product_model = model(nodes, None, [5, 3], I32, [tensor_proto("other", np.full((2, 3), -128, np.int8))])
+    product_model = build_model(nodes, None, [5, 3], I32, [tensor_proto("other", np.full((2, 3), -128, np.int8))])
     assert {product.slot for product in products(product_model)} == {0, 1}
     assign_weight_dtypes(product_model, "auto")
-    check(product_model)
+    check_overflow(product_model)
     inputs = [{"x": np.zeros((5, 3), np.uint8), "w": np.full((3, 2), value, np.int8)} for value in (-128, 127)]
     for feeds, expected in zip(inputs, (2 * 128 * 128, -2 * 127 * 128), strict=True):
         (sums,) = ReferenceEvaluator(ir.to_proto(product_model)).run(None, feeds)
@@ -131,19 +133,22 @@ def test_weights_transposed_for_two_products_are_selected_once() -> None:
         helper.make_node("MatMul", ["a", "t"], ["again"]), helper.make_node("Sum", ["ac", "atb", "again"], ["y"]),
     ]  # fmt: skip
     matrix = np.array([[127, 5, -127], [127, 127, 3], [-7, 127, 127]], np.int8)
-    others = [tensor_proto("v", matrix[::-1].copy()), tensor_proto("zero_v", np.int8(0))]
+    more_constants = [tensor_proto("v", matrix[::-1].copy()), tensor_proto("zero_v", np.int8(0))]
 
     def build_unassigned() -> ir.Model:
-        built_model = model(nodes, matrix, [5, 3], extra=others)
-        built_model.graph.opset_imports[""], built_model.ir_version = 19, 9  # the evaluator supports no older versions
-        return built_model
+        unassigned_model = build_model(nodes, matrix, [5, 3], more_constants=more_constants)
+        unassigned_model.graph.opset_imports[""], unassigned_model.ir_version = (
+            19,
+            9,
+        )  # the evaluator supports no older versions
+        return unassigned_model
 
     feeds = {"x": np.arange(15, dtype=np.uint8).reshape(5, 3)}
     expected = ReferenceEvaluator(ir.to_proto(build_unassigned())).run(None, feeds)
     for option in ("auto", "uint8"):
         assigned_model = build_unassigned()
         assert sum(assign_weight_dtypes(assigned_model, option).values()) == 4
-        check(assigned_model)
+        check_overflow(assigned_model)
         proto = ir.to_proto(assigned_model)
         if_outputs = [len(node.output) for node in proto.graph.node if node.op_type == "If"]
         assert if_outputs == ([3] if option == "auto" else [])
@@ -154,9 +159,9 @@ def test_weights_transposed_for_two_products_are_selected_once() -> None:
 def test_gemm_operands_are_paired_along_the_shared_axis(slot: int, transposed: int) -> None:
     overflowing_rows = np.array([[100, 100], [0, 0]], np.int8)  # two neighbors overflow along its rows
     for array, exact in ((overflowing_rows, False), (overflowing_rows.T, True)):
-        stored = array if transposed == slot else array.T
+        weights = array if transposed == slot else array.T
         nodes = f"c = DequantizeLinear (k, s) y = Gemm <{('transA', 'transB')[slot]} = {transposed}> ({('c, x', 'x, c')[slot]})"
-        model = parse_model(f"(float[2,2] x) => (float[2,2] y) {{ {nodes} }}", k=stored, s=np.float32(1))
+        model = parse_model(f"(float[2,2] x) => (float[2,2] y) {{ {nodes} }}", k=weights, s=np.float32(1))
         assert [product.exact for product in products(model)] == [exact]
 
 
@@ -196,7 +201,7 @@ def test_group_of_two_channels_may_overflow() -> None:
 
 def if_output_counts(model: ir.Model) -> list[int]:
     """Return the number of values of each ``If``."""
-    check(model)
+    check_overflow(model)
     return [len(node.outputs) for node in model.graph if node.op_type == "If"]
 
 
@@ -225,12 +230,12 @@ def test_written_values_have_dtype_and_shape(option: str, opset: int) -> None:
     stored = {"k": np.full((2, 2), 100, np.int8), "s": np.float32(1)}
     model = parse_model(f"(float[2,2] x, uint8[2,2] u) => (float[2,2] y) {{ {nodes} }}", opset, **stored)
     assign_weight_dtypes(model, option)
-    check(model)
+    check_overflow(model)
     operators = ("DequantizeLinear", "If", "MatMulInteger")
     values = [value for node in model.graph if node.op_type in operators for value in node.outputs]
     assert [value.name for value in values if value.dtype is None] == []
-    without_shape = [value.name for value in values if value.shape is None]
-    assert all((name or "").startswith(PROBE) for name in without_shape)
+    names_without_shape = [value.name for value in values if value.shape is None]
+    assert all((name or "").startswith(PROBE) for name in names_without_shape)
 
 
 def test_unused_optional_outputs_are_removed() -> None:
@@ -241,15 +246,14 @@ def test_unused_optional_outputs_are_removed() -> None:
 
 
 def test_repeated_split_and_concat_is_traced_in_linear_time() -> None:
-    """There are 2 ** 60 paths from the product back to its operand.
-
-    Chunks of linear attention have this form.
-    """
-    moves = " ".join(
+    """Linear attention in chunks has this form: 2 ** 60 paths lead from product to operand."""
+    rearrangements = " ".join(
         f"a{k}, b{k} = Split <axis = 1> (x{k}) x{k + 1} = Concat <axis = 1> (b{k}, a{k})" for k in range(60)
     )
     stored = {"k": np.full((3, 4), 127, np.int8), "s": np.float32(1)}
     model = parse_model(
-        f"(float[2,3] x) => (float[2,4] y) {{ x0 = DequantizeLinear (k, s) {moves} y = MatMul (x, x60) }}", 17, **stored
+        f"(float[2,3] x) => (float[2,4] y) {{ x0 = DequantizeLinear (k, s) {rearrangements} y = MatMul (x, x60) }}",
+        17,
+        **stored,
     )
     assert [(product.is_rearranged, product.stored.name) for product in products(model)] == [(True, "k")]
