@@ -47,15 +47,15 @@ def bind_model(
 class TestPatterns:
     """Patterns on the graph B(A(x), constant)."""
 
-    x, a, b, other, c = (tensor(k, constant=3.0 if k == 4 else None) for k in range(5))
+    x, a, b, second_output, c = (tensor(k, constant=3.0 if k == 4 else None) for k in range(5))
     X, C = Operand("x"), Operand("c", constant=True)
 
     def match_tensors(
-        self, pattern: Call, *others: Bound, outputs: tuple[Tensor, ...] = (), last: Bound | None = None
+        self, pattern: Call, *further_operators: Bound, outputs: tuple[Tensor, ...] = (), last: Bound | None = None
     ) -> dict[str, int] | None:
         """Return the tensors of the match that ends in B, by operand name."""
         last = last or bind_model(1, "B", [self.a, self.c], self.b)
-        operators = (bind_model(0, "A", [self.x], self.a, options={"n": 2}), last, *others)
+        operators = (bind_model(0, "A", [self.x], self.a, options={"n": 2}), last, *further_operators)
         graph = BoundGraph(Subgraph(0, "", (), (self.x,), outputs or (self.b,), ()), operators)
         match = Finder(graph, ()).find(pattern, last, set())
         return None if match is None else {operand.name: t.index for operand, t in match.tensors.items()}
@@ -70,7 +70,7 @@ class TestPatterns:
         assert self.match_tensors(Call("B", self.C, Call("A", self.X), commutes=True)) == {"x": 0, "c": 4}
 
     def test_result_used_elsewhere_matches_only_if_shared(self) -> None:
-        user = bind_model(2, "D", [None, self.a], self.other)
+        user = bind_model(2, "D", [None, self.a], self.second_output)
         assert self.match_tensors(Call("B", Call("A", self.X), self.C), user) is None
         assert self.match_tensors(Call("B", Call("A", self.X), self.C), outputs=(self.a, self.b)) is None
         assert self.match_tensors(Call("B", Call("A", self.X, shared=True), self.C), user) == {"x": 0, "c": 4}
@@ -81,21 +81,21 @@ class TestPatterns:
         assert self.match_tensors(Call("B", Call("A", Operand("x", constant=True)), self.C)) is None
 
     def test_repeated_operand_matches_one_tensor_or_equal_constants(self) -> None:
-        def twice(first: Tensor, second: Tensor, operand: Operand) -> bool:
+        def repeats(first: Tensor, second: Tensor, operand: Operand) -> bool:
             last = bind_model(1, "B", [first, second], self.b)
             return self.match_tensors(Call("B", operand, operand), last=last) is not None
 
-        equal = tensor(7, constant=3.0)
+        equal_constant = tensor(7, constant=3.0)
         (x,) = operands("x")
-        assert twice(self.x, self.x, x)
-        assert not twice(self.x, self.other, x)
-        assert twice(self.c, equal, self.C)
-        assert not twice(self.c, tensor(7, constant=4.0), self.C)
-        assert not twice(self.c, tensor(7, "float64", constant=3.0), self.C)
-        assert not twice(self.c, tensor(7, "int32", constant=np.array([0, 16392], np.int32)), self.C)
+        assert repeats(self.x, self.x, x)
+        assert not repeats(self.x, self.second_output, x)
+        assert repeats(self.c, equal_constant, self.C)
+        assert not repeats(self.c, tensor(7, constant=4.0), self.C)
+        assert not repeats(self.c, tensor(7, "float64", constant=3.0), self.C)
+        assert not repeats(self.c, tensor(7, "int32", constant=np.array([0, 16392], np.int32)), self.C)
 
     def test_pattern_distinguishes_outputs_of_an_operator(self) -> None:
-        split = bind_model(0, "A", [self.x], self.other, self.a)
+        split = bind_model(0, "A", [self.x], self.second_output, self.a)
         last = bind_model(1, "B", [self.a], self.b)
         graph = BoundGraph(Subgraph(0, "", (), (self.x,), (self.b,), ()), (split, last))
         call = Call("A", self.X)
@@ -107,13 +107,16 @@ class TestSiblings:
 
     x, a, b, c = (tensor(k) for k in range(4))
 
-    def place(self, *operators: Bound, gone: int | None = None) -> int | None:
-        """Return the position of the matched operator, or None."""
+    def place(self, *operators: Bound, used_index: int | None = None) -> int | None:
+        """Return the index of the fused operator, or None without a match.
+
+        The operator at ``used_index`` belongs to another match.
+        """
         x, y, z = operands("x y z")
         pattern = Call("A", x, siblings=(Call("B", y), Call("C", z)))
         finder = Finder(BoundGraph(Subgraph(0, "", (), (self.x,), (self.a,), ()), operators), ())
         first_operator = next(operator for operator in operators if operator.op.code == "A")
-        match = finder.find(pattern, first_operator, set() if gone is None else {operators[gone]})
+        match = finder.find(pattern, first_operator, set() if used_index is None else {operators[used_index]})
         return None if match is None else finder.insertion_index(pattern, match)
 
     def test_fused_siblings_are_placed_at_the_last_one(self) -> None:
@@ -145,45 +148,45 @@ class TestSiblings:
             bind_model(1, "B", [self.x], self.b),
             bind_model(2, "C", [self.x], self.c),
         )
-        assert [self.place(a, b, c, gone=k) for k in (0, 1, 2, None)] == [None, None, None, 2]
+        assert [self.place(a, b, c, used_index=k) for k in (0, 1, 2, None)] == [None, None, None, 2]
 
 
 # --- operands ---------------------------------------------------------------------------------
 
 
-def two(ctx: Any, x: Any, y: Any) -> Any: ...
-def optional(ctx: Any, x: Any, y: Any | None, _z: Any = None) -> Any: ...
-def several(ctx: Any, x: Any, *rest: Tensor) -> Any: ...
-def any_number(ctx: Any, *rest: Tensor | None) -> Any: ...
-def unannotated(ctx: Any, *rest) -> Any: ...  # type: ignore[no-untyped-def]
+def takes_two(ctx: Any, x: Any, y: Any) -> Any: ...
+def takes_optional(ctx: Any, x: Any, y: Any | None, _z: Any = None) -> Any: ...
+def takes_one_or_more(ctx: Any, x: Any, *rest: Tensor) -> Any: ...
+def takes_any_number(ctx: Any, *rest: Tensor | None) -> Any: ...
+def takes_unannotated(ctx: Any, *rest) -> Any: ...  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.parametrize(
-    ("lower", "present", "reason"),
+    ("lower", "operand_marks", "reason"),
     [
-        (two, "xx", ""),
-        (two, "x", "1 operands, but X requires 2"),
-        (two, "xxx", "3 operands, but X requires 2"),
-        (two, "x-", "absent"),
-        (optional, "x-", ""),
-        (optional, "x", ""),
-        (optional, "xx-", ""),
-        (optional, "-x", "absent"),
-        (optional, "xxxx", "4 operands, but X requires 2 to 3"),
-        (several, "x", ""),
-        (several, "", "0 operands, but X requires 1 or more"),
-        (several, "xx-", "absent"),
-        (any_number, "--", ""),
-        (unannotated, "x-", ""),
+        (takes_two, "xx", ""),
+        (takes_two, "x", "1 operands, but X requires 2"),
+        (takes_two, "xxx", "3 operands, but X requires 2"),
+        (takes_two, "x-", "absent"),
+        (takes_optional, "x-", ""),
+        (takes_optional, "x", ""),
+        (takes_optional, "xx-", ""),
+        (takes_optional, "-x", "absent"),
+        (takes_optional, "xxxx", "4 operands, but X requires 2 to 3"),
+        (takes_one_or_more, "x", ""),
+        (takes_one_or_more, "", "0 operands, but X requires 1 or more"),
+        (takes_one_or_more, "xx-", "absent"),
+        (takes_any_number, "--", ""),
+        (takes_unannotated, "x-", ""),
         (max, "x-x", ""),  # a built-in without a signature
     ],
 )
-def test_check_arity_compares_operands_with_the_parameters(lower: Any, present: str, reason: str) -> None:
+def test_check_arity_compares_operands_with_the_parameters(lower: Any, operand_marks: str, reason: str) -> None:
     bound = bind_model(
-        0, "X", [tensor(k) if mark == "x" else None for k, mark in enumerate(present)], tensor(9), lower=lower
+        0, "X", [tensor(k) if mark == "x" else None for k, mark in enumerate(operand_marks)], tensor(9), lower=lower
     )
-    unfit = check_arity(bound.handler, bound.op)
-    assert (unfit is None) if not reason else unfit is not None and reason in unfit.reason
+    decline = check_arity(bound.handler, bound.op)
+    assert (decline is None) if not reason else decline is not None and reason in decline.reason
 
 
 # --- dtypes and scales ------------------------------------------------------------------------
@@ -196,7 +199,7 @@ def invalid_dtype_fields(inputs: Sequence[Tensor | None], result: Tensor | None,
     return [field for field, _ in find_invalid_dtypes(bind_model(0, "X", inputs, result, **declared), TARGET, 21)]
 
 
-INT8, FLOAT, BARE = tensor(0, "int8", 0.5), tensor(1), tensor(2, "int8")
+INT8, FLOAT, UNSCALED_INT8 = tensor(0, "int8", 0.5), tensor(1), tensor(2, "int8")
 
 
 def test_float_and_quantized_tensors_mix_only_if_declared() -> None:
@@ -218,8 +221,8 @@ def test_constants_decide_only_without_other_operands() -> None:
 
 
 def test_integers_without_scale_are_invalid_for_quantized_kernels() -> None:
-    assert invalid_dtype_fields([BARE], INT8) == ["inputs[0]"]
-    assert invalid_dtype_fields([BARE], INT8, quantization=Raw()) == []
+    assert invalid_dtype_fields([UNSCALED_INT8], INT8) == ["inputs[0]"]
+    assert invalid_dtype_fields([UNSCALED_INT8], INT8, quantization=Raw()) == []
     assert invalid_dtype_fields([tensor(3, "int64")], INT8) == ["outputs[0]"]
 
 
@@ -242,15 +245,15 @@ def test_scale_of_0_is_invalid_for_quantized_kernels() -> None:
 
 
 def test_activation_bounds_of_unscaled_integers_are_invalid() -> None:
-    def clip(name: str, result: Tensor, **declared: Any) -> list[str]:
-        bound = bind_model(0, "X", [BARE], result, options={"act": name}, activation="act", **declared)
+    def scale_reasons(activation: str, result: Tensor, **declared: Any) -> list[str]:
+        bound = bind_model(0, "X", [UNSCALED_INT8], result, options={"act": activation}, activation="act", **declared)
         return [reason for _, reason in find_invalid_dtypes(bound, TARGET, 21) if "need a scale" in reason]
 
-    assert clip("RELU6", BARE, quantization=SameScale())
-    assert clip("RELU6", BARE, quantization=Raw())
-    assert not clip("NONE", BARE, quantization=Raw())
-    assert not clip("RELU6", INT8, quantization=Raw())
-    assert not clip("RELU6", BARE, quantization=Dequantized())
+    assert scale_reasons("RELU6", UNSCALED_INT8, quantization=SameScale())
+    assert scale_reasons("RELU6", UNSCALED_INT8, quantization=Raw())
+    assert not scale_reasons("NONE", UNSCALED_INT8, quantization=Raw())
+    assert not scale_reasons("RELU6", INT8, quantization=Raw())
+    assert not scale_reasons("RELU6", UNSCALED_INT8, quantization=Dequantized())
 
 
 def test_float_results_with_a_scale_follow_the_operand_dtype() -> None:
@@ -274,32 +277,36 @@ class TestCalls:
     inner = tuple(tensor(k) for k in range(3))
     outer = tuple(replace(tensor(k), subgraph=1) for k in (5, 6))
 
-    def pair(self, call: Bound | None = None, outputs: Sequence[int] = (2,), inputs: Sequence[int] = (0,)) -> Any:
-        op = (
+    def boundary_pairs(
+        self, call: Bound | None = None, outputs: Sequence[int] = (2,), inputs: Sequence[int] = (0,)
+    ) -> Any:
+        operators = (
             bind_model(0, "A", [self.inner[0]], self.inner[1]).op,
             bind_model(1, "B", [self.inner[1]], self.inner[2]).op,
         )
         interface = tuple(self.inner[k] for k in inputs), tuple(self.inner[k] for k in outputs)
         call = call or bind_model(0, "CALL", [self.outer[0]], self.outer[1])
-        graph = Subgraph(0, "", self.inner, *interface, op)
+        graph = Subgraph(0, "", self.inner, *interface, operators)
         return inlining._pair_boundary(call.op, graph) if inlining._is_expandable(graph) else None
 
     def test_call_operands_replace_subgraph_tensors(self) -> None:
-        assert self.pair() == {self.inner[0]: self.outer[0], self.inner[2]: self.outer[1]}
+        assert self.boundary_pairs() == {self.inner[0]: self.outer[0], self.inner[2]: self.outer[1]}
 
     def test_call_is_kept_if_tensors_do_not_match_one_to_one(self) -> None:
-        assert self.pair(outputs=(2, 2)) is None
-        assert self.pair(outputs=(0,)) is None
-        assert self.pair(inputs=(0, 0)) is None
-        assert self.pair(bind_model(0, "CALL", self.outer[:1] * 2, self.outer[1])) is None
-        assert self.pair(bind_model(0, "CALL", [None], self.outer[1])) is None
+        assert self.boundary_pairs(outputs=(2, 2)) is None
+        assert self.boundary_pairs(outputs=(0,)) is None
+        assert self.boundary_pairs(inputs=(0, 0)) is None
+        assert self.boundary_pairs(bind_model(0, "CALL", self.outer[:1] * 2, self.outer[1])) is None
+        assert self.boundary_pairs(bind_model(0, "CALL", [None], self.outer[1])) is None
 
     @pytest.mark.parametrize(
-        "other",
+        "changed_field",
         [{"dtype": "int32"}, {"dims": (None, 3)}, {"quantization": Quantization((1.0,), (0,))}, {"is_variable": True}],
     )
-    def test_call_is_kept_if_an_operand_differs(self, other: dict[str, Any]) -> None:
-        assert self.pair(bind_model(0, "CALL", [replace(self.outer[0], **other)], self.outer[1])) is None
+    def test_call_is_kept_if_an_operand_differs(self, changed_field: dict[str, Any]) -> None:
+        assert (
+            self.boundary_pairs(bind_model(0, "CALL", [replace(self.outer[0], **changed_field)], self.outer[1])) is None
+        )
 
 
 def test_state_slot_is_the_value_not_the_resource() -> None:

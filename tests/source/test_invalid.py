@@ -31,11 +31,11 @@ from tests.source.writer import (
 )
 
 X, Y = Tensor("x"), Tensor("y")
-TWO = [Tensor("x"), Tensor("y"), Tensor("z")]
+THREE_TENSORS = [Tensor("x"), Tensor("y"), Tensor("z")]
 
 
 def weights(**changes: Any) -> Model:
-    """Return x, y and a constant float32 tensor of shape [2, 3]."""
+    """Return a model of x, y and a constant float32 tensor w of shape [2, 3]."""
     return unary(tensors=[X, Y, Tensor(**({"name": "w", "shape": (2, 3), "data": bytes(24)} | changes))])
 
 
@@ -96,7 +96,7 @@ CASES: list[tuple[str, Callable[[], Model]]] = [
     ),
     (
         f"{OPS}[0].inputs[0]: tensor 2 'z' is not computed before operators[1]",
-        lambda: unary(tensors=TWO, operators=[Operator((2,)), Operator((0,), (2,))]),
+        lambda: unary(tensors=THREE_TENSORS, operators=[Operator((2,)), Operator((0,), (2,))]),
     ),
     (
         f"{OPS}[1].outputs[0]: tensor 1 is computed by operators[0] already",
@@ -241,8 +241,8 @@ def test_a_model_without_buffers_is_refused() -> None:
         read(bytes(builder.Output()))
 
 
-def share(*, operands: int, tensors: int, operators: int, subgraphs: int) -> bytes:
-    """Return a file that lists a tensor, an operator and a subgraph repeatedly."""
+def file_of_shared_tables(*, operands: int, tensors: int, operators: int, subgraphs: int) -> bytes:
+    """Return a file that lists one tensor, one operator and one subgraph repeatedly."""
     builder = flatbuffers.Builder(1024)
     tensor = table(builder, "Tensor", Shape=vector(builder, (4,)))
     operator = table(builder, "Operator", Inputs=vector(builder, [0] * operands), Outputs=vector(builder, ()))
@@ -253,7 +253,7 @@ def share(*, operands: int, tensors: int, operators: int, subgraphs: int) -> byt
         Operators=vector(builder, [operator] * operators, "table"),
     )
     code = table(builder, "OperatorCode", BuiltinCode=101)
-    root = table(
+    model_table = table(
         builder,
         "Model",
         Version=3,
@@ -261,15 +261,18 @@ def share(*, operands: int, tensors: int, operators: int, subgraphs: int) -> byt
         Subgraphs=vector(builder, [subgraph] * subgraphs, "table"),
         Buffers=vector(builder, [table(builder, "Buffer")], "table"),
     )
-    builder.Finish(root, b"TFL3")
+    builder.Finish(model_table, b"TFL3")
     return bytes(builder.Output())
 
 
 @pytest.mark.parametrize(
     ("data", "kind"),
     [
-        (share(operands=0, tensors=20_000, operators=20_000, subgraphs=50_000), "tables"),
-        (share(operands=50_000, tensors=1, operators=1_000, subgraphs=1), "shapes, operands and scales"),
+        (file_of_shared_tables(operands=0, tensors=20_000, operators=20_000, subgraphs=50_000), "tables"),
+        (
+            file_of_shared_tables(operands=50_000, tensors=1, operators=1_000, subgraphs=1),
+            "shapes, operands and scales",
+        ),
     ],
     ids=["tables", "operands"],
 )
@@ -285,9 +288,9 @@ def test_shared_text_is_copied_once() -> None:
     builder = flatbuffers.Builder(1024)
     tensor = table(builder, "Tensor", Shape=vector(builder, (4,)), Name=builder.CreateString("x" * 50_000))
     subgraph = table(builder, "SubGraph", Tensors=vector(builder, [tensor] * 11, "table"))
-    empty = vector(builder, [table(builder, "Buffer")], "table")
-    root = table(builder, "Model", Version=3, Subgraphs=vector(builder, [subgraph], "table"), Buffers=empty)
-    builder.Finish(root, b"TFL3")
+    buffers = vector(builder, [table(builder, "Buffer")], "table")
+    model_table = table(builder, "Model", Version=3, Subgraphs=vector(builder, [subgraph], "table"), Buffers=buffers)
+    builder.Finish(model_table, b"TFL3")
     assert {tensor.name for tensor in read(bytes(builder.Output())).main.tensors} == {"x" * 50_000}
 
 
