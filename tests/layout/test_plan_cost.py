@@ -27,7 +27,7 @@ from onnx_tflite_plugin.source.model import Tensor
 from onnx_tflite_plugin.targets import TARGETS
 
 SHAPE = (2, 5, 7, 3)
-CHANNELS_FIRST = (0, 3, 1, 2)  # channels first
+CHANNELS_FIRST = (0, 3, 1, 2)
 BYTES = 4 * prod(SHAPE)
 COPY_COST = BYTES + TRANSPOSE_COST + RESHAPE_COST
 
@@ -45,18 +45,27 @@ HANDLERS = {
     declared.code: declared
     for declared in (
         declare("Image", layout=IMAGE, axes="n h w c -> n h w c"),
-        declare("Any", layout=Transparent()),
-        declare("Stays", layout=Terminate()),
+        declare("Transparent", layout=Transparent()),
+        declare("SourceOnly", layout=Terminate()),
         declare(
-            "Rows", layout=Transparent(), axes="n h w c -> n h w c", axis_price=AxisPrice("Own", "h", price=Price())
+            "PricedRows",
+            layout=Transparent(),
+            axes="n h w c -> n h w c",
+            axis_price=AxisPrice("Own", "h", price=Price()),
         ),
         declare(
-            "Both", layout=Transparent(), axes="n h w c -> n h w c", axis_price=AxisPrice("Own", "h w", price=Price())
+            "PricedImage",
+            layout=Transparent(),
+            axes="n h w c -> n h w c",
+            axis_price=AxisPrice("Own", "h w", price=Price()),
         ),
         declare(
-            "Third", layout=Transparent(), axes="n h w c -> n h w c", axis_price=AxisPrice("Own", "c", 5, price=Price())
+            "PricedAbsentSlot",
+            layout=Transparent(),
+            axes="n h w c -> n h w c",
+            axis_price=AxisPrice("Own", "c", 5, price=Price()),
         ),
-        declare("Line", layout=Implicit({0: "n c h w", ~0: "n c h w"}, squeezable=("h",)), axes="n h w c -> n h w c"),
+        declare("Row", layout=Implicit({0: "n c h w", ~0: "n c h w"}, squeezable=("h",)), axes="n h w c -> n h w c"),
     )
 }
 
@@ -84,16 +93,17 @@ def chain(*codes: str, shape: tuple[int, ...] = SHAPE) -> BoundModel:
 
 
 def make_plan(
-    model: BoundModel, *, channels_first: str = "", free: str = "", prices: Any = None, local: bool = False
+    model: BoundModel, *, channels_first: str = "", free_layout: str = "", prices: Any = None, local: bool = False
 ) -> LayoutPlan:
-    """Return a plan.
+    """Return the layout plan of a model.
 
-    ``channels_first``: letters of the graph inputs and outputs that are channels first. ``free``: of those with a free layout.
+    ``channels_first`` lists the graph inputs and outputs that are channels first, ``free_layout`` those without a required
+    layout; each name is one letter.
     """
     tensors = {tensor.name: tensor for tensor in (*model.main.inputs, *model.main.outputs)}
     interface = InterfaceLayouts(
         {tensors[name]: layout_of_permutation(tensors[name].dims, CHANNELS_FIRST) for name in channels_first},
-        frozenset(tensors[name] for name in free),
+        frozenset(tensors[name] for name in free_layout),
     )
     return plan_layout(
         model,
@@ -104,8 +114,8 @@ def make_plan(
     )
 
 
-def transposes(plan: LayoutPlan) -> list[tuple[str, str, list[str]]]:
-    """Return the transposed tensors, with producer and consumers in short."""
+def transposed_tensors(plan: LayoutPlan) -> list[tuple[str, str, list[str]]]:
+    """Return name, producer and consumers of each transposed tensor."""
     return [
         (
             transpose.tensor.name,
@@ -122,7 +132,7 @@ def first_words(label: str) -> str:
 
 def test_transpose_costs_bytes_and_a_constant() -> None:
     plan = make_plan(chain("Image"))
-    assert transposes(plan) == [("x", "graph input", ["op 0"]), ("a", "op 0", ["graph output"])]
+    assert transposed_tensors(plan) == [("x", "graph input", ["op 0"]), ("a", "op 0", ["graph output"])]
     assert [(transpose.bytes, transpose.start, transpose.end) for transpose in plan.transposes] == [
         (BYTES, source_layout(SHAPE), layout_of_permutation(SHAPE, CHANNELS_FIRST)),
         (BYTES, layout_of_permutation(SHAPE, CHANNELS_FIRST), source_layout(SHAPE)),
@@ -134,9 +144,9 @@ def test_consumers_of_one_layout_share_a_transpose() -> None:
     model = ModelBuilder()
     g = model.main
     x = g.input("x", SHAPE)
-    g.output(*(add_operator(g, code, x, name) for code, name in (("Image", "a"), ("Stays", "b"), ("Image", "c"))))
+    g.output(*(add_operator(g, code, x, name) for code, name in (("Image", "a"), ("SourceOnly", "b"), ("Image", "c"))))
     plan = make_plan(bind_model(model))
-    assert transposes(plan)[0] == ("x", "graph input", ["op 0", "op 2"])
+    assert transposed_tensors(plan)[0] == ("x", "graph input", ["op 0", "op 2"])
     assert plan.cost == 3 * COPY_COST
 
 
@@ -144,17 +154,17 @@ def test_consumers_of_one_layout_share_a_transpose() -> None:
 def test_plan_is_exact_if_the_solution_is(monkeypatch: pytest.MonkeyPatch, exact: bool) -> None:
     solve = solver.solve
     monkeypatch.setattr(solver, "solve", lambda problem: solve(problem)._replace(exact=exact))
-    assert make_plan(chain("Image", "Any")).exact is exact
+    assert make_plan(chain("Image", "Transparent")).exact is exact
 
 
 @pytest.mark.parametrize(
     ("codes", "local", "differences", "cost"),
     [
-        (("Image", "Any", "Image"), False, 1, 2),
-        (("Image", "Any", "Image"), True, 0, 4),
-        (("Image", "Any", "Any", "Image"), False, 2, 2),
-        (("Image", "Stays", "Image"), False, 0, 4),
-        (("Any", "Stays"), False, 0, 0),
+        (("Image", "Transparent", "Image"), False, 1, 2),
+        (("Image", "Transparent", "Image"), True, 0, 4),
+        (("Image", "Transparent", "Transparent", "Image"), False, 2, 2),
+        (("Image", "SourceOnly", "Image"), False, 0, 4),
+        (("Transparent", "SourceOnly"), False, 0, 0),
     ],
 )
 def test_transparent_operators_follow_neighbors_except_in_local_plan(
@@ -167,33 +177,33 @@ def test_transparent_operators_follow_neighbors_except_in_local_plan(
     for operator in model.operators():
         layout = plan.layout(operator, 0)
         assert layout == plan.layout(operator, ~0)
-        is_channels_first = "Image" in operator.op.code or ("Any" in operator.op.code and differences > 0)
+        is_channels_first = "Image" in operator.op.code or ("Transparent" in operator.op.code and differences > 0)
         assert layout == (layout_of_permutation(SHAPE, CHANNELS_FIRST) if is_channels_first else source_layout(SHAPE))
 
 
 def test_requested_interface_layout_is_used() -> None:
-    model = chain("Image", "Any", "Stays")
+    model = chain("Image", "Transparent", "SourceOnly")
     x, y = *model.main.inputs, *model.main.outputs
     plan = make_plan(model, channels_first="xc")
     assert (plan.interface_layout(x), plan.interface_layout(y)) == (
         layout_of_permutation(SHAPE, CHANNELS_FIRST),
         layout_of_permutation(SHAPE, CHANNELS_FIRST),
     )
-    assert [name for name, *_ in transposes(plan)] in (["a", "c"], ["b", "c"])
-    assert plan.differences == (transposes(plan)[0][0] == "b")
+    assert [name for name, *_ in transposed_tensors(plan)] in (["a", "c"], ["b", "c"])
+    assert plan.differences == (transposed_tensors(plan)[0][0] == "b")
 
 
 def test_free_interface_layout_is_the_cheapest() -> None:
-    model = chain("Image", "Stays", "Image")
+    model = chain("Image", "SourceOnly", "Image")
     x, y = *model.main.inputs, *model.main.outputs
-    plan = make_plan(model, free="xc")
+    plan = make_plan(model, free_layout="xc")
     assert (plan.interface_layout(x), plan.interface_layout(y)) == (
         layout_of_permutation(SHAPE, CHANNELS_FIRST),
         layout_of_permutation(SHAPE, CHANNELS_FIRST),
     )
     assert (plan.cost, plan.differences) == (2 * COPY_COST, 2)
-    plan = make_plan(chain("Stays", "Image"), free="xb")
-    assert transposes(plan) == [("a", "op 0", ["op 1"])]
+    plan = make_plan(chain("SourceOnly", "Image"), free_layout="xb")
+    assert transposed_tensors(plan) == [("a", "op 0", ["op 1"])]
     assert plan.differences == 1
 
 
@@ -201,8 +211,8 @@ def test_transposes_of_free_graph_inputs_and_outputs_are_named() -> None:
     model = ModelBuilder()
     g = model.main
     x = g.input("x", SHAPE)
-    g.output(add_operator(g, "Image", x, "a"), add_operator(g, "Stays", x, "b"))
-    assert transposes(make_plan(bind_model(model), free="xab")) == [("x", "graph input", ["op 0"])]
+    g.output(add_operator(g, "Image", x, "a"), add_operator(g, "SourceOnly", x, "b"))
+    assert transposed_tensors(make_plan(bind_model(model), free_layout="xab")) == [("x", "graph input", ["op 0"])]
 
 
 def test_transposes_in_loops_count_per_assumed_iteration() -> None:
@@ -217,36 +227,36 @@ def test_transposes_in_loops_count_per_assumed_iteration() -> None:
     body.output(
         add_operator(
             body,
-            "Stays",
-            add_operator(body, "Image", add_operator(body, "Stays", body.input("body input", SHAPE), "a"), "b"),
+            "SourceOnly",
+            add_operator(body, "Image", add_operator(body, "SourceOnly", body.input("body input", SHAPE), "a"), "b"),
             "c",
         )
     )
     g = model.main
     y = g.tensor("y", SHAPE)
     g.operator("WHILE", [g.input("x", SHAPE)], [y], {"cond_subgraph_index": 1, "body_subgraph_index": 2})
-    g.output(add_operator(g, "Stays", add_operator(g, "Image", y, "d"), "e"))
+    g.output(add_operator(g, "SourceOnly", add_operator(g, "Image", y, "d"), "e"))
     assert make_plan(bind_model(model)).cost == 2 * COPY_COST + 2 * LOOP_ITERATIONS * COPY_COST
 
 
 def test_unit_axes_are_kept_if_removing_them_saves_nothing() -> None:
     image = chain("Image", shape=(2, 1, 1, 3))
     assert (make_plan(image).cost, make_plan(image).transposes) == (2 * RESHAPE_COST, ())
-    line = make_plan(chain("Line", shape=(2, 1, 7, 3)))
-    assert len(line.transposes) == 2
-    assert line.differences == 1
-    assert line.cost == 2 * (4 * 42 + TRANSPOSE_COST + RESHAPE_COST)
+    row_plan = make_plan(chain("Row", shape=(2, 1, 7, 3)))
+    assert len(row_plan.transposes) == 2
+    assert row_plan.differences == 1
+    assert row_plan.cost == 2 * (4 * 42 + TRANSPOSE_COST + RESHAPE_COST)
 
 
 @pytest.mark.parametrize(
     ("code", "shape", "expected"),
     [
-        ("Rows", (2, 5, 7, 3), {False}),
-        ("Rows", (2, 5, 1, 3), {False, True}),  # channels first, rows are innermost
-        ("Both", (2, 5, 7, 3), {False, True}),
-        ("Both", (2, 5, 1, 3), {False, True}),
-        ("Both", (2, 5, 7, 1), {True}),
-        ("Third", (2, 5, 7, 3), set()),
+        ("PricedRows", (2, 5, 7, 3), {False}),
+        ("PricedRows", (2, 5, 1, 3), {False, True}),  # channels first, rows are innermost
+        ("PricedImage", (2, 5, 7, 3), {False, True}),
+        ("PricedImage", (2, 5, 1, 3), {False, True}),
+        ("PricedImage", (2, 5, 7, 1), {True}),
+        ("PricedAbsentSlot", (2, 5, 7, 3), set()),
     ],
 )
 def test_price_depends_on_whether_the_declared_axes_are_innermost(
@@ -269,7 +279,7 @@ def test_expensive_layout_is_avoided_and_reported(price: int, cost: int, saving:
     def prices(axis_price: AxisPrice, is_innermost: bool, size: int) -> int:
         return price * COPY_COST if is_innermost else 0
 
-    plan = make_plan(chain("Image", "Both", "Any", "Image"), prices=prices)
+    plan = make_plan(chain("Image", "PricedImage", "Transparent", "Image"), prices=prices)
     assert plan.cost == cost * COPY_COST + (price * COPY_COST if cost == 2 else 0)
     assert [(first_words(label), bytes_saved) for label, bytes_saved in plan.chosen_for_speed] == (
         [("op 1", saving * COPY_COST)] if saving else []
@@ -279,12 +289,12 @@ def test_expensive_layout_is_avoided_and_reported(price: int, cost: int, saving:
 def test_all_handlers_with_misfitting_axes_are_reported() -> None:
     """A defect of the file is reported as well."""
     handlers = {
-        "CUSTOM.Any": declare("Any", layout=Transparent(), axes="a b -> a b"),
+        "CUSTOM.Transparent": declare("Transparent", layout=Transparent(), axes="a b -> a b"),
         "CUSTOM.Image": declare("Image", layout=Implicit({0: "a c"}), axes="a b c d -> a b c d"),
     }
     model = ModelBuilder()
     g = model.main
-    g.output(add_operator(g, "Image", add_operator(g, "Any", g.input("x", SHAPE), "a"), "b"))
+    g.output(add_operator(g, "Image", add_operator(g, "Transparent", g.input("x", SHAPE), "a"), "b"))
     with pytest.raises(HandlerError) as caught:
         make_plan(bind_model(model, handlers))
     assert [problem.where.split()[1] for problem in caught.value.problems] == ["0", "1"]

@@ -21,8 +21,8 @@ from onnx_tflite_plugin.source.model import Dims
 from tests.layout.test_tensor_layout import elements
 
 
-def resolve(axes: str, *dims: Dims, unordered: str = "", units: bool = False) -> SharedAxes | None:
-    """Return the shared axes of inputs and one output, as the arrow separates them."""
+def resolve_axes(axes: str, *dims: Dims, unordered: str = "", units: bool = False) -> SharedAxes | None:
+    """Return the shared axes of the slots, or None if the sizes are ambiguous."""
     inputs, outputs = parse_axes(axes)
     groups = {**dict(enumerate(inputs)), **{~k: g for k, g in enumerate(outputs)}}
     slots = {slot: (g or [], sizes) for (slot, g), sizes in zip(groups.items(), dims, strict=True)}
@@ -30,28 +30,28 @@ def resolve(axes: str, *dims: Dims, unordered: str = "", units: bool = False) ->
 
 
 def shared_axes(axes: str, *dims: Dims, unordered: str = "", units: bool = False) -> SharedAxes:
-    resolved = resolve(axes, *dims, unordered=unordered, units=units)
+    resolved = resolve_axes(axes, *dims, unordered=unordered, units=units)
     assert resolved is not None
     return resolved
 
 
-def transpose(shared: SharedAxes, slot: int, layout: OperatorLayout) -> np.ndarray | None:
-    """Return the element numbers of a slot's tensor in a layout.
+def element_order(shared: SharedAxes, slot: int, layout: OperatorLayout) -> np.ndarray | None:
+    """Return the source indices of a slot's elements in a layout.
 
-    ``None`` if the parts of an axis would not be adjacent.
+    Return None if the parts of an axis would not be adjacent.
     """
     groups, sizes = shared.slots[slot].groups, shared.slots[slot].sizes
     axis_of = {letter: axis for axis, group in enumerate(groups) for letter in group}
     parts = [part for part in layout if part.letter in axis_of]
     size = {part: 1 if sizes[part.letter] == 1 else part.size or sizes[part.letter] or 0 for part in parts}
     letters = list(axis_of)
-    source = sorted(parts, key=lambda part: (letters.index(part.letter), -part.stride))
+    source_parts = sorted(parts, key=lambda part: (letters.index(part.letter), -part.stride))
     axes = [axis_of[part.letter] for part in parts if size[part] != 1]
-    runs = [axis for k, axis in enumerate(axes) if axes[k - 1 : k] != [axis]]
-    if len(runs) > len(set(runs)):
+    adjacent_axes = [axis for k, axis in enumerate(axes) if axes[k - 1 : k] != [axis]]
+    if len(adjacent_axes) > len(set(adjacent_axes)):
         return None
-    indices = np.arange(np.prod([size[part] for part in source])).reshape([size[part] for part in source])
-    return indices.transpose([source.index(part) for part in parts]).reshape(-1)
+    indices = np.arange(np.prod([size[part] for part in source_parts])).reshape([size[part] for part in source_parts])
+    return indices.transpose([source_parts.index(part) for part in parts]).reshape(-1)
 
 
 FLATTENED = (LetterPart("n"), LetterPart("k", 1, 3), LetterPart("k", 3, 35))  # channels first of 5 x 7 x 3, flattened
@@ -78,7 +78,7 @@ def test_slot_and_operator_layouts_convert_to_each_other(axes: str, dims: list[D
         else whole_letters
     ):
         for slot, slot_axes in shared.slots.items():
-            expected, slot_layout = transpose(shared, slot, layout), shared.slot_layout(layout, slot)
+            expected, slot_layout = element_order(shared, slot, layout), shared.slot_layout(layout, slot)
             if expected is None or slot_layout is None:
                 assert expected is slot_layout is None
                 continue
@@ -169,7 +169,7 @@ def test_unit_axis_is_inserted_once_in_slots_without_it() -> None:
 def test_size_of_a_letter_is_derived_from_its_axis(
     axes: str, dims: list[Dims], sizes: dict[str, int | None] | None
 ) -> None:
-    shared = resolve(axes, *dims)
+    shared = resolve_axes(axes, *dims)
     assert (shared and shared.slots[0].sizes) == sizes
 
 
@@ -193,9 +193,9 @@ def test_layout_that_splits_between_letter_steps_is_rejected() -> None:
 
 
 def test_ellipsis_axes_are_counted_from_the_right() -> None:
-    dots = shared_axes("... k, ... k -> ... k", (2, 3, 5), (3, 5), (2, 3, 5), unordered="...")
-    assert dots.letters == (".1", ".0", "k")
-    assert dots.unordered == {".1", ".0"}
+    shared = shared_axes("... k, ... k -> ... k", (2, 3, 5), (3, 5), (2, 3, 5), unordered="...")
+    assert shared.letters == (".1", ".0", "k")
+    assert shared.unordered == {".1", ".0"}
     assert shared_axes("... a b -> ... a b", (2, 3, 5), (2, 3, 5)).letters == (".0", "a", "b")
     assert shared_axes("... k -> ... k", (2, 3), (2, 3), unordered="k").unordered == {"k"}
     assert shared_axes("... k -> ... k", (2, 3), (2, 3), unordered="*").unordered == {".0", "k"}

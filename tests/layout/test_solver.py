@@ -21,8 +21,8 @@ from onnx_tflite_plugin.layout.maxflow import Work
 from onnx_tflite_plugin.layout.roof_dual import roof_dual
 from onnx_tflite_plugin.layout.solver import Solution, _components, solve
 
-BOTH = ("src", "other")
-THREE = (*BOTH, "third")
+TWO_LABELS = ("src", "other")
+THREE_LABELS = (*TWO_LABELS, "third")
 ROOT = Path(__file__).parents[2]
 fast = settings(derandomize=True, deadline=None)
 
@@ -65,16 +65,16 @@ def check_solution(problem: LabelingProblem, solution: Solution) -> None:
     assert solution.exact == (solution.components["fusion"] + solution.components["greedy"] == 0)
 
 
-def chain(length: int, seed: int, labels: tuple[str, ...] = BOTH) -> LabelingProblem:
+def chain(length: int, seed: int, labels: tuple[str, ...] = TWO_LABELS) -> LabelingProblem:
     """Return a problem like a real network, with residuals and fixed layouts."""
     rng = random.Random(seed)
-    fixed = (*("src",) * 2, "other")
+    fixed_keys = (*("src",) * 2, "other")
     consumers = [[Pin(k, labels)] for k in range(length)] + [[Pin(None, ("src",))]]
     for k in range(length):
         if rng.random() < 0.3:
             consumers[k].append(Pin(min(k + rng.randint(2, 5), length - 1), labels))
         if rng.random() < 0.1:
-            consumers[k].append(Pin(None, (rng.choice(fixed),)))
+            consumers[k].append(Pin(None, (rng.choice(fixed_keys),)))
     producers = [Pin(None, ("src",)), *(Pin(k, labels) for k in range(length))]
     prices = tuple((0, *(rng.choice((0, 0, 0, 5000, -5000)) for _ in labels[1:])) for _ in range(length))
     wires = zip(producers, consumers, strict=True)
@@ -83,7 +83,7 @@ def chain(length: int, seed: int, labels: tuple[str, ...] = BOTH) -> LabelingPro
     )
 
 
-def lattice(width: int, height: int, seed: int, labels: tuple[str, ...] = BOTH) -> LabelingProblem:
+def lattice(width: int, height: int, seed: int, labels: tuple[str, ...] = TWO_LABELS) -> LabelingProblem:
     rng = random.Random(seed)
     wires = []
     for y, x in itertools.product(range(height), range(width)):
@@ -198,19 +198,19 @@ def test_fusion_finds_the_optimum_more_often_than_greedy() -> None:
 @pytest.mark.parametrize("find_labels", [solve_greedily, lambda problem: solve(problem, table_limit=0).labels])
 def test_moves_change_several_variables_at_once(find_labels: Callable[[LabelingProblem], object]) -> None:
     ends = Pin(None, ("third",)), Pin(None, ("third",))
-    pins = [ends[0], *(Pin(k, THREE) for k in range(5)), ends[1]]
+    pins = [ends[0], *(Pin(k, THREE_LABELS) for k in range(5)), ends[1]]
     wires = tuple(Wire(10, producer, (consumer,)) for producer, consumer in itertools.pairwise(pins))
     assert find_labels(LabelingProblem(((0, 0, 0),) * 5, wires)) == (2,) * 5
 
 
 def test_interrupted_search_finds_most_of_the_gain() -> None:
-    saved = possible = 0
+    gain = optimal_gain = 0
     for problem in dense_problems(60):
         solution, initial_cost = solve(problem, table_limit=0, work_limit=4000), cost(problem, [0] * 8)
         assert solution.method == "greedy"
-        saved += initial_cost - solution.cost
-        possible += initial_cost - solve(problem).cost
-    assert saved * 3 >= possible * 2
+        gain += initial_cost - solution.cost
+        optimal_gain += initial_cost - solve(problem).cost
+    assert gain * 3 >= optimal_gain * 2
 
 
 @fast
@@ -224,25 +224,34 @@ def test_roof_dual_bounds_and_improves(data: st.DataObject) -> None:
         any_of_literals = data.draw(
             st.lists(literals, min_size=1, max_size=variable_count, unique_by=lambda literal: literal >> 1)
         )
-        unchosen = [
+        other_literals = [
             literal
             for literal in range(2, 2 * variable_count + 2)
             if literal >> 1 not in {c >> 1 for c in any_of_literals}
         ]
-        none_of = data.draw(st.sampled_from([0, *unchosen]))
+        none_of = data.draw(st.sampled_from([0, *other_literals]))
         if none_of or len(any_of_literals) > 1:
             terms[tuple(sorted(any_of_literals)), none_of] = data.draw(st.integers(1, 5))
 
-    def value(variables: tuple[bool, ...]) -> int:
-        true = {2 * k + bool(variable) for k, variable in enumerate(variables, 1)}
-        term_costs = [cost for (any_of, none_of), cost in terms.items() if true & {*any_of} and none_of not in true]
-        return sum(costs[literal] for literal in true) + sum(term_costs)
+    def assignment_cost(variables: tuple[bool, ...]) -> int:
+        true_literals = {2 * k + bool(variable) for k, variable in enumerate(variables, 1)}
+        term_costs = [
+            cost
+            for (any_of, none_of), cost in terms.items()
+            if true_literals & {*any_of} and none_of not in true_literals
+        ]
+        return sum(costs[literal] for literal in true_literals) + sum(term_costs)
 
     variables, bound = roof_dual(costs, terms, [0, 0, *(0, 1) * variable_count], Work(10**6))
     assignments = list(itertools.product((False, True), repeat=variable_count))
-    assert bound <= min(map(value, assignments)) <= value(tuple(variables)) <= value(assignments[0])
+    assert (
+        bound
+        <= min(map(assignment_cost, assignments))
+        <= assignment_cost(tuple(variables))
+        <= assignment_cost(assignments[0])
+    )
     if any(variables):
-        assert value(tuple(variables)) < value(assignments[0])
+        assert assignment_cost(tuple(variables)) < assignment_cost(assignments[0])
 
 
 # --- single cases -----------------------------------------------------------------------------
@@ -272,20 +281,20 @@ def test_ties_prefer_label_0(keys: tuple[str, str]) -> None:
 
 
 def test_ties_prefer_most_labels_0_with_flipped_variables() -> None:
-    reverse = BOTH[::-1]
-    keys = [BOTH, reverse, BOTH, reverse, reverse]
+    reverse = TWO_LABELS[::-1]
+    keys = [TWO_LABELS, reverse, TWO_LABELS, reverse, reverse]
     pins = [Pin(k, keys[k]) for k in range(5)]
     wires = tuple(Wire(10, producer, (consumer,)) for producer, consumer in itertools.pairwise(pins))
     assert solve(LabelingProblem(((0, 0),) * 5, wires)).labels == (1, 0, 1, 0, 0)
 
 
-@pytest.mark.parametrize("labels", [BOTH, THREE])
+@pytest.mark.parametrize("labels", [TWO_LABELS, THREE_LABELS])
 @pytest.mark.parametrize("limit", [0, 1000, 20_000, 600_000])
 def test_result_beyond_the_work_limit_is_consistent(labels: tuple[str, ...], limit: int) -> None:
     problem = lattice(30, 40, 1, labels)
     solution = solve(problem, work_limit=limit)
     check_solution(problem, solution)
-    assert solution.method == ("cut" if limit == 600_000 and labels == BOTH else "greedy")
+    assert solution.method == ("cut" if limit == 600_000 and labels == TWO_LABELS else "greedy")
     assert limit < 600_000 or solution.cost < cost(problem, [0] * 1200)
 
 
@@ -295,34 +304,38 @@ def test_greedy_result_is_a_single_variable_optimum(problem: LabelingProblem) ->
     labels = solve_greedily(problem)
     for variable, prices in enumerate(problem.prices):
         for label in range(len(prices)):
-            changed = (*labels[:variable], label, *labels[variable + 1 :])
-            assert (cost(problem, labels), nonzero_count(labels)) <= (cost(problem, changed), nonzero_count(changed))
+            changed_labels = (*labels[:variable], label, *labels[variable + 1 :])
+            assert (cost(problem, labels), nonzero_count(labels)) <= (
+                cost(problem, changed_labels),
+                nonzero_count(changed_labels),
+            )
     assert cost(problem, labels) <= cost(problem, [0] * len(labels))
 
 
 def test_hard_component_leaves_work_for_the_others() -> None:
-    hard, offset = lattice(30, 40, 1), 1200
-    easy = [Wire(5, Pin(None, ("other",)), (Pin(offset + k, BOTH),)) for k in range(10)]
-    solution = solve(LabelingProblem(hard.prices + ((0, 1),) * 10, (*hard.wires, *easy)), work_limit=10_000)
-    assert solution.labels[offset:] == (1,) * 10
+    hard_problem, easy_start = lattice(30, 40, 1), 1200
+    easy_wires = [Wire(5, Pin(None, ("other",)), (Pin(easy_start + k, TWO_LABELS),)) for k in range(10)]
+    solution = solve(
+        LabelingProblem(hard_problem.prices + ((0, 1),) * 10, (*hard_problem.wires, *easy_wires)), work_limit=10_000
+    )
+    assert solution.labels[easy_start:] == (1,) * 10
     assert (solution.components["cut"], solution.components["greedy"], solution.method) == (10, 1, "greedy")
 
 
 # --- speed and determinism --------------------------------------------------------------------
 
 
-def line(prices: tuple[tuple[int, int], ...]) -> LabelingProblem:
-    """Return a chain with flow from or to one end.
-
-    Augmenting one path at a time takes quadratic time.
-    """
-    wires = (Wire(10**6 - k, Pin(k, BOTH), (Pin(k + 1, BOTH),)) for k in range(len(prices) - 1))
+def one_ended_chain(prices: tuple[tuple[int, int], ...]) -> LabelingProblem:
+    """Return a chain with flow at one end; augmenting one path at a time takes quadratic time."""
+    wires = (Wire(10**6 - k, Pin(k, TWO_LABELS), (Pin(k + 1, TWO_LABELS),)) for k in range(len(prices) - 1))
     return LabelingProblem(prices, tuple(wires))
 
 
 def hub(count: int) -> LabelingProblem:
-    consumers = tuple(Pin(k + 1, BOTH) for k in range(count))
-    return LabelingProblem(((0, 0), *((0, k % 19 - 9) for k in range(count))), (Wire(50, Pin(0, BOTH), consumers),))
+    consumers = tuple(Pin(k + 1, TWO_LABELS) for k in range(count))
+    return LabelingProblem(
+        ((0, 0), *((0, k % 19 - 9) for k in range(count))), (Wire(50, Pin(0, TWO_LABELS), consumers),)
+    )
 
 
 @pytest.mark.parametrize(
@@ -331,9 +344,9 @@ def hub(count: int) -> LabelingProblem:
         pytest.param(partial(chain, 700, 1), 0.01, id="chain-700"),
         pytest.param(partial(chain, 20_000, 2), 0.35, id="chain-20000"),
         pytest.param(partial(lattice, 100, 200, 3), 0.6, id="lattice-20000"),
-        pytest.param(partial(chain, 700, 4, THREE), 0.06, id="three-labels"),
-        pytest.param(partial(line, ((0, -(10**9)), *((0, 1),) * 20_000)), 0.25, id="one-end-wants-1"),
-        pytest.param(partial(line, ((0, 10**9), *((1, 0),) * 20_000)), 0.25, id="one-end-wants-0"),
+        pytest.param(partial(chain, 700, 4, THREE_LABELS), 0.06, id="three-labels"),
+        pytest.param(partial(one_ended_chain, ((0, -(10**9)), *((0, 1),) * 20_000)), 0.25, id="one-end-wants-1"),
+        pytest.param(partial(one_ended_chain, ((0, 10**9), *((1, 0),) * 20_000)), 0.25, id="one-end-wants-0"),
         pytest.param(partial(hub, 20_000), 0.15, id="hub"),
     ],
 )
@@ -354,7 +367,7 @@ def test_speed(make_problem: Callable[[], LabelingProblem], seconds: float) -> N
 def test_result_does_not_depend_on_the_hash_seed() -> None:
     code = (
         "import tests.layout.test_solver as t\n"
-        "for p in t.chain(200, 1), t.lattice(9, 9, 2), t.chain(60, 3, t.THREE), t.lattice(8, 8, 4, t.THREE):\n"
+        "for p in t.chain(200, 1), t.lattice(9, 9, 2), t.chain(60, 3, t.THREE_LABELS), t.lattice(8, 8, 4, t.THREE_LABELS):\n"
         "    print(t.solve(p), t.solve(p, table_limit=0), t.solve(p, work_limit=3000))"
     )
     outputs = []

@@ -65,13 +65,15 @@ def emit(opset: int, op_type: str, *operands: Any, **attributes: Any) -> Any:
     return Emitter(opset, UniqueNames()).emit(op_type, operands, attributes)[0].producer()
 
 
-@pytest.mark.parametrize(("opset", "operands"), [(13, 1), (17, 1), (18, 2), (26, 2)])
+@pytest.mark.parametrize(("opset", "operand_count"), [(13, 1), (17, 1), (18, 2), (26, 2)])
 @pytest.mark.parametrize("axes_source", ["operand", "array", "attribute"])
-def test_axes_are_an_operand_or_an_attribute_by_opset(axes_source: str, opset: int, operands: int) -> None:
+def test_axes_are_an_operand_or_an_attribute_by_opset(axes_source: str, opset: int, operand_count: int) -> None:
     axes = {"operand": ([2, 5],), "array": (np.asarray([2, 5]),), "attribute": ()}[axes_source]
     node = emit(opset, "ReduceMax", X, *axes, keepdims=0, **({} if axes else {"axes": [2, 5]}))
-    assert len(node.inputs) == operands
-    emitted_axes = node.attributes["axes"].as_ints() if operands == 1 else node.inputs[1].const_value.numpy().tolist()
+    assert len(node.inputs) == operand_count
+    emitted_axes = (
+        node.attributes["axes"].as_ints() if operand_count == 1 else node.inputs[1].const_value.numpy().tolist()
+    )
     assert list(emitted_axes) == [2, 5]
     assert node.attributes["keepdims"].as_int() == 0
 
@@ -147,9 +149,9 @@ def test_operator_of_a_newer_opset_is_decomposed() -> None:
 
 def test_operand_required_in_older_opsets_is_an_empty_constant() -> None:
     sizes = np.asarray([3, 5])
-    old, new = (emit(opset, "Resize", X, None, None, sizes, mode="linear") for opset in (11, 13))
-    assert [operand is None for operand in new.inputs] == [False, True, True, False]
-    assert [operand.const_value.size for operand in old.inputs[1:]] == [0, 0, 2]
+    node_11, node_13 = (emit(opset, "Resize", X, None, None, sizes, mode="linear") for opset in (11, 13))
+    assert [operand is None for operand in node_13.inputs] == [False, True, True, False]
+    assert [operand.const_value.size for operand in node_11.inputs[1:]] == [0, 0, 2]
 
 
 # --- other domains ------------------------------------------------------------------------------
@@ -203,10 +205,7 @@ def test_array_in_place_of_a_value_is_rejected() -> None:
 
 
 def emitted_types(op_type: str, *operands: Any, opset: int = 18, **attributes: Any) -> tuple[list[str], str]:
-    """Return the emitted operators and the dtype of the first output.
-
-    Dtypes are widened as for ONNX Runtime.
-    """
+    """Return the types of the nodes emitted for ONNX Runtime, and the dtype of the first output."""
     emitter = Emitter(opset, UniqueNames(), TARGETS["onnxruntime"].wider_dtypes)
     graph_inputs = [
         emitter.register(set_type(ir.Value(name=f"x{k}"), a.dtype.name, a.shape)) for k, a in enumerate(operands)
@@ -216,36 +215,36 @@ def emitted_types(op_type: str, *operands: Any, opset: int = 18, **attributes: A
     return [node.op_type for node in emitter.nodes], y.type.dtype.name
 
 
-SHORT, FLAG = np.zeros((2, 3), np.int16), np.zeros((2, 3), bool)
+INT16_ARRAY, BOOL_ARRAY = np.zeros((2, 3), np.int16), np.zeros((2, 3), bool)
 
 
 @pytest.mark.parametrize(
-    ("op_type", "operands", "attributes", "nodes", "dtype"),
+    ("op_type", "operands", "attributes", "op_types", "dtype"),
     [
-        ("Max", (SHORT, SHORT), {}, ["Cast", "Cast", "Max", "Cast"], "INT16"),
+        ("Max", (INT16_ARRAY, INT16_ARRAY), {}, ["Cast", "Cast", "Max", "Cast"], "INT16"),
         ("Max", (X, X), {}, ["Max"], "FLOAT"),
-        ("Less", (SHORT, SHORT), {}, ["Cast", "Cast", "Less"], "BOOL"),
-        ("ArgMax", (FLAG,), {}, ["Cast", "ArgMax"], "INT64"),
-        ("Where", (FLAG, FLAG, FLAG), {}, ["Cast", "Cast", "Where", "Cast"], "BOOL"),
-        ("Where", (FLAG, X, X), {}, ["Where"], "FLOAT"),
-        ("Unique", (SHORT,), {"sorted": 0}, ["Cast", "Unique", "Cast"], "INT16"),
+        ("Less", (INT16_ARRAY, INT16_ARRAY), {}, ["Cast", "Cast", "Less"], "BOOL"),
+        ("ArgMax", (BOOL_ARRAY,), {}, ["Cast", "ArgMax"], "INT64"),
+        ("Where", (BOOL_ARRAY, BOOL_ARRAY, BOOL_ARRAY), {}, ["Cast", "Cast", "Where", "Cast"], "BOOL"),
+        ("Where", (BOOL_ARRAY, X, X), {}, ["Where"], "FLOAT"),
+        ("Unique", (INT16_ARRAY,), {"sorted": 0}, ["Cast", "Unique", "Cast"], "INT16"),
     ],
 )
 def test_dtype_without_a_kernel_is_widened(
-    op_type: str, operands: Any, attributes: Any, nodes: list[str], dtype: str
+    op_type: str, operands: Any, attributes: Any, op_types: list[str], dtype: str
 ) -> None:
-    assert emitted_types(op_type, *operands, **attributes) == (nodes, dtype)
+    assert emitted_types(op_type, *operands, **attributes) == (op_types, dtype)
 
 
 def test_scatter_is_widened_only_with_a_reduction() -> None:
     indices = np.zeros((2, 3), np.int64)
-    assert emitted_types("ScatterElements", FLAG, indices, FLAG, reduction="max")[0] == [
+    assert emitted_types("ScatterElements", BOOL_ARRAY, indices, BOOL_ARRAY, reduction="max")[0] == [
         "Cast",
         "Cast",
         "ScatterElements",
         "Cast",
     ]
-    assert emitted_types("ScatterElements", FLAG, indices, FLAG)[0] == ["ScatterElements"]
+    assert emitted_types("ScatterElements", BOOL_ARRAY, indices, BOOL_ARRAY)[0] == ["ScatterElements"]
 
 
 def test_handler_constants_are_widened() -> None:
@@ -275,15 +274,15 @@ def test_required_constant_may_be_absent() -> None:
     x, y = g.input("x", X.shape), g.tensor("y", (2, 5))
     g.operator("FULLY_CONNECTED", [x, g.constant("w", np.ones((5, 3), np.float32)), None], [y])
     g.output(y)
-    requiring = replace(builtin("FULLY_CONNECTED"), requires_constant={1, 2})
-    host = Host(packs="builtin", handlers={"FULLY_CONNECTED": requiring})
+    handler_that_requires = replace(builtin("FULLY_CONNECTED"), requires_constant={1, 2})
+    host = Host(packs="builtin", handlers={"FULLY_CONNECTED": handler_that_requires})
     assert [node.op_type for node in convert(model.build(), host=host).proto.graph.node] == ["Gemm"]
 
 
 # --- results in the tensor's shape ----------------------------------------------------------------
 
 
-def reshape(lower: Callable[..., Any]) -> Conversion:
+def convert_dynamic(lower: Callable[..., Any]) -> Conversion:
     """Convert an operator of operands [?, 3, 1] and [?, 1, ?] whose output is [?, ?]."""
     model = Net()
     operands = [tensor(None, 3, 1), tensor(None, 1, None)]
@@ -293,14 +292,14 @@ def reshape(lower: Callable[..., Any]) -> Conversion:
 
 
 def test_dynamic_operand_is_squeezed_to_its_shape() -> None:
-    graph = reshape(lambda ctx, _, x: ctx.reshape_to_slot(x, out(0))).model.graph
+    graph = convert_dynamic(lambda ctx, _, x: ctx.reshape_to_slot(x, out(0))).model.graph
     assert [node.op_type for node in graph] == ["Squeeze"]
 
 
-@pytest.mark.parametrize("computed", [True, False])
-def test_ambiguous_reshape_of_dynamic_dimensions_is_refused(computed: bool) -> None:
+@pytest.mark.parametrize("x_is_computed", [True, False])
+def test_ambiguous_reshape_of_dynamic_dimensions_is_refused(x_is_computed: bool) -> None:
     with pytest.raises(ConversionError, match=r"more than one dynamic dimension.*give input shapes with input_shape"):
-        reshape(lambda ctx, x, y: ctx.reshape_to_slot(ctx.ops.Neg(y) if computed else x, out(0)))
+        convert_dynamic(lambda ctx, x, y: ctx.reshape_to_slot(ctx.ops.Neg(y) if x_is_computed else x, out(0)))
 
 
 # --- scalars with the dtype of a slot ----------------------------------------------------------------------
@@ -322,17 +321,17 @@ def test_scalar_has_the_dtype_of_its_slot(
     operand: Spec, other_operand: Spec, behavior: Behavior, expected: str
 ) -> None:
     """The dtypes of other operands do not matter."""
-    reported = []
+    scalar_dtypes = []
 
     def lower(ctx: Context, _x: Any, y: Any) -> Any:
-        reported.append(ctx.scalar(3).dtype.name)
+        scalar_dtypes.append(ctx.scalar(3).dtype.name)
         return ctx.ops.Identity(y)
 
     model = Net()
     model.output(model.call(CODE, [operand, other_operand], other_operand))
     declared = handler_of(lower, axes="a b, a b -> a b", quantization=behavior)
     convert(model.build(), host=Host(packs="builtin", handlers={CODE: declared}))
-    assert reported == [expected]
+    assert scalar_dtypes == [expected]
 
 
 @pytest.mark.parametrize(

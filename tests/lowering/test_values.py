@@ -30,10 +30,14 @@ DIMS = (2, 3)
 TRANSPOSED = layout_of_permutation(DIMS, (1, 0))
 
 
+def empty_values(target: str = "onnxruntime", opset: int = 18) -> tuple[Emitter, Values]:
+    """Return an emitter without nodes, and its values."""
+    emitter = Emitter(opset, UniqueNames(), TARGETS[target].wider_dtypes)
+    return emitter, Values(emitter, StoragePlan(TARGETS[target], {}, {}))
+
+
 def test_reading_a_variable_after_a_write_returns_the_new_value() -> None:
-    target = TARGETS["onnxruntime"]
-    emitter = Emitter(18, UniqueNames(), target.wider_dtypes)
-    values = Values(emitter, StoragePlan(target, {}, {}))
+    emitter, values = empty_values()
     variable = Tensor(0, 0, "v", "float32", DIMS, DIMS, None, None, True)
     transposed = []
     for name in ("before", "after"):
@@ -49,30 +53,25 @@ def test_reading_a_variable_after_a_write_returns_the_new_value() -> None:
 
 
 def test_layouts_are_derived_from_the_value_of_the_producer() -> None:
-    """Layouts are derived from the producer's value, not from each other.
-
-    Layouts that differ only in unit axes are an exception.
-    """
-    emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].wider_dtypes)
-    values = Values(emitter, StoragePlan(TARGETS["onnxruntime"], {}, {}))
+    """A layout is derived from another one only if they differ in the place of a unit axis."""
+    emitter, values = empty_values()
     dims = (2, 3, 5, 1)
     tensor, value = (
         Tensor(0, 0, "t", "float32", dims, dims),
         emitter.register(set_type(ir.Value(name="t"), "float32", dims)),
     )
     values.put(tensor, value, source_layout(dims), STORED)
-    orders = [layout_of_permutation(dims, perm) for perm in ((1, 0, 2, 3), (2, 1, 0, 3), (1, 3, 0, 2))]
-    transposed, second, unit = (values.get(tensor, order).producer() for order in orders)
-    assert transposed is not None
-    assert second is not None
-    assert unit is not None
-    assert (transposed.inputs[0], second.inputs[0]) == (value, value)
-    assert unit.inputs[0] is transposed.outputs[0]
+    layouts = [layout_of_permutation(dims, perm) for perm in ((1, 0, 2, 3), (2, 1, 0, 3), (1, 3, 0, 2))]
+    first_transpose, second_transpose, unit_axis_move = (values.get(tensor, layout).producer() for layout in layouts)
+    assert first_transpose is not None
+    assert second_transpose is not None
+    assert unit_axis_move is not None
+    assert (first_transpose.inputs[0], second_transpose.inputs[0]) == (value, value)
+    assert unit_axis_move.inputs[0] is first_transpose.outputs[0]
 
 
 def test_forwarded_operand_keeps_its_known_sizes() -> None:
-    emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].wider_dtypes)
-    values = Values(emitter, StoragePlan(TARGETS["onnxruntime"], {}, {}))
+    emitter, values = empty_values()
     value = emitter.register(set_type(ir.Value(name="x"), "float32", (None, 3)))
     for name, dims in (("x", (None, 3)), ("y", (None, None))):
         values.put(Tensor(0, 0, name, "float32", (2, 3), dims, None, None, False), value, source_layout(dims), STORED)
@@ -81,8 +80,7 @@ def test_forwarded_operand_keeps_its_known_sizes() -> None:
 
 def test_reshape_to_size_0_does_not_copy_the_operand_size() -> None:
     """In Reshape, 0 copies the operand's size at that axis unless allowzero is set."""
-    emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].wider_dtypes)
-    values = Values(emitter, StoragePlan(TARGETS["onnxruntime"], {}, {}))
+    emitter, values = empty_values()
     x = emitter.register(set_type(ir.Value(name="x"), "float32", (3, 0)))
     y = values.conversions.reshape(x, (3, 0), (0, 2, 3))
     y.name, x.name = "y", "x"
@@ -108,28 +106,26 @@ def test_generated_names_do_not_collide_with_file_names() -> None:
     assert verify(build_model(chain), conversion).ok
 
 
-@pytest.mark.parametrize(("before", "dims"), [((None, 2, None), (2, None, None)), ((None, 6), (None, 2, None))])
+@pytest.mark.parametrize(("old_dims", "new_dims"), [((None, 2, None), (2, None, None)), ((None, 6), (None, 2, None))])
 def test_reshape_with_reordered_dynamic_sizes_is_rejected(
-    before: tuple[int | None, ...], dims: tuple[int | None, ...]
+    old_dims: tuple[int | None, ...], new_dims: tuple[int | None, ...]
 ) -> None:
     """A Reshape can infer only one size. Axes of size 1 may be inserted or removed."""
-    emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].wider_dtypes)
-    values = Values(emitter, StoragePlan(TARGETS["onnxruntime"], {}, {}))
-    x = emitter.register(set_type(ir.Value(name="x"), "float32", before))
+    emitter, values = empty_values()
+    x = emitter.register(set_type(ir.Value(name="x"), "float32", old_dims))
     with pytest.raises(ValueError, match="more than one dynamic size"):
-        values.conversions.reshape(x, before, dims)
+        values.conversions.reshape(x, old_dims, new_dims)
 
 
-@pytest.mark.parametrize(("dtype", "nodes"), [("int8", 2), ("int4", 3)])
-def test_clip_is_emitted_only_before_4_bit_quantization(dtype: str, nodes: int) -> None:
+@pytest.mark.parametrize(("dtype", "node_count"), [("int8", 2), ("int4", 3)])
+def test_clip_is_emitted_only_before_4_bit_quantization(dtype: str, node_count: int) -> None:
     """ONNX Runtime drops a Relu before 4-bit QuantizeLinear."""
-    emitter = Emitter(21, UniqueNames(), TARGETS["generic"].wider_dtypes)
-    values = Values(emitter, StoragePlan(TARGETS["generic"], {}, {}))
+    emitter, values = empty_values("generic", 21)
     x = emitter.register(set_type(ir.Value(name="x"), "float32", DIMS))
     relu = emitter.emit("Relu", [x], {})[0]
     storage = Storage(dtype, 0, Quantization((0.25,), (3,), 0))
     assert values.conversions.quantize(relu, storage, source_layout(DIMS)).dtype == ir.DataType[dtype.upper()]
-    assert len(emitter.nodes) == nodes
+    assert len(emitter.nodes) == node_count
 
 
 RESCALED = [
@@ -167,13 +163,13 @@ def test_forwarded_value_keeps_the_name_of_the_first_tensor() -> None:
     forward_operand = handler("RELU", max_version=2, layout=Transparent())(lambda ctx, x: x)
     graph = otp.convert(build_model(chain), host=Host(packs="builtin", handlers={"RELU": forward_operand})).model.graph
     assert [node.outputs[0].name for node in graph] == ["magnitude", "y"]
-    reported = read_tensor("magnitude", graph[0].outputs[0].metadata_props)
-    assert reported is not None
-    assert reported.tensor == 1
+    metadata = read_tensor("magnitude", graph[0].outputs[0].metadata_props)
+    assert metadata is not None
+    assert metadata.tensor == 1
 
 
 @pytest.mark.parametrize(
-    ("before", "dims", "kinds"),
+    ("old_dims", "new_dims", "op_types"),
     [
         ((2, 3), (2, 1, 3, 1), ["Unsqueeze"]),
         ((1, 2, 3), (2, 3), ["Squeeze"]),
@@ -184,12 +180,11 @@ def test_forwarded_value_keeps_the_name_of_the_first_tensor() -> None:
     ],
 )
 def test_unit_axes_are_inserted_and_removed_without_a_shape(
-    before: tuple[int | None, ...], dims: tuple[int | None, ...], kinds: list[str]
+    old_dims: tuple[int | None, ...], new_dims: tuple[int | None, ...], op_types: list[str]
 ) -> None:
-    emitter = Emitter(18, UniqueNames(), TARGETS["onnxruntime"].wider_dtypes)
-    values = Values(emitter, StoragePlan(TARGETS["onnxruntime"], {}, {}))
-    values.conversions.reshape(emitter.register(set_type(ir.Value(name="x"), "float32", before)), before, dims)
-    assert [node.op_type for node in emitter.nodes] == kinds
+    emitter, values = empty_values()
+    values.conversions.reshape(emitter.register(set_type(ir.Value(name="x"), "float32", old_dims)), old_dims, new_dims)
+    assert [node.op_type for node in emitter.nodes] == op_types
 
 
 def test_scale_0_is_replaced_by_1() -> None:
