@@ -94,15 +94,18 @@ def split(draw: Draw, op: str) -> Case:
     )
     k = axis % len(x_shape)
 
-    def part(size: int) -> Spec:
+    def with_axis_size(size: int) -> Spec:
         return x.with_shape(*(size if j == k else n for j, n in enumerate(x_shape)))
 
-    results, x_joined = [part(size) for size in part_sizes], draw.data(part(sum(part_sizes)), constant_share=0)
+    results, x_operand = (
+        [with_axis_size(size) for size in part_sizes],
+        draw.data(with_axis_size(sum(part_sizes)), constant_share=0),
+    )
     if op == "SPLIT":
-        return operator(draw, op, [table(axis, constant_share=1.0), x_joined], *results, num_splits=part_count)
+        return operator(draw, op, [table(axis, constant_share=1.0), x_operand], *results, num_splits=part_count)
     requested = [-1 if j == 0 and draw.chance(0.3) else size for j, size in enumerate(part_sizes)]
     lengths = table(requested, draw.pick("int32", "int64"))
-    return operator(draw, op, [x_joined, lengths, table(axis, constant_share=1.0)], *results, num_splits=part_count)
+    return operator(draw, op, [x_operand, lengths, table(axis, constant_share=1.0)], *results, num_splits=part_count)
 
 
 @draws("UNPACK")

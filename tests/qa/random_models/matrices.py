@@ -26,18 +26,18 @@ from tests.qa.random_models.windows import bias, bias_type, result_spec, weights
 
 @draws("FULLY_CONNECTED")
 def fully_connected(draw: Draw, op: str) -> Case:
-    rows, inner, columns = draw.shape(0, 2), draw.pick(1, 7, 8), draw.pick(1, 5, 4)
+    rows, depth, columns = draw.shape(0, 2), draw.pick(1, 7, 8), draw.pick(1, 5, 4)
     x = replace(
-        draw.data(draw.spec((*rows, inner), draw.pick(*ACTIVATION_DTYPES)), constant_share=0), has_static_channels=True
+        draw.data(draw.spec((*rows, depth), draw.pick(*ACTIVATION_DTYPES)), constant_share=0), has_static_channels=True
     )
-    w = weights(draw, (columns, inner), x.spec.dtype, 0)
+    w = weights(draw, (columns, depth), x.spec.dtype, 0)
     if w.spec.dtype == "int8" and draw.chance(0.2):
         w = weight_operand(
-            constant(draw.random.integers(-7, 8, (columns, inner)).astype(ml_dtypes.int4), None, w.spec.scale, 0, 0)
+            constant(draw.random.integers(-7, 8, (columns, depth)).astype(ml_dtypes.int4), None, w.spec.scale, 0, 0)
         )
     keep_dims = draw.chance(0.5)
     leading = rows if keep_dims else (int(np.prod(rows)),)
-    y = result_spec(draw, x, w, inner).with_shape(*leading, columns)
+    y = result_spec(draw, x, w, depth).with_shape(*leading, columns)
     options = {"fused_activation_function": draw.pick(*FUSED), "keep_num_dims": keep_dims}
     if w.spec.dtype == "int8" and x.spec.dtype == "float32":
         options["asymmetric_quantize_inputs"] = draw.chance(0.5)
@@ -48,17 +48,20 @@ def fully_connected(draw: Draw, op: str) -> Case:
 @draws("BATCH_MATMUL")
 def batch_matmul(draw: Draw, op: str) -> Case:
     dtype = draw.dtype(op)
-    rows, inner, columns = (draw.pick(1, size) for size in (3, 7, 5))
-    outer = draw.shape(0, 2)
+    rows, depth, columns = (draw.pick(1, size) for size in (3, 7, 5))
+    batch_shape = draw.shape(0, 2)
     transposed = [draw.chance(0.5) for _ in "xy"]
-    pairs = ((rows, inner), (inner, columns))
-    shapes = [pair if not is_transposed else pair[::-1] for is_transposed, pair in zip(transposed, pairs, strict=True)]
-    x = draw.data(draw.spec((*outer, *shapes[0]), dtype), constant_share=0)
-    y = draw.data(draw.spec((*draw.broadcast(outer), *shapes[1]), dtype), constant_share=0.4)
+    matrix_shapes = ((rows, depth), (depth, columns))
+    shapes = [
+        matrix_shape if not is_transposed else matrix_shape[::-1]
+        for is_transposed, matrix_shape in zip(transposed, matrix_shapes, strict=True)
+    ]
+    x = draw.data(draw.spec((*batch_shape, *shapes[0]), dtype), constant_share=0)
+    y = draw.data(draw.spec((*draw.broadcast(batch_shape), *shapes[1]), dtype), constant_share=0.4)
     if dtype == "float32" and draw.chance(0.2):
         quantized = draw.random.integers(-127, 128, y.array.shape).astype(np.int8)
         y = weight_operand(constant(quantized, None, 0.013, 0))
-    result = result_spec(draw, x, y, inner).with_shape(*outer, rows, columns)
+    result = result_spec(draw, x, y, depth).with_shape(*batch_shape, rows, columns)
     return operator(draw, op, [x, y], result, adj_x=transposed[0], adj_y=transposed[1])
 
 
@@ -117,13 +120,13 @@ def hashtable_lookup(draw: Draw, op: str) -> Case:
 
 @draws("DENSIFY")
 def densify(draw: Draw, op: str) -> Case:
-    rows, inner = draw.pick(4, 5), draw.pick(7, 8)
+    rows, depth = draw.pick(4, 5), draw.pick(7, 8)
     dtype = draw.pick("float32", "float32", "int8")
-    array = draw.random.normal(0, 1, (rows, inner)).astype(np.float32)  # not all 0: an empty buffer means no data
+    array = draw.random.normal(0, 1, (rows, depth)).astype(np.float32)  # not all 0: an empty buffer means no data
     w = constant(array) if dtype == "float32" else constant(np.clip(array * 60, -127, 127).astype(np.int8), None, 0.02)
     kinds = [draw.pick("dense", "csr"), "csr"]
     index = draw.pick("int32", "uint8", "uint16")
-    x = draw.spec((3, inner), dtype)
+    x = draw.spec((3, depth), dtype)
     x_array = draw.random_array(x)
     y = replace(x, scale=scale(x) * 0.9) if dtype == "int8" else x
 

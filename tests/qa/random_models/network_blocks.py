@@ -83,14 +83,14 @@ def gelu(n: Network, x: TensorRef) -> None:
         if n.draw.chance(0.5)
         else n.apply("MUL", [n.apply("MUL", [x, x]), x])
     )
-    inner = n.apply(
+    tanh_argument = n.apply(
         "MUL", [n.apply("ADD", [x, n.apply("MUL", [cube, n.fusion_constant(0.044715)])]), n.fusion_constant(0.7978846)]
     )
-    gate = n.apply("ADD", [n.apply("TANH", [inner]), n.fusion_constant(1)])
+    tanh_plus_one = n.apply("ADD", [n.apply("TANH", [tanh_argument]), n.fusion_constant(1)])
     if n.draw.chance(0.5):
-        n.apply("MUL", [n.apply("MUL", [x, n.fusion_constant(0.5)]), gate])
+        n.apply("MUL", [n.apply("MUL", [x, n.fusion_constant(0.5)]), tanh_plus_one])
     else:
-        n.apply("MUL", [n.apply("MUL", [x, gate]), n.fusion_constant(0.5)])
+        n.apply("MUL", [n.apply("MUL", [x, tanh_plus_one]), n.fusion_constant(0.5)])
 
 
 @block(dtypes=FLOATS)
@@ -117,9 +117,9 @@ def gated_linear_unit(n: Network, x: TensorRef) -> None:
     if channels % 2:
         raise Unsupported
     axis = n.draw.pick(len(rows), -1)
-    part = [n.activation((*rows, channels // 2), like=x) for _ in "ab"]
-    first = n.call([n.table(axis), x], *part, code="SPLIT", num_splits=2)
-    n.apply("MUL", [first, n.apply("LOGISTIC", [n.pool[-1]])])
+    halves = [n.activation((*rows, channels // 2), like=x) for _ in "ab"]
+    first_half = n.call([n.table(axis), x], *halves, code="SPLIT", num_splits=2)
+    n.apply("MUL", [first_half, n.apply("LOGISTIC", [n.pool[-1]])])
 
 
 # --- normalization ----------------------------------------------------------------------------
@@ -247,23 +247,23 @@ def rotary_embedding(n: Network, x: TensorRef) -> None:
     *rows, width = n.rank(x, 3, 4)
     if width % 2:
         raise Unsupported
-    half = width // 2
+    half_width = width // 2
     zeros = [0] * len(rows)
 
-    def part(begin: int) -> TensorRef:
-        half_shape = (*rows, half)
-        return n.apply("SLICE", [x, n.table([*zeros, begin]), n.table([*rows, half])], half_shape, like=x)
+    def slice_half(begin: int) -> TensorRef:
+        half_shape = (*rows, half_width)
+        return n.apply("SLICE", [x, n.table([*zeros, begin]), n.table([*rows, half_width])], half_shape, like=x)
 
-    first_half, second_half = part(0), part(half)
-    negated = (
+    first_half, second_half = slice_half(0), slice_half(half_width)
+    negated_second_half = (
         n.apply("NEG", [second_half], like=second_half)
         if n.dtype == "float32"
         else n.apply("MUL", [second_half, n.fusion_constant(-1)], like=second_half)
     )
-    rotated = n.apply("CONCATENATION", [negated, first_half], (*rows, width), like=x, axis=len(rows))
-    angles = n.numbers(rows[-1], half)
+    rotated_x = n.apply("CONCATENATION", [negated_second_half, first_half], (*rows, width), like=x, axis=len(rows))
+    angles = n.numbers(rows[-1], half_width)
     tables = [n.operand(f(np.concatenate([angles, angles], 1)).astype(np.float32)) for f in (np.cos, np.sin)]
-    n.apply("ADD", [n.apply("MUL", [x, tables[0]]), n.apply("MUL", [rotated, tables[1]])])
+    n.apply("ADD", [n.apply("MUL", [x, tables[0]]), n.apply("MUL", [rotated_x, tables[1]])])
 
 
 # --- images -----------------------------------------------------------------------------------
@@ -273,14 +273,14 @@ def rotary_embedding(n: Network, x: TensorRef) -> None:
 def squeeze_and_excite(n: Network, x: TensorRef) -> None:
     """Add a squeeze-and-excitation block."""
     batch, _, _, c = n.rank(x, 4)
-    squeezed = mean(n, x, 1, 2)
+    channel_means = mean(n, x, 1, 2)
     if n.draw.chance(0.5):
-        flat = reshape(n, squeezed, batch, c)
-        gate = n.apply("LOGISTIC", [dense(n, dense(n, flat, 4, fused_activation_function="RELU"), c)])
-        gate = reshape(n, gate, batch, 1, 1, c)
+        channel_rows = reshape(n, channel_means, batch, c)
+        channel_scale = n.apply("LOGISTIC", [dense(n, dense(n, channel_rows, 4, fused_activation_function="RELU"), c)])
+        channel_scale = reshape(n, channel_scale, batch, 1, 1, c)
     else:
-        gate = n.apply("LOGISTIC", [pointwise(n, squeezed, c)])
-    n.apply("MUL", [x, gate] if n.draw.chance(0.5) else [gate, x], n.shape(x))
+        channel_scale = n.apply("LOGISTIC", [pointwise(n, channel_means, c)])
+    n.apply("MUL", [x, channel_scale] if n.draw.chance(0.5) else [channel_scale, x], n.shape(x))
 
 
 def pointwise(n: Network, x: TensorRef, out: int, activation: str = "NONE") -> TensorRef:
@@ -295,11 +295,11 @@ def pointwise(n: Network, x: TensorRef, out: int, activation: str = "NONE") -> T
 @block()
 def pad_then_convolve(n: Network, x: TensorRef) -> None:
     batch, h, w, c = n.rank(x, 4)
-    rows = [[0, 0], *([n.draw.between(0, 2), n.draw.between(1, 2)] for _ in "hw"), [0, 0]]
-    padded_height, padded_width = (size + sum(row) for size, row in zip((h, w), rows[1:3], strict=True))
+    pads = [[0, 0], *([n.draw.between(0, 2), n.draw.between(1, 2)] for _ in "hw"), [0, 0]]
+    padded_height, padded_width = (size + sum(pad) for size, pad in zip((h, w), pads[1:3], strict=True))
     if min(padded_height, padded_width) < 3:
         raise Unsupported
-    y = n.apply("PAD", [x, n.table(rows)], (batch, padded_height, padded_width, c), like=x)
+    y = n.apply("PAD", [x, n.table(pads)], (batch, padded_height, padded_width, c), like=x)
     options: dict[str, Any] = {"padding": "VALID", "stride_h": 1, "stride_w": 1}
     if n.draw.chance(0.5):
         operands = n.weights(y, n.numbers(1, 3, 3, c, spread=0.4), 3, n.numbers(c, spread=0.3))
@@ -333,8 +333,8 @@ def channel_shuffle(n: Network, x: TensorRef) -> None:
 def residual(n: Network, x: TensorRef) -> None:
     """Add a residual block of two pointwise convolutions."""
     c = n.rank(x, 4)[-1]
-    inner = pointwise(n, x, n.draw.pick(3, 8), "RELU6")
-    n.apply("ADD", [x, pointwise(n, inner, c)], fused_activation_function=n.activation_function())
+    hidden = pointwise(n, x, n.draw.pick(3, 8), "RELU6")
+    n.apply("ADD", [x, pointwise(n, hidden, c)], fused_activation_function=n.activation_function())
 
 
 @block()
@@ -343,9 +343,9 @@ def grouped_convolution(n: Network, x: TensorRef) -> None:
     *rows, c = n.rank(x, 4)
     if c % 2:
         raise Unsupported
-    part = [n.activation((*rows, c // 2), like=x) for _ in "ab"]
-    parts = [n.call([n.table(3), x], *part, code="SPLIT", num_splits=2), n.pool[-1]]
-    results = [pointwise(n, part, 3) for part in parts]
+    halves = [n.activation((*rows, c // 2), like=x) for _ in "ab"]
+    inputs = [n.call([n.table(3), x], *halves, code="SPLIT", num_splits=2), n.pool[-1]]
+    results = [pointwise(n, half, 3) for half in inputs]
     if n.dtype in ("int8", "int16"):
         results = [results[0], n.rescale(results[1], like=results[0])]
     like = results[0] if n.dtype != "uint8" else None
@@ -374,10 +374,10 @@ def conv_1d(n: Network, x: TensorRef) -> None:
 def channels_first(n: Network, x: TensorRef) -> None:
     """Add a block with a TRANSPOSE around each operator, as PyTorch exports it."""
     batch, h, w, c = n.rank(x, 4)
-    first = transpose(n, x, 0, 3, 1, 2)
-    y = n.apply("ADD", [first, n.operand(n.numbers(1, c, 1, 1))]) if n.draw.chance(0.5) else first
-    back = transpose(n, y, 0, 2, 3, 1)
-    z = transpose(n, pointwise(n, back, 5), 0, 3, 1, 2)
+    nchw = transpose(n, x, 0, 3, 1, 2)
+    y = n.apply("ADD", [nchw, n.operand(n.numbers(1, c, 1, 1))]) if n.draw.chance(0.5) else nchw
+    nhwc = transpose(n, y, 0, 2, 3, 1)
+    z = transpose(n, pointwise(n, nhwc, 5), 0, 3, 1, 2)
     if n.draw.chance(0.5):
         z = n.apply("SOFTMAX", [z], beta=1.0)
     reshape(n, z, batch, prod((5, h, w))) if n.draw.chance(0.4) else transpose(n, z, 0, 2, 3, 1)

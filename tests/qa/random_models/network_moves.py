@@ -90,25 +90,27 @@ def concatenate(n: Network, x: TensorRef) -> None:
         )
 
     candidates = [ref for ref in n.pool if fits(ref)]
-    parts = [x, *(n.draw.pick(*candidates) for _ in range(n.draw.between(1, 2)))]
+    operands = [x, *(n.draw.pick(*candidates) for _ in range(n.draw.between(1, 2)))]
     axis_option = axis - (len(shape) if n.draw.chance(0.4) else 0)
-    result_shape = [sum(n.shape(part)[axis] for part in parts) if k == axis else size for k, size in enumerate(shape)]
+    result_shape = [
+        sum(n.shape(operand)[axis] for operand in operands) if k == axis else size for k, size in enumerate(shape)
+    ]
     if prod(result_shape) > MAX_ELEMENTS:
         raise Unsupported
     if n.dtype in ("int8", "int16"):  # their kernels require one scale
-        parts = [part if part == x else n.rescale(part, like=x) for part in parts]
-    n.call(parts, n.activation(result_shape, like=x if n.dtype != "uint8" else None), axis=axis_option)
+        operands = [operand if operand == x else n.rescale(operand, like=x) for operand in operands]
+    n.call(operands, n.activation(result_shape, like=x if n.dtype != "uint8" else None), axis=axis_option)
 
 
 @step("SPLIT", weight=1.2)
 def split(n: Network, x: TensorRef) -> None:
     shape = n.rank(x, 2, 3, 4)
-    choices = [(k, parts) for k, size in enumerate(shape) for parts in (2, 3) if size % parts == 0]
+    choices = [(k, count) for k, size in enumerate(shape) for count in (2, 3) if size % count == 0]
     if not choices:
         raise Unsupported
-    axis, parts = n.draw.pick(*choices)
-    part = n.activation([size // parts if k == axis else size for k, size in enumerate(shape)], like=x)
-    n.call([n.table(axis), x], *[part] * parts, num_splits=parts)
+    axis, count = n.draw.pick(*choices)
+    result = n.activation([size // count if k == axis else size for k, size in enumerate(shape)], like=x)
+    n.call([n.table(axis), x], *[result] * count, num_splits=count)
 
 
 @step("UNPACK", weight=0.7)
@@ -117,8 +119,8 @@ def unpack(n: Network, x: TensorRef) -> None:
     axis = int(np.argmin(shape))
     if shape[axis] > 5:
         raise Unsupported
-    part = n.activation([size for k, size in enumerate(shape) if k != axis], like=x)
-    n.call([x], *[part] * shape[axis], axis=axis, num=shape[axis])
+    result = n.activation([size for k, size in enumerate(shape) if k != axis], like=x)
+    n.call([x], *[result] * shape[axis], axis=axis, num=shape[axis])
 
 
 @step("PACK", weight=0.7)

@@ -106,11 +106,12 @@ def random_weights(draw: Draw, x_dtype: str, rows: int) -> Array:
 def shared_weights(draw: Draw, op: str) -> Case:
     x_dtype = draw.pick(*ACTIVATION_DTYPES)
     location = op if op in ("IF", "WHILE") else draw.pick("graph", "graph", "IF", "WHILE", "signature")
-    inner = "DEPTHWISE_CONV_2D" if location == "WHILE" else op if op in AXES else draw.pick(*AXES)
-    outer = draw.pick(*(kind for kind in AXES if kind != inner))
-    weights = random_weights(draw, x_dtype, 1 if "DEPTHWISE_CONV_2D" in (inner, outer) else draw.pick(1, 4))
+    inner_op = "DEPTHWISE_CONV_2D" if location == "WHILE" else op if op in AXES else draw.pick(*AXES)
+    outer_op = draw.pick(*(code for code in AXES if code != inner_op))
+    weights = random_weights(draw, x_dtype, 1 if "DEPTHWISE_CONV_2D" in (inner_op, outer_op) else draw.pick(1, 4))
     first, second = (
-        draw_use(draw, kind, weights, x_dtype, kind == inner and location == "WHILE") for kind in (outer, inner)
+        draw_use(draw, code, weights, x_dtype, code == inner_op and location == "WHILE")
+        for code in (outer_op, inner_op)
     )
 
     def build(model: Net) -> None:
@@ -147,5 +148,5 @@ def shared_weights(draw: Draw, op: str) -> Case:
     runs: Any = {"IF": CONDITION_RUNS[:2], "WHILE": STEPS[1::2]}.get(location)
     input_options = {"input_arrays": runs, "runs": len(runs)} if runs else {"runs": 1}
     return net(
-        op, f"random, {outer} and {inner} on the same weights: {location}", build, dtype=x_dtype, **input_options
+        op, f"random, {outer_op} and {inner_op} on the same weights: {location}", build, dtype=x_dtype, **input_options
     )
