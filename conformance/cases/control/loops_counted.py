@@ -23,28 +23,21 @@ ROWS, SIZE = 5, 3
 class RowLoop:
     """Loop whose row ``t`` is the maximum of the rows of x up to ``t``.
 
-    Most fields make a variation of this loop, or a similar loop that must not be replaced.
-
-    ``time_steps``: by default the operand ``n``. ``second_counter_start``: initial value of a second counter.
-    ``dynamic_length``: x and the array have a dynamic number of rows. ``exits_at_bound``: the loop ends once the maximum
-    reaches a bound. ``reads_previous_row``: row ``t`` of the array is read before it is written. ``reversed_order``: the last
-    row is written first. ``in_condition``: the condition also reads the array. ``flattened_rows``: a row has no leading unit
-    axis before it is reshaped. ``updates_array``: the body changes the whole array. ``delayed_counter``: the second counter
-    gets the value of the first. ``row_from_unpack``: the row is one of two results of UNPACK.
+    Some field values make a similar loop that must not be replaced.
     """
 
     dtype: str = "float32"
-    time_steps: int | None = None
-    second_counter_start: int = 0
-    dynamic_length: bool = False
-    exits_at_bound: bool = False
-    reads_previous_row: bool = False
-    reversed_order: bool = False
-    in_condition: bool = False
-    flattened_rows: bool = True
-    updates_array: bool = False
-    delayed_counter: bool = False
-    row_from_unpack: bool = False
+    time_steps: int | None = None  # by default the operand ``n``
+    second_counter_start: int = 0  # initial value of the second counter
+    dynamic_length: bool = False  # x and the array have a dynamic number of rows
+    exits_at_bound: bool = False  # the loop ends when the maximum reaches a bound
+    reads_previous_row: bool = False  # the array is read at row ``t`` before it is written
+    reversed_order: bool = False  # the last row is written first
+    in_condition: bool = False  # the condition also reads the array
+    flattened_rows: bool = True  # a row has no leading unit axis before it is reshaped
+    updates_array: bool = False  # the body changes the whole array
+    delayed_counter: bool = False  # the second counter gets the value of the first
+    row_from_unpack: bool = False  # the row is one of two results of UNPACK
 
     @property
     def row(self) -> Spec:

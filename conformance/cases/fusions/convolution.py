@@ -25,41 +25,33 @@ Pads = Sequence[Sequence[int]]
 
 @dataclass(frozen=True)
 class Conv:
-    """Convolution of an image, or of a sequence stored as one, that is decomposed.
+    """Convolution of an image or sequence; its padding or dilation is a separate operator.
 
-    Its padding or dilation is a separate operator.
-
-    Without ``block``, PAD or PADV2 pads the image: ``pad_operator``, ``pad_value``. With ``block``, SPACE_TO_BATCH_ND moves
-    blocks of this size to the batch axis, and BATCH_TO_SPACE_ND restores the image without ``crops``. ``pads`` and ``crops``:
-    start and end per spatial axis; a sequence has one. ``all_pads``: start and end of every axis, instead of ``pads``.
-    ``padded_scale_factor``: the padded image's scale divided by the input's. ``weights``: dtype, by default for ``dtype``.
-
-    ``unit_axis``: axis of size 1 of a sequence's image. ``to_image``, ``to_sequence``: operators that convert the sequence.
-    ``second_consumer``: another operator that reads the padded image or its blocks.
+    A sequence is convolved as an image of one row or column.
     """
 
     op: str = "CONV_2D"
     dtype: str = "float32"
-    shape: Sequence[int] = IMAGE
+    shape: Sequence[int] = IMAGE  # of the input; rank 3 for a sequence
     kernel: Sequence[int] = (3, 2)
     stride: Sequence[int] = (1, 1)
     dilation: Sequence[int] = (1, 1)
     padding: str = "VALID"
     activation: str = "NONE"
     bias: Literal["random", "zero", "none"] = "random"
-    per_axis: bool = False
-    weights: str = ""
-    pads: Pads = ((1, 2), (2, 0))
-    block: Sequence[int] = ()
-    crops: Pads = ()
-    all_pads: Pads | None = None
-    pad_operator: str = "PAD"
-    pad_value: int | None = None
-    padded_scale_factor: float = 1.0
-    to_image: str = "RESHAPE"
-    to_sequence: str = "SQUEEZE"
-    unit_axis: int = 1
-    second_consumer: Literal["", "RELU", "CONV_2D"] = ""
+    per_axis: bool = False  # the weights have a scale per output channel
+    weights: str = ""  # dtype; "" for the default of ``dtype``
+    pads: Pads = ((1, 2), (2, 0))  # start and end per spatial axis; a sequence has one
+    block: Sequence[int] = ()  # of SPACE_TO_BATCH_ND and BATCH_TO_SPACE_ND; () pads by ``pad_operator``
+    crops: Pads = ()  # start and end per spatial axis of BATCH_TO_SPACE_ND
+    all_pads: Pads | None = None  # start and end of every axis, instead of ``pads``
+    pad_operator: str = "PAD"  # PAD or PADV2
+    pad_value: int | None = None  # operand of PADV2
+    padded_scale_factor: float = 1.0  # scale of the padded image divided by the scale of the input
+    to_image: str = "RESHAPE"  # operator that converts a sequence to an image
+    to_sequence: str = "SQUEEZE"  # operator that converts the image back
+    unit_axis: int = 1  # axis of size 1 of the image of a sequence
+    second_consumer: Literal["", "RELU", "CONV_2D"] = ""  # another operator that reads the padded image or its blocks
 
     def __call__(self, model: Net) -> None:
         x = tensor(*self.shape, dtype=self.dtype)

@@ -22,38 +22,29 @@ KINDS = ("LSTM", "GRU", "early-reset GRU", "RNN")
 
 @dataclass(frozen=True)
 class Layer:
-    """Loop over ``TIME`` time steps that is a recurrent layer.
+    """Recurrent layer as a loop over ``TIME`` time steps.
 
-    With some field values, it is a loop that must not be fused.
-
-    ``kind``: of the cells; an early-reset GRU applies the reset gate before the recurrent product.
-    ``dynamic_length``: the number of steps is dynamic. ``stages``: consecutive cells, each on the output of the previous one.
-    ``initial_state_inputs``: initial states are graph inputs, otherwise zeros. ``all_outputs``: returns the outputs of all
-    time steps. ``counter_start``, ``counter_step``, ``counter_end``: of both counters. ``activation``: of the update.
-    ``output_activation``: of the LSTM's cells before the output gate. ``fused_activation``: the activation is fused into the
-    operator before it. ``split_by_sizes``: gates are split by SPLIT_V. ``weight_sum``: the sum of a GRU's interpolation
-    weights. ``defect``: the deliberate difference from a recurrent layer. ``seed``: of the weights. ``tensor_list``: a TensorFlow
-    list replaces the array, and the file does not store the batch size of its elements.
+    Some field values make a similar loop that must not be fused.
     """
 
-    kind: str = "LSTM"
-    all_outputs: bool = True
+    kind: str = "LSTM"  # of the cells; an early-reset GRU applies the reset gate before the recurrent product
+    all_outputs: bool = True  # returns the outputs of all time steps, otherwise of the last
     batch: int = 1
-    weights: str = "float32"
-    initial_state_inputs: bool = False
-    counter_end: int = TIME
+    weights: str = "float32"  # dtype
+    initial_state_inputs: bool = False  # initial states are graph inputs, otherwise zeros
+    counter_end: int = TIME  # this and the next two fields apply to both counters
     counter_start: int = 0
     counter_step: int = 1
-    activation: str = "TANH"
-    weight_sum: float = 1.0
-    dynamic_length: bool = False
-    output_activation: str = "TANH"
-    stages: int = 1
-    fused_activation: bool = False
-    split_by_sizes: bool = False
-    defect: str = ""
-    seed: str = ""
-    tensor_list: bool = False
+    activation: str = "TANH"  # of the update
+    weight_sum: float = 1.0  # sum of the interpolation weights of a GRU
+    dynamic_length: bool = False  # the number of time steps is dynamic
+    output_activation: str = "TANH"  # applied to the LSTM's cells before the output gate
+    stages: int = 1  # consecutive cells, each on the output of the previous one
+    fused_activation: bool = False  # the activation is fused into the operator before it
+    split_by_sizes: bool = False  # gates are split by SPLIT_V
+    defect: str = ""  # deliberate difference from a recurrent layer
+    seed: str = ""  # of the weights
+    tensor_list: bool = False  # a TensorFlow list without a stored batch size replaces the array
 
     @property
     def time(self) -> int | None:

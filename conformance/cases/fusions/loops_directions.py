@@ -19,20 +19,14 @@ ALL_OUTPUTS, LAST_OUTPUT = 1, 2  # results of a loop after its counter: the arra
 
 @dataclass(frozen=True)
 class Pair:
-    """Loop over a sequence and one over its reverse, with merged outputs.
-
-    ``backward_layer``: the second loop, if it differs.
-
-    ``reversed_after``: all outputs of the second loop are reversed again; ``axes``: the axes that are reversed before and after.
-    ``states_returned``: the first state of both loops is also an output. ``inner_output``: the reversed sequence is also an output.
-    """
+    """Loop over a sequence and one over its reverse, with merged outputs."""
 
     layer: Layer = LSTM
-    backward_layer: Layer | None = None
-    reversed_after: bool = True
-    axes: tuple[int, int] = (0, 1)
-    states_returned: bool = False
-    inner_output: bool = False
+    backward_layer: Layer | None = None  # the second loop, if it differs
+    reversed_after: bool = True  # all outputs of the second loop are reversed again
+    axes: tuple[int, int] = (0, 1)  # reversed before and after the second loop
+    states_returned: bool = False  # the first state of both loops is also an output
+    inner_output: bool = False  # the reversed sequence is also an output
     final_permutation: tuple[int, ...] = (1, 0, 2)
 
     def build(self, model: Net) -> None:

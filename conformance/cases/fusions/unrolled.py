@@ -26,32 +26,22 @@ FUSION = "UNROLLED_RECURRENT"
 
 @dataclass(frozen=True)
 class Layer:
-    """``STEPS`` unrolled steps of one cell.
+    """Recurrent layer as ``STEPS`` unrolled steps of one cell."""
 
-    ``kind``: a key of ``GATES``, or of ``KERAS_GATES`` if ``keras``.
-
-    ``keras``: each step multiplies its row by the weights; otherwise one product multiplies all rows.
-    ``initial_state_inputs``: initial states are graph inputs; otherwise they are zeros, which the first step of PyTorch omits.
-    ``row_order``: rows that the steps read. ``batch_first``: the input is [batch, time, features]. ``merge_operator``: merges
-    the outputs along ``axis``, in reverse order if ``reversed_outputs``; "" returns only the last one. ``cell_outputs``: the
-    cell states of the last step are also outputs. ``stages``: consecutive layers, each on the output of the previous one.
-    ``defect``: the deliberate difference from a recurrent layer.
-    """
-
-    kind: str = "LSTM"
+    kind: str = "LSTM"  # key of ``GATES``, or of ``KERAS_GATES`` if ``keras``
     batch: int = 1
-    keras: bool = False
-    initial_state_inputs: bool = False
-    row_order: tuple[int, ...] = tuple(range(STEPS))
-    merge_operator: str = "CONCATENATION"
-    axis: int = 0
-    reversed_outputs: bool = False
-    cell_outputs: bool = False
-    stages: int = 1
-    batch_first: bool = False
+    keras: bool = False  # each step multiplies its row by the weights; otherwise one product multiplies all rows
+    initial_state_inputs: bool = False  # initial states are graph inputs, otherwise omitted zeros
+    row_order: tuple[int, ...] = tuple(range(STEPS))  # row that each step reads
+    merge_operator: str = "CONCATENATION"  # merges the outputs; "" returns only the last one
+    axis: int = 0  # along which outputs are merged
+    reversed_outputs: bool = False  # outputs are merged in reverse order
+    cell_outputs: bool = False  # the cell states of the last step are also outputs
+    stages: int = 1  # consecutive layers, each on the output of the previous one
+    batch_first: bool = False  # the input is [batch, time, features]
     activation: str = "TANH"
-    weights: str = "float32"
-    defect: str = ""
+    weights: str = "float32"  # dtype
+    defect: str = ""  # deliberate difference from a recurrent layer
 
     def build(self, model: Net) -> None:
         sizes = (self.batch, STEPS, INPUTS) if self.batch_first else (STEPS, self.batch, INPUTS)
