@@ -27,12 +27,12 @@ Parameters = Mapping[str, tuple[float, int]]
 
 
 class Arithmetic(Enum):
-    """Values that a handler gets and returns for quantized tensors."""
+    """Form in which a handler gets its operands and returns its results."""
 
-    UNQUANTIZED = "unquantized"  # no data operand is quantized: each keeps its dtype
-    FLOAT = "float"  # dequantized operands; the host quantizes the result
-    QUANTIZED = "quantized"  # quantized values in the storage plan's dtype
-    QUANTIZED_AS_IN_FILE = "as in file"  # quantized values as in the file
+    UNQUANTIZED = "unquantized"  # no data operand is quantized; values have the dtypes in the file
+    FLOAT = "float"  # dequantized operands; the host quantizes the results
+    QUANTIZED = "quantized"  # quantized values, in the dtype that the storage plan chose
+    QUANTIZED_AS_IN_FILE = "as in file"  # quantized values, in the dtype in the file
 
 
 class QuantizedOperator(Protocol):

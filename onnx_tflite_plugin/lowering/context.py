@@ -339,7 +339,7 @@ class Context:
 
 
 def _suggest_attribute(name: str) -> str:
-    """Return the remedy for an attribute that the context does not have: an operator of ONNX, or a similar member."""
+    """Return the remedy for an unknown attribute: an ONNX operator, or a similar name."""
     from onnx_tflite_plugin.api.context import Context as Protocol
 
     if is_operator(name):

@@ -82,12 +82,12 @@ def finish_output(ctx: Context, k: int, value: ValueOrResource | None) -> ir.Val
 def _convert_to_planned_storage(ctx: Context, slot: int, value: ir.Value) -> ir.Value:
     """Return an output in the storage that is planned for its tensor.
 
-    The handler returned the output in the storage of the first output.
+    A handler returns all outputs in the storage of the first one.
     """
-    returned, planned = ctx.storage(slot), ctx.scope.storage.storage(ctx.op[slot])
-    if uses_file_integers(ctx.scope.storage, ctx.bound, slot) or returned.shift == planned.shift:
+    handler_storage, planned_storage = ctx.storage(slot), ctx.scope.storage.storage(ctx.op[slot])
+    if uses_file_integers(ctx.scope.storage, ctx.bound, slot) or handler_storage.shift == planned_storage.shift:
         return value
-    return ctx.scope.conversions.requantize(value, returned, planned, ctx.layout(slot))
+    return ctx.scope.conversions.requantize(value, handler_storage, planned_storage, ctx.layout(slot))
 
 
 def _is_fake_quantized(ctx: Context, quantization: Quantization) -> bool:
@@ -138,30 +138,34 @@ def _check_quantizable(ctx: Context, value: ir.Value, tensor: Tensor, k: int) ->
 def _check_dtype(ctx: Context, value: ir.Value, tensor: Tensor, encoding: Encoding, k: int) -> None:
     """Raise an error if the output's dtype is not the tensor's."""
     storage = ctx.scope.storage.storage(tensor)
-    expected = onnx_dtype(storage.dtype if encoding is STORED else tensor.dtype)
-    returned = value.type.dtype if value.type is not None else expected
-    if returned != expected:
-        raise _dtype_error(ctx, returned, tensor, expected, k)
+    tensor_dtype = onnx_dtype(storage.dtype if encoding is STORED else tensor.dtype)
+    value_dtype = value.type.dtype if value.type is not None else tensor_dtype
+    if value_dtype != tensor_dtype:
+        raise _dtype_error(ctx, value_dtype, tensor, tensor_dtype, k)
 
 
-def _dtype_error(ctx: Context, returned: ir.DataType, tensor: Tensor, expected: ir.DataType, k: int) -> Exception:
+def _dtype_error(
+    ctx: Context, value_dtype: ir.DataType, tensor: Tensor, tensor_dtype: ir.DataType, k: int
+) -> Exception:
     """Return the error for an output whose dtype is not the tensor's.
 
     A pack's error is attributed to the pack, a built-in handler's to the file.
     """
     if ctx.bound.pack != BUILTIN:
-        return WrongResult(_describe_wrong_dtype(ctx, _dtype_name(returned), tensor, _dtype_name(expected), k))
-    reason = f"tensor {tensor} is {tensor.dtype}, but {ctx.op.code} of these operands is {returned.name.lower()}"
+        return WrongResult(_describe_wrong_dtype(_dtype_name(value_dtype), tensor, _dtype_name(tensor_dtype), k))
+    reason = f"tensor {tensor} is {tensor.dtype}, but {ctx.op.code} of these operands is {value_dtype.name.lower()}"
     return ResultContradiction(f"outputs[{k}]", reason)
 
 
-def _describe_wrong_dtype(ctx: Context, returned: str, tensor: Tensor, expected: str, k: int) -> str:
+def _describe_wrong_dtype(value_dtype: str, tensor: Tensor, tensor_dtype: str, k: int) -> str:
     """Return a message for the author of a handler on a wrong output dtype."""
-    if tensor.dtype in QUANTIZED and affine(tensor) is None and returned.startswith("float"):
-        fact = f"output {k}, {tensor.name!r}, is {tensor.dtype} without scale and zero point in the file"
-        return f"{fact}, so the {returned} result cannot be quantized; give the tensor a scale, or return {expected}"
-    remedy = f"convert it with ctx.ops.Cast(value, to={expected!r})"
-    return f"output {k} is {returned}, but its tensor {tensor.name!r} is {expected}; {remedy}"
+    if tensor.dtype in QUANTIZED and affine(tensor) is None and value_dtype.startswith("float"):
+        return (
+            f"output {k}, {tensor.name!r}, is {tensor.dtype} without scale and zero point in the file, so the "
+            f"{value_dtype} result cannot be quantized; give the tensor a scale, or return {tensor_dtype}"
+        )
+    remedy = f"convert it with ctx.ops.Cast(value, to={tensor_dtype!r})"
+    return f"output {k} is {value_dtype}, but its tensor {tensor.name!r} is {tensor_dtype}; {remedy}"
 
 
 def _dtype_name(dtype: ir.DataType) -> str:
@@ -235,14 +239,14 @@ def emit_table_lookup(ctx: Context, table: Callable[[Instance], Array]) -> ir.Va
 
 
 def _table_entries(ctx: Context, table: Callable[[Instance], Array]) -> Array:
-    """Return the entries of a lookup table by and in planned quantized values.
+    """Return the entries of a lookup table, converted to the planned dtypes.
 
-    Raises WrongResult for a table of another size, or with values that output 0 cannot have.
+    Raises WrongResult for a table of the wrong size, or with values that the dtype of output 0 does not have.
     """
-    returned = table(ctx)
-    if not isinstance(returned, np.ndarray | list | tuple):
-        raise WrongResult(f"it returned {describe(returned)}, not an array")
-    entries, (low, high) = np.asarray(returned), INTEGER_RANGE[ctx.op[0].dtype]
+    table_result = table(ctx)
+    if not isinstance(table_result, np.ndarray | list | tuple):
+        raise WrongResult(f"it returned {describe(table_result)}, not an array")
+    entries, (low, high) = np.asarray(table_result), INTEGER_RANGE[ctx.op[0].dtype]
     if entries.shape != (high - low + 1,):
         raise WrongResult(
             f"the lookup table has shape {list(entries.shape)}, but {ctx.op[0].dtype} has {high - low + 1} values"

@@ -131,9 +131,8 @@ class Scope:
         inlined subgraphs have too many operators.
         """
         if not 0 <= subgraph < len(self.model.graphs):
-            raise LookupError(
-                f"subgraph {subgraph} does not exist; the model has {plural(len(self.model.graphs), 'subgraph')}, numbered from 0"
-            )
+            count = plural(len(self.model.graphs), "subgraph")
+            raise LookupError(f"subgraph {subgraph} does not exist; the model has {count}, numbered from 0")
         graph = self.model.graphs[subgraph]
         self.job.inlined += len(graph.operators)
         if self.depth >= MAX_DEPTH:

@@ -1,6 +1,6 @@
 """Messages on Python and NumPy code that computes with values of the model.
 
-Such code raises an error of Python or NumPy, which does not say what to write in its place.
+The error that Python or NumPy raises does not say what to write instead.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ _NOTHING_TO_EMIT = {
 
 @contextmanager
 def explain_value_misuse() -> Iterator[None]:
-    """Replace an error of Python or NumPy on a value of the model by one that names the ONNX operator to emit."""
+    """Let errors of Python code on a value of the model name the operator to emit."""
     try:
         yield
     except (TypeError, AttributeError, ValueError) as error:
@@ -94,9 +94,9 @@ def explain_value_misuse() -> Iterator[None]:
 
 
 def _failing_frame(trace: TracebackType | None) -> tuple[FrameType, int] | None:
-    """Return the frame that called Python's or NumPy's code, and its instruction.
+    """Return the frame that called Python or NumPy, and the index of its instruction.
 
-    Return None if other code raised the error.
+    Return None if the converter raised the error.
     """
     frames = []
     while trace is not None:
@@ -104,12 +104,12 @@ def _failing_frame(trace: TracebackType | None) -> tuple[FrameType, int] | None:
         trace = trace.tb_next
     while frames and str(frames[-1][0].f_globals.get("__name__", "")).partition(".")[0] == "numpy":
         frames.pop()
-    is_own = bool(frames) and frames[-1][0].f_globals.get("__name__", "").startswith("onnx_")
-    return frames[-1] if frames and not is_own else None
+    is_converter_code = bool(frames) and frames[-1][0].f_globals.get("__name__", "").startswith("onnx_")
+    return frames[-1] if frames and not is_converter_code else None
 
 
 def _find_expression(frame: FrameType, instruction: int) -> ast.expr | None:
-    """Return the expression that an instruction computes; None if its source is unavailable."""
+    """Return the expression that an instruction computes; None without its source."""
     positions = list(frame.f_code.co_positions())[instruction // 2]
     first, last, start, end = positions
     if first is None or last is None or start is None or end is None:
@@ -130,7 +130,7 @@ def _uses_value(expression: ast.expr, frame: FrameType) -> bool:
 
 
 def _find_remedy(expression: ast.expr) -> str:
-    """Return the code that computes an expression on values."""
+    """Return the advice for an expression, such as the call that emits its operator."""
     match expression:
         case ast.BinOp(left=left, op=operator, right=right):
             return _suggest(_OPERATORS.get(type(operator)), left, right)
@@ -159,14 +159,14 @@ def _operator_of_function(name: str) -> str | None:
 
 
 def _suggest(op_type: str | None, *operands: ast.expr) -> str:
-    """Return the call that emits an operator; numbers get the dtype of operand 0."""
+    """Return the code that emits an operator. Numbers get the dtype of operand 0."""
     if op_type is None:
         return _EXAMPLE
     return f"write ctx.ops.{op_type}({', '.join(map(_format_operand, operands))})"
 
 
 def _flatten(operands: Sequence[ast.expr]) -> Iterator[ast.expr]:
-    """Yield the operands of a function, and the elements of lists, as in ``np.concatenate([x, y])``."""
+    """Yield the operands of a function, and the elements of an operand that is a list."""
     for operand in operands:
         yield from operand.elts if isinstance(operand, ast.List | ast.Tuple) else (operand,)
 

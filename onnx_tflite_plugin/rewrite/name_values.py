@@ -179,7 +179,7 @@ def quantized_operand(node: ir.Node) -> ir.Value | None:
 
 
 def dequantizes(node: ir.Node) -> bool:
-    """True for a DequantizeLinear, and for a Cast, Sub and Mul that are emitted instead."""
+    """True for a DequantizeLinear, or for the Cast, Sub or Mul that replaces one."""
     return node.op_type == "DequantizeLinear" or DEQUANTIZES in node.outputs[0].meta
 
 

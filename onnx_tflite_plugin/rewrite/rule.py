@@ -49,7 +49,10 @@ class Outcome:
     declined: Counter[str] = field(default_factory=Counter)
 
     def reasons(self) -> dict[str, int]:
-        """Return the number of declined places by reason, most frequent first; places without a reason are left out."""
+        """Return the number of declined places per reason, most frequent first.
+
+        Places without a reason are not counted.
+        """
         return {reason: count for reason, count in self.declined.most_common() if reason}
 
 

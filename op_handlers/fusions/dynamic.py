@@ -143,16 +143,17 @@ def match_large_conv(match: Match) -> Mapping[str, Any] | Decline:
 
     The options contain explicit pads. All images of a batch share one scale; LiteRT uses one scale per image.
     """
-    ((_, conv),) = match.calls.items()
+    (conv,) = match.calls.values()
     if not has_symmetric_weights(match) or match[x].rank != 4 or conv[out(0)].rank != 4:
         return NO_MATCH
-    (batch, *size, channels), (outputs, *kernel, depth) = match[x].dims, match[w].shape
-    if channels != depth or None in (*size, *conv[out(0)].dims[1:3]):
+    (batch, *size, channels), (features, *kernel, filter_channels) = match[x].dims, match[w].shape
+    if channels != filter_channels or None in (*size, *conv[out(0)].dims[1:3]):
         return Decline("the convolution has groups, or the image has a dynamic shape")
-    weights, pixels = prod(match[w].shape), prod(n or 1 for n in conv[out(0)].dims[:3])
-    if weights < MIN_WEIGHTS and weights * pixels < MIN_PRODUCTS:
+    weight_count, position_count = prod(match[w].shape), prod(n or 1 for n in conv[out(0)].dims[:3])
+    if weight_count < MIN_WEIGHTS and weight_count * position_count < MIN_PRODUCTS:
         return NO_MATCH
-    if prod(kernel) * depth < MIN_TERMS or outputs < MIN_FEATURES or (prod(kernel) > 1 and depth < MIN_CHANNELS):
+    has_few_channels = prod(kernel) > 1 and filter_channels < MIN_CHANNELS
+    if has_few_channels or prod(kernel) * filter_channels < MIN_TERMS or features < MIN_FEATURES:
         return NO_MATCH
     if batch is None and is_shallow(match.graphs[conv.subgraph]):
         return Decline("the batch size is dynamic, and LiteRT uses a scale per image")

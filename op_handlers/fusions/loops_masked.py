@@ -88,7 +88,9 @@ def find_masked_layer(loop: CountedLoop) -> MaskedLayer | None:
                 k for k in new_values if k not in stage.states and new_values[k] is new_values[stage.states[0]]
             ]
             for last_output in output_slots[:1]:
-                results = [classify_result(loop, k, trips, stage, last_output) for k in range(len(loop.graph.outputs))]
+                results = [
+                    classify_masked_result(loop, k, trips, stage, last_output) for k in range(len(loop.graph.outputs))
+                ]
                 classified = tuple(result for result in results if result is not None)
                 if len(classified) == len(results):
                     return MaskedLayer(stage, sequence, mask_slot, last_output, classified)
@@ -102,7 +104,9 @@ def masked_update(loop: CountedLoop, k: int, mask: Tensor) -> Tensor | None:
     return op[1] if op is not None and op[0] is mask and op[2] is loop.graph.inputs[k] else None
 
 
-def classify_result(loop: CountedLoop, k: int, trips: int, stage: Stage, last_output: int) -> tuple[str, int] | None:
+def classify_masked_result(
+    loop: CountedLoop, k: int, trips: int, stage: Stage, last_output: int
+) -> tuple[str, int] | None:
     """Return kind and number of the result in slot ``k`` (see :class:`MaskedLayer`).
 
     Return ``None`` if a masked layer has no such result.

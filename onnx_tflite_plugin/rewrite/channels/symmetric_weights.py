@@ -29,12 +29,12 @@ from onnx_tflite_plugin.rewrite.matching import Affine, QuantizedConv, nodes_of,
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule
 from onnx_tflite_plugin.source.model import Array
 
-MIN_SPEEDUP = 1.05  # minimum product of the speedups on processors with and without such kernels
+MIN_SPEEDUP = 1.05  # minimum product of the speedups on processors with and without symmetric kernels
 MAX_WEIGHT = 127  # no int8 kernel for ARM64 is exact with -128
 
 
 def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[Mapping[ir.Node, Layer]]:
-    """Return one place, all quantized convolutions, if a zero point is not 0."""
+    """Return all quantized convolutions as one place, if a zero point is not 0."""
     layers = {node: layer for node in nodes_of(model.graph, "Conv") if (layer := Layer.of(node))}
     return [layers] if any(not layer.convolution.symmetric for layer in layers.values()) else []
 
@@ -60,7 +60,7 @@ symmetric_weights = RewriteRule(pattern, check, rewrite)
 
 
 def _doublings(layers: Mapping[ir.Node, Layer]) -> Iterator[Doubling]:
-    """Yield the groups of values for which duplicating channels saves time."""
+    """Yield the groups of values whose channels are worth duplicating."""
     visited: set[ir.Value] = set()
     convolutions = {node: layer.convolution for node, layer in layers.items()}
     for layer in layers.values():
@@ -155,31 +155,30 @@ class Doubling:
 
     @property
     def is_worthwhile(self) -> bool:
-        """True if duplicating channels saves time on average.
-
-        Processors with kernels for symmetric weights must save a larger fraction of their time than other processors lose.
-        """
-        (before, after), (others_before, others_after) = self._costs(True), self._costs(False)
-        return after * others_after * MIN_SPEEDUP < before * others_before
+        """True if the speedups with and without symmetric kernels have a large product."""
+        cost, copied_cost = self._costs(symmetric_kernels=True)
+        other_cost, other_copied_cost = self._costs(symmetric_kernels=False)
+        return copied_cost * other_copied_cost * MIN_SPEEDUP < cost * other_cost
 
     def _costs(self, symmetric_kernels: bool) -> tuple[int, int]:
-        """Return the costs without and with duplicated channels.
+        """Return the cost without copied channels, and the cost with them.
 
         ``symmetric_kernels``: the processor has kernels for symmetric weights.
         """
-        before = after = 0
+        cost = copied_cost = 0
         for layer in self.readers:
             features, symmetric = layer.convolution.features, layer.convolution.symmetric
-            before += layer.cost(self.channels, features, symmetric_kernels and symmetric)
-            after += layer.cost(self.size, features, symmetric_kernels and (symmetric or layer.needs_split))
+            cost += layer.cost(self.channels, features, symmetric_kernels and symmetric)
+            copied_cost += layer.cost(self.size, features, symmetric_kernels and (symmetric or layer.needs_split))
         for layer in map(self.layers.__getitem__, self.shared.producers):
             inputs, symmetric = layer.convolution.shape[1], layer.convolution.symmetric
-            before += layer.cost(inputs, self.channels, symmetric_kernels and symmetric)
-            after += layer.cost(inputs, self.size, symmetric_kernels and symmetric)
+            cost += layer.cost(inputs, self.channels, symmetric_kernels and symmetric)
+            copied_cost += layer.cost(inputs, self.size, symmetric_kernels and symmetric)
         for layer in map(self.layers.__getitem__, self.shared.depthwise):
             channel_cost = layer.positions * _DEPTHWISE_COST
-            before, after = before + channel_cost * self.channels, after + channel_cost * self.size
-        return before, after
+            cost += channel_cost * self.channels
+            copied_cost += channel_cost * self.size
+        return cost, copied_cost
 
     def add_weights(self, new_weights: dict[ir.Node, NewWeights]) -> None:
         """Add weights of all convolutions around the channels, and the values' new shapes."""

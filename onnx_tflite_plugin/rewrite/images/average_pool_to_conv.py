@@ -40,7 +40,7 @@ _OTHER_NODES_TIME = 10_000_000  # femtoseconds of the nodes around the product
 
 
 def check(node: ir.Node) -> Average | Decline:
-    """Return the quantized average if a convolution or a product takes less time."""
+    """Return the quantized average if a convolution or matrix product is faster."""
     average = Average.of(node)
     is_faster = average.is_inside or average.is_product_faster
     return average if is_faster else Decline("a product of matrices takes as long, or its factors exceed 8 bits")
@@ -151,9 +151,9 @@ class Average:
 
     @cached_property
     def _factors(self) -> Array:
-        """The integer factors of each result, [y, x, window row, image column].
+        """The integer factors of each average, [y, x, window row, image column].
 
-        The factors of each result have the same sum.
+        The sum of the factors is the same for all averages.
         """
         rows, columns = self._window_positions(0), self._window_positions(1)
         covered_rows = (rows >= 0) & (rows < self.image[1])
@@ -165,7 +165,7 @@ class Average:
         )
 
     def _window_positions(self, axis: int) -> Array:
-        """Return the rows (axis 0) or columns (axis 1) of windows, [windows, kernel].
+        """Return the image rows (axis 0) or columns (axis 1) of each window, [windows, kernel].
 
         Positions in the padding are negative, or not less than the size of the image.
         """

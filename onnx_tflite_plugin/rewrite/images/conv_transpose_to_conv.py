@@ -71,7 +71,7 @@ class Axis:
         return self.last_offset - self.first_offset + 1
 
     def weight_indices(self) -> Array:
-        """Return the index of each weight along the original kernel axis, [stride, taps].
+        """Return the index into w of each new weight, [stride, taps].
 
         The index is -1 where a phase has no weight.
         """

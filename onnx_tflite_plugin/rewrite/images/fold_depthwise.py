@@ -30,10 +30,7 @@ def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[QuantizedConv]:
 
 
 def check(unit: QuantizedConv) -> Match:
-    """Return the match with dense weights. Raises Refusal for other convolutions.
-
-    ``image.value`` is None if the image must be transposed first.
-    """
+    """Return the match with dense weights; its image is None if it must be transposed."""
     dense_unit = _dense_unit(unit)
     shape = require_match(sizes(unit.data.inputs[0]), "the rank of the image is unknown")
     channels_last_shape = [shape[0], *shape[2:], shape[1]]
@@ -78,15 +75,15 @@ def _dense_unit(unit: QuantizedConv) -> QuantizedConv:
 
 
 def _folding(window: Window) -> Folding:
-    """Return the folding to at least the number of channels that kernels work on.
+    """Return the folding after which the result has at least ``BLOCK`` channels.
 
     Raises Refusal if the number of columns is not divisible, or the image is small.
     """
     rows, columns, channels = window.result
     require(window.strides == (1, 1), "the stride is not 1")
     require(rows * columns >= _MIN_POSITIONS, f"the result has fewer than {_MIN_POSITIONS} positions")
-    folded_columns = 1 << ((BLOCK - 1) // channels).bit_length()
-    return require_match(Folding.of(window, folded_columns), f"the width is not divisible by {folded_columns}")
+    result_columns = 1 << ((BLOCK - 1) // channels).bit_length()
+    return require_match(Folding.of(window, result_columns), f"the width is not divisible by {result_columns}")
 
 
 def _is_convolution_result(data: ir.Node) -> bool:

@@ -2,8 +2,8 @@
 
 Integer kernels of convolutions read four input channels at a time, and most of their time is per output position. An image has
 few channels and many positions. M adjacent columns of C channels become one column of M * C channels: ``[N, H, W, C]`` is
-reshaped to ``[N, H, W/M, M * C]`` without a copy. A convolution with stride s then computes M/s output columns at once. Its
-weights are zero for columns that an output column does not read. The sums and the results are the same.
+reshaped to ``[N, H, W/M, M * C]`` without a copy. A convolution with stride s then computes M/s result columns at once. Its
+weights are zero for columns that a result column does not read. The sums and the results are the same.
 
 Most of the products are with 0, and without VNNI, products cost more than positions. With ``--weights-dtype auto``, weights may
 be int8 only on processors whose sums are exact (see ``weights``). An ``If`` on the processor probe then contains the folded
@@ -58,9 +58,8 @@ class Work:
     def cost(self, symmetric: bool) -> int:
         """Return the cost with int8 weights, in multiplications.
 
-        The cost is a heuristic. A multiplication takes 5 ps with AVX512-VNNI. The kernel reads its input in place if channel
-        counts are multiples of 4 and zero points are 0. Otherwise it gathers the input first, and rounds the sums
-        afterwards.
+        The cost is a heuristic. A multiplication takes 5 ps with AVX512-VNNI. The kernel reads its input in place if the
+        numbers of channels are multiples of 4 and the zero points are 0. Otherwise it copies the input first.
         """
         in_place = symmetric and self.channels % 4 == 0 and self.features % 4 == 0 and self.features >= 16
         tap_cost, feature_cost = (60, 15) if in_place else (140, 50)
@@ -71,7 +70,7 @@ class Work:
     def cost_of_uint8(self) -> float:
         """The cost with uint8 weights and AVX2, in the unit of ``cost``.
 
-        This kernel always gathers its input.
+        The kernel always copies its input first.
         """
         summands = self.channels * self.taps
         return self.positions * (2900 + 530 * self.taps + 100 * summands + 5.5 * self.features * summands)
@@ -125,64 +124,65 @@ class Window:
 
 @dataclass(frozen=True)
 class Folding:
-    """A folded convolution.
+    """The sizes of a folded convolution, along the width.
 
-    It folds ``width`` image columns into one, and computes ``columns`` output columns at a time. ``first_column``: the
-    first folded image column that a folded output column reads, relative to the output column. ``reach``: the number of
-    folded image columns that an output column reads. ``pads``: left and right, in folded columns. ``work``: the size of the
-    convolution.
+    Attributes:
+        image_columns: number of image columns that are folded into one.
+        result_columns: number of result columns that are computed at once, as one folded column.
+        first_offset: offset from a folded result column to the first folded image column that it reads.
+        kernel_width: number of folded image columns that a folded result column reads.
+        pads: left and right padding, in folded columns.
+        work: size of the folded convolution.
     """
 
-    width: int
-    columns: int
-    first_column: int
-    reach: int
+    image_columns: int
+    result_columns: int
+    first_offset: int
+    kernel_width: int
     pads: tuple[int, int]
     work: Work
 
     @classmethod
-    def of(cls, window: Window, folded_columns: int) -> Self | None:
+    def of(cls, window: Window, result_columns: int) -> Self | None:
         """Return the folding, or ``None`` if a number of columns is not divisible.
 
-        ``folded_columns``: the number of output columns to compute at a time.
+        ``result_columns``: the number of result columns to compute at once.
         """
-        (_, image_columns, channels), (rows, result_columns, features) = window.image, window.result
-        stride, kernel_width, left = window.strides[1], window.kernel[1], window.pads[1]
-        width = folded_columns * stride
-        if result_columns % folded_columns or image_columns % width:
+        (_, image_width, channels), (rows, result_width, features) = window.image, window.result
+        stride, left_pad = window.strides[1], window.pads[1]
+        image_columns = result_columns * stride
+        if result_width % result_columns or image_width % image_columns:
             return None
-        first_column = -left // width
-        last_column = ((folded_columns - 1) * stride + kernel_width - 1 - left) // width
-        reach = last_column - first_column + 1
-        pads = -first_column, result_columns // folded_columns - image_columns // width + last_column
-        positions, taps = rows * result_columns // folded_columns, window.kernel[0] * reach
-        work = Work(positions, width * channels, folded_columns * features, taps)
-        return cls(width, folded_columns, first_column, reach, pads, work)
+        first_offset = -left_pad // image_columns
+        last_offset = ((result_columns - 1) * stride + window.kernel[1] - 1 - left_pad) // image_columns
+        kernel_width = last_offset - first_offset + 1
+        pads = -first_offset, result_width // result_columns - image_width // image_columns + last_offset
+        positions, taps = rows * result_width // result_columns, window.kernel[0] * kernel_width
+        work = Work(positions, image_columns * channels, result_columns * features, taps)
+        return cls(image_columns, result_columns, first_offset, kernel_width, pads, work)
 
     def folded_weights(self, unit: QuantizedConv, window: Window) -> Array:
         """Return the weights of the folded convolution.
 
-        The original weights have shape [o, c, y, x]. The result has shape [columns * o, width * c, y, reach].
+        The original weights have shape [o, c, y, x]. The result has shape
+        [result_columns * o, image_columns * c, y, kernel_width].
         """
         array, zero_point = unit.weights.integers, unit.weights.zero_point
         assert array is not None
-        features, channels, kernel_height, kernel_width = array.shape
-        shape = features, self.width, channels, kernel_height, self.reach
+        features, channels, height, original_width = array.shape
+        shape = features, self.image_columns, channels, height, self.kernel_width
         zeros = np.broadcast_to(zero_point.reshape(-1, 1, 1, 1, 1), shape)
-        folded = np.stack([zeros] * self.columns)
-        for column in range(self.columns):
-            for tap in range(kernel_width):
-                position = column * window.strides[1] + tap - window.pads[1]
-                folded_column = position // self.width - self.first_column
-                folded[column, :, position % self.width, :, :, folded_column] = array[..., tap]
-        return folded.reshape(self.columns * features, self.width * channels, kernel_height, self.reach)
+        folded = np.stack([zeros] * self.result_columns)
+        for result_column in range(self.result_columns):
+            for tap in range(original_width):
+                image_column = result_column * window.strides[1] + tap - window.pads[1]
+                folded_tap = image_column // self.image_columns - self.first_offset
+                folded[result_column, :, image_column % self.image_columns, :, :, folded_tap] = array[..., tap]
+        return folded.reshape(self.result_columns * features, self.image_columns * channels, height, self.kernel_width)
 
 
 def cheapest_folding(window: Window) -> Folding | None:
-    """Return the folding of lowest cost for int8 weights, ``None`` if none saves time.
-
-    Ties prefer fewer columns.
-    """
+    """Return the folding of lowest cost for int8 weights, ``None`` if none saves time."""
     if window.image[2] > MAX_CHANNELS:
         return None
     foldings = [folding for columns in range(1, MAX_COLUMNS + 1) if (folding := Folding.of(window, columns))]
@@ -267,21 +267,21 @@ def _is_exact(weights: Array) -> bool:
 def emit_folded(editor: Editor, match: Match) -> ir.Value:
     """Emit the folded convolution. Return its quantized result."""
     unit, window, folding = match.unit, match.window, match.folding
-    (height, columns, channels), (rows, result_columns, features) = window.image, window.result
+    (height, width, channels), (rows, columns, features) = window.image, window.result
     weights = folding.folded_weights(unit, window)
-    shape = [-1, height, columns // folding.width, folding.width * channels]
+    shape = [-1, height, width // folding.image_columns, folding.image_columns * channels]
     value = editor.emit("Transpose", editor.emit("Reshape", match.image.value, shape), perm=CHANNELS_FIRST)
     value = _quantize(editor, value, match.image)
-    operands = [editor.dequantize(unit.weights.tile(folding.columns, weights))]
+    operands = [editor.dequantize(unit.weights.tile(folding.result_columns, weights))]
     if unit.bias is not None:
-        operands.append(editor.dequantize(unit.bias.tile(folding.columns)))
+        operands.append(editor.dequantize(unit.bias.tile(folding.result_columns)))
     value = editor.emit(
         "Conv", value, *operands, like=unit.conv, kernel_shape=weights.shape[2:], strides=[window.strides[0], 1],
         pads=[window.pads[0], folding.pads[0], window.pads[2], folding.pads[1]], group=1,
     )  # fmt: skip
     value = editor.clone_on(unit.quantize, value)
     value = editor.emit("Transpose", value, perm=CHANNELS_LAST)
-    value = editor.emit("Reshape", value, [-1, rows, result_columns, features])
+    value = editor.emit("Reshape", value, [-1, rows, columns, features])
     return editor.emit("Transpose", value, perm=CHANNELS_FIRST)
 
 

@@ -61,13 +61,13 @@ lookup_channels_last = RewriteRule(nodes("GatherElements"), check, rewrite)
 
 
 def _upstream(value: ir.Value) -> Iterable[tuple[ir.Node, ir.Value | None]]:
-    """Return the producer of a value, as a pair with each of its operands."""
+    """Return pairs of a value's producer and each of its operands."""
     node = value.producer()
     return [] if node is None else [(node, operand) for operand in node.inputs or [None]]
 
 
 def _downstream(value: ir.Value) -> Iterable[tuple[ir.Node, ir.Value | None]]:
-    """Return the users of a value, each as a pair with each of its results.
+    """Return pairs of a user and each of its results, for all users of a value.
 
     A convolution is included only if the value is its image.
     """
@@ -88,11 +88,11 @@ def _reaches_convolution(
     """
     pending, visited = [value], set[ir.Value]()
     while pending:
-        current = pending.pop()
-        if current is None or current in visited or current.const_value is not None:
+        value = pending.pop()
+        if value is None or value in visited or value.const_value is not None:
             continue
-        visited.add(current)
-        for node, neighbor in neighbors(current):
+        visited.add(value)
+        for node, neighbor in neighbors(value):
             if node.op_type == "Conv" and all(producer(operand, "DequantizeLinear") for operand in node.inputs[:2]):
                 return True
             if node.domain == "" and node.op_type in _ELEMENTWISE | _LOOKUP:

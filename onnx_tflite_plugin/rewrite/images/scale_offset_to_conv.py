@@ -67,9 +67,9 @@ def _operands(node: ir.Node, channels: int) -> tuple[ir.Value, Array]:
 
     Raises Refusal if no operand is a constant per channel.
     """
-    for value, other_operand in (tuple(node.inputs), tuple(node.inputs)[::-1]):
-        array = constant(other_operand)
-        if array is None and (cast := producer(other_operand, "Cast")):
+    for value, parameter in (tuple(node.inputs), tuple(node.inputs)[::-1]):
+        array = constant(parameter)
+        if array is None and (cast := producer(parameter, "Cast")):
             array = constant(cast.inputs[0])
         if value is not None and array is not None and array.shape in ((channels, 1, 1), (1, channels, 1, 1)):
             return value, np.ascontiguousarray(array.reshape(-1), np.float32)
@@ -97,11 +97,8 @@ def check_quantized(mul: ir.Node) -> QuantizedMatch:
     mul_unit = require_match(WithConstant.of(mul, "Mul"))
     dequantize = require_match(only_user(mul_unit.quantize.outputs[0], "DequantizeLinear"))
     add_unit = require_match(WithConstant.of(only_user(dequantize.outputs[0], "Add"), "Add"))
-    factor, offset, data_affine = (
-        _per_channel(mul_unit),
-        _per_channel(add_unit),
-        require_match(Affine.of(mul_unit.data)),
-    )
+    factor, offset = _per_channel(mul_unit), _per_channel(add_unit)
+    data_affine = require_match(Affine.of(mul_unit.data))
     require(len(factor) % BLOCK == 0, f"the number of channels is not a multiple of {BLOCK}")
     return QuantizedMatch(mul_unit, add_unit, factor, offset, float(data_affine.scale.reshape(-1)[0]))
 
@@ -136,8 +133,8 @@ def _per_channel(unit: WithConstant) -> Array:
 def depthwise_constants(factor: Array, offset: Array, scale: float) -> tuple[Affine, Affine]:
     """Return weights and bias of a convolution that computes ``factor * x + offset``.
 
-    ``scale``: the scale of quantized x. Weights are ±127, so that the scale of the bias is as small as possible. They are
-    smaller if the quantized bias would otherwise exceed the integers that float32 represents.
+    ``scale``: the scale of quantized x. The weights are ±127, which makes the scale of the bias small. They are smaller
+    if the quantized bias would otherwise exceed the integers that float32 represents.
     """
     scales = np.maximum(np.abs(factor) / 127, np.abs(offset) / (scale * _MAX_INTEGER))
     scales = np.where(scales > 0, scales, 1.0).astype(np.float32)

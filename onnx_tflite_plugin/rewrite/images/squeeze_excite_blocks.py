@@ -98,13 +98,7 @@ def _batch_sizes(graph: ir.Graph) -> BatchSizes:
         operand_batches = {
             batch_sizes.get(value) for value in operands if value is not None and constant_shape(value) is None
         }
-        keeps_first_axis = node.op_type == "Transpose" and ints(node, "perm", [1])[0] == 0
-        keeps_batch = (
-            keeps_first_axis
-            or _keeps_batch_axis(node)
-            or node.op_type in _BATCH_PRESERVING
-            or node.op_type in _BROADCASTING
-        )
+        keeps_batch = node.op_type in _BATCH_PRESERVING | _BROADCASTING or _keeps_batch_axis(node)
         batch_size = operand_batches.pop() if keeps_batch and len(operand_batches) == 1 else None
         for value in node.outputs:
             size = value.shape[0] if value.shape else None
@@ -115,10 +109,12 @@ def _batch_sizes(graph: ir.Graph) -> BatchSizes:
 
 
 def _keeps_batch_axis(node: ir.Node) -> bool:
-    """True for a Reshape or Squeeze that keeps axis 0 as the batch.
+    """True for a Transpose, Reshape or Squeeze that keeps axis 0 as the batch.
 
-    The other sizes must be static, and their product unchanged.
+    For Reshape and Squeeze, the other sizes must be static, and their product must not change.
     """
+    if node.op_type == "Transpose":
+        return ints(node, "perm", [1])[0] == 0
     if node.op_type not in ("Reshape", "Squeeze"):
         return False
     before, after = (sizes(value) or [None] for value in (node.inputs[0], node.outputs[0]))

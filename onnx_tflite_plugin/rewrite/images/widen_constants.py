@@ -94,9 +94,8 @@ def _is_fused(value: ir.Value) -> bool:
     """
     node = value.producer()
     while node is not None and node.op_type in _BEFORE_BIAS:
-        node = next(
-            (producer_node for operand in node.inputs if operand and (producer_node := operand.producer())), None
-        )
+        producers = (operand.producer() for operand in node.inputs if operand)
+        node = next(filter(None, producers), None)
     return node is not None and (node.op_type in _FUSED_WITH_ADD or node.op_type == "ReduceMean")
 
 
@@ -108,9 +107,9 @@ _MIN_QUANTIZED_PIXELS = 512  # heuristic: for fewer pixels, the Reshapes take mo
 
 
 def check_quantized(node: ir.Node) -> WithConstant:
-    """Return the quantized operator if its constant is per channel.
+    """Return the quantized operator if its constant has one value per channel.
 
-    The channels must be the last axis. There must be few channels and enough pixels.
+    The channels must be the last axis. There must be few channels and many pixels.
     """
     unit = require_match(WithConstant.of(node, *_OPERATORS))
     channels, array = unit.shape[-1] or 0, unit.integers
@@ -139,7 +138,7 @@ widen_quantized_constants = RewriteRule(nodes(*_OPERATORS), check_quantized, rew
 
 
 def _wide_shape(shape: list[int]) -> list[int]:
-    """Return the shape with as many last axes merged as the minimum row size needs."""
+    """Return the shape with last axes merged until a row has _MIN_ROW_ELEMENTS elements."""
     while shape[-1] < _MIN_ROW_ELEMENTS:
         shape = [*shape[:-2], shape[-2] * shape[-1]]
     return shape

@@ -10,8 +10,10 @@ gate replaces one Split per time step.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import NamedTuple
 
 import onnx_ir as ir
@@ -46,10 +48,8 @@ class Path:
 
     def count_equal_nodes(self, other: Path) -> int:
         """Return the number of nodes at the beginning that are equal in both paths."""
-        are_equal = [
-            _node_key(node) == _node_key(other_node) for node, other_node in zip(self.nodes, other.nodes, strict=False)
-        ]
-        return (*are_equal, False).index(False)
+        keys, other_keys = map(_node_key, self.nodes), map(_node_key, other.nodes)
+        return len([*takewhile(bool, map(operator.eq, keys, other_keys))])
 
 
 class Match(NamedTuple):
@@ -74,18 +74,14 @@ def check(node: ir.Node) -> Match:
     elements = math.prod(size or 0 for size in shape)
     require(elements <= _MAX_ELEMENTS, f"the tensor has more than {_MAX_ELEMENTS} elements")
     paths = [Path.of(part) for part in node.outputs]
-    reference = max(
-        paths,
-        key=lambda path: sum(
-            _call_count(path.nodes[: path.count_equal_nodes(other)]) for other in paths if other is not path
-        ),
-    )
-    depth = max((reference.count_equal_nodes(path) for path in paths if path is not reference), default=0)
-    common_paths = [path for path in paths if reference.count_equal_nodes(path) >= depth]
-    other_paths = [path for path in paths if reference.count_equal_nodes(path) < depth and path.part.uses()]
-    saved_calls = _call_count(reference.nodes[:depth]) * (len(common_paths) - 1)
+    reference = max(paths, key=lambda path: _shared_calls(path, paths))
+    common_count = max((reference.count_equal_nodes(path) for path in paths if path is not reference), default=0)
+    common_nodes = reference.nodes[:common_count]
+    common_paths = [path for path in paths if reference.count_equal_nodes(path) >= common_count]
+    other_paths = [path for path in paths if reference.count_equal_nodes(path) < common_count and path.part.uses()]
+    saved_calls = _call_count(common_nodes) * (len(common_paths) - 1)
     require(saved_calls > _SLICE_NODES * len(other_paths), "too few outputs of the Split feed the same operators")
-    return Match(node, lengths, reference.nodes[:depth], paths, common_paths, other_paths)
+    return Match(node, lengths, common_nodes, paths, common_paths, other_paths)
 
 
 def rewrite(editor: Editor, match: Match) -> None:
@@ -111,6 +107,11 @@ def rewrite(editor: Editor, match: Match) -> None:
 activations_before_split = RewriteRule(nodes("Split"), check, rewrite)
 
 
+def _shared_calls(path: Path, paths: Sequence[Path]) -> int:
+    """Return the number of kernel calls that a path shares with the other paths."""
+    return sum(_call_count(path.nodes[: path.count_equal_nodes(other)]) for other in paths if other is not path)
+
+
 def _has_scalars(node: ir.Node) -> bool:
     """True if all operands but the first are constant scalars."""
     arrays = [constant(value) for value in node.inputs[1:]]
@@ -127,7 +128,7 @@ def _node_key(node: ir.Node) -> tuple[object, ...]:
 def _call_count(nodes: Sequence[ir.Node]) -> int:
     """Return the number of kernel calls.
 
-    8-bit QuantizeLinear and DequantizeLinear do not count, because they are fused with the operator between them.
+    8-bit QuantizeLinear and DequantizeLinear are fused with the operator between them, and do not count.
     """
     return sum(node.op_type not in ("DequantizeLinear", "QuantizeLinear") or not _is_8_bit(node) for node in nodes)
 
@@ -138,10 +139,7 @@ def _is_8_bit(node: ir.Node) -> bool:
 
 
 def _part_lengths(node: ir.Node) -> list[int]:
-    """Return the lengths of a Split's parts along its axis.
-
-    Return an empty result if a length is unknown.
-    """
+    """Return the lengths of a Split's parts along its axis; empty if one is unknown."""
     axis, shapes = integer(node, "axis", 0), [sizes(part) for part in node.outputs]
     lengths = [shape[axis] if shape else None for shape in shapes]
     return [] if None in lengths else [length or 0 for length in lengths]
@@ -165,10 +163,7 @@ class Grid(NamedTuple):
 
 
 def check_grid(node: ir.Node) -> Grid:
-    """Return the match if all rows are split into the same columns.
-
-    There must be fewer columns than rows.
-    """
+    """Return the match if all rows are split into the same columns, fewer than rows."""
     require(integer(node, "axis", 0) == 0)
     splits = [
         require_match(only_user(part, "Split"), "a part of the Split is not split again") for part in node.outputs
@@ -196,9 +191,6 @@ columns_before_rows = RewriteRule(nodes("Split"), check_grid, rewrite_grid)
 
 
 def _split_key(split: ir.Node) -> tuple[object, ...]:
-    """Return a key that is the same for equal Splits.
-
-    Splits with computed lengths have different keys.
-    """
+    """Return a key that is the same for equal Splits with constant lengths."""
     lengths = constant(split.inputs[1]) if len(split.inputs) > 1 else None
     return integer(split, "axis", 0), split if lengths is None else lengths.tobytes()

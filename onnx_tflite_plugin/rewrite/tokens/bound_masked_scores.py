@@ -26,7 +26,7 @@ from onnx_tflite_plugin.source.model import Array
 BOUND = 60.0
 """Maximum difference between a score and the maximum of its row.
 
-exp(-60) is 9e-27. This is a normal number, even if it is divided by a million.
+exp(-60) is 9e-27, which is a normal number even if it is divided by a million.
 """
 MIN_ELEMENTS = 2**12
 """Heuristic: for fewer scores, three additional nodes cost more time than they save."""
@@ -58,15 +58,15 @@ bound_masked_scores = RewriteRule(nodes("Softmax"), check, rewrite)
 
 
 def _constants_of(scores: ir.Value) -> Iterator[Array]:
-    """Yield the constants that are added to the scores or that replace masked scores.
+    """Yield the constants that are added to the scores or replace masked scores.
 
-    A computed mask may contain such a constant.
+    If a mask is computed, yield the constants that it is computed from.
     """
-    current: list[tuple[ir.Value, Sequence[str]]] = [(scores, _SCORE_OPERATORS)]
+    pending: list[tuple[ir.Value, Sequence[str]]] = [(scores, _SCORE_OPERATORS)]
     visited: set[tuple[ir.Value, Sequence[str]]] = set()
     for _ in range(_MAX_STEPS):
-        following: list[tuple[ir.Value, Sequence[str]]] = []
-        for value, allowed_operators in (entry for entry in current if entry not in visited):
+        operands: list[tuple[ir.Value, Sequence[str]]] = []
+        for value, allowed_operators in (entry for entry in pending if entry not in visited):
             visited.add((value, allowed_operators))
             if (array := constant(value)) is not None:
                 yield array
@@ -74,8 +74,8 @@ def _constants_of(scores: ir.Value) -> Iterator[Array]:
             if node is None or node.domain or node.op_type not in allowed_operators:
                 continue
             allowed_operators = _MASK_OPERATORS if node.op_type in ("Add", "Where") else allowed_operators
-            following += [(operand, allowed_operators) for operand in node.inputs if operand is not None]
-        current = following
+            operands += [(operand, allowed_operators) for operand in node.inputs if operand is not None]
+        pending = operands
 
 
 def _is_mask_constant(array: Array) -> bool:

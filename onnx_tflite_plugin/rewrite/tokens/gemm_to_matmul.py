@@ -22,8 +22,8 @@ from onnx_tflite_plugin.source.model import Array
 class Match(NamedTuple):
     """A Gemm between ``flatten``, a Reshape to rows, and ``restore``, a Reshape back.
 
-    ``shape``: the shape of the MatMul's result. ``transpose_matrix``: the matrix must be transposed for MatMul. A
-    blockwise-quantized matrix is already stored in the layout for MatMul.
+    ``shape``: the shape of the MatMul's result. ``transpose_matrix``: the matrix is stored as [columns, rows], unlike the
+    operand of a MatMul.
     """
 
     gemm: ir.Node
@@ -85,18 +85,16 @@ def _unflattened_operand(editor: Editor, rows: ir.Value | None, flatten: ir.Node
 
 def _block_shape(matrix: ir.Value | None) -> tuple[int, ...] | None:
     """Return the shape of a blockwise-quantized matrix, ``None`` for other matrices."""
-
     dequantize = producer(matrix, "DequantizeLinear")
     return constant_shape(matrix) if dequantize is not None and integer(dequantize, "block_size", 0) else None
 
 
 def _is_plain(gemm: ir.Node, transpose_matrix: bool) -> bool:
     """True for a float Gemm without bias, factors or transposed first operand."""
-    other_attributes = gemm.attributes.keys() & {"alpha", "beta", "transA"}
-    has_no_bias = all(value is None for value in gemm.inputs[2:])
+    has_bias = any(value is not None for value in gemm.inputs[2:])
     return (
-        has_no_bias
-        and not other_attributes
+        not has_bias
+        and not gemm.attributes.keys() & {"alpha", "beta", "transA"}
         and integer(gemm, "transB", 0) == transpose_matrix
         and gemm.outputs[0].dtype == ir.DataType.FLOAT
     )
@@ -107,13 +105,14 @@ def _has_single_use(matrix: ir.Value | None) -> bool:
 
     The matrix is a constant, or is dequantized by Cast and Mul.
     """
-    stored = [*_stored_constants(matrix)]
-    return bool(stored) and all(
-        array is not None and array.ndim in (0, 2) and len(value.uses()) == 1 for value, array in stored
+    constants = [*_stored_constants(matrix)]
+    return bool(constants) and all(
+        array is not None and array.ndim in (0, 2) and len(value.uses()) == 1 for value, array in constants
     )
 
 
 def _stored_constants(matrix: ir.Value | None) -> Iterator[tuple[ir.Value, Array | None]]:
+    """Yield the values that a matrix is computed from, with their arrays if constant."""
     producer_node = producer(matrix, "Cast", "Mul")
     if producer_node is not None:
         for operand in producer_node.inputs:

@@ -1,7 +1,4 @@
-"""Reduction of a language model to the scores of the last token.
-
-The operators that compute the scores then read only the last row of their operand.
-"""
+"""Reduction of a language model's output to the scores of the last token."""
 
 from __future__ import annotations
 
@@ -32,12 +29,12 @@ def keep_last_token(model: ir.Model, head: Tensor | None) -> None:
     editor, producer_node = Editor(model), scores_operand.producer()
     assert producer_node is not None
     with editor.replacing(producer_node, after=True):
-        last = editor.emit("Gather", scores_operand, np.asarray([-1]), axis=axis)
-    last.type = scores_operand.type
-    last.shape = ir.Shape([1 if k == axis else size for k, size in enumerate(scores_operand.shape)])
+        last_row = editor.emit("Gather", scores_operand, np.asarray([-1]), axis=axis)
+    last_row.type = scores_operand.type
+    last_row.shape = ir.Shape([1 if k == axis else size for k, size in enumerate(scores_operand.shape)])
     for node, slot in users:
-        node.replace_input_with(slot, last)
-    _set_one_row(model, last)
+        node.replace_input_with(slot, last_row)
+    _set_one_row(model, last_row)
 
 
 def _values(model: ir.Model) -> list[ir.Value]:
@@ -49,9 +46,9 @@ def _holds(value: ir.Value, tensor: Tensor) -> bool:
     return metadata is not None and (metadata.subgraph, metadata.tensor) == (tensor.subgraph, tensor.index)
 
 
-def _set_one_row(model: ir.Model, last: ir.Value) -> None:
-    """Set the only dynamic dimension of downstream values, the number of rows, to 1."""
-    downstream = {last}
+def _set_one_row(model: ir.Model, last_row: ir.Value) -> None:
+    """Set the dynamic dimension of downstream values, the number of rows, to 1."""
+    downstream = {last_row}
     for node in model.graph:
         if downstream.isdisjoint(value for value in node.inputs if value is not None):
             continue

@@ -27,7 +27,7 @@ class Pair(NamedTuple):
 
 
 def pattern(model: ir.Model, _: RewriteOptions) -> Iterator[Pair]:
-    """Yield repeated nodes in graph order. Rewriting one may make later nodes equal."""
+    """Yield repeated nodes in graph order; rewriting one may make later nodes equal."""
     first_nodes: dict[object, ir.Node] = {}
     for node in list(nodes_of(model.graph, *SHARED)):
         attributes = tuple(sorted((name, str(attribute.value)) for name, attribute in node.attributes.items()))
@@ -37,7 +37,7 @@ def pattern(model: ir.Model, _: RewriteOptions) -> Iterator[Pair]:
 
 
 def check(pair: Pair) -> Pair:
-    """Return the pair if the second result is no TFLite tensor and no graph output."""
+    """Return the pair if the second result is neither TFLite tensor nor graph output."""
     (value,) = pair.node.outputs
     require(not value.is_graph_output() and not holds_tensor(value.metadata_props))
     return pair

@@ -56,9 +56,9 @@ def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[Sequence[SlicedPart]
 
 
 def check(slices: Sequence[SlicedPart]) -> Sequence[SlicedPart] | Decline:
-    """Return the Slices in the order of their parts.
+    """Return the Slices in the order of their parts, if these cover the tensor.
 
-    Declines unless each part begins where the one before it ends, and the parts cover the tensor.
+    Declines if parts overlap or leave a gap.
     """
     ordered = sorted(slices, key=lambda part: part.begin)
     ends = [0, *(part.end for part in ordered)]
