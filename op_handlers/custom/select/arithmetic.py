@@ -26,7 +26,7 @@ FLOAT_PAIRS = uniform_types(FLOATS, 2)
 
 
 def floor_divide(steps: Rewriter, node: NodeDef) -> Any:
-    """Return DIV and FLOOR for floats, FLOOR_DIV for int32, exact DIV for int64.
+    """Emit DIV and FLOOR for floats, FLOOR_DIV for int32, and an exact DIV for int64.
 
     The exact DIV is (x - FLOOR_MOD(x, y)) / y. FLOOR_DIV computes in float64, which does not represent every int64.
     """
@@ -101,7 +101,10 @@ def multiply_or_zero(x: Array, y: Array) -> Array:
 
 
 def zero_safe_function(name: str, function: Any) -> Declare:
-    """Return a decorator for a function of two floats that is 0 if one of them is 0."""
+    """Return a decorator that declares a function of two floats, 0 if one of them is 0.
+
+    ``function``: the same function in NumPy.
+    """
     return handler(
         PREFIX + name,
         max_version=1,

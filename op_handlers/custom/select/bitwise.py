@@ -17,7 +17,7 @@ ALL_INTEGERS = f"{INTEGERS} int64 uint64"
 
 
 def bitwise_handler(name: str, onnx: str, operands: int, function: Callable[..., Any]) -> Handler:
-    """Return the handler of an operator with an ONNX operator of its own, ``onnx``."""
+    """Return the handler of an operator that ONNX also has, under the name ``onnx``."""
 
     def lower(ctx: Context, *inputs: Value) -> Value:
         result: Value = ctx.ops.named(onnx)(*inputs)
@@ -43,7 +43,7 @@ invert = bitwise_handler("Invert", "BitwiseNot", 1, np.invert)
 
 
 def clip_shift(x: Array, y: Array) -> Array:
-    """Return the shift, clipped to 0 ... bits - 1 (bitwise_ops.h)."""
+    """Return y clipped to the valid shifts of x, 0 ... bits - 1 (bitwise_ops.h)."""
     return np.clip(y, 0, np.iinfo(x.dtype).bits - 1).astype(x.dtype)
 
 
@@ -66,9 +66,9 @@ right_shift = rewrite_to(
     kernel=make_kernel(lambda x, y: np.left_shift(x, clip_shift(x, y))),
 )
 def left_shift(ctx: Context, x: Value, y: Value) -> Value:
-    """Emit a product with a power of two from a table, in int64.
+    """Emit a product with a power of two, because BitShift has no signed integers.
 
-    BitShift does not support signed integers. Bits beyond the dtype are lost, as in the kernel.
+    The product is computed in int64. The Cast drops the bits beyond the dtype, as the kernel does.
     """
     ops, dtype = ctx.ops, ctx.op[0].dtype
     bits = np.iinfo(dtype).bits

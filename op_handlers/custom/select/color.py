@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +10,7 @@ from onnx_tflite_plugin.api import Array, Context, Decline, Instance, Terminate,
 from op_handlers.custom.select.nodedef import PREFIX
 from op_handlers.custom.select.rewriting import Accepts, Declare, acceptance_check, element_count_check, make_kernel
 
-SIXTHS = (0.0, 2 / 6, 4 / 6)
+PRIMARY_HUES = (0.0, 2 / 6, 4 / 6)
 """Hue of red, green and blue."""
 
 
@@ -29,9 +28,9 @@ def check_image_rank(at: Instance) -> Decline | None:
 
 
 def color_operator(name: str, operands: int, function: Any, check: Accepts = check_channels) -> Declare:
-    """Return a decorator for an operator on an image.
+    """Return a decorator that declares an operator on a float32 image.
 
-    With two operands, the second is a scalar.
+    ``operands``: 1, or 2 for an image and a scalar. ``function``: the operator in NumPy.
     """
     return handler(
         PREFIX + name,
@@ -46,32 +45,32 @@ def color_operator(name: str, operands: int, function: Any, check: Accepts = che
 # --- reference ----------------------------------------------------------------------------------
 
 
-def hue_of(x: Array) -> Array:
-    """Return the hue in [0, 1) of colors, 0 for gray."""
+def compute_hue(x: Array) -> Array:
+    """Return the hue of RGB colors in [0, 1); 0 for gray."""
     r, g, b = (x[..., k] for k in range(3))
     largest, extent = x.max(-1), x.max(-1) - x.min(-1)
-    norm = np.divide(1, 6 * extent, out=np.zeros_like(extent), where=extent > 0)
-    hue = np.where(g == largest, norm * (b - r) + SIXTHS[1], norm * (r - g) + SIXTHS[2])
-    hue = np.where(extent > 0, np.where(r == largest, norm * (g - b), hue), 0)
+    slope = np.divide(1, 6 * extent, out=np.zeros_like(extent), where=extent > 0)
+    hue = np.where(g == largest, slope * (b - r) + PRIMARY_HUES[1], slope * (r - g) + PRIMARY_HUES[2])
+    hue = np.where(extent > 0, np.where(r == largest, slope * (g - b), hue), 0)
     return np.asarray(np.where(hue < 0, hue + 1, hue), np.float32)
 
 
-def ramps_of(hue: Array) -> Array:
-    """Return the share of red, green and blue in a saturated color."""
+def saturated_shares(hue: Array) -> Array:
+    """Return the share of red, green and blue, 0 to 1, in the saturated color of a hue."""
     h = hue * 6
-    ramps = np.stack([np.abs(h - 3) - 1, 2 - np.abs(h - 2), 2 - np.abs(h - 4)], -1)
-    return np.asarray(np.clip(ramps, 0, 1), np.float32)
+    shares = np.stack([np.abs(h - 3) - 1, 2 - np.abs(h - 2), 2 - np.abs(h - 4)], -1)
+    return np.asarray(np.clip(shares, 0, 1), np.float32)
 
 
 def to_hsv(x: Array) -> Array:
     largest, extent = x.max(-1), x.max(-1) - x.min(-1)
     saturation = np.where(largest > 0, extent / largest, 0)
-    return np.stack([hue_of(x), saturation, largest], -1).astype(np.float32)
+    return np.stack([compute_hue(x), saturation, largest], -1).astype(np.float32)
 
 
 def to_rgb(x: Array) -> Array:
     hue, saturation, value = (x[..., k] for k in range(3))
-    shares = (1 - saturation)[..., None] + saturation[..., None] * ramps_of(hue)
+    shares = (1 - saturation)[..., None] + saturation[..., None] * saturated_shares(hue)
     return np.asarray(shares * value[..., None], np.float32)
 
 
@@ -82,9 +81,9 @@ def scale_saturation(x: Array, scale: Array) -> Array:
 
 
 def rotate_hue(x: Array, delta: Array) -> Array:
-    hue = np.mod(hue_of(x) + delta.reshape(()), 1)
+    hue = np.mod(compute_hue(x) + delta.reshape(()), 1)
     smallest, largest = x.min(-1, keepdims=True), x.max(-1, keepdims=True)
-    return np.asarray(smallest + (largest - smallest) * ramps_of(hue), np.float32)
+    return np.asarray(smallest + (largest - smallest) * saturated_shares(hue), np.float32)
 
 
 def scale_contrast(x: Array, factor: Array) -> Array:
@@ -96,9 +95,9 @@ def scale_contrast(x: Array, factor: Array) -> Array:
 
 
 class _Color(NamedTuple):
-    """Parts of colors, each with a last axis of size 1.
+    """Hue and extreme channels of colors, each with a last axis of size 1.
 
-    ``extent``: largest channel - smallest channel.
+    ``extent``: the difference of largest and smallest channel.
     """
 
     hue: Value
@@ -108,7 +107,7 @@ class _Color(NamedTuple):
 
 
 def emit_color(ctx: Context, x: Value) -> _Color:
-    """Return hue and extremes of RGB colors."""
+    """Emit the hue and the extreme channels of RGB colors."""
     ops, zero, one = ctx.ops, np.float32(0), np.float32(1)
     red, green, blue = ops.Split(x, axis=-1, num_outputs=3, outputs=3)
     largest, smallest = (reduce(x, np.asarray([-1]), keepdims=1) for reduce in (ops.ReduceMax, ops.ReduceMin))
@@ -116,33 +115,35 @@ def emit_color(ctx: Context, x: Value) -> _Color:
     is_gray = ops.LessOrEqual(extent, zero)
     divisor = ops.Mul(ops.Where(is_gray, one, extent), np.float32(6))
 
-    def relative(first: Value, second: Value, base: float) -> Value:
-        return ops.Add(ops.Div(ops.Sub(first, second), divisor), np.float32(base))
+    def hue_near(primary: int, next_channel: Value, previous_channel: Value) -> Value:
+        """Return the hue of colors whose largest channel is ``primary``."""
+        difference = ops.Div(ops.Sub(next_channel, previous_channel), divisor)
+        return ops.Add(difference, np.float32(PRIMARY_HUES[primary]))
 
-    hue = ops.Where(ops.Equal(green, largest), relative(blue, red, SIXTHS[1]), relative(red, green, SIXTHS[2]))
-    hue = ops.Where(ops.Equal(red, largest), relative(green, blue, SIXTHS[0]), hue)
+    hue = ops.Where(ops.Equal(green, largest), hue_near(1, blue, red), hue_near(2, red, green))
+    hue = ops.Where(ops.Equal(red, largest), hue_near(0, green, blue), hue)
     hue = ops.Where(is_gray, zero, hue)
     return _Color(ops.Where(ops.Less(hue, zero), ops.Add(hue, one), hue), smallest, largest, extent)
 
 
 def emit_saturation(ctx: Context, color: _Color) -> Value:
-    """Return extent / largest channel, 0 for black."""
+    """Emit the extent divided by the largest channel; 0 for black."""
     ops, zero, one = ctx.ops, np.float32(0), np.float32(1)
     is_black = ops.LessOrEqual(color.largest, zero)
     return ops.Where(is_black, zero, ops.Div(color.extent, ops.Where(is_black, one, color.largest)))
 
 
-def emit_ramps(ctx: Context, hue: Value) -> Value:
-    """Return the share of red, green and blue in a saturated color."""
+def emit_saturated_shares(ctx: Context, hue: Value) -> Value:
+    """Return the share of red, green and blue, 0 to 1, in the saturated color of a hue."""
     ops = ctx.ops
     distance = ops.Abs(ops.Sub(ops.Mul(hue, np.float32(6)), np.asarray([3, 2, 4], np.float32)))
-    ramps = ops.Add(ops.Mul(distance, np.asarray([1, -1, -1], np.float32)), np.asarray([-1, 2, 2], np.float32))
-    return ops.Clip(ramps, np.float32(0), np.float32(1))
+    shares = ops.Add(ops.Mul(distance, np.asarray([1, -1, -1], np.float32)), np.asarray([-1, 2, 2], np.float32))
+    return ops.Clip(shares, np.float32(0), np.float32(1))
 
 
 def emit_rgb(ctx: Context, hue: Value, saturation: Value, value: Value) -> Value:
     ops = ctx.ops
-    shares = ops.Add(ops.Sub(np.float32(1), saturation), ops.Mul(saturation, emit_ramps(ctx, hue)))
+    shares = ops.Add(ops.Sub(np.float32(1), saturation), ops.Mul(saturation, emit_saturated_shares(ctx, hue)))
     return ops.Mul(shares, value)
 
 
@@ -160,13 +161,13 @@ def rgb_to_hsv(ctx: Context, x: Value) -> Value:
 @color_operator("HSVToRGB", 1, to_rgb)
 def hsv_to_rgb(ctx: Context, x: Value) -> Value:
     """Emit a piecewise linear function of the hue."""
-    parts: Sequence[Value] = ctx.ops.Split(x, axis=-1, num_outputs=3, outputs=3)
-    return emit_rgb(ctx, *parts)
+    hue, saturation, value = ctx.ops.Split(x, axis=-1, num_outputs=3, outputs=3)
+    return emit_rgb(ctx, hue, saturation, value)
 
 
 @color_operator("AdjustSaturation", 2, scale_saturation)
 def adjust_saturation(ctx: Context, x: Value, scale: Value) -> Value:
-    """Emit the saturation times a scale, clipped to 0 ... 1."""
+    """Emit the colors with their saturation times a scale, clipped to 0 ... 1."""
     color = emit_color(ctx, x)
     scaled = ctx.ops.Mul(emit_saturation(ctx, color), scalar(ctx, scale))
     return emit_rgb(ctx, color.hue, ctx.ops.Clip(scaled, np.float32(0), np.float32(1)), color.largest)
@@ -174,15 +175,16 @@ def adjust_saturation(ctx: Context, x: Value, scale: Value) -> Value:
 
 @color_operator("AdjustHue", 2, rotate_hue)
 def adjust_hue(ctx: Context, x: Value, delta: Value) -> Value:
-    """Emit the fraction of hue + delta, with the extremes of the color unchanged."""
+    """Emit the color of hue + delta, modulo 1, with the same extreme channels."""
     ops, color = ctx.ops, emit_color(ctx, x)
-    turned = ops.Add(color.hue, scalar(ctx, delta))
-    return ops.Add(color.smallest, ops.Mul(color.extent, emit_ramps(ctx, ops.Sub(turned, ops.Floor(turned)))))
+    hue_sum = ops.Add(color.hue, scalar(ctx, delta))
+    shares = emit_saturated_shares(ctx, ops.Sub(hue_sum, ops.Floor(hue_sum)))
+    return ops.Add(color.smallest, ops.Mul(color.extent, shares))
 
 
 @color_operator("AdjustContrastv2", 2, scale_contrast, check_image_rank)
 def adjust_contrast(ctx: Context, x: Value, factor: Value) -> Value:
-    """Emit the scaled difference from each channel's mean."""
+    """Emit (x - mean) * factor + mean, with the mean of each channel."""
     ops = ctx.ops
     mean = ops.ReduceMean(x, np.asarray([-3, -2]), keepdims=1)
     return ops.Add(ops.Mul(ops.Sub(x, mean), scalar(ctx, factor)), mean)

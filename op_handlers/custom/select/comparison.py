@@ -30,10 +30,7 @@ logical_not = rewrite_to("LogicalNot", logic.logical_not, make_kernel(np.logical
 
 
 def select_rows(condition: Array, x: Array, y: Array) -> Array:
-    """Return elements of x or y, selected by a condition.
-
-    A condition of rank 1 selects along the first axis.
-    """
+    """Return elements of x or y; a condition of rank 1 selects along the first axis."""
     if condition.ndim == 1:
         condition = condition.reshape(-1, *[1] * (x.ndim - 1))
     return np.where(condition, x, y)

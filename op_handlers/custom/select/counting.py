@@ -1,4 +1,4 @@
-"""Scattering with a maximum or minimum, and counts of values."""
+"""Scattering with a maximum or minimum, ranks of predictions, and counts of values."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ INDICES = "int32 int64"
 def scatter_handler(name: str, reduction: str, function: Any, dtypes: str) -> Handler:
     """Return the handler of an operator that updates a tensor at indices.
 
-    ``reduction``: the option of ScatterND.
+    ``reduction``: the attribute of ScatterND. ``function``: the NumPy function of an element and its update.
     """
 
     def kernel(op: Operator, x: Array, indices: Array, updates: Array) -> Array:
@@ -79,20 +79,20 @@ def in_top_k_kernel(predictions: Array, targets: Array, k: Array) -> Array:
     kernel=make_kernel(in_top_k_kernel),
 )
 def in_top_k(ctx: Context, predictions: Value, targets: Value, k: Value) -> Value:
-    """Emit the number of larger predictions, compared with k.
+    """Emit a comparison of k with the number of predictions larger than the target's.
 
-    Rows that are not finite are false (in_topk_op.h).
+    The result is false for rows with predictions that are not finite (in_topk_op.h).
     """
     ops, zero = ctx.ops, np.int64(0)
-    classes = ops.Slice(ops.Shape(predictions), [1], [2])
-    numbers = ops.Cast(targets, to="int64")
-    exists = ops.And(ops.GreaterOrEqual(numbers, zero), ops.Less(numbers, classes))
-    score = ops.GatherElements(predictions, ops.Unsqueeze(ops.Where(exists, numbers, zero), [1]), axis=1)
+    class_count = ops.Slice(ops.Shape(predictions), [1], [2])
+    classes = ops.Cast(targets, to="int64")
+    exists = ops.And(ops.GreaterOrEqual(classes, zero), ops.Less(classes, class_count))
+    score = ops.GatherElements(predictions, ops.Unsqueeze(ops.Where(exists, classes, zero), [1]), axis=1)
     larger = ops.Cast(ops.Greater(predictions, score), to="int64")
-    count = ops.ReduceSum(larger, np.asarray([1]), keepdims=0)
+    larger_count = ops.ReduceSum(larger, np.asarray([1]), keepdims=0)
     not_finite = ops.Cast(ops.Or(ops.IsInf(predictions), ops.IsNaN(predictions)), to="int64")
     is_finite = ops.Equal(ops.ReduceSum(not_finite, np.asarray([1]), keepdims=0), zero)
-    return ops.And(ops.And(exists, is_finite), ops.Less(count, scalar(ctx, k)))
+    return ops.And(ops.And(exists, is_finite), ops.Less(larger_count, scalar(ctx, k)))
 
 
 def scalar(ctx: Context, value: Value) -> ValueLike:
@@ -106,10 +106,10 @@ def check_counted_rank(at: Instance) -> Decline | None:
 
 def bincount_kernel(op: Operator, x: Array, size: Array, weights: Array) -> Array:
     dtype = weights.dtype
-    found = x[..., None] == np.arange(int(size.reshape(-1)[0]))
+    is_bin = x[..., None] == np.arange(int(size.reshape(-1)[0]))
     if node_of(op).flag("binary_output"):
-        return np.asarray(found.any(-2), dtype)
-    return np.asarray(np.where(found, weights[..., None] if weights.size else np.ones((), dtype), 0).sum(-2), dtype)
+        return np.asarray(is_bin.any(-2), dtype)
+    return np.asarray(np.where(is_bin, weights[..., None] if weights.size else np.ones((), dtype), 0).sum(-2), dtype)
 
 
 @handler(
@@ -121,26 +121,26 @@ def bincount_kernel(op: Operator, x: Array, size: Array, weights: Array) -> Arra
     kernel=bincount_kernel,
 )
 def dense_bincount(ctx: Context, x: Value, size: Value, weights: Value) -> Value:
-    """Emit a comparison with each number, whose matches are added.
+    """Emit a comparison of x with each bin, and the sum or maximum of the matches.
 
-    Larger numbers are ignored.
+    Values of ``size`` or more are not counted.
     """
-    ops, dtype = ctx.ops, ctx.op[2].dtype
-    numbers = ops.Range(np.int64(0), scalar(ctx, size), np.int64(1))
-    found = ops.Equal(ops.Unsqueeze(ops.Cast(x, to="int64"), [-1]), numbers)
-    if 0 in ctx.op[2].dims or node_of(ctx.op).flag("binary_output"):
-        matches = ops.Cast(found, to=dtype)
+    ops, dtype, is_binary = ctx.ops, ctx.op[2].dtype, node_of(ctx.op).flag("binary_output")
+    bins = ops.Range(np.int64(0), scalar(ctx, size), np.int64(1))
+    is_bin = ops.Equal(ops.Unsqueeze(ops.Cast(x, to="int64"), [-1]), bins)
+    if 0 in ctx.op[2].dims or is_binary:
+        matches = ops.Cast(is_bin, to=dtype)
     else:
-        matches = ops.Where(found, ops.Unsqueeze(weights, [-1]), np.zeros((), dtype))
-    combine: Callable[..., Value] = ops.ReduceMax if node_of(ctx.op).flag("binary_output") else ops.ReduceSum
-    return combine(matches, np.asarray([-2]), keepdims=0)
+        matches = ops.Where(is_bin, ops.Unsqueeze(weights, [-1]), np.zeros((), dtype))
+    reduce: Callable[..., Value] = ops.ReduceMax if is_binary else ops.ReduceSum
+    return reduce(matches, np.asarray([-2]), keepdims=0)
 
 
 def unique_kernel(op: Operator, x: Array) -> Sequence[Array]:
-    _, first, inverse, counts = np.unique(x, return_index=True, return_inverse=True, return_counts=True)
-    order = np.argsort(first)
+    _, first_positions, inverse, counts = np.unique(x, return_index=True, return_inverse=True, return_counts=True)
+    order = np.argsort(first_positions)
     return [
-        x[first[order]],
+        x[first_positions[order]],
         np.argsort(order)[inverse].astype(op[out(1)].dtype),
         counts[order].astype(op[out(2)].dtype),
     ]

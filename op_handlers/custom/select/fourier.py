@@ -124,9 +124,9 @@ def fft_kernel(function: Callable[..., Any], dtype: Any) -> Callable[..., Array]
 
 
 def apply_along_last_axis(ctx: Context, pairs: Value, emit: Callable[[Value, int], Value]) -> Value:
-    """Return ``emit`` of pairs and of the axis before the pairs.
+    """Return the result of ``emit(pairs, axis)``, where the axis is the one before the pairs.
 
-    A batch axis is added to rank 1, as DFT requires.
+    A tensor of rank 1 gets a batch axis, which DFT requires.
     """
     rank = ctx.op[0].rank
     if rank > 1:
@@ -186,12 +186,13 @@ def irfft(ctx: Context, z: Value, length: Value) -> Value:
 
     DFT requires a two-sided spectrum, so the mirror image is appended.
     """
-    ops, one_bin, points = ctx.ops, np.asarray([1]), constant_length(ctx.op)
+    ops, points = ctx.ops, constant_length(ctx.op)
     length_vector = ops.Reshape(length_scalar(ctx, length), [1])
-    bin_count = ops.Add(ops.Div(length_vector, np.asarray([2])), one_bin)
+    bin_count = ops.Add(ops.Div(length_vector, np.asarray([2])), np.asarray([1]))
     if can_emit_rfft(points, points):
-        leading = ctx.op[0].dims[:-1]
-        return emit_irfft(ctx, crop_bins(ctx, z, bin_count, len(leading)), (*leading, points // 2 + 1, 2), points)
+        batch_dims = ctx.op[0].dims[:-1]
+        bins = crop_bins(ctx, z, bin_count, len(batch_dims))
+        return emit_irfft(ctx, bins, (*batch_dims, points // 2 + 1, 2), points)
 
     def emit(pairs: Value, axis: int) -> Value:
         axes = np.asarray([axis])
@@ -204,9 +205,9 @@ def irfft(ctx: Context, z: Value, length: Value) -> Value:
 
 
 def crop_bins(ctx: Context, pairs: Value, bin_count: Value, axis: int) -> Value:
-    """Return the first ``bin_count`` bins.
+    """Return the first ``bin_count`` bins of a spectrum.
 
-    TensorFlow's kernel refuses a spectrum with fewer bins (fft_ops.cc).
+    TensorFlow's kernel fails for a spectrum with fewer bins (fft_ops.cc).
     """
     length, stored_bins = ctx.op.constant(1), ctx.op[0].dims[-1]
     if length is not None and int(length.reshape(-1)[0]) // 2 + 1 == stored_bins:

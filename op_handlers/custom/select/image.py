@@ -43,13 +43,14 @@ SINGLE = "float16 float32"
 
 
 class Axes(NamedTuple):
-    """Axis positions of an image. ``spatial``: depth (in 3-D), height and width."""
+    """Positions of an image's axes in the layout of the file."""
 
     channels_first: bool
     rank: int
 
     @property
     def spatial(self) -> tuple[int, ...]:
+        """Return the axes of depth (in 3-D), height and width."""
         return tuple(range(2, self.rank)) if self.channels_first else tuple(range(1, self.rank - 1))
 
     @property
@@ -66,7 +67,7 @@ class Axes(NamedTuple):
 def image_axes(node: NodeDef, rank: int = 4) -> Axes:
     """Return the axes for the attribute ``data_format``.
 
-    Raises Refusal for device-specific layouts.
+    Raises Refusal for layouts other than channels last or first, which depend on the device.
     """
     layout = node.text("data_format", CHANNELS_LAST[rank - 4])
     if layout not in (CHANNELS_LAST[rank - 4], CHANNELS_FIRST[rank - 4]):
@@ -95,7 +96,7 @@ def padding_mode(node: NodeDef, *, explicit: bool = False) -> str:
 
 
 def emit_transpose(steps: Rewriter, x: Tensor, perm: Sequence[int]) -> Tensor:
-    """Return the transposed tensor; a constant is transposed during the conversion."""
+    """Emit TRANSPOSE; a constant is transposed during the conversion."""
     if tuple(perm) == tuple(range(len(perm))):
         return x
     if x.is_constant:
@@ -104,7 +105,7 @@ def emit_transpose(steps: Rewriter, x: Tensor, perm: Sequence[int]) -> Tensor:
 
 
 def emit_reshape(steps: Rewriter, x: Tensor, shape: Sequence[int | None]) -> Tensor:
-    """Return the tensor, reshaped to these sizes."""
+    """Emit RESHAPE; a constant is reshaped during the conversion."""
     if x.is_constant:
         return steps.constant(x.array.reshape([int(size or 0) for size in shape]))
     sizes = np.asarray([-1 if size is None else size for size in shape], np.int32)
@@ -114,10 +115,7 @@ def emit_reshape(steps: Rewriter, x: Tensor, shape: Sequence[int | None]) -> Ten
 def finish_channels_last(
     steps: Rewriter, axes: Axes, base: Handler, inputs: Sequence[Tensor], **options: Any
 ) -> Sequence[Replacement]:
-    """Return the replacement by an operator that runs channels last.
-
-    The result is transposed to the layout of the file.
-    """
+    """Finish with a channels-last operator, transposed to the layout of the file."""
     if not axes.channels_first:
         return steps.finish(base, inputs, **options)
     result = steps.op[out(0)]
@@ -257,10 +255,7 @@ conv_3d = rewrite_to(
 
 
 def rewrite_bias_add(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
-    """Emit ADD.
-
-    For channels first, the bias gets trailing axes of size 1.
-    """
+    """Emit ADD; for channels first, the bias gets trailing axes of size 1."""
     x, bias = steps.op[0], steps.op[1]
     trailing_axes = x.rank - 2 if node.text("data_format", "NHWC").startswith("NC") else 0
     if trailing_axes > 0:
@@ -280,7 +275,7 @@ bias_add = rewrite_to("BiasAdd", add, add_bias, operands=2, rewrite=rewrite_bias
 
 
 def pool_rewrite(base: Handler) -> Any:
-    """Return the rewrite of a pool to the built-in operator."""
+    """Return the rewrite of a pool to the built-in pool ``base``."""
 
     def rewrite(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
         axes = image_axes(node)

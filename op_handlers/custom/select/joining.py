@@ -51,10 +51,10 @@ def split_arrays(op: Operator, axis: Array, x: Array) -> Sequence[Array]:
 
 
 def split_v_arrays(op: Operator, x: Array, sizes: Array, axis: Array) -> Sequence[Array]:
-    along = int(axis.reshape(-1)[0])
-    remaining_size = x.shape[along] - sum(int(size) for size in sizes if size >= 0)
+    split_axis = int(axis.reshape(-1)[0])
+    remaining_size = x.shape[split_axis] - sum(int(size) for size in sizes if size >= 0)
     ends = np.cumsum([remaining_size if size < 0 else size for size in sizes])
-    return np.split(x, ends[:-1], along)
+    return np.split(x, ends[:-1], split_axis)
 
 
 def rewrite_split_v(steps: Rewriter, node: NodeDef) -> Any:

@@ -19,12 +19,12 @@ from op_handlers.custom.select.rewriting import (
 )
 from op_handlers.matrix.batch_matmul import batch_matmul
 
-ADJOINTS = {"MatMul": ("transpose_a", "transpose_b")}
+TRANSPOSE_ATTRIBUTES = {"MatMul": ("transpose_a", "transpose_b")}
 """Attributes that transpose the operands of operators that do not call them adj_x and adj_y."""
 
 
 def adjoint_flags(node: NodeDef) -> tuple[bool, bool]:
-    first, second = ADJOINTS.get(node.op, ("adj_x", "adj_y"))
+    first, second = TRANSPOSE_ATTRIBUTES.get(node.op, ("adj_x", "adj_y"))
     return node.flag(first), node.flag(second)
 
 
@@ -64,10 +64,7 @@ def determinant(ctx: Context, x: Value) -> Value:
 
 
 def check_equation(at: Instance) -> Decline | None:
-    """Return a Decline for an equation whose result repeats a label.
-
-    ONNX does not support such equations.
-    """
+    """Return a Decline for an equation that Einsum of ONNX does not support."""
     equation = node_of(at.op).text("equation").replace(" ", "")
     operands, arrow, result = equation.partition("->")
     if not arrow or operands.count(",") != len(at.op.inputs) - 1:
@@ -94,7 +91,10 @@ def einsum(ctx: Context, *operands: Value) -> Value:
 
 
 def diagonal_indices(rows: int, columns: int, offset: int) -> Array:
-    """Return the positions of a diagonal in the flattened matrix."""
+    """Return the positions of a diagonal in the flattened matrix.
+
+    ``offset``: the columns from the main diagonal, positive to the right.
+    """
     first_row, first_column = max(-offset, 0), max(offset, 0)
     count = max(min(rows - first_row, columns - first_column), 0)
     return (first_row + np.arange(count)) * columns + first_column + np.arange(count)
@@ -116,5 +116,5 @@ def matrix_diagonal(ctx: Context, x: Value, _diagonal: Value, _padding: Value) -
     if rows is None or columns is None:
         raise Refusal("the matrix has a dynamic size; set it with --input-shape")
     indices = diagonal_indices(rows, columns, int(ctx.require_constant(1).reshape(-1)[0]))
-    leading = np.zeros(len(dims) - 2, np.int64)
-    return ops.Gather(ops.Reshape(x, np.append(leading, rows * columns)), indices, axis=-1)
+    flattened_shape = [*[0] * (len(dims) - 2), rows * columns]
+    return ops.Gather(ops.Reshape(x, np.asarray(flattened_shape, np.int64)), indices, axis=-1)

@@ -2,8 +2,8 @@
 
 The file stores a FlexBuffer vector of the operator's name and its NodeDef. This protobuf message is defined in
 tensorflow/core/framework: node_def.proto, attr_value.proto and tensor_shape.proto. It is parsed here, because importing
-TensorFlow or a protobuf runtime would take longer than a conversion. Its size is limited, because a file may contain
-arbitrary bytes.
+TensorFlow or a protobuf runtime would take longer than a conversion. The size of the message is limited, because a file
+may contain arbitrary bytes.
 """
 
 from __future__ import annotations
@@ -67,10 +67,12 @@ class NodeDef(NamedTuple):
             raise Refusal(f"attribute {name!r} of the NodeDef is not a list of integers")
         return values
 
-    def _of_type(self, name: str, default: Any, kind: type) -> Any:
+    def _of_type(self, name: str, default: Any, value_type: type) -> Any:
         value = self.attributes.get(name, default)
-        if type(value) is not kind:
-            raise Refusal(f"attribute {name!r} of the NodeDef is {type(value).__name__}, expected {kind.__name__}")
+        if type(value) is not value_type:
+            raise Refusal(
+                f"attribute {name!r} of the NodeDef is {type(value).__name__}, expected {value_type.__name__}"
+            )
         return value
 
 
@@ -177,10 +179,7 @@ def _read_varint(data: bytes, offset: int) -> tuple[int, int]:
 
 
 def _parse_attribute(data: bytes, budget: _Budget) -> Any:
-    """Return the value in an AttrValue.
-
-    The result is None for tensors, functions and placeholders, which no handler supports.
-    """
+    """Return the value in an AttrValue; None for tensors, functions and placeholders."""
     fields = list(_iterate_fields(data, budget))
     if not fields:
         return None
@@ -191,10 +190,7 @@ def _parse_attribute(data: bytes, budget: _Budget) -> Any:
 
 
 def _parse_value(number: int, value: int | bytes, budget: _Budget) -> Any:
-    """Return the value of a field of AttrValue or ListValue.
-
-    The type of the value depends on the field number.
-    """
+    """Return the value of a field of AttrValue or ListValue, with the field's type."""
     if isinstance(value, bytes):
         if number == 2:
             return value
@@ -209,10 +205,7 @@ def _parse_value(number: int, value: int | bytes, budget: _Budget) -> Any:
 
 
 def _parse_list(data: bytes, budget: _Budget) -> tuple[Any, ...]:
-    """Return the elements of a ListValue.
-
-    Numbers are packed into one field, or have a field each.
-    """
+    """Return the elements of a ListValue; numbers may be packed into one field."""
     items: list[Any] = []
     for number, value in _iterate_fields(data, budget):
         if number in (3, 5, 6) and isinstance(value, bytes):
@@ -231,9 +224,9 @@ def _parse_list(data: bytes, budget: _Budget) -> tuple[Any, ...]:
 
 
 def _parse_shape(data: bytes, budget: _Budget) -> tuple[int, ...] | None:
-    """Return the sizes in a TensorShapeProto, -1 for dynamic dimensions.
+    """Return the sizes in a TensorShapeProto, None for an unknown rank.
 
-    The result is None for an unknown rank.
+    Dynamic dimensions are -1.
     """
     sizes: list[int] = []
     for number, value in _iterate_fields(data, budget):

@@ -23,8 +23,8 @@ from op_handlers.custom.select.image import image_axes
 from op_handlers.custom.select.nodedef import PREFIX, node_of
 from op_handlers.custom.select.rewriting import acceptance_check, uniform_types
 
-CHANNELS = 4
-"""Per-channel operands: scale, offset, mean, variance."""
+CHANNEL_OPERANDS = 4
+"""Number of per-channel operands: scale, offset, mean, variance."""
 
 
 def axis_letters(at: Instance) -> list[str]:
@@ -34,9 +34,14 @@ def axis_letters(at: Instance) -> list[str]:
 
 
 def batch_norm_axes(at: Instance) -> str:
-    image, results = axis_letters(at), len(at.op.outputs)
-    statistics = [["c"]] * min(results - 1, 4)
-    return format_axes([image, *[["c"]] * CHANNELS], image, *statistics, *[["r"]] * (results - 1 - len(statistics)))
+    """Return the axes of operands and results.
+
+    The image is followed by four results per channel, and one that only training uses.
+    """
+    image, further_results = axis_letters(at), len(at.op.outputs) - 1
+    channel_results = min(further_results, 4)
+    training_results = [["r"]] * (further_results - channel_results)
+    return format_axes([image, *[["c"]] * CHANNEL_OPERANDS], image, *[["c"]] * channel_results, *training_results)
 
 
 def batch_norm_layout(at: Instance) -> Implicit:
@@ -60,9 +65,9 @@ def check_inference(at: Instance) -> Decline | None:
 def normalize(op: Operator, x: Array, scale: Array, offset: Array, mean: Array, variance: Array) -> Sequence[Array]:
     node = node_of(op)
     trailing_axes = [1] * (x.ndim - 2) if image_axes(node, x.ndim).channels_first else []
-    scale_, offset_, mean_, variance_ = (a.reshape(-1, *trailing_axes) for a in (scale, offset, mean, variance))
+    factors, offsets, means, variances = (a.reshape(-1, *trailing_axes) for a in (scale, offset, mean, variance))
     epsilon = np.float32(node.real("epsilon", 1e-4))
-    y = (x - mean_) / np.sqrt(variance_ + epsilon) * scale_ + offset_
+    y = (x - means) / np.sqrt(variances + epsilon) * factors + offsets
     unused = [np.zeros(tensor.shape if tensor is not None else 0, np.float32) for tensor in op.outputs[5:]]
     return [y.astype(x.dtype), *(mean, variance, mean, variance)[: len(op.outputs) - 1], *unused]
 

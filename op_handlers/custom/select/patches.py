@@ -63,9 +63,9 @@ class AxisWindows(NamedTuple):
 
     @property
     def margins(self) -> Array:
-        """Return Pad's amounts: the maximum padding before and after the axis.
+        """Return the pads of Pad: the largest padding that the axis can need, on both sides.
 
-        The columns are already split into two axes when rows are padded.
+        When rows are padded, the columns have already become two axes, columns of the result and of the window.
         """
         rank = 4 if self.axis == 2 else 5
         pads = np.zeros((2, rank), np.int64)
@@ -73,20 +73,23 @@ class AxisWindows(NamedTuple):
         return pads.reshape(-1)
 
     def indices(self, ctx: Context, size: Value | int, *, same: bool) -> ValueLike:
-        """Return the positions of each window's pixels along the axis, a row per window."""
+        """Return the positions of each window's pixels along the axis, [windows, kernel].
+
+        ``size``: the size of the image before padding. ``same``: the padding is SAME, and the axis has ``margins``.
+        """
         ops, offsets = ctx.ops, np.arange(self.kernel, dtype=np.int64) * self.rate
         if isinstance(size, int):
             count = -(-size // self.stride) if same else (size - self.extent) // self.stride + 1
-            total = max((count - 1) * self.stride + self.extent - size, 0)
-            shift = self.extent - 1 - total // 2 if same else 0
+            padding = max((count - 1) * self.stride + self.extent - size, 0)
+            shift = self.extent - 1 - padding // 2 if same else 0
             spend_budget(max(count, 0) * self.kernel, 8, "the indices of patches")
             return np.arange(count, dtype=np.int64)[:, None] * self.stride + offsets + shift
         step = np.int64(self.stride)
         if not same:
             starts = ops.Range(np.int64(0), ops.Sub(size, np.int64(self.extent - 1)), step)
             return ops.Add(ops.Unsqueeze(starts, [1]), offsets)
-        last = ops.Mul(ops.Div(ops.Sub(size, np.int64(1)), step), step)
-        total_value = ops.Max(ops.Sub(ops.Add(last, np.int64(self.extent)), size), np.int64(0))
-        shift_value = ops.Sub(np.int64(self.extent - 1), ops.Div(total_value, np.int64(2)))
-        starts = ops.Add(ops.Range(np.int64(0), size, step), shift_value)
+        last_start = ops.Mul(ops.Div(ops.Sub(size, np.int64(1)), step), step)
+        computed_padding = ops.Max(ops.Sub(ops.Add(last_start, np.int64(self.extent)), size), np.int64(0))
+        computed_shift = ops.Sub(np.int64(self.extent - 1), ops.Div(computed_padding, np.int64(2)))
+        starts = ops.Add(ops.Range(np.int64(0), size, step), computed_shift)
         return ops.Add(ops.Unsqueeze(starts, [1]), offsets)

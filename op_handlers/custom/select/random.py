@@ -17,8 +17,9 @@ def seeds(node: NodeDef, op: Operator) -> dict[str, Any]:
 
 
 def generator(op: Operator) -> np.random.Generator:
-    first, second = seeds(node_of(op), op).values()
-    return np.random.default_rng([first & 2**64 - 1, second & 2**64 - 1] if first or second else None)
+    """Return NumPy's generator for the seeds; unseeded if both are 0."""
+    seed, seed2 = seeds(node_of(op), op).values()
+    return np.random.default_rng([seed & 2**64 - 1, seed2 & 2**64 - 1] if seed or seed2 else None)
 
 
 def normal(op: Operator, shape: Array) -> Array:

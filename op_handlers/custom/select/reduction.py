@@ -88,20 +88,20 @@ CUMULATIVE_TYPES = tuple(f"{dtype}, {AXIS_DTYPES} -> {dtype}" for dtype in REAL.
 
 
 def cumulative_kernel(function: Callable[..., Any], identity: float) -> Any:
-    """Return a NumPy kernel of a cumulative sum or product.
+    """Return a NumPy kernel of a cumulative operator such as a sum or product.
 
-    ``identity``: the value before the first element.
+    ``identity``: the value before the first element, such as 0 for a sum.
     """
 
     def kernel(op: Operator, x: Array, axis: Array) -> Array:
-        along = int(axis.reshape(-1)[0])
+        scan_axis = int(axis.reshape(-1)[0])
         exclusive, reverse = (node_of(op).flag(name) for name in FLAGS)
-        elements = np.flip(x, along) if reverse else x
+        elements = np.flip(x, scan_axis) if reverse else x
         if exclusive:
-            first = np.full_like(np.take(elements, [0], along), identity)
-            elements = np.concatenate([first, np.delete(elements, -1, along)], along)
-        result = function(elements, axis=along, dtype=x.dtype)
-        return np.asarray(np.flip(result, along) if reverse else result)
+            first_element = np.full_like(np.take(elements, [0], scan_axis), identity)
+            elements = np.concatenate([first_element, np.delete(elements, -1, scan_axis)], scan_axis)
+        result = function(elements, axis=scan_axis, dtype=x.dtype)
+        return np.asarray(np.flip(result, scan_axis) if reverse else result)
 
     return kernel
 
@@ -145,19 +145,22 @@ def log_add_exp(x: Array, axis: int, dtype: Any) -> Array:
     kernel=cumulative_kernel(log_add_exp, -np.inf),
 )
 def cumulative_log_sum_exp(ctx: Context, x: Value, _axis: Value) -> Value:
-    """Emit a Scan whose body subtracts the larger exponent before it adds."""
+    """Emit a Scan with a numerically stable LogSumExp of two elements."""
     ops, lowest = ctx.ops, np.finfo(np.float32).min
 
     def add(total: Value, exponent: Value) -> Value:
-        larger = ops.Max(total, exponent, lowest)  # -inf - -inf is not a number
-        terms = [ops.Exp(ops.Sub(part, larger)) for part in (total, exponent)]
-        return ops.Add(larger, ops.Log(ops.Add(*terms)))
+        maximum = ops.Max(total, exponent, lowest)  # finite, because -inf - -inf is not a number
+        terms = [ops.Exp(ops.Sub(value, maximum)) for value in (total, exponent)]
+        return ops.Add(maximum, ops.Log(ops.Add(*terms)))
 
     return emit_scan(ctx, x, add, -np.inf)
 
 
 def emit_scan(ctx: Context, x: Value, combine: Callable[[Value, Value], Value], identity: float) -> Value:
-    """Return the results of ``combine`` with the elements along an axis so far."""
+    """Emit a Scan that combines each element along an axis with the elements before it.
+
+    ``combine``: function of the state and the next element that returns the next state. ``identity``: the initial state.
+    """
     ops, dtype, dims = ctx.ops, ctx.op[0].dtype, ctx.op[0].dims
     axis = int(ctx.require_constant(1).reshape(-1)[0]) % len(dims)
     exclusive, reverse = (node_of(ctx.op).flag(name) for name in FLAGS)
@@ -167,12 +170,12 @@ def emit_scan(ctx: Context, x: Value, combine: Callable[[Value, Value], Value], 
         np.asarray(state_dims, np.int64) if None not in state_dims else ops.Gather(ops.Shape(x), np.asarray(other_axes))
     )
 
-    def step(product: Value, factor: Value) -> list[Value]:
-        next_product = combine(product, factor)
-        return [next_product, ops.Identity(product if exclusive else next_product)]
+    def emit_step(state: Value, element: Value) -> list[Value]:
+        next_state = combine(state, element)
+        return [next_state, ops.Identity(state if exclusive else next_state)]
 
-    body = ctx.graph(step, [("product", dtype, state_dims), ("factor", dtype, state_dims)])
-    _, products = ops.Scan(
+    body = ctx.graph(emit_step, [("product", dtype, state_dims), ("factor", dtype, state_dims)])
+    _, results = ops.Scan(
         ops.Expand(np.full((), identity, dtype), sizes),
         x,
         body=body,
@@ -183,4 +186,4 @@ def emit_scan(ctx: Context, x: Value, combine: Callable[[Value, Value], Value], 
         scan_output_directions=[int(reverse)],
         outputs=2,
     )
-    return products
+    return results

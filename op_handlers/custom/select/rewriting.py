@@ -53,7 +53,7 @@ def make_kernel(function: Callable[..., Any]) -> Kernel:
 
 
 def uniform_types(dtypes: str, operands: int = 1, result: str = "T") -> tuple[str, ...]:
-    """Return a signature per dtype for ``types``, with equal dtypes of all operands.
+    """Return the value of ``types`` for operands of equal dtype: one signature per dtype.
 
     ``result``: dtype of the result, by default that of the operands.
     """
@@ -122,13 +122,13 @@ def rewrite_to(
 
 
 def acceptance_check(operands: int | None, moves: bool = False, accepts: Accepts | None = None) -> Accepts:
-    """Return the common check of select operators.
+    """Return a check of the NodeDef, the number of operands, and quantization.
 
-    It declines invalid NodeDefs, another number of operands, and quantized tensors. With ``moves``, the operator only
-    moves elements and may be quantized. ``accepts``: an additional check.
+    ``operands``: the number of operands, None for any. ``moves``: the operator only moves elements, so its tensors may be
+    quantized. ``accepts``: an additional check.
     """
 
-    def decline(at: Instance) -> Decline | None:
+    def check(at: Instance) -> Decline | None:
         op, name = at.op, node_of(at.op).op
         present = [tensor for tensor in op.inputs if tensor is not None]
         if len(present) != len(op.inputs) or (operands is not None and len(present) != operands):
@@ -144,7 +144,7 @@ def acceptance_check(operands: int | None, moves: bool = False, accepts: Accepts
             )
         return accepts(at) if accepts is not None else None
 
-    return decline
+    return check
 
 
 def permute_sizes(dims: Sequence[int | None], perm: Sequence[int]) -> Dims:
@@ -186,9 +186,9 @@ def element_count_check(slot: int, count: int, *checks: Accepts) -> Accepts:
 
 
 def constant_scalar_check(slot: int, what: str) -> Accepts:
-    """Return a check that an operand is a constant scalar.
+    """Return a check that an operand is a constant scalar, named ``what`` in the message.
 
-    The built-in operator has an option instead of this operand. ``what``: name of the operand.
+    The built-in operator has an option instead of this operand.
     """
 
     def decline(at: Instance) -> Decline | None:
@@ -203,7 +203,7 @@ def constant_scalar_check(slot: int, what: str) -> Accepts:
 
 
 def as_int32(rewriter: Rewriter, tensor: Tensor) -> Tensor:
-    """Return indices or sizes as int32, which built-in operators require."""
+    """Return the tensor, cast to int32 if it has another dtype."""
     from op_handlers.math.cast import cast
 
     if tensor.dtype == "int32":

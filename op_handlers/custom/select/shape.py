@@ -52,20 +52,18 @@ def check_squeezed_axes(at: Instance) -> Decline | None:
     """Return a Decline for axes that do not exist or whose size is not 1."""
     x, axes = at.op[0], node_of(at.op).integers("squeeze_dims")
     invalid_axis = next((axis for axis in axes if not -x.rank <= axis < x.rank or x.dims[axis] not in (1, None)), None)
-    return (
-        None
-        if invalid_axis is None
-        else Decline(f"axis {invalid_axis} of {list(x.dims)} is removed, but its size is not 1")
-    )
+    if invalid_axis is None:
+        return None
+    return Decline(f"axis {invalid_axis} of {list(x.dims)} is removed, but its size is not 1")
 
 
 def rewrite_reshape(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
-    """Return a RESHAPE with an int32 vector of sizes."""
+    """Emit RESHAPE with an int32 vector of sizes."""
     return steps.finish(builtin.reshape, [steps.op[0], as_int32(steps, steps.op[1])], new_shape=())
 
 
 def cast_sizes(op: Operator, number: Any) -> Array:
-    """Return sizes in the dtype of the result."""
+    """Return sizes, cast to the dtype of the operator's result."""
     return np.asarray(number, op[out(0)].dtype)
 
 
@@ -74,7 +72,7 @@ def rewrite_rank(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
 
 
 def rewrite_identity(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
-    """Return a CAST to the dtype of the operand."""
+    """Emit a CAST to the same dtype."""
     return steps.finish(cast, [steps.op[0]])
 
 
@@ -192,7 +190,7 @@ def check_shifts(at: Instance) -> Decline | None:
     kernel=lambda op, x, shift, axis: np.roll(x, shift.reshape(-1).tolist(), axis.reshape(-1).tolist()),
 )
 def roll(ctx: Context, x: Value, _shift: Value, _axis: Value) -> Value:
-    """Emit Gather with shifted positions along each axis."""
+    """Emit a Gather of shifted positions for each axis."""
     ops = ctx.ops
     for shift, axis in zip(ctx.require_constant(1).reshape(-1), ctx.require_constant(2).reshape(-1), strict=True):
         onnx_axis, count = ctx.axis(int(axis)), ctx.op[0].dims[int(axis)]

@@ -42,7 +42,6 @@ def emit_strided_slice(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
 
 
 def strided_slice_kernel(op: Operator, x: Array, begin: Array, end: Array, strides: Array) -> Array:
-    """Return the slice, by NumPy indexing."""
     node = node_of(op)
     indices: list[Any] = []
     masks = {name: node.integer(name) for name in MASKS}
@@ -74,19 +73,18 @@ def check_equal_lengths(at: Instance) -> Decline | None:
     shapes = [tensor.shape for tensor in (at.op[1], at.op[2], at.op[3]) if tensor.is_static]
     if all(shape == shapes[0] and len(shape) == 1 for shape in shapes):
         return None
-    return Decline(
-        f"begin, end and strides have shapes {', '.join(str(list(shape)) for shape in shapes)}, expected vectors of equal length"
-    )
+    listed_shapes = ", ".join(str(list(shape)) for shape in shapes)
+    return Decline(f"begin, end and strides have shapes {listed_shapes}, expected vectors of equal length")
 
 
 def check_entry_per_axis(at: Instance) -> Decline | None:
     """Return a Decline unless begin and size have one entry per axis."""
     rank = at.op[0].rank
     invalid = next((t for t in (at.op[1], at.op[2]) if t.is_static and t.shape != (rank,)), None)
-    return (
-        Decline(f"operand {invalid.name!r} has shape {list(invalid.shape)}, expected one entry for each of {rank} axes")
-        if invalid
-        else None
+    if invalid is None:
+        return None
+    return Decline(
+        f"operand {invalid.name!r} has shape {list(invalid.shape)}, expected one entry for each of {rank} axes"
     )
 
 
@@ -114,15 +112,12 @@ def emit_gather(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
 
 
 def gather_kernel(op: Operator, x: Array, indices: Array, axis: Array) -> Array:
-    """Return gathered elements, batch by batch."""
-    along, batch_dims = int(axis.reshape(-1)[0]) % x.ndim, node_of(op).integer("batch_dims") % (indices.ndim + 1)
-    if not batch_dims:
-        return np.take(x, indices, along)
-    batches = [gather_array(a, b, along - 1, batch_dims - 1) for a, b in zip(x, indices, strict=True)]
-    return np.stack(batches)
+    batch_dims = node_of(op).integer("batch_dims") % (indices.ndim + 1)
+    return gather_array(x, indices, int(axis.reshape(-1)[0]) % x.ndim, batch_dims)
 
 
 def gather_array(x: Array, indices: Array, axis: int, batch_dims: int) -> Array:
+    """Return ``np.take(x, indices, axis)`` for each batch of the first ``batch_dims`` axes."""
     if not batch_dims:
         return np.take(x, indices, axis)
     return np.stack([gather_array(a, b, axis - 1, batch_dims - 1) for a, b in zip(x, indices, strict=True)])

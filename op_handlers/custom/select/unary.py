@@ -27,7 +27,10 @@ from op_handlers.math import unary as builtin
 def single_node_handler(
     name: str, onnx: str, function: Callable[..., Any], types: str = FLOATS, result: str = "T"
 ) -> Handler:
-    """Return the handler of a function that is the ONNX operator ``onnx``."""
+    """Return the handler of a function that ONNX also has, under the name ``onnx``.
+
+    ``function``: the function in NumPy. ``result``: dtype of the result, by default that of the operand.
+    """
 
     def lower(ctx: Context, x: Value) -> Value:
         y: Value = ctx.ops.named(onnx)(x)
@@ -84,7 +87,7 @@ sinh = single_node_handler("Sinh", "Sinh", np.sinh, "float16 float32")
 tan = single_node_handler("Tan", "Tan", np.tan, "float16 float32")
 
 
-def elementwise(name: str, function: Callable[..., Any], types: str = "float16 float32") -> Declare:
+def elementwise_function(name: str, function: Callable[..., Any], types: str = "float16 float32") -> Declare:
     """Return a decorator for a function of one operand that needs several ONNX nodes."""
     return handler(
         PREFIX + name,
@@ -96,36 +99,36 @@ def elementwise(name: str, function: Callable[..., Any], types: str = "float16 f
     )
 
 
-@elementwise("Erfc", apply_per_element(erfc))
+@elementwise_function("Erfc", apply_per_element(erfc))
 def erfc_(ctx: Context, x: Value) -> Value:
     """Emit 1 - Erf."""
     return ctx.ops.Sub(ctx.scalar(1.0), ctx.ops.Erf(x))
 
 
-@elementwise("Expm1", np.expm1)
+@elementwise_function("Expm1", np.expm1)
 def expm1(ctx: Context, x: Value) -> Value:
     """Emit Exp(x) - 1, or a product with Tanh for |x| < 1.
 
     The product is tanh(x/2) * (exp(x) + 1), which is accurate near 0.
     """
-    ops, constant_one = ctx.ops, ctx.scalar(1.0)
+    ops, one = ctx.ops, ctx.scalar(1.0)
     exponential = ops.Exp(x)
-    accurate_near_zero = ops.Mul(ops.Tanh(ops.Mul(x, ctx.scalar(0.5))), ops.Add(exponential, constant_one))
-    return ops.Where(ops.Less(ops.Abs(x), constant_one), accurate_near_zero, ops.Sub(exponential, constant_one))
+    accurate_near_zero = ops.Mul(ops.Tanh(ops.Mul(x, ctx.scalar(0.5))), ops.Add(exponential, one))
+    return ops.Where(ops.Less(ops.Abs(x), one), accurate_near_zero, ops.Sub(exponential, one))
 
 
-@elementwise("Log1p", np.log1p)
+@elementwise_function("Log1p", np.log1p)
 def log1p(ctx: Context, x: Value) -> Value:
     """Emit Log(1 + x), corrected for the rounding of 1 + x.
 
     The result is x * log(u) / (u - 1), where u is 1 + x rounded.
     """
-    ops, constant_one = ctx.ops, ctx.scalar(1.0)
-    one_plus_x = ops.Add(x, constant_one)
-    rounded_x = ops.Sub(one_plus_x, constant_one)
-    inexact = ops.And(ops.Less(ops.Abs(x), constant_one), ops.Not(ops.Equal(rounded_x, ctx.scalar(0.0))))
-    divisor = ops.Where(inexact, rounded_x, constant_one)
-    x_is_lost = ops.Equal(one_plus_x, constant_one)
+    ops, one = ctx.ops, ctx.scalar(1.0)
+    one_plus_x = ops.Add(x, one)
+    rounded_x = ops.Sub(one_plus_x, one)
+    inexact = ops.And(ops.Less(ops.Abs(x), one), ops.Not(ops.Equal(rounded_x, ctx.scalar(0.0))))
+    divisor = ops.Where(inexact, rounded_x, one)
+    x_is_lost = ops.Equal(one_plus_x, one)
     logarithm = ops.Log(one_plus_x)
     return ops.Where(x_is_lost, x, ops.Where(inexact, ops.Mul(x, ops.Div(logarithm, divisor)), logarithm))
 
@@ -158,8 +161,11 @@ def check_result_dtype(at: Any) -> Any:
     """Return a Decline if the dtype of the result differs from the attribute DstT."""
     from onnx_tflite_plugin.api import Decline
 
-    declared, actual = node_of(at.op).dtype("DstT", at.op[out(0)].dtype), at.op[out(0)].dtype
-    return None if declared == actual else Decline(f"the result has dtype {actual}, but the NodeDef says {declared}")
+    result_dtype = at.op[out(0)].dtype
+    declared_dtype = node_of(at.op).dtype("DstT", result_dtype)
+    if declared_dtype == result_dtype:
+        return None
+    return Decline(f"the result has dtype {result_dtype}, but the NodeDef says {declared_dtype}")
 
 
 cast = rewrite_to(

@@ -12,7 +12,7 @@ from onnx_tflite_plugin.api import Array
 
 
 def same_padding(size: int, kernel: int, stride: int, dilation: int, mode: str) -> tuple[int, int]:
-    """Return the padding before and after an axis: that of SAME, or zeros."""
+    """Return the padding before and after an axis; zeros unless the mode is SAME."""
     if mode != "SAME":
         return 0, 0
     total = max((-(-size // stride) - 1) * stride + (kernel - 1) * dilation + 1 - size, 0)
@@ -28,7 +28,7 @@ def extract_windows(
     fill_value: float,
     explicit_pads: Array | None = None,
 ) -> Array:
-    """Return the windows of an image, channels last: [n, positions..., kernel..., c]."""
+    """Return the windows of a channels-last image, [n, positions..., kernel..., c]."""
     sizes = image.shape[1:-1]
     if explicit_pads is None:
         paddings = [
@@ -47,8 +47,8 @@ def extract_windows(
             slice(k * d, k * d + (count - 1) * s + 1, s)
             for k, d, count, s in zip(offset, dilations, counts, strides, strict=True)
         )
-        target: tuple[Any, ...] = (*[slice(None)] * (1 + len(kernel)), *offset)
-        result[target] = padded[(slice(None), *pixels)]
+        elements: tuple[Any, ...] = (*[slice(None)] * (1 + len(kernel)), *offset)
+        result[elements] = padded[(slice(None), *pixels)]
     return result
 
 
