@@ -8,7 +8,7 @@ from importlib.resources import files
 
 from onnx_tflite_plugin.page.gather import Page
 
-_SCRIPTS = ("vendor/dagre.min.js", "vendor/cytoscape.min.js", "network.js", "page.js")
+_SCRIPTS = ("vendor/dagre.min.js", "vendor/cytoscape.min.js", "network.js", "measurements.js", "page.js")
 _LICENSES = ("vendor/cytoscape.LICENSE", "vendor/dagre.LICENSE")
 
 

@@ -77,7 +77,7 @@ def test_large_network_is_shown_in_readable_size_and_searched(tmp_path: Path) ->
     const steps = [
       () => type("1\u00a0CONV_2D"), () => type("1999"), () => type("conv"), enter, () => enter(true), () => enter(true), () => type("none"),
     ];
-    for (const step of steps) { step(); found.push(`${selected()}: ${element("found").textContent}`); }
+    for (const step of steps) { step(); found.push(`${selectedId()}: ${element("found").textContent}`); }
     note();
     const moved = wheel(false, -1e6), { y } = window.graphOfPage.pan();
     const atEnd = wheel(false, -1);
