@@ -68,7 +68,7 @@ def state_slot(bound: Bound) -> int:
 
 
 def overwritten_variables(operators: Iterable[Bound]) -> frozenset[Tensor]:
-    """Return the variable tensors that an operator computes before any operator reads them.
+    """Return the variable tensors that operators compute before they are read.
 
     Their value from the previous run is never used. ``operators``: in the order of execution.
     """

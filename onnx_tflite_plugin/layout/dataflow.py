@@ -1,4 +1,4 @@
-"""Dataflow edges of a model, as wires of the layout problem and as planned transposes."""
+"""Dataflow edges of a model: wires of the layout problem, planned transposes."""
 
 from __future__ import annotations
 

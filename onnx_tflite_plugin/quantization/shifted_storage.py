@@ -1,4 +1,4 @@
-"""Tensors that the storage plan keeps in another dtype than the file, such as int8 as uint8."""
+"""Tensors stored in another dtype than in the file, such as int8 as uint8."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _tensors_in_file_dtype(model: BoundModel) -> set[Tensor]:
 
 
 def _interface_only_tensors(model: BoundModel, weights: set[Tensor], states: StateUsers, target: Target) -> set[Tensor]:
-    """Return the tensors of operators that use only graph inputs, graph outputs and constants.
+    """Return the tensors of operators on graph inputs, outputs and constants only.
 
     Shifting the storage of these tensors gains nothing. Operators with weights are excluded, because they are fused
     only in the target's dtype.

@@ -1,4 +1,4 @@
-"""Storage of quantized values, their encodings, and the quantized tensors of an operator."""
+"""Storage and encodings of quantized values, and quantized tensors of operators."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from onnx_tflite_plugin.source.model import BlockwiseQuantization, Quantization,
 
 
 class Encoding(Enum):
-    """Encoding of a tensor in a value: quantized as planned, quantized as in the file, or float.
+    """Encoding of a tensor: quantized as planned, quantized as in the file, or float.
 
     A tensor that is not quantized is always ``STORED``.
     """

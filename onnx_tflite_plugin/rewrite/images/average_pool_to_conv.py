@@ -165,7 +165,7 @@ class Average:
         )
 
     def _window_positions(self, axis: int) -> Array:
-        """Return the image rows (axis 0) or columns (axis 1) of each window, [windows, kernel].
+        """Return the image rows (axis 0) or columns (axis 1), [windows, kernel].
 
         Positions in the padding are negative, or not less than the size of the image.
         """

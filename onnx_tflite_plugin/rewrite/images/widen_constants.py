@@ -138,7 +138,7 @@ widen_quantized_constants = RewriteRule(nodes(*_OPERATORS), check_quantized, rew
 
 
 def _wide_shape(shape: list[int]) -> list[int]:
-    """Return the shape with last axes merged until a row has _MIN_ROW_ELEMENTS elements."""
+    """Return the shape, with last axes merged until a row is long enough."""
     while shape[-1] < _MIN_ROW_ELEMENTS:
         shape = [*shape[:-2], shape[-2] * shape[-1]]
     return shape

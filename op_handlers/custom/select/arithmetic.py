@@ -101,7 +101,7 @@ def multiply_or_zero(x: Array, y: Array) -> Array:
 
 
 def zero_safe_function(name: str, function: Any) -> Declare:
-    """Return a decorator that declares a function of two floats, 0 if one of them is 0.
+    """Return a decorator for a function of two floats that is 0 if one of them is 0.
 
     ``function``: the same function in NumPy.
     """

@@ -56,7 +56,7 @@ def compute_hue(x: Array) -> Array:
 
 
 def saturated_shares(hue: Array) -> Array:
-    """Return the share of red, green and blue, 0 to 1, in the saturated color of a hue."""
+    """Return red, green and blue of the saturated color of a hue, from 0 to 1."""
     h = hue * 6
     shares = np.stack([np.abs(h - 3) - 1, 2 - np.abs(h - 2), 2 - np.abs(h - 4)], -1)
     return np.asarray(np.clip(shares, 0, 1), np.float32)
@@ -134,7 +134,7 @@ def emit_saturation(ctx: Context, color: _Color) -> Value:
 
 
 def emit_saturated_shares(ctx: Context, hue: Value) -> Value:
-    """Return the share of red, green and blue, 0 to 1, in the saturated color of a hue."""
+    """Return red, green and blue of the saturated color of a hue, from 0 to 1."""
     ops = ctx.ops
     distance = ops.Abs(ops.Sub(ops.Mul(hue, np.float32(6)), np.asarray([3, 2, 4], np.float32)))
     shares = ops.Add(ops.Mul(distance, np.asarray([1, -1, -1], np.float32)), np.asarray([-1, 2, 2], np.float32))

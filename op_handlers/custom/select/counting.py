@@ -1,4 +1,4 @@
-"""Scattering with a maximum or minimum, ranks of predictions, and counts of values."""
+"""Scattering with a maximum or minimum, InTopK, and counts of values."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def fft_kernel(function: Callable[..., Any], dtype: Any) -> Callable[..., Array]
 
 
 def apply_along_last_axis(ctx: Context, pairs: Value, emit: Callable[[Value, int], Value]) -> Value:
-    """Return the result of ``emit(pairs, axis)``, where the axis is the one before the pairs.
+    """Return ``emit(pairs, axis)``, where ``axis`` is the last one before the pairs.
 
     A tensor of rank 1 gets a batch axis, which DFT requires.
     """

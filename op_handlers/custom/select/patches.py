@@ -63,7 +63,7 @@ class AxisWindows(NamedTuple):
 
     @property
     def margins(self) -> Array:
-        """Return the pads of Pad: the largest padding that the axis can need, on both sides.
+        """Return the pads of Pad, the largest padding that the axis can need.
 
         When rows are padded, the columns have already become two axes, columns of the result and of the window.
         """

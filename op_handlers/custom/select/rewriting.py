@@ -53,7 +53,7 @@ def make_kernel(function: Callable[..., Any]) -> Kernel:
 
 
 def uniform_types(dtypes: str, operands: int = 1, result: str = "T") -> tuple[str, ...]:
-    """Return the value of ``types`` for operands of equal dtype: one signature per dtype.
+    """Return one signature per dtype, for operands of equal dtype.
 
     ``result``: dtype of the result, by default that of the operands.
     """
@@ -186,7 +186,7 @@ def element_count_check(slot: int, count: int, *checks: Accepts) -> Accepts:
 
 
 def constant_scalar_check(slot: int, what: str) -> Accepts:
-    """Return a check that an operand is a constant scalar, named ``what`` in the message.
+    """Return a check that an operand is a constant scalar; ``what`` is its name.
 
     The built-in operator has an option instead of this operand.
     """

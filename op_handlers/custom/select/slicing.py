@@ -117,7 +117,7 @@ def gather_kernel(op: Operator, x: Array, indices: Array, axis: Array) -> Array:
 
 
 def gather_array(x: Array, indices: Array, axis: int, batch_dims: int) -> Array:
-    """Return ``np.take(x, indices, axis)`` for each batch of the first ``batch_dims`` axes."""
+    """Return gathered elements, with ``batch_dims`` axes shared by x and indices."""
     if not batch_dims:
         return np.take(x, indices, axis)
     return np.stack([gather_array(a, b, axis - 1, batch_dims - 1) for a, b in zip(x, indices, strict=True)])
