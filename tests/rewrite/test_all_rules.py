@@ -52,7 +52,7 @@ def build_all(net: Network) -> tuple[TensorRef, ...]:
 
 def build_all_but_int16(net: Network) -> tuple[TensorRef, ...]:
     """Build a network in which every pass applies, except the 16-bit passes."""
-    first = (
+    large_layers = (
         quantized_layers(net),
         float_layers(net),
         single_feature_conv(net),
@@ -62,12 +62,12 @@ def build_all_but_int16(net: Network) -> tuple[TensorRef, ...]:
         clip_sum(net),
     )
     return (
-        *first,
+        *large_layers,
         dense_with_sum(net),
         dense_per_step(net),
         adjacent_overflow(net),
         int8_dense_per_step(net),
-        *parts_with_one_activation(net),
+        *halves_with_one_activation(net),
         *convolutional_loop(net),
         few_channels(net),
         tanh_and_row(net),
@@ -85,7 +85,7 @@ def adjacent_slices(net: Network) -> list[TensorRef]:
     """Build two slices that together cover a tensor."""
     x = net.input(image(1, 10, dtype="float32"))
     slices = [net.call("SLICE", [x, constant([0, begin]), constant([1, 5])], tensor(1, 5)) for begin in (0, 5)]
-    return [net.like("NEG", part) for part in slices]
+    return [net.like("NEG", slice_value) for slice_value in slices]
 
 
 def residual_norm(net: Network) -> TensorRef:
@@ -155,38 +155,35 @@ def int16_activation(net: Network) -> TensorRef:
     )
 
 
-def parts_with_one_activation(net: Network) -> list[TensorRef]:
-    """Build two parts with the same activation."""
-    part_specs = [tensor(1, 5)] * 2
-    rows = net.call_multi_output(
-        "SPLIT", [constant(1), net.input(image(1, 10, dtype="float32"))], *part_specs, num_splits=2
+def halves_with_one_activation(net: Network) -> list[TensorRef]:
+    """Build two halves of a row with the same activation."""
+    half_specs = [tensor(1, 5)] * 2
+    halves = net.call_multi_output(
+        "SPLIT", [constant(1), net.input(image(1, 10, dtype="float32"))], *half_specs, num_splits=2
     )
-    return [net.like("TANH", part) for part in rows]
+    return [net.like("TANH", half) for half in halves]
 
 
 def convolutional_loop(net: Network) -> Sequence[TensorRef]:
-    """Build a loop with three sums of two convolutions each.
-
-    Its condition is reshaped twice.
-    """
-    image = tensor(2, 5, 7, 3)
+    """Build a loop with three sums of two convolutions each, whose condition is reshaped twice."""
+    spec = tensor(2, 5, 7, 3)
 
     def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
         zero_bias, (x,) = graph.constant("none", random_array(3)), values
         activated = call_like(graph, "TANH", [x], x)
         options = {"padding": "SAME", "stride_h": 1, "stride_w": 1}
-        gates = []
+        sums = []
         for k in range(3):
             weights = [graph.constant(f"w{name}{k}", random_array(3, 1, 1, 3, seed=f"{name}{k}")) for name in "xy"]
             convolved = [
                 call_like(graph, "CONV_2D", [y, w, zero_bias], x, **options)
                 for y, w in zip((x, activated), weights, strict=True)
             ]
-            gates.append(call_like(graph, "ADD", convolved, x))
-        first, second, third = gates
+            sums.append(call_like(graph, "ADD", convolved, x))
+        first, second, third = sums
         return [call_like(graph, "MUL", [call_like(graph, "MUL", [first, second], x), third], x)]
 
-    return loop(net, [net.input(image)], [image], body)
+    return loop(net, [net.input(spec)], [spec], body)
 
 
 def factor_per_channel(net: Network) -> TensorRef:
@@ -196,10 +193,7 @@ def factor_per_channel(net: Network) -> TensorRef:
 
 
 def uint8_weights(net: Network) -> TensorRef:
-    """Build uint8 weights and an average; one weight does not fit symmetric int8.
-
-    The zero point would be 0.
-    """
+    """Build uint8 weights, one of which does not fit int8 with zero point 0, and an average."""
     x = net.conv(net.input(image(1, 15, 17, 16, dtype="uint8")), 16, (1, 1), beyond_int8=[(3, 0, 0, 7)])
     x = net.conv(x, 96, (1, 1), beyond_int8=[(3, 0, 0, 7)])
     window = {"filter_height": 3, "filter_width": 2, "stride_h": 3, "stride_w": 2, "padding": "VALID"}
@@ -221,8 +215,8 @@ def float_layers(net: Network) -> TensorRef:
     padded = net.like("PAD", x, constant([[0, 0], [0, 0], [0, 0], [0, 16]]), shape=(1, 5, 7, 32))
     x = net.conv(net.like("ADD", net.conv(y, 32, (1, 1)), padded), 16, (1, 1), fused_activation_function="RELU")
     mean = net.like("MEAN", x, constant([1, 2]), shape=(1, 1, 1, 16), keep_dims=True)
-    scaled = net.like("MUL", x, net.like("LOGISTIC", net.conv(mean, 16, (1, 1))))
-    return net.conv(scaled, 16, (1, 1))
+    scaled_image = net.like("MUL", x, net.like("LOGISTIC", net.conv(mean, 16, (1, 1))))
+    return net.conv(scaled_image, 16, (1, 1))
 
 
 def lookup_between_convs(net: Network) -> TensorRef:
@@ -286,9 +280,9 @@ def few_channels(net: Network) -> TensorRef:
 
 def overflowing(weights: Array) -> Array:
     """Return small weights, except for two adjacent ones that overflow."""
-    changed = weights.astype(int) // 5
-    changed[3, 0, 0, :2] = 90
-    return changed
+    small_weights = weights.astype(int) // 5
+    small_weights[3, 0, 0, :2] = 90
+    return small_weights
 
 
 def test_optimize_speed_runs_all_passes_in_order_and_reports_them(tmp_path: Path) -> None:
@@ -333,8 +327,8 @@ def test_every_node_keeps_its_source_operator_in_metadata() -> None:
         assert node.name
         assert not metadata or {"operators", "handler", "pack"} <= metadata.keys()
     without_metadata = [node.op_type for node in conversion.proto.graph.node if not node.metadata_props]
-    original = otp.convert(build_model(build_all), optimize="none").proto.graph.node
-    assert without_metadata == [node.op_type for node in original if not node.metadata_props]
+    nodes_before_rules = otp.convert(build_model(build_all), optimize="none").proto.graph.node
+    assert without_metadata == [node.op_type for node in nodes_before_rules if not node.metadata_props]
 
 
 @pytest.mark.parametrize("name", ["folded", "wide", "last"])

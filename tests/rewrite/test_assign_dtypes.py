@@ -27,7 +27,7 @@ from tests.helpers.passes_networks import Network, build_model, image, numpy_dty
 
 pytestmark = pytest.mark.int8_products
 
-PRECISE = {"session.x64quantprecision": "1"}
+PRECISE_CONFIG = {"session.x64quantprecision": "1"}
 
 
 def full_range(*shape: int) -> Array:
@@ -91,10 +91,7 @@ def loop_model() -> bytes:
 
 
 def dynamic() -> bytes:
-    """Return a float32 dense layer with int8 weights, quantized dynamically.
-
-    It is large enough for that.
-    """
+    """Return a float32 dense layer with int8 weights, large enough for dynamic quantization."""
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (17, 1031))
@@ -165,16 +162,16 @@ def convert_model(network: str, option: str) -> otp.Conversion:
 
 @for_each_network
 def test_auto_selects_the_weights_that_are_exact_on_this_processor(network: str, tmp_path: Path) -> None:
-    loaded = {
+    models = {
         option: LoadedModel(convert_model(network, option).proto, tmp_path) for option in ("auto", "uint8", "int8")
     }
-    expected = loaded["int8" if multiplies_exactly() else "uint8"]
-    assert loaded["auto"].operators == expected.operators
-    assert "If" not in loaded["auto"].operators
-    assert loaded["auto"].dtypes.keys() == expected.dtypes.keys()
-    assert loaded["int8"].dtypes.keys() != loaded["uint8"].dtypes.keys()
-    assert are_equal(loaded["auto"].run(), loaded["uint8"].run())
-    assert are_equal(loaded["auto"].run(), loaded["int8"].run()) or not multiplies_exactly()
+    expected = models["int8" if multiplies_exactly() else "uint8"]
+    assert models["auto"].operators == expected.operators
+    assert "If" not in models["auto"].operators
+    assert models["auto"].dtypes.keys() == expected.dtypes.keys()
+    assert models["int8"].dtypes.keys() != models["uint8"].dtypes.keys()
+    assert are_equal(models["auto"].run(), models["uint8"].run())
+    assert are_equal(models["auto"].run(), models["int8"].run()) or not multiplies_exactly()
 
 
 @for_each_network
@@ -195,7 +192,7 @@ def test_auto_with_swapped_branches_equals_the_other_weights_dtype(network: str,
 @for_each_network
 def test_auto_gives_equal_results_with_x64quantprecision(network: str, tmp_path: Path) -> None:
     proto = convert_model(network, "auto").proto
-    assert are_equal(LoadedModel(proto, tmp_path, PRECISE).run(), LoadedModel(proto, tmp_path).run())
+    assert are_equal(LoadedModel(proto, tmp_path, PRECISE_CONFIG).run(), LoadedModel(proto, tmp_path).run())
 
 
 @for_each_network
@@ -218,18 +215,18 @@ def if_nodes(conversion: otp.Conversion) -> list[ir.Node]:
 
 def test_one_if_selects_all_weights_of_a_graph_and_names_them_by_consumer() -> None:
     conversion = convert_model("convolutions", "auto")
-    (choice,) = if_nodes(conversion)
-    assert len(choice.outputs) == conversion.report.weights["chosen"] > 2
-    for value in choice.outputs:
+    (if_node,) = if_nodes(conversion)
+    assert len(if_node.outputs) == conversion.report.weights["chosen"] > 2
+    for value in if_node.outputs:
         (user,) = (use.node for use in value.uses())
         assert str(value.name).startswith(str(user.name).rpartition("/")[0] + "/")
 
 
 def test_weights_used_in_a_loop_body_are_selected_in_the_body() -> None:
     """ONNX Runtime fuses a product only with DequantizeLinear in the same graph."""
-    (choice,) = if_nodes(convert_model("loop", "auto"))
-    (user,) = (use.node for use in choice.outputs[0].uses())
-    assert choice.graph is user.graph
+    (if_node,) = if_nodes(convert_model("loop", "auto"))
+    (user,) = (use.node for use in if_node.outputs[0].uses())
+    assert if_node.graph is user.graph
 
 
 @pytest.mark.parametrize("option", ["auto", "int8"])
@@ -263,10 +260,10 @@ def test_weight_of_minus_128_is_always_uint8() -> None:
 def test_if_selects_the_whole_dynamically_quantized_product() -> None:
     """The dtype of its operand differs between the branches."""
     model = convert_model("dynamic", "auto").model
-    (choice,) = (node for node in model.graph.all_nodes() if node.op_type == "If")
-    branches = [choice.attributes[name].as_graph() for name in ("then_branch", "else_branch")]
+    (if_node,) = (node for node in model.graph.all_nodes() if node.op_type == "If")
+    branches = [if_node.attributes[name].as_graph() for name in ("then_branch", "else_branch")]
     assert all(any(node.op_type == "MatMulInteger" for node in branch) for branch in branches)
-    assert choice.outputs[0].dtype == ir.DataType.INT32
+    assert if_node.outputs[0].dtype == ir.DataType.INT32
 
 
 def test_no_product_overflows_with_optimize_speed() -> None:

@@ -41,7 +41,7 @@ NETWORKS: dict[str, BuildNetwork] = {
     "clip_to_conv": lambda net: test_elementwise_to_conv.clip(net),
     "columns_before_rows": test_node_rules.grid(((7, 2, 3),) * 4),
     "conv_transpose_to_conv": lambda net: test_image_rules.enlarge(net, (3, 3), (2, 2), "SAME"),
-    "dequantize_int16": test_recurrent_rules.dense(3, both=True),
+    "dequantize_int16": test_recurrent_rules.dense(3, summed=True),
     "drop_unit_axes": test_node_rules.drop_axes((1, 7), (7,), (5, 7), "int8"),
     "fold_depthwise": test_image_rules.depthwise(per_axis=False),
     "fold_width": test_fold_width.first_conv((1, 13, 32, 3), 8, (3, 3), 2, "SAME"),

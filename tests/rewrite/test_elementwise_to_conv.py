@@ -72,7 +72,6 @@ def broadcast_scale(net: Network) -> TensorRef:
 
 ONE_CONV = {"Conv": 3, "Mul": 0, "Add": 0}
 
-
 test_scale_and_offset_become_one_convolution = rule_test(
     "scale_offset_to_conv",
     Case("four axes", normalize, tolerance=1e-6, nodes=ONE_CONV),

@@ -29,18 +29,15 @@ def average(
     shape: Sequence[int | None], kernel: tuple[int, int], strides: tuple[int, int] = (1, 1), padding: str = "SAME",
     dtype: str = "int8", *, after_conv: bool = True,
 ) -> BuildNetwork:  # fmt: skip
-    """Build a network of one average.
-
-    An int8 average follows a convolution, because graph inputs stay int8.
-    """
+    """Build an average; an int8 average follows a convolution, because graph inputs stay int8."""
 
     def build(net: Network) -> TensorRef:
-        (_, *size, channels), (tall, wide) = shape, kernel
+        (_, *size, channels), (height, width) = shape, kernel
         results = [
             -(-(n or 0) // stride) if padding == "SAME" else ((n or 0) - taps) // stride + 1
             for n, taps, stride in zip(size, kernel, strides, strict=True)
         ]
-        options = {"filter_height": tall, "filter_width": wide, "stride_h": strides[0], "stride_w": strides[1]}
+        options = {"filter_height": height, "filter_width": width, "stride_h": strides[0], "stride_w": strides[1]}
         x = net.input(image(*shape, dtype=dtype))
         x = net.conv(x, channels or 0, (1, 1)) if dtype == "int8" and after_conv else x
         return net.like("AVERAGE_POOL_2D", x, shape=(1, *results, channels or 0), padding=padding, **options)
@@ -69,15 +66,12 @@ UNPADDED = [
     ((1, 12, 18, 16), (2, 2), (2, 2), "SAME"), ((1, 12, 18, 16), (1, 2), (3, 2), "SAME"), ((3, 11, 17, 13), (2, 2), (2, 1), "VALID"),
 ]  # fmt: skip
 
-
 PADDED = [
     ((1, 9, 11, 288), (3, 3)), ((1, 13, 17, 67), (3, 3), (2, 2)), ((1, 13, 12, 127), (3, 2), (1, 2)),
     ((1, 17, 19, 61), (2, 3), (3, 1)), ((3, 11, 13, 128), (3, 3)), ((1, 13, 11, 131), (4, 3)),
 ]  # fmt: skip
 
-
-PAIRS, TRIPLES = "kernel_shape = [2, 2], strides = [2, 2]", "kernel_shape = [3, 3], pads = [1, 1, 1, 1]"
-
+WINDOW_2X2, WINDOW_3X3 = "kernel_shape = [2, 2], strides = [2, 2]", "kernel_shape = [3, 3], pads = [1, 1, 1, 1]"
 
 test_averages_become_a_convolution_or_a_product = rule_test(
     "average_pool_to_conv",
@@ -91,8 +85,8 @@ test_averages_become_a_convolution_or_a_product = rule_test(
     ),
     Case("a dynamic batch, padded", average((None, 9, 11, 288), (3, 3)), batch=5),
     Case("a dynamic batch, unpadded", average((None, 12, 10, 13), (2, 2), (2, 2)), batch=5),
-    Case("a graph, unpadded", average_graph("1,4,12,18", PAIRS)),
-    Case("a graph, padded", average_graph("1,288,9,11", TRIPLES)),
+    Case("a graph, unpadded", average_graph("1,4,12,18", WINDOW_2X2)),
+    Case("a graph, padded", average_graph("1,288,9,11", WINDOW_3X3)),
     declines("floats", average((1, 13, 17, 64), (3, 3), dtype="float32")),
     declines("int8 at the ends", average((1, 12, 18, 16), (1, 1), after_conv=False)),
     declines("a small image", average((1, 5, 7, 3), (3, 3)), "takes as long"),
@@ -100,10 +94,10 @@ test_averages_become_a_convolution_or_a_product = rule_test(
     declines("factors of more than 8 bits", average((1, 23, 29, 67), (5, 5)), "exceed 8 bits"),
     declines("large windows", average((1, 19, 23, 11), (17, 19), (2, 2), "VALID"), "more than 256 elements"),
     declines("a dynamic height", average((1, None, 17, 64), (2, 2), (2, 2), "VALID"), "dynamic"),
-    declines("automatic pads", average_graph("1,4,12,18", f'{PAIRS}, auto_pad = "VALID"'), "pads"),
-    declines("a rounded size", average_graph("1,4,12,18", f"{PAIRS}, ceil_mode = 1"), "rounded up"),
-    declines("padding counts", average_graph("1,288,9,11", f"{TRIPLES}, count_include_pad = 1"), "part of the average"),
-    declines("dilation", average_graph("1,288,9,11", f"{TRIPLES}, dilations = [2, 2]"), "dilated"),
+    declines("automatic pads", average_graph("1,4,12,18", f'{WINDOW_2X2}, auto_pad = "VALID"'), "pads"),
+    declines("a rounded size", average_graph("1,4,12,18", f"{WINDOW_2X2}, ceil_mode = 1"), "rounded up"),
+    declines("padding counts", average_graph("1,288,9,11", f"{WINDOW_3X3}, count_include_pad = 1"), "part of the average"),
+    declines("dilation", average_graph("1,288,9,11", f"{WINDOW_3X3}, dilations = [2, 2]"), "dilated"),
     declines("an unknown rank", average_without_a_rank, "rank"),
 )  # fmt: skip
 
@@ -114,7 +108,7 @@ test_averages_become_a_convolution_or_a_product = rule_test(
 def normalize(net: Network, dtype: str = "int8", channels: int = 32, **mul_options: Any) -> TensorRef:
     """Build a scale and an offset per channel after a convolution.
 
-    Some are zero, negative, or very different.
+    Some factors are zero, negative or very different.
     """
     x = net.conv(net.input(image(1, 7, 11, 5, dtype=dtype)), channels, (1, 1))
     spec = net.spec(x)
@@ -150,7 +144,6 @@ def scale_int8(factor: Spec | None, *, rows: int = 7, added: bool = True, has_re
 
 
 PER_CHANNEL = int8_constant(1, 1, 1, 16)
-
 
 test_quantized_scale_and_offset = rule_test(
     "batch_norm_to_conv",
@@ -213,7 +206,6 @@ def set_minus_128(weights: Array) -> Array:
 
 
 FOLDED = {"QLinearConv": 2, "Transpose": 0}
-
 
 test_columns_become_channels_of_a_dense_convolution = rule_test(
     "fold_depthwise",

@@ -87,7 +87,6 @@ def squeeze_excite_graph(inputs: str, nodes: str, images: int = 1) -> Any:
 
 SCALE_OF_IMAGE, SCALE_INPUTS = "a = Conv (x, w) m = GlobalAveragePool (a)", "float[{},3,5,7] x, float[1,16,1,1] m"
 
-
 test_squeeze_and_excitation_scale_is_repeated = rule_test(
     "squeeze_excite_blocks",
     Case("floats", squeeze_excite_graph("float[1,3,5,7] x", SCALE_OF_IMAGE)),
@@ -188,7 +187,6 @@ def plane_graph(nodes: str) -> Any:
 
 ONE_RESHAPE = {"Transpose": 1, "Reshape": 1}
 SIZE = (1, 41, 37, 3)
-
 
 test_image_of_few_channels_is_not_transposed = rule_test(
     "image_channels_to_width",
@@ -313,18 +311,20 @@ test_single_output_channel_is_computed_per_input_channel = rule_test(
 
 # --- reshape_before_if ------------------------------------------------------------------------
 
-BRANCHES = {case.id: case for case in builtin() if case.op in ("IF", "STABLEHLO_CASE")}
+BRANCH_CASES = {case.id: case for case in builtin() if case.op in ("IF", "STABLEHLO_CASE")}
 
 
 @pytest.mark.parametrize("target", ["onnxruntime", "generic"])
 @pytest.mark.parametrize("name", ["IF-image_between_convolutions", "STABLEHLO_CASE-image_between_convolutions"])
 def test_reshape_separates_a_convolution_from_an_inner_graph(name: str, target: str) -> None:
-    data = BRANCHES[name].build()
+    data = BRANCH_CASES[name].build()
     model = otp.convert(data, target=target).model
-    [choice] = [node for node in model.graph if node.op_type == "If"]
-    outer = {value for node in model.graph for value in node.outputs}
-    graphs = [attribute.as_graph() for attribute in choice.attributes.values()]
-    captured = {value for graph in graphs for node in graph.all_nodes() for value in node.inputs if value in outer}
+    [if_node] = [node for node in model.graph if node.op_type == "If"]
+    outer_values = {value for node in model.graph for value in node.outputs}
+    branches = [attribute.as_graph() for attribute in if_node.attributes.values()]
+    captured = {
+        value for branch in branches for node in branch.all_nodes() for value in node.inputs if value in outer_values
+    }
     producer_types = {
         producer_node.op_type
         for value in captured

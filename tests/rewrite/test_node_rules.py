@@ -40,14 +40,14 @@ def gates(
         return tensor(rows, cells, dtype=dtype, scale=scale, zero_point=zero_point)
 
     def build(net: Network) -> tuple[TensorRef, ...]:
-        spec_in, width = tensor(rows, 7, dtype=dtype), cells * len(operators)
+        x_spec, width = tensor(rows, 7, dtype=dtype), cells * len(operators)
         w = weight((width, 7), "float32" if dtype == "float32" else "int8", None if dtype == "float32" else 0)
-        sums_spec = product(spec_in, w, (rows, width), 7)
-        sums, count = net.call("FULLY_CONNECTED", [net.input(spec_in), w, None], sums_spec), len(operators)
+        sums_spec = product(x_spec, w, (rows, width), 7)
+        sums, count = net.call("FULLY_CONNECTED", [net.input(x_spec), w, None], sums_spec), len(operators)
         gate_rows = net.call_multi_output(
             "SPLIT", [constant(1), sums], *[sums_spec.with_shape(rows, cells)] * count, num_splits=count
         )
-        results = [net.call(op, [part], spec(op)) for op, part in zip(operators, gate_rows, strict=True)]
+        results = [net.call(op, [gate_sums], spec(op)) for op, gate_sums in zip(operators, gate_rows, strict=True)]
         return (*results, *([net.like("NEG", results[0])] if has_reader else []))
 
     return build
@@ -58,7 +58,7 @@ def split_graph(nodes: str, factor: Sequence[int] = ()) -> Any:
     return graph(f"(float[1,15] x) => (float[1,5] y) {{ a, b, c = Split <axis = 1> (x, n) {nodes} }}", **stored)
 
 
-SCALED = "d = Mul (a, f) e = Mul (b, f) g = Mul (c, f) h = Sub (d, e) y = Sub (h, g)"
+SCALED_PARTS = "d = Mul (a, f) e = Mul (b, f) g = Mul (c, f) h = Sub (d, e) y = Sub (h, g)"
 
 test_operator_on_most_parts_moves_before_the_split = rule_test(
     "activations_before_split",
@@ -72,8 +72,8 @@ test_operator_on_most_parts_moves_before_the_split = rule_test(
         split_graph("d = Sigmoid (a) e = Sigmoid (b) y = Sub (d, e)"),
         nodes={"Sigmoid": 1, "Slice": 0},
     ),
-    Case("one factor", split_graph(SCALED)),
-    declines("a factor per element", split_graph(SCALED, (5,)), "too few outputs of the Split"),
+    Case("one factor", split_graph(SCALED_PARTS)),
+    declines("a factor per element", split_graph(SCALED_PARTS, (5,)), "too few outputs of the Split"),
     declines("other operators", gates(("LOGISTIC", "TANH", "TANH")), "too few outputs of the Split"),
     declines("int8, which is one kernel", gates(dtype="int8"), "too few outputs of the Split"),
     declines("one node of floats", gates(dtype="float32"), "too few outputs of the Split"),
@@ -100,11 +100,11 @@ def grid(
         row = spec.with_shape(*((1, width) if axis else (width, 1)))
         rows = net.call_multi_output("SPLIT", [constant(0), net.input(spec)], *[row] * count, num_splits=count)
         results = [net.like("NEG", rows[2])] if has_reader else []
-        for part, lengths in zip(rows, widths, strict=True):
+        for row_value, lengths in zip(rows, widths, strict=True):
             columns = [spec.with_shape(*((1, n) if axis else (n, 1))) for n in lengths]
-            operands = [part, constant([*lengths]), constant(axis)]
-            split = net.call_multi_output("SPLIT_V", operands, *columns, num_splits=len(lengths))
-            results += [net.like("LEAKY_RELU", column, alpha=0.5) for column in split]
+            operands = [row_value, constant([*lengths]), constant(axis)]
+            column_values = net.call_multi_output("SPLIT_V", operands, *columns, num_splits=len(lengths))
+            results += [net.like("LEAKY_RELU", column, alpha=0.5) for column in column_values]
         return tuple(results)
 
     return build
@@ -132,33 +132,33 @@ def multiply(net: Network, x: TensorRef, features: int, seed: str, *, biased: bo
 
 def unroll(net: Network) -> TensorRef:
     """Build two time steps: products with input and last output, and a bias."""
-    bias, last = constant(random_array(7)), net.input(tensor(3, 7))
+    bias, hidden = constant(random_array(7)), net.input(tensor(3, 7))
     for step in range(2):
         x = net.input(tensor(3, 5))
-        recurrent = multiply(net, last, 7, "output") if step else None
-        from_input = multiply(net, x, 7, "input")
-        recurrent = multiply(net, last, 7, "output") if recurrent is None else recurrent
-        sums = net.call("ADD", [net.call("ADD", [from_input, recurrent], tensor(3, 7)), bias], tensor(3, 7))
-        last = net.call("TANH", [sums], tensor(3, 7))
-    return last
+        recurrent_sums = multiply(net, hidden, 7, "output") if step else None
+        input_sums = multiply(net, x, 7, "input")
+        recurrent_sums = multiply(net, hidden, 7, "output") if recurrent_sums is None else recurrent_sums
+        sums = net.call("ADD", [net.call("ADD", [input_sums, recurrent_sums], tensor(3, 7)), bias], tensor(3, 7))
+        hidden = net.call("TANH", [sums], tensor(3, 7))
+    return hidden
 
 
 def add_to_product(
-    rows: int | None = 3, added: int | None = 3, dtype: str = "float32", *, reshaped: bool = False, biased: bool = False,
+    rows: int | None = 3, addend_rows: int | None = 3, dtype: str = "float32", *, has_reshape: bool = False, biased: bool = False,
     has_reader: bool = False,
 ) -> BuildNetwork:  # fmt: skip
     """Build a product of ``rows`` plus a tensor.
 
-    ``reshaped``: reshaped in between; ``has_reader``: the product is an output.
+    ``has_reshape``: a RESHAPE is in between. ``has_reader``: the product is also an output.
     """
 
     def build(net: Network) -> tuple[TensorRef, ...]:
         x = net.input(tensor(rows, 5, dtype=dtype))
         x = x if dtype == "float32" else net.call("DEQUANTIZE", [x], tensor(rows, 5))
         product_rows = multiply(net, x, 7, "w", biased=biased)
-        operand = net.call("RESHAPE", [product_rows, constant([7])], tensor(7)) if reshaped else product_rows
-        sum_spec = tensor(*(max(n, m) if n and m else None for n, m in ((rows, added),)), 7)
-        return net.call("ADD", [net.input(tensor(added, 7)), operand], sum_spec), *(
+        operand = net.call("RESHAPE", [product_rows, constant([7])], tensor(7)) if has_reshape else product_rows
+        sum_spec = tensor(*(max(n, m) if n and m else None for n, m in ((rows, addend_rows),)), 7)
+        return net.call("ADD", [net.input(tensor(addend_rows, 7)), operand], sum_spec), *(
             [net.like("TANH", product_rows)] if has_reader else []
         )
 
@@ -170,7 +170,7 @@ ONE_GEMM = {"Gemm": 1, "Add": 0, "Reshape": 0}
 test_addition_becomes_the_bias_of_a_product = rule_test(
     "add_to_gemm",
     Case("time steps", unroll, 4, tolerance=1e-6, nodes={"Gemm": 4, "Add": 0}),
-    Case("a Reshape in between", add_to_product(1, 1, reshaped=True), tolerance=1e-6, nodes=ONE_GEMM),
+    Case("a Reshape in between", add_to_product(1, 1, has_reshape=True), tolerance=1e-6, nodes=ONE_GEMM),
     Case("one row for a dynamic number of them", add_to_product(None, 1), tolerance=1e-6, nodes=ONE_GEMM, batch=3),
     declines("two dynamic sizes", add_to_product(None, None), "no operand is a float matrix product"),
     declines("the product is read by others", add_to_product(has_reader=True), "no operand is a float matrix product"),
@@ -200,15 +200,15 @@ def dense(net: Network, batch: int | None = 1) -> TensorRef:
 
 
 def heads(
-    net: Network, batch: int | None = 1, *, has_reader: bool = False, computed: bool = False
+    net: Network, batch: int | None = 1, *, has_reader: bool = False, has_shape_input: bool = False
 ) -> tuple[TensorRef, ...]:
     """Build a product split into heads.
 
-    ``has_reader``: its rows have another consumer; ``computed``: the shape is an input.
+    ``has_reader``: the product has another consumer. ``has_shape_input``: the shape is a graph input.
     """
     rows = dense(net, batch)
-    shape = net.input(tensor(4, dtype="int32", scale=0)) if computed else constant([-1, 5, 3, 4])
-    result = tensor(*[None] * 4) if computed else tensor(batch, 5, 3, 4)
+    shape = net.input(tensor(4, dtype="int32", scale=0)) if has_shape_input else constant([-1, 5, 3, 4])
+    result = tensor(*[None] * 4) if has_shape_input else tensor(batch, 5, 3, 4)
     return net.call("RESHAPE", [rows, shape], result), *([net.like("ABS", rows)] if has_reader else [])
 
 
@@ -227,7 +227,7 @@ test_consecutive_reshapes_become_the_last_one = rule_test(
     Case("the shape before, of an output", reshape_graph("y = Reshape (a, rows)"), nodes={"Reshape": 1}),
     Case("one more axis", reshape_graph("b = Reshape (a, deep) y = Abs (b)"), nodes={"Reshape": 1}),
     declines("a size of the operand", reshape_graph("b = Reshape (a, kept) y = Abs (b)"), "copied"),
-    declines("a computed shape", lambda net: heads(net, computed=True), "not constant"),
+    declines("a computed shape", lambda net: heads(net, has_shape_input=True), "not constant"),
     declines("a product in between", dense),
 )
 
@@ -256,16 +256,16 @@ def drop_axes(
     *,
     has_reader: bool = False,
 ) -> BuildNetwork:
-    """Build a computed tensor without some axes, added to an input.
+    """Build a tensor that is reshaped to ``result`` and added to an input.
 
-    ``has_reader``: it is also an output.
+    ``has_reader``: the reshaped tensor is also an output.
     """
 
     def build(net: Network) -> tuple[TensorRef, ...]:
-        computed = net.like("RELU", net.input(tensor(*shape, dtype=dtype)))
-        reshaped = net.like("RESHAPE", computed, constant([*result]), shape=result)
-        total = net.like("ADD", reshaped, net.input(tensor(*addend, dtype=dtype)), shape=max(addend, result, key=len))
-        return (total, reshaped) if has_reader else (total,)
+        activated = net.like("RELU", net.input(tensor(*shape, dtype=dtype)))
+        reshaped = net.like("RESHAPE", activated, constant([*result]), shape=result)
+        sums = net.like("ADD", reshaped, net.input(tensor(*addend, dtype=dtype)), shape=max(addend, result, key=len))
+        return (sums, reshaped) if has_reader else (sums,)
 
     return build
 
@@ -307,12 +307,12 @@ test_unit_axes_are_not_dropped_before_broadcasts = rule_test(
 def pack_products(axis: int, count: int = 3, rows: int | None = 2, *, has_reader: bool = False) -> BuildNetwork:
     """Build products of an input, stacked along a new axis.
 
-    ``has_reader``: one has another consumer after its Unsqueeze.
+    ``has_reader``: one product has a second EXPAND_DIMS.
     """
 
     def build(net: Network) -> tuple[TensorRef, ...]:
-        x, part, shape = net.input(tensor(rows, 5)), tensor(rows, 5), [rows, 5]
-        products = [net.call("MUL", [x, constant(random_array(5, seed=str(k)))], part) for k in range(count)]
+        x, product_spec, shape = net.input(tensor(rows, 5)), tensor(rows, 5), [rows, 5]
+        products = [net.call("MUL", [x, constant(random_array(5, seed=str(k)))], product_spec) for k in range(count)]
         y = net.call("PACK", products, tensor(*shape[:axis], count, *shape[axis:]), axis=axis, values_count=count)
         unsqueezed = tensor(*shape[:axis], 1, *shape[axis:])
         return (y, *([net.call("EXPAND_DIMS", [products[0], constant(axis)], unsqueezed)] if has_reader else []))

@@ -37,8 +37,8 @@ def branches(net: Network, dtype: str = "float32") -> TensorRef:
     x = net.input(image(1, 11, 13, 7, dtype=dtype))
     a, b = (net.conv(x, 29, (1, 1), name=name, fused_activation_function="RELU6") for name in ("a", "b"))
     a = net.conv(a, 29, (3, 3), depthwise=True, name="deep")
-    gate = net.like("MEAN", a, constant([1, 2]), shape=(1, 1, 1, 29), keep_dims=True)
-    a = net.like("MUL", a, net.like("LEAKY_RELU", gate, alpha=0.3))
+    channel_means = net.like("MEAN", a, constant([1, 2]), shape=(1, 1, 1, 29), keep_dims=True)
+    a = net.like("MUL", a, net.like("LEAKY_RELU", channel_means, alpha=0.3))
     a = net.like("ADD", a, b)
     a = net.like(
         "MAX_POOL_2D",
@@ -59,8 +59,8 @@ def join(net: Network, dtype: str = "float32") -> TensorRef:
     """Build a concatenation of two padded tensors and one that needs no padding."""
     x = net.input(image(1, 11, 13, 7, dtype=dtype))
     convolutions = [net.conv(x, n, (1, 1), name=f"part{n}") for n in (29, 32, 27)]
-    first = net.spec(convolutions[0])
-    y = net.call("CONCATENATION", convolutions, first.with_shape(1, 11, 13, 88).rescale(1.5), axis=3)
+    first_spec = net.spec(convolutions[0])
+    y = net.call("CONCATENATION", convolutions, first_spec.with_shape(1, 11, 13, 88).rescale(1.5), axis=3)
     return net.conv(net.conv(y, 88, (3, 3), depthwise=True), 32, (1, 1))
 
 
@@ -210,23 +210,23 @@ def concatenated_rows(net: Network) -> TensorRef:
     return net.conv(net.call("CONCATENATION", convolutions, Spec((1, 94, 11, 29)), axis=1), 32)
 
 
-WIDE, SLICED = "fast path, or padding would waste too much", "would have to be cut off again"
+NO_GAIN, IS_SLICED = "fast path, or padding would waste too much", "would have to be cut off again"
 
 test_declines_padding_without_gain = rule_test(
     "pad_channels",
-    declines("blocks", lambda net: separable(net, features=32), WIDE),
-    declines("no reader that works on blocks", lambda net: net.conv(wide_convolution(net, 28), 32), SLICED),
-    declines("a large tensor that is needed without padding", lambda net: net.like("SOFTMAX", wide_convolution(net), beta=1.0), SLICED),
-    declines("a large graph output", wide_convolution, SLICED),
-    declines("a dense kernel that grows by more than a third", dense_kernel, WIDE),
-    declines("weights with a zero point", lambda net: separable(net, "uint8"), WIDE),
-    declines("groups", lambda net: net.conv(wide_convolution(net, 27, groups=3), 27, depthwise=True), WIDE),
-    declines("two features per channel", lambda net: net.conv(net.conv(wide_convolution(net), 58, depthwise=True), 32, (1, 1)), SLICED),
-    declines("a concatenation of rows", concatenated_rows, SLICED),
-    declines("an operator with a nonzero result for zeros", lambda net: net.conv(net.like("EXP", wide_convolution(net)), 32), SLICED),
+    declines("blocks", lambda net: separable(net, features=32), NO_GAIN),
+    declines("no reader that works on blocks", lambda net: net.conv(wide_convolution(net, 28), 32), IS_SLICED),
+    declines("a large tensor that is needed without padding", lambda net: net.like("SOFTMAX", wide_convolution(net), beta=1.0), IS_SLICED),
+    declines("a large graph output", wide_convolution, IS_SLICED),
+    declines("a dense kernel that grows by more than a third", dense_kernel, NO_GAIN),
+    declines("weights with a zero point", lambda net: separable(net, "uint8"), NO_GAIN),
+    declines("groups", lambda net: net.conv(wide_convolution(net, 27, groups=3), 27, depthwise=True), NO_GAIN),
+    declines("two features per channel", lambda net: net.conv(net.conv(wide_convolution(net), 58, depthwise=True), 32, (1, 1)), IS_SLICED),
+    declines("a concatenation of rows", concatenated_rows, IS_SLICED),
+    declines("an operator with a nonzero result for zeros", lambda net: net.conv(net.like("EXP", wide_convolution(net)), 32), IS_SLICED),
     declines(
         "another tensor that is not padded",
-        lambda net: net.conv(net.like("ADD", wide_convolution(net), net.input(Spec((1, 47, 11, 29)))), 32), SLICED,
+        lambda net: net.conv(net.like("ADD", wide_convolution(net), net.input(Spec((1, 47, 11, 29)))), 32), IS_SLICED,
     ),
 )  # fmt: skip
 
@@ -244,22 +244,22 @@ def test_added_channels_have_a_positive_scale() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scales", "zero_point", "accepted"),
+    ("scale_count", "zero_point", "is_accepted"),
     [(7, 0, True), (1, 5, True), (7, 5, False)],
     ids=["scales", "a zero point", "zero points"],
 )
-def test_per_channel_nonzero_zero_points_are_rejected(scales: int, zero_point: int, accepted: bool) -> None:
-    per_channel = (lambda array: array) if scales > 1 else (lambda array: array[0])
+def test_per_channel_nonzero_zero_points_are_rejected(scale_count: int, zero_point: int, is_accepted: bool) -> None:
+    per_channel = (lambda array: array) if scale_count > 1 else (lambda array: array[0])
     stored = {
         "w": random_array(7, 3, 1, 1, dtype="int8"),
         "s": per_channel(np.linspace(0.5, 1, 7, dtype=np.float32)),
         "z": per_channel(np.full(7, zero_point, np.int8)),
     }
-    axis = "<axis = 0>" if scales > 1 else ""
+    axis = "<axis = 0>" if scale_count > 1 else ""
     nodes = f"d = DequantizeLinear {axis} (w, s, z) y = Conv (x, d)"
     model = parse_model(f"(float[1,3,5,5] x) => (float[1,7,5,5] y) {{ {nodes} }}", **stored)
     convolution = Convolution.of(model.graph.node(1))
-    assert (convolution is not None) == accepted
+    assert (convolution is not None) == is_accepted
     assert convolution is None or convolution.symmetric == (zero_point == 0)
 
 

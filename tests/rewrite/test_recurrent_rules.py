@@ -37,17 +37,17 @@ def convolutions(batch: int | None = 1, *, summed: bool = False) -> BuildNetwork
     return build
 
 
-def dense(rows: int, columns: int = 7, *, both: bool = False) -> BuildNetwork:
-    """Build a dense layer, or the sum of two."""
+def dense(rows: int, columns: int = 7, *, summed: bool = False) -> BuildNetwork:
+    """Build a dense layer, or with ``summed`` the sum of two."""
 
     def build(net: Network) -> TensorRef:
         spec, products = tensor(rows, columns, dtype="int16"), []
-        for seed in ("w", "v") if both else ("w",):
+        for seed in ("w", "v") if summed else ("w",):
             w = weight((5, columns), "int8", 0, seed=seed)
             products.append(
                 net.call("FULLY_CONNECTED", [net.input(spec), w, None], product(spec, w, (rows, 5), columns))
             )
-        return net.like("ADD", *products) if both else products[0]
+        return net.like("ADD", *products) if summed else products[0]
 
     return build
 
@@ -65,7 +65,7 @@ test_int16_is_dequantized_by_one_node = rule_test(
     Case("images", convolutions(), 2, fused={"Conv": 2}),
     Case("a dynamic batch", convolutions(None), 2, batch=2),
     Case("a residual connection", convolutions(summed=True), 2),
-    Case("element-wise operators", dense(3, both=True), 2),
+    Case("element-wise operators", dense(3, summed=True), 2),
     Case("enough columns", dense(3, 17)),
     Case("a graph", cast_graph(CAST)),
     declines("few columns", dense(3), "fewer than 16 consecutive elements"),
@@ -84,15 +84,17 @@ test_int16_is_dequantized_by_one_node = rule_test(
 
 def test_int16_scales_are_repeated_along_channels_only_where_needed() -> None:
     trial = RewriteTrial("dequantize_int16", convolutions())
-    per_axis = [node for node in trial.nodes("DequantizeLinear") if len(trial.constant_values(node, 1).shape) == 1]
-    assert [(trial.constant_values(node, 1).shape, node.attribute[0].i) for node in per_axis] == [
+    per_axis_nodes = [
+        node for node in trial.nodes("DequantizeLinear") if len(trial.constant_values(node, 1).shape) == 1
+    ]
+    assert [(trial.constant_values(node, 1).shape, node.attribute[0].i) for node in per_axis_nodes] == [
         ((3,), 1),
         ((5,), 1),
     ]
     assert verify(trial.data, trial.after).ok
-    trial = RewriteTrial("dequantize_int16", dense(3, both=True))
-    scalar = [node for node in trial.nodes("DequantizeLinear") if node.output[0] in trial.nodes("Add")[0].input]
-    assert [trial.constant_values(node, 1).shape for node in scalar] == [(), ()]
+    trial = RewriteTrial("dequantize_int16", dense(3, summed=True))
+    scalar_nodes = [node for node in trial.nodes("DequantizeLinear") if node.output[0] in trial.nodes("Add")[0].input]
+    assert [trial.constant_values(node, 1).shape for node in scalar_nodes] == [(), ()]
     assert verify(trial.data, trial.after).ok
 
 
@@ -168,7 +170,7 @@ BRANCH = """
         >
     }
 """
-EQUAL, SUMS = "p = Conv (x, a) q = Conv (x, b) r = Conv (x, c)", "p = Add (f, i) q = Add (g, j) r = Add (h, k)"
+PRODUCTS, SUMS = "p = Conv (x, a) q = Conv (x, b) r = Conv (x, c)", "p = Add (f, i) q = Add (g, j) r = Add (h, k)"
 PRODUCTS_OF_X = "f = Conv (x, a) g = Conv (x, b) h = Conv (x, c)"
 
 
@@ -187,19 +189,19 @@ def branch(nodes: str) -> Any:
     return graph(BRANCH.replace("NODES", nodes), **kernels, **other_constants)
 
 
-FEWER = "fewer than 3 convolutions"
+FEW_CONVOLUTIONS = "fewer than 3 convolutions"
 
 test_merged_convolutions_differ_only_in_constants = rule_test(
     "merge_gate_convs + add_before_split",
-    Case("one image", branch(EQUAL)),
+    Case("one image", branch(PRODUCTS)),
     Case("sums", branch(f"{PRODUCTS_OF_X} i = Conv (z, b) j = Conv (z, c) k = Conv (z, a) {SUMS}"), 3),
     Case("a single feature", branch(f"{PRODUCTS_OF_X} i = Conv (z, b) j = Conv (z, c) k = Conv (z, d) {SUMS}"), 2),
     Case("parts along another axis", branch(f"{PRODUCTS_OF_X} i, j, k = Split <axis = 2> (w, n) {SUMS}")),
-    declines("another image", branch(EQUAL.replace("Conv (x, c)", "Conv (z, c)")), FEWER),
-    declines("a bias", branch(EQUAL.replace("Conv (x, c)", "Conv (x, c, v)")), FEWER),
-    declines("dilation", branch(EQUAL.replace("Conv (x, c)", "Conv <dilations = [2, 2]> (x, c)")), FEWER),
+    declines("another image", branch(PRODUCTS.replace("Conv (x, c)", "Conv (z, c)")), FEW_CONVOLUTIONS),
+    declines("a bias", branch(PRODUCTS.replace("Conv (x, c)", "Conv (x, c, v)")), FEW_CONVOLUTIONS),
+    declines("dilation", branch(PRODUCTS.replace("Conv (x, c)", "Conv <dilations = [2, 2]> (x, c)")), FEW_CONVOLUTIONS),
     declines("groups", branch(" ".join(f"{name} = Conv <group = 2> (x, e)" for name in "pqr"))),
-    declines("two gates", layer(gates=2), FEWER),
+    declines("two gates", layer(gates=2), FEW_CONVOLUTIONS),
     declines("whole blocks", layer(cells=8), "fill their blocks"),
     declines("two blocks", layer(cells=16), "fill their blocks"),
 )
@@ -217,14 +219,14 @@ def steps(
     biased: Sequence[int] = (),
     other_weights: Sequence[int] = (),
 ) -> BuildNetwork:
-    """Build dense layers, one per row, each row with its scale."""
+    """Build one dense layer per row; each result has its own scale."""
 
     def build(net: Network) -> tuple[TensorRef, ...]:
         spec = tensor(4, batch, INPUTS, dtype=dtype)
-        x, row = net.input(spec), spec.with_shape(batch, INPUTS)
-        shared, results = net.add_operand(weight((FEATURES, INPUTS), "int8", 0)), []
+        x, row_spec = net.input(spec), spec.with_shape(batch, INPUTS)
+        shared_weights, results = net.add_operand(weight((FEATURES, INPUTS), "int8", 0)), []
         for k in rows:
-            row_value = net.call("GATHER", [x, constant(k)], row, axis=0)
+            row_value = net.call("GATHER", [x, constant(k)], row_spec, axis=0)
             w = weight((FEATURES, INPUTS), "int8", 0, seed="other" if k in other_weights else "w")
             y = product(spec, w, (batch, FEATURES), INPUTS)
             assert isinstance(y.scale, float)
@@ -234,7 +236,7 @@ def steps(
             results.append(
                 net.like(
                     "RELU",
-                    net.call("FULLY_CONNECTED", [row_value, w if k in other_weights else shared, b], y),
+                    net.call("FULLY_CONNECTED", [row_value, w if k in other_weights else shared_weights, b], y),
                 )
             )
         return tuple(results)

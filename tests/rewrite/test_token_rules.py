@@ -35,9 +35,11 @@ def slices(
         begins = [begin if k == axis else 0 for k in range(len(shape))]
         sizes = [shape[0], rows, shape[2]]
         sizes[axis] = end - begin
-        part = tensor(*sizes)
-        slice_value = net.call("SLICE", [x, constant(begins), constant([-1 if n is None else n for n in sizes])], part)
-        results.append(net.call("NEG", [slice_value], part))
+        slice_spec = tensor(*sizes)
+        slice_value = net.call(
+            "SLICE", [x, constant(begins), constant([-1 if n is None else n for n in sizes])], slice_spec
+        )
+        results.append(net.call("NEG", [slice_value], slice_spec))
     return tuple(results)
 
 
@@ -69,9 +71,10 @@ def project(
     batch_shape: Sequence[int | None] = (2, 3), weights: Spec | None = None, flat_shape: Sequence[int] = (),
     result_shape: Sequence[int] = (), *, biased: bool = False, shared_matrix: bool = False,
 ) -> BuildNetwork:  # fmt: skip
-    """Build a dense layer that keeps the axes, or reshapes.
+    """Build a dense layer that keeps the axes.
 
-    The shapes are ``flat_shape`` and ``result_shape``. ``shared_matrix``: the matrix has another consumer.
+    With ``flat_shape``, the layer returns that shape, and a RESHAPE to ``result_shape`` follows. ``shared_matrix``: the
+    matrix has another consumer.
     """
 
     def build(net: Network) -> tuple[TensorRef, ...]:
@@ -88,7 +91,7 @@ def project(
     return build
 
 
-ROWS = "a = Reshape (x, flat) b = Gemm <transB = 1> (a, w) y = Reshape (b, back)"
+FLAT_GEMM = "a = Reshape (x, flat) b = Gemm <transB = 1> (a, w) y = Reshape (b, back)"
 
 
 def rows_graph(shape: str, nodes: str, back: list[int]) -> Any:
@@ -119,14 +122,15 @@ test_tensors_are_multiplied_without_reshapes = rule_test(
     Case("another shape", project(flat_shape=(6, 7), result_shape=(2, 21)), tolerance=1e-6, nodes=RESHAPED),
     Case("int8, one scale", project((1, 1), weight((7, 5), "int8", None)), tolerance=1e-5, nodes=MATMUL_ONLY),
     Case("int8, a scale per row", project((1, 1), weight((7, 5), "int8", 0)), tolerance=1e-5, nodes=MATMUL_ONLY),
-    Case("a graph", rows_graph("2,3,5", ROWS, [2, 3, 7]), nodes=MATMUL_ONLY),
+    Case("a graph", rows_graph("2,3,5", FLAT_GEMM, [2, 3, 7]), nodes=MATMUL_ONLY),
     Case("weights in blocks", block_rows(), tolerance=1e-5, nodes=MATMUL_ONLY),
     declines("weights in blocks with a bias", block_rows("Gemm (a, d, bias)"), "adds"),
-    Case("two dynamic sizes", rows_graph("m,n,5", ROWS, [3, 2, 7]), nodes=RESHAPED),
-    declines("a size of the rows", rows_graph("2,3,5", ROWS, [0, 7]), "copies a size"),
-    declines("columns", rows_graph("5,2,5", ROWS.replace("flat", "first").replace("<", "<transA = 1, "), [2, 5, 7]), "transposes"),
+    Case("two dynamic sizes", rows_graph("m,n,5", FLAT_GEMM, [3, 2, 7]), nodes=RESHAPED),
+    declines("a size of the rows", rows_graph("2,3,5", FLAT_GEMM, [0, 7]), "copies a size"),
+    declines("columns", rows_graph("5,2,5", FLAT_GEMM.replace("flat", "first").replace("<", "<transA = 1, "), [2, 5, 7]), "transposes"),
     declines(
-        "a scale per column", rows_graph("2,3,5", ROWS.replace("b =", "k = Mul (w, per_channel) b =").replace("a, w", "a, k"), [2, 3, 7]),
+        "a scale per column",
+        rows_graph("2,3,5", FLAT_GEMM.replace("b =", "k = Mul (w, per_channel) b =").replace("a, w", "a, k"), [2, 3, 7]),
         "not constant, or has other users",
     ),
     declines("the matrix is read", project(shared_matrix=True), "has other users"),
