@@ -23,17 +23,12 @@ POOLS = ("MAX_POOL_2D", "AVERAGE_POOL_2D")
 
 @dataclass(frozen=True)
 class SequenceLayer:
-    """A convolution or pooling on a sequence stored as an image of one row or column.
-
-    ``unit_axis``: axis of size 1 of the image, 1 or 2. ``unit_axis_settings``: kernel, stride and dilation along it; they
-    differ from those along the sequence, so that swapped axes are noticed. ``to_image``, ``to_sequence``: operators that
-    convert the sequence to an image and back; "" for a graph input or output that is an image.
-    """
+    """A convolution or pooling on a sequence stored as an image of one row or column."""
 
     op: str = "CONV_2D"
     dtype: str = "float32"
     shape: Sequence[int | None] = SEQUENCE
-    unit_axis: int = 1
+    unit_axis: int = 1  # axis of size 1 of the image, 1 or 2
     kernel: int = 3
     stride: int = 1
     dilation: int = 1
@@ -41,9 +36,9 @@ class SequenceLayer:
     activation: str = "NONE"
     per_axis: bool = False
     biased: bool = True
-    unit_axis_settings: tuple[int, int, int] = (1, 3, 5)
-    to_image: str = "RESHAPE"
-    to_sequence: str = "SQUEEZE"
+    unit_axis_settings: tuple[int, int, int] = (1, 3, 5)  # kernel, stride and dilation along that axis
+    to_image: str = "RESHAPE"  # "" for a graph input that is an image
+    to_sequence: str = "SQUEEZE"  # "" for a graph output that is an image
 
     def __call__(self, model: Net) -> None:
         image_spec = self.image_spec()

@@ -20,26 +20,20 @@ RESET = {"options": {"state": "reset"}}
 
 @dataclass(frozen=True)
 class Rnn:
-    """One RNN operator with constant random weights.
-
-    ``weights``: dtype of matrices. ``backward_units``: hidden size of the backward layer. ``auxiliary``: the width of the
-    auxiliary input, 0 for none. ``auxiliary_weights``: the auxiliary input is multiplied by weights and added, otherwise
-    the backward layer reads it instead of the input. ``variable``: states are variable tensors, otherwise graph inputs.
-    ``initial_dtype``: dtype of the constants that initialize the states, "" for none.
-    """
+    """One RNN operator with constant random weights."""
 
     op: str = SEQUENCE
-    weights: str = "float32"
+    weights: str = "float32"  # dtype of matrices
     activation: str = "TANH"
     time_major: bool = False
     batch: int = BATCH
     time: int | None = TIME
-    backward_units: int = UNITS
+    backward_units: int = UNITS  # hidden size of the backward layer
     merge_outputs: bool = True
-    auxiliary: int = 0
-    auxiliary_weights: bool = False
-    variable: bool = True
-    initial_dtype: str = ""
+    auxiliary: int = 0  # width of the auxiliary input, 0 for none
+    auxiliary_weights: bool = False  # adds the weighted auxiliary input; otherwise the backward layer reads it
+    variable: bool = True  # states are variable tensors, otherwise graph inputs
+    initial_dtype: str = ""  # of the constants that initialize the states; "" for none
     weights_as_inputs: bool = False
     weight_zero_point: int = 0
     asymmetric: bool = False

@@ -22,16 +22,10 @@ OUTPUTS = {"int8": (0.0293, -17)}
 
 @dataclass(frozen=True)
 class Svdf:
-    """One SVDF operator with ``units`` * ``rank`` filters and constant random weights.
-
-    ``weights``: dtype of matrices. ``int16_state_scale``: scale of the state of an int8 operator. ``int8_state``: that state has
-    8 bits instead, with ``int8_state_quantization``. ``power_of_two_scales``: many sums are halfway between integers.
-    ``variable``: the state is a variable tensor, otherwise a graph input.
-    ``initial_dtype``: dtype of the constant that initializes the state, "" for none.
-    """
+    """One SVDF operator with ``units`` * ``rank`` filters and constant random weights."""
 
     dtype: str = "float32"
-    weights: str = "float32"
+    weights: str = "float32"  # dtype of matrices
     rank: int = 2
     memory: int = MEMORY
     batch: int = BATCH
@@ -39,16 +33,16 @@ class Svdf:
     units: int = UNITS
     biased: bool = True
     activation: str = "RELU"
-    variable: bool = True
-    initial_dtype: str = ""
+    variable: bool = True  # the state is a variable tensor, otherwise a graph input
+    initial_dtype: str = ""  # of the constant that initializes the state; "" for none
     weights_as_inputs: bool = False
     asymmetric: bool = False
     weight_zero_point: int = 0
     output_quantization: tuple[float, int] = (0.0293, -17)
-    int16_state_scale: float = 0.00011
-    int8_state: bool = False
+    int16_state_scale: float = 0.00011  # of an int8 operator
+    int8_state: bool = False  # the state of an int8 operator has 8 bits
     int8_state_quantization: tuple[float, int] = (0.011, -9)
-    power_of_two_scales: bool = False
+    power_of_two_scales: bool = False  # many sums are halfway between integers
 
     @property
     def filters(self) -> int:

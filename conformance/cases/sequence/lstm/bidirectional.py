@@ -21,22 +21,17 @@ LONG = {"runs": 50}
 
 @dataclass(frozen=True)
 class Both:
-    """One bidirectional LSTM.
-
-    ``auxiliary``: the width of the auxiliary input, 0 for none. ``auxiliary_weights``: the auxiliary input is multiplied by
-    weights and added to the gates, otherwise the backward LSTM reads it instead of the input. ``lstm_fields``: fields
-    of both LSTMs. ``backward_fields``: further fields of the backward LSTM. ``options``: of the operator.
-    """
+    """One bidirectional LSTM."""
 
     time_major: bool = True
     merge_outputs: bool = True
-    auxiliary: int = 0
-    auxiliary_weights: bool = False
+    auxiliary: int = 0  # width of the auxiliary input, 0 for none
+    auxiliary_weights: bool = False  # adds the weighted auxiliary input; otherwise the backward LSTM reads it
     batch: int = BATCH
     time: int | None = TIME
-    options: tuple[tuple[str, Any], ...] = ()
-    lstm_fields: dict[str, Any] = field(default_factory=dict)
-    backward_fields: dict[str, Any] = field(default_factory=dict)
+    options: tuple[tuple[str, Any], ...] = ()  # of the operator
+    lstm_fields: dict[str, Any] = field(default_factory=dict)  # of both LSTMs
+    backward_fields: dict[str, Any] = field(default_factory=dict)  # further fields of the backward LSTM
 
     def layer(self, **further_fields: Any) -> Lstm:
         return Lstm(
