@@ -1,4 +1,4 @@
-"""Test that ``verify`` finds errors that only rare random values show."""
+"""Errors in models that only rare random values show are found by ``verify``."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ SHAPE = (5, 7)
 
 
 def binary_operator(code: str, dtype: str, result: str = "", shape: tuple[int, ...] = SHAPE) -> BuildNetwork:
-    def make_handler(net: Net) -> TensorRef:
+    def build(net: Net) -> TensorRef:
         operands = [net.input(Spec(shape, dtype, name=name)) for name in "ab"]
         return net.call(code, operands, Spec(shape, result or dtype))
 
-    return make_handler
+    return build
 
 
 def unary_operator(code: str, dtype: str = "float32", result: str = "float32") -> BuildNetwork:
@@ -47,7 +47,7 @@ def threshold(net: Net) -> TensorRef:
     return net.call("GREATER", [net.input(Spec(SHAPE)), constant(np.float32(0.7))], Spec(SHAPE, "bool"))
 
 
-def largest(net: Net) -> TensorRef:
+def arg_max(net: Net) -> TensorRef:
     x = net.input(Spec((5, 31)))
     return net.call("ARG_MAX", [x, constant(np.int32(1))], Spec((5,), "int32"), output_type="INT32")
 
@@ -63,8 +63,8 @@ def dequantize_input(net: Network) -> TensorRef:
 
 def constant_sigmoid(net: Network) -> TensorRef:
     """Return a sigmoid that is always 1 on dequantized inputs."""
-    faint = net.like("MUL", dequantize_input(net), constant(np.float32(1e-3)))
-    return net.like("LOGISTIC", net.like("ADD", faint, constant(np.float32(30.0))))
+    tiny_values = net.like("MUL", dequantize_input(net), constant(np.float32(1e-3)))
+    return net.like("LOGISTIC", net.like("ADD", tiny_values, constant(np.float32(30.0))))
 
 
 def unknown_rank(net: Network) -> TensorRef:
@@ -78,8 +78,8 @@ def unreachable_mask(net: Net) -> TensorRef:
     """Return a mask that no random value meets."""
     x = net.input(Spec(SHAPE))
     mask = net.call("GREATER", [x, constant(np.float32(1000))], Spec(SHAPE, "bool"))
-    others = [net.call(code, [x], Spec(SHAPE)) for code in ("NEG", "ABS")]
-    return net.call("SELECT_V2", [mask, *others], Spec(SHAPE))
+    choices = [net.call(code, [x], Spec(SHAPE)) for code in ("NEG", "ABS")]
+    return net.call("SELECT_V2", [mask, *choices], Spec(SHAPE))
 
 
 def dynamic_shape(net: Net) -> tuple[TensorRef, TensorRef]:
@@ -170,10 +170,12 @@ def replace_by_two(
         if constant is not None:
             proto.graph.initializer.append(numpy_helper.from_array(np.float32(constant), operand_names[0]))
         position = [*proto.graph.node].index(target)
-        proto.graph.node.insert(position, helper.make_node(op_type, [target.input[0], *operand_names], ["made"]))
+        proto.graph.node.insert(
+            position, helper.make_node(op_type, [target.input[0], *operand_names], ["first_result"])
+        )
         target = proto.graph.node[position + 1]
         target.op_type = becomes
-        target.input[slot:] = ["made"]
+        target.input[slot:] = ["first_result"]
 
     return change_model
 
@@ -181,10 +183,10 @@ def replace_by_two(
 def shift_zero_point(proto: onnx.ModelProto) -> None:
     """Change the zero point of the last dequantization by 1."""
     last = [node for node in proto.graph.node if node.op_type == "DequantizeLinear"][-1]
-    [stored] = [stored for stored in proto.graph.initializer if stored.name == last.input[2]]
-    point = numpy_helper.to_array(stored)
-    proto.graph.initializer.append(numpy_helper.from_array((point + 1).astype(point.dtype), "replace_by"))
-    last.input[2] = "replace_by"
+    [initializer] = [initializer for initializer in proto.graph.initializer if initializer.name == last.input[2]]
+    point = numpy_helper.to_array(initializer)
+    proto.graph.initializer.append(numpy_helper.from_array((point + 1).astype(point.dtype), "shifted_zero_point"))
+    last.input[2] = "shifted_zero_point"
 
 
 def unmask(node: onnx.NodeProto) -> None:
@@ -243,7 +245,7 @@ WRONG: dict[str, PlantedError] = {
         unary_operator("ROUND"), replace_by_two("Add", "half", node="Round", becomes="Floor", constant=0.5), Net
     ),
     "sign of 0": PlantedError(unary_operator("SIGN"), replace_by_two("Abs", node="Sign", becomes="Div", slot=1), Net),
-    "last index of equal maxima": PlantedError(largest, change_nodes("ArgMax", lambda node: node.attribute.append(
+    "last index of equal maxima": PlantedError(arg_max, change_nodes("ArgMax", lambda node: node.attribute.append(
         helper.make_attribute("select_last_index", 1)
     )), Net),
     "dequantized results off by one step": PlantedError(dequantize, shift_zero_point),
@@ -281,10 +283,10 @@ def test_rejects_an_output_with_an_undeclared_shape() -> None:
 
         return change_model
 
-    for sizes, reported in (((5, 9), r"\[5, 9\]"), ((5,), r"\[5\]"), ((None, 9), r"\[\?, 9\]")):
+    for sizes, shape_text in (((5, 9), r"\[5, 9\]"), ((5,), r"\[5\]"), ((None, 9), r"\[\?, 9\]")):
         data, _, wrong = PlantedError(threshold, declare(*sizes), Net).models()
         with pytest.raises(
-            VerificationError, match=rf"'y0' has shape \[5, 7\], but the ONNX model declares {reported}"
+            VerificationError, match=rf"'y0' has shape \[5, 7\], but the ONNX model declares {shape_text}"
         ):
             verify(data, wrong)
     data, _, dynamic = PlantedError(threshold, declare(5, None), Net).models()

@@ -109,8 +109,8 @@ class TestVerify:
             g.output(z)
 
         def model(*names: str) -> onnx.ModelProto:
-            ends = [helper.make_tensor_value_info(name, FLOAT, [3]) for name in (*names, "z")]
-            return onnx_model([helper.make_node("Sub", ["p", "q"], ["z"])], ends[:2], ends[2:])
+            interface = [helper.make_tensor_value_info(name, FLOAT, [3]) for name in (*names, "z")]
+            return onnx_model([helper.make_node("Sub", ["p", "q"], ["z"])], interface[:2], interface[2:])
 
         assert verify(build_model(build), model("p", "q")).ok
         assert not verify(build_model(build), model("q", "p")).ok
@@ -157,21 +157,21 @@ class TestVerify:
             g.output(y)
 
         def model(rows: int | str) -> onnx.ModelProto:
-            ends = [helper.make_tensor_value_info(name, FLOAT, [rows, 3]) for name in "xy"]
-            return onnx_model([helper.make_node("Neg", ["x"], ["y"])], ends[:1], ends[1:])
+            interface = [helper.make_tensor_value_info(name, FLOAT, [rows, 3]) for name in "xy"]
+            return onnx_model([helper.make_node("Neg", ["x"], ["y"])], interface[:1], interface[1:])
 
         assert verify(build_model(build), model(7)).ok
         assert verify(build_model(build), model("n")).ok
         assert verify(build_model(build), model("n"), shapes={"x": (4, 3)}).ok
 
     def test_transposes_inputs_and_outputs_of_another_layout(self) -> None:
-        ends = [
+        interface = [
             value_info_with_tensor(n, FLOAT, [1, 5, 2, 3], tensor=t, order="0,3,1,2")
             for n, t in (("x", "0:0"), ("y", "0:3"))
         ]
         nodes = [helper.make_node("Add", ["x", "c"], ["s"]), helper.make_node("Abs", ["s"], ["y"])]
         constant = np.arange(5, dtype=np.float32).reshape(5, 1, 1)
-        assert verify(build_model(build_chain), onnx_model(nodes, ends[:1], ends[1:], {"c": constant})).ok
+        assert verify(build_model(build_chain), onnx_model(nodes, interface[:1], interface[1:], {"c": constant})).ok
 
     def test_stateful_model_runs_only_at_stored_sizes(self) -> None:
         """Resizing resets LiteRT's states only, where v is 1, 2, 3 and so on."""
@@ -212,18 +212,18 @@ class TestVerify:
         g.operator("ASSIGN_VARIABLE", [handle, y], [])
         g.output(y)
 
-        def convert_model(default: bool, initial: object, forget: bool = False) -> onnx.ModelProto:
-            ends = {name: helper.make_tensor_value_info(name, FLOAT, [2]) for name in ("x", "v", "y", "v:next")}
+        def convert_model(default: bool, initial: object, loses_state: bool = False) -> onnx.ModelProto:
+            interface = {name: helper.make_tensor_value_info(name, FLOAT, [2]) for name in ("x", "v", "y", "v:next")}
             nodes = [
                 helper.make_node("Add", ["v", "x"], ["y"]),
-                helper.make_node("Identity", ["v" if forget else "y"], ["v:next"]),
+                helper.make_node("Identity", ["v" if loses_state else "y"], ["v:next"]),
             ]
             state = {"input": "v", "output": "v:next", "dtype": "float32", "shape": [2]}
             constants: dict[str, Array] = {"v": np.array([1, 2], np.float32)} if default else {}
             return onnx_model(
                 nodes,
-                [ends["x"], ends["v"]],
-                [ends["y"], ends["v:next"]],
+                [interface["x"], interface["v"]],
+                [interface["y"], interface["v:next"]],
                 constants,
                 state=[state if initial is None else {**state, "initial": initial}],
             )
@@ -232,8 +232,8 @@ class TestVerify:
         assert verify(model.build(), convert_model(default=False, initial=[1, 2])).ok
         assert not verify(model.build(), convert_model(default=False, initial=1)).ok
         assert not verify(model.build(), convert_model(default=False, initial=None)).ok
-        assert not verify(model.build(), convert_model(default=True, initial=None, forget=True)).ok
-        assert verify(model.build(), convert_model(default=True, initial=None, forget=True), runs=1).ok
+        assert not verify(model.build(), convert_model(default=True, initial=None, loses_state=True)).ok
+        assert verify(model.build(), convert_model(default=True, initial=None, loses_state=True), runs=1).ok
 
     def test_compares_shifted_integers_as_stored_in_the_file(self) -> None:
         def build(g: Any) -> None:
@@ -256,7 +256,7 @@ class TestVerify:
                 helper.make_node("Transpose", ["s"], ["y"], perm=[1, 0]),
             ]
             constants: dict[str, Array] = {"k": np.array(128, np.int32), "zero": np.array(low, np.uint8)}
-            ends = [
+            interface = [
                 value_info_with_tensor("x", INT8, [2, 3], tensor="0:0"),
                 value_info_with_tensor("y", INT8, [3, 2], tensor="0:2"),
             ]
@@ -265,7 +265,7 @@ class TestVerify:
                 value_info_with_tensor("clipped", UINT8, [2, 3], tensor="0:2", order="1,0", shift=128),
                 value_info_with_tensor("wide", INT32, [2, 3], tensor="0:2", form="float"),
             ]
-            return onnx_model(nodes, ends[:1], ends[1:], constants, values)
+            return onnx_model(nodes, interface[:1], interface[1:], constants, values)
 
         assert verify(build_model(build), model(125)).ok
         verification = verify(build_model(build), model(200))
@@ -282,9 +282,11 @@ class TestVerify:
         model.signature("go", {"left": 0}, {"right": 1}, subgraph=second.index)
 
         def convert_model(factor: float) -> onnx.ModelProto:
-            ends = [value_info_with_tensor(n, FLOAT, [3], tensor=t) for n, t in (("left", "1:0"), ("right", "1:1"))]
+            interface = [
+                value_info_with_tensor(n, FLOAT, [3], tensor=t) for n, t in (("left", "1:0"), ("right", "1:1"))
+            ]
             nodes = [helper.make_node("Mul", ["left", "left"], ["q"]), helper.make_node("Mul", ["q", "k"], ["right"])]
-            return onnx_model(nodes, ends[:1], ends[1:], {"k": np.array(factor, np.float32)})
+            return onnx_model(nodes, interface[:1], interface[1:], {"k": np.array(factor, np.float32)})
 
         assert verify(model.build(), convert_model(1), signature="go").ok
         verification = verify(model.build(), convert_model(2), signature="go")
@@ -329,25 +331,25 @@ class TestVerify:
     def test_model_rejected_by_onnx_runtime_is_one_error(self, capfd: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(InvalidOnnx, match="is not an ONNX model: it is text"):
             verify(build_model(build_chain), b"not a model")
-        broken = channels_first()
-        broken.graph.node[2].op_type = "NoSuchOperator"
+        unknown_operator = channels_first()
+        unknown_operator.graph.node[2].op_type = "NoSuchOperator"
         with pytest.raises(OrtError, match="NoSuchOperator"):
-            verify(build_model(build_chain), broken)
-        late = channels_first()
-        late.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.zeros((4, 1, 1), np.float32), "c"))
-        del late.graph.value_info[:]
+            verify(build_model(build_chain), unknown_operator)
+        wrong_sizes = channels_first()
+        wrong_sizes.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.zeros((4, 1, 1), np.float32), "c"))
+        del wrong_sizes.graph.value_info[:]
         with pytest.raises(OrtError):
-            verify(build_model(build_chain), late)
+            verify(build_model(build_chain), wrong_sizes)
         assert capfd.readouterr() == ("", "")
 
     @pytest.mark.parametrize("missing", ["onnxruntime", "ai_edge_litert"])
     def test_missing_package_error_has_the_pip_command(self, missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        def absent(name: str) -> Any:
+        def import_present(name: str) -> Any:
             if name.startswith(missing):
                 raise ModuleNotFoundError(name=missing)
             return builtins.__import__(name, fromlist=["*"])
 
-        monkeypatch.setattr("importlib.import_module", absent)
+        monkeypatch.setattr("importlib.import_module", import_present)
         with pytest.raises(MissingExtra, match=r'pip install "onnx-tflite-plugin\[verify\]"') as raised:
             verify(build_model(build_chain), channels_first())
         assert raised.value.exit_code == 2

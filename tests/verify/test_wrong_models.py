@@ -137,9 +137,9 @@ def insert_transpose(proto: onnx.ModelProto) -> None:
 
 def increase_last_channel(array: Array) -> Array:
     """Increase the last value by 8 %."""
-    changed = array.copy()
-    changed[-1] = (changed[-1] * 1.08).astype(changed.dtype)
-    return changed
+    increased = array.copy()
+    increased[-1] = (increased[-1] * 1.08).astype(increased.dtype)
+    return increased
 
 
 def increase_bias(array: Array) -> Array:
@@ -190,18 +190,18 @@ class TestSigmoid:
         graph.operator("RESHAPE", [y, graph.constant("shape", np.int32([columns, 2]))], [z])
         graph.output(z)
         proto = otp.convert(data := model.build()).proto
-        (sigmoid,) = (k for k, node in enumerate(proto.graph.node) if node.op_type == "Sigmoid")
-        node = proto.graph.node[sigmoid]
-        moved = helper.make_node("Add", ["right", "offset"], list(node.output))
+        (sigmoid_index,) = (k for k, node in enumerate(proto.graph.node) if node.op_type == "Sigmoid")
+        node = proto.graph.node[sigmoid_index]
+        add_node = helper.make_node("Add", ["right", "offset"], list(node.output))
         node.output[0] = "right"
-        proto.graph.node.insert(sigmoid + 1, moved)
+        proto.graph.node.insert(sigmoid_index + 1, add_node)
         proto.graph.initializer.append(numpy_helper.from_array(np.float32(offset), "offset"))
         return data, proto
 
-    @pytest.mark.parametrize("least", [-12, -15, -17, -25, -80])
-    def test_small_results_may_differ_by_kernel_rounding(self, least: float) -> None:
+    @pytest.mark.parametrize("largest_input", [-12, -15, -17, -25, -80])
+    def test_small_results_may_differ_by_kernel_rounding(self, largest_input: float) -> None:
         data = self.models(0.0)[0]
-        inputs = {"x": np.linspace(least - 2, least, 6, dtype=np.float32).reshape(2, 3)}
+        inputs = {"x": np.linspace(largest_input - 2, largest_input, 6, dtype=np.float32).reshape(2, 3)}
         assert verify(data, otp.convert(data), inputs=[inputs]).ok
 
     def test_largest_of_many_errors_may_be_kernel_rounding(self) -> None:

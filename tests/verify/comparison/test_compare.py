@@ -242,10 +242,10 @@ class TestKernelSets:
         )
 
 
-@pytest.mark.parametrize(("differ", "share"), [(1, "under 0.1 %"), (5, "0.1 %"), (20, "0.2 %")])
-def test_share_of_differing_elements_has_one_decimal(differ: int, share: str) -> None:
+@pytest.mark.parametrize(("differing_count", "share"), [(1, "under 0.1 %"), (5, "0.1 %"), (20, "0.2 %")])
+def test_share_of_differing_elements_has_one_decimal(differing_count: int, share: str) -> None:
     actual = np.zeros(10_000, np.int8)
-    actual[:differ] = 1
+    actual[:differing_count] = 1
     assert f", {share} of elements differ" in compare_run(actual, np.zeros_like(actual)).text
 
 
@@ -261,26 +261,28 @@ def test_comparison_text_has_errors_and_tolerance() -> None:
 class TestBias:
     LIMITS = ((32, 32, True), (31, 31, False), (75, 100, False), (76, 100, True))
 
-    @pytest.mark.parametrize(("moving", "elements", "wrong"), LIMITS)
+    @pytest.mark.parametrize(("off_count", "elements", "is_rejected"), LIMITS)
     @pytest.mark.parametrize("direction", [1, -1])
     @pytest.mark.parametrize("dtype", ["int8", "uint8"])
     def test_rejects_three_quarters_of_a_step_in_32_elements(
-        self, moving: int, elements: int, wrong: bool, direction: int, dtype: str
+        self, off_count: int, elements: int, is_rejected: bool, direction: int, dtype: str
     ) -> None:
         expected = vary(elements, dtype=dtype).ravel()
-        comparison = compare_run((expected + direction * first(moving, elements)).astype(dtype), expected)
-        assert comparison.ok is not wrong
-        assert (f"off by {direction * moving / elements:+.2f} quantization steps" in comparison.problem) is wrong
+        comparison = compare_run((expected + direction * first(off_count, elements)).astype(dtype), expected)
+        assert comparison.ok is not is_rejected
+        assert (
+            f"off by {direction * off_count / elements:+.2f} quantization steps" in comparison.problem
+        ) is is_rejected
 
-    @pytest.mark.parametrize(("moving", "rows", "wrong"), LIMITS)
+    @pytest.mark.parametrize(("off_count", "rows", "is_rejected"), LIMITS)
     @pytest.mark.parametrize("direction", [1, -1])
     def test_rejects_three_quarters_of_a_step_in_one_channel(
-        self, moving: int, rows: int, wrong: bool, direction: int
+        self, off_count: int, rows: int, is_rejected: bool, direction: int
     ) -> None:
         expected = vary(rows, 3)
         actual = expected.copy()
-        actual[:, 1] += direction * first(moving, rows)
-        assert ("in channel 1" in compare_run(actual, expected).problem) is wrong
+        actual[:, 1] += direction * first(off_count, rows)
+        assert ("in channel 1" in compare_run(actual, expected).problem) is is_rejected
 
     def test_channels_span_the_last_axis_of_all_runs(self) -> None:
         expected = [vary(17, 5).reshape(17, 1, 5), vary(17, 5).reshape(17, 1, 5)]
@@ -297,10 +299,10 @@ class TestBias:
 
     def test_detects_bias_only_with_a_tolerance_of_one_step(self) -> None:
         expected = vary(40).ravel()
-        off = expected + np.int8(1)
-        assert "in the same direction in nearly all elements" in compare_run(off, expected).problem
-        assert compare_run(off, expected, tolerance=Tolerance(steps=2)).ok
-        assert compare_run(off.astype(np.int32), expected.astype(np.int32), tolerance=Tolerance(integers=1)).ok
+        shifted = expected + np.int8(1)
+        assert "in the same direction in nearly all elements" in compare_run(shifted, expected).problem
+        assert compare_run(shifted, expected, tolerance=Tolerance(steps=2)).ok
+        assert compare_run(shifted.astype(np.int32), expected.astype(np.int32), tolerance=Tolerance(integers=1)).ok
 
     def test_describes_larger_errors_by_distance(self) -> None:
         comparison = compare_run(vary(40) + np.int8(3), vary(40))
@@ -310,11 +312,11 @@ class TestBias:
         """A clipped value may be a tie, and it occurs many times."""
         expected = vary(40, 3)
         expected[:30, 1], expected[30:, 1] = 7, range(9, 39, 3)
-        tied = expected + np.int8([0, 1, 0]) * (expected == 7)
-        assert compare_run(tied, expected).ok
+        shifted_ties = expected + np.int8([0, 1, 0]) * (expected == 7)
+        assert compare_run(shifted_ties, expected).ok
         assert "in channel 1" in compare_run(expected + np.int8([0, 1, 0]), expected).problem
 
     def test_ignores_bias_of_fewer_than_eight_values(self) -> None:
-        for distinct, wrong in ((7, False), (8, True)):
-            expected = np.arange(40, dtype=np.int8) % distinct * 9
-            assert bool(compare_run(expected + np.int8(1), expected).problem) is wrong
+        for value_count, is_rejected in ((7, False), (8, True)):
+            expected = np.arange(40, dtype=np.int8) % value_count * 9
+            assert bool(compare_run(expected + np.int8(1), expected).problem) is is_rejected

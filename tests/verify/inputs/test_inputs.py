@@ -1,4 +1,4 @@
-"""Test random inputs end to end, and how sessions receive them."""
+"""Random inputs end to end, and how sessions receive them."""
 
 from __future__ import annotations
 
@@ -59,18 +59,22 @@ class TestInputs:
             verification = verify(data, convert(data).proto, inputs=text)
             assert verification.ok, verification.text
 
-    @pytest.mark.parametrize("known", [True, False])
-    def test_sparse_indices_are_sorted_and_within_bounds(self, known: bool) -> None:
+    @pytest.mark.parametrize("sizes_are_constant", [True, False])
+    def test_sparse_indices_are_sorted_and_within_bounds(self, sizes_are_constant: bool) -> None:
         def build(g: Any) -> None:
             ids, coordinates = g.input("ids", (23,), "int32"), g.input("places", (23, 3), "int32")
-            sizes = g.constant("sizes", np.array([2, 3, 5], np.int32)) if known else g.input("sizes", (3,), "int32")
+            sizes = (
+                g.constant("sizes", np.array([2, 3, 5], np.int32))
+                if sizes_are_constant
+                else g.input("sizes", (3,), "int32")
+            )
             weights, table = g.input("weights", (23,)), g.input("table", (7, 11))
             y = g.tensor("y", (2, 3, 11))
             g.operator("EMBEDDING_LOOKUP_SPARSE", [ids, coordinates, sizes, weights, table], [y], {"combiner": "SUM"})
 
         entry = self.entry(build)
         inputs = dict(zip(entry.input_names, generate_inputs(entry)[0], strict=True))
-        sizes = (2, 3, 5) if known else tuple(inputs["sizes"])
+        sizes = (2, 3, 5) if sizes_are_constant else tuple(inputs["sizes"])
         assert sizes[:2] == (2, 3)
         assert (np.diff(np.ravel_multi_index(tuple(inputs["places"].T), sizes)) >= 0).all()
         assert len(np.unique(inputs["places"], axis=0)) > 5
@@ -250,8 +254,8 @@ def test_dynamic_images_are_verified_at_a_realistic_size() -> None:
     assert "run 4 with other sizes of dynamic dimensions: x0 [1, 225, 226, 3]" in verification.text
     with pytest.raises(VerificationError, match="cannot run the model"):
         verify(data, convert(data).proto, shapes={"x0": (1, 2, 2, 3)})
-    timed = bench(data, convert(data), rounds=3)
-    assert timed.litert.median > 0 < timed.onnxruntime.median
+    benchmark = bench(data, convert(data), rounds=3)
+    assert benchmark.litert.median > 0 < benchmark.onnxruntime.median
 
 
 def test_dynamic_dimensions_stored_as_0_run_as_1() -> None:

@@ -90,8 +90,8 @@ def test_other_kernels_decide_if_reference_kernels_abort(bias: int) -> None:
         steps[::2] = bias / 256
         softmax.output[0], original_output = "exact", softmax.output[0]
         proto.graph.initializer.append(onnx.numpy_helper.from_array(steps, "steps"))
-        at = [*proto.graph.node].index(softmax) + 1
-        proto.graph.node.insert(at, onnx.helper.make_node("Add", ["exact", "steps"], [original_output]))
+        position = [*proto.graph.node].index(softmax) + 1
+        proto.graph.node.insert(position, onnx.helper.make_node("Add", ["exact", "steps"], [original_output]))
     assert verify(classifier(), proto).ok is not bool(bias)
 
 
@@ -189,10 +189,7 @@ def test_unreferenced_interpreters_are_freed() -> None:
 
 
 def test_failure_to_start_a_process_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process exits at once, or there is no interpreter to start.
-
-    An application that embeds Python has none.
-    """
+    """An application that embeds Python has no interpreter to start."""
     child.stop_child()
     with monkeypatch.context() as patched:
         patched.setattr(sys, "executable", "/no/such/python")
@@ -290,9 +287,9 @@ def test_skips_kernel_sets_that_take_far_longer(monkeypatch: pytest.MonkeyPatch)
         limits_by_kernels[kernels] = time_limit
         if kernels == "builtin":
             raise RunTimeout("LiteRT has run for 20 s on these inputs")
-        return run(self, kernels, *arguments, time_limit=time_limit, **options)
+        return original_time_runs(self, kernels, *arguments, time_limit=time_limit, **options)
 
-    run = Trial._time_runs
+    original_time_runs = Trial._time_runs
     monkeypatch.setattr(Trial, "_time_runs", time_runs)
     expected = trial_of(count_to_three_million()).reference_outputs([[np.float32(3e6 - 3)]])
     assert [*expected] == ["xnnpack"]

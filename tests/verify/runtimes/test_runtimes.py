@@ -49,20 +49,20 @@ def test_silences_c_code_and_leaks_no_descriptor(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     def descriptors() -> list[int]:
-        return [k for k in range(1024) if open_(k)]
+        return [k for k in range(1024) if is_open(k)]
 
-    def open_(descriptor: int) -> bool:
+    def is_open(descriptor: int) -> bool:
         try:
             os.fstat(descriptor)
         except OSError:
             return False
         return True
 
-    before = descriptors()
+    descriptors_before = descriptors()
     with silence_stderr():
         os.write(2, b"silent")
     os.write(2, b"heard")
-    assert descriptors() == before
+    assert descriptors() == descriptors_before
     assert capfd.readouterr().err == "heard"
 
 
@@ -169,7 +169,7 @@ def test_constant_operands_are_computed_first(kernels: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "users", "substituted", "shared"),
+    ("state", "state_users", "substituted", "is_shared"),
     [
         (slot(9, variable=True), (0, 1), (), False),
         (slot(9, variable=True), (0, 2), (1,), True),
@@ -180,15 +180,15 @@ def test_constant_operands_are_computed_first(kernels: str) -> None:
     ],
 )
 def test_variable_needs_one_litert_submodel_and_resources_none(
-    state: Tensor, users: tuple[int, ...], substituted: tuple[int, ...], shared: bool
+    state: Tensor, state_users: tuple[int, ...], substituted: tuple[int, ...], is_shared: bool
 ) -> None:
-    operators = [operator([slot(k), *([state] if k in users else [])], [slot(k + 1)], index=k) for k in range(3)]
+    operators = [operator([slot(k), *([state] if k in state_users else [])], [slot(k + 1)], index=k) for k in range(3)]
     groups: list[list[int] | int] = [[0], 1, [2]] if substituted else [[0, 1, 2]]
     steps = [
         group if isinstance(group, int) else Partition(frozenset(group), (), (), frozenset(), b"") for group in groups
     ]
     entry, substitutes = entry_of(subgraph(*operators)), Substitutes(from_onnx={k: operators[k] for k in substituted})
-    if not shared:
+    if not is_shared:
         _check_states(entry, steps, substitutes)
         return
     with pytest.raises(InconclusiveError, match="the parts cannot share state 't9'"):
@@ -202,8 +202,8 @@ def test_variable_of_a_pack_kernel_starts_as_in_litert() -> None:
     assert _check_states(entry_of(subgraph(op)), [0], substitutes)[9].tolist() == [-7, -7]
 
 
-@pytest.mark.parametrize(("floats", "scale"), [(False, 1.0), (True, 0.5)])
-def test_pack_kernel_gets_declared_dtypes_and_none_if_absent(floats: bool, scale: float) -> None:
+@pytest.mark.parametrize(("takes_floats", "scale"), [(False, 1.0), (True, 0.5)])
+def test_pack_kernel_gets_declared_dtypes_and_none_if_absent(takes_floats: bool, scale: float) -> None:
     def kernel(op: Any, *operands: Any) -> Any:
         kernel_operands.extend(operands)
         return None, 2 * operands[0]
@@ -213,9 +213,9 @@ def test_pack_kernel_gets_declared_dtypes_and_none_if_absent(floats: bool, scale
     x, w, y = slot(0, "int8", (2, 3), 0.5), slot(1, "int8", (1, 3), 0.5, values=weights), slot(2, "int8", (2, 3), 0.5)
     w = replace(w, data=SimpleNamespace(array=weights))  # type: ignore[arg-type]
     values = np.arange(6, dtype=np.int8).reshape(2, 3)
-    results = PackKernel(operator([x, None, w], [None, y]), kernel, "pack", floats, {}).run({0: values})
+    results = PackKernel(operator([x, None, w], [None, y]), kernel, "pack", takes_floats, {}).run({0: values})
     np.testing.assert_array_equal(kernel_operands[0], values * np.float32(scale))
-    assert kernel_operands[0].dtype == (np.float32 if floats else np.int8)
+    assert kernel_operands[0].dtype == (np.float32 if takes_floats else np.int8)
     assert kernel_operands[1] is None
     np.testing.assert_array_equal(kernel_operands[2], weights * np.float32(scale))
     assert list(results) == [2]
@@ -251,11 +251,8 @@ def test_rejects_a_borrowed_result_of_different_rank() -> None:
 # --- ONNX Runtime -----------------------------------------------------------------------------
 
 
-RIGHT = Comparison("t", "step", 1.0, 0.1, 1.0)
-WRONG = Comparison("t", "step", 9.0, 1.0, 1.0, mean_error=5.0)
-
-
-ASKED = {"optimizes": False}
+ONE_STEP_OFF = Comparison("t", "step", 1.0, 0.1, 1.0)
+NINE_STEPS_OFF = Comparison("t", "step", 9.0, 1.0, 1.0, mean_error=5.0)
 
 
 def negation() -> tuple[bytes, onnx.ModelProto]:
@@ -265,9 +262,9 @@ def negation() -> tuple[bytes, onnx.ModelProto]:
 
 
 def test_reports_progress_at_the_start_of_each_run() -> None:
-    reported: list[str] = []
-    assert verify(*negation(), runs=2, progress=reported.append).ok
-    assert reported[:8] == [
+    progress_texts: list[str] = []
+    assert verify(*negation(), runs=2, progress=progress_texts.append).ok
+    assert progress_texts[:8] == [
         "loading both models",
         *(f"LiteRT (xnnpack), run {k} of 2" for k in (1, 2)),
         "submodels on the same inputs",
@@ -290,34 +287,34 @@ def test_model_with_reset_states_is_compared_with_fresh_runs() -> None:
 def test_verification_text_lists_outputs_and_remedies() -> None:
     x, y = slot(0), slot(1)
     equal = Comparison("z", "step", 0.0, 0.0, 1.0)
-    right = Verification((RIGHT, equal), ("xnnpack", "builtin"), 1, "here", notes=("by the way",))
-    assert right.text.splitlines() == [
+    passed = Verification((ONE_STEP_OFF, equal), ("xnnpack", "builtin"), 1, "here", notes=("by the way",))
+    assert passed.text.splitlines() == [
         "outputs within tolerance of LiteRT's xnnpack and builtin kernels, 1 run; outputs within 1 quantization step",
         "  ok     't': max 1 quantization step, 10.0 % of elements differ (tolerance 1)",
         "  ok     'z': equal (tolerance 1 quantization step)",
         "  by the way",
     ]
-    assert repr(right) == (
+    assert repr(passed) == (
         "<Verification: outputs within tolerance of LiteRT's xnnpack and builtin kernels, 1 run; outputs within "
         "1 quantization step; ok     't': max 1 quantization step, 10.0 % of elements differ (tolerance 1); and 1 more outputs>"
     )
-    only_outputs = replace(right, notes=("operators were not compared: out of memory",)).text
+    only_outputs = replace(passed, notes=("operators were not compared: out of memory",)).text
     assert only_outputs.startswith(
         "outputs within tolerance of LiteRT's xnnpack and builtin kernels, 1 run; outputs within "
         "1 quantization step; operators were not compared\n"
     )
-    assert replace(right, operators=1).text.startswith("1 operator agrees with LiteRT's xnnpack and builtin kernels")
-    assert replace(right, operators=5, runs=2).text.startswith(
+    assert replace(passed, operators=1).text.startswith("1 operator agrees with LiteRT's xnnpack and builtin kernels")
+    assert replace(passed, operators=5, runs=2).text.startswith(
         "5 operators agree with LiteRT's xnnpack and builtin kernels on the same inputs, 2 runs; outputs within 1 quantization step\n"
     )
-    assert replace(right, operators=5, pack_kernel_operators=2).text.startswith(
+    assert replace(passed, operators=5, pack_kernel_operators=2).text.startswith(
         "5 operators agree with LiteRT's xnnpack and builtin kernels, 2 of them with the reference kernels of packs, on the same"
     )
-    assert replace(right, operators=2, pack_kernel_operators=2).text.startswith(
+    assert replace(passed, operators=2, pack_kernel_operators=2).text.startswith(
         "2 operators agree with the reference kernels of packs on"
     )
-    divergence = Divergence(y, operator([x], [y], code="A", index=7), "v", WRONG)
-    failed = Verification((replace(WRONG, nearest="builtin"),), ("builtin",), 3, "here", divergence)
+    divergence = Divergence(y, operator([x], [y], code="A", index=7), "v", NINE_STEPS_OFF)
+    failed = Verification((replace(NINE_STEPS_OFF, nearest="builtin"),), ("builtin",), 3, "here", divergence)
     assert failed.text.splitlines() == [
         "NOT within tolerance of LiteRT's builtin kernels, 3 runs, on here",
         "  FAILED 't': max 9 quantization steps, 100.0 % of elements differ (tolerance 1, compared with builtin)",

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import numpy_helper
 
 import onnx_tflite_plugin as otp
 from conformance.cases.control.branches import if_case, pass_through
@@ -42,21 +43,21 @@ def shrink_handler(by: float = 0.25, kernel: Any = shrink_array) -> Handler:
     return lower
 
 
-def network(dtype: str = "float32", *, last: bool = False, before: bool = True) -> bytes:
+def network(dtype: str = "float32", *, is_output: bool = False, has_earlier_output: bool = True) -> bytes:
     """Return a network with the operator between convolutions.
 
-    Another output is upstream of it.
+    ``is_output``: its result is an output, without a convolution. ``has_earlier_output``: its operand is an output too.
     """
     net = Net()
     x = net.input_through_conv(tensor(1, 5, 7, 3, dtype=dtype))
     y = net.result(tensor(1, 5, 7, 3, dtype=dtype))
     net.graph.operator(CODE, [x], [y], custom_options={"by": 0.25})
-    net.output(*([x] if before else []), y if last else net.output_through_conv(y))
+    net.output(*([x] if has_earlier_output else []), y if is_output else net.output_through_conv(y))
     return net.build()
 
 
-def verify_model(data: bytes, lowered: Handler | None, **options: Any) -> otp.Verification:
-    host = Host(handlers={} if lowered is None else {CODE: lowered}, keep_unknown=lowered is None)
+def verify_model(data: bytes, shrink: Handler | None, **options: Any) -> otp.Verification:
+    host = Host(handlers={} if shrink is None else {CODE: shrink}, keep_unknown=shrink is None)
     conversion = otp.convert(data, host=host)
     return otp.verify(data, conversion, host=host, **options)
 
@@ -103,7 +104,7 @@ def test_overriding_kernel_replaces_litert(overrides: bool) -> None:
     assert otp.verify(data, otp.convert(data, host=host), host=host).ok is overrides
 
 
-def accumulating_handler(lost: bool = False) -> Handler:
+def accumulating_handler(loses_state: bool = False) -> Handler:
     """Return a handler that accumulates its input in a variable tensor."""
 
     def kernel(op: Any, x: Array, total: Array) -> Array:
@@ -112,23 +113,23 @@ def accumulating_handler(lost: bool = False) -> Handler:
 
     @handler("CUSTOM.vendor.Total", max_version=1, layout=Terminate(), kernel=kernel)
     def lower(ctx: Context, x: Value, total: Value) -> Value:
-        after = ctx.ops.Add(x, total)
-        ctx.assign(1, total if lost else after)
-        return after
+        new_total = ctx.ops.Add(x, total)
+        ctx.assign(1, total if loses_state else new_total)
+        return new_total
 
     return lower
 
 
-@pytest.mark.parametrize("lost", [False, True])
-def test_state_changed_by_a_kernel_reaches_the_next_run(lost: bool) -> None:
+@pytest.mark.parametrize("loses_state", [False, True])
+def test_state_changed_by_a_kernel_reaches_the_next_run(loses_state: bool) -> None:
     net = Net()
     x = net.call("NEG", [net.input(tensor(2, 3))], tensor(2, 3))
     state = net.graph.tensor("state", (2, 3), variable=True)
     y = net.result(tensor(2, 3))
     net.graph.operator("CUSTOM.vendor.Total", [x, state], [y])
     net.output(net.call("NEG", [y], tensor(2, 3)))
-    data, host = net.build(), Host(packs="builtin", handlers={"CUSTOM.vendor.Total": accumulating_handler(lost)})
-    assert otp.verify(data, otp.convert(data, host=host), host=host).ok is not lost
+    data, host = net.build(), Host(packs="builtin", handlers={"CUSTOM.vendor.Total": accumulating_handler(loses_state)})
+    assert otp.verify(data, otp.convert(data, host=host), host=host).ok is not loses_state
 
 
 @pytest.mark.parametrize("partial", [False, True])
@@ -141,20 +142,17 @@ def test_missing_kernel_makes_the_verdict_inconclusive(partial: bool) -> None:
 
 
 def test_compares_operators_after_the_missing_kernel() -> None:
-    data = network(before=False)
-    broken = shrink_handler(kernel=None)
-    host = Host(handlers={CODE: broken})
+    data = network(has_earlier_output=False)
+    host = Host(handlers={CODE: shrink_handler(kernel=None)})
     proto = otp.convert(data, host=host, weights="keep").proto
     last = max(k for k, node in enumerate(proto.graph.node) if node.op_type == "Conv")
     weights = next(w for w in proto.graph.initializer if w.name == proto.graph.node[last].input[1])
-    weights.CopyFrom(__import__("onnx").numpy_helper.from_array(
-        __import__("onnx").numpy_helper.to_array(weights) * 2, weights.name
-    ))  # fmt: skip
+    weights.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weights) * 2, weights.name))
     assert not otp.verify(data, proto, host=host, partial=True).ok
 
 
 def test_verdict_is_inconclusive_if_nothing_can_be_compared() -> None:
-    result = verify_model(network(last=True, before=False), shrink_handler(kernel=None))
+    result = verify_model(network(is_output=True, has_earlier_output=False), shrink_handler(kernel=None))
     assert (result.verdict, result.comparisons) == ("inconclusive", ())
     assert "no operator remains to compare" in result.text
 
@@ -175,7 +173,7 @@ def test_skips_operators_up_to_the_next_known_value() -> None:
 
 
 def test_omits_outputs_that_are_not_compared() -> None:
-    result = verify_model(network(last=True), shrink_handler(kernel=None), partial=True)
+    result = verify_model(network(is_output=True), shrink_handler(kernel=None), partial=True)
     assert [comparison.name for comparison in result.comparisons] == ["y0"]
 
 
@@ -239,10 +237,7 @@ def test_command_accepts_verify_partial(run: Run, tmp_path: Path) -> None:
 
 
 def stateful_network(*, cell: bool) -> Net:
-    """Return a network with a stateful part downstream.
-
-    It is a cell with a variable tensor, or operators that name a resource.
-    """
+    """Return a network whose state is a variable tensor of a ``cell``, or otherwise a resource."""
     net = Net()
     x = net.input(tensor(2, 5))
     y = net.result(tensor(2, 5))
@@ -277,12 +272,12 @@ def test_names_a_state_shared_by_submodels() -> None:
 
 
 def test_reports_a_missing_kernel_in_a_called_subgraph() -> None:
-    def shrinking(graph: Any, refs: Any) -> list[Any]:
+    def add_shrink(graph: Any, refs: Any) -> list[Any]:
         result = graph.tensor("shrink_array", (2, 3))
         graph.operator(CODE, [refs[0]], [result], custom_options={"by": 0.25})
         return [result]
 
-    case = if_case("shrink_array", [tensor(2, 3)], [shrinking, pass_through])
+    case = if_case("shrink_array", [tensor(2, 3)], [add_shrink, pass_through])
     result = verify_model(case.build(), shrink_handler())
     assert result.verdict == "inconclusive"
     assert "LiteRT has no kernel for IF (1), and no op pack declares one" in result.text
@@ -298,16 +293,16 @@ def test_benchmark_without_a_reference_is_an_error() -> None:
 def test_page_compares_with_pack_kernels_and_litert(monkeypatch: pytest.MonkeyPatch) -> None:
     host = Host(handlers={CODE: shrink_handler()})
     monkeypatch.setattr("onnx_tflite_plugin.page.measurements.Host", lambda: host)
-    measured = measure_errors(network(), otp.convert(network(), host=host).proto, 3)
-    assert not measured.differs
-    assert measured.errors
+    page_errors = measure_errors(network(), otp.convert(network(), host=host).proto, 3)
+    assert not page_errors.differs
+    assert page_errors.errors
     assert any(
         f"{CODE} (1): run with the reference kernels of their packs; LiteRT runs all other operators" in note
-        for note in measured.notes
+        for note in page_errors.notes
     )
     monkeypatch.setattr("onnx_tflite_plugin.page.measurements.Host", Host)
-    measured = measure_errors(network(), otp.convert(network(), host=host).proto, 3)
-    assert measured.verdict.startswith(f"inconclusive: LiteRT has no kernel for {CODE} (1)")
+    page_errors = measure_errors(network(), otp.convert(network(), host=host).proto, 3)
+    assert page_errors.verdict.startswith(f"inconclusive: LiteRT has no kernel for {CODE} (1)")
 
 
 def test_operator_with_only_a_tensorflow_kernel_is_inconclusive() -> None:

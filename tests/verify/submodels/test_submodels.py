@@ -1,4 +1,4 @@
-"""Submodels on the same inputs: hidden errors are found, rounding is none."""
+"""Submodels on the same inputs: hidden errors are found, rounding is tolerated."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def rare_branch() -> bytes:
     return model.build()
 
 
-def of(*codes: str) -> bytes:
+def chain_of_outputs(*codes: str) -> bytes:
     """Return a chain of operators, each of whose results is an output."""
     net = Net()
     x = net.input(tensor(*SHAPE))
@@ -56,7 +56,7 @@ def dynamic_range(bias: float = 0.3) -> bytes:
     return net.build()
 
 
-def change_fields(proto: onnx.ModelProto, size: int, change: Any) -> onnx.ModelProto:
+def change_constants_of_size(proto: onnx.ModelProto, size: int, change: Any) -> onnx.ModelProto:
     constants = [initializer for initializer in proto.graph.initializer if np.prod(initializer.dims) == size]
     assert constants
     for initializer in constants:
@@ -83,7 +83,7 @@ def test_compares_a_branch_that_no_input_takes() -> None:
 
 
 def test_detects_swapped_outputs_beyond_the_observed_range() -> None:
-    data = of("RELU", "RELU6")
+    data = chain_of_outputs("RELU", "RELU6")
     proto = otp.convert(data).proto
     inputs = {"x0": np.linspace(-1, 1, 35, dtype=np.float32).reshape(SHAPE)}
     assert verify(data, proto, inputs=inputs).ok
@@ -106,11 +106,11 @@ def test_litert_activation_rounding_is_tolerated() -> None:
 )
 def test_finds_faults_below_litert_activation_rounding(size: int, change: Any) -> None:
     data = dynamic_range()
-    assert verify(data, change_fields(otp.convert(data).proto, size, change)).verdict == "differs"
+    assert verify(data, change_constants_of_size(otp.convert(data).proto, size, change)).verdict == "differs"
 
 
 def test_names_the_operator_of_a_wrong_submodel() -> None:
-    data = of("ABS", "NEG")
+    data = chain_of_outputs("ABS", "NEG")
     proto = otp.convert(data).proto
     next(node for node in proto.graph.node if node.op_type == "Neg").op_type = "Exp"
     verification = verify(data, proto)
@@ -120,7 +120,7 @@ def test_names_the_operator_of_a_wrong_submodel() -> None:
 
 
 def test_outputs_decide_without_metadata() -> None:
-    data = of("ABS")
+    data = chain_of_outputs("ABS")
     proto = otp.convert(data).proto
     for info in (*proto.graph.input, *proto.graph.value_info, *proto.graph.output):
         del info.metadata_props[:]
@@ -198,45 +198,45 @@ def test_random_operands_have_observed_shape_and_dtype(kind: str, shape: tuple[i
     assert np.array_equal(operands[3], observed[3])
 
 
-def floats(kind: str, array: Any) -> Any:
+def random_floats(kind: str, array: Any) -> Any:
     return random_operands(kind, subgraph(), [slot(0)], {0: np.asarray(array, np.float32)}, ())[0]
 
 
 def test_random_floats_reach_range_limits_and_8x_maximum() -> None:
     observed = np.linspace(-2, 3, 7)
-    assert (floats("uniform", observed).min(), floats("uniform", observed).max()) == (-2, 3)
-    assert (floats("wide", observed).min(), floats("wide", observed).max()) == (-24, 24)
-    assert floats("wide", np.abs(observed)).min() == 0
-    assert set(floats("special", np.full(1000, 2.5)).tolist()) >= {0.0, 0.5, 6.0, 2.5}
+    assert (random_floats("uniform", observed).min(), random_floats("uniform", observed).max()) == (-2, 3)
+    assert (random_floats("wide", observed).min(), random_floats("wide", observed).max()) == (-24, 24)
+    assert random_floats("wide", np.abs(observed)).min() == 0
+    assert set(random_floats("special", np.full(1000, 2.5)).tolist()) >= {0.0, 0.5, 6.0, 2.5}
 
 
 @pytest.mark.parametrize(("size", "lowest"), [(1000, 0.0), (15, -1.5)])
 def test_special_floats_are_negative_only_if_observed(size: int, lowest: float) -> None:
-    assert floats("special", np.linspace(0, 2.5, size)).min() == lowest
-    assert floats("special", np.linspace(-0.5, 2.5, 1000)).min() == -1.5
+    assert random_floats("special", np.linspace(0, 2.5, size)).min() == lowest
+    assert random_floats("special", np.linspace(-0.5, 2.5, 1000)).min() == -1.5
 
 
 def test_integral_floats_stay_within_the_observed_range() -> None:
     observed = np.arange(24)
-    assert np.array_equal(floats("wide", observed), observed)
-    uniform = floats("uniform", observed)
+    assert np.array_equal(random_floats("wide", observed), observed)
+    uniform = random_floats("uniform", observed)
     assert np.array_equal(uniform, np.rint(uniform))
     assert uniform.max() <= 23
 
 
-@pytest.mark.parametrize(("dtype", "most"), [("int32", 46_340), ("int64", 3_037_000_499)])
-def test_wide_integers_are_limited_by_their_product(dtype: str, most: int) -> None:
+@pytest.mark.parametrize(("dtype", "limit"), [("int32", 46_340), ("int64", 3_037_000_499)])
+def test_wide_integers_are_limited_by_their_product(dtype: str, limit: int) -> None:
     x = slot(0, dtype, (5000,))
     observed = {0: np.arange(5000, dtype=dtype)}
     graph = subgraph(operator([x, x], [slot(1, dtype, (5000,))]))
     array = random_operands("wide", graph, [x], observed, ())[0]
-    assert 0.9 * most <= array.max() <= most
-    assert array.min() < -0.9 * most
+    assert 0.9 * limit <= array.max() <= limit
+    assert array.min() < -0.9 * limit
     assert np.array_equal(random_operands("uniform", graph, [x], observed, ())[0], observed[0])
 
 
 @pytest.mark.parametrize(
-    ("operands", "result", "plain"),
+    ("operands", "result", "is_wide"),
     [
         ([], slot(1, "float32", (500,)), True),
         ([], slot(1, "float32", (500, 3)), False),
@@ -245,10 +245,10 @@ def test_wide_integers_are_limited_by_their_product(dtype: str, most: int) -> No
     ],
     ids=["floats of equal shape", "different shape", "different floats", "additional operand"],
 )
-def test_wide_indices_stay_within_the_observed_range(operands: list[Any], result: Any, plain: bool) -> None:
+def test_wide_indices_stay_within_the_observed_range(operands: list[Any], result: Any, is_wide: bool) -> None:
     x = slot(0, "int32", (500,))
     graph = subgraph(operator([x, *operands], [result]))
-    assert (random_operands("wide", graph, [x], {0: np.ones(500, np.int32)}, ())[0].max() > 1000) == plain
+    assert (random_operands("wide", graph, [x], {0: np.ones(500, np.int32)}, ())[0].max() > 1000) == is_wide
 
 
 def test_special_floats_include_integers_constants_and_equal_pairs() -> None:
@@ -330,6 +330,6 @@ def test_compares_operators_on_complex_numbers() -> None:
     proto = otp.convert(net.build(), optimize="none").proto
     verification = verify(net.build(), proto)
     assert (verification.verdict, verification.operators, verification.notes) == ("agrees", 3, ()), verification.text
-    (root,) = (node for node in proto.graph.node if node.op_type == "Sqrt")
-    root.op_type = "Neg"
+    (sqrt_node,) = (node for node in proto.graph.node if node.op_type == "Sqrt")
+    sqrt_node.op_type = "Neg"
     assert verify(net.build(), proto).verdict == "differs"

@@ -114,15 +114,15 @@ def test_label_nodes_keeps_names_of_shared_and_outer_values() -> None:
     infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ("x", "c", "out", "y")]
     constants = [helper.make_tensor(name, TensorProto.FLOAT, [1], [1.0]) for name in ("own", "shared")]
     graph = helper.make_graph(nodes, "g", infos[:2], infos[2:3], constants, value_info=infos[3:])
-    copy = label_nodes(helper.make_model(graph)).graph
-    assert [(item.name, list(item.input), list(item.output)) for item in copy.node] == [
+    labeled_graph = label_nodes(helper.make_model(graph)).graph
+    assert [(item.name, list(item.input), list(item.output)) for item in labeled_graph.node] == [
         ("op3#0", ["x", "op3#0:in1"], ["op3#0:0"]),
         ("", ["op3#0:0", "shared"], ["z"]),
         ("op4#2", ["c", "shared"], ["out"]),
     ]
-    assert [item.name for item in copy.initializer] == ["op3#0:in1", "shared"]
-    assert [item.name for item in copy.value_info] == ["op3#0:0"]
-    (branch,) = (attribute.g for attribute in copy.node[2].attribute)
+    assert [item.name for item in labeled_graph.initializer] == ["op3#0:in1", "shared"]
+    assert [item.name for item in labeled_graph.value_info] == ["op3#0:0"]
+    (branch,) = (attribute.g for attribute in labeled_graph.node[2].attribute)
     assert (list(branch.node[0].input), list(branch.node[0].output)) == (["op3#0:0"], ["op4#3:0"])
     assert branch.output[0].name == "op4#3:0"
     assert graph.node[0].name == ""
@@ -164,31 +164,31 @@ def test_timed_operators_have_their_own_group_after_unowned_nodes() -> None:
 
 
 def test_operators_sharing_a_node_form_one_group() -> None:
-    shared = [*KINDS, node("Both", [], [], 1, 3)]
-    assert groups(node_times(0, 1, 2), shared) == [((0,), ("N0",)), ((1, 3), ("N1",)), ((2,), ("N2",))]
+    nodes_with_shared = [*KINDS, node("Both", [], [], 1, 3)]
+    assert groups(node_times(0, 1, 2), nodes_with_shared) == [((0,), ("N0",)), ((1, 3), ("N1",)), ((2,), ("N2",))]
 
 
 def test_operator_without_nodes_joins_a_fused_reader_or_its_producer() -> None:
     """B is read only by C, A by two operators, and C by D."""
-    fused = [*node_times(0), NodeTime("FusedRelu", 2, 1.0)]
-    assert groups(fused, KINDS) == [((0,), ("N0",)), ((1, 2, 3), ("FusedRelu",))]
+    fused_times = [*node_times(0), NodeTime("FusedRelu", 2, 1.0)]
+    assert groups(fused_times, KINDS) == [((0,), ("N0",)), ((1, 2, 3), ("FusedRelu",))]
     assert groups(node_times(0, 2), KINDS) == [((0, 1), ("N0",)), ((2, 3), ("N2",))]
-    moved = [NodeTime("ReorderInput", 1, 1.0), *node_times(0, 2)]
-    assert groups(moved, KINDS) == [((0, 1), ("N0", "ReorderInput")), ((2, 3), ("N2",))]
+    reordered_times = [NodeTime("ReorderInput", 1, 1.0), *node_times(0, 2)]
+    assert groups(reordered_times, KINDS) == [((0, 1), ("N0", "ReorderInput")), ((2, 3), ("N2",))]
 
 
 def test_operator_with_nodes_or_two_readers_is_not_joined() -> None:
-    fused = [*node_times(0, 1), NodeTime("ReorderInput", 1, 1.0), NodeTime("FusedRelu", 2, 1.0)]
-    assert groups(fused, KINDS)[:2] == [((0,), ("N0",)), ((1,), ("N1", "ReorderInput"))]
+    fused_times = [*node_times(0, 1), NodeTime("ReorderInput", 1, 1.0), NodeTime("FusedRelu", 2, 1.0)]
+    assert groups(fused_times, KINDS)[:2] == [((0,), ("N0",)), ((1,), ("N1", "ReorderInput"))]
     all_times = [NodeTime("FusedAbs", 1, 1.0), *node_times(2, 3)]
     assert groups(all_times, KINDS) == [((0,), ()), ((1,), ("FusedAbs",)), ((2,), ("N2",)), ((3,), ("N3",))]
 
 
 def test_detects_node_kinds_gained_by_fusion() -> None:
     nodes: Any = defaultdict(list, {7: [NodeTime("QLinearConv", 7, 1.0)]})
-    for own, gained in (({"Add"}, True), ({"Conv"}, False), (set(), True)):
-        kinds: Any = defaultdict(set, {7: own})
-        assert _has_gained_nodes({"Conv", "Mul"}, [7], kinds, nodes) is gained
+    for old_kinds, is_gained in (({"Add"}, True), ({"Conv"}, False), (set(), True)):
+        kinds: Any = defaultdict(set, {7: old_kinds})
+        assert _has_gained_nodes({"Conv", "Mul"}, [7], kinds, nodes) is is_gained
     assert not _has_gained_nodes({"Mul"}, [7], defaultdict(set), nodes)
     assert not _has_gained_nodes({"Conv"}, [8], defaultdict(set), nodes)
 
@@ -240,7 +240,7 @@ def test_profiles_for_a_second_within_round_limits(
 ) -> None:
     """Rows are sorted by loss."""
     ops = [operator([slot(k)], [slot(k + 1)], index=k) for k in range(3)]
-    taken = {0: 0.5, 1: 0.25, 2: 1.0}
+    seconds_by_operator = {0: 0.5, 1: 0.25, 2: 1.0}
     nodes = [node("Abs", [f"v{k}"], [f"v{k + 1}"], k) for k in range(3)]
     calls: list[int] = []
     limits: list[float | None] = []
@@ -253,7 +253,7 @@ def test_profiles_for_a_second_within_round_limits(
     def measure(proto: Any, feeds: Any, runs: int, run_seconds: float | None) -> list[NodeTime]:
         calls.append(runs)
         limits.append(run_seconds)
-        return [NodeTime("Abs", k, taken[k]) for k in range(3)]
+        return [NodeTime("Abs", k, seconds_by_operator[k]) for k in range(3)]
 
     monkeypatch.setattr(profile, "node_times", measure)
     monkeypatch.setattr(profile, "isolated_times", lambda data, groups, graph, tensors, runs: [0.125, None, 0.875])

@@ -146,11 +146,11 @@ def test_submodel_includes_scale_tensors_of_its_weights() -> None:
     """LiteRT does not check that they exist: a submodel without them would crash."""
     net = Net()
     x = net.input(tensor(2, 96))
-    scaled = net.call("ABS", [x], tensor(2, 96))
-    net.output(net.call("FULLY_CONNECTED", [scaled, block_weights(net, (7, 96), 32), None], tensor(2, 7)))
+    magnitudes = net.call("ABS", [x], tensor(2, 96))
+    net.output(net.call("FULLY_CONNECTED", [magnitudes, block_weights(net, (7, 96), 32), None], tensor(2, 7)))
     data = net.build()
     graph = structure.read(data).main
-    submodel = cut_file(data, graph, [int(scaled)], [graph.outputs[0].index])
+    submodel = cut_file(data, graph, [int(magnitudes)], [graph.outputs[0].index])
     array = random_array(2, 96)
     (expected,) = LiteRT(data, "builtin").run([array])
     (result,) = LiteRT(submodel, "builtin").run([np.abs(array)])
@@ -241,12 +241,12 @@ def test_command_prints_kinds_and_the_five_worst_rows(run: Run) -> None:
     assert kinds[0].split()[:2] == ["operators", "count"]
     assert kinds[-1].split()[0] == "all"
     assert len(worst) == 6
-    reported = json.loads(run("bench", INT8, "--rounds", 3, "--profile", "--json").out)
-    assert {"operators", "codes", "nodes", "litert", "onnxruntime"} <= reported["operators"][0].keys()
+    result = json.loads(run("bench", INT8, "--rounds", 3, "--profile", "--json").out)
+    assert {"operators", "codes", "nodes", "litert", "onnxruntime"} <= result["operators"][0].keys()
 
 
 def test_time_run_returns_processor_time() -> None:
     proto = otp.convert(INT8).proto
-    [port] = proto.graph.input
-    feeds = {port.name: np.zeros((1, 8, 8, 1), np.int8)}
+    [graph_input] = proto.graph.input
+    feeds = {graph_input.name: np.zeros((1, 8, 8, 1), np.int8)}
     assert 0 < _time_run(proto, feeds, 3) < 1
