@@ -27,12 +27,12 @@ RESCALING = (
     "RESIZE_BILINEAR", "SOFTMAX", "STRIDED_SLICE", "SUB", "SUM", "TANH", "TRANSPOSE", "TRANSPOSE_CONV",
 )  # fmt: skip
 # Names of cases that depend on rounding, or on a kernel that ignores a scale; their results differ without quantization.
-DIFFERENT = (
+ROUNDING_CASES = (
     "ignores", "to int32", "MUL_and_ADD", "not_fused", "every int16", "halves round up",
     "count as 0", "computed weights with a zero point", "of scale 0.0471", "rounds twice", "to a scale of 2",
 )  # fmt: skip
 # Operators whose int16 kernels round intermediate values: table lookups, pixel positions in 1/1024, or overflow.
-COARSE = ("MEAN", "RESIZE_BILINEAR", "SOFTMAX", "TANH")
+ROUNDED_INT16 = ("MEAN", "RESIZE_BILINEAR", "SOFTMAX", "TANH")
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +46,8 @@ def test_each_operator_equals_the_kernel_without_rounding(op: str, host: Host, t
     cases = [
         case
         for case in quantized_cases_of(op, 1 if thorough else 3)
-        if not any(phrase.replace("_", " ") in case.name.replace("_", " ") for phrase in DIFFERENT)
-        and not (op in COARSE and case.dtype == "int16")
+        if not any(phrase.replace("_", " ") in case.name.replace("_", " ") for phrase in ROUNDING_CASES)
+        and not (op in ROUNDED_INT16 and case.dtype == "int16")
     ]
     assert cases
     assert {case.id: texts for case in cases if (texts := mismatches(case, host, quantization="float"))} == {}
@@ -76,9 +76,9 @@ def test_operators_on_stored_integers_are_refused() -> None:
 @pytest.mark.parametrize("op", ["NEG", "MATRIX_DIAG", "STABLEHLO_MULTIPLY"])
 def test_operators_on_bare_quantized_values_are_refused(op: str) -> None:
     """These kernels ignore scales, so -q is not -x, and q * q is not x * x."""
-    scaled = [case for case in quantized_cases_of(op) if case.dtype == "int8"]
-    assert scaled
-    for case in scaled:
+    int8_cases = [case for case in quantized_cases_of(op) if case.dtype == "int8"]
+    assert int8_cases
+    for case in int8_cases:
         with pytest.raises(HandlerError, match=rf"{op} .*the operator computes on quantized values"):
             otp.convert(case.build(), quantization="float")
 
@@ -144,13 +144,13 @@ def model_with_range(operator: str, scale: float, zero_point: int) -> bytes:
 @pytest.mark.parametrize("operator", ["ADD", "SUB"])
 def test_range_from_0_becomes_an_activation(operator: str, scale: float, zero_point: int, activation: str) -> None:
     data = model_with_range(operator, scale, zero_point)
-    converted = otp.convert(data, quantization="float")
-    assert [node.op_type for node in converted.proto.graph.node][1:] == [activation] * bool(activation)
+    conversion = otp.convert(data, quantization="float")
+    assert [node.op_type for node in conversion.proto.graph.node][1:] == [activation] * bool(activation)
     operands = {"a": np.full((2, 7), -4.0, np.float32), "b": np.full((2, 7), 5.5, np.float32)}
-    result = otp.Session(converted).run(operands)["y"]
-    total = 1.5 if operator == "ADD" else -9.5
-    np.testing.assert_array_equal(result, max(total, 0) if activation else total)
-    assert converted.verify().ok
+    result = otp.Session(conversion).run(operands)["y"]
+    exact_result = 1.5 if operator == "ADD" else -9.5
+    np.testing.assert_array_equal(result, max(exact_result, 0) if activation else exact_result)
+    assert conversion.verify().ok
 
 
 @pytest.mark.parametrize("factor", [1, 1.5])
@@ -162,15 +162,15 @@ def test_verify_excuses_saturation_on_the_way_to_a_result(factor: float) -> None
     tensors += [
         g.tensor(f"t{k}", shape, "int8", quantization=quant(scale, 5)) for k, scale in enumerate((0.07, 0.02, 0.1))
     ]
-    doubled = g.constant("doubled", np.full((1, 1, 1, 32), 100, np.int8), quantization=quant(0.02, 0))
-    shift = g.constant("shift", np.arange(-90, -58, dtype=np.int8), quantization=quant(0.03, 0))
+    factors = g.constant("doubled", np.full((1, 1, 1, 32), 100, np.int8), quantization=quant(0.02, 0))
+    offsets = g.constant("shift", np.arange(-90, -58, dtype=np.int8), quantization=quant(0.03, 0))
     weights = g.constant(
         "weights", (100 * np.eye(32, dtype=np.int8)).reshape(32, 1, 1, 32), quantization=quant(0.01, 0)
     )
     bias = g.constant("bias", np.zeros(32, np.int32), quantization=quant(0.0007, 0))
     g.operator("CONV_2D", [tensors[0], weights, bias], [tensors[1]], {"padding": "VALID", "stride_w": 1, "stride_h": 1})
-    g.operator("MUL", [tensors[1], doubled], [tensors[2]])
-    g.operator("ADD", [tensors[2], shift], [tensors[3]])
+    g.operator("MUL", [tensors[1], factors], [tensors[2]])
+    g.operator("ADD", [tensors[2], offsets], [tensors[3]])
     g.output(tensors[3])
     data = model.build()
     proto = otp.convert(data, quantization="float").proto
