@@ -22,7 +22,6 @@ FLOAT32, UINT8, INT32, COMPLEX64, FLOAT64 = 0, 3, 2, 8, 10
 MASKED = "WHILE-masked_recurrent_layer:_RNN,_every_output"
 LSTM = "UNIDIRECTIONAL_SEQUENCE_LSTM"
 
-
 REFUSED: list[tuple[str, list[Change], str]] = [
     (
         "UNIDIRECTIONAL_SEQUENCE_RNN-float32_with_NONE",

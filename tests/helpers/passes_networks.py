@@ -28,10 +28,7 @@ BuildNetwork = Callable[["Network"], Any]
 
 
 class Network(Net):
-    """A network built operator by operator, with random weights and full ranges.
-
-    The scales use the whole range of each dtype.
-    """
+    """Network with random weights, whose scales use the whole range of each dtype."""
 
     def conv(
         self,
@@ -83,8 +80,10 @@ class Network(Net):
         self, op: str, *operands: TensorRef | Spec, shape: Sequence[int] | None = None, **options: Any
     ) -> TensorRef:
         """Add an operator whose result has the dtype and parameters of its first operand."""
-        first = operands[0] if isinstance(operands[0], Spec) else self.spec(operands[0])
-        return self.call(op, list(operands), replace(first.with_shape(*(shape or first.shape)), name=""), **options)
+        first_spec = operands[0] if isinstance(operands[0], Spec) else self.spec(operands[0])
+        return self.call(
+            op, list(operands), replace(first_spec.with_shape(*(shape or first_spec.shape)), name=""), **options
+        )
 
 
 def _limit_to_int8(w: Spec, exceptions: Sequence[tuple[int, ...]]) -> Spec:

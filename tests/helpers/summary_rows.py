@@ -8,16 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from onnx_tflite_plugin.cli.output import Row
-from onnx_tflite_plugin.cli.summary import (
-    summary,
-)
+from onnx_tflite_plugin.cli.summary import summary
 from onnx_tflite_plugin.report import Report
 
 PLAIN = Report(
     target="onnxruntime", opset=18, operators={"ADD": 2, "MEAN": 1}, nodes={"Add": 2}, layout="least", layout_cost=0,
     local_plan_differences=0, transposes=0, transposed=(), packs={"onnx-tflite-plugin": 3},
 )  # fmt: skip
-
 
 EMPTY = SimpleNamespace(graph=())
 

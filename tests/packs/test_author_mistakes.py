@@ -96,7 +96,6 @@ OTHER_SHAPE = 'in_isolation(OP, "float32", [tensor(2, 5, 7, 3)], tensor(2, 5, 7,
 NO_SCALE = 'in_isolation(OP, "int8", [tensor(2, 5, 7, 3, dtype="int8")], replace(tensor(2, 5, 7, 3, dtype="int8"), scale=None))'
 IMPORTS = "from dataclasses import replace\nfrom conformance.models import in_isolation,"
 
-
 MISTAKES = {
     "wrong operator name": (
         [(HANDLER, "ctx.ops.Softsign", "ctx.ops.SoftSign")],

@@ -1,7 +1,6 @@
 """Table-driven tests of rewrite rules.
 
-A case is a network or an ONNX graph. It states the number of places that the rule changes, or a part of the reason why it
-declines. ONNX Runtime compares the outputs before and after the rule.
+The outputs of ONNX Runtime before and after the rule must be equal within the tolerance of the case.
 """
 
 from __future__ import annotations
@@ -28,23 +27,16 @@ Source = BuildNetwork | Callable[[], ir.Model]
 
 @dataclass(frozen=True)
 class Case:
-    """A case of a rule.
+    """A network or an ONNX graph, and the expected result of a rule."""
 
-    ``source`` adds operators to a network, or returns an ONNX model if it has no parameter. ``count``: the number of
-    places that the rule changes. ``reason``: a part of the reason if it is 0.
-
-    ``tolerance``: the maximum error relative to the largest output. ``nodes``: the number of nodes by operator after the rule.
-    ``fused``: the same after the optimizations of ONNX Runtime. ``batch``: the size of a dynamic batch at runtime.
-    """
-
-    text: str
-    source: Any
-    count: int = 1
-    reason: str = ""
-    tolerance: float = 0.0
-    nodes: Mapping[str, int] = field(default_factory=dict)
-    fused: Mapping[str, int] = field(default_factory=dict)
-    batch: int | None = None
+    text: str  # test id
+    source: Any  # adds operators to a network, or returns an ONNX model if it has no parameter
+    count: int = 1  # number of places that the rule changes
+    reason: str = ""  # part of the reason if the rule declines
+    tolerance: float = 0.0  # maximum error relative to the largest output
+    nodes: Mapping[str, int] = field(default_factory=dict)  # node counts by operator after the rule
+    fused: Mapping[str, int] = field(default_factory=dict)  # the same after the optimizations of ONNX Runtime
+    batch: int | None = None  # size of a dynamic batch at runtime
 
 
 def declines(text: str, source: Source, reason: str = "") -> Case:
