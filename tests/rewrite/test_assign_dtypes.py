@@ -244,7 +244,7 @@ def test_weights_do_not_share_initializers(option: str) -> None:
 
 
 def test_weight_of_minus_128_is_always_uint8() -> None:
-    """ARM64 wraps the product of -128 and 0 - 256."""
+    """The sum of two products -128 * -128 overflows on ARM64."""
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (5, 7), "int8", quantization=quant(0.5, 3))

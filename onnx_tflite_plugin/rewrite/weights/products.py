@@ -2,8 +2,9 @@
 
 x86 processors without VNNI multiply uint8 by int8 with the instruction ``vpmaddubsw``. It adds two neighboring products in int16, and
 saturates if they overflow. MLAS, the kernel library of ONNX Runtime, pairs elements 2i and 2i + 1 along the summed axis. In a
-convolution, this axis consists of the kernel axes and the input channels of the group. ARM64 kernels overflow for the weight -128, if
-the other factor is -256.
+convolution, this axis consists of the kernel axes and the input channels of the group. ARM64
+kernels without dot products, and some depthwise ones with them, add two products of int8 by int8 in int16. Only
+-128 * -128 + -128 * -128 overflows.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from onnx_tflite_plugin.rewrite.matching import constant, integer, only_user, pr
 from onnx_tflite_plugin.rewrite.weights.dtypes import PROBE
 from onnx_tflite_plugin.source.model import Array
 
-INT8_MIN = -128  # int8 kernels of ARM64 are inexact for this weight
+INT8_MIN = -128  # without this weight, int8 kernels of ARM64 are exact
 MAX_PAIR_SUM = 128  # maximum sum of two neighboring weights: 255 * 128 < 2**15
 _MOVEMENTS = (
     "Concat", "Expand", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze",
@@ -150,7 +151,7 @@ def overflows(rows: Array) -> bool:
 def products(model: ir.Model) -> Iterator[Product]:
     """Yield the products of all graphs of a model, once for each int8 operand.
 
-    A product of two int8 operands is yielded for both, because ARM64 kernels overflow for -128 * -128.
+    A product of two int8 operands is yielded for both, because the sum of two products -128 * -128 overflows on ARM64.
     """
     choices = [node for node in model.graph.all_nodes() if is_choice(node)]
     exact_graphs, else_graphs = (
