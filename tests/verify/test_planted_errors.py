@@ -11,7 +11,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import onnx_tflite_plugin as otp
-from conformance.builder import TensorRef
+from conformance.builder import ModelBuilder, TensorRef, quant
 from conformance.cases.control.branches import image_branches as branches
 from conformance.cases.fusions.normalization import keras
 from conformance.cases.state.variables import VariableNet, previous_input, running_sum
@@ -192,3 +192,22 @@ def test_float_conversion_is_within_rounding_of_quantized_kernels(steps: int, fa
     proto = otp.convert(data, quantization="float").proto
     change_constants(8, lambda bias: bias + np.float32(steps * scale))(proto)
     assert verify(data, proto).ok != fails
+
+
+def test_float_conversion_without_quantized_tensors_may_exceed_their_range() -> None:
+    """Random operands of submodels exceed the range of QUANTIZE, where only LiteRT saturates."""
+    model = ModelBuilder()
+    g = model.main
+    x, y = g.input("x", (1, 5, 7, 3)), g.tensor("y", (1, 9, 4, 3))
+    steps = quant(0.016, -1)
+    before, after = (
+        g.tensor(name, shape, "int8", quantization=steps)
+        for name, shape in (("before", (1, 5, 7, 3)), ("after", (1, 9, 4, 3)))
+    )
+    g.operator("QUANTIZE", [x], [before])
+    g.operator("RESIZE_BILINEAR", [before, g.constant("size", np.array([9, 4], np.int32))], [after],
+               {"half_pixel_centers": True})  # fmt: skip
+    g.operator("DEQUANTIZE", [after], [y])
+    g.output(y)
+    data = model.build()
+    assert verify(data, otp.convert(data, quantization="float")).ok

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from onnx_tflite_plugin.checked import list_first
 from onnx_tflite_plugin.graph.bodies import bodies
 from onnx_tflite_plugin.graph.tensor_value import TensorValue
-from onnx_tflite_plugin.source.model import Model, Operator, Tensor
+from onnx_tflite_plugin.source.model import Model, Operator, Subgraph, Tensor
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.trial import match_values
 from onnx_tflite_plugin.verify.runtimes.dequantized import is_float, is_quantized
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
-from onnx_tflite_plugin.verify.runtimes.structure import Entry
+from onnx_tflite_plugin.verify.runtimes.structure import Entry, constant_producers
 
 if TYPE_CHECKING:
     from onnx import GraphProto
@@ -65,12 +65,25 @@ def is_dequantized(model: Model, entry: Entry, session: OnnxRuntime) -> bool:
     results = (t for subgraph in other_subgraphs for op in subgraph.operators for t in op.outputs if t is not None)
     if any(is_quantized(tensor) for tensor in results) and not quantizes_values(graph):
         return True
-    floats = {info.name for info in (*graph.input, *graph.value_info, *graph.output) if is_float(info)}
-    return any(
-        value.encoding == "stored" and value.name in floats and is_quantized(tensors[value.tensor])
-        for values in values_by_tensor(entry, session).values()
+    by_tensor = values_by_tensor(entry, session)
+    stored_names = {
+        value.name
+        for index, values in by_tensor.items()
         for value in values
+        if value.encoding == "stored" and is_quantized(tensors[index])
+    }
+    if not stored_names and not quantizes_values(graph):
+        return _computes_quantized_values(entry.subgraph)
+    return any(
+        is_float(info) and info.name in stored_names for info in (*graph.input, *graph.value_info, *graph.output)
     )
+
+
+def _computes_quantized_values(graph: Subgraph) -> bool:
+    """True if an operator returns quantized values that are not constant."""
+    constants = constant_producers(graph.operators)
+    results = (t for op in graph.operators for t in op.outputs if t is not None)
+    return any(is_quantized(tensor) and tensor.index not in constants for tensor in results)
 
 
 def output_values(entry: Entry, session: OnnxRuntime) -> dict[str, str]:
