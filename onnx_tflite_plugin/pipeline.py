@@ -121,14 +121,17 @@ class Pipeline:
         if self.options.logits == "last":
             keep_last_token(lowered, normalized.head)
         rewritten = self.rewrite(lowered, planned)
+        file_main = normalized.bound.main
         finished, tensor_metadata = rewritten.model, describe_interface(model)
         write_origin(finished.metadata_props, None if signature is None else signature.key, normalized.part)
         report = replace(
             build_report(
                 planned, rewritten, self.host, target=self.target.name, traits=self.traits, warnings=self.warnings
             ),
-            inputs=graph_values(finished.graph.inputs, names.inputs, main.inputs, tensor_metadata),
-            outputs=graph_values(finished.graph.outputs, names.outputs, main.outputs, tensor_metadata),
+            inputs=graph_values(finished.graph.inputs, names.inputs, main.inputs, file_main.inputs, tensor_metadata),
+            outputs=graph_values(
+                finished.graph.outputs, names.outputs, main.outputs, file_main.outputs, tensor_metadata
+            ),
             signature=None if signature is None else signature.key,
             other_signatures=tuple(
                 entry.key
@@ -152,7 +155,6 @@ class Pipeline:
             *attention_warnings(finished),
             *unaccelerated_warnings(finished, self.target),
         ]
-        file_main = normalized.bound.main
         hints = [
             *rewritten.notes,
             *input_hints(report.inputs, dict(zip(names.inputs, file_main.inputs, strict=True))),

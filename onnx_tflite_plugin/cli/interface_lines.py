@@ -17,6 +17,7 @@ _MAX_LINE_LENGTH = 100  # maximum length of a line with all values
 _MIN_GROUP = 3  # minimum number of values with consecutive numbers that share a line
 _MAX_LABELS = 3  # maximum number of listed labels
 _MAX_TYPE_WIDTH = 30
+_MAX_SCALE_ERROR = 0.02  # relative difference of a scale from 1 / std: 1 / 128 and 1 / 127.5
 
 
 def interface_lines(graph_values: Sequence[GraphValue]) -> list[str]:
@@ -98,11 +99,15 @@ def quantization(scale: Sequence[float], zero_point: Sequence[int], axis: int) -
 
 def metadata_lines(graph_value: GraphValue) -> Iterator[str]:
     """Yield lines that describe the author's metadata of a graph input or output."""
-    facts = []
+    facts, takes_pixels = [], False
     if graph_value.mean and graph_value.std and (any(graph_value.mean) or any(std != 1 for std in graph_value.std)):
-        facts.append(f"normalized (x - {_numbers(graph_value.mean)}) / {_numbers(graph_value.std)}")
-    if graph_value.range is not None:
-        low, high = real_range(graph_value) or graph_value.range
+        formula = f"(x - {_numbers(graph_value.mean)}) / {_numbers(graph_value.std)}"
+        takes_pixels = _takes_pixels(graph_value)
+        facts.append(
+            f"pass pixels 0 to 255: the scale normalizes, {formula}" if takes_pixels else f"normalized {formula}"
+        )
+    if graph_value.range is not None and not takes_pixels:
+        low, high = _real_range(graph_value) or graph_value.range
         facts.append(
             f"{'values' if (low, high) == graph_value.range else 'real values'} {_numbers(low)} to {_numbers(high)}"
         )
@@ -117,18 +122,24 @@ def metadata_lines(graph_value: GraphValue) -> Iterator[str]:
         )
 
 
-def real_range(graph_value: GraphValue) -> tuple[tuple[float], tuple[float]] | None:
+def _real_range(graph_value: GraphValue) -> tuple[tuple[float], tuple[float]] | None:
     """Return the dequantized range if the metadata's range is the range of the dtype.
 
     Return None for any other range, and for images, whose values are pixels.
     """
-    limits = {"uint8": (0, 255), "int8": (-128, 127)}.get(graph_value.dtype)
-    if graph_value.kind == "image" or graph_value.range is None or limits is None or len(graph_value.scale) != 1:
+    from onnx_tflite_plugin.presentation.graph_io import dequantize_range
+
+    if graph_value.kind == "image":
         return None
-    if {*graph_value.range[0]} != {limits[0]} or {*graph_value.range[1]} != {limits[1]}:
-        return None
-    low, high = (float(f"{graph_value.scale[0] * (value - graph_value.zero_point[0]):.3g}") for value in limits)
-    return (low,), (high,)
+    return dequantize_range(graph_value.range, graph_value.dtype, graph_value.scale, graph_value.zero_point)
+
+
+def _takes_pixels(graph_value: GraphValue) -> bool:
+    """True if an image's scale and zero point do the normalization, so that its quantized values are the pixels."""
+    if (graph_value.kind, graph_value.dtype) != ("image", "uint8") or len(graph_value.scale) != 1:
+        return False
+    means_match = all(abs(mean - graph_value.zero_point[0]) <= 1 for mean in graph_value.mean)
+    return means_match and all(abs(std * graph_value.scale[0] - 1) <= _MAX_SCALE_ERROR for std in graph_value.std)
 
 
 def _numbers(values: Sequence[float]) -> str:

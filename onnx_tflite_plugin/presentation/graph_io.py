@@ -32,7 +32,7 @@ class GraphValue:
         description: the author's description.
         mean: mean of the normalization; the model takes ``(x - mean) / std`` of an image or a sound.
         std: standard deviation of the normalization.
-        range: minimum and maximum of the values.
+        range: minimum and maximum of the values, in the units of ``dtype``.
         threshold: threshold below which scores are to be ignored.
         labels: labels of the elements.
         files: names of associated files in the file's metadata.
@@ -71,21 +71,30 @@ class GraphValue:
 
 
 def graph_values(
-    values: Iterable[ir.Value], names: Sequence[str], tensors: Sequence[Tensor], metadata: InterfaceMetadata
+    values: Iterable[ir.Value],
+    names: Sequence[str],
+    tensors: Sequence[Tensor],
+    file_tensors: Sequence[Tensor],
+    metadata: InterfaceMetadata,
 ) -> tuple[GraphValue, ...]:
     """Return the graph inputs or outputs of a finished model, without its states.
 
-    ``names``: names of the graph inputs or outputs. ``tensors``: the TFLite tensor of each name.
+    ``names``: names of the graph inputs or outputs. ``tensors``: the converted tensor of each name.
+    ``file_tensors``: the same tensors before a change of the quantization.
     """
     by_name = {str(value.name): value for value in values}
     return tuple(
-        _graph_value(name, by_name[name], tensor, metadata.get((tensor.subgraph, tensor.index), TensorMetadata()))
-        for name, tensor in zip(names, tensors, strict=True)
+        _graph_value(
+            name, by_name[name], tensor, file_tensor, metadata.get((tensor.subgraph, tensor.index), TensorMetadata())
+        )
+        for name, tensor, file_tensor in zip(names, tensors, file_tensors, strict=True)
         if name in by_name
     )
 
 
-def _graph_value(name: str, value: ir.Value, tensor: Tensor, metadata: TensorMetadata) -> GraphValue:
+def _graph_value(
+    name: str, value: ir.Value, tensor: Tensor, file_tensor: Tensor, metadata: TensorMetadata
+) -> GraphValue:
     dtype = "unknown" if value.dtype is None else value.dtype.name.lower()
     dtype = {"float": "float32", "double": "float64"}.get(dtype, dtype)
     quantization = affine(tensor) if dtype == tensor.dtype else None
@@ -97,8 +106,36 @@ def _graph_value(name: str, value: ir.Value, tensor: Tensor, metadata: TensorMet
         () if quantization is None else quantization.scale,
         () if quantization is None else quantization.zero_point,
         0 if quantization is None else quantization.axis,
-        **author_metadata(metadata),
+        **author_metadata(_in_units_of(dtype, file_tensor, metadata)),
     )
+
+
+def dequantize_range(
+    limits: tuple[tuple[float, ...], tuple[float, ...]] | None,
+    dtype: str,
+    scale: Sequence[float],
+    zero_point: Sequence[int],
+) -> tuple[tuple[float], tuple[float]] | None:
+    """Return the real values of the author's range if it is the range of a quantized dtype.
+
+    Return None for any other range, which already consists of real values.
+    """
+    dtype_limits = {"uint8": (0, 255), "int8": (-128, 127)}.get(dtype)
+    if limits is None or dtype_limits is None or len(scale) != 1:
+        return None
+    if {*limits[0]} != {dtype_limits[0]} or {*limits[1]} != {dtype_limits[1]}:
+        return None
+    low, high = (float(f"{scale[0] * (value - zero_point[0]):.3g}") for value in dtype_limits)
+    return (low,), (high,)
+
+
+def _in_units_of(dtype: str, tensor: Tensor, metadata: TensorMetadata) -> TensorMetadata:
+    """Return the metadata with a range of real values if the graph's value is no longer quantized."""
+    quantization = affine(tensor) if dtype == "float32" else None
+    if quantization is None:
+        return metadata
+    limits = dequantize_range((metadata.low, metadata.high), tensor.dtype, quantization.scale, quantization.zero_point)
+    return metadata if limits is None else metadata._replace(low=limits[0], high=limits[1])
 
 
 def author_metadata(metadata: TensorMetadata) -> dict[str, Any]:

@@ -65,3 +65,16 @@ def test_normalization_that_changes_nothing_is_not_printed() -> None:
     plain = GraphValue("x", "uint8", (1,), kind="image", mean=(0.0,), std=(1.0,), range=((0.0,), (255.0,)))
     assert [*metadata_lines(plain)] == ["image, values 0 to 255"]
     assert [*metadata_lines(replace(plain, std=(2.0,)))] == ["image, normalized (x - 0) / 2, values 0 to 255"]
+
+
+@pytest.mark.parametrize(
+    ("scale", "line"),
+    [
+        (1 / 128, "image, pass pixels 0 to 255: the scale normalizes, (x - 127.5) / 127.5"),
+        (1 / 64, "image, normalized (x - 127.5) / 127.5, values 0 to 255"),
+    ],
+)
+def test_quantized_image_whose_scale_normalizes_takes_pixels(scale: float, line: str) -> None:
+    normalization: dict[str, Any] = {"mean": (127.5,), "std": (127.5,), "range": ((0.0,), (255.0,))}
+    image = GraphValue("x", "uint8", (1,), scale=(scale,), zero_point=(128,), kind="image", **normalization)
+    assert [*metadata_lines(image)] == [line]

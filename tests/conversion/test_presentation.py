@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pydoc
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -19,7 +20,15 @@ from onnx_tflite_plugin.source.authored import TensorMetadata
 from onnx_tflite_plugin.source.content import Content
 from onnx_tflite_plugin.source.metadata import read_metadata
 from onnx_tflite_plugin.verify import verify
-from tests.helpers.metadata_files import IMAGE, LABELS, SCORES, classifier_metadata, model_with_metadata, two_inputs
+from tests.helpers.metadata_files import (
+    IMAGE,
+    LABELS,
+    SCORES,
+    classifier_metadata,
+    model_with_metadata,
+    serialize,
+    two_inputs,
+)
 
 
 def names(conversion: otp.Conversion) -> list[str]:
@@ -106,6 +115,16 @@ def test_report_has_quantization_of_inputs_and_outputs() -> None:
 def test_dropped_quantization_leaves_no_scale() -> None:
     graph_value = otp.convert(two_inputs().build(), quantization="float").report.inputs[0]
     assert (graph_value.dtype, graph_value.scale) == ("float32", ())
+
+
+@pytest.mark.parametrize("quantization", ["float", "symmetric"])
+def test_range_of_a_dequantized_value_consists_of_real_values(quantization: Any) -> None:
+    whole_range = {2: [{5: {0: [127.0], 1: [-128.0]}}, {5: {0: [2.0], 1: [-1.0]}}], 3: [{5: {0: [127.0], 1: [-128.0]}}]}
+    data = two_inputs(metadata=serialize({3: [whole_range]})).build()
+    report = otp.convert(data, quantization=quantization).report
+    assert [(x.dtype, x.range) for x in report.outputs] == [("float32", ((-129.0,), (126.0,)))]
+    assert [x.range for x in report.inputs] == [((-62.5,), (65.0,)), ((-1.0,), (2.0,))]
+    assert otp.convert(data).report.outputs[0].range == ((-128.0,), (127.0,))
 
 
 def test_associated_files_above_the_size_limit_are_skipped(
