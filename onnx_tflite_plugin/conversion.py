@@ -116,9 +116,11 @@ class Conversion:
         """Write the model atomically, and return the written files.
 
         A model with more than 2 GB of weights has them in a second file, ``<path>.<digest>.data``. Raises OSError if
-        the folder does not exist or is not writable.
+        the folder does not exist or is not writable, and ValueError for the suffix of another format.
         """
         path = files.resolve_output_path(path)
+        if problem := files.describe_wrong_suffix(path):
+            raise ValueError(problem)
         if weight_bytes(self.model) > MAX_PROTO_BYTES:
             return files.write_external(self.model, path)
         files.write_model(path, self.write)

@@ -129,9 +129,9 @@ class UnsupportedOption(ConversionError):
 class SignaturesDiffer(UnsupportedOption):
     """Signatures cannot share one ONNX model because of ``reason``."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, remedy: str = "convert each signature by its key") -> None:
         self.reason = reason
-        super().__init__(f"--signature all: {reason}; convert each signature by its key")
+        super().__init__(f"--signature all: {reason}; {remedy}")
 
 
 class OnnxTooOld(UnsupportedOption):

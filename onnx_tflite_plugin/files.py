@@ -34,6 +34,23 @@ _JOURNAL = "weights"  # file in a temporary folder: names of the weights that it
 _DIGEST_LENGTH = 16  # hex digits of a digest in a name
 
 
+_TFLITE_SUFFIXES = (".tflite", ".lite", ".task", ".litertlm")
+_OTHER_SUFFIXES = (".pb", ".h5", ".keras", ".pt", ".pth", ".mlmodel", ".engine")
+
+
+def describe_wrong_suffix(path: str | Path) -> str:
+    """Return why an ONNX model should not have the suffix of a path; empty if it may."""
+    suffix = Path(path).suffix.lower()
+    if suffix in _TFLITE_SUFFIXES:  # an unquoted *.tflite names a second source, which would be overwritten
+        return (
+            f"{path} has the suffix of a TFLite model, but the output is an ONNX model; name an .onnx "
+            "file, or give a folder to convert several models"
+        )
+    if suffix in _OTHER_SUFFIXES:  # tools would take the ONNX model for that format
+        return f"{path}: the suffix {suffix} is that of another format; name an .onnx file"
+    return ""
+
+
 def resolve_output_path(path: str | Path) -> Path:
     """Return the path to write to: the target of a symbolic link, otherwise the path.
 

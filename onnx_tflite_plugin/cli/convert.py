@@ -24,7 +24,7 @@ from onnx_tflite_plugin.cli.output import (
     show_progress,
 )
 from onnx_tflite_plugin.cli.outputs import Outputs
-from onnx_tflite_plugin.cli.paths import FilePath, check_readable
+from onnx_tflite_plugin.cli.paths import FilePath, OutputPath, check_readable
 from onnx_tflite_plugin.cli.report import html_path, no_comparison_rows, write_page
 from onnx_tflite_plugin.options import ConvertOptions, VerifyOptions
 from onnx_tflite_plugin.progress import Stages
@@ -32,7 +32,7 @@ from onnx_tflite_plugin.progress import Stages
 
 @click.command(cls=GroupedCommand)
 @click.argument("model", metavar="MODEL", type=FilePath())
-@click.argument("output", metavar="[MODEL.onnx]", required=False, type=FilePath())
+@click.argument("output", metavar="[MODEL.onnx]", required=False, type=OutputPath())
 @add_options(ConvertOptions)
 @add_options(VerifyOptions, *DATA_OPTIONS)
 @click.option(
@@ -86,6 +86,8 @@ def convert(
     jobs, is_single = collect_jobs(
         model, output, signature, outputs, lambda source: _signature_difference(source, options)
     )
+    if is_single and OutputPath.MISSING_FOLDER in ctx.meta:
+        raise UsageProblem(f"there is no directory {output}; create it first, or leave out the slash to name a file")
     if page is not None:
         if not is_single:
             raise UsageProblem("--report writes the page of a single model; convert one model at a time")

@@ -49,4 +49,4 @@ def _operator_rows(conversion: Conversion) -> Iterator[Row]:
     for operators, counts in sorted(node_counts.items()):
         label = f"op {format_ranges(operators)}" if operators else "shared"
         source = f"{handlers[operators]} {shorten(names[operators])!r}: " if operators else ""
-        yield Row(label, [source + format_counts([*counts.items()])])
+        yield Row(label, [source + format_counts([*counts.items()], limit=len(counts))])

@@ -61,7 +61,13 @@ def _describe_usage(error: click.UsageError) -> str:
         options = error.ctx.command.params if error.ctx else ()
         flags = [flag for option in options if isinstance(option, click.Option) for flag in option.opts]
         flag = next((option.opts[0] for option in options if error.option_name in getattr(option, "synonyms", ())), "")
-        remedy = f"; did you mean {flag!r}?" if flag else did_you_mean(error.option_name, flags)
+        owners = _commands_with(error.option_name, error.ctx)
+        if flag:
+            remedy = f"; did you mean {flag!r}?"
+        elif owners:
+            remedy = f"; it is an option of {' and '.join(owners)}"
+        else:
+            remedy = did_you_mean(error.option_name, flags)
         hint = "" if remedy or not error.ctx else f"\nhint: {error.ctx.command_path} --help lists the options"
         return f"No such option {error.option_name!r}{remedy}{hint}"
     if isinstance(error, click.BadParameter):
@@ -71,6 +77,16 @@ def _describe_usage(error: click.UsageError) -> str:
         choices = getattr(error.param and error.param.type, "choices", ())
         return f"{parameter}: {message}{did_you_mean(value[1], choices) if value else ''}"
     return error.format_message().rstrip(".")
+
+
+def _commands_with(option: str, ctx: click.Context | None) -> list[str]:
+    """Return the other commands of the group that have an option."""
+    parent = ctx.parent if ctx else None
+    if parent is None or not isinstance(parent.command, click.Group):
+        return []
+    names = parent.command.list_commands(parent)
+    commands = {name: parent.command.get_command(parent, name) for name in names}
+    return [name for name, command in commands.items() if command and any(option in p.opts for p in command.params)]
 
 
 class Commands(click.Group):

@@ -55,14 +55,16 @@ def handlers(ctx: click.Context, pack: str | None, details: bool, as_json: bool)
         print_table(headings, (_row(row, details, bool(pack_heading)) for row in rows), numeric=(1,))
         click.echo()
     if installed["fusions"]:
+        condition_heading = () if all(row["exact"] for row in installed["fusions"]) else ("applies",)
         print_table(
-            ("fusion", *pack_heading, "applies", "last operator"),
+            ("fusion", *pack_heading, *condition_heading, "last operator", "summary"),
             (
                 [
                     row["name"],
                     *([_pack_label(row["pack"])] if pack_heading else ()),
-                    _condition(row),
+                    *([_condition(row)] if condition_heading else ()),
                     ", ".join(row["roots"]) or _NO_LAST_OPERATOR,
+                    row["summary"],
                 ]
                 for row in installed["fusions"]
             ),
@@ -138,6 +140,7 @@ def _list_installed() -> dict[str, Any]:
             "exact": fusion.exact,
             "roots": sorted({pattern.code for pattern in fusion.patterns}),
             "handler": fusion.handler.name,
+            "summary": fusion.handler.summary,
         }
         for pack, fusion in host.fusions()
     ]

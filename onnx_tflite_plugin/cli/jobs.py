@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from onnx_tflite_plugin.cli.failures import UsageProblem
 from onnx_tflite_plugin.cli.outputs import Outputs
 from onnx_tflite_plugin.cli.paths import bundle_of, check_readable
+from onnx_tflite_plugin.files import describe_wrong_suffix
 from onnx_tflite_plugin.options import ALL, EACH
 
 if TYPE_CHECKING:
@@ -19,12 +20,6 @@ if TYPE_CHECKING:
 STREAM = Path("-")
 SUFFIXES = (".tflite", ".lite")
 """Suffixes of the model files in a folder."""
-
-_SOURCES = (*SUFFIXES, ".task", ".litertlm")
-"""Suffixes of source files, refused as outputs: if a shell expands ``*.tflite``, the second is not overwritten."""
-
-_OTHER_FORMATS = (".pb", ".h5", ".keras", ".pt", ".pth", ".mlmodel", ".engine")
-"""Suffixes of other formats: tools would mistake an ONNX model with such a name for that format."""
 
 DescribeDifference = Callable[["Path | bytes | Section"], str]
 """Function that returns why a model's signatures cannot share one ONNX model; empty if they can."""
@@ -86,15 +81,8 @@ def collect_jobs(
     for job in expanded:
         if job.output != STREAM:
             outputs.register_output(job.output, f"{job.name!r}", remedy)
-        if job.output.suffix.lower() in _OTHER_FORMATS:
-            raise UsageProblem(
-                f"{job.output}: the suffix {job.output.suffix} is that of another format; name an .onnx file"
-            )
-        if job.output.suffix.lower() in _SOURCES:
-            raise UsageProblem(
-                f"{job.output} has the suffix of a TFLite model, but the output is an ONNX model; name an .onnx "
-                "file, or give a folder to convert several models"
-            )
+        if problem := describe_wrong_suffix(job.output):
+            raise UsageProblem(problem)
     return expanded, is_single and len(expanded) == 1 and expanded[0].output == source_jobs[0].output
 
 
@@ -108,6 +96,10 @@ def _source_jobs(
     if source != STREAM and source.is_dir():
         if output == STREAM:
             raise UsageProblem("a folder of models cannot be written to stdout; name a folder for the ONNX models")
+        if output is not None and output.suffix.lower() == ".onnx" and not output.is_dir():
+            raise UsageProblem(
+                f"{output} has the suffix of one model, but {source} is a folder of models; name a folder to write into"
+            )
         folder_jobs = _folder_jobs(source, output)
         for job in folder_jobs:
             outputs.register_input(source / job.name, "a model of the folder itself")

@@ -13,6 +13,8 @@ import click
 
 from onnx_tflite_plugin.cli.failures import UsageProblem
 
+_SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
+
 
 class FilePath(click.Path):
     """Argument or option that takes a path.
@@ -33,6 +35,18 @@ class FilePath(click.Path):
         if str(text).startswith(("http://", "https://")):
             self.fail(f"{text} is an address, not a file; download the file first", param, ctx)
         return super().convert(value, param, ctx)
+
+
+class OutputPath(FilePath):
+    """Path of a file or folder to write. Notes in ``ctx.meta`` if the text ends with a slash but no such folder exists."""
+
+    MISSING_FOLDER = "onnx_tflite_plugin.missing_folder"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = super().convert(value, param, ctx)
+        if ctx is not None and str(value).endswith(_SEPARATORS) and not path.is_dir():
+            ctx.meta[self.MISSING_FOLDER] = True
+        return path
 
 
 def check_readable(source: Path) -> Path:

@@ -358,7 +358,7 @@ def _brief_states(report: Report) -> list[str]:
 
 def _state_lines(report: Report) -> list[str]:
     """Return the number of states, and a line with name, dtype and shape of each."""
-    states = limit_lines([f"  {state}" for state in _typed_states(report)], _MAX_STATES)
+    states = [f"  {line}" for line in limit_lines(_typed_states(report), _MAX_STATES)]
     return [f"{len(report.states)}, as extra inputs and outputs; {_CARRIED}", *states] if report.states else []
 
 

@@ -95,11 +95,14 @@ def _stored_sizes_remedy(model: Model, shapes: Mapping[str, Sequence[int | str]]
     Requested sizes replace those that the file does not store.
     """
     flags = []
+    resized_axes: set[int] = set()
     for tensor, name in zip(model.main.inputs, names.inputs, strict=True):
         if name in shapes and tensor.rank:
-            sizes = (new if old is None else old for old, new in zip(tensor.dims, shapes[name], strict=True))
+            sizes = [new if old is None else old for old, new in zip(tensor.dims, shapes[name], strict=True)]
+            resized_axes.update(axis for axis, size in enumerate(sizes) if size != shapes[name][axis])
             flags.append(f"--input-shape {name}={','.join(map(str, sizes))}")
-    return f"keep the stored sizes: {' '.join(flags)}" if flags else "keep the stored size"
+    batch = ", make the batch dynamic with --dynamic-batch" if resized_axes == {0} else ""
+    return f"keep the stored sizes: {' '.join(flags)}{batch}" if flags else "keep the stored size"
 
 
 def _with_stored(sizes: Sequence[int | str], tensor: Tensor) -> Dims:

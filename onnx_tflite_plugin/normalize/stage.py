@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from onnx_tflite_plugin.binding.bound import BoundModel
 from onnx_tflite_plugin.binding.consistency import has_empty_tensors, lacks_rank
+from onnx_tflite_plugin.checked import plural
 from onnx_tflite_plugin.errors import InvalidModel, Problem, SignaturesDiffer, UnsupportedOperator
 from onnx_tflite_plugin.graph.model_metadata import Part
 from onnx_tflite_plugin.host import Host
@@ -123,7 +124,7 @@ def join_all(model: Model, options: ConvertOptions, host: Host, target: Target) 
     if options.signature != ALL or ALL in keys:
         return None
     if len(keys) < 2:
-        raise SignaturesDiffer(f"the file has {len(keys)} signatures")
+        raise SignaturesDiffer(f"the file has {plural(len(keys), 'signature')}", "leave the option out")
     conflicting = [name for name in _SINGLE_SIGNATURE_OPTIONS if getattr(options, name)]
     if conflicting:
         raise SignaturesDiffer(f"{flag(conflicting[0])} applies to a single signature only")

@@ -110,6 +110,7 @@ def test_handlers_are_listed_in_a_stable_order(run: Run) -> None:
     assert add["max_version"] > 1
     assert add["summary"]
     assert any(len(row["roots"]) > 1 for row in output["fusions"])
+    assert all(row["summary"] for row in output["fusions"])
     assert all(row["roots"] == sorted(row["roots"]) for row in output["fusions"])
     errors = [row["error"] for row in output["handlers"] if row["error"]]
     assert all(error.startswith("not expressible in ONNX: ") for error in errors)

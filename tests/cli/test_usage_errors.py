@@ -168,3 +168,25 @@ def test_files_without_permission_are_usage_errors(run: Run, add_path: Path, tmp
     assert "cannot be written to" in run("convert", add_path, closed / "out.onnx").err
     add_path.chmod(0)
     assert run("convert", add_path).code == 2
+
+
+def test_option_of_another_command_names_that_command(run: Run, folder: Path) -> None:
+    code, _, err = run("convert", folder / "a.tflite", "--bisect", folder / "parts")
+    assert (code, err) == (2, "error: No such option '--bisect'; it is an option of verify\n")
+
+
+def test_folder_is_not_converted_into_a_path_with_the_suffix_of_a_model(run: Run, folder: Path) -> None:
+    code, _, err = run("convert", folder, folder / "one.onnx")
+    assert code == 2
+    assert f"{folder} is a folder of models; name a folder to write into" in err
+    assert not (folder / "one.onnx").exists()
+
+
+def test_output_with_a_slash_must_be_an_existing_folder(run: Run, folder: Path) -> None:
+    code, _, err = run("convert", folder / "a.tflite", f"{folder}/new/")
+    assert code == 2
+    assert f"there is no directory {folder}/new; create it first" in err
+    assert not (folder / "new").exists()
+    (folder / "new").mkdir()
+    assert run("convert", folder / "a.tflite", f"{folder}/new/").code == 0
+    assert (folder / "new" / "a.onnx").is_file()

@@ -170,3 +170,11 @@ def test_large_model_is_verified_from_a_file(monkeypatch: pytest.MonkeyPatch) ->
     converted = otp.convert(small_model(1000), verify=True)
     assert converted.verification is not None
     assert converted.verification.ok
+
+
+@pytest.mark.parametrize("name", ["model.tflite", "model.LITE", "model.pb"])
+def test_save_rejects_the_suffix_of_another_format(tmp_path: Path, name: str) -> None:
+    converted = otp.convert(small_model())
+    with pytest.raises(ValueError, match=r"name an \.onnx file"):
+        converted.save(tmp_path / name)
+    assert not list(tmp_path.iterdir())

@@ -395,3 +395,9 @@ def test_refusal_names_the_sizes_that_were_tried() -> None:
     g.output(y)
     with pytest.raises(UnsupportedOperator, match=r"support only the stored size.* \(tried with N=4, M=6\):"):
         convert(model.build(), input_shape={"x": (1, "N", "M", 1)})
+
+
+def test_error_of_a_requested_batch_names_the_option_for_dynamic_batches() -> None:
+    with pytest.raises(UnsupportedOperator) as caught:
+        convert(classifier([1, 30]), input_shape={"x0": [8, 4, 6, 3]})
+    assert "make the batch dynamic with dynamic_batch=True" in caught.value.problems[0].hint

@@ -210,3 +210,12 @@ def test_logits_last_equals_the_last_row_of_logits_all(sizes: Sizes, attention: 
 def test_logits_last_requires_signature_all() -> None:
     with pytest.raises(UnsupportedOption, match="add signature='all'"):
         convert(language_model(VARIANTS[0]), signature="decode", logits="last")
+
+
+def test_joining_needs_two_signatures() -> None:
+    model = ModelBuilder()
+    x = model.main.input("x", (2, 3))
+    model.main.operator("EXP", [x], [y := model.main.tensor("y", (2, 3))])
+    model.main.output(y)
+    with pytest.raises(UnsupportedOption, match="signature='all': the file has 0 signatures; leave the option out"):
+        convert(model.build(), signature="all")
