@@ -30,6 +30,7 @@ INCONCLUSIVE = 4
 _MAX_WARNINGS = 7
 _MAX_HINTS = 4
 _MAX_STATES, _MAX_BRIEF_STATES = 8, 2  # maximum numbers of listed states, with -v and without
+_MIN_GROWTH, _MIN_GROWN_BYTES = 1.5, 100_000  # relative and absolute growth of a file above which it is printed
 _SLOW_SECONDS = 10  # duration above which the slowest stage of a verification is printed
 _BYTES_PER_MICROSECOND = 8000  # unit of the plan's prices
 _PLANS = {
@@ -49,7 +50,7 @@ def brief_summary(
     """
     report = conversion.report
     rows = [
-        _files_row(files, seconds),
+        _files_row(files, seconds, conversion.source.size),
         Row("signatures", [_joined_signatures(report)] if report.signature_lengths else []),
         Row("inputs", brief_interface(report.inputs)),
         Row("outputs", brief_interface(report.outputs)),
@@ -109,8 +110,12 @@ def _joined_signatures(report: Report) -> str:
     return f"{', '.join(map(repr, report.signature_lengths))} in one model, which takes any number of tokens"
 
 
-def _files_row(files: Sequence[Path], seconds: float) -> Row:
-    written = " and ".join(f"{file} ({format_size(file.stat().st_size)})" for file in files)
+def _files_row(files: Sequence[Path], seconds: float, source_bytes: int) -> Row:
+    """Return the row with the written files; it has the TFLite file's size if the ONNX model is much larger."""
+    sizes = [file.stat().st_size for file in files]
+    is_larger = sum(sizes) > max(_MIN_GROWTH * source_bytes, source_bytes + _MIN_GROWN_BYTES) and source_bytes > 0
+    origin = f", from {format_size(source_bytes)}" if is_larger else ""
+    written = " and ".join(f"{file} ({format_size(size)}{origin})" for file, size in zip(files, sizes, strict=True))
     return Row("wrote", [f"{written}, converted in {format_seconds(seconds)}"], "bold green")
 
 
@@ -138,7 +143,7 @@ def summary(conversion: Conversion, files: Sequence[Path], seconds: float) -> li
     """Return the rows to print with -v."""
     report = conversion.report
     rows = [
-        _files_row(files, seconds),
+        _files_row(files, seconds, conversion.source.size),
         Row("inputs", interface_lines(report.inputs)),
         Row("outputs", interface_lines(report.outputs)),
         Row("run it", conversion.snippet(str(files[0])).splitlines(), code=True),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from onnx_tflite_plugin.source.model import Quantization, Tensor
 
 _MAX_NAMES = 3  # maximum number of inputs, outputs or operators in a hint
+_MIN_INDICES = 1 << 14  # constant indices of a Gather that count as large
 _MIN_TABLE_ENTRIES = 1 << 16  # entries of a table of 16-bit values
 
 
@@ -106,10 +107,14 @@ def readable_hints(options: ConvertOptions, target: Target, model: BoundModel, n
 
 
 def table_hints(model: ir.Model) -> Iterator[str]:
-    """Yield a hint if lookup tables of 16-bit values take most of the file."""
+    """Yield a hint if lookup tables of 16-bit values, or constant indices, take most of the file."""
     tables: dict[ir.Value, str] = {}
+    indices: dict[ir.Value, str] = {}
     for node in model.graph.all_nodes():
-        table = node.inputs[0] if node.op_type in ("Gather", "GatherElements") else None
+        if node.op_type not in ("Gather", "GatherElements"):
+            continue
+        table, index = node.inputs[0], node.inputs[1]
+        handler = source_handler(node.metadata_props)[0].rpartition(":")[2]
         entries = None if table is None else table.const_value
         if (
             table is not None
@@ -117,15 +122,30 @@ def table_hints(model: ir.Model) -> Iterator[str]:
             and entries.size >= _MIN_TABLE_ENTRIES
             and entries.size in entries.shape
         ):
-            tables[table] = source_handler(node.metadata_props)[0].rpartition(":")[2]
-    total = sum(value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value)
-    size = sum(value.const_value.nbytes for value in tables if value.const_value)
+            tables[table] = handler
+        elif index is not None and index.const_value is not None and index.const_value.size >= _MIN_INDICES:
+            indices[index] = handler
+    total = _constant_bytes(model.graph.initializers.values())
+    size = _constant_bytes(tables)
     if size > total / 2:
-        names = list_first([*dict.fromkeys(tables.values())], _MAX_NAMES)
         yield (
             f"{size / 1000:.0f} of {total / 1000:.0f} kB are lookup tables, because ONNX has no operators for these int16 kernels: "
-            f"{names}; --quantization float needs none"
+            f"{_list_handlers(tables)}; --quantization float needs none"
         )
+    size = _constant_bytes(indices)
+    if size > total / 2:
+        yield (
+            f"{size / 1000:.0f} of {total / 1000:.0f} kB of constants are no weights but indices, because these operators "
+            f"gather their operands in ONNX: {_list_handlers(indices)}"
+        )
+
+
+def _constant_bytes(values: Iterable[ir.Value]) -> int:
+    return sum(value.const_value.nbytes for value in values if value.const_value)
+
+
+def _list_handlers(handlers: Mapping[ir.Value, str]) -> str:
+    return list_first([*dict.fromkeys(handlers.values())], _MAX_NAMES)
 
 
 def find_decoder(inputs: Sequence[GraphValue], outputs: Sequence[GraphValue]) -> Decoder | None:

@@ -29,6 +29,7 @@ def brief_lines(
     )
     conversion: Any = SimpleNamespace(
         report=replace(PLAIN, **changes),
+        source=SimpleNamespace(size=0),
         verification=verification,
         verification_seconds=12.3,
         verification_stages=stages or {"ONNX Runtime": 9.0},
@@ -155,3 +156,14 @@ def test_brief_summary_warns_of_replaced_handlers() -> None:
     assert describe_overrides(report) == [  # type: ignore[arg-type]
         "my-pack converts SOFTMAX, ADD instead of the built-in handler; --block my-pack leaves the pack out"
     ]
+
+
+@pytest.mark.parametrize(
+    ("source_bytes", "has_origin"), [(244_000, True), (600_000, True), (800_000, False), (0, False)]
+)
+def test_size_of_the_source_is_printed_if_the_file_grew(tmp_path: Path, source_bytes: int, has_origin: bool) -> None:
+    (file := tmp_path / "m.onnx").write_bytes(bytes(1_140_000))
+    conversion: Any = SimpleNamespace(report=PLAIN, source=SimpleNamespace(size=source_bytes), verification=None)
+    (line,) = brief_summary(conversion, [file], 0.126)[0].lines
+    size = f"1.14 MB, from {source_bytes // 1000} kB" if has_origin else "1.14 MB"
+    assert line == f"{file} ({size}), converted in 0.13 s"

@@ -221,8 +221,8 @@ PLAIN = Report(
 def summary_rows(report: Report, file: Path) -> dict[str, str]:
     file.write_bytes(bytes(2500))
     model: Any = SimpleNamespace(graph=())
-    unused: Any = None
-    conversion = otp.Conversion(model, report, unused)
+    source: Any = SimpleNamespace(size=0)
+    conversion = otp.Conversion(model, report, source)
     return {row.label: "\n".join(row.lines) for row in summary(conversion, [file], 1.5)}
 
 

@@ -155,7 +155,10 @@ def test_summary_shows_dtype_and_shape_of_states(tmp_path: Path) -> None:
     ):
         names, types = "bcde"[:count], tuple(f"float32 [{k}]" for k in range(1, 1 + count))
         conversion: Any = SimpleNamespace(
-            report=replace(PLAIN, states=tuple(names), state_types=types), verification=None, model=EMPTY
+            report=replace(PLAIN, states=tuple(names), state_types=types),
+            verification=None,
+            model=EMPTY,
+            source=SimpleNamespace(size=0),
         )
         found = {row.label: row.lines for row in brief_summary(conversion, [tmp_path / "m.onnx"], 0.1)}
         assert found["states"] == [f"{count}, as extra inputs and outputs: {listing}; {carried}"]

@@ -7,12 +7,14 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx_ir as ir
 import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
 from onnx_tflite_plugin.presentation.graph_io import GraphValue
-from onnx_tflite_plugin.presentation.hints import input_hints
+from onnx_tflite_plugin.presentation.hints import input_hints, table_hints
 from onnx_tflite_plugin.source.model import Quantization, Tensor
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
@@ -82,3 +84,15 @@ def softmax(dtype: str) -> bytes:
 def test_tables_that_make_a_file_large_are_a_hint(dtype: str, count: int) -> None:
     hints = otp.convert(softmax(dtype)).report.hints
     assert sum("kB are lookup tables" in hint and ": softmax;" in hint for hint in hints) == count
+
+
+@pytest.mark.parametrize(("index_count", "hint_count"), [(1 << 14, 1), (1 << 13, 0)])
+def test_constant_indices_that_make_a_file_large_are_a_hint(index_count: int, hint_count: int) -> None:
+    indices = ir.Value(name="indices", const_value=ir.tensor(np.zeros(index_count, np.int32)))
+    data = ir.Value(name="data")
+    gather = ir.node("Gather", [data, indices], metadata_props={"onnx_tflite_plugin.handler": "pack.module:patches"})
+    graph = ir.Graph([data], gather.outputs, nodes=[gather], initializers=[indices], name="g")
+    hints = [*table_hints(ir.Model(graph, ir_version=10))]
+    assert len(hints) == hint_count
+    assert all("66 of 66 kB of constants are no weights but indices" in hint for hint in hints)
+    assert all(hint.endswith(": patches") for hint in hints)

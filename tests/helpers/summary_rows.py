@@ -23,7 +23,11 @@ def summarize(folder: Path, **changes: Any) -> list[Row]:
     file = folder / "m.onnx"
     file.write_bytes(bytes(3))
     conversion: Any = SimpleNamespace(
-        report=replace(PLAIN, **changes), verification=None, snippet=lambda path: f"run {path}", model=EMPTY
+        report=replace(PLAIN, **changes),
+        verification=None,
+        snippet=lambda path: f"run {path}",
+        model=EMPTY,
+        source=SimpleNamespace(size=0),
     )
     return summary(conversion, [file, file], 0.126)
 
