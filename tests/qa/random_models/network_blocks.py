@@ -42,7 +42,7 @@ def reshape(n: Network, x: TensorRef, *shape: int) -> TensorRef:
 def normalized_shape(n: Network, x: TensorRef) -> tuple[int, ...]:
     """Return the shape; raise Unsupported if its last axis has one element.
 
-    There, normalization leaves only rounding errors.
+    Normalization of one element leaves only rounding errors.
     """
     shape = n.rank(x, 2, 3, 4)
     if shape[-1] < 2:
@@ -62,13 +62,13 @@ def mean(n: Network, x: TensorRef, *axes: int) -> TensorRef:
 @block(dtypes=BYTES)
 def hard_swish(n: Network, x: TensorRef) -> None:
     if n.draw.chance(0.5):
-        gate = n.apply("ADD", [x, n.fusion_constant(3)], fused_activation_function="RELU6")
+        clipped = n.apply("ADD", [x, n.fusion_constant(3)], fused_activation_function="RELU6")
     else:
-        gate = n.apply("RELU6", [n.apply("ADD", [x, n.fusion_constant(3)])])
+        clipped = n.apply("RELU6", [n.apply("ADD", [x, n.fusion_constant(3)])])
     if n.draw.chance(0.3):
-        n.apply("MUL", [n.apply("MUL", [gate, n.fusion_constant(1 / 6)]), x])
+        n.apply("MUL", [n.apply("MUL", [clipped, n.fusion_constant(1 / 6)]), x])
     else:
-        n.apply("MUL", [n.apply("MUL", [x, gate]), n.fusion_constant(1 / 6)])
+        n.apply("MUL", [n.apply("MUL", [x, clipped]), n.fusion_constant(1 / 6)])
 
 
 @block(weight=1.5)
@@ -129,53 +129,50 @@ def gated_linear_unit(n: Network, x: TensorRef) -> None:
 def layer_norm(n: Network, x: TensorRef) -> None:
     last = len(normalized_shape(n, x)) - 1
     axes = n.draw.pick([last], [last], [last - 1, last])
-    average = mean(n, x, *axes)
-    centered = n.apply("SUB", [x, average])
-    square = n.draw.pick(
-        lambda: n.apply("SQUARED_DIFFERENCE", [x, average]),
+    means = mean(n, x, *axes)
+    centered = n.apply("SUB", [x, means])
+    squares = n.draw.pick(
+        lambda: n.apply("SQUARED_DIFFERENCE", [x, means]),
         lambda: n.apply("MUL", [centered, centered]),
         lambda: n.apply("SQUARE", [centered]),
     )()
-    variance = n.apply("ADD", [mean(n, square, *axes), n.fusion_constant(1e-3)])
+    variances = n.apply("ADD", [mean(n, squares, *axes), n.fusion_constant(1e-3)])
     if n.draw.chance(0.5):
-        y = n.apply("MUL", [centered, n.apply("RSQRT", [variance])])
+        y = n.apply("MUL", [centered, n.apply("RSQRT", [variances])])
     else:
-        y = n.apply("DIV", [centered, n.apply("SQRT", [variance])])
+        y = n.apply("DIV", [centered, n.apply("SQRT", [variances])])
     scale(n, y, shifted=n.draw.chance(0.7))
 
 
 @block(dtypes=FLOATS)
 def layer_norm_as_batch_norm(n: Network, x: TensorRef) -> None:
-    """Add layer normalization as Keras exports it.
-
-    The factor is applied before the mean is subtracted.
-    """
+    """Add layer normalization as Keras exports it: x * factor + shift."""
     shape = normalized_shape(n, x)
-    average = mean(n, x, len(shape) - 1)
-    variance = mean(n, n.apply("SQUARED_DIFFERENCE", [x, average]), len(shape) - 1)
-    inverse = n.apply("RSQRT", [n.apply("ADD", [variance, n.fusion_constant(1e-3)])])
-    factor = n.apply("MUL", [inverse, n.operand(np.float32(1) + n.numbers(shape[-1], spread=0.2))], shape)
-    shift = n.apply("SUB", [n.operand(n.numbers(shape[-1])), n.apply("MUL", [factor, average])], shape)
+    means = mean(n, x, len(shape) - 1)
+    variance = mean(n, n.apply("SQUARED_DIFFERENCE", [x, means]), len(shape) - 1)
+    inverse_deviations = n.apply("RSQRT", [n.apply("ADD", [variance, n.fusion_constant(1e-3)])])
+    factor = n.apply("MUL", [inverse_deviations, n.operand(np.float32(1) + n.numbers(shape[-1], spread=0.2))], shape)
+    shift = n.apply("SUB", [n.operand(n.numbers(shape[-1])), n.apply("MUL", [factor, means])], shape)
     n.apply("ADD", [n.apply("MUL", [x, factor], shape), shift], shape)
 
 
 @block(dtypes=FLOATS)
 def rms_norm(n: Network, x: TensorRef) -> None:
     last = len(normalized_shape(n, x)) - 1
-    square = n.apply("MUL", [x, x]) if n.draw.chance(0.5) else n.apply("SQUARE", [x])
-    inverse = n.apply("RSQRT", [n.apply("ADD", [mean(n, square, last), n.fusion_constant(1e-5)])])
-    scale(n, n.apply("MUL", [x, inverse] if n.draw.chance(0.5) else [inverse, x], n.shape(x)), shifted=False)
+    squares = n.apply("MUL", [x, x]) if n.draw.chance(0.5) else n.apply("SQUARE", [x])
+    inverse_rms = n.apply("RSQRT", [n.apply("ADD", [mean(n, squares, last), n.fusion_constant(1e-5)])])
+    scale(n, n.apply("MUL", [x, inverse_rms] if n.draw.chance(0.5) else [inverse_rms, x], n.shape(x)), shifted=False)
 
 
 @block(weight=0.7, dtypes=FLOATS)
 def l2_normalize(n: Network, x: TensorRef) -> None:
     shape = normalized_shape(n, x)
     reduced_shape = (*shape[:-1], 1)
-    total = n.apply("SUM", [n.apply("MUL", [x, x]), n.table([len(shape) - 1])], reduced_shape, keep_dims=True)
+    sum_of_squares = n.apply("SUM", [n.apply("MUL", [x, x]), n.table([len(shape) - 1])], reduced_shape, keep_dims=True)
     if n.draw.chance(0.5):
-        n.apply("MUL", [x, n.apply("RSQRT", [n.apply("MAXIMUM", [total, n.fusion_constant(1e-6)])])])
+        n.apply("MUL", [x, n.apply("RSQRT", [n.apply("MAXIMUM", [sum_of_squares, n.fusion_constant(1e-6)])])])
     else:
-        n.apply("DIV", [x, n.apply("SQRT", [n.apply("ADD", [total, n.fusion_constant(1e-6)])])])
+        n.apply("DIV", [x, n.apply("SQRT", [n.apply("ADD", [sum_of_squares, n.fusion_constant(1e-6)])])])
 
 
 @block(weight=0.7, dtypes=FLOATS)
@@ -183,8 +180,8 @@ def softmax(n: Network, x: TensorRef) -> None:
     shape = n.rank(x, 2, 3, 4)
     axes, reduced_shape = n.table([len(shape) - 1]), (*shape[:-1], 1)
     maximum = n.apply("REDUCE_MAX", [x, axes], reduced_shape, keep_dims=True)
-    power = n.apply("EXP", [n.apply("SUB", [x, maximum])])
-    n.apply("DIV", [power, n.apply("SUM", [power, axes], reduced_shape, keep_dims=True)])
+    exponentials = n.apply("EXP", [n.apply("SUB", [x, maximum])])
+    n.apply("DIV", [exponentials, n.apply("SUM", [exponentials, axes], reduced_shape, keep_dims=True)])
 
 
 @block()

@@ -41,13 +41,10 @@ AddStep = Callable[["Network", TensorRef], None]
 
 
 class Step(NamedTuple):
-    """A registered step.
+    """A function that adds operators to a network."""
 
-    ``weight``: its relative frequency; ``dtypes``: of the activations that it supports.
-    """
-
-    weight: float
-    dtypes: Collection[str]
+    weight: float  # relative frequency
+    dtypes: Collection[str]  # supported dtypes of activations
     add: AddStep
 
 
@@ -84,15 +81,12 @@ class Unsupported(Exception):
 
 @dataclass
 class Network:
-    """A random network.
-
-    ``ranges``: range of each tensor in a float run; without them, the network is float.
-    """
+    """A random network."""
 
     draw: Draw
     kind: str
-    ranges: Ranges | None = None
-    code: str = ""
+    ranges: Ranges | None = None  # range of each tensor in a float run; without them, the network is float
+    code: str = ""  # operator or block that is being added
 
     def __post_init__(self) -> None:
         self.net = Net()
@@ -134,7 +128,7 @@ class Network:
         return tuple(size or 0 for size in self.net.spec(ref).shape)
 
     def rank(self, ref: TensorRef, *ranks: int) -> tuple[int, ...]:
-        """Return the shape. Raises Unfit if the rank is different."""
+        """Return the shape; raise Unsupported if the rank is different."""
         shape = self.shape(ref)
         if len(shape) not in ranks:
             raise Unsupported
@@ -306,9 +300,9 @@ def input_shape(seed: int, number: int) -> tuple[int, ...]:
 
 
 def network(seed: int, number: int) -> bytes:
-    """Return network ``number`` of a seed, which LiteRT must run in float.
+    """Return network ``number`` of a seed.
 
-    Raises RuntimeError if LiteRT does not run it.
+    Raises RuntimeError if LiteRT cannot run it in float.
     """
     float_network, data = build_model(seed, number, None)
     return (
