@@ -326,7 +326,10 @@ def test_hard_component_leaves_work_for_the_others() -> None:
 
 
 def one_ended_chain(prices: tuple[tuple[int, int], ...]) -> LabelingProblem:
-    """Return a chain with flow at one end; augmenting one path at a time takes quadratic time."""
+    """Return a chain with flow at one end.
+
+    A solver that augments one path at a time takes quadratic time.
+    """
     wires = (Wire(10**6 - k, Pin(k, TWO_LABELS), (Pin(k + 1, TWO_LABELS),)) for k in range(len(prices) - 1))
     return LabelingProblem(prices, tuple(wires))
 

@@ -32,15 +32,12 @@ def floor_handler(evaluate: Callable[[Instance], Any], **declared: Any) -> Handl
     return floor
 
 
-def add_floor(value: Array = VALUE, as_output: bool = False) -> bytes:
-    """Return an input plus the floor of a constant.
-
-    ``as_output``: the floor is also an output.
-    """
+def add_floor(value: Array = VALUE, is_output: bool = False) -> bytes:
+    """Return an input plus the floor of a constant, which may also be an output."""
     model = Net()
     result = model.call("FLOOR", [constant(value)], tensor(2, 3))
     total = model.call("ADD", [tensor(2, 3), result], tensor(2, 3))
-    model.output(total, *([result] if as_output else []))
+    model.output(total, *([result] if is_output else []))
     return model.build()
 
 
@@ -62,7 +59,7 @@ def test_evaluated_operator_counts_as_converted() -> None:
 
 
 def test_evaluated_graph_output_is_computed() -> None:
-    assert convert_model(add_floor(as_output=True), {"FLOOR": floor_handler(floor_of)}).report.nodes == {
+    assert convert_model(add_floor(is_output=True), {"FLOOR": floor_handler(floor_of)}).report.nodes == {
         "Add": 1,
         "Floor": 1,
     }
@@ -74,9 +71,9 @@ def test_operator_without_a_constant_result_is_computed() -> None:
 
 def test_evaluation_propagates_to_the_next_operator() -> None:
     model = Net()
-    once = model.call("FLOOR", [constant(VALUE)], tensor(2, 3))
-    twice = model.call("FLOOR", [once], tensor(2, 3))
-    model.output(model.call("ADD", [tensor(2, 3), twice], tensor(2, 3)))
+    first_floor = model.call("FLOOR", [constant(VALUE)], tensor(2, 3))
+    second_floor = model.call("FLOOR", [first_floor], tensor(2, 3))
+    model.output(model.call("ADD", [tensor(2, 3), second_floor], tensor(2, 3)))
     assert convert_model(model.build(), {"FLOOR": floor_handler(floor_of)}).report.nodes == {"Add": 1}
 
 

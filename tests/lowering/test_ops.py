@@ -205,7 +205,7 @@ def test_array_in_place_of_a_value_is_rejected() -> None:
 
 
 def emitted_types(op_type: str, *operands: Any, opset: int = 18, **attributes: Any) -> tuple[list[str], str]:
-    """Return the types of the nodes emitted for ONNX Runtime, and the dtype of the first output."""
+    """Return the node types emitted for ONNX Runtime, and the first output's dtype."""
     emitter = Emitter(opset, UniqueNames(), TARGETS["onnxruntime"].wider_dtypes)
     graph_inputs = [
         emitter.register(set_type(ir.Value(name=f"x{k}"), a.dtype.name, a.shape)) for k, a in enumerate(operands)

@@ -53,7 +53,7 @@ def test_reading_a_variable_after_a_write_returns_the_new_value() -> None:
 
 
 def test_layouts_are_derived_from_the_value_of_the_producer() -> None:
-    """A layout is derived from another one only if they differ in the place of a unit axis."""
+    """Layouts are not derived from each other unless they differ only in unit axes."""
     emitter, values = empty_values()
     dims = (2, 3, 5, 1)
     tensor, value = (

@@ -110,7 +110,7 @@ def test_unchanged_variable_is_passed_through() -> None:
 
 
 def computed_variable(*, is_late: bool) -> Conversion:
-    """Convert x plus a variable that an operator computes as |x|, before or after the sum."""
+    """Convert x plus a variable that is set to |x| before or after the sum."""
     model = ModelBuilder()
     g = model.main
     x, variable, y = g.input("x", SHAPE), g.tensor("held", SHAPE, variable=True), g.tensor("total", SHAPE)
