@@ -81,8 +81,8 @@ def loop_with_stale_condition() -> bytes:
     model.main.output(loop(model.main, model.main.input("x", (3,)), 1, 2, "loop"))
     graph = model.subgraph("condition")
     x = graph.input("x", (7,))
-    graph.operator("REDUCE_MAX", [x, graph.constant("axis", np.int32([0]))], [most := graph.tensor("most", ())])
-    graph.operator("LESS", [most, graph.constant("end", np.float32(9))], [more := graph.tensor("more", (), "bool")])
+    graph.operator("REDUCE_MAX", [x, graph.constant("axis", np.int32([0]))], [maximum := graph.tensor("most", ())])
+    graph.operator("LESS", [maximum, graph.constant("end", np.float32(9))], [more := graph.tensor("more", (), "bool")])
     graph.output(more)
     body = model.subgraph("body")
     x = body.input("x", (3,))
@@ -134,18 +134,17 @@ def test_nested_conditions_grow_linearly() -> None:
 
 
 def test_loops_that_double_per_level_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    twice = "first", "second"
-    assert otp.convert(nested_loops(5, twice))
+    names = "first", "second"
+    assert otp.convert(nested_loops(5, names))
     monkeypatch.setattr(scope, "MAX_INLINED", 500)
     with pytest.raises(ConversionError, match="more than 500 operators"):
-        otp.convert(nested_loops(30, twice))
+        otp.convert(nested_loops(30, names))
 
 
 def build_composite(scale: float, zero_point: int, *, stateful: bool = False) -> bytes:
     """Return a model that calls a composite twice.
 
-    The composite adds its operand to itself or to its state. ``scale`` and ``zero_point``: of the tensors in the
-    composite. The state becomes the sum.
+    The composite adds its operand to itself, or if ``stateful`` to its state. Its tensors have ``scale`` and ``zero_point``.
     """
     model = ModelBuilder()
     inner = model.subgraph("sum")
@@ -193,8 +192,8 @@ def test_inlined_operators_record_all_enclosing_calls() -> None:
             graph.operator("NEG", [middle], [y])
         graph.output(y)
     nodes = otp.convert(model.build()).model.graph
-    recorded = {tuple(source_operators(node.metadata_props)) for node in nodes}
-    assert recorded == {((0, 0),), ((0, 1), (1, 0)), ((0, 1), (1, 1), (2, 0)), ((0, 1), (1, 1), (2, 1))}
+    operator_paths = {tuple(source_operators(node.metadata_props)) for node in nodes}
+    assert operator_paths == {((0, 0),), ((0, 1), (1, 0)), ((0, 1), (1, 1), (2, 0)), ((0, 1), (1, 1), (2, 1))}
 
 
 def test_inlined_operators_keep_absent_operands_and_constants() -> None:
@@ -277,7 +276,7 @@ def test_recursive_composite_is_refused() -> None:
 
 @pytest.mark.parametrize("index", [-1, 77])
 @pytest.mark.parametrize(
-    ("case", "at"),
+    ("case", "make_change"),
     [
         ("IF-loop_in_a_branch", lambda index: option("then_subgraph_index", index)),
         ("WHILE-float32,_cumulative_sum", lambda index: option("body_subgraph_index", index)),
@@ -287,11 +286,13 @@ def test_recursive_composite_is_refused() -> None:
         ),
     ],
 )
-def test_missing_subgraph_is_reported_with_calling_operator(case: str, at: Callable[[int], Change], index: int) -> None:
+def test_missing_subgraph_is_reported_with_calling_operator(
+    case: str, make_change: Callable[[int], Change], index: int
+) -> None:
     with pytest.raises(
         InvalidModel, match=rf"subgraphs\[0\].operators\[\d\]: [A-Z_]+ calls subgraph {index}; the model has \d"
     ):
-        otp.convert(change_fields(case, at(index)))
+        otp.convert(change_fields(case, make_change(index)))
 
 
 def test_constant_graph_input_is_refused_without_operators() -> None:
@@ -315,14 +316,14 @@ def test_subgraph_without_caller_is_not_validated() -> None:
     assert otp.convert(model.build()).report.nodes == {"Abs": 1}
 
 
-@pytest.mark.parametrize("inner", [(2, 3), (None, 3)])
-def test_branch_may_have_static_sizes_where_the_call_is_dynamic(inner: Dims) -> None:
+@pytest.mark.parametrize("branch_dims", [(2, 3), (None, 3)])
+def test_branch_may_have_static_sizes_where_the_call_is_dynamic(branch_dims: Dims) -> None:
     model = ModelBuilder()
     g = model.main
     operands = [g.input("asked", (), "bool"), g.input("x", None)]
     for code in ("ABS", "EXP"):
         branch = model.subgraph(code)
-        branch.operator(code, [branch.input("in", inner)], [result := branch.tensor("out", inner)])
+        branch.operator(code, [branch.input("in", branch_dims)], [result := branch.tensor("out", branch_dims)])
         branch.output(result)
     options = {"then_subgraph_index": 1, "else_subgraph_index": 2}
     g.operator("IF", operands, [y := g.tensor("y", (2, 3))], options)

@@ -1,4 +1,4 @@
-"""Tests that declarations are read once per instance, and checked."""
+"""Declarations are read once per instance, and checked."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ MakeFunction = Callable[[str, Any], Callable[[Instance], Any]]
 
 @pytest.fixture
 def call_record() -> tuple[Counter[tuple[str, int, str]], list[Instance], MakeFunction]:
-    """Return a declared function that records its calls and their instances.
+    """Return call counts by name, operator and dtype, the instances, and a factory.
 
-    Calls are counted by name, operator and dtype.
+    The factory makes declared functions that record their calls.
     """
     calls: Counter[tuple[str, int, str]] = Counter()
     instances: list[Instance] = []
@@ -121,14 +121,14 @@ def test_declarations_are_read_again_if_quantization_is_dropped(call_record: Any
     assert calls == expected
 
 
-@pytest.mark.parametrize(("requested", "reported"), [(None, 26), (15, 15)])
-def test_instance_has_operator_target_and_opset(requested: int | None, reported: int, call_record: Any) -> None:
+@pytest.mark.parametrize(("requested_opset", "used_opset"), [(None, 26), (15, 15)])
+def test_instance_has_operator_target_and_opset(requested_opset: int | None, used_opset: int, call_record: Any) -> None:
     _, instances, function = call_record
-    convert_with(make_handler(**all_declarations(function)), network(), target="generic", opset=requested)
+    convert_with(make_handler(**all_declarations(function)), network(), target="generic", opset=requested_opset)
     assert {at.op.code for at in instances} == {CODE}
     assert {at.op.index for at in instances} == {0, 1}
     assert {at.target.has_kernel("Pad", "int16") for at in instances} == {False}
-    assert {at.opset for at in instances} == {reported}
+    assert {at.opset for at in instances} == {used_opset}
 
 
 def test_context_is_an_instance() -> None:
@@ -150,8 +150,8 @@ def test_declared_function_may_raise_refusal() -> None:
     def layout(at: Instance) -> Transparent:
         raise Refusal("it is too odd; make it even")
 
-    refused = rf"^the model cannot be converted:\n  op 0 {CODE}.*too odd; make it even"
-    with pytest.raises(HandlerError, match=refused):
+    message = rf"^the model cannot be converted:\n  op 0 {CODE}.*too odd; make it even"
+    with pytest.raises(HandlerError, match=message):
         convert_with(make_handler(layout=layout), network(1))
 
 
@@ -197,14 +197,14 @@ def test_state_name_function_is_called_once() -> None:
     handle, call_counts = builtin("VAR_HANDLE"), Counter[tuple[int, int]]()
     assert handle.effects is not None
     assert handle.effects.state_key is not None
-    name = handle.effects.state_key
+    state_key = handle.effects.state_key
 
-    def names(at: Instance) -> str:
+    def counted_state_key(at: Instance) -> str:
         call_counts[at.op.subgraph, at.op.index] += 1
-        return name(at)
+        return state_key(at)
 
     case = next(case for case in builtin_cases() if case.op == "ASSIGN_VARIABLE" and case.expects_success)
-    assert convert_with(replace(handle, effects=Effects(state_key=names)), case.build()).report.states
+    assert convert_with(replace(handle, effects=Effects(state_key=counted_state_key)), case.build()).report.states
     assert call_counts
     assert set(call_counts.values()) == {1}
 
@@ -212,7 +212,7 @@ def test_state_name_function_is_called_once() -> None:
 # --- fusions ----------------------------------------------------------------------------------
 
 
-def twice(**declared: Any) -> Fusion:
+def two_abs_fusion(**declared: Any) -> Fusion:
     (x,) = operands("x")
 
     @fusion("TWICE", pattern=Call("ABS", Call("ABS", x)), inputs=(x,), layout=Transparent(), **declared)
@@ -229,13 +229,13 @@ NEEDS_18 = "needs opset 18, the model has opset 17"
 def test_fusion_opset_may_depend_on_the_instance(opset: int | None, applied: int, declined: list[str]) -> None:
     calls: list[str] = []
 
-    def newest(at: Instance) -> int:
+    def required_opset(at: Instance) -> int:
         calls.append(at.op.code)
         return 16 + at.op[0].rank
 
     target = TARGETS["onnxruntime"]
     bound = Host(packs="builtin").bind(read(network(2, code="ABS")), target, 18)
-    fused = fuse(bound, [("mine", twice(min_opset=newest))], target, opset=opset)
+    fused = fuse(bound, [("mine", two_abs_fusion(min_opset=required_opset))], target, opset=opset)
     assert fused.applied.get("TWICE", 0) == applied
     assert [reason.rpartition(": ")[2] for reason in fused.declined] == declined
     assert calls == ["TWICE"]
@@ -245,13 +245,13 @@ def test_fusion_opset_may_depend_on_the_instance(opset: int | None, applied: int
 def test_fusion_of_a_newer_opset_is_reported_as_declined(opset: int, declined: list[str]) -> None:
     target = TARGETS["onnxruntime"]
     bound = Host(packs="builtin").bind(read(network(2, code="ABS")), target, 18)
-    assert fuse(bound, [("mine", twice(min_opset=18))], target, opset=opset).declined == declined
+    assert fuse(bound, [("mine", two_abs_fusion(min_opset=18))], target, opset=opset).declined == declined
 
 
 def test_failed_fusion_keeps_its_operators() -> None:
     target = TARGETS["onnxruntime"]
     bound = Host(packs="builtin").bind(read(network(4, code="ABS")), target, 18)
-    fused = fuse(bound, [("mine", twice(check=lambda match: 1 / 0))], target)
+    fused = fuse(bound, [("mine", two_abs_fusion(check=lambda match: 1 / 0))], target)
     assert [bound_operator.op.code for bound_operator in fused.model.operators()] == ["ABS"] * 4
     assert "check of fusion TWICE of mine failed: ZeroDivisionError" in fused.failed["TWICE"].reason
 
@@ -295,7 +295,7 @@ def test_fusion_does_not_drop_a_fused_activation(inner: str, outer: str, declare
 # --- shapes declared for a lowering ---------------------------------------------------------------
 
 
-def flat(reshapes: Any) -> Handler:
+def reshaping_handler(reshapes: Any) -> Handler:
     @handler(
         CODE, max_version=1, layout=Transparent(), axes="a b -> a b", quantization=Dequantized(), reshapes=reshapes
     )
@@ -306,15 +306,15 @@ def flat(reshapes: Any) -> Handler:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "nodes"),
+    ("dtype", "op_types"),
     [
         ("float32", ["Reshape", "Abs", "Reshape"]),
         ("int16", ["Reshape", "Cast", "Mul", "Abs", "QuantizeLinear", "Reshape"]),
     ],
 )
-def test_quantized_operands_are_reshaped_without_dequantization(dtype: str, nodes: list[str]) -> None:
-    conversion = convert_with(flat({0: (None,), ~0: (6,)}), network(1, dtype=dtype))
-    assert [node.op_type for node in conversion.proto.graph.node if node.op_type != "Sub"] == nodes
+def test_quantized_operands_are_reshaped_without_dequantization(dtype: str, op_types: list[str]) -> None:
+    conversion = convert_with(reshaping_handler({0: (None,), ~0: (6,)}), network(1, dtype=dtype))
+    assert [node.op_type for node in conversion.proto.graph.node if node.op_type != "Sub"] == op_types
     x = (np.arange(6).reshape(2, 3) - 2).astype(dtype)
     session = onnxruntime.InferenceSession(conversion.proto.SerializeToString())
     np.testing.assert_array_equal(session.run(None, {"x0": x})[0], abs(x))
@@ -330,7 +330,7 @@ def test_quantized_operands_are_reshaped_without_dequantization(dtype: str, node
 )
 def test_declared_shape_that_does_not_fit_is_an_error(shapes: Any, text: str) -> None:
     with pytest.raises(HandlerError, match=f"^declarations of handlers do not match their operators:\n.*{text}"):
-        convert_with(flat(shapes), network(1))
+        convert_with(reshaping_handler(shapes), network(1))
 
 
 @pytest.mark.parametrize("axis", [2, -3, 7])

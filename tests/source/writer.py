@@ -1,7 +1,4 @@
-"""Small writer of TFLite files for the tests of ``source``.
-
-It uses the generated writers of the package ``tflite``.
-"""
+"""Writer of TFLite files for the tests of ``source``, by the package ``tflite``."""
 
 from __future__ import annotations
 
@@ -116,12 +113,13 @@ class Model:
             for name, buffer in [(builder.CreateString(name), buffer) for name, buffer in self.metadata.items()]
         ]
         signatures = [_signature(builder, *signature) for signature in self.signatures]
-        group = table(builder, "", 1, raw=[(0, "UOffsetTRelative", builder.CreateString("weights.bin"))])
+        external_group = table(builder, "", 1, raw=[(0, "UOffsetTRelative", builder.CreateString("weights.bin"))])
         external = [
-            table(builder, "", 5, raw=[(0, "Uint32", number), (1, "Uint32", group)]) for number, group in self.external
+            table(builder, "", 5, raw=[(0, "Uint32", number), (1, "Uint32", group_index)])
+            for number, group_index in self.external
         ]
-        stored = [_buffer(builder, buffer) for buffer in buffers]
-        root = table(
+        buffer_tables = [_buffer(builder, buffer) for buffer in buffers]
+        model_table = table(
             builder,
             "Model",
             10,
@@ -129,15 +127,15 @@ class Model:
             OperatorCodes=vector(builder, codes, "table"),
             Subgraphs=vector(builder, subgraphs, "table"),
             Description=builder.CreateString("a test"),
-            Buffers=vector(builder, stored, "table"),
+            Buffers=vector(builder, buffer_tables, "table"),
             Metadata=vector(builder, metadata, "table"),
             SignatureDefs=vector(builder, signatures, "table"),
             raw=[
-                (8, "UOffsetTRelative", vector(builder, [group], "table")),
+                (8, "UOffsetTRelative", vector(builder, [external_group], "table")),
                 (9, "UOffsetTRelative", vector(builder, external, "table")),
             ],
         )
-        builder.Finish(root, self.identifier)
+        builder.Finish(model_table, self.identifier)
         return bytes(builder.Output())
 
 
@@ -259,10 +257,7 @@ def options(name: str, **fields: Any) -> Build:
 
 
 def unary(**changes: Any) -> Model:
-    """Return the model x [4] → ABS → y [4].
-
-    ``changes`` replace fields of its subgraph.
-    """
+    """Return the model x [4] → ABS → y [4] with ``changes`` of its subgraph's fields."""
     fields: dict[str, Any] = {"tensors": [Tensor("x"), Tensor("y")], "operators": [Operator()]}
     return Model([Subgraph(**(fields | changes))], codes=[(101, 101, None, 1)])
 
@@ -287,8 +282,8 @@ def conv() -> Model:
         "FusedActivationFunction": tflite.ActivationFunctionType.RELU6,
         "DilationHFactor": 3,
     }
-    built = (tflite.BuiltinOptions.Conv2DOptions, options("Conv2DOptions", **fields))
-    operator = Operator((0, 1, -1), (2,), options=built)
+    conv_options = (tflite.BuiltinOptions.Conv2DOptions, options("Conv2DOptions", **fields))
+    operator = Operator((0, 1, -1), (2,), options=conv_options)
     return Model([Subgraph(tensors, [operator], outputs=(2,))], codes=[(3, 3, None, 5)])
 
 
@@ -320,9 +315,9 @@ def sparsity(order: Sequence[int], block_map: Sequence[int], levels: Sequence[An
                 fields = {"Format": 1}
                 for name, values, width in zip(("ArraySegments", "ArrayIndices"), level[:2], level[2:], strict=True):
                     number, dtype = VECTORS[width]
-                    stored = vector(builder, values, dtype)
+                    value_vector = vector(builder, values, dtype)
                     fields[name + "Type"] = number
-                    fields[name] = table(builder, width + "Vector", Values=stored)
+                    fields[name] = table(builder, width + "Vector", Values=value_vector)
             metadata.append(table(builder, "DimensionMetadata", **fields))
         return table(
             builder,
