@@ -165,7 +165,7 @@ def halves_with_one_activation(net: Network) -> list[TensorRef]:
 
 
 def convolutional_loop(net: Network) -> Sequence[TensorRef]:
-    """Build a loop with three sums of two convolutions each, whose condition is reshaped twice."""
+    """Build a loop with three sums of two convolutions and a reshaped condition."""
     spec = tensor(2, 5, 7, 3)
 
     def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
@@ -193,7 +193,7 @@ def factor_per_channel(net: Network) -> TensorRef:
 
 
 def uint8_weights(net: Network) -> TensorRef:
-    """Build uint8 weights, one of which does not fit int8 with zero point 0, and an average."""
+    """Build an average, and uint8 weights of which one does not fit symmetric int8."""
     x = net.conv(net.input(image(1, 15, 17, 16, dtype="uint8")), 16, (1, 1), beyond_int8=[(3, 0, 0, 7)])
     x = net.conv(x, 96, (1, 1), beyond_int8=[(3, 0, 0, 7)])
     window = {"filter_height": 3, "filter_width": 2, "stride_h": 3, "stride_w": 2, "padding": "VALID"}

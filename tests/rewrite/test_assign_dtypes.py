@@ -91,7 +91,7 @@ def loop_model() -> bytes:
 
 
 def dynamic() -> bytes:
-    """Return a float32 dense layer with int8 weights, large enough for dynamic quantization."""
+    """Return a dense layer with int8 weights, large enough for dynamic quantization."""
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (17, 1031))

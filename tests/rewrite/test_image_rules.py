@@ -29,7 +29,10 @@ def average(
     shape: Sequence[int | None], kernel: tuple[int, int], strides: tuple[int, int] = (1, 1), padding: str = "SAME",
     dtype: str = "int8", *, after_conv: bool = True,
 ) -> BuildNetwork:  # fmt: skip
-    """Build an average; an int8 average follows a convolution, because graph inputs stay int8."""
+    """Build an average.
+
+    An int8 average follows a convolution, because graph inputs stay int8.
+    """
 
     def build(net: Network) -> TensorRef:
         (_, *size, channels), (height, width) = shape, kernel

@@ -246,7 +246,7 @@ def test_unused_optional_outputs_are_removed() -> None:
 
 
 def test_repeated_split_and_concat_is_traced_in_linear_time() -> None:
-    """Linear attention in chunks has this form: 2 ** 60 paths lead from product to operand."""
+    """Linear attention in chunks has such paths: 2 ** 60 from product to operand."""
     rearrangements = " ".join(
         f"a{k}, b{k} = Split <axis = 1> (x{k}) x{k + 1} = Concat <axis = 1> (b{k}, a{k})" for k in range(60)
     )

@@ -25,7 +25,7 @@ Pads = Sequence[Sequence[int]]
 
 @dataclass(frozen=True)
 class Conv:
-    """Convolution of an image or sequence; its padding or dilation is a separate operator.
+    """Convolution whose padding or dilation is a separate operator.
 
     A sequence is convolved as an image of one row or column.
     """

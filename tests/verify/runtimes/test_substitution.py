@@ -237,7 +237,7 @@ def test_command_accepts_verify_partial(run: Run, tmp_path: Path) -> None:
 
 
 def stateful_network(*, cell: bool) -> Net:
-    """Return a network whose state is a variable tensor of a ``cell``, or otherwise a resource."""
+    """Return a network whose state is a ``cell``'s variable tensor, or a resource."""
     net = Net()
     x = net.input(tensor(2, 5))
     y = net.result(tensor(2, 5))
