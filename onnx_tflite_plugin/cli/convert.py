@@ -47,7 +47,7 @@ from onnx_tflite_plugin.progress import Stages
 @click.option(
     "-v", "--verbose", "verbosity", count=True,
     help="Print layout, rewrites, counts and the Python lines that run the model; -vv also the ONNX nodes of each operator, why "
-    "fusions and rewrites did not apply, and the time of each stage.",
+    "fusions and rewrites did not apply, and the time of each stage. Applies to a single model that is written to a file.",
 )  # fmt: skip
 @click.pass_context
 def convert(

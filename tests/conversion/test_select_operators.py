@@ -16,7 +16,9 @@ from conformance.models import Net, Spec, constant, tensor
 from conformance.tensorflow import PREFIX, StoredCase, case, node, select_options, stored_cases
 from onnx_tflite_plugin.api import Handler
 from onnx_tflite_plugin.conversion import convert_model
+from onnx_tflite_plugin.errors import UnsupportedOperator
 from onnx_tflite_plugin.host import Host
+from onnx_tflite_plugin.runtime import Session
 from onnx_tflite_plugin.source import read
 from op_handlers.custom.select.nodedef import MAX_BYTES, parse_node, parse_options
 
@@ -257,3 +259,43 @@ def test_rejects_operands_that_do_not_fit() -> None:
         stored_case = generator.choice(stored_cases())
         reported = refusal(change_one_tensor(generator, stored_case))
         assert "please report" not in reported, (stored_case.op, stored_case.name, reported)
+
+
+# --- operands that a handler declines, and extreme values ------------------------------------
+
+
+def call_select(name: str, attributes: dict[str, object], operands: list[Spec], result: Spec) -> bytes:
+    model = Net()
+    references = [model.input(spec) if spec.value is None else model.add_operand(spec) for spec in operands]
+    model.output(model.call(PREFIX + name, references, result, custom_options=select(name, attributes)))
+    return model.build()
+
+
+@pytest.mark.parametrize(
+    ("equation", "dims", "reason"),
+    [
+        ("...ab,...bc->...ac", (2, 5, 3, 2), "the ellipses .* stand for different numbers of axes"),
+        ("...ab,bcd->ac", (3, 4), "sums over the axes of an ellipsis"),
+    ],
+)
+def test_einsum_declines_an_ellipsis_that_onnx_cannot_express(
+    equation: str, dims: tuple[int, ...], reason: str
+) -> None:
+    model = call_select("Einsum", {"equation": equation}, [tensor(2, 1, 3, 4), tensor(5, 4, 2)], tensor(*dims))
+    with pytest.raises(UnsupportedOperator, match=reason):
+        otp.convert(model)
+
+
+def test_bincount_declines_weights_that_may_be_empty() -> None:
+    operands = [tensor(5, dtype="int32"), constant(np.asarray(4, np.int32)), tensor(None)]
+    with pytest.raises(UnsupportedOperator, match="the weights have a dynamic shape"):
+        otp.convert(call_select("DenseBincount", {"binary_output": False}, operands, tensor(4)))
+
+
+def test_cumulative_logsumexp_keeps_infinities() -> None:
+    x = np.array([[1, np.inf, 2], [-np.inf, -np.inf, 1], [3e38, 3e38, 1]], np.float32)
+    attributes: dict[str, object] = {"exclusive": False, "reverse": False}
+    operands = [tensor(3, 3), constant(np.asarray(1, np.int32))]
+    converted = otp.convert(call_select("CumulativeLogsumexp", attributes, operands, tensor(3, 3)))
+    (result,) = Session(converted.proto).run({"x0": x}).values()
+    np.testing.assert_allclose(result, np.logaddexp.accumulate(x, 1), 1e-6)

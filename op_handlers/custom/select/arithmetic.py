@@ -28,7 +28,8 @@ FLOAT_PAIRS = uniform_types(FLOATS, 2)
 def floor_divide(steps: Rewriter, node: NodeDef) -> Any:
     """Emit DIV and FLOOR for floats, FLOOR_DIV for int32, and an exact DIV for int64.
 
-    The exact DIV is (x - FLOOR_MOD(x, y)) / y. FLOOR_DIV computes in float64, which does not represent every int64.
+    The exact DIV is (x - FLOOR_MOD(x, y)) / y, which overflows if x is within y of the limits of int64. FLOOR_DIV
+    computes in float64, which does not represent every int64.
     """
     x, y, dims = steps.op[0], steps.op[1], steps.op[out(0)].dims
     if x.dtype == "int64":

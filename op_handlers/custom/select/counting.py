@@ -100,8 +100,14 @@ def scalar(ctx: Context, value: Value) -> ValueLike:
 
 
 def check_counted_rank(at: Instance) -> Decline | None:
-    rank = at.op[0].rank
-    return None if rank in (1, 2) else Decline(f"the values have rank {rank}, expected 1 or 2")
+    x, weights = at.op[0], at.op[2]
+    if x.rank not in (1, 2):
+        return Decline(f"the values have rank {x.rank}, expected 1 or 2")
+    if None in weights.dims and weights.dims != x.dims:
+        return Decline(
+            "the weights have a dynamic shape, so they may be empty, which means that each value counts once"
+        )
+    return None
 
 
 def bincount_kernel(op: Operator, x: Array, size: Array, weights: Array) -> Array:

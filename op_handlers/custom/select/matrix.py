@@ -70,7 +70,15 @@ def check_equation(at: Instance) -> Decline | None:
     if not arrow or operands.count(",") != len(at.op.inputs) - 1:
         return Decline(f"the equation {equation!r} does not describe {len(at.op.inputs)} operands and a result")
     labels = result.replace(".", "")
-    return Decline(f"the result of the equation {equation!r} repeats a label") if len({*labels}) < len(labels) else None
+    if len({*labels}) < len(labels):
+        return Decline(f"the result of the equation {equation!r} repeats a label")
+    terms = enumerate(operands.split(","))
+    ellipsis_ranks = {at.op[k].rank - len(term) + len("...") for k, term in terms if "..." in term}
+    if len(ellipsis_ranks) > 1:
+        return Decline(f"the ellipses of the equation {equation!r} stand for different numbers of axes")
+    if ellipsis_ranks and "..." not in result:
+        return Decline(f"the equation {equation!r} sums over the axes of an ellipsis")
+    return None
 
 
 @handler(

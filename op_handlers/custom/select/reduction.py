@@ -146,10 +146,11 @@ def log_add_exp(x: Array, axis: int, dtype: Any) -> Array:
 )
 def cumulative_log_sum_exp(ctx: Context, x: Value, _axis: Value) -> Value:
     """Emit a Scan with a numerically stable LogSumExp of two elements."""
-    ops, lowest = ctx.ops, np.finfo(np.float32).min
+    ops, limits = ctx.ops, np.finfo(np.float32)
 
     def add(total: Value, exponent: Value) -> Value:
-        maximum = ops.Max(total, exponent, lowest)  # finite, because -inf - -inf is not a number
+        # finite, because the difference of two equal infinities is not a number
+        maximum = ops.Min(ops.Max(total, exponent, limits.min), limits.max)
         terms = [ops.Exp(ops.Sub(value, maximum)) for value in (total, exponent)]
         return ops.Add(maximum, ops.Log(ops.Add(*terms)))
 
