@@ -26,7 +26,7 @@ def explain_unloaded(name: str, source: Model, host: Host) -> str:
     names = {offer: fusion.name for offer in host.offers if offer.group == FUSIONS and (fusion := _load(offer))}
     offers = [offer for offer, fusion_name in names.items() if fusion_name == name]
     if not offers:
-        warnings = [text for text in host.warnings if "left out" in text]
+        warnings = [text for text in host.warnings if "skipped" in text]
         names_text = ", ".join(limit_lines(sorted({*names.values()}), 4, "the command handlers lists them"))
         hint = did_you_mean(name, names.values()) or f"; their fusions: {names_text}"
         return "; ".join(warnings) or f"no entry point of an installed pack has a fusion of this name{hint}"

@@ -63,9 +63,9 @@ def resolve_output_path(path: str | Path) -> Path:
         raise FileNotFoundError(errno.ENOENT, "the path is empty; name the file to write", "")
     resolved = Path(os.path.realpath(path)) if Path(path).is_symlink() else Path(path)
     if resolved.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "the path is a directory; name the file to write", str(path))
+        raise IsADirectoryError(errno.EISDIR, "the path is a folder; name the file to write", str(path))
     if not resolved.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "there is no such directory", str(resolved.parent))
+        raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(resolved.parent))
     return resolved
 
 

@@ -218,7 +218,7 @@ class ConvertOptions(CheckedOptions):
         "Write unsupported operators as nodes of the domain tflite.custom, for a runtime that has kernels for them.",
     )  # fmt: skip
     prefer: Sequence[str] = _option(ADVANCED, (), "Op pack to prefer if several claim an operator.", metavar="PACK")
-    block: Sequence[str] = _option(ADVANCED, (), "Op pack to leave out.", metavar="PACK")
+    block: Sequence[str] = _option(ADVANCED, (), "Op pack to skip.", metavar="PACK")
     packs: str | None = _option(
         ADVANCED, None, "Op packs to use: builtin for none of them, or a comma-separated list. Built-in operators are always used.",
         metavar="builtin|LIST",

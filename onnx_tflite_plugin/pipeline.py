@@ -191,7 +191,7 @@ class Pipeline:
         inexact = self.options.optimize == "speed"
         fused = fuse(bound, fusions, self.target, opset=self.options.opset, inexact=inexact)
         for failed in fused.failed.values():
-            self.host.warn(f"{failed.reason}; the fusion is left out")
+            self.host.warn(f"{failed.reason}; the fusion is skipped")
         self.applied = tuple(fused.applied)
         self.traits = Counter[str]()
         for trait, name in {

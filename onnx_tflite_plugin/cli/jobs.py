@@ -71,7 +71,7 @@ def collect_jobs(
 
     The ONNX models of a folder are written beside the TFLite models, or into ``output`` with the same subfolders.
     Those of a bundle are written into a folder with the bundle's name. A model keeps its name if ``output`` is a
-    directory. Every output is registered in ``outputs``; none is created yet. Raises UsageProblem and InvalidModel.
+    folder. Every output is registered in ``outputs``; none is created yet. Raises UsageProblem and InvalidModel.
     """
     outputs = outputs or Outputs()
     source_jobs, is_single, remedy = _source_jobs(source, output, signature, outputs)
@@ -186,9 +186,8 @@ def _bundle_jobs(source: Path, bundle: Path, output: Path | None) -> tuple[list[
             return [Job(models[0].name, models[0], output)], True, _BY_PART_REMEDY
         destination = "stdout" if output == STREAM else f"the file {output}"
         raise UsageProblem(
-            f"{bundle} holds {len(models)} models, which cannot all be written to {destination}; name a folder as the output, or "
-            "one model, such as "
-            f" {format_part(bundle, models[0].name)}"
+            f"{bundle} holds {len(models)} models, but {destination} can hold only one; name a folder as the output, "
+            f"or one model, such as {format_part(bundle, models[0].name)}"
         )
     jobs = [
         Job(member.name, member, folder / f"{safe_file_name(member.name.removesuffix('.tflite'))}.onnx")

@@ -51,7 +51,7 @@ _RESERVED = ("builtin", "inline")
 @click.option(
     "--name",
     metavar="DIST",
-    help="The name of the distribution, for pip and --block; by default that of the directory.",
+    help="The name of the distribution, for pip and --block; by default that of the folder.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the written files as JSON, and nothing else.")
 def new_pack(folder: Path, op: str, like: str | None, name: str | None, as_json: bool) -> None:
@@ -176,9 +176,7 @@ def _distribution(folder: Path, name: str | None) -> str:
 
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         problem = "not empty" if folder.is_dir() else "a file"
-        raise UsageProblem(
-            f"{folder} is {problem}; name a new directory, or the directory of a pack, which has a setup.cfg"
-        )
+        raise UsageProblem(f"{folder} is {problem}; name a new folder, or the folder of a pack, which has a setup.cfg")
     if name is None:
         distribution_name = re.sub(r"[^A-Za-z0-9]+", "-", folder.resolve().name).strip("-").lower() or "op-pack"
     elif re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", name):

@@ -56,7 +56,7 @@ def check_readable(source: Path) -> Path:
     """
     path = bundle_of(source)
     if path.is_dir():
-        raise UsageProblem(f"{path} is a directory, not a file")
+        raise UsageProblem(f"{path} is a folder, not a file")
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would block
             raise UsageProblem(f"{path} is not a regular file; write the model to a file first")
@@ -75,7 +75,7 @@ def missing_file_remedy(path: Path) -> str:
     """
     folder = path.parent
     if not folder.is_dir():
-        return f"; there is no directory {folder} either"
+        return f"; there is no folder {folder} either"
     with suppress(OSError):
         stems = {entry.stem: entry.name for entry in folder.iterdir() if entry.suffix == path.suffix}
         if similar := get_close_matches(path.stem, stems, 1):
@@ -100,7 +100,7 @@ def check_writable(path: Path, *, sources: tuple[Path, ...] = ()) -> Path:
     """
     folder = path.parent
     if path.is_dir():
-        raise UsageProblem(f"{path} is a directory; name the file to write")
+        raise UsageProblem(f"{path} is a folder; name the file to write")
     if path.exists() and not path.is_file():
         raise UsageProblem(f"{path} is not a regular file")
     if path.exists() and any(path.samefile(source) for source in sources):
@@ -109,10 +109,10 @@ def check_writable(path: Path, *, sources: tuple[Path, ...] = ()) -> Path:
         raise UsageProblem(f"{path} is a TFLite model, which would be replaced; name another file to write")
     if not folder.is_dir():
         raise UsageProblem(
-            f"{folder} is not a directory" if folder.exists() else f"there is no directory {folder}; create it first"
+            f"{folder} is not a folder" if folder.exists() else f"there is no folder {folder}; create it first"
         )
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise UsageProblem(f"the directory {folder} cannot be written to; name a file in another directory")
+        raise UsageProblem(f"the folder {folder} cannot be written to; name a file in another folder")
     return path
 
 

@@ -63,7 +63,7 @@ def read_onnx(model: bytes | Path, *, external: bool = True) -> onnx.ModelProto:
 def check_exists(path: Path) -> None:
     """Raise FileNotFoundError or IsADirectoryError if a path is not a file."""
     if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "it is a directory, not a model", str(path))
+        raise IsADirectoryError(errno.EISDIR, "it is a folder, not a model", str(path))
     if not path.exists():
         raise missing_file(path)
 

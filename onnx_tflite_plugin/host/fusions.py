@@ -52,7 +52,7 @@ class Fusions:
         try:
             fusion = offer.fusion()
         except Failed as failed:
-            self._warn(f"{failed.reason}; the fusion is left out")
+            self._warn(f"{failed.reason}; the fusion is skipped")
             return None
         if problem := find_needs_problem(offer.needs, fusion):
             self._warn(f"the entry point {offer.code} of {offer.pack} {problem}")

@@ -154,7 +154,7 @@ class Host:
         """Warn of packs for another version, and of unknown operators or groups."""
         for offer in offers:
             if offer.unmet:
-                self.warn(f"{offer.pack} is left out: {_version_reason(offer)}")
+                self.warn(f"{offer.pack} is skipped: {_version_reason(offer)}")
             elif canonical(offer.pack) != BUILTIN and (reason := _find_offer_problem(offer)):
                 self.warn(f"{offer.description} of {offer.pack} is unused: {reason}")
                 problem = Problem(f"{offer.description} of {offer.pack}", f"the entry point is unused: {reason}")
@@ -173,7 +173,7 @@ class Host:
                 self.hooks.add(offer.load(), offer.code, offer.pack)
             except Failed as failed:
                 self.hooks.skip(offer.pack, failed)
-                self.warn(f"{failed.reason}; the hooks of {offer.pack} are left out")
+                self.warn(f"{failed.reason}; the hooks of {offer.pack} are skipped")
 
     def _load_handlers(self, code: str) -> list[Failed]:
         """Load the entry points of one operator, and return their failures."""
@@ -184,13 +184,13 @@ class Host:
                     if offer.unmet:
                         raise PackSkipped(
                             offer.pack,
-                            f"{offer.pack}, which has a handler for it, is left out: {_version_reason(offer)}",
+                            f"{offer.pack}, which has a handler for it, is skipped: {_version_reason(offer)}",
                         )
                     self.hooks.register(Registration(code, offer.handler(), offer.pack), code, offer.pack)
                 except Failed as failed:
                     self._loaded[code].append(failed)
                     if not offer.unmet:  # the constructor warned of unmet requirements
-                        self.warn(f"{failed.reason}; the handler is left out")
+                        self.warn(f"{failed.reason}; the handler is skipped")
         return self._loaded[code]
 
     def fusions(self, present: Collection[str] | None = None) -> list[tuple[str, Fusion]]:

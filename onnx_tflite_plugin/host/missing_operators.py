@@ -90,4 +90,4 @@ def with_remedies(problems: Mapping[Operator, Problem], main: Subgraph) -> dict[
 
 
 def describe_skipped_hooks(pack: str) -> str:
-    return f"{pack}, whose hooks are left out"
+    return f"{pack}, whose hooks are skipped"

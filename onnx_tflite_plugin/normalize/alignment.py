@@ -187,17 +187,17 @@ class Alignment:
         key = self.prompt.key
         kinds = [(x.code, x.version, len(x.inputs)) for x in (op, prompt_op)]
         if kinds[0] != kinds[1] or not same_slot:
-            return f"corresponds to {label(prompt_op)} in {key!r}"
+            return f"the corresponding operator in {key!r} is {label(prompt_op)}"
         handler = self.handler_of(op)
         if handler is None:
-            return "is not supported"
+            return "the operator is not supported"
         size_options = (name for name in handler.dynamic_batch_values if isinstance(name, str))
         skipped = {*handler.subgraphs, *handler.shape_options, *size_options}
         for name in op.options.keys() | prompt_op.options.keys():
             if name not in skipped and op.options.get(name) != prompt_op.options.get(name):
                 return f"option {name} is {op.options.get(name)}, but {prompt_op.options.get(name)} in {key!r}"
         if op.custom_options != prompt_op.custom_options:
-            return f"has options that differ from those in {key!r}"
+            return f"the custom options differ from those in {key!r}"
         for slot, (operand, prompt_operand) in enumerate(zip(op.inputs, prompt_op.inputs, strict=True)):
             if operand is None or prompt_operand is None or operand.is_constant != prompt_operand.is_constant:
                 if operand is not prompt_operand:
@@ -227,11 +227,13 @@ class Alignment:
             graph = self.signature.sized.model.subgraphs[index]
             prompt_graph = self.prompt.sized.model.subgraphs[prompt_index]
             if (len(graph.inputs), len(graph.outputs)) != (len(prompt_graph.inputs), len(prompt_graph.outputs)):
-                return f"calls subgraphs {index} and {prompt_index}, which have different inputs or outputs"
+                return (
+                    f"the operators call subgraphs {index} and {prompt_index}, which have different inputs or outputs"
+                )
             for tensor, prompt_tensor in zip(graph.inputs, prompt_graph.inputs, strict=True):
                 prompt_location = location_of(prompt_tensor)
                 if self.input_pairs.setdefault(location_of(tensor), prompt_location) != prompt_location:
-                    return f"calls subgraph {index} in place of several subgraphs of {self.prompt.key!r}"
+                    return f"the operator calls subgraph {index} in place of several subgraphs of {self.prompt.key!r}"
             for tensor, prompt_tensor in zip(graph.outputs, prompt_graph.outputs, strict=True):
                 self._add(tensor, prompt_tensor)
         return ""

@@ -20,10 +20,8 @@ from onnx_tflite_plugin.normalize.alignment import (
     are_equal_constants,
     location_of,
 )
+from onnx_tflite_plugin.normalize.equality import MAX_SIZES
 from onnx_tflite_plugin.source.model import Model, Operator, Subgraph, Tensor
-
-MAX_SIZES = 64
-"""Heuristic: maximum elements of an integer constant that is a list of sizes or axes; larger constants are data."""
 
 
 class Completion:

@@ -8,7 +8,8 @@ from math import prod
 from onnx_tflite_plugin.codes import has_custom_name
 from onnx_tflite_plugin.source.model import Operator, Tensor
 
-MAX_SIZES = 64  # heuristic: maximum elements of a tensor that holds sizes; larger tensors hold data
+MAX_SIZES = 64
+"""Heuristic: maximum elements of a constant with sizes or axes; larger constants are data."""
 
 
 def reads_no_subgraph(op: Operator) -> bool:

@@ -215,7 +215,7 @@ class Member:
 def check_file(path: Path) -> Path:
     """Return the path of a regular file.
 
-    Raises FileNotFoundError, and InvalidModel for a directory or a pipe, whose reading would block.
+    Raises FileNotFoundError, and InvalidModel for a folder or a pipe, whose reading would block.
     """
     try:
         mode = path.stat().st_mode
@@ -223,7 +223,7 @@ def check_file(path: Path) -> Path:
         raise missing_file(path) from None
     if not stat.S_ISREG(mode):
         reason, hint = (
-            ("it is a directory", "")
+            ("it is a folder", "")
             if path.is_dir()
             else ("it is not a regular file", "write the model to a regular file first")
         )

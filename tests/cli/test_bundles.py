@@ -82,7 +82,7 @@ def test_file_for_several_models_is_a_usage_error(run: Run, folder: Path, tmp_pa
     (tmp_path / "b.task").write_bytes(zip_entries({"neg.tflite": model(), "exp.tflite": model("EXP")}))
     code, _, err = run("convert", tmp_path / "b.task", tmp_path / "b.onnx")
     assert (code, (tmp_path / "b.onnx").exists()) == (2, False)
-    assert "holds 2 models, which cannot all be written to the file" in err
+    assert "holds 2 models, but the file" in err
     code, _, err = run("convert", folder, "-")
     assert code == 2
     assert "a folder of models cannot be written to stdout; name a folder" in err

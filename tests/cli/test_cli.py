@@ -240,7 +240,7 @@ def test_unsupported_operator_is_kept_as_a_node_on_request(run: Run, tmp_path: P
     assert info.type.tensor_type.elem_type == onnx.TensorProto.INT8
 
 
-def test_output_in_a_directory_keeps_the_model_name(run: Run, add_path: Path, tmp_path: Path) -> None:
+def test_output_in_a_folder_keeps_the_model_name(run: Run, add_path: Path, tmp_path: Path) -> None:
     (folder := tmp_path / "out").mkdir()
     assert run("convert", add_path, folder).code == 0
     assert names(folder) == {"added.onnx"}

@@ -251,7 +251,7 @@ def test_summary_reports_unusual_facts(tmp_path: Path) -> None:
         packs={"onnx-tflite-plugin": 3, "my-pack": 1},
         overrides={"ADD": "my-pack"},
         storage={"int8 stored as uint8": 7},
-        warnings=("the hooks of bad-pack were left out",),
+        warnings=("the hooks of bad-pack are skipped",),
     )
     rows = summary_rows(report, tmp_path / "m.onnx")
     first, *lines, last = rows["layout"].splitlines()
@@ -268,7 +268,7 @@ def test_summary_reports_unusual_facts(tmp_path: Path) -> None:
     assert rows["states"].splitlines()[1:] == ["  h int8 [2]", "  c int8 [3]"]
     assert rows["packs"] == "my-pack: 1 operator, instead of the built-in ADD"
     assert rows["storage"] == "7 tensors: int8 stored as uint8, the same values"
-    assert rows["warning"] == "the hooks of bad-pack were left out"
+    assert rows["warning"] == "the hooks of bad-pack are skipped"
 
 
 def test_summary_fits_a_screen(tmp_path: Path) -> None:

@@ -298,7 +298,7 @@ def test_unknown_input_is_reported_with_those_of_the_model(
 
 def test_missing_file_has_a_remedy(run: Run, tmp_path: Path) -> None:
     assert "did you mean 'digits_int8.tflite'?" in run("convert", DIGITS.with_name("digits_int9.tflite")).err
-    assert "there is no directory" in run("convert", tmp_path / "none" / "m.tflite").err
+    assert "there is no folder" in run("convert", tmp_path / "none" / "m.tflite").err
 
 
 def test_refusal_before_any_work_reports_that_nothing_was_written(run: Run, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ def test_problem_of_a_pack_is_printed_once() -> None:
         "handlers": [failed, {"code": "ADD", "error": ""}],
         "targets": [{"name": "npu", "error": "target npu: no opset"}],
         "packs": [{"wrong": ["CUSTOM.A: pack a: no module 'b'", "its cases fail"]}],
-        "warnings": ["pack a: no module 'b'; it is left out", "hook of a: odd"],
+        "warnings": ["pack a: no module 'b'; it is skipped", "hook of a: odd"],
     }
     assert handlers._unlisted(installed, installed["packs"][0]["wrong"]) == ["its cases fail"]
     assert handlers._unlisted(installed, installed["warnings"]) == ["hook of a: odd"]

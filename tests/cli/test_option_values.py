@@ -251,7 +251,7 @@ def test_signature_all_writes_one_file_per_signature(
 def test_rejects_paths_that_are_not_regular_files(neg_path: Path, tmp_path: Path) -> None:
     os.mkfifo(pipe := tmp_path / "pipe")
     for path, text in (
-        (tmp_path, "is a directory, not a file"),
+        (tmp_path, "is a folder, not a file"),
         (tmp_path / "no", "there is no such file"),
         (pipe, "is not a regular file; write the model to a file first"),
     ):
@@ -259,10 +259,10 @@ def test_rejects_paths_that_are_not_regular_files(neg_path: Path, tmp_path: Path
             with pytest.raises(UsageProblem, match=text):
                 check(path)
     for path, text in (
-        (tmp_path, "is a directory; name the file to write"),
+        (tmp_path, "is a folder; name the file to write"),
         (pipe, "is not a regular file"),
-        (tmp_path / "no" / "x", r"there is no directory .*no; create it first"),
-        (neg_path / "x", r"negated.tflite is not a directory"),
+        (tmp_path / "no" / "x", r"there is no folder .*no; create it first"),
+        (neg_path / "x", r"negated.tflite is not a folder"),
         (neg_path, "is the model itself"),
     ):
         with pytest.raises(UsageProblem, match=text):

@@ -107,7 +107,7 @@ def test_reads_a_model_from_stdin(run: Run, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(sys, "stdin", Piped(model()))
     assert "name the file to write" in run("convert", "-")[2]
     monkeypatch.setattr(sys, "stdin", Piped(model()))
-    assert "is a directory; name the file to write" in run("convert", "-", tmp_path)[2]
+    assert "is a folder; name the file to write" in run("convert", "-", tmp_path)[2]
 
 
 def test_stdout_has_only_the_model(tmp_path: Path, capfdbinary: Any) -> None:

@@ -126,8 +126,8 @@ def test_operator_version_beyond_max_version_is_refused() -> None:
 def test_pack_for_another_version_is_reported_once_and_as_remedy() -> None:
     host = Host(offers=[offer("a-pack", unmet="~=9.1"), offer("a-pack", "NEG", unmet="~=9.1")])
     assert len(host.warnings) == 1
-    assert "a-pack is left out: it requires onnx-tflite-plugin ~=9.1" in host.warnings[0]
-    assert "a-pack, which has a handler for it, is left out" in selected_pack(host)
+    assert "a-pack is skipped: it requires onnx-tflite-plugin ~=9.1" in host.warnings[0]
+    assert "a-pack, which has a handler for it, is skipped" in selected_pack(host)
     assert len(host.warnings) == 1
     assert host.handler_names() == []
 
