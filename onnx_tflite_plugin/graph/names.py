@@ -20,11 +20,11 @@ OMISSION = "…"
 _MAX_MATCHES = 4
 """Names that a message lists if a shortened name stands for several."""
 _MAX_OPERATION = 16
-"""Characters for the last part of a name; scopes are cut to the others, so that all tensors of a layer begin alike."""
+"""Characters reserved for the operation, the last part of a name. Scopes get the rest, so that all tensors of a layer begin alike."""
 _MAX_SUFFIXED_NAME = 120
 """Characters of a name with suffixes, without the number that makes it unique."""
 _MIN_SCOPES = 0.6
-"""Part of the characters that whole scopes must have; below, a shortened name begins within a scope and keeps more of it."""
+"""Share of the limit that whole scopes must fill. Otherwise a shortened name begins at a word within a scope."""
 _PYTHON_MODULE = re.compile(r"(?<![^/])(?:[A-Za-z_]\w*\.)+(?=_*[A-Z])")
 """``torch.nn.modules.linear.`` before a class; PyTorch's exporter writes it in every scope."""
 _QUANTIZER = re.compile(r"(?<=[^/])/FakeQuantWithMinMaxVars(PerChannel)?$")
@@ -35,19 +35,18 @@ _BOUNDARIES = (r"[/;:]+(?=.*[A-Za-z])(.*[^/;:].*)", r"_(?=[A-Za-z])(.+)")
 
 
 def shorten_name(name: str, limit: int = MAX_INTERNAL_NAME, outer_scopes: str = "") -> str:
-    """Return at most ``limit`` characters of a name.
+    """Return the operation in a name and its innermost scopes, at most ``limit`` long.
 
-    The result is the operation that computes the tensor, with its innermost scopes. ``outer_scopes``: result of
-    :func:`shared_scopes`, which is left out of every name of the model. TFLite's converter joins the names of fused
-    operations with ``;``, the one that computes the result first. The others may be of another layer, because the
-    converter merges equal constants. The scopes are cut without regard to the operation: a layer's weights, bias and
-    result keep the same scopes.
+    TFLite's converter joins the names of fused operations with ``;``. The first one computes the result and is kept; the
+    others may belong to another layer, because the converter merges equal constants. Scopes are cut to a length that
+    does not depend on the operation, so weights, bias and result of a layer keep the same scopes.
+    ``outer_scopes``: scopes to remove first, from :func:`shared_scopes`.
     """
     name = _clean_name(name).removeprefix(outer_scopes)
     scopes, slash, operation = name.rpartition("/")
-    rest = limit - _MAX_OPERATION
-    if len(slash + operation) <= _MAX_OPERATION < limit:
-        return f"{_keep_end(scopes, rest)}{slash}{operation}".lstrip("/")
+    is_short_operation = len(slash + operation) <= _MAX_OPERATION
+    if is_short_operation and limit > _MAX_OPERATION:
+        return f"{_keep_end(scopes, limit - _MAX_OPERATION)}{slash}{operation}".lstrip("/")
     return _keep_end(name, limit)
 
 
@@ -58,25 +57,26 @@ def common_scopes(names: Iterable[str]) -> list[str]:
 
 
 def _clean_name(name: str) -> str:
+    """Return the first operation, without Python modules and the quantizer's suffix."""
     return _QUANTIZER.sub("", _PYTHON_MODULE.sub("", first_operation(name)))
 
 
 def shared_scopes(names: Iterable[str]) -> str:
-    """Return the outer scopes to leave out of all names, with a slash at the end.
+    """Return the outer scopes to remove from all names, with a slash at the end.
 
-    They are shared by all names that :func:`shorten_name` would cut. Names of one block then begin alike, whatever
-    their length.
+    All names that :func:`shorten_name` would cut begin with these scopes. As few scopes as possible are removed: only
+    until no name needs to be cut. Short names lose them too, so that all names of a block begin alike.
     """
     long_names = [name for name in map(_clean_name, names) if shorten_name(name) != name]
     if not all("/" in name for name in long_names):
         return ""
-    shared = common_scopes([name.rpartition("/")[0] for name in long_names])
-    prefixes = ["/".join(shared[: count + 1]) + "/" for count in range(len(shared))]
-    is_enough = (
-        all(shorten_name(rest) == rest for rest in (name.removeprefix(prefix) for name in long_names))
-        for prefix in prefixes
-    )
-    return next(itertools.compress(prefixes, is_enough), prefixes[-1] if prefixes else "")
+    prefix = ""
+    for scope in common_scopes([name.rpartition("/")[0] for name in long_names]):
+        prefix += f"{scope}/"
+        shorter_names = [name.removeprefix(prefix) for name in long_names]
+        if all(shorten_name(name) == name for name in shorter_names):
+            break
+    return prefix
 
 
 def _keep_end(name: str, limit: int) -> str:
@@ -139,9 +139,7 @@ def unusable_names(new: Sequence[str], taken: Collection[str]) -> list[str]:
 
 
 def expand_name(name: str, known: Iterable[tuple[str, Hashable]], flag: str) -> str:
-    """Return the full name for a name whose middle is omitted, as in messages.
-
-    Any other name is returned unchanged.
+    """Return the full name for a name whose middle is omitted; other names unchanged.
 
     ``known``: names with what each refers to; ``flag``: the option, for messages. Raises UnsupportedOption if the name
     stands for several.
@@ -162,9 +160,9 @@ def expand_name(name: str, known: Iterable[tuple[str, Hashable]], flag: str) -> 
 
 
 def describe_key(key: str, names: Collection[str], *, quoted: bool = False) -> str:
-    """Return a description of an unknown key of a graph input or output.
+    """Return what an unknown key is: ``name``, or ``position, only 0 to 2``.
 
-    It is "name", or "position, only 0 to 2" for a number. ``quoted``: with the key itself.
+    ``quoted``: include the key.
     """
     if key.removeprefix("-").isdecimal():
         positions = "only 0" if len(names) == 1 else f"only 0 to {len(names) - 1}"
@@ -177,9 +175,10 @@ def resolve_keys(
 ) -> dict[str, T]:
     """Return ``values`` with their keys resolved to names; unknown keys are unchanged.
 
-    A key is a name, the name of the TFLite tensor, either with its middle omitted, or a position. ``names`` and
-    ``stored``: the name and the TFLite name of each graph input or output. ``positions``: the number of them, from the
-    first, that have a position. ``flag``: the option, for messages. Raises UnsupportedOption for two keys of one name.
+    A key is a name, the name of the TFLite tensor, or a position. The middle of a name may be omitted.
+    ``names`` and ``stored``: the name and the TFLite name of each graph input or output. ``positions``: how many of the
+    first names have a position; by default all. ``flag``: the option, for messages. Raises UnsupportedOption for two
+    keys of one name.
     """
     resolved: dict[str, T] = {}
     pairs = [*zip(names, names, strict=True), *zip(stored, names, strict=True)]
