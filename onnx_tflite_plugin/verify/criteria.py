@@ -1,5 +1,6 @@
 """Every tolerance of a verification, each with the measurement that justifies it.
 
+Each docstring begins with the results to which the tolerance applies and its unit. The range is that of the tensor's values.
 Measured on an AMD EPYC with AVX-512 and VNNI, ONNX Runtime 1.32, LiteRT 2.1; ``python -m tests.qa.criteria FILES``
 repeats the measurements. The tests of each number are in ``tests/verify/test_criteria.py``.
 """
@@ -18,84 +19,95 @@ from onnx_tflite_plugin.verify.runtimes.structure import is_dynamic_range
 # --- a submodel with LiteRT's values as inputs ------------------------------------------------------
 
 OPERATOR = 5e-5
-"""Share of the range, for one float32 operator. Maximum errors: ONNX Runtime 1.9e-5, LiteRT's kernel sets among themselves 1e-5."""
+"""One float32 operator: share of the range.
+
+Measured maximum: 1.9e-5 between ONNX Runtime and LiteRT, and 1e-5 between LiteRT's own kernel sets.
+"""
 GROUP = 1e-4
-"""Share of the range, for several float32 operators between cut values. Maximum error: 7.3e-5."""
+"""Several float32 operators between two cut values: share of the range. Measured maximum: 7.3e-5."""
 RECURRENT = 1e-3
-"""Share of the range, for loops and recurrent layers, which feed their own rounding back. Maximum error: 9.6e-4."""
+"""Loops and recurrent layers, whose rounding errors accumulate: share of the range. Measured maximum: 9.6e-4."""
 KERNELS = {"Sigmoid": 3 * 2.0**-24}
-"""Absolute errors of float32 kernels of ONNX Runtime. A sigmoid is computed as 0.5 plus a quotient of polynomials. A result near 0
-therefore has the rounding error of 0.5, up to three units in its last place. Below -18 the result is 0 (MlasComputeLogistic,
-mlas/lib/logistic.cpp).
+"""Float32 kernels of ONNX Runtime with a fixed absolute error.
+
+A sigmoid is computed as 0.5 plus a quotient of polynomials. A result near 0 therefore has the rounding error of 0.5: up to three
+units in the last place of 0.5. Below -18 the result is 0 (MlasComputeLogistic, mlas/lib/logistic.cpp).
 """
 ROUNDED = 2
-"""Number of activations per result that dynamic quantization may round to a neighboring step.
+"""Dynamic quantization: number of activations per result that may be rounded to a neighboring step.
 
-The last bit of the scale decides how a halfway value is rounded. The number applies once more for each operator of a
-submodel that combines two computed tensors. Maximum error, of a rotated row: 1.05 steps.
+A value halfway between two steps is rounded up or down by the last bit of the scale. The number is allowed once more for each
+operator of a submodel that combines two computed tensors. Measured maximum, for a rotated row: 1.05 steps.
 """
 CANCELLATION = 2.0**-18
-"""Absolute error as a share of the largest operand: rounding of float32 sums whose terms cancel out."""
+"""Float32 sums whose terms cancel out: absolute error as a share of the largest operand."""
 RESIDUE = 2.0**-20
-"""Absolute error as a share of the largest result, for a channel whose values are far smaller than those of other channels."""
+"""Channels with far smaller values than other channels: absolute error as a share of the largest result."""
 PERTURBED = 4
-"""Error as a multiple of the change in LiteRT's result if the last bit of each operand changes.
+"""Results that consist of rounding errors only, such as the spectrum of silence.
 
-The result can consist of rounding errors only, as the spectrum of silence does.
+The error is a multiple of the change in LiteRT's result if the last bit of each operand changes.
 """
 MAX_PERTURBED = 2.0**-12
-"""Upper limit of the error that PERTURBED allows, as a share of the largest operand. An error of a discontinuous operator, such as
-FLOOR_DIV, exceeds it.
+"""Upper limit of the error that PERTURBED allows, as a share of the largest operand.
+
+A discontinuous operator, such as FLOOR_DIV, changes by more.
 """
 SUMMED = 2
-"""Error as a multiple of the rounding error of a float32 sum that is added term by term, as in LiteRT. ONNX Runtime's error is
-smaller.
+"""Sums: error as a multiple of the rounding error of LiteRT, which adds float32 terms one by one.
+
+ONNX Runtime's error is smaller.
 """
 PRODUCT = 2**-23
-"""Rounding of two products of an integer and a scale, as a share of the range: half a unit in the last place each."""
+"""Two products of an integer and a scale: share of the range. Each product is off by half a unit in the last place."""
 STEPS = 1
-"""Quantization steps. XNNPACK and builtin kernels differ by 1 step in up to 65 % of elements (MEAN), never by 2."""
-NEAREST = 0.5 + 2**-6
-"""Error of a float result rounded to the nearest step, in steps, with the rounding of float32."""
-GROUP_MEAN = 0.5
-"""Mean absolute error after several operators that round, in steps. Measured after three 8-bit convolutions: 0.03."""
-GROUP_STEPS_INT16 = 2
-"""Steps per operator that rounds to 16 bits, if several do, and limit of the mean absolute error.
+"""One operator that rounds to quantized values: quantization steps.
 
-LiteRT's kernel interpolates LOGISTIC between samples, so most elements are off by one step; a following MUL can double this.
+Measured: XNNPACK and builtin kernels differ by 1 step in up to 65 % of the elements (MEAN), and never by 2 steps.
+"""
+NEAREST = 0.5 + 2**-6
+"""A float result rounded to the nearest step: steps. Half a step is due to that rounding, the rest to float32."""
+GROUP_MEAN = 0.5
+"""Several operators that round: mean absolute error in steps. Measured after three 8-bit convolutions: 0.03."""
+GROUP_STEPS_INT16 = 2
+"""Several operators that round to 16 bits: steps per operator, and the limit of the mean absolute error in steps.
+
+LiteRT's kernel interpolates LOGISTIC between samples, so most elements are off by one step. A following MUL can double this error.
 Measured after both: mean 1.8, maximum 3. Two steps are 3e-5 of the range, less than the tolerance of a float32 operator.
 """
 BIAS = 0.75
-"""Mean error, in steps, of a tensor whose tolerance is one step. It also applies to a 16-bit channel and to a whole network."""
+"""Tensors with a tolerance of one step, 16-bit channels, and whole networks: mean signed error in steps."""
 CHANNEL_BIAS = 0.25
-"""Mean error of an 8-bit channel of at least 32 elements, in steps."""
+"""8-bit channels of at least 32 elements: mean signed error in steps."""
 FEW_STEPS = 16
-"""Range in steps below which a tensor is a low-information output: a softmax of 1000 classes has only values 0 and 1."""
+"""Low-information outputs: range in steps below which a tensor is one. A softmax of 1000 classes has only the values 0 and 1."""
 FEW_STEPS_MEAN = 0.25
-"""Mean absolute error of such a tensor, in steps: LiteRT's kernel sets differ by 0 in SOFTMAX, LOGISTIC and TANH."""
+"""Low-information outputs: mean absolute error in steps. Measured between LiteRT's kernel sets: 0 for SOFTMAX, LOGISTIC and TANH."""
 ROUNDING_BIAS = 0.3
-"""Mean error of quantized results below the zero point, and of those above it, in steps, for conformance cases.
+"""Conformance cases: mean signed error in steps of the quantized results below the zero point, and of those above it.
 
-The error is 0.5 if one model rounds down or toward zero instead of to nearest. Maximum over the 2395 quantized outputs of the
-built-in cases: 0.16, of an int16 RESIZE_BILINEAR with many halfway values.
+The error is 0.5 if one model rounds down or toward zero, and the other to nearest. Measured maximum over the 2395 quantized outputs
+of the built-in cases: 0.16, for an int16 RESIZE_BILINEAR with many halfway values.
 """
 DEQUANTIZED_STEPS = 3
-"""Steps, if the ONNX model has float32 in place of quantized tensors: LiteRT's kernels rescale in fixed point."""
+"""Float32 in place of quantized tensors: steps. The errors are those of LiteRT's kernels, which rescale in fixed point."""
 DEQUANTIZED_RECURRENT = 5e-2
-"""Share of the range, float32 in place of loops that round to 8 bits. Error of an LSTM of 67 cells after 7 time steps: 0.022."""
+"""Float32 in place of loops that round to 8 bits: share of the range. Measured for an LSTM of 67 cells after 7 time steps: 0.022."""
 DEQUANTIZED_INT16_STEPS = 200
-"""Steps, float32 in place of int16: LiteRT's kernels read some functions from tables."""
+"""Float32 in place of int16: steps. LiteRT's kernels read some functions from tables."""
 
 # --- a whole model, end to end ----------------------------------------------------------------
 
 NETWORK = 1e-3
-"""Share of the range of a float output."""
+"""Float outputs: share of the range."""
 NETWORK_INT16_STEPS = 16
-"""Steps of int16 activations. LiteRT's kernels round a convolution's multiplier to 16 bits, which changes one result of 20 by one
-step (MultiplyByQuantizedMultiplier, internal/common.cc). Maximum error of a ResNet50: 15 steps.
+"""Outputs of int16: steps. Measured maximum, for a ResNet50: 15 steps.
+
+LiteRT's kernels round a convolution's multiplier to 16 bits, which changes one result in 20 by one step
+(MultiplyByQuantizedMultiplier, internal/common.cc).
 """
 DYNAMIC_RANGE = 2e-2
-"""Share of the range of a float output, if kernels round activations to 8 bits."""
+"""Float outputs of models whose kernels round activations to 8 bits: share of the range."""
 
 STEPPED = {"int8", "uint8", "int16", "uint16"}
 """The dtypes of quantized activations, which are compared in quantization steps."""
@@ -108,12 +120,16 @@ _OVERFLOWING = 2.0**100  # magnitude beyond which products of float32 may overfl
 class Tolerance:
     """Allowed error by the dtype of an output.
 
-    ``of_range``: share of the range of a float output. ``steps``: quantization steps of int8, uint8, int16 and uint16.
-    ``int16_steps``: steps of int16 and uint16, if larger than ``steps``. ``mean_steps``: mean absolute error in steps, and
-    ``int16_mean_steps`` the same for int16 and uint16, if larger. ``integers``: difference of wider
-    integers, booleans and text. ``by_channel``: check each channel too. Then ``of_range`` is also a share of the range of
-    the channel, and an 8-bit channel may have less bias than a tensor.
-    ``rounding_bias``: mean error of the quantized values on each side of the zero point, in steps, if one step is allowed.
+    of_range: share of the range of a float output.
+    steps: quantization steps of int8, uint8, int16 and uint16.
+    int16_steps: steps of int16 and uint16, if larger than ``steps``.
+    mean_steps: mean absolute error in steps.
+    int16_mean_steps: mean absolute error of int16 and uint16, if larger than ``mean_steps``.
+    integers: difference of wider integers, booleans and text.
+    by_channel: check each channel too. ``of_range`` is then also a share of the channel's range, and an 8-bit channel
+        may have less bias than a tensor.
+    rounding_bias: mean signed error in steps of the quantized values on each side of the zero point. Checked only if one
+        step is allowed.
     """
 
     of_range: float = NETWORK

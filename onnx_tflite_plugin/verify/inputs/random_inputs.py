@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import prod
 from typing import Literal, cast
 
@@ -43,9 +43,9 @@ def generate_inputs(
     metadata: InterfaceMetadata | None = None,
     nan: bool = False,
 ) -> list[list[Array]]:
-    """Return the input arrays of each run, in the entry's order.
+    """Return the input arrays of each run: the user's, and random arrays for the rest.
 
-    They are the arrays in ``user_inputs``, and random arrays for the other inputs.
+    The arrays are in the entry's order.
 
     Args:
         entry: the main graph or a signature of the TFLite model.
@@ -136,36 +136,18 @@ def _random_array(
     if value_range is not None:
         return _uniform(generator, tensor, shape, value_range)
     if dtype == "string":
-        first_text = 0 if shape else 1  # LiteRT refuses a scalar that is an empty text
-        return np.asarray(np.array(_TEXTS, object)[generator.integers(first_text, len(_TEXTS), shape)], object).reshape(
-            shape
-        )
+        return _random_texts(generator, shape)
     if dtype == "bool":
         return generator.integers(0, 2, shape).astype(bool)
     if dtype in _NIBBLES:
         byte_dtype, low, high = _NIBBLES[dtype]
         return generator.integers(low, high, shape).astype(byte_dtype)
     if dtype in _QUANTIZED:
-        limits = np.iinfo(dtype)
-        quantization = tensor.quantization
-        zero_point = quantization.zero_point[0] if isinstance(quantization, Quantization) else 0
-        low = zero_point + 1 if constant is not None and zero_point < limits.max else int(limits.min)
-        return generator.integers(low, int(limits.max) + 1, shape).astype(dtype)
+        return _random_quantized_values(generator, tensor, shape, positive=constant is not None)
     if dtype in _WIDE_INTEGERS:
         if constant is not None:
             return np.full(shape, constant, dtype)
-        if (coordinates := draw_sparse(generator, graph, tensor, shape)) is not None:
-            return coordinates
-        low, high = _integer_range(graph, tensor)
-        values = generator.integers(0 if dtype.startswith("u") else low, high, shape).astype(dtype)
-        if _is_permutation(graph, tensor, shape):
-            return generator.permutation(len(values)).astype(dtype)
-        thresholds = _thresholds(graph, tensor)
-        if thresholds.size:
-            values = np.where(generator.random(shape) < 0.5, generator.choice(thresholds, shape), values)
-        if restriction != "none":
-            values = np.where(values == 0, 1, np.abs(values) if restriction == "positive" else values).astype(dtype)
-        return np.asarray(values)
+        return _random_wide_integers(generator, graph, tensor, shape, restriction)
     if dtype.startswith("complex"):
         parts = generator.standard_normal((2, *shape))
         return cast("Array", (parts[0] + 1j * parts[1]).astype(dtype))
@@ -175,6 +157,47 @@ def _random_array(
     values = np.asarray(generator.uniform(*float_range, shape) if float_range else generator.standard_normal(shape))
     values = np.asarray(values if constant is None else np.abs(values))  # abs of a scalar is not an array
     return np.asarray(values, dtype_of(dtype))
+
+
+def _random_texts(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    first_text = 0 if shape else 1  # LiteRT refuses a scalar that is an empty text
+    texts = np.array(_TEXTS, object)[generator.integers(first_text, len(_TEXTS), shape)]
+    return np.asarray(texts, object).reshape(shape)
+
+
+def _random_quantized_values(
+    generator: np.random.Generator, tensor: Tensor, shape: tuple[int, ...], *, positive: bool
+) -> Array:
+    """Return values of the whole dtype; ``positive``: above the zero point if possible."""
+    limits, quantization = np.iinfo(tensor.dtype), tensor.quantization
+    zero_point = quantization.zero_point[0] if isinstance(quantization, Quantization) else 0
+    low = zero_point + 1 if positive and zero_point < limits.max else int(limits.min)
+    return generator.integers(low, int(limits.max) + 1, shape).astype(tensor.dtype)
+
+
+def _random_wide_integers(
+    generator: np.random.Generator, graph: Subgraph, tensor: Tensor, shape: tuple[int, ...], restriction: Restriction
+) -> Array:
+    """Return integers that suit the input's readers.
+
+    They are coordinates of a sparse tensor, a permutation, or integers in a range. Half of the integers in a range are
+    next to constants that the input is compared with, if any.
+    """
+    if (coordinates := draw_sparse(generator, graph, tensor, shape)) is not None:
+        return coordinates
+    low, high = _integer_range(graph, tensor)
+    is_unsigned = tensor.dtype.startswith("u")
+    values = generator.integers(0 if is_unsigned else low, high, shape).astype(tensor.dtype)
+    if _is_permutation(graph, tensor, shape):
+        return generator.permutation(len(values)).astype(tensor.dtype)
+    thresholds = _thresholds(graph, tensor)
+    if thresholds.size:
+        values = np.where(generator.random(shape) < 0.5, generator.choice(thresholds, shape), values)
+    if restriction == "positive":
+        values = np.abs(values)
+    if restriction != "none":
+        values = np.where(values == 0, 1, values).astype(tensor.dtype)
+    return np.asarray(values)
 
 
 def can_reorder(op: Operator) -> bool:
@@ -197,35 +220,45 @@ def _uniform(
 
 
 def _integer_range(graph: Subgraph, tensor: Tensor) -> tuple[int, int]:
-    """Return ``[low, high)`` for an integer input.
+    """Return ``[low, high)`` for an integer input, by the operators downstream of it.
 
     Only operands of arithmetic may be negative, because other integers may be indices.
     """
     is_arithmetic_operand = True
-    sizes, tables = [_INTEGER_BOUND], list[int]()
+    axis_sizes, table_lengths = list[int](), list[int]()
     visited, pending = {tensor.index}, [tensor.index]
     while pending:
         index = pending.pop()
-        for operator in graph.operators:
-            if all(operand is None or operand.index != index for operand in operator.inputs):
-                continue
+        for operator in (op for op in graph.operators if _reads(op, index)):
             if length := _table_length(operator, index):
-                tables.append(length)
+                table_lengths.append(length)
                 continue
-            tensors = [t for t in (*operator.inputs, *operator.outputs) if t is not None]
-            if any(t.dtype != tensor.dtype or t.shape not in (tensor.shape, ()) for t in tensors):
+            if not _has_uniform_tensors(operator, tensor):
                 is_arithmetic_operand = False
-                new_operands = (
-                    operand for operand in operator.inputs if operand is not None and operand.index not in visited
-                )
-                sizes += [size for operand in new_operands for size in operand.shape if size > 1]
+                axis_sizes += _operand_sizes(operator, visited)
             for result in operator.outputs:
                 if result is not None and result.dtype in _WIDE_INTEGERS and result.index not in visited:
                     visited.add(result.index)
                     pending.append(result.index)
-    if tables and len(sizes) == 1:  # only indices of tables
-        return 0, min(tables)
-    return (-_INTEGER_BOUND if is_arithmetic_operand else 0), min([*sizes, *tables])
+    if table_lengths and not axis_sizes:  # only indices of tables
+        return 0, min(table_lengths)
+    return (-_INTEGER_BOUND if is_arithmetic_operand else 0), min([_INTEGER_BOUND, *axis_sizes, *table_lengths])
+
+
+def _reads(operator: Operator, index: int) -> bool:
+    return any(operand is not None and operand.index == index for operand in operator.inputs)
+
+
+def _has_uniform_tensors(operator: Operator, tensor: Tensor) -> bool:
+    """True if operands and results have the tensor's dtype and its shape, or are scalars."""
+    tensors = (t for t in (*operator.inputs, *operator.outputs) if t is not None)
+    return all(t.dtype == tensor.dtype and t.shape in (tensor.shape, ()) for t in tensors)
+
+
+def _operand_sizes(operator: Operator, excluded: Collection[int]) -> list[int]:
+    """Return the sizes above 1 of the operands, except those with excluded indices."""
+    operand_shapes = [t.shape for t in operator.inputs if t is not None and t.index not in excluded]
+    return [size for shape in operand_shapes for size in shape if size > 1]
 
 
 def is_arithmetic(graph: Subgraph, tensor: Tensor) -> bool:

@@ -186,38 +186,33 @@ class SegmentComparer:
         ``allowed``: tolerance in place of the default. ``change``: the change in LiteRT's result if the last bits of
         the operands change. ``summation_error``: the rounding error of LiteRT's sums.
         """
-        tolerance = (
-            allowed
-            or self.settings.user_tolerance
-            or criteria.submodel_tolerance(
-                len(submodel.operators),
-                roundings=sum(map(is_requantizing, submodel.operators)),
-                recurrent=submodel.is_recurrent,
-                dequantized=self.settings.dequantized,
-            )
-        )
+        tolerance = allowed or self.settings.user_tolerance or self._default_tolerance(submodel)
         if operand_set.kind != "observed" or actual.dtype == np.int16:
             actual, expected = criteria.without_overflow(actual, expected, wide=operand_set.kind == "wide")
-        points = self.segment.points
-        has_sums = any(len(op.inputs) > 1 for op in submodel.operators)
-        largest_operand = (
-            criteria.largest_of(
-                [operand_set.operands[index] for index in submodel.leaves if index in operand_set.operands]
-            )
-            if has_sums
-            else 0.0
-        )
-        floor = max(
+        points, largest_operand = self.segment.points, _largest_operand(submodel, operand_set)
+        absolute_errors = [
             criteria.CANCELLATION * largest_operand,
             min(criteria.PERTURBED * change, criteria.MAX_PERTURBED * largest_operand),
             criteria.SUMMED * summation_error,
             *(points.kernel_errors.get(op.index, 0.0) for op in submodel.operators),
             inherited_step(submodel.tensor, points.producers, tolerance, points.input_tensors),
-        )
+        ]
         if kernels != FLOAT_WEIGHTS:
-            scale = max(weight_scale(op, self.settings.block_scales) for op in submodel.operators)
-            floor = max(floor, criteria.ROUNDED * _merged_results(submodel) * largest_operand * scale)
-        return compare(str(submodel.tensor), [actual], {kernels: [expected]}, tolerance, floor=floor)
+            absolute_errors.append(self._dynamic_quantization_error(submodel, largest_operand))
+        return compare(str(submodel.tensor), [actual], {kernels: [expected]}, tolerance, floor=max(absolute_errors))
+
+    def _default_tolerance(self, submodel: Submodel) -> Tolerance:
+        return criteria.submodel_tolerance(
+            len(submodel.operators),
+            roundings=sum(map(is_requantizing, submodel.operators)),
+            recurrent=submodel.is_recurrent,
+            dequantized=self.settings.dequantized,
+        )
+
+    def _dynamic_quantization_error(self, submodel: Submodel, largest_operand: float) -> float:
+        """Return the absolute error of activations that LiteRT rounds to 8 bits."""
+        scale = max(weight_scale(op, self.settings.block_scales) for op in submodel.operators)
+        return criteria.ROUNDED * _merged_results(submodel) * largest_operand * scale
 
     def _find_match(
         self, submodel: Submodel, operand_set: OperandSet, actual: Array, unmasked: Array
@@ -256,40 +251,52 @@ class SegmentComparer:
         return comparison if comparison.ok else None
 
     def _match_float_kernels(self, submodel: Submodel, operand_set: OperandSet, actual: Array) -> Comparison | None:
-        """Return the comparison with LiteRT's float kernels; None if they differ.
-
-        A model requantized to symmetric int8 rounds weights and inputs again, so the operands of the float kernels are
-        rounded in the same way. A quantized result of one operator matches if it is the float result rounded to the nearest
-        step, and at most one step from the builtin result. All its elements may lie halfway between two steps, where LiteRT
-        may round the other way.
-        """
-        expected, tensors = operand_set.expected[submodel.tensor.index], self.segment.points.entry.subgraph.tensors
-        dequantized, inputs = self.settings.dequantized, {*self.segment.inputs}
-        symmetric = dequantized and quantizes_values(self.segment.points.session.proto.graph)
-        if not (dequantized or is_quantized(submodel.tensor)) or actual.shape != expected.shape:
+        """Return the comparison with LiteRT's float kernels; None if they differ."""
+        expected = operand_set.expected[submodel.tensor.index]
+        is_comparable = self.settings.dequantized or is_quantized(submodel.tensor)
+        if not is_comparable or actual.shape != expected.shape:
             return None
-        operands = [
-            (tensors[k], (as_symmetric if symmetric and k in inputs else as_float)(tensors[k], operand_set.operands[k]))
-            for k in submodel.leaves
-            if k in operand_set.operands
-        ]
-        result = float_result(self.segment.writer, submodel.operators, operands, submodel.tensor, symmetric=symmetric)
+        result = self._float_result(submodel, operand_set)
         if result is None or result.shape != expected.shape:
             return None
-        if dequantized:
-            quantized_result = as_stored(submodel.tensor, result)
-            comparison = self._compare_with(submodel, operand_set, actual, quantized_result, "float kernels")
-            return comparison if comparison.ok else None
+        if not self.settings.dequantized:
+            return self._match_rounded(submodel, operand_set, actual, result)
+        quantized_result = as_stored(submodel.tensor, result)
+        comparison = self._compare_with(submodel, operand_set, actual, quantized_result, "float kernels")
+        return comparison if comparison.ok else None
+
+    def _float_result(self, submodel: Submodel, operand_set: OperandSet) -> Array | None:
+        """Return the result of LiteRT's float kernels; None if they do not run.
+
+        A model requantized to symmetric int8 rounds weights and inputs again, so both are rounded here in the same way.
+        """
+        points = self.segment.points
+        symmetric = self.settings.dequantized and quantizes_values(points.session.proto.graph)
+        symmetric_inputs = {*self.segment.inputs} if symmetric else set[int]()
+        tensors, operands = points.entry.subgraph.tensors, []
+        for index in submodel.leaves:
+            if index in operand_set.operands:
+                convert = as_symmetric if index in symmetric_inputs else as_float
+                operands.append((tensors[index], convert(tensors[index], operand_set.operands[index])))
+        return float_result(self.segment.writer, submodel.operators, operands, submodel.tensor, symmetric=symmetric)
+
+    def _match_rounded(
+        self, submodel: Submodel, operand_set: OperandSet, actual: Array, float_array: Array
+    ) -> Comparison | None:
+        """Return the comparison of one operator's result that is correctly rounded.
+
+        The result is the float result rounded to the nearest step, and at most one step from the builtin result. All
+        elements may lie halfway between two steps, where LiteRT may round the other way.
+        """
+        expected = operand_set.expected[submodel.tensor.index]
         error = float(np.abs(actual.astype(np.int64) - expected).max(initial=0))
-        rounding = np.abs(as_steps(submodel.tensor, result) - actual).max(initial=0)
+        rounding = np.abs(as_steps(submodel.tensor, float_array) - actual).max(initial=0)
         if len(submodel.operators) > 1 or error > criteria.STEPS or rounding > criteria.NEAREST:
             return None
         comparison = self._compare_with(submodel, operand_set, actual, expected, "builtin")
-        return (
-            None
-            if undecided_reason(submodel.operators, comparison)
-            else replace(comparison, problem="", max_error=error)
-        )
+        if undecided_reason(submodel.operators, comparison):
+            return None
+        return replace(comparison, problem="", max_error=error)
 
     def _summation_error(self, submodel: Submodel, operand_set: OperandSet, expected: Array) -> float:
         """Return the rounding error of LiteRT's sum; 0 if a result is no sum."""
@@ -327,6 +334,15 @@ def _saturated_elements(submodel: Submodel, tensors: Mapping[int, Array]) -> Arr
             limits = np.iinfo(array.dtype)
             saturated |= (array == limits.min) | (array == limits.max)
     return saturated
+
+
+def _largest_operand(submodel: Submodel, operand_set: OperandSet) -> float:
+    """Return the largest magnitude of operands that may be summed; 0 without sums."""
+    if all(len(op.inputs) <= 1 for op in submodel.operators):
+        return 0.0
+    return criteria.largest_of(
+        [operand_set.operands[index] for index in submodel.leaves if index in operand_set.operands]
+    )
 
 
 def _merged_results(submodel: Submodel) -> int:
