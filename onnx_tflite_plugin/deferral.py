@@ -38,9 +38,6 @@ class Finder:
 
 
 def install() -> None:
-    """Install the finder, once per process and before onnx_ir is imported.
-
-    Later calls have no effect.
-    """
+    """Install the finder once per process, before onnx_ir is imported."""
     if Finder not in sys.meta_path:
         sys.meta_path.insert(0, Finder)

@@ -134,10 +134,7 @@ def _format_names(graph_values: Sequence[GraphValue]) -> str:
 
 
 def node_counts(model: ir.Model) -> dict[str, int]:
-    """Return the number of nodes by operator, most frequent first.
-
-    Nodes in inner graphs are included.
-    """
+    """Return the number of nodes by operator, also in inner graphs, in falling order."""
     return dict(_count(model.graph.all_nodes()).most_common())
 
 

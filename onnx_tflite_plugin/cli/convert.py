@@ -175,7 +175,7 @@ def _check_model_exists(model: Path) -> None:
 def _verification(ctx: click.Context, options: dict[str, Any]) -> bool | VerifyOptions:
     """Return the verification that ``--verify`` and the data options request.
 
-    Removes the data options from ``options``.
+    Data options are removed from ``options``.
     """
     partial = options["verify"] == "partial"
     data_options = [name for name in DATA_OPTIONS if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT]

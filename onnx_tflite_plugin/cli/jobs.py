@@ -89,9 +89,9 @@ def collect_jobs(
 def _source_jobs(
     source: Path, output: Path | None, signature: str | None, outputs: Outputs
 ) -> tuple[list[Job], bool, str]:
-    """Return the models of a source, and True if it is a single model.
+    """Return the models of a source, True for a single model, and a remedy.
 
-    The third result is the remedy if two outputs share a path.
+    The remedy is for two outputs with the same path.
     """
     if source != STREAM and source.is_dir():
         if output == STREAM:

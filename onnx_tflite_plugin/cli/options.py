@@ -215,10 +215,7 @@ class _Share(click.FloatRange):
 
 
 class TargetName(_ParamType):
-    """Name of a target of an installed pack.
-
-    Names are read from metadata; no pack is imported.
-    """
+    """Name of a target, read from metadata of installed packs, without imports."""
 
     name = "target"
 

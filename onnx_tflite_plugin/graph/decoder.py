@@ -21,7 +21,7 @@ Size = int | str | None
 
 
 class GraphInput(NamedTuple):
-    """A graph input. Dynamic dimensions are None or a name."""
+    """A graph input; a dynamic dimension is None or a name."""
 
     name: str
     dtype: str

@@ -104,10 +104,7 @@ class Edge(NamedTuple):
 
 
 def _number_by_key(layouts: Iterable[TensorLayout], key: Callable[[TensorLayout], object]) -> dict[TensorLayout, int]:
-    """Return one number per layout, the same for equal keys.
-
-    Numbers are faster to compare than keys.
-    """
+    """Return one number per layout, equal for equal keys and faster to compare."""
     numbers: dict[object, int] = {}
     return {layout: numbers.setdefault(key(layout), len(numbers)) for layout in layouts}
 

@@ -36,10 +36,7 @@ def source_layout(dims: Dims) -> TensorLayout:
 
 
 def layout_of_permutation(dims: Dims, perm: Iterable[int]) -> TensorLayout:
-    """Return the layout of whole axes permuted by ``perm``.
-
-    Physical axis ``i`` is TFLite axis ``perm[i]``.
-    """
+    """Return the layout of whole axes: physical axis ``i`` is TFLite axis ``perm[i]``."""
     return tuple(AxisPart(axis, 1, dims[axis]) for axis in perm)
 
 
@@ -62,10 +59,7 @@ def coalesce(parts: Iterable[AxisPart]) -> TensorLayout:
 
 
 def drop_unit_axes(layout: TensorLayout) -> TensorLayout:
-    """Return the layout without unit axes.
-
-    Unit axes do not affect the order of the elements in memory.
-    """
+    """Return the layout without unit axes, which do not affect the order in memory."""
     return coalesce(part for part in layout if part.size != 1)
 
 
@@ -98,9 +92,9 @@ def physical_shape(layout: TensorLayout) -> Dims:
 
 
 class LayoutConversion(NamedTuple):
-    """Steps of a conversion between layouts; ``None`` skips a step.
+    """Steps of a conversion between layouts: reshape, transpose, reshape.
 
-    Reshape to ``split``, transpose by ``perm``, reshape to ``shape``.
+    ``split``, ``perm`` and ``shape``: argument of each step; ``None`` skips the step.
     """
 
     split: Dims | None

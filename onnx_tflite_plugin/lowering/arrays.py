@@ -26,10 +26,7 @@ def has_split_axis(layout: TensorLayout) -> bool:
 
 
 def physical_dims(tensor: Tensor, layout: TensorLayout) -> tuple[int | None, ...] | None:
-    """Return the shape of a tensor in a layout.
-
-    Complex numbers have a trailing axis of 2.
-    """
+    """Return the shape of a tensor in a layout; complex numbers have a last axis of 2."""
     if not tensor.has_rank:
         return None
     pair = (2,) if tensor.dtype.startswith("complex") else ()

@@ -257,10 +257,7 @@ class Context:
         return self.node("Reshape", value, [-1 if d is None else d for d in slot_shape], allowzero=allowzero)
 
     def _sizes(self, slot: int) -> Dims:
-        """Return the shape of the slot's value.
-
-        Complex numbers are pairs along an additional last axis.
-        """
+        """Return the shape of the slot's value; complex numbers have a last axis of 2."""
         return self.shape(slot) + ((2,) if self.op[slot].dtype.startswith("complex") else ())
 
     # --- subgraphs ----------------------------------------------------------------------------

@@ -129,7 +129,7 @@ class Conversions:
     def quantize(self, value: ir.Value, storage: Storage, layout: TensorLayout) -> ir.Value:
         """Return quantized values.
 
-        Arithmetic operators are emitted if the target's QuantizeLinear does not support the dtype.
+        Arithmetic operators replace a QuantizeLinear whose dtype the target does not support.
         """
         scale, zero_point, axis = self._parameters(storage, layout)
         producer = value.producer()

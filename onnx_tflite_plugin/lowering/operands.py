@@ -145,10 +145,7 @@ class Operands:
         return self._node("Unsqueeze", value, [axis for axis in range(rank) if axis in missing])
 
     def _remap_axes(self, slot: int, tensor: Tensor) -> ir.Value:
-        """Return axis numbers, or per-axis entries, in planned order.
-
-        Runtime values are remapped by a Gather.
-        """
+        """Return axis numbers or per-axis entries in planned order, by Gather at runtime."""
         constant = self.constant(slot)
         if constant is not None:
             return self.scope.emitter.constant(constant, self.scope.values.name(tensor))
@@ -170,9 +167,9 @@ class Operands:
         raise LookupError("all operands are in axis_number_slots or indexed_by_axis, so no operand has axes to permute")
 
     def _dequantize_bias(self, slot: int, tensor: Tensor) -> ir.Value:
-        """Return an integer bias as floats; its scale is input scale x weight scale.
+        """Return an integer bias as floats, scaled by input scale x weight scale.
 
-        Kernels ignore the bias scale in the file.
+        Kernels ignore the scale that the file stores for a bias.
         """
         factors = self.bound.declared.quantization.biases[slot]
         scale = bias_scale(self.bound.op, factors)

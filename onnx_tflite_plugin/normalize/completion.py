@@ -251,9 +251,9 @@ def _is_list(tensor: Tensor) -> bool:
 
 
 def _have_same_result(first: Operator, second: Operator) -> bool:
-    """True if two operators return the same result for the same operand 0.
+    """True if two operators return the same result for equal operands 0.
 
-    All other operands are constants.
+    All other operands must be equal constants.
     """
     if (first.code, first.version, len(first.inputs)) != (second.code, second.version, len(second.inputs)):
         return False

@@ -135,9 +135,9 @@ def _runtime_seconds(tflite: bytes, onnx: ModelProto, options: VerifyOptions) ->
 def _operator_seconds(
     onnx: ModelProto, feeds: dict[str, Any], runs: int, run_seconds: float | None
 ) -> tuple[dict[int, float], float]:
-    """Return seconds per run of each TFLite operator, and of all unowned nodes.
+    """Return seconds per run of each TFLite operator, and of nodes of no operator.
 
-    An unowned node was lowered from no operator. ``run_seconds``: duration of a run, if it was measured.
+    ``run_seconds``: duration of a run, if it was measured.
     """
     seconds: dict[int, float] = defaultdict(float)
     unowned_seconds = 0.0

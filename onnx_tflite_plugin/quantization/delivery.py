@@ -36,9 +36,9 @@ def storage_of_slot(plan: StoragePlan, bound: Bound, slot: int) -> Storage:
 
 
 def _integer_result(plan: StoragePlan, bound: Bound) -> Tensor | None:
-    """Return the first output computed as quantized values, or None.
+    """Return the first output computed as quantized values; ``None`` if there is none.
 
-    Outputs in ``output_quantization`` are skipped.
+    Slots of ``output_quantization`` are skipped.
     """
     if plan.arithmetic[bound] is not Arithmetic.QUANTIZED:
         return None

@@ -103,10 +103,7 @@ class ModelDequantizer:
         return replace(bound, op=float_op, members=members, resolved=None)
 
     def dequantize_op(self, op: Operator) -> Operator:
-        """Return an operator of the subgraph with float32 instead of quantized tensors.
-
-        Fusions are not applied to these operators.
-        """
+        """Return an operator, without fusions, with float32 instead of quantized tensors."""
         return replace(
             op,
             inputs=tuple(map(self.dequantize_tensor, op.inputs)),
@@ -163,7 +160,7 @@ class ModelDequantizer:
         return replace(tensor, dtype="float32", quantization=None, data=data)
 
     def dequantize_bias(self, op: Operator, slot: int, factors: tuple[int, int | float]) -> Tensor:
-        """Return the bias in float, dequantized by input scale x weight scale.
+        """Return the bias in float, scaled by input scale x weight scale.
 
         Kernels ignore the scale that the file stores for a bias.
         """
@@ -175,10 +172,7 @@ class ModelDequantizer:
 
 
 def _implied_activation(tensor: Tensor | None) -> str:
-    """Return the activation implied by a range that begins at 0.
-
-    The activation is RELU6 if the range ends at 6, otherwise RELU. Return "NONE" for other ranges.
-    """
+    """Return RELU6 for a range of 0 to 6, RELU for one that begins at 0, else "NONE"."""
     quantization = None if tensor is None else affine(tensor)
     if tensor is None or quantization is None or quantization.per_axis or tensor.dtype not in INTEGER_RANGE:
         return "NONE"

@@ -70,10 +70,7 @@ def _check_installed(opset: int) -> None:
 
 
 def _dtype_opset(dtype: str, quantized: bool) -> int:
-    """Return the first opset that supports the dtype.
-
-    int4 needs 21, int2 25, and int16 in QuantizeLinear 21.
-    """
+    """Return the first opset with the dtype: int4 21, int2 25, quantized int16 21."""
     if dtype == "int16":
         return 21 if quantized else 1
     return {"int4": 21, "uint4": 21, "int2": 25}.get(dtype, 1)

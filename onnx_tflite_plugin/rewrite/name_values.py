@@ -191,7 +191,7 @@ def dequantized_suffix(node: ir.Node) -> str:
 
 
 def _is_dequantized_constant(node: ir.Node) -> bool:
-    """True for a node that dequantizes a constant. NameConstants names its result."""
+    """True for a node that dequantizes a constant; NameConstants names its result."""
     source = quantized_operand(node)
     return source is not None and source.const_value is not None
 

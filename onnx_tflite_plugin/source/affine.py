@@ -19,10 +19,7 @@ def affine(tensor: Tensor | None) -> Quantization | None:
 
 
 def is_quantized(tensor: Tensor) -> bool:
-    """True if the tensor's integers have a scale.
-
-    Scales may be per tensor, per channel or per block.
-    """
+    """True if the tensor has a scale: per tensor, per channel or per block."""
     return affine(tensor) is not None or tensor.blocks is not None
 
 

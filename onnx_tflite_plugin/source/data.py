@@ -87,7 +87,7 @@ class Stored(Data):
         return self._file.array(self._start, count, np.dtype(np.uint8))
 
     def _unpack_elements(self, count: int) -> Array:
-        """Return elements of 2 or 4 bits. The first is in the lowest bits of its byte."""
+        """Return elements of 2 or 4 bits; the first is in the lowest bits of its byte."""
         bits = PACKED[self._dtype]
         per_byte = 8 // bits
         packed = self._bytes(-(-count // per_byte))

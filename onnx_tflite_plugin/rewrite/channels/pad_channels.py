@@ -42,7 +42,7 @@ def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[tuple[ir.Graph, Mapp
 
 
 def check(place: tuple[ir.Graph, Mapping[ir.Node, Convolution]]) -> PaddingFlow | Decline:
-    """Return the paddings that save time. Declines if there are none."""
+    """Return the paddings that save time; declines if there are none."""
     graph, convolutions = place
     widened = {
         node: features for node, convolution in convolutions.items() if (features := padded_features(convolution))
@@ -121,7 +121,7 @@ def _costly_convolutions(flow: PaddingFlow) -> frozenset[ir.Node]:
 
 
 def _saves_gathering(convolution: Convolution) -> bool:
-    """True if the integer kernel gathers its input unless the channels are padded.
+    """True if only padding lets the integer kernel read its input without gathering.
 
     Gathering costs more than a Slice of the result.
     """

@@ -44,7 +44,7 @@ def check(node: ir.Node) -> Match:
 
 
 def rewrite(editor: Editor, match: Match) -> None:
-    """Emit a convolution. Its weights are an identity matrix with rows of zeros."""
+    """Emit a convolution by an identity matrix with rows of zeros."""
     node, channels, before, after = match
     weights = np.zeros((before + channels + after, channels, 1, 1), np.float32)
     weights[before : before + channels, :, 0, 0] = np.eye(channels)

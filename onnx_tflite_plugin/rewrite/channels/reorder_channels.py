@@ -127,9 +127,9 @@ class Layer:
 
     @property
     def can_gain(self) -> bool:
-        """True if a different channel order may make the convolution exact.
+        """True if a different order of channels may save time by exact int8 weights.
 
-        False for small convolutions, in which exact int8 weights save too little time.
+        Small convolutions save too little.
         """
         if self.weights is None or self.cost < MIN_MULTIPLICATIONS:
             return False

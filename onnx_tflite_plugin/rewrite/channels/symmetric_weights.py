@@ -40,7 +40,7 @@ def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[Mapping[ir.Node, Lay
 
 
 def check(layers: Mapping[ir.Node, Layer]) -> Mapping[ir.Node, NewWeights] | Decline:
-    """Return new weights of the convolutions that change. Declines if none changes."""
+    """Return new weights of the convolutions that change; declines if none changes."""
     new_weights = {node: NewWeights.of(layer).with_zero_point_0() for node, layer in layers.items() if layer.fits_int8}
     for doubling in _doublings(layers):
         doubling.add_weights(new_weights)

@@ -78,9 +78,9 @@ def _float_constant(value: ir.Value | None) -> Array | None:
 
 
 def _is_per_channel(array: Array, shape: list[int | None]) -> bool:
-    """True if a constant has one element per channel, and the image has enough pixels.
+    """True if a constant has one element per channel, and the image enough pixels.
 
-    Dynamic dimensions count as 1.
+    A dynamic dimension counts as 1.
     """
     is_last_axis = array.size == shape[-1] and (array.ndim == 0 or array.shape[-1] == array.size)
     pixels = math.prod(size or 1 for size in shape[:-1])

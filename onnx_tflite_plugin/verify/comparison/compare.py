@@ -160,10 +160,7 @@ def _unit(arrays: Sequence[Array]) -> Unit:
 
 
 def _span(arrays: Sequence[Array]) -> float:
-    """Return the range of the finite values, extended to 0.
-
-    Noise around a constant would otherwise have a tiny range.
-    """
+    """Return the range of the finite values and 0, so that noise has no tiny range."""
     low = high = 0.0
     for array in arrays:
         values = comparable(array)

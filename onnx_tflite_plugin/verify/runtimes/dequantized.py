@@ -35,10 +35,7 @@ def is_quantized(tensor: Tensor) -> bool:
 
 
 def as_float(tensor: Tensor, array: Array) -> Array:
-    """Return the array of a quantized tensor, dequantized to float32.
-
-    Arrays of other tensors are returned unchanged.
-    """
+    """Return the array of a quantized tensor dequantized to float32; others unchanged."""
     quantization = tensor.quantization
     if not isinstance(quantization, Quantization) or array.dtype.kind not in "iu":
         return array

@@ -199,10 +199,7 @@ def start_litert(
 
 
 def _encode_text(array: Array) -> Array:
-    """Return a scalar text as bytes.
-
-    LiteRT would read the address of a str object.
-    """
+    """Return a scalar text as bytes, because LiteRT would read the address of a str."""
     if array.shape or array.dtype != object:
         return array
     text = array.item()

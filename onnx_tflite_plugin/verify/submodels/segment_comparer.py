@@ -80,9 +80,9 @@ class Settings:
 
     @property
     def is_substituted(self) -> bool:
-        """True if kernels of packs or the ONNX model compute some operators.
+        """True if LiteRT has no alternative results.
 
-        LiteRT then has no alternative results.
+        Kernels of packs, or the ONNX model, then compute some operators.
         """
         return bool(self.trial.substitutes.pack_kernels or self.trial.substitutes.from_onnx)
 
@@ -308,7 +308,7 @@ class SegmentComparer:
     ) -> None:
         """Record a submodel as differing, or as undecided with the reason.
 
-        An undecided submodel is not recorded for random operands.
+        Submodels that are undecided on random operands are not recorded.
         """
         codes = " and ".join(dict.fromkeys(op.code for op in submodel.operators))
         if reason := undecided_reason(submodel.operators, comparison):
@@ -324,7 +324,7 @@ class SegmentComparer:
 def _saturated_elements(submodel: Submodel, tensors: Mapping[int, Array]) -> Array:
     """Return a mask of the result's elements that an inner tensor saturates.
 
-    An element is True if the same element of a tensor inside the submodel is at a limit of its range.
+    The element of the inner tensor at the same position is at a limit of its range.
     """
     shape = submodel.tensor.shape if submodel.tensor.index not in tensors else tensors[submodel.tensor.index].shape
     saturated = np.zeros(shape, np.bool_)
@@ -348,7 +348,7 @@ def _largest_operand(submodel: Submodel, operand_set: OperandSet) -> float:
 def _merged_results(submodel: Submodel) -> int:
     """Return the number of earlier results that a result may combine.
 
-    For example, a rotated row combines two halves.
+    A rotated row combines two, for example.
     """
     computed = {tensor.index for op in submodel.operators for tensor in op.outputs if tensor is not None}
     computed_operand_counts = (
