@@ -150,8 +150,8 @@ def test_paths_are_checked_before_any_work(
     for arguments, text in (
         ([tmp_path / "missing.tflite"], "there is no such file"),
         ([empty], "holds no .tflite or .lite file"),
-        ([add_path, tmp_path / "no" / "out.onnx"], "there is no directory"),
-        ([add_path, add_path / "out.onnx"], "is not a directory"),
+        ([add_path, tmp_path / "no" / "out.onnx"], "there is no folder"),
+        ([add_path, add_path / "out.onnx"], "is not a folder"),
         ([add_path, add_path], "is the model itself"),
         ([add_path, os.devnull], "is not a regular file"),
     ):
