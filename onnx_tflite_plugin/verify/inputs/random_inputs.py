@@ -168,7 +168,7 @@ def _random_texts(generator: np.random.Generator, shape: tuple[int, ...]) -> Arr
 def _random_quantized_values(
     generator: np.random.Generator, tensor: Tensor, shape: tuple[int, ...], *, positive: bool
 ) -> Array:
-    """Return values of the whole dtype; ``positive``: above the zero point if possible."""
+    """Return values of the whole dtype, or above the zero point if ``positive``."""
     limits, quantization = np.iinfo(tensor.dtype), tensor.quantization
     zero_point = quantization.zero_point[0] if isinstance(quantization, Quantization) else 0
     low = zero_point + 1 if positive and zero_point < limits.max else int(limits.min)
@@ -250,7 +250,7 @@ def _reads(operator: Operator, index: int) -> bool:
 
 
 def _has_uniform_tensors(operator: Operator, tensor: Tensor) -> bool:
-    """True if operands and results have the tensor's dtype and its shape, or are scalars."""
+    """True if operands and results have the dtype and shape of a tensor, or are scalars."""
     tensors = (t for t in (*operator.inputs, *operator.outputs) if t is not None)
     return all(t.dtype == tensor.dtype and t.shape in (tensor.shape, ()) for t in tensors)
 
