@@ -42,10 +42,7 @@ def describe_wrong_suffix(path: str | Path) -> str:
     """Return why an ONNX model should not have the suffix of a path; empty if it may."""
     suffix = Path(path).suffix.lower()
     if suffix in _TFLITE_SUFFIXES:  # an unquoted *.tflite names a second source, which would be overwritten
-        return (
-            f"{path} has the suffix of a TFLite model, but the output is an ONNX model; name an .onnx "
-            "file, or give a folder to convert several models"
-        )
+        return f"the output {path} has the suffix of a TFLite model; name an .onnx file, or a folder for several models"
     if suffix in _OTHER_SUFFIXES:  # tools would take the ONNX model for that format
         return f"{path}: the suffix {suffix} is that of another format; name an .onnx file"
     return ""

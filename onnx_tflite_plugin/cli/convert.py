@@ -87,7 +87,7 @@ def convert(
         model, output, signature, outputs, lambda source: _signature_difference(source, options)
     )
     if is_single and OutputPath.MISSING_FOLDER in ctx.meta:
-        raise UsageProblem(f"there is no directory {output}; create it first, or leave out the slash to name a file")
+        raise UsageProblem(f"there is no folder {output}; create it first, or leave out the slash to name a file")
     if page is not None:
         if not is_single:
             raise UsageProblem("--report writes the page of a single model; convert one model at a time")

@@ -185,7 +185,7 @@ def test_folder_is_not_converted_into_a_path_with_the_suffix_of_a_model(run: Run
 def test_output_with_a_slash_must_be_an_existing_folder(run: Run, folder: Path) -> None:
     code, _, err = run("convert", folder / "a.tflite", f"{folder}/new/")
     assert code == 2
-    assert f"there is no directory {folder}/new; create it first" in err
+    assert f"there is no folder {folder}/new; create it first" in err
     assert not (folder / "new").exists()
     (folder / "new").mkdir()
     assert run("convert", folder / "a.tflite", f"{folder}/new/").code == 0

@@ -250,7 +250,7 @@ def _reads(operator: Operator, index: int) -> bool:
 
 
 def _has_uniform_tensors(operator: Operator, tensor: Tensor) -> bool:
-    """True if operands and results have the dtype and shape of a tensor, or are scalars."""
+    """True if operands and results have the dtype and shape of a tensor, or no axes."""
     tensors = (t for t in (*operator.inputs, *operator.outputs) if t is not None)
     return all(t.dtype == tensor.dtype and t.shape in (tensor.shape, ()) for t in tensors)
 
