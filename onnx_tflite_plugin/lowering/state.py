@@ -228,7 +228,10 @@ def _state_users_recursively(
 
 
 def _variable_tensors(model: BoundModel, subgraphs: Iterable[int]) -> dict[Tensor, None]:
-    """Return the variable tensors whose value subgraphs, or those they call, may read before they compute it."""
+    """Return the variable tensors that subgraphs may read before they compute them.
+
+    Subgraphs that these call are included.
+    """
     pending, seen = [*subgraphs], set[int]()
     variables: dict[Tensor, None] = {}
     while pending:

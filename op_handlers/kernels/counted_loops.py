@@ -43,24 +43,18 @@ class CountedLoop:
         if initial_value is None or initial_value.shape != () or initial_value.dtype.kind != "i":
             return None
         value = self.graph.inputs[k]
-        increments = [
-            b for a, b in self.body.operand_pairs(self.graph.outputs[k], "ADD") if a is value and b.is_constant
-        ]
-        return (
-            int(initial_value)
-            if any(increment.array.size == 1 and increment.array.item() == 1 for increment in increments)
-            else None
-        )
+        addends = [b for a, b in self.body.operand_pairs(self.graph.outputs[k], "ADD") if a is value]
+        return int(initial_value) if any(constant_scalar(addend) == 1 for addend in addends) else None
 
     def overwritten_slots(self) -> dict[int, int]:
-        """Return by slot the earlier slot that overwrites its value.
+        """Return slots that get a wrong value, with the slot from which they get it.
 
-        The body returns its input of the earlier slot in the later one. The kernel copies outputs to inputs one after
-        the other (Eval_static, kernels/while.cc), so the later slot receives the value of the next iteration.
+        The body returns its input of an earlier slot in a later one. The kernel copies outputs to inputs one after the
+        other (Eval_static, kernels/while.cc). The later slot therefore gets the earlier slot's next value.
         """
-        earlier = {tensor: j for j, tensor in enumerate(self.graph.inputs) if j not in self.forwarded}
-        slots = {k: earlier.get(tensor, k) for k, tensor in enumerate(self.graph.outputs)}
-        return {k: j for k, j in slots.items() if j < k}
+        input_slots = {tensor: slot for slot, tensor in enumerate(self.graph.inputs) if slot not in self.forwarded}
+        returned_slots = {slot: input_slots.get(tensor, slot) for slot, tensor in enumerate(self.graph.outputs)}
+        return {slot: earlier_slot for slot, earlier_slot in returned_slots.items() if earlier_slot < slot}
 
     def is_step_count(self, tensor: Tensor, after: bool = False) -> bool:
         """True if a tensor of the body is the number of completed iterations.
@@ -84,10 +78,10 @@ class CountedLoop:
             if conjunction is not None:
                 pending += [conjunction[0], conjunction[1]]
                 continue
-            remaining = self._remaining_steps(condition.producer(tensor, "LESS"))
-            if remaining is None:
+            bound = self._remaining_steps(condition.producer(tensor, "LESS"))
+            if bound is None:
                 return None
-            bounds.append(remaining)
+            bounds.append(bound)
         constants = [bound for bound in bounds if isinstance(bound, int)]
         if len(constants) == len(bounds):
             return min(constants, default=None)
@@ -180,8 +174,8 @@ class CountedLoop:
         set_item = self.body.producer(array, SET_ITEM)
         if set_item is not None:
             return set_item[2] if set_item[0] is old_array and self.is_step_count(set_item[1]) else None
-        uncast = self.body.operand(array, "CAST")
-        array = uncast if uncast is not None and uncast.dtype == array.dtype else array
+        cast_operand = self.body.operand(array, "CAST")
+        array = cast_operand if cast_operand is not None and cast_operand.dtype == array.dtype else array
         op = self.body.producer(array, "CONCATENATION")
         if op is None or op.options.axis or len(op.inputs) != 3:
             return None
@@ -219,22 +213,23 @@ class CountedLoop:
             if row is None or array.dtype in ("string", "resource", "variant"):
                 continue
             is_list_item = row.rank < array.rank
-            is_used_once = (
+            write_uses = 1 if is_list_item else 2  # SET_ITEM reads the old array once, the two SLICEs twice
+            is_only_written = (
                 self._use_count(array) == 1
-                and self._use_count(old_array) == 2 - is_list_item
+                and self._use_count(old_array) == write_uses
                 and not self._is_read_by_condition(k)
             )
-            if (
-                is_used_once
-                and array.quantization == old_array.quantization == row.quantization == self.op[k].quantization
-            ):
-                unreshaped = self.body.operand(row, "RESHAPE")
-                if is_list_item:
-                    rows_by_slot[k] = row
-                elif unreshaped is not None and unreshaped.dims == row.dims[1:]:
-                    rows_by_slot[k] = unreshaped
-                elif self._use_count(row) == 1:
-                    rows_by_slot[k] = row
+            if not is_only_written:
+                continue
+            if not array.quantization == old_array.quantization == row.quantization == self.op[k].quantization:
+                continue
+            reshape_operand = self.body.operand(row, "RESHAPE")
+            if is_list_item:
+                rows_by_slot[k] = row
+            elif reshape_operand is not None and reshape_operand.dims == row.dims[1:]:
+                rows_by_slot[k] = reshape_operand
+            elif self._use_count(row) == 1:
+                rows_by_slot[k] = row
         return rows_by_slot
 
     def _use_count(self, tensor: Tensor) -> int:
@@ -250,13 +245,14 @@ class CountedLoop:
     def _is_counter_index(self, tensor: Tensor, row_dims: Sequence[int | None], increment: int) -> bool:
         """True if ``tensor`` is ``[counter + increment, ...]``.
 
-        The remaining entries are zeros, or sizes if ``increment`` is 0.
+        The other entries are zeros, or sizes of the row if ``increment`` is 0.
         """
         op = self.body.producer(tensor, "CONCATENATION")
-        remaining = None if op is None else op.constant(1)
-        row = None if op is None else self.body.operand(op[0], "RESHAPE")
-        if row is None or remaining is None or len(remaining) != len(row_dims):
+        other_entries = None if op is None else op.constant(1)
+        index = None if op is None else self.body.operand(op[0], "RESHAPE")
+        if index is None or other_entries is None or len(other_entries) != len(row_dims):
             return False
         if increment:
-            return not remaining.any() and self.is_step_count(row, after=True)
-        return self.is_step_count(row) and all(n in (-1, size) for n, size in zip(remaining, row_dims, strict=True))
+            return not other_entries.any() and self.is_step_count(index, after=True)
+        are_sizes = all(entry in (-1, size) for entry, size in zip(other_entries, row_dims, strict=True))
+        return self.is_step_count(index) and are_sizes

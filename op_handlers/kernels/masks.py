@@ -18,7 +18,7 @@ MAX_FORBIDDEN = -1e3
 
 
 def attention_window(mask: Tensor, position: Tensor, producers: Producers, tokens: int, slots: int) -> int | None:
-    """Return the window size of a causal mask, 0 without a window; else None.
+    """Return the window size of a causal mask, 0 if unlimited, None for other masks.
 
     The mask is evaluated at several positions of the first token. A mask that is a graph input counts as causal.
     """
@@ -27,9 +27,8 @@ def attention_window(mask: Tensor, position: Tensor, producers: Producers, token
         return None
     window: int | None = None
     last_start = slots - tokens
-    for start in dict.fromkeys(
-        [*np.linspace(0, last_start, min(last_start + 1, MAX_TRIALS), dtype=int)[::-1].tolist()]
-    ):
+    starts = np.linspace(0, last_start, min(last_start + 1, MAX_TRIALS), dtype=int)
+    for start in dict.fromkeys(starts[::-1].tolist()):
         positions = start + np.arange(tokens)
         causal = np.arange(slots) <= positions[:, None]
         evaluation = _Evaluation(

@@ -58,7 +58,7 @@ def require_scale(*dtypes: str) -> Callable[[Instance], Decline | None]:
 
 
 def unordered_layout(axes: Iterable[int]) -> Attribute:
-    """Return a layout in which elements may be permuted along these axes of input 0."""
+    """Return a layout that may permute the elements of input 0 along these axes."""
     return Attribute(unordered=" ".join(f"a{axis}" for axis in axes))
 
 
@@ -110,7 +110,7 @@ def dynamic_shape(op: Operator, shape: Tensor) -> Dims:
 
 
 def cast_to_int64(ctx: Context, slot: int, value: Value) -> Value | Array:
-    """Return sizes or indices in int64, which ONNX requires; constants as an array."""
+    """Return sizes or indices in int64; a constant is returned as an array."""
     constant = ctx.constant(slot)
     return ctx.ops.Cast(value, to="int64") if constant is None else constant.astype(np.int64)
 

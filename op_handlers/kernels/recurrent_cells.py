@@ -138,9 +138,9 @@ class Body:
     # --- sums -----------------------------------------------------------------------------
 
     def sums(self, tensor: Tensor) -> Sums | None:
-        """Return a tensor as sums.
+        """Return a tensor as sums of products with constants.
 
-        Return ``None`` unless it is computed by products with constants, additions, and splits of the last axis.
+        Return ``None`` if other operators than products, additions and splits of the last axis compute it.
         """
         if tensor not in self._sums:
             self._sums[tensor] = self._read_sums(tensor)
@@ -170,9 +170,8 @@ class Body:
 
     def _reshape_sums(self, op: Operator, result: Tensor) -> Sums | None:
         """Return the sums of a reshape that keeps the last axis."""
-        return (
-            self.sums(op[0]) if result.shape[-1:] == op[0].shape[-1:] and result.is_static and op[0].is_static else None
-        )
+        keeps_last_axis = result.shape[-1:] == op[0].shape[-1:] and result.is_static and op[0].is_static
+        return self.sums(op[0]) if keeps_last_axis else None
 
     def _split_sums(self, op: Operator, result: Tensor) -> Sums | None:
         data_slot, axis_slot = (1, 0) if op.code == "SPLIT" else (0, 2)
@@ -330,29 +329,32 @@ def split_activation(op: Operator) -> tuple[Operator, ...]:
 def join_gates(
     op_type: str, x: Any, hidden: Any, gates: Sequence[Sums | tuple[Sums, Sums]], **attributes: Any
 ) -> Cell | None:
-    """Return the cell of these gates.
+    """Return the cell of these gates, or ``None`` if they are no gates of a cell.
 
-    Each must have one product with the input and one with the last output.
-
-    Return ``None`` for other gates, and if a gate's size differs from that of the output, since it would be
-    broadcast. A gate may be a pair of sums: one with the input, one with the last output, each with its bias.
+    Each gate has one product with the input and one with the last output. A gate may be a pair of sums, one for each
+    product, each with its bias. All gates must have the size of the output, because others would be broadcast.
     """
-    input_weights, recurrent_weights, biases = [], [], ([], [])  # type: tuple[list[Matrix], list[Matrix], tuple[list[Array], list[Array]]]
+    input_weights: list[Matrix] = []
+    recurrent_weights: list[Matrix] = []
+    input_biases: list[Array] = []
+    recurrent_biases: list[Array] = []
     for gate in gates:
         input_sums, recurrent_sums = gate if isinstance(gate, tuple) else (gate, gate)
-        expected = ({x}, {hidden}) if isinstance(gate, tuple) else ({x, hidden},) * 2
-        if (set(input_sums.products), set(recurrent_sums.products)) != expected:
+        factors = ({x}, {hidden}) if isinstance(gate, tuple) else ({x, hidden}, {x, hidden})
+        if (set(input_sums.products), set(recurrent_sums.products)) != factors:
             return None
         input_weights.append(input_sums.products[x])
         recurrent_weights.append(recurrent_sums.products[hidden])
         if not len(input_sums.bias) == len(recurrent_sums.bias) == recurrent_weights[-1].values.shape[1]:
             return None
-        biases[0].append(input_sums.bias)
-        biases[1].append(recurrent_sums.bias if isinstance(gate, tuple) else np.zeros_like(gate.bias))
+        input_biases.append(input_sums.bias)
+        recurrent_biases.append(recurrent_sums.bias if isinstance(gate, tuple) else np.zeros_like(gate.bias))
     input_matrix, recurrent_matrix = Matrix.concatenate(input_weights), Matrix.concatenate(recurrent_weights)
     if input_matrix is None or recurrent_matrix is None:
         return None
-    return Cell(op_type, input_matrix, recurrent_matrix, np.concatenate([*biases[0], *biases[1]]), **attributes)
+    return Cell(
+        op_type, input_matrix, recurrent_matrix, np.concatenate([*input_biases, *recurrent_biases]), **attributes
+    )
 
 
 def strided_slice_positions(op: Operator) -> list[list[int]] | None:

@@ -47,8 +47,8 @@ def emit_integer_sum(ctx: Context, x: Value, axes: Value) -> Value:
 def emit_int64_extreme(ctx: Context, onnx: str, x: Value, axes: Value) -> Value:
     """Emit the minimum or maximum of int64 values by their 32-bit halves.
 
-    First the extreme of the upper halves is computed. Then that of the lower halves follows, over the elements with
-    this upper half. ONNX Runtime compares only 32 bits.
+    ONNX Runtime compares only 32 bits. The extreme of the upper halves is computed first, then the extreme of the lower
+    halves of all elements with this upper half.
     """
     if constant_reduced_axes(ctx) == []:
         return x
@@ -62,10 +62,11 @@ def emit_int64_extreme(ctx: Context, onnx: str, x: Value, axes: Value) -> Value:
     return ops.Add(ops.Mul(emit_reduction(ctx, onnx, high, axes), UPPER_UNIT), extreme_low)
 
 
-def initial_value(dtype: str, smallest: bool) -> Array:
-    """Return the kernel's result for no elements.
+def empty_result(dtype: str, smallest: bool) -> Array:
+    """Return the kernel's minimum or maximum of no elements (ReduceGeneric).
 
-    The result is finite for floating-point dtypes (ReduceGeneric).
+    It is a finite number for floating-point dtypes. ``smallest``: the reduction is a maximum, which starts at the
+    smallest number.
     """
     if dtype == "bool":
         return np.asarray(not smallest)
@@ -83,13 +84,11 @@ def fill_result(ctx: Context, x: Value, fill_value: Array, reduced_axes: Sequenc
     axes = range(len(ctx.shape(0)))
     if None in ctx.shape(0):
         sizes = ctx.ops.Shape(x)
-        if not keep:
-            return ctx.ops.Expand(
-                fill_value, ctx.ops.Gather(sizes, np.asarray([k for k in axes if k not in reduced_axes], np.int64))
-            )
-        return ctx.ops.Expand(
-            fill_value, ctx.ops.Where(np.asarray([k in reduced_axes for k in axes]), np.int64(1), sizes)
-        )
+        if keep:
+            is_reduced = np.asarray([k in reduced_axes for k in axes])
+            return ctx.ops.Expand(fill_value, ctx.ops.Where(is_reduced, np.int64(1), sizes))
+        kept_axes = np.asarray([k for k in axes if k not in reduced_axes], np.int64)
+        return ctx.ops.Expand(fill_value, ctx.ops.Gather(sizes, kept_axes))
     result_sizes = [
         1 if k in reduced_axes else size for k, size in enumerate(ctx.shape(0)) if keep or k not in reduced_axes
     ]
@@ -97,10 +96,7 @@ def fill_result(ctx: Context, x: Value, fill_value: Array, reduced_axes: Sequenc
 
 
 def constant_reduced_axes(ctx: Context) -> list[int] | None:
-    """Return the constant axes in planned layout, without duplicates, or None.
-
-    A scalar input has no axes.
-    """
+    """Return the distinct reduced axes in planned layout; None if not constant."""
     constant = ctx.constant(1) if ctx.op[0].rank else np.zeros(0, np.int64)
     return None if constant is None else sorted({int(axis) for axis in constant.reshape(-1)})
 

@@ -1,7 +1,4 @@
-"""Source rows of data-movement operators.
-
-Rows are numbered through all axes except the last.
-"""
+"""Source rows of data-movement operators, numbered over all axes but the last."""
 
 from __future__ import annotations
 
@@ -94,7 +91,7 @@ def _slice_rows(op: Operator, _result: Tensor, row_numbers: Array, all_columns: 
 
 
 def _slice_op_positions(op: Operator) -> list[list[int]] | None:
-    """Return the positions that a SLICE selects along each axis, or ``None``.
+    """Return the positions that a SLICE selects along each axis.
 
     Return ``None`` if begin or size is a runtime value.
     """

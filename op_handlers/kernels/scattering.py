@@ -11,7 +11,7 @@ import numpy as np
 from onnx_tflite_plugin.api import Array, Context, Refusal, Value, ValueLike
 
 OUT_OF_RANGE = np.iinfo(np.int64).max
-"""Row index out of range of any tensor: ONNX Runtime refuses it, as LiteRT refuses the original index."""
+"""Row index out of range of any tensor: ONNX Runtime fails, as LiteRT does for the original index."""
 
 
 def scatter_rows(ctx: Context, base: Value, rows: Value | Array, updates: Value, reduction: str | None = None) -> Value:

@@ -1,4 +1,4 @@
-"""Slices of a STRIDED_SLICE: which part of each axis its masks and bounds select."""
+"""Slices of each axis that the masks and bounds of a STRIDED_SLICE select."""
 
 from __future__ import annotations
 
@@ -89,9 +89,9 @@ def selects_complete_axis(op: Operator, axis_slice: AxisSlice) -> bool:
 
 
 def static_bounds(op: Operator, axis_slice: AxisSlice) -> tuple[int, int]:
-    """Return start and end for ONNX, clamped as in the kernel.
+    """Return start and end for ONNX, clamped as in the kernel (strided_slice_logic.h).
 
-    No negative value wraps around (strided_slice_logic.h).
+    Raises Refusal for an index out of range.
     """
     begin, end, stride = (int(op[k].array[axis_slice.entry or 0]) for k in (1, 2, 3))
     size = op[0].dims[axis_slice.axis or 0] or 0
@@ -115,9 +115,10 @@ def static_bounds(op: Operator, axis_slice: AxisSlice) -> tuple[int, int]:
 def runtime_bounds(
     ctx: Context, x: Value, begin: Value, end: Value, partial_slices: list[AxisSlice]
 ) -> tuple[Value, Value]:
-    """Return runtime bounds.
+    """Return starts and ends for ONNX, for bounds that are runtime values.
 
-    Masked bounds are replaced. A shrunk axis ends one after its index.
+    ``partial_slices``: the axes to slice. Masked bounds select to the end of the axis, and a shrunk axis ends one after
+    its index. Raises Refusal if the end is an offset from the start.
     """
     if ctx.options.get("offset"):
         raise Refusal("offset bounds are runtime values")

@@ -66,24 +66,25 @@ class Unrolled(Body):
     def chains(self) -> Iterator[Chain]:
         """Yield the longest chains of two or more steps."""
         steps = [step for tensor in self.producers for step in self.steps(tensor)]
-        by_result = {step.new_states: step for step in steps}
-        pairs = [(by_result[step.old_states], step) for step in steps if step.old_states in by_result]
+        steps_by_states = {step.new_states: step for step in steps}
+        pairs = [(steps_by_states[step.old_states], step) for step in steps if step.old_states in steps_by_states]
         previous_steps = {step.new_states: previous for previous, step in pairs if is_same_layer(previous, step)}
-        continued = {previous.new_states for previous in previous_steps.values()}
-        for last in steps:
-            chain = [last]
-            while last.new_states not in continued and chain[0].new_states in previous_steps:
+        continued_states = {previous.new_states for previous in previous_steps.values()}
+        for last_step in steps:
+            if last_step.new_states in continued_states:
+                continue
+            chain = [last_step]
+            while chain[0].new_states in previous_steps:
                 chain.insert(0, previous_steps[chain[0].new_states])
-            if last.new_states not in continued:
-                yield from self._make_chain(chain)
+            yield from self._make_chain(chain)
 
     def _make_chain(self, steps: Sequence[Step]) -> Iterator[Chain]:
         """Yield the chain of these steps, with a preceding step on zero states if any."""
         cell, x, initial_states = steps[0].cell, steps[0].x.tensor, steps[0].old_states
         rows, states = [step.x.numbers for step in steps], [step.new_states for step in steps]
-        first = self.rows_of_first_step(initial_states, cell)
-        if first is not None and first.tensor is x and len(first.numbers) == len(rows[0]):
-            rows, states, initial_states = [first.numbers, *rows], [initial_states, *states], ()
+        first_rows = self.rows_of_first_step(initial_states, cell)
+        if first_rows is not None and first_rows.tensor is x and len(first_rows.numbers) == len(rows[0]):
+            rows, states, initial_states = [first_rows.numbers, *rows], [initial_states, *states], ()
         if len(rows) > 1:
             yield Chain(cell, x, np.array(rows), initial_states, tuple(states))
 
@@ -152,9 +153,9 @@ class Unrolled(Body):
             visited.update(candidates)
 
     def rows_of_first_step(self, states: Sequence[Tensor], cell: Cell) -> Rows | None:
-        """Return the input rows of a first step, or None.
+        """Return the input rows of a step on zero states, or None for other steps.
 
-        A first step omits the products with its initial states, which are zero.
+        Such a step is exported without the products with its states.
         """
         readers = {"LSTM": self._first_lstm_step, "GRU": self._first_gru_step, "RNN": self._first_rnn_step}
         return next(readers[cell.op_type](states, cell), None)
@@ -238,9 +239,9 @@ class Unrolled(Body):
         return Rows(tensor, tuple(numbers.tolist()))
 
     def _read_sums(self, tensor: Tensor) -> Sums | None:
-        """Return the sums per row.
+        """Return the sums of each row.
 
-        Return ``None`` unless the tensor is computed by products with constants, sums and slices.
+        Return ``None`` if other operators than products with constants, sums and slices compute the tensor.
         """
         if tensor.dtype != "float32" or not tensor.is_static or tensor.rank < 1:
             return None
@@ -264,9 +265,8 @@ class Unrolled(Body):
 
     def _multiply_sums(self, op: Operator, _result: Tensor) -> Sums | None:
         matrix, bias = Matrix.of(op[1]), op.tensor(2)
-        if (
-            matrix is None or matrix.scales is not None
-        ):  # with integer weights, the kernel rounds the input of each step
+        # With integer weights, the kernel rounds the input of each step.
+        if matrix is None or matrix.scales is not None:
             return None
         if not op[0].is_static or op[0].shape[-1] != matrix.values.shape[1]:
             return None

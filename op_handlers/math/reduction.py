@@ -36,9 +36,9 @@ from op_handlers.kernels.reductions import (
     emit_int64_extreme,
     emit_integer_sum,
     emit_reduction,
+    empty_result,
     fill_result,
     has_empty_axis,
-    initial_value,
 )
 from op_handlers.kernels.rescaling import emit_fixed_point_product
 
@@ -212,7 +212,7 @@ def reduce_min(ctx: Context, x: Value, axes: Value) -> Value:
 def emit_extreme(ctx: Context, onnx: str, x: Value, axes: Value) -> Value:
     """Emit ``ReduceMax`` or ``ReduceMin``; for empty axes, the kernel's initial value."""
     if has_empty_axis(ctx):
-        fill_value = initial_value(ctx.dtype(0), smallest=onnx == "ReduceMax")
+        fill_value = empty_result(ctx.dtype(0), smallest=onnx == "ReduceMax")
         return fill_result(ctx, x, fill_value, constant_reduced_axes(ctx) or (), keep=bool(ctx.options.keep_dims))
     return emit_int64_extreme(ctx, onnx, x, axes) if ctx.dtype(0) == "int64" else emit_reduction(ctx, onnx, x, axes)
 
