@@ -335,7 +335,7 @@ def refusal_problem(bound: Bound, refusal: Refusal) -> Problem:
     """
     text = str(refusal)
     if isinstance(refusal, OpsetRefusal) and bound.pack != BUILTIN:
-        text = f"{refusal.reason}; declare min_opset={refusal.required} for the handler"
+        text = f"{refusal}; the handler's author can declare min_opset={refusal.required}"
     if bound.pack in (BUILTIN, INLINE):
         return Problem(bound.label, text, refusal.hint)
     caller = caller_in_pack(refusal, bound.handler.lower)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import NoReturn
+from contextlib import AbstractContextManager
 
 import numpy as np
 import onnx_ir as ir
@@ -142,7 +140,7 @@ def _lower_operator(scope: Scope, bound: Bound) -> tuple[ir.Value | None, ...]:
             arity_error := describe_arity_mismatch(bound.handler.lower, len(ctx.inputs), "lowering")
         ):
             raise Mismatch(arity_error)
-        with _refuse_arithmetic(), explain_value_misuse():
+        with explain_value_misuse():
             result = bound.handler.lower(ctx, *ctx.inputs)
     for operand, before in zip(operands, properties, strict=True):
         if _operand_properties(operand) != before:
@@ -159,27 +157,6 @@ def _lower_operator(scope: Scope, bound: Bound) -> tuple[ir.Value | None, ...]:
             f"the lowering returned {plural(len(results), 'value')}, but the operator has {plural(len(bound.op.outputs), 'output')}"
         )
     return tuple(finish_output(ctx, k, value) for k, value in enumerate(results))
-
-
-class _RefusedArithmetic:
-    """Python's operators +, -, * and / on values, which raise TypeError."""
-
-    def __getattr__(self, name: str) -> Callable[..., NoReturn]:
-        def refuse(*operands: object) -> NoReturn:
-            names = ", ".join("xy"[: len(operands)])
-            raise TypeError(f"Python's operators do not work on values; write ctx.ops.{name}({names})")
-
-        return refuse
-
-
-@contextmanager
-def _refuse_arithmetic() -> Iterator[None]:
-    """Refuse Python's operators on values with a message on their replacement."""
-    previous_handler = ir.set_value_magic_handler(_RefusedArithmetic())
-    try:
-        yield
-    finally:
-        ir.set_value_magic_handler(previous_handler)
 
 
 def _is_empty(bound: Bound) -> bool:

@@ -6,11 +6,13 @@ The error that Python or NumPy raises does not say what to write instead.
 from __future__ import annotations
 
 import ast
+import builtins
 import linecache
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from types import FrameType, TracebackType
-from typing import Any
+from types import BuiltinFunctionType, FrameType, ModuleType
+from typing import Any, NoReturn
 
 import onnx
 import onnx_ir as ir
@@ -78,34 +80,106 @@ _NOTHING_TO_EMIT = {
 """Remedies for functions and attributes that no ONNX operator replaces."""
 
 
+_VALUE_CLASS = re.compile(r"'Value'|\bValue (?:object|\.__)|\bof type Value\b|\bto Value\.")
+"""Names of the class in messages of Python and NumPy."""
+_OWN_MODULES = ("onnx_tflite_plugin", "onnx_ir", "onnx")
+
+
+class _ArithmeticError(TypeError):
+    """Use of one of Python's operators on a value."""
+
+
+class _RefusedArithmetic:
+    """Python's operators +, -, * and / on values, which raise TypeError."""
+
+    def __getattr__(self, name: str) -> Callable[..., NoReturn]:
+        def refuse(*operands: object) -> NoReturn:
+            names = ", ".join("xy"[: len(operands)])
+            raise _ArithmeticError(f"Python's operators do not work on values; write ctx.ops.{name}({names})")
+
+        return refuse
+
+
 @contextmanager
 def explain_value_misuse() -> Iterator[None]:
-    """Let errors of Python code on a value of the model name the operator to emit."""
+    """Let errors of Python code on a value of the model name the operator to emit.
+
+    Other errors pass unchanged.
+    """
+    previous_handler = ir.set_value_magic_handler(_RefusedArithmetic())
     try:
         yield
     except (TypeError, AttributeError, ValueError) as error:
-        location = _failing_frame(error.__traceback__)
+        location = _failing_frame(error)
         expression = None if location is None else _find_expression(*location)
-        if location is None or expression is None or not _uses_value(expression, location[0]):
+        if location is None or expression is None or not _is_misuse(error, expression, location[0]):
             raise
         code, remedy = ast.unparse(expression), _find_remedy(expression)
         text = f"Python and NumPy cannot compute {code!r}, because values of the model exist only at runtime; {remedy}"
-        raise TypeError(text).with_traceback(error.__traceback__) from error
+        original = "" if isinstance(error, _ArithmeticError) else f" ({error})"
+        raise TypeError(text + original).with_traceback(error.__traceback__) from error
+    finally:
+        ir.set_value_magic_handler(previous_handler)
 
 
-def _failing_frame(trace: TracebackType | None) -> tuple[FrameType, int] | None:
+def _failing_frame(error: Exception) -> tuple[FrameType, int] | None:
     """Return the frame that called Python or NumPy, and the index of its instruction.
 
     Return None if the converter raised the error.
     """
-    frames = []
+    frames, trace = [], error.__traceback__
     while trace is not None:
         frames.append((trace.tb_frame, trace.tb_lasti))
         trace = trace.tb_next
-    while frames and str(frames[-1][0].f_globals.get("__name__", "")).partition(".")[0] == "numpy":
+    if isinstance(error, _ArithmeticError):
+        frames.pop()  # the function that refuses
+    called = "onnx_ir" if isinstance(error, _ArithmeticError) else "numpy"
+    while frames and _package(frames[-1][0]) == called:
         frames.pop()
-    is_converter_code = bool(frames) and frames[-1][0].f_globals.get("__name__", "").startswith("onnx_")
-    return frames[-1] if frames and not is_converter_code else None
+    return frames[-1] if frames and _package(frames[-1][0]) not in _OWN_MODULES else None
+
+
+def _package(frame: FrameType) -> str:
+    """Return the top-level package of a frame's module."""
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
+
+
+def _is_misuse(error: Exception, expression: ast.expr, frame: FrameType) -> bool:
+    """True if Python or NumPy failed because an operand is a value of the model."""
+    if isinstance(error, _ArithmeticError):
+        return True
+    if _VALUE_CLASS.search(str(error)):
+        return any(_is_value(node, frame) for node in ast.walk(expression))
+    if not isinstance(expression, ast.Call) or not _calls_builtin(expression.func, frame):
+        return False
+    arguments = [*expression.args, *(keyword.value for keyword in expression.keywords)]
+    return any(_is_value(argument, frame) for argument in _flatten(arguments))
+
+
+def _is_value(node: ast.AST, frame: FrameType) -> bool:
+    """True for a variable that is a value of the model."""
+    return isinstance(node, ast.Name) and isinstance(frame.f_locals.get(node.id), ir.Value)
+
+
+def _calls_builtin(function: ast.expr, frame: FrameType) -> bool:
+    """True if an expression names a builtin function or class, or a function of NumPy."""
+    names: list[str] = []
+    while isinstance(function, ast.Attribute):
+        names.insert(0, function.attr)
+        function = function.value
+    if not isinstance(function, ast.Name):
+        return False
+    callee: Any = next(
+        (space[function.id] for space in (frame.f_locals, frame.f_globals, vars(builtins)) if function.id in space),
+        None,
+    )
+    for name in names:
+        if not isinstance(callee, ModuleType):
+            return False
+        callee = getattr(callee, name, None)
+    module = str(getattr(callee, "__module__", None) or type(callee).__module__).partition(".")[0]
+    is_builtin = module == "builtins" and isinstance(callee, BuiltinFunctionType | type)
+    return is_builtin or module == "numpy"
 
 
 def _find_expression(frame: FrameType, instruction: int) -> ast.expr | None:
@@ -121,12 +195,6 @@ def _find_expression(frame: FrameType, instruction: int) -> ast.expr | None:
         return ast.parse(f"({b''.join(lines).decode()})", mode="eval").body
     except (SyntaxError, UnicodeDecodeError):
         return None
-
-
-def _uses_value(expression: ast.expr, frame: FrameType) -> bool:
-    """True if a variable of the expression is a value of the model."""
-    names = (node.id for node in ast.walk(expression) if isinstance(node, ast.Name))
-    return any(isinstance(frame.f_locals.get(name), ir.Value) for name in names)
 
 
 def _find_remedy(expression: ast.expr) -> str:
@@ -176,4 +244,5 @@ def _format_operand(operand: ast.expr) -> str:
     while isinstance(number, ast.UnaryOp):
         number = number.operand
     text = ast.unparse(operand)
-    return f"ctx.scalar({text})" if isinstance(number, ast.Constant) else text
+    is_number = isinstance(number, ast.Constant) and isinstance(number.value, int | float)
+    return f"ctx.scalar({text})" if is_number else text

@@ -25,10 +25,20 @@ def refuse(lower: Any) -> str:
     return str(caught.value)
 
 
+def compile_lowering(expression: str, folder: Path, module: str = "author") -> Any:
+    """Return a lowering that computes an expression, in a file of the folder."""
+    file, space = folder / "wrong.py", dict[str, Any](__name__=module)
+    file.write_text(f"import numpy as np\n\n\ndef lower(ctx, x):\n    return {expression}\n", encoding="utf-8")
+    linecache.checkcache(str(file))
+    exec(compile(file.read_text(encoding="utf-8"), str(file), "exec"), space)
+    return space["lower"]
+
+
 @pytest.mark.parametrize(
     ("expression", "remedy"),
     [
         ("x > 0", "write ctx.ops.Greater(x, ctx.scalar(0))"),
+        ("x * 2", "write ctx.ops.Mul(x, ctx.scalar(2))"),
         ("x ** 2", "write ctx.ops.Pow(x, ctx.scalar(2))"),
         ("~x", "write ctx.ops.Not(x)"),
         ("abs(x)", "write ctx.ops.Abs(x)"),
@@ -44,14 +54,33 @@ def refuse(lower: Any) -> str:
     ],
 )
 def test_expression_on_a_value_is_quoted_with_its_operator(expression: str, remedy: str, tmp_path: Path) -> None:
-    file, space = tmp_path / "wrong.py", dict[str, Any](__name__="author")
-    file.write_text(f"import numpy as np\n\n\ndef lower(ctx, x):\n    return {expression}\n", encoding="utf-8")
-    linecache.checkcache(str(file))
-    exec(compile(file.read_text(encoding="utf-8"), str(file), "exec"), space)
+    message = refuse(compile_lowering(expression, tmp_path))
     reason = (
         f"Python and NumPy cannot compute {expression!r}, because values of the model exist only at runtime; {remedy}"
     )
-    assert f"{reason}, at {file}:5 in lower" in refuse(space["lower"])
+    assert reason in message
+    assert f", at {tmp_path / 'wrong.py'}:5 in lower" in message
+
+
+@pytest.mark.parametrize(
+    ("expression", "original"),
+    [
+        ("ctx.absent(x, 3) if 0 else (lambda y: y)(x, 3)", "takes 1 positional argument but 2 were given"),
+        ("('a', 'b').index(x.dtype.name)", "ValueError: tuple.index(x): x not in tuple"),
+        ("float(x.name)", "ValueError: could not convert string to float"),
+        ("np.zeros(x.name)", "TypeError: "),
+    ],
+)
+def test_error_of_an_expression_about_a_value_is_kept(expression: str, original: str, tmp_path: Path) -> None:
+    message = refuse(compile_lowering(expression, tmp_path))
+    assert original in message
+    assert "cannot compute" not in message
+
+
+@pytest.mark.parametrize("module", ["author", "onnx_tflite_audio.speech"])
+def test_explanation_of_any_pack_contains_the_original_error(module: str, tmp_path: Path) -> None:
+    message = refuse(compile_lowering("abs(x)", tmp_path, module))
+    assert "write ctx.ops.Abs(x) (bad operand type for abs(): 'Value'), at " in message
 
 
 def test_error_without_a_value_is_reported_unchanged() -> None:

@@ -43,7 +43,7 @@ def test_cases_of_one_name_are_reported(failing_output: FailingOutput) -> None:
         (
             ((HANDLER, "return ctx.ops.Softsign(x)", "return x * 2.0"),),
             {},
-            "Python's operators do not work on values; write ctx.ops.Mul(x, y), at ",
+            "because values of the model exist only at runtime; write ctx.ops.Mul(x, ctx.scalar(2.0)), at ",
         ),
         (
             ((HANDLER, "(ctx: Context, x: Value)", "(x: Value)"),),
@@ -218,7 +218,7 @@ MISTAKES = {
     ),
     "an operator of a newer opset": (
         [(HANDLER, RETURN, "return ctx.ops.Swish(x)")],
-        ["Swish needs opset 24, the model has opset 18; declare min_opset=24 for the handler"],
+        ["Swish needs opset 24, the model has opset 18; try --opset 24; the handler's author can declare min_opset=24"],
     ),
     "a dtype that is not quantized": (
         [(HANDLER, RETURN, "return ctx.ops.Cast(x, to='int32')")],
