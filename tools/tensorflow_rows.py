@@ -261,6 +261,8 @@ def fourier() -> Iterator[Row]:
         yield Row(op, "complex64", [pairs(3, 5)])
     yield Row("Conj", "complex64", [pairs(3, 5)], {"T": "complex64"})
     yield Row("Complex", "float32", [real(3, 5, 7), real(3, 5, 7)])
+    yield Row("Complex", "float32, constant imaginary part", [real(3, 5), Constant(real(1)[0])])
+    yield Row("Complex", "float32, broadcast", [real(3, 1, 7), real(5, 1)])
     for op in ("FFT", "IFFT"):
         for shape in ((7,), (3, 8), (2, 3, 5)):
             yield Row(op, f"{list(shape)}", [pairs(*shape)])

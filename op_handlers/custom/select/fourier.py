@@ -48,25 +48,21 @@ complex_abs = rewrite_to("ComplexAbs", unary.complex_absolute, make_kernel(np.ab
 angle = rewrite_to("Angle", arithmetic.atan2, make_kernel(np.angle), rewrite=emit_angle, types=REAL_TYPES)
 
 
-def check_equal_shapes(at: Instance) -> Decline | None:
-    real_dims, imaginary_dims = at.op[0].dims, at.op[1].dims
-    if real_dims == imaginary_dims:
-        return None
-    return Decline(f"the operands have shapes {list(real_dims)} and {list(imaginary_dims)}, expected equal shapes")
-
-
 @handler(
     PREFIX + "Complex",
     max_version=1,
     layout=Transparent(),
     types="float32, float32 -> complex64",
     result_dtypes={"*": ("*",)},
-    accepts=acceptance_check(2, accepts=check_equal_shapes),
+    accepts=acceptance_check(2),
     kernel=make_kernel(lambda x, y: (x + 1j * y).astype(np.complex64)),
 )
 def complex_(ctx: Context, real: Value, imaginary: Value) -> Value:
-    """Emit pairs of real and imaginary parts."""
-    return ctx.ops.Concat(*(ctx.ops.Unsqueeze(part, [-1]) for part in (real, imaginary)), axis=-1)
+    """Emit pairs of real and imaginary parts, broadcast to one shape."""
+    ops, dims = ctx.ops, ctx.op[0].dims
+    if dims != ctx.op[1].dims or None in dims:
+        real, imaginary = ops.Expand(real, ops.Shape(imaginary)), ops.Expand(imaginary, ops.Shape(real))
+    return ops.Concat(*(ops.Unsqueeze(part, [-1]) for part in (real, imaginary)), axis=-1)
 
 
 @handler(
