@@ -103,12 +103,14 @@ def _next_rows(ctx: click.Context, result: Verification, tflite: Path, onnx: Pat
     bisects = ctx.params["bisect"] is not None
     if result.verdict == "differs" and not bisects:
         options = [*repeat_options(ctx, ("signature",)), *repeat_options(ctx, DATA_OPTIONS)]
-        lines = [bisect_line(tflite, onnx, options)]
+        # with a single compared tensor, --bisect would write the same models again
+        lines = [bisect_line(tflite, onnx, options)] if len(result.tensors) > 1 else []
         if not result.has_known_cause:
             convert = ["onnx-tflite", "convert", str(tflite), "plain.onnx", "--optimize", "none", "--verify"]
             command = shlex.join([*convert, *options])
             lines.append(f"{command}: if plain.onnx agrees with LiteRT, a rewrite rule is the cause")
-        yield Row("next", lines)
+        if lines:
+            yield Row("next", lines)
     elif (
         result.verdict == "differs"
         and (part := ctx.params["bisect"] / SUBMODEL_NAMES[0]).with_suffix(".tflite").exists()

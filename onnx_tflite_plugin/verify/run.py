@@ -251,9 +251,11 @@ def _run_and_compare(pair: ModelPair, request: _Request, progress: Progress) -> 
     if depends_on_processor(pair.session.proto):
         notes = (*notes, _PROCESSOR_NOTE)
     if verification.verdict == "differs":
+        explained = explain_requantization(pair)
         if request.bisect is not None and decision.differing:
-            notes = (*save_submodels(pair, decision, Path(request.bisect)), *notes)
-        notes = (*(explain_requantization(pair) or processor_hints(pair, input_runs, expected)), *notes)
+            folder = Path(request.bisect)
+            notes = (*save_submodels(pair, decision, folder, has_known_cause=bool(explained)), *notes)
+        notes = (*(explained or processor_hints(pair, input_runs, expected)), *notes)
         notes = (*describe_pack_fusions(pair.session.proto), *notes)
     agrees, accepted = verification.verdict == "agrees", verification.comparisons
     error_lines = explain_errors(pair, outputs, accepted, has_data=request.inputs is not None) if agrees else ()

@@ -9,8 +9,10 @@ from pathlib import Path
 from onnx_tflite_plugin.checked import list_first, plural
 from onnx_tflite_plugin.errors import ConversionError, InconclusiveError
 from onnx_tflite_plugin.graph.extraction import extract_submodel
+from onnx_tflite_plugin.graph.model_metadata import write_digest
 from onnx_tflite_plugin.graph.randomness import random_operators
 from onnx_tflite_plugin.graph.tensor_value import TensorValue
+from onnx_tflite_plugin.source.content import Content
 from onnx_tflite_plugin.source.model import Operator
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.error import AT_OTHER_POSITIONS
@@ -62,6 +64,8 @@ def decide(pair: ModelPair, runs: Sequence[Run], *, is_random: bool, has_default
         time_limit=time_limit_after(pair.seconds),
     )
     decision = comparer.compare_runs(runs)
+    # the first difference is that of the first operator, in whichever run; random operands count less than LiteRT's
+    decision.differing.sort(key=lambda finding: (finding.operands.kind != "observed", finding.submodel.last_operator))
     decision.constants = constants
     return decision
 
@@ -141,27 +145,38 @@ def compared_tensors(pair: ModelPair, decision: Decision) -> tuple[tuple[TensorV
     return tuple(sorted(tensors, key=lambda compared: producer[compared[0].tensor].index))
 
 
-def save_submodels(pair: ModelPair, decision: Decision, folder: Path) -> tuple[str, ...]:
-    """Write the submodels that differ, and return notes on their files and errors."""
-    findings = {finding.submodel.value.name: finding for finding in reversed(decision.differing)}
+def save_submodels(pair: ModelPair, decision: Decision, folder: Path, *, has_known_cause: bool) -> tuple[str, ...]:
+    """Write the submodels that differ, and return notes on their files and errors.
+
+    The first submodel is that of the first difference. ``has_known_cause``: the difference needs no bug report.
+    """
+    findings: dict[str, Finding] = {}
+    for finding in decision.differing:
+        findings.setdefault(finding.submodel.value.name, finding)
     extracted = (
         (submodel, finding.comparison)
-        for finding in [*findings.values()][::-1]
+        for finding in findings.values()
         if (submodel := _extract(pair, finding)) is not None
     )
     named_submodels = list(zip(SUBMODEL_NAMES, extracted, strict=False))
     if not named_submodels:
         return ("the submodels that differ cannot be extracted from the ONNX model, so no file was written",)
+    first_operators = decision.differing[0].submodel.operators
+    is_first_missing = named_submodels[0][1][0].operators != first_operators
+    missing = (
+        f"the first difference, of {_describe_operators(first_operators)}, cannot be extracted from the ONNX model"
+    )
     remove_submodels(folder)
     for name, (submodel, _) in named_submodels:
         submodel.save(folder, name)
     return (
         f"{plural(len(named_submodels), 'submodel')} in {folder}, each as .tflite, .onnx, .npz (operands) and .onnx.npz (operands in "
-        "ONNX layout); attach the folder to a bug report",
+        f"ONNX layout){'' if has_known_cause else '; attach the folder to a bug report'}",
         *(
             f"  {name:5}  {_describe_operators(submodel.operators)}: {comparison.text}"
             for name, (submodel, comparison) in named_submodels
         ),
+        *([f"  {missing}"] if is_first_missing else []),
     )
 
 
@@ -188,6 +203,10 @@ def _extract(pair: ModelPair, finding: Finding) -> SavedSubmodel | None:
         data = cut_file(pair.trial.data, pair.entry.subgraph, leaves, [submodel.tensor.index])
     except ConversionError:  # more than 2 GB
         return None
+    metadata: dict[str, str] = {}
+    write_digest(metadata, Content(data).digest())
+    for key, value in metadata.items():
+        onnx.metadata_props.add(key=key, value=value)
     operands = [finding.operands.operands[index] for index in leaves]
     floats = {info.name for info in onnx.graph.input if is_float(info)}
     tensors = pair.entry.subgraph.tensors

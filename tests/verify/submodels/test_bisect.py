@@ -135,3 +135,40 @@ def test_bisect_creates_folders_and_names_three_operators(tmp_path: Path) -> Non
         "part.npz", "part.onnx", "part.onnx.npz", "part.tflite",
     ]  # fmt: skip
     assert "and 0 more" not in verification.text
+
+
+def test_submodel_records_its_source_and_is_not_bisected_again(run: Run, tmp_path: Path) -> None:
+    verification = verify(chain(), plant(chain(), "Exp", "Neg"), bisect=tmp_path)
+    assert "attach the folder to a bug report" in verification.text
+    code, out, _ = run("verify", tmp_path / "part.tflite", tmp_path / "part.onnx", "--inputs", tmp_path / "part.npz")
+    assert code == 3
+    assert "does not record its TFLite file" not in out
+    assert "--bisect" not in out
+
+
+def test_submodel_with_a_known_cause_is_no_bug_report(tmp_path: Path) -> None:
+    proto = otp.convert(DIGITS, quantization="symmetric").proto
+    bias = next(x for x in proto.graph.initializer if list(x.dims) == [10])
+    bias.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(bias)[::-1] * 3, bias.name))
+    verification = verify(DIGITS, proto, bisect=tmp_path)
+    assert "likely cause: " in verification.text
+    assert "1 submodel in " in verification.text
+    assert "bug report" not in verification.text
+
+
+def test_first_difference_is_the_first_part_in_whichever_run_it_differs(tmp_path: Path) -> None:
+    """The wrong ABS differs only in the second run, the wrong NEG in both."""
+    model = ModelBuilder()
+    g = model.main
+    x, y, z = g.input("x", (1, 3)), g.tensor("y", (1, 3)), g.tensor("z", (1, 3))
+    g.operator("ABS", [x], [y])
+    g.operator("NEG", [y], [z])
+    g.output(z)
+    proto = plant(model.build(), "Abs", "Relu")
+    next(node for node in proto.graph.node if node.op_type == "Neg").op_type = "Exp"
+    inputs = np.array([[1, 2, 3], [-1, -2, -3]], np.float32)
+    verification = verify(model.build(), proto, inputs={"x": inputs}, bisect=tmp_path)
+    assert verification.diverging is not None
+    assert verification.diverging.operator.code == "ABS"
+    assert re.search(r"part +op 0 ABS: max ", verification.text)
+    assert re.search(r"part2 +op 1 NEG: max ", verification.text)
