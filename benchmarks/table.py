@@ -74,7 +74,7 @@ def summary(rows: Sequence[Row]) -> Table:
 
     The last column is this project's mean over the models that the converter supports.
     """
-    table = _table("kind", "converter", "mean ratio", "best", "models", "ours on the same")
+    table = _table("kind", "converter", "mean ratio", "best", "models", "ours, same models")
     for mean in means(rows):
         counted = f"{mean.counted} of {mean.models}"
         same = "" if mean.converter == OURS or mean.ours is None else f"{mean.ours:.2f}"
@@ -124,9 +124,9 @@ def shorten(text: str, max_length: int = _MAX_REASON_LENGTH) -> str:
 
 def _legend() -> str:
     return (
-        "\nms: processor time of a run, median of the rounds. ratio: to LiteRT in the same round, median and quartiles."
-        "\nbest: the ratio of the fastest rounds. If it differs much from the ratio, other processes kept the machine busy."
+        "\nms: processor time of a run, median of the rounds. ratio to LiteRT's time in the same round: median and quartiles."
+        "\nbest: the ratio of the fastest rounds. If it differs a lot from the ratio, other processes kept the machine busy."
         "\nfused: operators on integers in ONNX Runtime's graph; unfused: float ones between dequantizing and quantizing."
-        "\nerror: largest difference to LiteRT's outputs; ! more than single roundings."
+        "\nerror: largest difference from LiteRT's outputs; !: exceeds the tolerance."
         f"\nMeans: geometric, over models that take LiteRT more than {MIN_SECONDS * 1000:g} ms.\n"
     )

@@ -29,7 +29,7 @@ from onnx_tflite_plugin.renamed import warn_renamed
 
 __all__ = ["BuilderError", "GraphBuilder", "ModelBuilder", "TensorRef", "blockwise", "quant", "serialize_table"]
 
-_EXTENDED_CODES = 127  # only the field builtin_code can store codes from here on
+_EXTENDED_CODES = 127  # codes from this one up fit only in the field builtin_code
 _UNKNOWN_OFFSET = 2  # placeholder of an external offset; not the default 0, so that the field is written
 
 
@@ -171,9 +171,9 @@ class GraphBuilder:
 
         ``dtype`` converts the value (default: its own); ``external`` puts the bytes after the flatbuffer.
         """
-        array, kind = array_and_dtype(value, dtype)
-        buffer = self.model.buffer(buffer_bytes(array, kind), external=external)
-        return self.tensor(name, array.shape, kind, quantization=quantization, buffer=buffer, signature=signature)
+        array, dtype_name = array_and_dtype(value, dtype)
+        buffer = self.model.buffer(buffer_bytes(array, dtype_name), external=external)
+        return self.tensor(name, array.shape, dtype_name, quantization=quantization, buffer=buffer, signature=signature)
 
     def sparse(
         self,
@@ -183,17 +183,17 @@ class GraphBuilder:
         *,
         order: Sequence[int] | None = None,
         blocks: Sequence[tuple[int, int]] = (),
-        index: str = "int32",
+        index_dtype: str = "int32",
         quantization: Table | None = None,
     ) -> TensorRef:
         """Add a constant in sparse storage.
 
         ``formats`` has "dense" or "csr" for each dimension, see :func:`conformance.storage.sparse_storage`.
         """
-        array, kind = array_and_dtype(value, None)
-        sparsity, values = sparse_storage(array, formats, order=order, blocks=blocks, index=index)
-        buffer = self.model.buffer(buffer_bytes(values, kind))
-        return self.tensor(name, array.shape, kind, quantization=quantization, buffer=buffer, sparsity=sparsity)
+        array, dtype_name = array_and_dtype(value, None)
+        sparsity, values = sparse_storage(array, formats, order=order, blocks=blocks, index_dtype=index_dtype)
+        buffer = self.model.buffer(buffer_bytes(values, dtype_name))
+        return self.tensor(name, array.shape, dtype_name, quantization=quantization, buffer=buffer, sparsity=sparsity)
 
     def operator(
         self,

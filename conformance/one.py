@@ -48,7 +48,9 @@ def convert_one(
     """
     template = next((spec for spec in inputs if spec is not None and spec.value is None), None)
     if template is None and not outputs:
-        raise ValueError("all inputs are constant, so the results are unknown; pass outputs=[tensor(...)]")
+        raise ValueError(
+            "all inputs are constant, so the output's dtype and shape cannot be inferred; pass outputs=[tensor(...)]"
+        )
     results = outputs or [replace(template, name="")] if template is not None else outputs
     place = between_convolutions if between else in_isolation
     name = "custom_options" if handler.code.startswith(NAMED_BY_THE_FILE) else "options"

@@ -267,9 +267,9 @@ def _load_cases(dist: str, entry: EntryPoint) -> list[Case]:
         ids = set()
         for case in cases:
             if not isinstance(case, Case):
-                raise Mismatch(f"it holds {describe(case)}, not a Case")
+                raise Mismatch(f"it yields {describe(case)}, not a Case")
             if case.id in ids:
-                raise Mismatch(f"two cases are named {case.id!r}; give each case of an operator another name")
+                raise Mismatch(f"two cases are named {case.id!r}; give each case of an operator a unique name")
             ids.add(case.id)
             loaded.append(case)
         return loaded

@@ -49,7 +49,7 @@ class Pack(pytest.Collector):
             yield LoadItem.from_parent(self, name=f"{problem.where}-loads", text=str(problem))
         for case in suite.cases:
             yield CaseItem.from_parent(self, name=case.id, case=case, host=suite.host)
-        yield GapsItem.from_parent(self, name="nothing-untried", suite=suite)
+        yield GapsItem.from_parent(self, name="declarations-covered", suite=suite)
 
 
 class ReportItem(pytest.Item):

@@ -56,14 +56,14 @@ def sparse_storage(
     *,
     order: Sequence[int] | None = None,
     blocks: Sequence[tuple[int, int]] = (),
-    index: str = "int32",
+    index_dtype: str = "int32",
 ) -> tuple[Table, Array]:
     """Return TFLite's sparse storage of a dense array.
 
     The results are the ``SparsityParameters`` table and the stored values.
 
     ``formats``: "dense" or "csr" for each dimension in traversal order, with those of blocks last. ``order``: the traversal
-    order, by default the order of the dimensions. ``blocks``: (dimension, size) of each block dimension. ``index``: dtype of
+    order, by default the order of the dimensions. ``blocks``: (dimension, size) of each block dimension. ``index_dtype``: dtype of
     the index vectors, "uint8", "uint16" or "int32". Raises BuilderError for arguments that do not fit.
     """
     levels = dense.ndim + len(blocks)
@@ -72,8 +72,8 @@ def sparse_storage(
         raise BuilderError(
             f"sparse storage of {levels} dimensions needs a format (dense or csr) for each dimension, and an order of all dimensions"
         )
-    if index not in _INDEX_VECTORS:
-        raise BuilderError(f"sparse index vectors are {', '.join(_INDEX_VECTORS)}, not {index!r}")
+    if index_dtype not in _INDEX_VECTORS:
+        raise BuilderError(f"sparse index vectors are {', '.join(_INDEX_VECTORS)}, not {index_dtype!r}")
     tree = np.transpose(_split_blocks(dense, blocks), order)
     nodes = tree.reshape(1, *tree.shape)  # axis 0: one entry for each prefix of coordinates that is stored
     metadata = []
@@ -88,7 +88,10 @@ def sparse_storage(
         segments = np.concatenate([[0], np.cumsum(used.sum(axis=1))])
         fields: dict[str, Any] = {"format": "SPARSE_CSR"}
         for name, values in (("array_segments", segments), ("array_indices", columns)):
-            fields |= {name + "_type": _INDEX_VECTORS[index], name: Table(_INDEX_VECTORS[index], {"values": values})}
+            fields |= {
+                name + "_type": _INDEX_VECTORS[index_dtype],
+                name: Table(_INDEX_VECTORS[index_dtype], {"values": values}),
+            }
         metadata.append(Table("DimensionMetadata", fields))
         nodes = nodes[rows, columns]
     parameters: dict[str, Any] = {"traversal_order": order, "dim_metadata": metadata}

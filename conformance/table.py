@@ -54,7 +54,7 @@ generates this page from the handlers and the conformance cases.
 """
 LAYOUTS = """\
 - **Layout.** *Implicit*: channels first in ONNX. *Transparent*: the layout of the neighbors. *Attribute*: the same, with axis numbers,
-  pads and masks remapped. *Terminate*: the layout of the file, except for what is passed to subgraphs and back.
+  pads and masks remapped. *Terminate*: the layout of the file, except for operands and results of subgraphs.
 - **Quantization.** *Dequantized*: DequantizeLinear, float, QuantizeLinear, which runtimes fuse. *SameScale*: integers pass through if
   scales agree. *Raw*: computes on the quantized values. *Integer*: computes on the quantized values and their scales. *Lookup*: takes
   results from a table. *FixedOutputRange*: *Dequantized* with the output scale that the kernel demands.

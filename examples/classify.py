@@ -42,7 +42,7 @@ def main(path: Path = HERE / "digits_int8.tflite") -> None:
         print(
             f"a {label} is classified as {row.argmax()} ({row.max():.0%}){'' if label == row.argmax() else '   <- wrong'}"
         )
-    print(f"{(probabilities.argmax(axis=1) == labels).sum()} of {len(labels)} right")
+    print(f"{(probabilities.argmax(axis=1) == labels).sum()} of {len(labels)} correct")
 
 
 if __name__ == "__main__":

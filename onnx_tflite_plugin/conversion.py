@@ -20,8 +20,8 @@ from onnx_tflite_plugin.api.budget import budget
 from onnx_tflite_plugin.checked import check_keywords, describe
 from onnx_tflite_plugin.diagnosis.attribution import Records, attribute_failure
 from onnx_tflite_plugin.errors import ConversionError, SignaturesDiffer
+from onnx_tflite_plugin.graph.load_check import check_opens, should_open
 from onnx_tflite_plugin.graph.model_metadata import write_digest
-from onnx_tflite_plugin.graph.opening import check_opens, should_open
 from onnx_tflite_plugin.graph.serialized import to_proto
 from onnx_tflite_plugin.graph.streaming import STREAMED_BYTES, proto_to_check, write_streamed
 from onnx_tflite_plugin.graph.validity import MAX_PROTO_BYTES, check_valid, weight_bytes

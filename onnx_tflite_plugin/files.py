@@ -44,7 +44,7 @@ def describe_wrong_suffix(path: str | Path) -> str:
     if suffix in _TFLITE_SUFFIXES:  # an unquoted *.tflite names a second source, which would be overwritten
         return f"the output {path} has the suffix of a TFLite model; name an .onnx file, or a folder for several models"
     if suffix in _OTHER_SUFFIXES:  # tools would take the ONNX model for that format
-        return f"{path}: the suffix {suffix} is that of another format; name an .onnx file"
+        return f"{path}: the suffix {suffix} belongs to another format; name an .onnx file"
     return ""
 
 

@@ -287,8 +287,8 @@ def _values_of_states(
                 with suppress(Failed, Refusal):
                     operators.append(resolve_operator(binding, target, target.opsets[2]))
         for bound in operators:
-            if bound.declared.state is not None:
-                creators.setdefault(bound.declared.state, []).extend(bound.members)
+            if bound.declared.state_key is not None:
+                creators.setdefault(bound.declared.state_key, []).extend(bound.members)
         for key, bound in state_users(BoundGraph(graph, tuple(operators))):
             with suppress(LookupError):
                 tensors.setdefault(key, state_tensor(bound))

@@ -149,7 +149,7 @@ class Pipeline:
         pairs = zip((*file_names.inputs, *file_names.outputs), (*names.inputs, *names.outputs), strict=True)
         write_renames(finished.metadata_props, {old: new for old, new in pairs if old != new})
         warnings = [
-            *option_warnings(self.options, planned.model, finished, rewritten.weights),
+            *option_warnings(self.options, planned.model, finished, rewritten.product_counts),
             *axis_warnings(main, file_names, self.options, normalized.stored_dims),
             *dynamic_input_warnings(report.inputs, self.target),
             *attention_warnings(finished),

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.binding.bound import BoundModel
+from onnx_tflite_plugin.graph.load_check import foreign_domains
 from onnx_tflite_plugin.graph.model_metadata import read_states
 from onnx_tflite_plugin.graph.node_metadata import source_operators
-from onnx_tflite_plugin.graph.opening import foreign_domains
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.layout.tensor_layout import format_transposition
 from onnx_tflite_plugin.lowering.emitter import CONVERTS_LAYOUT
@@ -41,12 +41,12 @@ def build_report(
         target=target,
         opset=planned.opset,
         operators=dict(sorted(operators.items(), key=lambda item: (-item[1], item[0]))),
-        nodes=rewritten.nodes,
+        nodes=rewritten.node_counts,
         inner_nodes=inner_node_counts(rewritten.model),
         layout="local" if layout.method == "local" else "least" if layout.exact else "heuristic",
         layout_cost=layout.cost,
         local_plan_differences=layout.differences,
-        transposes=rewritten.transposes,
+        transposes=rewritten.transpose_count,
         operator_transposes=rewritten.operator_transposes,
         transposed=tuple(
             Transposed(
@@ -61,7 +61,7 @@ def build_report(
         transposed_for_speed=layout.chosen_for_speed,
         fused=fused.applied,
         traits=dict(sorted(traits.items())),
-        passes=rewritten.passes,
+        passes=rewritten.change_counts,
         passes_declined=rewritten.declined,
         fusions_declined=tuple(fused.declined),
         packs=dict(Counter(bound.pack for bound in model.operators())),
@@ -71,7 +71,7 @@ def build_report(
         state_types=tuple(f"{s.dtype} [{', '.join(str(n) if n >= 0 else '?' for n in s.shape)}]" for s in states),
         domains=foreign_domains(rewritten.model),
         storage=dict(Counter(f"{t.dtype} stored as {storage.dtype}" for t, storage in planned.storage.shifted.items())),
-        weights=rewritten.weights,
+        weights=rewritten.product_counts,
         warnings=(*host.warnings, *warnings),
     )
 

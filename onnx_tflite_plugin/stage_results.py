@@ -1,4 +1,4 @@
-"""Results of the stages of a conversion after normalization."""
+"""Results of the conversion stages that follow normalization."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ class PlannedModel(NamedTuple):
 class RewrittenModel(NamedTuple):
     """Result of rewriting.
 
-    ``nodes``: number of nodes by operator. ``transposes``: number of Transposes before any rewrite.
-    ``operator_transposes``: number of Transposes that handlers emitted, by operator label. ``passes``: number of changes
-    by each pass. ``declined``: number of declined places by pass and reason. ``weights``: number of 8-bit products by the
-    dtype of their weights. ``notes``: explanations of operators that become many nodes.
+    ``node_counts``: number of nodes by operator. ``transpose_count``: number of Transposes before any rewrite.
+    ``operator_transposes``: number of Transposes that handlers emitted, by operator label. ``change_counts``: number of
+    changes by each pass. ``declined``: number of matches that each pass declined, by reason. ``product_counts``: number
+    of 8-bit products by the dtype of their weights. ``notes``: explanations of operators that become many nodes.
     """
 
     model: ir.Model
-    nodes: Mapping[str, int]
-    transposes: int
+    node_counts: Mapping[str, int]
+    transpose_count: int
     operator_transposes: Mapping[str, int]
-    passes: Mapping[str, int]
+    change_counts: Mapping[str, int]
     declined: Mapping[str, Mapping[str, int]]
-    weights: Mapping[str, int]
+    product_counts: Mapping[str, int]
     notes: tuple[str, ...] = ()
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from onnx_tflite_plugin.api.declarations import Instance
 from onnx_tflite_plugin.source.model import Dims, Operator
 
-AxesOf = Callable[[Instance], str | None]
+AxesFunction = Callable[[Instance], str | None]
 
 
 def axis_names(n: int, prefix: str = "a") -> list[str]:
@@ -40,7 +40,7 @@ def constant_axes(op: Operator, slot: int, rank: int) -> tuple[int, ...] | None:
     return None if constant is None else tuple(sorted({int(a) % max(rank, 1) for a in np.ravel(constant)}))
 
 
-def permutation_axes(slot: int) -> AxesOf:
+def permutation_axes(slot: int) -> AxesFunction:
     """Return a function that returns the axes of a transposition.
 
     Output axis ``i`` is input axis ``perm[i]``. ``perm`` is the constant in ``slot``.
@@ -56,7 +56,9 @@ def permutation_axes(slot: int) -> AxesOf:
     return axes
 
 
-def reduction_axes(slot: int, keep: Callable[[Instance], bool] = lambda at: bool(at.op.options.keep_dims)) -> AxesOf:
+def reduction_axes(
+    slot: int, keep: Callable[[Instance], bool] = lambda at: bool(at.op.options.keep_dims)
+) -> AxesFunction:
     """Return a function that returns the axes of a reduction.
 
     The axes that the constant in ``slot`` lists are removed, or have size 1 if ``keep`` returns True.

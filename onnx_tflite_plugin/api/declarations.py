@@ -39,8 +39,8 @@ def out(k: int) -> int:
 class Effects(Checked):
     """States that the operator accesses.
 
-    ``reads``, ``writes``: the slots of resources that it reads or writes. ``state_key``: a function of the instance that
-    returns the key of the state for output 0, a resource.
+    ``reads``, ``writes``: the slots of resources that the operator reads or writes. ``state_key``: a function of the
+    instance that returns the state key of the resource in output 0.
     """
 
     reads: tuple[int, ...] = ()
@@ -50,9 +50,9 @@ class Effects(Checked):
 
 @dataclass(frozen=True)
 class Decline(Checked):
-    """Answer of a handler or fusion that does not accept an operator.
+    """Returned by a handler or fusion to reject an operator.
 
-    ``reason``: why it does not. ``hint``: what the user can do.
+    ``reason``: the unsupported property. ``hint``: what the user can do.
     """
 
     reason: str
@@ -93,20 +93,20 @@ class Replacement(Checked):
 
 # --- the handler ------------------------------------------------------------------------------
 
-LayoutOf = Layout | Callable[[Instance], Layout]
-AxesOf = Axes | Callable[[Instance], Axes]
-AxisPriceOf = AxisPrice | None | Callable[[Instance], AxisPrice | None]
-IndexedOf = Mapping[int, int] | Callable[[Instance], Mapping[int, int]]
-BehaviorOf = Behavior | Callable[[Instance], Behavior]
-OutputsOf = Mapping[int, OutputBehavior] | Callable[[Instance], Mapping[int, OutputBehavior]]
-ActivationOf = str | None | FusedActivation | Callable[[Instance], str]
-OpsetOf = int | Callable[[Instance], int]
-ShapesOf = Mapping[int, Dims] | Callable[[Instance], Mapping[int, Dims]]
-TypesOf = str | Collection[str] | Callable[[Instance], str | Collection[str]]
+LayoutOrFunction = Layout | Callable[[Instance], Layout]
+AxesOrFunction = Axes | Callable[[Instance], Axes]
+AxisPriceOrFunction = AxisPrice | None | Callable[[Instance], AxisPrice | None]
+SlotsOrFunction = Mapping[int, int] | Callable[[Instance], Mapping[int, int]]
+BehaviorOrFunction = Behavior | Callable[[Instance], Behavior]
+OutputBehaviorsOrFunction = Mapping[int, OutputBehavior] | Callable[[Instance], Mapping[int, OutputBehavior]]
+ActivationOrFunction = str | None | FusedActivation | Callable[[Instance], str]
+OpsetOrFunction = int | Callable[[Instance], int]
+ShapesOrFunction = Mapping[int, Dims] | Callable[[Instance], Mapping[int, Dims]]
+TypesOrFunction = str | Collection[str] | Callable[[Instance], str | Collection[str]]
 Accepts = Decline | Callable[[Instance], Decline | None]
 Evaluate = Callable[[Instance], Array | WidenedConstant | None]
-SizesOf = Callable[[Instance], Dims]
-ListContentsOf = Callable[[Instance], ListContents]
+ShapeFunction = Callable[[Instance], Dims]
+ListContentsFunction = Callable[[Instance], ListContents]
 Rewrite = Callable[[Instance], Sequence["Replacement"]]
 Kernel = Callable[..., Array | Sequence[Array]]
 
@@ -123,17 +123,17 @@ class Handler(Checked):
     """Function ``lower(ctx, *inputs)``: returns one value per TFLite output; a single value for one output."""
     max_version: int
     """Highest version of the operator that the handler supports."""
-    layout: LayoutOf
+    layout: LayoutOrFunction
     """Layouts in which the lowering accepts its operands."""
-    axes: AxesOf = None
+    axes: AxesOrFunction = None
     """Axes of operands and results, as text: ``"n h w c -> n c"``."""
-    axis_price: AxisPriceOf = None
+    axis_price: AxisPriceOrFunction = None
     """Axes along which the emitted operator works, to price layouts."""
-    indexed_by_axis: IndexedOf = field(default_factory=dict)
-    """Slot with one entry per axis → the slot with these axes. The entries are remapped to the planned layout."""
+    indexed_by_axis: SlotsOrFunction = field(default_factory=dict)
+    """Slot with one entry per axis → slot whose axes the entries describe. The entries are remapped to the planned layout."""
     axis_number_slots: Collection[int] = ()
     """Slots that hold axis numbers, which are remapped to the planned layout."""
-    reshapes: ShapesOf = field(default_factory=dict)
+    reshapes: ShapesOrFunction = field(default_factory=dict)
     """Slot → shape of the operand or result in the lowering, if it differs from the slot's shape. One size may be None.
 
     The host inserts the Reshape, before dequantization if the slot is quantized.
@@ -143,23 +143,23 @@ class Handler(Checked):
     assumes: Collection[int] = ()
     """Slots whose values have a property that the fusion's ``check`` found, such as equal halves.
 
-    The lowering relies on it. Comparisons use only values of the model for these slots, no random ones.
+    The lowering relies on this property. Comparisons use the model's own values for these slots, never random ones.
     """
-    quantization: BehaviorOf = _NOT_QUANTIZABLE
+    quantization: BehaviorOrFunction = _NOT_QUANTIZABLE
     """Treatment of quantized tensors by the kernel."""
-    output_quantization: OutputsOf = field(default_factory=dict)
+    output_quantization: OutputBehaviorsOrFunction = field(default_factory=dict)
     """Slot of an output to which ``quantization`` does not apply → its behavior: ``{out(1): Dequantized()}``.
 
     The lowering returns floats for these outputs, and the host quantizes them. If the lowering gets quantized values, it
     dequantizes them with ``ctx.dequantize(x, 0)``.
     """
-    activation: ActivationOf = None
+    activation: ActivationOrFunction = None
     """Option that names a fused activation, for kernels that clamp (``ActivationKernel.CLAMPED``).
 
     For kernels that do not clamp, give a ``FusedActivation``. A function of the instance returns the name of the applied
     activation.
     """
-    min_opset: OpsetOf = 1
+    min_opset: OpsetOrFunction = 1
     """Lowest opset that the lowering supports."""
     subgraphs: tuple[str, ...] = ()
     """Options that hold subgraph indices."""
@@ -172,13 +172,13 @@ class Handler(Checked):
     """
     effects: Effects | None = None
     """States that the operator reads or writes."""
-    types: TypesOf = ""
+    types: TypesOrFunction = ""
     """Supported dtypes, one row per combination: ``"float32, float32 int8 -> float32"``; ``_`` is any dtype.
 
     An operator with other dtypes is refused before conversion.
     """
     accepts: Accepts | None = None
-    """Function of the instance: returns a Decline, or None if the handler accepts it.
+    """Function of the instance: returns a Decline, or None if the handler accepts the operator.
 
     A literal Decline refuses all instances: the operator is not expressible in ONNX.
     """
@@ -188,16 +188,16 @@ class Handler(Checked):
     Consumers then see a constant that is stored in the ONNX file. Return a ``WidenedConstant`` to store the operand
     instead. For a variable tensor the constant is the initial value.
     """
-    sizes: SizesOf | None = None
-    """Function of the instance: returns the shape of output 0. Raises Refusal if there is none.
+    sizes: ShapeFunction | None = None
+    """Function of the instance: returns the shape of output 0. Raises Refusal if the operands have no valid shape.
 
     Required if the lowering takes this shape from the file instead of deriving it from its operands. Useful if it is cheaper than
     lowering the operator in isolation.
     """
     dynamic_batch_values: Mapping[int | str, int] = field(default_factory=dict)
-    """Operand or option with a shape that starts with the batch size → value for a dynamic batch: ``{1: -1}`` for RESHAPE.
+    """Slot or option that stores a shape beginning with the batch size → value for a dynamic batch: ``{1: -1}`` for RESHAPE.
 
-    Likewise, the entry of a named dynamic dimension of operand 0 is replaced, whichever axis it is.
+    Other named dynamic dimensions of operand 0 are replaced the same way, on any axis.
     """
     shape_options: Collection[str] = ()
     """Options that change the shapes of results, but not their elements: ``{"keep_dims"}``.
@@ -205,7 +205,7 @@ class Handler(Checked):
     Signatures that become one model may differ in them.
     """
     result_dtypes: Mapping[str, Collection[str]] = field(default_factory=dict)
-    """dtype of the first activation → dtypes of output 0, if both are float or quantized; ``"*"`` is any dtype.
+    """dtype of the first non-constant operand → dtypes of output 0, if both are float or quantized; ``"*"`` is any dtype.
 
     A dtype that is not listed stays unchanged; a file that changes it is refused.
     """
@@ -218,16 +218,16 @@ class Handler(Checked):
     ``quantization`` dequantizes, otherwise quantized values; results may always be quantized. An absent operand is None. A
     variable operand is updated in place.
     """
-    list_contents: ListContentsOf | None = None
-    """Function of the instance: returns dtype and shape of the elements of its tensor lists (dtype variant).
+    list_contents: ListContentsFunction | None = None
+    """Function of the instance: returns dtype and shape of the tensors in the operator's lists (dtype variant).
 
-    It is called before ``accepts`` if the file does not have them. The results for all operators of a list are merged, and the
+    It is called before ``accepts`` if the file does not have this information. The results for all operators of a list are merged, and the
     list becomes an array with one more axis.
     """
     overrides_kernel: Callable[[Instance], bool] | None = None
     """Function of the instance: True if comparisons call ``kernel``, because LiteRT's kernel fails on the instance."""
     rewrite: Rewrite | None = None
-    """Function of the instance: returns operators that replace the operator before planning, in order. Raises Refusal if none can.
+    """Function of the instance: returns operators that replace the operator before planning, in order. Raises Refusal if none fit.
 
     The last one computes the results. Layout, quantization and fusions see these operators, and their handlers lower them.
     ``lower``, ``layout``, ``quantization`` and ``evaluate`` of this handler are then only descriptive.
@@ -298,42 +298,42 @@ class Handler(Checked):
 class Declarations(TypedDict, total=False):
     """Optional fields of :class:`Handler`: keywords of ``@handler`` and ``@fusion``."""
 
-    axes: AxesOf
-    axis_price: AxisPriceOf
-    indexed_by_axis: IndexedOf
+    axes: AxesOrFunction
+    axis_price: AxisPriceOrFunction
+    indexed_by_axis: SlotsOrFunction
     axis_number_slots: Collection[int]
-    reshapes: ShapesOf
+    reshapes: ShapesOrFunction
     requires_constant: Collection[int]
     assumes: Collection[int]
-    quantization: BehaviorOf
-    output_quantization: OutputsOf
-    activation: ActivationOf
-    min_opset: OpsetOf
+    quantization: BehaviorOrFunction
+    output_quantization: OutputBehaviorsOrFunction
+    activation: ActivationOrFunction
+    min_opset: OpsetOrFunction
     subgraphs: tuple[str, ...]
     boundary: SubgraphBoundary | None
     inlined_subgraph: str
     effects: Effects | None
-    types: TypesOf
+    types: TypesOrFunction
     accepts: Accepts | None
     evaluate: Evaluate | None
-    sizes: SizesOf | None
+    sizes: ShapeFunction | None
     dynamic_batch_values: Mapping[int | str, int]
     shape_options: Collection[str]
     result_dtypes: Mapping[str, Collection[str]]
     aliases: tuple[str, ...]
     kernel: Kernel | None
-    list_contents: ListContentsOf | None
+    list_contents: ListContentsFunction | None
     overrides_kernel: Callable[[Instance], bool] | None
     rewrite: Rewrite | None
 
 
 _EXAMPLES = {"max_version": "1", "layout": 'Transparent(), Implicit(onnx={0: "n c h w"}), Attribute() or Terminate()'}
-"""Values of required keywords."""
+"""Example values of required keywords, for error messages."""
 
 
 @with_checked_keywords("@handler", [*Declarations.__annotations__, *DECLARATIONS], _EXAMPLES)
 def handler(
-    code: str, *, max_version: int, layout: LayoutOf, **declared: Unpack[Declarations]
+    code: str, *, max_version: int, layout: LayoutOrFunction, **declared: Unpack[Declarations]
 ) -> Callable[[Callable[..., Any]], Handler]:
     """Declare the lowering of operator ``code``.
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
-from onnx_tflite_plugin.api.declarations import Declarations, Decline, Handler, LayoutOf
+from onnx_tflite_plugin.api.declarations import Declarations, Decline, Handler, LayoutOrFunction
 from onnx_tflite_plugin.checked import Checked, describe, describe_arity_mismatch, has_type, with_checked_keywords
 from onnx_tflite_plugin.renamed import CALL, FUSION, rename_keywords
 from onnx_tflite_plugin.source.model import Array, Operator, Subgraph, Tensor
@@ -172,7 +172,7 @@ _EXAMPLES = {"layout": "Transparent()"}
 def fusion(
     name: str,
     *,
-    layout: LayoutOf,
+    layout: LayoutOrFunction,
     pattern: Call | Sequence[Call] = (),
     inputs: Sequence[Operand] = (),
     regions: Regions | None = None,

@@ -14,27 +14,27 @@ from onnx_tflite_plugin.source.model import Operator
 
 
 def activation_declaration(handler: Handler) -> FusedActivation | None:
-    """Return the FusedActivation that a handler declares; ``None`` without it."""
+    """Return the FusedActivation that a handler declares, or None."""
     declared = handler.activation
     if isinstance(declared, str):
         return FusedActivation(option=declared)
     return declared if isinstance(declared, FusedActivation) else None
 
 
-def resolve_activation(handler: Handler, pack: str, at: Instance) -> Operator | Decline:
+def resolve_activation(handler: Handler, pack: str, instance: Instance) -> Operator | Decline:
     """Return the operator with the effective activation as its option.
 
-    Return a Decline if its kernels refuse the activation. Raises Failed if the handler does not return the kernel
-    family.
+    Return a Decline if the operator's kernels refuse the activation. Raises Failed if the handler's function does not
+    return an ActivationKernel.
     """
-    op, declared = at.op, activation_declaration(handler)
+    op, declared = instance.op, activation_declaration(handler)
     if declared is None or (
         op.options and declared.option not in op.options
     ):  # a wrong option is reported when declarations are read
         return op
     name = str(op.options.get(declared.option, "NONE"))
     try:
-        effective = effective_activation(_kernel_family(declared, handler, pack, at), name)
+        effective = effective_activation(_kernel_family(declared, handler, pack, instance), name)
     except Refusal as refusal:
         return Decline(str(refusal))
     if effective == name or not op.options:
@@ -42,12 +42,12 @@ def resolve_activation(handler: Handler, pack: str, at: Instance) -> Operator | 
     return replace(op, options=op.options.with_fields({**op.options, declared.option: effective}))
 
 
-def _kernel_family(declared: FusedActivation, handler: Handler, pack: str, at: Instance) -> ActivationKernel:
+def _kernel_family(declared: FusedActivation, handler: Handler, pack: str, instance: Instance) -> ActivationKernel:
     if isinstance(declared.kernel, ActivationKernel):
         return declared.kernel
     name = f"activation declared by handler {handler.name}"
-    with attribute_errors(name, pack, declared.kernel, label(at.op), expected=(Refusal,)):
-        kernel = declared.kernel(at)
+    with attribute_errors(name, pack, declared.kernel, label(instance.op), expected=(Refusal,)):
+        kernel = declared.kernel(instance)
         if not isinstance(kernel, ActivationKernel):
             raise WrongResult(f"it returned {describe(kernel)}, not an ActivationKernel")
         return kernel

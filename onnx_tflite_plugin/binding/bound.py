@@ -19,9 +19,9 @@ class Declared(NamedTuple):
     """Declarations of one operator.
 
     ``axes``: None if the slots share no axes that the layout plan could follow. ``aligned``: True if no axes are
-    declared, so that the host aligns all data operands from the right. ``activation``: the fused activation, which the
-    host applies, or the lowering if ``activates_inside``. ``subgraphs``: indices of called subgraphs. ``state``: the
-    key of the state for output 0, a resource.
+    declared: the host then aligns the last axes of all data operands, as in broadcasting. ``activation``: the fused
+    activation. The host applies it; if ``activation_in_lowering`` is True, the lowering does. ``subgraphs``: indices of
+    called subgraphs. ``state_key``: the state key of the resource in output 0.
     """
 
     layout: Layout
@@ -35,16 +35,16 @@ class Declared(NamedTuple):
     quantization: Behavior
     output_quantization: Mapping[int, OutputBehavior]
     activation: str
-    activates_inside: bool
+    activation_in_lowering: bool
     min_opset: int
     subgraphs: tuple[int, ...]
     boundary: SubgraphBoundary | None
     effects: Effects | None
-    state: str | None
+    state_key: str | None
 
     @property
     def accesses_states(self) -> bool:
-        """True if the operator calls subgraphs or accesses states."""
+        """True if the operator may access states: directly, or in a called subgraph."""
         return bool(self.subgraphs) or self.effects is not None
 
 
@@ -52,7 +52,7 @@ class Declared(NamedTuple):
 class Bound:
     """One operator and the handler that lowers it.
 
-    ``members``: the operators of the file that it stands for: itself, the fused ones, or the rewritten one.
+    ``members``: the file's operators that ``op`` replaces: itself, the operators of a fusion, or the rewritten one.
     ``resolved``: the handler's declarations for the operator; None before they are read.
     """
 
@@ -73,7 +73,7 @@ class Bound:
     def label(self) -> str:
         """Return ``op 12 CONV_2D v3 'tensor name'`` for messages.
 
-        For a replacement, it is the operator of the file.
+        If ``op`` replaces one operator of the file, that operator is named.
         """
         return label(self.members[0] if len(self.members) == 1 else self.op)
 
@@ -115,7 +115,7 @@ class BoundModel:
         return tuple(replace(graph.subgraph, operators=tuple(b.op for b in graph.operators)) for graph in self.graphs)
 
     def drop_uncalled_graphs(self) -> BoundModel:
-        """Return the model, with declarations, without operators of uncalled subgraphs."""
+        """Return the model without operators of uncalled subgraphs; needs declarations."""
         reached, pending = {self.source.root}, [self.source.root]
         while pending:
             for bound in self.graphs[pending.pop()].operators:

@@ -20,7 +20,7 @@ from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.binding.declared import size_of_output, subgraph_indices
 from onnx_tflite_plugin.binding.dtypes import find_invalid_dtypes
-from onnx_tflite_plugin.binding.numbers import find_invalid_numbers
+from onnx_tflite_plugin.binding.invalid_parameters import find_invalid_parameters
 from onnx_tflite_plugin.codes import has_custom_name
 from onnx_tflite_plugin.errors import (
     CONTRADICTION,
@@ -70,7 +70,7 @@ def check_consistent(model: BoundModel, target: Target, opset: int) -> None:
             *_check_subgraph_boundaries(bound, model.source),
             *(
                 _contradiction(bound.op, *invalid)
-                for invalid in (*find_invalid_dtypes(bound, target, opset), *find_invalid_numbers(bound))
+                for invalid in (*find_invalid_dtypes(bound, target, opset), *find_invalid_parameters(bound))
             ),
         )
     ]

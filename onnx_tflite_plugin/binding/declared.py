@@ -94,12 +94,12 @@ def resolve_operator(bound: Bound, target: Target, opset: int) -> Bound:
                 "output_quantization", handler.output_quantization, Mapping[int, OutputBehavior], _check_outputs
             ),
             activation=_activation_name(read),
-            activates_inside=(fused := activation_declaration(handler)) is not None and fused.in_lowering,
+            activation_in_lowering=(fused := activation_declaration(handler)) is not None and fused.in_lowering,
             min_opset=read("min_opset", handler.min_opset, int),
             subgraphs=subgraph_indices(read("subgraphs", handler.subgraphs, tuple, _check_options), op),
             boundary=handler.boundary,
             effects=read("effects", handler.effects, Effects | None, _check_slots),
-            state=None if handler.effects is None else read("effects.state_key", handler.effects.state_key, str),
+            state_key=None if handler.effects is None else read("effects.state_key", handler.effects.state_key, str),
         ),
     )
 

@@ -319,7 +319,7 @@ def _region_members(region: Region, producers: Mapping[Tensor, Bound]) -> set[Bo
         if tensor is None or tensor in region.inputs or tensor.is_constant:
             continue
         if tensor not in producers:
-            raise Mismatch(f"tensor {tensor} is not an operand of the region, and no operator computes it")
+            raise Mismatch(f"tensor {tensor} is not an operand of the matched operators, and no operator computes it")
         producer = producers[tensor]
         if producer not in members:
             members.add(producer)

@@ -18,11 +18,11 @@ def state_users(graph: BoundGraph) -> Iterator[tuple[str | None, Bound]]:
     """
     key_of: dict[Tensor, str] = {}
     for bound in graph.operators:
-        effects, state = bound.declared.effects, bound.declared.state
+        effects, state_key = bound.declared.effects, bound.declared.state_key
         if effects is None:
             continue
-        if state is not None and bound.op.tensor(out(0)) is not None:
-            key_of[bound.op[out(0)]] = state
+        if state_key is not None and bound.op.tensor(out(0)) is not None:
+            key_of[bound.op[out(0)]] = state_key
         for slot in (*effects.reads, *effects.writes):
             yield key_of.get(bound.op[slot]), bound
 

@@ -180,7 +180,7 @@ def _bundle_jobs(source: Path, bundle: Path, output: Path | None) -> tuple[list[
         description = describe_archive([member.name for member in members(bundle, bundle.name)])
         if description:
             raise UsageProblem(f"{bundle} is not a TFLite model: {description}")
-        raise UsageProblem(f"{bundle} is a bundle without a TFLite model; inspect lists what it holds")
+        raise UsageProblem(f"{bundle} is a bundle without a TFLite model; `onnx-tflite inspect` lists its contents")
     if output_is_file and output is not None:
         if len(models) == 1:
             return [Job(models[0].name, models[0], output)], True, _BY_PART_REMEDY

@@ -38,7 +38,10 @@ class _File(NamedTuple):
         return cls(path, description, is_output, folder, real_path.relative_to(folder).parts)
 
     def key(self) -> object:
-        """Return a key that is equal for names that differ in case or in forms of accents."""
+        """Return a key that is equal for files that may be the same.
+
+        The names of such files may differ in case or Unicode normalization.
+        """
         stat = os.stat(self.folder)
         folder = (stat.st_dev, stat.st_ino) if stat.st_ino else str(self.folder)
         return folder, tuple(map(_fold_case, self.names))
@@ -79,7 +82,7 @@ class Outputs:
             self.register_input(data, "the data of --inputs")
 
     def register_output(self, path: Path, source: str, remedy: str) -> Path:
-        """Register a file to write. ``source``: the object that it is written from.
+        """Register a file to write. ``source``: what is written to the file, for messages.
 
         Raises UsageProblem with ``remedy`` if another file has this path.
         """
@@ -105,7 +108,7 @@ class Outputs:
                     path.parent.mkdir(parents=True, exist_ok=True)
                 except FileExistsError:
                     raise UsageProblem(
-                        f"{path.parent} is a file, but the models are written into a folder: name another one"
+                        f"{path.parent} is a file, but the models need a folder; name another folder"
                     ) from None
                 except OSError as error:
                     raise UsageProblem(f"the folder {path.parent} cannot be created: {error.strerror}") from None
@@ -118,9 +121,9 @@ class Outputs:
         if len(self._stamps) > _MAX_LISTED:
             written = sum(_stamp(path) != before for path, before in self._stamps.items())
             return f"{written} of {plural(len(self._stamps), 'file')} were written"
-        return "; ".join(self._states())
+        return "; ".join(self._describe_each())
 
-    def _states(self) -> Iterator[str]:
+    def _describe_each(self) -> Iterator[str]:
         for path, before in self._stamps.items():
             if _stamp(path) != before:
                 yield f"{path} was written"

@@ -114,7 +114,7 @@ KINDS: Mapping[str, Kind] = {
         "",
         (
             "Describe the runtime in {handler}: opsets, dtypes with kernels, missing operators, rewrite rules.",
-            "Convert your models and run them in the runtime; add each failure to the traits and to the tests.",
+            "Convert your models and run them in the runtime; for each failure, declare a trait and add a test.",
         ),
         is_placeholder=False,
         expected_code="a name for the target, in small letters: my-npu",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from onnx_tflite_plugin.graph.bodies import bodies
 from onnx_tflite_plugin.graph.model_metadata import remove_origin
+from onnx_tflite_plugin.graph.node_subgraphs import node_subgraphs
 
 if TYPE_CHECKING:
     import onnx
@@ -71,11 +71,11 @@ def _upstream_values(model: onnx.ModelProto, values: Collection[str]) -> set[str
 
 
 def operand_names(node: onnx.NodeProto) -> Iterator[str]:
-    """Yield the values that a node reads, including captures of its bodies."""
+    """Yield the values that a node reads, including captures of its subgraphs."""
     yield from (name for name in node.input if name)
-    for body in bodies(node):
-        defined = {info.name for info in body.input} | {tensor.name for tensor in body.initializer}
-        defined |= {name for inner_node in body.node for name in inner_node.output}
-        used = [name for inner_node in body.node for name in operand_names(inner_node)]
-        used += [info.name for info in body.output]
+    for subgraph in node_subgraphs(node):
+        defined = {info.name for info in subgraph.input} | {tensor.name for tensor in subgraph.initializer}
+        defined |= {name for inner_node in subgraph.node for name in inner_node.output}
+        used = [name for inner_node in subgraph.node for name in operand_names(inner_node)]
+        used += [info.name for info in subgraph.output]
         yield from (name for name in used if name not in defined)

@@ -115,7 +115,7 @@ def attention_warnings(model: ir.Model) -> list[str]:
     warnings = []
     if _has_windows(model):
         warnings.append(
-            f"attention within a window needs ONNX Runtime {WINDOWS_FROM} or later; older versions compute wrong values"
+            f"sliding-window attention needs ONNX Runtime {WINDOWS_FROM} or later; older versions compute wrong values"
         )
     if _has_scatters(model):
         opset = model.graph.opset_imports[""]

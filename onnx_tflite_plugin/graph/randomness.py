@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from onnx_tflite_plugin.graph.bodies import bodies
 from onnx_tflite_plugin.graph.metadata import props
 from onnx_tflite_plugin.graph.node_metadata import converted_operators
+from onnx_tflite_plugin.graph.node_subgraphs import node_subgraphs
 
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
@@ -19,7 +19,7 @@ RANDOM = frozenset(
 
 
 def random_nodes(graph: GraphProto) -> Iterator[NodeProto]:
-    """Yield the nodes of a graph that generate random numbers, also in a body."""
+    """Yield the nodes of a graph that generate random numbers, also in a subgraph."""
     return (node for node in graph.node if _is_random(node))
 
 
@@ -29,4 +29,4 @@ def random_operators(graph: GraphProto) -> frozenset[int]:
 
 
 def _is_random(node: NodeProto) -> bool:
-    return node.op_type in RANDOM or any(any(True for _ in random_nodes(body)) for body in bodies(node))
+    return node.op_type in RANDOM or any(any(True for _ in random_nodes(subgraph)) for subgraph in node_subgraphs(node))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onnx_tflite_plugin.graph.bodies import bodies
 from onnx_tflite_plugin.graph.metadata import props
 from onnx_tflite_plugin.graph.node_metadata import converted_operators
+from onnx_tflite_plugin.graph.node_subgraphs import node_subgraphs
 
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
@@ -25,4 +25,4 @@ def selecting_operators(graph: GraphProto) -> frozenset[int]:
 
 
 def _is_selecting(node: NodeProto) -> bool:
-    return node.op_type in SELECTING or any(any(map(_is_selecting, body.node)) for body in bodies(node))
+    return node.op_type in SELECTING or any(any(map(_is_selecting, subgraph.node)) for subgraph in node_subgraphs(node))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from onnx_tflite_plugin.errors import InvalidOnnx
-from onnx_tflite_plugin.graph.bodies import bodies
+from onnx_tflite_plugin.graph.node_subgraphs import node_subgraphs
 from onnx_tflite_plugin.source.content import Content, missing_file
 from onnx_tflite_plugin.source.formats import describe_format
 
@@ -98,5 +98,5 @@ def remove_constant_infos(graph: onnx.GraphProto) -> None:
         del graph.value_info[:]
         graph.value_info.extend(kept)
     for node in graph.node:
-        for body in bodies(node):
-            remove_constant_infos(body)
+        for subgraph in node_subgraphs(node):
+            remove_constant_infos(subgraph)

@@ -261,12 +261,12 @@ def find_needs_problem(needs: frozenset[str], fusion: Fusion) -> str:
     unlisted = find_unlisted_pattern(needs, fusion)
     if unlisted is not None:
         return (
-            f"lists {', '.join(sorted(needs))}, but a pattern of {fusion.name} has only {', '.join(sorted(unlisted))}, so "
-            "models with only these operators do not load the fusion; list an operator of every pattern"
+            f"lists {', '.join(sorted(needs))}, but one pattern of {fusion.name} consists only of {', '.join(sorted(unlisted))}. "
+            "Models with that pattern would not load the fusion; also list one of its operators"
         )
     superfluous = needs.difference(*(pattern.codes() for pattern in fusion.patterns))
     return (
-        f"lists {', '.join(sorted(superfluous))}, which no pattern of {fusion.name} has; remove the operators without a pattern"
+        f"lists {', '.join(sorted(superfluous))}, which occur in no pattern of {fusion.name}; remove these operators"
         if superfluous
         else ""
     )

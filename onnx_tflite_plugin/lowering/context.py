@@ -220,7 +220,7 @@ class Context:
 
         Raises TypeError unless that is declared ``inside``.
         """
-        if not self.bound.declared.activates_inside:
+        if not self.bound.declared.activation_in_lowering:
             raise TypeError(
                 "ctx.activate needs activation=FusedActivation(..., in_lowering=True); the host applies any other"
             )

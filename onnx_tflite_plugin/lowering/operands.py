@@ -15,7 +15,7 @@ from onnx_tflite_plugin.lowering.arrays import arrange_constant
 from onnx_tflite_plugin.lowering.emitter import Operand
 from onnx_tflite_plugin.lowering.scope import Scope
 from onnx_tflite_plugin.lowering.values import FILE, FLOAT, STORED, ValueOrResource
-from onnx_tflite_plugin.quantization.delivery import storage_of_slot
+from onnx_tflite_plugin.quantization.handler_inputs import storage_of_slot
 from onnx_tflite_plugin.quantization.storage import Encoding, Storage, WeightConversion, encoding_of
 from onnx_tflite_plugin.source.affine import affine, bias_scale
 from onnx_tflite_plugin.source.model import Array, Dims, Quantization, Tensor

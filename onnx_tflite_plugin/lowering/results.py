@@ -22,7 +22,7 @@ from onnx_tflite_plugin.lowering.ir_values import onnx_dtype, require_value
 from onnx_tflite_plugin.lowering.lookup import gather_entries
 from onnx_tflite_plugin.lowering.values import FILE, STORED, Resource, ValueOrResource
 from onnx_tflite_plugin.quantization.activation import Clamp, quantized_clamp_bounds
-from onnx_tflite_plugin.quantization.delivery import uses_file_integers
+from onnx_tflite_plugin.quantization.handler_inputs import uses_file_integers
 from onnx_tflite_plugin.quantization.storage import Encoding, Storage, data_slots
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE, QUANTIZED
@@ -188,7 +188,7 @@ def _check_shape(ctx: Context, value: ir.Value, tensor: Tensor, k: int) -> None:
 def activate_output(ctx: Context, value: ir.Value, k: int) -> ir.Value:
     """Return an output with its fused activation, quantized if the tensor is."""
     declared = ctx.bound.declared
-    activation = "NONE" if declared.activates_inside else declared.activation
+    activation = "NONE" if declared.activation_in_lowering else declared.activation
     if affine(ctx.op[~k]) is None:
         return apply_activation(ctx.scope, value, activation)
     storage, conversions = ctx.storage(~k), ctx.scope.conversions
@@ -255,7 +255,7 @@ def _table_entries(ctx: Context, table: Callable[[Instance], Array]) -> Array:
     lowest, highest = INTEGER_RANGE[dtype]
     if entries.dtype.kind not in "iu" or entries.min() < lowest or entries.max() > highest:
         values = f"{entries.dtype} values from {entries.min()} to {entries.max()}"
-        raise WrongResult(f"the lookup table has {values}, but output 0 is {dtype}: return its quantized values")
+        raise WrongResult(f"the lookup table has {values}, but output 0 is {dtype}; return a table of {dtype} values")
     input_shift, output_shift = ctx.storage(0).shift, ctx.storage(~0).shift
     if input_shift or output_shift:
         first, last = INTEGER_RANGE[ctx.dtype(0)]

@@ -21,7 +21,7 @@ from onnx_tflite_plugin.source.model import Array, Model, Operator, Signature, S
 Location = tuple[int, int]
 """Subgraph and index of a tensor or an operator."""
 Shape = tuple[int, ...]
-HandlerOf = Callable[[Operator], Handler | None]
+HandlerLookup = Callable[[Operator], Handler | None]
 ViewPredicate = Callable[[Operator, Shape, Shape], bool]
 """True if an operator is a view, given the shapes of its operand and result."""
 
@@ -108,7 +108,7 @@ class Alignment:
     same for operators. ``input_pairs``: locations of matching inputs of the signatures and of subgraphs that they call.
     """
 
-    def __init__(self, signature: SignatureGraph, prompt: SignatureGraph, handler_of: HandlerOf) -> None:
+    def __init__(self, signature: SignatureGraph, prompt: SignatureGraph, handler_of: HandlerLookup) -> None:
         self.signature, self.prompt, self.handler_of = signature, prompt, handler_of
         self.tensors: dict[Location, Tensor] = {}
         self.operators: dict[Location, Operator] = {}

@@ -14,7 +14,7 @@ from onnx_tflite_plugin.binding.declared import subgraph_indices
 from onnx_tflite_plugin.codes import COMPOSITE
 from onnx_tflite_plugin.normalize.alignment import (
     Alignment,
-    HandlerOf,
+    HandlerLookup,
     Location,
     Misaligned,
     are_equal_constants,
@@ -33,7 +33,7 @@ class Completion:
     operators, which compute each token in isolation.
     """
 
-    def __init__(self, alignment: Alignment, handler_of: HandlerOf) -> None:
+    def __init__(self, alignment: Alignment, handler_of: HandlerLookup) -> None:
         self.alignment, self.handler_of = alignment, handler_of
         self.decode, self.prompt = alignment.signature, alignment.prompt
         self.tensors, self.operators = list(self.prompt.subgraph.tensors), list(self.prompt.subgraph.operators)

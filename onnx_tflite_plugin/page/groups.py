@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from onnx_tflite_plugin.graph.bodies import bodies
 from onnx_tflite_plugin.graph.disjoint_sets import DisjointSets
 from onnx_tflite_plugin.graph.metadata import props
 from onnx_tflite_plugin.graph.node_metadata import converted_operators, source_handler
+from onnx_tflite_plugin.graph.node_subgraphs import node_subgraphs
 from onnx_tflite_plugin.presentation.ranges import format_ranges
 from onnx_tflite_plugin.source.model import Operator
 from onnx_tflite_plugin.verify.times.profile import format_names
@@ -77,7 +77,7 @@ def group_operators(operators: Sequence[Operator], onnx: onnx.ModelProto) -> lis
         members[sets.representative(op.index)].append(op)
     for index, node in nodes_by_source:
         nodes[sets.representative(index)].append(node.op_type)
-        inner_nodes = (pair for body in bodies(node) for pair in nodes_with_container(body))
+        inner_nodes = (pair for subgraph in node_subgraphs(node) for pair in nodes_with_container(subgraph))
         inner[sets.representative(index)] += [inner_node.op_type for inner_node, _ in inner_nodes]
     names = {
         first: next((handlers[op.index] for op in ops if op.index in handlers), "") for first, ops in members.items()
@@ -97,13 +97,13 @@ def nodes_with_container(graph: onnx.GraphProto, container: str = "") -> Iterato
     """Yield all nodes with the type of the containing node, "" in the main graph."""
     for node in graph.node:
         yield node, container
-        for body in bodies(node):
-            yield from nodes_with_container(body, node.op_type)
+        for subgraph in node_subgraphs(node):
+            yield from nodes_with_container(subgraph, node.op_type)
 
 
 def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     """Yield the graph and all inner graphs."""
     yield graph
     for node in graph.node:
-        for body in bodies(node):
-            yield from all_graphs(body)
+        for subgraph in node_subgraphs(node):
+            yield from all_graphs(subgraph)

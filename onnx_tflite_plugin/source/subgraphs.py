@@ -17,7 +17,7 @@ from onnx_tflite_plugin.source.options import operator_names, read_options
 from onnx_tflite_plugin.source.schema import OPERATOR, TENSOR
 from onnx_tflite_plugin.source.tensors import read_tensors
 
-ORDER = "operators must be listed in execution order, and each tensor must be computed once"
+ORDER_RULE = "operators must be listed in execution order, and each tensor must be computed once"
 
 
 class Code(NamedTuple):
@@ -64,20 +64,20 @@ class _Origins(NamedTuple):
     available: Sequence[bool]
     producers: Mapping[int, int]
 
-    def operand(self, raw: _RawOperator, slot: int, number: int) -> Tensor | None:
-        """Return an operand. Raises InvalidModel if it is computed later.
+    def operand(self, raw: _RawOperator, slot: int, tensor_index: int) -> Tensor | None:
+        """Return an operand. Raises InvalidModel if a later operator computes it.
 
-        A scalar that nothing computes counts as absent. Converters of 2018 gave RESHAPE such a scalar as its shape, and
+        A scalar that nothing computes counts as absent. Converters from 2018 gave RESHAPE such a scalar as its shape, and
         LiteRT still runs it (``Subgraph::InvokeImpl``). Other operands that nothing computes are checked when the
         operator is bound, because custom operators take scratch memory as an operand.
         """
-        tensor = self.tensors[number]
-        producer = self.producers.get(number)
-        if self.available[number] or (producer is not None and producer < raw.position):
+        tensor = self.tensors[tensor_index]
+        producer = self.producers.get(tensor_index)
+        if self.available[tensor_index] or (producer is not None and producer < raw.position):
             return tensor
         if producer is not None:
-            reason = f"tensor {tensor} is not computed before operators[{producer}]"
-            raise raw.table.invalid(f"inputs[{slot}]", reason, ORDER)
+            reason = f"tensor {tensor} is used here, but computed later, by operators[{producer}]"
+            raise raw.table.invalid(f"inputs[{slot}]", reason, ORDER_RULE)
         return tensor if tensor.shape else None
 
 
@@ -94,39 +94,39 @@ def read_subgraph(table: Table, index: int, codes: Sequence[Code], buffers: Buff
     producers = _find_producers(raw_operators)
     tensors = read_tensors(tables, index, inputs, producers, buffers)
     origins = _find_origins(raw_operators, tensors, inputs, producers)
-    for slot, number in enumerate(outputs):
-        if not origins.available[number] and number not in producers:
-            raise table.invalid(f"outputs[{slot}]", f"nothing computes tensor {tensors[number]}", REFUSED)
+    for slot, tensor_index in enumerate(outputs):
+        if not origins.available[tensor_index] and tensor_index not in producers:
+            raise table.invalid(f"outputs[{slot}]", f"nothing computes tensor {tensors[tensor_index]}", REFUSED)
     return Subgraph(
         index,
         table.text("name"),
         tensors,
-        tuple(tensors[number] for number in inputs),
-        tuple(tensors[number] for number in outputs),
+        tuple(tensors[tensor_index] for tensor_index in inputs),
+        tuple(tensors[tensor_index] for tensor_index in outputs),
         tuple(_read_operator(raw, index, origins, codes) for raw in raw_operators),
     )
 
 
 def _read_boundary(table: Table, name: str, tensor_count: int) -> tuple[int, ...]:
     """Return the tensor indices of the subgraph's inputs or outputs; none is absent."""
-    numbers: tuple[int, ...] = table.numbers(name)
-    for slot, number in enumerate(numbers):
-        if not 0 <= number < tensor_count:
-            raise _missing_tensor_error(table, f"{name}[{slot}]", number, tensor_count)
-    return numbers
+    tensor_indices: tuple[int, ...] = table.numbers(name)
+    for slot, tensor_index in enumerate(tensor_indices):
+        if not 0 <= tensor_index < tensor_count:
+            raise _missing_tensor_error(table, f"{name}[{slot}]", tensor_index, tensor_count)
+    return tensor_indices
 
 
 def _read_operands(table: Table, name: str, tensor_count: int) -> tuple[int | None, ...]:
-    numbers: tuple[int, ...] = table.numbers(name)
-    for slot, number in enumerate(numbers):
-        if not -1 <= number < tensor_count:
-            raise _missing_tensor_error(table, f"{name}[{slot}]", number, tensor_count)
-    return tuple(None if number == -1 else number for number in numbers) if -1 in numbers else numbers
+    tensor_indices: tuple[int, ...] = table.numbers(name)
+    for slot, tensor_index in enumerate(tensor_indices):
+        if not -1 <= tensor_index < tensor_count:
+            raise _missing_tensor_error(table, f"{name}[{slot}]", tensor_index, tensor_count)
+    return tuple(None if k == -1 else k for k in tensor_indices) if -1 in tensor_indices else tensor_indices
 
 
-def _missing_tensor_error(table: Table, name: str, number: int, tensor_count: int) -> InvalidModel:
+def _missing_tensor_error(table: Table, name: str, tensor_index: int, tensor_count: int) -> InvalidModel:
     return table.invalid(
-        name, f"tensor {number} does not exist; the subgraph has {plural(tensor_count, 'tensor')}", DAMAGED
+        name, f"tensor {tensor_index} does not exist; the subgraph has {plural(tensor_count, 'tensor')}", DAMAGED
     )
 
 
@@ -137,13 +137,13 @@ def _find_producers(raw_operators: Sequence[_RawOperator]) -> dict[int, int]:
     """
     producers: dict[int, int] = {}
     for raw in raw_operators:
-        for slot, number in enumerate(raw.outputs):
-            if number is None:
+        for slot, tensor_index in enumerate(raw.outputs):
+            if tensor_index is None:
                 continue
-            if number in producers:
-                reason = f"tensor {number} is computed by operators[{producers[number]}] already"
-                raise raw.table.invalid(f"outputs[{slot}]", reason, ORDER)
-            producers[number] = raw.position
+            if tensor_index in producers:
+                reason = f"tensor {tensor_index} is already computed by operators[{producers[tensor_index]}]"
+                raise raw.table.invalid(f"outputs[{slot}]", reason, ORDER_RULE)
+            producers[tensor_index] = raw.position
     return producers
 
 
@@ -155,28 +155,28 @@ def _find_origins(
 ) -> _Origins:
     """Return the origin of each tensor.
 
-    Raises InvalidModel if an operator computes a constant or an input. A variable may be computed, as float16 files
-    define its initial value that way.
+    Raises InvalidModel if an operator computes a constant or an input. A variable may be computed: float16 files compute its
+    initial value.
     """
     available = [tensor.is_constant or tensor.is_variable for tensor in tensors]
-    for number in inputs:
-        available[number] = True
-    for number, position in producers.items():
-        if tensors[number].is_constant or number in inputs:
-            tensor, raw = tensors[number], raw_operators[position]
-            kind = "a constant" if tensor.is_constant else "an input"
-            reason = f"tensor {tensor} is {kind} and cannot be computed"
-            raise raw.table.invalid(f"outputs[{raw.outputs.index(number)}]", reason, ORDER)
+    for tensor_index in inputs:
+        available[tensor_index] = True
+    for tensor_index, position in producers.items():
+        if tensors[tensor_index].is_constant or tensor_index in inputs:
+            tensor, raw = tensors[tensor_index], raw_operators[position]
+            role = "a constant" if tensor.is_constant else "an input"
+            reason = f"tensor {tensor} is {role} and cannot be computed"
+            raise raw.table.invalid(f"outputs[{raw.outputs.index(tensor_index)}]", reason, ORDER_RULE)
     return _Origins(tensors, available, producers)
 
 
 def _read_operator(raw: _RawOperator, subgraph: int, origins: _Origins, codes: Sequence[Code]) -> Operator:
     table, tensors = raw.table, origins.tensors
-    number = table.number("opcode_index")
-    if number >= len(codes):
-        reason = f"operator code {number} does not exist; the model has {plural(len(codes), 'operator code')}"
+    code_index = table.number("opcode_index")
+    if code_index >= len(codes):
+        reason = f"operator code {code_index} does not exist; the model has {plural(len(codes), 'operator code')}"
         raise table.invalid("opcode_index", reason, REFUSED)
-    code = codes[number]
+    code = codes[code_index]
     options = read_options(table, code.builtin)
     name = code.builtin
     if name == "CUSTOM":
@@ -186,7 +186,7 @@ def _read_operator(raw: _RawOperator, subgraph: int, origins: _Origins, codes: S
     span = read_span(table, "custom_options", "large_custom_options_offset", "large_custom_options_size")
     custom = table.file.copy(*span, table.path) if span[1] else b""
     if custom and not options:
-        with suppress(ValueError):  # bytes that are no FlexBuffer are a struct, which the handler reads
+        with suppress(ValueError):  # bytes that are not a FlexBuffer are a struct, which the handler reads
             options = decode_attributes(custom, name)
     mutating: tuple[bool, ...] = table.numbers("mutating_variable_inputs")
     return Operator(

@@ -15,7 +15,7 @@ import numpy as np
 
 from onnx_tflite_plugin.api import Array, Operator, Region, Tensor, out
 from op_handlers.kernels.masks import attention_window, position_input
-from op_handlers.kernels.views import Producers, View, has_sizes, positions, producers_of, view_of
+from op_handlers.kernels.views import Producers, View, has_distinguishable_sizes, positions, producers_of, view_of
 
 
 class Cache(NamedTuple):
@@ -93,11 +93,11 @@ class _Finder:
         """Return the region, or None if the SOFTMAX is not part of attention over a cache."""
         for scores, mask in self._masked_scores():
             product = self.producers.get(scores.source)
-            if product is None or product.code != "BATCH_MATMUL" or not has_sizes(product[out(0)]):
+            if product is None or product.code != "BATCH_MATMUL" or not has_distinguishable_sizes(product[out(0)]):
                 continue
             values = next(filter(None, map(self._values, self.operators)), None)
             query_view, query_matrices, keys, key_matrices = self._operands(product)
-            if values is None or keys is None or not scores.is_plain:
+            if values is None or keys is None or not scores.is_unscaled:
                 continue
             region = self._attention(query_view, query_matrices, keys, key_matrices, scores, mask, values)
             if region is not None:
@@ -119,8 +119,8 @@ class _Finder:
         None if the right operand is not a cache.
         """
         left, right = (view_of(product[slot], self.producers) for slot in (0, 1))
-        rows = _matrices(left.ids, bool(product.options.adj_x))
-        return left, rows, self._cache(right), _matrices(right.ids, bool(product.options.adj_y))
+        rows = _matrices(left.positions, bool(product.options.adj_x))
+        return left, rows, self._cache(right), _matrices(right.positions, bool(product.options.adj_y))
 
     def _cache(self, view: View) -> Cache | None:
         """Return the cache that a view reads, else None.
@@ -145,12 +145,12 @@ class _Finder:
 
     def _values(self, op: Operator) -> tuple[Array, Cache, Array, Operator] | None:
         """Return the operands of a product of the SOFTMAX and cached values, else None."""
-        if op.code != "BATCH_MATMUL" or not has_sizes(op[out(0)]):
+        if op.code != "BATCH_MATMUL" or not has_distinguishable_sizes(op[out(0)]):
             return None
         if view_of(op[0], self.producers).source is not self.softmax[out(0)]:
             return None
         probabilities, rows, cache, matrices = self._operands(op)
-        if cache is None or not probabilities.is_plain:
+        if cache is None or not probabilities.is_unscaled:
             return None
         return rows, cache, matrices, op
 
@@ -168,7 +168,7 @@ class _Finder:
         rows, values, matrices, product = value_product
         queries = _queries(query_view.source, query_matrices, keys.size("t"), keys.size("g"))
         value_view = view_of(product[1], self.producers)
-        if queries is None or keys.position is not values.position or not value_view.is_plain:
+        if queries is None or keys.position is not values.position or not value_view.is_unscaled:
             return None
         (attention_queries, query_rows), groups = queries, keys.size("g")
         heads = prod(attention_queries.tensor.shape) // keys.size("t") // keys.size("h")
@@ -179,12 +179,12 @@ class _Finder:
             return None
         # Positions of scores are flat indices of [head, token, slot].
         row_starts = (query_rows.heads * keys.size("t") + query_rows.tokens)[..., None] * slots + np.arange(slots)
-        score_positions = row_starts.reshape(-1)[np.broadcast_to(scores.ids, self.softmax[0].shape)]
+        score_positions = row_starts.reshape(-1)[np.broadcast_to(scores.positions, self.softmax[0].shape)]
         mask_view = view_of(mask, self.producers)
         mask_positions = score_positions // slots % keys.size("t") * slots + score_positions % slots
-        if (score_positions % slots != np.arange(slots)).any() or not mask_view.is_plain:
+        if (score_positions % slots != np.arange(slots)).any() or not mask_view.is_unscaled:
             return None
-        if (np.broadcast_to(mask_view.ids, score_positions.shape) != mask_positions).any():
+        if (np.broadcast_to(mask_view.positions, score_positions.shape) != mask_positions).any():
             return None
         row_positions = score_positions.reshape(-1)[rows][..., 0] // slots
         if (score_positions.reshape(-1)[rows] != row_positions[..., None] * slots + np.arange(slots)).any():
@@ -229,9 +229,9 @@ class _Finder:
         tensor: Tensor | None = product[out(0)]
         while tensor is not None:
             view = view_of(tensor, self.producers)
-            if view.source is not product[out(0)] or not view.is_plain:
+            if view.source is not product[out(0)] or not view.is_unscaled:
                 break
-            if (element_order[view.ids.reshape(-1)] == np.arange(element_order.size)).all():
+            if (element_order[view.positions.reshape(-1)] == np.arange(element_order.size)).all():
                 result = tensor
             users = [op for op in self.operators if tensor in op.inputs]
             tensor = users[0].outputs[0] if len(users) == 1 else None
@@ -246,7 +246,7 @@ def _matrices(ids: Array, transposed: bool) -> Array:
 
 def _queries(tensor: Tensor, rows: Array, tokens: int, groups: int) -> tuple[Queries, Rows] | None:
     """Return the queries, and head and token of each row of the product, else None."""
-    if not has_sizes(tensor) or tensor.dims[:1] != (1,) or tensor.dtype != "float32":
+    if not has_distinguishable_sizes(tensor) or tensor.dims[:1] != (1,) or tensor.dtype != "float32":
         return None
     for letters, heads_first in _axis_candidates(tensor, tokens, rows.shape[-1]):
         row_ids = heads_first.reshape(-1, rows.shape[-1])

@@ -29,7 +29,7 @@ from onnx_tflite_plugin.api import (
     out,
 )
 from op_handlers.kernels.operands import NO_ACTIVATION
-from op_handlers.kernels.views import Producers, has_sizes, positions, producers_of, view_of
+from op_handlers.kernels.views import Producers, has_distinguishable_sizes, positions, producers_of, view_of
 
 x, cos, sin = operands("x cos sin")
 begin, half_size, middle, remaining_size, minus_one = operands(
@@ -166,14 +166,15 @@ def _repeats_angles(table: Tensor, producers: Producers) -> bool:
 
     The rows may be repeated angles, or the sine or cosine of repeated angles.
     """
-    while has_sizes(table):
+    while has_distinguishable_sizes(table):
         view = view_of(table, producers)
-        half = view.ids.shape[-1] // 2
-        if (view.ids[..., :half] == view.ids[..., half:]).all():
+        half = view.positions.shape[-1] // 2
+        if (view.positions[..., :half] == view.positions[..., half:]).all():
             return True
         op = producers.get(view.source)
         in_place = (
-            view.source.shape[-1:] == table.shape[-1:] and (view.ids.reshape(-1) == positions(table).reshape(-1)).all()
+            view.source.shape[-1:] == table.shape[-1:]
+            and (view.positions.reshape(-1) == positions(table).reshape(-1)).all()
         )
         if op is None or op.code not in ("COS", "SIN") or not in_place:
             return False

@@ -19,16 +19,16 @@ Producers = Mapping[Tensor, Operator]
 class View(NamedTuple):
     """A tensor that consists of elements of ``source`` times ``scale``.
 
-    ``ids``: the position of each element in ``source``, in C order.
+    ``positions``: the position of each element in ``source``, in C order.
     """
 
     source: Tensor
-    ids: Array
+    positions: Array
     scale: float = 1.0
 
     @property
-    def is_plain(self) -> bool:
-        """True if the elements are unchanged."""
+    def is_unscaled(self) -> bool:
+        """True if the elements are the source's, in any order."""
         return self.scale == 1.0
 
 
@@ -37,7 +37,7 @@ def producers_of(operators: Sequence[Operator]) -> dict[Tensor, Operator]:
     return {tensor: op for op in operators for tensor in op.outputs if tensor is not None}
 
 
-def has_sizes(tensor: Tensor) -> bool:
+def has_distinguishable_sizes(tensor: Tensor) -> bool:
     """True if each dimension is static, or has a size above 1 in the file."""
     return all(dim is not None or size > 1 for dim, size in zip(tensor.dims, tensor.shape, strict=True))
 
@@ -54,14 +54,16 @@ def view_of(tensor: Tensor, producers: Producers) -> View:
     sizes in the file, which must be above 1 to tell axes apart.
     """
     op = producers.get(tensor)
-    view = None if op is None or not has_sizes(tensor) else _view_of_result(op, producers)
-    if view is None or view.ids.shape != tensor.shape:
+    view = None if op is None or not has_distinguishable_sizes(tensor) else _view_of_result(op, producers)
+    if view is None or view.positions.shape != tensor.shape:
         return View(tensor, positions(tensor))
     return view
 
 
 def _view_of_result(op: Operator, producers: Producers) -> View | None:
-    """Return the view of an operator that rearranges or scales one tensor, else None."""
+    """Return the result as a view if the operator rearranges or scales one tensor.
+
+    Otherwise return None."""
     if op.code == "CONCATENATION":
         return _view_of_repetition(op, producers)
     if op.code == "MUL" and op.options.fused_activation_function == "NONE":
@@ -77,15 +79,15 @@ def _view_of_result(op: Operator, producers: Producers) -> View | None:
     if result is None or (op.code != "RESHAPE" and not op[1].is_constant):
         return None
     if op.code == "TRANSPOSE":
-        return source_view._replace(ids=source_view.ids.transpose([int(axis) for axis in op[1].array]))
+        return source_view._replace(positions=source_view.positions.transpose([int(axis) for axis in op[1].array]))
     if op.code == "RESHAPE":
         return (
-            source_view._replace(ids=source_view.ids.reshape(result.shape))
-            if source_view.ids.size == prod(result.shape)
+            source_view._replace(positions=source_view.positions.reshape(result.shape))
+            if source_view.positions.size == prod(result.shape)
             else None
         )
     try:
-        return source_view._replace(ids=np.broadcast_to(source_view.ids, result.shape))
+        return source_view._replace(positions=np.broadcast_to(source_view.positions, result.shape))
     except ValueError:  # the file's sizes of dynamic dimensions contradict each other
         return None
 
@@ -96,4 +98,4 @@ def _view_of_repetition(op: Operator, producers: Producers) -> View | None:
     if op.options.fused_activation_function != "NONE" or any(tensor is not first for tensor in op.inputs):
         return None
     source_view = view_of(first, producers)
-    return source_view._replace(ids=np.concatenate([source_view.ids] * len(op.inputs), op.options.axis))
+    return source_view._replace(positions=np.concatenate([source_view.positions] * len(op.inputs), op.options.axis))

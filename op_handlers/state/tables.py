@@ -34,7 +34,7 @@ def table_key(op: Operator) -> str:
 
 @handler("HASHTABLE", max_version=1, layout=Terminate(), quantization=Raw(), effects=Effects())
 def hashtable(ctx: Context) -> Resource:
-    """Return the table's token."""
+    """Return the table's resource."""
     return ctx.make_resource(table_key(ctx.op))
 
 
@@ -47,7 +47,7 @@ def hashtable(ctx: Context) -> Resource:
     effects=Effects(),
 )
 def hashtable_import(ctx: Context, _table: Resource, _keys: Value, _values: Value) -> tuple[()]:
-    """Initialize the table once, with the first of equal keys.
+    """Initialize the table once; the first of several equal keys wins.
 
     Source: StaticHashtable::Import (static_hashtable.cc).
     """
@@ -93,14 +93,14 @@ def as_string_array(texts: list[str]) -> Array:
 
 
 def emit_label_encoder(ctx: Context, x: Value, keys: list[Any], values: list[Any], default: object) -> Value:
-    """Emit one LabelEncoder between the dtypes of keys and values."""
-    key_names, value_names = (
+    """Emit the LabelEncoder for the dtypes of keys and values."""
+    key_suffixes, value_suffixes = (
         ("strings", "string") if isinstance(column[0], str) else ("int64s", "int64") for column in (keys, values)
     )
     attributes = {
-        f"keys_{key_names[0]}": keys,
-        f"values_{value_names[0]}": values,
-        f"default_{value_names[1]}": default,
+        f"keys_{key_suffixes[0]}": keys,
+        f"values_{value_suffixes[0]}": values,
+        f"default_{value_suffixes[1]}": default,
     }
     y: Value = ctx.ops.domain(ML_DOMAIN).LabelEncoder(x, **attributes)
     return y
@@ -119,7 +119,7 @@ def table_contents(ctx: Context) -> tuple[list[Any], list[Any]]:
     """
     keys, values = (state.initial for state in table_states(ctx))
     if keys is None or values is None:
-        raise Refusal("the table is read before it is filled, which LiteRT refuses too")
+        raise Refusal("the table is read before it is initialized, which LiteRT refuses too")
     values_by_key: dict[Any, Any] = {}
     for key, value in zip(to_attribute(keys), to_attribute(values), strict=True):
         values_by_key.setdefault(key, value)

@@ -1,4 +1,4 @@
-"""Scatter of values into a tensor that is filled with a constant."""
+"""Scatter of values into a constant-filled tensor."""
 
 from __future__ import annotations
 

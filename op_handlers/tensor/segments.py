@@ -1,4 +1,4 @@
-"""Reductions of rows by segment."""
+"""Reductions by segment along the first axes of a tensor."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ TYPES = "T, int32, int32 -> T"
 
 @handler("SEGMENT_SUM", max_version=1, layout=Terminate(), min_opset=16, quantization=Raw(), types="T, int32 -> T")
 def segment_sum(ctx: Context, x: Value, ids: Value) -> Value:
-    """Emit one row per segment, in order from 0.
+    """Emit the sum of each segment, in order from segment 0.
 
     The kernel requires ascending ids (ValidateSegmentIds, segment_sum.cc).
     """
-    rows = cast_to_int64(ctx, 1, ids)
-    if isinstance(rows, np.ndarray):
-        if rows.size and (rows[0] or not np.isin(np.diff(rows), (0, 1)).all()):
+    segment_ids = cast_to_int64(ctx, 1, ids)
+    if isinstance(segment_ids, np.ndarray):
+        if segment_ids.size and (segment_ids[0] or not np.isin(np.diff(segment_ids), (0, 1)).all()):
             raise Refusal("segment ids are not ascending from 0, which LiteRT refuses too")
-        return combine_rows(ctx, x, rows, [len(np.unique(rows))], 0, "add")
-    count = ctx.ops.Add(ctx.ops.ReduceMax(ctx.ops.Concat([-1], rows, axis=0), keepdims=1), 1)
-    return combine_rows(ctx, x, rows, count, 0, "add")
+        return combine_slices(ctx, x, segment_ids, [len(np.unique(segment_ids))], 0, "add")
+    count = ctx.ops.Add(ctx.ops.ReduceMax(ctx.ops.Concat([-1], segment_ids, axis=0), keepdims=1), 1)
+    return combine_slices(ctx, x, segment_ids, count, 0, "add")
 
 
 # --- unsorted ids -----------------------------------------------------------------------------
@@ -71,35 +71,37 @@ def limits(ctx: Context) -> np.finfo[Any] | np.iinfo[Any]:
 
 
 def combine_unsorted(ctx: Context, x: Value, ids: Value, count: Value, initial: float, reduction: str) -> Value:
-    """Emit the reduction of rows by segment.
+    """Emit the reduction of slices by segment.
 
-    Rows with negative ids are skipped (UnsortedSegmentRef, reference_ops.h): they go to an additional last row, which
-    is then removed.
+    Slices with negative ids are skipped (UnsortedSegmentRef, reference_ops.h): they go to an additional last segment,
+    which is then removed.
     """
     ops = ctx.ops
-    rows, segments = (ops.Reshape(cast_to_int64(ctx, slot, value), [-1]) for slot, value in ((1, ids), (2, count)))
-    constant, segment_count = ctx.op.constant(1), ctx.op.constant(2)
-    if segment_count is not None and (segment_count < 0).any():
-        raise Refusal(f"num_segments is {int(segment_count.min())}, expected at least 0")
-    if constant is not None and (constant >= 0).all():
-        return combine_rows(ctx, x, rows, segments, initial, reduction)
-    checked = ops.Where(ops.Less(rows, segments), rows, OUT_OF_RANGE)
-    rows = ops.Where(ops.Less(rows, 0), segments, checked)
-    return ops.Slice(combine_rows(ctx, x, rows, ops.Add(segments, 1), initial, reduction), [0], segments)
+    segment_ids, segment_count = (
+        ops.Reshape(cast_to_int64(ctx, slot, value), [-1]) for slot, value in ((1, ids), (2, count))
+    )
+    constant_ids, constant_count = ctx.op.constant(1), ctx.op.constant(2)
+    if constant_count is not None and (constant_count < 0).any():
+        raise Refusal(f"num_segments is {int(constant_count.min())}, expected at least 0")
+    if constant_ids is not None and (constant_ids >= 0).all():
+        return combine_slices(ctx, x, segment_ids, segment_count, initial, reduction)
+    checked = ops.Where(ops.Less(segment_ids, segment_count), segment_ids, OUT_OF_RANGE)
+    segment_ids = ops.Where(ops.Less(segment_ids, 0), segment_count, checked)
+    combined = combine_slices(ctx, x, segment_ids, ops.Add(segment_count, 1), initial, reduction)
+    return ops.Slice(combined, [0], segment_count)
 
 
-def combine_rows(
-    ctx: Context, x: Value, rows: Value | Array, count: ValueLike, initial: float, reduction: str
+def combine_slices(
+    ctx: Context, x: Value, segment_ids: Value | Array, count: ValueLike, initial: float, reduction: str
 ) -> Value:
-    """Return ``count`` rows, each combined with the assigned rows of x.
+    """Scatter the slices of x into ``count`` result slices by ``segment_ids``.
 
-    Result rows start as ``initial``. ``rows`` assigns each row of x to a result row. A row of x consists of the axes
-    after those that it shares with the ids.
+    Result slices start as ``initial``. A slice has the axes of x that follow the axes of the ids.
     """
     ops, id_rank = ctx.ops, ctx.op[1].rank
-    sizes = count
+    shape = count
     if ctx.op[0].rank > id_rank:
-        sizes = ops.Concat(count, ops.Slice(ops.Shape(x), [id_rank], [OUT_OF_RANGE]), axis=0)
-    base = ops.Flatten(ops.Expand(ctx.scalar(initial, out(0)), sizes), axis=1)
-    result = scatter_rows(ctx, base, rows, ops.Flatten(x, axis=id_rank), reduction)
-    return ops.Reshape(result, sizes, allowzero=1)
+        shape = ops.Concat(count, ops.Slice(ops.Shape(x), [id_rank], [OUT_OF_RANGE]), axis=0)
+    base = ops.Flatten(ops.Expand(ctx.scalar(initial, out(0)), shape), axis=1)
+    result = scatter_rows(ctx, base, segment_ids, ops.Flatten(x, axis=id_rank), reduction)
+    return ops.Reshape(result, shape, allowzero=1)

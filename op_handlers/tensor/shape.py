@@ -1,4 +1,4 @@
-"""Reshaping and transposing of tensors, and their sizes."""
+"""Reshape, transpose and shape operators."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def expand_dims(ctx: Context, x: Value, axis: Value) -> Value:
     """Emit Unsqueeze at an axis of the result."""
     constant = constant_integers(ctx.op, 1)
     if constant is None:
-        # Not Reshape, which ONNX Runtime would mistake for a Reshape of x.
+        # Expand, not Reshape: ONNX Runtime would treat a Reshape of the axis as a Reshape of x.
         axes = ctx.ops.Expand(ctx.ops.Cast(axis, to="int64"), [1])
         return ctx.ops.Unsqueeze(x, axes)
     if len(ctx.shape(0)) == len(ctx.shape(out(0))):
@@ -317,6 +317,6 @@ def prepend_ones(ctx: Context, slot: int, shape: Value, rank: int) -> Value:
 
 
 def prepend_ones_at_runtime(ctx: Context, shape: Value, rank: Value) -> Value:
-    """Emit a shape with leading ones if its length, and the rank, are runtime values."""
+    """Prepend ones to a shape, up to a rank; both lengths are runtime values."""
     ones = ctx.ops.Expand(ctx.scalar(1), ctx.ops.Sub(rank, ctx.ops.Shape(shape)))
     return ctx.ops.Concat(ones, shape, axis=0)

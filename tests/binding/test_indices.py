@@ -12,8 +12,8 @@ from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import verify
 
 
-def slice_image(begin: Array, size: Array) -> bytes:
-    """Return a SLICE of a 3 x 5 image."""
+def sliced_image_model(begin: Array, size: Array) -> bytes:
+    """Return a model with a SLICE of a 3 x 5 image."""
     model = ModelBuilder()
     g = model.main
     operands = [g.input("x", (3, 5)), g.constant("begin", begin), g.constant("size", size)]
@@ -23,7 +23,7 @@ def slice_image(begin: Array, size: Array) -> bytes:
 
 
 def test_one_entry_per_axis_is_accepted() -> None:
-    data = slice_image(np.int32([1, 2]), np.int32([2, 3]))
+    data = sliced_image_model(np.int32([1, 2]), np.int32([2, 3]))
     assert verify(data, otp.convert(data)).ok
 
 
@@ -40,7 +40,7 @@ def test_one_entry_per_axis_is_accepted() -> None:
 def test_constant_with_wrong_entries_is_refused(name: str, entries: Array, text: str) -> None:
     operands = {"begin": np.int32([1, 2]), "size": np.int32([2, 3])}
     with pytest.raises(InvalidModel) as refused:
-        otp.convert(slice_image(**{**operands, name: entries}))
+        otp.convert(sliced_image_model(**{**operands, name: entries}))
     slot = 1 if name == "begin" else 2
     assert any(
         problem.where == f"subgraphs[0].operators[0].inputs[{slot}]" and text in problem.reason

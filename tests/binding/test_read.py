@@ -22,7 +22,7 @@ from onnx_tflite_plugin.api import (
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import Declared, check_calls, label
 from onnx_tflite_plugin.binding.declared import resolve_operator, subgraph_indices
-from onnx_tflite_plugin.binding.numbers import BIAS_LIMIT, find_invalid_numbers
+from onnx_tflite_plugin.binding.invalid_parameters import BIAS_LIMIT, find_invalid_parameters
 from onnx_tflite_plugin.diagnosis.packs import declarations
 from onnx_tflite_plugin.errors import InvalidModel
 from onnx_tflite_plugin.guard import Failed
@@ -115,7 +115,7 @@ def test_valid_declarations_are_returned_unchanged() -> None:
     )
     assert declared.output_quantization == {out(0): Dequantized()}
     assert declared.reshapes == {0: (None, 3), out(0): (6,)}
-    assert (declared.activation, declared.state, declared.aligned, declared.axes) == ("RELU6", "state", True, None)
+    assert (declared.activation, declared.state_key, declared.aligned, declared.axes) == ("RELU6", "state", True, None)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_declarations_are_formatted_as_written(declared: dict[str, Any], text: s
 
 def invalid_fields(options: Mapping[str, Any], *inputs: Tensor | None) -> list[str]:
     """Return the fields of an operator whose numbers no kernel supports."""
-    return [where for where, _ in find_invalid_numbers(bind_model(0, "X", inputs, Y, options=options))]
+    return [where for where, _ in find_invalid_parameters(bind_model(0, "X", inputs, Y, options=options))]
 
 
 def test_nan_options_and_infinite_integer_scales_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""Conformance files with one changed field: refused with the inconsistency."""
+"""Change one field of a conformance file; the refusal must name the inconsistency."""
 
 from __future__ import annotations
 
@@ -309,7 +309,7 @@ def test_files_that_kernels_refuse_or_misread_are_refused(case: str, changes: li
     assert "please report" not in str(caught.value)
 
 
-@pytest.mark.needs("onnx", "1.21", "a checker that does not follow long vectors")
+@pytest.mark.needs("onnx", "1.21", "a checker that is fast for long shape vectors")
 @pytest.mark.parametrize(
     ("case", "shape"),
     [

@@ -165,7 +165,7 @@ def test_file_in_place_of_the_output_folder_is_reported(neg_path: Path, tmp_path
     (file := tmp_path / "file.onnx").touch()
     outputs = Outputs()
     collect_jobs(tmp_path / "models", file, None, outputs)
-    with pytest.raises(UsageProblem, match=r"file\.onnx is a file, but the models are written into a folder"):
+    with pytest.raises(UsageProblem, match=r"file\.onnx is a file, but the models need a folder"):
         outputs.prepare(folders=True)
 
 
@@ -188,7 +188,9 @@ def test_bundle_needs_a_folder_as_output(tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageProblem, match=r"is a bundle; name a folder or an .onnx file as the output"):
             collect_jobs(source, output, None)
-    with pytest.raises(UsageProblem, match=r"is a bundle without a TFLite model; inspect lists what it holds"):
+    with pytest.raises(
+        UsageProblem, match=r"is a bundle without a TFLite model; `onnx-tflite inspect` lists its contents"
+    ):
         collect_jobs(bundle(tmp_path / "c.task", "a.txt"), None, None)
 
 
@@ -298,7 +300,7 @@ def test_message_of_a_value_states_its_fault(run: Run, neg_path: Path, tmp_path:
         ("'trt' is not one of", tmp_path / "m.onnx", "--target", "trt"),
         ("did you mean 'tensorrt'?", tmp_path / "m.onnx", "--target", "tensort"),
         ("no graph input or output has this position, only 0 to 1", tmp_path / "m.onnx", "--rename", "7=y"),
-        ("the suffix .pb is that of another format", tmp_path / "m.pb"),
+        ("the suffix .pb belongs to another format", tmp_path / "m.pb"),
     ):
         code, _, err = run("convert", neg_path, *options)
         assert code == 2

@@ -337,7 +337,7 @@ def test_bundle_without_a_model_is_an_error(run: Run, tmp_path: Path) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("words.txt", b"x")
     assert "1 part, no TFLite model" in run("inspect", path).out
-    assert "is a bundle without a TFLite model; inspect lists what it holds" in run("convert", path).err
+    assert "is a bundle without a TFLite model; `onnx-tflite inspect` lists its contents" in run("convert", path).err
 
 
 def test_describes_a_saved_model_folder(run: Run, tmp_path: Path) -> None:

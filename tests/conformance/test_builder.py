@@ -90,7 +90,7 @@ def test_strings_keep_zero_bytes_and_non_ascii_text() -> None:
     assert output.tolist() == [b"d\0e", "kůň".encode(), b"a"]
 
 
-@pytest.mark.parametrize("index", ["int32", "uint8", "uint16"])
+@pytest.mark.parametrize("index_dtype", ["int32", "uint8", "uint16"])
 @pytest.mark.parametrize(
     ("formats", "order", "blocks"),
     [
@@ -101,13 +101,13 @@ def test_strings_keep_zero_bytes_and_non_ascii_text() -> None:
     ids=["rows", "columns first", "blocks"],
 )
 def test_sparse_constants_densify_to_the_original(
-    formats: tuple[str, ...], order: tuple[int, ...] | None, blocks: tuple[tuple[int, int], ...], index: str
+    formats: tuple[str, ...], order: tuple[int, ...] | None, blocks: tuple[tuple[int, int], ...], index_dtype: str
 ) -> None:
     dense = np.zeros((4, 6), np.float32)
     dense[0, 1], dense[3, 5], dense[2, 0] = 2, 4, -1
     model = ModelBuilder()
     g = model.main
-    w = g.sparse("w", dense, formats, order=order, blocks=blocks, index=index)
+    w = g.sparse("w", dense, formats, order=order, blocks=blocks, index_dtype=index_dtype)
     x, full, y = g.input("x", (4, 6)), g.tensor("full", (4, 6)), g.tensor("y", (4, 6))
     g.operator("DENSIFY", [w], [full])
     g.operator("ADD", [x, full], [y])

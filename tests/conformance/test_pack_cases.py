@@ -73,7 +73,7 @@ def test_pack_without_cases_fails(site: Path, capsys: pytest.CaptureFixture[str]
     [
         ("plus_pack:gone", "module 'plus_pack' has no 'gone'"),
         ("plus_pack:plus", "TypeError"),
-        ("plus_pack:PACKED", "it holds the str 'text'"),
+        ("plus_pack:PACKED", "it yields the str 'text'"),
     ],
 )
 def test_load_error_of_cases_names_pack_and_entry_point(site: Path, value: str, reason: str) -> None:

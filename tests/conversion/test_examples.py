@@ -68,7 +68,7 @@ def test_conversion_needs_no_transpose(path: Path) -> None:
     assert otp.convert(path).report.transposes == 0
 
 
-def test_int8_file_is_integer_from_end_to_end() -> None:
+def test_int8_file_is_integer_end_to_end() -> None:
     tensors = read(INT8).main.tensors
     quantizations = {
         tensor.name: tensor.quantization for tensor in tensors if isinstance(tensor.quantization, Quantization)
@@ -77,17 +77,17 @@ def test_int8_file_is_integer_from_end_to_end() -> None:
     assert {name for name, quantization in quantizations.items() if len(quantization.scale) == 24} == {
         f"{layer}/{kind}" for layer in ("edges", "strokes", "mixed") for kind in ("weights", "bias")
     }
-    starts_at_zero = ("image", "edges", "strokes", "mixed", "parts", "features", "probabilities")
-    assert {quantizations[name].zero_point for name in starts_at_zero} == {(-128,)}
+    non_negative_tensors = ("image", "edges", "strokes", "mixed", "parts", "features", "probabilities")
+    assert {quantizations[name].zero_point for name in non_negative_tensors} == {(-128,)}
 
 
-def test_script_writes_files_of_this_structure() -> None:
+def test_script_matches_checked_in_files() -> None:
     import_module("make_digits").check()
 
 
 def test_classify_converts_and_prints_its_accuracy(classify: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     classify.main()
-    assert capsys.readouterr().out.splitlines()[-1] == "20 of 20 right"
+    assert capsys.readouterr().out.splitlines()[-1] == "20 of 20 correct"
 
 
 # --- networks from wheels ---------------------------------------------------------------------

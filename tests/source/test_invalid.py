@@ -91,15 +91,15 @@ CASES: list[tuple[str, Callable[[], Model]]] = [
     (f"{OPS}[0].outputs[1]: tensor 2 does not exist", lambda: unary(operators=[Operator((0,), (1, 2))])),
     (f"{OPS}[0].intermediates[0]: tensor 7 does not exist", lambda: unary(operators=[Operator(intermediates=(7,))])),
     (
-        f"{OPS}[0].inputs[0]: tensor 1 'y' is not computed before operators[0]",
+        f"{OPS}[0].inputs[0]: tensor 1 'y' is used here, but computed later, by operators[0]",
         lambda: unary(operators=[Operator((1,))]),
     ),
     (
-        f"{OPS}[0].inputs[0]: tensor 2 'z' is not computed before operators[1]",
+        f"{OPS}[0].inputs[0]: tensor 2 'z' is used here, but computed later, by operators[1]",
         lambda: unary(tensors=THREE_TENSORS, operators=[Operator((2,)), Operator((0,), (2,))]),
     ),
     (
-        f"{OPS}[1].outputs[0]: tensor 1 is computed by operators[0] already",
+        f"{OPS}[1].outputs[0]: tensor 1 is already computed by operators[0]",
         lambda: unary(operators=[Operator(), Operator()]),
     ),
     (f"{OPS}[0].outputs[0]: tensor 0 'x' is an input", lambda: unary(operators=[Operator((0,), (0,))], outputs=(0,))),

@@ -61,7 +61,7 @@ def cases() -> Iterator[Case]:
     yield net("HASHTABLE_FIND", "results of unknown shape as indices", gather_found_rows, **case_of_rows)
     invalid_utf8 = build_lookup(np.array([b"\xff", b"a"], object), NUMBERS[:2])
     yield net("HASHTABLE_FIND", "invalid UTF-8", invalid_utf8, **case, refusal="is not UTF-8")
-    yield net("HASHTABLE_FIND", "read before initialization", empty_table, **case, refusal="before it is filled")
+    yield net("HASHTABLE_FIND", "read before initialization", empty_table, **case, refusal="before it is initialized")
 
 
 def lookup_keys(keys: Array) -> Array:

@@ -50,8 +50,8 @@ def format_cases() -> Iterator[Case]:
     yield storage_case("columns first", ["dense", "csr"], order=(1, 0))
     yield storage_case("blocks", ["dense", "csr", "dense", "dense"], blocks=((0, 2), (1, 4)))
     yield storage_case("blocks of columns", ["dense", "csr", "dense"], blocks=((1, 4),))
-    for index in ("uint8", "uint16"):
-        yield storage_case(f"{index} indices", ["dense", "csr"], index=index)
+    for index_dtype in ("uint8", "uint16"):
+        yield storage_case(f"{index_dtype} indices", ["dense", "csr"], index_dtype=index_dtype)
     for dtype in ("float16", "int8"):
         yield storage_case(dtype, ["dense", "csr"], dtype)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.checked import list_first
-from onnx_tflite_plugin.graph.bodies import bodies
+from onnx_tflite_plugin.graph.node_subgraphs import node_subgraphs
 from onnx_tflite_plugin.graph.tensor_value import TensorValue
 from onnx_tflite_plugin.source.model import Model, Operator, Subgraph, Tensor
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
@@ -59,7 +59,7 @@ def values_by_tensor(entry: Entry, session: OnnxRuntime) -> dict[int, list[Tenso
 
 
 def is_dequantized(model: Model, entry: Entry, session: OnnxRuntime) -> bool:
-    """True if the ONNX model has floats in place of quantized tensors, also in bodies."""
+    """True if the ONNX model has floats in place of quantized tensors, also in subgraphs."""
     graph, tensors = session.proto.graph, entry.subgraph.tensors
     other_subgraphs = [subgraph for subgraph in model.subgraphs if subgraph.index != entry.subgraph.index]
     results = (t for subgraph in other_subgraphs for op in subgraph.operators for t in op.outputs if t is not None)
@@ -96,10 +96,10 @@ def output_values(entry: Entry, session: OnnxRuntime) -> dict[str, str]:
 
 
 def quantizes_values(graph: GraphProto) -> bool:
-    """True if a node of the graph or of a body rounds to quantized values."""
+    """True if a node of the graph or of a subgraph rounds to quantized values."""
     return any(
         node.op_type == "QuantizeLinear"
         or node.op_type.startswith("QLinear")
-        or any(map(quantizes_values, bodies(node)))
+        or any(map(quantizes_values, node_subgraphs(node)))
         for node in graph.node
     )

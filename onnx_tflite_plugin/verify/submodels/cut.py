@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onnx_tflite_plugin.graph.bodies import bodies
 from onnx_tflite_plugin.graph.extraction import empty_copy
+from onnx_tflite_plugin.graph.node_subgraphs import node_subgraphs
 from onnx_tflite_plugin.graph.tensor_value import TensorValue
 from onnx_tflite_plugin.rewrite.weights.dtypes import PROBE
 from onnx_tflite_plugin.source.model import Array
@@ -132,10 +132,10 @@ def _fix_probe(graph: GraphProto) -> None:
 
 
 def _rename_operands(node: NodeProto, names: Mapping[str, str]) -> None:
-    """Rename the values that a node and its bodies read, in place."""
+    """Rename the values that a node and its subgraphs read, in place."""
     node.input[:] = [names.get(name, name) for name in node.input]
-    for body in bodies(node):
-        for inner in body.node:
+    for subgraph in node_subgraphs(node):
+        for inner in subgraph.node:
             _rename_operands(inner, names)
-        for info in body.output:  # a captured value that a body returns
+        for info in subgraph.output:  # a captured value that a subgraph returns
             info.name = names.get(info.name, info.name)

@@ -10,9 +10,9 @@ from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
-from onnx_tflite_plugin.graph.bodies import bodies
 from onnx_tflite_plugin.graph.metadata import props
 from onnx_tflite_plugin.graph.node_metadata import assumed_tensors, converted_operators
+from onnx_tflite_plugin.graph.node_subgraphs import node_subgraphs
 from onnx_tflite_plugin.graph.tensor_value import TensorValue
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.dtypes import HANDLES
@@ -275,17 +275,17 @@ class CutPoints:
 
 
 def read_names(node: NodeProto) -> Iterator[str]:
-    """Yield the names of values that a node and its bodies read."""
+    """Yield the names of values that a node and its subgraphs read."""
     yield from (name for name in node.input if name)
-    for body in bodies(node):
-        for inner in body.node:
+    for subgraph in node_subgraphs(node):
+        for inner in subgraph.node:
             yield from read_names(inner)
-        yield from (info.name for info in body.output)
+        yield from (info.name for info in subgraph.output)
 
 
 def _operators(node: NodeProto) -> Iterator[int]:
-    """Yield the indices of the TFLite operators of a node and of its bodies."""
+    """Yield the indices of the TFLite operators of a node and of its subgraphs."""
     yield from converted_operators(props(node.metadata_props))
-    for body in bodies(node):
-        for inner in body.node:
+    for subgraph in node_subgraphs(node):
+        for inner in subgraph.node:
             yield from _operators(inner)

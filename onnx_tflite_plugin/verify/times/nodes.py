@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onnx_tflite_plugin.graph.bodies import bodies
 from onnx_tflite_plugin.graph.metadata import props
 from onnx_tflite_plugin.graph.node_metadata import converted_operators
+from onnx_tflite_plugin.graph.node_subgraphs import node_subgraphs
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
 
@@ -90,8 +90,8 @@ def _profile_nodes(
 
 
 def _profiled_operands(node: NodeProto, counts: Mapping[str, float]) -> float:
-    """Return the number of operands that the profiler records, also in bodies."""
-    inner_nodes = (inner for body in bodies(node) for inner in body.node)
+    """Return the number of operands that the profiler records, also in subgraphs."""
+    inner_nodes = (inner for subgraph in node_subgraphs(node) for inner in subgraph.node)
     inner_count = sum(counts.get(inner.name, 0.0) * _profiled_operands(inner, counts) for inner in inner_nodes)
     return 1 + len(node.input) + len(node.output) + inner_count
 
@@ -152,18 +152,18 @@ def _all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
     """
     for node in graph.node:
         yield node
-        for body in bodies(node):
-            yield from _all_nodes(body)
+        for subgraph in node_subgraphs(node):
+            yield from _all_nodes(subgraph)
 
 
 def _rename(graph: GraphProto, new_names: Mapping[str, str]) -> None:
-    """Rename values in a graph and its bodies; names are unique across graphs."""
+    """Rename values in a graph and its subgraphs; names are unique across graphs."""
     for node in graph.node:
         for names in (node.input, node.output):
             names[:] = [new_names.get(name, name) for name in names]
-        for body in bodies(node):
-            _rename(body, new_names)
-            for info in body.output:
+        for subgraph in node_subgraphs(node):
+            _rename(subgraph, new_names)
+            for info in subgraph.output:
                 info.name = new_names.get(info.name, info.name)
 
 

@@ -38,8 +38,8 @@ ANY = f"{REAL} bool int8 uint8 int16 uint16 uint32 uint64"
 Declare = Callable[[Callable[..., Any]], Handler]
 """A decorator of lowerings."""
 Accepts = Callable[[Instance], Decline | None]
-OptionsOf = Callable[[NodeDef, Operator], Mapping[str, Any]]
-RewriteOf = Callable[[Rewriter, NodeDef], Sequence[Replacement]]
+OptionsFunction = Callable[[NodeDef, Operator], Mapping[str, Any]]
+RewriteFunction = Callable[[Rewriter, NodeDef], Sequence[Replacement]]
 
 
 def make_kernel(function: Callable[..., Any]) -> Kernel:
@@ -74,8 +74,8 @@ def rewrite_to(
     kernel: Kernel,
     *,
     operands: int | None = 1,
-    options: OptionsOf | Mapping[str, Any] | None = None,
-    rewrite: RewriteOf | None = None,
+    options: OptionsFunction | Mapping[str, Any] | None = None,
+    rewrite: RewriteFunction | None = None,
     types: str | Sequence[str] = "",
     accepts: Accepts | None = None,
     moves: bool = False,
@@ -132,9 +132,10 @@ def acceptance_check(operands: int | None, moves: bool = False, accepts: Accepts
         op, name = at.op, node_of(at.op).op
         present = [tensor for tensor in op.inputs if tensor is not None]
         if len(present) != len(op.inputs) or (operands is not None and len(present) != operands):
-            expected = "all" if operands is None else str(operands)
+            expected = len(op.inputs) if operands is None else operands
+            noun = "operand" if expected == 1 else "operands"
             return Decline(
-                f"operands: {len(present)}; TensorFlow's {name} takes {expected}: the file is damaged; export the model again"
+                f"TensorFlow's {name} takes {expected} {noun}, found {len(present)}. The file is damaged; export the model again"
             )
         quantized = next((t for t in (*present, *op.outputs) if t is not None and t.quantization is not None), None)
         if quantized is not None and not moves:

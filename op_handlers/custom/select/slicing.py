@@ -233,7 +233,7 @@ def check_blocks(at: Instance) -> Decline | None:
     if layout != "NHWC":
         return Decline(f"data_format is {layout}; only NHWC is supported")
     if block_size < 2 or x.rank != 4 or y.rank != 4:
-        return Decline(f"block_size is {block_size} and the image has rank {x.rank}; expected at least 2, and rank 4")
+        return Decline(f"block_size is {block_size}, expected at least 2; the image has rank {x.rank}, expected 4")
     return None
 
 

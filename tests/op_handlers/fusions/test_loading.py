@@ -107,8 +107,8 @@ def test_all_fusions_are_loaded_without_operators() -> None:
 @pytest.mark.parametrize(
     ("needs", "reason"),
     [
-        (" [NEG]", "lists NEG, but a pattern of ONE has only CUSTOM.First.Of"),
-        (" [CUSTOM.First.Of, NEG, MUL]", "lists MUL, which no pattern of ONE has"),
+        (" [NEG]", "lists NEG, but one pattern of ONE consists only of CUSTOM.First.Of"),
+        (" [CUSTOM.First.Of, NEG, MUL]", "lists MUL, which occur in no pattern of ONE"),
     ],
 )
 def test_entry_point_that_contradicts_its_patterns_is_reported(needs: str, reason: str) -> None:

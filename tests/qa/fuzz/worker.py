@@ -26,7 +26,7 @@ from onnx_tflite_plugin.conversion import Conversion, convert_model
 from onnx_tflite_plugin.diagnosis.litert import UNRESOLVED, shape_contradiction
 from onnx_tflite_plugin.diagnosis.probe import probe
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel, VerificationError
-from onnx_tflite_plugin.graph.opening import CHEAP_BYTES
+from onnx_tflite_plugin.graph.load_check import CHEAP_BYTES
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Tensor

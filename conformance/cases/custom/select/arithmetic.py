@@ -60,6 +60,4 @@ def refusal_cases() -> Iterator[Case]:
     yield in_isolation(
         code, "NodeDef of another operator", [x, x], x, custom_options=options_of_sub, refusal="the NodeDef of 'Sub'"
     )
-    yield in_isolation(
-        code, "one operand", [x], x, custom_options=options, refusal="operands: 1; TensorFlow's AddV2 takes 2"
-    )
+    yield in_isolation(code, "one operand", [x], x, custom_options=options, refusal="AddV2 takes 2 operands, found 1")

@@ -1,4 +1,4 @@
-"""Invalid numbers in a file, which are refused because their effect is undefined."""
+"""Option and quantization values whose effect is undefined; files with them are refused."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ BIAS_LIMIT = 2**47
 """Largest 64-bit sum before rescaling (MultiplyByQuantizedMultiplier, internal/common.cc)."""
 
 
-def find_invalid_numbers(bound: Bound) -> Iterator[tuple[str, str]]:
-    """Yield (field of the operator, reason) of each number that no kernel supports."""
+def find_invalid_parameters(bound: Bound) -> Iterator[tuple[str, str]]:
+    """Yield (field of the operator, reason) of each value that no kernel supports."""
     yield from _check_options(bound)
     yield from _check_biases(bound)
 

@@ -17,7 +17,7 @@ SETUP = runpy.run_path(str(ROOT / "setup.py"))
 
 
 @pytest.mark.parametrize("address", ["", "https://example.org/us/project"])
-def test_readme_of_an_index_has_no_relative_links(address: str) -> None:
+def test_readme_for_the_package_index_has_no_relative_links(address: str) -> None:
     text = SETUP["long_description"](address)
     links = re.findall(r"\]\(([^)]+)\)", text)
     assert all(link.startswith(("https://", "http://", "#")) for link in links)
@@ -29,14 +29,14 @@ def test_no_address_is_invented() -> None:
     assert not address or address.startswith("https://")
 
 
-def test_every_lint_of_ci_runs_before_a_commit() -> None:
+def test_every_ci_lint_runs_before_a_commit() -> None:
     ci, hooks = (ROOT / ".ci" / "run").read_text(), (ROOT / ".pre-commit-config.yaml").read_text()
     for tool in ("ruff check", "ruff format", "mypy", "python -m tools.language"):
         assert tool in ci
         assert f"entry: {tool}" in hooks
 
 
-def test_ci_runs_quick_tests_on_each_system_and_python_of_the_readme() -> None:
+def test_ci_runs_quick_tests_on_each_system_and_python_version_in_the_readme() -> None:
     jobs = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
     assert "os: [ubuntu-latest, macos-latest, windows-latest]" in jobs
     assert 'python: ["3.11", "3.12", "3.13"]' in jobs
@@ -59,7 +59,7 @@ def read_setup(folder: Path) -> ConfigParser:
 
 
 @pytest.mark.parametrize("folder", DISTRIBUTIONS, ids=lambda folder: folder.name)
-def test_every_distribution_has_the_metadata_of_an_index(folder: Path) -> None:
+def test_every_distribution_has_the_metadata_of_a_package_index(folder: Path) -> None:
     metadata = read_setup(folder)["metadata"]
     assert metadata["license_expression"] == "Apache-2.0"
     licenses = metadata["license_files"].split()
@@ -71,11 +71,11 @@ def test_every_distribution_has_the_metadata_of_an_index(folder: Path) -> None:
     assert {f"Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13)} <= {*classifiers}
     assert not any(
         classifier.startswith("License ::") for classifier in classifiers
-    )  # not allowed beside an expression
+    )  # not allowed together with license_expression
 
 
 @pytest.mark.parametrize("folder", DISTRIBUTIONS[1:], ids=lambda folder: folder.name)
-def test_packs_require_no_older_packages_than_the_converter(folder: Path) -> None:
+def test_packs_require_the_same_versions_as_the_converter(folder: Path) -> None:
     converter_requirements = {*read_setup(ROOT)["options"]["install_requires"].split("\n")}
     requirement_of = {re.split(r"[<>=~!]", text)[0]: text for text in converter_requirements}
     for text in filter(None, read_setup(folder)["options"]["install_requires"].split("\n")):

@@ -1,4 +1,4 @@
-"""Check that ONNX Runtime opens a finished model: some dtypes have no kernels."""
+"""Check that ONNX Runtime loads a finished model: some dtypes have no kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies of nodes: branches of an If, bodies of a Loop or Scan."""
+"""Subgraphs of nodes: branches of an If, the body of a Loop or Scan."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
 
 
-def bodies(node: NodeProto) -> Iterator[GraphProto]:
-    """Yield the inner graphs of a node."""
+def node_subgraphs(node: NodeProto) -> Iterator[GraphProto]:
+    """Yield the subgraphs of a node."""
     return (attribute.g for attribute in node.attribute if attribute.HasField("g"))

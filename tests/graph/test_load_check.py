@@ -9,7 +9,7 @@ import pytest
 
 from onnx_tflite_plugin.errors import MissingExtra, TargetRefusal
 from onnx_tflite_plugin.graph.kernels import suggest_options
-from onnx_tflite_plugin.graph.opening import CHEAP_BYTES, COMMON_DTYPES, check_opens, foreign_domains, should_open
+from onnx_tflite_plugin.graph.load_check import CHEAP_BYTES, COMMON_DTYPES, check_opens, foreign_domains, should_open
 
 
 def open_model(check: str, dtype: str = "FLOAT", size: int = 1, domain: str = "") -> bool:
@@ -73,7 +73,7 @@ def test_opset_is_suggested_if_every_node_has_a_kernel(dtype: str, is_suggested:
 
 
 def test_full_check_without_onnx_runtime_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onnx_tflite_plugin.graph.opening.find_spec", lambda name: None)
+    monkeypatch.setattr("onnx_tflite_plugin.graph.load_check.find_spec", lambda name: None)
     assert not open_model("auto")
     with pytest.raises(MissingExtra, match="onnxruntime is not installed"):
         open_model("full")
