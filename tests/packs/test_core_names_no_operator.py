@@ -103,6 +103,8 @@ def test_cases_with_renamed_operators_give_equal_nodes(
     cases, min_count = (sample(remainder, 2, 53), 10) if thorough else (sample(remainder, 1, 106), 5)
     for case in cases:
         model = read(case.build())
+        if SUBGRAPH_READERS.intersection(op.code for graph in model.subgraphs for op in graph.operators):
+            continue
         try:
             original = convert_model(model, hosts[0])
         except onnx_tflite_plugin.ConversionError:

@@ -16,7 +16,7 @@ def cases() -> Iterator[Case]:
     yield refusal("LSH_PROJECTION", "hashes the bytes", [hashes, rows], tensor(2, dtype="int32"), type="SPARSE")
     yield refusal("SKIP_GRAM", "builds n-grams of strings", [TEXT], TEXT, ngram_size=2, max_skip_size=1)
     yield refusal("CONCAT_EMBEDDINGS", "never had a kernel", [rows], rows, num_channels=1)
-    yield refusal("DELEGATE", "a LiteRT delegate took over", [rows], rows)
+    yield refusal("DELEGATE", "operators that a LiteRT delegate ran", [rows], rows)
     heatmaps, offsets = tensor(1, 5, 7, 17), tensor(1, 5, 7, 34)
     poses = tensor(1, 3, 17, 2)
     yield refusal("CUSTOM.PosenetDecoderOp", "code of Coral's library", [heatmaps, offsets], poses)

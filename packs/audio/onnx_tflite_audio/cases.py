@@ -115,11 +115,11 @@ def filter_cases() -> Iterator[Case]:
 def refusal_cases() -> Iterator[Case]:
     x = tensor(16, dtype="int16", scale=0)
     for name, reason in (
-        ("Delay", "keeps delayed samples in memory"),
-        ("Framer", "keeps the samples of incomplete frames in memory"),
-        ("OverlapAdd", "keeps the tail of the last frame in memory"),
-        ("FilterBankSpectralSubtraction", "keeps the noise estimate in memory"),
-        ("Stacker", "keeps previous frames in memory"),
+        ("Delay", "keeps delayed samples in its own memory"),
+        ("Framer", "keeps the samples of incomplete frames in its own memory"),
+        ("OverlapAdd", "keeps the tail of the last frame in its own memory"),
+        ("FilterBankSpectralSubtraction", "keeps the noise estimate in its own memory"),
+        ("Stacker", "keeps previous frames in its own memory"),
         ("FftAutoScale", "overflows at -32768"),
     ):
         yield in_isolation(f"CUSTOM.Signal{name}", "refused", [x], x, custom_options={"shift": 1}, refusal=reason)
