@@ -9,6 +9,7 @@ import numpy as np
 
 from conformance.builder import GraphBuilder, TensorRef, quant
 from conformance.case import Case
+from conformance.cases.sequence.rnn_states import STATE, scale_into, weights
 from conformance.cases.state.variables import Variable, VariableNet, with_variables
 from conformance.models import Net, Spec, constant, net, random_array, tensor
 
@@ -50,6 +51,7 @@ def cases() -> Iterator[Case]:
     yield net("WHILE", "carried variable handle", variable_handle_carried, input_arrays=STEPS)
     yield net("WHILE", "variable only in the body", variable_only_in_body, input_arrays=STEPS)
     yield net("WHILE", "recurrent layer used only for its state", rnn_state_in_body, input_arrays=STEPS)
+    yield net("WHILE", "recurrent layer in the body, state from an operator", layer_in_loop, input_arrays=STEPS)
     yield net("WHILE", "nested", nested_loops, input_arrays=STEPS[:2])
     start_runs = [{"n": np.float32(n)} for n in (0, 5, 20)]
     yield net("WHILE", "loop in the condition", partial(loop_in_condition, 1), input_arrays=start_runs)
@@ -278,6 +280,20 @@ def rnn_state_in_body(model: Net) -> None:
         return [add(graph, x, state)]
 
     model.output(*loop(model, [model.input(spec)], [spec], body))
+
+
+def layer_in_loop(model: Net) -> None:
+    """Build a body that computes the state of an RNN, its only reader."""
+
+    def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
+        (x,) = values
+        state = graph.tensor("hidden", STATE.shape, variable=True)
+        scale_into(graph, x, state)
+        y = graph.tensor("y", STATE.shape)
+        graph.operator("RNN", [x, *weights(graph, 5), state], [y], {"fused_activation_function": "TANH"})
+        return [y]
+
+    model.output(*loop(model, [model.input(STATE)], [STATE], body))
 
 
 @with_variables

@@ -8,7 +8,6 @@ import numpy as np
 
 from conformance.builder import GraphBuilder, TensorRef
 from conformance.case import Case
-from conformance.cases.control.loops import STEPS, loop
 from conformance.models import Net, net, random_array, tensor
 
 STATE = tensor(3, 5)
@@ -20,7 +19,6 @@ def cases() -> Iterator[Case]:
     yield net("RNN", "state from an operator", recurrent_layer(scale_into), **runs)
     yield net("RNN", "state from an operator after its last use", recurrent_layer(scale_into, is_late=True), **runs)
     yield net("RNN", "state from a loop", recurrent_layer(loop_into), **runs)
-    yield net("WHILE", "recurrent layer in the body, state from an operator", layer_in_loop, input_arrays=STEPS)
 
 
 Writer = Callable[[GraphBuilder, TensorRef, TensorRef], None]
@@ -77,17 +75,3 @@ def weights(graph: GraphBuilder, size: int) -> list[TensorRef]:
     """Return weights, recurrent weights and bias of a layer."""
     shapes = {"weights": (5, size), "recurrent": (5, 5), "bias": (5,)}
     return [graph.constant(name, 0.4 * random_array(*shape, seed=name)) for name, shape in shapes.items()]
-
-
-def layer_in_loop(model: Net) -> None:
-    """Build a loop whose body computes the state of a layer that is its only reader."""
-    x = tensor(3, 5)
-
-    def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
-        state, y = graph.tensor("hidden", STATE.shape, variable=True), graph.tensor("y", STATE.shape)
-        scale_into(graph, values[0], state)
-        operands = [values[0], *weights(graph, 5), state]
-        graph.operator("RNN", operands, [y], {"fused_activation_function": "TANH"})
-        return [y]
-
-    model.output(*loop(model, [model.input(x)], [x], body))
