@@ -240,7 +240,7 @@ class Session:
         """Return up to ``count`` tokens of highest score that follow ``tokens``.
 
         ``start``: the position of the first token; the caches contain the tokens before it. ``stop``: tokens that end
-        the result. ``prompt``: a session of the signature for prompts, which shares its caches with this session
+        the result. ``prompt``: a session of the prefill signature, which shares its caches with this session
         (``states_of``). It runs all complete chunks of the prompt; this session runs the remaining tokens. A model of
         all signatures needs no ``prompt``: it runs all tokens of the prompt at once. Raises ValueError if the model is
         not a language model with scores, or for more tokens than the caches can store.
@@ -252,7 +252,7 @@ class Session:
                 f"output; this model's inputs are {self._input_names()}"
             )
         if not isinstance(prompt, Session | None):
-            raise TypeError(f"prompt is {describe(prompt)}; give the Session of the signature for prompts")
+            raise TypeError(f"prompt is {describe(prompt)}; give the Session of the prefill signature")
         prompt_tokens = check_generation(tokens, count, start, stop, self._decoder.slots)
         if prompt is not None and prompt._states is not self._states:
             raise ValueError(

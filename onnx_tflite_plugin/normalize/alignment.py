@@ -1,7 +1,7 @@
 """Comparison of signatures that differ only in their number of tokens.
 
-For example, a language model has a signature for prompts and one that decodes a single token. Converters simplify each
-signature for its sizes: with one token, a Transpose becomes a Reshape, and a Slice of all elements disappears. The
+For example, a language model has a prefill signature for prompts and a decode signature for one token. Converters
+simplify each signature for its sizes: with one token, a Transpose becomes a Reshape, and a Slice of all elements disappears. The
 comparison starts at the outputs and goes back to the inputs. It skips views: operators that only reshape.
 """
 

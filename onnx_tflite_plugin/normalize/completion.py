@@ -1,6 +1,6 @@
-"""Completion of a prompt's graph with operators of the decode graph.
+"""Completion of the prefill graph with operators of the decode graph.
 
-The decode graph is that of the signature for a single token. Its operators are adapted to several tokens.
+The decode operators are adapted to several tokens.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Joining of a language model's signatures into one model.
 
-The signatures are for prompts and for decoding a single token. The joined model is the prompt's graph for any number of
-tokens. A prompt's signature does not compute scores: it has no operators after its last caches. The decode signature
-has these operators. Most of them are similar to an operator of an earlier layer; the prompt's counterpart of that
-operator is copied. The other operators are copied only if they keep the token axis in place.
+The prefill signature processes prompts; the decode signature, one token. The joined model is the prefill graph for any
+number of tokens. The prefill signature does not compute scores: it has no operators after its last caches. The decode
+signature has these operators. Most of them are similar to an operator of an earlier layer; the prefill counterpart of
+that operator is copied. The other operators are copied only if they keep the token axis in place.
 """
 
 from __future__ import annotations

@@ -43,15 +43,15 @@ Pattern = Callable[[ir.Model, RewriteOptions], Iterable[Place]]
 
 @dataclass
 class Outcome:
-    """Number of changes that a rule made, and of declined places by reason."""
+    """Number of changes that a rule made, and of declined matches by reason."""
 
     applied: int = 0
     declined: Counter[str] = field(default_factory=Counter)
 
     def reasons(self) -> dict[str, int]:
-        """Return the number of declined places per reason, most frequent first.
+        """Return the number of declined matches per reason, most frequent first.
 
-        Places without a reason are not counted.
+        Matches without a reason are not counted.
         """
         return {reason: count for reason, count in self.declined.most_common() if reason}
 

@@ -114,7 +114,7 @@ def two_signatures(first: str, second: str, *, rows: tuple[int, int] = (1, 5)) -
 def mean_in_two_forms() -> bytes:
     """Return a model that divides by a mean, with or without its unit axis.
 
-    Only the signature of one token keeps the axis.
+    Only the decode signature keeps the axis.
     """
     model = ModelBuilder()
     for key, count in (("decode", 1), ("prefill", 5)):

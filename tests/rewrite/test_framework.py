@@ -1,4 +1,4 @@
-"""Framework of rewrite rules: order, reasons of declined places, and errors."""
+"""Framework of rewrite rules: order, reasons of declined matches, and errors."""
 
 from __future__ import annotations
 

@@ -21,45 +21,51 @@ from onnx_tflite_plugin.source.model import Array
 
 OP = "SOFTMAX"
 NODE = "com.microsoft.GroupQueryAttention"
-ROWS, COLUMNS = Sizes("rows"), Sizes("columns")
+ROW_CACHE, COLUMN_CACHE = Sizes("rows"), Sizes("columns")
 
 
 def cases() -> Iterator[Case]:
-    for sizes in (ROWS, COLUMNS):
+    for sizes in (ROW_CACHE, COLUMN_CACHE):
         yield attention(f"one token, {sizes.cache_layout} layout", sizes, 1)
         yield attention(f"five tokens, {sizes.cache_layout} layout", sizes, 5)
-    yield attention("one token, without --attention causal", ROWS, 1, options={}, nodes={NODE: 0})
-    yield attention("one token, opset 13", ROWS, 1, opsets=(13,))
-    yield attention("one token, one head per group", replace(ROWS, groups=6), 1)
-    yield attention("one token, single group", replace(COLUMNS, groups=1), 1)
-    yield attention("five tokens, window of seven", replace(ROWS, window=7), 5)
-    yield attention("one token, write-only cache", ROWS, 1, write_only_cache=True)
+    yield attention("one token, without --attention causal", ROW_CACHE, 1, options={}, nodes={NODE: 0})
+    yield attention("one token, opset 13", ROW_CACHE, 1, opsets=(13,))
+    yield attention("one token, one head per group", replace(ROW_CACHE, groups=6), 1)
+    yield attention("one token, single group", replace(COLUMN_CACHE, groups=1), 1)
+    yield attention("five tokens, window of seven", replace(ROW_CACHE, window=7), 5)
+    yield attention("one token, write-only cache", ROW_CACHE, 1, write_only_cache=True)
     yield from standard_cases()
-    yield unsupported_attention("heads of 12 elements", replace(ROWS, depth=12))
-    yield unsupported_attention("no causal mask", ROWS, allowed=np.ones((19, 19), bool))
+    yield unsupported_attention("heads of 12 elements", replace(ROW_CACHE, depth=12))
+    yield unsupported_attention("no causal mask", ROW_CACHE, allowed=np.ones((19, 19), bool))
     yield unsupported_attention(
-        "early token masked", ROWS, allowed=np.tril(np.ones((19, 19), bool)) & (np.arange(19) != 2)
+        "early token masked", ROW_CACHE, allowed=np.tril(np.ones((19, 19), bool)) & (np.arange(19) != 2)
     )
-    yield unsupported_attention("keys and values at different positions", ROWS, different_positions=True)
+    yield unsupported_attention("keys and values at different positions", ROW_CACHE, different_positions=True)
 
 
 def standard_cases() -> Iterator[Case]:
     """Yield cases of the operators Attention and TensorScatter, from opset 24 on."""
-    for sizes in (ROWS, COLUMNS):
+    for sizes in (ROW_CACHE, COLUMN_CACHE):
         yield standard_attention(f"one token, {sizes.cache_layout} layout", sizes, 1)
         yield standard_attention(f"five tokens, {sizes.cache_layout} layout", sizes, 5)
-    yield standard_attention("one token, one head per group", replace(ROWS, groups=6), 1)
-    yield standard_attention("five tokens, single group", replace(COLUMNS, groups=1), 5)
-    yield standard_attention("five tokens, window of seven", replace(ROWS, window=7), 5)
-    yield standard_attention("heads of 12 elements", replace(ROWS, depth=12), 5)
-    yield standard_attention("one token, opset 19", ROWS, 1, opsets=(19,), nodes={"TensorScatter": 0, "Softmax": 1})
-    yield standard_attention("no causal mask", ROWS, 1, allowed=np.ones((19, 19), bool), nodes={"TensorScatter": 0})
+    yield standard_attention("one token, one head per group", replace(ROW_CACHE, groups=6), 1)
+    yield standard_attention("five tokens, single group", replace(COLUMN_CACHE, groups=1), 5)
+    yield standard_attention("five tokens, window of seven", replace(ROW_CACHE, window=7), 5)
+    yield standard_attention("heads of 12 elements", replace(ROW_CACHE, depth=12), 5)
+    yield standard_attention(
+        "one token, opset 19", ROW_CACHE, 1, opsets=(19,), nodes={"TensorScatter": 0, "Softmax": 1}
+    )
+    yield standard_attention(
+        "no causal mask", ROW_CACHE, 1, allowed=np.ones((19, 19), bool), nodes={"TensorScatter": 0}
+    )
 
 
-def standard_attention(name: str, sizes: Sizes, count: int, **case: Any) -> Case:
+def standard_attention(name: str, sizes: Sizes, count: int, **case_fields: Any) -> Case:
     """Return a case of attention for ``generic``, which has only standard operators."""
     nodes = {"TensorScatter": 2, "Attention": 1, "Softmax": 0}
-    return attention(f"{name}, standard operators", sizes, count, **{"targets": ("generic",), "nodes": nodes, **case})
+    return attention(
+        f"{name}, standard operators", sizes, count, **{"targets": ("generic",), "nodes": nodes, **case_fields}
+    )
 
 
 def attention(
@@ -70,7 +76,7 @@ def attention(
     allowed: Array | None = None,
     write_only_cache: bool = False,
     different_positions: bool = False,
-    **case: Any,
+    **case_fields: Any,
 ) -> Case:
     """Return a case of attention of ``count`` tokens over a cache.
 
@@ -110,12 +116,12 @@ def attention(
         "targets": ("onnxruntime",),
         "input_arrays": input_arrays,
     }
-    return net(OP, f"attention over a cache, {name}", build, **{**defaults, **case})
+    return net(OP, f"attention over a cache, {name}", build, **{**defaults, **case_fields})
 
 
-def unsupported_attention(name: str, sizes: Sizes, **case: Any) -> Case:
+def unsupported_attention(name: str, sizes: Sizes, **case_fields: Any) -> Case:
     """Return a case of attention that GroupQueryAttention cannot express."""
-    return attention(f"not fused, {name}", sizes, 1, nodes={NODE: 0}, **case)
+    return attention(f"not fused, {name}", sizes, 1, nodes={NODE: 0}, **case_fields)
 
 
 def _writer_at_other_positions(model: Net, sizes: Sizes, count: int) -> Attention:

@@ -117,7 +117,7 @@ def refusal(*arguments: object) -> str:
 
 
 def generate_in_litert(tokens: list[int], count: int) -> list[int]:
-    """Return greedy tokens, each computed by the signature of a single token."""
+    """Return greedy tokens, each computed by the decode signature."""
     interpreter = Interpreter(model_content=language_model(SIZES))
     runner = interpreter.get_signature_runner("decode")
     caches = {name: np.zeros(info["shape"], np.float32) for name, info in runner.get_input_details().items()}
