@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from conformance.bias_scales import messages_on_bias_scales
 from conformance.bounds import tolerance_of
 from conformance.case import Case
 from conformance.equivalence import equivalence_key
@@ -302,6 +303,7 @@ class CaseTrial:
         causes = Failures()
         if outputs:
             causes.add(next(iter(outputs)), *messages_on_axis_sizes(self.case.op, self.source, self.host))
+            causes.add(next(iter(outputs)), *messages_on_bias_scales(self.case.op, self.source, self.host))
         if (
             failed_conversions
             and not outputs.keys() - failed_conversions.keys()

@@ -9,7 +9,9 @@ import onnx_ir as ir
 
 from onnx_tflite_plugin.api.behavior import Arithmetic
 from onnx_tflite_plugin.api.refusal import Refusal
+from onnx_tflite_plugin.binding.bias_scales import describe_bias_scale
 from onnx_tflite_plugin.binding.bound import Bound
+from onnx_tflite_plugin.guard import BUILTIN
 from onnx_tflite_plugin.layout.tensor_layout import TensorLayout, layout_axes, source_layout
 from onnx_tflite_plugin.lowering.arrays import arrange_constant
 from onnx_tflite_plugin.lowering.emitter import Operand
@@ -175,6 +177,8 @@ class Operands:
         scale = bias_scale(self.bound.op, factors)
         if scale is None:
             raise Refusal(f"the bias is {tensor.dtype}, but the input or weight is not quantized")
+        if self.bound.pack != BUILTIN:
+            self._warn_of_bias_scale(slot)
         values, weight = self.scope.values, factors[1]
         has_float_weights = (
             isinstance(weight, float)
@@ -189,6 +193,14 @@ class Operands:
         storage = Storage("int32", 0, Quantization(tuple(scale.tolist()), (0,) * len(scale), 0))
         dims = self.bound.declared.reshapes.get(slot, tensor.dims)
         return self.scope.conversions.dequantize(integers, storage, source_layout(dims))
+
+    def _warn_of_bias_scale(self, slot: int) -> None:
+        """Add a warning if the declared scale of a bias contradicts the file's."""
+        warnings = self.scope.emitter.warnings
+        message = describe_bias_scale(self.bound.op, slot, self.bound.declared.quantization)
+        text = f"{self.bound.label}: {message} of handler {self.bound.handler.name} of {self.bound.pack}"
+        if message and text not in warnings:
+            warnings.append(text)
 
     def _bias_integers(self, slot: int, tensor: Tensor) -> ir.Value:
         """Return the quantized values of a bias, in the declared shape."""
