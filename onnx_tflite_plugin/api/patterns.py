@@ -42,7 +42,8 @@ class Call:
 
     ``commutes``: operands match in either order.
 
-    Absent optional operands are not counted: an operator with and without a bias needs two patterns.
+    Absent optional operands are not counted, and an operand of None is left out: an operator with and without a bias needs
+    two patterns.
     ``options``: required values of the operator's options. ``siblings``: other operators that share operands with this
     call but do not use its results. Allowed for the last call only; their outputs become additional outputs of the fused
     operator. ``shared``: the result may be used outside the match, too; the operator is kept for those consumers.
@@ -58,19 +59,20 @@ class Call:
     def __init__(
         self,
         code: str,
-        *operands: Call | Output | Operand,
+        *operands: Call | Output | Operand | None,
         commutes: bool = False,
         siblings: tuple[Call, ...] = (),
         shared: bool = False,
         **options: Any,
     ) -> None:
-        for operand in operands:
+        present = tuple(operand for operand in operands if operand is not None)
+        for operand in present:
             if not isinstance(operand, Call | Output | Operand):
                 remedy = 'make operands with `x, y = operands("x y")`'
                 raise TypeError(f"Call({code!r}): {describe(operand)} is not an operand of a pattern; {remedy}")
         required_options = rename_keywords("Call", options, CALL)
         siblings = required_options.pop("siblings", siblings)
-        fields = {"code": code, "operands": operands, "commutes": commutes, "siblings": siblings, "shared": shared}
+        fields = {"code": code, "operands": present, "commutes": commutes, "siblings": siblings, "shared": shared}
         for name, value in {**fields, "options": required_options}.items():
             object.__setattr__(self, name, value)
 
@@ -173,8 +175,8 @@ def fusion(
     name: str,
     *,
     layout: LayoutOrFunction,
-    pattern: Call | Sequence[Call] = (),
-    inputs: Sequence[Operand] = (),
+    pattern: Call | Iterable[Call] = (),
+    inputs: Iterable[Operand] = (),
     regions: Regions | None = None,
     check: Check = lambda match: {},
     exact: bool = True,
@@ -189,29 +191,37 @@ def fusion(
     """
     keywords = rename_keywords("@fusion", declared, FUSION, stacklevel=5)
     condition: Check = keywords.pop("check", check)
-    if bool(pattern) == (regions is not None):
+    patterns = (pattern,) if isinstance(pattern, Call) else _as_tuple(pattern or ())
+    fused_inputs = _as_tuple(inputs or ())
+    if bool(patterns) == (regions is not None):
         raise TypeError(f"@fusion({name!r}): needs either a pattern or a function that finds regions")
-    if not has_type(pattern, Call | Sequence[Call]):
+    if not has_type(patterns, tuple[Call, ...]):
         raise TypeError(f"@fusion({name!r}): pattern= takes a Call or a list of them, not {describe(pattern)}")
-    if not has_type(inputs, Sequence[Operand]):
+    if isinstance(inputs, Operand) or not has_type(fused_inputs, tuple[Operand, ...]):
         raise TypeError(f"@fusion({name!r}): inputs= takes a list of operands, such as [x], not {describe(inputs)}")
-    patterns = (pattern,) if isinstance(pattern, Call) else tuple(pattern)
 
     def declare(lower: Callable[..., Any]) -> Fusion:
         handler = Handler(name, lower, 1, layout, **keywords)
-        if regions is None and (arity_error := describe_arity_mismatch(lower, len(inputs), "lowering", "inputs= has")):
+        if regions is None and (
+            arity_error := describe_arity_mismatch(lower, len(fused_inputs), "lowering", "inputs= has")
+        ):
             raise TypeError(f"@fusion({name!r}): {arity_error}")
         pattern_operands = frozenset[Operand]().union(*(_operands_of(call) for call in patterns))
-        if regions is None and inputs and pattern_operands.isdisjoint(inputs):  # some may be absent
-            names = ", ".join(repr(operand.name) for operand in inputs)
+        if regions is None and fused_inputs and pattern_operands.isdisjoint(fused_inputs):  # some may be absent
+            names = ", ".join(repr(operand.name) for operand in fused_inputs)
             raise TypeError(
                 f"@fusion({name!r}): no pattern has an operand of inputs=, {names}; list operands of the pattern"
             )
         return Fusion(
-            name, patterns, tuple(inputs), condition, exact, handler, trait, regions, tuple(after), raises_opset
+            name, patterns, fused_inputs, condition, exact, handler, trait, regions, tuple(after), raises_opset
         )
 
     return declare
+
+
+def _as_tuple(items: Any) -> tuple[Any, ...]:
+    """Return the items of an iterable; a tuple of the object itself if it is none."""
+    return tuple(items) if isinstance(items, Iterable) and not isinstance(items, str) else (items,)
 
 
 def _operands_of(call: Call) -> frozenset[Operand]:

@@ -55,6 +55,12 @@ def converted_operators(metadata: Mapping[str, str]) -> tuple[int, ...]:
     return tuple(index for subgraph, index in operators if subgraph == operators[0][0])
 
 
+def fused_operators(metadata: Mapping[str, str]) -> tuple[int, ...]:
+    """Return the operators that a node was lowered from, without the calls around them."""
+    operators = source_operators(metadata)
+    return tuple(index for subgraph, index in operators if subgraph == operators[-1][0])
+
+
 def replace_locations(
     metadata: MutableMapping[str, str],
     tensors: Mapping[tuple[int, int], tuple[int, int]],

@@ -7,7 +7,13 @@ from contextlib import suppress
 
 from onnx_tflite_plugin.api.patterns import Fusion
 from onnx_tflite_plugin.guard import BUILTIN, Failed
-from onnx_tflite_plugin.host.offers import Offer, canonical, find_needs_problem, find_unknown_operators
+from onnx_tflite_plugin.host.offers import (
+    Offer,
+    canonical,
+    find_needs_problem,
+    find_unknown_operators,
+    find_unknown_predecessors,
+)
 
 
 class Fusions:
@@ -56,13 +62,18 @@ class Fusions:
             return None
         if problem := find_needs_problem(offer.needs, fusion):
             self._warn(f"the entry point {offer.code} of {offer.pack} {problem}")
-        if canonical(offer.pack) != BUILTIN and (problem := find_unknown_operators(fusion, self._pattern_names)):
-            self._warn(f"the fusion {fusion.name} of {offer.pack} {problem}")
+        if canonical(offer.pack) != BUILTIN:
+            unknown_operators = find_unknown_operators(fusion, self._pattern_names)
+            for problem in filter(None, (unknown_operators, find_unknown_predecessors(fusion, self._fusion_names))):
+                self._warn(f"the fusion {fusion.name} of {offer.pack} {problem}")
         return fusion
 
     def _pattern_names(self) -> set[str]:
         """Return the names of handlers and fusions, which patterns may contain."""
-        names = {*self._handler_codes}
+        return {*self._handler_codes, *self._fusion_names()}
+
+    def _fusion_names(self) -> set[str]:
+        names = set()
         for offer in self._offers:
             with suppress(Failed):
                 names.add(offer.fusion().name)

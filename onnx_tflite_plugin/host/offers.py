@@ -243,6 +243,18 @@ def find_unknown_operators(fusion: Fusion, further_names: Callable[[], Collectio
     return f"looks for {', and for '.join(wrong)}" if wrong else ""
 
 
+def find_unknown_predecessors(fusion: Fusion, fusion_names: Callable[[], Collection[str]]) -> str:
+    """Return a message on names in ``after`` that no fusion has; empty if none.
+
+    ``fusion_names``: function that returns the names of all fusions.
+    """
+    names = fusion_names() if fusion.after else ()
+    wrong = [
+        f"{name!r}, which is not a fusion{did_you_mean(name, names)}" for name in fusion.after if name not in names
+    ]
+    return f"is declared to run after {', and after '.join(wrong)}" if wrong else ""
+
+
 def find_unlisted_pattern(needs: frozenset[str], fusion: Fusion) -> frozenset[str] | None:
     """Return the operators of a pattern of which the entry point lists none.
 

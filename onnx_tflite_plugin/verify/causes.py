@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from onnx_tflite_plugin.checked import list_first
 from onnx_tflite_plugin.graph.int8_faults import describe_int8_fault
 from onnx_tflite_plugin.graph.metadata import props
-from onnx_tflite_plugin.graph.node_metadata import source_handler, source_operators
+from onnx_tflite_plugin.graph.node_metadata import converted_operators, fused_operators, source_handler
 from onnx_tflite_plugin.guard import BUILTIN, INLINE, of_pack
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.tensors import is_dequantized, quantizes_values
@@ -21,6 +21,7 @@ from onnx_tflite_plugin.verify.verification import CAUSE
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+    from onnx_tflite_plugin.api.patterns import Fusion
     from onnx_tflite_plugin.verify.model_pair import ModelPair
 
 _REQUANTIZED = (
@@ -55,19 +56,27 @@ def explain_requantization(pair: ModelPair) -> tuple[str, ...]:
     return _REQUANTIZED if is_requantized else ()
 
 
-def describe_pack_fusions(proto: ModelProto) -> tuple[str, ...]:
-    """Return a note for each pack fusion: the replaced operators, how to disable it."""
-    replaced: dict[tuple[str, str], dict[tuple[int, int], None]] = {}
+def describe_pack_fusions(
+    proto: ModelProto, differing: Collection[int], fusions: Callable[[], Sequence[tuple[str, Fusion]]]
+) -> tuple[str, ...]:
+    """Return a note for each pack fusion in differing submodels, and how to disable it.
+
+    ``differing``: the operators of these submodels. ``fusions``: function that returns (pack, fusion) of all packs; it is
+    called only if a node of a pack replaces several operators.
+    """
+    replaced: dict[tuple[str, str], set[int]] = {}
     for node in proto.graph.node:
         metadata = props(node.metadata_props)
         handler, pack = source_handler(metadata)
-        operators = source_operators(metadata)
-        if pack not in ("", BUILTIN) and len(operators) > 1:
-            replaced.setdefault((handler, pack), {}).update(dict.fromkeys(operators))
+        is_differing = not {*converted_operators(metadata)}.isdisjoint(differing)
+        if pack not in ("", BUILTIN) and is_differing and len(members := fused_operators(metadata)) > 1:
+            replaced.setdefault((handler, pack), set()).update(members)
+    handlers = {(fusion.handler.name, pack) for pack, fusion in fusions()} if replaced else set()
     return tuple(
-        f"operators {list_first([str(index) for _, index in sorted(operators)], _MAX_OPERATORS)} were replaced by the fusion "
+        f"operators {list_first([*map(str, sorted(operators))], _MAX_OPERATORS)} were replaced by the fusion "
         f"{handler}{of_pack(pack)}{'' if pack == INLINE else f'; --block {pack} leaves the pack out'}"
         for (handler, pack), operators in replaced.items()
+        if (handler, pack) in handlers
     )
 
 

@@ -256,7 +256,11 @@ def _run_and_compare(pair: ModelPair, request: _Request, progress: Progress) -> 
             folder = Path(request.bisect)
             notes = (*save_submodels(pair, decision, folder, has_known_cause=bool(explained)), *notes)
         notes = (*(explained or processor_hints(pair, input_runs, expected)), *notes)
-        notes = (*describe_pack_fusions(pair.session.proto), *notes)
+        differing = {index for finding in decision.differing for index in finding.submodel.onnx_operators}
+        notes = (
+            *describe_pack_fusions(pair.session.proto, differing, lambda: (request.host or Host()).fusions()),
+            *notes,
+        )
     agrees, accepted = verification.verdict == "agrees", verification.comparisons
     error_lines = explain_errors(pair, outputs, accepted, has_data=request.inputs is not None) if agrees else ()
     return replace(

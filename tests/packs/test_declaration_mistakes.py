@@ -28,6 +28,7 @@ from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.host.offers import FUSIONS, Offer, discover
 from onnx_tflite_plugin.targets import TARGETS
 from onnx_tflite_plugin.targets.operator_names import find_unknown_operator
+from onnx_tflite_plugin.verify.causes import describe_pack_fusions
 
 
 @pytest.mark.parametrize(
@@ -157,3 +158,40 @@ def test_failed_verification_names_the_fusion_of_a_pack() -> None:
     fact = r"operators 0, 1 were replaced by the fusion .*:wrong_negated_abs of a-pack; block=\['a-pack'\] leaves"
     with pytest.raises(VerificationError, match=fact):
         convert(net("NEG", "of ABS", negate_abs).build(), host=host, verify=True)
+
+
+def test_submodel_without_the_fusion_does_not_name_it() -> None:
+    proto = convert(net("NEG", "of ABS", negate_abs).build()).proto
+    for node in proto.graph.node:
+        for entry in node.metadata_props:
+            changed = {"handler": f"{__name__}:wrong_negated_abs", "pack": "a-pack", "operators": "0:0,0:1"}
+            entry.value = changed.get(entry.key.rpartition(".")[2], entry.value)
+    installed = [("a-pack", wrong_negated_abs)]
+    assert describe_pack_fusions(proto, {1}, lambda: installed)
+    assert not describe_pack_fusions(proto, {2}, lambda: installed)
+    assert not describe_pack_fusions(proto, {1}, lambda: [])  # a handler that is no fusion
+    for node in proto.graph.node:
+        for entry in node.metadata_props:
+            entry.value = entry.value.replace("0:0,0:1", "0:1,1:0")  # a call, and one operator of its subgraph
+    assert not describe_pack_fusions(proto, {1}, lambda: installed)
+
+
+def test_fusion_takes_patterns_and_inputs_of_any_iterable() -> None:
+    calls = (Call(code, X_OPERAND, None) for code in ("ABS", "NEG"))
+    declared = fusion("ANY", layout=Transparent(), pattern=calls, inputs=iter([X_OPERAND]))(lambda ctx, x: x)
+    assert [call.operands for call in declared.patterns] == [(X_OPERAND,), (X_OPERAND,)]
+    assert declared.inputs == (X_OPERAND,)
+
+
+@fusion("LATER", layout=Transparent(), pattern=Call("ABS", X_OPERAND), inputs=(X_OPERAND,), after=("NEGATED_ABBS",))
+def later(ctx: Context, x: Value) -> Value:
+    return ctx.ops.Abs(x)
+
+
+def test_fusion_after_an_unknown_fusion_is_reported() -> None:
+    values = {"NEGATED_ABS": "wrong_negated_abs", "LATER": "later"}
+    entries = [EntryPoint(name, f"{__name__}:{function}", FUSIONS) for name, function in values.items()]
+    host = Host(offers=[Offer(entry.name, "a-pack", FUSIONS, entry) for entry in entries])
+    host.fusions()
+    fact = "the fusion LATER of a-pack is declared to run after 'NEGATED_ABBS', which is not a fusion"
+    assert host.warnings == [f"{fact}; did you mean 'NEGATED_ABS'?"]
