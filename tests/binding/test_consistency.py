@@ -223,7 +223,7 @@ REFUSED: list[tuple[BuildGraph, str]] = [
     (pad_by(3), "operators[0].inputs[1]: tensor 2 'p' of shape [3, 2] has more entries than the 2 axes"),
     (branch("int32"), "subgraphs[2].inputs[0]: tensor 0 'a' is int32, but the operand of IF is float32"),
     (branch("float32", constant=True), "subgraphs[2].inputs[0]: tensor 0 'a' is a constant"),
-    (gather_float16, "operators[0].outputs[0]: tensor 1 'y' is float16, but GATHER of these operands is uint8"),
+    (gather_float16, "operators[0].outputs[0]: tensor 1 'y' is float16, but GATHER returns uint8 for these operands"),
 ]
 
 

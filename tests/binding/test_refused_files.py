@@ -164,7 +164,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     ),
     ("RIGHT_SHIFT-int32", [tensor(k, type=FLOAT32) for k in range(3)], "no kernel for dtypes float32, float32; LiteRT"),
     ("BITWISE_XOR-int32", [tensor(k, type=FLOAT32) for k in range(3)], "no kernel for dtypes float32, float32; LiteRT"),
-    ("EQUAL-int8", [tensor(2, type=FLOAT32), set_parameters(2, [0.1], [5])], "EQUAL of these operands is bool"),
+    ("EQUAL-int8", [tensor(2, type=FLOAT32), set_parameters(2, [0.1], [5])], "EQUAL returns bool for these operands"),
     (
         "EQUAL-uint8",
         [tensor(2, type=FLOAT32), set_parameters(2, [0.1], [-7])],
@@ -175,7 +175,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         [tensor(2, type=FLOAT32), set_parameters(2, [0.1], [-7])],
         "float32, but ADD has an operand of quantized",
     ),
-    ("DEQUANTIZE-float16", [tensor(1, type=4)], "'y0' is int64, but DEQUANTIZE of these operands is float"),
+    ("DEQUANTIZE-float16", [tensor(1, type=4)], "'y0' is int64, but DEQUANTIZE returns float32 for these operands"),
     ("GATHER-two_batch_axes_along_axis_3", [option("batch_dims", -(2**31))], "batch_dims is -2147483648"),
     ("GATHER-two_batch_axes_along_axis_3", [option("batch_dims", 4)], "batch_dims is 4"),
     (
@@ -292,7 +292,11 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         "the shape has 16777216 sizes",
     ),
     ("TANH-every_int16_from_a_scale_of_2^-12", [set_parameters(0, [3e38], [0])], "the operand's scale of 3e[+]38"),
-    ("MEAN-RMSNormalization_by_a_quotient", [tensor(1, type=4)], "'t1' is int64, but MUL has an operand of float32"),
+    (
+        "MEAN-RMSNormalization_by_a_quotient",
+        [tensor(1, type=4)],
+        "'t1' is int64, but MUL has an operand of float32",
+    ),
     ("MEAN-int64_of_no_elements_kept", [tensor(0, type=7)], "int16 operand has no scale"),
     (
         "EXPAND_DIMS-runtime_axis,_to_(5,_3,_1)",
