@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from onnx_tflite_plugin.source.model import Quantization, Tensor
 
 _MAX_NAMES = 3  # maximum number of inputs, outputs or operators in a hint
+_MIN_ADDED_NODES = 0.1  # share of nodes that a target adds above which a graph is less readable
 _MIN_INDICES = 1 << 14  # constant indices of a Gather that count as large
 _MIN_TABLE_ENTRIES = 1 << 16  # entries of a table of 16-bit values
 
@@ -89,17 +90,21 @@ def attention_hints(
     return ["--attention causal decodes faster: the attention of each layer becomes one operator"]
 
 
-def readable_hints(options: ConvertOptions, target: Target, model: BoundModel, nodes: Iterable[str]) -> list[str]:
-    """Return a hint at ``--target generic`` if the target makes a model less readable.
+def readable_hints(options: ConvertOptions, target: Target, model: BoundModel, nodes: Mapping[str, int]) -> list[str]:
+    """Return a hint at ``--target generic`` if the target adds many nodes to a readable model.
 
-    ``nodes``: operators with their domains.
+    ``nodes``: number of nodes by operator, with its domain.
     """
     if options.optimize != "readable" or target.name == "generic":
         return []
-    tensors = (tensor for bound in model.operators() for tensor in bound.op.outputs if tensor is not None)
-    changed_dtypes = {*target.storage, *target.cast_mul_dtypes}
-    is_changed = any(tensor.dtype in changed_dtypes and affine(tensor) is not None for tensor in tensors)
-    if not is_changed and not any(name.startswith(ONNX_RUNTIME_DOMAIN) for name in nodes):
+    tensors = (tensor for bound in model.operators() for tensor in bound.op.inputs if tensor is not None)
+    dequantized = {
+        (tensor.subgraph, tensor.index)
+        for tensor in tensors
+        if tensor.dtype in target.cast_mul_dtypes and affine(tensor) is not None
+    }
+    added = len(dequantized) + sum(count for name, count in nodes.items() if name.startswith(ONNX_RUNTIME_DOMAIN))
+    if added <= _MIN_ADDED_NODES * sum(nodes.values()):
         return []
     return [
         f"--target generic gives a plainer graph: target {target.name} adds nodes and operators that are faster in one runtime"

@@ -16,6 +16,11 @@ MAX_UINT16 = 65535
 STEP = np.float64(2) / MAX_UINT16  # precision of the results of both tables
 SPAN = STEP * INT16_MAX - STEP * INT16_MIN
 EXP_OF_ZERO = 32762  # table entry of exp(0)
+NOTE = (
+    "ONNX's Softmax computes in float, and LiteRT's int16 kernel with tables. The table of exponentials holds the exponential "
+    "of each difference to the row's maximum. The tables of powers and reciprocals give the reciprocal of their sum. "
+    "Integers are computed as float64, which is exact. With --quantization float the operator becomes one Softmax."
+)
 MIN_SUM_BITS = 14  # minimum number of bits below the leading bit of a row's sum
 
 
@@ -29,6 +34,7 @@ def softmax_int16(ctx: Context, x: Value, beta: float) -> Value:
     quantization = ctx.quantization(0)
     if quantization is None:
         raise Refusal("the int16 operand has no scale")
+    ctx.explain(NOTE)
     table = named(exponential_table(float(np.float32(quantization.scale[0]) * np.float32(beta))), "exponential_table")
     quantized = ops.Cast(x, to="int32")
     differences = ops.Sub(quantized, ops.ReduceMax(quantized, [axis]))

@@ -277,6 +277,27 @@ def test_shape_that_moves_a_graph_input_is_named_after_it() -> None:
 
 
 @pytest.mark.parametrize(("target", "count"), [("onnxruntime", 1), ("generic", 0)])
-def test_readable_model_for_one_runtime_has_a_hint(target: str, count: int) -> None:
-    hints = otp.convert(EXAMPLES / "digits_int8.tflite", optimize="readable", target=target).report.hints
+def test_readable_model_with_many_nodes_for_one_runtime_has_a_hint(target: str, count: int) -> None:
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (2, 3), "int16", quantization=quant(0.5))
+    y, z = (g.tensor(name, (2, 3), "int16", quantization=quant(0.5)) for name in "yz")
+    g.operator("ADD", [x, x], [y])
+    g.operator("MUL", [y, x], [z])
+    g.output(z)
+    hints = otp.convert(model.build(), optimize="readable", target=target).report.hints
     assert sum("target='generic'" in hint for hint in hints) == count
+
+
+def test_readable_model_with_few_nodes_for_one_runtime_has_no_hint() -> None:
+    assert not otp.convert(EXAMPLES / "digits_int8.tflite", optimize="readable").report.hints
+
+
+def test_int16_softmax_of_many_nodes_is_explained() -> None:
+    (text,) = (node.doc_string for node in readable_nodes(int16_layer()) if node.doc_string)
+    assert text.startswith("y becomes ")
+    assert "LiteRT's int16 kernel with tables" in text
+
+
+def readable_nodes(data: bytes) -> list[onnx.NodeProto]:
+    return [*otp.convert(data, optimize="readable").proto.graph.node]
