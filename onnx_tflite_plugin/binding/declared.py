@@ -39,12 +39,18 @@ class At(NamedTuple):
 
 def _refuse_attribute(at: At, name: str) -> NoReturn:
     """Raise AttributeError, with the remedy if an operator has the attribute."""
-    remedy = f"; write at.op.{name}" if hasattr(at.op, name) else ""
-    raise AttributeError(f"a declared function gets an Instance, which has no {name!r}{remedy}")
+    remedy = f"write at.op.{name}" if hasattr(at.op, name) else "the operator is at.op"
+    raise AttributeError(f"a declared function gets an Instance, which has no {name!r}; {remedy}")
+
+
+def _refuse_index(at: At, slot: object) -> NoReturn:
+    """Raise TypeError: an Instance has no tensors, but its operator has."""
+    raise TypeError(f"a declared function gets an Instance; write at.op[{slot!r}]")
 
 
 if not TYPE_CHECKING:  # mypy would accept every attribute
     At.__getattr__ = _refuse_attribute
+    At.__getitem__ = _refuse_index
 
 
 def resolve(model: BoundModel, target: Target, opset: int) -> BoundModel:

@@ -276,9 +276,19 @@ def _call_claim(hook: Hook, at: At) -> Handler | Decline | None:
             return Decline(str(refusal))
         if not (answer is None or isinstance(answer, Handler | Decline)):
             raise WrongResult(f"it returned {describe(answer)}, not a Handler, a Decline or None")
-    if isinstance(answer, Handler) and not _is_internal(hook.plugin):  # the host checks its own handlers later
+        is_of_hook = not _is_internal(hook.plugin)  # the host checks its own handlers
+        if isinstance(answer, Handler) and is_of_hook and not _is_handler_of(answer, at.op):
+            remedy = "use replace(handler, code=op.code)"
+            raise WrongResult(f"it returned a handler of {answer.code} for {at.op.code}; {remedy}")
+    if isinstance(answer, Handler) and is_of_hook:
         return check_acceptance(answer, hook.pack, at) or answer
     return answer
+
+
+def _is_handler_of(handler: Handler, op: Operator) -> bool:
+    """True if a handler names the operator, or its family: ``CUSTOM.Flex*``."""
+    codes = (handler.code, *handler.aliases)
+    return op.code in codes or any(code.endswith("*") and op.code.startswith(code[:-1]) for code in codes)
 
 
 def _check_renames(renames: object, names: Sequence[str], taken: Set[str]) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from onnx_tflite_plugin.checked import describe
+from onnx_tflite_plugin.checked import describe, did_you_mean
 from onnx_tflite_plugin.lowering.ir_values import onnx_dtype
 from onnx_tflite_plugin.lowering.schemas import schema_attributes
 
@@ -17,7 +17,7 @@ def make_attribute(name: str, value: Any, schema: onnx.defs.OpSchema | None) -> 
     """Return an attribute of the schema's type, or of the value's without a schema."""
     kind = _attribute_type(value) if schema is None else schema_attributes(schema)[name]
     if kind == ir.AttributeType.INT:
-        value = int(onnx_dtype(value)) if isinstance(value, str) else int(value)
+        value = int(_parse_dtype(value)) if isinstance(value, str) else int(value)
     elif kind == ir.AttributeType.INTS:
         value = [int(v) for v in value]
     elif kind == ir.AttributeType.FLOAT:
@@ -27,6 +27,18 @@ def make_attribute(name: str, value: Any, schema: onnx.defs.OpSchema | None) -> 
     elif kind == ir.AttributeType.TENSOR and isinstance(value, np.ndarray):
         value = ir.Tensor(value)
     return ir.Attr(name, kind, value)
+
+
+def _parse_dtype(name: str) -> ir.DataType:
+    """Return the ONNX dtype of a name; raise TypeError for an unknown name."""
+    try:
+        return onnx_dtype(name)
+    except KeyError:
+        known = (dtype.numpy().name for dtype in ir.DataType if dtype not in _WITHOUT_ARRAY)
+        raise TypeError(f"{name!r} is not a dtype{did_you_mean(name, known)}") from None
+
+
+_WITHOUT_ARRAY = (ir.DataType.UNDEFINED, ir.DataType.STRING)
 
 
 def _attribute_type(value: Any) -> ir.AttributeType:

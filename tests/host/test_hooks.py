@@ -11,7 +11,7 @@ import onnx_ir as ir
 import pytest
 
 import onnx_tflite_plugin as otp
-from onnx_tflite_plugin.api import Decline, Refusal, hookimpl
+from onnx_tflite_plugin.api import Decline, Handler, Refusal, Transparent, handler, hookimpl
 from onnx_tflite_plugin.binding.declared import At
 from onnx_tflite_plugin.errors import HandlerError
 from onnx_tflite_plugin.guard import BUILTIN, Failed
@@ -279,3 +279,15 @@ def test_claimed_handler_declines_what_its_declarations_exclude(
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(otp.ConversionError, match=reason):
         otp.convert(unary_model("CUSTOM.Mine"))
+
+
+def test_claimed_handler_must_be_of_the_operator() -> None:
+    class Wrong:
+        @hookimpl
+        def claim(self) -> Handler:
+            return handler("CUSTOM.zzz", max_version=1, layout=Transparent())(lambda ctx, x: x)
+
+    ((_, failed),) = make_hooks((Wrong(), "hooks", "a-pack")).claims(INSTANCE)
+    assert isinstance(failed, Failed)
+    remedy = "use replace(handler, code=op.code)"
+    assert f"it returned a handler of CUSTOM.zzz for {INSTANCE.op.code}; {remedy}" in failed.reason

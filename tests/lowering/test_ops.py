@@ -346,3 +346,8 @@ def test_operator_without_a_schema_in_a_known_domain_is_refused(domain: str, ful
     with pytest.raises(LookupError, match=f"ONNX has no operator {full_name}"):
         schema_of("Nothing", 1, domain)
     assert schema_of("Nothing", 1, "com.microsoft") is None
+
+
+def test_misspelled_dtype_of_a_cast_has_a_suggestion() -> None:
+    with pytest.raises(ConversionError, match="'flaot32' is not a dtype; did you mean 'float32'"):
+        convert_model(lambda ctx, x, axis: ctx.ops.Cast(x, to="flaot32"), opset=18)

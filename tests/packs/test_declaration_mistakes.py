@@ -195,3 +195,17 @@ def test_fusion_after_an_unknown_fusion_is_reported() -> None:
     host.fusions()
     fact = "the fusion LATER of a-pack is declared to run after 'NEGATED_ABBS', which is not a fusion"
     assert host.warnings == [f"{fact}; did you mean 'NEGATED_ABS'?"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        ("at[0].rank", r"a declared function gets an Instance; write at.op\[0\]"),
+        ("at.rank", "a declared function gets an Instance, which has no 'rank'; the operator is at.op"),
+    ],
+)
+def test_instance_used_as_an_operator_has_a_remedy(expression: str, text: str) -> None:
+    function = eval(f"lambda at: {expression}")
+    wrong = handler("CUSTOM.Acme", max_version=1, layout=Transparent(), axes=function)(lambda ctx, x: x)
+    with pytest.raises(ConversionError, match=text):
+        convert_one(wrong, [tensor(2, 5)], show=False)

@@ -15,7 +15,7 @@ from onnx_tflite_plugin.api.declarations import Kernel
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.binding.declared import At, resolve_operator
 from onnx_tflite_plugin.checked import describe_arity_mismatch, format_shape, plural
-from onnx_tflite_plugin.errors import InconclusiveError, Problem, VerificationError
+from onnx_tflite_plugin.errors import InconclusiveError, Problem
 from onnx_tflite_plugin.guard import Failed, Mismatch, WrongResult, attribute_errors
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source.affine import affine, bias_scale
@@ -85,7 +85,7 @@ class PackKernel:
     def run(self, values: Mapping[int, Array]) -> dict[int, Array]:
         """Return the results by tensor index, in the shape and dtype of the TFLite file.
 
-        ``values``: the values of all tensors computed so far. Raises VerificationError if the kernel fails.
+        ``values``: the values of all tensors computed so far. Raises InconclusiveError if the kernel fails.
         """
         name = f"kernel of {self.op.code}"
         try:
@@ -119,7 +119,7 @@ class PackKernel:
                     if t
                 }
         except Failed as failed:
-            raise VerificationError(failed.reason) from failed
+            raise InconclusiveError(failed.reason) from failed
 
     def _operand(self, slot: int, tensor: Tensor, values: Mapping[int, Array]) -> Array:
         """Return an operand as the kernel expects it: quantized values, or floats."""

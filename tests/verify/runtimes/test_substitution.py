@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -189,8 +190,9 @@ def test_omits_outputs_that_are_not_compared() -> None:
     ],
 )
 def test_failing_kernel_error_names_its_pack(kernel: Any, text: str) -> None:
-    with pytest.raises(VerificationError, match=rf"kernel of {CODE} failed: {text}"):
-        verify_model(network(), shrink_handler(kernel=kernel))
+    result = verify_model(network(), shrink_handler(kernel=kernel))
+    assert result.verdict == "inconclusive"
+    assert re.search(rf"kernel of {CODE} failed: {text}", result.text)
 
 
 def test_bias_scale_is_the_product_of_operand_scales() -> None:
