@@ -132,7 +132,7 @@ def _missing_pack_problem(pack: str) -> Problem:
     names = sorted({offer.pack for offer in discover() if offer.pack != BUILTIN})
     names_text = ", ".join(names) or "none"
     reason = (
-        f"no installed distribution of that name has handlers, fusions or cases{did_you_mean(pack, names)}; "
+        f"no installed distribution of that name has handlers, fusions or cases{did_you_mean(pack, names) or ';'} "
         f"installed packs: {names_text}"
     )
     return Problem(pack, reason, "pip install -e DIR, where DIR holds the pack's setup.cfg")

@@ -284,6 +284,13 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {similar[0]!r}?" if similar else ""
 
 
+def append_clause(text: str, clause: str) -> str:
+    """Return a text with a clause after a comma; after a question mark the clause is in brackets."""
+    if not clause:
+        return text
+    return f"{text} ({clause})" if text.endswith("?") else f"{text}, {clause}"
+
+
 def _is_abbreviation(name: str, known: str) -> bool:
     """True if the name begins with a known name of three letters or more."""
     return len(known) >= 3 and name.lower().startswith(known.lower())

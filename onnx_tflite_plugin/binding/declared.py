@@ -21,7 +21,7 @@ from onnx_tflite_plugin.api.quantization import OutputBehavior
 from onnx_tflite_plugin.api.refusal import OpsetRefusal, Refusal
 from onnx_tflite_plugin.binding.activation import activation_declaration, resolve_activation
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel, Declared, label
-from onnx_tflite_plugin.checked import describe, did_you_mean, format_type, has_type, plural
+from onnx_tflite_plugin.checked import append_clause, describe, did_you_mean, format_type, has_type, plural
 from onnx_tflite_plugin.errors import REFUSED, UNFIT, HandlerError, Problem
 from onnx_tflite_plugin.guard import BUILTIN, INLINE, Failed, WrongResult, attribute_errors, caller_in_pack, definition
 from onnx_tflite_plugin.source.model import Array, Dims, Operator
@@ -132,7 +132,7 @@ class _Reader(NamedTuple):
             source = declared if callable(declared) else self.handler.lower
             location = definition(source)
             text = f"{self._describe(name)} of {self.pack} is invalid: {error}"
-            raise Failed(self.pack, text + (f", at {location}" if location else ""))
+            raise Failed(self.pack, append_clause(text, location and f"at {location}"))
         return value
 
     def _call(self, name: str, function: Callable[[Instance], Any], kind: Any) -> Any:
@@ -310,7 +310,7 @@ def _check_price(axis_price: AxisPrice | None, at: At) -> str:
     if axis_price.price_key in PRICED or axis_price.price_key in at.target.prices:
         return ""
     remedy = "declare one with AxisPrice(..., price=Price(...))"
-    return f"no target has a price for {axis_price.price_key!r}{did_you_mean(axis_price.price_key, PRICED)}; {remedy}"
+    return f"no target has a price for {axis_price.price_key!r}{did_you_mean(axis_price.price_key, PRICED) or ';'} {remedy}"
 
 
 def _check_shapes(shapes: Mapping[int, Dims], at: At) -> str:
@@ -345,5 +345,5 @@ def refusal_problem(bound: Bound, refusal: Refusal) -> Problem:
     if bound.pack in (BUILTIN, INLINE):
         return Problem(bound.label, text, refusal.hint)
     caller = caller_in_pack(refusal, bound.handler.lower)
-    source = f", by handler {bound.handler.name} of {bound.pack}{caller and f', at {caller}'}"
-    return Problem(bound.label, f"{text}{source}", refusal.hint)
+    source = f"in handler {bound.handler.name} of {bound.pack}{caller and f', at {caller}'}"
+    return Problem(bound.label, append_clause(text, source), refusal.hint)

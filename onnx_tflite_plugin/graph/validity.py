@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from onnx_tflite_plugin.checked import append_clause
 from onnx_tflite_plugin.errors import (
     CONTRADICTION,
     AttributedProblem,
@@ -97,8 +98,9 @@ def check_valid(
         raise InvalidModel(CONTRADICTION, [Contradiction(_describe_location(invalid_node), conflict, hint)])
     remedy = "; correct the lowering or the declarations" if declarations and _SHAPE.search(text) else ""
     declares = declarations and f"; it declares {declarations}"
-    reason = f"{conflict or text}{declares}{remedy}{location and f', at {location}'}"
-    failed = Failed(pack, f"handler {handler}{of_pack(pack)} failed: {reason}")
+    reason = f"{conflict or text}{declares}{remedy}"
+    text = append_clause(f"handler {handler}{of_pack(pack)} failed: {reason}", location and f"at {location}")
+    failed = Failed(pack, text)
     raise HandlerError(message, [failed.problem(f"{invalid_node.op_type} {invalid_node.name!r}")])
 
 

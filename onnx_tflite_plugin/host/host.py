@@ -114,7 +114,7 @@ class Host:
         for name in sorted({*self.prefer, *(self.only or ())} - available):
             names = sorted(available - {INLINE})
             raise UnsupportedOption(
-                f"no op pack {name!r} is installed, only {', '.join(names)}{did_you_mean(name, names)};"
+                f"no op pack {name!r} is installed, only {', '.join(names)}{did_you_mean(name, names) or ';'}"
                 " a pack of your own is installed with pip install -e DIR"
             )
         admitted = [o for o in installed if self._is_admitted(o.pack)]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from onnx_tflite_plugin.api import Raw, Terminate, fusion, handler
-from onnx_tflite_plugin.checked import describe, did_you_mean, format_type, has_type
+from onnx_tflite_plugin.checked import append_clause, describe, did_you_mean, format_type, has_type
 
 
 @pytest.mark.parametrize(
@@ -91,3 +91,10 @@ def test_only_similar_names_are_suggested() -> None:
     assert did_you_mean("layot", ["layout", "types"]) == "; did you mean 'layout'?"
     assert did_you_mean("xyz", ["layout", "types"]) == ""
     assert did_you_mean("typ", ["type", "types"]) == "; did you mean 'type'?"
+
+
+@pytest.mark.parametrize(
+    ("text", "clause", "joined"), [("a", "at b", "a, at b"), ("a?", "at b", "a? (at b)"), ("a?", "", "a?")]
+)
+def test_clause_follows_a_question_without_a_comma(text: str, clause: str, joined: str) -> None:
+    assert append_clause(text, clause) == joined

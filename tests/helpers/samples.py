@@ -116,7 +116,7 @@ class Samples:
 
     def _install(self, requirement: str) -> None:
         """Install a pack that the page created; other packages are installed already."""
-        folder = self.folder / requirement
+        folder = self.folder / requirement.partition("[")[0]
         if (folder / "setup.cfg").exists():
             shutil.rmtree(self.site, ignore_errors=True)
             install_pack(folder, self.site)

@@ -172,7 +172,7 @@ MISTAKES = {
     ),
     "an axis that the operand lacks": (
         [(HANDLER, RETURN, "return ctx.ops.ReduceMax(x, [ctx.axis(7)], keepdims=1)")],
-        ["axis 7 does not exist: 'x0' has rank 1, by handler author.acme:acme of author, at ", "acme.py:23 in acme"],
+        ["axis 7 does not exist: 'x0' has rank 1, in handler author.acme:acme of author, at ", "acme.py:23 in acme"],
     ),
     "a wrong shape in a case": (
         [(CASES, FLOAT_CASE, OTHER_SHAPE), (CASES, "from conformance.models import", IMPORTS)],
