@@ -96,7 +96,7 @@ def _source_jobs(
     if source != STREAM and source.is_dir():
         if output == STREAM:
             raise UsageProblem("a folder of models cannot be written to stdout; name a folder for the ONNX models")
-        if output is not None and output.suffix.lower() == ".onnx" and not output.is_dir():
+        if output is not None and output.suffix.lower() == ".onnx" and not output.exists():
             raise UsageProblem(
                 f"{output} has the suffix of one model, but {source} is a folder of models; name a folder to write into"
             )
