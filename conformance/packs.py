@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, PackageNotFoundError, metadata
 
 from conformance.case import Case
-from conformance.cases import builtin
+from conformance.cases import builtin_cases
 from onnx_tflite_plugin import source
 from onnx_tflite_plugin.checked import describe, did_you_mean, plural
 from onnx_tflite_plugin.errors import PackError, Problem
@@ -66,7 +66,7 @@ def select_suite(pack: str | None = None, op: str | None = None) -> Suite:
         raise PackError("nothing to try:", [_missing_pack_problem(pack)])
     codes = {code for code, _ in handlers}
     shared = pack is None or any(dist == BUILTIN and code in codes for code, dist in host.handler_names())
-    cases = [case for case in (builtin() if shared else ()) if pack is None or case.op in codes]
+    cases = [case for case in (builtin_cases() if shared else ()) if pack is None or case.op in codes]
     packs = dict.fromkeys((case.op for case in cases), BUILTIN)
     problems, notes = [], []
     for dist, entry in entries:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from conformance.bounds import EXACT_DTYPES, EXACT_OPERATORS
 from conformance.case import Case
-from conformance.cases import builtin
+from conformance.cases import builtin_cases
 from conformance.coverage import Coverage, coverage, declarations, inexpressible_operators
 from conformance.declared import instances
 from conformance.runner import CaseTrial
@@ -81,7 +81,7 @@ def table(host: Host | None = None) -> str:
     """Return the text of the page."""
     host = host or Host(packs="builtin")
     handlers = [(code, handler) for code, _, handler in host.handlers() if isinstance(handler, Handler)]
-    cases = builtin()
+    cases = builtin_cases()
     headings = ["operator", "versions", "layout", "quantization", *COLUMNS, "others", "difference", "ONNX"]
     lines = [INTRODUCTION + LAYOUTS, _row(headings), _row(["---"] * len(headings))]
     refused = inexpressible_operators(dict(handlers))
@@ -107,7 +107,7 @@ def readme(host: Host | None = None) -> str:
     host = host or Host(packs="builtin")
     handlers = {code: handler for code, _, handler in host.handlers() if isinstance(handler, Handler)}
     before, mark, rest = README.read_text(encoding="utf-8").partition(f"{COVERAGE_MARK}\n")
-    return before + mark + coverage(handlers, builtin()).text + "\n" + rest.partition("\n")[2]
+    return before + mark + coverage(handlers, builtin_cases()).text + "\n" + rest.partition("\n")[2]
 
 
 def _row(cells: Sequence[str]) -> str:

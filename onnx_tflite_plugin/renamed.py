@@ -147,6 +147,9 @@ KIT = {
 }
 """Names in ``conformance.models``."""
 
+CASES = {"builtin": "builtin_cases"}
+"""Names in ``conformance.cases``."""
+
 SPEC = {"scaled": "rescale", "shaped": "with_shape"}
 """Methods of ``conformance.models.Spec``."""
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from conformance import models
+from conformance import cases, models
 from conformance.builder import ModelBuilder, quant
 from onnx_tflite_plugin import api, renamed, verify
 from onnx_tflite_plugin.conversion import convert_model
@@ -28,6 +28,12 @@ def test_old_export_is_the_new_export(old: str) -> None:
 def test_unknown_export_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
         api.Nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("old", renamed.CASES)
+def test_old_names_of_cases_warn(old: str) -> None:
+    with pytest.warns(DeprecationWarning, match=rf"cases\.{old} is now {renamed.CASES[old]}"):
+        assert getattr(cases, old) is getattr(cases, renamed.CASES[old])
 
 
 @pytest.mark.parametrize("old", renamed.KIT)

@@ -11,7 +11,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from conformance.cases import builtin as builtin_cases
+from conformance.cases import builtin_cases
 from conformance.models import Net, between_convolutions, constant, tensor
 from onnx_tflite_plugin.api import (
     Attribute,

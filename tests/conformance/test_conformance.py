@@ -10,7 +10,7 @@ from _pytest.mark import ParameterSet
 
 from conformance.bounds import EXACT_DTYPES, EXACT_OPERATORS
 from conformance.case import Case
-from conformance.cases import builtin
+from conformance.cases import builtin_cases
 from conformance.coverage import gaps
 from conformance.packs import Suite
 from conformance.runner import run_case
@@ -19,7 +19,7 @@ from conformance.variants import number_cases
 from onnx_tflite_plugin.host import BUILTIN, Host
 from onnx_tflite_plugin.verify import Tolerance
 
-CASES = builtin()
+CASES = builtin_cases()
 # Cases that pass only with newer kernels of LiteRT, with the first LiteRT version that has these kernels.
 NEWER_KERNELS = {"CONV_3D_TRANSPOSE-SAME_3x2x4": "2.2", "SIGN-float32_edges": "2.1.6"}
 

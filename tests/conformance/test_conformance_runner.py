@@ -11,7 +11,7 @@ import pytest
 
 from conformance import command
 from conformance.case import Case
-from conformance.cases import builtin
+from conformance.cases import builtin_cases
 from conformance.coverage import gaps
 from conformance.models import between_convolutions, in_isolation, net, tensor, unary
 from conformance.packs import Suite
@@ -57,7 +57,7 @@ def test_tests_the_local_plan_only_if_it_differs() -> None:
 
 def test_plan_without_permutations_is_the_local_plan(host: Host) -> None:
     compared = 0
-    for case in builtin()[::101]:
+    for case in builtin_cases()[::101]:
         trial = CaseTrial(case, host)
         least, local = (Variant(case.targets[0], case.opsets[0], plan) for plan in ("least", "local"))
         try:
@@ -72,7 +72,7 @@ def test_plan_without_permutations_is_the_local_plan(host: Host) -> None:
 
 def test_transposed_loop_boundary_counts_as_permuted(host: Host) -> None:
     """Nothing is permuted at the graph's boundary, but the local plan differs."""
-    (case,) = (case for case in builtin() if case.id == "WHILE-float32,_convolution_in_the_body")
+    (case,) = (case for case in builtin_cases() if case.id == "WHILE-float32,_convolution_in_the_body")
     trial = CaseTrial(case, host)
     least, local = (trial.convert(Variant("onnxruntime", None, plan)) for plan in ("least", "local"))
     assert least.report.local_plan_differences == 1

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from conformance.case import Case
-from conformance.cases import builtin
+from conformance.cases import builtin_cases
 from conformance.models import tensor, unary
 from conformance.variants import SAMPLE_INTERVAL, Variant, number_cases, select_variants, variants_of
 
@@ -56,7 +56,7 @@ def kinds(case: Case, variants: Any) -> set[tuple[Any, ...]]:
 
 def test_sample_covers_opsets_plans_and_targets_per_dtype() -> None:
     all_kinds, sampled_kinds = set(), set()
-    for case, position in number_cases(builtin()):
+    for case, position in number_cases(builtin_cases()):
         variants = [*variants_of(case)]
         all_kinds |= kinds(case, variants)
         sampled_kinds |= kinds(case, select_variants(case, position, variants))

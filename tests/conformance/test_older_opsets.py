@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from conformance.case import Case
-from conformance.cases import builtin
+from conformance.cases import builtin_cases
 from conformance.models import Net, between_convolutions, tensor
 from conformance.runner import CaseTrial, Runs
 from conformance.variants import Variant
@@ -19,7 +19,7 @@ OLDEST = 11
 EVERY = 40
 """The suite runs one of this many cases; the first one differs by target."""
 
-CASES = [case for case in builtin() if case.expects_success and not {"opset", "target"} & case.options.keys()]
+CASES = [case for case in builtin_cases() if case.expects_success and not {"opset", "target"} & case.options.keys()]
 
 
 def is_equal(first: Runs, second: Runs) -> bool:

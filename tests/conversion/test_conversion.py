@@ -19,7 +19,7 @@ from ai_edge_litert import schema_py_generated
 
 import onnx_tflite_plugin as otp
 from conformance.builder import GraphBuilder, ModelBuilder, TensorRef, quant
-from conformance.cases import builtin
+from conformance.cases import builtin_cases
 from conformance.models import Net, tensor
 from onnx_tflite_plugin import conversion as stage
 from onnx_tflite_plugin.errors import UnsupportedOperator
@@ -320,7 +320,7 @@ def test_per_tensor_depthwise_scale_applies_to_all_channels() -> None:
 
 def test_rejects_an_lstm_with_one_tensor_for_both_states() -> None:
     """Converters of 2020 merged both states, because both start as zeros."""
-    [case] = [case for case in builtin() if case.id == "UNIDIRECTIONAL_SEQUENCE_LSTM-int8_plain"]
+    [case] = [case for case in builtin_cases() if case.id == "UNIDIRECTIONAL_SEQUENCE_LSTM-int8_plain"]
     model = schema_py_generated.ModelT.InitFromPackedBuf(case.build())
     lstm = next(op for op in model.subgraphs[0].operators if len(op.inputs) > 19)
     lstm.inputs = [*lstm.inputs[:19], lstm.inputs[18], *lstm.inputs[20:]]

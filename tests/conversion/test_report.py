@@ -10,7 +10,7 @@ import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, serialize_table
-from conformance.cases import builtin
+from conformance.cases import builtin_cases
 from conformance.cases.control.branches import image_branches as branches
 from conformance.cases.state.variables import VariableNet
 from conformance.models import Net, Spec, constant, random_array, tensor
@@ -57,7 +57,7 @@ def test_counts_fused_operators() -> None:
 
 def test_operator_shared_with_a_fusion_counts_once() -> None:
     case_id = "CONV_2D-decomposed,_int8,_PAD_read_by_another_operator"
-    report = otp.convert(next(case for case in builtin() if case.id == case_id).build()).report
+    report = otp.convert(next(case for case in builtin_cases() if case.id == case_id).build()).report
     assert report.fused
     assert report.operators == {"CONV_2D": 1, "PAD": 1, "RELU": 1}
 
@@ -139,12 +139,12 @@ def test_report_line_counts_omitted_outputs() -> None:
     [("a", "a"), ("abc", "a, b, c"), ("abcd", "a, b, c and 1 more"), ("abcde", "a, b, c and 2 more")],
 )
 def test_report_line_names_up_to_three_outputs(outputs: str, reported: str) -> None:
-    report = otp.convert(builtin()[0].build()).report
+    report = otp.convert(builtin_cases()[0].build()).report
     edges = tuple(replace(report.outputs[0], name=name) for name in outputs)
     assert f" → {reported}; " in replace(report, outputs=edges).line
 
 
 @pytest.mark.parametrize(("transposed", "reported"), [(0, "0 Transposes"), (1, "1 Transpose"), (2, "2 Transposes")])
 def test_report_line_ends_with_the_number_of_transposes(transposed: int, reported: str) -> None:
-    report = otp.convert(builtin()[0].build()).report
+    report = otp.convert(builtin_cases()[0].build()).report
     assert replace(report, nodes={"Add": 1, "Transpose": transposed}).line.endswith(f" nodes, {reported}")

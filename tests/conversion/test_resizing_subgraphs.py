@@ -6,11 +6,11 @@ import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.case import Case
-from conformance.cases import builtin
+from conformance.cases import builtin_cases
 from onnx_tflite_plugin.errors import UnsupportedOperator
 from onnx_tflite_plugin.source import read
 
-CASES = {case.id: case for case in builtin()}
+CASES = {case.id: case for case in builtin_cases()}
 LOOP_CONDITION = "plan"
 
 RESIZED = [

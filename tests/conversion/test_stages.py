@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from conformance.case import Case
-from conformance.cases import builtin
+from conformance.cases import builtin_cases
 from onnx_tflite_plugin.conversion import convert_model
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.host import Host
@@ -56,7 +56,7 @@ def models_with_wrong_shapes(remainder: int) -> Iterator[tuple[Case, Model]]:
 
     In each case, the first result of each operator has a wrong shape.
     """
-    cases = builtin()
+    cases = builtin_cases()
     for number in range(remainder, CASE_COUNT, PARTS):
         case = cases[number * len(cases) // CASE_COUNT]
         change = WRONG_SHAPES[number // PARTS % len(WRONG_SHAPES)]

@@ -16,13 +16,13 @@ import pytest
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
 from conformance.case import Case
-from conformance.cases import builtin
+from conformance.cases import builtin_cases
 from onnx_tflite_plugin.errors import OnnxTooOld
 from onnx_tflite_plugin.graph.kernels import describe_old_runtime
 from onnx_tflite_plugin.verify import verify
 
 PROBE = "int8_products_are_exact"
-EIGHT_BITS = tuple(case for case in builtin() if case.expects_success and case.dtype in ("int8", "uint8", "int4"))
+EIGHT_BITS = tuple(case for case in builtin_cases() if case.expects_success and case.dtype in ("int8", "uint8", "int4"))
 INTERVAL = 11  # without --thorough, one in this many cases runs
 PARTS = 4
 

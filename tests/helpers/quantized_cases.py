@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from conformance.case import Case
-from conformance.cases import builtin
+from conformance.cases import builtin_cases
 from conformance.variants import number_cases
 from onnx_tflite_plugin.source import read
 
@@ -26,7 +26,7 @@ def quantized_cases_of(op: str, every: int = 1) -> tuple[Case, ...]:
 
 
 def _cases_of(op: str) -> Iterator[Case]:
-    return (case for case in builtin() if case.op == op)
+    return (case for case in builtin_cases() if case.op == op)
 
 
 def _supports_other_targets(case: Case) -> bool:
@@ -38,4 +38,4 @@ def _has_quantized_tensors(case: Case) -> bool:
     return any(t.quantization is not None for graph in read(case.build()).subgraphs for t in graph.tensors)
 
 
-OPERATORS = sorted({case.op for case in builtin() if case.expects_success})
+OPERATORS = sorted({case.op for case in builtin_cases() if case.expects_success})

@@ -14,7 +14,7 @@ import pytest
 
 import onnx_tflite_plugin
 from conformance.case import Case
-from conformance.cases import builtin
+from conformance.cases import builtin_cases
 from onnx_tflite_plugin.api.activations import ACTIVATIONS
 from onnx_tflite_plugin.conversion import convert_model
 from onnx_tflite_plugin.host import HANDLERS, Host
@@ -52,7 +52,7 @@ def sample(remainder: int, first: int, every: int) -> list[Case]:
     """Return the first cases of each operator, and every n-th of the others."""
     counts: Counter[str] = Counter()
     selected = []
-    for k, case in enumerate(builtin()):
+    for k, case in enumerate(builtin_cases()):
         counts[case.op] += 1
         if (
             len(case.op) % PARTS == remainder

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.cases import builtin
+from conformance.cases import builtin_cases
 from conformance.models import Net, tensor
 from conformance.runner import run_case
 from onnx_tflite_plugin.host import Host
@@ -139,7 +139,7 @@ def family_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hos
 def test_pack_can_supply_a_family_of_operators(family_host: Host) -> None:
     codes = {offer.code for offer in family_host.offers if offer.pack == "family-pack"}
     assert len(codes) > 1
-    family_cases = [case for case in builtin() if case.op in codes]
+    family_cases = [case for case in builtin_cases() if case.op in codes]
     assert {case.op for case in family_cases} == codes
     failed = [result.text for result in (run_case(case, family_host) for case in family_cases) if not result.ok]
     assert failed == []
@@ -149,5 +149,5 @@ def test_pack_can_supply_a_family_of_operators(family_host: Host) -> None:
 def test_family_is_unsupported_without_its_pack(family_host: Host) -> None:
     without = Host(offers=[offer for offer in family_host.offers if offer.pack != "family-pack"])
     codes = {offer.code for offer in family_host.offers if offer.pack == "family-pack"}
-    case = next(case for case in builtin() if case.op in codes and case.expects_success)
+    case = next(case for case in builtin_cases() if case.op in codes and case.expects_success)
     assert "no installed pack has a handler for it" in run_case(case, without).text

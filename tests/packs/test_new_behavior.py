@@ -10,7 +10,7 @@ import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
-from conformance.cases import builtin
+from conformance.cases import builtin_cases
 from conformance.table import handler_row
 from onnx_tflite_plugin.api import Handler
 from onnx_tflite_plugin.errors import VerificationError
@@ -142,5 +142,5 @@ def test_support_table_names_the_behavior_of_a_pack(site: Path) -> None:
     host = Host(packs="halve-pack")
     handler = next(handler for code, _, handler in host.handlers() if code == "CUSTOM.Halve")
     assert isinstance(handler, Handler)
-    row = handler_row("CUSTOM.Halve", handler, builtin(), host)
+    row = handler_row("CUSTOM.Halve", handler, builtin_cases(), host)
     assert row.startswith("| CUSTOM.Halve | 1 | Terminate | Offsets |")

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from conformance.cases import builtin
+from conformance.cases import builtin_cases
 from conformance.lstms import STEP
 from conformance.models import constant, in_isolation, random_array, tensor
 from onnx_tflite_plugin.source import read
@@ -82,7 +82,7 @@ class TestCatalogue:
         assert planted == {processor.overflow for processor in EMULATED} - {""}
 
     def test_listed_conformance_cases_exist_and_convert(self) -> None:
-        known = {case.id: case for case in builtin()}
+        known = {case.id: case for case in builtin_cases()}
         assert [name for name in CASES if name not in known or not known[name].expects_success] == []
 
     def test_weights_include_overflowing_pairs_and_minus_128(self) -> None:
@@ -169,7 +169,7 @@ class TestTrial:
         assert "proves nothing" in convert_entries([Entry(flat)]).problems[0]
 
     def test_refused_model_is_a_problem(self) -> None:
-        refused = next(case for case in builtin() if case.refusal)
+        refused = next(case for case in builtin_cases() if case.refusal)
         (problem,) = convert_entries([Entry(refused)]).problems
         assert refused.refusal in problem
 

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 import pytest
 
 from conformance.case import Case
-from conformance.cases import builtin
+from conformance.cases import builtin_cases
 from conformance.runner import run_case
 from conformance.variants import Variant, number_cases, select_variants, variants_of
 from onnx_tflite_plugin.api import Handler
 from onnx_tflite_plugin.host import FUSIONS, Host
 from tests.qa.mutations import MUTATIONS, Mutation
 
-NUMBERED: dict[str, tuple[Case, int]] = {case.id: (case, number) for case, number in number_cases(builtin())}
+NUMBERED: dict[str, tuple[Case, int]] = {case.id: (case, number) for case, number in number_cases(builtin_cases())}
 CRASH = re.compile(r" failed: [A-Z]\w*: |the case cannot be run")
 """A Python exception in the handler, which is not a wrong result."""
 

@@ -14,7 +14,7 @@ import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, blockwise
-from conformance.cases import builtin
+from conformance.cases import builtin_cases
 from conformance.runner import run_case
 from onnx_tflite_plugin.api import Handler, Terminate
 from onnx_tflite_plugin.errors import InvalidModel, UnsupportedOperator
@@ -84,7 +84,9 @@ def test_target_without_4_bit_dtypes_gets_float_weights() -> None:
 
 
 def test_target_without_the_2_bit_opset_gets_int8_weights() -> None:
-    [case] = [case for case in builtin() if case.id == "FULLY_CONNECTED-float32_by_int2_rows_of_13_with_a_scale_each"]
+    [case] = [
+        case for case in builtin_cases() if case.id == "FULLY_CONNECTED-float32_by_int2_rows_of_13_with_a_scale_each"
+    ]
     conversion = otp.convert(case.build(), target="openvino")
     assert conversion.report.storage == {"int2 stored as int8": 1}
     assert conversion.report.opset == 19
@@ -92,7 +94,7 @@ def test_target_without_the_2_bit_opset_gets_int8_weights() -> None:
 
 @pytest.mark.parametrize("opset", [24, 25])
 def test_2_bit_weights_need_opset_25(opset: int) -> None:
-    [case] = [case for case in builtin() if case.id == "FULLY_CONNECTED-int8_with_int2_weights"]
+    [case] = [case for case in builtin_cases() if case.id == "FULLY_CONNECTED-int8_with_int2_weights"]
     if opset == 25:
         assert otp.convert(case.build(), target="generic", opset=opset).report.opset == 25
         return
@@ -122,7 +124,7 @@ def test_layout_that_splits_blocks_folds_the_weights() -> None:
         axes="n k, o k, o -> n o",
         lower=lambda ctx, x, w, b=None: ctx.ops.Gemm(x, w, b, transB=1),
     )
-    [case] = [case for case in builtin() if case.id == "FULLY_CONNECTED-blocks_after_a_flatten"]
+    [case] = [case for case in builtin_cases() if case.id == "FULLY_CONNECTED-blocks_after_a_flatten"]
     result = run_case(case, Host(offers=[], handlers={**handlers, "FULLY_CONNECTED": any_order}))
     assert result.status == "passed", result.text
 

@@ -10,7 +10,7 @@ import pytest
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
 from conformance.case import Case
-from conformance.cases import builtin
+from conformance.cases import builtin_cases
 from conformance.runner import run_case
 from conformance.variants import Variant
 from onnx_tflite_plugin.binding.bound import BoundModel
@@ -26,7 +26,7 @@ Q = quant(0.05, 3)
 def simplest_int8_cases() -> list[Case]:
     """Return the simplest case of each operator that supports int8."""
     simplest: dict[str, Case] = {}
-    for case in sorted(builtin(), key=lambda case: len(case.name)):
+    for case in sorted(builtin_cases(), key=lambda case: len(case.name)):
         if case.dtype.startswith("int8") and not (case.refusal or case.known_failure or case.kernel_refusal):
             simplest.setdefault(case.op, case)
     return [*simplest.values()]

@@ -11,7 +11,7 @@ from onnx import numpy_helper
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
-from conformance.cases import builtin
+from conformance.cases import builtin_cases
 from onnx_tflite_plugin.presentation.option_warnings import REQUANTIZED
 from onnx_tflite_plugin.quantization.symmetric import symmetric_constant, symmetric_range
 from onnx_tflite_plugin.source import read
@@ -19,7 +19,7 @@ from onnx_tflite_plugin.source.model import Quantization, Tensor
 from onnx_tflite_plugin.verify.runtimes.litert import LiteRT
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
 
-CASES = {case.id: case for case in builtin()}
+CASES = {case.id: case for case in builtin_cases()}
 
 
 def convolution(dtype: str, zero_point: int, weights: int, *, reshaped: bool = False, as_output: bool = False) -> bytes:

@@ -10,7 +10,7 @@ import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
-from conformance.cases import builtin
+from conformance.cases import builtin_cases
 from conformance.models import constant, random_array, tensor
 from onnx_tflite_plugin.verify import verify
 from op_handlers.kernels import hybrid
@@ -311,7 +311,7 @@ test_single_output_channel_is_computed_per_input_channel = rule_test(
 
 # --- reshape_before_if ------------------------------------------------------------------------
 
-BRANCH_CASES = {case.id: case for case in builtin() if case.op in ("IF", "STABLEHLO_CASE")}
+BRANCH_CASES = {case.id: case for case in builtin_cases() if case.op in ("IF", "STABLEHLO_CASE")}
 
 
 @pytest.mark.parametrize("target", ["onnxruntime", "generic"])

@@ -10,7 +10,7 @@ import flatbuffers
 from ai_edge_litert import schema_py_generated as schema
 
 from conformance.case import Case
-from conformance.cases import builtin
+from conformance.cases import builtin_cases
 from conformance.lstms import SEQUENCE, STEP
 from conformance.models import Net, net, tensor
 from conformance.weights import bias, product, weight
@@ -159,7 +159,7 @@ CASES = (
 
 
 def cases() -> Iterator[Case]:
-    by_id = {case.id: case for case in builtin()}
+    by_id = {case.id: case for case in builtin_cases()}
     yield from (by_id[name] for name in CASES)
     yield net("ADD", "int8 in residual blocks", residual, dtype="int8")
 

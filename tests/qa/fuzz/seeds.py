@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 from conformance.builder import ModelBuilder
 from conformance.case import Case
-from conformance.cases import builtin
+from conformance.cases import builtin_cases
 from conformance.schema import Table
 
 MAX_BYTES = 20_000  # in larger models, most mutations would change weights
@@ -17,7 +17,9 @@ MAX_BYTES = 20_000  # in larger models, most mutations would change weights
 @cache
 def cases() -> tuple[Case, ...]:
     """Return the cases that convert and that LiteRT runs."""
-    return tuple(case for case in builtin() if case.expects_success and case.reference is None and case.kernel is None)
+    return tuple(
+        case for case in builtin_cases() if case.expects_success and case.reference is None and case.kernel is None
+    )
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from conformance.cases import builtin
+from conformance.cases import builtin_cases
 from onnx_tflite_plugin.errors import InvalidModel
 from onnx_tflite_plugin.verify import LiteRT, generate_inputs
 from onnx_tflite_plugin.verify.runtimes.extraction import cut_file
@@ -13,7 +13,7 @@ from onnx_tflite_plugin.verify.runtimes.structure import entry, read
 
 
 def test_submodel_keeps_intermediate_scales_of_an_integer_lstm() -> None:
-    case = next(case for case in builtin() if case.id == "UNIDIRECTIONAL_SEQUENCE_LSTM-int8_plain")
+    case = next(case for case in builtin_cases() if case.id == "UNIDIRECTIONAL_SEQUENCE_LSTM-int8_plain")
     data = case.build()
     model_entry = entry(read(data))
     submodel = cut_file(
@@ -24,6 +24,6 @@ def test_submodel_keeps_intermediate_scales_of_an_integer_lstm() -> None:
 
 
 def test_rejects_a_file_with_invalid_offsets() -> None:
-    data = next(case for case in builtin() if case.id == "ABS-float32").build()
+    data = next(case for case in builtin_cases() if case.id == "ABS-float32").build()
     with pytest.raises(InvalidModel, match="an offset is invalid"):
         cut_file(data[:40], read(data).main, [0], [1])
