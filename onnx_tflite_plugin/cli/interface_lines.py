@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from onnx_tflite_plugin.checked import format_shape, plural
+from onnx_tflite_plugin.checked import format_shape, list_first, plural
 from onnx_tflite_plugin.cli.output import MAX_NAME_LENGTH, limit_lines, shorten
 
 if TYPE_CHECKING:
@@ -120,6 +120,8 @@ def metadata_lines(graph_value: GraphValue) -> Iterator[str]:
         yield f"{plural(len(graph_value.labels), 'label')}: {first}" + (
             "; …" if len(graph_value.labels) > _MAX_LABELS else ""
         )
+    if graph_value.files:
+        yield f"associated files: {list_first(graph_value.files, _MAX_LABELS)}"
 
 
 def _real_range(graph_value: GraphValue) -> tuple[tuple[float], tuple[float]] | None:

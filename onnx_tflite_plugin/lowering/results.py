@@ -153,7 +153,9 @@ def _dtype_error(
     """
     if ctx.bound.pack != BUILTIN:
         return WrongResult(_describe_wrong_dtype(_dtype_name(value_dtype), tensor, _dtype_name(tensor_dtype), k))
-    reason = f"tensor {tensor} is {tensor.dtype}, but {ctx.op.code} returns {_dtype_name(value_dtype)} for these operands"
+    reason = (
+        f"tensor {tensor} is {tensor.dtype}, but {ctx.op.code} returns {_dtype_name(value_dtype)} for these operands"
+    )
     return ResultContradiction(f"outputs[{k}]", reason)
 
 

@@ -70,12 +70,13 @@ def _exceeding_outputs(outputs: Sequence[Comparison], accepted: Sequence[Compari
 
 
 def _describe_steps(pair: ModelPair, output: Comparison) -> str:
-    """Return an error in steps, with the number of steps in the range of the dtype."""
+    """Return an error in steps, the steps of the dtype's range, and the share of differing elements."""
     tensors = dict(zip(pair.entry.output_names, pair.entry.outputs, strict=True))
     low, high = INTEGER_RANGE[tensors[output.name].dtype] if output.name in tensors else (0, 0)
-    return (
+    amount = (
         f"{output.max_error:g} of {high - low} quantization steps" if high > low else output.in_unit(output.max_error)
     )
+    return f"{amount} ({output.differing_text})"
 
 
 def _causes(pair: ModelPair, outputs: set[str]) -> Iterator[str]:

@@ -47,6 +47,7 @@ def test_interface_lines_are_truncated() -> None:
         ({"std": (3.0,)}, []),
         ({"kind": "image", "range": ((-1.0,), (0.0, 1.0))}, ["image, values -1 to [0, 1]"]),
         ({"kind": "feature", "threshold": 0.0}, ["score threshold 0"]),
+        ({"files": ("vocab.txt",)}, ["associated files: vocab.txt"]),
         ({"labels": ("a", "b", "c" * 30)}, [f"3 labels: a; b; {'c' * 11}…{'c' * 12}"]),
     ],
 )

@@ -67,10 +67,15 @@ class Comparison:
             return self.problem
         if not self.max_error:
             return f"equal (tolerance {self.in_unit(self.tolerance)})"
-        share = "" if self.unit == "range" else f", {_percent(self.differing)} of elements differ"
+        share = "" if self.unit == "range" else f", {self.differing_text}"
         tolerance = f"{self.tolerance:{'.2g' if self.unit == 'range' else 'g'}}"
         nearest = "" if self.ok else f", compared with {self.nearest}"
         return f"max {self.in_unit(self.max_error)}{share} (tolerance {tolerance}{nearest})"
+
+    @property
+    def differing_text(self) -> str:
+        """Return the share of elements that differ, such as ``0.2 % of elements differ``."""
+        return f"{_percent(self.differing)} of elements differ"
 
     @property
     def error(self) -> str:

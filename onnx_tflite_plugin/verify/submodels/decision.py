@@ -31,6 +31,9 @@ from onnx_tflite_plugin.verify.verification import NOT_COMPARED, Verification
 RANDOM_NUMBERS = "the model draws random numbers, which differ between runtimes"
 FUSION = "without graph optimizations ONNX Runtime agrees: one of its fusions causes the difference"
 _NO_VALUE = "no value of the ONNX model holds an operator's result in the shape that LiteRT returns"
+_USER_TOLERANCE = (
+    "the failure comes only from the given --tolerance: every operator agrees, so without it the outputs are accepted"
+)
 _MAX_NOTES = 3  # outputs whose error is reported in a note
 _INPUTS_HINT = "give other inputs with --inputs or --range"
 _WITH_LITERT_INPUTS = "with LiteRT's values as inputs"
@@ -130,6 +133,8 @@ def conclude(
     )
     reason = decision.error or (_NO_VALUE if has_no_comparison and not pair.reasons else "")
     notes = (f"{NOT_COMPARED}: {reason}",) if reason else ()
+    if any(not output.ok and output.unit == "range" and output.name in agreeing_outputs for output in comparisons):
+        notes = (*notes, _USER_TOLERANCE)
     return Verification(comparisons, (), 0, notes=notes, operators=decision.operators)
 
 

@@ -5,6 +5,10 @@ A wrong operator still fails.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -13,6 +17,8 @@ from onnx import helper, numpy_helper
 from conformance.builder import TensorRef
 from conformance.models import constant, tensor
 from onnx_tflite_plugin.verify import verify
+from onnx_tflite_plugin.verify.comparison.compare import Comparison
+from onnx_tflite_plugin.verify.end_to_end import describe_error
 from tests.helpers.passes_networks import Network
 from tests.helpers.wrong_models import ModelChange, PlantedError, change_nodes
 
@@ -116,3 +122,19 @@ def test_a_tolerance_of_the_user_decides_on_float_outputs() -> None:
     data, _, after = PlantedError(chaotic, perturb(3e-7)).models()
     assert verify(data, after).ok
     assert verify(data, after, tolerance=1e-3).verdict == "differs"
+
+
+def test_failure_only_because_of_the_given_tolerance_is_explained() -> None:
+    data, _, after = PlantedError(chaotic, perturb(3e-7)).models()
+    verification = verify(data, after, tolerance=0.01)
+    assert not verification.ok
+    assert any("comes only from the given " in note for note in verification.notes)
+
+
+def test_error_in_steps_has_the_share_of_differing_elements() -> None:
+    tensor = SimpleNamespace(dtype="int8")
+    pair: Any = SimpleNamespace(entry=SimpleNamespace(output_names=["y"], outputs=[tensor]))
+    output = Comparison("y", "step", 251.0, 0.031, 1.0)
+    accepted = [replace(output, max_error=0.0, end_to_end=output.error)]
+    text = describe_error(pair, [output], accepted)
+    assert text == " by up to 251 of 255 quantization steps (3.1 % of elements differ)"
