@@ -219,6 +219,7 @@ def _pack_rows(
     offers = discover()
     for pack in sorted({offer.pack for offer in offers} | {*cases} | {row["pack"] for row in commands}):
         pack_handlers = [row for row in handlers if row["pack"] == pack]
+        usable_codes = [row["code"] for row in pack_handlers if row not in failures]
         count, failure = cases.get(pack, (0, ""))
         errors = [row["error"] for row in failures if row["pack"] == pack]
         problems = [f"{row['code']}: {row['error']}" for row in failures if row["pack"] == pack != BUILTIN]
@@ -234,7 +235,7 @@ def _pack_rows(
             "hooks": [name for owner, name in hooks if owner == pack],
             "commands": [row["command"] for row in commands if row["pack"] == pack],
             "cases": count,
-            "overrides": [row["code"] for row in pack_handlers if pack != BUILTIN and row["code"] in builtin_codes],
+            "overrides": [code for code in usable_codes if pack != BUILTIN and code in builtin_codes],
             "wrong": list(dict.fromkeys(problems)),
         }
 

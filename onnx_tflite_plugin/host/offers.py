@@ -240,7 +240,7 @@ def find_unknown_operators(fusion: Fusion, further_names: Callable[[], Collectio
         f"{code!r}, which is neither an operator nor a fusion{did_you_mean(code, names)}"
         for code in sorted(codes - names)
     ]
-    return f"looks for {', and for '.join(wrong)}" if wrong else ""
+    return f"looks for {' and for '.join(wrong)}" if wrong else ""
 
 
 def find_unknown_predecessors(fusion: Fusion, fusion_names: Callable[[], Collection[str]]) -> str:

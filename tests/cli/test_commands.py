@@ -142,6 +142,16 @@ def test_handlers_filters_by_pack(run: Run, tmp_path: Path, monkeypatch: pytest.
     )
 
 
+def test_handler_that_does_not_load_overrides_nothing(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    entries = "ABS = op_handlers.math.unary:absolute\nNEG = no_such_module:negate\n"
+    install(tmp_path, "half-pack", f"[onnx_tflite_plugin.handlers]\n{entries}")
+    (row,) = json.loads(run("handlers", "--pack", "half-pack", "--json")[1])["packs"]
+    assert row["overrides"] == ["ABS"]
+
+
 def test_handlers_fails_for_a_pack_with_problems(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     install(tmp_path, "broken-pack", "[onnx_tflite_plugin.handlers]\nCUSTOM.Small = no_such_module:absolute\n")

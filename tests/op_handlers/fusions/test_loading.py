@@ -139,7 +139,7 @@ of_a_fusion = fuse_pattern("OUTER", Call("ABS", Call("ONE", x)))
 def test_unknown_operator_in_a_pattern_is_reported_with_a_suggestion() -> None:
     _, (warning,) = load_fusions(None, offer("misspelled"))
     assert warning == (
-        "the fusion SPELT of a-pack looks for 'ABBS', which is neither an operator nor a fusion; did you mean 'ABS'?, "
+        "the fusion SPELT of a-pack looks for 'ABBS', which is neither an operator nor a fusion; did you mean 'ABS'? "
         "and for 'NEGG', which is neither an operator nor a fusion; did you mean 'NEG'?"
     )
 
