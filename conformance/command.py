@@ -16,6 +16,7 @@ from conformance.runner import CaseResult, run_case
 from onnx_tflite_plugin.checked import did_you_mean, plural
 from onnx_tflite_plugin.cli.failures import UsageProblem
 from onnx_tflite_plugin.cli.output import print_json, redirect_stdout_to_stderr
+from onnx_tflite_plugin.errors import PackError
 
 
 def run(pack: str | None = None, op: str | None = None, *, as_json: bool = False) -> int:
@@ -32,6 +33,8 @@ def run(pack: str | None = None, op: str | None = None, *, as_json: bool = False
             if pack and not op
             else f"no handler and no case for {op or 'anything'}"
         )
+        if op is not None and (problem := suite.host.find_wrong_registration(op)):
+            raise PackError("nothing to try:", [problem])
         if op is not None:
             raise UsageProblem(what + _suggest_operator(op, pack))
         raise UsageProblem(

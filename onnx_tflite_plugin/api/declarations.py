@@ -17,7 +17,13 @@ from onnx_tflite_plugin.api.behavior import Behavior, declared_slots, find_trait
 from onnx_tflite_plugin.api.dtypes import check_dtypes, check_rows
 from onnx_tflite_plugin.api.instance import Instance as Instance
 from onnx_tflite_plugin.api.layouts import AxisPrice, Implicit, Layout, SubgraphBoundary, declared_letters
-from onnx_tflite_plugin.api.notation import AxesError, describe_unknown_letter, parse_axes
+from onnx_tflite_plugin.api.notation import (
+    AxesError,
+    describe_unknown_letter,
+    describe_wrong_order,
+    letters_by_slot,
+    parse_axes,
+)
 from onnx_tflite_plugin.api.quantization import NotQuantizable, OutputBehavior
 from onnx_tflite_plugin.checked import Checked, maximum_operands, plural, with_checked_keywords
 from onnx_tflite_plugin.renamed import DECLARATIONS, EFFECTS, rename_keywords, renames_fields
@@ -249,9 +255,23 @@ class Handler(Checked):
                 error_text = describe_unknown_letter(self.axes, declared_letters(self.layout, self.axis_price))
                 if error_text:
                     raise TypeError(error_text)
+        if isinstance(self.layout, Implicit) and self.rewrite is None:
+            self._check_orders(self.layout)
         if isinstance(self.quantization, Behavior) and (error_text := find_trait_error(self.quantization)):
             raise TypeError(error_text)
         self._check_slots()
+
+    def _check_orders(self, layout: Implicit) -> None:
+        """Raise TypeError for an axis order that does not fit the axes."""
+        if self.axes is None:
+            raise TypeError("layout=Implicit requires axes=, such as axes='n h w c -> n h w c'")
+        declared = letters_by_slot(self.axes) if isinstance(self.axes, str) else {}
+        for slot, order in layout.onnx.items():
+            axes = declared.get(slot, ["..."])
+            if "..." not in axes and (
+                error := describe_wrong_order(slot, order, axes, str(self.axes), layout.squeezable)
+            ):
+                raise TypeError(error)
 
     def _check_slots(self) -> None:
         """Raise TypeError for a declared operand that the lowering does not take."""

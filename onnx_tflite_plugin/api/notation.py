@@ -6,7 +6,7 @@ A group in parentheses is one axis, ``...`` any number of axes, ``1`` an axis of
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
 Group = tuple[str, ...]
@@ -62,11 +62,38 @@ def _parse_slot(slot: str, text: str) -> tuple[Group, ...] | None:
     return tuple(groups)
 
 
+def letters_by_slot(text: str) -> dict[int, list[str]]:
+    """Return the axes of each slot that a declaration describes; a group is one text."""
+    inputs, outputs = parse_axes(text)
+    groups_by_slot = {**dict(enumerate(inputs)), **{~k: groups for k, groups in enumerate(outputs)}}
+    return {slot: ["".join(group) for group in groups] for slot, groups in groups_by_slot.items() if groups is not None}
+
+
 def letters_of(text: str) -> tuple[str, ...]:
     """Return the letters of a declaration in order of appearance, ``...`` included."""
     inputs, outputs = parse_axes(text)
     groups = (group for slot in (*inputs, *outputs) for group in slot or ())
     return tuple(dict.fromkeys(letter for group in groups for letter in group))
+
+
+def describe_wrong_order(slot: int, order: str, axes: Sequence[str], text: str, squeezable: Iterable[str] = ()) -> str:
+    """Return a message if ``order`` does not reorder the axes of a slot; else "".
+
+    ``text``: the declaration of the axes. ``squeezable``: units of letters that the slot may lack.
+    """
+    required = order.split()
+    squeezable_letters = {letter for unit in squeezable for letter in unit.split()}
+    if len(required) == len({*required}) and {*axes} <= {*required} <= {*axes} | squeezable_letters:
+        return ""
+    unknown = sorted({*required} - {*axes} - squeezable_letters)
+    missing = sorted({*axes} - {*required})
+    faults = [
+        f"{' '.join(letters)} is {kind}" for letters, kind in ((unknown, "unknown"), (missing, "missing")) if letters
+    ]
+    return (
+        f"slot {slot}: {order!r} does not reorder the axes declared in {text!r}"
+        f"{': ' if faults else ''}{', '.join(faults)}"
+    )
 
 
 def describe_unknown_letter(text: str, letters_by_field: Mapping[str, str]) -> str:

@@ -225,6 +225,7 @@ def _pack_rows(
         problems = [f"{row['code']}: {row['error']}" for row in failures if row["pack"] == pack != BUILTIN]
         warnings = [text for text in (*host.warnings, failure) if pack != BUILTIN and _is_about(text, pack)]
         problems += [text for text in warnings if not any(error in text for error in errors)]
+        problems += [] if pack == BUILTIN else _target_problems(host, pack)
         problems += [f"{pack}: {o.scope_problem}" for o in offers if o.pack == pack != BUILTIN and o.scope_problem]
         problems += [] if pack == BUILTIN else [*_competing_handlers(pack, handlers), *_unreported_problems(host, pack)]
         yield {
@@ -238,6 +239,16 @@ def _pack_rows(
             "overrides": [code for code in usable_codes if pack != BUILTIN and code in builtin_codes],
             "wrong": list(dict.fromkeys(problems)),
         }
+
+
+def _target_problems(host: Host, pack: str) -> list[str]:
+    """Return the problems of a pack's unusable targets that no warning reports."""
+    failures = [
+        (name, target.reason) for name, owner, target in host.targets if owner == pack and isinstance(target, Failed)
+    ]
+    return [
+        f"target {name}: {reason}" for name, reason in failures if not any(reason in text for text in host.warnings)
+    ]
 
 
 def _competing_handlers(pack: str, handlers: Sequence[dict[str, Any]]) -> Iterator[str]:

@@ -265,7 +265,7 @@ class Host:
             declined += builtin_declined
         if not claims:
             answers = [*declined, *((failed.pack, failed) for failed in failures)]
-            if not answers and (problem := self._find_wrong_registration(op.code)):
+            if not answers and (problem := self.find_wrong_registration(op.code)):
                 return problem
             similar = "" if answers else describe_similar_handler(op.code, self._by_code)
             is_registered = bool(self._by_code.get(op.code))
@@ -287,7 +287,7 @@ class Host:
             else missing_handler_problem(op, [(pack, resolved)])
         )
 
-    def _find_wrong_registration(self, code: str) -> Problem | None:
+    def find_wrong_registration(self, code: str) -> Problem | None:
         """Return the problem of a pack with a misregistered handler for the operator."""
         if code not in self._wrong_registrations:
             admitted = self._is_admitted if self._reads_installed else lambda pack: False

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from onnx_tflite_plugin.api.layouts import Attribute, Implicit, Layout, Terminate, Transparent
-from onnx_tflite_plugin.api.notation import AxesError, Group, parse_axes
+from onnx_tflite_plugin.api.notation import AxesError, Group, describe_wrong_order, letters_by_slot, parse_axes
 from onnx_tflite_plugin.binding.bound import Bound
 from onnx_tflite_plugin.layout.shared_axes import (
     LetterPart,
@@ -151,25 +151,12 @@ def default_axes(bound: Bound) -> dict[int, Sequence[Group]]:
 def implicit_layouts(op: Operator, declaration: Implicit, declared: str) -> dict[int, TensorLayout]:
     """Return the layout that the ONNX operator requires of each slot."""
     letters = _implicit_letters(op, declaration, declared)
-    squeezable_letters = {letter for unit in declaration.squeezable for letter in unit.split()}
     layouts: dict[int, TensorLayout] = {}
     for slot, slot_letters in letters.items():
         required = declaration.onnx[slot].split()
-        if (
-            len(required) != len({*required})
-            or not {*slot_letters} <= {*required} <= {*slot_letters} | squeezable_letters
-        ):
-            unknown = sorted({*required} - {*slot_letters} - squeezable_letters)
-            missing = sorted({*slot_letters} - {*required})
-            faults = [
-                f"{' '.join(letters_at_fault)} is {kind}"
-                for letters_at_fault, kind in ((unknown, "unknown"), (missing, "missing"))
-                if letters_at_fault
-            ]
-            raise AxesError(
-                f"slot {slot}: {declaration.onnx[slot]!r} does not reorder the axes declared in {declared!r}"
-                f"{': ' if faults else ''}{', '.join(faults)}"
-            )
+        order = declaration.onnx[slot]
+        if error := describe_wrong_order(slot, order, slot_letters, declared, declaration.squeezable):
+            raise AxesError(error)
         sizes = dict(zip(slot_letters, op[slot].dims, strict=True))
         layouts[slot] = tuple(
             AxisPart(slot_letters.index(letter), 1, sizes[letter]) if letter in sizes else AxisPart(INSERTED, 1, 1)
@@ -187,10 +174,8 @@ def _implicit_letters(op: Operator, declaration: Implicit, declared: str) -> dic
 
     An axis written as 1 has no letter.
     """
-    inputs, outputs = parse_axes(declared)
-    groups_by_slot = {**dict(enumerate(inputs)), **{~k: g for k, g in enumerate(outputs)}}
-    present = [slot for slot in declaration.onnx if op.tensor(slot) is not None]
-    letters = {slot: ["".join(group) for group in groups_by_slot.get(slot) or ()] for slot in present}
+    declared_letters = letters_by_slot(declared)
+    letters = {slot: declared_letters.get(slot, []) for slot in declaration.onnx if op.tensor(slot) is not None}
     for slot, slot_letters in letters.items():
         if "..." in slot_letters:
             raise AxesError(

@@ -290,7 +290,7 @@ def test_all_handlers_with_misfitting_axes_are_reported() -> None:
     """A defect of the file is reported as well."""
     handlers = {
         "CUSTOM.Transparent": declare("Transparent", layout=Transparent(), axes="a b -> a b"),
-        "CUSTOM.Image": declare("Image", layout=Implicit({0: "a c"}), axes="a b c d -> a b c d"),
+        "CUSTOM.Image": declare("Image", layout=Implicit({0: "a c"}), axes=lambda at: "a b c d -> a b c d"),
     }
     model = ModelBuilder()
     g = model.main

@@ -49,6 +49,11 @@ from onnx_tflite_plugin.verify.causes import describe_pack_fusions
             'layout=Transparent(), result_dtypes={"int8": ("in16",)}',
             r"result_dtypes: 'in16' is not a dtype; did you mean 'int16'",
         ),
+        ("layout=Implicit(onnx={0: 'n c h w'})", "layout=Implicit requires axes=, such as axes='n h w c -> n h w c'"),
+        (
+            "layout=Implicit(onnx={0: 'n q h w'}), axes='n h w c -> n h w c'",
+            "slot 0: 'n q h w' does not reorder the axes declared in 'n h w c -> n h w c': q is unknown, c is missing",
+        ),
     ],
 )
 def test_declaration_that_matches_nothing_is_an_error(declared: str, text: str) -> None:

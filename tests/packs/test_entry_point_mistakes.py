@@ -16,7 +16,7 @@ from conformance.models import tensor, unary
 from onnx_tflite_plugin import convert
 from onnx_tflite_plugin.api import VERSION
 from onnx_tflite_plugin.cli import cli
-from onnx_tflite_plugin.errors import ConversionError
+from onnx_tflite_plugin.errors import ConversionError, PackError
 from onnx_tflite_plugin.host import Host
 from tests.helpers.author_pack import HANDLER, FailingOutput
 from tests.helpers.pack_files import install
@@ -116,6 +116,14 @@ def test_misnamed_entry_point_is_noted_in_a_run_of_its_operator(write_pack: Call
     with redirect_stdout(StringIO()) as printed:
         assert run("author", "CUSTOM.Acme") == 1
     assert "CUSTOM.Acmee: entry point CUSTOM.Acmee = author.acme:acme of author failed" in printed.getvalue()
+
+
+def test_run_of_a_new_operator_names_its_missing_entry_point(write_pack: Callable[..., Path]) -> None:
+    folder = write_pack()
+    with (folder / HANDLER).open("a", encoding="utf-8") as file:
+        file.write('\n\n@handler("CUSTOM.New", max_version=1, layout=Transparent())\ndef new(ctx, x):\n    return x\n')
+    with pytest.raises(PackError, match=r"author defines a handler for the operator, new in .*install the pack again"):
+        run("author", "CUSTOM.New")
 
 
 def test_missing_module_of_cases_suggests_a_name(failing_output: FailingOutput) -> None:

@@ -127,6 +127,15 @@ def test_command_lists_and_accepts_the_target(site: Path, tmp_path: Path) -> Non
     assert onnx.load(output).opset_import[0].version == 17
 
 
+def test_unusable_target_is_a_problem_of_its_pack(site: Path) -> None:
+    source = "from onnx_tflite_plugin.api import Target\n\ntpu = Target('tpuu', (13, 17, 21))\n"
+    install(site, "tpu-pack", "tpu_pack", source, "[onnx_tflite_plugin.targets]\ntpu = tpu_pack:tpu\n")
+    listed = CliRunner().invoke(cli, ["handlers", "--pack", "tpu-pack", "--json"])
+    (pack,) = json.loads(listed.stdout)["packs"]
+    assert [text for text in pack["wrong"] if "its target is named 'tpuu'" in text]
+    assert listed.exit_code == 1
+
+
 def test_unknown_target_names_the_installed_ones(site: Path) -> None:
     with pytest.raises(UnsupportedOption, match=r"only generic, npu, onnxruntime.*; did you mean 'npu'"):
         otp.convert(small_network(), target="npuu")
