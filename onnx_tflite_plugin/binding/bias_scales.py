@@ -10,7 +10,7 @@ from onnx_tflite_plugin.source.affine import bias_scale
 from onnx_tflite_plugin.source.model import Operator, Quantization
 
 TOLERANCE = 0.02
-"""Relative difference of two scales that count as equal; 1.2e-7 is the maximum of 325 biases in 291 public files."""
+"""Relative difference of two scales that count as equal; 1.2e-7 is the maximum of 325 biases of public models."""
 
 
 def describe_bias_scale(op: Operator, slot: int, behavior: Behavior) -> str:
