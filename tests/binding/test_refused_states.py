@@ -43,11 +43,6 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         r"the recurrent weights have shape \[2, 13\]",
     ),
     (
-        "CALL_ONCE-initial_values_computed_by_operators",
-        [change_subgraph_tensor(1, "sum", is_variable=True)],
-        "the initial value of the state 'state' is not constant: .*'op0/sum' is a runtime value",
-    ),
-    (
         "WHILE-counted,_rows_of_int32",
         [change_subgraph_tensor(2, "k25", type=FLOAT32)],
         "operand 'k25' has dtype float32, expected integers",

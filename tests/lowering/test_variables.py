@@ -16,6 +16,7 @@ from onnx_tflite_plugin.conversion import Conversion
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.runtime import Session
+from tests.helpers.changed_files import change_fields, change_subgraph_tensor
 
 ADD_TO, ASSIGN_TO = "CUSTOM.AddTo", "CUSTOM.AssignTo"
 SHAPE = (1, 5, 7, 3)
@@ -159,3 +160,12 @@ def test_value_of_another_conversion_is_rejected() -> None:
     convert_variable_model()
     with pytest.raises(ConversionError, match="operand 'x' is not a value of this model"):
         convert_variable_model()
+
+
+def test_initial_value_may_be_computed_in_a_variable() -> None:
+    """Operators compute the initial value of the state in a subgraph that runs once."""
+    case = "CALL_ONCE-initial_values_computed_by_operators"
+    verified = otp.convert(change_fields(case, change_subgraph_tensor(1, "sum", is_variable=True)), verify=True)
+    assert verified.report.states == ("state",)
+    assert verified.verification is not None
+    assert verified.verification.ok

@@ -242,7 +242,7 @@ def test_region_needed_before_its_operands_is_declined() -> None:
         (lambda operators: ["all"], "it returned the str 'all', not a Region"),
         (
             lambda operators: [Region((), (operators[1][~0],), {})],
-            "'x' is not an operand of the region, and no operator computes it",
+            "'x' is not an operand of the matched operators, and no operator computes it",
         ),
     ],
 )

@@ -131,7 +131,7 @@ def densify(draw: Draw, op: str) -> Case:
     y = replace(x, scale=scale(x) * 0.9) if dtype == "int8" else x
 
     def build(model: Net) -> None:
-        ref = add_densified_constant(model, w, kinds, index=index)
+        ref = add_densified_constant(model, w, kinds, index_dtype=index)
         model.output(
             model.call("FULLY_CONNECTED", [model.input(replace(x, name="x0")), ref, None], y.with_shape(3, rows))
         )
