@@ -130,7 +130,7 @@ DECLARED = (
         "layout",
         "Implicit({0: 'n c h w'})",
         "layout=Implicit requires axes=, such as axes='n h w c -> n h w c'",
-        "evil_pack:evil in evil-pack",
+        "entry point CUSTOM.Evil = evil_pack:evil",
     ),
     declaration_fault(
         "layout",
