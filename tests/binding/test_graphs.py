@@ -30,7 +30,7 @@ def tensor(index: int, dtype: str = "float32", scale: float = 0.0, constant: Any
     return Tensor(0, index, f"t{index}", dtype, (2, 3), (2, 3), **fields)
 
 
-def bind_model(
+def bind_operator(
     index: int,
     code: str,
     inputs: Sequence[Tensor | None],
@@ -54,8 +54,8 @@ class TestPatterns:
         self, pattern: Call, *further_operators: Bound, outputs: tuple[Tensor, ...] = (), last: Bound | None = None
     ) -> dict[str, int] | None:
         """Return the tensors of the match that ends in B, by operand name."""
-        last = last or bind_model(1, "B", [self.a, self.c], self.b)
-        operators = (bind_model(0, "A", [self.x], self.a, options={"n": 2}), last, *further_operators)
+        last = last or bind_operator(1, "B", [self.a, self.c], self.b)
+        operators = (bind_operator(0, "A", [self.x], self.a, options={"n": 2}), last, *further_operators)
         graph = BoundGraph(Subgraph(0, "", (), (self.x,), outputs or (self.b,), ()), operators)
         match = Finder(graph, ()).find(pattern, last, set())
         return None if match is None else {operand.name: t.index for operand, t in match.tensors.items()}
@@ -70,7 +70,7 @@ class TestPatterns:
         assert self.match_tensors(Call("B", self.C, Call("A", self.X), commutes=True)) == {"x": 0, "c": 4}
 
     def test_result_used_elsewhere_matches_only_if_shared(self) -> None:
-        user = bind_model(2, "D", [None, self.a], self.second_output)
+        user = bind_operator(2, "D", [None, self.a], self.second_output)
         assert self.match_tensors(Call("B", Call("A", self.X), self.C), user) is None
         assert self.match_tensors(Call("B", Call("A", self.X), self.C), outputs=(self.a, self.b)) is None
         assert self.match_tensors(Call("B", Call("A", self.X, shared=True), self.C), user) == {"x": 0, "c": 4}
@@ -82,7 +82,7 @@ class TestPatterns:
 
     def test_repeated_operand_matches_one_tensor_or_equal_constants(self) -> None:
         def repeats(first: Tensor, second: Tensor, operand: Operand) -> bool:
-            last = bind_model(1, "B", [first, second], self.b)
+            last = bind_operator(1, "B", [first, second], self.b)
             return self.match_tensors(Call("B", operand, operand), last=last) is not None
 
         equal_constant = tensor(7, constant=3.0)
@@ -95,8 +95,8 @@ class TestPatterns:
         assert not repeats(self.c, tensor(7, "int32", constant=np.array([0, 16392], np.int32)), self.C)
 
     def test_pattern_distinguishes_outputs_of_an_operator(self) -> None:
-        split = bind_model(0, "A", [self.x], self.second_output, self.a)
-        last = bind_model(1, "B", [self.a], self.b)
+        split = bind_operator(0, "A", [self.x], self.second_output, self.a)
+        last = bind_operator(1, "B", [self.a], self.b)
         graph = BoundGraph(Subgraph(0, "", (), (self.x,), (self.b,), ()), (split, last))
         call = Call("A", self.X)
         assert [Finder(graph, ()).find(Call("B", call[k]), last, set()) is not None for k in (0, 1)] == [False, True]
@@ -121,32 +121,35 @@ class TestSiblings:
 
     def test_fused_siblings_are_placed_at_the_last_one(self) -> None:
         a, b, c = (
-            bind_model(0, "A", [self.x], self.a),
-            bind_model(1, "B", [self.x], self.b),
-            bind_model(2, "C", [self.x], self.c),
+            bind_operator(0, "A", [self.x], self.a),
+            bind_operator(1, "B", [self.x], self.b),
+            bind_operator(2, "C", [self.x], self.c),
         )
         assert self.place(a, b, c) == 2
         assert self.place(c, b, a) == 2
 
     def test_fused_operator_is_placed_between_producers_and_consumers(self) -> None:
         produced, consumed = tensor(4), tensor(5)
-        a, c = bind_model(0, "A", [self.x], self.a), bind_model(3, "C", [self.x], self.c)
-        producer, user = bind_model(1, "D", [self.x], produced), bind_model(4, "E", [self.b], consumed)
-        b = bind_model(2, "B", [self.x], self.b)
+        a, c = bind_operator(0, "A", [self.x], self.a), bind_operator(3, "C", [self.x], self.c)
+        producer, user = bind_operator(1, "D", [self.x], produced), bind_operator(4, "E", [self.b], consumed)
+        b = bind_operator(2, "B", [self.x], self.b)
         assert self.place(a, producer, b, user, c) == 2
-        assert self.place(a, bind_model(1, "E", [self.a], consumed), b, c) == 0
-        assert self.place(a, bind_model(1, "E", [self.a], produced), bind_model(2, "B", [produced], self.b), c) is None
+        assert self.place(a, bind_operator(1, "E", [self.a], consumed), b, c) == 0
+        assert (
+            self.place(a, bind_operator(1, "E", [self.a], produced), bind_operator(2, "B", [produced], self.b), c)
+            is None
+        )
 
     def test_siblings_must_not_depend_on_each_other(self) -> None:
-        b, c = bind_model(0, "B", [self.x], self.b), bind_model(1, "C", [self.x], self.c)
-        assert self.place(b, c, bind_model(2, "A", [self.x], self.a)) == 2
-        assert self.place(b, c, bind_model(2, "A", [self.b], self.a)) is None
+        b, c = bind_operator(0, "B", [self.x], self.b), bind_operator(1, "C", [self.x], self.c)
+        assert self.place(b, c, bind_operator(2, "A", [self.x], self.a)) == 2
+        assert self.place(b, c, bind_operator(2, "A", [self.b], self.a)) is None
 
     def test_operator_of_another_match_is_not_matched_again(self) -> None:
         a, b, c = (
-            bind_model(0, "A", [self.x], self.a),
-            bind_model(1, "B", [self.x], self.b),
-            bind_model(2, "C", [self.x], self.c),
+            bind_operator(0, "A", [self.x], self.a),
+            bind_operator(1, "B", [self.x], self.b),
+            bind_operator(2, "C", [self.x], self.c),
         )
         assert [self.place(a, b, c, used_index=k) for k in (0, 1, 2, None)] == [None, None, None, 2]
 
@@ -182,7 +185,7 @@ def takes_unannotated(ctx: Any, *rest) -> Any: ...  # type: ignore[no-untyped-de
     ],
 )
 def test_check_arity_compares_operands_with_the_parameters(lower: Any, operand_marks: str, reason: str) -> None:
-    bound = bind_model(
+    bound = bind_operator(
         0, "X", [tensor(k) if mark == "x" else None for k, mark in enumerate(operand_marks)], tensor(9), lower=lower
     )
     decline = check_arity(bound.handler, bound.op)
@@ -196,7 +199,7 @@ TARGET = target_named("onnxruntime")
 
 def invalid_dtype_fields(inputs: Sequence[Tensor | None], result: Tensor | None, **declared: Any) -> list[str]:
     declared = {"quantization": Dequantized(), **declared}
-    return [field for field, _ in find_invalid_dtypes(bind_model(0, "X", inputs, result, **declared), TARGET, 21)]
+    return [field for field, _ in find_invalid_dtypes(bind_operator(0, "X", inputs, result, **declared), TARGET, 21)]
 
 
 INT8, FLOAT, UNSCALED_INT8 = tensor(0, "int8", 0.5), tensor(1), tensor(2, "int8")
@@ -215,7 +218,7 @@ def test_weights_do_not_decide_the_result_dtype() -> None:
     assert invalid_dtype_fields([weight, INT8], FLOAT, quantization=Dequantized(weights=(0,))) == ["outputs[0]"]
 
 
-def test_constants_decide_only_without_other_operands() -> None:
+def test_constants_determine_result_dtype_only_without_other_operands() -> None:
     assert invalid_dtype_fields([tensor(3, constant=[1.0]), INT8], INT8) == []
     assert invalid_dtype_fields([tensor(3, constant=[1.0]), INT8], FLOAT) == ["outputs[0]"]
 
@@ -237,16 +240,18 @@ def test_per_axis_scale_is_valid_only_for_weights() -> None:
 
 
 def test_scale_of_0_is_invalid_for_quantized_kernels() -> None:
-    unscaled = tensor(4, "int8", quantization=Quantization((0.0,), (0,)))
-    assert invalid_dtype_fields([unscaled], INT8) == ["inputs[0]"]
-    assert invalid_dtype_fields([INT8], unscaled) == ["outputs[0]"]
-    assert invalid_dtype_fields([unscaled], unscaled, quantization=Raw()) == []
-    assert invalid_dtype_fields([replace(unscaled, data=Evaluated(np.ones(2))), INT8], INT8) == []
+    zero_scale = tensor(4, "int8", quantization=Quantization((0.0,), (0,)))
+    assert invalid_dtype_fields([zero_scale], INT8) == ["inputs[0]"]
+    assert invalid_dtype_fields([INT8], zero_scale) == ["outputs[0]"]
+    assert invalid_dtype_fields([zero_scale], zero_scale, quantization=Raw()) == []
+    assert invalid_dtype_fields([replace(zero_scale, data=Evaluated(np.ones(2))), INT8], INT8) == []
 
 
 def test_activation_bounds_of_unscaled_integers_are_invalid() -> None:
     def scale_reasons(activation: str, result: Tensor, **declared: Any) -> list[str]:
-        bound = bind_model(0, "X", [UNSCALED_INT8], result, options={"act": activation}, activation="act", **declared)
+        bound = bind_operator(
+            0, "X", [UNSCALED_INT8], result, options={"act": activation}, activation="act", **declared
+        )
         return [reason for _, reason in find_invalid_dtypes(bound, TARGET, 21) if "need a scale" in reason]
 
     assert scale_reasons("RELU6", UNSCALED_INT8, quantization=SameScale())
@@ -257,17 +262,17 @@ def test_activation_bounds_of_unscaled_integers_are_invalid() -> None:
 
 
 def test_float_results_with_a_scale_follow_the_operand_dtype() -> None:
-    def stale_of(operand: Tensor, zero_point: int = 3, **declared: Any) -> list[tuple[tuple[int, int], str]]:
+    def stale_result_dtypes(operand: Tensor, zero_point: int = 3, **declared: Any) -> list[tuple[tuple[int, int], str]]:
         result = tensor(5, ignored_quantization=Quantization((0.5,), (zero_point,)))
         return list(
-            stale_dtypes(bind_model(0, "X", [operand], result, quantization=Dequantized(), **declared), TARGET, 21)
+            stale_dtypes(bind_operator(0, "X", [operand], result, quantization=Dequantized(), **declared), TARGET, 21)
         )
 
-    assert stale_of(INT8) == [((0, 5), "int8")]
-    assert stale_of(INT8, 127)
-    assert not stale_of(INT8, 128)
-    assert not stale_of(FLOAT)
-    assert not stale_of(INT8, result_dtypes={"int8": ("float32",)})
+    assert stale_result_dtypes(INT8) == [((0, 5), "int8")]
+    assert stale_result_dtypes(INT8, 127)
+    assert not stale_result_dtypes(INT8, 128)
+    assert not stale_result_dtypes(FLOAT)
+    assert not stale_result_dtypes(INT8, result_dtypes={"int8": ("float32",)})
 
 
 # --- calls ------------------------------------------------------------------------------------
@@ -281,11 +286,11 @@ class TestCalls:
         self, call: Bound | None = None, outputs: Sequence[int] = (2,), inputs: Sequence[int] = (0,)
     ) -> Any:
         operators = (
-            bind_model(0, "A", [self.inner[0]], self.inner[1]).op,
-            bind_model(1, "B", [self.inner[1]], self.inner[2]).op,
+            bind_operator(0, "A", [self.inner[0]], self.inner[1]).op,
+            bind_operator(1, "B", [self.inner[1]], self.inner[2]).op,
         )
         interface = tuple(self.inner[k] for k in inputs), tuple(self.inner[k] for k in outputs)
-        call = call or bind_model(0, "CALL", [self.outer[0]], self.outer[1])
+        call = call or bind_operator(0, "CALL", [self.outer[0]], self.outer[1])
         graph = Subgraph(0, "", self.inner, *interface, operators)
         return inlining._pair_boundary(call.op, graph) if inlining._is_expandable(graph) else None
 
@@ -296,8 +301,8 @@ class TestCalls:
         assert self.boundary_pairs(outputs=(2, 2)) is None
         assert self.boundary_pairs(outputs=(0,)) is None
         assert self.boundary_pairs(inputs=(0, 0)) is None
-        assert self.boundary_pairs(bind_model(0, "CALL", self.outer[:1] * 2, self.outer[1])) is None
-        assert self.boundary_pairs(bind_model(0, "CALL", [None], self.outer[1])) is None
+        assert self.boundary_pairs(bind_operator(0, "CALL", self.outer[:1] * 2, self.outer[1])) is None
+        assert self.boundary_pairs(bind_operator(0, "CALL", [None], self.outer[1])) is None
 
     @pytest.mark.parametrize(
         "changed_field",
@@ -305,16 +310,17 @@ class TestCalls:
     )
     def test_call_is_kept_if_an_operand_differs(self, changed_field: dict[str, Any]) -> None:
         assert (
-            self.boundary_pairs(bind_model(0, "CALL", [replace(self.outer[0], **changed_field)], self.outer[1])) is None
+            self.boundary_pairs(bind_operator(0, "CALL", [replace(self.outer[0], **changed_field)], self.outer[1]))
+            is None
         )
 
 
 def test_state_slot_is_the_value_not_the_resource() -> None:
     handle, value = tensor(0, "resource"), tensor(1)
-    assert states.state_slot(bind_model(0, "READ", [handle], value)) == ~0
-    assert states.state_slot(bind_model(0, "ASSIGN", [handle, value])) == 1
+    assert states.state_slot(bind_operator(0, "READ", [handle], value)) == ~0
+    assert states.state_slot(bind_operator(0, "ASSIGN", [handle, value])) == 1
     with pytest.raises(LookupError):
-        states.state_slot(bind_model(0, "HANDLE", [], handle))
+        states.state_slot(bind_operator(0, "HANDLE", [], handle))
 
 
 @pytest.mark.parametrize(
@@ -325,5 +331,5 @@ def test_operand_or_result_of_size_0_is_an_empty_tensor(
     operand_shape: tuple[int, ...], result_shape: tuple[int, ...], expected: bool
 ) -> None:
     x, y = (replace(tensor(k), shape=shape) for k, shape in enumerate((operand_shape, result_shape)))
-    op = bind_model(0, "A", [x], y).op
+    op = bind_operator(0, "A", [x], y).op
     assert has_empty_tensors(SimpleNamespace(main=SimpleNamespace(operators=(op,)))) is expected  # type: ignore[arg-type]

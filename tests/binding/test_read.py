@@ -28,7 +28,7 @@ from onnx_tflite_plugin.errors import InvalidModel
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.source.model import Operator, Options, Tensor
 from onnx_tflite_plugin.targets import TARGETS
-from tests.binding.test_graphs import bind_model, tensor
+from tests.binding.test_graphs import bind_operator, tensor
 
 X, Y, Z = tensor(0), tensor(1), tensor(2)
 TARGET = TARGETS["generic"]
@@ -36,17 +36,17 @@ TARGET = TARGETS["generic"]
 
 def read(options: Mapping[str, Any] | None = None, **declarations: Any) -> Declared:
     """Return the declarations of an operator with a present and an absent operand."""
-    return resolve_operator(bind_model(3, "X", [X, None], Y, options=options, **declarations), TARGET, 18).declared
+    return resolve_operator(bind_operator(3, "X", [X, None], Y, options=options, **declarations), TARGET, 18).declared
 
 
 def test_label_names_first_result_and_subgraph() -> None:
-    op = bind_model(3, "X", [X], None, Y).op
+    op = bind_operator(3, "X", [X], None, Y).op
     assert label(op) == "op 3 X v1 't1'"
     assert label(replace(op, subgraph=2, outputs=())) == "subgraph 2 op 3 X v1"
 
 
 def test_called_subgraphs_are_read_from_options() -> None:
-    op = bind_model(3, "X", [X], Y, options={"body": 2, "cases": (0, -1, 5), "none": -1, "name": "4"}).op
+    op = bind_operator(3, "X", [X], Y, options={"body": 2, "cases": (0, -1, 5), "none": -1, "name": "4"}).op
     assert subgraph_indices(("body", "cases", "none", "name", "absent"), op) == (2, 0, -1, 5, -1)
 
 
@@ -102,7 +102,7 @@ def test_unknown_activation_is_refused() -> None:
     with pytest.raises(Refusal, match="the fused activation SIGNUM is unknown"):
         read({"fused": "SIGNUM"}, activation="fused")
     with pytest.raises(LookupError, match="the declarations of op 3 X v1 't1' are not read yet"):
-        _ = bind_model(3, "X", [X], Y).declared
+        _ = bind_operator(3, "X", [X], Y).declared
 
 
 def test_valid_declarations_are_returned_unchanged() -> None:
@@ -140,7 +140,7 @@ def test_declarations_are_formatted_as_written(declared: dict[str, Any], text: s
 
 def invalid_fields(options: Mapping[str, Any], *inputs: Tensor | None) -> list[str]:
     """Return the fields of an operator whose numbers no kernel supports."""
-    return [where for where, _ in find_invalid_parameters(bind_model(0, "X", inputs, Y, options=options))]
+    return [where for where, _ in find_invalid_parameters(bind_operator(0, "X", inputs, Y, options=options))]
 
 
 def test_nan_options_and_infinite_integer_scales_are_refused() -> None:

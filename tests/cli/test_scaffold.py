@@ -81,7 +81,7 @@ def test_distribution_name_defaults_to_op_pack(tmp_path: Path, folder: str) -> N
     ("code", "title"),
     [("CUSTOM.50% more", "CUSTOM.50% more"), ('CUSTOM.a"b', "a_b"), ("CUSTOM.a\\b", "a_b"), ("CUSTOM.a\nb", "a_b")],
 )
-def test_title_is_the_operator_if_files_can_hold_it(code: str, title: str) -> None:
+def test_readme_title_is_the_operator_code_unless_it_needs_escaping(code: str, title: str) -> None:
     """A percent sign in setup.cfg starts an interpolation."""
     pack_files = files(code, "elementwise", "mine", "mine")
     assert title in pack_files["README.md"]
@@ -105,7 +105,7 @@ def test_added_operator_has_its_own_files_and_entry_points() -> None:
 # --- an existing pack -------------------------------------------------------------------------
 
 
-def add(text: str, entry: str = "B = p.b:b") -> list[str]:
+def lines_with_entry_point(text: str, entry: str = "B = p.b:b") -> list[str]:
     return Pack(Path(), "mine", "p", text).with_entry_points({GROUP: entry}).splitlines()
 
 
@@ -114,7 +114,7 @@ def test_appends_an_entry_point_to_its_group() -> None:
     before = f"{elsewhere}{GROUP} =\n    A = p.a:a\n\nlast:\n    Z = z\n[y]\n"
     lines = before.splitlines()
     position = lines.index("    A = p.a:a") + 1
-    assert add(before) == [*lines[:position], "    B = p.b:b", *lines[position:]]
+    assert lines_with_entry_point(before) == [*lines[:position], "    B = p.b:b", *lines[position:]]
 
 
 @pytest.mark.parametrize(
@@ -133,12 +133,12 @@ def test_appends_an_entry_point_to_its_group() -> None:
     ],
 )
 def test_creates_a_missing_group_or_section(before: str, after: list[str]) -> None:
-    assert add(before) == after
+    assert lines_with_entry_point(before) == after
 
 
 def test_rejects_an_existing_entry_point() -> None:
     with pytest.raises(UsageProblem, match=f"the pack already has an entry point B in {GROUP}"):
-        add(f"[options.entry_points]\n{GROUP} =\n    A = a\n    B=elsewhere\n")
+        lines_with_entry_point(f"[options.entry_points]\n{GROUP} =\n    A = a\n    B=elsewhere\n")
 
 
 @pytest.mark.parametrize(("packages", "package"), [("z", "z"), ("z u", "z"), ("find:", "u"), ("", "u")])
@@ -186,7 +186,7 @@ def scaffold(tmp_path: Path, like: str) -> Path:
 
 @pytest.mark.parametrize("like", OPERATOR_OF_KIND)
 def test_new_pack_is_formatted_and_passes_linters(scaffold: Path) -> None:
-    pytest.importorskip("ruff")  # the environment of the oldest versions has no linters
+    pytest.importorskip("ruff")  # the environment with minimum dependency versions has no linters
     for command in (
         ["check", "--select", "E,F,I,UP", "--line-length", "140"],
         ["format", "--check", "--line-length", "120"],

@@ -17,7 +17,7 @@ def transpose_count(target: str, op: str, x: Spec, y: Spec, *operands: Spec, **o
 @pytest.mark.parametrize(
     ("dtype", "target", "count"), [("int8", "onnxruntime", 4), ("float32", "onnxruntime", 2), ("int8", "generic", 2)]
 )
-def test_integer_resize_is_channels_last_if_the_target_prices_it(dtype: str, target: str, count: int) -> None:
+def test_integer_resize_is_channels_last_if_that_is_faster_on_the_target(dtype: str, target: str, count: int) -> None:
     x = tensor(1, 16, 16, 32, dtype=dtype)
     assert (
         transpose_count(target, "RESIZE_NEAREST_NEIGHBOR", x, x.with_shape(1, 32, 32, 32), constant([32, 32])) == count
@@ -30,7 +30,7 @@ def test_small_integer_resize_stays_channels_first() -> None:
 
 
 @pytest.mark.parametrize(("axis", "count"), [(2, 4), (3, 2)])
-def test_gather_axis_is_not_innermost(axis: int, count: int) -> None:
+def test_gather_keeps_its_axis_out_of_the_innermost_position(axis: int, count: int) -> None:
     """With channels first, the columns are innermost instead of the channels."""
     x = tensor(1, 16, 16, 32)
     indices = constant([0] * x.shape[axis])
