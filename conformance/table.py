@@ -66,7 +66,7 @@ LAYOUTS = """\
 VERSIONS = f"""\
 Converted models in the default opset load in ONNX Runtime {OLDEST_RUNTIME} and later. The exceptions follow. Other opsets:
 {", ".join(f"{opset} loads from {version} on" for opset, version in LOADED_FROM.items())}.
-SPACE_TO_BATCH_ND with a runtime block or paddings, before a convolution of images of height 1, loads from 1.31 on.
+SPACE_TO_BATCH_ND needs 1.31 if its block size or paddings are runtime values and a convolution of height 1 follows.
 Attention over a cache (`--attention causal`) loads from {SCATTERS_FROM} on under `generic`, which then has opset 24.
 """
 CONVERTER_REFUSES = """\

@@ -170,7 +170,7 @@ def _show_bundle(path: Path, parts: Sequence[Member]) -> None:
     description = describe_archive([part.name for part in parts])
     advice = "no TFLite model"
     if len(models) == 1:
-        advice = "1 model; pass the bundle to any command to use it"
+        advice = "1 model; every command also accepts the bundle itself"
     elif models:
         argument = format_part(path, models[0])
         advice = f"{plural(len(models), 'model')}; pass one model to any command as {argument}; convert also accepts the bundle"

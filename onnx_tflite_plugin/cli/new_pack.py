@@ -39,7 +39,7 @@ _RESERVED = ("builtin", "inline")
     required=True,
     metavar="CODE",
     help="The operator: its name, CUSTOM.<code> or COMPOSITE.<name>; may be percent-encoded. A family CUSTOM.<prefix>* "
-    "with --like claim, a name in capitals with --like fusion, a name in small letters with --like target or pass.",
+    "with --like claim, a name in capitals with --like fusion, a name in lowercase with --like target or pass.",
 )
 @click.option(
     "--like",

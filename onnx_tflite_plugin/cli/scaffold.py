@@ -117,7 +117,7 @@ KINDS: Mapping[str, Kind] = {
             "Convert your models and run them in the runtime; for each failure, declare a trait and add a test.",
         ),
         is_placeholder=False,
-        expected_code="a name for the target, in small letters: my-npu",
+        expected_code="a name for the target, in lowercase: my-npu",
         has_cases=False,
         readme="target/README.md",
         test="target/test_target.py",
@@ -130,7 +130,7 @@ KINDS: Mapping[str, Kind] = {
             "Write the pass in `{passes}`. Results must not change.",
             "In {handler}, choose the built-in target to start from.",
         ),
-        expected_code="a name for the target that has the pass, in small letters: my-npu",
+        expected_code="a name for the target that has the pass, in lowercase: my-npu",
         has_cases=False,
         readme="target/README.md",
         test="pass/test_target.py",
@@ -139,7 +139,7 @@ KINDS: Mapping[str, Kind] = {
 """Kinds that ``--like`` accepts."""
 WRAPPED = Kind(
     _HANDLER,
-    "the built-in handler with a lowering of this pack",
+    "the built-in handler with a lowering from this pack",
     "results are compared with LiteRT",
     (
         "{handler} calls the built-in lowering. Write a better one, or change the declaration.",

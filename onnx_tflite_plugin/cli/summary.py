@@ -231,7 +231,7 @@ def _inner(report: Report, kind: str | None = None) -> str:
     if not count:
         return ""
     holders = [name for name in ("If", "Loop", "Scan") if name in report.nodes] or ["inner graphs"]
-    return f", of these {count} inside {' and '.join(holders)}"
+    return f", {count} of them inside {' and '.join(holders)}"
 
 
 def _signatures(report: Report) -> Iterator[str]:
@@ -380,6 +380,6 @@ def _packs(report: Report) -> Iterator[str]:
     for pack, count in installed_packs.items():
         codes = overridden.get(pack, [])
         replaced = f", instead of the built-in {', '.join(limit_lines(codes, 4))}" if codes else ""
-        finish = " and its hook finish" if pack in report.finished_by else ""
+        finish = ", hook 'finish'" if pack in report.finished_by else ""
         yield f"{pack}: {plural(count, 'operator')}{replaced}{finish}"
-    yield from (f"{pack}: its hook finish" for pack in report.finished_by if pack not in installed_packs)
+    yield from (f"{pack}: hook 'finish'" for pack in report.finished_by if pack not in installed_packs)

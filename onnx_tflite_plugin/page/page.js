@@ -190,7 +190,7 @@ function showInterface() {
 function showFacts() {
   const facts = page.facts;
   const inner = facts.inner_nodes
-    ? `, of these ${facts.inner_nodes} inside ${facts.containers.join(", ")}`
+    ? `, ${facts.inner_nodes} of them inside ${facts.containers.join(", ")}`
     : "";
   const onnxSizes = `${formatBytes(facts.onnx_bytes)}, of which constants ${formatBytes(facts.constant_bytes)}`;
   makeTable(

@@ -176,7 +176,9 @@ class _Limits:
         if self.unpacked < 0:
             excess = f"more than {UNPACKED_BYTES >> 20} MiB and more than {UNPACKED_RATIO} times the bundle's size"
             reason = f"with {path!r} ({entry.file_size} bytes) the bundle unpacks to {excess}"
-            raise _invalid_bundle(self.name, "bundle", reason, "unpack the archive and convert the model by itself")
+            raise _invalid_bundle(
+                self.name, "bundle", reason, "unpack the archive and convert the extracted .tflite file"
+            )
 
 
 class _Archive:

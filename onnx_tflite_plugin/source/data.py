@@ -105,7 +105,7 @@ class Stored(Data):
         """
         header = self._file.array(self._start, self._size // 4, np.dtype("<i4"))
         if count != (int(header[0]) if header.size else 0):
-            raise self._error(f"{header[0] if header.size else 'no'} strings, but the shape has {count}")
+            raise self._error(f"{header[0] if header.size else 'no'} strings, but the shape holds {count} elements")
         if not count:
             return np.empty(0, object)
         if header.size < count + 2:

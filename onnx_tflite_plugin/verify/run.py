@@ -230,7 +230,7 @@ def _run_and_compare(pair: ModelPair, request: _Request, progress: Progress) -> 
         decision = decide(pair, input_runs, is_random=is_random, has_default_tolerance=request.has_default_tolerance)
     except ConversionError as error:
         if isinstance(error, WrongShape) and not pair.has_digest:
-            fact = f"value {error.value!r} of the ONNX model has another shape than its tensor in the TFLite file"
+            fact = f"value {error.value!r} of the ONNX model has a different shape from its tensor in the TFLite file"
             raise mismatch_without_digest(fact) from error
         if is_random:
             raise InconclusiveError(f"{RANDOM_NUMBERS}, and {error.message}") from error

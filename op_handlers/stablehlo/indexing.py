@@ -206,7 +206,7 @@ def scatter_reduction(ctx: Context) -> str:
     if len(operators) > 1 or operators[0].code not in REDUCTIONS:
         codes = ", ".join(op.code for op in operators)
         raise Refusal(
-            f"the region contains {codes}; LiteRT supports one of {', '.join(REDUCTIONS)} and refuses the file too; "
+            f"the region contains {codes}; LiteRT supports only {', '.join(REDUCTIONS)}, and also refuses the file; "
             "export the model without such updates"
         )
     return REDUCTIONS[operators[0].code]

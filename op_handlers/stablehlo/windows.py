@@ -93,7 +93,7 @@ def reduction_of_body(ctx: Context) -> str:
     operators = ctx.subgraph(ctx.options.body_subgraph_index).operators
     if len(operators) != 1 or operators[0].code not in REDUCTIONS:
         raise Refusal(
-            f"the region contains {', '.join(op.code for op in operators) or 'nothing'}; the kernel supports one of {', '.join(REDUCTIONS)}"
+            f"the region contains {', '.join(op.code for op in operators) or 'nothing'}; the kernel supports only {', '.join(REDUCTIONS)}"
         )
     return REDUCTIONS[operators[0].code]
 

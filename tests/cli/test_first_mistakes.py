@@ -240,7 +240,10 @@ def test_unknown_tensor_error_lists_names(run: Run, tmp_path: Path, flag: str) -
         ({"runs": "a"}, "runs is the str 'a'.*; give int"),
         ({"seed": 1.5}, "seed is the float 1.5.*; give int"),
         ({"ranges": 3}, "ranges is the int 3.*; give a mapping"),
-        ({"inputs": 5}, "inputs are arrays by input name, a sequence of such mappings, or a path, not int"),
+        (
+            {"inputs": 5},
+            "inputs must be a mapping from input name to array, a sequence of such mappings, or a path, not int",
+        ),
     ],
 )
 def test_verify_names_arguments_of_wrong_type(options: dict[str, Any], text: str) -> None:

@@ -97,7 +97,7 @@ def test_printed_command_installs_what_the_tests_need(tmp_path: Path, capsys: py
 @pytest.mark.parametrize(
     ("like", "op", "text"),
     [
-        ("target", "My NPU", "--like target takes a name for the target, in small letters: my-npu, not 'My NPU'"),
+        ("target", "My NPU", "--like target takes a name for the target, in lowercase: my-npu, not 'My NPU'"),
         ("target", "generic", "'generic' is a built-in target, which a pack cannot replace; choose another name"),
         ("conv", "ADD", "--like conv takes a custom operator, CUSTOM.<code>, not 'ADD'"),
         ("claim", "CUSTOM.One", "--like claim takes a family of custom operators, CUSTOM.<prefix>*, not 'CUSTOM.One'"),

@@ -27,8 +27,8 @@ from tests.helpers.summary_rows import EMPTY, PLAIN, rows, summarize
 def test_nodes_of_inner_graphs_are_counted_and_named(tmp_path: Path) -> None:
     nodes, inner = {"Add": 4, "Transpose": 3, "If": 1}, {"Add": 2, "Transpose": 2}
     lines = rows(tmp_path, nodes=nodes, inner_nodes=inner)
-    assert lines["nodes"] == ["8, of these 4 inside If: 4 Add, 3 Transpose, 1 If"]
-    assert lines["layout"] == ["optimal: no Transpose inserted, 3 added by rewrites for speed, of these 2 inside If"]
+    assert lines["nodes"] == ["8, 4 of them inside If: 4 Add, 3 Transpose, 1 If"]
+    assert lines["layout"] == ["optimal: no Transpose inserted, 3 added by rewrites for speed, 2 of them inside If"]
 
 
 def test_only_python_lines_are_code(tmp_path: Path) -> None:
@@ -107,18 +107,21 @@ def test_operator_label_omits_version_and_name(tmp_path: Path, label: str, expec
     assert lines["layout"][-1] == f"  larger tensors transposed to save time: {expected_label} saves about 1 µs"
 
 
-def test_layers_are_listed_by_weight_dtype_and_rewrites_by_place(tmp_path: Path) -> None:
+def test_layers_are_counted_by_weight_dtype(tmp_path: Path) -> None:
     assert rows(tmp_path, weights={"uint8": 2, "int8": 1})["weights"] == [
         "1 layer: int8, exact on every processor",
         "2 layers: uint8",
     ]
+
+
+def test_rewrites_are_counted_by_rule(tmp_path: Path) -> None:
     assert "rewritten" not in rows(tmp_path, nodes={"Transpose": 5}, transposes=2)
     assert "rewritten" not in rows(tmp_path, nodes={}, transposes=2)
     name = next(iter(RULES))
     assert rows(tmp_path, passes={name: 3})["rewritten"] == [f"{RULES[name].summary}: 3 places"]
 
 
-def test_operators_of_several_nodes_are_listed_with_them() -> None:
+def test_decomposed_operators_are_listed_with_their_nodes() -> None:
     """Reshape and Cast do not count; a kind is listed once, the most frequent first."""
 
     def nodes(k: int, *op_types: str, handler: str = "prelu") -> list[Any]:
@@ -173,8 +176,8 @@ def test_summary_shows_overrides_and_hooks_of_packs(tmp_path: Path) -> None:
     )
     assert lines["packs"] == [
         "p: 2 operators, instead of the built-in ADD, MEAN",
-        "q: 1 operator and its hook finish",
-        "r: its hook finish",
+        "q: 1 operator, hook 'finish'",
+        "r: hook 'finish'",
     ]
 
 
@@ -219,7 +222,7 @@ def test_summary_describes_dynamic_quantization(tmp_path: Path, trait: str, text
         ),
     ],
 )  # fmt: skip
-def test_runtime_is_named_with_its_reasons(weights: tuple[str, ...], nodes: tuple[str, ...], reason: str) -> None:
+def test_required_runtime_is_explained(weights: tuple[str, ...], nodes: tuple[str, ...], reason: str) -> None:
     note = describe_runtime(weights, nodes)
     assert note == (f"for ONNX Runtime: {reason}; for other runtimes convert with another --target" if reason else "")
 

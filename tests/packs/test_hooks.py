@@ -77,7 +77,7 @@ def test_report_lists_packs_with_a_finish_hook(site: Path) -> None:
     install(site, "pass-pack", "pass_pack", source, "[onnx_tflite_plugin.hooks]\npass = pass_pack\n")
     report = otp.convert(unary_model("NEG")).report
     assert report.finished_by == ("pass-pack",)
-    assert list(summary_packs(report)) == ["pass-pack: its hook finish"]
+    assert list(summary_packs(report)) == ["pass-pack: hook 'finish'"]
     assert otp.convert(unary_model("NEG"), block=["pass-pack"]).report.finished_by == ()
 
 

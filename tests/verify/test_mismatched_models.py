@@ -78,7 +78,7 @@ def test_model_of_another_file_with_padded_channels_is_refused() -> None:
 
     proto = otp.convert(network(29)).proto
     assert any("channels" in entry.key for info in proto.graph.value_info for entry in info.metadata_props)
-    with pytest.raises(MismatchedModels, match="has another shape than its tensor in the TFLite file"):
+    with pytest.raises(MismatchedModels, match="has a different shape from its tensor in the TFLite file"):
         verify(network(31), without_digest(proto))
 
 
@@ -120,7 +120,7 @@ def two_layers(units: int) -> bytes:
 
 
 def test_values_of_another_shape_are_those_of_another_model() -> None:
-    shape = "value 'y' of the ONNX model has another shape than its tensor in the TFLite file"
+    shape = "value 'y' of the ONNX model has a different shape from its tensor in the TFLite file"
     with pytest.raises(MismatchedModels, match=shape) as caught:
         verify(two_layers(5), without_digest(otp.convert(two_layers(7)).proto), partial=True)
     assert caught.value.exit_code == 2

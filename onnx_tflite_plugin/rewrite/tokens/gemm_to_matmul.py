@@ -45,7 +45,9 @@ def check(gemm: ir.Node) -> Match:
     tensor_shape = require_match(sizes(flatten.inputs[0]), "the rank of the tensor is unknown")
     matrix_shape = block_matrix_shape[::-1] if block_matrix_shape else require_match(constant_shape(gemm.inputs[1]))
     result_shape = require_match(constant(restore.inputs[1]), "the shape of the result is not constant")
-    require(result_shape.all(), "the Reshape after the product copies a size of its operand (an entry is 0)")
+    require(
+        result_shape.all(), "the target shape of the Reshape after the Gemm contains 0, which copies an input dimension"
+    )
     require(tensor_shape[-1] == matrix_shape[1], "the rows are not the last axis of the tensor")
     return Match(gemm, flatten, restore, [*tensor_shape[:-1], matrix_shape[0]], transpose_matrix)
 

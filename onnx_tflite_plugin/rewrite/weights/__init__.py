@@ -36,7 +36,7 @@ RULES = (
     RuleDeclaration(
         __name__,
         "keep_float_weights",
-        "activations of products with float weights are dequantized by two nodes",
+        "before a product with float weights, activations are dequantized by DequantizeLinear and Mul",
         Needed("ONNX Runtime since 1.21 quantizes float weights between quantized operators, with other results"),
     ),
 )

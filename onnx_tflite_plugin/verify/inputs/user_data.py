@@ -56,7 +56,8 @@ def input_runs(
         mappings = [named_inputs] if isinstance(named_inputs, Mapping) else [*named_inputs] if is_iterable else []
         if not is_iterable or not all(isinstance(mapping, Mapping) for mapping in mappings):
             raise TypeError(
-                f"inputs are arrays by input name, a sequence of such mappings, or a path, not {type(inputs).__name__}"
+                "inputs must be a mapping from input name to array, a sequence of such mappings, or a path, "
+                f"not {type(inputs).__name__}"
             )
     runs: list[dict[str, Array]] = []
     for mapping, file in zip(mappings, files, strict=False):

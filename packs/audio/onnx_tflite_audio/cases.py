@@ -241,5 +241,5 @@ def energy_cases() -> Iterator[Case]:
         [x],
         y,
         custom_options={"start_index": 2, "end_index": 14},
-        refusal="is outside a spectrum",
+        refusal="is outside the spectrum",
     )

@@ -142,7 +142,9 @@ def check_range(at: Instance) -> Decline | None:
     if missing := [name for name in ("start_index", "end_index") if name not in options]:
         return Decline(f"the options lack {', '.join(missing)}")
     if len(at.op[0].dims) != 1 or size is None or not 0 <= options.start_index <= options.end_index <= size:
-        return Decline(f"the range {options.start_index} to {options.end_index} is outside a spectrum of {size}")
+        return Decline(
+            f"the range {options.start_index} to {options.end_index} is outside the spectrum, which has {size} bins"
+        )
     return None
 
 
