@@ -19,7 +19,7 @@ from benchmarks import keras_recurrent
 from benchmarks.__main__ import machine
 from benchmarks.markdown import escape_markdown, line, table_header
 from benchmarks.table import short_problem
-from conformance.cases.sequence.lstm.bidirectional import Both
+from conformance.cases.sequence.lstm.bidirectional import BidirectionalLstm
 from conformance.cases.sequence.svdf import Svdf
 from conformance.lstms import STEP, Lstm
 from conformance.models import Net
@@ -53,8 +53,8 @@ RECURRENT = ("LSTM", "GRU", "RNN", "Scan", "Loop", "If")
 class Row:
     """Nodes, errors and time of one converted model.
 
-    ``nodes``: the number of ONNX nodes and of recurrent operators. ``once``, ``several``: the errors after one run
-    and after :data:`SEVERAL_RUNS`, as text.
+    ``nodes``: the number of ONNX nodes and of recurrent operators. ``error_after_one_run``,
+    ``error_after_several_runs``: the errors as text. Several runs are :data:`SEVERAL_RUNS`.
 
     ``microseconds``: LiteRT's time. ``ratio``: ONNX Runtime's time divided by LiteRT's. ``problem``: the reason for
     missing results.
@@ -63,15 +63,15 @@ class Row:
     name: str
     kind: str
     nodes: str = ""
-    once: str = ""
-    several: str = ""
+    error_after_one_run: str = ""
+    error_after_several_runs: str = ""
     microseconds: float = 0.0
     ratio: float = 0.0
     problem: str = ""
 
 
-def operators() -> Iterator[tuple[str, Callable[[Net], None]]]:
-    """Yield LiteRT's recurrent operators by name and dtypes."""
+def operator_builders() -> Iterator[tuple[str, Callable[[Net], None]]]:
+    """Yield a name and a builder for each recurrent operator of LiteRT."""
     for kind, dtypes in DTYPES.items():
         for name, variant in VARIANTS.items():
             yield f"op_{name}_{kind}", Lstm(**{**LAYER, **variant, **dtypes}).build
@@ -80,7 +80,10 @@ def operators() -> Iterator[tuple[str, Callable[[Net], None]]]:
             yield f"op_svdf_{kind}", Svdf(batch=1, inputs=40, units=64, memory=8, **dtypes).build
         if kind in ("float", "dynamic"):
             lstm = {"inputs": 40, "cells": 64, "weight_factor": 0.3, **dtypes}
-            yield f"op_bilstm_{kind}", Both(batch=1, time=24, lstm_fields=lstm, options=(("cell_clip", 10.0),)).build
+            yield (
+                f"op_bilstm_{kind}",
+                BidirectionalLstm(batch=1, time=24, lstm_fields=lstm, options=(("cell_clip", 10.0),)).build,
+            )
 
 
 def row(path: Path, rounds: int) -> Row:
@@ -112,12 +115,18 @@ def describe_errors(verification: Verification) -> str:
     return "; ".join(errors) + ("" if verification.ok else ", beyond its tolerance")
 
 
-def page(rows: list[Row], notes: list[str]) -> str:
+def render_table(rows: list[Row], notes: list[str]) -> str:
     """Return the table in Markdown."""
     lines = [*(f"- {escape_markdown(note)}" for note in notes), ""]
     lines += table_header(("layer", "kind", "nodes", "1 run", f"{SEVERAL_RUNS} runs", "LiteRT µs", "time"))
     for result in sorted(rows, key=lambda result: (result.name, result.kind)):
-        cells = (result.nodes, result.once, result.several, f"{result.microseconds:.0f}", f"{result.ratio:.2f}")
+        cells = (
+            result.nodes,
+            result.error_after_one_run,
+            result.error_after_several_runs,
+            f"{result.microseconds:.0f}",
+            f"{result.ratio:.2f}",
+        )
         lines.append(
             line(
                 (
@@ -132,16 +141,19 @@ def page(rows: list[Row], notes: list[str]) -> str:
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--keras", "python", metavar="PYTHON", help="A Python with tensorflow and tf_keras, for Keras's layers.")
 @click.option(
-    "--rounds", type=click.IntRange(min=3), default=25, show_default=True, help="Number of samples of each model."
+    "--keras",
+    "python",
+    metavar="PYTHON",
+    help="Python interpreter with tensorflow and tf_keras, used to convert Keras layers.",
 )
+@click.option("--rounds", type=click.IntRange(min=3), default=25, show_default=True, help="Timing rounds per model.")
 @click.option("--only", metavar="TEXT", default="", help="Only models with this text in their names.")
 @click.option("--markdown", metavar="FILE.md", type=click.Path(path_type=Path), help="Write the table.")
 def recurrent(folder: Path, python: str | None, rounds: int, only: str, markdown: Path | None) -> None:
     """Write recurrent layers into FOLDER; convert, compare and time all models in it."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, build in operators():
+    for name, build in operator_builders():
         model = Net()
         build(model)
         (folder / f"{name}.tflite").write_bytes(model.build())
@@ -154,7 +166,7 @@ def recurrent(folder: Path, python: str | None, rounds: int, only: str, markdown
                 rows.append(row(path, rounds))
             click.echo(" ".join(str(value) for value in vars(rows[-1]).values()))
     if markdown is not None:
-        markdown.write_text(page(rows, [machine(), f"{len(rows)} models, {rounds} rounds"]), encoding="utf-8")
+        markdown.write_text(render_table(rows, [machine(), f"{len(rows)} models, {rounds} rounds"]), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ class RewrittenModel(NamedTuple):
     ``node_counts``: number of nodes by operator. ``transpose_count``: number of Transposes before any rewrite.
     ``operator_transposes``: number of Transposes that handlers emitted, by operator label. ``change_counts``: number of
     changes by each pass. ``declined``: number of matches that each pass declined, by reason. ``product_counts``: number
-    of 8-bit products by the dtype of their weights. ``notes``: explanations of operators that become many nodes.
+    of 8-bit matrix products by weight dtype. ``notes``: explanations of operators that become many nodes.
     """
 
     model: ir.Model

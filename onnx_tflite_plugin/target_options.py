@@ -1,4 +1,4 @@
-"""Target of a conversion, with traits changed by options, and its default options."""
+"""Selection of the target: its default options, and traits changed by options."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def apply_target_defaults(options: ConvertOptions, host: Host) -> ConvertOptions
 
 
 def target_of(options: ConvertOptions, host: Host) -> Target:
-    """Return the target that the options select, with the traits that they change.
+    """Return the selected target, with the traits that the options override.
 
     Raises UnsupportedOption if the target does not exist or does not support the options.
     """
@@ -51,6 +51,7 @@ def target_of(options: ConvertOptions, host: Host) -> Target:
             f"--opset {options.opset}: target {target.name} supports opsets {low} to {high}; choose one of them or "
             "another --target"
         )
+    # Only targets that may saturate choose between uint8 and int8 weights.
     if options.weights_dtype in ("uint8", "int8") and not target.may_saturate:
         raise UnsupportedOption(
             f"--weights-dtype {options.weights_dtype}: target {target.name} has one dtype for weights; use "

@@ -18,7 +18,7 @@ class Instance(Protocol):
 
     @property
     def op(self) -> Operator:
-        """Return the operator as in the file.
+        """Return the operator as stored in the file.
 
         ``op[k]`` is input ``k``, and ``op[out(0)]`` is output 0, as tensors.
         """
@@ -27,7 +27,7 @@ class Instance(Protocol):
     def target(self) -> Target: ...
     @property
     def opset(self) -> int:
-        """Return the model's opset, once it is planned.
+        """After planning, return the model's opset.
 
         Before planning, return the requested opset, or the target's highest if none was requested.
         A declaration that depends on a high opset must require it with ``min_opset``.

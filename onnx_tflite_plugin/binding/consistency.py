@@ -1,8 +1,8 @@
 """Consistency of the file's operators with handler declarations.
 
-LiteRT's kernels check the same in Prepare. Operands and results must have the number and rank that the handler
-declares, and dtypes of results must follow from operands. All differences between operators are declared
-(``result_dtypes``, ``axes``, parameters of the lowering).
+LiteRT's kernels perform the same checks in Prepare. Operands and results must have the number and rank that the
+handler declares, and dtypes of results must follow from operands. Handlers declare where an operator deviates from
+these rules (``result_dtypes``, ``axes``, parameters of the lowering).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import NamedTuple
 
-from onnx_tflite_plugin.api.declarations import Decline, Handler
+from onnx_tflite_plugin.api.declarations import Decline, Handler, out
 from onnx_tflite_plugin.api.notation import Group, parse_axes
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
@@ -41,17 +41,17 @@ _HINT = "convert the original model again"
 
 
 @dataclass(frozen=True)
-class Unfit(Decline):
+class ArityDecline(Decline):
     """Decline of an operator with a wrong number of operands, or an absent one."""
 
     problem: Contradiction = field(kw_only=True)
 
 
-def check_consistent(model: BoundModel, target: Target, opset: int) -> None:
+def check_consistency(model: BoundModel, target: Target, opset: int) -> None:
     """Raise InvalidModel with every operand that contradicts its operator.
 
-    Raises HandlerError instead if only declarations of packs are contradicted. ``opset``: argument of declared
-    functions.
+    Raises HandlerError instead if only declarations of packs are contradicted. ``opset``: the opset passed to
+    declarations that are functions.
     """
     graphs = [graph.subgraph for graph in model.graphs if graph.operators or graph is model.main]
     problems: list[Problem] = [
@@ -82,13 +82,13 @@ def check_consistent(model: BoundModel, target: Target, opset: int) -> None:
     if sizes:
         raise InvalidModel(CONTRADICTION, sizes)
     interface = (*model.main.inputs, *model.main.outputs)
-    handles = [
+    handle_problems = [
         Problem(f"tensor {tensor}", f"ONNX has no dtype {tensor.dtype}")
         for tensor in interface
         if tensor.dtype in HANDLES
     ]
-    if handles:
-        raise UnsupportedOperator("graph inputs and outputs that cannot be converted:", handles)
+    if handle_problems:
+        raise UnsupportedOperator("graph inputs and outputs that cannot be converted:", handle_problems)
 
 
 def _attribute_problem(bound: Bound, problem: Contradiction) -> Problem:
@@ -117,8 +117,8 @@ def lacks_rank(tensor: Tensor) -> bool:
     return not tensor.has_rank and tensor.dtype not in HANDLES
 
 
-def check_arity(handler: Handler, op: Operator) -> Unfit | None:
-    """Return an Unfit if an operator lacks operands or has too many; otherwise None."""
+def check_arity(handler: Handler, op: Operator) -> ArityDecline | None:
+    """Return an ArityDecline if an operator lacks operands or has too many."""
     if has_custom_name(op.code):
         return None
     required, maximum, rest_required = _arity(handler.lower)
@@ -132,13 +132,13 @@ def check_arity(handler: Handler, op: Operator) -> Unfit | None:
             else f"{len(required)} to {maximum}"
         )
         contradiction = _contradiction(op, "inputs", f"{count} operands, but {op.code} requires {expected}")
-        return Unfit(contradiction.reason, problem=contradiction)
+        return ArityDecline(contradiction.reason, problem=contradiction)
     all_required = (*required, *[rest_required] * (count - len(required)))
     absent_slot = next((slot for slot, tensor in enumerate(op.inputs) if tensor is None and all_required[slot]), None)
     if absent_slot is None:
         return None
     contradiction = _contradiction(op, f"inputs[{absent_slot}]", f"the operand is absent, but {op.code} requires it")
-    return Unfit(contradiction.reason, problem=contradiction)
+    return ArityDecline(contradiction.reason, problem=contradiction)
 
 
 class _Arity(NamedTuple):
@@ -157,7 +157,7 @@ class _Arity(NamedTuple):
 def _arity(lower: object) -> _Arity:
     """Return the operands of a lowering.
 
-    An operand is optional if its parameter begins with an underscore, because it is unused, or is annotated with None.
+    An operand is optional if its parameter is unused (leading underscore) or annotated with None.
     """
     try:
         _, *parameters = inspect.signature(lower).parameters.values()  # type: ignore[arg-type]
@@ -198,7 +198,7 @@ def declared_rank(bound: Bound, output: int) -> int | None:
 
 
 def _check_shared_axes(bound: Bound) -> Iterator[Contradiction]:
-    """Yield operands with different sizes along a shared axis, as of weights and bias."""
+    """Yield operands with different sizes along a shared axis, e.g. weights and bias."""
     if not isinstance(bound.handler.axes, str) or has_custom_name(bound.op.code):
         return
     sizes: dict[str, tuple[int, int]] = {}
@@ -218,10 +218,9 @@ def _check_shared_axes(bound: Bound) -> Iterator[Contradiction]:
 
 
 def _check_indices(bound: Bound) -> Iterator[Contradiction]:
-    """Yield constants without one entry per axis, and axis numbers of wrong dtype.
+    """Yield constants whose length is not the rank, and axis numbers of wrong dtype.
 
-    Kernels refuse such constants or read beyond their end. They read axis numbers of other dtypes than int32 and int64
-    as wrong integers.
+    Kernels refuse such constants or read beyond their end. They misread axis numbers that are neither int32 nor int64.
     """
     for slot in bound.handler.axis_number_slots:
         axes = bound.op.tensor(slot)
@@ -254,7 +253,7 @@ def _axis_count(axes: Sequence[Group] | None) -> int | None:
 
 def _check_sizes(bound: Bound, target: Target, opset: int) -> Iterator[Contradiction]:
     """Yield output 0 if its stored shape differs from the declared one."""
-    tensor = bound.op.tensor(~0)
+    tensor = bound.op.tensor(out(0))
     if bound.handler.sizes is None or tensor is None or not tensor.has_rank:
         return
     try:

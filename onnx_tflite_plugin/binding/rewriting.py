@@ -1,6 +1,6 @@
 """Replacement of operators whose handlers declare ``rewrite``, before planning.
 
-Replacements are bound to the handlers that the declaration names. No pack can therefore claim them, and the dtypes
+Replacements are bound to the handlers that the declaration names. Therefore no pack can claim them, and the dtypes
 of LiteRT's kernels do not limit them.
 """
 
@@ -37,7 +37,7 @@ def rewrite_operator(
     """
     bound = site.bound
     try:
-        replacements = read_replacements(site)
+        replacements = call_rewrite(site)
     except Refusal as refusal:
         yield bound.op, Problem(bound.op.code, describe_decline(bound.pack, str(refusal)))
         return
@@ -57,7 +57,7 @@ def rewrite_operator(
         yield op, Bound(op, replacement.handler, bound.pack, bound.members)
 
 
-def read_replacements(site: Site) -> Sequence[Replacement]:
+def call_rewrite(site: Site) -> Sequence[Replacement]:
     """Return the operators that replace an operator.
 
     Raises Refusal if there are none, Failed if the function fails.
@@ -77,13 +77,13 @@ def read_replacements(site: Site) -> Sequence[Replacement]:
 
 
 def final_operator(bound: Bound, target: Target, opset: int) -> Bound:
-    """Return the last replacement, or the operator itself without ``rewrite``.
+    """Return the last replacement of an operator.
 
-    Raises Failed and Refusal.
+    Returns the operator itself if its handler declares no ``rewrite``. Raises Failed and Refusal.
     """
     if bound.handler.rewrite is None:
         return bound
-    last = read_replacements(Site(bound, target, opset))[-1]
+    last = call_rewrite(Site(bound, target, opset))[-1]
     return Bound(last.op, last.handler, bound.pack, bound.members)
 
 

@@ -41,7 +41,7 @@ NOISY = 1.5
 _SMALL_REASON = "below 0.1 ms per run, ONNX Runtime's overhead of 0.2 to 1 µs per node dominates"
 _PROFILE_NOTE = (
     "count: groups of operators that ONNX Runtime computes together\n"
-    "LiteRT's times are of each operator in isolation, with builtin kernels, so their sum differs from the time of a run"
+    "LiteRT runs each operator in isolation, with builtin kernels, so the sum of its times differs from the time of a run"
 )
 _TIMES = ("LiteRT µs", "ONNX Runtime µs", "difference µs")
 
@@ -94,7 +94,7 @@ def bench(
 
 
 def _print_profile(rows: Sequence[OperatorTime]) -> None:
-    """Print the operators that lose the most time against LiteRT: by kind, then each.
+    """Print the operators that are slowest relative to LiteRT: by kind, then each one.
 
     ``rows``: the operators, the largest loss first.
     """
@@ -163,7 +163,7 @@ def _rows(benchmark: Benchmark) -> list[Row]:
 
 def _input_lines(benchmark: Benchmark) -> list[str]:
     """Return lines with the signature and the inputs of the timed runs."""
-    signature = [f"of signature {benchmark.signature!r}"] if benchmark.signature else []
+    signature = [f"signature {benchmark.signature!r}"] if benchmark.signature else []
     inputs = [f"{shorten(name)} {dtype} {list(shape)}" for name, dtype, shape in benchmark.inputs]
     return limit_lines([*signature, *inputs], 8)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from onnx_tflite_plugin.api.declarations import Decline
-from onnx_tflite_plugin.binding.consistency import Unfit
+from onnx_tflite_plugin.binding.consistency import ArityDecline
 from onnx_tflite_plugin.codes import UNKNOWN, has_custom_name
 from onnx_tflite_plugin.errors import AttributedProblem, NoHandler, Problem
 from onnx_tflite_plugin.guard import BUILTIN, INLINE, Failed, describe_decline
@@ -34,7 +34,7 @@ def missing_handler_problem(
     ``similar``: a remedy to name first. ``is_registered``: a handler of the operator is installed, but does not take
     it.
     """
-    unfit = next((answer for pack, answer in answers if isinstance(answer, Unfit) and pack == BUILTIN), None)
+    unfit = next((answer for pack, answer in answers if isinstance(answer, ArityDecline) and pack == BUILTIN), None)
     if unfit is not None:
         return unfit.problem
     if answers:

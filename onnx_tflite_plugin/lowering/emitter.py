@@ -29,15 +29,15 @@ from onnx_tflite_plugin.source.model import Array, Dims
 
 ROLES, NOTE = "onnx_tflite_plugin.roles", "onnx_tflite_plugin.note"
 CONVERTS_LAYOUT = "onnx_tflite_plugin.converts_layout"
-"""Keys in the ``meta`` of nodes, which no file stores.
+"""Keys in the ``meta`` of nodes. ``meta`` is not written to the file.
 
-They hold the roles of operands by slot and the handler's note, and mark nodes that change a layout for the layout plan.
+They hold the roles of operands by slot and the handler's note, and mark the Transposes of the layout plan.
 """
 
 Operand = ir.Value | Array | bool | int | float | Sequence[int] | Sequence[float] | None
 
 _VERSIONS = {"ai.onnx.ml": 3}
-"""Opset of other domains than ``ai.onnx`` that have several; every supported runtime has it."""
+"""Opsets of domains other than ``ai.onnx`` that have several. All supported runtimes have them."""
 
 _PREFIX_BYTES = 256
 """Number of leading bytes by which equal constants are looked up before a full comparison."""
@@ -46,7 +46,7 @@ _PREFIX_BYTES = 256
 class Emitter:
     """Collects the nodes of one ONNX model, or of its inner graphs.
 
-    ``widens``: wider dtype by operator and dtype, for operators without a kernel for that dtype.
+    ``wider_dtypes``: wider dtype by operator and dtype, for operators without a kernel for that dtype.
     """
 
     outer_scopes = ""
@@ -54,9 +54,11 @@ class Emitter:
     note = ""
     """The handler's note on the operator whose nodes are emitted."""
 
-    def __init__(self, opset: int, names: UniqueNames, widens: Mapping[str, Mapping[str, str]] | None = None) -> None:
+    def __init__(
+        self, opset: int, names: UniqueNames, wider_dtypes: Mapping[str, Mapping[str, str]] | None = None
+    ) -> None:
         self.opset = opset
-        self.widens = widens or {}
+        self.wider_dtypes = wider_dtypes or {}
         self.names = names
         self.nodes: list[ir.Node] = []
         self.warnings: list[str] = []
@@ -67,7 +69,7 @@ class Emitter:
         self._metadata: dict[str, str] = {}
 
     def clear(self) -> None:
-        """Drop the references to nodes and values, which the finished graph has."""
+        """Drop references to nodes and values; the finished graph owns them."""
         self.nodes = []
         self._constants.clear()
         self._registered.clear()
@@ -92,7 +94,10 @@ class Emitter:
             self.nodes = outer
 
     def constant(self, array: Array, name: str = "") -> ir.Value:
-        """Return an initializer, the same for equal arrays; unused ones are dropped later."""
+        """Return an initializer, shared by equal arrays.
+
+        Unused initializers are dropped later.
+        """
         contiguous = np.ascontiguousarray(array) if array.ndim else array
         name = name or f"{self._label}/constant"
         if contiguous.dtype == object:
@@ -217,7 +222,7 @@ class Emitter:
         The wider dtype is empty if the operator has a kernel for the operands.
         """
         reduction = attributes.get("reduction", "none")
-        wider_dtypes = self.widens.get(schema.name if reduction == "none" else f"{schema.name}/{reduction}", {})
+        wider_dtypes = self.wider_dtypes.get(schema.name if reduction == "none" else f"{schema.name}/{reduction}", {})
         if not wider_dtypes:
             return "", "", ""
         signature = signature_of(schema)

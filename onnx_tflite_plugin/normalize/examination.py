@@ -8,7 +8,7 @@ from typing import NamedTuple
 from onnx_tflite_plugin.api.layouts import Transparent
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
-from onnx_tflite_plugin.binding.consistency import check_consistent, may_lack_shape
+from onnx_tflite_plugin.binding.consistency import check_consistency, may_lack_shape
 from onnx_tflite_plugin.binding.declared import resolve_operator
 from onnx_tflite_plugin.binding.dtypes import stale_dtypes
 from onnx_tflite_plugin.errors import AttributedProblem, Contradiction, ConversionError
@@ -46,7 +46,7 @@ def examine(model: Model, host: Host, target: Target, opset: int) -> Examination
         dtypes = {
             key: dtype for operator in bound.main.operators for key, dtype in stale_dtypes(operator, target, opset)
         }
-        check_consistent(bound, target, opset)
+        check_consistency(bound, target, opset)
         bound = _with_declarations(bound, target, opset)
     except (ConversionError, Failed) as error:
         return Examination(model, bound, error, dtypes)
@@ -84,7 +84,7 @@ def _is_file_error(error: ConversionError | Failed | None) -> bool:
 def has_stale_shape(bound: Bound, derivation: ShapeDerivation) -> bool:
     """True if the stored shape of an output contradicts the operands.
 
-    Declared shapes are skipped, because ``check_consistent`` compares them. Shapes of elementwise operators follow by
+    Declared shapes are skipped, because ``check_consistency`` compares them. Shapes of elementwise operators follow by
     broadcasting. Other operators of built-in handlers are lowered in isolation. Handlers of packs may emit wrong
     shapes, so their operators are skipped.
     """

@@ -27,7 +27,7 @@ from op_handlers.kernels.windows import pool_shape
 
 CHANNELS_FIRST = Implicit(onnx={0: "n c h w", out(0): "n c y x"}, squeezable=("h y", "w x"))
 AXES = "n h w c -> n y x c"
-BYTES = ("int8", "uint8")
+INT8_DTYPES = ("int8", "uint8")
 FUSED = "fused_activation_function"
 
 
@@ -36,7 +36,9 @@ def mean_quantization(at: Instance) -> Dequantized | Integer:
 
     The kernel rounds half away from quantized value 0.
     """
-    return Integer() if at.op[0].dtype in BYTES and at.target.has_kernel("Clip", at.op[0].dtype) else Dequantized()
+    return (
+        Integer() if at.op[0].dtype in INT8_DTYPES and at.target.has_kernel("Clip", at.op[0].dtype) else Dequantized()
+    )
 
 
 @handler(
@@ -51,7 +53,7 @@ def mean_quantization(at: Instance) -> Dequantized | Integer:
 def average_pool_2d(ctx: Context, x: Value) -> Value:
     """Emit AveragePool, or GlobalAveragePool for a window that covers the image.
 
-    Padding does not enter the mean (reference/pooling.h).
+    Padding is excluded from the mean (reference/pooling.h).
     """
     window, zero = window_attributes(ctx), stored_zero(ctx)
     if zero is not None:
@@ -68,7 +70,7 @@ def average_pool_2d(ctx: Context, x: Value) -> Value:
 
 
 def stored_zero(ctx: Context) -> Array | None:
-    """Return the stored integer for quantized value 0 of the file.
+    """Return the integer that the model stores for quantized value 0 of the file.
 
     The result is None if the means are computed in float.
     """
@@ -79,9 +81,9 @@ def stored_zero(ctx: Context) -> Array | None:
 
 
 def half_rounding_scale(count: int) -> np.float32:
-    """Return a scale with which QuantizeLinear rounds halves away from 0.
+    """Return a scale with which QuantizeLinear rounds half away from 0.
 
-    The scale is so close to 1 that only halves are rounded differently. ``count``: number of values per mean.
+    The scale is so close to 1 that only ties are rounded differently. ``count``: number of values per mean.
     """
     return np.float32(1 / (1 + min(2.0**-15, 2.0**-10 / count)))
 
@@ -102,7 +104,7 @@ def max_pool_2d(ctx: Context, x: Value) -> Value:
 
 @handler("L2_POOL_2D", max_version=1, layout=CHANNELS_FIRST, axes=AXES, activation=FUSED, sizes=pool_shape)
 def l2_pool_2d(ctx: Context, x: Value) -> Value:
-    """Emit the root of the mean square; padding does not enter the mean.
+    """Emit the root of the mean square; padding is excluded from the mean.
 
     ONNX's LpPool computes the root of the sum (reference/pooling.h).
     """
@@ -115,7 +117,7 @@ class WindowAttributes(Padding):
 
 
 def window_attributes(ctx: Context) -> WindowAttributes:
-    """Return the window along the planned axes."""
+    """Return kernel shape, strides and pads in the planned layout."""
     names = [("height", "width")[axis - 1] for axis in ctx.perm()[2:]]
     kernel = [ctx.options[f"filter_{name}"] for name in names]
     strides = [ctx.options[f"stride_{name[0]}"] for name in names]

@@ -44,7 +44,7 @@ from op_handlers.sequence.directions import (
 )
 
 
-class Layer(NamedTuple):
+class DirectionSlots(NamedTuple):
     """Operand slots of one direction.
 
     ``auxiliary``: weights of the auxiliary input.
@@ -62,8 +62,8 @@ class Layer(NamedTuple):
         return (self.weights, self.recurrent, *(() if self.auxiliary is None else (self.auxiliary,)))
 
 
-SINGLE = Layer(1, 2, 3, 4)
-FORWARD, BACKWARD = Layer(1, 2, 3, 4, 10), Layer(5, 6, 7, 8, 11, reverse=True)
+SINGLE = DirectionSlots(1, 2, 3, 4)
+FORWARD, BACKWARD = DirectionSlots(1, 2, 3, 4, 10), DirectionSlots(5, 6, 7, 8, 11, reverse=True)
 # Activations of ONNX's RNN, with alpha and beta.
 ONNX_ACTIVATIONS: Mapping[str, tuple[str, float | None, float | None]] = {
     "TANH": ("Tanh", None, None),
@@ -77,10 +77,10 @@ def weight_quantization(at: Instance) -> Dequantized:
     return Dequantized(weights=tuple(slot for layer in layers for slot in layer.matrices))
 
 
-def dtype_rows(*layers: Layer) -> tuple[str, ...]:
+def weight_signatures(*layers: DirectionSlots) -> tuple[str, ...]:
     """Return signatures for ``types``: float32 with weights of one dtype.
 
-    Biases are float32, as the kernels read them.
+    Biases must be float32, because the kernels read them as float32.
     """
     slots, biases = {slot for layer in layers for slot in layer.matrices}, {layer.bias for layer in layers}
     operand_slots = range(1, max(slots | biases) + 1)
@@ -92,7 +92,7 @@ def dtype_rows(*layers: Layer) -> tuple[str, ...]:
     )
 
 
-def check_layers(op: Operator, rank: int, *layers: Layer) -> Decline | None:
+def check_layers(op: Operator, rank: int, *layers: DirectionSlots) -> Decline | None:
     """Return a Decline for operands that the kernels refuse or misread."""
     matrices = [slot for layer in layers for slot in layer.matrices if op.tensor(slot) is not None]
     if op[0].rank != rank:
@@ -107,7 +107,7 @@ def check_layers(op: Operator, rank: int, *layers: Layer) -> Decline | None:
     )
 
 
-def check_shapes(op: Operator, layer: Layer) -> Decline | None:
+def check_shapes(op: Operator, layer: DirectionSlots) -> Decline | None:
     """Return a Decline unless weights are matrices and recurrent weights square.
 
     The kernels check only one size.
@@ -145,13 +145,15 @@ def sequence_axes(at: Instance) -> str:
     layout=Terminate(),
     quantization=weight_quantization,
     activation=PER_STEP,
-    types=dtype_rows(SINGLE),
+    types=weight_signatures(SINGLE),
     accepts=lambda at: check_layers(at.op, 2, SINGLE) or check_state_batch(at.op),
 )
 def rnn(ctx: Context, *operands: Value) -> Value:
     """Emit one step: Gemm of the input, Gemm of the last output, and the activation."""
     inputs = present_operands(operands)
-    hidden = emit_step(ctx, inputs, SINGLE, emit_input_products(ctx, inputs, SINGLE, inputs[0]), inputs[SINGLE.hidden])
+    hidden = emit_step(
+        ctx, inputs, SINGLE, emit_input_projections(ctx, inputs, SINGLE, inputs[0]), inputs[SINGLE.hidden]
+    )
     ctx.assign(SINGLE.hidden, hidden)
     return hidden
 
@@ -163,11 +165,11 @@ def rnn(ctx: Context, *operands: Value) -> Value:
     axes=sequence_axes,
     quantization=weight_quantization,
     activation=PER_STEP,
-    types=dtype_rows(SINGLE),
+    types=weight_signatures(SINGLE),
     accepts=lambda at: check_layers(at.op, 3, SINGLE),
 )
 def unidirectional_sequence_rnn(ctx: Context, *operands: Value) -> Value:
-    """Emit RNN if it has the activation, else a Scan of steps."""
+    """Emit RNN if ONNX's RNN supports the activation; otherwise a Scan over time."""
     inputs = present_operands(operands)
     (y,) = emit_layers(ctx, inputs, (SINGLE,), (inputs[0],))
     return y
@@ -180,7 +182,7 @@ def unidirectional_sequence_rnn(ctx: Context, *operands: Value) -> Value:
     axes=bidirectional_axes,
     quantization=weight_quantization,
     activation=PER_STEP,
-    types=dtype_rows(FORWARD, BACKWARD),
+    types=weight_signatures(FORWARD, BACKWARD),
     accepts=lambda at: (
         check_layers(at.op, 3, FORWARD, BACKWARD) or check_directions(at.op, 10, 11) or check_time_major(at.op)
     ),
@@ -203,7 +205,7 @@ def shares_auxiliary(op: Operator) -> bool:
 
 
 def check_time_major(op: Operator) -> Decline | None:
-    """Return a Decline if the kernel runs other steps than the operator specifies."""
+    """Return a Decline if LiteRT's kernel runs the wrong number of time steps."""
     is_hybrid, time_major = op[FORWARD.weights].dtype != "float32", op.options.time_major
     if is_hybrid and time_major:
         problem = "LiteRT's kernel runs a time-major sequence once per time step"
@@ -215,7 +217,7 @@ def check_time_major(op: Operator) -> Decline | None:
 
 
 def emit_layers(
-    ctx: Context, inputs: Mapping[int, Value], layers: Sequence[Layer], layer_inputs: Sequence[Value]
+    ctx: Context, inputs: Mapping[int, Value], layers: Sequence[DirectionSlots], layer_inputs: Sequence[Value]
 ) -> Sequence[Value]:
     """Emit the layers, store their states and return their outputs, (T, B, U) each."""
     units = {ctx.op[layer.bias].shape[0] for layer in layers}
@@ -226,7 +228,7 @@ def emit_layers(
     return [emit_rnn(ctx, inputs, (layer,), x)[0] for layer, x in zip(layers, layer_inputs, strict=True)]
 
 
-def emit_rnn(ctx: Context, inputs: Mapping[int, Value], layers: Sequence[Layer], x: Value) -> Sequence[Value]:
+def emit_rnn(ctx: Context, inputs: Mapping[int, Value], layers: Sequence[DirectionSlots], x: Value) -> Sequence[Value]:
     """Emit RNN in one or both directions."""
     ops, n = ctx.ops, len(layers)
     units = ctx.op[layers[0].bias].shape[0]
@@ -252,8 +254,8 @@ def emit_rnn(ctx: Context, inputs: Mapping[int, Value], layers: Sequence[Layer],
     return split_directions(ctx, y, n, axis=1)
 
 
-def emit_scan(ctx: Context, inputs: Mapping[int, Value], layer: Layer, x: Value) -> Value:
-    """Emit the products of the inputs of all time steps, then a Scan over time."""
+def emit_scan(ctx: Context, inputs: Mapping[int, Value], layer: DirectionSlots, x: Value) -> Value:
+    """Emit the input projections of all time steps, then a Scan over time."""
     units = ctx.op[layer.bias].shape[0]
 
     def body(hidden: Value, products: Value) -> list[Value]:
@@ -262,7 +264,7 @@ def emit_scan(ctx: Context, inputs: Mapping[int, Value], layer: Layer, x: Value)
 
     scan_body = ctx.graph(body, [("hidden", "float32", (None, units)), ("products", "float32", (None, units))])
     directions = [1] if layer.reverse else None
-    products = emit_input_products(ctx, inputs, layer, x)
+    products = emit_input_projections(ctx, inputs, layer, x)
     hidden, y = ctx.ops.Scan(
         inputs[layer.hidden], products, body=scan_body, num_scan_inputs=1, outputs=2,
         scan_input_directions=directions, scan_output_directions=directions,
@@ -271,8 +273,8 @@ def emit_scan(ctx: Context, inputs: Mapping[int, Value], layer: Layer, x: Value)
     return y
 
 
-def emit_input_products(ctx: Context, inputs: Mapping[int, Value], layer: Layer, x: Value) -> Value:
-    """Emit the products with the input, bias included: (..., B, I) to (..., B, U)."""
+def emit_input_projections(ctx: Context, inputs: Mapping[int, Value], layer: DirectionSlots, x: Value) -> Value:
+    """Emit the input projections with bias: (..., B, I) to (..., B, U)."""
     weights = input_weights(ctx, inputs, layer)
     if ctx.op[0].rank == 2:
         return ctx.ops.Gemm(x, weights, inputs[layer.bias], transB=1)
@@ -280,12 +282,14 @@ def emit_input_products(ctx: Context, inputs: Mapping[int, Value], layer: Layer,
     return ctx.ops.Add(ctx.ops.MatMul(x, transposed), inputs[layer.bias])
 
 
-def emit_step(ctx: Context, inputs: Mapping[int, Value], layer: Layer, products: Value, hidden: Value) -> Value:
+def emit_step(
+    ctx: Context, inputs: Mapping[int, Value], layer: DirectionSlots, products: Value, hidden: Value
+) -> Value:
     sums = ctx.ops.Gemm(hidden, float_weights(ctx, inputs, layer.recurrent), products, transB=1)
     return ctx.activate(sums)
 
 
-def input_weights(ctx: Context, inputs: Mapping[int, Value], layer: Layer) -> Value | Array:
+def input_weights(ctx: Context, inputs: Mapping[int, Value], layer: DirectionSlots) -> Value | Array:
     """Return the input weights, concatenated with the weights of the auxiliary input."""
     weights = float_weights(ctx, inputs, layer.weights)
     if layer.auxiliary is None or ctx.op.tensor(layer.auxiliary) is None:

@@ -42,7 +42,7 @@ REDUCTIONS = {
     "STABLEHLO_OR": "ANY",
 }
 REDUCE_OPERATORS = {"ADD": "ReduceSum", "MAXIMUM": "ReduceMax", "MINIMUM": "ReduceMin"}
-# Reductions that ONNX Runtime computes wrongly: sums and products that wrap around, int64 extremes beyond 32 bits.
+# Reductions that ONNX Runtime computes wrongly: sums and products that wrap around, int64 minima and maxima beyond 32 bits.
 # They are computed with one binary operator per element of the window.
 ELEMENTWISE_REDUCTIONS: Mapping[str, Sequence[str]] = defaultdict(
     lambda: ("MUL",),
@@ -99,10 +99,7 @@ def reduction_of_body(ctx: Context) -> str:
 
 
 def window_layout(at: Instance) -> Attribute:
-    """Return a layout in which axes that do not change are unordered.
-
-    Such axes have no windows, dilation or padding.
-    """
+    """Return a layout that leaves axes without windows, dilation or padding unordered."""
     o, rank = at.op.options, at.op[0].rank
     unaffected = [
         axis
@@ -119,7 +116,7 @@ def check_static_shape(at: Instance) -> Decline | None:
     return Decline("the result has no elements") if 0 in at.op[out(0)].shape else None
 
 
-def check_entries(at: Instance) -> Decline | None:
+def check_entry_counts(at: Instance) -> Decline | None:
     """Return a Decline unless attributes have one entry per axis.
 
     The kernel assumes this.
@@ -141,7 +138,7 @@ def check_entries(at: Instance) -> Decline | None:
     layout=window_layout,
     axes=rank_preserving_axes,
     quantization=Raw(),
-    accepts=check_entries,
+    accepts=check_entry_counts,
 )
 def stablehlo_reduce_window(ctx: Context, x: Value, initial: Value) -> Value:
     """Emit padding with the initial value, and the reduction of each window.
@@ -190,7 +187,7 @@ def cumulative_axis(ctx: Context, windows: Windows, low: list[int], high: list[i
 def reduce_windows(
     ctx: Context, x: Value, initial_value: Value, sizes: list[int], windows: Windows, reduction: str
 ) -> Value:
-    """Emit the reduction of each window and the initial value."""
+    """Reduce each window, and combine the result with the initial value."""
     ops, dtype = ctx.ops, ctx.op[0].dtype
     if dtype == "bool" and reduction == "ADD":
         raise Refusal("the operator sums booleans in one bit, which LiteRT does in bytes; cast them first")
@@ -255,7 +252,7 @@ def combine_elements(
 
 def check_constant_windows(at: Instance) -> Decline | None:
     return (
-        Decline("the window must be a constant, which the kernel requires too")
+        Decline("the window is not constant; LiteRT's kernel requires a constant")
         if None in _window_constants(at.op)
         else check_static_shape(at)
     )
@@ -280,9 +277,9 @@ def reduce_window_layout(at: Instance) -> Attribute:
     accepts=check_constant_windows,
 )
 def reduce_window(ctx: Context, x: Value, initial: Value, *_windows: Value) -> Value:
-    """Emit the StableHLO operator without padding, with the window in operands.
+    """Emit the nodes of STABLEHLO_REDUCE_WINDOW, with windows from operands.
 
-    Source: stablehlo_reduce_window.cc.
+    There is no padding. Source: stablehlo_reduce_window.cc.
     """
     constants = [entries or [] for entries in _window_constants(ctx.op)]
     if any(len(entries) != ctx.op[0].rank for entries in constants):

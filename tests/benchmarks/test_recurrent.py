@@ -6,7 +6,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from benchmarks.recurrent import Row, operators, page, recurrent
+from benchmarks.recurrent import Row, operator_builders, recurrent, render_table
 
 
 def test_row_has_nodes_both_errors_and_the_time(tmp_path: Path) -> None:
@@ -24,7 +24,7 @@ def test_row_has_nodes_both_errors_and_the_time(tmp_path: Path) -> None:
 
 def test_table_has_each_operator_in_each_kind_of_litert() -> None:
     kinds: dict[str, set[str]] = {}
-    for name, _ in operators():
+    for name, _ in operator_builders():
         layer, _, kind = name.rpartition("_")
         kinds.setdefault(layer, set()).add(kind)
     assert kinds.pop("op_svdf") == {"float", "dynamic", "int8"}
@@ -35,6 +35,6 @@ def test_table_has_each_operator_in_each_kind_of_litert() -> None:
 
 def test_failed_layer_has_a_reason() -> None:
     assert (
-        page([Row("gru", "int8", problem="fails: no kernel")], []).splitlines()[-1]
+        render_table([Row("gru", "int8", problem="fails: no kernel")], []).splitlines()[-1]
         == "| gru | int8 |  |  |  |  | fails |"
     )

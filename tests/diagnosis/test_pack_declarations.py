@@ -9,7 +9,7 @@ import pytest
 
 from conformance.models import Net, constant, tensor
 from onnx_tflite_plugin.api import Attribute, Context, Value, builtin, handler
-from onnx_tflite_plugin.binding.consistency import check_consistent
+from onnx_tflite_plugin.binding.consistency import check_consistency
 from onnx_tflite_plugin.diagnosis.packs import attribute_to_packs, pack_declarations
 from onnx_tflite_plugin.errors import ConversionError, HandlerError, InvalidModel
 from onnx_tflite_plugin.host import Host
@@ -47,6 +47,6 @@ def test_contradiction_of_built_in_handler_is_attributed_to_file(rank: int, erro
 
     bound = Host(packs="builtin", handlers={"CUSTOM.Mine": lower}).bind(read(model.build()), TARGETS["generic"], 18)
     with pytest.raises(ConversionError) as raised:
-        check_consistent(bound, TARGETS["generic"], 18)
+        check_consistency(bound, TARGETS["generic"], 18)
     assert type(raised.value) is error
     assert any("according to the declarations of handler" in problem.reason for problem in raised.value.problems)

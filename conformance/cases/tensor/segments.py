@@ -25,14 +25,23 @@ def cases() -> Iterator[Case]:
 
 
 def segment_sum_case(
-    name: str, ids: Sequence[int], shape: Sequence[int], dtype: str = "float32", constant_ids: bool = True, **case: Any
+    name: str,
+    ids: Sequence[int],
+    shape: Sequence[int],
+    dtype: str = "float32",
+    constant_ids: bool = True,
+    **case_fields: Any,
 ) -> Case:
     id_array = np.asarray(ids, np.int32)
     operand = constant(id_array) if constant_ids else tensor(len(ids), dtype="int32", name="ids")
     y = tensor(max(ids, default=-1) + 1 if constant_ids else None, *shape[1:], dtype=dtype)
     input_arrays = None if constant_ids else {"ids": id_array}
     return in_isolation(
-        SUM, name, [tensor(*shape, dtype=dtype), operand], y, **{"dtype": dtype, "input_arrays": input_arrays, **case}
+        SUM,
+        name,
+        [tensor(*shape, dtype=dtype), operand],
+        y,
+        **{"dtype": dtype, "input_arrays": input_arrays, **case_fields},
     )
 
 

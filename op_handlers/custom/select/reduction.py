@@ -41,9 +41,9 @@ def reduction_handler(name: str, base: Handler, function: Callable[..., Any], dt
         axis_tuple = tuple(int(axis) for axis in axes.reshape(-1))
         return np.asarray(function(x, axis=axis_tuple, keepdims=node_of(op).flag("keep_dims"))).astype(x.dtype)
 
-    def rewrite(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
-        x, axes = steps.op[0], as_int32(steps, steps.op[1])
-        return steps.finish(base, [x, axes], keep_dims=node.flag("keep_dims"))
+    def rewrite(rewriter: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+        x, axes = rewriter.op[0], as_int32(rewriter, rewriter.op[1])
+        return rewriter.finish(base, [x, axes], keep_dims=node.flag("keep_dims"))
 
     types = tuple(f"{dtype}, {AXIS_DTYPES} -> {dtype}" for dtype in dtypes.split())
     return rewrite_to(name, base, kernel, operands=2, rewrite=rewrite, types=types)
@@ -69,9 +69,9 @@ def arg_handler(name: str, base: Handler, function: Callable[..., Any]) -> Handl
     def kernel(op: Operator, x: Array, axis: Array) -> Array:
         return np.asarray(function(x, int(axis.reshape(-1)[0]))).astype(op[out(0)].dtype)
 
-    def rewrite(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
-        axis = as_int32(steps, steps.op[1])
-        return steps.finish(base, [steps.op[0], axis], output_type=node.dtype("output_type", "int64").upper())
+    def rewrite(rewriter: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+        axis = as_int32(rewriter, rewriter.op[1])
+        return rewriter.finish(base, [rewriter.op[0], axis], output_type=node.dtype("output_type", "int64").upper())
 
     types = tuple(f"{dtype}, {AXIS_DTYPES} -> {AXIS_DTYPES}" for dtype in f"{FLOATS} int32".split())
     return rewrite_to(name, base, kernel, operands=2, rewrite=rewrite, types=types)
@@ -113,7 +113,7 @@ cumsum = rewrite_to(
     operands=2,
     options=lambda node, op: {name: node.flag(name) for name in FLAGS},
     types=CUMULATIVE_TYPES,
-    accepts=element_count_check(1, 1),
+    accepts=element_count_check(slot=1, count=1),
 )
 
 
@@ -123,7 +123,7 @@ cumsum = rewrite_to(
     layout=Terminate(),
     types=CUMULATIVE_TYPES,
     requires_constant={1},
-    accepts=acceptance_check(2, accepts=element_count_check(1, 1)),
+    accepts=acceptance_check(2, accepts=element_count_check(slot=1, count=1)),
     kernel=cumulative_kernel(np.cumprod, 1),
 )
 def cumprod(ctx: Context, x: Value, _axis: Value) -> Value:
@@ -141,20 +141,20 @@ def log_add_exp(x: Array, axis: int, dtype: Any) -> Array:
     layout=Terminate(),
     types=f"float32, {AXIS_DTYPES} -> float32",
     requires_constant={1},
-    accepts=acceptance_check(2, accepts=element_count_check(1, 1)),
+    accepts=acceptance_check(2, accepts=element_count_check(slot=1, count=1)),
     kernel=cumulative_kernel(log_add_exp, -np.inf),
 )
 def cumulative_log_sum_exp(ctx: Context, x: Value, _axis: Value) -> Value:
     """Emit a Scan with a numerically stable LogSumExp of two elements."""
     ops, limits = ctx.ops, np.finfo(np.float32)
 
-    def add(total: Value, exponent: Value) -> Value:
+    def combine_log_sums(state: Value, element: Value) -> Value:
         # finite, because the difference of two equal infinities is not a number
-        maximum = ops.Min(ops.Max(total, exponent, limits.min), limits.max)
-        terms = [ops.Exp(ops.Sub(value, maximum)) for value in (total, exponent)]
+        maximum = ops.Min(ops.Max(state, element, limits.min), limits.max)
+        terms = [ops.Exp(ops.Sub(value, maximum)) for value in (state, element)]
         return ops.Add(maximum, ops.Log(ops.Add(*terms)))
 
-    return emit_scan(ctx, x, add, -np.inf)
+    return emit_scan(ctx, x, combine_log_sums, -np.inf)
 
 
 def emit_scan(ctx: Context, x: Value, combine: Callable[[Value, Value], Value], identity: float) -> Value:

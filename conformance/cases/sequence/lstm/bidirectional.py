@@ -20,7 +20,7 @@ LONG = {"runs": 50}
 
 
 @dataclass(frozen=True)
-class Both:
+class BidirectionalLstm:
     """One bidirectional LSTM."""
 
     time_major: bool = True
@@ -96,9 +96,9 @@ class Named:
 
 
 def bidirectional_case(name: str, case: dict[str, Any] | None = None, **fields: Any) -> Case:
-    layer_fields = {key: value for key, value in fields.items() if key in Both.__dataclass_fields__}
+    layer_fields = {key: value for key, value in fields.items() if key in BidirectionalLstm.__dataclass_fields__}
     options = tuple((key, value) for key, value in fields.items() if key not in layer_fields)
-    return net(CODE, name, Both(**layer_fields, options=options).build, **(case or {}))
+    return net(CODE, name, BidirectionalLstm(**layer_fields, options=options).build, **(case or {}))
 
 
 FEATURES: dict[str, dict[str, Any]] = {
