@@ -101,7 +101,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 SLOW_MODULES = {
     "benchmarks": "benchmarks parts",
-    "cli": "cli commands isolation several_models new_pack",
+    "cli": "bundles cli commands inspect isolation several_models new_pack usage_errors",
     "conformance": "conformance_runner coverage",
     "conversion": "examples files real_networks targets presentation",
     "fusions": "loading",
@@ -111,9 +111,9 @@ SLOW_MODULES = {
     "qa": "emulation fuzz mutations random_models",
     "quantization": "dequantization",
     "repository": "deferral flow packaging rooms",
-    "rewrite": "framework image_rules",
+    "rewrite": "elementwise_to_conv framework image_rules widen_constants",
     "source": "invalid",
-    "targets": "qnn targets",
+    "targets": "qnn targets tensorrt",
     "inputs": "inputs",
     "runtimes": "processor",
     "submodels": "bisect",

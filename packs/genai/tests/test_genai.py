@@ -198,7 +198,7 @@ def test_a_model_that_is_not_a_decoder_is_refused(tmp_path: Path) -> None:
     digits = Path(__file__).parents[3] / "examples" / "digits_float.tflite"
     tokenizer_path = tmp_path / "tokenizer.json"
     tokenizer_path.write_bytes(tokenizer())
-    assert "the file has 1 signatures" in refusal(
+    assert "the file has 1 signature" in refusal(
         digits, tmp_path / "chat", "--tokenizer", tokenizer_path, "--stop", "</s>"
     )
     assert not (tmp_path / "chat").exists()
