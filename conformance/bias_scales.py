@@ -12,7 +12,7 @@ from onnx_tflite_plugin.source.model import Model
 
 
 def messages_on_bias_scales(code: str, model: Model, host: Host) -> Iterator[str]:
-    """Yield a message per bias of a pack's handler whose declared scale is not the file's.
+    """Yield a message for each bias of a pack whose scale contradicts the file's.
 
     The reference kernel gets its bias by the same declaration, so that a comparison cannot find the mistake.
     """

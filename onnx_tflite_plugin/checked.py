@@ -285,7 +285,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def append_clause(text: str, clause: str) -> str:
-    """Return a text with a clause after a comma; after a question mark the clause is in brackets."""
+    """Return a text and a clause, in brackets if the text ends with a question mark."""
     if not clause:
         return text
     return f"{text} ({clause})" if text.endswith("?") else f"{text}, {clause}"

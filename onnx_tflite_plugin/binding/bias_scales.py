@@ -1,4 +1,4 @@
-"""Compare the scales of integer biases in the file with those that ``bias=`` of a pack's handler declares."""
+"""Check the declared scales of integer biases against the file's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TOLERANCE = 0.02
 
 
 def describe_bias_scale(op: Operator, slot: int, behavior: Behavior) -> str:
-    """Return how the declared scale of a bias contradicts that in the file; empty if it does not.
+    """Return how a bias's declared scale contradicts the file's; empty if it agrees.
 
     Only custom operators are checked: LiteRT's kernels of builtin operators ignore the scale in the file, and results
     are compared with them. A file without a scale for the bias contradicts nothing. Per-channel scales are compared by

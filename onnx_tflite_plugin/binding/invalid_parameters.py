@@ -1,4 +1,4 @@
-"""Option and quantization values whose effect is undefined; files with them are refused."""
+"""Refuse options and quantization parameters whose effect is undefined."""
 
 from __future__ import annotations
 

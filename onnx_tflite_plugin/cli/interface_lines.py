@@ -137,7 +137,7 @@ def _real_range(graph_value: GraphValue) -> tuple[tuple[float], tuple[float]] | 
 
 
 def _takes_pixels(graph_value: GraphValue) -> bool:
-    """True if an image's scale and zero point do the normalization, so that its quantized values are the pixels."""
+    """True if scale and zero point normalize, so that quantized values are pixels."""
     if (graph_value.kind, graph_value.dtype) != ("image", "uint8") or len(graph_value.scale) != 1:
         return False
     means_match = all(abs(mean - graph_value.zero_point[0]) <= 1 for mean in graph_value.mean)

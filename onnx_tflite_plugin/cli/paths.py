@@ -38,7 +38,10 @@ class FilePath(click.Path):
 
 
 class OutputPath(FilePath):
-    """Path of a file or folder to write. Notes in ``ctx.meta`` if the text ends with a slash but no such folder exists."""
+    """Path of a file or folder to write.
+
+    Sets ``MISSING_FOLDER`` in ``ctx.meta`` if the text ends with a slash, but no such folder exists.
+    """
 
     MISSING_FOLDER = "onnx_tflite_plugin.missing_folder"
 

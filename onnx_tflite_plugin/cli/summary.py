@@ -111,7 +111,7 @@ def _joined_signatures(report: Report) -> str:
 
 
 def _files_row(files: Sequence[Path], seconds: float, source_bytes: int) -> Row:
-    """Return the row with the written files; it has the TFLite file's size if the ONNX model is much larger."""
+    """Return the row with the written files, and the source's size if they are larger."""
     sizes = [file.stat().st_size for file in files]
     is_larger = sum(sizes) > max(_MIN_GROWTH * source_bytes, source_bytes + _MIN_GROWN_BYTES) and source_bytes > 0
     origin = f", from {format_size(source_bytes)}" if is_larger else ""

@@ -56,7 +56,7 @@ def converted_operators(metadata: Mapping[str, str]) -> tuple[int, ...]:
 
 
 def fused_operators(metadata: Mapping[str, str]) -> tuple[int, ...]:
-    """Return the operators that a node was lowered from, without the calls around them."""
+    """Return the operators that a node was lowered from, without their callers."""
     operators = source_operators(metadata)
     return tuple(index for subgraph, index in operators if subgraph == operators[-1][0])
 

@@ -116,7 +116,7 @@ def dequantize_range(
     scale: Sequence[float],
     zero_point: Sequence[int],
 ) -> tuple[tuple[float], tuple[float]] | None:
-    """Return the real values of the author's range if it is the range of a quantized dtype.
+    """Return the author's range as real values if it is that of a quantized dtype.
 
     Return None for any other range, which already consists of real values.
     """
@@ -130,7 +130,7 @@ def dequantize_range(
 
 
 def _in_units_of(dtype: str, tensor: Tensor, metadata: TensorMetadata) -> TensorMetadata:
-    """Return the metadata with a range of real values if the graph's value is no longer quantized."""
+    """Return the metadata, with a range of real values if the graph has floats."""
     quantization = affine(tensor) if dtype == "float32" else None
     if quantization is None:
         return metadata

@@ -91,7 +91,7 @@ def attention_hints(
 
 
 def readable_hints(options: ConvertOptions, target: Target, model: BoundModel, nodes: Mapping[str, int]) -> list[str]:
-    """Return a hint at ``--target generic`` if the target adds many nodes to a readable model.
+    """Return a hint at ``--target generic`` if a readable model would be smaller.
 
     ``nodes``: number of nodes by operator, with its domain.
     """
@@ -112,7 +112,7 @@ def readable_hints(options: ConvertOptions, target: Target, model: BoundModel, n
 
 
 def table_hints(model: ir.Model) -> Iterator[str]:
-    """Yield a hint if lookup tables of 16-bit values, or constant indices, take most of the file."""
+    """Yield a hint if 16-bit lookup tables or constant indices fill most of the file."""
     tables: dict[ir.Value, str] = {}
     indices: dict[ir.Value, str] = {}
     for node in model.graph.all_nodes():

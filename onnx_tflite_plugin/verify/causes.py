@@ -59,7 +59,7 @@ def explain_requantization(pair: ModelPair) -> tuple[str, ...]:
 def describe_pack_fusions(
     proto: ModelProto, differing: Collection[int], fusions: Callable[[], Sequence[tuple[str, Fusion]]]
 ) -> tuple[str, ...]:
-    """Return a note for each pack fusion in differing submodels, and how to disable it.
+    """Return a note on each pack fusion in differing submodels, with its remedy.
 
     ``differing``: the operators of these submodels. ``fusions``: function that returns (pack, fusion) of all packs; it is
     called only if a node of a pack replaces several operators.

@@ -70,7 +70,7 @@ def _exceeding_outputs(outputs: Sequence[Comparison], accepted: Sequence[Compari
 
 
 def _describe_steps(pair: ModelPair, output: Comparison) -> str:
-    """Return an error in steps, the steps of the dtype's range, and the share of differing elements."""
+    """Return an error in steps, the dtype's range, and the share that differs."""
     tensors = dict(zip(pair.entry.output_names, pair.entry.outputs, strict=True))
     low, high = INTEGER_RANGE[tensors[output.name].dtype] if output.name in tensors else (0, 0)
     amount = (

@@ -195,7 +195,7 @@ def test_float_conversion_is_within_rounding_of_quantized_kernels(steps: int, fa
 
 
 def test_float_conversion_without_quantized_tensors_may_exceed_their_range() -> None:
-    """Random operands of submodels exceed the range of QUANTIZE, where only LiteRT saturates."""
+    """Operands of submodels exceed QUANTIZE's range, where only LiteRT saturates."""
     model = ModelBuilder()
     g = model.main
     x, y = g.input("x", (1, 5, 7, 3)), g.tensor("y", (1, 9, 4, 3))

@@ -59,7 +59,7 @@ def values_by_tensor(entry: Entry, session: OnnxRuntime) -> dict[int, list[Tenso
 
 
 def is_dequantized(model: Model, entry: Entry, session: OnnxRuntime) -> bool:
-    """True if the ONNX model has floats in place of quantized tensors, also in subgraphs."""
+    """True if the ONNX model and its subgraphs have floats for quantized tensors."""
     graph, tensors = session.proto.graph, entry.subgraph.tensors
     other_subgraphs = [subgraph for subgraph in model.subgraphs if subgraph.index != entry.subgraph.index]
     results = (t for subgraph in other_subgraphs for op in subgraph.operators for t in op.outputs if t is not None)
