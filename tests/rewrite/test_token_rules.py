@@ -126,7 +126,7 @@ test_tensors_are_multiplied_without_reshapes = rule_test(
     Case("weights in blocks", block_rows(), tolerance=1e-5, nodes=MATMUL_ONLY),
     declines("weights in blocks with a bias", block_rows("Gemm (a, d, bias)"), "adds"),
     Case("two dynamic sizes", rows_graph("m,n,5", FLAT_GEMM, [3, 2, 7]), nodes=RESHAPED),
-    declines("a size of the rows", rows_graph("2,3,5", FLAT_GEMM, [0, 7]), "copies a size"),
+    declines("a size of the rows", rows_graph("2,3,5", FLAT_GEMM, [0, 7]), "copies an input dimension"),
     declines("columns", rows_graph("5,2,5", FLAT_GEMM.replace("flat", "first").replace("<", "<transA = 1, "), [2, 5, 7]), "transposes"),
     declines(
         "a scale per column",

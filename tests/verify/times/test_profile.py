@@ -237,7 +237,7 @@ def test_command_prints_kinds_and_the_five_worst_rows(run: Run) -> None:
     code, out, _ = run("bench", INT8, "--rounds", 3, "--profile")
     assert not code
     kinds, worst, note = (block.splitlines() for block in out.strip().split("\n\n")[1:])
-    assert note[-1].endswith("their sum differs from the time of a run")
+    assert note[-1].endswith("the sum of its times differs from the time of a run")
     assert kinds[0].split()[:2] == ["operators", "count"]
     assert kinds[-1].split()[0] == "all"
     assert len(worst) == 6
