@@ -23,7 +23,7 @@ def bitwise_handler(name: str, onnx: str, operands: int, function: Callable[...,
         result: Value = ctx.ops.named(onnx)(*inputs)
         return result
 
-    lower.__name__, lower.__doc__ = name, f"{onnx}."
+    lower.__name__, lower.__doc__ = name, f"Emit {onnx}."
     return handler(
         PREFIX + name,
         max_version=1,

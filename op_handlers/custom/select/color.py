@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Context, Decline, Instance, Terminate, Value, ValueLike, handler
+from onnx_tflite_plugin.api import Array, Context, Decline, Instance, Terminate, Value, handler
 from op_handlers.custom.select.nodedef import PREFIX
 from op_handlers.custom.select.rewriting import Accepts, Declare, acceptance_check, element_count_check, make_kernel
+from op_handlers.kernels.operands import reshape_to_scalar
 
 PRIMARY_HUES = (0.0, 2 / 6, 4 / 6)
 """Hue of red, green and blue."""
@@ -147,10 +148,6 @@ def emit_rgb(ctx: Context, hue: Value, saturation: Value, value: Value) -> Value
     return ops.Mul(shares, value)
 
 
-def scalar(ctx: Context, value: Value) -> ValueLike:
-    return ctx.ops.Reshape(value, np.zeros(0, np.int64))
-
-
 @color_operator("RGBToHSV", 1, to_hsv)
 def rgb_to_hsv(ctx: Context, x: Value) -> Value:
     """Emit hue, saturation and value of colors."""
@@ -169,7 +166,7 @@ def hsv_to_rgb(ctx: Context, x: Value) -> Value:
 def adjust_saturation(ctx: Context, x: Value, scale: Value) -> Value:
     """Emit the colors with their saturation times a scale, clipped to 0 ... 1."""
     color = emit_color(ctx, x)
-    scaled = ctx.ops.Mul(emit_saturation(ctx, color), scalar(ctx, scale))
+    scaled = ctx.ops.Mul(emit_saturation(ctx, color), reshape_to_scalar(ctx, 1, scale))
     return emit_rgb(ctx, color.hue, ctx.ops.Clip(scaled, np.float32(0), np.float32(1)), color.largest)
 
 
@@ -177,7 +174,7 @@ def adjust_saturation(ctx: Context, x: Value, scale: Value) -> Value:
 def adjust_hue(ctx: Context, x: Value, delta: Value) -> Value:
     """Emit the color of hue + delta, modulo 1, with the same extreme channels."""
     ops, color = ctx.ops, emit_color(ctx, x)
-    hue_sum = ops.Add(color.hue, scalar(ctx, delta))
+    hue_sum = ops.Add(color.hue, reshape_to_scalar(ctx, 1, delta))
     shares = emit_saturated_shares(ctx, ops.Sub(hue_sum, ops.Floor(hue_sum)))
     return ops.Add(color.smallest, ops.Mul(color.extent, shares))
 
@@ -187,4 +184,4 @@ def adjust_contrast(ctx: Context, x: Value, factor: Value) -> Value:
     """Emit (x - mean) * factor + mean, with the mean of each channel."""
     ops = ctx.ops
     mean = ops.ReduceMean(x, np.asarray([-3, -2]), keepdims=1)
-    return ops.Add(ops.Mul(ops.Sub(x, mean), scalar(ctx, factor)), mean)
+    return ops.Add(ops.Mul(ops.Sub(x, mean), reshape_to_scalar(ctx, 1, factor)), mean)

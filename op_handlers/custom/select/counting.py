@@ -16,13 +16,12 @@ from onnx_tflite_plugin.api import (
     Operator,
     Terminate,
     Value,
-    ValueLike,
     handler,
     out,
 )
 from op_handlers.custom.select.nodedef import PREFIX, node_of
 from op_handlers.custom.select.rewriting import acceptance_check, element_count_check, make_kernel, rank_check
-from op_handlers.kernels.operands import cast_to_int64
+from op_handlers.kernels.operands import cast_to_int64, reshape_to_scalar
 
 INDICES = "int32 int64"
 
@@ -44,7 +43,7 @@ def scatter_handler(name: str, reduction: str, function: Any, dtypes: str) -> Ha
         result: Value = ctx.ops.ScatterND(x, cast_to_int64(ctx, 1, indices), updates, reduction=reduction)
         return result
 
-    lower.__name__, lower.__doc__ = name, f"ScatterND with the reduction {reduction!r}."
+    lower.__name__, lower.__doc__ = name, f"Emit ScatterND with the reduction {reduction!r}."
     return handler(
         PREFIX + name,
         max_version=1,
@@ -92,11 +91,12 @@ def in_top_k(ctx: Context, predictions: Value, targets: Value, k: Value) -> Valu
     larger_count = ops.ReduceSum(larger, np.asarray([1]), keepdims=0)
     not_finite = ops.Cast(ops.Or(ops.IsInf(predictions), ops.IsNaN(predictions)), to="int64")
     is_finite = ops.Equal(ops.ReduceSum(not_finite, np.asarray([1]), keepdims=0), zero)
-    return ops.And(ops.And(exists, is_finite), ops.Less(larger_count, scalar(ctx, k)))
+    return ops.And(ops.And(exists, is_finite), ops.Less(larger_count, int64_scalar(ctx, 2, k)))
 
 
-def scalar(ctx: Context, value: Value) -> ValueLike:
-    return ctx.ops.Cast(ctx.ops.Reshape(value, np.zeros(0, np.int64)), to="int64")
+def int64_scalar(ctx: Context, slot: int, value: Value) -> Value:
+    """Return an operand of one element as an int64 scalar."""
+    return ctx.ops.Cast(reshape_to_scalar(ctx, slot, value), to="int64")
 
 
 def check_counted_rank(at: Instance) -> Decline | None:
@@ -132,7 +132,7 @@ def dense_bincount(ctx: Context, x: Value, size: Value, weights: Value) -> Value
     Values of ``size`` or more are not counted.
     """
     ops, dtype, is_binary = ctx.ops, ctx.op[2].dtype, node_of(ctx.op).flag("binary_output")
-    bins = ops.Range(np.int64(0), scalar(ctx, size), np.int64(1))
+    bins = ops.Range(np.int64(0), int64_scalar(ctx, 1, size), np.int64(1))
     is_bin = ops.Equal(ops.Unsqueeze(ops.Cast(x, to="int64"), [-1]), bins)
     if 0 in ctx.op[2].dims or is_binary:
         matches = ops.Cast(is_bin, to=dtype)
