@@ -17,6 +17,10 @@ from typing import Any, NoReturn
 import onnx
 import onnx_ir as ir
 
+from onnx_tflite_plugin.api.ops import Ops
+from onnx_tflite_plugin.lowering.context import Context
+from onnx_tflite_plugin.lowering.value_unpacking import find_unpacking, suggest_outputs
+
 _OPERATORS: dict[type[ast.AST], str] = {
     ast.Add: "Add",
     ast.Sub: "Sub",
@@ -111,15 +115,27 @@ def explain_value_misuse() -> Iterator[None]:
         yield
     except (TypeError, AttributeError, ValueError) as error:
         location = _failing_frame(error)
-        expression = None if location is None else _find_expression(*location)
-        if location is None or expression is None or not _is_misuse(error, expression, location[0]):
+        misuse = None if location is None else _describe_misuse(error, *location)
+        if misuse is None:
             raise
-        code, remedy = ast.unparse(expression), _find_remedy(expression)
-        text = f"Python and NumPy cannot compute {code!r}, because values of the model exist only at runtime; {remedy}"
+        code, remedy = misuse
+        reason = "because a Value is a tensor of the ONNX model, whose elements exist only at runtime"
+        text = f"Python and NumPy cannot compute {code!r}, {reason}{remedy and f'; {remedy}'}"
         original = "" if isinstance(error, _ArithmeticError) else f" ({error})"
         raise TypeError(text + original).with_traceback(error.__traceback__) from error
     finally:
         ir.set_value_magic_handler(previous_handler)
+
+
+def _describe_misuse(error: Exception, frame: FrameType, instruction: int) -> tuple[str, str] | None:
+    """Return the code that computes with a value, and the advice; None for other errors."""
+    if unpacking := find_unpacking(error, frame, instruction):
+        value, code, count = unpacking
+        return (code, suggest_outputs(value, count, frame)) if _refers_to_value(value, frame) else None
+    expression = _find_expression(frame, instruction)
+    if expression is None or not _is_misuse(error, expression, frame):
+        return None
+    return ast.unparse(expression), _find_remedy(expression, frame)
 
 
 def _failing_frame(error: Exception) -> tuple[FrameType, int] | None:
@@ -149,11 +165,20 @@ def _is_misuse(error: Exception, expression: ast.expr, frame: FrameType) -> bool
     if isinstance(error, _ArithmeticError):
         return True
     if _VALUE_CLASS.search(str(error)):
-        return any(_is_value(node, frame) for node in ast.walk(expression))
+        return _refers_to_value(expression, frame)
     if not isinstance(expression, ast.Call) or not _calls_builtin(expression.func, frame):
         return False
     arguments = [*expression.args, *(keyword.value for keyword in expression.keywords)]
     return any(_is_value(argument, frame) for argument in _flatten(arguments))
+
+
+def _refers_to_value(expression: ast.expr, frame: FrameType) -> bool:
+    """True for an expression with a value of the model, or with the context that emits one."""
+    return any(_is_value(node, frame) or _is_context(node, frame) for node in ast.walk(expression))
+
+
+def _is_context(node: ast.AST, frame: FrameType) -> bool:
+    return isinstance(node, ast.Name) and isinstance(frame.f_locals.get(node.id), Ops | Context)
 
 
 def _is_value(node: ast.AST, frame: FrameType) -> bool:
@@ -197,7 +222,7 @@ def _find_expression(frame: FrameType, instruction: int) -> ast.expr | None:
         return None
 
 
-def _find_remedy(expression: ast.expr) -> str:
+def _find_remedy(expression: ast.expr, frame: FrameType) -> str:
     """Return the advice for an expression, such as the call that emits its operator."""
     match expression:
         case ast.BinOp(left=left, op=operator, right=right):
@@ -207,7 +232,9 @@ def _find_remedy(expression: ast.expr) -> str:
         case ast.UnaryOp(op=operator, operand=operand):
             return _suggest(_OPERATORS.get(type(operator)), operand)
         case ast.Subscript(value=array):
-            return f"write ctx.ops.Gather({ast.unparse(array)}, index, axis=...) or ctx.ops.Slice(...)"
+            elements = f"write ctx.ops.Gather({ast.unparse(array)}, index, axis=...) or ctx.ops.Slice(...)"
+            outputs = suggest_outputs(array, None, frame)
+            return f"{outputs}; to get elements, {elements}" if outputs.startswith("to get") else elements
         case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=arguments):
             return _NOTHING_TO_EMIT.get(name) or _suggest(_operator_of_function(name), *_flatten(arguments))
         case ast.Attribute(value=value, attr=name):

@@ -16,6 +16,8 @@ from conformance.one import convert_one
 from onnx_tflite_plugin.api import Context, Transparent, Value, handler
 from onnx_tflite_plugin.errors import HandlerError
 
+REASON = "because a Value is a tensor of the ONNX model, whose elements exist only at runtime"
+
 
 def refuse(lower: Any) -> str:
     """Return the message on a lowering that fails."""
@@ -27,8 +29,13 @@ def refuse(lower: Any) -> str:
 
 def compile_lowering(expression: str, folder: Path, module: str = "author") -> Any:
     """Return a lowering that computes an expression, in a file of the folder."""
+    return compile_statement(f"return {expression}", folder, module)
+
+
+def compile_statement(statement: str, folder: Path, module: str = "author") -> Any:
+    """Return a lowering of these statements, in a file of the folder."""
     file, space = folder / "wrong.py", dict[str, Any](__name__=module)
-    file.write_text(f"import numpy as np\n\n\ndef lower(ctx, x):\n    return {expression}\n", encoding="utf-8")
+    file.write_text(f"import numpy as np\n\n\ndef lower(ctx, x):\n    {statement}\n", encoding="utf-8")
     linecache.checkcache(str(file))
     exec(compile(file.read_text(encoding="utf-8"), str(file), "exec"), space)
     return space["lower"]
@@ -55,11 +62,49 @@ def compile_lowering(expression: str, folder: Path, module: str = "author") -> A
 )
 def test_expression_on_a_value_is_quoted_with_its_operator(expression: str, remedy: str, tmp_path: Path) -> None:
     message = refuse(compile_lowering(expression, tmp_path))
-    reason = (
-        f"Python and NumPy cannot compute {expression!r}, because values of the model exist only at runtime; {remedy}"
-    )
-    assert reason in message
+    assert f"Python and NumPy cannot compute {expression!r}, {REASON}; {remedy}" in message
     assert f", at {tmp_path / 'wrong.py'}:5 in lower" in message
+
+
+@pytest.mark.parametrize(
+    ("statement", "code", "remedy"),
+    [
+        (
+            "a, b = ctx.ops.Split(x, axis=-1)",
+            "a, b = ctx.ops.Split(x, axis=-1)",
+            "; to get several outputs, write ctx.ops.Split(x, sizes, axis=-1, outputs=2) (cannot unpack",
+        ),
+        (
+            "y, mask = ctx.ops.Dropout(x)",
+            "y, mask = ctx.ops.Dropout(x)",
+            "; to get several outputs, write ctx.ops.Dropout(x, outputs=2) (cannot unpack",
+        ),
+        (
+            "y = ctx.ops.Dropout(x)\n    return y[1]",
+            "y[1]",
+            "; to get several outputs, pass outputs=n to ctx.ops.Dropout; to get elements, write ctx.ops.Gather(y, index",
+        ),
+        ("a, b = ctx.ops.Relu(x)", "a, b = ctx.ops.Relu(x)", "; Relu has one output (cannot unpack"),
+        ("a, b = x", "a, b = x", "; to split it, write ctx.ops.Split(x, sizes, axis=..., outputs=2) (cannot"),
+        ("(a, b), c = x, 1", "(a, b), c = (x, 1)", " (cannot unpack"),
+        (
+            "for row in x:\n        pass",
+            "for row in x",
+            "; to split it, write ctx.ops.Split(x, sizes, axis=..., outputs=n) (",
+        ),
+        ("ctx.ops.Add(*x)", "ctx.ops.Add(*x)", "; to split it, write ctx.ops.Split(x, sizes, axis=..., outputs=n) ("),
+        ("list(x)", "list(x)", "; to split it, write ctx.ops.Split(x, sizes, axis=..., outputs=n) ("),
+    ],
+)
+def test_unpacked_value_has_the_call_with_outputs(statement: str, code: str, remedy: str, tmp_path: Path) -> None:
+    message = refuse(compile_statement(statement, tmp_path))
+    assert f"Python and NumPy cannot compute {code!r}, {REASON}{remedy}" in message
+    assert f", at {tmp_path / 'wrong.py'}:{6 if 'return' in statement else 5} in lower" in message
+
+
+def test_unpacked_number_is_reported_unchanged(tmp_path: Path) -> None:
+    message = refuse(compile_statement("a, b = 3", tmp_path))
+    assert "TypeError: cannot unpack non-iterable int object, at " in message
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_cases_of_one_name_are_reported(failing_output: FailingOutput) -> None:
         (
             ((HANDLER, "return ctx.ops.Softsign(x)", "return x * 2.0"),),
             {},
-            "because values of the model exist only at runtime; write ctx.ops.Mul(x, ctx.scalar(2.0)), at ",
+            "whose elements exist only at runtime; write ctx.ops.Mul(x, ctx.scalar(2.0)), at ",
         ),
         (
             ((HANDLER, "(ctx: Context, x: Value)", "(x: Value)"),),
