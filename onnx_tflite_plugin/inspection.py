@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from math import prod
 from typing import Any
 
 from onnx_tflite_plugin.api.declarations import Decline, Handler
@@ -25,7 +24,7 @@ from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.presentation.graph_io import author_metadata
 from onnx_tflite_plugin.source import Member, Section, check_source, read
 from onnx_tflite_plugin.source.authored import InterfaceMetadata, TensorMetadata
-from onnx_tflite_plugin.source.dtypes import bits
+from onnx_tflite_plugin.source.constants import constant_sizes
 from onnx_tflite_plugin.source.metadata import describe_interface
 from onnx_tflite_plugin.source.model import Model, Operator, Signature, Tensor
 from onnx_tflite_plugin.targets import Target, target_named
@@ -237,15 +236,9 @@ def _parameters(tensor: Tensor) -> dict[str, Any] | None:
 
 
 def _count_constants(model: Model) -> list[dict[str, Any]]:
-    """Return the number and the bytes of constant tensors by dtype, most bytes first."""
-    rows: dict[str, dict[str, Any]] = {}
-    for graph in model.subgraphs:
-        for tensor in graph.tensors:
-            if tensor.is_constant and tensor.is_static and (width := bits(tensor.dtype)):
-                row = rows.setdefault(tensor.dtype, {"dtype": tensor.dtype, "count": 0, "bytes": 0})
-                row["count"] += 1
-                row["bytes"] += -(-prod(tensor.shape) * width // 8)
-    return sorted(rows.values(), key=lambda row: (-row["bytes"], row["dtype"]))
+    """Return the number and the stored bytes of constant tensors by dtype, most bytes first."""
+    tensors = (tensor for graph in model.subgraphs for tensor in graph.tensors)
+    return [asdict(size) for size in constant_sizes(tensors)]
 
 
 def _list_states(

@@ -56,7 +56,7 @@ from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.quantization.dequantization import dequantize_model
 from onnx_tflite_plugin.quantization.opset import plan_storage_and_opset
 from onnx_tflite_plugin.quantization.symmetric import make_symmetric
-from onnx_tflite_plugin.report import node_counts
+from onnx_tflite_plugin.report import SPARSE, constant_bytes, node_counts
 from onnx_tflite_plugin.report_builder import build_report, count_operator_transposes
 from onnx_tflite_plugin.rewrite import RULES, rule_named
 from onnx_tflite_plugin.rewrite.fold_casts import FoldCasts
@@ -69,6 +69,7 @@ from onnx_tflite_plugin.rewrite.tokens.last_token import keep_last_token
 from onnx_tflite_plugin.rewrite.weights.assign_dtypes import AssignWeightDtypes
 from onnx_tflite_plugin.rewrite.weights.dtypes import describe_runtime
 from onnx_tflite_plugin.rewrite.weights.separate_constants import SeparateConstants
+from onnx_tflite_plugin.source.constants import constant_sizes, file_constants
 from onnx_tflite_plugin.source.metadata import describe_interface
 from onnx_tflite_plugin.stage_results import Converted, PlannedModel, RewrittenModel
 from onnx_tflite_plugin.targets import Target
@@ -140,6 +141,8 @@ class Pipeline:
             ),
             signature_lengths=normalized.lengths,
             repairs=normalized.repairs,
+            file_constants=_file_constants(normalized.bound),
+            constants=constant_bytes(finished),
         )
         write_lengths(finished.metadata_props, normalized.lengths)
         if (size := activation_bytes(planned.model.main)) is not None:
@@ -322,6 +325,13 @@ class Pipeline:
 def packs_of(model: BoundModel) -> frozenset[str]:
     """Return the names of the op packs that convert the model's operators."""
     return frozenset(bound.pack for bound in model.operators())
+
+
+def _file_constants(model: BoundModel) -> dict[str, int]:
+    """Return the bytes of the constants that operators use, by dtype in the file."""
+    operands = (tensor for bound in model.operators() for tensor in bound.op.inputs if tensor is not None)
+    sizes = constant_sizes(file_constants(operands))
+    return {f"{SPARSE * size.sparse}{size.dtype}": size.bytes for size in sizes}
 
 
 def activation_bytes(graph: BoundGraph) -> int | None:

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 
+SPARSE = "sparse "
+"""Prefix of the dtype of sparse constants."""
+
+
 @dataclass(frozen=True)
 class Transposed:
     """A tensor that the layout plan transposes.
@@ -64,6 +68,8 @@ class Report:
         state_types: dtype and shape of each state, as text.
         domains: domains of operators that need a library of kernels, registered with the session.
         storage: number of quantized tensors by storage dtype.
+        file_constants: bytes of the file's constants that the operators use, by dtype; sparse ones as ``"sparse float16"``.
+        constants: bytes of the model's constants, by dtype.
         weights: number of 8-bit products, by the dtype of their weights.
         repairs: wrong entries of the file, with the values used instead.
         warnings: warnings of the conversion and of packs.
@@ -97,6 +103,8 @@ class Report:
     domains: tuple[str, ...] = ()
     storage: Mapping[str, int] = field(default_factory=dict)
     weights: Mapping[str, int] = field(default_factory=dict)
+    file_constants: Mapping[str, int] = field(default_factory=dict)
+    constants: Mapping[str, int] = field(default_factory=dict)
     repairs: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     hints: tuple[str, ...] = ()
@@ -141,6 +149,17 @@ def node_counts(model: ir.Model) -> dict[str, int]:
 def inner_node_counts(model: ir.Model) -> dict[str, int]:
     """Return the number of nodes in inner graphs by operator, most frequent first."""
     return dict((_count(model.graph.all_nodes()) - _count(model.graph)).most_common())
+
+
+def constant_bytes(model: ir.Model) -> dict[str, int]:
+    """Return the bytes of all initializers by dtype, most bytes first."""
+    sizes = Counter[str]()
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            if value.const_value is not None:
+                name = value.const_value.dtype.name.lower()
+                sizes[{"float": "float32", "double": "float64"}.get(name, name)] += value.const_value.nbytes
+    return dict(sizes.most_common())
 
 
 def _count(nodes: Iterable[ir.Node]) -> Counter[str]:

@@ -325,7 +325,10 @@ def _format_signature(signature: Mapping[str, Any], details: bool = False) -> li
 
 
 def _format_constants(rows: Sequence[Mapping[str, Any]]) -> str:
-    return ", ".join(f"{row['dtype']} {format_size(row['bytes'])} in {plural(row['count'], 'tensor')}" for row in rows)
+    return ", ".join(
+        f"{'sparse ' * row['sparse']}{row['dtype']} {format_size(row['bytes'])} in {plural(row['count'], 'tensor')}"
+        for row in rows
+    )
 
 
 def _format_state(state: Mapping[str, Any]) -> str:

@@ -14,6 +14,7 @@ from onnx_tflite_plugin.checked import list_first, plural
 from onnx_tflite_plugin.cli.interface_lines import brief_interface, interface_lines
 from onnx_tflite_plugin.cli.operator_lines import decomposed_lines
 from onnx_tflite_plugin.cli.output import Row, format_counts, format_seconds, format_size, limit_lines, shorten
+from onnx_tflite_plugin.cli.size_lines import constant_lines, files_row, has_grown
 from onnx_tflite_plugin.rewrite import rule_named
 from onnx_tflite_plugin.rewrite.weights import dtypes as weight_dtypes
 
@@ -30,7 +31,6 @@ INCONCLUSIVE = 4
 _MAX_WARNINGS = 7
 _MAX_HINTS = 4
 _MAX_STATES, _MAX_BRIEF_STATES = 8, 2  # maximum numbers of listed states, with -v and without
-_MIN_GROWTH, _MIN_GROWN_BYTES = 1.5, 100_000  # relative and absolute growth of a file above which it is printed
 _SLOW_SECONDS = 10  # duration above which the slowest stage of a verification is printed
 _BYTES_PER_MICROSECOND = 8000  # unit of the plan's prices
 _PLANS = {
@@ -50,7 +50,8 @@ def brief_summary(
     """
     report = conversion.report
     rows = [
-        _files_row(files, seconds, conversion.source.size),
+        files_row(files, seconds, conversion.source.size),
+        Row("constants", constant_lines(report) if has_grown(files, conversion.source.size) else []),
         Row("signatures", [_joined_signatures(report)] if report.signature_lengths else []),
         Row("inputs", brief_interface(report.inputs)),
         Row("outputs", brief_interface(report.outputs)),
@@ -110,15 +111,6 @@ def _joined_signatures(report: Report) -> str:
     return f"{', '.join(map(repr, report.signature_lengths))} in one model, which takes any number of tokens"
 
 
-def _files_row(files: Sequence[Path], seconds: float, source_bytes: int) -> Row:
-    """Return the row with the written files, and the source's size if they are larger."""
-    sizes = [file.stat().st_size for file in files]
-    is_larger = sum(sizes) > max(_MIN_GROWTH * source_bytes, source_bytes + _MIN_GROWN_BYTES) and source_bytes > 0
-    origin = f", from {format_size(source_bytes)}" if is_larger else ""
-    written = " and ".join(f"{file} ({format_size(size)}{origin})" for file, size in zip(files, sizes, strict=True))
-    return Row("wrote", [f"{written}, converted in {format_seconds(seconds)}"], "bold green")
-
-
 def _other_signatures(report: Report) -> Iterator[str]:
     """Yield a warning about signatures that are not converted."""
     if report.other_signatures:
@@ -143,7 +135,7 @@ def summary(conversion: Conversion, files: Sequence[Path], seconds: float) -> li
     """Return the rows to print with -v."""
     report = conversion.report
     rows = [
-        _files_row(files, seconds, conversion.source.size),
+        files_row(files, seconds, conversion.source.size),
         Row("inputs", interface_lines(report.inputs)),
         Row("outputs", interface_lines(report.outputs)),
         Row("run it", conversion.snippet(str(files[0])).splitlines(), code=True),
@@ -151,6 +143,7 @@ def summary(conversion: Conversion, files: Sequence[Path], seconds: float) -> li
         Row("target", [f"{report.target}, opset {report.opset}", *_runtime(report)]),
         Row("operators", [f"{sum(report.operators.values())}: {format_counts(list(report.operators.items()))}"]),
         Row("nodes", [f"{sum(report.nodes.values())}{_inner(report)}: {format_counts(list(report.nodes.items()))}"]),
+        Row("constants", constant_lines(report)),
         Row("layout", list(_layout(report))),
     ]
     rows += [

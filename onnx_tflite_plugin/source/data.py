@@ -8,7 +8,7 @@ import weakref
 import numpy as np
 
 from onnx_tflite_plugin.errors import InvalidModel
-from onnx_tflite_plugin.source.dtypes import PACKED, numpy_dtype
+from onnx_tflite_plugin.source.dtypes import PACKED, numpy_dtype, size_in_file
 from onnx_tflite_plugin.source.flatbuffer import DAMAGED, File
 from onnx_tflite_plugin.source.model import Array, Data
 from onnx_tflite_plugin.source.sparsity import Sparsity
@@ -45,6 +45,13 @@ class Stored(Data):
         self._sparsity = sparsity
         self._cached: Array | None = None
         self._weak: weakref.ref[Array] | None = None
+
+    @property
+    def sparse_bytes(self) -> int | None:
+        """Return the stored bytes of a sparse constant; None for a dense one."""
+        if self._sparsity is None:
+            return None
+        return size_in_file(self._dtype, (self._sparsity.count,)) + self._sparsity.index_bytes
 
     @property
     def array(self) -> Array:

@@ -167,3 +167,24 @@ def test_size_of_the_source_is_printed_if_the_file_grew(tmp_path: Path, source_b
     (line,) = brief_summary(conversion, [file], 0.126)[0].lines
     size = f"1.14 MB, from {source_bytes // 1000} kB" if has_origin else "1.14 MB"
     assert line == f"{file} ({size}), converted in 0.13 s"
+
+
+def test_file_that_grew_has_a_line_with_constants_by_dtype(tmp_path: Path) -> None:
+    (file := tmp_path / "m.onnx").write_bytes(bytes(1_140_000))
+    report = replace(
+        PLAIN,
+        file_constants={"sparse float16": 400_000, "float16": 70_000},
+        constants={"float16": 1_100_000, "int64": 5, "bool": 2, "float32": 3, "int8": 1},
+    )
+    lines = {}
+    for source_bytes in (500_000, 1_000_000):
+        conversion: Any = SimpleNamespace(report=report, source=SimpleNamespace(size=source_bytes), verification=None)
+        rows = brief_summary(conversion, [file], 0.126)
+        lines[source_bytes] = [line for row in rows if row.label == "constants" for line in row.lines]
+    assert lines == {
+        500_000: [
+            "TFLite: 400 kB sparse float16, 70 kB float16; ONNX: 1.1 MB float16, 5 bytes int64, 3 bytes float32, "
+            "3 bytes of other dtypes; ONNX stores the zeros of sparse constants too"
+        ],
+        1_000_000: [],
+    }

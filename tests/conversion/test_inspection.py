@@ -46,8 +46,8 @@ def test_counts_constants_by_dtype() -> None:
     for k, (shape, dtype) in enumerate((((3, 5), np.int8), ((2, 3), np.float32), (7, np.int8))):
         model.main.constant(f"c{k}", np.ones(shape, dtype))
     assert otp.inspect(model.build())["constants"] == [
-        {"dtype": "float32", "count": 1, "bytes": 24},
-        {"dtype": "int8", "count": 2, "bytes": 22},
+        {"dtype": "float32", "sparse": False, "count": 1, "bytes": 24},
+        {"dtype": "int8", "sparse": False, "count": 2, "bytes": 22},
     ]
 
 

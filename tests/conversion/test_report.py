@@ -13,6 +13,7 @@ from conformance.builder import ModelBuilder, serialize_table
 from conformance.cases import builtin_cases
 from conformance.cases.control.branches import image_branches as branches
 from conformance.cases.state.variables import VariableNet
+from conformance.cases.tensor.sparse import add_densified_constant
 from conformance.models import Net, Spec, constant, random_array, tensor
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.report import node_counts
@@ -148,3 +149,15 @@ def test_report_line_names_up_to_three_outputs(outputs: str, reported: str) -> N
 def test_report_line_ends_with_the_number_of_transposes(transposed: int, reported: str) -> None:
     report = otp.convert(builtin_cases()[0].build()).report
     assert replace(report, nodes={"Add": 1, "Transpose": transposed}).line.endswith(f" nodes, {reported}")
+
+
+def test_report_has_the_bytes_of_stored_constants_by_dtype() -> None:
+    net = Net()
+    dense = add_densified_constant(net, constant(random_array(6, 8)))
+    net.output(net.call("ADD", [tensor(6, 8), dense], tensor(6, 8)))
+    report = otp.convert(net.build()).report
+    assert report.constants == {"float32": 6 * 8 * 4}
+    assert [*report.file_constants] == ["sparse float32"]
+    (sparse,) = [row for row in otp.inspect(net.build())["constants"] if row["sparse"]]
+    assert (sparse["dtype"], sparse["count"]) == ("float32", 1)
+    assert sparse["bytes"] == report.file_constants["sparse float32"] != 6 * 8 * 4
