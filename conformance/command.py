@@ -19,26 +19,27 @@ from onnx_tflite_plugin.cli.output import print_json, redirect_stdout_to_stderr
 from onnx_tflite_plugin.errors import PackError
 
 
-def run(pack: str | None = None, op: str | None = None, *, as_json: bool = False) -> int:
-    """Run the cases of a pack, of an operator, or of all packs; return the exit code.
+def run(pack: str | None = None, ops: Sequence[str] = (), *, as_json: bool = False) -> int:
+    """Run the cases of a pack, of some operators, or of all packs; return the exit code.
+
+    ``ops``: operators, or lists of operators separated by commas.
 
     Raises ConversionError if a pack cannot be loaded and UsageProblem if there are no cases.
     """
     console = Console(stderr=as_json)
     with redirect_stdout_to_stderr():
-        suite = select_suite(pack, op)
-    if not (suite.handlers or suite.cases or suite.problems):
-        what = (
-            f"pack {pack} has no handler and no case"
-            if pack and not op
-            else f"no handler and no case for {op or 'anything'}"
-        )
-        if op is not None and (problem := suite.host.find_wrong_registration(op)):
+        codes = _split_codes(ops, pack)
+        suite = select_suite(pack, codes)
+    known = {case.op for case in suite.cases} | {code for code, _ in suite.handlers}
+    for op in (code for code in codes if code not in known and not suite.problems):
+        if problem := suite.host.find_wrong_registration(op):
             raise PackError("nothing to try:", [problem])
-        if op is not None:
-            raise UsageProblem(what + _suggest_operator(op, pack))
+        raise UsageProblem(f"no handler and no case for {op}{_suggest_operator(op, pack)}")
+    if not (suite.handlers or suite.cases or suite.problems):
         raise UsageProblem(
-            f"{what}; a target or a hook has tests instead of cases, which pytest DIR runs" if pack else what
+            f"pack {pack} has no handler and no case; a target or a hook has tests instead of cases, which pytest DIR runs"
+            if pack
+            else "no handler and no case for anything"
         )
     results = _results(suite, console)
     missing = list(gaps(suite))
@@ -50,14 +51,28 @@ def run(pack: str | None = None, op: str | None = None, *, as_json: bool = False
     return 0 if passed else 1
 
 
+def _split_codes(texts: Sequence[str], pack: str | None) -> tuple[str, ...]:
+    """Return the operators in texts, each one operator or several separated by commas.
+
+    The code of a custom operator may contain a comma.
+    """
+    known = _known_operators(pack) if any("," in text for text in texts) else set()
+    codes = (code.strip() for text in texts for code in ([text] if text in known else text.split(",")))
+    return tuple(dict.fromkeys(code for code in codes if code))
+
+
 def _suggest_operator(op: str, pack: str | None) -> str:
     """Return the nearest operator of the installed packs.
 
     If there is none, return the command that lists them.
     """
+    return did_you_mean(op, sorted(_known_operators(pack))) or "; the command `handlers` lists the operators"
+
+
+def _known_operators(pack: str | None) -> set[str]:
+    """Return the operators with a handler or a case."""
     everything = select_suite(pack)
-    known = {case.op for case in everything.cases} | {code for code, _ in everything.handlers}
-    return did_you_mean(op, sorted(known)) or "; the command `handlers` lists the operators"
+    return {case.op for case in everything.cases} | {code for code, _ in everything.handlers}
 
 
 def _report_as_json(suite: Suite, results: Sequence[CaseResult], missing: Sequence[str]) -> dict[str, object]:

@@ -51,11 +51,11 @@ class Suite:
         return (*(text for text in self.host.warnings if text not in reported), *self.skipped_cases)
 
 
-def select_suite(pack: str | None = None, op: str | None = None) -> Suite:
-    """Select the cases of a run: everything installed, or one pack and one operator.
+def select_suite(pack: str | None = None, ops: Collection[str] = ()) -> Suite:
+    """Select the cases of a run: everything installed, or one pack and some operators.
 
     A pack that overrides a built-in handler must pass the built-in cases too. If one pack is selected, the host's warnings
-    about it are problems. Cases that do not load are a problem, or a note if their pack does not handle ``op``.
+    about it are problems. Cases that do not load are a problem, or a note if their pack handles none of ``ops``.
     Raises PackError if the pack is not installed or its cases do not load.
     """
     pack_key = canonical(pack or "")
@@ -78,11 +78,11 @@ def select_suite(pack: str | None = None, op: str | None = None) -> Suite:
             problem = Problem("", failed.reason, failed.traceback_hint)
             if pack is not None:
                 raise PackError("the cases of an op pack could not be loaded:", [problem]) from failed
-            if op is None or (op, dist) in handlers:
+            if not ops or any((op, dist) in handlers for op in ops):
                 problems.append(problem)
             else:
                 notes.append(str(problem))
-    tested = tuple(pair for pair in handlers if op is None or pair[0] == op)
+    tested = tuple(pair for pair in handlers if not ops or pair[0] in ops)
     unloaded = _handler_problems(host, tested, cases)
     fusions = [(fusion.name, dist) for dist, fusion in host.fusions() if pack is None or canonical(dist) == pack_key]
     problems += unloaded.values()
@@ -94,7 +94,7 @@ def select_suite(pack: str | None = None, op: str | None = None) -> Suite:
             for offer in discover()
             if canonical(offer.pack) == pack_key != BUILTIN and offer.scope_problem
         }
-        other_codes = {code for code, _ in handlers if op not in (None, code)}
+        other_codes = {code for code, _ in handlers if ops and code not in ops}
         loaded_handlers = host.handlers(other_codes)
         failures = ((code, dist, loaded) for code, dist, loaded in loaded_handlers if isinstance(loaded, Failed))
         notes += [f"{code}: {failed.reason}" for code, dist, failed in failures if canonical(dist) == pack_key]
@@ -103,13 +103,13 @@ def select_suite(pack: str | None = None, op: str | None = None) -> Suite:
     selected = {
         id(case): case
         for case in cases
-        if (op is None or case.op == op) and case.op not in unloaded and id(case) not in skipped
+        if (not ops or case.op in ops) and case.op not in unloaded and id(case) not in skipped
     }
     packs |= {**dict(fusions), **dict(handlers)}
     return Suite(
         host,
         tested,
-        tuple(pair for pair in fusions if pair[0] not in cases_by_unloaded_fusion) if op is None else (),
+        tuple(pair for pair in fusions if pair[0] not in cases_by_unloaded_fusion) if not ops else (),
         tuple(selected.values()),
         packs,
         tuple(problems),

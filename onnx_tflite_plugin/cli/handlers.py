@@ -10,6 +10,7 @@ import click
 
 from onnx_tflite_plugin.checked import plural
 from onnx_tflite_plugin.cli.failures import UsageProblem, set_failure_output
+from onnx_tflite_plugin.cli.options import single_value
 from onnx_tflite_plugin.cli.output import (
     Row,
     limit_lines,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--pack", metavar="PACK", help="Only the entries of this pack.")
+@click.option("--pack", metavar="PACK", multiple=True, callback=single_value, help="Only the entries of this pack.")
 @click.option("--details", is_flag=True, help="Layout category and quantization behavior instead of the summary.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, and nothing else.")
 @click.pass_context

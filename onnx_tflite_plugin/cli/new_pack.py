@@ -11,6 +11,7 @@ from urllib.parse import unquote
 import click
 
 from onnx_tflite_plugin.cli.failures import UsageProblem, set_failure_output
+from onnx_tflite_plugin.cli.options import single_value
 from onnx_tflite_plugin.cli.output import Row, print_json, print_rows
 from onnx_tflite_plugin.cli.pack_config import FILE, Pack
 from onnx_tflite_plugin.cli.paths import FilePath
@@ -38,6 +39,8 @@ _RESERVED = ("builtin", "inline")
     "--op",
     required=True,
     metavar="CODE",
+    multiple=True,
+    callback=single_value,
     help="The operator: its name, CUSTOM.<code> or COMPOSITE.<name>; may be percent-encoded. A family CUSTOM.<prefix>* "
     "with --like claim, a name in capitals with --like fusion, a name in lowercase with --like target or pass.",
 )

@@ -296,6 +296,18 @@ def _split_names(ctx: click.Context, param: click.Parameter, texts: Sequence[str
     return tuple(name for text in texts for name in text.split(",") if name)
 
 
+def single_value(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> str | None:
+    """Return the value of an option that may be given once.
+
+    click alone would use the last value without a message.
+    """
+    if len(texts) > 1:
+        raise click.BadParameter(
+            f"{' and '.join(map(repr, texts))} are given; run the command once for each", ctx, param
+        )
+    return texts[0] if texts else None
+
+
 _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "ranges": _parse_range,
     "input_shape": _parse_sizes,

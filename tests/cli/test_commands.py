@@ -196,10 +196,38 @@ def test_handlers_lists_load_errors(run: Run, tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize("code", [0, 1])
 def test_conformance_returns_the_exit_code_of_its_command(run: Run, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     calls: list[Any] = []
-    fake = SimpleNamespace(run=lambda pack, op, as_json: calls.append((pack, op, as_json)) or code)
+    fake = SimpleNamespace(run=lambda pack, ops, as_json: calls.append((pack, ops, as_json)) or code)
     monkeypatch.setitem(sys.modules, "conformance.command", fake)
     assert run("conformance", "--pack", "my-pack", "--op", "ADD")[0] == code
-    assert calls == [("my-pack", "ADD", False)]
+    assert calls == [("my-pack", ("ADD",), False)]
+
+
+@pytest.mark.parametrize(
+    "options", [("--op", "FLOOR", "--op", "CEIL"), ("--op", "FLOOR,CEIL"), ("--op", "CEIL, FLOOR")]
+)
+def test_conformance_tries_each_operator_that_is_named(run: Run, options: tuple[str, ...]) -> None:
+    code, out, _ = run("conformance", *options, "--json")
+    assert (code, {case["operator"] for case in json.loads(out)["cases"]}) == (0, {"FLOOR", "CEIL"})
+
+
+def test_conformance_refuses_an_unknown_operator_beside_a_known_one(run: Run) -> None:
+    code, _, err = run("conformance", "--op", "FLOOR", "--op", "CEILING")
+    assert code == 2
+    assert "no handler and no case for CEILING; did you mean 'CEIL'?" in err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("conformance", "--pack", "one", "--pack", "two"),
+        ("handlers", "--pack", "one", "--pack", "two"),
+        ("new-pack", "folder", "--op", "one", "--op", "two"),
+    ],
+)
+def test_option_with_one_value_refuses_a_second(run: Run, arguments: tuple[str, ...]) -> None:
+    code, _, err = run(*arguments)
+    assert code == 2
+    assert "'one' and 'two' are given; run the command once for each" in err
 
 
 def test_conformance_as_json(run: Run) -> None:

@@ -133,4 +133,4 @@ def test_unknown_keyword_of_a_case_suggests_the_nearest() -> None:
 
 def test_unknown_operator_to_try_suggests_the_nearest() -> None:
     with pytest.raises(UsageProblem, match="no case for SOFTMX; did you mean 'SOFTMAX'"):
-        run(op="SOFTMX")
+        run(ops=["SOFTMX"])

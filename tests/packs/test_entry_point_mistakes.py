@@ -114,7 +114,7 @@ def test_entry_point_must_match_its_handler(failing_output: FailingOutput) -> No
 def test_misnamed_entry_point_is_noted_in_a_run_of_its_operator(write_pack: Callable[..., Path]) -> None:
     write_pack(("setup.cfg", "CUSTOM.Acme = ", "CUSTOM.Acmee = "))
     with redirect_stdout(StringIO()) as printed:
-        assert run("author", "CUSTOM.Acme") == 1
+        assert run("author", ["CUSTOM.Acme"]) == 1
     assert "CUSTOM.Acmee: entry point CUSTOM.Acmee = author.acme:acme of author failed" in printed.getvalue()
 
 
@@ -123,7 +123,7 @@ def test_run_of_a_new_operator_names_its_missing_entry_point(write_pack: Callabl
     with (folder / HANDLER).open("a", encoding="utf-8") as file:
         file.write('\n\n@handler("CUSTOM.New", max_version=1, layout=Transparent())\ndef new(ctx, x):\n    return x\n')
     with pytest.raises(PackError, match=r"author defines a handler for the operator, new in .*install the pack again"):
-        run("author", "CUSTOM.New")
+        run("author", ["CUSTOM.New"])
 
 
 def test_missing_module_of_cases_suggests_a_name(failing_output: FailingOutput) -> None:
