@@ -139,7 +139,7 @@ class Lstm:
         values = random_array(size, seed=self.seed + name, low=-bound, high=bound) + offsets.get(name, 0)
         if self.dtype == "float32":
             return constant(values)
-        return constant((values / scale).astype("int32"), "int32", 1.0)
+        return constant((values / scale).astype("int32"), "int32", scale)
 
     def coefficients(self, size: int, name: str) -> Spec:
         """Return the coefficients of a layer normalization.

@@ -10,7 +10,7 @@ import numpy as np
 from onnx_tflite_plugin.source.model import Array, Operator, Quantization, Tensor
 from onnx_tflite_plugin.verify.runtimes.dequantized import as_float
 from onnx_tflite_plugin.verify.runtimes.extraction import SubmodelWriter, pack_model
-from onnx_tflite_plugin.verify.runtimes.litert import LiteRT, LiteRTError
+from onnx_tflite_plugin.verify.runtimes.litert import LiteRT
 from onnx_tflite_plugin.verify.runtimes.packages import import_optional
 from onnx_tflite_plugin.verify.runtimes.weights import constant_data, dequantize_constant, read_dtype_names
 
@@ -19,26 +19,33 @@ _SYMMETRIC_POINTS = {"INT8": 0, "UINT8": 128}  # zero points of weights that sym
 _MAX_INT8 = 127
 
 
-def float_result(
-    writer: SubmodelWriter,
-    operators: Sequence[Operator],
-    operands: Sequence[tuple[Tensor, Array]],
-    result: Tensor,
-    *,
-    symmetric: bool,
-) -> Array | None:
-    """Return the float result of operators on float operands.
+class FloatKernels:
+    """Session of LiteRT's float kernels for quantized operators.
 
-    Return None if LiteRT has no float kernel. ``symmetric``: round 8-bit weights with other zero points to symmetric
-    int8, with a scale per output channel.
+    States are carried from run to run. ``operands``: tensors that the caller passes. ``result``: tensor to return.
+    ``symmetric``: round 8-bit weights with other zero points to symmetric int8, with a scale per output channel. Raises
+    LiteRTError if LiteRT does not load the operators with float tensors.
     """
-    data = writer.write(operators, [], [result.index], [tensor.index for tensor, _ in operands])
-    try:
-        session = LiteRT(_with_floats(data, symmetric=symmetric), "builtin")
-        (array,) = session.run([array for _, array in operands])
-    except LiteRTError:
-        return None
-    return array if array.dtype == np.float32 else None
+
+    def __init__(
+        self,
+        writer: SubmodelWriter,
+        operators: Sequence[Operator],
+        operands: Sequence[Tensor],
+        result: Tensor,
+        *,
+        symmetric: bool,
+    ) -> None:
+        data = writer.write(operators, [], [result.index], [tensor.index for tensor in operands])
+        self._session = LiteRT(_with_floats(data, symmetric=symmetric), "builtin")
+
+    def run(self, arrays: Sequence[Array]) -> Array | None:
+        """Return the float result of float operands; None if the result is no float32.
+
+        Raises LiteRTError if LiteRT has no float kernel.
+        """
+        (array,) = self._session.run(arrays)
+        return array if array.dtype == np.float32 else None
 
 
 def as_symmetric(tensor: Tensor, array: Array) -> Array:

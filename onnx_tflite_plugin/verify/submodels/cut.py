@@ -55,6 +55,10 @@ class CutModel:
         self._replaced_values = [
             value for value in points.replaced_values if points.input_names[value.name] in self._input_names
         ]
+        cut_values = {value.name: value for value in points.replaced_values if not points.is_own_state(value.name)}
+        self._cut_states = [
+            (state.input, cut_values[state.output]) for state in self.session.states if state.output in cut_values
+        ]
 
     def reset(self) -> None:
         """Reset the states to their initial values."""
@@ -67,16 +71,10 @@ class CutModel:
         """
         points, tensors = self.points, self.points.entry.subgraph.tensors
         feeds = {name: array for name, array in points.interface.feeds(inputs).items() if name in self._input_names}
-        for value in self._replaced_values:
-            tensor = tensors[value.tensor]
-            feed = onnx_operand(tensor, operands[value.tensor], is_float=value.name in points.float_values)
-            feeds[points.input_names[value.name]] = value.apply(feed)
+        feeds |= {points.input_names[value.name]: self._feed(value, operands) for value in self._replaced_values}
         self.session.run(feeds)
         onnx_values = self.session.values()
-        cut_states = [
-            s for s in self.session.states if s.output in points.input_names and not points.is_own_state(s.output)
-        ]
-        self.session.set_states({s.input: feeds[points.input_names[s.output]] for s in cut_states})
+        self.session.set_states({input_name: self._feed(value, operands) for input_name, value in self._cut_states})
         results = {}
         for value in self.values:
             tensor, array = tensors[value.tensor], onnx_values[value.name]
@@ -84,6 +82,12 @@ class CutModel:
             if restored is not None:
                 results[value.name] = as_stored(tensor, np.asarray(restored))
         return results
+
+    def _feed(self, value: TensorValue, operands: Mapping[int, Array]) -> Array:
+        """Return LiteRT's tensor of a cut value, in the shape and dtype of the value."""
+        tensor = self.points.entry.subgraph.tensors[value.tensor]
+        feed = onnx_operand(tensor, operands[value.tensor], is_float=value.name in self.points.float_values)
+        return value.apply(feed)
 
 
 def _cut_graph(proto: ModelProto, points: CutPoints, outputs: Sequence[str], *, whole_model: bool) -> ModelProto:

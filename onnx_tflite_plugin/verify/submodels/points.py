@@ -112,6 +112,7 @@ class CutPoints:
         lowered = {index for node in graph.node for index in converted_operators(props(node.metadata_props))}
         self._producing_operators = {value.name: self.producers[value.tensor].index for value in self.values}
         operand_names = {name for node in graph.node for name in self.operand_names(node)}
+        operand_names |= {state.output for state in session.states if not self.is_own_state(state.output)}
         self.input_names = {
             value.name: value.name + _INPUT_SUFFIX
             for value in self.values

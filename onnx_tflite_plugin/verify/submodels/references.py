@@ -10,12 +10,16 @@ operands.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.comparison.trial import Run
+from onnx_tflite_plugin.verify.runtimes.dequantized import as_float
+from onnx_tflite_plugin.verify.runtimes.float_kernels import FloatKernels, as_symmetric
 from onnx_tflite_plugin.verify.submodels.operands import perturbed_operands, rounded_operands
+from onnx_tflite_plugin.verify.submodels.points import Submodel
 from onnx_tflite_plugin.verify.submodels.segment import Segment
 from onnx_tflite_plugin.verify.submodels.ties import session_without_ties, sorted_operands
 
@@ -35,17 +39,23 @@ class OperandSet(NamedTuple):
     expected: Mapping[int, Array]
 
 
+_Run = Callable[[OperandSet], Mapping[int, Array]]
+
+
 class References:
     """Alternative LiteRT results for the current operand set, computed on demand.
 
-    They come from XNNPACK, from float weights (also on rounded operands), from operands without equal values, and from
-    perturbed operands. ``dynamic_range``: the model has operators whose kernels quantize activations. ``stateful``:
-    states depend on earlier operand sets, which are therefore kept. ``resets_states``: each set begins with the
-    initial states.
+    They come from XNNPACK, from float weights (also on rounded operands), from operands without equal values, from
+    perturbed operands, and from float kernels. ``dynamic_range``: the model has operators whose kernels quantize
+    activations. ``symmetric``: the ONNX model has symmetric int8 weights and inputs, so float kernels get weights and
+    inputs that are rounded in this way. ``stateful``: states depend on earlier operand sets, which are therefore kept.
+    ``resets_states``: each set begins with the initial states.
     """
 
-    def __init__(self, segment: Segment, *, dynamic_range: bool, stateful: bool, resets_states: bool) -> None:
-        self.segment, self.stateful, self.resets_states = segment, stateful, resets_states
+    def __init__(
+        self, segment: Segment, *, dynamic_range: bool, symmetric: bool, stateful: bool, resets_states: bool
+    ) -> None:
+        self.segment, self.symmetric, self.stateful, self.resets_states = segment, symmetric, stateful, resets_states
         self._reordered_tensors = {f"distinct values of tensor {index}": index for index in sorted_operands(segment)}
         self.names = (
             "xnnpack",
@@ -53,17 +63,18 @@ class References:
             *self._reordered_tensors,
             PERTURBED,
         )
-        self._sessions: dict[str, Callable[[OperandSet], Mapping[int, Array]]] = {}
-        self._pending_sets: dict[str, list[OperandSet]] = {name: [] for name in self.names}
+        self._sessions: dict[str, _Run] = {}
+        self._sets: list[OperandSet] = []
+        self._next_set: dict[str, int] = {}
         self._results: dict[str, Mapping[int, Array]] = {}
 
     def start_set(self, operand_set: OperandSet) -> None:
         """Continue with the next operand set, and drop the results of the last one."""
         self._results = {}
-        for pending_sets in self._pending_sets.values():
-            if not self.stateful:
-                pending_sets.clear()
-            pending_sets.append(operand_set)
+        if not self.stateful:
+            self._sets.clear()
+            self._next_set.clear()
+        self._sets.append(operand_set)
 
     def results(self) -> Iterator[tuple[str, Mapping[int, Array]]]:
         """Yield the name and the results of each reference for the current set.
@@ -71,22 +82,53 @@ class References:
         The results are empty if LiteRT does not run that reference.
         """
         for name in self.names:
-            if name not in self._results:
-                for operand_set in self._pending_sets[name]:
-                    self._results[name] = self._run(name, operand_set)
-                self._pending_sets[name].clear()
-            yield name, self._results[name]
+            yield name, self._run_pending_sets(name, partial(self._open_session, name))
 
-    def _run(self, name: str, operand_set: OperandSet) -> Mapping[int, Array]:
+    def float_result(self, submodel: Submodel) -> Array | None:
+        """Return the result of LiteRT's float kernels for the current set; None if they do not run."""
+        name = f"float kernels of tensor {submodel.tensor.index}"
+        results = self._run_pending_sets(name, partial(self._open_float_session, submodel))
+        return results.get(submodel.tensor.index)
+
+    def _run_pending_sets(self, name: str, open_session: Callable[[], _Run]) -> Mapping[int, Array]:
+        """Run a reference on all sets that it has not seen, and return the results of the last one."""
+        if name not in self._results:
+            for operand_set in self._sets[self._next_set.get(name, 0) :]:
+                self._results[name] = self._run(name, open_session, operand_set)
+            self._next_set[name] = len(self._sets)
+        return self._results[name]
+
+    def _run(self, name: str, open_session: Callable[[], _Run], operand_set: OperandSet) -> Mapping[int, Array]:
         try:
             if name not in self._sessions or self.resets_states:
-                self._sessions[name] = self._open_session(name)
+                self._sessions[name] = open_session()
             return self._sessions[name](operand_set)
         except ConversionError:
             self._sessions.setdefault(name, lambda _: {})
             return {}
 
-    def _open_session(self, name: str) -> Callable[[OperandSet], Mapping[int, Array]]:
+    def _open_float_session(self, submodel: Submodel) -> _Run:
+        """Return a function that runs float kernels on the operands of a submodel."""
+        tensors = self.segment.points.entry.subgraph.tensors
+        rounded_inputs = {*self.segment.inputs} if self.symmetric else set[int]()
+        operands = [tensors[index] for index in submodel.leaves if index in self._sets[-1].operands]
+        session = FloatKernels(
+            self.segment.writer, submodel.operators, operands, submodel.tensor, symmetric=self.symmetric
+        )
+
+        def run(operand_set: OperandSet) -> Mapping[int, Array]:
+            arrays = [
+                (as_symmetric if tensor.index in rounded_inputs else as_float)(
+                    tensor, operand_set.operands[tensor.index]
+                )
+                for tensor in operands
+            ]
+            result = session.run(arrays)
+            return {} if result is None else {submodel.tensor.index: result}
+
+        return run
+
+    def _open_session(self, name: str) -> _Run:
         if name in self._reordered_tensors:
             run_without_ties = session_without_ties(self.segment, self._reordered_tensors[name])
             return lambda operand_set: run_without_ties(operand_set.operands)

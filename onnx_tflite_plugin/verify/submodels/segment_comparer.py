@@ -26,8 +26,7 @@ from onnx_tflite_plugin.verify.comparison.rounding import (
 from onnx_tflite_plugin.verify.comparison.tensors import quantizes_values
 from onnx_tflite_plugin.verify.comparison.trial import Run, Trial
 from onnx_tflite_plugin.verify.criteria import Tolerance
-from onnx_tflite_plugin.verify.runtimes.dequantized import as_float, as_steps, as_stored, is_quantized
-from onnx_tflite_plugin.verify.runtimes.float_kernels import as_symmetric, float_result
+from onnx_tflite_plugin.verify.runtimes.dequantized import as_steps, as_stored, is_quantized
 from onnx_tflite_plugin.verify.runtimes.structure import block_scales, is_dynamic_range
 from onnx_tflite_plugin.verify.submodels.points import Submodel
 from onnx_tflite_plugin.verify.submodels.references import FLOAT_WEIGHTS, PERTURBED, OperandSet, References
@@ -107,6 +106,7 @@ class SegmentComparer:
         self.references = References(
             segment,
             dynamic_range=settings.is_dynamic_range,
+            symmetric=settings.dequantized and quantizes_values(segment.points.session.proto.graph),
             stateful=settings.stateful and not settings.resets_states,
             resets_states=settings.resets_states,
         )
@@ -256,7 +256,7 @@ class SegmentComparer:
         is_comparable = self.settings.dequantized or is_quantized(submodel.tensor)
         if not is_comparable or actual.shape != expected.shape:
             return None
-        result = self._float_result(submodel, operand_set)
+        result = self.references.float_result(submodel)
         if result is None or result.shape != expected.shape:
             return None
         if not self.settings.dequantized:
@@ -264,21 +264,6 @@ class SegmentComparer:
         quantized_result = as_stored(submodel.tensor, result)
         comparison = self._compare_with(submodel, operand_set, actual, quantized_result, "float kernels")
         return comparison if comparison.ok else None
-
-    def _float_result(self, submodel: Submodel, operand_set: OperandSet) -> Array | None:
-        """Return the result of LiteRT's float kernels; None if they do not run.
-
-        A model requantized to symmetric int8 rounds weights and inputs again, so both are rounded here in the same way.
-        """
-        points = self.segment.points
-        symmetric = self.settings.dequantized and quantizes_values(points.session.proto.graph)
-        symmetric_inputs = {*self.segment.inputs} if symmetric else set[int]()
-        tensors, operands = points.entry.subgraph.tensors, []
-        for index in submodel.leaves:
-            if index in operand_set.operands:
-                convert = as_symmetric if index in symmetric_inputs else as_float
-                operands.append((tensors[index], convert(tensors[index], operand_set.operands[index])))
-        return float_result(self.segment.writer, submodel.operators, operands, submodel.tensor, symmetric=symmetric)
 
     def _match_rounded(
         self, submodel: Submodel, operand_set: OperandSet, actual: Array, float_array: Array

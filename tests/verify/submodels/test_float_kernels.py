@@ -14,11 +14,12 @@ from onnx import numpy_helper
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
+from conformance.lstms import Lstm
 from conformance.models import Net, constant, tensor
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import verify
 from onnx_tflite_plugin.verify.runtimes import float_kernels
-from onnx_tflite_plugin.verify.submodels import segment_comparer
+from onnx_tflite_plugin.verify.submodels.references import References
 from tests.helpers.verify_graphs import slot
 
 STEP, CONSTANT_STEP, CONSTANT = 4.139463999308646e-05, 1.3841176041751169e-05, 4978
@@ -55,7 +56,7 @@ def halfway_sums() -> bytes:
 
 @pytest.fixture
 def without_float_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment_comparer, "float_result", lambda *_, **__: None)
+    monkeypatch.setattr(References, "float_result", lambda *_: None)
 
 
 def symmetric_model() -> tuple[bytes, onnx.ModelProto]:
@@ -124,6 +125,56 @@ def test_wrong_constant_after_an_omitted_quantization_is_an_error() -> None:
         numpy_helper.from_array(numpy_helper.to_array(initializer) + np.float32(0.1), initializer.name)
     )
     assert verify(data, proto).verdict == "differs"
+
+
+def clipped_cells() -> tuple[bytes, onnx.ModelProto]:
+    """Return an int8 LSTM that clips its cells to -1 to 1, and its float32 conversion, which does not clip them."""
+    net = Net()
+    Lstm(dtype="int8", weights="int8", gate_bias=2.0, cells_scale=2.0**-15).build(net)
+    data = net.build()
+    return data, otp.convert(data, quantization="float").proto
+
+
+def test_clipped_states_are_no_error() -> None:
+    verification = verify(*clipped_cells(), runs=3)
+    assert verification.verdict == "agrees"
+    assert "UNIDIRECTIONAL_SEQUENCE_LSTM compare" not in str(verification)
+
+
+def test_wrong_recurrent_weights_are_an_error() -> None:
+    data, proto = clipped_cells()
+    *_, recurrent_weights = (i for i in proto.graph.initializer if len(i.dims) == 3)
+    array = numpy_helper.to_array(recurrent_weights) * np.float32(1.1)
+    recurrent_weights.CopyFrom(numpy_helper.from_array(array, recurrent_weights.name))
+    assert verify(data, proto, runs=3).verdict == "differs"
+
+
+def rounded_stream() -> tuple[bytes, onnx.ModelProto]:
+    """Return a model whose next state is coarsely quantized, and its float32 conversion."""
+    model, shape = ModelBuilder(), (3, 5)
+    init, g = model.subgraph("init"), model.main
+    g.operator("CALL_ONCE", [], [], {"init_subgraph_index": init.index})
+    handles = []
+    for graph in (init, g):
+        handles.append(graph.tensor("handle", (), "resource"))
+        graph.operator("VAR_HANDLE", [], [handles[-1]], {"shared_name": "sum"})
+    init.operator("ASSIGN_VARIABLE", [handles[0], init.constant("zeros", np.zeros(shape, np.float32))], [])
+    x, state, total = g.input("x", shape), g.tensor("state", shape), g.tensor("total", shape)
+    rounded = g.tensor("rounded", shape, "int8", quantization=quant(0.2, 0))
+    restored, next_state = g.tensor("restored", shape), g.tensor("next", shape)
+    g.operator("READ_VARIABLE", [handles[1]], [state])
+    g.operator("ADD", [state, x], [total])
+    g.operator("QUANTIZE", [total], [rounded])
+    g.operator("DEQUANTIZE", [rounded], [restored])
+    g.operator("NEG", [restored], [next_state])
+    g.operator("ASSIGN_VARIABLE", [handles[1], next_state], [])
+    g.output(total)
+    data = model.build()
+    return data, otp.convert(data, quantization="float").proto
+
+
+def test_omitted_quantization_before_a_state_is_no_error() -> None:
+    assert verify(*rounded_stream(), runs=3).verdict == "agrees"
 
 
 @pytest.mark.parametrize(
