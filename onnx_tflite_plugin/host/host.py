@@ -50,7 +50,7 @@ from onnx_tflite_plugin.host.offers import (
     find_group_problem,
     find_name_problem,
 )
-from onnx_tflite_plugin.host.registration import describe_similar_handler, find_wrong_registration
+from onnx_tflite_plugin.host.registration import RegistrationSearch, describe_similar_handler
 from onnx_tflite_plugin.host.targets import Targets
 from onnx_tflite_plugin.host.unknown import domain_and_name, placeholder_handler
 from onnx_tflite_plugin.source.model import Model, Operator
@@ -131,8 +131,8 @@ class Host:
         self._loaded: dict[str, list[Failed]] = {}
         self._fusions = Fusions([o for o in self.offers if o.group == FUSIONS], self._by_code, self.warn)
         self._unused_offers: list[tuple[Offer, Problem]] = []
-        self._wrong_registrations: dict[str, Problem | None] = {}
-        self._reads_installed = offers is None
+        is_searched = self._is_admitted if offers is None else lambda pack: False
+        self._registrations = RegistrationSearch(self._unused_offers, is_searched)
         self._warn_of_packs(admitted)
         for text in self.targets.refused:
             self.warn(text)
@@ -289,10 +289,7 @@ class Host:
 
     def find_wrong_registration(self, code: str) -> Problem | None:
         """Return the problem of a pack with a misregistered handler for the operator."""
-        if code not in self._wrong_registrations:
-            admitted = self._is_admitted if self._reads_installed else lambda pack: False
-            self._wrong_registrations[code] = find_wrong_registration(code, self._unused_offers, admitted)
-        return self._wrong_registrations[code]
+        return self._registrations.find(code)
 
     def _collect_claims(self, at: At) -> tuple[list[tuple[str, Handler]], list[Answer]]:
         """Return the claims on an operator, and the answers of packs that do not claim it."""

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from functools import cached_property
 from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,30 +22,58 @@ _SIMILARITY = 0.9  # minimum similarity of custom operators' names
 _GROUP = re.compile(r"^\s*\[\s*([^\]]*?)\s*\]", re.M)
 _GROUP_SIMILARITY = 0.85
 _MAX_FILES = 200  # Python files of a pack that are searched
+_DECORATOR = "handler"
 _REINSTALL = "then install the pack again (pip install -e)"
 
 
-class _Definition(NamedTuple):
-    """A function decorated with ``@handler("CODE", ...)``, found by parsing its file."""
+class _Source(NamedTuple):
+    """A Python file of a pack that defines handlers, with the pack's entry points."""
 
-    function: str
+    pack: str
+    entries: Sequence[EntryPoint]
     module: str
     file: Path
-    line: int
+    text: str
 
 
-def find_wrong_registration(
-    code: str, unused: Sequence[tuple[Offer, Problem]], is_admitted: Callable[[str], bool]
-) -> Problem | None:
-    """Return the problem of a pack with a misregistered handler for the operator.
+class RegistrationSearch:
+    """Search for packs with a misregistered handler. Their files are read once, on the first search.
 
-    Return None if there is no such pack. ``unused``: entry points that are unused, each with its problem.
-    ``is_admitted``: whether a pack may be used.
+    ``unused``: entry points that are unused, each with its problem; it may grow between searches. ``is_admitted``:
+    whether a pack may be used.
     """
-    for offer, problem in unused:
-        if _bare_name(offer.code) == _bare_name(code):
-            return Problem(code, f"{problem.where} is unused: {problem.reason.partition(': ')[2]}")
-    return next(_problems_of_groups(code, is_admitted), None) or next(_problems_of_definitions(code, is_admitted), None)
+
+    def __init__(self, unused: Sequence[tuple[Offer, Problem]], is_admitted: Callable[[str], bool]) -> None:
+        self._unused, self._is_admitted = unused, is_admitted
+        self._problems: dict[str, Problem | None] = {}
+
+    def find(self, code: str) -> Problem | None:
+        """Return the problem of a pack with a misregistered handler for the operator.
+
+        Return None if there is no such pack.
+        """
+        if code not in self._problems:
+            self._problems[code] = self._search(code)
+        return self._problems[code]
+
+    def _search(self, code: str) -> Problem | None:
+        for offer, problem in self._unused:
+            if _bare_name(offer.code) == _bare_name(code):
+                return Problem(code, f"{problem.where} is unused: {problem.reason.partition(': ')[2]}")
+        problems = _problems_of_groups(code, self._is_admitted)
+        return next(problems, None) or next(_problems_of_definitions(code, self._sources), None)
+
+    @cached_property
+    def _sources(self) -> list[_Source]:
+        """The files of admitted packs that may define handlers."""
+        sources: dict[tuple[str, Path], _Source] = {}
+        for distribution in iterate_distributions():
+            text = distribution.entry_points_text
+            pack = distribution.name_and_requirements()[0] if text else ""
+            if text and self._is_admitted(pack):
+                for source in _pack_sources(pack, [*entry_points(text, ALL_GROUPS)]):
+                    sources.setdefault((pack, source.file), source)
+        return [*sources.values()]
 
 
 def describe_similar_handler(code: str, offers: Mapping[str, Sequence[Offer]]) -> str:
@@ -101,17 +130,12 @@ def _misspelled_groups(text: str) -> Iterator[tuple[str, str]]:
             yield group, meant[0]
 
 
-def _problems_of_definitions(code: str, is_admitted: Callable[[str], bool]) -> Iterator[Problem]:
-    """Yield a problem per pack whose source defines a handler of the operator."""
-    for distribution in iterate_distributions():
-        text = distribution.entry_points_text
-        pack = distribution.name_and_requirements()[0] if text else ""
-        if not text or not is_admitted(pack):
-            continue
-        entries = [*entry_points(text, ALL_GROUPS)]
-        for found in _find_definitions(code, entries):
-            target = f"{found.module}:{found.function}"
-            handlers = (entry for entry in entries if entry.group == HANDLERS)
+def _problems_of_definitions(code: str, sources: Sequence[_Source]) -> Iterator[Problem]:
+    """Yield a problem per function of a pack that is decorated as a handler of the operator."""
+    for source in sources:
+        for function, line in _definitions(source.text, code):
+            target = f"{source.module}:{function}"
+            handlers = (entry for entry in source.entries if entry.group == HANDLERS)
             wrong_name = next((entry.name for entry in handlers if entry.value.replace(" ", "") == target), "")
             fact = (
                 f"the entry point of the function is named {wrong_name}"
@@ -123,16 +147,16 @@ def _problems_of_definitions(code: str, is_admitted: Callable[[str], bool]) -> I
                 if wrong_name
                 else f"make sure that setup.cfg lists {code} = {target} in {HANDLERS}"
             )
-            where = f"{found.file}:{found.line}"
+            where = f"{source.file}:{line}"
             yield Problem(
                 code,
-                f"{pack} defines a handler for the operator, {found.function} in {where}, but {fact}",
+                f"{source.pack} defines a handler for the operator, {function} in {where}, but {fact}",
                 f"{remedy}, {_REINSTALL}",
             )
 
 
-def _find_definitions(code: str, entries: Sequence[EntryPoint]) -> Iterator[_Definition]:
-    """Yield definitions of a handler in the top-level packages that entry points name."""
+def _pack_sources(pack: str, entries: Sequence[EntryPoint]) -> Iterator[_Source]:
+    """Yield the files of the top-level packages that entry points name, if they may define handlers."""
     for name in dict.fromkeys(entry.value.partition(":")[0].partition(".")[0].strip() for entry in entries):
         try:
             spec = find_spec(name)
@@ -143,18 +167,22 @@ def _find_definitions(code: str, entries: Sequence[EntryPoint]) -> Iterator[_Def
         folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
         files = [file for folder in folders for file in sorted(folder.rglob("*.py"))[:_MAX_FILES]]
         for file in files or [Path(spec.origin or "")]:
-            root = next((folder.parent for folder in folders if file.is_relative_to(folder)), file.parent)
-            parts = file.relative_to(root).with_suffix("").parts
-            module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-            yield from _definitions_in(file, module, code)
+            try:
+                text = file.read_text(encoding="utf-8")
+            except (OSError, ValueError):  # the file is not reported: its import fails with a message
+                continue
+            if _DECORATOR in text:
+                root = next((folder.parent for folder in folders if file.is_relative_to(folder)), file.parent)
+                parts = file.relative_to(root).with_suffix("").parts
+                module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+                yield _Source(pack, entries, module, file, text)
 
 
-def _definitions_in(file: Path, module: str, code: str) -> Iterator[_Definition]:
-    """Yield the decorated functions of one file; none if the file cannot be read."""
+def _definitions(text: str, code: str) -> Iterator[tuple[str, int]]:
+    """Yield the name and line of each function decorated as a handler of the operator."""
     try:
-        source = file.read_text(encoding="utf-8")
-        body = ast.parse(source).body if code in source else []
-    except (OSError, ValueError, SyntaxError):
+        body = ast.parse(text).body if code in text else []
+    except (ValueError, SyntaxError):
         return
     names = {
         target.id
@@ -165,8 +193,8 @@ def _definitions_in(file: Path, module: str, code: str) -> Iterator[_Definition]
     }
     for node in (node for node in body if isinstance(node, ast.FunctionDef)):
         for call in node.decorator_list:
-            if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "handler" and call.args:
+            if isinstance(call, ast.Call) and getattr(call.func, "id", "") == _DECORATOR and call.args:
                 first = call.args[0]
                 is_code = isinstance(first, ast.Constant) and first.value == code
                 if is_code or (isinstance(first, ast.Name) and first.id in names):
-                    yield _Definition(node.name, module, file, node.lineno)
+                    yield node.name, node.lineno
