@@ -10,7 +10,7 @@ import click
 
 from onnx_tflite_plugin.checked import format_shape, plural
 from onnx_tflite_plugin.cli.failures import set_failure_output, with_hints
-from onnx_tflite_plugin.cli.interface_lines import group_numbered, metadata_lines
+from onnx_tflite_plugin.cli.interface_lines import group_numbered
 from onnx_tflite_plugin.cli.jobs import STREAM, read_stdin
 from onnx_tflite_plugin.cli.options import GroupedCommand, add_options
 from onnx_tflite_plugin.cli.output import (
@@ -263,6 +263,7 @@ def _format_graph_value(tensor: Mapping[str, Any], names: Mapping[int, str] = {}
 
     A different signature name precedes the tensor's name.
     """
+    from onnx_tflite_plugin.presentation.author_metadata import metadata_lines
     from onnx_tflite_plugin.presentation.graph_io import GraphValue
 
     quantized = tensor["quantization"] or {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 from onnx_tflite_plugin.checked import plural
@@ -15,14 +14,16 @@ from onnx_tflite_plugin.graph.model_metadata import read_authored, read_origin, 
 from onnx_tflite_plugin.graph.node_metadata import converted_operators
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.inspection import declaration_names, handlers_of
-from onnx_tflite_plugin.page.groups import Group, all_graphs, group_operators, nodes_with_container, unowned_nodes
+from onnx_tflite_plugin.page.groups import Group, group_operators, nodes_with_container, unowned_nodes
 from onnx_tflite_plugin.page.provenance import describe_provenance
 from onnx_tflite_plugin.page.stored_dtypes import (
+    describe_metadata,
     interface_hints,
     onnx_dtype,
     stored_dtypes,
     worst_errors,
 )
+from onnx_tflite_plugin.page.transposes import stored_shape, transpose_rows
 from onnx_tflite_plugin.progress import Progress
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Model, Operator, Subgraph, Tensor
@@ -94,7 +95,7 @@ def gather(
     start_stage = progress or (lambda stage: None)
     model = read(tflite)
     start_stage("reading both models")
-    check_origin(tflite, title, onnx, onnx_name)
+    origin_note = check_origin(tflite, title, onnx, onnx_name)
     subgraph = _subgraph_of(model, onnx)
     source_operators, dtypes = subgraph.operators, stored_dtypes(subgraph, onnx)
     _check_operators(source_operators, onnx)
@@ -110,7 +111,7 @@ def gather(
     except (InvalidInputs, MismatchedModels):
         raise
     except ConversionError as error:
-        notes.append(f"not compared and not timed: {error}")
+        notes += [f"not compared and not timed: {error}", *([origin_note] if origin_note else [])]
     producers = {
         tensor.index: leaders[op.index] for op in source_operators for tensor in op.outputs if tensor is not None
     }
@@ -136,7 +137,7 @@ def gather(
     edges = list(_edges(source_operators, interface, leaders, dtypes))
     transposes = [
         {**transpose, "operators": list(dict.fromkeys(leaders[index] for index in transpose["operators"]))}
-        for transpose in _transposes(onnx)
+        for transpose in transpose_rows(onnx)
     ]
     page = Page(title, facts, operators, edges, transposes, interface, errors, notes=notes)
     if measurements is None:
@@ -333,31 +334,12 @@ def _count_nodes(onnx: onnx.ModelProto) -> dict[str, Any]:
 
 
 def _graph_value(info: onnx.ValueInfoProto, authored: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return name, dtype, shape and author's metadata of a graph input or output."""
-    kind = info.type.tensor_type
+    """Return name, dtype, shape and author's metadata of a graph input or output.
+
+    ``metadata``: the lines that describe the author's metadata.
+    """
     metadata = next((entry for entry in authored if entry.get("name") == info.name), {})
-    shape = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in kind.shape.dim]
-    return {
-        "name": info.name,
-        "dtype": onnx_dtype(kind.elem_type),
-        "shape": shape,
-        **{k: v for k, v in metadata.items() if k != "name"},
-    }
-
-
-def _transposes(onnx: onnx.ModelProto) -> Iterator[dict[str, Any]]:
-    """Yield a row for each Transpose, also in inner graphs, with its operators."""
-    infos = [info for graph in all_graphs(onnx.graph) for info in graph.value_info]
-    shapes = {info.name: _graph_value(info, ())["shape"] for info in (*infos, *onnx.graph.input)}
-    for node, container in nodes_with_container(onnx.graph):
-        if node.op_type == "Transpose":
-            perm = next((list(a.ints) for a in node.attribute if a.name == "perm"), [])
-            shape = shapes.get(node.input[0]) or [None]
-            is_static = all(isinstance(size, int) for size in shape)
-            yield {
-                "tensor": node.input[0],
-                "perm": ", ".join(map(str, perm)),
-                "elements": prod(shape) if is_static else None,
-                "operators": list(converted_operators(props(node.metadata_props))),
-                "inside": container,
-            }
+    facts = {"name": info.name, "dtype": onnx_dtype(info.type.tensor_type.elem_type), "shape": stored_shape(info)}
+    facts |= {key: value for key, value in metadata.items() if key != "name"}
+    lines = describe_metadata(facts)
+    return {**facts, **({"metadata": lines} if lines else {})}

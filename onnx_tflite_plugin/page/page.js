@@ -79,23 +79,6 @@ function operatorLabel(index) {
 
 const formatShape = (shape) => `[${shape.map((n) => (n === null ? "?" : n)).join(", ")}]`;
 
-/**
- * Range of values that the author of the file states.
- *
- * A range that covers the dtype is dequantized, except for images.
- */
-function formatRange(value) {
-  if (!value.range) return "";
-  const [lowest, highest] = { uint8: [0, 255], int8: [-128, 127] }[value.dtype] || [];
-  const [minima, maxima] = value.range;
-  const dequantize = (number) => +(value.scale[0] * (number - value.zero_point[0])).toPrecision(3);
-  const coversDtype = minima.every((x) => x === lowest) && maxima.every((x) => x === highest);
-  if (value.kind === "image" || !value.scale || value.scale.length !== 1 || !coversDtype) {
-    return `values ${minima} to ${maxima}`;
-  }
-  return `real values ${dequantize(lowest)} to ${dequantize(highest)}`;
-}
-
 /** Text in which long names are cut to their ends, which are more specific than their beginnings. */
 const shortenNames = (text) =>
   text.replace(/[^\s']{70,}/g, (name) => `…${name.slice(-50).replace(/^[^/;]*[/;]/, "")}`);
@@ -142,19 +125,9 @@ function formatQuantization(value) {
   return `scale ${+value.scale[0].toPrecision(6)}, zero point ${value.zero_point[0]}`;
 }
 
-/** Metadata of a graph input or output: description, normalization, range, score threshold and labels. */
+/** Description and further metadata of a graph input or output. */
 function formatMetadata(value) {
-  const parts = [];
-  if (value.description) parts.push(value.description);
-  if (value.mean && (value.mean.some((x) => x) || value.std.some((x) => x !== 1))) {
-    parts.push(`(x - ${value.mean}) / ${value.std}`);
-  }
-  if (value.range) parts.push(formatRange(value));
-  if (value.threshold !== undefined) parts.push(`score threshold ${+value.threshold.toPrecision(6)}`);
-  if (value.labels) {
-    const [count, firstLabels] = [value.labels.length, value.labels.slice(0, 3).join(", ")];
-    parts.push(`${count} label${count > 1 ? "s" : ""}: ${firstLabels}${count > 3 ? "…" : ""}`);
-  }
+  const parts = [value.description || "", ...(value.metadata || [])].filter((text) => text);
   return parts.map((text) => text.replace(/\.$/, "")).join("; ");
 }
 
@@ -218,7 +191,7 @@ function showLegend() {
   const list = element("categories").querySelector("ul");
   for (const [name, color] of Object.entries(LAYOUT_COLORS)) {
     if (!layouts.has(name) || !LAYOUT_DESCRIPTIONS[name]) continue;
-    add(color, LAYOUT_LABELS[name]);
+    add(color, `${name}: ${LAYOUT_LABELS[name]}`);
     add(color, `${name}: ${LAYOUT_DESCRIPTIONS[name]}`, "", "li", list);
   }
   if (!list.children.length) element("categories").remove();
@@ -289,6 +262,12 @@ function formatTime(op) {
   return "none: ONNX Runtime removed the nodes or fused them into a neighbor's";
 }
 
+/** Number of elements that a Transpose moves, or why it is unknown. */
+function formatElements(transpose) {
+  if (transpose.elements !== null) return transpose.elements;
+  return transpose.shape ? `dynamic shape ${formatShape(transpose.shape)}` : "shape not in the ONNX model";
+}
+
 function showTransposes() {
   const parent = element("transposes");
   if (!page.transposes.length) {
@@ -300,7 +279,7 @@ function showTransposes() {
     const users = transpose.operators.map(operatorLabel);
     if (transpose.inside) users.push(`inside ${transpose.inside}`);
     const row = [transpose.tensor, transpose.perm, users.join(", ")];
-    return hasSizes ? [...row, transpose.elements === null ? "unknown" : transpose.elements] : row;
+    return hasSizes ? [...row, formatElements(transpose)] : row;
   });
   makeTable(parent, ["tensor", "perm", "operators", ...(hasSizes ? ["elements"] : [])], rows, [3]);
 }

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from onnx_tflite_plugin.graph.metadata import props
 from onnx_tflite_plugin.graph.value_metadata import read_tensor
+from onnx_tflite_plugin.presentation.author_metadata import metadata_lines
 from onnx_tflite_plugin.presentation.graph_io import GraphValue
 from onnx_tflite_plugin.presentation.hints import input_hints, output_hints
 from onnx_tflite_plugin.source.affine import affine
@@ -68,6 +70,20 @@ def interface_hints(
     values = [[value for value, _ in side.values()] for side in values_and_tensors]
     tensors = [{name: tensor for name, (_, tensor) in side.items()} for side in values_and_tensors]
     return [*input_hints(values[0], tensors[0]), *output_hints(values[1], tensors[1])]
+
+
+def describe_metadata(row: Mapping[str, Any]) -> list[str]:
+    """Return the lines about the author's metadata of a graph input or output.
+
+    ``row``: fields of a GraphValue, read from the ONNX model; others are ignored.
+    """
+    known = {attribute.name for attribute in fields(GraphValue)}
+    return [*metadata_lines(GraphValue(**{key: _as_tuple(value) for key, value in row.items() if key in known}))]
+
+
+def _as_tuple(value: Any) -> Any:
+    """Return lists as tuples, also in lists."""
+    return tuple(map(_as_tuple, value)) if isinstance(value, list) else value
 
 
 def worst_errors(errors: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from onnx_tflite_plugin.checked import format_shape
-from onnx_tflite_plugin.cli.interface_lines import interface_lines, metadata_lines, quantization
+from onnx_tflite_plugin.cli.interface_lines import interface_lines, quantization
+from onnx_tflite_plugin.presentation.author_metadata import metadata_lines
 from onnx_tflite_plugin.presentation.graph_io import GraphValue
 
 

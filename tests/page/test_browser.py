@@ -53,7 +53,7 @@ def test_browser_renders_the_page_without_errors(tmp_path: Path, digits: Page, k
             "tolerance: one step (normal)",
             "tensors in the order of execution",
             "Implicit: ONNX fixes the layout",
-            "</i>layout fixed by ONNX",
+            "</i>Implicit: layout fixed by ONNX",
             'tabindex="0"',
             'class="link"',
             "converted by",

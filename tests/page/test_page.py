@@ -262,7 +262,16 @@ def test_page_names_missing_runtimes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     page = gather(DIGITS.read_bytes(), otp.convert(DIGITS).proto, "digits")
     assert page.errors == []
-    assert any("onnxruntime is not installed" in note for note in page.notes)
+    (note,) = page.notes
+    assert "onnxruntime is not installed" in note
+
+
+def test_page_without_runtimes_warns_of_a_missing_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    proto = otp.convert(DIGITS).proto
+    del proto.metadata_props[:]
+    _, note = gather(DIGITS.read_bytes(), proto, "digits").notes
+    assert note == "the ONNX model does not record its TFLite file, so it may not be the conversion of digits"
 
 
 def test_names_are_escaped(digits: Page) -> None:

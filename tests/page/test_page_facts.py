@@ -26,12 +26,12 @@ from onnx_tflite_plugin.page.gather import (
     _interface_rows,
     _operator_rows,
     _subgraph_of,
-    _transposes,
     gather,
 )
 from onnx_tflite_plugin.page.groups import group_operators
 from onnx_tflite_plugin.page.measurements import Measurements
 from onnx_tflite_plugin.page.stored_dtypes import worst_errors
+from onnx_tflite_plugin.page.transposes import transpose_rows
 from onnx_tflite_plugin.progress import Stages
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.verify.runtimes import structure
@@ -70,8 +70,21 @@ def test_edge_has_dtype_shape_and_authored_description(
     value_info: onnx.ValueInfoProto, dtype: str, shape: list[int | str | None]
 ) -> None:
     authored = [{"name": "y", "labels": ["b"]}, {"name": "x", "labels": ["a"]}]
-    assert _graph_value(value_info, authored) == {"name": "x", "dtype": dtype, "shape": shape, "labels": ["a"]}
+    assert _graph_value(value_info, authored) == {
+        "name": "x",
+        "dtype": dtype,
+        "shape": shape,
+        "labels": ["a"],
+        "metadata": ["1 label: a"],
+    }
     assert _graph_value(value_info, authored[:1]) == {"name": "x", "dtype": dtype, "shape": shape}
+
+
+def test_page_describes_metadata_as_the_command_does() -> None:
+    image: dict[str, Any] = {"kind": "image", "scale": [1 / 128], "zero_point": [128], "range": [[0.0], [255.0]]}
+    authored = [{"name": "x", "mean": [127.5], "std": [127.5], "unknown": 3, **image}]
+    facts = _graph_value(info("x", 1, dtype=TensorProto.UINT8), authored)
+    assert facts["metadata"] == ["image, pass pixels 0 to 255: the scale normalizes, (x - 127.5) / 127.5"]
 
 
 def test_operator_has_output_time_and_error() -> None:
@@ -180,14 +193,19 @@ def test_every_transpose_of_the_file_is_listed_with_its_operators() -> None:
     ]
     helper.set_model_props(nodes[0], node_props([(0, 12)], "", "", ""))  # type: ignore[arg-type]
     nodes[3].attribute[0].g.value_info.append(info("d", 7, 11))
-    graph = SimpleNamespace(node=nodes, value_info=[], input=[info("a", 2, 3, 5)])
-    model: Any = SimpleNamespace(graph=graph)
-    assert list(_transposes(model)) == [
-        {"tensor": "a", "perm": "0, 2, 1", "elements": 30, "operators": [12], "inside": ""},
-        {"tensor": "b", "perm": "", "elements": None, "operators": [], "inside": ""},
-        *[{"tensor": "d", "perm": "", "elements": 77, "operators": [], "inside": "If"}] * 2,
+    nodes.append(helper.make_node("Transpose", ["h"], ["i"]))
+    nodes.append(helper.make_node("Transpose", ["w"], ["v"]))
+    initializer = helper.make_tensor("w", TensorProto.FLOAT, [64, 32], np.zeros(2048))
+    inputs = [info("a", 2, 3, 5), info("f", dtype=TensorProto.BOOL), info("h", 2, None)]
+    model = helper.make_model(helper.make_graph(nodes, "main", inputs, [info("c")], [initializer]))
+    assert list(transpose_rows(model)) == [
+        {"tensor": "a", "perm": "0, 2, 1", "shape": [2, 3, 5], "elements": 30, "operators": [12], "inside": ""},
+        {"tensor": "b", "perm": "", "shape": [2, 5, 3], "elements": 30, "operators": [], "inside": ""},
+        *[{"tensor": "d", "perm": "", "shape": [7, 11], "elements": 77, "operators": [], "inside": "If"}] * 2,
+        {"tensor": "h", "perm": "", "shape": [2, None], "elements": None, "operators": [], "inside": ""},
+        {"tensor": "w", "perm": "", "shape": [64, 32], "elements": 2048, "operators": [], "inside": ""},
     ]
-    assert _count_nodes(model) == {"nodes": 6, "inner_nodes": 2, "containers": ["If"]}
+    assert _count_nodes(model) == {"nodes": 8, "inner_nodes": 2, "containers": ["If"]}
 
 
 def test_inputs_and_outputs_are_ends_of_edges() -> None:
