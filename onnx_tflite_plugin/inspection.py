@@ -42,7 +42,8 @@ def inspect(
     """Return the content of a TFLite model and the handlers of its operators.
 
     The keys include "inputs", "outputs", "signatures", "constants" by dtype, "operators" with their handlers, "missing"
-    (unsupported operators), "states" and "metadata". Raises InvalidModel, TypeError and OSError.
+    (unsupported operators), "states", "metadata" and "files" (associated files of the whole model). Raises InvalidModel,
+    TypeError and OSError.
     """
     check_source(source)
     check_host(host)
@@ -85,6 +86,10 @@ def inspect_model(model: Model, host: Host, target: Target) -> dict[str, Any]:
         "missing": sorted({row["code"] for row in operators if row["missing"] and row["called"]}),
         "signatures": [_describe_signature(model, signature) for signature in model.signatures],
         "states": list(_list_states(model, bindings, target)),
+        "files": [
+            {"name": file.name, "kind": file.kind, "description": file.description, "bytes": file.size}
+            for file in (model.authored.files if model.authored else ())
+        ],
         "metadata": [{"name": name, "bytes": len(content)} for name, content in model.metadata.items()],
         "overrides": dict(host.overrides),
         "warnings": list(host.warnings),

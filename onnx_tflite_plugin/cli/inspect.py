@@ -114,6 +114,7 @@ def _show(model: str, contents: Mapping[str, Any], details: bool) -> None:
                 ),
             ),
             Row("states", limit_lines([_format_state(state) for state in contents["states"]], 6)),
+            Row("files", _format_files(contents["files"])),
             Row(
                 "metadata",
                 [", ".join(limit_lines([shorten(entry["name"]) for entry in contents["metadata"]], 6))]
@@ -330,6 +331,20 @@ def _format_constants(rows: Sequence[Mapping[str, Any]]) -> str:
         f"{'sparse ' * row['sparse']}{row['dtype']} {format_size(row['bytes'])} in {plural(row['count'], 'tensor')}"
         for row in rows
     )
+
+
+def _format_files(files: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a line per associated file of the model, and how to extract them."""
+    lines = limit_lines([_format_file(file) for file in files], 6)
+    has_content = any(file["bytes"] for file in files)
+    return [*lines, *(["a zip program extracts them from the model, such as unzip"] if has_content else [])]
+
+
+def _format_file(file: Mapping[str, Any]) -> str:
+    """Return name, size, kind and description of an associated file."""
+    size = format_size(file["bytes"]) if file["bytes"] else "not in the model"
+    facts = [text for text in (size, file["kind"], file["description"]) if text]
+    return f"{shorten(file['name'])} ({', '.join(facts)})"
 
 
 def _format_state(state: Mapping[str, Any]) -> str:

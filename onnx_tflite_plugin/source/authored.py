@@ -14,7 +14,8 @@ _LABELS = ("axis labels", "value labels")
 class AssociatedFile(NamedTuple):
     """A file that belongs to a model or a tensor.
 
-    ``content`` is empty if the model does not contain the file.
+    ``content`` is empty if the model does not contain the file, or if the file is too large. ``size``: the bytes of the
+    file in the model.
     """
 
     name: str
@@ -22,6 +23,7 @@ class AssociatedFile(NamedTuple):
     description: str = ""
     locale: str = ""
     content: bytes = b""
+    size: int = 0
 
 
 class TensorMetadata(NamedTuple):
@@ -54,6 +56,7 @@ class Metadata(NamedTuple):
     """The author's description of a model.
 
     ``inputs`` and ``outputs``: the descriptions of each subgraph's inputs and outputs, in the order of the subgraph.
+    ``files``: the files of the model, of its subgraphs, and those in its archive that belong to no tensor.
     """
 
     name: str = ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from onnx_tflite_plugin.errors import InvalidModel
 from onnx_tflite_plugin.source.authored import AssociatedFile, Metadata, TensorMetadata
@@ -54,13 +54,19 @@ def read_metadata(content: bytes, model: Content) -> Metadata | None:
     """
     try:
         table = File(content, KEY).root(_MODEL)
-        associated = _Files(_unpack_files(model))
+        associated = _Files(*_unpack_files(model))
         graphs = table.tables("subgraph_metadata", _SUBGRAPH)
+        inputs, outputs = (
+            tuple(_read_tensors(graph, side, associated) for graph in graphs) for side in ("input", "output")
+        )
+        named = [file for owner in (table, *graphs) for file in associated.of(owner)]
+        tensors = (tensor for side in (inputs, outputs) for graph_tensors in side for tensor in graph_tensors)
+        known = {file.name for files in (named, *(tensor.files for tensor in tensors)) for file in files}
         return Metadata(
             **{name: table.text(name) for name in ("name", "description", "version", "author", "license")},
-            inputs=tuple(_read_tensors(graph, "input", associated) for graph in graphs),
-            outputs=tuple(_read_tensors(graph, "output", associated) for graph in graphs),
-            files=tuple(file for owner in (table, *graphs) for file in associated.of(owner)),
+            inputs=inputs,
+            outputs=outputs,
+            files=(*named, *associated.without(known)),
         )
     except InvalidModel:
         return None
@@ -111,8 +117,8 @@ def _read_tensor(table: Table, associated: _Files) -> TensorMetadata:
 class _Files:
     """The associated files of a model, with their contents from the zip archive."""
 
-    def __init__(self, contents: Mapping[str, bytes]) -> None:
-        self._contents = contents
+    def __init__(self, contents: Mapping[str, bytes], sizes: Mapping[str, int]) -> None:
+        self._contents, self._sizes = contents, sizes
 
     def of(self, owner: Table) -> Sequence[AssociatedFile]:
         contents = []
@@ -126,23 +132,34 @@ class _Files:
                     table.text("description"),
                     table.text("locale"),
                     self._contents.get(name, b""),
+                    self._sizes.get(name, 0),
                 )
             )
         return contents
 
+    def without(self, known: Collection[str]) -> Iterator[AssociatedFile]:
+        """Yield the files of the archive whose names are not in ``known``."""
+        for name, size in self._sizes.items():
+            if name not in known:
+                yield AssociatedFile(name, "", content=self._contents.get(name, b""), size=size)
 
-def _unpack_files(model: Content) -> dict[str, bytes]:
-    """Return the files after the model that are readable and not too large."""
+
+def _unpack_files(model: Content) -> tuple[dict[str, bytes], dict[str, int]]:
+    """Return the files after the model that are readable and not too large, and the sizes of all."""
     contents: dict[str, bytes] = {}
+    sizes: dict[str, int] = {}
     try:
         with zipfile.ZipFile(stream_of(model)) as archive:
             remaining = MAX_BYTES
             for entry in archive.infolist()[:MAX_FILES]:
+                if entry.is_dir():
+                    continue
+                sizes[entry.filename] = entry.file_size
                 if entry.file_size > remaining:
                     continue
                 with archive.open(entry) as stream:
                     contents[entry.filename] = stream.read(remaining)
                 remaining -= len(contents[entry.filename])
     except (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, RuntimeError, NotImplementedError):
-        return contents
-    return contents
+        return contents, sizes
+    return contents, sizes

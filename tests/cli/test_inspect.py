@@ -10,7 +10,7 @@ import pytest
 from conformance.builder import ModelBuilder, quant
 from conformance.models import Net, tensor
 from tests.helpers.command import Run
-from tests.helpers.metadata_files import LABELS, classifier_metadata, model_with_metadata
+from tests.helpers.metadata_files import LABELS, classifier_metadata, model_with_metadata, serialize
 
 
 @pytest.fixture
@@ -120,6 +120,20 @@ def test_inspect_as_json(run: Run, mixed_path: Path) -> None:
     assert output["signatures"][0]["key"] == "serve"
     assert [state["name"] for state in output["states"]] == ["memory", "box/kept"]
     assert [graph["called"] for graph in output["subgraphs"]] == [True, False]
+
+
+def test_inspect_lists_files_of_the_whole_model(run: Run, tmp_path: Path) -> None:
+    (path := tmp_path / "m.tflite").write_bytes(
+        model_with_metadata(serialize({6: [{0: "namen.txt", 1: "the words", 2: ("Int8", 5)}, {0: "lost.txt"}]}))
+    )
+    lines = run("inspect", path).out.splitlines()
+    start = next(k for k, line in enumerate(lines) if line.startswith("files "))
+    assert [line[13:] for line in lines[start : start + 4]] == [
+        "namen.txt (10 bytes, vocabulary, the words)",
+        "lost.txt (not in the model)",
+        "labels.txt (21 bytes)",
+        "a zip program extracts them from the model, such as unzip",
+    ]
 
 
 def test_inspect_shows_metadata_of_inputs_and_outputs(run: Run, tmp_path: Path) -> None:

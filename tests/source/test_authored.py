@@ -48,6 +48,20 @@ def test_files_of_model_and_subgraphs_are_merged() -> None:
     assert [file.name for file in authored.files] == ["of the model", "of the subgraph"]
 
 
+def test_files_that_belong_to_no_tensor_are_files_of_the_model() -> None:
+    authored = read_metadata(serialize({6: [{0: "namen.txt"}, {0: "lost.txt"}]}), Content(append_files(b"model")))
+    assert authored is not None
+    labels = "\n".join(LABELS).encode()
+    assert [(file.name, file.content, file.size) for file in authored.files] == [
+        ("namen.txt", b"Katze\nHund", 10),
+        ("lost.txt", b"", 0),
+        ("labels.txt", labels, len(labels)),
+    ]
+    of_tensors = read_metadata(classifier_metadata(), Content(append_files(b"model")))
+    assert of_tensors is not None
+    assert of_tensors.files == ()
+
+
 def test_subgraphs_beyond_the_metadata_have_no_description() -> None:
     model = ModelBuilder()
     for graph in (model.main, model.subgraph("second")):
