@@ -58,7 +58,7 @@ from onnx_tflite_plugin.quantization.opset import plan_storage_and_opset
 from onnx_tflite_plugin.quantization.symmetric import make_symmetric
 from onnx_tflite_plugin.report import SPARSE, constant_bytes, node_counts
 from onnx_tflite_plugin.report_builder import build_report, count_operator_transposes
-from onnx_tflite_plugin.rewrite import RULES, rule_named
+from onnx_tflite_plugin.rewrite import RULES, find_rule
 from onnx_tflite_plugin.rewrite.fold_casts import FoldCasts
 from onnx_tflite_plugin.rewrite.name_constants import NameConstants
 from onnx_tflite_plugin.rewrite.name_values import NameValues
@@ -280,7 +280,7 @@ class Pipeline:
         options = options._replace(check=partial(describe_added_operators, target=target))
         transposes = node_counts(model).get("Transpose", 0)
         operator_transposes = count_operator_transposes(model, planned.model)
-        rules = [rule_named(name, self.host.targets.pack_of(target.name)) for name in target.passes]
+        rules = [find_rule(name, self.host.targets.pack_of(target.name)) for name in target.passes]
         selected = [rule for rule in rules if level == "speed" or (rule.exact and level == "faithful")]
         outcomes |= apply_rules(selected, model, options)
         if target.quantizes_weights:

@@ -9,7 +9,7 @@ from onnx_tflite_plugin.checked import plural
 from onnx_tflite_plugin.cli.operator_lines import count_nodes
 from onnx_tflite_plugin.cli.output import Row, format_counts, shorten
 from onnx_tflite_plugin.presentation.ranges import format_ranges
-from onnx_tflite_plugin.rewrite import rule_named
+from onnx_tflite_plugin.rewrite import find_rule
 
 if TYPE_CHECKING:
     from onnx_tflite_plugin.conversion import Conversion
@@ -34,7 +34,7 @@ def detail_rows(conversion: Conversion, seconds: Mapping[str, float]) -> list[Ro
 def _declined_lines(declined: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
     """Yield the summary of each rewrite that did not apply, and a line per reason."""
     for name, reasons in declined.items():
-        yield f"{name} ({rule_named(name).summary}):"
+        yield f"{name} ({find_rule(name).summary}):"
         yield from (f"  {plural(count, 'place')}: {reason}" for reason, count in reasons.items())
 
 

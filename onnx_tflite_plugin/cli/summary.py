@@ -15,7 +15,7 @@ from onnx_tflite_plugin.cli.interface_lines import brief_interface, interface_li
 from onnx_tflite_plugin.cli.operator_lines import decomposed_lines
 from onnx_tflite_plugin.cli.output import Row, format_counts, format_seconds, format_size, limit_lines, shorten
 from onnx_tflite_plugin.cli.size_lines import constant_lines, files_row, has_grown
-from onnx_tflite_plugin.rewrite import rule_named
+from onnx_tflite_plugin.rewrite import find_rule
 from onnx_tflite_plugin.rewrite.weights import dtypes as weight_dtypes
 
 if TYPE_CHECKING:
@@ -339,7 +339,7 @@ def _fusion_lines(report: Report) -> Iterator[str]:
 
 def _passes(report: Report) -> Iterator[str]:
     for name, count in report.passes.items():
-        yield f"{rule_named(name).summary}: {plural(count, 'place')}"
+        yield f"{find_rule(name).summary}: {plural(count, 'place')}"
 
 
 _CARRIED = "onnx_tflite_plugin.runtime.Session carries them from run to run"

@@ -1,6 +1,6 @@
 """Rewrite rules for a finished ONNX model.
 
-A target lists the rules that are applied for it. ONNX Runtime fails or computes inexact results without some of them.
+A target lists the rules that are applied for it. Without some rules, ONNX Runtime fails or computes inexact results.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ RULES = {rule.name: rule for package in (channels, images, recurrent, tokens, we
 """Declarations of the built-in rules by name."""
 
 
-def rule_named(name: str, pack: str = "") -> RuleDeclaration:
+def find_rule(name: str, pack: str = "") -> RuleDeclaration:
     """Return the declaration of a built-in rule, or of a pass of a pack.
 
     A pass of ``pack`` is named ``module:attribute``. Raises KeyError if there is no built-in rule of this name.

@@ -60,9 +60,9 @@ def declare_pack_pass(name: str, pack: str) -> RuleDeclaration:
 
 
 def sort_rules(rules: Iterable[RuleDeclaration]) -> list[RuleDeclaration]:
-    """Return the rules sorted so that each one follows the rules in its ``after``.
+    """Return the rules sorted so that each rule follows the rules in its ``after``.
 
-    Otherwise they keep their order. Raises ValueError if the ``after`` of some rules form a cycle.
+    Independent rules keep their order. Raises ValueError if the ``after`` of some rules form a cycle.
     """
     pending, ordered = list(rules), list[RuleDeclaration]()
     while pending:

@@ -140,8 +140,8 @@ class Editor:
     def _release(self, value: ir.Value) -> None:
         """Remove a constant if it is unused.
 
-        Otherwise, old and new weights would be in memory at the same time. Replaced nodes and their values form reference
-        cycles, so garbage is collected whenever removed constants exceed ``_COLLECTION_THRESHOLD``.
+        Prompt removal avoids that old and new weights are in memory at the same time. Replaced nodes and their values form
+        reference cycles, so garbage is collected whenever removed constants exceed ``_COLLECTION_THRESHOLD``.
         """
         constants = self.graph.initializers
         if constants.get(value.name or "") is not value or value.uses() or value.is_graph_input():
@@ -199,14 +199,19 @@ def copy_tensor_metadata(value: ir.Value, shape: Sequence[int | None] | None, re
     source, full_shape = read_tensor("", reshaped.metadata_props), sizes(reshaped)
     if source is None or full_shape is None or shape is None or holds_tensor(value.metadata_props):
         return
-    leading = len(full_shape) - len(shape)
+    leading_count = len(full_shape) - len(shape)
     is_dynamic = [size in (None, -1) for size in shape]
     has_same_sizes = all(
         dynamic or size == full_size
-        for dynamic, size, full_size in zip(is_dynamic, shape, full_shape[leading:], strict=False)
+        for dynamic, size, full_size in zip(is_dynamic, shape, full_shape[leading_count:], strict=False)
     )
-    if leading > 0 and full_shape[:leading] == [1] * leading and has_same_sizes and sum(is_dynamic) < 2:
-        perm = ",".join(map(str, (source.order or range(len(full_shape)))[leading:]))
+    if (
+        leading_count > 0
+        and full_shape[:leading_count] == [1] * leading_count
+        and has_same_sizes
+        and sum(is_dynamic) < 2
+    ):
+        perm = ",".join(map(str, (source.order or range(len(full_shape)))[leading_count:]))
         write_tensor(
             value.metadata_props,
             source.subgraph,

@@ -18,7 +18,7 @@ _DEQUANTIZE_OPERATORS = ("Cast", "DequantizeLinear", "Mul", "Sub")
 
 
 def constant(value: ir.Value | None) -> Array | None:
-    """Return the array of a stored constant, ``None`` for any other value."""
+    """Return the array of a stored constant, or ``None`` for any other value."""
     if value is None or value.const_value is None or value.is_graph_input():
         return None
     return np.asarray(value.const_value.numpy())
@@ -136,7 +136,7 @@ class Affine(NamedTuple):
     def tile(self, repeats: int, integers: Array | None = None) -> Affine:
         """Return the constant, repeated along the first axis with its parameters.
 
-        ``integers``: other quantized values to use instead, of the repeated size.
+        ``integers``: if given, the quantized values of the result.
         """
         if integers is None:
             assert self.integers is not None
@@ -168,9 +168,9 @@ class QuantizedConv(NamedTuple):
 
     @classmethod
     def of(cls, conv: ir.Node) -> Self | None:
-        """Return the quantized convolution of a node, ``None`` if it is not quantized.
+        """Return the quantized convolution of a node, or ``None`` if it is not quantized.
 
-        Return ``None`` also if scales, zero points, weights or bias are computed, if data or result have per-channel
+        Also return ``None`` if scales, zero points, weights or bias are computed, if data or result have per-channel
         scales, or if the weights have scales along an axis other than the output channels.
         """
         data, weights = (producer(value, "DequantizeLinear") for value in conv.inputs[:2])

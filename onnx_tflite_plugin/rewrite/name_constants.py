@@ -34,7 +34,7 @@ _GENERATED = re.compile(
 _OPERATION = re.compile(
     r"(.*[/;])?(Conv[123]D(_transpose)?|depthwise|MatMul|BiasAdd|FusedBatchNorm(V\d)?)\d*(#\d+)?$", re.DOTALL
 )
-"""Names of TensorFlow operations. TFLite's converter also gives them to weights and biases."""
+"""Names of TensorFlow operations. TFLite's converter also gives such names to weights and biases."""
 _VARIABLE = re.compile(r"/ReadVariableOp(_\d+)?(/resource)?$")
 """Suffix that TensorFlow appends to the names of operations that read a variable."""
 _ROLE_WORDS = {"weight": re.compile("weight|kernel|filter|embed", re.I), "bias": re.compile("bias(?!add)|beta", re.I)}
@@ -95,7 +95,7 @@ class NameConstants(InPlacePass):
                 else:
                     names.claim(value.name)
         modified |= _drop_suffixes(graph, names)
-        parameters: dict[str, ir.Value] = {}
+        named_constants: dict[str, ir.Value] = {}
         for value, node_slots in uses.items():
             has_other_uses = len(node_slots) < len(value.uses())
             if not has_other_uses:
@@ -104,11 +104,11 @@ class NameConstants(InPlacePass):
             shared_name = None if _is_small(value) or _is_parameter(*node_slots[0]) else _shared_name(node_slots, opset)
             for node, slot in node_slots:
                 name = shared_name or _constant_name(node, slot, opset)
-                if name in parameters and _are_equal(parameters[name], value):
-                    copies[name] = parameters[name]
+                if name in named_constants and _are_equal(named_constants[name], value):
+                    copies[name] = named_constants[name]
                 elif name not in copies:
                     copy = _copy(value) if copies or has_other_uses else value
-                    parameters[name] = copies[name] = copy
+                    named_constants[name] = copies[name] = copy
                     copy.name = names.unique(_name_by_result(node, slot, opset) if names.is_used(name) else name)
                     graph.register_initializer(copy)
                 node.replace_input_with(slot, copies[name])
@@ -165,7 +165,10 @@ def _add_roles(graph: ir.Graph) -> bool:
 
 
 def _hides_role(name: str, base: str, role: str) -> bool:
-    """True if a name with scopes, that of an operation, does not say weight or bias."""
+    """True if a scoped name does not state the role.
+
+    Such a name is the name of an operation.
+    """
     return role in _ROLE_WORDS and ("/" in name or ";" in name) and not _ROLE_WORDS[role].search(base)
 
 
@@ -192,12 +195,15 @@ def _drop_suffixes(graph: ir.Graph, names: UniqueNames) -> bool:
 
 
 def _name_dequantized(graph: ir.Graph, names: UniqueNames) -> bool:
-    """Name dequantized constants after the stored ones. Return True if a name changed."""
+    """Name dequantized constants after the quantized constants.
+
+    Return True if a name changed.
+    """
     changed = False
     for node in graph.all_nodes():
         stored, result = quantized_operand(node), node.outputs[0]
-        numbered = node.op_type != "DequantizeLinear" or _NUMBERED.match(result.name or "")
-        if numbered and stored is not None and _is_constant(stored, graph) and not result.is_graph_output():
+        has_generated_name = node.op_type != "DequantizeLinear" or _NUMBERED.match(result.name or "")
+        if has_generated_name and stored is not None and _is_constant(stored, graph) and not result.is_graph_output():
             result.name = names.unique(with_suffix(stored.name or "", dequantized_suffix(node)))
             changed = True
     return changed
@@ -253,15 +259,15 @@ def _shared_name(node_slots: Sequence[tuple[ir.Node, int]], opset: int) -> str |
 def _name_by_result(node: ir.Node, slot: int, opset: int) -> str:
     """Return the name of a constant operand, from the result of its node and its role.
 
-    If the result has the name of the operator, the name includes the node's type. A scale with which only one operator reads or
-    writes a tensor is ``pool/operand_scale`` or ``pool/result_scale``.
+    If the result has the name of the operator, the constant's name includes the node's type. Scales are named
+    ``pool/operand_scale`` or ``pool/result_scale``.
     """
     if _is_parameter(node, slot):
         side = "operand" if dequantizes(node) else "result"
         return with_suffix(operator_name(node), f"/{side}_{_parameter(node, slot)}")
     result = node.outputs[0].name or ""
-    step = f"/{node.op_type}" if result == operator_name(node) else ""
-    return with_suffix(result, f"{step}/{_role_of_use(node, slot, opset)}")
+    type_scope = f"/{node.op_type}" if result == operator_name(node) else ""
+    return with_suffix(result, f"{type_scope}/{_role_of_use(node, slot, opset)}")
 
 
 def _role_of_use(node: ir.Node, slot: int, opset: int) -> str:
@@ -279,8 +285,8 @@ def _role_of_use(node: ir.Node, slot: int, opset: int) -> str:
 def _role(node: ir.Node, slot: int, opset: int) -> str:
     """Return the role of an operand.
 
-    The role is stated by the handler, or derived from the operand's name in ONNX's schema. The last operand in the schema of a
-    variadic operator repeats.
+    The role is stated by the handler, or derived from the operand's name in ONNX's schema. For a variadic operator, the last name
+    in the schema also applies to all further operands.
     """
     operand = node.inputs[slot]
     role = node.meta.get(ROLES, {}).get(slot) or (None if operand is None else operand.meta.get(ROLE))

@@ -54,21 +54,21 @@ class NameValues(InPlacePass):
 
     def call(self, model: ir.Model) -> PassResult:
         graph = model.graph
-        fixed = {*graph.inputs, *graph.outputs}
-        tensors = _name_tensors(graph, fixed)
-        _name_operators(graph, tensors, self._outer_scopes)
+        fixed_values = {*graph.inputs, *graph.outputs}
+        tensor_names = _name_tensors(graph, fixed_values)
+        _name_operators(graph, tensor_names, self._outer_scopes)
         _number_nodes(graph)
         names = UniqueNames()
-        for name in (*(value.name for value in fixed), *graph.initializers, *_parameter_names(graph)):
+        for name in (*(value.name for value in fixed_values), *graph.initializers, *_parameter_names(graph)):
             names.claim(name or "")
-        computed = {value.name for value in fixed}
-        stems = {value: stem for value, (stem, _) in tensors.items()}
+        computed = {value.name for value in fixed_values}
+        stems = {value: stem for value, (stem, _) in tensor_names.items()}
         for node in graph.all_nodes():
             for result in node.outputs:
-                if result in fixed or not result.name or _is_dequantized_constant(node):
+                if result in fixed_values or not result.name or _is_dequantized_constant(node):
                     continue
-                stem, suffix = tensors.get(result) or _describe_intermediate(
-                    node, result, tensors, stems, graph.opset_imports
+                stem, suffix = tensor_names.get(result) or _describe_intermediate(
+                    node, result, tensor_names, stems, graph.opset_imports
                 )
                 name = with_suffix(stem, suffix)
                 if not suffix and name in computed:  # several operators have the name of one module
@@ -101,26 +101,26 @@ def _origin(node: ir.Node) -> _Origin:
     return source_name(node.metadata_props), source_operators(node.metadata_props)
 
 
-def _name_tensors(graph: ir.Graph, fixed: set[ir.Value]) -> dict[ir.Value, tuple[str, str]]:
+def _name_tensors(graph: ir.Graph, fixed_values: set[ir.Value]) -> dict[ir.Value, tuple[str, str]]:
     """Return stem and suffix of the name of each value that holds a TFLite tensor.
 
-    ``fixed``: graph inputs and outputs, which keep their names.
+    ``fixed_values``: graph inputs and outputs, which keep their names.
     """
     interface: dict[tuple[int, int], ir.Value] = {}
     for value in (*graph.inputs, *graph.outputs):
         tensor = read_tensor("", value.metadata_props)
         if tensor is not None:
             interface.setdefault((tensor.subgraph, tensor.tensor), value)
-    tensors = {value: (value.name or "", "") for value in fixed}
+    tensor_names = {value: (value.name or "", "") for value in fixed_values}
     for node in graph.all_nodes():
         for value in node.outputs:
             tensor, name = read_tensor("", value.metadata_props), value.meta.get(TENSOR_NAME)
-            if value in fixed or name is None:
+            if value in fixed_values or name is None:
                 continue
             graph_value = None if tensor is None else interface.get((tensor.subgraph, tensor.tensor))
             stem = shorten_name(first_operation(str(name) if graph_value is None else graph_value.name or ""))
-            tensors[value] = stem, _suffix(value, node, str(value.meta.get(VARIANT, "")), graph_value)
-    return tensors
+            tensor_names[value] = stem, _suffix(value, node, str(value.meta.get(VARIANT, "")), graph_value)
+    return tensor_names
 
 
 def _suffix(value: ir.Value, node: ir.Node, variant: str, graph_value: ir.Value | None) -> str:
@@ -149,7 +149,7 @@ def _movement(node: ir.Node) -> str:
     return "reshaped" if node.op_type in _RESHAPES else "transposed"
 
 
-def _name_operators(graph: ir.Graph, tensors: dict[ir.Value, tuple[str, str]], outer_scopes: str) -> None:
+def _name_operators(graph: ir.Graph, tensor_names: dict[ir.Value, tuple[str, str]], outer_scopes: str) -> None:
     """Store the name of the TFLite operator in each node.
 
     The name is the stem of the first tensor that has the operator's name in the TFLite file.
@@ -157,7 +157,7 @@ def _name_operators(graph: ir.Graph, tensors: dict[ir.Value, tuple[str, str]], o
     stems: dict[_Origin, str] = {}
     for node in graph.all_nodes():
         for value in node.outputs:
-            name, stem_and_suffix = source_name(node.metadata_props), tensors.get(value)
+            name, stem_and_suffix = source_name(node.metadata_props), tensor_names.get(value)
             if stem_and_suffix is not None and shorten_name(name, outer_scopes=outer_scopes) in (
                 value.meta.get(TENSOR_NAME),
                 value.name,
@@ -199,25 +199,26 @@ def _is_dequantized_constant(node: ir.Node) -> bool:
 def _describe_intermediate(
     node: ir.Node,
     value: ir.Value,
-    tensors: dict[ir.Value, tuple[str, str]],
+    tensor_names: dict[ir.Value, tuple[str, str]],
     stems: dict[ir.Value, str],
     opsets: Mapping[str, int],
 ) -> tuple[str, str]:
     """Return the stem and the suffix of the name of a value that holds no tensor.
 
-    ``stems``: the stems of values that are computed before it. ``opsets``: the model's, which inner graphs do not store.
+    ``stems``: the stems of values that are computed before it. ``opsets``: the model's opsets, which inner graphs do not
+    store.
     """
     if role := value.meta.get(ROLE):
         return operator_name(node), f"/{role}"
     source = node.inputs[0] if node.inputs else None
     stem = None if source is None else stems.get(source)
     if dequantizes(node) and stem is not None:
-        return stem, _describe_requantization(node, stem, tensors) or (
+        return stem, _describe_requantization(node, stem, tensor_names) or (
             ":steps" if _has_unit_scale(node) else dequantized_suffix(node)
         )
-    if node.op_type in MOVES and source in tensors:
-        return tensors[source][0], f":{_movement(node)}"
-    name_before_tensor = _name_before(node, value, tensors)
+    if node.op_type in MOVES and source in tensor_names:
+        return tensor_names[source][0], f":{_movement(node)}"
+    name_before_tensor = _name_before(node, value, tensor_names)
     if name_before_tensor is not None:
         return name_before_tensor
     if node.op_type in MOVES and stem is not None:
@@ -227,14 +228,14 @@ def _describe_intermediate(
     ), f"/{(node.name or node.op_type).rpartition('/')[2]}{_describe_output(node, value, opsets)}"
 
 
-def _describe_requantization(node: ir.Node, stem: str, tensors: dict[ir.Value, tuple[str, str]]) -> str:
+def _describe_requantization(node: ir.Node, stem: str, tensor_names: dict[ir.Value, tuple[str, str]]) -> str:
     """Return a suffix such as ``:int8_to_uint8`` between dtypes of a tensor, else ""."""
     users, start = [use.node for use in node.outputs[0].uses()], quantized_operand(node)
     if len(users) != 1 or users[0].op_type != "QuantizeLinear" or start is None:
         return ""
     end = users[0].outputs[0]
     dtypes = [value.dtype.name.lower() for value in (start, end) if value.dtype is not None]
-    is_one_tensor = end in tensors and tensors[end][0] == stem and len({*dtypes}) == 2
+    is_one_tensor = end in tensor_names and tensor_names[end][0] == stem and len({*dtypes}) == 2
     return f":{'_to_'.join(dtypes)}" if is_one_tensor else ""
 
 
@@ -258,11 +259,13 @@ def _describe_output(node: ir.Node, value: ir.Value, opsets: Mapping[str, int]) 
     return f"/output{index}" if is_list else f"/{parameters[index].name.lower()}"
 
 
-def _name_before(node: ir.Node, value: ir.Value, tensors: dict[ir.Value, tuple[str, str]]) -> tuple[str, str] | None:
+def _name_before(
+    node: ir.Node, value: ir.Value, tensor_names: dict[ir.Value, tuple[str, str]]
+) -> tuple[str, str] | None:
     """Return stem and suffix for a value from which its only user computes a tensor.
 
-    The stem is that of the tensor, the suffix names the user, such as ``:unquantized``. The value may reach the tensor
-    through activations, reshapes or a QuantizeLinear. Return None if the tensor belongs to another TFLite operator.
+    The stem is the stem of the tensor. The suffix names the user, such as ``:unquantized``. Between value and tensor, there
+    may be activations, reshapes or a QuantizeLinear. Return None if the tensor belongs to another TFLite operator.
     """
     users = [*value.uses()]
     if len(users) != 1 or not users[0].node.outputs or users[0].node.graph is not node.graph:
@@ -274,10 +277,10 @@ def _name_before(node: ir.Node, value: ir.Value, tensors: dict[ir.Value, tuple[s
     if operands != [value]:
         return None
     result = user.outputs[0]
-    if result in tensors:
-        return tensors[result][0], _suffix_before(user)
+    if result in tensor_names:
+        return tensor_names[result][0], _suffix_before(user)
     is_step = user.op_type in _ACTIVATIONS | MOVES | {"Max", "Min", "QuantizeLinear"}
-    following = _name_before(user, result, tensors) if is_step else None
+    following = _name_before(user, result, tensor_names) if is_step else None
     return None if following is None else (following[0], _suffix_before(user))
 
 

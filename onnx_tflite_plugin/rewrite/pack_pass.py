@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def _load(module: str, attribute: str) -> object:
     """Return the object ``module:attribute``.
 
-    Raises Mismatch if the object does not exist, with a similar name.
+    Raises Mismatch if the object does not exist. The message suggests a similar name.
     """
     try:
         imported = import_module(module)

@@ -43,27 +43,27 @@ Pattern = Callable[[ir.Model, RewriteOptions], Iterable[Place]]
 
 @dataclass
 class Outcome:
-    """Number of changes that a rule made, and of declined matches by reason."""
+    """Number of changes that a rule made, and number of declined places by reason."""
 
     applied: int = 0
     declined: Counter[str] = field(default_factory=Counter)
 
     def reasons(self) -> dict[str, int]:
-        """Return the number of declined matches per reason, most frequent first.
+        """Return the number of declined places per reason, most frequent first.
 
-        Matches without a reason are not counted.
+        Places declined without a reason are not counted.
         """
         return {reason: count for reason, count in self.declined.most_common() if reason}
 
 
 @dataclass(frozen=True)
 class RewriteRule(Generic[Place, Match]):
-    """A rewrite of a finished model, with the terms of ``@fusion``.
+    """A rewrite of a finished model: pattern, check and rewrite, as in ``@fusion``.
 
     ``pattern`` yields the places of a model that may be rewritten. ``check`` returns the match at a place, or a Decline
     with a reason for the log. The reason is empty for places where nobody expects the rewrite. ``check`` may also
-    decline by raising Refusal (see :func:`require`). ``rewrite`` changes the model and returns the number of changes, or
-    None for one change.
+    raise Refusal instead of returning a Decline (see :func:`require`). ``rewrite`` changes the model and returns the
+    number of changes; None counts as one change.
     """
 
     pattern: Pattern[Place]
@@ -127,7 +127,7 @@ def load_rule(declaration: RuleDeclaration) -> RewriteRule[Any, Any] | PackPass:
 class RewritePass(InPlacePass):
     """Apply one rule if the model has the operators that the rule needs.
 
-    ``outcome``: the changes of the last application.
+    ``outcome``: the result of the last call.
     """
 
     def __init__(self, rule: RuleDeclaration, options: RewriteOptions) -> None:

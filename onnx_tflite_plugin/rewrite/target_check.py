@@ -21,7 +21,7 @@ TRANSPOSE = "Transpose"
 def check_model(model: ir.Model, target: Target, opset: int) -> None:
     """Raise TargetRefusal for operators that the target does not support.
 
-    Operators on int8 tensors that ONNX Runtime fails to load are included.
+    This includes operators on int8 tensors that ONNX Runtime fails to load.
     """
     missing = [node for node in model.graph.all_nodes() if not node.domain and _is_missing(node, target)]
     problems = [
@@ -52,7 +52,7 @@ def check_model(model: ir.Model, target: Target, opset: int) -> None:
 def unaccelerated_warnings(model: ir.Model, target: Target) -> list[str]:
     """Return at most one warning, on operators that the target's accelerator lacks.
 
-    The warning names TFLite operators that are lowered to them.
+    The warning names the TFLite operators that are lowered to these operators.
     """
     if not target.accelerates:
         return []
@@ -88,7 +88,8 @@ def _missing_operators(model: ir.Model, target: Target) -> set[str]:
 def _is_missing(node: ir.Node, target: Target) -> bool:
     """True if the target lacks a node's operator.
 
-    This applies to the standard domain and those of ONNX Runtime. Operators of other domains are provided by the user.
+    Only operators of the standard domain and of ONNX Runtime's domains are checked. The user provides operators of
+    other domains.
     """
     if not node.domain:
         return node.op_type in target.missing_operators

@@ -1,4 +1,4 @@
-"""Rules on number, order and zero points of channels, for fast paths of kernels."""
+"""Rules that change number, order or zero points of channels for faster kernels."""
 
 from __future__ import annotations
 

@@ -38,27 +38,27 @@ class SharedChannels:
         shape = sizes(value)
         if shape is None or shape[1] is None:
             return None
-        self, pending = cls(len(shape), shape[1]), [value]
+        shared, pending = cls(len(shape), shape[1]), [value]
         while pending:
             value = pending.pop()
-            if value in self.values:
+            if value in shared.values:
                 continue
-            self.values.add(value)
+            shared.values.add(value)
             producer_node = value.producer()
             if producer_node is None or value.is_graph_output() or producer_node.graph is None:
                 return None
             if producer_node in convolutions and convolutions[producer_node].group == 1:
-                self.producers[producer_node] = convolutions[producer_node]
-            elif not self._propagate(producer_node, convolutions, pending):
+                shared.producers[producer_node] = convolutions[producer_node]
+            elif not shared._propagate(producer_node, convolutions, pending):
                 return None
             for use in value.uses():
                 if use.node.graph is not producer_node.graph:
                     return None
                 if use.node in convolutions and convolutions[use.node].group == 1:
-                    self.readers[use.node] = convolutions[use.node]
-                elif not self._propagate(use.node, convolutions, pending):
+                    shared.readers[use.node] = convolutions[use.node]
+                elif not shared._propagate(use.node, convolutions, pending):
                     return None
-        return self
+        return shared
 
     def _propagate(self, node: ir.Node, convolutions: Mapping[ir.Node, Convolution], pending: list[ir.Value]) -> bool:
         """Add operands and result of a node to ``pending`` if they share channels.

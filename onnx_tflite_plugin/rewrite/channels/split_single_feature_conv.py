@@ -1,8 +1,7 @@
-"""Split a convolution of one output channel into a depthwise and a 1 x 1 one.
+"""Split a convolution of one output channel in two: depthwise, then 1 x 1.
 
-The 1 x 1 convolution adds the channels of the depthwise one. Kernels compute blocks of 8 output channels with AVX2, and of 16
-with AVX-512. A convolution of one output channel takes as long as one of a full block. The two convolutions together take a
-quarter of that time.
+The 1 x 1 convolution adds the channels of the depthwise result. Kernels compute output channels in blocks of 8 (AVX2) or 16
+(AVX-512), so that one output channel takes as long as a full block. The two new convolutions together take a quarter of that time.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def check(node: ir.Node) -> Convolution:
 
 
 def rewrite(editor: Editor, convolution: Convolution) -> None:
-    """Emit the depthwise convolution, and the one that adds its channels."""
+    """Emit the depthwise convolution, and the convolution that adds its channels."""
     node, (_, channels, *kernel) = convolution.node, convolution.shape
     image, weights, *bias = node.inputs
     with editor.replacing(node):

@@ -52,7 +52,7 @@ def check(layers: Mapping[ir.Node, Layer]) -> Mapping[ir.Node, NewWeights] | Dec
 def rewrite(editor: Editor, new_weights: Mapping[ir.Node, NewWeights]) -> int:
     """Replace the weights. Return the number of convolutions with a new zero point."""
     for node, weights in new_weights.items():
-        weights.replace(editor, node)
+        weights.apply_to(editor, node)
     return sum(weights.is_centered for weights in new_weights.values())
 
 
@@ -129,7 +129,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Doubling:
-    """Values that share channels, of which some are duplicated."""
+    """A group of values that share channels, some of which are duplicated."""
 
     shared: SharedChannels
     layers: Mapping[ir.Node, Layer]
@@ -155,10 +155,10 @@ class Doubling:
 
     @property
     def is_worthwhile(self) -> bool:
-        """True if the speedups with and without symmetric kernels have a large product."""
-        cost, copied_cost = self._costs(symmetric_kernels=True)
-        other_cost, other_copied_cost = self._costs(symmetric_kernels=False)
-        return copied_cost * other_copied_cost * MIN_SPEEDUP < cost * other_cost
+        """True if the combined speedup exceeds ``MIN_SPEEDUP``."""
+        symmetric_cost, symmetric_copied_cost = self._costs(symmetric_kernels=True)
+        fallback_cost, fallback_copied_cost = self._costs(symmetric_kernels=False)
+        return symmetric_copied_cost * fallback_copied_cost * MIN_SPEEDUP < symmetric_cost * fallback_cost
 
     def _costs(self, symmetric_kernels: bool) -> tuple[int, int]:
         """Return the cost without copied channels, and the cost with them.
@@ -181,17 +181,20 @@ class Doubling:
         return cost, copied_cost
 
     def add_weights(self, new_weights: dict[ir.Node, NewWeights]) -> None:
-        """Add weights of all convolutions around the channels, and the values' new shapes."""
-        copied, size, layers = self.channels_to_copy, self.size, self.layers
+        """Add the new weights of all convolutions that read or compute the channels.
+
+        Also set the new shapes of the values.
+        """
+        copied_channels, size, layers = self.channels_to_copy, self.size, self.layers
         for node in (*self.shared.producers, *self.shared.depthwise):
-            new_weights[node] = new_weights.get(node, NewWeights.of(layers[node])).with_features(copied, size)
+            new_weights[node] = new_weights.get(node, NewWeights.of(layers[node])).with_features(copied_channels, size)
         for node in self.shared.readers:
             is_split = layers[node].needs_split
             new_weights[node] = new_weights.get(node, NewWeights.of(layers[node])).with_channels(
-                copied, size, split=is_split
+                copied_channels, size, split=is_split
             )
-        padding = size - self.channels - len(copied)
-        self.shared.set_channels([*range(self.channels), *copied, *[-1] * padding])
+        padding = size - self.channels - len(copied_channels)
+        self.shared.set_channels([*range(self.channels), *copied_channels, *[-1] * padding])
 
 
 _CHANNEL_BLOCK = 4
@@ -221,28 +224,28 @@ class NewWeights:
     def with_zero_point_0(self, centered: Array | None = None) -> NewWeights:
         """Return these weights with a zero point of 0.
 
-        ``centered``: weights minus zero point, to use instead of these.
+        ``centered``: values that replace the weights minus their zero point.
         """
         integers = (_subtract_zero_point(self.weights) if centered is None else centered).astype(np.int8)
         return replace(
             self, weights=Affine(integers, self.weights.scale, np.zeros_like(self.weights.zero_point)), is_centered=True
         )
 
-    def with_features(self, copied: list[int], size: int) -> NewWeights:
+    def with_features(self, copied_channels: list[int], size: int) -> NewWeights:
         """Return the weights with copies of output channels.
 
-        ``copied``: the channels to copy. Zeros are appended up to ``size`` channels.
+        Zeros are appended up to ``size`` channels.
         """
         weights, bias = (
-            _extend_constant(self.weights, copied, size),
-            self.bias and _extend_constant(self.bias, copied, size),
+            _extend_constant(self.weights, copied_channels, size),
+            self.bias and _extend_constant(self.bias, copied_channels, size),
         )
         return replace(self, weights=weights, bias=bias)
 
-    def with_channels(self, copied: list[int], size: int, split: bool) -> NewWeights:
-        """Return the weights with input channels for copies of channels.
+    def with_channels(self, copied_channels: list[int], size: int, split: bool) -> NewWeights:
+        """Return the weights with additional input channels for the copies.
 
-        ``copied``: the channels that are copied. ``split``: the copies get the excess of the weights over
+        ``split``: the copies get the excess of the weights over
         ``MAX_WEIGHT``; otherwise their weights are zero. Zeros are appended up to ``size`` channels.
         """
         remainder = _subtract_zero_point(self.weights)
@@ -251,12 +254,12 @@ class NewWeights:
             extended[:, : remainder.shape[1]] = remainder
             integers = (extended + _broadcast_zero_point(self.weights)).astype(np.int8)
             return replace(self, weights=self.weights._replace(integers=integers))
-        for k, channel in enumerate([*range(remainder.shape[1]), *copied]):
+        for k, channel in enumerate([*range(remainder.shape[1]), *copied_channels]):
             extended[:, k] = remainder[:, channel].clip(-MAX_WEIGHT, MAX_WEIGHT)
             remainder[:, channel] -= extended[:, k]
         return self.with_zero_point_0(extended)
 
-    def replace(self, editor: Editor, node: ir.Node) -> None:
+    def apply_to(self, editor: Editor, node: ir.Node) -> None:
         """Replace the weights and the bias of a convolution."""
         with editor.replacing(node):
             values = [editor.dequantize(self.weights), *([editor.dequantize(self.bias)] if self.bias else [])]
@@ -280,14 +283,16 @@ def _subtract_zero_point(weights: Affine) -> Array:
     return weights.integers.astype(np.int64) - _broadcast_zero_point(weights)
 
 
-def _extend_constant(constant: Affine, copied: list[int], size: int) -> Affine:
+def _extend_constant(constant: Affine, copied_channels: list[int], size: int) -> Affine:
     """Return a constant with copied features, and zeros up to ``size`` features."""
     integers, scale, zero_point = constant.integers, constant.scale, constant.zero_point
     assert integers is not None
 
     def append_channels(array: Array, fill: Array) -> Array:
-        padding = size - len(array) - len(copied)
-        return np.concatenate([array, array[copied], np.repeat(fill[None], padding, axis=0)]).astype(array.dtype)
+        padding = size - len(array) - len(copied_channels)
+        return np.concatenate([array, array[copied_channels], np.repeat(fill[None], padding, axis=0)]).astype(
+            array.dtype
+        )
 
     if scale.ndim and len(scale) == len(integers):
         scale, zero_point = append_channels(scale, scale[0]), append_channels(zero_point, zero_point[0])

@@ -43,7 +43,7 @@ RULES = (
     RuleDeclaration(
         __name__,
         "clip_to_conv",
-        "bounds of a sum or an activation are fused with a depthwise convolution with weights of 1",
+        "a Clip, Max or Min of a sum or an activation is fused with a depthwise convolution with weights of 1",
         Gain(5, 8.3, 16.0, 2.7),
         frozenset({"Conv"}),
         after=("pad_channels",),
@@ -76,7 +76,7 @@ RULES = (
     RuleDeclaration(
         __name__,
         "fold_depthwise",
-        "columns are folded into channels, so that a dense convolution replaces a depthwise one of few channels",
+        "columns are folded into channels, so that a dense convolution replaces a depthwise convolution of few channels",
         Gain(2, 17.3, 17.6, 17.0),
         _QUANTIZED_CONV_OPERATORS,
         after=("symmetric_weights", "pad_channels", "reorder_channels", "fold_width"),

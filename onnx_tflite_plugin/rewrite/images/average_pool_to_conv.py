@@ -97,9 +97,9 @@ class Average:
         stride_y, stride_x = ints(node, "strides", [1, 1])
         top, left, bottom, right = ints(node, "pads", [0] * 4)
         image, kernel, strides = (channels, height, width), (kernel_height, kernel_width), (stride_y, stride_x)
-        self = cls(dequantize, node, quantize, image, kernel, strides, (top, left, bottom, right))
-        require(self.taps <= _MAX_TAPS, f"a window has more than {_MAX_TAPS} elements")
-        return self
+        average = cls(dequantize, node, quantize, image, kernel, strides, (top, left, bottom, right))
+        require(average.taps <= _MAX_TAPS, f"a window has more than {_MAX_TAPS} elements")
+        return average
 
     @property
     def taps(self) -> int:

@@ -38,7 +38,7 @@ class Match(NamedTuple):
 def check(node: ir.Node) -> Match:
     """Return the match if a node clips a float image in the blocked layout.
 
-    The nodes before and after it must support the layout, and the bounds be constant.
+    The nodes before and after it must support the layout, and the bounds must be constant.
     """
     image, bounds = require_match(node.inputs[0]), _bounds(node)
     require(only_user(image, node.op_type), "the image before the bounds has other users")

@@ -141,7 +141,7 @@ conv_transpose_to_conv = RewriteRule(nodes("ConvTranspose"), check, rewrite)
 def convolution_weights(weights: Affine, rows: Axis, columns: Axis) -> Affine:
     """Return the weights of the convolution.
 
-    ``weights``: those of the transposed convolution, ``[c, o, y, x]``. The result has shape
+    ``weights``: the weights of the transposed convolution, ``[c, o, y, x]``. The result has shape
     ``[row phases * column phases * o, c, row taps, column taps]``.
     """
     assert weights.integers is not None

@@ -12,7 +12,7 @@ from onnx_tflite_plugin.source.model import Array
 
 
 @dataclass(frozen=True)
-class WithConstant:
+class QuantizedElementwise:
     """A quantized elementwise operator of a tensor and a constant.
 
     ``node`` is between DequantizeLinear and QuantizeLinear. ``data``: the DequantizeLinear of the tensor. ``shape``: the

@@ -5,10 +5,10 @@ few channels and many positions. M adjacent columns of C channels become one col
 reshaped to ``[N, H, W/M, M * C]`` without a copy. A convolution with stride s then computes M/s result columns at once. Its
 weights are zero for columns that a result column does not read. The sums and the results are the same.
 
-Most of the products are with 0, and without VNNI, products cost more than positions. With ``--weights-dtype auto``, weights may
-be int8 only on processors whose sums are exact (see ``weights``). An ``If`` on the processor probe then contains the folded
-convolution for these processors and the original one for others. With other ``--weights-dtype``, a single convolution is emitted.
-Weights that become uint8 are folded only if folding is faster for uint8.
+Most multiplications of the folded convolution are by 0. Without VNNI, they cost more time than the saved positions. With
+``--weights-dtype auto``, weights may be int8 only on processors that compute exact sums (see ``weights``). An ``If`` on the processor
+probe then contains the folded convolution for these processors and the original convolution for other processors. With other
+``--weights-dtype``, one convolution is emitted. Weights that become uint8 are folded only if folding is faster for uint8.
 """
 
 from __future__ import annotations
@@ -182,7 +182,10 @@ class Folding:
 
 
 def cheapest_folding(window: Window) -> Folding | None:
-    """Return the folding of lowest cost for int8 weights, ``None`` if none saves time."""
+    """Return the folding of lowest cost for int8 weights.
+
+    Return ``None`` if no folding saves time.
+    """
     if window.image[2] > MAX_CHANNELS:
         return None
     foldings = [folding for columns in range(1, MAX_COLUMNS + 1) if (folding := Folding.of(window, columns))]
@@ -208,14 +211,14 @@ class Image(NamedTuple):
 class Match(NamedTuple):
     """A quantized convolution, its folding, and the image that it reads.
 
-    ``by_processor``: the convolution is folded only on processors with exact int8 products.
+    ``depends_on_processor``: the convolution is folded only on processors with exact int8 products.
     """
 
     unit: QuantizedConv
     window: Window
     folding: Folding
     image: Image
-    by_processor: bool = False
+    depends_on_processor: bool = False
 
 
 def pattern(model: ir.Model, options: RewriteOptions) -> Iterable[tuple[QuantizedConv, str]]:
@@ -236,14 +239,14 @@ def check(place: tuple[QuantizedConv, str]) -> Match | Decline:
     if stays_int8 or folding.work.cost_of_uint8 < window.work.cost_of_uint8:
         return Match(unit, window, folding, image)
     if weights.dtype == np.int8 and weights_dtype == "auto" and not (weights == INT8_MIN).any():
-        return Match(unit, window, folding, image, by_processor=True)
+        return Match(unit, window, folding, image, depends_on_processor=True)
     return Decline("the folded weights must be uint8, with which folding saves no time")
 
 
 def rewrite(editor: Editor, match: Match) -> None:
     """Emit the folded convolution, or an If on the probe with both convolutions."""
     unit = match.unit
-    probe = emit_probe(editor) if match.by_processor else None
+    probe = emit_probe(editor) if match.depends_on_processor else None
     with editor.replacing(unit.conv):
         if probe is None:
             value = emit_folded(editor, match)
@@ -304,9 +307,10 @@ def _quantize(editor: Editor, value: ir.Value, image: Image) -> ir.Value:
 
 
 def image_of(data: ir.Node) -> Image | None:
-    """Return the channels-last image before its conversion for a convolution.
+    """Return the channels-last image that a convolution reads after a conversion.
 
-    ``data``: the DequantizeLinear before the convolution. Return ``None`` without a conversion to channels first.
+    ``data``: the DequantizeLinear before the convolution. Return ``None`` if the image is not converted to channels
+    first.
     """
     quantize_nodes: list[ir.Node] = []
     value = data.outputs[0]
@@ -317,14 +321,14 @@ def image_of(data: ir.Node) -> Image | None:
         quantize_nodes.insert(0, node)
         value = node.inputs[0]
     producer_node = producer(value, "Reshape", "Transpose")
-    if producer_node is None or not _is_to_channels_first(producer_node):
+    if producer_node is None or not _converts_to_channels_first(producer_node):
         return None
     shape = sizes(producer_node.outputs[0])
     channels_last = sizes(producer_node.inputs[0]) if shape is None else [shape[0], *shape[2:], shape[1]]
     return Image(producer_node.inputs[0], channels_last, producer_node, quantize_nodes)
 
 
-def _is_to_channels_first(node: ir.Node) -> bool:
+def _converts_to_channels_first(node: ir.Node) -> bool:
     """True if a node converts [N, H, W, C] to [N, C, H, W].
 
     The node is a Transpose, or a Reshape of an image of one channel.

@@ -1,8 +1,7 @@
 """Fold the channels of an image into its width, which saves a Transpose.
 
-The image is stored channels last, but a convolution reads channels first. As an image of one channel, with the C channels of each
-pixel side by side, it need not be transposed. A kernel C times as wide, with C times the stride along the width, computes the same
-sums.
+The image is stored channels last, but a convolution reads channels first. If the C channels of each pixel are treated as C pixels of
+a one-channel image, no Transpose is needed. A kernel C times as wide, with C times the stride along the width, computes the same sums.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ image_channels_to_width = RewriteRule(nodes("Transpose"), check, rewrite)
 def _require_convolution(node: ir.Node, image: ir.Value) -> None:
     """Raise Refusal unless a node is a float 2-D convolution of the image.
 
-    It must have no groups, explicit pads, and no dilation along the width.
+    The convolution must be ungrouped, with explicit pads, and not dilated along the width.
     """
     convolution = require_match(
         Convolution.of(node) if nodes_of([node], "Conv") and node.inputs[0] is image else None,

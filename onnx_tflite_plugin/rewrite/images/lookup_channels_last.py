@@ -2,7 +2,7 @@
 
 ONNX Runtime computes 8-bit convolutions channels last, and inserts Transposes around them. It moves these Transposes through
 elementwise operators, but not through a lookup, which is a GatherElements between Reshapes. The rule emits inverse Transposes
-before and after a lookup, which cancel those of ONNX Runtime.
+before and after a lookup. ONNX Runtime cancels its own Transposes with them.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from onnx_tflite_plugin.rewrite.channels.padding import BROADCASTING, CHANNELWISE
 from onnx_tflite_plugin.rewrite.editor import Editor
-from onnx_tflite_plugin.rewrite.images.elementwise import WithConstant
+from onnx_tflite_plugin.rewrite.images.elementwise import QuantizedElementwise
 from onnx_tflite_plugin.rewrite.matching import BLOCK, DIVISOR, Affine, constant, only_user, producer, sizes
 from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require_match
 from onnx_tflite_plugin.source.model import Array
@@ -85,8 +85,8 @@ class QuantizedMatch(NamedTuple):
     Both constants have shape [channels]. ``scale``: the scale of the data.
     """
 
-    mul_unit: WithConstant
-    add_unit: WithConstant
+    mul_unit: QuantizedElementwise
+    add_unit: QuantizedElementwise
     factor: Array
     offset: Array
     scale: float
@@ -94,9 +94,9 @@ class QuantizedMatch(NamedTuple):
 
 def check_quantized(mul: ir.Node) -> QuantizedMatch:
     """Return the match if Mul and Add are quantized, with constants per channel."""
-    mul_unit = require_match(WithConstant.of(mul, "Mul"))
+    mul_unit = require_match(QuantizedElementwise.of(mul, "Mul"))
     dequantize = require_match(only_user(mul_unit.quantize.outputs[0], "DequantizeLinear"))
-    add_unit = require_match(WithConstant.of(only_user(dequantize.outputs[0], "Add"), "Add"))
+    add_unit = require_match(QuantizedElementwise.of(only_user(dequantize.outputs[0], "Add"), "Add"))
     factor, offset = _per_channel(mul_unit), _per_channel(add_unit)
     data_affine = require_match(Affine.of(mul_unit.data))
     require(len(factor) % BLOCK == 0, f"the number of channels is not a multiple of {BLOCK}")
@@ -117,7 +117,7 @@ def rewrite_quantized(editor: Editor, match: QuantizedMatch) -> None:
 batch_norm_to_conv = RewriteRule(nodes("Mul"), check_quantized, rewrite_quantized)
 
 
-def _per_channel(unit: WithConstant) -> Array:
+def _per_channel(unit: QuantizedElementwise) -> Array:
     """Return the dequantized constant, broadcast to [channels].
 
     Raises Refusal if the constant is neither per channel nor a scalar, or the tensor is not an image.

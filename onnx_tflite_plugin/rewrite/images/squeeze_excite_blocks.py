@@ -77,15 +77,15 @@ def rewrite(editor: Editor, match: Match) -> None:
     channels, height, width = (size or 0 for size in (sizes(node.outputs[0]) or [])[1:])
     with editor.replacing(node):
         repeats = np.array([1, 1, height, width], np.float32)
-        repeated = editor.emit(
+        repeated_scale = editor.emit(
             "Resize", scale, None, repeats, mode="nearest", coordinate_transformation_mode="asymmetric",
             nearest_mode="floor",
         )  # fmt: skip
     # Shape inference loses a dynamic batch size at Resize. ONNX Runtime multiplies in the blocked layout only if shapes are equal.
-    for value in (repeated, image):
+    for value in (repeated_scale, image):
         value.shape = ir.Shape([batch, channels, height, width])
-    repeated.type = scale.type
-    node.replace_input_with(slot, repeated)
+    repeated_scale.type = scale.type
+    node.replace_input_with(slot, repeated_scale)
 
 
 squeeze_excite_blocks = RewriteRule(pattern, check, rewrite)

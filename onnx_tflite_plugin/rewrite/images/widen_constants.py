@@ -1,11 +1,11 @@
 """Repeat a constant per channel for several pixels of an image.
 
-Kernels of two operands broadcast a constant per channel one pixel at a time. A float pixel takes 10 ns, so an image of 96x96x3 takes
-104 us, and one of 24x24x64 takes 14 us. If the constant is repeated for a row of pixels, they take 7 and 8 us. For one channel, a
-scalar takes 92 us for 9216 pixels, but 3 us if it has as many axes as the image.
+Kernels of two operands broadcast a constant per channel one pixel at a time. A float pixel takes 10 ns: a 96x96x3 image takes 104 us,
+and a 24x24x64 image takes 14 us. With a constant repeated for a row of pixels, the images take 7 us and 8 us. In an image of one
+channel and 9216 pixels, a scalar takes 92 us, but only 3 us if it has as many axes as the image.
 
 A quantized pixel takes 14 ns. An image of 3 channels, as in the normalization at the beginning of networks, takes ten to twenty
-times as long as an image with as many elements and many channels.
+times as long as an image with the same number of elements and many channels.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnx_tflite_plugin.rewrite.editor import Editor
-from onnx_tflite_plugin.rewrite.images.elementwise import WithConstant
+from onnx_tflite_plugin.rewrite.images.elementwise import QuantizedElementwise
 from onnx_tflite_plugin.rewrite.matching import constant, producer, sizes
 from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require_match
 from onnx_tflite_plugin.source.model import Array
@@ -49,7 +49,7 @@ def check(node: ir.Node) -> Match:
     image, array = require_match(node.inputs[1 - slot]), require_match(arrays[slot])
     require(image.dtype == ir.DataType.FLOAT)
     shape = require_match(sizes(image), "the shape of the result is unknown")
-    require(len(shape) >= 2 and _is_per_channel(array, shape), "the constant is not per channel of enough pixels")
+    require(len(shape) >= 2 and _is_per_channel(array, shape), "the constant is not per channel, or there are not enough pixels")
     require(sizes(node.outputs[0]) in (None, shape), "the image is broadcast")
     require(not _is_fused(image), "the Add is fused with a product or a normalization")
     *_, width, channels = shape
@@ -62,7 +62,7 @@ def check(node: ir.Node) -> Match:
 
 
 def rewrite(editor: Editor, match: Match) -> None:
-    """Replace the constant by the repeated one."""
+    """Replace the constant by the repeated constant."""
     node, slot, row = match
     node.replace_input_with(slot, editor.store(row, like=node.inputs[slot]))
 
@@ -71,14 +71,14 @@ widen_constants = RewriteRule(nodes(*_OPERATORS), check, rewrite)
 
 
 def _float_constant(value: ir.Value | None) -> Array | None:
-    """Return a stored or cast constant as float32, ``None`` for any other value."""
+    """Return a stored or cast constant as float32, or ``None`` for any other value."""
     cast = producer(value, "Cast")
     array = constant(value if cast is None else cast.inputs[0])
     return None if array is None else np.asarray(array, np.float32)
 
 
 def _is_per_channel(array: Array, shape: list[int | None]) -> bool:
-    """True if a constant has one element per channel, and the image enough pixels.
+    """True if a constant has one element per channel, and the image has enough pixels.
 
     A dynamic dimension counts as 1.
     """
@@ -106,12 +106,12 @@ _MIN_ROW_ELEMENTS = 128  # heuristic: longer rows are not faster
 _MIN_QUANTIZED_PIXELS = 512  # heuristic: for fewer pixels, the Reshapes take more time than a wide constant saves
 
 
-def check_quantized(node: ir.Node) -> WithConstant:
+def check_quantized(node: ir.Node) -> QuantizedElementwise:
     """Return the quantized operator if its constant has one value per channel.
 
     The channels must be the last axis. There must be few channels and many pixels.
     """
-    unit = require_match(WithConstant.of(node, *_OPERATORS))
+    unit = require_match(QuantizedElementwise.of(node, *_OPERATORS))
     channels, array = unit.shape[-1] or 0, unit.integers
     require(1 < array.size == array.shape[-1] == channels, "the constant is not per channel")
     require(channels <= _MAX_QUANTIZED_CHANNELS, f"there are more than {_MAX_QUANTIZED_CHANNELS} channels")
@@ -119,7 +119,7 @@ def check_quantized(node: ir.Node) -> WithConstant:
     return unit
 
 
-def rewrite_quantized(editor: Editor, unit: WithConstant) -> None:
+def rewrite_quantized(editor: Editor, unit: QuantizedElementwise) -> None:
     """Emit the operator with the repeated constant, between Reshapes."""
     batch, image = unit.shape[0], [size or 0 for size in unit.shape[1:]]
     rows = _wide_shape(image)

@@ -96,7 +96,7 @@ def _operands(node: ir.Node) -> Iterator[tuple[ir.Value, ir.Value]]:
 def _gemm_chain(value: ir.Value) -> Iterator[ir.Node]:
     """Yield the Gemm that computes a value, the Gemm that is its bias, and so on.
 
-    None of them has other users.
+    The results of all of them have only one user.
     """
     while only_user(value, "Add", "Gemm") and (gemm := _plain_gemm(value)) is not None:
         yield gemm

@@ -18,7 +18,7 @@ _MOVEMENTS = frozenset({"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Slice",
 
 
 def check(value: ir.Value) -> ir.Value:
-    """Return the value if it is dequantized before ``_MOVEMENTS`` operators only."""
+    """Return the value if it is computed by data movements after a DequantizeLinear."""
     node = require_match(value.producer())
     require(node.op_type in _MOVEMENTS)
     while node.op_type in _MOVEMENTS:

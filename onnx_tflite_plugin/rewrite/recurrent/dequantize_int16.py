@@ -1,6 +1,6 @@
 """Dequantize int16 by one DequantizeLinear instead of a Cast and a Mul.
 
-The two nodes pass the tensor through memory twice.
+Cast and Mul pass the tensor through memory twice.
 
 ONNX Runtime changes other operators next to a DequantizeLinear with a single scale. It rounds float weights of Conv and Gemm
 between such a node and a QuantizeLinear to 8 bits (WeightBiasQuantization), and moves the node across Reshape and Transpose. It does
@@ -26,7 +26,7 @@ _MAX_AXIS_SIZE = 1 << 16  # maximum elements of an axis along which scales are r
 _MIN_RUN = 16
 """Minimum number of consecutive elements with one scale.
 
-1024 elements in runs of 16 take 0.55 us, but Cast and Mul 0.8 us. In 256 shorter runs they take 1.0 us, but Cast and Mul 0.9 us.
+1024 elements in runs of 16 take 0.55 us, compared with 0.8 us for Cast and Mul. In 256 runs of 4 they take 1.0 us, compared with 0.9 us.
 """
 
 
@@ -59,8 +59,8 @@ def check(node: ir.Node) -> Match:
         return Match(node, integers, scale.item())
     shape = sizes(node.outputs[0]) or []
     axis = next((k for k, size in enumerate(shape) if size is not None and size > 1), len(shape))
-    run = math.prod(size or 1 for size in shape[axis + 1 :])
-    require(run >= _MIN_RUN, f"fewer than {_MIN_RUN} consecutive elements would have one scale")
+    run_length = math.prod(size or 1 for size in shape[axis + 1 :])
+    require(run_length >= _MIN_RUN, f"fewer than {_MIN_RUN} consecutive elements would have one scale")
     require((shape[axis] or 0) <= _MAX_AXIS_SIZE, f"the axis has more than {_MAX_AXIS_SIZE} elements")
     return Match(node, integers, scale.item(), axis, shape[axis] or 0)
 

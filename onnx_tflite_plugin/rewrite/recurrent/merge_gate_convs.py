@@ -1,8 +1,8 @@
 """Merge the convolutions of one image in a convolutional recurrent layer.
 
-For each gate, such a layer adds a convolution of the input and one of the previous output, both with few output channels. Kernels
-compute blocks of 8 or 16 channels, so a convolution of fewer channels takes as long as one of a full block. The convolutions of one
-image are merged into one convolution, whose result is split. The sums are then computed before the Split.
+For each gate, such a layer computes a convolution of the input and a convolution of the previous output, and adds the results. Both
+have few output channels. Kernels compute blocks of 8 or 16 channels, so fewer channels take as long as a full block. This module
+merges the convolutions of one image into one convolution and a Split. The results are then added before they are split.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Kernel(NamedTuple):
 
     @classmethod
     def of(cls, node: ir.Node) -> Kernel | None:
-        """Return the kernel of a convolution, ``None`` if an operand is computed."""
+        """Return the kernel of a convolution, or ``None`` if an operand is computed."""
         weights, *bias = map(_stored_constant, node.inputs[1:])
         if weights is None or any(array is None for array in bias):
             return None
@@ -47,7 +47,7 @@ class Kernel(NamedTuple):
 
 
 def pattern(model: ir.Model, _: RewriteOptions) -> Iterator[Sequence[ir.Node]]:
-    """Yield groups of inner-graph convolutions with different weights and else equal."""
+    """Yield groups of inner-graph convolutions that differ only in their weights."""
     for graph in _body_graphs(model):
         groups: dict[Hashable, list[ir.Node]] = {}
         for node in nodes_of(graph, "Conv"):
@@ -131,7 +131,7 @@ def check_sums(split: ir.Node) -> Sums:
     is_used = any(add.outputs[0].uses() or add.outputs[0].is_graph_output() for add in adds)
     require(is_used)  # otherwise the rule has rewritten the sums before, starting from the other Split
     have_single_users = all(only_user(part, "Add") is add for part, add in zip(other_split.outputs, adds, strict=True))
-    require(have_single_users, "an output of the other Split has another consumer")
+    require(have_single_users, "an output of the other Split has other users")
     return Sums(split, other_split, adds)
 
 
@@ -150,7 +150,7 @@ add_before_split = RewriteRule(splits, check_sums, rewrite_sums)
 
 def _has_equal_parts(split: ir.Node, other_split: ir.Node) -> bool:
     """True if both nodes split the output channels of convolutions into equal lengths."""
-    is_of_channels = all(
+    splits_channels = all(
         producer(node.inputs[0], "Conv") and integer(node, "axis", 0) == 1 for node in (split, other_split)
     )
     lengths, other_lengths = (
@@ -158,4 +158,4 @@ def _has_equal_parts(split: ir.Node, other_split: ir.Node) -> bool:
     )
     if lengths is None or other_lengths is None:
         return False
-    return is_of_channels and np.array_equal(lengths, other_lengths)
+    return splits_channels and np.array_equal(lengths, other_lengths)

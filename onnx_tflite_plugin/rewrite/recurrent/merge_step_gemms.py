@@ -1,8 +1,7 @@
-"""Merge the quantized products of all time steps with one matrix into one product.
+"""Merge the quantized products that multiply each time step by the same matrix.
 
 Each time step of an unrolled recurrent layer multiplies a different row of quantized values by the same matrix, and quantizes the
-product with a different scale. The merged product takes one kernel call for all rows, and so does their quantization with per-row
-scales.
+product with a different scale. After merging, one kernel call multiplies all rows, and another quantizes them with per-row scales.
 
 For 8 bits, the merged product multiplies integers in float32, which is exact for sums of at most 2^24. It rescales them with the
 factors of ONNX Runtime's integer kernel, so that results are equal on all processors.
@@ -37,10 +36,10 @@ _MIN_ROWS = 3
 
 @dataclass(frozen=True)
 class Row:
-    """A quantized product of one row by a matrix.
+    """A row of a tensor, and the quantized product of this row and a matrix.
 
-    The row has index ``index`` along axis 0 of the tensor ``source``. ``data`` and ``result``: the quantization parameters
-    of the row and the product.
+    ``index``: index of the row along axis 0 of the tensor ``source``. ``data`` and ``result``: quantization parameters of
+    the row and of the product.
     """
 
     source: ir.Value
@@ -144,9 +143,9 @@ def _dequantized_operand(value: ir.Value | None) -> tuple[ir.Value | None, Affin
 
 @dataclass(frozen=True)
 class Product:
-    """The merged product of all T rows of B int16 sequences, computed in float32.
+    """The merged product of T time steps of B int16 sequences, computed in float32.
 
-    The products of single rows are also computed in float32. ``biases``: [T * B, outputs], or None. ``zero_points``: the
+    The unmerged products are also computed in float32. ``biases``: [T * B, outputs], or None. ``zero_points``: the
     zero point of each row of the product, [T * B].
     """
 
@@ -212,10 +211,13 @@ class ExactProduct(Product):
     def of(cls, rows: Sequence[Row]) -> Self:
         """Return the product. Raises Refusal unless its sums are exact in float32."""
         weights = require_match(_weights(rows[0]), "the matrix is not symmetric int8")
-        self, integers = super().of(rows), require_match(weights.integers)
-        sums = 255 * np.abs(integers.astype(np.int64)).sum(axis=1) + (0 if self.biases is None else np.abs(self.biases))
-        require(sums.max(initial=0) <= _MAX_EXACT_SUM, "sums may exceed the integers that float32 represents exactly")
-        return self
+        product, integers = super().of(rows), require_match(weights.integers)
+        max_biases = 0 if product.biases is None else np.abs(product.biases)
+        max_sums = 255 * np.abs(integers.astype(np.int64)).sum(axis=1) + max_biases
+        require(
+            max_sums.max(initial=0) <= _MAX_EXACT_SUM, "sums may exceed the integers that float32 represents exactly"
+        )
+        return product
 
     @staticmethod
     def bias(row: Row) -> Array | None:
@@ -230,11 +232,11 @@ class ExactProduct(Product):
 
     def emit(self, editor: Editor) -> ir.Value:
         row, weights = self.rows[0], _weights(self.rows[0])
-        producer_node = producer(row.gemm.inputs[1], "DequantizeLinear")
+        dequantize = producer(row.gemm.inputs[1], "DequantizeLinear")
         assert weights is not None
-        assert producer_node is not None
+        assert dequantize is not None
         floats = editor.emit("DequantizeLinear", self.emit_matrix(editor), np.ones((), np.float32), row.data.zero_point)
-        sums = self.emit_gemm(editor, floats, editor.emit("Cast", producer_node.inputs[0], to="float32"))
+        sums = self.emit_gemm(editor, floats, editor.emit("Cast", dequantize.inputs[0], to="float32"))
         operand_scale = row.data.scale.reshape(()) * weights.scale
         factors = editor.emit("Div", operand_scale, self.scales[:, np.newaxis])
         ones = np.ones(len(self.zero_points), np.float32)
@@ -246,9 +248,9 @@ _PRODUCTS = {ir.DataType.UINT8: ExactProduct, ir.DataType.INT16: Product}
 
 def _weights(row: Row) -> Affine | None:
     """Return the matrix of a product if it is symmetric int8, per tensor or per row."""
-    producer_node = producer(row.gemm.inputs[1], "DequantizeLinear")
-    weights = Affine.of(producer_node)
-    if producer_node is None or weights is None or weights.integers is None or weights.integers.dtype != np.int8:
+    dequantize = producer(row.gemm.inputs[1], "DequantizeLinear")
+    weights = Affine.of(dequantize)
+    if dequantize is None or weights is None or weights.integers is None or weights.integers.dtype != np.int8:
         return None
-    is_supported = weights.per_tensor or integer(producer_node, "axis", 1) == 0
+    is_supported = weights.per_tensor or integer(dequantize, "axis", 1) == 0
     return weights if is_supported and not weights.zero_point.any() else None

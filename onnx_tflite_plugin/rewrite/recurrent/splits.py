@@ -2,9 +2,11 @@
 
 Such layers split small tensors many times. In small networks, most of a node's time is the overhead of the kernel call.
 
-The gates are parts of one tensor, and the same operators follow most of them. These operators are computed for all parts at once,
-before the Split. Each time step splits one row of a tensor into gates. If the whole tensor is split into gates first, one Split per
-gate replaces one Split per time step.
+The gates are parts of one tensor, and the same operators follow most of them. ``activations_before_split`` computes these operators
+for all parts at once, before the Split.
+
+Each time step splits one row of a tensor into gates. ``columns_before_rows`` first splits the whole tensor into gates, so that one
+Split per gate replaces one Split per time step.
 """
 
 from __future__ import annotations
@@ -163,7 +165,7 @@ class Grid(NamedTuple):
 
 
 def check_grid(node: ir.Node) -> Grid:
-    """Return the match if all rows are split into the same columns, fewer than rows."""
+    """Return the match if all rows have the same columns, fewer than there are rows."""
     require(integer(node, "axis", 0) == 0)
     splits = [
         require_match(only_user(part, "Split"), "a part of the Split is not split again") for part in node.outputs

@@ -1,6 +1,6 @@
 """Compute a quantized Tanh as a Sigmoid.
 
-ONNX Runtime has an 8-bit kernel for Sigmoid, which looks results up in a table of 256, but none for Tanh. It computes Tanh in float
+ONNX Runtime has an 8-bit kernel for Sigmoid, which reads results from a table of 256 entries, but none for Tanh. It computes Tanh in float
 between DequantizeLinear and QuantizeLinear. tanh(x) equals 2 * sigmoid(2x) - 1. LiteRT's result scales are 1/128 for TANH and 1/256
 for LOGISTIC, so the quantized results differ only in their zero point.
 """
@@ -76,5 +76,5 @@ def _rounds_equally(operand: Affine, minimum: int) -> bool:
     integers: Array = np.arange(minimum, minimum + 256)
     x = ((integers - operand.zero_point.item()) * operand.scale.item()).clip(-100, 100)
     results = 256 / (1 + np.exp(-2 * x))
-    unsaturated = results[results < 255.5 - _MAX_ERROR]  # all others are saturated
+    unsaturated = results[results < 255.5 - _MAX_ERROR]
     return bool((np.abs(unsaturated - np.floor(unsaturated) - 0.5) > _MAX_ERROR).all())

@@ -46,7 +46,10 @@ unroll_loops = RewriteRule(pattern, check, rewrite)
 
 
 def _trip_count(node: ir.Node, maximum: int) -> int:
-    """Return a loop's trip count; 0 for other nodes, if unknown, or above ``maximum``."""
+    """Return a loop's trip count, or 0 if it is unknown or above ``maximum``.
+
+    Return 0 for nodes other than loops.
+    """
     if node.domain or node.op_type not in ("Loop", "Scan") or _body(node).initializers:
         return 0
     trips = _loop_trip_count(node) if node.op_type == "Loop" else _scan_trip_count(node)
@@ -54,7 +57,7 @@ def _trip_count(node: ir.Node, maximum: int) -> int:
 
 
 def _loop_trip_count(node: ir.Node) -> int:
-    """Return the trip count of a Loop, 0 if it is unknown or depends on a condition."""
+    """Return the trip count of a Loop, or 0 if it is unknown or conditional."""
     limit, start = constant(node.inputs[0]), constant(node.inputs[1])
     body = _body(node)
     condition, condition_input = body.outputs[0], body.inputs[1]
@@ -68,7 +71,7 @@ def _loop_trip_count(node: ir.Node) -> int:
 
 
 def _scan_trip_count(node: ir.Node) -> int:
-    """Return the trip count of a Scan, 0 if it is unknown or a scan axis is not 0."""
+    """Return the trip count of a Scan, or 0 if it is unknown or a scan axis is not 0."""
     count = integer(node, "num_scan_inputs", 0)
     axes = [*ints(node, "scan_input_axes", []), *ints(node, "scan_output_axes", [])]
     lengths = {_first_size(value) for value in node.inputs[len(node.inputs) - count :]}
@@ -76,7 +79,10 @@ def _scan_trip_count(node: ir.Node) -> int:
 
 
 def _first_size(value: ir.Value | None) -> int:
-    """Return the size of axis 0 by the shape or an earlier Reshape; 0 if unknown."""
+    """Return the size of axis 0, or 0 if it is unknown.
+
+    The size is read from the shape, or from an earlier Reshape.
+    """
     shape = sizes(value)
     if shape:
         return shape[0] or 0
@@ -130,18 +136,18 @@ def _directions(node: ir.Node, name: str, count: int) -> Sequence[int]:
     return ints(node, name, [0] * count)
 
 
-def _emit_body(editor: Editor, place: ir.Node, body: ir.Graph, operands: Sequence[ir.Value]) -> list[ir.Value]:
-    """Insert a copy of the body's nodes before ``place``, and return its outputs.
+def _emit_body(editor: Editor, loop: ir.Node, body: ir.Graph, operands: Sequence[ir.Value]) -> list[ir.Value]:
+    """Insert a copy of the body's nodes before ``loop``, and return its outputs.
 
     ``operands``: the values of the body's inputs.
     """
     copy = body.clone(allow_outer_scope_values=True)
     editor.register(operands)
-    by_input = dict(zip(copy.inputs, operands, strict=True))
-    for value, operand in by_input.items():
+    operand_of_input = dict(zip(copy.inputs, operands, strict=True))
+    for value, operand in operand_of_input.items():
         for use in value.uses():
             use.node.replace_input_with(use.idx, operand)
-    outputs = [by_input.get(value, value) for value in copy.outputs]
+    outputs = [operand_of_input.get(value, value) for value in copy.outputs]
     copy.outputs.clear()
     nodes = list(copy)
     copy.remove(nodes)
@@ -149,6 +155,6 @@ def _emit_body(editor: Editor, place: ir.Node, body: ir.Graph, operands: Sequenc
         node.name = editor.emitter.names.unique(node.name or "")
         for value in node.outputs:
             value.name = editor.emitter.names.unique(value.name or "")
-    assert isinstance(place.graph, ir.Graph)
-    place.graph.insert_before(place, nodes)
+    assert isinstance(loop.graph, ir.Graph)
+    loop.graph.insert_before(loop, nodes)
     return outputs

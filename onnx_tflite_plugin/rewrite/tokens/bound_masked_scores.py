@@ -1,10 +1,10 @@
 """Bound masked attention scores before Softmax.
 
-Scores become at least the maximum of their row minus 60. Masked weights are then at most exp(-60), which is below the rounding of
-float32 sums.
+Scores are raised to at least the maximum of their row minus 60. Softmax then gives masked tokens weights of at most exp(-60), which
+are lost when float32 sums are rounded.
 
 Masks add -100 or far lower values. The exponentials of masked scores, and their products with the values of the attention, are then
-subnormal numbers, which Intel processors compute by microcode. ONNX Runtime's Softmax takes 4.7 ns per element if half of the
+subnormal numbers, which Intel processors compute in microcode. ONNX Runtime's Softmax takes 4.7 ns per element if half of the
 elements are masked, and 0.7 ns otherwise (77 tokens; Intel Xeon, AVX-512, ONNX Runtime 1.22 to 1.32). With the bound, all nodes
 together take 1.2 ns. On an AMD EPYC with ONNX Runtime 1.32, Softmax takes 1.0 ns with masks of -100 and 0.5 ns with masks of -1e9;
 with the bound, all nodes take 0.9 ns.

@@ -17,7 +17,9 @@ def keep_last_token(model: ir.Model, head: Tensor | None) -> None:
     ``head``: the TFLite tensor from which the scores of each token are computed; None if there is none. Raises
     UnsupportedOption if the model has no such tensor.
     """
-    scores_operand = None if head is None else next((value for value in _values(model) if _holds(value, head)), None)
+    scores_operand = (
+        None if head is None else next((value for value in _values(model) if _stores_tensor(value, head)), None)
+    )
     if head is None or scores_operand is None or scores_operand.shape is None:
         raise UnsupportedOption(
             "--logits last: the operators that compute the scores do not process each token separately; use --logits all"
@@ -41,7 +43,7 @@ def _values(model: ir.Model) -> list[ir.Value]:
     return [value for node in model.graph for value in node.outputs]
 
 
-def _holds(value: ir.Value, tensor: Tensor) -> bool:
+def _stores_tensor(value: ir.Value, tensor: Tensor) -> bool:
     metadata = read_tensor("", value.metadata_props)
     return metadata is not None and (metadata.subgraph, metadata.tensor) == (tensor.subgraph, tensor.index)
 

@@ -16,20 +16,23 @@ from onnx_tflite_plugin.rewrite.editor import Editor
 from onnx_tflite_plugin.rewrite.matching import nodes_of
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require
 
-SHARED = ("Add", "Cast", "Reshape", "Shape", "Slice", "Sub")
+SHARED_OPERATORS = ("Add", "Cast", "Reshape", "Shape", "Slice", "Sub")
 
 
 class Pair(NamedTuple):
-    """A node, and the first one with the same operator, operands and attributes."""
+    """A node, and the first node with the same operator, operands and attributes."""
 
     first: ir.Node
     node: ir.Node
 
 
 def pattern(model: ir.Model, _: RewriteOptions) -> Iterator[Pair]:
-    """Yield repeated nodes in graph order; rewriting one may make later nodes equal."""
+    """Yield repeated nodes in graph order.
+
+    Rewriting one pair may make later nodes equal.
+    """
     first_nodes: dict[object, ir.Node] = {}
-    for node in list(nodes_of(model.graph, *SHARED)):
+    for node in list(nodes_of(model.graph, *SHARED_OPERATORS)):
         attributes = tuple(sorted((name, str(attribute.value)) for name, attribute in node.attributes.items()))
         first = first_nodes.setdefault((node.op_type, tuple(node.inputs), attributes), node)
         if first is not node:
@@ -37,14 +40,14 @@ def pattern(model: ir.Model, _: RewriteOptions) -> Iterator[Pair]:
 
 
 def check(pair: Pair) -> Pair:
-    """Return the pair if the second result is neither TFLite tensor nor graph output."""
+    """Return the pair if the second result is no TFLite tensor and no graph output."""
     (value,) = pair.node.outputs
     require(not value.is_graph_output() and not holds_tensor(value.metadata_props))
     return pair
 
 
 def rewrite(_: Editor, pair: Pair) -> None:
-    """Let the users of the second node read the result of the first."""
+    """Let the users of the second node read the result of the first node."""
     for use in list(pair.node.outputs[0].uses()):
         use.node.replace_input_with(use.idx, pair.first.outputs[0])
 

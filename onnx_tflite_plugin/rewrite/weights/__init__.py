@@ -37,6 +37,6 @@ RULES = (
         __name__,
         "keep_float_weights",
         "before a product with float weights, activations are dequantized by DequantizeLinear and Mul",
-        Needed("ONNX Runtime since 1.21 quantizes float weights between quantized operators, with other results"),
+        Needed("since 1.21, ONNX Runtime quantizes float weights between quantized operators, which changes results"),
     ),
 )

@@ -1,7 +1,7 @@
 """Assign dtypes to int8 weights so that sums are exact on every processor.
 
-Weights whose sums overflow on no processor stay int8. Others become uint8, with 128 added to values and zero point, or are selected
-at load time.
+Weights whose sums overflow on no processor stay int8. Other weights become uint8 (128 is added to values and zero point), or the model
+selects their dtype at load time.
 
 For this selection, one product of constants, the probe, tests whether the processor adds products exactly. The weights of a graph are
 dequantized in one ``If`` on the probe. ONNX Runtime computes the probe while it loads the model, keeps one branch, and constant-folds
@@ -57,13 +57,13 @@ def _assign(model: ir.Model, option: str, *, is_uniform: bool) -> dict[str, int]
     dtypes: Counter[str] = Counter()
     all_products = list(products(model))
     use_counts = Counter(product.stored for product in all_products)
-    assigned = {
+    dtype_of = {
         product: _dtype(product, option, (use_counts[product.stored] - 1) * product.weights.nbytes)
         for product in all_products
         if product.weights is not None
     }
-    if is_uniform and UINT8 in assigned.values():
-        assigned = dict.fromkeys(assigned, UINT8)
+    if is_uniform and UINT8 in dtype_of.values():
+        dtype_of = dict.fromkeys(dtype_of, UINT8)
     assign_by_dtype = {
         INT8: assignment.keep,
         DEPENDENT: assignment.keep,
@@ -74,7 +74,7 @@ def _assign(model: ir.Model, option: str, *, is_uniform: bool) -> dict[str, int]
         if product.weights is None:
             assignment.convert_at_runtime(product)
             continue
-        dtype = assigned[product]
+        dtype = dtype_of[product]
         assign_by_dtype[dtype](product)
         if not product.on_exact_branch:  # otherwise the product of the other branch is counted
             dtypes[CHOSEN if product.on_else_branch and option == "auto" else dtype] += 1
@@ -134,7 +134,7 @@ class _DtypeAssignment:
     def __init__(self, model: ir.Model) -> None:
         self.editor = Editor(model)
         self._probe: ir.Value | None = None
-        self._used: set[ir.Value] = set()
+        self._used_constants: set[ir.Value] = set()
         self._pending: defaultdict[ir.Graph, dict[tuple[ir.Node, int], _Choice]] = defaultdict(dict)
 
     # --- dtypes -------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ class _DtypeAssignment:
     def choose(self, product: Product) -> None:
         """Select the dtype of a product's weights at load time.
 
-        If the probe is false, uint8 weights are computed from the int8 ones. :meth:`finish` emits dequantized weights. For an
+        If the probe is false, uint8 weights are computed from the int8 weights. :meth:`finish` emits dequantized weights. For an
         integer operator, the whole product is emitted in both branches, since its operand dtypes differ.
         """
         if product.dequantize is None:
@@ -161,10 +161,10 @@ class _DtypeAssignment:
             self._emit_probe()
             self._replace(product, lambda: self._emit_choice([choice])[0])
             return
-        graph = product.place.graph
+        graph = product.insertion_point.graph
         assert isinstance(graph, ir.Graph)
         pending = self._pending[graph]
-        key = product.place, -1 if product.is_rearranged else product.slot
+        key = product.insertion_point, -1 if product.is_rearranged else product.slot
         if key not in pending:  # one choice is enough for all products of the same rearranged weights
             pending[key] = _Choice(product, self._unshared_operands(product))
 
@@ -244,8 +244,8 @@ class _DtypeAssignment:
 
     def _emit_uint8(self, integers: ir.Value) -> ir.Value:
         """Emit the conversion of int8 to uint8."""
-        wide = self.editor.emit("Cast", integers, to="int32")
-        return self.editor.emit("Cast", self.editor.emit("Add", wide, np.asarray(SHIFT, np.int32)), to="uint8")
+        int32_values = self.editor.emit("Cast", integers, to="int32")
+        return self.editor.emit("Cast", self.editor.emit("Add", int32_values, np.asarray(SHIFT, np.int32)), to="uint8")
 
     def _emit_choice(self, choices: Sequence[_Choice]) -> list[ir.Value]:
         """Emit one ``If`` on the probe, and name its results after their readers."""
@@ -255,7 +255,7 @@ class _DtypeAssignment:
         )
         values = emit_choice(self.editor, self._emit_probe(), exact, fallback)
         for choice, value in zip(choices, values, strict=True):
-            value.name = self.editor.emitter.names.unique(f"{label_of(choice.product.place)}/If:out")
+            value.name = self.editor.emitter.names.unique(f"{label_of(choice.product.insertion_point)}/If:out")
         return values
 
     def _emit_all(self, choices: Sequence[_Choice], emit: Callable[[_Choice], ir.Value]) -> Emit:
@@ -266,7 +266,7 @@ class _DtypeAssignment:
 
         def values() -> Iterator[ir.Value]:
             for choice in choices:
-                with self.editor.within_node(choice.product.place):
+                with self.editor.within_node(choice.product.insertion_point):
                     yield emit(choice)
 
         return lambda: [*values()]
@@ -278,12 +278,12 @@ class _DtypeAssignment:
 
     def _copy(self, value: ir.Value, stored: ir.Value) -> ir.Value:
         array = constant(value)
-        if array is None or value not in self._used:
-            self._used.add(value)
+        if array is None or value not in self._used_constants:
+            self._used_constants.add(value)
             return value
         copy = tensor_value(array, self.editor.emitter.names.unique(value.name or stored.name or "weights"))
         self.editor.register([copy])
-        self._used.add(copy)
+        self._used_constants.add(copy)
         return copy
 
     def _emit_probe(self) -> ir.Value:
@@ -293,22 +293,22 @@ class _DtypeAssignment:
     def _replace(self, product: Product, emit: Callable[[], ir.Value]) -> None:
         """Emit a value before the product, and replace the product or its operand by it."""
         if not product.is_rearranged or (product.dequantize is not None and product.dequantize.outputs[0].uses()):
-            with self.editor.replacing(product.place):
+            with self.editor.replacing(product.insertion_point):
                 value = emit()
             self._replace_operand(product, value)
 
     def _replace_operand(self, product: Product, value: ir.Value) -> None:
         """Replace a product or its operand by ``value``.
 
-        A dequantized operand is replaced; if it is rearranged, at the DequantizeLinear before. A product of integers is
-        replaced itself.
+        A product of integers is replaced itself. A dequantized operand is replaced where the product reads it, or at its
+        DequantizeLinear if it is rearranged.
         """
         if product.dequantize is not None and not product.is_rearranged:
             product.node.replace_input_with(product.slot, value)
         else:
-            self.editor.replace_value(product.place.outputs[0], value)
+            self.editor.replace_value(product.insertion_point.outputs[0], value)
 
 
 def _input(node: ir.Node, slot: int | None) -> ir.Value | None:
-    """Return an operand, ``None`` if it is absent."""
+    """Return an operand, or ``None`` if it is absent."""
     return node.inputs[slot] if slot is not None and slot < len(node.inputs) else None

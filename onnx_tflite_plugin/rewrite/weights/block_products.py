@@ -26,14 +26,14 @@ MIN_BLOCK = 16
 class BlockProduct(NamedTuple):
     """A product with blockwise-quantized 4-bit weights.
 
-    ``weights``: [depth, columns]. ``scales``: [blocks, columns]. ``block``: the block size along depth.
+    ``weights``: [depth, columns]. ``scales``: [blocks, columns]. ``block_size``: the block size along depth.
     """
 
     node: ir.Node
     dequantize: ir.Node
     weights: Array
     scales: Array
-    block: int
+    block_size: int
 
     def packed_weights(self) -> Array:
         """Return the weights as MatMulNBits stores them, [columns, blocks, bytes].
@@ -41,17 +41,17 @@ class BlockProduct(NamedTuple):
         Each byte contains two weights, to which 8 is added.
         """
         depth, columns = self.weights.shape
-        pairs = (self.weights.T.astype(np.int8) + 8).astype(np.uint8).reshape(columns, depth // self.block, -1, 2)
+        pairs = (self.weights.T.astype(np.int8) + 8).astype(np.uint8).reshape(columns, depth // self.block_size, -1, 2)
         packed: Array = pairs[..., 0] | pairs[..., 1] << 4
         return packed
 
     def emit(self, editor: Editor, table: ir.Value, scales: ir.Value | Array) -> None:
-        """Replace the product by MatMulNBits. ``table``: the packed weights.
+        """Replace the product by MatMulNBits.
 
-        ``scales``: [columns, blocks].
+        ``table``: the packed weights. ``scales``: [columns, blocks].
         """
         depth, columns = self.weights.shape
-        attributes = {"K": depth, "N": columns, "bits": 4, "block_size": self.block, "accuracy_level": ACCURACY}
+        attributes = {"K": depth, "N": columns, "bits": 4, "block_size": self.block_size, "accuracy_level": ACCURACY}
         operands = [self.node.inputs[0], table, scales]
         with editor.replacing(self.node):
             (y,) = editor.emitter.emit("MatMulNBits", operands, attributes, domain="com.microsoft")
@@ -71,13 +71,13 @@ def find_block_product(node: ir.Node) -> BlockProduct:
         not other_attributes and len(node.inputs) < 3 and len(dequantize.inputs) < 3,
         "the product has a bias, factors, zero points or transposed operands",
     )
-    block = require_match(integer(dequantize, "block_size", 0) or None, "the weights have no blocks")
+    block_size = require_match(integer(dequantize, "block_size", 0) or None, "the weights have no blocks")
     weights, scales = (require_match(constant(value)) for value in dequantize.inputs[:2])
     require(
         weights.dtype.name == "int4" and integer(dequantize, "axis", 1) == 0,
         "the weights are not int4, quantized along axis 0",
     )
-    return BlockProduct(node, dequantize, weights, scales, block)
+    return BlockProduct(node, dequantize, weights, scales, block_size)
 
 
 def check(node: ir.Node) -> BlockProduct:
@@ -85,7 +85,7 @@ def check(node: ir.Node) -> BlockProduct:
     product = find_block_product(node)
     require(len(product.dequantize.outputs[0].uses()) == 1, "the weights have other users")
     require(
-        product.block >= MIN_BLOCK and not product.block & (product.block - 1),
+        product.block_size >= MIN_BLOCK and not product.block_size & (product.block_size - 1),
         "MatMulNBits does not support this block size",
     )
     require(product.scales.dtype == np.float32, "the scales are not float32")

@@ -37,7 +37,7 @@ def describe_runtime(weights: Collection[str], nodes: Collection[str]) -> str:
     )
 
 
-def factors() -> tuple[Array, Array]:
+def probe_operands() -> tuple[Array, Array]:
     """Return the probe's operands: matrices of the largest uint8 and int8 values.
 
     They are large enough for one call of the vectorized kernel.
@@ -47,5 +47,5 @@ def factors() -> tuple[Array, Array]:
     return np.full((8, 64), 255, np.uint8), np.full((64, 16), 127, np.int8)
 
 
-EXACT = 64 * 255 * 127
-"""Each sum in the product of :func:`factors` without saturation, which makes sums lower."""
+EXACT_SUM = 64 * 255 * 127
+"""Exact value of each sum in the product of :func:`probe_operands`. Saturation makes sums lower."""

@@ -55,9 +55,9 @@ def rewrite(editor: Editor, match: Match) -> None:
     """
     integers, scale, *zero_point = match.dequantize.inputs
     array = constant(scale)
-    step, factor = (2, np.full((), 0.5, np.float32)) if array is not None and array.item() == 1 else (1, scale)
+    new_scale, factor = (2, np.full((), 0.5, np.float32)) if array is not None and array.item() == 1 else (1, scale)
     with editor.replacing(match.node):
-        scaled = editor.emit("DequantizeLinear", integers, np.full((), step, np.float32), *zero_point)
+        scaled = editor.emit("DequantizeLinear", integers, np.full((), new_scale, np.float32), *zero_point)
         floats = editor.emit("Mul", scaled, factor)
     match.node.replace_input_with(0, floats)
 
@@ -68,7 +68,7 @@ keep_float_weights = RewriteRule(nodes_of_all_graphs("Conv", "ConvTranspose", "G
 def _is_quantized(node: ir.Node) -> bool:
     """True if a product's result is quantized, perhaps after an activation.
 
-    An Add may follow a MatMul, because ONNX Runtime fuses both to a Gemm.
+    An Add may follow a MatMul, because ONNX Runtime fuses MatMul and Add to a Gemm.
     """
     passthrough = (*_ACTIVATIONS, *_MOVEMENTS)
     user = _only_reader(

@@ -1,4 +1,4 @@
-"""The processor probe, and nodes that are selected by it.
+"""The processor probe, and the If nodes that depend on it.
 
 The probe is a product of constants that tests whether a processor adds products exactly. ONNX Runtime constant-folds the probe and
 each ``If`` on it when it loads a model.
@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from onnx_tflite_plugin.lowering.ir_values import set_type
 from onnx_tflite_plugin.rewrite.editor import Editor
-from onnx_tflite_plugin.rewrite.weights.dtypes import EXACT, PROBE, factors
+from onnx_tflite_plugin.rewrite.weights.dtypes import EXACT_SUM, PROBE, probe_operands
 
 Emit = Callable[[], Sequence[ir.Value]]
 
@@ -27,9 +27,9 @@ def emit_probe(editor: Editor) -> ir.Value:
     probe = next((value for value in values if value.name == PROBE), None)
     if probe is None:
         with editor.replacing(editor.graph[0], label=PROBE, props={}):
-            sums = editor.emit("MatMulInteger", *factors())
+            sums = editor.emit("MatMulInteger", *probe_operands())
             minimum = editor.emit("ReduceMin", sums, keepdims=0)
-            probe = set_type(editor.emit("Equal", minimum, np.asarray(EXACT, np.int32)), "bool", ())
+            probe = set_type(editor.emit("Equal", minimum, np.asarray(EXACT_SUM, np.int32)), "bool", ())
         probe.name = PROBE
     return probe
 
@@ -37,8 +37,8 @@ def emit_probe(editor: Editor) -> ir.Value:
 def emit_choice(editor: Editor, probe: ir.Value, exact: Emit, fallback: Emit) -> list[ir.Value]:
     """Emit an ``If`` that selects one of two branches by the probe.
 
-    ``exact`` emits the branch for processors that add products in 32 bits, ``fallback`` the branch for others. Both must emit
-    the same number of values, with the same shapes.
+    ``exact`` emits the branch for processors that add products in 32 bits. ``fallback`` emits the branch for other processors. Both
+    must emit the same number of values, with the same shapes.
     """
     then_branch = _branch(editor, "int8", exact)
     attributes = {"then_branch": then_branch, "else_branch": _branch(editor, "uint8", fallback)}

@@ -2,9 +2,10 @@
 
 x86 processors without VNNI multiply uint8 by int8 with the instruction ``vpmaddubsw``. It adds two neighboring products in int16, and
 saturates if they overflow. MLAS, the kernel library of ONNX Runtime, pairs elements 2i and 2i + 1 along the summed axis. In a
-convolution, this axis consists of the kernel axes and the input channels of the group. ARM64
-kernels without dot products, and some depthwise ones with them, add two products of int8 by int8 in int16. Only
--128 * -128 + -128 * -128 overflows.
+convolution, this axis consists of the kernel axes and the input channels of the group.
+
+ARM64 kernels add two products of int8 by int8 in int16 if the processor has no dot-product instructions; some depthwise kernels always
+do. There, only -128 * -128 + -128 * -128 overflows.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ class Product:
     on_else_branch: bool = False
 
     @property
-    def place(self) -> ir.Node:
+    def insertion_point(self) -> ir.Node:
         """The node before which new operands are emitted.
 
         It is the first node whose dtype changes with the weights: the DequantizeLinear of rearranged weights, otherwise the

@@ -1,7 +1,7 @@
-"""Copy int8 constants that several nodes share and ONNX Runtime converts to uint8.
+"""Copy shared int8 constants that ONNX Runtime converts to uint8.
 
-Under ``session.x64quantprecision=1``, ONNX Runtime names each uint8 constant and zero point after the int8 one (s8_to_u8.h). It fails
-to load the model if the name already exists. This happens if two nodes share an int8 constant, or if two nodes read one
+Under ``session.x64quantprecision=1``, ONNX Runtime names each uint8 constant and zero point after its int8 original (s8_to_u8.h). It
+fails to load the model if the name already exists. This happens if two nodes share an int8 constant, or if two nodes read one
 DequantizeLinear, which ONNX Runtime then copies (ensure_unique_dq_for_node_unit.cc). ONNX Runtime does not convert constants with
 magnitudes of at most 64.
 """
@@ -59,11 +59,11 @@ def _operand(node: ir.Node, slot: int) -> ir.Value | None:
 
 
 class _Separation:
-    """Separates shared constants node by node; the first user keeps the original."""
+    """Copies shared constants, node by node. The first user keeps the original."""
 
     def __init__(self, editor: Editor) -> None:
         self.editor = editor
-        self._used: set[ir.Value] = set()
+        self._used_constants: set[ir.Value] = set()
         self._uint8: dict[ir.Value, ir.Value] = {}
 
     def separate(self, node: ir.Node, integers: ir.Value) -> int:
@@ -77,7 +77,7 @@ class _Separation:
             return self._separate_operands(node)
         result = node.outputs[0]
         other_uses = list(result.uses())[0 if result.is_graph_output() else 1 :]
-        if (len(other_uses) + (integers in self._used)) * array.nbytes > MAX_GROWTH:
+        if (len(other_uses) + (integers in self._used_constants)) * array.nbytes > MAX_GROWTH:
             self._convert_to_uint8(node, integers, array)
             return 1
         copies = self._separate_operands(node)
@@ -92,20 +92,23 @@ class _Separation:
         return copies
 
     def _separate_operands(self, node: ir.Node) -> int:
-        """Copy integers and zero point if an earlier node uses them. Return their number."""
+        """Copy integers and zero point if an earlier node uses them.
+
+        Return the number of copies.
+        """
         copies = 0
         for slot in _INTEGER_SLOTS[node.op_type]:
             value = _operand(node, slot)
             if value is None:
                 continue
-            if value in self._used:
+            if value in self._used_constants:
                 array = constant(value)
                 assert array is not None
                 value = tensor_value(array, self.editor.emitter.names.unique(value.name or "constant"))
                 self.editor.register([value])
                 node.replace_input_with(slot, value)
                 copies += 1
-            self._used.add(value)
+            self._used_constants.add(value)
         return copies
 
     def _convert_to_uint8(self, node: ir.Node, integers: ir.Value, array: Array) -> None:

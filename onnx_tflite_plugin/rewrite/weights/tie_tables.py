@@ -1,8 +1,8 @@
 """Store the 4-bit embedding table of a language model only once.
 
-In many language models, the embedding table also contains the weights of the product that computes the scores. MatMulNBits of ONNX
-Runtime can multiply by the bytes of the table. A model of 134 million weights, 28 million of them in the table, then takes 86 MB
-instead of 104 MB. If the table has per-row scales, an axis of blocks is added to it, and the scales are repeated for the product.
+In many language models, the embedding table also contains the weights of the product that computes the scores. ONNX Runtime's
+MatMulNBits can read the bytes of the table as its weights. A model of 134 million weights, 28 million of them in the table, then takes
+86 MB instead of 104 MB. If the table has per-row scales, a block axis is added to it, and the scales are repeated for the product.
 """
 
 from __future__ import annotations
@@ -52,21 +52,21 @@ def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[Place]:
 def check(place: Place) -> Match:
     """Return the match if weights and scales of the product equal those of a table."""
     product, tables = find_block_product(place.product), place.tables
-    (depth, rows), block, scales = product.weights.shape, product.block, product.scales
-    shape = (rows, depth // block, block // 2)
+    (depth, rows), block_size, scales = product.weights.shape, product.block_size, product.scales
+    shape = (rows, depth // block_size, block_size // 2)
     for table in tables:
         array = require_match(constant(table))
         if array.shape not in (shape, (rows, depth // 2)):
             continue
         if not np.array_equal(array.reshape(shape), product.packed_weights()):
             continue
-        for value in _tables_with_same_indices(table):
-            candidate = constant(value)
-            if candidate is None:
+        for scale_table in _tables_with_same_indices(table):
+            stored_scales = constant(scale_table)
+            if stored_scales is None:
                 continue
-            if candidate.shape == (rows, depth // block) and np.array_equal(candidate, scales.T):
-                return Match(product, table, value)
-            if array.ndim == 2 and candidate.shape == (rows, 1) and (candidate == scales.T).all():
+            if stored_scales.shape == (rows, depth // block_size) and np.array_equal(stored_scales, scales.T):
+                return Match(product, table, scale_table)
+            if array.ndim == 2 and stored_scales.shape == (rows, 1) and (stored_scales == scales.T).all():
                 require(all(_is_row_lookup(use.node) for use in table.uses()), "the table has other users")
                 return Match(product, table, np.ascontiguousarray(scales.T))
     return require_match(None, "no table has the same values and scales")
@@ -78,7 +78,7 @@ def _is_row_lookup(node: ir.Node) -> bool:
 
 
 def _tables_with_same_indices(table: ir.Value) -> list[ir.Value]:
-    """Return tables that are looked up with the same indices, such as scales."""
+    """Return the tables, such as scales, that are read with the same indices."""
     indices = [use.node.inputs[1] for use in table.uses()]
     users = [use.node for value in indices if value is not None for use in value.uses()]
     return [node.inputs[0] for node in users if node.op_type == "Gather" and node.inputs[0] is not None]
@@ -89,7 +89,7 @@ def rewrite(editor: Editor, match: Match) -> None:
     product, table, scales = match
     stored = require_match(constant(table))
     if stored.ndim == 2:
-        table = _replace_by_blocks(editor, table, stored.reshape(len(stored), -1, product.block // 2))
+        table = _replace_by_blocks(editor, table, stored.reshape(len(stored), -1, product.block_size // 2))
     product.emit(editor, table, scales)
 
 

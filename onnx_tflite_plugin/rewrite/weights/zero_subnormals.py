@@ -1,8 +1,8 @@
 """Store zeros in place of subnormal weights.
 
-Training with weight decay leaves weights such as 1e-40. Many processors multiply these subnormal numbers by microcode, which takes up
-to a hundred times as long as for other numbers. A convolution with 1 % subnormal weights takes 29 times as long on an Intel Xeon. AMD
-Zen 4 multiplies subnormal numbers at full speed. XNNPACK, which LiteRT uses, treats them as zeros (DISABLE_DENORMALS, operator-run.c);
+Training with weight decay leaves weights such as 1e-40. Many processors multiply these subnormal numbers in microcode, up to a hundred
+times slower than other numbers. A convolution with 1 % subnormal weights takes 29 times as long on an Intel Xeon. AMD Zen 4 multiplies
+subnormal numbers at full speed. XNNPACK, which LiteRT uses, treats subnormal numbers as zeros (DISABLE_DENORMALS, operator-run.c);
 by default, ONNX Runtime does not.
 """
 
@@ -20,15 +20,15 @@ from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require
 from onnx_tflite_plugin.source.model import Array
 
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-_BLOCK = 1 << 20  # number of weights to test at once, which limits memory, since few networks have subnormal weights
+_BLOCK = 1 << 20  # number of weights tested at once, which limits the memory of the test
 _NORMAL = np.finfo(np.float32).smallest_normal
 
 Uses = tuple[ir.Value, Sequence[tuple[ir.Node, int]]]
-"""A constant, and its uses as operand of products."""
+"""A constant, and the products that read it, with the operand slot."""
 
 
 class Match(NamedTuple):
-    """A constant with its uses. ``flushed``: its array without subnormals."""
+    """A constant with its uses. ``flushed``: its array with zeros for subnormals."""
 
     uses: Uses
     flushed: Array

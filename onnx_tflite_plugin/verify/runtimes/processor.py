@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from onnx_tflite_plugin.graph.int8_products import multiply_integers
 from onnx_tflite_plugin.graph.metadata import props
 from onnx_tflite_plugin.graph.model_metadata import read_weights
-from onnx_tflite_plugin.rewrite.weights.dtypes import DEPENDENT, EXACT, factors
+from onnx_tflite_plugin.rewrite.weights.dtypes import DEPENDENT, EXACT_SUM, probe_operands
 from onnx_tflite_plugin.verify.runtimes.packages import import_optional
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ def multiplies_exactly() -> bool:
 
     x86 processors without VNNI saturate sums of products of the largest uint8 and int8.
     """
-    (sums,) = multiply_integers(import_optional("onnxruntime"), *factors())
-    return bool((sums == EXACT).all())
+    (sums,) = multiply_integers(import_optional("onnxruntime"), *probe_operands())
+    return bool((sums == EXACT_SUM).all())
 
 
 def depends_on_processor(proto: ModelProto) -> bool:
