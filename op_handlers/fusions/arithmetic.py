@@ -45,7 +45,7 @@ def arithmetic_call(code: str, base: Call, constant: Operand) -> Call:
 def match_arithmetic(match: Match) -> Mapping[str, Any] | Decline:
     """Return the options of the base operator and of the arithmetic, or a Decline.
 
-    ``steps``: the codes of the arithmetic operators. The activation is merged from those of all operators.
+    ``steps``: the codes of the arithmetic operators. The activation is merged from the activations of all operators.
     """
     (_, base), *arithmetic = list(match.calls.items())[::-1]
     if match[x].dtype != "float32":
@@ -58,9 +58,9 @@ def match_arithmetic(match: Match) -> Mapping[str, Any] | Decline:
         return Decline("the bias is not constant")
     constants = [match[operand].array for operand in (first, second)[: len(arithmetic)]]
     dims = base[out(0)].dims
-    if not all(number.size == 1 or (number.size == dims[-1] and number.shape[-1] == dims[-1]) for number in constants):
+    if not all(array.size == 1 or (array.size == dims[-1] and array.shape[-1] == dims[-1]) for array in constants):
         return Decline("a constant is neither a scalar nor per-channel")
-    if not all(np.isfinite(number).all() and number.ndim <= len(dims) for number in constants):
+    if not all(np.isfinite(array).all() and array.ndim <= len(dims) for array in constants):
         return Decline("a constant is not finite, or has a higher rank than the result")
     codes = [call.code for call, _ in arithmetic]
     activations = [op.options.get(FUSED, "NONE") for op in (base, *(op for _, op in arithmetic))]
@@ -71,8 +71,9 @@ def match_arithmetic(match: Match) -> Mapping[str, Any] | Decline:
 def merge_activations(activations: Sequence[str], code: str, factor: Array) -> Mapping[str, Any] | Decline:
     """Return the options of one activation that replaces all others, or a Decline.
 
-    ``activations``: those of all operators in order. ``code``, ``factor``: code and constant of the last operator. Only
-    the last operator may have an activation, or the one before it if the last one multiplies by a positive factor.
+    ``activations``: the activations of all operators in order. ``code``, ``factor``: code and constant of the last
+    operator. Only the last operator may have an activation. Exception: if it multiplies by a positive factor, the
+    operator before it may have one instead.
     """
     *earlier, previous, last = activations
     if set(earlier) | {previous} <= {"NONE"}:

@@ -55,17 +55,17 @@ def match_repetition(match: Match) -> Mapping[str, Any] | Decline:
     """
     (product, *_) = match.calls.values()
     left, right, source = product[0], product[1], match[w]
-    steps = {call.code: op for call, op in match.calls.items()}
-    broadcast = steps["BROADCAST_TO"][out(0)]
+    op_by_code = {call.code: op for call, op in match.calls.items()}
+    broadcast = op_by_code["BROADCAST_TO"][out(0)]
     if None in (*left.dims, *right.dims, *source.dims, *broadcast.dims) or source.rank < 3:
         return Decline("a shape is dynamic")
     *batches, height, width = source.dims
     times = broadcast.dims[len(batches)] if broadcast.rank == source.rank + 1 else None
     if not times or broadcast.dims != (*batches, times, height, width):
         return Decline("BROADCAST_TO does not repeat complete matrices")
-    if steps["BROADCAST_TO"][0].dims != (*batches, 1, height, width):
+    if op_by_code["BROADCAST_TO"][0].dims != (*batches, 1, height, width):
         return Decline("BROADCAST_TO does not repeat complete matrices")
-    is_transposed = "TRANSPOSE" in steps
+    is_transposed = "TRANSPOSE" in op_by_code
     if is_transposed and not _swaps_last_two(match):
         return Decline("TRANSPOSE does not swap the last two axes")
     matrix_sizes = (width, height) if is_transposed else (height, width)
@@ -84,19 +84,19 @@ def _swaps_last_two(match: Match) -> bool:
     return axes == swapped and transpose[0].dims[-2:] == source_dims[-2:]
 
 
-def grouped_axes(at: Instance) -> str:
+def grouped_axes(instance: Instance) -> str:
     """Return the axes of rows and matrices, whose batch axes have separate letters."""
-    op = at.op
+    op = instance.op
     rows, result = ([*(f"a{i}" for i in range(op[k].rank - 2)), "m", last] for k, last in ((0, "k"), (out(0), "n")))
     matrix = ["n", "k"] if op.options.transposed else ["k", "n"]
     scale_axes = [None] if op.tensor(2) is not None else []
     return format_axes([rows, [*(f"b{i}" for i in range(op[1].rank - 2)), *matrix], *scale_axes], result)
 
 
-def grouped_layout(at: Instance) -> Implicit:
+def grouped_layout(instance: Instance) -> Implicit:
     """Return the layout of the operands of MatMul, with batch axes first."""
-    batches = " ".join(f"b{i}" for i in range(at.op[1].rank - 2))
-    rows = " ".join(f"a{i}" for i in range(at.op[0].rank - 2))
+    batches = " ".join(f"b{i}" for i in range(instance.op[1].rank - 2))
+    rows = " ".join(f"a{i}" for i in range(instance.op[0].rank - 2))
     return Implicit({0: f"{rows} m k", 1: f"{batches} k n", out(0): f"{rows} m n"})
 
 

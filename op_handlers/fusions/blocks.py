@@ -79,9 +79,9 @@ def match_few_rows(match: Match) -> Mapping[str, Any] | Decline:
     return dict(dense.options)
 
 
-def tensor_shapes(at: Instance) -> dict[int, Dims]:
-    """Return the shapes of operands to reshape to matrices; none for batched MatMul."""
-    return {} if at.op.options.keep_num_dims else matrix_shapes(at)
+def tensor_shapes(instance: Instance) -> dict[int, Dims]:
+    """Return the matrix shapes of reshaped operands; empty for a batched MatMul."""
+    return {} if instance.op.options.keep_num_dims else matrix_shapes(instance)
 
 
 @fusion(
@@ -101,9 +101,9 @@ def tensor_shapes(at: Instance) -> dict[int, Dims]:
 def fully_connected_blocks(ctx: Context, x: Value, _w: Value, b: Value | None = None) -> Value:
     """Emit MatMul of weights that are dequantized in blocks, which runtimes fuse."""
     depth = ctx.op[1].shape[-1]
-    size = min(depth & -depth, ctx.target.int4_block)
+    block_size = min(depth & -depth, ctx.target.int4_block)
     weights = ctx.require_constant(1).reshape(-1, depth).T.astype(np.dtype("int4"))
     scales = np.asarray(require_quantization(ctx.op[1]).scale, np.float32)
-    repeated = np.broadcast_to(scales, (depth // size, weights.shape[1]))
-    y = ctx.ops.MatMul(x, ctx.ops.DequantizeLinear(weights, repeated, axis=0, block_size=size))
+    block_scales = np.broadcast_to(scales, (depth // block_size, weights.shape[1]))
+    y = ctx.ops.MatMul(x, ctx.ops.DequantizeLinear(weights, block_scales, axis=0, block_size=block_size))
     return y if b is None else ctx.ops.Add(y, b if ctx.op[2].rank == 1 else ctx.ops.Reshape(b, [-1]))

@@ -28,39 +28,39 @@ from op_handlers.fusions.cached_attention_search import cached_attentions
 from op_handlers.tensor.slicing import dynamic_update_slice
 
 HEAD_MULTIPLE = 8
-"""Number of which ONNX Runtime's GroupQueryAttention requires multiples as head sizes."""
+"""ONNX Runtime's GroupQueryAttention requires head sizes that are multiples of this number."""
 STANDARD_OPSET = 24
 """First opset with TensorScatter and with Attention over an updated cache."""
 
 
-def has_attention_operator(at: Instance) -> bool:
+def has_attention_operator(instance: Instance) -> bool:
     """True if the target has ONNX Runtime's GroupQueryAttention."""
-    return "com.microsoft" in at.target.domains
+    return "com.microsoft" in instance.target.domains
 
 
-def attention_opset(at: Instance) -> int:
+def attention_opset(instance: Instance) -> int:
     """Return the first opset that has the operators emitted for the target."""
-    return 1 if has_attention_operator(at) else STANDARD_OPSET
+    return 1 if has_attention_operator(instance) else STANDARD_OPSET
 
 
-def attention_axes(at: Instance) -> str:
+def attention_axes(instance: Instance) -> str:
     """Return the axes of queries, new keys and values, and caches."""
-    q, k, v = at.op.options.letters
+    q, k, v = instance.op.options.letters
     slots = [q, k.replace("s", "t"), v.replace("s", "t"), k, v]
-    unnamed = ", _" * (len(at.op.inputs) - len(slots))
+    unnamed = ", _" * (len(instance.op.inputs) - len(slots))
     return ", ".join(" ".join(slot) for slot in slots) + f"{unnamed} -> _, {' '.join(k)}, {' '.join(v)}"
 
 
-def attention_layout(at: Instance) -> Implicit:
+def attention_layout(instance: Instance) -> Implicit:
     """Return the layout of the operands of the emitted operators.
 
     Caches have groups before slots. Operands of the standard operators have heads or groups before tokens. Raises
     Refusal for a head size that GroupQueryAttention does not support.
     """
-    has_gqa = has_attention_operator(at)
-    if has_gqa and at.op.options.depth % HEAD_MULTIPLE:
-        raise Refusal(f"the head size, {at.op.options.depth}, is not a multiple of {HEAD_MULTIPLE}")
-    queries = "b t m" if at.op[0].rank == 3 else "b t n h" if has_gqa else "b n t h"
+    has_gqa = has_attention_operator(instance)
+    if has_gqa and instance.op.options.depth % HEAD_MULTIPLE:
+        raise Refusal(f"the head size, {instance.op.options.depth}, is not a multiple of {HEAD_MULTIPLE}")
+    queries = "b t m" if instance.op[0].rank == 3 else "b t n h" if has_gqa else "b n t h"
     updates = "b t g h" if has_gqa else "b g t h"
     caches = dict.fromkeys((3, 4, out(1), out(2)), "b g s h")
     return Implicit({0: queries, 1: updates, 2: updates, **caches})
@@ -170,9 +170,9 @@ def cache_writes(operators: Sequence[Operator]) -> Iterator[Region]:
             yield Region(op.inputs, op.outputs, {"letters": letters[op[0].dims]})
 
 
-def write_axes(at: Instance) -> str:
+def write_axes(instance: Instance) -> str:
     """Return the axes of a cache and its update."""
-    letters = at.op.options.letters
+    letters = instance.op.options.letters
     return f"{' '.join(letters)}, {' '.join(letters.replace('s', 't'))}, _ -> {' '.join(letters)}"
 
 

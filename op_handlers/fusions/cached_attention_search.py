@@ -43,8 +43,8 @@ class Cache(NamedTuple):
 
     def elements(self) -> Array:
         """Return the positions of the cache's elements as [group, slot, element]."""
-        ids = positions(self.tensor).transpose([self.letters.index(letter) for letter in "bgsh"])
-        return ids.reshape(ids.shape[1:])
+        element_positions = positions(self.tensor).transpose([self.letters.index(letter) for letter in "bgsh"])
+        return element_positions.reshape(element_positions.shape[1:])
 
 
 class Queries(NamedTuple):
@@ -238,10 +238,10 @@ class _Finder:
         return result
 
 
-def _matrices(ids: Array, transposed: bool) -> Array:
+def _matrices(element_positions: Array, transposed: bool) -> Array:
     """Return positions of elements as matrices, [batches, rows, columns]."""
-    ids = ids.reshape(-1, *ids.shape[-2:])
-    return ids.swapaxes(1, 2) if transposed else ids
+    element_positions = element_positions.reshape(-1, *element_positions.shape[-2:])
+    return element_positions.swapaxes(1, 2) if transposed else element_positions
 
 
 def _queries(tensor: Tensor, rows: Array, tokens: int, groups: int) -> tuple[Queries, Rows] | None:
@@ -249,11 +249,11 @@ def _queries(tensor: Tensor, rows: Array, tokens: int, groups: int) -> tuple[Que
     if not has_distinguishable_sizes(tensor) or tensor.dims[:1] != (1,) or tensor.dtype != "float32":
         return None
     for letters, heads_first in _axis_candidates(tensor, tokens, rows.shape[-1]):
-        row_ids = heads_first.reshape(-1, rows.shape[-1])
-        row_of_id = np.zeros(row_ids.size, np.int32)
-        row_of_id[row_ids[:, 0]] = np.arange(len(row_ids))
-        row_numbers = row_of_id[rows[..., 0]]
-        if row_ids.shape[0] // tokens % groups == 0 and (row_ids[row_numbers] == rows).all():
+        row_elements = heads_first.reshape(-1, rows.shape[-1])
+        row_of_element = np.zeros(row_elements.size, np.int32)
+        row_of_element[row_elements[:, 0]] = np.arange(len(row_elements))
+        row_numbers = row_of_element[rows[..., 0]]
+        if row_elements.shape[0] // tokens % groups == 0 and (row_elements[row_numbers] == rows).all():
             return Queries(tensor, letters), Rows(row_numbers // tokens, row_numbers % tokens)
     return None
 
@@ -269,7 +269,7 @@ def _axis_candidates(tensor: Tensor, tokens: int, depth: int) -> Iterator[tuple[
 
 
 def _reads_groups(cache: Cache, matrices: Array, groups: Array, *, transposed: bool) -> bool:
-    """True if each matrix is the cache of one group, to which all its rows belong."""
+    """True if each matrix is one cached group, to which all rows of the batch belong."""
     group_of_batch = groups[:, 0]
     if (
         (groups != group_of_batch[:, None]).any()

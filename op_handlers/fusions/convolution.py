@@ -174,12 +174,12 @@ def axes_of(base: Handler) -> Callable[[Instance], str]:
     The axes of a sequence exclude the axis of size 1 that the reshape inserts.
     """
 
-    def axes(at: Instance) -> str:
-        squeezed = SQUEEZABLE[at.op.options.get("unit", 0) - 1].split()
+    def axes(instance: Instance) -> str:
+        squeezed = SQUEEZABLE[instance.op.options.get("unit", 0) - 1].split()
         inputs, output = str(base.axes).split(" -> ")
         x, *weights = inputs.split(", ")
         x, output = (
-            letters if at.op[slot].rank == 4 else " ".join(a for a in letters.split() if a not in squeezed)
+            letters if instance.op[slot].rank == 4 else " ".join(a for a in letters.split() if a not in squeezed)
             for slot, letters in ((0, x), (out(0), output))
         )
         return f"{', '.join([x, *weights])} -> {output}"

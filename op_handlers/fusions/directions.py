@@ -112,21 +112,20 @@ def bidirectional_patterns() -> Iterator[Call]:
 def match_directions(match: Match) -> Mapping[str, Any] | Decline:
     """Return the common options of two float32 LSTMs, or a Decline.
 
-    ``reversed_output``: the file does not reverse the output of the backward LSTM.
+    The result includes the option ``reversed_output``: True if the file leaves the output of the backward LSTM reversed.
     """
-    options = [op.options for op in match.calls.values() if op.code in (LSTM, BACKWARDS)]
-    options_by_direction = [dict(lstm_options) for lstm_options in options]
+    options, backward_options = [op.options for op in match.calls.values() if op.code in (LSTM, BACKWARDS)]
     if match[x].dtype != "float32":
         return Decline("")
-    if options_by_direction[0] != options_by_direction[1]:
+    if dict(options) != dict(backward_options):
         return Decline("the directions have different options")
     weights = [match[lstm_operands[slot]].dtype for lstm_operands in (forward, backward) for slot in (2, 6)]
     if len({*weights}) != 1 or match[forward[2]].shape != match[backward[2]].shape:
         return Decline("the directions have weights of different dtypes or sizes")
     is_reversed = time_axis in match.tensors
-    if is_reversed and (reason := check_reversed_axis(match, options[0])):
+    if is_reversed and (reason := check_reversed_axis(match, options)):
         return reason
-    return {**options_by_direction[0], "merge_outputs": False, "reversed_output": is_reversed}
+    return {**options, "merge_outputs": False, "reversed_output": is_reversed}
 
 
 def bidirectional_operands() -> list[Operand]:
@@ -151,7 +150,7 @@ def bidirectional_operands() -> list[Operand]:
     activation=bidirectional_sequence_lstm.activation,
 )
 def lstm_bidirectional(ctx: Context, *operands: Value | None) -> tuple[Value, ...]:
-    """Emit a bidirectional LSTM, and Slice if the backward output stays reversed."""
+    """Emit a bidirectional LSTM, and a Slice if its backward output stays reversed."""
     forwards, backwards = bidirectional_sequence_lstm(ctx, *operands)
     if not ctx.options.reversed_output:
         return forwards, backwards

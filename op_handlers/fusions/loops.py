@@ -187,7 +187,10 @@ def is_row(loop: CountedLoop, tensor: Tensor, output: Tensor) -> bool:
     quantization=NotQuantizable(),
 )
 def while_recurrent(ctx: Context, *carried: Value) -> tuple[Value | None, ...]:
-    """Emit one GRU, LSTM or RNN per stage, in an If if there may be no time step."""
+    """Emit one GRU, LSTM or RNN per stage.
+
+    If the sequence may be empty, the nodes are inside an If.
+    """
     layer: Layer = ctx.options.layer
     return Directions(ctx, [layer], carried, [0], carried[layer.sequence], layer.results).emit_results()
 
@@ -207,7 +210,7 @@ class Directions:
     results: Sequence[Result]
 
     def emit_results(self) -> tuple[Value | None, ...]:
-        """Emit the results that are used. Return None for all others."""
+        """Emit the used results. Return None for each unused result."""
         ctx, trips = self.ctx, self.layers[0].trip_count
         used_results = {k: result for k, result in enumerate(self.results) if ctx.is_used(k)}
         values_by_slot = {

@@ -21,7 +21,7 @@ from onnx_tflite_plugin.api import (
 from op_handlers.fusions.loops import CARRIED, Directions, Layer, Result
 
 LOOP, REVERSE = "WHILE_RECURRENT", "REVERSE_V2"
-ARRAY_SLOT = 2  # slot of the array of all outputs in loops of Keras, whose last slot is the sequence
+ARRAY_SLOT = 2  # slot of the array of all outputs in Keras loops; their last slot is the sequence
 
 x, time_axis, output_time_axis, perm_or_shape = (
     *operands("x"),
@@ -31,7 +31,7 @@ FORWARD, BACKWARD = (
     operands(" ".join(f"{name}{k}" for k in range(len(CARRIED) - 1))) for name in ("forward", "backward")
 )
 REVERSED = Call(REVERSE, x, time_axis, shared=True)
-BACKWARDS = tuple(Call(LOOP, *BACKWARD[:n], REVERSED) for n in range(ARRAY_SLOT + 1, len(BACKWARD) + 1))
+BACKWARD_LOOPS = tuple(Call(LOOP, *BACKWARD[:n], REVERSED) for n in range(ARRAY_SLOT + 1, len(BACKWARD) + 1))
 
 
 def bidirectional_patterns() -> Iterator[Call]:
@@ -39,7 +39,7 @@ def bidirectional_patterns() -> Iterator[Call]:
 
     The output of the backward loop may be reversed.
     """
-    for backward_call in BACKWARDS:
+    for backward_call in BACKWARD_LOOPS:
         forward_operands = (*FORWARD[: len(backward_call.operands) - 1], x)
         for code in ("TRANSPOSE", "RESHAPE"):
             yield Call(
@@ -56,7 +56,7 @@ def match_directions(match: Match) -> Mapping[str, Any] | Decline:
     The layers may differ only in the values of weights and initial states.
     """
     forward_call, backward_call = (call for call in match.calls if call.code == LOOP)
-    if forward_call in BACKWARDS:
+    if forward_call in BACKWARD_LOOPS:
         forward_call, backward_call = backward_call, forward_call
     layers: tuple[Layer, Layer] = (match.calls[forward_call].options.layer, match.calls[backward_call].options.layer)
     last_slot = len(backward_call.operands) - 1
@@ -112,6 +112,9 @@ def is_batch_first(op: Operator) -> bool:
     quantization=NotQuantizable(),
 )
 def while_recurrent_both_ways(ctx: Context, sequence: Value, *carried: Value) -> tuple[Value | None, ...]:
-    """Emit a bidirectional GRU, LSTM or RNN, in an If if there may be no time step."""
+    """Emit a bidirectional GRU, LSTM or RNN.
+
+    If the sequence may be empty, the node is inside an If.
+    """
     operands, offsets = (sequence, *carried), (1, 1 + len(FORWARD))
     return Directions(ctx, ctx.options.layers, operands, offsets, sequence, ctx.options.results).emit_results()

@@ -98,7 +98,7 @@ def find_masked_layer(loop: CountedLoop) -> MaskedLayer | None:
 
 
 def masked_update(loop: CountedLoop, k: int, mask: Tensor) -> Tensor | None:
-    """Return the new value of a slot that is kept if the mask is false, or None."""
+    """Return the new value of a slot that the mask updates, or None for other slots."""
     tensor = loop.graph.outputs[k]
     op = loop.body.producer(tensor, "SELECT_V2") or loop.body.producer(tensor, "SELECT")
     return op[1] if op is not None and op[0] is mask and op[2] is loop.graph.inputs[k] else None
@@ -141,7 +141,7 @@ def while_recurrent_masked(ctx: Context, *carried: Value) -> tuple[Value | None,
     """
     ops, layer = ctx.ops, ctx.options.layer
     mask = ops.Reshape(carried[layer.mask], [-1])
-    steps = ops.CumSum(ops.Cast(mask, to="int64"), np.int64(0))
+    output_indices = ops.CumSum(ops.Cast(mask, to="int64"), np.int64(0))
     initial_output = ops.Unsqueeze(carried[layer.last_output], [0])
     computed_kinds = {
         k: kind for k, (kind, _) in enumerate(layer.results) if kind not in ("carried", "count") and ctx.is_used(k)
@@ -156,17 +156,19 @@ def while_recurrent_masked(ctx: Context, *carried: Value) -> tuple[Value | None,
             "state": lambda k: ops.Squeeze(states[layer.results[k][1]], [0]),
             "last_output": lambda _: ops.Squeeze(states[0], [0]),
             "last": lambda _: states[0],
-            "all": lambda _: ops.Gather(ops.Concat(initial_output, ops.Squeeze(y, [1]), axis=0), steps, axis=0),
+            "all": lambda _: ops.Gather(
+                ops.Concat(initial_output, ops.Squeeze(y, [1]), axis=0), output_indices, axis=0
+            ),
         }
         return [emitters[kind](k) for k, kind in computed_kinds.items()]
 
     def emit_unchanged() -> list[Value]:
-        all_steps = np.array([ctx.op[layer.mask].dims[0], 1, 1], np.int64)
+        expanded_shape = np.array([ctx.op[layer.mask].dims[0], 1, 1], np.int64)
         emitters: Emitters = {
             "state": lambda k: carried[layer.stage.states[layer.results[k][1]]],
             "last_output": lambda _: carried[layer.last_output],
             "last": lambda _: initial_output,
-            "all": lambda _: ops.Expand(initial_output, all_steps),
+            "all": lambda _: ops.Expand(initial_output, expanded_shape),
         }
         return [emitters[kind](k) for k, kind in computed_kinds.items()]
 

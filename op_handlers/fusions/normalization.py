@@ -43,27 +43,27 @@ def _mean(operand: Term) -> Call:
     return Call("MEAN", operand, axes, keep_dims=True)
 
 
-def keras_pattern(scaled: bool, shifted: bool) -> Call:
+def keras_pattern(has_gamma: bool, has_beta: bool) -> Call:
     """Return the pattern that Keras exports.
 
-    The pattern is ``x * s + (beta - mean * s)`` with ``s = gamma / sqrt(variance + epsilon)``. ``scaled``: it has
-    gamma. ``shifted``: it has beta.
+    The pattern is ``x * s + (beta - mean * s)`` with ``s = gamma / sqrt(variance + epsilon)``. ``has_gamma``,
+    ``has_beta``: the pattern contains gamma or beta.
     """
     mean = _mean(x)
     variance = _mean(Call("SQUARED_DIFFERENCE", x, mean, commutes=True))
     inverse = Call("RSQRT", _add(variance, epsilon))
-    scale = _multiply(inverse, gamma) if scaled else inverse
+    scale = _multiply(inverse, gamma) if has_gamma else inverse
     offset = (
-        Call("SUB", beta, _multiply(mean, scale), **NO_ACTIVATION) if shifted else _multiply(Call("NEG", mean), scale)
+        Call("SUB", beta, _multiply(mean, scale), **NO_ACTIVATION) if has_beta else _multiply(Call("NEG", mean), scale)
     )
     return _add(_multiply(x, scale), offset)
 
 
-def pytorch_pattern(scaled: bool, shifted: bool, square: str, quotient: bool) -> Call:
+def pytorch_pattern(has_gamma: bool, has_beta: bool, square: str, has_division: bool) -> Call:
     """Return the pattern of decompositions from PyTorch.
 
     The pattern is ``(x - mean) / sqrt(variance + epsilon) * gamma + beta``. ``square``: the code of the operator that
-    squares. ``quotient``: the pattern has DIV and SQRT instead of MUL and RSQRT.
+    squares. ``has_division``: the pattern contains DIV and SQRT instead of MUL and RSQRT.
     """
     centered = Call("SUB", x, _mean(x), **NO_ACTIVATION)
     squares = {
@@ -75,14 +75,14 @@ def pytorch_pattern(scaled: bool, shifted: bool, square: str, quotient: bool) ->
     variance = _add(_mean(squares[square]), epsilon)
     normalized = (
         Call("DIV", centered, Call("SQRT", variance), **NO_ACTIVATION)
-        if quotient
+        if has_division
         else _multiply(centered, Call("RSQRT", variance))
     )
-    result = _multiply(normalized, gamma) if scaled else normalized
-    return _add(result, beta) if shifted else result
+    result = _multiply(normalized, gamma) if has_gamma else normalized
+    return _add(result, beta) if has_beta else result
 
 
-def litert_torch_pattern(scaled: bool, shifted: bool) -> Call:
+def litert_torch_pattern(has_gamma: bool, has_beta: bool) -> Call:
     """Return the pattern that litert-torch exports.
 
     The pattern is ``x * r + (0 - r * mean)`` with ``r = 1 / sqrt(variance + epsilon)``. Means drop the normalized axis,
@@ -93,8 +93,8 @@ def litert_torch_pattern(scaled: bool, shifted: bool) -> Call:
     inverse = Call("RSQRT", _add(variance, epsilon))
     offset = Call("SUB", zero, _multiply(inverse, mean), **NO_ACTIVATION)
     normalized = _add(_multiply(x, _column(inverse)), _column(offset))
-    result = _multiply(normalized, gamma) if scaled else normalized
-    return _add(result, beta) if shifted else result
+    result = _multiply(normalized, gamma) if has_gamma else normalized
+    return _add(result, beta) if has_beta else result
 
 
 def _column(operand: Term) -> Call:
@@ -102,12 +102,12 @@ def _column(operand: Term) -> Call:
 
 
 def _patterns() -> Iterator[Call]:
-    for scaled, shifted in product((True, False), repeat=2):
-        yield litert_torch_pattern(scaled, shifted)
-    for scaled, shifted in product((True, False), repeat=2):
-        yield keras_pattern(scaled, shifted)
-        for square, quotient in product(("MUL", "SQUARE", "POW", "SQUARED_DIFFERENCE"), (False, True)):
-            yield pytorch_pattern(scaled, shifted, square, quotient)
+    for has_gamma, has_beta in product((True, False), repeat=2):
+        yield litert_torch_pattern(has_gamma, has_beta)
+    for has_gamma, has_beta in product((True, False), repeat=2):
+        yield keras_pattern(has_gamma, has_beta)
+        for square, has_division in product(("MUL", "SQUARE", "POW", "SQUARED_DIFFERENCE"), (False, True)):
+            yield pytorch_pattern(has_gamma, has_beta, square, has_division)
 
 
 def match_last_axis(match: Match) -> Mapping[str, Any] | Decline:
@@ -115,8 +115,11 @@ def match_last_axis(match: Match) -> Mapping[str, Any] | Decline:
     reduced_axes, size, epsilon_value = match.constant(axes), match[x].dims[-1], match.constant(epsilon)
     if reduced_axes is None or not _is_last_axis(match[x], {int(a) % match[x].rank for a in reduced_axes.reshape(-1)}):
         return Decline("the mean is not over the last axis")
-    expected = (*match[x].dims[:-1], 1)
-    if any(op.code == "RESHAPE" and op[~0].dims != expected for op in match.calls.values()) or expected.count(None) > 1:
+    mean_dims = (*match[x].dims[:-1], 1)
+    if (
+        any(op.code == "RESHAPE" and op[~0].dims != mean_dims for op in match.calls.values())
+        or mean_dims.count(None) > 1
+    ):
         return Decline("the means are reshaped to other axes")
     if zero in match.tensors and np.any(match.constant(zero)):
         return Decline("the mean is subtracted from a number other than 0")
@@ -147,12 +150,12 @@ def _row_size(match: Match, operand: Operand) -> int | None:
     return 0 if any(n != 1 for n in leading) else last
 
 
-def normalization_axes(at: Instance, parameters: int = 2) -> str:
+def normalization_axes(instance: Instance, parameters: int = 2) -> str:
     """Return the axes of input, scale and offset.
 
     Scale and offset end with the normalized axis, after axes of size 1.
     """
-    tensors = [at.op.tensor(k) for k in range(1, 1 + parameters)]
+    tensors = [instance.op.tensor(k) for k in range(1, 1 + parameters)]
     rows = [None if t is None else [*(f"u{k}{i}" for i in range(t.rank - 1)), "k"] for k, t in enumerate(tensors)]
     return format_axes([["...", "k"], *rows], ["...", "k"])
 
@@ -185,16 +188,16 @@ def rms_patterns() -> Iterator[Call]:
     The mean keeps the normalized axis, or a RESHAPE restores it.
     """
     squares = Call("MUL", x, x, **NO_ACTIVATION), Call("SQUARE", x), Call("POW", x, exponent)
-    for scaled, square in product((True, False), squares):
+    for has_gamma, square in product((True, False), squares):
         flat_mean = _add(Call("MEAN", square, axes, keep_dims=False), epsilon)
         for mean in (_add(_mean(square), epsilon), _column(flat_mean)):
-            yield from _rms_calls(scaled, Call("RSQRT", mean), Call("SQRT", mean))
-        yield from _rms_calls(scaled, _column(Call("RSQRT", flat_mean)), _column(Call("SQRT", flat_mean)))
+            yield from _rms_calls(has_gamma, Call("RSQRT", mean), Call("SQRT", mean))
+        yield from _rms_calls(has_gamma, _column(Call("RSQRT", flat_mean)), _column(Call("SQRT", flat_mean)))
 
 
-def _rms_calls(scaled: bool, inverse: Call, root: Call) -> Iterator[Call]:
+def _rms_calls(has_gamma: bool, inverse: Call, root: Call) -> Iterator[Call]:
     for normalized in (_multiply(x, inverse), Call("DIV", x, root, **NO_ACTIVATION)):
-        yield _multiply(normalized, gamma) if scaled else normalized
+        yield _multiply(normalized, gamma) if has_gamma else normalized
 
 
 @fusion(
@@ -203,7 +206,7 @@ def _rms_calls(scaled: bool, inverse: Call, root: Call) -> Iterator[Call]:
     inputs=(x, gamma),
     check=match_last_axis,
     layout=Terminate(unordered="..."),
-    axes=lambda at: normalization_axes(at, 1),
+    axes=lambda instance: normalization_axes(instance, 1),
     types="float32",
     quantization=NotQuantizable(),
 )

@@ -11,6 +11,7 @@ from op_handlers.image.resize import resize_nearest_neighbor
 x, row_shape, column_shape, result_shape = operands("x row_shape column_shape result_shape")
 row_repeats, column_repeats = operands("row_repeats column_repeats", constant=True)
 
+# Keras repeats rows, then columns.
 _repeated_rows = Call("TILE", Call("RESHAPE", x, row_shape), row_repeats)
 KERAS = Call("RESHAPE", Call("TILE", Call("RESHAPE", _repeated_rows, column_shape), column_repeats), result_shape)
 
@@ -28,12 +29,12 @@ def match_repetition(match: Match) -> Mapping[str, Any] | Decline:
     if len(row_repetitions) != 5 or len(column_repetitions) != 5 or not row_repetitions[2] or not column_repetitions[3]:
         return Decline("TILE repeats other axes than rows and columns")
     new_h, new_w = (h or 0) * row_repetitions[2], (w or 0) * column_repetitions[3]
-    steps = (
+    expected_results = (
         (first_reshape, (n, h, 1, w, c)),
         (middle_reshape, (n, new_h, w, 1, c)),
         (last_reshape, (n, new_h, new_w, c)),
     )
-    if any(op[out(0)].dims != dims for op, dims in steps):
+    if any(op[out(0)].dims != dims for op, dims in expected_results):
         return Decline("RESHAPE regroups other axes than rows and columns")  # these shapes allow no other result
     return {"times": (row_repetitions[2], column_repetitions[3])}
 
@@ -49,6 +50,6 @@ def match_repetition(match: Match) -> Mapping[str, Any] | Decline:
     quantization=resize_nearest_neighbor.quantization,
 )
 def upsampling_2d(ctx: Context, x: Value) -> Value:
-    """Emit Resize, nearest neighbor. Keras repeats rows and then columns."""
+    """Emit Resize with nearest-neighbor interpolation."""
     y: Value = resize_nearest_neighbor(ctx, x)
     return y

@@ -51,12 +51,12 @@ def rotation_pattern() -> Call:
 
 def check_rotation(match: Match) -> Mapping[str, Any] | Decline:
     """Return a Decline unless each pair in a row is rotated by one angle per position."""
-    input = match[x]
-    if None in input.dims[2:]:
+    tensor = match[x]
+    if None in tensor.dims[2:]:
         return Decline("the number or the size of rows is dynamic")
     if reason := _describe_mismatch(match):
         return Decline(reason)
-    rows, half = input.dims[2], (input.dims[-1] or 0) // 2
+    rows, half = tensor.dims[2], (tensor.dims[-1] or 0) // 2
     if any(_matrix_dims(match[factor]) != _drop_leading_ones((rows, half)) for factor in (cos, sin)):
         return Decline("the angles are not one per position and pair of elements")
     return {}
@@ -64,26 +64,29 @@ def check_rotation(match: Match) -> Mapping[str, Any] | Decline:
 
 def _describe_mismatch(match: Match) -> str:
     """Return why slices and concatenation do not split and join halves of rows, or ""."""
-    input = match[x]
-    if input.rank != 4 or (input.dims[-1] or 1) % 2:
+    tensor = match[x]
+    if tensor.rank != 4 or (tensor.dims[-1] or 1) % 2:
         return "the input does not have four axes with rows of even size"
-    half = (input.dims[-1] or 0) // 2
+    half = (tensor.dims[-1] or 0) // 2
     (concatenation, *_) = (op for call, op in match.calls.items() if call.code == "CONCATENATION")
-    if concatenation.options.axis % input.rank != 3:
+    if concatenation.options.axis % tensor.rank != 3:
         return "the halves are not concatenated along the last axis"
     slice_starts = ((begin, [0, 0, 0, 0]), (middle, [0, 0, 0, half]))
     if any(list(match[operand].array.reshape(-1)) != start for operand, start in slice_starts):
         return "the slices do not begin at the halves of the last axis"
-    if not _covers(input, match[half_size], [half]) or not _covers(input, match[remaining_size], [half, -1]):
+    if not _covers(tensor, match[half_size], [half]) or not _covers(tensor, match[remaining_size], [half, -1]):
         return "the slices do not cover the rows"
     return ""
 
 
 def _covers(tensor: Tensor, size: Tensor, last_sizes: Sequence[int]) -> bool:
-    """True if a slice is complete, with a size in ``last_sizes`` on the last axis."""
+    """True if a slice covers all axes but the last.
+
+    The slice's size on the last axis must be in ``last_sizes``.
+    """
     *leading_sizes, last_size = (int(n) for n in size.array.reshape(-1))
     return last_size in last_sizes and all(
-        slice_size in (-1, size) for slice_size, size in zip(leading_sizes, tensor.dims, strict=False)
+        slice_size in (-1, dim) for slice_size, dim in zip(leading_sizes, tensor.dims, strict=False)
     )
 
 
@@ -133,18 +136,18 @@ def check_tables(match: Match) -> Mapping[str, Any] | Decline:
 
     Declines unless the tables have one row per position, with each angle in both halves of the row.
     """
-    input = match[x]
+    tensor = match[x]
     if reason := _describe_mismatch(match):
         return Decline(reason)
-    if input.dims[0] != 1:
+    if tensor.dims[0] != 1:
         return Decline("the batch size is not 1")
     if minus_one in match.tensors and (match[minus_one].array.size != 1 or match[minus_one].array.reshape(()) != -1):
         return Decline("a half is multiplied by a factor other than -1")
-    axis = _position_axis(input, match[cos])
-    if axis is None or axis != _position_axis(input, match[sin]):
+    axis = _position_axis(tensor, match[cos])
+    if axis is None or axis != _position_axis(tensor, match[sin]):
         return Decline("the angles are not one per position and pair of elements")
-    (end, *_) = match.calls.values()
-    producers = producers_of(match.graphs[end.subgraph].operators)
+    (addition, *_) = match.calls.values()
+    producers = producers_of(match.graphs[addition.subgraph].operators)
     if not all(_repeats_angles(match[table], producers) for table in (cos, sin)):
         return Decline("the halves of the tables may differ")
     return {"letters": "bnth" if axis == 2 else "btnh"}
@@ -172,19 +175,19 @@ def _repeats_angles(table: Tensor, producers: Producers) -> bool:
         if (view.positions[..., :half] == view.positions[..., half:]).all():
             return True
         op = producers.get(view.source)
-        in_place = (
+        keeps_positions = (
             view.source.shape[-1:] == table.shape[-1:]
             and (view.positions.reshape(-1) == positions(table).reshape(-1)).all()
         )
-        if op is None or op.code not in ("COS", "SIN") or not in_place:
+        if op is None or op.code not in ("COS", "SIN") or not keeps_positions:
             return False
         table = op[0]
     return False
 
 
-def table_axes(at: Instance) -> str:
+def table_axes(instance: Instance) -> str:
     """Return the axes of batch, position, head and element."""
-    letters = " ".join(at.op.options.letters)
+    letters = " ".join(instance.op.options.letters)
     return f"{letters}, _, _ -> {letters}"
 
 

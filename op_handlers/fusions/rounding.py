@@ -1,9 +1,9 @@
 """Rounding of float32 activations to 8 bits before products with integer weights.
 
-LiteRT's kernels round such activations. The fusions do the same in networks with few such layers. There is a scale per
-image of a convolution, or per row of a matrix product. A scale divides the range of values, extended to zero, into 255
+LiteRT's kernels round such activations. In networks with few such layers, the fusions round them as well. Each image of
+a convolution, or each row of a matrix product, has a scale. It divides the range of values, extended to zero, into 255
 steps (XNNPACK's qd8 operators; AsymmetricQuantizeFloats, kernels/internal/reference/portable_tensor_utils.cc). If
-XNNPACK does not run the operator, a scale divides the largest magnitude into 127 steps (SymmetricQuantizeFloats). The
+XNNPACK does not run the operator, the scale divides the largest magnitude into 127 steps (SymmetricQuantizeFloats). The
 product of rounded values is computed in float32, and equals the kernels' integer sum times the scales.
 """
 
@@ -82,7 +82,9 @@ def match_cheap_rounding(match: Match) -> Mapping[str, Any] | Decline:
     graph = match.graphs[op.subgraph]
     if not is_shallow(graph):
         count = rounding_layers(graph)[0]
-        return Decline(f"{count} layers round their activations, after which results differ regardless of this layer")
+        return Decline(
+            f"{count} layers round their activations, so results differ from LiteRT's whether this layer rounds or not"
+        )
     elements, results = (prod(size or 1 for size in tensor.dims) for tensor in (match[x], op[out(0)]))
     weights = prod(match[w].shape)
     products = max(elements, results) * weights // max(match[w].shape[0], match[w].shape[-1])
@@ -95,15 +97,15 @@ def match_cheap_rounding(match: Match) -> Mapping[str, Any] | Decline:
 
 
 def round_activations(
-    ctx: Context, value: Value, reduced_axes: Sequence[int], scales: int | None, *, symmetric: bool = False
+    ctx: Context, value: Value, reduced_axes: Sequence[int], scale_count: int | None, *, symmetric: bool = False
 ) -> Value:
     """Return activations rounded as in LiteRT's kernels.
 
-    Elements along ``reduced_axes`` share a scale. ``scales``: the number of scales, ``None`` if it is dynamic.
+    Elements along ``reduced_axes`` share a scale. ``scale_count``: the number of scales, ``None`` if it is dynamic.
     ``symmetric``: the scale divides the largest magnitude into 127 steps.
     """
     ops = ctx.ops
-    if scales == 1 and not symmetric:
+    if scale_count == 1 and not symmetric:
         quantized, scale, zero_point = ops.DynamicQuantizeLinear(value)
         return ops.DequantizeLinear(quantized, scale, zero_point)
     if symmetric:
@@ -140,7 +142,7 @@ def rounding_fusion(
 ) -> Callable[[Lowering], Fusion]:
     """Return a decorator that declares the fusion of an operator with rounding.
 
-    ``base``: the operator's own handler, whose declarations the fusion has.
+    ``base``: the operator's own handler. The fusion copies its declarations.
     """
     return fusion(
         f"{base.code}_ROUNDED",

@@ -103,9 +103,9 @@ def rfft_2d_part_shape(ctx: Context, x: Value) -> Value:
 
     Without this fusion, SHAPE would read the spectra, which would prevent their fusion with filters.
     """
-    options, leading = ctx.options, len(ctx.op[0].dims) - 2
+    options, leading_count = ctx.options, len(ctx.op[0].dims) - 2
     sizes = [*([] if options.squeezed else [1]), options.points // 2 + 1]
-    shape = ctx.ops.Concat(ctx.ops.Slice(ctx.ops.Shape(x), [0], [leading]), sizes, axis=0)
+    shape = ctx.ops.Concat(ctx.ops.Slice(ctx.ops.Shape(x), [0], [leading_count]), sizes, axis=0)
     return ctx.ops.Cast(shape, to=options.out_type.lower())
 
 
@@ -126,7 +126,7 @@ def filter_patterns() -> Iterator[Call]:
 def check_filters(match: Match) -> Mapping[str, Any] | Decline:
     """Return the options of transform and filters, or a Decline.
 
-    Declines unless each filter has one factor per point of a spectrum, and one product for both is faster.
+    Declines unless each filter has one factor per point of a spectrum, and one product is faster than transform and filters.
     """
     by_code = operators_by_code(match)
     dense, spectra = by_code["FULLY_CONNECTED"], by_code["RFFT2D_PART"].options

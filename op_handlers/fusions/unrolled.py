@@ -34,11 +34,11 @@ JOINS = ("CONCATENATION", "PACK")
 class AllOutputs(NamedTuple):
     """The outputs of all steps in one tensor.
 
-    ``reversed_time``: the last step comes first. ``by_batch``: the batch is the first axis.
+    ``reversed_time``: the last step comes first. ``batch_first``: the batch is the first axis.
     """
 
     reversed_time: bool
-    by_batch: bool
+    batch_first: bool
 
 
 class StepOutput(NamedTuple):
@@ -96,7 +96,7 @@ def sequence_outputs(chain: Chain, joins: Sequence[Operator]) -> Iterator[tuple[
         positions = (np.stack if op.code == "PACK" else np.concatenate)(parts, axis).reshape(-1)
         for arrangement in starmap(AllOutputs, product((False, True), repeat=2)):
             ordered_rows = row_numbers[::-1] if arrangement.reversed_time else row_numbers
-            if np.array_equal(positions, (ordered_rows.T if arrangement.by_batch else ordered_rows).reshape(-1)):
+            if np.array_equal(positions, (ordered_rows.T if arrangement.batch_first else ordered_rows).reshape(-1)):
                 yield op[out(0)], arrangement
                 break
 
@@ -109,9 +109,9 @@ def unrolled_recurrent(ctx: Context, x: Value, *initial_values: Value) -> tuple[
     """
     ops, layer = ctx.ops, ctx.options.layer
     steps, batch = layer.rows.shape
-    states = 2 if layer.cell.op_type == "LSTM" else 1
+    state_count = 2 if layer.cell.op_type == "LSTM" else 1
     initial_states = (
-        [ops.Reshape(value, [1, batch, -1]) for value in initial_values] if initial_values else [None] * states
+        [ops.Reshape(value, [1, batch, -1]) for value in initial_values] if initial_values else [None] * state_count
     )
     y, *final_states = emit_layer(
         ctx,
@@ -127,7 +127,7 @@ def unrolled_recurrent(ctx: Context, x: Value, *initial_values: Value) -> tuple[
             value = final_states[1]
         elif isinstance(result, AllOutputs):
             value = reverse_time(ops, y) if result.reversed_time != layer.backwards else y
-            value = ops.Transpose(value, perm=[1, 0, 2]) if result.by_batch else value
+            value = ops.Transpose(value, perm=[1, 0, 2]) if result.batch_first else value
         elif result.step == steps - 1:
             value = final_states[0]
         else:
@@ -148,6 +148,6 @@ def emit_sequence(ctx: Context, x: Value, rows: Array) -> Value:
     if np.array_equal(rows.reshape(-1), all_rows):
         return x if tensor.shape == (steps, batch, width) else ops.Reshape(x, [steps, batch, width])
     if np.array_equal(rows.T.reshape(-1), all_rows):
-        by_batch = x if tensor.shape == (batch, steps, width) else ops.Reshape(x, [batch, steps, width])
-        return ops.Transpose(by_batch, perm=[1, 0, 2])
+        batch_first = x if tensor.shape == (batch, steps, width) else ops.Reshape(x, [batch, steps, width])
+        return ops.Transpose(batch_first, perm=[1, 0, 2])
     return ops.Gather(ops.Reshape(x, [-1, width]), rows, axis=0)
