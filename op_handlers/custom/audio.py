@@ -1,8 +1,8 @@
 """Spectrograms and cepstra of speech models: AudioSpectrogram and Mfcc.
 
-The kernels are kernels/audio_spectrogram.cc and kernels/mfcc.cc. LiteRT computes both in float64. The spectrum is
-computed in float64 as well. In float32, rounding errors of a loud tone would exceed the quiet frequencies, and the
-logarithm in Mfcc would make that visible.
+The kernels are kernels/audio_spectrogram.cc and kernels/mfcc.cc. LiteRT computes both operators in float64. Here, only
+the spectrum is computed in float64. In float32, rounding errors of a loud tone would exceed the quiet frequencies, and
+the logarithm in Mfcc would make that visible.
 """
 
 from __future__ import annotations
@@ -29,9 +29,14 @@ from onnx_tflite_plugin.api import (
 from op_handlers.kernels.mel import FLOOR, Filterbank, dct_matrix
 from op_handlers.kernels.operands import reshape_to_scalar
 
-LARGEST = (1 << 31) - 1
-SPECTROGRAM = ("window_size", "stride")
-CEPSTRUM = ("filterbank_channel_count", "dct_coefficient_count", "lower_frequency_limit", "upper_frequency_limit")
+MAX_INT32 = (1 << 31) - 1
+SPECTROGRAM_OPTIONS = ("window_size", "stride")
+CEPSTRUM_OPTIONS = (
+    "filterbank_channel_count",
+    "dct_coefficient_count",
+    "lower_frequency_limit",
+    "upper_frequency_limit",
+)
 
 
 def integer_option(op: Operator, name: str) -> int:
@@ -40,22 +45,22 @@ def integer_option(op: Operator, name: str) -> int:
     return int(value) if isinstance(value, (bool, int, float)) else 0
 
 
-def check_options(at: Instance, names: tuple[str, ...]) -> Decline | None:
+def check_options(instance: Instance, names: tuple[str, ...]) -> Decline | None:
     """Return a Decline if an option cannot be read as a 32-bit integer."""
     for name in names:
-        value = at.op.options.get(name)
+        value = instance.op.options.get(name)
         if value is not None and not isinstance(value, (bool, int, float)):
             return Decline(f"option {name!r} is {value!r}, which is not a number")
-        if value is not None and not abs(value) <= LARGEST:
+        if value is not None and not abs(value) <= MAX_INT32:
             return Decline(f"option {name!r} is {value}, which is not a 32-bit integer")
     return None
 
 
-def check_spectrogram(at: Instance) -> Decline | None:
+def check_spectrogram(instance: Instance) -> Decline | None:
     """Return a Decline for a window or a stride that the kernel refuses in Initialize."""
-    if declined := check_options(at, SPECTROGRAM):
+    if declined := check_options(instance, SPECTROGRAM_OPTIONS):
         return declined
-    window, stride = (integer_option(at.op, name) for name in SPECTROGRAM)
+    window, stride = (integer_option(instance.op, name) for name in SPECTROGRAM_OPTIONS)
     if window < 2:
         return Decline(f"option 'window_size' is {window}; LiteRT's kernel refuses windows of fewer than 2 samples")
     if stride < 1:
@@ -80,7 +85,7 @@ def audio_spectrogram(ctx: Context, samples: Value) -> Value:
     Frames are multiplied by a periodic Hann window and zero-padded to a power of two.
     """
     ops, channels = ctx.ops, ctx.op[0].dims[1]
-    window, stride = (integer_option(ctx.op, name) for name in SPECTROGRAM)
+    window, stride = (integer_option(ctx.op, name) for name in SPECTROGRAM_OPTIONS)
     points = 1 << (window - 1).bit_length()
     frames = frame_count(ctx, window, stride)
     channel_count = [channels] if channels is not None else ops.Slice(ops.Shape(samples), [1], [2])
@@ -126,12 +131,12 @@ def take_frames(ctx: Context, samples: Value, window: int, stride: int) -> Value
     return ops.Reshape(ops.Gather(blocks, indices, axis=1), [0, frames, window])
 
 
-def check_cepstrum(at: Instance) -> Decline | None:
+def check_cepstrum(instance: Instance) -> Decline | None:
     """Return a Decline for options and sizes that make the kernel fail."""
-    op = at.op
-    if declined := check_options(at, CEPSTRUM):
+    op = instance.op
+    if declined := check_options(instance, CEPSTRUM_OPTIONS):
         return declined
-    channels, coefficients, lower, upper = (integer_option(op, name) for name in CEPSTRUM)
+    channels, coefficients, lower, upper = (integer_option(op, name) for name in CEPSTRUM_OPTIONS)
     if not 1 <= coefficients <= channels:
         return Decline(
             f"the options request {coefficients} coefficients of {channels} filters; LiteRT's kernel computes 1 to {channels}"
@@ -162,7 +167,7 @@ def mfcc(ctx: Context, powers: Value, rate: Value) -> Value:
         raise Refusal(
             "the input has an unknown number of frequencies, which determines the filters; set it with --input-shape"
         )
-    channels, coefficients, lower, upper = (integer_option(ctx.op, name) for name in CEPSTRUM)
+    channels, coefficients, lower, upper = (integer_option(ctx.op, name) for name in CEPSTRUM_OPTIONS)
     spend_budget(channels * (bins + coefficients), 8, "the filters of a cepstrum")
     # The kernel stores the limits as float32.
     filterbank = Filterbank(bins, channels, float(np.float32(lower)), float(np.float32(upper)))

@@ -47,16 +47,16 @@ NOTE = (
 
 
 def settings(op: Operator) -> dict[str, Any]:
-    """Return the operator's options, with the kernel's defaults for absent ones.
+    """Return the operator's options, with the kernel's defaults for absent options.
 
     Source: Init, detection_postprocess.cc.
     """
     return {"detections_per_class": DETECTIONS_PER_CLASS, "use_regular_nms": False, **op.options}
 
 
-def check_detection(at: Instance) -> Decline | None:
+def check_detection(instance: Instance) -> Decline | None:
     """Return a Decline for models that Prepare or Eval refuses."""
-    op = at.op
+    op = instance.op
     if any(op.tensor(slot) is None for slot in range(3)):
         return Decline("boxes, scores or anchors are missing; the kernel requires all three")
     if invalid := next((op[slot] for slot, rank in enumerate(RANKS) if op[slot].rank != rank), None):
@@ -76,12 +76,12 @@ def check_detection(at: Instance) -> Decline | None:
     for tensor in (op[0], op[1], anchors):
         if tensor.dtype in ("uint8", "int8") and tensor.quantization is None:
             return Decline(f"{tensor.name!r} has dtype {tensor.dtype} without a scale, which the kernel needs")
-    background = op[1].shape[2] - options["num_classes"]
+    background_count = op[1].shape[2] - options["num_classes"]
     if not 0 < options["nms_iou_threshold"] <= 1:
         return Decline(
             f"option nms_iou_threshold is {options['nms_iou_threshold']:g}; the kernel requires a value in (0, 1]"
         )
-    if background not in (0, 1):
+    if background_count not in (0, 1):
         return Decline(f"scores of {op[1].shape[2]} classes, but option num_classes is {options['num_classes']}")
     limits = [options[name] for name in ("max_classes_per_detection", "max_detections", "detections_per_class")]
     if min(limits) < 1:
@@ -109,9 +109,10 @@ def postprocess(ctx: Context, encodings: Value, scores: Value, anchors: Value) -
         raise Refusal(f"the batch size is {batch or 'dynamic'}; the kernel requires 1 (kBatchSize)")
     ctx.explain(NOTE)
     boxes = named(decode_boxes(ctx, named(ops.Squeeze(encodings, [0]), "encodings"), anchors, options), "boxes")
-    background = ctx.op[1].shape[2] - options["num_classes"]
+    background_count = ctx.op[1].shape[2] - options["num_classes"]
     scores_by_box = named(
-        ops.Slice(named(ops.Squeeze(scores, [0]), "all_scores"), [background], [ctx.op[1].shape[2]], [1]), "scores"
+        ops.Slice(named(ops.Squeeze(scores, [0]), "all_scores"), [background_count], [ctx.op[1].shape[2]], [1]),
+        "scores",
     )
     emit = emit_regular if options["use_regular_nms"] else emit_fast
     return emit(ctx, boxes, scores_by_box, options)
@@ -216,18 +217,18 @@ def emit_fast(ctx: Context, boxes: Value, scores: Value, options: dict[str, Any]
 def emit_regular(ctx: Context, boxes: Value, scores: Value, options: dict[str, Any]) -> tuple[Value, ...]:
     """Emit one suppression per class, and keep the highest scores of all classes.
 
-    Of equal scores, that of the lower class is kept.
+    Among equal scores, the score of the lower class is kept.
     """
     ops, rows = ctx.ops, options["max_detections"]
     total = rows * options["max_classes_per_detection"]
-    by_class = named(ops.Transpose(scores, perm=[1, 0]), "scores_by_class")
-    candidates = emit_suppression(ctx, boxes, by_class, min(options["detections_per_class"], rows), options)
+    scores_by_class = named(ops.Transpose(scores, perm=[1, 0]), "scores_by_class")
+    candidates = emit_suppression(ctx, boxes, scores_by_class, min(options["detections_per_class"], rows), options)
     class_indices, box_indices = (
         named(ops.Gather(candidates, named(np.asarray(column), f"column_of_{name}"), axis=1), f"candidate_{name}")
         for column, name in ((1, "classes"), (2, "boxes"))
     )
     class_and_box = named(ops.Slice(candidates, [1], [3], [1]), "class_and_box")
-    candidate_scores = named(ops.GatherND(by_class, class_and_box), "candidate_scores")
+    candidate_scores = named(ops.GatherND(scores_by_class, class_and_box), "candidate_scores")
     count = named(ops.Min(named(ops.Shape(candidate_scores), "candidate_count"), [rows]), "count")
     best_scores, order = ops.TopK(candidate_scores, count, axis=0, outputs=2)
     selected = named(ops.Gather(box_indices, named(order, "order")), "selected")

@@ -17,19 +17,21 @@ from op_handlers.kernels.counted_loops import RESERVE, SET_ITEM
 from op_handlers.kernels.operands import cast_to_int64
 
 
-def contents(slot: int | None = None, axes: int = 0, shape: int | None = None) -> Callable[[Instance], ListContents]:
+def contents(
+    slot: int | None = None, leading_axes: int = 0, shape: int | None = None
+) -> Callable[[Instance], ListContents]:
     """Return a function for ``list_contents=`` that describes the list's elements.
 
-    The dtype is the NodeDef's. ``slot``: a tensor whose sizes, without its first ``axes`` axes, are those of an
-    element. ``shape``: an operand with the sizes of an element, -1 for dynamic dimensions.
+    The dtype is read from the NodeDef. The shape is that of the tensor in ``slot`` without its first ``leading_axes``
+    axes, or it is stored in the operand in slot ``shape``, with -1 for dynamic dimensions.
     """
 
-    def declare_contents(at: Instance) -> ListContents:
-        dtype = node_of(at.op).dtype("element_dtype") or None
-        if slot is not None and (tensor := at.op.tensor(slot)) is not None:
-            dims = tensor.dims[axes:] if tensor.has_rank and tensor.rank >= axes else None
+    def declare_contents(instance: Instance) -> ListContents:
+        dtype = node_of(instance.op).dtype("element_dtype") or None
+        if slot is not None and (tensor := instance.op.tensor(slot)) is not None:
+            dims = tensor.dims[leading_axes:] if tensor.has_rank and tensor.rank >= leading_axes else None
             return ListContents(dtype or tensor.dtype, dims)
-        sizes = None if shape is None else at.op.constant(shape)
+        sizes = None if shape is None else instance.op.constant(shape)
         if sizes is None or sizes.ndim != 1:  # a scalar -1: unknown rank
             return ListContents(dtype)
         return ListContents(dtype, tuple(int(size) if size >= 0 else None for size in sizes))
@@ -40,8 +42,8 @@ def contents(slot: int | None = None, axes: int = 0, shape: int | None = None) -
 def check_known_contents(slot: int) -> Callable[[Instance], Decline | None]:
     """Return a check that declines a list whose elements the file does not describe."""
 
-    def decline(at: Instance) -> Decline | None:
-        if at.op[slot].dtype != "variant":
+    def decline(instance: Instance) -> Decline | None:
+        if instance.op[slot].dtype != "variant":
             return None
         return Decline(
             "the file does not store the shape and dtype of the list's elements",
@@ -99,7 +101,7 @@ def get_item(ctx: Context, items: Value, index: Value, shape: Value) -> Value:
     max_version=1,
     layout=Terminate(),
     accepts=check_known_contents(out(0)),
-    list_contents=contents(0, 1),
+    list_contents=contents(0, leading_axes=1),
 )
 def from_tensor(ctx: Context, rows: Value, shape: Value) -> Value:
     """Return the rows unchanged."""
@@ -111,7 +113,7 @@ def from_tensor(ctx: Context, rows: Value, shape: Value) -> Value:
     max_version=1,
     layout=Terminate(),
     accepts=check_known_contents(0),
-    list_contents=contents(out(0), 1),
+    list_contents=contents(out(0), leading_axes=1),
 )
 def stack(ctx: Context, items: Value, shape: Value) -> Value:
     """Return the rows unchanged."""

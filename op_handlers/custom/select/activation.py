@@ -21,7 +21,7 @@ from op_handlers.math import activation as builtin
 from op_handlers.math import softmax as builtin_softmax
 
 TYPES = uniform_types(FLOATS)
-SINGLE = uniform_types("float16 float32")
+FLOAT16_OR_FLOAT32 = uniform_types("float16 float32")
 ALPHA, SCALE = 1.6732632423543772, 1.0507009873554805
 """Constants of Selu (eigen_activations.h)."""
 
@@ -35,13 +35,13 @@ def softmax_array(x: Array) -> Array:
     return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
 
 
-elu = rewrite_to("Elu", builtin.elu, make_kernel(lambda x: np.where(x > 0, x, np.expm1(x))), types=SINGLE)
+elu = rewrite_to("Elu", builtin.elu, make_kernel(lambda x: np.where(x > 0, x, np.expm1(x))), types=FLOAT16_OR_FLOAT32)
 leaky_relu = rewrite_to(
     "LeakyRelu",
     builtin.leaky_relu,
     leaky_relu_array,
     options=lambda node, op: {"alpha": node.real("alpha", 0.2)},
-    types=SINGLE,
+    types=FLOAT16_OR_FLOAT32,
 )
 relu = rewrite_to("Relu", builtin.relu, make_kernel(lambda x: np.maximum(x, 0)), types=TYPES)
 relu6 = rewrite_to("Relu6", builtin.relu6, make_kernel(lambda x: np.clip(x, 0, 6)), types=TYPES)
@@ -53,7 +53,9 @@ log_softmax = rewrite_to(
 )
 
 
-def activation_handler(name: str, function: Callable[[Array], Any], types: tuple[str, ...] = SINGLE) -> Declare:
+def activation_handler(
+    name: str, function: Callable[[Array], Any], types: tuple[str, ...] = FLOAT16_OR_FLOAT32
+) -> Declare:
     """Return a decorator that declares an activation with an ONNX operator of its own."""
     return handler(
         PREFIX + name,

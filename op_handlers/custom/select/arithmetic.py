@@ -25,21 +25,21 @@ REAL_PAIRS = uniform_types(REAL, 2)
 FLOAT_PAIRS = uniform_types(FLOATS, 2)
 
 
-def floor_divide(steps: Rewriter, node: NodeDef) -> Any:
+def floor_divide(rewriter: Rewriter, node: NodeDef) -> Any:
     """Emit DIV and FLOOR for floats, FLOOR_DIV for int32, and an exact DIV for int64.
 
     The exact DIV is (x - FLOOR_MOD(x, y)) / y, which overflows if x is within y of the limits of int64. FLOOR_DIV
     computes in float64, which does not represent every int64.
     """
-    x, y, dims = steps.op[0], steps.op[1], steps.op[out(0)].dims
+    x, y, dims = rewriter.op[0], rewriter.op[1], rewriter.op[out(0)].dims
     if x.dtype == "int64":
-        remainder = steps.call(builtin.floor_mod, [x, y], x.dtype, dims)
-        multiple = steps.call(builtin.sub, [x, remainder], x.dtype, dims, **NO_ACTIVATION)
-        return steps.finish(builtin.div, [multiple, y], **NO_ACTIVATION)
+        remainder = rewriter.call(builtin.floor_mod, [x, y], x.dtype, dims)
+        multiple = rewriter.call(builtin.sub, [x, remainder], x.dtype, dims, **NO_ACTIVATION)
+        return rewriter.finish(builtin.div, [multiple, y], **NO_ACTIVATION)
     if x.dtype == "int32":
-        return steps.finish(builtin.floor_div, [x, y])
-    quotient = steps.call(builtin.div, [x, y], x.dtype, dims, **NO_ACTIVATION)
-    return steps.finish(builtin_floor, [quotient])
+        return rewriter.finish(builtin.floor_div, [x, y])
+    quotient = rewriter.call(builtin.div, [x, y], x.dtype, dims, **NO_ACTIVATION)
+    return rewriter.finish(builtin_floor, [quotient])
 
 
 def sum_operands(op: Any, *operands: Array) -> Array:
@@ -102,9 +102,9 @@ def multiply_or_zero(x: Array, y: Array) -> Array:
 
 
 def zero_safe_function(name: str, function: Any) -> Declare:
-    """Return a decorator for a function of two floats that is 0 if one of them is 0.
+    """Return a handler decorator for a float function with a special case for zeros.
 
-    ``function``: the same function in NumPy.
+    ``function``: the NumPy implementation.
     """
     return handler(
         PREFIX + name,

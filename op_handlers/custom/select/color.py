@@ -15,16 +15,16 @@ PRIMARY_HUES = (0.0, 2 / 6, 4 / 6)
 """Hue of red, green and blue."""
 
 
-def check_channels(at: Instance) -> Decline | None:
+def check_channels(instance: Instance) -> Decline | None:
     """Return a Decline for images without 3 channels."""
-    dims = at.op[0].dims
+    dims = instance.op[0].dims
     if dims and dims[-1] in (3, None):
         return None
     return Decline(f"the image has shape {list(dims)}; expected 3 channels in the last axis")
 
 
-def check_image_rank(at: Instance) -> Decline | None:
-    rank = at.op[0].rank
+def check_image_rank(instance: Instance) -> Decline | None:
+    rank = instance.op[0].rank
     return None if rank >= 3 else Decline(f"the image has rank {rank}, expected at least 3")
 
 
@@ -38,7 +38,9 @@ def color_operator(name: str, operands: int, function: Any, check: Accepts = che
         max_version=1,
         layout=Terminate(),
         types=", ".join(["float32"] * operands) + " -> float32",
-        accepts=acceptance_check(operands, accepts=element_count_check(1, 1, check) if operands == 2 else check),
+        accepts=acceptance_check(
+            operands, accepts=element_count_check(check, slot=1, count=1) if operands == 2 else check
+        ),
         kernel=make_kernel(function),
     )
 
@@ -164,7 +166,7 @@ def hsv_to_rgb(ctx: Context, x: Value) -> Value:
 
 @color_operator("AdjustSaturation", 2, scale_saturation)
 def adjust_saturation(ctx: Context, x: Value, scale: Value) -> Value:
-    """Emit the colors with their saturation times a scale, clipped to 0 ... 1."""
+    """Emit colors whose saturation is multiplied by a scale, and clipped to 0 ... 1."""
     color = emit_color(ctx, x)
     scaled = ctx.ops.Mul(emit_saturation(ctx, color), reshape_to_scalar(ctx, 1, scale))
     return emit_rgb(ctx, color.hue, ctx.ops.Clip(scaled, np.float32(0), np.float32(1)), color.largest)

@@ -74,11 +74,11 @@ def in_top_k_kernel(predictions: Array, targets: Array, k: Array) -> Array:
     layout=Terminate(),
     types=(f"float32, {INDICES}, {INDICES} -> bool",),
     result_dtypes={"*": ("*",)},
-    accepts=acceptance_check(3, accepts=rank_check({0: 2, 1: 1}, element_count_check(2, 1))),
+    accepts=acceptance_check(3, accepts=rank_check({0: 2, 1: 1}, element_count_check(slot=2, count=1))),
     kernel=make_kernel(in_top_k_kernel),
 )
 def in_top_k(ctx: Context, predictions: Value, targets: Value, k: Value) -> Value:
-    """Emit a comparison of k with the number of predictions larger than the target's.
+    """Emit a comparison of k with the number of predictions above the target's score.
 
     The result is false for rows with predictions that are not finite (in_topk_op.h).
     """
@@ -99,8 +99,8 @@ def int64_scalar(ctx: Context, slot: int, value: Value) -> Value:
     return ctx.ops.Cast(reshape_to_scalar(ctx, slot, value), to="int64")
 
 
-def check_counted_rank(at: Instance) -> Decline | None:
-    x, weights = at.op[0], at.op[2]
+def check_counted_rank(instance: Instance) -> Decline | None:
+    x, weights = instance.op[0], instance.op[2]
     if x.rank not in (1, 2):
         return Decline(f"the values have rank {x.rank}, expected 1 or 2")
     if None in weights.dims and weights.dims != x.dims:
@@ -123,7 +123,7 @@ def bincount_kernel(op: Operator, x: Array, size: Array, weights: Array) -> Arra
     max_version=1,
     layout=Terminate(),
     types=tuple(f"{INDICES}, {INDICES}, {dtype} -> {dtype}" for dtype in ("float32", "int32", "int64")),
-    accepts=acceptance_check(3, accepts=element_count_check(1, 1, check_counted_rank)),
+    accepts=acceptance_check(3, accepts=element_count_check(check_counted_rank, slot=1, count=1)),
     kernel=bincount_kernel,
 )
 def dense_bincount(ctx: Context, x: Value, size: Value, weights: Value) -> Value:

@@ -82,7 +82,7 @@ def resize_bicubic_kernel(op: Operator, x: Array, size: Array) -> Array:
     types="float32 float16 uint8 int8 int16 int32, int32 -> float32",
     result_dtypes={"*": ("*",)},
     requires_constant={1},
-    accepts=acceptance_check(2, accepts=rank_check({0: 4, 1: 1, out(0): 4}, element_count_check(1, 2))),
+    accepts=acceptance_check(2, accepts=rank_check({0: 4, 1: 1, out(0): 4}, element_count_check(slot=1, count=2))),
     kernel=resize_bicubic_kernel,
 )
 def resize_bicubic(ctx: Context, x: Value, _size: Value) -> Value:
@@ -101,8 +101,8 @@ def resize_bicubic(ctx: Context, x: Value, _size: Value) -> Value:
 # --- crops ------------------------------------------------------------------------------------
 
 
-def check_method(at: Instance) -> Decline | None:
-    method = node_of(at.op).text("method", "bilinear")
+def check_method(instance: Instance) -> Decline | None:
+    method = node_of(instance.op).text("method", "bilinear")
     if method in ("bilinear", "nearest"):
         return None
     return Decline(f"method is {method}; only bilinear and nearest are supported")
@@ -150,7 +150,7 @@ def crop_kernel(op: Operator, image: Array, boxes: Array, indices: Array, size: 
     result_dtypes={"*": ("*",)},
     requires_constant={3},
     accepts=acceptance_check(
-        4, accepts=rank_check({0: 4, 1: 2, 2: 1, 3: 1, out(0): 4}, element_count_check(3, 2), check_method)
+        4, accepts=rank_check({0: 4, 1: 2, 2: 1, 3: 1, out(0): 4}, element_count_check(slot=3, count=2), check_method)
     ),
     kernel=crop_kernel,
 )

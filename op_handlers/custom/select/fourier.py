@@ -35,11 +35,11 @@ from op_handlers.math import arithmetic, unary
 REAL_TYPES = ("complex64 -> float32",)
 
 
-def emit_angle(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+def emit_angle(rewriter: Rewriter, node: NodeDef) -> Sequence[Replacement]:
     """Emit ATAN2 of the imaginary and the real part."""
-    z, dims = steps.op[0], steps.op[0].dims
-    real, imaginary = (steps.call(part, [z], "float32", dims) for part in (unary.real_part, unary.imaginary_part))
-    return steps.finish(arithmetic.atan2, [imaginary, real])
+    z, dims = rewriter.op[0], rewriter.op[0].dims
+    real, imaginary = (rewriter.call(part, [z], "float32", dims) for part in (unary.real_part, unary.imaginary_part))
+    return rewriter.finish(arithmetic.atan2, [imaginary, real])
 
 
 real_ = rewrite_to("Real", unary.real_part, make_kernel(np.real), types=REAL_TYPES)
@@ -81,9 +81,9 @@ def conj(ctx: Context, z: Value) -> Value:
 # --- transforms -------------------------------------------------------------------------------
 
 
-def check_ranks(at: Instance) -> Decline | None:
+def check_ranks(instance: Instance) -> Decline | None:
     """Return a Decline for an operand without axes, or a result of a different rank."""
-    x, y = at.op[0], at.op[out(0)]
+    x, y = instance.op[0], instance.op[out(0)]
     if x.rank and (y.rank == x.rank or not y.has_rank):
         return None
     return Decline(f"the operand has rank {x.rank} and the result {y.rank}, expected equal ranks")
@@ -101,7 +101,7 @@ def fourier_transform(
         types=types,
         result_dtypes={"*": ("*",)},
         accepts=acceptance_check(
-            operands, accepts=element_count_check(1, 1, check_ranks) if operands == 2 else check_ranks
+            operands, accepts=element_count_check(check_ranks, slot=1, count=1) if operands == 2 else check_ranks
         ),
         kernel=kernel,
     )
@@ -110,7 +110,7 @@ def fourier_transform(
 def fft_kernel(function: Callable[..., Any], dtype: Any) -> Callable[..., Array]:
     """Return a kernel that applies a NumPy transform along the last axis.
 
-    A second operand of the operator is the transform's length.
+    If the operator has a second operand, it is the transform's length.
     """
 
     def kernel(op: Operator, x: Array, *length: Array) -> Array:
@@ -120,7 +120,7 @@ def fft_kernel(function: Callable[..., Any], dtype: Any) -> Callable[..., Array]
 
 
 def apply_along_last_axis(ctx: Context, pairs: Value, emit: Callable[[Value, int], Value]) -> Value:
-    """Return ``emit(pairs, axis)``, where ``axis`` is the last one before the pairs.
+    """Return ``emit(pairs, axis)``, where ``axis`` is the axis before the pairs.
 
     A tensor of rank 1 gets a batch axis, which DFT requires.
     """
@@ -143,13 +143,13 @@ def ifft(ctx: Context, z: Value) -> Value:
 
 
 def constant_length(op: Operator) -> int:
-    """Return the length of the transform, 0 if it is a runtime value."""
+    """Return the length of the transform, or 0 if it is a runtime value."""
     length = op.constant(1)
     return 0 if length is None else int(length.reshape(-1)[0])
 
 
-def rfft_opset(at: Instance) -> int:
-    return 1 if can_emit_rfft(constant_length(at.op), at.op[0].dims[-1] or 0) else 17
+def rfft_opset(instance: Instance) -> int:
+    return 1 if can_emit_rfft(constant_length(instance.op), instance.op[0].dims[-1] or 0) else 17
 
 
 @fourier_transform("RFFT", "float32, int32 -> complex64", 2, fft_kernel(np.fft.rfft, np.complex64), rfft_opset)
@@ -171,8 +171,8 @@ def rfft(ctx: Context, x: Value, length: Value) -> Value:
     return apply_along_last_axis(ctx, ctx.ops.Unsqueeze(x, [ctx.op[0].rank]), emit)
 
 
-def irfft_opset(at: Instance) -> int:
-    points = constant_length(at.op)
+def irfft_opset(instance: Instance) -> int:
+    points = constant_length(instance.op)
     return 1 if can_emit_rfft(points, points) else 17
 
 

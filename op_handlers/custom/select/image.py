@@ -39,7 +39,7 @@ from op_handlers.tensor.padding import pad
 from op_handlers.tensor.shape import reshape, transpose
 
 CHANNELS_LAST, CHANNELS_FIRST = ("NHWC", "NDHWC"), ("NCHW", "NCDHW")
-SINGLE = "float16 float32"
+FLOAT16_OR_FLOAT32 = "float16 float32"
 
 
 class Axes(NamedTuple):
@@ -95,38 +95,40 @@ def padding_mode(node: NodeDef, *, explicit: bool = False) -> str:
     return mode
 
 
-def emit_transpose(steps: Rewriter, x: Tensor, perm: Sequence[int]) -> Tensor:
+def emit_transpose(rewriter: Rewriter, x: Tensor, perm: Sequence[int]) -> Tensor:
     """Emit TRANSPOSE; a constant is transposed during the conversion."""
     if tuple(perm) == tuple(range(len(perm))):
         return x
     if x.is_constant:
-        return steps.constant(x.array.transpose(perm))
-    return steps.call(transpose, [x, steps.constant(np.asarray(perm, np.int32))], x.dtype, permute_sizes(x.dims, perm))
+        return rewriter.constant(x.array.transpose(perm))
+    return rewriter.call(
+        transpose, [x, rewriter.constant(np.asarray(perm, np.int32))], x.dtype, permute_sizes(x.dims, perm)
+    )
 
 
-def emit_reshape(steps: Rewriter, x: Tensor, shape: Sequence[int | None]) -> Tensor:
+def emit_reshape(rewriter: Rewriter, x: Tensor, shape: Sequence[int | None]) -> Tensor:
     """Emit RESHAPE; a constant is reshaped during the conversion."""
     if x.is_constant:
-        return steps.constant(x.array.reshape([int(size or 0) for size in shape]))
+        return rewriter.constant(x.array.reshape([int(size or 0) for size in shape]))
     sizes = np.asarray([-1 if size is None else size for size in shape], np.int32)
-    return steps.call(reshape, [x, steps.constant(sizes)], x.dtype, tuple(shape), new_shape=())
+    return rewriter.call(reshape, [x, rewriter.constant(sizes)], x.dtype, tuple(shape), new_shape=())
 
 
 def finish_channels_last(
-    steps: Rewriter, axes: Axes, base: Handler, inputs: Sequence[Tensor], **options: Any
+    rewriter: Rewriter, axes: Axes, base: Handler, inputs: Sequence[Tensor], **options: Any
 ) -> Sequence[Replacement]:
-    """Finish with a channels-last operator, transposed to the layout of the file."""
+    """Finish with a channels-last operator, and transpose its result if needed."""
     if not axes.channels_first:
-        return steps.finish(base, inputs, **options)
-    result = steps.op[out(0)]
-    y = steps.call(base, inputs, result.dtype, permute_sizes(result.dims, axes.to_channels_last), **options)
-    return steps.finish(transpose, [y, steps.constant(np.asarray(axes.from_channels_last, np.int32))])
+        return rewriter.finish(base, inputs, **options)
+    result = rewriter.op[out(0)]
+    y = rewriter.call(base, inputs, result.dtype, permute_sizes(result.dims, axes.to_channels_last), **options)
+    return rewriter.finish(transpose, [y, rewriter.constant(np.asarray(axes.from_channels_last, np.int32))])
 
 
 # --- convolutions -----------------------------------------------------------------------------
 
 
-def emit_padding(steps: Rewriter, node: NodeDef, axes: Axes, x: Tensor) -> tuple[Tensor, str]:
+def emit_padding(rewriter: Rewriter, node: NodeDef, axes: Axes, x: Tensor) -> tuple[Tensor, str]:
     """Return the image and its padding mode.
 
     Explicit padding becomes a PAD, which fusions absorb, and the mode VALID.
@@ -137,9 +139,11 @@ def emit_padding(steps: Rewriter, node: NodeDef, axes: Axes, x: Tensor) -> tuple
     paddings = node.integers("explicit_paddings")
     if len(paddings) != 2 * axes.rank or min(paddings) < 0:
         raise Refusal(f"explicit_paddings is {list(paddings)}, expected {2 * axes.rank} values of at least 0")
-    by_axis = np.asarray(paddings, np.int32).reshape(-1, 2)[list(axes.to_channels_last)]
-    dims: Dims = tuple(None if n is None else n + int(sum(pair)) for n, pair in zip(x.dims, by_axis, strict=True))
-    return steps.call(pad, [x, steps.constant(by_axis)], x.dtype, dims), "VALID"
+    channels_last_paddings = np.asarray(paddings, np.int32).reshape(-1, 2)[list(axes.to_channels_last)]
+    dims: Dims = tuple(
+        None if n is None else n + int(sum(pair)) for n, pair in zip(x.dims, channels_last_paddings, strict=True)
+    )
+    return rewriter.call(pad, [x, rewriter.constant(channels_last_paddings)], x.dtype, dims), "VALID"
 
 
 def strides_and_dilations(node: NodeDef, axes: Axes) -> dict[str, int]:
@@ -156,39 +160,39 @@ def strides_and_dilations(node: NodeDef, axes: Axes) -> dict[str, int]:
 NO_ACTIVATION = {"fused_activation_function": "NONE", "quantized_bias_type": "FLOAT32"}
 
 
-UNKNOWN_FILTERS = "the filters have a dynamic size; set it with --input-shape"
+DYNAMIC_FILTERS = "the filters have a dynamic size; set it with --input-shape"
 
 
-def rewrite_conv_2d(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+def rewrite_conv_2d(rewriter: Rewriter, node: NodeDef) -> Sequence[Replacement]:
     """Emit CONV_2D with filters [o, h, w, i]."""
     axes = image_axes(node)
-    image, padding = emit_padding(steps, node, axes, emit_transpose(steps, steps.op[0], axes.to_channels_last))
-    if None in steps.op[1].dims:
-        raise Refusal(UNKNOWN_FILTERS)
-    weights = emit_transpose(steps, steps.op[1], (3, 0, 1, 2))
+    image, padding = emit_padding(rewriter, node, axes, emit_transpose(rewriter, rewriter.op[0], axes.to_channels_last))
+    if None in rewriter.op[1].dims:
+        raise Refusal(DYNAMIC_FILTERS)
+    weights = emit_transpose(rewriter, rewriter.op[1], (3, 0, 1, 2))
     options = {"padding": padding, **strides_and_dilations(node, axes), **NO_ACTIVATION}
-    return finish_channels_last(steps, axes, convolution.conv_2d, [image, weights], **options)
+    return finish_channels_last(rewriter, axes, convolution.conv_2d, [image, weights], **options)
 
 
-def rewrite_depthwise_conv_2d(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+def rewrite_depthwise_conv_2d(rewriter: Rewriter, node: NodeDef) -> Sequence[Replacement]:
     """Emit DEPTHWISE_CONV_2D with filters [1, h, w, i * m]."""
     axes = image_axes(node)
-    image, padding = emit_padding(steps, node, axes, emit_transpose(steps, steps.op[0], axes.to_channels_last))
-    height, width, channels, multiplier = steps.op[1].dims
-    if None in steps.op[1].dims:
-        raise Refusal(UNKNOWN_FILTERS)
-    weights = emit_reshape(steps, steps.op[1], (1, height, width, (channels or 0) * (multiplier or 0)))
+    image, padding = emit_padding(rewriter, node, axes, emit_transpose(rewriter, rewriter.op[0], axes.to_channels_last))
+    height, width, channels, multiplier = rewriter.op[1].dims
+    if None in rewriter.op[1].dims:
+        raise Refusal(DYNAMIC_FILTERS)
+    weights = emit_reshape(rewriter, rewriter.op[1], (1, height, width, (channels or 0) * (multiplier or 0)))
     options = {"padding": padding, "depth_multiplier": multiplier, **strides_and_dilations(node, axes), **NO_ACTIVATION}
-    return finish_channels_last(steps, axes, convolution.depthwise_conv_2d, [image, weights], **options)
+    return finish_channels_last(rewriter, axes, convolution.depthwise_conv_2d, [image, weights], **options)
 
 
-def rewrite_conv_3d(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+def rewrite_conv_3d(rewriter: Rewriter, node: NodeDef) -> Sequence[Replacement]:
     axes = image_axes(node, 5)
-    if None in steps.op[1].dims:
-        raise Refusal(UNKNOWN_FILTERS)
-    image = emit_transpose(steps, steps.op[0], axes.to_channels_last)
+    if None in rewriter.op[1].dims:
+        raise Refusal(DYNAMIC_FILTERS)
+    image = emit_transpose(rewriter, rewriter.op[0], axes.to_channels_last)
     options = {"padding": padding_mode(node), **strides_and_dilations(node, axes), **NO_ACTIVATION}
-    return finish_channels_last(steps, axes, convolution.conv_3d, [image, steps.op[1]], **options)
+    return finish_channels_last(rewriter, axes, convolution.conv_3d, [image, rewriter.op[1]], **options)
 
 
 def multiply_groups(patches: Array, w: Array) -> Array:
@@ -214,10 +218,14 @@ def convolve(op: Operator, x: Array, w: Array) -> Array:
     return np.asarray(y.transpose(axes.from_channels_last), x.dtype)
 
 
-def check_filters_not_empty(at: Instance) -> Decline | None:
+def check_filters_not_empty(instance: Instance) -> Decline | None:
     """Return a Decline for filters without elements."""
-    empty = len(at.op.inputs) > 1 and 0 in at.op[1].dims
-    return Decline(f"the filters have shape {list(at.op[1].shape)}, expected at least one element") if empty else None
+    empty = len(instance.op.inputs) > 1 and 0 in instance.op[1].dims
+    return (
+        Decline(f"the filters have shape {list(instance.op[1].shape)}, expected at least one element")
+        if empty
+        else None
+    )
 
 
 IMAGES = rank_check({0: 4, 1: 4, out(0): 4}, check_filters_not_empty)
@@ -228,7 +236,7 @@ conv_2d = rewrite_to(
     convolve,
     operands=2,
     rewrite=rewrite_conv_2d,
-    types=uniform_types(SINGLE, 2),
+    types=uniform_types(FLOAT16_OR_FLOAT32, 2),
     accepts=IMAGES,
 )
 depthwise_conv_2d = rewrite_to(
@@ -237,7 +245,7 @@ depthwise_conv_2d = rewrite_to(
     convolve,
     operands=2,
     rewrite=rewrite_depthwise_conv_2d,
-    types=uniform_types(SINGLE, 2),
+    types=uniform_types(FLOAT16_OR_FLOAT32, 2),
     accepts=IMAGES,
 )
 conv_3d = rewrite_to(
@@ -246,7 +254,7 @@ conv_3d = rewrite_to(
     convolve,
     operands=2,
     rewrite=rewrite_conv_3d,
-    types=uniform_types(SINGLE, 2),
+    types=uniform_types(FLOAT16_OR_FLOAT32, 2),
     accepts=rank_check({0: 5, 1: 5, out(0): 5}),
 )
 
@@ -254,13 +262,13 @@ conv_3d = rewrite_to(
 # --- bias -------------------------------------------------------------------------------------
 
 
-def rewrite_bias_add(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+def rewrite_bias_add(rewriter: Rewriter, node: NodeDef) -> Sequence[Replacement]:
     """Emit ADD; for channels first, the bias gets trailing axes of size 1."""
-    x, bias = steps.op[0], steps.op[1]
+    x, bias = rewriter.op[0], rewriter.op[1]
     trailing_axes = x.rank - 2 if node.text("data_format", "NHWC").startswith("NC") else 0
     if trailing_axes > 0:
-        bias = emit_reshape(steps, bias, (*bias.dims, *[1] * trailing_axes))
-    return steps.finish(add, [x, bias], fused_activation_function="NONE")
+        bias = emit_reshape(rewriter, bias, (*bias.dims, *[1] * trailing_axes))
+    return rewriter.finish(add, [x, bias], fused_activation_function="NONE")
 
 
 def add_bias(op: Operator, x: Array, bias: Array) -> Array:
@@ -277,14 +285,14 @@ bias_add = rewrite_to("BiasAdd", add, add_bias, operands=2, rewrite=rewrite_bias
 def pool_rewrite(base: Handler) -> Any:
     """Return the rewrite of a pool to the built-in pool ``base``."""
 
-    def rewrite(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+    def rewrite(rewriter: Rewriter, node: NodeDef) -> Sequence[Replacement]:
         axes = image_axes(node)
         (filter_h, filter_w), (stride_h, stride_w) = (
             spatial_entries(node, name, axes) for name in ("ksize", "strides")
         )
-        image = emit_transpose(steps, steps.op[0], axes.to_channels_last)
+        image = emit_transpose(rewriter, rewriter.op[0], axes.to_channels_last)
         return finish_channels_last(
-            steps, axes, base, [image], padding=padding_mode(node), filter_height=filter_h, filter_width=filter_w,
+            rewriter, axes, base, [image], padding=padding_mode(node), filter_height=filter_h, filter_width=filter_w,
             stride_h=stride_h, stride_w=stride_w, fused_activation_function="NONE",
         )  # fmt: skip
 
@@ -310,17 +318,17 @@ def pool_kernel(largest: bool) -> Kernel:
 max_pool = rewrite_to(
     "MaxPool",
     pooling.max_pool_2d,
-    pool_kernel(True),
+    pool_kernel(largest=True),
     rewrite=pool_rewrite(pooling.max_pool_2d),
-    types=uniform_types(SINGLE),
+    types=uniform_types(FLOAT16_OR_FLOAT32),
     accepts=IMAGES,
 )
 avg_pool = rewrite_to(
     "AvgPool",
     pooling.average_pool_2d,
-    pool_kernel(False),
+    pool_kernel(largest=False),
     rewrite=pool_rewrite(pooling.average_pool_2d),
-    types=uniform_types(SINGLE),
+    types=uniform_types(FLOAT16_OR_FLOAT32),
     accepts=IMAGES,
 )
 
@@ -332,21 +340,21 @@ def coordinate_options(node: NodeDef) -> dict[str, bool]:
     return {name: node.flag(name) for name in ("align_corners", "half_pixel_centers")}
 
 
-def rewrite_resize_bilinear(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
-    """Emit RESIZE_BILINEAR of float32; the result is float32 for every input dtype."""
-    x = steps.op[0]
+def rewrite_resize_bilinear(rewriter: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+    """Emit RESIZE_BILINEAR for float32. Images of other dtypes are cast first."""
+    x = rewriter.op[0]
     if x.dtype != "float32":
-        x = steps.call(cast, [x], "float32", x.dims)
-    return steps.finish(resize.resize_bilinear, [x, steps.op[1]], **coordinate_options(node))
+        x = rewriter.call(cast, [x], "float32", x.dims)
+    return rewriter.finish(resize.resize_bilinear, [x, rewriter.op[1]], **coordinate_options(node))
 
 
-def check_coordinate_options(at: Instance) -> Decline | None:
-    node = node_of(at.op)
+def check_coordinate_options(instance: Instance) -> Decline | None:
+    node = node_of(instance.op)
     has_both = all(coordinate_options(node).values())
     return Decline("align_corners and half_pixel_centers are both set, but exclude each other") if has_both else None
 
 
-RESIZED = rank_check({0: 4, 1: 1, out(0): 4}, element_count_check(1, 2, check_coordinate_options))
+RESIZED = rank_check({0: 4, 1: 1, out(0): 4}, element_count_check(check_coordinate_options, slot=1, count=2))
 
 
 def resize_kernel(op: Operator, x: Array, size: Array) -> Array:

@@ -16,24 +16,26 @@ from op_handlers.tensor import splitting
 SAME_TYPES = tuple(f"{dtype}..." for dtype in f"{ANY} complex64".split())
 
 
-def concatenate(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+def concatenate(rewriter: Rewriter, node: NodeDef) -> Sequence[Replacement]:
     """Emit CONCATENATION along the axis in the last operand."""
-    *operands, _ = steps.op.inputs
-    return steps.finish(
+    *operands, _ = rewriter.op.inputs
+    return rewriter.finish(
         builtin.concatenation,
         operands,
-        axis=constant_scalar(steps.op, len(operands)),
+        axis=constant_scalar(rewriter.op, len(operands)),
         fused_activation_function="NONE",
     )
 
 
-def check_last_axis(at: Instance) -> Decline | None:
-    return constant_scalar_check(len(at.op.inputs) - 1, "axis")(at)
+def check_last_axis(instance: Instance) -> Decline | None:
+    return constant_scalar_check(len(instance.op.inputs) - 1, "axis")(instance)
 
 
-def check_equal_ranks(at: Instance, slot: int) -> Decline | None:
+def check_equal_ranks(instance: Instance, slot: int) -> Decline | None:
     """Return a Decline unless the operand and the results have the same rank."""
-    ranks = {tensor.rank for tensor in (at.op[slot], *at.op.outputs) if tensor is not None and tensor.has_rank}
+    ranks = {
+        tensor.rank for tensor in (instance.op[slot], *instance.op.outputs) if tensor is not None and tensor.has_rank
+    }
     return Decline(f"operand and results have ranks {sorted(ranks)}, expected equal ranks") if len(ranks) > 1 else None
 
 
@@ -57,10 +59,10 @@ def split_v_arrays(op: Operator, x: Array, sizes: Array, axis: Array) -> Sequenc
     return np.split(x, ends[:-1], split_axis)
 
 
-def rewrite_split_v(steps: Rewriter, node: NodeDef) -> Any:
+def rewrite_split_v(rewriter: Rewriter, node: NodeDef) -> Any:
     """Emit SPLIT_V with an int32 axis."""
-    x, sizes, axis = steps.op[0], steps.op[1], steps.op[2]
-    return steps.finish(splitting.split_v, [x, sizes, as_int32(steps, axis)], num_splits=len(steps.op.outputs))
+    x, sizes, axis = rewriter.op[0], rewriter.op[1], rewriter.op[2]
+    return rewriter.finish(splitting.split_v, [x, sizes, as_int32(rewriter, axis)], num_splits=len(rewriter.op.outputs))
 
 
 concat_v2 = rewrite_to(
@@ -93,7 +95,7 @@ split = rewrite_to(
     split_arrays,
     operands=2,
     options=lambda node, op: {"num_splits": node.integer("num_split", len(op.outputs))},
-    accepts=lambda at: constant_scalar_check(0, "axis")(at) or check_equal_ranks(at, 1),
+    accepts=lambda instance: constant_scalar_check(0, "axis")(instance) or check_equal_ranks(instance, 1),
     moves=True,
 )
 split_v = rewrite_to(
@@ -102,6 +104,6 @@ split_v = rewrite_to(
     split_v_arrays,
     operands=3,
     rewrite=rewrite_split_v,
-    accepts=lambda at: constant_scalar_check(2, "axis")(at) or check_equal_ranks(at, 0),
+    accepts=lambda instance: constant_scalar_check(2, "axis")(instance) or check_equal_ranks(instance, 0),
     moves=True,
 )

@@ -20,7 +20,7 @@ from op_handlers.custom.select.rewriting import (
 from op_handlers.matrix.batch_matmul import batch_matmul
 
 TRANSPOSE_ATTRIBUTES = {"MatMul": ("transpose_a", "transpose_b")}
-"""Attributes that transpose the operands of operators that do not call them adj_x and adj_y."""
+"""Names of the transpose attributes, for operators that do not name them adj_x and adj_y."""
 
 
 def adjoint_flags(node: NodeDef) -> tuple[bool, bool]:
@@ -63,17 +63,17 @@ def determinant(ctx: Context, x: Value) -> Value:
 # --- sums of products -------------------------------------------------------------------------
 
 
-def check_equation(at: Instance) -> Decline | None:
-    """Return a Decline for an equation that Einsum of ONNX does not support."""
-    equation = node_of(at.op).text("equation").replace(" ", "")
+def check_equation(instance: Instance) -> Decline | None:
+    """Return a Decline for an equation that ONNX's Einsum does not support."""
+    equation = node_of(instance.op).text("equation").replace(" ", "")
     operands, arrow, result = equation.partition("->")
-    if not arrow or operands.count(",") != len(at.op.inputs) - 1:
-        return Decline(f"the equation {equation!r} does not describe {len(at.op.inputs)} operands and a result")
+    if not arrow or operands.count(",") != len(instance.op.inputs) - 1:
+        return Decline(f"the equation {equation!r} does not describe {len(instance.op.inputs)} operands and a result")
     labels = result.replace(".", "")
     if len({*labels}) < len(labels):
         return Decline(f"the result of the equation {equation!r} repeats a label")
     terms = enumerate(operands.split(","))
-    ellipsis_ranks = {at.op[k].rank - len(term) + len("...") for k, term in terms if "..." in term}
+    ellipsis_ranks = {instance.op[k].rank - len(term) + len("...") for k, term in terms if "..." in term}
     if len(ellipsis_ranks) > 1:
         return Decline(f"the ellipses of the equation {equation!r} stand for different numbers of axes")
     if ellipsis_ranks and "..." not in result:
@@ -101,7 +101,7 @@ def einsum(ctx: Context, *operands: Value) -> Value:
 def diagonal_indices(rows: int, columns: int, offset: int) -> Array:
     """Return the positions of a diagonal in the flattened matrix.
 
-    ``offset``: the columns from the main diagonal, positive to the right.
+    ``offset``: columns to the right of the main diagonal.
     """
     first_row, first_column = max(-offset, 0), max(offset, 0)
     count = max(min(rows - first_row, columns - first_column), 0)

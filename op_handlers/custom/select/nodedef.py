@@ -144,7 +144,10 @@ class _Budget:
 
 
 def _iterate_fields(data: bytes, budget: _Budget) -> Iterator[tuple[int, int | bytes]]:
-    """Yield number and value of each field: varints as unsigned integers, else bytes."""
+    """Yield number and value of each field.
+
+    A varint is yielded as an unsigned integer, any other value as bytes.
+    """
     offset = 0
     while offset < len(data):
         budget.spend()
@@ -224,7 +227,7 @@ def _parse_list(data: bytes, budget: _Budget) -> tuple[Any, ...]:
 
 
 def _parse_shape(data: bytes, budget: _Budget) -> tuple[int, ...] | None:
-    """Return the sizes in a TensorShapeProto, None for an unknown rank.
+    """Return the sizes in a TensorShapeProto, or None for an unknown rank.
 
     Dynamic dimensions are -1.
     """

@@ -27,33 +27,37 @@ CHANNEL_OPERANDS = 4
 """Number of per-channel operands: scale, offset, mean, variance."""
 
 
-def axis_letters(at: Instance) -> list[str]:
+def axis_letters(instance: Instance) -> list[str]:
     """Return the letters of the image's axes in the layout of the file."""
-    spatial = list("dhw")[5 - at.op[0].rank :]
-    return ["n", "c", *spatial] if image_axes(node_of(at.op), at.op[0].rank).channels_first else ["n", *spatial, "c"]
+    spatial = list("dhw")[5 - instance.op[0].rank :]
+    return (
+        ["n", "c", *spatial]
+        if image_axes(node_of(instance.op), instance.op[0].rank).channels_first
+        else ["n", *spatial, "c"]
+    )
 
 
-def batch_norm_axes(at: Instance) -> str:
+def batch_norm_axes(instance: Instance) -> str:
     """Return the axes of operands and results.
 
-    The image is followed by four results per channel, and one that only training uses.
+    The image is followed by four per-channel results, and by a result that only training uses.
     """
-    image, further_results = axis_letters(at), len(at.op.outputs) - 1
+    image, further_results = axis_letters(instance), len(instance.op.outputs) - 1
     channel_results = min(further_results, 4)
     training_results = [["r"]] * (further_results - channel_results)
     return format_axes([image, *[["c"]] * CHANNEL_OPERANDS], image, *[["c"]] * channel_results, *training_results)
 
 
-def batch_norm_layout(at: Instance) -> Implicit:
-    spatial = [name for name in axis_letters(at) if name not in "nc"]
+def batch_norm_layout(instance: Instance) -> Implicit:
+    spatial = [name for name in axis_letters(instance) if name not in "nc"]
     layout = " ".join(["n", "c", *spatial])
     return Implicit(onnx={0: layout, out(0): layout})
 
 
-def check_inference(at: Instance) -> Decline | None:
-    node = node_of(at.op)
-    if at.op[0].rank not in (4, 5):
-        return Decline(f"the image has rank {at.op[0].rank}; only 4 and 5 are supported")
+def check_inference(instance: Instance) -> Decline | None:
+    node = node_of(instance.op)
+    if instance.op[0].rank not in (4, 5):
+        return Decline(f"the image has rank {instance.op[0].rank}; only 4 and 5 are supported")
     if node.flag("is_training", True):
         return Decline(
             "is_training is set, so the operator normalizes each batch by its own mean and variance",

@@ -63,9 +63,9 @@ class AxisWindows(NamedTuple):
 
     @property
     def margins(self) -> Array:
-        """Return the pads of Pad, the largest padding that the axis can need.
+        """Return the operand ``pads`` of Pad: the largest padding that the axis can need.
 
-        When rows are padded, the columns have already become two axes, columns of the result and of the window.
+        Rows are padded after the columns, which then are two axes: windows, and columns of a window.
         """
         rank = 4 if self.axis == 2 else 5
         pads = np.zeros((2, rank), np.int64)

@@ -30,8 +30,8 @@ def uniform(op: Operator, shape: Array) -> Array:
     return np.asarray(generator(op).random(shape.tolist(), np.float32))
 
 
-SHAPE = "int32 int64 -> float32"
+SHAPE_TYPES = "int32 int64 -> float32"
 random_standard_normal = rewrite_to(
-    "RandomStandardNormal", builtin.random_standard_normal, normal, options=seeds, types=SHAPE
+    "RandomStandardNormal", builtin.random_standard_normal, normal, options=seeds, types=SHAPE_TYPES
 )
-random_uniform = rewrite_to("RandomUniform", builtin.random_uniform, uniform, options=seeds, types=SHAPE)
+random_uniform = rewrite_to("RandomUniform", builtin.random_uniform, uniform, options=seeds, types=SHAPE_TYPES)

@@ -149,7 +149,7 @@ def cumulative_log_sum_exp(ctx: Context, x: Value, _axis: Value) -> Value:
     ops, limits = ctx.ops, np.finfo(np.float32)
 
     def combine_log_sums(state: Value, element: Value) -> Value:
-        # finite, because the difference of two equal infinities is not a number
+        # clipped to finite values, because inf - inf is NaN
         maximum = ops.Min(ops.Max(state, element, limits.min), limits.max)
         terms = [ops.Exp(ops.Sub(value, maximum)) for value in (state, element)]
         return ops.Add(maximum, ops.Log(ops.Add(*terms)))

@@ -55,7 +55,7 @@ def make_kernel(function: Callable[..., Any]) -> Kernel:
 def uniform_types(dtypes: str, operands: int = 1, result: str = "T") -> tuple[str, ...]:
     """Return one signature per dtype, for operands of equal dtype.
 
-    ``result``: dtype of the result, by default that of the operands.
+    ``result``: dtype of the result, by default the dtype of the operands.
     """
     return tuple(f"{', '.join([dtype] * operands)} -> {dtype if result == 'T' else result}" for dtype in dtypes.split())
 
@@ -88,21 +88,21 @@ def rewrite_to(
     ``dynamic_batch_values``: as for ``@handler``.
     """
 
-    def rewrite_operator(at: Instance) -> Sequence[Replacement]:
-        node = node_of(at.op)
+    def rewrite_operator(instance: Instance) -> Sequence[Replacement]:
+        node = node_of(instance.op)
         if rewrite is not None:
-            return rewrite(Rewriter(at), node)
-        builtin_options = options(node, at.op) if callable(options) else options or {}
-        return Rewriter(at).finish(base, at.op.inputs, **builtin_options)
+            return rewrite(Rewriter(instance), node)
+        builtin_options = options(node, instance.op) if callable(options) else options or {}
+        return Rewriter(instance).finish(base, instance.op.inputs, **builtin_options)
 
     def lower(ctx: Any, *inputs: Any) -> Any:
         raise AssertionError(f"{name} is rewritten before it is lowered")
 
-    def layout(at: Instance) -> Any:
-        last_replacement = rewrite_operator(at)[-1]
+    def layout(instance: Instance) -> Any:
+        last_replacement = rewrite_operator(instance)[-1]
         base_layout = last_replacement.handler.layout
         return (
-            base_layout(_ReplacementInstance(last_replacement.op, at.target, at.opset))
+            base_layout(_ReplacementInstance(last_replacement.op, instance.target, instance.opset))
             if callable(base_layout)
             else base_layout
         )
@@ -128,8 +128,8 @@ def acceptance_check(operands: int | None, moves: bool = False, accepts: Accepts
     quantized. ``accepts``: an additional check.
     """
 
-    def check(at: Instance) -> Decline | None:
-        op, name = at.op, node_of(at.op).op
+    def check(instance: Instance) -> Decline | None:
+        op, name = instance.op, node_of(instance.op).op
         present = [tensor for tensor in op.inputs if tensor is not None]
         if len(present) != len(op.inputs) or (operands is not None and len(present) != operands):
             expected = len(op.inputs) if operands is None else operands
@@ -143,7 +143,7 @@ def acceptance_check(operands: int | None, moves: bool = False, accepts: Accepts
                 f"tensor {quantized.name!r} is quantized, but TensorFlow's {name} would compute with the quantized values",
                 "keep the operator in floating point",
             )
-        return accepts(at) if accepts is not None else None
+        return accepts(instance) if accepts is not None else None
 
     return check
 
@@ -162,42 +162,42 @@ def constant_scalar(op: Operator, slot: int) -> int | None:
 def rank_check(ranks: Mapping[int, int], *checks: Accepts) -> Accepts:
     """Return a check of ranks by slot, followed by ``checks``."""
 
-    def decline(at: Instance) -> Decline | None:
+    def decline(instance: Instance) -> Decline | None:
         for slot, rank in ranks.items():
-            tensor = at.op.tensor(slot)
+            tensor = instance.op.tensor(slot)
             if tensor is not None and tensor.has_rank and tensor.rank != rank:
                 return Decline(
                     f"tensor {tensor.name!r} of shape {list(tensor.shape)} has rank {tensor.rank}, expected {rank}"
                 )
-        return next(filter(None, (check(at) for check in checks)), None)
+        return next(filter(None, (check(instance) for check in checks)), None)
 
     return decline
 
 
-def element_count_check(slot: int, count: int, *checks: Accepts) -> Accepts:
+def element_count_check(*checks: Accepts, slot: int, count: int) -> Accepts:
     """Return a check that an operand has ``count`` elements, followed by ``checks``."""
 
-    def decline(at: Instance) -> Decline | None:
-        tensor = at.op[slot]
+    def decline(instance: Instance) -> Decline | None:
+        tensor = instance.op[slot]
         if tensor.is_static and prod(tensor.shape) != count:
             return Decline(f"operand {tensor.name!r} has shape {list(tensor.shape)}, expected {count} elements")
-        return next(filter(None, (check(at) for check in checks)), None)
+        return next(filter(None, (check(instance) for check in checks)), None)
 
     return decline
 
 
-def constant_scalar_check(slot: int, what: str) -> Accepts:
-    """Return a check that an operand is a constant scalar; ``what`` is its name.
+def constant_scalar_check(slot: int, operand_name: str) -> Accepts:
+    """Return a check that an operand is a constant scalar.
 
-    The built-in operator has an option instead of this operand.
+    The built-in operator has an option instead of this operand. ``operand_name``: its name in messages.
     """
 
-    def decline(at: Instance) -> Decline | None:
-        if constant_scalar(at.op, slot) is not None:
+    def decline(instance: Instance) -> Decline | None:
+        if constant_scalar(instance.op, slot) is not None:
             return None
         return Decline(
-            f"{what} ({at.op[slot].name!r}) is not a constant scalar, which ONNX requires",
-            f"make the {what} a constant of the model",
+            f"{operand_name} ({instance.op[slot].name!r}) is not a constant scalar, which ONNX requires",
+            f"make the {operand_name} a constant of the model",
         )
 
     return decline

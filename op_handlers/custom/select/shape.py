@@ -30,7 +30,7 @@ from op_handlers.tensor import repetition
 from op_handlers.tensor import shape as builtin
 
 SAME_TYPES = (*uniform_types(f"{ANY} complex64"),)
-"""Any dtype; the result has the same."""
+"""Any dtype; the result has the dtype of the operand."""
 TYPES_WITH_INTEGERS = tuple(f"{dtype}, int32 int64 -> {dtype}" for dtype in ANY.split())
 INTEGERS = "int32 int64"
 
@@ -38,8 +38,8 @@ INTEGERS = "int32 int64"
 def rewrite_with_int32(base: Any) -> Any:
     """Return a rewrite to a built-in operator whose second operand is int32."""
 
-    def rewrite(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
-        return steps.finish(base, [steps.op[0], as_int32(steps, steps.op[1])])
+    def rewrite(rewriter: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+        return rewriter.finish(base, [rewriter.op[0], as_int32(rewriter, rewriter.op[1])])
 
     return rewrite
 
@@ -48,32 +48,32 @@ def squeeze_array(op: Operator, x: Array) -> Array:
     return np.squeeze(x, tuple(node_of(op).integers("squeeze_dims")) or None)
 
 
-def check_squeezed_axes(at: Instance) -> Decline | None:
+def check_squeezed_axes(instance: Instance) -> Decline | None:
     """Return a Decline for axes that do not exist or whose size is not 1."""
-    x, axes = at.op[0], node_of(at.op).integers("squeeze_dims")
+    x, axes = instance.op[0], node_of(instance.op).integers("squeeze_dims")
     invalid_axis = next((axis for axis in axes if not -x.rank <= axis < x.rank or x.dims[axis] not in (1, None)), None)
     if invalid_axis is None:
         return None
     return Decline(f"axis {invalid_axis} of {list(x.dims)} is removed, but its size is not 1")
 
 
-def rewrite_reshape(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+def rewrite_reshape(rewriter: Rewriter, node: NodeDef) -> Sequence[Replacement]:
     """Emit RESHAPE with an int32 vector of sizes."""
-    return steps.finish(builtin.reshape, [steps.op[0], as_int32(steps, steps.op[1])], new_shape=())
+    return rewriter.finish(builtin.reshape, [rewriter.op[0], as_int32(rewriter, rewriter.op[1])], new_shape=())
 
 
-def cast_sizes(op: Operator, number: Any) -> Array:
+def cast_sizes(op: Operator, sizes: Any) -> Array:
     """Return sizes, cast to the dtype of the operator's result."""
-    return np.asarray(number, op[out(0)].dtype)
+    return np.asarray(sizes, op[out(0)].dtype)
 
 
-def rewrite_rank(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
-    return steps.finish(builtin.rank, [steps.op[0]])
+def rewrite_rank(rewriter: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+    return rewriter.finish(builtin.rank, [rewriter.op[0]])
 
 
-def rewrite_identity(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+def rewrite_identity(rewriter: Rewriter, node: NodeDef) -> Sequence[Replacement]:
     """Emit a CAST to the same dtype."""
-    return steps.finish(cast, [steps.op[0]])
+    return rewriter.finish(cast, [rewriter.op[0]])
 
 
 identity_ = rewrite_to(
@@ -168,12 +168,12 @@ rank_ = rewrite_to(
 )
 def size(ctx: Context, x: Value) -> Value:
     """Emit Size."""
-    number, dtype = ctx.ops.Size(x), ctx.op[out(0)].dtype
-    return number if dtype == "int64" else ctx.ops.Cast(number, to=dtype)
+    element_count, dtype = ctx.ops.Size(x), ctx.op[out(0)].dtype
+    return element_count if dtype == "int64" else ctx.ops.Cast(element_count, to=dtype)
 
 
-def check_shifts(at: Instance) -> Decline | None:
-    shift, axis = at.op[1], at.op[2]
+def check_shifts(instance: Instance) -> Decline | None:
+    shift, axis = instance.op[1], instance.op[2]
     if not (shift.is_static and axis.is_static) or prod(shift.shape) == prod(axis.shape):
         return None
     return Decline(f"{prod(shift.shape)} shifts for {prod(axis.shape)} axes, expected one per axis")

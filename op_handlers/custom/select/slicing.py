@@ -25,20 +25,20 @@ MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axi
 INDEXED_TYPES = tuple(f"{dtype}, int32 int64 -> {dtype}" for dtype in ANY.split())
 
 
-def check_axes_exist(at: Instance) -> Decline | None:
+def check_axes_exist(instance: Instance) -> Decline | None:
     """Return a Decline for axes that the operand does not have."""
-    axes, rank, result = at.op.constant(1), at.op[0].rank, at.op[out(0)]
+    axes, rank, result = instance.op.constant(1), instance.op[0].rank, instance.op[out(0)]
     if result.has_rank and result.rank != rank:
         return Decline(f"the operand has rank {rank} and the result {result.rank}, expected equal ranks")
     invalid_axes = [] if axes is None else [int(axis) for axis in axes.reshape(-1) if not -rank <= axis < rank]
     return Decline(f"axis {invalid_axes[0]} is reversed, but the rank is {rank}") if invalid_axes else None
 
 
-def emit_strided_slice(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+def emit_strided_slice(rewriter: Rewriter, node: NodeDef) -> Sequence[Replacement]:
     """Emit STRIDED_SLICE with int32 bounds."""
-    bounds = [as_int32(steps, steps.op[slot]) for slot in (1, 2, 3)]
+    bounds = [as_int32(rewriter, rewriter.op[slot]) for slot in (1, 2, 3)]
     masks = {name: node.integer(name) for name in MASKS}
-    return steps.finish(slicing.strided_slice, [steps.op[0], *bounds], offset=False, **masks)
+    return rewriter.finish(slicing.strided_slice, [rewriter.op[0], *bounds], offset=False, **masks)
 
 
 def strided_slice_kernel(op: Operator, x: Array, begin: Array, end: Array, strides: Array) -> Array:
@@ -68,19 +68,19 @@ def slice_kernel(op: Operator, x: Array, begin: Array, size: Array) -> Array:
     return x[tuple(slice(b, e) for b, e in zip(begin.tolist(), ends, strict=True))]
 
 
-def check_equal_lengths(at: Instance) -> Decline | None:
+def check_equal_lengths(instance: Instance) -> Decline | None:
     """Return a Decline unless begin, end and strides are vectors of equal length."""
-    shapes = [tensor.shape for tensor in (at.op[1], at.op[2], at.op[3]) if tensor.is_static]
+    shapes = [tensor.shape for tensor in (instance.op[1], instance.op[2], instance.op[3]) if tensor.is_static]
     if all(shape == shapes[0] and len(shape) == 1 for shape in shapes):
         return None
     listed_shapes = ", ".join(str(list(shape)) for shape in shapes)
     return Decline(f"begin, end and strides have shapes {listed_shapes}, expected vectors of equal length")
 
 
-def check_entry_per_axis(at: Instance) -> Decline | None:
+def check_entry_per_axis(instance: Instance) -> Decline | None:
     """Return a Decline unless begin and size have one entry per axis."""
-    rank = at.op[0].rank
-    invalid = next((t for t in (at.op[1], at.op[2]) if t.is_static and t.shape != (rank,)), None)
+    rank = instance.op[0].rank
+    invalid = next((t for t in (instance.op[1], instance.op[2]) if t.is_static and t.shape != (rank,)), None)
     if invalid is None:
         return None
     return Decline(
@@ -103,10 +103,10 @@ slice_ = rewrite_to("Slice", slicing.slice_, slice_kernel, operands=3, accepts=c
 # --- gathering --------------------------------------------------------------------------------
 
 
-def emit_gather(steps: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+def emit_gather(rewriter: Rewriter, node: NodeDef) -> Sequence[Replacement]:
     """Emit GATHER along the axis in the last operand."""
-    op = steps.op
-    return steps.finish(
+    op = rewriter.op
+    return rewriter.finish(
         indexing.gather, [op[0], op[1]], axis=constant_scalar(op, 2), batch_dims=node.integer("batch_dims")
     )
 
@@ -168,8 +168,8 @@ reverse_v2 = rewrite_to(
 # --- filling ----------------------------------------------------------------------------------
 
 
-def emit_fill(steps: Rewriter, node: NodeDef) -> Any:
-    return steps.finish(filling.fill, [steps.op[0], steps.op[1]])
+def emit_fill(rewriter: Rewriter, node: NodeDef) -> Any:
+    return rewriter.finish(filling.fill, [rewriter.op[0], rewriter.op[1]])
 
 
 def arange_kernel(op: Operator, start: Array, limit: Array, delta: Array) -> Array:
@@ -227,8 +227,8 @@ mirror_pad = rewrite_to(
 # --- blocks of pixels -------------------------------------------------------------------------
 
 
-def check_blocks(at: Instance) -> Decline | None:
-    node, x, y = node_of(at.op), at.op[0], at.op[out(0)]
+def check_blocks(instance: Instance) -> Decline | None:
+    node, x, y = node_of(instance.op), instance.op[0], instance.op[out(0)]
     layout, block_size = node.text("data_format", "NHWC"), node.integer("block_size")
     if layout != "NHWC":
         return Decline(f"data_format is {layout}; only NHWC is supported")

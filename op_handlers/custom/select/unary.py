@@ -29,7 +29,7 @@ def single_node_handler(
 ) -> Handler:
     """Return the handler of a function that ONNX also has, under the name ``onnx``.
 
-    ``function``: the function in NumPy. ``result``: dtype of the result, by default that of the operand.
+    ``function``: the function in NumPy. ``result``: dtype of the result, by default the operand's dtype.
     """
 
     def lower(ctx: Context, x: Value) -> Value:
@@ -157,15 +157,15 @@ def cast_array(op: Any, x: Array) -> Array:
         return (x if dtype.startswith("complex") else np.real(x)).astype(dtype)
 
 
-def check_result_dtype(at: Any) -> Any:
+def check_result_dtype(instance: Any) -> Any:
     """Return a Decline if the dtype of the result differs from the attribute DstT."""
     from onnx_tflite_plugin.api import Decline
 
-    result_dtype = at.op[out(0)].dtype
-    declared_dtype = node_of(at.op).dtype("DstT", result_dtype)
+    result_dtype = instance.op[out(0)].dtype
+    declared_dtype = node_of(instance.op).dtype("DstT", result_dtype)
     if declared_dtype == result_dtype:
         return None
-    return Decline(f"the result has dtype {result_dtype}, but the NodeDef says {declared_dtype}")
+    return Decline(f"the result has dtype {result_dtype}, but the NodeDef declares {declared_dtype}")
 
 
 cast = rewrite_to(

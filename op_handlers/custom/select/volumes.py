@@ -12,14 +12,14 @@ from onnx_tflite_plugin.api import (
     out,
     padding_attributes,
 )
-from op_handlers.custom.select.image import SINGLE, image_axes, padding_mode, pool_kernel, spatial_entries
+from op_handlers.custom.select.image import FLOAT16_OR_FLOAT32, image_axes, padding_mode, pool_kernel, spatial_entries
 from op_handlers.custom.select.nodedef import PREFIX, node_of
 from op_handlers.custom.select.rewriting import Declare, acceptance_check, rank_check, uniform_types
 
 
-def volume_axes(at: Instance) -> str:
+def volume_axes(instance: Instance) -> str:
     """Return the axes of a volume and of its pooled result."""
-    return "n c d h w -> n c z y x" if image_axes(node_of(at.op), 5).channels_first else "n d h w c -> n z y x c"
+    return "n c d h w -> n c z y x" if image_axes(node_of(instance.op), 5).channels_first else "n d h w c -> n z y x c"
 
 
 def pool_handler(name: str, *, largest: bool) -> Declare:
@@ -29,7 +29,7 @@ def pool_handler(name: str, *, largest: bool) -> Declare:
         max_version=1,
         layout=Implicit(onnx={0: "n c d h w", out(0): "n c z y x"}),
         axes=volume_axes,
-        types=uniform_types(SINGLE),
+        types=uniform_types(FLOAT16_OR_FLOAT32),
         accepts=acceptance_check(1, accepts=rank_check({0: 5, out(0): 5})),
         kernel=pool_kernel(largest),
     )
@@ -56,5 +56,5 @@ def max_pool_3d(ctx: Context, x: Value) -> Value:
 
 @pool_handler("AvgPool3D", largest=False)
 def avg_pool_3d(ctx: Context, x: Value) -> Value:
-    """Emit AveragePool over depth, height and width; padding does not enter the mean."""
+    """Emit AveragePool over depth, height and width, without padding in the mean."""
     return ctx.ops.AveragePool(x, count_include_pad=0, **window_attributes(ctx))
