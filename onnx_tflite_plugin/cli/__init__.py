@@ -33,7 +33,7 @@ without colors."""
 _MAX_HELP_LENGTH = 200  # of a command's line in the list of commands
 
 
-class Modules(Commands):
+class CommandLine(Commands):
     """Group of the built-in commands and those of packs.
 
     A built-in command is imported from the module of its name when it is used.
@@ -63,7 +63,7 @@ class Modules(Commands):
 
 
 @click.group(
-    cls=Modules,
+    cls=CommandLine,
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )

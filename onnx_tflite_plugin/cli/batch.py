@@ -140,15 +140,15 @@ def _print_outcomes(
 def _print_problems(jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> None:
     """Print each kind of problem once, with the models that have it."""
     problems: dict[Problem, list[str]] = {}
-    places: dict[Problem, str] = {}
+    locations: dict[Problem, str] = {}
     for job, outcome in zip(jobs, outcomes, strict=True):
         for problem in outcome.problems:
             kind = Problem(_operator_name(problem), problem.reason, problem.hint)
             problems.setdefault(kind, []).append(job.name)
-            places.setdefault(kind, "" if kind.where else problem.where)
+            locations.setdefault(kind, "" if kind.where else problem.where)
     if problems:
         heading = f"{len(problems)} kinds of problems:" if len(problems) > 1 else "not converted:"
-        print_error("error", [heading, *_error_lines(problems, places)])
+        print_error("error", [heading, *_error_lines(problems, locations)])
 
 
 def _merge_notes(jobs: Sequence[Job], notes: Sequence[Sequence[str]]) -> list[str]:
@@ -233,16 +233,16 @@ def _operator_name(problem: Problem) -> str:
 
 
 def _error_lines(
-    problems: Mapping[Problem, Sequence[str]], places: Mapping[Problem, str] = MappingProxyType({})
+    problems: Mapping[Problem, Sequence[str]], locations: Mapping[Problem, str] = MappingProxyType({})
 ) -> list[str]:
     """Return the lines of each kind of problem, with the models that have it.
 
-    ``places``: the place in the first of these models, unless the problem is about an operator.
+    ``locations``: the location in the first of these models; empty if the problem names an operator.
     """
     hinted_lines: list[tuple[str, list[str]]] = []
     for problem, models in sorted(problems.items(), key=lambda item: -len(item[1])):
         model_list = list_first(list(dict.fromkeys(models)), 3)
-        if place := places.get(problem, ""):
-            model_list += f", first at {place}" if len(models) > 1 else f", at {place}"
+        if location := locations.get(problem, ""):
+            model_list += f", first at {location}" if len(models) > 1 else f", at {location}"
         hinted_lines.append((problem.hint, problem_lines(problem.where, problem.reason, more=f"in {model_list}")))
     return with_hints(hinted_lines)

@@ -43,7 +43,7 @@ _PROFILE_NOTE = (
     "count: groups of operators that ONNX Runtime computes together\n"
     "LiteRT runs each operator in isolation, with builtin kernels, so the sum of its times differs from the time of a run"
 )
-_TIMES = ("LiteRT µs", "ONNX Runtime µs", "difference µs")
+_TIME_HEADINGS = ("LiteRT µs", "ONNX Runtime µs", "difference µs")
 
 
 @click.command(cls=GroupedCommand)
@@ -63,10 +63,11 @@ def bench(
     """Time a model in LiteRT and its conversion in ONNX Runtime.
 
     Without MODEL.onnx the model is converted first, with the default options. Both runtimes take turns on the same
-    inputs. The ratio is taken per round, so that other load on the machine slows down both. Needs the extra verify.
+    inputs. The ratio is computed per round, so that load from other programs affects both runtimes alike. Requires the
+    extra verify.
 
-    --profile compares operators: the time of each operator in LiteRT, run as a model of one operator, and of its nodes
-    in ONNX Runtime.
+    --profile compares each operator: LiteRT's time for a model of only this operator, and ONNX Runtime's time for its
+    nodes.
     """
     set_failure_output(as_json=as_json)
     check_exists(options["inputs"])
@@ -106,11 +107,11 @@ def _print_profile(rows: Sequence[OperatorTime]) -> None:
     other_rows = [row for row in rows if tuple(format_names(row.codes)) not in {kind.codes for kind in listed_kinds}]
     other_kinds = [KindTime.of((f"{len(kinds) - len(listed_kinds)} more kinds",), other_rows)] if other_rows else []
     table = [
-        (_join_names(kind.codes), kind.number, *_microseconds(kind.litert, kind.onnxruntime))
+        (_join_names(kind.codes), kind.count, *_microseconds(kind.litert, kind.onnxruntime))
         for kind in (*listed_kinds, *other_kinds, KindTime.of(("all",), rows))
     ]
     click.echo()
-    print_table(("operators", "count", *_TIMES), table, numeric=(1, 2, 3, 4))
+    print_table(("operators", "count", *_TIME_HEADINGS), table, numeric=(1, 2, 3, 4))
     slowest = [
         (
             format_ranges(row.operators), _join_names(format_names(row.codes)), _join_names(format_names(row.nodes)),
@@ -122,7 +123,7 @@ def _print_profile(rows: Sequence[OperatorTime]) -> None:
     if not slowest:
         click.echo("no operator takes longer than in LiteRT")
         return
-    print_table(("index", "operator", "nodes", *_TIMES), slowest, numeric=(3, 4, 5))
+    print_table(("index", "operator", "nodes", *_TIME_HEADINGS), slowest, numeric=(3, 4, 5))
 
 
 def _join_names(names: Sequence[str]) -> str:
@@ -147,8 +148,8 @@ def _rows(benchmark: Benchmark) -> list[Row]:
         f"{benchmark.clock}, {plural(benchmark.threads, 'thread')}, medians and quartiles of {benchmark.rounds} rounds"
     )
     return [
-        Row("LiteRT", [f"{_time(benchmark.litert)} ({benchmark.kernels} kernels)"]),
-        Row("ONNX Runtime", [_time(benchmark.onnxruntime)]),
+        Row("LiteRT", [f"{_format_spread(benchmark.litert)} ({benchmark.kernels} kernels)"]),
+        Row("ONNX Runtime", [_format_spread(benchmark.onnxruntime)]),
         Row(
             "ratio",
             [f"ONNX Runtime / LiteRT {ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f}): {verdict}"],
@@ -190,7 +191,7 @@ def available_processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _time(spread: Spread) -> str:
+def _format_spread(spread: Spread) -> str:
     factor, unit = (1e3, "ms") if spread.median >= 1e-3 else (1e6, "µs")
     low, median, high = (f"{seconds * factor:.3g}" for seconds in (spread.low, spread.median, spread.high))
     return f"{median} {unit} ({low} to {high})"

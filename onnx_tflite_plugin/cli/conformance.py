@@ -23,7 +23,7 @@ def conformance(ctx: click.Context, /, pack: str | None, ops: tuple[str, ...], a
     """Run the cases that handlers must pass.
 
     Each case is a small model, converted and compared with LiteRT or the case's own reference. Exits with 0 if all pass.
-    Needs the extra verify.
+    Requires the extra verify.
     """
     set_failure_output(as_json=as_json)
     from conformance.command import run

@@ -147,7 +147,7 @@ def convert(
 
 
 def _repeated_parameters(ctx: click.Context) -> dict[str, set[str]]:
-    """Return, per suggested next command, the names of the parameters to repeat."""
+    """Return the names of the parameters to repeat in each suggested next command."""
     parameters = {str(param.name) for param in ctx.command.params}
     convert_options = parameters - {"signature", "json", "quiet", "verbosity", "page"}
     return {"verify": {*DATA_OPTIONS}, "report": {*DATA_OPTIONS} - {"runs"}, "convert": convert_options}

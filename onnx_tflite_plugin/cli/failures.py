@@ -183,7 +183,7 @@ def _fail(ctx: click.Context, code: int, kind: str, lines: list[str], error: Con
 
 
 def _group_problems(error: ConversionError) -> list[str]:
-    """Return the lines of each kind of problem: the first one, and how many follow."""
+    """Return the first problem of each kind as lines, and the number of similar ones."""
     kinds: dict[tuple[str, str], list[str]] = {}
     for problem in error.problems:
         kinds.setdefault((_problem_kind(problem), problem.hint), []).append(str(replace(problem, hint="")))

@@ -76,7 +76,12 @@ def handlers(ctx: click.Context, pack: str | None, details: bool, as_json: bool)
         click.echo()
     if installed["targets"]:
         targets = (
-            [row["name"], *([_pack_label(row["pack"])] if pack_heading else ()), _opsets(row), row["error"] or "-"]
+            [
+                row["name"],
+                *([_pack_label(row["pack"])] if pack_heading else ()),
+                _format_opsets(row),
+                row["error"] or "-",
+            ]
             for row in installed["targets"]
         )
         print_table(("target", *pack_heading, "opsets", "wrong"), targets)
@@ -112,7 +117,7 @@ def _exit_if_problems(ctx: click.Context, installed: dict[str, Any], pack: str |
 
 
 def _unlisted(installed: dict[str, Any], texts: Sequence[str]) -> list[str]:
-    """Return the texts without those that the tables of handlers and targets contain."""
+    """Return the texts that repeat no error in the tables of handlers and targets."""
     listed_errors = [row["error"] for kind in ("handlers", "targets") for row in installed[kind] if row["error"]]
     return [text for text in dict.fromkeys(texts) if not any(error in text for error in listed_errors)]
 
@@ -188,7 +193,7 @@ def _describe_target(name: str, pack: str, target: Target | Failed) -> dict[str,
     return {"name": name, "pack": pack, "opsets": list(target.opsets), "error": ""}
 
 
-def _opsets(row: dict[str, Any]) -> str:
+def _format_opsets(row: dict[str, Any]) -> str:
     return "-" if row["opsets"] is None else "{0} to {2}, {1} by default".format(*row["opsets"])
 
 
@@ -207,7 +212,7 @@ def _pack_rows(
     """Yield the contents of each installed pack.
 
     Loads the cases of packs. The thousands of built-in cases are not loaded. ``failures``: the handlers that failed to
-    load. Handlers that refuse every operator on purpose are no failures.
+    load. Handlers that refuse every operator on purpose are not failures.
     """
     from importlib.metadata import version
 

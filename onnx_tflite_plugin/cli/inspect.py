@@ -94,7 +94,7 @@ def _show(model: str, contents: Mapping[str, Any], details: bool) -> None:
     graphs, operators = contents["subgraphs"], contents["operators"]
     total = sum(row["count"] for row in operators)
     description = author_description(contents["description"])
-    names = _signature_names(contents)
+    input_names, output_names = _signature_names(contents)
     parts = [format_size(contents["bytes"]), plural(total, "operator"), plural(len(graphs), "subgraph")]
     print_rows(
         row
@@ -102,8 +102,8 @@ def _show(model: str, contents: Mapping[str, Any], details: bool) -> None:
             Row("model", [f"{model} ({', '.join(parts)})"], "bold"),
             Row("description", [description] if description else []),
             Row("signature", [_main_signature(contents)] if len(contents["signatures"]) > 1 else []),
-            Row("inputs", limit_lines(_format_graph_values(contents["inputs"], names[0]), 16)),
-            Row("outputs", limit_lines(_format_graph_values(contents["outputs"], names[1]), 16)),
+            Row("inputs", limit_lines(_format_graph_values(contents["inputs"], input_names), 16)),
+            Row("outputs", limit_lines(_format_graph_values(contents["outputs"], output_names), 16)),
             Row("constants", [_format_constants(contents["constants"])] if contents["constants"] else []),
             Row("subgraphs", limit_lines([_format_subgraph(graph) for graph in graphs], 8) if len(graphs) > 1 else []),
             Row(
@@ -221,9 +221,9 @@ def _format_missing(row: Mapping[str, Any]) -> str:
 
 
 def _signature_names(contents: Mapping[str, Any]) -> tuple[Mapping[int, str], Mapping[int, str]]:
-    """Return the names that the first signature gives to the ONNX model's tensors.
+    """Return the names of inputs and of outputs, by tensor index.
 
-    Keys: tensor indices of inputs and outputs. The signature is one of the main subgraph.
+    They are names in the first signature of the main subgraph.
     """
     signature = next((entry for entry in contents["signatures"] if entry["subgraph"] == 0), None)
     indices_by_name = ({}, {}) if signature is None else (signature["inputs"], signature["outputs"])

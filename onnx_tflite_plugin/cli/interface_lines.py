@@ -26,18 +26,18 @@ def interface_lines(graph_values: Sequence[GraphValue]) -> list[str]:
     types = [f"{graph_value.dtype} {format_shape(graph_value.shape)}" for graph_value in graph_values]
     facts = []
     for graph_value in graph_values:
-        meaning = quantization(graph_value.scale, graph_value.zero_point, graph_value.axis)
-        facts.append((meaning, *metadata_lines(graph_value)))
+        quantization_text = quantization(graph_value.scale, graph_value.zero_point, graph_value.axis)
+        facts.append((quantization_text, *metadata_lines(graph_value)))
     groups = group_numbered(names, [(type_, *more) for type_, more in zip(types, facts, strict=True)])
-    labels = [(_range(names, group), _repeat(types, group)) for group in groups]
+    labels = [(_name_range(names, group), _repeated_type(types, group)) for group in groups]
     widths = [
         min(limit, max((len(label[k]) for label in labels), default=0))
         for k, limit in enumerate((MAX_NAME_LENGTH, _MAX_TYPE_WIDTH))
     ]
     lines = []
     for group, (name, type_) in zip(groups, labels, strict=True):
-        meaning, *more = facts[group[0]]
-        lines.append(f"{name:{widths[0]}}  {type_:{widths[1]}}  {meaning}".rstrip())
+        quantization_text, *more = facts[group[0]]
+        lines.append(f"{name:{widths[0]}}  {type_:{widths[1]}}  {quantization_text}".rstrip())
         lines += [f"  {text}" for text in more]
     return limit_lines(lines, 2 * _MAX_VALUES)
 
@@ -54,7 +54,7 @@ def brief_interface(graph_values: Sequence[GraphValue]) -> list[str]:
     if len(line) <= _MAX_LINE_LENGTH and len(names) <= _MAX_VALUES:
         return [line] if names else []
     groups = group_numbered(names, types)
-    lines = [f"{_range(names, group)}{':' * (len(group) > 1)} {_repeat(types, group)}" for group in groups]
+    lines = [f"{_name_range(names, group)}{':' * (len(group) > 1)} {_repeated_type(types, group)}" for group in groups]
     return limit_lines(lines, _MAX_VALUES, "convert -v shows more")
 
 
@@ -70,8 +70,8 @@ def group_numbered(names: Sequence[str], facts: Sequence[object]) -> list[list[i
     groups = []
     for group in members.values():
         numbers = [_split_number(names[position])[1] for position in group]
-        consecutive = all(numbers) and [int(n) for n in numbers] == [int(numbers[0]) + k for k in range(len(group))]
-        groups += [group] if consecutive and len(group) >= _MIN_GROUP else [[position] for position in group]
+        is_consecutive = all(numbers) and [int(n) for n in numbers] == [int(numbers[0]) + k for k in range(len(group))]
+        groups += [group] if is_consecutive and len(group) >= _MIN_GROUP else [[position] for position in group]
     return sorted(groups)
 
 
@@ -82,11 +82,11 @@ def _split_number(name: str) -> tuple[str, str, str]:
     return match[1], match[2], match[3]
 
 
-def _range(names: Sequence[str], group: Sequence[int]) -> str:
+def _name_range(names: Sequence[str], group: Sequence[int]) -> str:
     return names[group[0]] if len(group) == 1 else f"{names[group[0]]} … {names[group[-1]]}"
 
 
-def _repeat(types: Sequence[str], group: Sequence[int]) -> str:
+def _repeated_type(types: Sequence[str], group: Sequence[int]) -> str:
     return types[group[0]] if len(group) == 1 else f"{len(group)} × {types[group[0]]}"
 
 

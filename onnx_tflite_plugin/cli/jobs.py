@@ -75,15 +75,15 @@ def collect_jobs(
     """
     outputs = outputs or Outputs()
     source_jobs, is_single, remedy = _source_jobs(source, output, signature, outputs)
-    expanded = _expand_signatures(source_jobs, signature, describe_difference)
-    if len(expanded) > len(source_jobs):
+    expanded_jobs = _expand_signatures(source_jobs, signature, describe_difference)
+    if len(expanded_jobs) > len(source_jobs):
         remedy = _BY_KEY_REMEDY
-    for job in expanded:
+    for job in expanded_jobs:
         if job.output != STREAM:
             outputs.register_output(job.output, f"{job.name!r}", remedy)
         if problem := describe_wrong_suffix(job.output):
             raise UsageProblem(problem)
-    return expanded, is_single and len(expanded) == 1 and expanded[0].output == source_jobs[0].output
+    return expanded_jobs, is_single and len(expanded_jobs) == 1 and expanded_jobs[0].output == source_jobs[0].output
 
 
 def _source_jobs(
@@ -207,15 +207,15 @@ def _expand_signatures(
         return [Job(job.name, job.source, job.output, signature) for job in source_jobs]
     from onnx_tflite_plugin.source import read
 
-    expanded = []
+    expanded_jobs = []
     for job in source_jobs:
         keys = [entry.key for entry in read(job.load()).signatures]
         if len(keys) < 2 or signature in keys:
-            expanded.append(Job(job.name, job.source, job.output, signature if signature in keys else None))
+            expanded_jobs.append(Job(job.name, job.source, job.output, signature if signature in keys else None))
             continue
         reason = describe_difference(job.load()) if signature == ALL else ""
         if signature == ALL and not reason:
-            expanded.append(Job(job.name, job.source, job.output, ALL))
+            expanded_jobs.append(Job(job.name, job.source, job.output, ALL))
             continue
         if job.output == STREAM:
             raise UsageProblem(
@@ -223,8 +223,8 @@ def _expand_signatures(
             )
         for key in keys:
             output = job.output.with_name(f"{job.output.stem}.{safe_file_name(key)}.onnx")
-            expanded.append(Job(f"{job.name}: {key}", job.source, output, key, reason))
-    return expanded
+            expanded_jobs.append(Job(f"{job.name}: {key}", job.source, output, key, reason))
+    return expanded_jobs
 
 
 def safe_file_name(text: str) -> str:

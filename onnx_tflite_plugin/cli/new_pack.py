@@ -13,7 +13,7 @@ import click
 from onnx_tflite_plugin.cli.failures import UsageProblem, set_failure_output
 from onnx_tflite_plugin.cli.options import single_value
 from onnx_tflite_plugin.cli.output import Row, print_json, print_rows
-from onnx_tflite_plugin.cli.pack_config import FILE, Pack
+from onnx_tflite_plugin.cli.pack_config import SETUP_CFG, Pack
 from onnx_tflite_plugin.cli.paths import FilePath
 from onnx_tflite_plugin.cli.scaffold import (
     KINDS,
@@ -79,14 +79,16 @@ def new_pack(folder: Path, op: str, like: str | None, name: str | None, as_json:
             raise UsageProblem(f"--name {name}: the pack in {folder} is named {pack.distribution}; leave --name out")
         distribution, package = pack.distribution, pack.package
         new_files = _add_operator(pack, code, kind)
-    for name, content in new_files.items():
-        path = folder / name
+    for file_name, content in new_files.items():
+        path = folder / file_name
         path.parent.mkdir(parents=True, exist_ok=True)
         write(path, content.encode())
     if as_json:
         print_json({"folder": str(folder), "files": list(new_files), "distribution": distribution, "package": package})
         return
-    handler, *cases = (name for name in new_files if re.fullmatch(rf"{package}/(?!__init__).*\.py", name))
+    handler_file, *other_files = (
+        file_name for file_name in new_files if re.fullmatch(rf"{package}/(?!__init__).*\.py", file_name)
+    )
     quoted_folder, quoted_extra = shlex.quote(str(folder)), shlex.quote(f"{folder}[test]")
     if quoted_folder == str(folder):
         quoted_extra = f'"{folder}[test]"'
@@ -96,11 +98,11 @@ def new_pack(folder: Path, op: str, like: str | None, name: str | None, as_json:
         if kind_of(kind).has_cases
         else f"python -m onnx_tflite_plugin convert MODEL.tflite --target {code}",
     ]
-    next_step = f"describe the runtime in {folder / handler}"
+    next_step = f"describe the runtime in {folder / handler_file}"
     if kind == "pass":
-        next_step = f"write the pass in {folder / cases[0]}"
-    elif cases:
-        next_step = f"write the lowering in {folder / handler}, and its cases in {folder / cases[0]}"
+        next_step = f"write the pass in {folder / other_files[0]}"
+    elif other_files:
+        next_step = f"write the lowering in {folder / handler_file}, and its cases in {folder / other_files[0]}"
     placeholder = f"until then {code} is converted to a placeholder wherever the pack is installed"
     print_rows(
         row
@@ -125,7 +127,7 @@ def _add_operator(pack: Pack, code: str, kind: str) -> Mapping[str, str]:
             raise UsageProblem(
                 f"{pack.folder / name} exists already and would be overwritten; choose another operator or pack"
             )
-    changed_files = {**new_files, FILE: pack.with_entry_points(entries)}
+    changed_files = {**new_files, SETUP_CFG: pack.with_entry_points(entries)}
     readme = pack.folder / README
     if not readme.is_file():
         return changed_files

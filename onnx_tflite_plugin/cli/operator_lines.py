@@ -30,7 +30,7 @@ _AUXILIARY = frozenset(
 
 
 def decomposed_lines(conversion: Conversion) -> Iterator[str]:
-    """Yield a line for each kind of decomposed operator: their number and ONNX nodes.
+    """Yield a line for each kind of decomposed operator: its count and its ONNX nodes.
 
     Auxiliary nodes are neither counted nor listed.
     """

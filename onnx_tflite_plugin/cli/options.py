@@ -119,7 +119,7 @@ class GroupedOption(click.Option):
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
         """Register the option.
 
-        click alone would take the argument after ``--verify`` for its value.
+        Otherwise click would take the argument after ``--verify`` for the option's value.
         """
         super().add_to_parser(parser, ctx)
         if self.is_flag or not isinstance(self.flag_value, str):
@@ -189,14 +189,14 @@ def _type(option: Option) -> Any:
 def _number_range(kind: type, minimum: float) -> click.IntRange | click.FloatRange:
     """Return click's type of a number >= ``minimum``, named to fit click's message."""
     if kind is not int:
-        return _Share(min=minimum)
+        return _MinimumNumber(min=minimum)
     number = click.IntRange(min=int(minimum))
     number.name = "integer"
     return number
 
 
-class _Share(click.FloatRange):
-    """A number from ``min`` on. A percentage gets the number to give instead."""
+class _MinimumNumber(click.FloatRange):
+    """A number >= ``min``. The error for a percentage suggests the number to give."""
 
     name = "number"
 
@@ -234,7 +234,7 @@ class TargetName(_ParamType):
 def pair_callback(metavar: str, parse: Callable[[str], Any]) -> Callable[..., Mapping[str, Any]]:
     """Return a callback that parses repeated options such as ``NAME=VALUE``.
 
-    ``metavar``: the form of the value. A text is split at the last ``=``, because names may contain the character. ``parse``
+    ``metavar``: the form of the value. A text is split at the last ``=``, because names may contain ``=``. ``parse``
     raises ValueError with a message for the user; messages of Python's own ValueErrors must not pass through.
     """
 
@@ -260,7 +260,7 @@ def pair_callback(metavar: str, parse: Callable[[str], Any]) -> Callable[..., Ma
 
 
 def _parse_range(text: str) -> tuple[float, float]:
-    """Return the numbers of ``-1:1``. Raises ValueError."""
+    """Return minimum and maximum of a text such as ``-1:1``. Raises ValueError."""
     low, _, high = text.partition(":")
     try:
         minimum, maximum = float(low), float(high)

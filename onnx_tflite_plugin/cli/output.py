@@ -149,7 +149,7 @@ def redirect_stdout_to_stderr() -> Iterator[None]:
     with redirect_stdout(sys.stderr):
         try:
             saved_stdout = os.dup(1)
-        except OSError:  # closed from the start
+        except OSError:  # stdout was closed before the command began
             yield
             return
         try:

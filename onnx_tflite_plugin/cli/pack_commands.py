@@ -33,7 +33,7 @@ class PackCommand(NamedTuple):
     requirements: tuple[str, ...] = ()
 
     def load(self) -> click.Command:
-        """Return the command; if it cannot be loaded, one that fails with the reason."""
+        """Return the command, or one that fails with the reason if loading fails."""
         try:
             return self._with_attribution(self._load())
         except Failed as failed:
@@ -90,9 +90,9 @@ class PackCommand(NamedTuple):
                 problem = Problem(self.pack, failed.reason, hint)
                 raise PackError("the command of an op pack failed:", [problem]) from failed
 
-        guarded = copy(command)
-        guarded.invoke = invoke  # type: ignore[method-assign]
-        return guarded
+        guarded_command = copy(command)
+        guarded_command.invoke = invoke  # type: ignore[method-assign]
+        return guarded_command
 
     @property
     def _module(self) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from onnx_tflite_plugin.cli.failures import UsageProblem
 
-FILE = "setup.cfg"
+SETUP_CFG = "setup.cfg"
 _SECTION = "[options.entry_points]"
 
 
@@ -33,21 +33,21 @@ class Pack:
         Raises UsageProblem if the file lacks the distribution name or the package.
         """
         try:
-            text = (folder / FILE).read_text(encoding="utf-8")
+            text = (folder / SETUP_CFG).read_text(encoding="utf-8")
         except (FileNotFoundError, NotADirectoryError):
             return None
         config = ConfigParser(interpolation=None)
         try:
             config.read_string(text)
         except Error as error:
-            raise UsageProblem(f"{folder / FILE} cannot be read: {' '.join(str(error).split())}") from error
+            raise UsageProblem(f"{folder / SETUP_CFG} cannot be read: {' '.join(str(error).split())}") from error
         name = config.get("metadata", "name", fallback="").strip()
         packages = config.get("options", "packages", fallback="").split()
         if not packages or packages[0].startswith("find"):
             packages = sorted(path.parent.name for path in folder.glob("*/__init__.py") if path.parent.name != "tests")
         if not name or not packages or not packages[0].isidentifier() or not (folder / packages[0]).is_dir():
             raise UsageProblem(
-                f"{folder / FILE} does not name the distribution and the package to which a handler is added"
+                f"{folder / SETUP_CFG} does not name the distribution and the package to which a handler is added"
             )
         return cls(folder, name, packages[0], text)
 

@@ -49,8 +49,8 @@ def report(tflite: Path, onnx: Path, output: Path | None, as_json: bool, **optio
     """Write a page about a conversion.
 
     The page is one HTML file that needs no internet. It shows inputs and outputs, the network with the nodes of each
-    operator, the error of every tensor against LiteRT, and the time of each operator. Errors and times need the extra
-    verify. Exits as verify does: with 3 if the models differ, with 4 if the verdict is inconclusive.
+    operator, the error of every tensor against LiteRT, and the time of each operator. Errors and times require the
+    extra verify. Exits as verify does: with 3 if the models differ, with 4 if the verdict is inconclusive.
     """
     set_failure_output(as_json=as_json)
     check_pair(tflite, onnx)
@@ -90,7 +90,7 @@ def report(tflite: Path, onnx: Path, output: Path | None, as_json: bool, **optio
 
 
 def no_comparison_rows(page: Page) -> list[Row]:
-    """Return a warning that says why a page has no comparison; no row if it has one."""
+    """Return a warning with the reason if a page has no comparison."""
     return [] if page.verdict else [Row("warning", [shorten_names(note) for note in page.notes], "yellow")]
 
 

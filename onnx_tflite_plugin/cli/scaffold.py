@@ -1,4 +1,4 @@
-"""Files that ``new-pack`` writes, by path, from the templates of the pack's kind."""
+"""Files that ``new-pack`` writes, filled from the templates of the pack's kind."""
 
 from __future__ import annotations
 
@@ -59,17 +59,17 @@ _CUSTOM_OPERATOR = Kind(
 )
 
 
-class _Fusion(Kind):
+class _FusionKind(Kind):
     def accepts(self, code: str) -> bool:
         return re.fullmatch(r"[A-Z][A-Z0-9_]*", code) is not None
 
 
-class _Target(Kind):
+class _TargetKind(Kind):
     def accepts(self, code: str) -> bool:
         return re.fullmatch(r"[a-z][a-z0-9-]*", code) is not None
 
 
-class _Claim(Kind):
+class _ClaimKind(Kind):
     def accepts(self, code: str) -> bool:
         return code.startswith(CUSTOM) and code.endswith("*") and code.count("*") == 1
 
@@ -88,7 +88,7 @@ KINDS: Mapping[str, Kind] = {
             *_HANDLER_STEPS,
         ),
     ),
-    "fusion": _Fusion(
+    "fusion": _FusionKind(
         "onnx_tflite_plugin.fusions =\n    $function = $package.$module:$function [ABS]",
         "the fusion: its pattern, when it applies, its lowering",
         "some cases require that the fusion applies",
@@ -99,7 +99,7 @@ KINDS: Mapping[str, Kind] = {
         ),
         expected_code="a name for the fusion, in capitals: MY_FUSION",
     ),
-    "claim": _Claim(
+    "claim": _ClaimKind(
         "onnx_tflite_plugin.hooks =\n    $module = $package.$module",
         "the hook `claim`, and the handlers that it returns",
         "results are compared with the kernels",
@@ -108,7 +108,7 @@ KINDS: Mapping[str, Kind] = {
         ),
         expected_code="a family of custom operators, CUSTOM.<prefix>*",
     ),
-    "target": _Target(
+    "target": _TargetKind(
         "onnx_tflite_plugin.targets =\n    $entry = $package.$module:TARGET",
         "the target: differences from a built-in one",
         "",
@@ -122,7 +122,7 @@ KINDS: Mapping[str, Kind] = {
         readme="target/README.md",
         test="target/test_target.py",
     ),
-    "pass": _Target(
+    "pass": _TargetKind(
         "onnx_tflite_plugin.targets =\n    $entry = $package.$module:TARGET",
         "the target, which names the pass",
         "",
@@ -179,7 +179,10 @@ def files(code: str, like: str, distribution: str, package: str) -> Mapping[str,
 def files_for_pack(
     code: str, like: str, distribution: str, package: str
 ) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """Return the additions to a pack: file contents by path, and one entry per group."""
+    """Return the files and the entry points to add to a pack.
+
+    Files are contents by path. Entry points are one entry per group.
+    """
     module = module_of(code)
     cases = f"{module}_cases"
     values, kind = _values(code, like, distribution, package, cases), kind_of(like)
@@ -247,7 +250,7 @@ def _values(code: str, like: str, distribution: str, package: str, cases: str) -
         "pass_row": f"| `{package}/{function}_passes.py` | the pass over the finished model |\n"
         if like == "pass"
         else "",
-        "state": f"\n**It holds a placeholder**: until you replace it, {_placeholder(like)}."
+        "state": f"\n**It holds a placeholder**: until you replace it, {_describe_placeholder(like)}."
         if kind.is_placeholder
         else "",
         "next": "\n".join(
@@ -259,7 +262,7 @@ def _values(code: str, like: str, distribution: str, package: str, cases: str) -
     return values
 
 
-def _placeholder(like: str) -> str:
+def _describe_placeholder(like: str) -> str:
     return {
         "fusion": "it looks for x / (|x| + 1)",
         "claim": "each operator of the family is converted to the ONNX operator of the same name",

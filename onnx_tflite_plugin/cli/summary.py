@@ -46,7 +46,7 @@ def brief_summary(
     """Return the rows to print by default.
 
     Each row has one line; inputs or outputs that do not fit into a line have one line per value. ``given_signature``: the
-    signature that the user chose, about which there is no warning.
+    signature that the user chose; None if the command chose it, which causes a warning about other signatures.
     """
     report = conversion.report
     rows = [
@@ -64,10 +64,10 @@ def brief_summary(
 
 
 def all_warnings(report: Report, given_signature: str | None) -> list[str]:
-    """Return the warnings to print: those of the report, and two more kinds.
+    """Return all warnings to print.
 
-    The command also warns about signatures that are not converted, unless the user chose one, and about overridden
-    handlers.
+    The command adds warnings about overridden handlers and, if the user chose no signature, about signatures that are not
+    converted.
     """
     from onnx_tflite_plugin.report import describe_overrides
 
@@ -88,22 +88,22 @@ def next_row(
     ``model``: the path of the converted file; None for stdin. ``options``: for each next command, the options of this
     command to repeat.
     """
-    run = "convert -v prints the Python lines that run the model"
+    run_hint = "convert -v prints the Python lines that run the model"
     if model is None:
-        return Row("next", [run])
+        return Row("next", [run_hint])
     commands = {
         name: shlex.join(["onnx-tflite", name, str(model), str(files[0]), *(options or {}).get(name, ())])
         for name in ("convert", "verify", "report")
     }
     if conversion.report.domains:
-        return Row("next", [f"{run} with a library of kernels for {', '.join(conversion.report.domains)}"])
+        return Row("next", [f"{run_hint} with a library of kernels for {', '.join(conversion.report.domains)}"])
     if conversion.report.other_signatures and _lacks_scores(conversion.report):
-        return Row("next", [f"{commands['convert']} --signature all converts all signatures", run])
+        return Row("next", [f"{commands['convert']} --signature all converts all signatures", run_hint])
     if conversion.verification is None:
-        return Row("next", [f"{commands['verify']} compares it with LiteRT", run])
+        return Row("next", [f"{commands['verify']} compares it with LiteRT", run_hint])
     if has_page:
-        return Row("next", [run])
-    return Row("next", [f"{commands['report']} writes a page about it", run])
+        return Row("next", [run_hint])
+    return Row("next", [f"{commands['report']} writes a page about it", run_hint])
 
 
 def _joined_signatures(report: Report) -> str:
@@ -139,12 +139,15 @@ def summary(conversion: Conversion, files: Sequence[Path], seconds: float) -> li
         Row("inputs", interface_lines(report.inputs)),
         Row("outputs", interface_lines(report.outputs)),
         Row("run it", conversion.snippet(str(files[0])).splitlines(), code=True),
-        Row("signature", list(_signatures(report))),
-        Row("target", [f"{report.target}, opset {report.opset}", *_runtime(report)]),
+        Row("signature", list(_signature_lines(report))),
+        Row("target", [f"{report.target}, opset {report.opset}", *_runtime_lines(report)]),
         Row("operators", [f"{sum(report.operators.values())}: {format_counts(list(report.operators.items()))}"]),
-        Row("nodes", [f"{sum(report.nodes.values())}{_inner(report)}: {format_counts(list(report.nodes.items()))}"]),
+        Row(
+            "nodes",
+            [f"{sum(report.nodes.values())}{_describe_inner(report)}: {format_counts(list(report.nodes.items()))}"],
+        ),
         Row("constants", constant_lines(report)),
-        Row("layout", list(_layout(report))),
+        Row("layout", list(_layout_lines(report))),
     ]
     rows += [
         Row(
@@ -152,11 +155,11 @@ def summary(conversion: Conversion, files: Sequence[Path], seconds: float) -> li
             [f"{plural(count, 'tensor')}: {text}, the same values" for text, count in report.storage.items()],
         )
     ]
-    rows += [Row("weights", list(_weights(report))), Row("rounding", list(_rounding_lines(report)))]
+    rows += [Row("weights", list(_weight_lines(report))), Row("rounding", list(_rounding_lines(report)))]
     rows += [Row("decomposed", limit_lines([*decomposed_lines(conversion)], 5, "-vv lists all operators"))]
-    rows += [Row("fused", list(_fusion_lines(report))), Row("rewritten", list(_passes(report)))]
+    rows += [Row("fused", list(_fusion_lines(report))), Row("rewritten", list(_rewrite_lines(report)))]
     rows += [Row("states", _state_lines(report))]
-    rows += [Row("packs", list(_packs(report)))]
+    rows += [Row("packs", list(_pack_lines(report)))]
     if conversion.verification is not None:
         rows.append(_with_time(verification_row(conversion.verification), conversion))
     rows += [warning_row(report.warnings), hint_row(report.hints)]
@@ -188,9 +191,9 @@ def verification_row(verification: Verification, *, brief: bool = False) -> Row:
 
 
 def _with_time(row: Row, conversion: Conversion) -> Row:
-    """Return the row of a verification with its duration.
+    """Add the duration to the row of a verification.
 
-    A long duration of the slowest stage is added too.
+    The slowest stage is also named if it takes long.
     """
     first, *more = row.lines
     name, seconds = max(conversion.verification_stages.items(), key=lambda stage: stage[1], default=("", 0.0))
@@ -215,7 +218,7 @@ def verification_lines(verification: Verification, limit: int = 5) -> list[str]:
     return [verdict, *end_to_end, *limit_lines([line for line in detail_lines if line not in end_to_end], limit)]
 
 
-def _inner(report: Report, kind: str | None = None) -> str:
+def _describe_inner(report: Report, kind: str | None = None) -> str:
     """Return the number of nodes in inner graphs as text; empty if there are none.
 
     ``kind``: count only nodes of this type.
@@ -227,7 +230,7 @@ def _inner(report: Report, kind: str | None = None) -> str:
     return f", {count} of them inside {' and '.join(holders)}"
 
 
-def _signatures(report: Report) -> Iterator[str]:
+def _signature_lines(report: Report) -> Iterator[str]:
     """Yield lines about the converted signature if the file has several."""
     if report.signature_lengths:
         yield _joined_signatures(report)
@@ -238,7 +241,7 @@ def _signatures(report: Report) -> Iterator[str]:
         yield "--signature KEY converts another signature, --signature all converts all signatures"
 
 
-def _layout(report: Report) -> Iterator[str]:
+def _layout_lines(report: Report) -> Iterator[str]:
     """Yield lines about the layout plan and the origin of the Transpose nodes.
 
     The numbers add up to the number of Transpose nodes in the model.
@@ -248,7 +251,7 @@ def _layout(report: Report) -> Iterator[str]:
     sources = [f"{plural(inserted, 'Transpose')} inserted" if inserted else "no Transpose"]
     sources[0] += " inserted" if not inserted and report.nodes.get("Transpose") else ""
     if report.transposes > inserted:
-        operators = list_first([_operator(label) for label in report.operator_transposes], 2) or "operators"
+        operators = list_first([_shorten_label(label) for label in report.operator_transposes], 2) or "operators"
         sources.append(f"{report.transposes - inserted} from {operators}")
     sources += (
         [f"{added} added by rewrites for speed"]
@@ -257,7 +260,7 @@ def _layout(report: Report) -> Iterator[str]:
         if added < 0
         else []
     )
-    inner = _inner(report, "Transpose")
+    inner = _describe_inner(report, "Transpose")
     in_file = report.operators.get("Transpose".upper(), 0)  # the TFLite operator has the name of the ONNX operator
     file_text = f"; the file has {in_file}" if in_file else ""
     yield f"{_PLANS.get(report.layout, report.layout)}: {', '.join(sources)}{inner}{file_text}"
@@ -265,7 +268,9 @@ def _layout(report: Report) -> Iterator[str]:
         f"  {line}" for line in limit_lines([_transpose_line(transposed) for transposed in report.transposed], 5)
     )
     if report.transposed_for_speed:
-        gains = [f"{_operator(label)} saves about {_format_gain(gain)}" for label, gain in report.transposed_for_speed]
+        gains = [
+            f"{_shorten_label(label)} saves about {_format_gain(gain)}" for label, gain in report.transposed_for_speed
+        ]
         yield f"  larger tensors transposed to save time: {', '.join(limit_lines(gains, 2))}"
 
 
@@ -276,15 +281,15 @@ def _format_gain(gain: int) -> str:
 
 
 def _transpose_line(transposed: Transposed) -> str:
-    consumers = [_operator(label) for label in transposed.consumers]
+    consumers = [_shorten_label(label) for label in transposed.consumers]
     users = list_first(consumers, 2)
     perm = transposed.perm.replace("->", "→")
-    between = f"{_operator(transposed.producer)} → {users}"
+    between = f"{_shorten_label(transposed.producer)} → {users}"
     kind = "sizes" if perm.startswith("[") else "axes"
     return f"{between}: {kind} {perm}, {format_size(transposed.bytes)}, {shorten(transposed.tensor)!r}"
 
 
-def _operator(label: str) -> str:
+def _shorten_label(label: str) -> str:
     """Return ``op 12 CONV_2D v3 'name'`` without version and name."""
     operator, separator, _ = label.partition(" '")
     words = operator.split()
@@ -301,7 +306,7 @@ _WEIGHT_TEXTS = {
 }
 
 
-def _weights(report: Report) -> Iterator[str]:
+def _weight_lines(report: Report) -> Iterator[str]:
     yield from (
         f"{plural(report.weights[dtype], 'layer')}: {text}"
         for dtype, text in _WEIGHT_TEXTS.items()
@@ -309,7 +314,7 @@ def _weights(report: Report) -> Iterator[str]:
     )
 
 
-def _runtime(report: Report) -> list[str]:
+def _runtime_lines(report: Report) -> list[str]:
     """Return a line about the intended runtime, if the model is specific to one."""
     note = weight_dtypes.describe_runtime(report.weights, report.nodes)
     return [note] if note else []
@@ -337,7 +342,7 @@ def _fusion_lines(report: Report) -> Iterator[str]:
         yield f"{format_counts(list(report.fused.items()))}, from {plural(absorbed, 'operator')}; `onnx-tflite handlers` describes them"
 
 
-def _passes(report: Report) -> Iterator[str]:
+def _rewrite_lines(report: Report) -> Iterator[str]:
     for name, count in report.passes.items():
         yield f"{find_rule(name).summary}: {plural(count, 'place')}"
 
@@ -365,7 +370,7 @@ def _typed_states(report: Report) -> list[str]:
     return [f"{shorten(name)} {text}" for name, text in zip(report.states, report.state_types, strict=True)]
 
 
-def _packs(report: Report) -> Iterator[str]:
+def _pack_lines(report: Report) -> Iterator[str]:
     installed_packs = {pack: count for pack, count in report.packs.items() if pack != BUILTIN}
     overridden: dict[str, list[str]] = {}
     for code, pack in report.overrides.items():

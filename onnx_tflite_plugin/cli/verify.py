@@ -60,7 +60,7 @@ def verify(
 
     Runs LiteRT and ONNX Runtime on the same inputs and compares every output and every operator. Exits with 3 if they
     differ (by more than the tolerance and more than LiteRT's kernel sets differ from each other), and with 4 if the
-    result is inconclusive; --partial turns 4 into 0. Exits with 2 if the models do not belong together. Needs the extra verify.
+    result is inconclusive; --partial turns 4 into 0. Exits with 2 if the models do not belong together. Requires the extra verify.
     """
     set_failure_output(as_json=as_json)
     check_exists(options["inputs"])
@@ -113,9 +113,11 @@ def _next_rows(ctx: click.Context, result: Verification, tflite: Path, onnx: Pat
             yield Row("next", lines)
     elif (
         result.verdict == "differs"
-        and (part := ctx.params["bisect"] / SUBMODEL_NAMES[0]).with_suffix(".tflite").exists()
+        and (submodel := ctx.params["bisect"] / SUBMODEL_NAMES[0]).with_suffix(".tflite").exists()
     ):
-        command = shlex.join(["onnx-tflite", "verify", f"{part}.tflite", f"{part}.onnx", "--inputs", f"{part}.npz"])
+        command = shlex.join(
+            ["onnx-tflite", "verify", f"{submodel}.tflite", f"{submodel}.onnx", "--inputs", f"{submodel}.npz"]
+        )
         yield Row("next", [f"{command} compares one submodel again"])
     if result.verdict != "differs" and bisects:
         yield Row("bisect", ["nothing to write: no submodel differs"])

@@ -98,8 +98,11 @@ def _attribute_to_file(error: ConversionError, records: Records) -> ConversionEr
 
 
 def _add_unknown_inputs(error: ConversionError, model: Model) -> ConversionError | None:
-    """Return the error with a problem per graph input of stored shape ``[]``; or None."""
-    unknown = [
+    """Add a problem for each graph input with the stored shape ``[]``.
+
+    Return None if there is no such input.
+    """
+    input_problems = [
         Problem(
             f"graph input {tensor}",
             "the file stores the shape [], which also stands for an unknown shape",
@@ -108,4 +111,4 @@ def _add_unknown_inputs(error: ConversionError, model: Model) -> ConversionError
         for tensor in model.main.inputs
         if not tensor.shape
     ]
-    return type(error)(error.message, [*error.problems, *unknown]) if unknown else None
+    return type(error)(error.message, [*error.problems, *input_problems]) if input_problems else None

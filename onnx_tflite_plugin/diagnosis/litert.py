@@ -68,7 +68,7 @@ def shape_contradiction(model: Model, result: ProbeResult) -> InvalidModel | Non
     problems = [
         Contradiction(
             f"subgraphs[{tensor.subgraph}].tensors[{tensor.index}].shape",
-            f"tensor {tensor} is of shape {list(tensor.dims)}, but LiteRT computes {list(shapes[str(tensor.index)])}",
+            f"tensor {tensor} has shape {list(tensor.dims)}, but LiteRT computes {list(shapes[str(tensor.index)])}",
             _HINT,
         )
         for tensor in model.subgraphs[0].tensors

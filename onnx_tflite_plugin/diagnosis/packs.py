@@ -22,7 +22,7 @@ PackDeclarations = Mapping[tuple[str, str], DeclaredHandler]
 def pack_declarations(model: BoundModel) -> PackDeclarations:
     """Return the declarations of the model's handlers that are not built in.
 
-    Declarations that the conversion has not read yet are described as such.
+    Declarations that the conversion has not read yet are replaced by the text "not read yet".
     """
     by_handler: dict[tuple[str, str], DeclaredHandler] = {}
     for bound in model.operators():

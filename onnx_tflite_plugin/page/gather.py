@@ -100,20 +100,20 @@ def gather(
     source_operators, dtypes = subgraph.operators, stored_dtypes(subgraph, onnx)
     _check_operators(source_operators, onnx)
     groups = group_operators(source_operators, onnx)
-    leaders = {op.index: group.index for group in groups for op in group.operators}
+    group_indices = {op.index: group.index for group in groups for op in group.operators}
     notes: list[str] = []
     measurements: Measurements | None = None
     try:
-        from onnx_tflite_plugin.page.measurements import measure_errors
+        from onnx_tflite_plugin.page.measurements import measure_conversion
 
         start_stage("comparing every tensor with LiteRT")
-        measurements = measure_errors(tflite, onnx, _PROFILE_RUNS, options)
+        measurements = measure_conversion(tflite, onnx, _PROFILE_RUNS, options)
     except (InvalidInputs, MismatchedModels):
         raise
     except ConversionError as error:
         notes += [f"not compared and not timed: {error}", *([origin_note] if origin_note else [])]
     producers = {
-        tensor.index: leaders[op.index] for op in source_operators for tensor in op.outputs if tensor is not None
+        tensor.index: group_indices[op.index] for op in source_operators for tensor in op.outputs if tensor is not None
     }
     differs = measurements is not None and measurements.differs
     tensor_errors = list(worst_errors(measurements.errors)) if measurements else []
@@ -134,9 +134,9 @@ def gather(
     names = {row["tensor"]: row["name"] for side in ("inputs", "outputs") for row in facts[side] if row.get("tensor")}
     facts["hints"] = report.hints if report else interface_hints(subgraph, facts["inputs"], facts["outputs"])
     interface = list(_interface_rows(subgraph, names, dtypes))
-    edges = list(_edges(source_operators, interface, leaders, dtypes))
+    edges = list(_edges(source_operators, interface, group_indices, dtypes))
     transposes = [
-        {**transpose, "operators": list(dict.fromkeys(leaders[index] for index in transpose["operators"]))}
+        {**transpose, "operators": list(dict.fromkeys(group_indices[index] for index in transpose["operators"]))}
         for transpose in transpose_rows(onnx)
     ]
     page = Page(title, facts, operators, edges, transposes, interface, errors, notes=notes)
@@ -252,7 +252,9 @@ def _count_names(names: Sequence[str]) -> list[str]:
 
 
 def _interface_rows(graph: Subgraph, names: Mapping[str, str], dtypes: Mapping[int, str]) -> Iterator[dict[str, Any]]:
-    """Yield a row for each input and output, with ids that no operator has.
+    """Yield a row for each input and output.
+
+    The indices are texts such as ``input0``, to differ from those of operators.
 
     ``names``: names in the ONNX model by name in the file, if they differ. ``dtypes``: as for :func:`_operator_rows`.
     """
@@ -266,15 +268,17 @@ def _interface_rows(graph: Subgraph, names: Mapping[str, str], dtypes: Mapping[i
 def _edges(
     operators: Sequence[Operator],
     interface: Sequence[Mapping[str, Any]],
-    leaders: Mapping[int, int],
+    group_indices: Mapping[int, int],
     dtypes: Mapping[int, str],
 ) -> Iterator[dict[str, Any]]:
     """Yield one edge per tensor and consumer, between inputs, groups and outputs.
 
-    ``leaders``: the index of the group of each operator. ``dtypes``: as for :func:`_operator_rows`.
+    ``group_indices``: the index of the group of each operator. ``dtypes``: as for :func:`_operator_rows`.
     """
     producers: dict[int, Any] = {row["tensor"]: row["index"] for row in interface if row["side"] == "input"}
-    producers |= {tensor.index: leaders[op.index] for op in operators for tensor in op.outputs if tensor is not None}
+    producers |= {
+        tensor.index: group_indices[op.index] for op in operators for tensor in op.outputs if tensor is not None
+    }
     seen = set()
 
     def edge(tensor: Mapping[str, Any], consumer: Any) -> dict[str, Any]:
@@ -286,7 +290,7 @@ def _edges(
 
     for op in operators:
         for tensor in dict.fromkeys(t for t in op.inputs if t is not None and not t.is_constant):
-            group = leaders[op.index]
+            group = group_indices[op.index]
             if producers.get(tensor.index, group) != group and (tensor.index, group) not in seen:
                 seen.add((tensor.index, group))
                 dtype = dtypes.get(tensor.index, tensor.dtype)

@@ -79,12 +79,10 @@ def group_operators(operators: Sequence[Operator], onnx: onnx.ModelProto) -> lis
         nodes[sets.representative(index)].append(node.op_type)
         inner_nodes = (pair for subgraph in node_subgraphs(node) for pair in nodes_with_container(subgraph))
         inner[sets.representative(index)] += [inner_node.op_type for inner_node, _ in inner_nodes]
-    names = {
-        first: next((handlers[op.index] for op in ops if op.index in handlers), "") for first, ops in members.items()
-    }
-    groups = [
-        Group(tuple(ops), tuple(nodes[first]), names[first], tuple(inner[first])) for first, ops in members.items()
-    ]
+    groups = []
+    for representative, ops in members.items():
+        handler = next((handlers[op.index] for op in ops if op.index in handlers), "")
+        groups.append(Group(tuple(ops), tuple(nodes[representative]), handler, tuple(inner[representative])))
     return sorted(groups, key=lambda group: group.operators[-1].index)
 
 

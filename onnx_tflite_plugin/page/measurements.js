@@ -5,7 +5,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const MAX_SHARE = 100; // share of the tolerance for errors that are not finite, or whose tolerance is 0
 const MIN_SHARE = 1e-4; // smaller errors are drawn as equal
 
-/** Tolerances of the errors in quantization steps, and what most of the errors have in common. */
+/** Tolerances of the errors in quantization steps, and whether most errors have such a tolerance, and the same one. */
 function describeTolerances() {
   const tolerances = page.errors.filter((item) => item.unit === "step").map((item) => item.tolerance);
   const areSteps = tolerances.length > page.errors.length / 2;

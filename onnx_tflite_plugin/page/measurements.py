@@ -47,7 +47,9 @@ class Measurements:
     runtimes: Mapping[str, float] = field(default_factory=dict)
 
 
-def measure_errors(tflite: bytes, onnx: ModelProto, runs: int, options: VerifyOptions | None = None) -> Measurements:
+def measure_conversion(
+    tflite: bytes, onnx: ModelProto, runs: int, options: VerifyOptions | None = None
+) -> Measurements:
     """Compare and time both models.
 
     ``options``: data and tolerance. Verdict and errors are computed on all of the data; the models are timed on the first

@@ -1,11 +1,11 @@
 "use strict";
 /* The network of the page: its layout, and a frame that scrolls, zooms and finds operators. */
 
-const LABEL = 11,
-  HEIGHT = 38; // pixels at a zoom of 1: font size of labels, height of an operator
+const LABEL_SIZE = 11,
+  OPERATOR_HEIGHT = 38; // pixels at a zoom of 1
 const MAX_LAYOUT = 250; // operators laid out together: dagre recurses as deep as a chain is long
 
-/** Operators and edges of the drawing, without operators on constants only, state handles and their operators. */
+/** Operators and edges to draw. Operators that read only constants, and state handles with their operators, are left out. */
 function visibleNetwork() {
   const constants = new Set(page.operators.filter((op) => op.constant).map((op) => op.index));
   const isHandle = (edge) => edge.dtype === "resource" || edge.dtype === "variant";
@@ -55,7 +55,7 @@ function arrangeNetwork(operators, edges, widths) {
     const layout = new dagre.graphlib.Graph({ multigraph: true });
     layout.setGraph({ rankdir: "TB", nodesep: 18, ranksep: 26 });
     layout.setDefaultEdgeLabel(() => ({}));
-    for (const op of piece) layout.setNode(String(op.index), { width: widths.get(op.index), height: HEIGHT });
+    for (const op of piece) layout.setNode(String(op.index), { width: widths.get(op.index), height: OPERATOR_HEIGHT });
     edges.forEach((edge, k) => {
       if (!indices.has(edge.from) || !indices.has(edge.to)) return;
       const label = { width: 6.2 * edgeLabel(edge).length, height: 14, labelpos: "c" };
@@ -75,7 +75,7 @@ function arrangeNetwork(operators, edges, widths) {
         points.slice(1, -1).map(({ x, y }) => ({ x: x - width / 2, y: y + top })),
       );
     }
-    top += height + HEIGHT;
+    top += height + OPERATOR_HEIGHT;
   }
   return { positions, bends };
 }
@@ -97,8 +97,8 @@ function showNetwork() {
   const elements = [];
   const widths = new Map();
   for (const op of operators) {
-    const place = op.layout === "Input or output" ? "" : `${op.place} `;
-    const label = `${place}${op.code}\n${listFirst(nodeLabels(op), 3)}`;
+    const numbers = op.layout === "Input or output" ? "" : `${op.place} `;
+    const label = `${numbers}${op.code}\n${listFirst(nodeLabels(op), 3)}`;
     const width = Math.max(90, 7 * Math.max(...label.split("\n").map((line) => line.length)) + 12);
     widths.set(op.index, width);
     const classes = [
@@ -136,13 +136,13 @@ function showNetwork() {
         style: {
           shape: "round-rectangle",
           width: "data(width)",
-          height: HEIGHT,
+          height: OPERATOR_HEIGHT,
           "background-color": "data(color)",
           label: "data(label)",
           color: "#1c2330",
           "text-wrap": "wrap",
           "text-valign": "center",
-          "font-size": LABEL,
+          "font-size": LABEL_SIZE,
           "line-height": 1.25,
           "border-width": 1,
           "border-color": "#8a94a6",
@@ -159,7 +159,7 @@ function showNetwork() {
           "curve-style": "bezier",
           "arrow-scale": 0.8,
           label: "data(label)",
-          "font-size": LABEL,
+          "font-size": LABEL_SIZE,
           color: textColor,
           "text-background-color": background,
           "text-background-opacity": 1,
@@ -219,7 +219,7 @@ function addControls(network, box, start) {
     const top = Math.max(0, (y1 - box.y1) / box.h),
       bottom = Math.min(1, (y1 + h - box.y1) / box.h);
     element("zoom").textContent = `${Math.round(100 * network.zoom())} %`;
-    const scrollbar = element("place");
+    const scrollbar = element("scrollbar");
     scrollbar.style.cssText = `top:${100 * top}%;height:${Math.max(2, 100 * (bottom - top))}%`;
     scrollbar.hidden = bottom - top > 0.99;
   };
@@ -268,7 +268,7 @@ function addControls(network, box, start) {
   updateScrollbar();
 }
 
-/** Operators with the number or label ``text``, otherwise those whose codes, outputs or nodes contain it. */
+/** Operators with the number or label ``text``; if there are none, operators whose code, output or nodes contain it. */
 function findOperators(operators, text) {
   const query = text.trim().replace(/\s+/g, " ").toLowerCase();
   if (!query) return [];

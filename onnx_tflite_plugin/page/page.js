@@ -97,10 +97,10 @@ function showSummary() {
 
 function showVerdict() {
   const hasEndToEnd = page.outputs.some((output) => output.end_to_end && output.end_to_end !== output.error);
-  const differs = hasEndToEnd && !page.wrong && page.verification_notes.length;
+  const onlyOutputsDiffer = hasEndToEnd && !page.wrong && page.verification_notes.length;
   const verdict = element("verdict");
   verdict.textContent = page.verdict || page.notes[0] || "";
-  if (differs) verdict.textContent += "; the outputs of the whole network still differ:";
+  if (onlyOutputsDiffer) verdict.textContent += "; the outputs of the whole network still differ:";
   if (page.wrong) verdict.className = "wrong";
   else if (page.verdict.startsWith("inconclusive")) verdict.className = "undecided";
   else verdict.className = page.verdict ? "ok" : "";
@@ -296,7 +296,7 @@ function showOperators() {
     const inner = group.inner.size ? ` (${formatCounts(group.inner)})` : "";
     let time = "";
     if (group.microseconds) time = group.microseconds.toFixed(1);
-    else if (isModelTimed && group.nodes.size) time = group.timed ? "too short" : "fused";
+    else if (isModelTimed && group.nodes.size) time = group.timedCount ? "too short" : "fused";
     return [
       group.op.code,
       group.count,
@@ -320,11 +320,11 @@ function groupOperators() {
   const groups = new Map();
   for (const op of page.operators) {
     const key = `${op.code}|${op.layout}`;
-    const newGroup = { op, count: 0, microseconds: 0, timed: 0, nodes: new Map(), inner: new Map() };
+    const newGroup = { op, count: 0, microseconds: 0, timedCount: 0, nodes: new Map(), inner: new Map() };
     const group = groups.get(key) || newGroup;
     group.count += 1;
     group.microseconds += op.microseconds || 0;
-    group.timed += op.microseconds !== null;
+    group.timedCount += op.microseconds !== null;
     addCounts(group.nodes, op.nodes);
     addCounts(group.inner, op.inner || []);
     groups.set(key, group);

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     import onnx
 
 
-def onnx_dtype(kind: int) -> str:
+def onnx_dtype(elem_type: int) -> str:
     """Return the name of a dtype of ONNX, such as ``float32``."""
     import onnx
 
-    name = str(onnx.TensorProto.DataType.Name(kind)).lower()
+    name = str(onnx.TensorProto.DataType.Name(elem_type)).lower()
     return {"float": "float32", "double": "float64"}.get(name, name)
 
 
@@ -67,9 +67,11 @@ def interface_hints(
          for row in rows if (name := row.get("tensor") or row["name"]) in by_name}
         for rows in (inputs, outputs)
     ]  # fmt: skip
-    values = [[value for value, _ in side.values()] for side in values_and_tensors]
-    tensors = [{name: tensor for name, (_, tensor) in side.items()} for side in values_and_tensors]
-    return [*input_hints(values[0], tensors[0]), *output_hints(values[1], tensors[1])]
+    input_values, output_values = ([value for value, _ in side.values()] for side in values_and_tensors)
+    input_tensors, output_tensors = (
+        {name: tensor for name, (_, tensor) in side.items()} for side in values_and_tensors
+    )
+    return [*input_hints(input_values, input_tensors), *output_hints(output_values, output_tensors)]
 
 
 def describe_metadata(row: Mapping[str, Any]) -> list[str]:

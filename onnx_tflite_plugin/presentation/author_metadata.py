@@ -10,14 +10,14 @@ from onnx_tflite_plugin.presentation.graph_io import GraphValue, dequantize_rang
 
 _MAX_LABELS = 3  # maximum number of listed labels
 _MAX_LABEL_LENGTH = 24
-_MAX_SCALE_ERROR = 0.02  # relative difference of a scale from 1 / std: 1 / 128 and 1 / 127.5
+_MAX_SCALE_ERROR = 0.02  # maximum relative difference between a scale and 1 / std, such as 1 / 128 and 1 / 127.5
 
 
 def metadata_lines(graph_value: GraphValue) -> Iterator[str]:
     """Yield lines that describe the author's metadata of a graph input or output."""
     facts, takes_pixels = [], False
     if graph_value.mean and graph_value.std and (any(graph_value.mean) or any(std != 1 for std in graph_value.std)):
-        formula = f"(x - {_numbers(graph_value.mean)}) / {_numbers(graph_value.std)}"
+        formula = f"(x - {_format_numbers(graph_value.mean)}) / {_format_numbers(graph_value.std)}"
         takes_pixels = _takes_pixels(graph_value)
         facts.append(
             f"pass pixels 0 to 255: the scale normalizes, {formula}" if takes_pixels else f"normalized {formula}"
@@ -25,7 +25,7 @@ def metadata_lines(graph_value: GraphValue) -> Iterator[str]:
     if graph_value.range is not None and not takes_pixels:
         low, high = _real_range(graph_value) or graph_value.range
         facts.append(
-            f"{'values' if (low, high) == graph_value.range else 'real values'} {_numbers(low)} to {_numbers(high)}"
+            f"{'values' if (low, high) == graph_value.range else 'real values'} {_format_numbers(low)} to {_format_numbers(high)}"
         )
     if graph_value.threshold is not None:
         facts.append(f"score threshold {graph_value.threshold:g}")
@@ -60,7 +60,7 @@ def _takes_pixels(graph_value: GraphValue) -> bool:
     return means_match and all(abs(std * graph_value.scale[0] - 1) <= _MAX_SCALE_ERROR for std in graph_value.std)
 
 
-def _numbers(values: Sequence[float]) -> str:
+def _format_numbers(values: Sequence[float]) -> str:
     texts = [f"{value:g}" for value in dict.fromkeys(values)]
     return texts[0] if len(texts) == 1 else f"[{', '.join(f'{value:g}' for value in values)}]"
 

@@ -23,7 +23,7 @@ class GraphValue:
     Attributes:
         name: name in the ONNX model.
         dtype: dtype, such as ``"float32"``.
-        shape: sizes; a dynamic dimension is its name, or ``None``.
+        shape: sizes; the name of a dynamic dimension, or ``None`` if it has no name.
         tensor: name in the TFLite file.
         scale: scale of a quantized tensor, or one scale per element of ``axis``; empty if the tensor is not quantized.
         zero_point: zero points that belong to ``scale``.
@@ -55,7 +55,7 @@ class GraphValue:
     files: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        """Return the known fields; a tuple of more than eight elements is its length."""
+        """Return the known fields; only the length of tuples of more than 8 elements."""
         facts = {
             attribute.name: getattr(self, attribute.name)
             for attribute in fields(self)
@@ -116,7 +116,7 @@ def dequantize_range(
     scale: Sequence[float],
     zero_point: Sequence[int],
 ) -> tuple[tuple[float], tuple[float]] | None:
-    """Return the author's range as real values if it is that of a quantized dtype.
+    """Dequantize the author's range if it is the full range of uint8 or int8.
 
     Return None for any other range, which already consists of real values.
     """

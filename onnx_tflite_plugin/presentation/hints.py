@@ -36,7 +36,7 @@ def input_hints(inputs: Sequence[GraphValue], tensors: Mapping[str, Tensor]) -> 
     for value in inputs:
         dtype = tensors[value.name].dtype
         if (quantization := _removed_quantization(value, tensors)) is not None:
-            names.setdefault((dtype, _real_value(dtype, quantization)), []).append(value.name)
+            names.setdefault((dtype, _real_value_formula(dtype, quantization)), []).append(value.name)
     for (dtype, formula), group in names.items():
         verb = "takes" if len(group) == 1 else "take"
         yield f"{_subject('input', group)} {verb} float32 instead of {dtype}: pass real values, {formula}"
@@ -60,7 +60,7 @@ def _removed_quantization(value: GraphValue, tensors: Mapping[str, Tensor]) -> Q
     return affine(tensors[value.name]) if value.dtype == "float32" else None
 
 
-def _real_value(dtype: str, quantization: Quantization) -> str:
+def _real_value_formula(dtype: str, quantization: Quantization) -> str:
     """Return the formula of the real value: ``(uint8 value - 128) * 0.0078125``."""
     if len(quantization.scale) != 1:
         return f"scale * ({dtype} value - zero point) with the scales of the file"
@@ -78,7 +78,7 @@ def _subject(kind: str, names: Sequence[str]) -> str:
 def attention_hints(
     inputs: Sequence[GraphValue], outputs: Sequence[GraphValue], options: ConvertOptions, target: Target
 ) -> list[str]:
-    """Return a hint at ``--attention causal`` for a language model with scores.
+    """Return a hint about ``--attention causal`` for a language model with scores.
 
     Return no hint if the option is already used, or if the target does not support it.
     """
@@ -91,19 +91,21 @@ def attention_hints(
 
 
 def readable_hints(options: ConvertOptions, target: Target, model: BoundModel, nodes: Mapping[str, int]) -> list[str]:
-    """Return a hint at ``--target generic`` if a readable model would be smaller.
+    """Return a hint about ``--target generic`` if a readable model would be smaller.
 
     ``nodes``: number of nodes by operator, with its domain.
     """
     if options.optimize != "readable" or target.name == "generic":
         return []
     tensors = (tensor for bound in model.operators() for tensor in bound.op.inputs if tensor is not None)
-    dequantized = {
+    dequantized_tensors = {
         (tensor.subgraph, tensor.index)
         for tensor in tensors
         if tensor.dtype in target.cast_mul_dtypes and affine(tensor) is not None
     }
-    added = len(dequantized) + sum(count for name, count in nodes.items() if name.startswith(ONNX_RUNTIME_DOMAIN))
+    added = len(dequantized_tensors) + sum(
+        count for name, count in nodes.items() if name.startswith(ONNX_RUNTIME_DOMAIN)
+    )
     if added <= _MIN_ADDED_NODES * sum(nodes.values()):
         return []
     return [
@@ -140,7 +142,7 @@ def table_hints(model: ir.Model) -> Iterator[str]:
     size = _constant_bytes(indices)
     if size > total / 2:
         yield (
-            f"{size / 1000:.0f} of {total / 1000:.0f} kB of constants are no weights but indices, because these operators "
+            f"{size / 1000:.0f} of {total / 1000:.0f} kB of constants are indices, not weights, because these operators "
             f"gather their operands in ONNX: {_list_handlers(indices)}"
         )
 
@@ -160,5 +162,5 @@ def find_decoder(inputs: Sequence[GraphValue], outputs: Sequence[GraphValue]) ->
 
 
 def has_scores(decoder: Decoder, outputs: Sequence[GraphValue]) -> bool:
-    """True if the model has an output that is no cache."""
+    """True if the model has an output that is not a cache."""
     return not {value.name for value in outputs} <= {*decoder.caches.values()}

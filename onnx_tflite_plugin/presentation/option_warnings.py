@@ -17,13 +17,14 @@ REQUANTIZED = "8-bit tensors are requantized to symmetric int8, so results can d
 
 
 def option_warnings(
-    options: ConvertOptions, bound_model: BoundModel, model: ir.Model, weights: Mapping[str, int]
+    options: ConvertOptions, bound_model: BoundModel, model: ir.Model, product_counts: Mapping[str, int]
 ) -> Iterator[str]:
     """Yield warnings about the options of a conversion.
 
-    ``bound_model``: the operators that became ``model``. ``weights``: number of 8-bit products by the dtype of their weights.
+    ``bound_model``: the operators that became ``model``. ``product_counts``: number of 8-bit matrix products, by weight
+    dtype.
     """
-    if count := weights.get(DEPENDENT, 0):
+    if count := product_counts.get(DEPENDENT, 0):
         yield (
             f"{plural(count, 'layer')}: the int8 weights give wrong results on x86 processors without VNNI, whose 16-bit sums "
             "overflow; --weights-dtype auto is exact on every processor"
@@ -31,7 +32,7 @@ def option_warnings(
     if options.quantization == "symmetric":
         unchanged = "--quantization symmetric requantizes nothing: the model has no 8-bit activations"
         yield REQUANTIZED if _is_requantized(bound_model) else unchanged
-    if options.weights_dtype in ("int8", "uint8") and not weights:
+    if options.weights_dtype in ("int8", "uint8") and not product_counts:
         yield f"--weights-dtype {options.weights_dtype} has no effect: the model has no products with int8 weights"
     if options.weights == "fold" and options.quantization == "qdq" and (count := _count_quantized_weights(model)):
         yield (

@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 
-class _Callable(ModuleType):
+class _CallableModule(ModuleType):
     """Type of this package, so that it can be called like the function ``verify``."""
 
     def __call__(self, *arguments: Any, **options: Any) -> Verification:
@@ -52,7 +52,7 @@ class _Callable(ModuleType):
         check_keywords("verify", options, parameters, misplaced_keyword_remedies("verify", parameters))
         return verify(*arguments, **options)
 
-    def __get__(self, instance: object, owner: object = None) -> _Callable:
+    def __get__(self, instance: object, owner: object = None) -> _CallableModule:
         """Return the package itself, so that ``help`` lists it among the functions."""
         return self
 
@@ -64,9 +64,9 @@ class _Callable(ModuleType):
         return globals()[VERIFY[name]]
 
 
-_Callable.__call__.__doc__ = verify.__doc__
+_CallableModule.__call__.__doc__ = verify.__doc__
 _module = sys.modules[__name__]
-_module.__class__ = _Callable
+_module.__class__ = _CallableModule
 __signature__ = inspect.signature(verify)
 _parameters = __signature__.parameters.values()
 _plain_signature = inspect.Signature(

@@ -1,4 +1,4 @@
-"""Arguments of ``verify`` and ``bench``: both models, and checks of the others."""
+"""Arguments of ``verify`` and ``bench``: reading of both models, and checks."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _REQUANTIZED = (
     "to keep LiteRT's results, convert without this option; to accept other results, convert without --verify and measure the "
     "accuracy on labeled data",
 )
-_EXACT_PRODUCTS = {"session.x64quantprecision": "1"}  # exact on x86 before VNNI, too
+_EXACT_PRODUCTS = {"session.x64quantprecision": "1"}  # exact also on x86 processors without VNNI
 
 
 def is_caused_by_fusion(
@@ -64,18 +64,18 @@ def describe_pack_fusions(
     ``differing``: the operators of these submodels. ``fusions``: function that returns (pack, fusion) of all packs; it is
     called only if a node of a pack replaces several operators.
     """
-    replaced: dict[tuple[str, str], set[int]] = {}
+    replaced_operators: dict[tuple[str, str], set[int]] = {}
     for node in proto.graph.node:
         metadata = props(node.metadata_props)
         handler, pack = source_handler(metadata)
         is_differing = not {*converted_operators(metadata)}.isdisjoint(differing)
         if pack not in ("", BUILTIN) and is_differing and len(members := fused_operators(metadata)) > 1:
-            replaced.setdefault((handler, pack), set()).update(members)
-    handlers = {(fusion.handler.name, pack) for pack, fusion in fusions()} if replaced else set()
+            replaced_operators.setdefault((handler, pack), set()).update(members)
+    handlers = {(fusion.handler.name, pack) for pack, fusion in fusions()} if replaced_operators else set()
     return tuple(
         f"operators {list_first([*map(str, sorted(operators))], _MAX_OPERATORS)} were replaced by the fusion "
         f"{handler}{of_pack(pack)}{'' if pack == INLINE else f'; --block {pack} leaves the pack out'}"
-        for (handler, pack), operators in replaced.items()
+        for (handler, pack), operators in replaced_operators.items()
         if (handler, pack) in handlers
     )
 

@@ -37,7 +37,7 @@ ROUNDED = 2
 """Dynamic quantization: number of activations per result that may be rounded to a neighboring step.
 
 A value halfway between two steps is rounded up or down by the last bit of the scale. The number is allowed once more for each
-operator of a submodel that combines two computed tensors. Measured maximum, for a rotated row: 1.05 steps.
+operator of a submodel that combines two computed tensors. Measured maximum, for a rotary embedding: 1.05 steps.
 """
 CANCELLATION = 2.0**-18
 """Float32 sums whose terms cancel out: absolute error as a share of the largest operand."""
@@ -80,7 +80,7 @@ BIAS = 0.75
 CHANNEL_BIAS = 0.25
 """8-bit channels of at least 32 elements: mean signed error in steps."""
 FEW_STEPS = 16
-"""Low-information outputs: range in steps below which a tensor is one. A softmax of 1000 classes has only the values 0 and 1."""
+"""Low-information outputs: range in steps, below which an output counts as one. A softmax of 1000 classes has only 0 and 1."""
 FEW_STEPS_MEAN = 0.25
 """Low-information outputs: mean absolute error in steps. Measured between LiteRT's kernel sets: 0 for SOFTMAX, LOGISTIC and TANH."""
 ROUNDING_BIAS = 0.3
@@ -164,14 +164,14 @@ def _is_stateful(operator: Operator) -> bool:
 
 
 def submodel_tolerance(
-    operators: int, *, roundings: int = 1, recurrent: bool = False, dequantized: bool = False
+    operator_count: int, *, roundings: int = 1, recurrent: bool = False, dequantized: bool = False
 ) -> Tolerance:
-    """Return the tolerance of a submodel with this number of operators.
+    """Return the tolerance of a submodel.
 
-    ``roundings``: how many of them round to quantized values. ``recurrent``: it has loops or recurrent layers.
-    ``dequantized``: the ONNX model has float32 in place of quantized tensors.
+    ``roundings``: number of operators that round to quantized values. ``recurrent``: the submodel has loops or recurrent
+    layers. ``dequantized``: the ONNX model has float32 in place of quantized tensors.
     """
-    share = RECURRENT if recurrent else GROUP if operators > 1 else OPERATOR
+    share = RECURRENT if recurrent else GROUP if operator_count > 1 else OPERATOR
     if dequantized:
         share = DEQUANTIZED_RECURRENT if recurrent else RECURRENT
         return Tolerance(of_range=share, steps=DEQUANTIZED_STEPS, int16_steps=DEQUANTIZED_INT16_STEPS)
@@ -183,7 +183,7 @@ def submodel_tolerance(
         int16_steps=GROUP_STEPS_INT16 * steps if has_several_roundings else STEPS,
         mean_steps=GROUP_MEAN if has_several_roundings else math.inf,
         int16_mean_steps=GROUP_STEPS_INT16,
-        by_channel=operators == 1 and not recurrent,
+        by_channel=operator_count == 1 and not recurrent,
     )
 
 

@@ -105,7 +105,7 @@ class ModelPair:
         self.resets_states = self.stateful and has_reset_states(props(self.session.proto.metadata_props))
         self.host: Host | None = None
         self.batch: tuple[list[Array], list[list[Array]]] | None = (
-            None  # a batch that LiteRT refuses, and single elements
+            None  # a batch that LiteRT refuses, and each element as a batch of 1
         )
         self.reasons: tuple[str, ...] = ()  # why a verdict is inconclusive
         self.notes: tuple[str, ...] = ()  # about inputs that were tried
@@ -118,7 +118,7 @@ class ModelPair:
         """Return the pair for another signature of a joined model.
 
         Outputs that the signature does not have are left out. ``shared``: tensors and operators that the model shares
-        with the signature. None for the signature that the model's values are named after.
+        with the signature; None if the model's values are already named after this signature.
         """
         entry = structure.entry(structure.read(self.trial.data), signature)
         entry = entry.rename(read_renames(props(self.session.proto.metadata_props)))
@@ -152,7 +152,7 @@ class ModelPair:
     def _origin(self) -> tuple[str | None, Part | None]:
         """Return the signature and the submodel that the ONNX model was converted from.
 
-        Raises VerificationError.
+        Raises VerificationError if the metadata is invalid.
         """
         try:
             return read_origin(props(self.session.proto.metadata_props))
@@ -160,9 +160,9 @@ class ModelPair:
             raise VerificationError(str(error)) from error
 
     def _cut(self, data: bytes, submodel: Part) -> bytes:
-        """Return the TFLite file of the same submodel.
+        """Return the part of the TFLite file that the ONNX model was converted from.
 
-        Raises MismatchedModels if the file has no such tensors.
+        Raises MismatchedModels if the file lacks a tensor of the submodel.
         """
         count = len(self.entry.subgraph.tensors)
         if not all(0 <= k < count for k in (*submodel.inputs, *submodel.outputs)):
@@ -291,7 +291,7 @@ class ModelPair:
             elements = self.sizes.split_batch(arrays, None)
             if not elements:
                 return ""
-            if self.sizes.dynamic_in_file and not self._can_run(arrays):
+            if self.sizes.is_dynamic_in_file and not self._can_run(arrays):
                 return f"both runtimes reject these sizes of dynamic dimensions: {sizes}"
         if elements:
             self.batch = (arrays, elements)
@@ -304,7 +304,7 @@ class ModelPair:
     def compare_batch(self) -> tuple[Comparison, ...]:
         """Compare the ONNX model's outputs for a batch with those for its elements.
 
-        Return nothing if LiteRT runs the batch.
+        Return an empty tuple if LiteRT runs the batch.
         """
         if self.batch is None:
             return ()
@@ -341,14 +341,14 @@ class ModelPair:
 
 
 def _are_equal_runs(runs: Sequence[Run]) -> bool:
-    """True if every run has the same inputs, as if the user gave all of them."""
+    """True if all runs have equal inputs, for example if the user gave all of them."""
     return all(
         np.array_equal(array, first) for arrays in runs[1:] for array, first in zip(arrays, runs[0], strict=True)
     )
 
 
 def replace_shared_locations(proto: ModelProto, shared: SharedItems) -> None:
-    """Change metadata in place to the tensors and operators of another signature."""
+    """Replace tensors and operators in metadata by another signature's, in place."""
     graph = proto.graph
     for item in (*graph.node, *graph.input, *graph.value_info, *graph.output):
         metadata = props(item.metadata_props)

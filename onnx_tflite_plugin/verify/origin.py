@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 def check_origin(data: bytes, tflite_name: str, onnx: ModelProto | bytes | Path, onnx_name: str = "") -> str:
     """Raise MismatchedModels if the ONNX model has the digest of another TFLite file.
 
-    A model without a digest is accepted, because earlier versions and other converters write no digest. Return a note
-    that says so; empty if the digest is that of the file.
+    A model without a digest is accepted, because earlier versions and other converters write no digest. Return a note on
+    the missing digest; empty if the model has the file's digest.
     """
     if isinstance(onnx, Path) and not onnx.is_file():
-        return ""  # the error for a missing file follows
+        return ""  # the session reports the missing file
     if isinstance(onnx, Path):
         metadata = stored_metadata(str(onnx))
     else:

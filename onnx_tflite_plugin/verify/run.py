@@ -154,7 +154,7 @@ def _add_note(verification: Verification, note: str) -> Verification:
 
 
 def _adapt_texts(verification: Verification) -> Verification:
-    """Return a verification whose texts name keywords for callers in Python."""
+    """Replace command options by Python keywords in the texts of a verification."""
     return replace(
         verification,
         notes=adapt_texts(verification.notes),
@@ -251,11 +251,11 @@ def _run_and_compare(pair: ModelPair, request: _Request, progress: Progress) -> 
     if depends_on_processor(pair.session.proto):
         notes = (*notes, _PROCESSOR_NOTE)
     if verification.verdict == "differs":
-        explained = explain_requantization(pair)
+        known_causes = explain_requantization(pair)
         if request.bisect is not None and decision.differing:
             folder = Path(request.bisect)
-            notes = (*save_submodels(pair, decision, folder, has_known_cause=bool(explained)), *notes)
-        notes = (*(explained or processor_hints(pair, input_runs, expected)), *notes)
+            notes = (*save_submodels(pair, decision, folder, has_known_cause=bool(known_causes)), *notes)
+        notes = (*(known_causes or processor_hints(pair, input_runs, expected)), *notes)
         differing = {index for finding in decision.differing for index in finding.submodel.onnx_operators}
         notes = (
             *describe_pack_fusions(pair.session.proto, differing, lambda: (request.host or Host()).fusions()),

@@ -19,7 +19,7 @@ CAUSE = "likely cause: "
 NOT_COMPARED = "operators were not compared"
 """Beginning of a note or a reason if only the outputs were compared, end to end."""
 OTHER_SIZES = "with other sizes of dynamic dimensions"
-"""Words after the number of a run in its note."""
+"""Words after the run's number in a note on the run."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -28,11 +28,12 @@ class Verification:
 
     ``comparisons``: one per output, in the model's order. ``kernels``: the kernel sets of LiteRT that ran.
     ``processor``: the processor that both runtimes ran on. ``diverging``: the first tensor that differs. ``operators``:
-    number of operators that were compared with LiteRT's values as inputs. ``pack_kernel_operators``: the number of those whose
-    expected results are from reference kernels of packs. ``reasons``: reasons why the verdict is inconclusive although
-    nothing differs. ``partial``: accept an inconclusive verdict. ``end_to_end``: lines about outputs that exceed their tolerance
-    although every operator agrees; ``end_to_end_error``: the largest of these errors, such as `` by up to 3 quantization steps``.
-    ``tensors``: the comparison of each tensor with LiteRT's values as inputs, in execution order.
+    number of operators that were compared with LiteRT's values as inputs. ``pack_kernel_operators``: number of compared
+    operators whose expected results are from reference kernels of packs. ``reasons``: reasons why the verdict is
+    inconclusive although nothing differs. ``partial``: accept an inconclusive verdict. ``end_to_end``: lines about outputs
+    that exceed their tolerance although every operator agrees; ``end_to_end_error``: the largest of these errors, such as
+    `` by up to 3 quantization steps``. ``tensors``: the comparison of each tensor with LiteRT's values as inputs, in
+    execution order.
     """
 
     comparisons: tuple[Comparison, ...]

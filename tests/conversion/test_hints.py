@@ -94,5 +94,5 @@ def test_constant_indices_that_make_a_file_large_are_a_hint(index_count: int, hi
     graph = ir.Graph([data], gather.outputs, nodes=[gather], initializers=[indices], name="g")
     hints = [*table_hints(ir.Model(graph, ir_version=10))]
     assert len(hints) == hint_count
-    assert all("66 of 66 kB of constants are no weights but indices" in hint for hint in hints)
+    assert all("66 of 66 kB of constants are indices, not weights" in hint for hint in hints)
     assert all(hint.endswith(": patches") for hint in hints)

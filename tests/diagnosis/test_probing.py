@@ -58,7 +58,7 @@ def test_unknown_shapes_are_no_contradiction() -> None:
     (problem,) = reported.problems
     assert isinstance(problem, Contradiction)
     assert problem.where == "subgraphs[0].tensors[2].shape"
-    assert problem.reason == "tensor 2 't2' is of shape [5, 7], but LiteRT computes [5, 11]"
+    assert problem.reason == "tensor 2 't2' has shape [5, 7], but LiteRT computes [5, 11]"
 
 
 @pytest.mark.parametrize(

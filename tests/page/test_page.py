@@ -130,7 +130,7 @@ def test_wrong_tensor_is_marked_only_if_outputs_are_wrong(
 ) -> None:
     error = {"tensor": 1, "name": "t", "value": "t", "text": "max 2 quantization steps", "ok": False, "worst": 2.0}
     monkeypatch.setattr(
-        "onnx_tflite_plugin.page.measurements.measure_errors",
+        "onnx_tflite_plugin.page.measurements.measure_conversion",
         lambda *arguments: measurements.Measurements([error], "within", False),
     )
     page = gather(DIGITS.read_bytes(), otp.convert(DIGITS).proto, "digits")

@@ -252,7 +252,7 @@ def test_time_of_a_fusion_is_that_of_its_group(monkeypatch: pytest.MonkeyPatch) 
     (norm,) = (node for node in proto.graph.node if node.op_type == "LayerNormalization")
     first, *_, last = converted_operators(props(norm.metadata_props))
     monkeypatch.setattr(
-        "onnx_tflite_plugin.page.measurements.measure_errors",
+        "onnx_tflite_plugin.page.measurements.measure_conversion",
         lambda *arguments: Measurements([], "within", False, {first: 4e-6, last: 1e-6}, 3e-6),
     )
     page = gather(data, proto, "m")

@@ -11,7 +11,7 @@ from onnx import ModelProto, numpy_helper
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder
-from onnx_tflite_plugin.page.measurements import measure_errors
+from onnx_tflite_plugin.page.measurements import measure_conversion
 from onnx_tflite_plugin.verify import Comparison, Verification, verify
 from tests.helpers.command import Run
 
@@ -118,7 +118,7 @@ def test_report_has_the_verdict_of_verify(run: Run, tmp_path: Path) -> None:
     onnx = tmp_path / "noisy.onnx"
     otp.convert(noisy()).save(onnx)
     (tmp_path / "noisy.tflite").write_bytes(noisy())
-    measured = measure_errors(noisy(), otp.convert(noisy()).proto, 2)
+    measured = measure_conversion(noisy(), otp.convert(noisy()).proto, 2)
     assert measured.verdict.startswith("inconclusive: the model draws random numbers")
     assert not measured.differs
     assert measured.seconds

@@ -1,4 +1,4 @@
-"""Systematic errors within the tolerance: of one sign, or large for one channel."""
+"""Systematic errors within the tolerance: errors of one sign, or of one channel."""
 
 from __future__ import annotations
 
@@ -81,7 +81,8 @@ def _biases(errors: Array, values: Array) -> Array:
     """Return the mean error of each column, in which each distinct value counts once.
 
     Kernels round values that lie halfway between two steps differently. The most frequent value, for example the bound of a
-    clip, may lie halfway. All values of a column with little variation or few distinct values may do so; its mean is 0.
+    clip, may lie halfway. In a column with little variation or few distinct values, all of them may lie halfway; its mean
+    is therefore 0.
     """
     offsets = values.astype(np.int64) - int(values.min())
     span = int(offsets.max()) + 1

@@ -165,7 +165,10 @@ def _unit(arrays: Sequence[Array]) -> Unit:
 
 
 def _span(arrays: Sequence[Array]) -> float:
-    """Return the range of the finite values and 0, so that noise has no tiny range."""
+    """Return the range of the finite values, extended to 0.
+
+    Otherwise noise around a constant would have a tiny range.
+    """
     low = high = 0.0
     for array in arrays:
         values = comparable(array)
@@ -176,9 +179,9 @@ def _span(arrays: Sequence[Array]) -> float:
 
 
 def _rounding_error(arrays: Sequence[Array]) -> float:
-    """Return the relative rounding error of small floats; 0 for other dtypes.
+    """Return the relative rounding error of 16-bit and 8-bit floats; 0 for others.
 
-    The rounding error exceeds every tolerance.
+    Smaller tolerances are raised to this error.
     """
     name = np.asarray(arrays[0]).dtype.name if arrays else ""
     return {"float16": 2**-10, "bfloat16": 2**-7, "float8_e4m3fn": 2**-3, "float8_e5m2": 2**-2}.get(name, 0.0)

@@ -71,7 +71,7 @@ def measure_error(actual: Array, expected: Array) -> ErrorStatistics:
 
 
 def _measure_floats(actual: Array, expected: Array) -> ErrorStatistics:
-    """Return the error of floats, block by block: a third of the time if large."""
+    """Return the error of floats. Blocks take a third of the time for large arrays."""
     total, flat_actual, flat_expected = ErrorStatistics(), actual.reshape(-1), expected.reshape(-1)
     for start in range(0, expected.size, _BLOCK):
         results, references = flat_actual[start : start + _BLOCK], flat_expected[start : start + _BLOCK]

@@ -35,7 +35,10 @@ def weight_scale(operator: Operator, block_scales: Mapping[int, float]) -> float
 
 
 def undecided_reason(operators: Sequence[Operator], comparison: Comparison) -> str:
-    """Return why a submodel that matches no reference may be right; empty if wrong."""
+    """Return why a submodel that matches no reference may still be correct.
+
+    Return an empty text if the submodel is wrong.
+    """
     if any(_has_undefined_shift(op) for op in operators):
         return "LiteRT's rescaling factor exceeds the kernel's shift, so its result is undefined in C++"
     if any(_is_finer_than_float32(op) for op in operators):
@@ -114,7 +117,7 @@ def measure_summation(operand: Array, result: Array) -> float:
     """Return the rounding error of a float32 sum or mean that is added term by term.
 
     LiteRT's reductions add like this, so the mean of a large image with many equal values is wrong by 1e-4. Return 0 if
-    the result is no reduction of the operand.
+    the result is not a reduction of the operand.
     """
     axes = _reduced_axes(operand.shape, result.shape)
     if not axes or operand.dtype != np.float32 or result.dtype != np.float32 or not operand.size:
@@ -133,7 +136,7 @@ def measure_summation(operand: Array, result: Array) -> float:
 def _reduced_axes(shape: Sequence[int], result: Sequence[int]) -> list[int]:
     """Return the axes of an operand that a result lacks, or has with size 1.
 
-    Return an empty list if the result is no reduction of the operand.
+    Return an empty list if the result is not a reduction of the operand.
     """
     if len(shape) == len(result):
         is_reduction = all(size in (old_size, 1) for old_size, size in zip(shape, result, strict=True))

@@ -161,7 +161,7 @@ class Trial:
             yield arrays
 
     def smallest_error(self, tensor: Tensor, producers: Mapping[int, Operator]) -> float:
-        """Return the least error of a float tensor: a step of quantized values upstream."""
+        """Return the error that a float tensor inherits: one step of quantized values."""
         return inherited_step(
             tensor, producers, self.tolerance, {graph_input.index for graph_input in self.entry.inputs}
         )
@@ -187,7 +187,7 @@ class Trial:
 
 
 def mismatched_models(fact: str) -> MismatchedModels:
-    """Return the error for a difference that no conversion of the TFLite model has."""
+    """Return the error for a difference that a conversion never causes."""
     return MismatchedModels(f"{fact}; the ONNX model was probably converted from another file")
 
 
@@ -313,5 +313,8 @@ def match_values(side: str, names: Sequence[str], infos: Sequence[ValueInfoProto
 
 
 def dtype_to_restore(tensor: Tensor, array: Array) -> np.dtype[np.generic]:
-    """Return the dtype of a restored value: the tensor's for small integers."""
+    """Return the dtype of a restored value.
+
+    It is the tensor's dtype for small integers, otherwise the array's.
+    """
     return np.dtype(tensor.dtype) if tensor.dtype in STEPPED else array.dtype

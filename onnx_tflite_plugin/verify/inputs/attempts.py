@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import prod
 from typing import NamedTuple
 
-from onnx_tflite_plugin.verify.inputs.random_inputs import Restriction, has_integers
+from onnx_tflite_plugin.verify.inputs.random_inputs import Restriction, has_wide_integers
 from onnx_tflite_plugin.verify.inputs.sizes import InputSizes
 
 _IMAGE_SIZE = 64  # for dynamic sizes that the file stores as 1, if the model does not run with the stored sizes
@@ -43,7 +43,7 @@ def attempts(sizes: InputSizes, *, has_data: bool, has_shapes: bool) -> Iterator
     """
     for attempt in _ATTEMPTS:
         restricts_integers = attempt.restriction in ("nonzero", "positive")
-        if restricts_integers and (has_data or not has_integers(sizes.entry)):
+        if restricts_integers and (has_data or not has_wide_integers(sizes.entry)):
             continue
         if attempt.min_dynamic_size and (has_data or has_shapes or not _is_applicable(sizes, attempt.min_dynamic_size)):
             continue

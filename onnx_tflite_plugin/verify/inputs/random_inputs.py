@@ -85,7 +85,7 @@ def generate_inputs(
 
 
 def shape_of(tensor: Tensor, name: str, shapes: Mapping[str, Sequence[int]] | None) -> tuple[int, ...]:
-    """Return the shape of an input in ``shapes``, by name, or the stored shape."""
+    """Return the shape of an input in ``shapes``, or the stored shape if not listed."""
     return tuple((shapes or {}).get(name, tensor.shape))
 
 
@@ -98,14 +98,14 @@ def condition_names(entry: Entry) -> list[str]:
 def _random_condition(shape: tuple[int, ...], run: int, run_pair: int, position: int) -> Array:
     """Return a boolean that alternates between runs.
 
-    Neighboring conditions have opposite values. Each pair of runs inverts other conditions, so that n runs have n different
-    combinations. ``position``: position among the conditions.
+    Neighboring conditions have opposite values. Each pair of runs inverts different conditions, so that n runs have n
+    different combinations. ``position``: position among the conditions.
     """
     inverted = position > 0 and bool(run_pair >> (position - 1) & 1)
     return np.full(shape, (run % 2 == position % 2) != inverted)
 
 
-def has_integers(entry: Entry) -> bool:
+def has_wide_integers(entry: Entry) -> bool:
     """True if an input has wide integers, which "nonzero" and "positive" restrict."""
     return any(tensor.dtype in _WIDE_INTEGERS for tensor in entry.inputs)
 
@@ -250,7 +250,7 @@ def _reads(operator: Operator, index: int) -> bool:
 
 
 def _has_uniform_tensors(operator: Operator, tensor: Tensor) -> bool:
-    """True if operands and results have the dtype and shape of a tensor, or no axes."""
+    """True if operands and results have the tensor's dtype, and its shape or no axes."""
     tensors = (t for t in (*operator.inputs, *operator.outputs) if t is not None)
     return all(t.dtype == tensor.dtype and t.shape in (tensor.shape, ()) for t in tensors)
 
@@ -262,7 +262,7 @@ def _operand_sizes(operator: Operator, excluded: Collection[int]) -> list[int]:
 
 
 def is_arithmetic(graph: Subgraph, tensor: Tensor) -> bool:
-    """True if integers are no indices: operands of arithmetic, or cast to float."""
+    """True if integers are not indices: operands of arithmetic, or cast to float."""
     readers = [op for op in graph.operators if any(t is not None and t.index == tensor.index for t in op.inputs)]
     results = [[t for t in op.outputs if t is not None] for op in readers if len(op.inputs) == 1]
     are_casts = all(len(ts) == 1 and ts[0].dtype == "float32" and ts[0].shape == tensor.shape for ts in results)

@@ -65,7 +65,7 @@ class InputSizes:
         return shapes
 
     @property
-    def dynamic_in_file(self) -> bool:
+    def is_dynamic_in_file(self) -> bool:
         """True if every dynamic dimension of the ONNX model is dynamic in the file too."""
         return all(
             not isinstance(size, str) or file_size is None
@@ -78,7 +78,7 @@ class InputSizes:
         """Return one run per element of a batch that only the ONNX model supports.
 
         ``results``: LiteRT's outputs for the whole batch; None if LiteRT refuses it. The list is empty if ``results`` have
-        the shapes of the ONNX model or another rank, if an axis other than the batch axis is dynamic, or if the stored
+        the shapes of the ONNX model or a different rank, if an axis other than the batch axis is dynamic, or if the stored
         batch size is not 1.
         """
         inputs, outputs = list(self._dims()), list(self._output_dims())
@@ -126,14 +126,15 @@ class InputSizes:
         }
 
     def _output_dims(self) -> Iterator[list[int | str]]:
-        """Yield the ONNX model's output sizes; a dynamic dimension is its name."""
+        """Yield the ONNX model's output sizes, with names of dynamic dimensions."""
         for tensor, name, info in zip(self.entry.outputs, self.entry.output_names, self.interface.outputs, strict=True):
             yield self._sizes(tensor, name, info)
 
     def _dims(self) -> Iterator[tuple[Tensor, str, list[int | str]]]:
         """Yield each input of the file with its name and its sizes in the ONNX model.
 
-        A dynamic dimension is its name. If the file stores the shape ``[]``, as old converters did, all sizes are dynamic.
+        A dynamic size is the dimension's name. If the file stores the shape ``[]``, as old converters did, all sizes are
+        dynamic.
         """
         for tensor, name, info in zip(self.entry.inputs, self.entry.input_names, self.interface.inputs, strict=True):
             sizes = self._sizes(tensor, name, info)

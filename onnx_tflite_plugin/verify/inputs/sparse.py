@@ -32,13 +32,13 @@ def draw_sparse(
                 continue
             if not _is_sparse(operator, coordinates, sizes):
                 continue
-            limits = _limits(operator, sizes)
-            if min(limits) < 1 or prod(limits) > _MAX_ELEMENTS:
+            axis_sizes = _axis_sizes(operator, sizes)
+            if min(axis_sizes) < 1 or prod(axis_sizes) > _MAX_ELEMENTS:
                 return None
             if tensor.index == sizes.index:
-                return np.asarray(limits, tensor.dtype)
-            positions = np.sort(generator.integers(0, prod(limits), shape[0]))
-            return np.stack(np.unravel_index(positions, limits), axis=1).astype(tensor.dtype)
+                return np.asarray(axis_sizes, tensor.dtype)
+            positions = np.sort(generator.integers(0, prod(axis_sizes), shape[0]))
+            return np.stack(np.unravel_index(positions, axis_sizes), axis=1).astype(tensor.dtype)
     return None
 
 
@@ -56,8 +56,8 @@ def _is_sparse(operator: Operator, coordinates: Tensor, sizes: Tensor) -> bool:
     return {coordinates.dtype, sizes.dtype} <= {*_INTEGERS} and len(values) > 1 and not is_ambiguous
 
 
-def _limits(operator: Operator, sizes: Tensor) -> Sequence[int]:
-    """Return constant sizes, else static sizes of the result, else a default size."""
+def _axis_sizes(operator: Operator, sizes: Tensor) -> Sequence[int]:
+    """Return the constant sizes, or the result's sizes with defaults for dynamic ones."""
     if isinstance(sizes.data, StoredConstant):
         numbers = [int(size) for size in sizes.data.numbers(sizes.dtype)[: sizes.shape[0]]]
         return numbers if len(numbers) == sizes.shape[0] else [0]

@@ -1,6 +1,6 @@
 """Input data of a user: arrays by name, files, folders, stacked batches, images.
 
-InvalidInputs is raised before either model runs, if the data does not fit.
+Data that does not fit the model raises InvalidInputs before either model runs.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def input_runs(
 
 
 def _name_array(entry: Entry, inputs: Any) -> Any:
-    """Return an array as a mapping with the only input; other values unchanged."""
+    """Return an array as a mapping from the only input's name; other values unchanged."""
     if not isinstance(inputs, np.ndarray):
         return inputs
     if len(entry.inputs) != 1:
@@ -186,7 +186,7 @@ def load_image(path: Path, name: str, tensor: Tensor, metadata: TensorMetadata) 
     except ImportError as error:
         raise MissingExtra("pillow", "images") from error
     if tensor.rank != 4 or tensor.shape[3] not in (1, 3):
-        raise InvalidInputs(f"{path}: input {name!r} is {tensor.dtype} {list(tensor.shape)}, which is no image")
+        raise InvalidInputs(f"{path}: input {name!r} is {tensor.dtype} {list(tensor.shape)}, which is not an image")
     height, width, channels = tensor.shape[1:]
     try:
         with Image.open(path) as file:
@@ -287,9 +287,10 @@ def _channels_last_permutation(tensor: Tensor, shape: tuple[int, ...]) -> str:
 
 
 def _count_stacked(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, bool] | None:
-    """Return the number of stacked inputs, and True if they are along the first axis.
+    """Return the number of stacked inputs, and a flag for their axis.
 
-    That axis has size 1. Otherwise the inputs are stacked along an additional axis. Return None if the shape is not a stack.
+    True: the inputs are stacked along the first axis, which has size 1 in the model. False: they are stacked along an
+    additional axis. Return None if the shape is not a stack.
     """
     if _fits(tensor, shape[1:]):
         return shape[0], False

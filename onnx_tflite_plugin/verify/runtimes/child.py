@@ -34,7 +34,7 @@ _MAX_ERROR_TEXT = 300  # characters of a failed child's error output in a messag
 
 
 class LiteRTCrash(LiteRTError):
-    """The process that ran LiteRT ended, so that this kernel set has no result."""
+    """The process that ran LiteRT crashed, so this kernel set has no result."""
 
 
 _crash_lines: ContextVar[list[str] | None] = ContextVar("_crash_lines", default=None)
@@ -133,13 +133,13 @@ class Child:
         self._process.stdin.flush()
 
     def _crash_error(self, kernels: str) -> LiteRTCrash:
-        reason = self._end()
+        reason = self._stop_and_describe()
         if (crashes := _crash_lines.get()) is not None:
             crashes.append(f"LiteRT's {kernels} kernels gave no answer: {reason}")
         return LiteRTCrash(f"LiteRT ({kernels} kernels) crashes on the model: {reason}")
 
-    def _end(self) -> str:
-        """Return the signal or exit status with which the child ended."""
+    def _stop_and_describe(self) -> str:
+        """Stop the child, and return the signal or exit status with which it ended."""
         with suppress(subprocess.TimeoutExpired):  # its output is closed, so it ends soon
             self._process.wait(5)
         code = self._process.returncode

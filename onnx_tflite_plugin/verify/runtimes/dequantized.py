@@ -35,7 +35,7 @@ def is_quantized(tensor: Tensor) -> bool:
 
 
 def as_float(tensor: Tensor, array: Array) -> Array:
-    """Return the array of a quantized tensor dequantized to float32; others unchanged."""
+    """Dequantize the array of a quantized tensor to float32; return others unchanged."""
     quantization = tensor.quantization
     if not isinstance(quantization, Quantization) or array.dtype.kind not in "iu":
         return array
@@ -53,7 +53,7 @@ def onnx_operand(tensor: Tensor, array: Array, *, is_float: bool) -> Array:
 
 
 def as_stored(tensor: Tensor, array: Array) -> Array:
-    """Return floats quantized like a tensor and saturated; other arrays unchanged."""
+    """Quantize floats like a tensor, with saturation; return other arrays unchanged."""
     quantization = tensor.quantization
     if (
         not isinstance(quantization, Quantization)

@@ -117,7 +117,7 @@ class SubmodelWriter:
         return graph
 
     def _content(self, buffer: Any) -> Any:
-        """Return the buffer with its content, which follows the FlatBuffer if over 2 GB."""
+        """Return the buffer with its content. Large files store it after the FlatBuffer."""
         if buffer.data is not None or buffer.offset <= 1:
             return buffer
         buffer_with_data = self._schema.BufferT()
@@ -183,8 +183,8 @@ def _used_tensors(graph: Any) -> Collection[int]:
     index_lists = [graph.inputs, graph.outputs]
     for operator in graph.operators or ():
         index_lists += [operator.inputs, operator.outputs, operator.intermediates]
-    slots = {int(k) for indices in index_lists if indices is not None for k in indices if k >= 0}
-    return slots | {scales for k in slots for scales in _scales(graph.tensors[k])}
+    tensors = {int(k) for indices in index_lists if indices is not None for k in indices if k >= 0}
+    return tensors | {scales for k in tensors for scales in _scale_tensors(graph.tensors[k])}
 
 
 def _used_buffers(model: Any) -> Collection[int]:
@@ -195,7 +195,7 @@ def _used_buffers(model: Any) -> Collection[int]:
     return buffers
 
 
-def _scales(tensor: Any) -> list[int]:
+def _scale_tensors(tensor: Any) -> list[int]:
     """Return the tensors of scales and zero points of a blockwise quantized tensor.
 
     Index 0 in the file means that there are no zero points.

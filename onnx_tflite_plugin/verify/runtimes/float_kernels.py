@@ -15,7 +15,7 @@ from onnx_tflite_plugin.verify.runtimes.packages import import_optional
 from onnx_tflite_plugin.verify.runtimes.weights import constant_data, dequantize_constant, read_dtype_names
 
 _QUANTIZED = {"INT8", "UINT8", "INT16", "INT32", "INT64"}
-_SYMMETRIC_POINTS = {"INT8": 0, "UINT8": 128}  # zero points of weights that symmetric int8 holds unchanged
+_SYMMETRIC_POINTS = {"INT8": 0, "UINT8": 128}  # zero points of weights that symmetric int8 stores unchanged
 _MAX_INT8 = 127
 
 
@@ -108,9 +108,9 @@ def _channel_counts(graph: Any) -> dict[int, int]:
     """Return the size of the bias of each weight, by the weight's tensor index."""
     counts = {}
     for operator in graph.operators:
-        slots = [int(k) for k in operator.inputs]
-        if len(slots) > 2 and slots[2] >= 0 and graph.tensors[slots[2]].shape is not None:
-            counts[slots[1]] = int(np.prod(graph.tensors[slots[2]].shape))
+        indices = [int(k) for k in operator.inputs]  # input, weights, bias
+        if len(indices) > 2 and indices[2] >= 0 and graph.tensors[indices[2]].shape is not None:
+            counts[indices[1]] = int(np.prod(graph.tensors[indices[2]].shape))
     return counts
 
 

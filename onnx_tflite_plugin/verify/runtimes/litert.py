@@ -65,8 +65,8 @@ class LiteRT:
         known: the structure of the model, if it has been read already.
         threads: number of threads.
         time_limit: seconds of processor time per run, after which RunTimeout is raised.
-        isolated: run LiteRT in a child process, and raise LiteRTCrash if LiteRT ends this process. Reference kernels end it if
-            an assertion fails (softmax of 1,000 equal integers), and all kernels may end it on sizes that they do not check.
+        isolated: run LiteRT in a child process, and raise LiteRTCrash if the child crashes. Reference kernels crash if an
+            assertion fails (softmax of 1,000 equal integers), and all kernels may crash on sizes that they do not check.
             Measurements require False.
     """
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class OnnxResults:
     """Callable that returns the results of operators in the ONNX model.
 
-    The argument is the inputs of a run. A result is left out if no value of the ONNX model holds it.
+    Call it with the inputs of a run. A result is left out if no value of the ONNX model holds it.
     """
 
     def __init__(

@@ -30,7 +30,7 @@ from onnx_tflite_plugin.source.model import (
 )
 from onnx_tflite_plugin.verify.runtimes.packages import import_optional
 
-_PLACEHOLDER = 127  # operator codes from this value on are in the wide field
+_PLACEHOLDER = 127  # operator codes from this value on are stored in the field builtin_code
 
 
 @dataclass(frozen=True)

@@ -66,8 +66,8 @@ def find_substitutes(
     notes += [f"op {k} {without_kernel[k].code}: {refusal}" for k, refusal in refusals.items() if k in without_kernel][
         :_MAX_REASONS
     ]
-    held_tensors = {value.tensor for value in session.tensor_values if value.subgraph == index}
-    from_onnx = _with_dependents(operators, without_kernel, held_tensors)
+    onnx_tensors = {value.tensor for value in session.tensor_values if value.subgraph == index}
+    from_onnx = _with_dependents(operators, without_kernel, onnx_tensors)
     substitutes = Substitutes(pack_kernels, from_onnx, OnnxResults(onnx, entry, session, from_onnx.values()))
     return substitutes, tuple(notes), (reason,)
 
@@ -80,8 +80,8 @@ def find_missing_kernels(data: bytes, entry: Entry, *, has_nested_custom: bool =
     """
 
     def trial_key(op: Operator) -> str:
-        custom = op.code.startswith(CUSTOM)
-        return op.code if custom else str(op.index) if has_nested_custom else ""
+        is_custom = op.code.startswith(CUSTOM)
+        return op.code if is_custom else str(op.index) if has_nested_custom else ""
 
     has_kernel: dict[str, bool] = {}
     for op in entry.subgraph.operators:
@@ -100,18 +100,19 @@ def find_missing_kernels(data: bytes, entry: Entry, *, has_nested_custom: bool =
 
 
 def _with_dependents(
-    operators: Iterable[Operator], without_kernel: Mapping[int, Operator], held_tensors: Collection[int]
+    operators: Iterable[Operator], without_kernel: Mapping[int, Operator], onnx_tensors: Collection[int]
 ) -> dict[int, Operator]:
     """Return operators without a kernel, and operators that depend on them.
 
-    An operator depends on them if it reads one of their results that the ONNX model does not hold.
+    An operator depends on them if it reads one of their results that no ONNX value holds. ``onnx_tensors``: indices of
+    the tensors that ONNX values hold.
     """
     unavailable: set[int] = set()
     result: dict[int, Operator] = {}
     for op in operators:
         if op.index in without_kernel or any(t is not None and t.index in unavailable for t in op.inputs):
             result[op.index] = op
-            unavailable |= {t.index for t in op.outputs if t is not None and t.index not in held_tensors}
+            unavailable |= {t.index for t in op.outputs if t is not None and t.index not in onnx_tensors}
     return result
 
 

@@ -29,7 +29,7 @@ from onnx_tflite_plugin.verify.runtimes.structure import Entry, constant_produce
 
 ReadResults = Callable[[Sequence[Array]], Mapping[int, Array]]
 
-_FROM_ONNX, _HANDLE = -1, -2  # users of a state other than the position of a step
+_FROM_ONNX, _HANDLE = -1, -2  # users of a state that are not the position of a step
 _NO_RESULT = np.empty(0, np.float32)  # an output that is neither computed nor compared
 
 
@@ -58,7 +58,10 @@ def find_overridden_operators(model: Model, subgraph: int, host: Host) -> list[i
 
 
 def _protect(operand: Array, tensor: Tensor) -> Array:
-    """Return a read-only view of an operand that ONNX reads too; a variable as it is."""
+    """Return a read-only view of an operand; a variable stays writable.
+
+    ONNX Runtime may read the same array.
+    """
     if tensor.is_variable:
         return operand
     view = operand.view()
@@ -137,9 +140,9 @@ class PackKernel:
 def _as_stored(tensor: Tensor, k: int, array: Array, *, resized: bool, takes_floats: bool = False) -> Array:
     """Return a result in the dtype of the TFLite file.
 
-    ``k``: index of the output, for messages. ``resized``: operands have other sizes than in the file, so the result may
-    have other sizes too. ``takes_floats``: the kernel computes on dequantized values. Raises Mismatch for a wrong shape or
-    dtype.
+    ``k``: index of the output, for messages. ``resized``: the sizes of operands differ from the file, so those of the
+    result may differ too. ``takes_floats``: the kernel computes on dequantized values. Raises WrongResult for a wrong
+    shape or dtype.
     """
     dims = (None,) * tensor.rank if resized else tensor.dims
     if not agree(dims, array.shape):
@@ -148,12 +151,12 @@ def _as_stored(tensor: Tensor, k: int, array: Array, *, resized: bool, takes_flo
             "correct the kernel, or the shape of the model or case"
         )
     is_quantized, is_integer = isinstance(tensor.quantization, Quantization), _is_integer(array.dtype.name)
-    is_other_kind = tensor.dtype not in QUANTIZED and is_integer != _is_integer(tensor.dtype)
-    if (takes_floats and is_integer and array.dtype != tensor.dtype) if is_quantized else is_other_kind:
-        allowed = f"float32, or of quantized values in {tensor.dtype}" if is_quantized else tensor.dtype
+    has_wrong_kind = tensor.dtype not in QUANTIZED and is_integer != _is_integer(tensor.dtype)
+    if (takes_floats and is_integer and array.dtype != tensor.dtype) if is_quantized else has_wrong_kind:
+        allowed_dtypes = f"float32, or of quantized values in {tensor.dtype}" if is_quantized else tensor.dtype
         raise WrongResult(
             f"output {k} of the kernel is {array.dtype}, but {tensor.name!r} is {tensor.dtype} in the model; "
-            f"return an array of {allowed}"
+            f"return an array of {allowed_dtypes}"
         )
     return as_stored(tensor, array).astype(tensor.dtype)
 
@@ -271,7 +274,7 @@ class PartitionedLiteRT:
 
 
 def _check_states(entry: Entry, steps: Sequence[Partition | int], substitutes: Substitutes) -> dict[int, Array]:
-    """Return the initial values of the packs' variable tensors, by index.
+    """Return the initial values of variables of pack kernels, by tensor index.
 
     Raises InconclusiveError for a state that several steps use. Operators whose results come from the ONNX model may
     share states.

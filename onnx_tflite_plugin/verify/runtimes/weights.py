@@ -18,15 +18,15 @@ def dequantize_weights(schema: Any, model: Any) -> None:
     for graph in model.subgraphs:
         float_tensors: dict[int, int] = {}  # the float copy of each quantized tensor
         for operator in graph.operators or ():
-            slots = [int(k) for k in (operator.inputs if operator.inputs is not None else ())]
-            if not _is_dynamic_range(model, graph, operator, slots, dtype_names):
+            input_indices = [int(k) for k in (operator.inputs if operator.inputs is not None else ())]
+            if not _is_dynamic_range(model, graph, operator, input_indices, dtype_names):
                 continue
-            for k, index in enumerate(slots):
+            for k, index in enumerate(input_indices):
                 if index >= 0 and _is_weight(model, graph.tensors[index], dtype_names):
                     if index not in float_tensors:
                         float_tensors[index] = _add_constant(schema, model, graph, index, dtype_names)
-                    slots[k] = float_tensors[index]
-            operator.inputs = slots
+                    input_indices[k] = float_tensors[index]
+            operator.inputs = input_indices
 
 
 def read_dtype_names(schema: Any) -> dict[int, str]:
@@ -34,9 +34,9 @@ def read_dtype_names(schema: Any) -> dict[int, str]:
     return {value: name for name, value in vars(schema.TensorType).items() if not name.startswith("_")}
 
 
-def _is_dynamic_range(model: Any, graph: Any, operator: Any, slots: list[int], dtype_names: dict[int, str]) -> bool:
+def _is_dynamic_range(model: Any, graph: Any, operator: Any, inputs: list[int], dtype_names: dict[int, str]) -> bool:
     """True if an operator has float activations, float results and quantized weights."""
-    tensors = [graph.tensors[k] for k in slots if k >= 0]
+    tensors = [graph.tensors[k] for k in inputs if k >= 0]
     outputs = [graph.tensors[int(k)] for k in (operator.outputs if operator.outputs is not None else ()) if k >= 0]
     has_float_operand = any(dtype_names[t.type] == "FLOAT32" and not constant_data(model, t).size for t in tensors)
     return (

@@ -144,49 +144,49 @@ class SubmodelComparer:
     def _compare_segments(self, segments: list[Segment], runs: Sequence[Run]) -> None:
         """Compare one segment after the other.
 
-        Of each run only the tensors that later segments read are kept. Raises _Unreadable if LiteRT cannot return a tensor
-        that an ONNX value holds, or computes an operand after its reader.
+        A run keeps only the tensors that later segments read. Raises _Unreadable if LiteRT cannot return a tensor that an
+        ONNX value holds, or computes an operand after its reader.
         """
         outputs = {tensor.index for tensor in self.trial.entry.outputs}
         last_reader = {index: k for k, segment in enumerate(segments) for index in segment.operands}
-        states = [_RunState(inputs) for inputs in distinct_runs(runs)]
+        partial_runs = [_PartialRun(inputs) for inputs in distinct_runs(runs)]
         for k in range(len(segments)):
             segment = segments.pop(0)  # frees its sessions after use
             first_op, last_op = segment.operators[0], segment.operators[-1]
             self.trial.progress(f"operators {first_op.index} to {last_op.index} on the same inputs")
-            states = self._compare_segment(segment, states)
-            for state in states:
-                state.drop(index for index in {*state.tensors} - outputs if last_reader.get(index, -1) <= k)
-        if len(states) == len(runs) and all(outputs <= state.tensors.keys() for state in states):
+            partial_runs = self._compare_segment(segment, partial_runs)
+            for run in partial_runs:
+                run.drop(index for index in {*run.tensors} - outputs if last_reader.get(index, -1) <= k)
+        if len(partial_runs) == len(runs) and all(outputs <= run.tensors.keys() for run in partial_runs):
             self.decision.outputs = [
-                [state.tensors[tensor.index] for tensor in self.trial.entry.outputs] for state in states
+                [run.tensors[tensor.index] for tensor in self.trial.entry.outputs] for run in partial_runs
             ]
 
-    def _compare_segment(self, segment: Segment, states: Sequence[_RunState]) -> list[_RunState]:
+    def _compare_segment(self, segment: Segment, partial_runs: Sequence[_PartialRun]) -> list[_PartialRun]:
         """Compare the submodels of one segment.
 
-        Return the runs that LiteRT accepts, with the results added.
+        Return the runs that LiteRT accepts, with the segment's results added.
         """
-        if not all(state.tensors.keys() >= {*segment.earlier_operands} for state in states):
+        if not all(run.tensors.keys() >= {*segment.earlier_operands} for run in partial_runs):
             raise _Unreadable("an operand is computed later")
         session = segment.sequential_litert(returns_inner_tensors=self.settings.dequantized)
         comparer = SegmentComparer(self.settings, segment, self.decision)
         first_set = None
-        for k, state in enumerate(states):
+        for k, run in enumerate(partial_runs):
             try:
-                results = session.run({**segment.points.by_index(state.inputs), **state.tensors})
+                results = session.run({**segment.points.inputs_by_index(run.inputs), **run.tensors})
             except LiteRTError:
                 if not k:
                     raise
-                states = states[:k]
+                partial_runs = partial_runs[:k]
                 break
             if not all(segment.points.is_readable(submodel.value, results) for submodel in segment.submodels):
                 raise _Unreadable("a tensor has a different rank")
-            state.tensors |= results
-            operand_set = comparer.compare_run(state.inputs, state.tensors)
+            run.tensors |= results
+            operand_set = comparer.compare_run(run.inputs, run.tensors)
             first_set = first_set or operand_set
         self._compare_random(comparer, first_set)
-        return [*states]
+        return [*partial_runs]
 
     def _compare_random(self, comparer: SegmentComparer, observed: OperandSet | None) -> None:
         """Compare submodels on random operands with the shapes of ``observed``.
@@ -210,7 +210,7 @@ class SubmodelComparer:
 
 
 @dataclass
-class _RunState:
+class _PartialRun:
     """Inputs of a run, and LiteRT's tensors that later segments read, by index."""
 
     inputs: Run
@@ -222,7 +222,10 @@ class _RunState:
 
 
 def distinct_runs(runs: Sequence[Run]) -> list[Run]:
-    """Return one run per combination of shapes and booleans: enough for a long model."""
+    """Return one run per combination of input shapes and boolean inputs.
+
+    Long models are compared only on these runs, to save time.
+    """
     by_key: dict[tuple[object, ...], Run] = {}
     for inputs in runs:
         key = tuple((array.shape, array.tobytes() if array.dtype == bool else b"") for array in inputs)

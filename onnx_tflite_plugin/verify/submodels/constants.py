@@ -90,9 +90,9 @@ def _overlap(values: Array, other_values: Array) -> float:
 
 
 def _computed_constants(session: OnnxRuntime) -> Mapping[int, list[Array]]:
-    """Return the flattened float constants that nodes read, by TFLite operator.
+    """Return the flattened float arrays that nodes compute from constants.
 
-    Arrays that nodes compute from constants only are included.
+    Keys: indices of the TFLite operators whose nodes read the arrays.
     """
     graph = session.proto.graph
     constants = {tensor.name for tensor in graph.initializer}

@@ -67,7 +67,7 @@ class CutModel:
     def run(self, inputs: Sequence[Array], operands: Mapping[int, Array]) -> dict[str, Array]:
         """Return every compared value by name, in the shape and dtype of the TFLite file.
 
-        ``operands``: arrays by tensor index. Values of another rank than their tensor are left out. Raises OrtError.
+        ``operands``: arrays by tensor index. Values whose rank differs from their tensor's are left out. Raises OrtError.
         """
         points, tensors = self.points, self.points.entry.subgraph.tensors
         feeds = {name: array for name, array in points.interface.feeds(inputs).items() if name in self._input_names}

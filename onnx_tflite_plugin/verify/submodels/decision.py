@@ -67,7 +67,7 @@ def decide(pair: ModelPair, runs: Sequence[Run], *, is_random: bool, has_default
         time_limit=time_limit_after(pair.seconds),
     )
     decision = comparer.compare_runs(runs)
-    # the first difference is that of the first operator, in whichever run; random operands count less than LiteRT's
+    # report the first operator that differs in any run; differences on LiteRT's operands precede those on random ones
     decision.differing.sort(key=lambda finding: (finding.operands.kind != "observed", finding.submodel.last_operator))
     decision.constants = constants
     return decision

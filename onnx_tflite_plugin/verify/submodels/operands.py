@@ -28,12 +28,12 @@ _QUANTIZED = ("int8", "uint8", "int16")
 
 
 def random_operands(
-    kind: str, graph: Subgraph, tensors: Sequence[Tensor], observed: Mapping[int, Array], counters: Collection[int]
+    kind: str, graph: Subgraph, tensors: Sequence[Tensor], observed: Mapping[int, Array], loop_bounds: Collection[int]
 ) -> dict[int, Array]:
     """Return a random array of the observed shape for each tensor, by index.
 
     Possible indices keep their observed values. ``kind``: one of KINDS. ``observed``: arrays of a run, by tensor index.
-    ``counters``: loop bounds, which are 0 among the special operands so that a loop may run zero times.
+    ``loop_bounds``: indices of loop bounds. They are 0 in special operands, so that loops run zero times.
     """
     generator = np.random.default_rng(KINDS.index(kind))
     readers: dict[int, list[Operator]] = {}
@@ -44,14 +44,14 @@ def random_operands(
     operands = {}
     for tensor in tensors:
         array = observed[tensor.index]
-        if kind == "special" and tensor.index in counters:
+        if kind == "special" and tensor.index in loop_bounds:
             values = np.zeros_like(array)
         elif array.dtype == np.bool_:
             values = ~array
         elif is_quantized(tensor) and tensor.dtype in _QUANTIZED and array.size:
-            values = _integers(generator, kind, tensor, array)
+            values = _random_integers(generator, kind, tensor, array)
         elif array.dtype == np.float32 and array.size:
-            values = _floats(generator, kind, array, compared_constants(readers.get(tensor.index, ()), tensor))
+            values = _random_floats(generator, kind, array, compared_constants(readers.get(tensor.index, ()), tensor))
         elif kind == "wide" and array.dtype in (np.int32, np.int64) and is_arithmetic(graph, tensor):
             bound = isqrt(np.iinfo(array.dtype).max)  # so that a product of two does not overflow
             values = generator.integers(-bound, bound, array.shape)
@@ -61,7 +61,7 @@ def random_operands(
     return operands
 
 
-def _integers(generator: np.random.Generator, kind: str, tensor: Tensor, array: Array) -> Array:
+def _random_integers(generator: np.random.Generator, kind: str, tensor: Tensor, array: Array) -> Array:
     limits = np.iinfo(array.dtype)
     bounds = (limits.min, limits.max)
     low, high = (int(array.min()), int(array.max())) if array.dtype.itemsize > 1 and kind == "uniform" else bounds
@@ -75,7 +75,7 @@ def _integers(generator: np.random.Generator, kind: str, tensor: Tensor, array: 
     return np.where(generator.random(array.shape) < _SPECIAL_SHARE, special, array)
 
 
-def _floats(generator: np.random.Generator, kind: str, array: Array, thresholds: Array) -> Array:
+def _random_floats(generator: np.random.Generator, kind: str, array: Array, thresholds: Array) -> Array:
     low, high = float(array.min()), float(array.max())
     finite_values = array
     if not np.isfinite((low, high)).all():

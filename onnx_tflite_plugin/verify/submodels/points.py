@@ -36,9 +36,9 @@ class Submodel(NamedTuple):
     """Operators that compute a tensor from cut tensors and graph inputs.
 
     ``value``: the ONNX value that holds the tensor. ``leaves``: indices of the cut tensors and graph inputs that the
-    operators read. ``onnx_leaves``: indices of those that the nodes of the ONNX value read. ``onnx_operators``: indices of
-    the operators that these nodes were lowered from. ``is_recurrent``: an operator has states, or becomes a loop, branch or
-    recurrent node.
+    operators read. ``onnx_leaves``: indices of the cut tensors and graph inputs that the ONNX nodes of ``value`` read.
+    ``onnx_operators``: indices of the operators that these nodes were lowered from. ``is_recurrent``: an operator has
+    states, or becomes a loop, branch or recurrent node.
     """
 
     value: TensorValue
@@ -51,9 +51,9 @@ class Submodel(NamedTuple):
 
     @property
     def is_comparable(self) -> bool:
-        """True if the ONNX submodel reads no other tensors and has no further operators.
+        """True if the ONNX submodel reads only ``leaves`` and has no further operators.
 
-        Other tensors are read if a tensor has a second ONNX value, which is not cut.
+        It reads other tensors if a tensor has a second ONNX value, which is not cut.
         """
         return self.onnx_leaves <= self.leaves and not self.onnx_operators > {op.index for op in self.operators}
 
@@ -109,14 +109,14 @@ class CutPoints:
             for subgraph, index in assumed_tensors(props(node.metadata_props))
             if subgraph == entry.subgraph.index
         }
-        lowered = {index for node in graph.node for index in converted_operators(props(node.metadata_props))}
+        lowered_operators = {index for node in graph.node for index in converted_operators(props(node.metadata_props))}
         self._producing_operators = {value.name: self.producers[value.tensor].index for value in self.values}
         operand_names = {name for node in graph.node for name in self.operand_names(node)}
         operand_names |= {state.output for state in session.states if not self.is_own_state(state.output)}
         self.input_names = {
             value.name: value.name + _INPUT_SUFFIX
             for value in self.values
-            if value.name in operand_names and not self._is_alias(value, lowered)
+            if value.name in operand_names and not self._is_alias(value, lowered_operators)
         }
         self.replaced_values = [value for value in self.values if value.name in self.input_names]
         self.cut_tensors = {value.tensor for value in self.replaced_values}
@@ -136,10 +136,7 @@ class CutPoints:
         return is_computed and not (may_be_integer or tensor.is_variable or tensor.dtype in HANDLES)
 
     def is_readable(self, value: TensorValue, arrays: Mapping[int, Array]) -> bool:
-        """True if LiteRT returned the tensor that a value holds, as expected.
-
-        The array then has the rank of the tensor and the expected number of channels.
-        """
+        """True if LiteRT returned the value's tensor with the expected rank and channels."""
         if value.tensor not in arrays or not value.can_hold(arrays[value.tensor]):
             return False
         tensor, array = self.entry.subgraph.tensors[value.tensor], arrays[value.tensor]
@@ -161,13 +158,13 @@ class CutPoints:
         inputs = () if producer is None else self.entry.subgraph.operators[producer].inputs
         return any(tensor is not None and tensor.is_variable for tensor in inputs)
 
-    def _is_alias(self, value: TensorValue, lowered: Collection[int]) -> bool:
-        """True if a tensor shares its operand's value, as its operator has no nodes.
+    def _is_alias(self, value: TensorValue, lowered_operators: Collection[int]) -> bool:
+        """True if a tensor shares its operand's value because its operator has no nodes.
 
-        ``lowered``: indices of operators that have nodes.
+        ``lowered_operators``: indices of operators that have nodes.
         """
         producer = self.producers.get(value.tensor)
-        return producer is not None and bool(lowered) and producer.index not in lowered
+        return producer is not None and bool(lowered_operators) and producer.index not in lowered_operators
 
     def _submodel(self, value: TensorValue) -> Submodel:
         """Return the submodel that computes a value."""
@@ -206,7 +203,7 @@ class CutPoints:
             if name in self._tensors_by_name and name != value.name:
                 leaves.add(self._tensors_by_name[name])
             elif name in self.producer_nodes:
-                operators.update(_operators(self.producer_nodes[name]))
+                operators.update(_operator_indices(self.producer_nodes[name]))
                 pending += read_names(self.producer_nodes[name])
         return frozenset(leaves), frozenset(operators)
 
@@ -226,7 +223,7 @@ class CutPoints:
             k: criteria.KERNELS[node.op_type] for node in nodes for k in converted_operators(props(node.metadata_props))
         }
 
-    def by_index(self, inputs: Sequence[Array]) -> dict[int, Array]:
+    def inputs_by_index(self, inputs: Sequence[Array]) -> dict[int, Array]:
         """Return the inputs of a run by tensor index."""
         return {tensor.index: array for tensor, array in zip(self.entry.inputs, inputs, strict=True)}
 
@@ -284,9 +281,9 @@ def read_names(node: NodeProto) -> Iterator[str]:
         yield from (info.name for info in subgraph.output)
 
 
-def _operators(node: NodeProto) -> Iterator[int]:
+def _operator_indices(node: NodeProto) -> Iterator[int]:
     """Yield the indices of the TFLite operators of a node and of its subgraphs."""
     yield from converted_operators(props(node.metadata_props))
     for subgraph in node_subgraphs(node):
         for inner in subgraph.node:
-            yield from _operators(inner)
+            yield from _operator_indices(inner)

@@ -68,17 +68,17 @@ def _random_arrays(segment: Segment, kind: str, observed: Mapping[int, Array]) -
     """Return random operands, by tensor index.
 
     Tensors keep their observed values if they are computed from constants, or if a handler makes an assumption about their
-    values. Operands of operators that sort keep them among the special operands.
+    values. If ``kind`` is "special", operands of operators that sort keep their observed values too.
     """
     graph, operators = segment.points.entry.subgraph, segment.operators
-    counters = {
+    loop_bounds = {
         t.index
         for op in operators
         if op.index in segment.points.recurrent_operators
         for t in op.inputs
         if t is not None and t.index in observed and observed[t.index].size == 1 and t.dtype in ("int32", "int64")
     }
-    arrays = random_operands(kind, graph, [graph.tensors[index] for index in observed], observed, counters)
+    arrays = random_operands(kind, graph, [graph.tensors[index] for index in observed], observed, loop_bounds)
     unchanged_tensors = constant_producers(graph.operators).keys() | segment.points.assumed_tensors
     if kind == "special":
         unchanged_tensors |= {t.index for op in operators if can_reorder(op) for t in op.inputs if t is not None}

@@ -3,8 +3,8 @@
 A submodel is right if it matches one of these results. If operators may take equal values in any order, one of the results
 is computed from operands without equal values.
 
-The result on perturbed operands is no reference: it only shows how much LiteRT's result changes with the last bits of the
-operands.
+The result on perturbed operands is not a reference: it only shows how much LiteRT's result changes with the last bits of
+the operands.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class References:
         self._results: dict[str, Mapping[int, Array]] = {}
 
     def start_set(self, operand_set: OperandSet) -> None:
-        """Continue with the next operand set, and drop the results of the last one."""
+        """Continue with the next operand set, and drop the results of the previous one."""
         self._results = {}
         if not self.stateful:
             self._sets.clear()

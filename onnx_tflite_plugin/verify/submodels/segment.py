@@ -96,7 +96,7 @@ class Segment:
         floats: bool = False,
         extra_operands: Collection[int] = (),
     ) -> CutLiteRT:
-        """Return a LiteRT session in which every operator reads operands of the caller.
+        """Return a LiteRT session in which every operator reads the caller's operands.
 
         Tensors are indices. ``results``: tensors to return. ``floats``: dequantize weights of dynamic-range operators.
         ``extra_operands``: further tensors that the caller passes. Raises LiteRTError or InvalidModel.

@@ -79,9 +79,9 @@ class Settings:
 
     @property
     def is_substituted(self) -> bool:
-        """True if LiteRT has no alternative results.
+        """True if kernels of packs, or the ONNX model, compute some operators.
 
-        Kernels of packs, or the ONNX model, then compute some operators.
+        LiteRT then has no alternative results.
         """
         return bool(self.trial.substitutes.pack_kernels or self.trial.substitutes.from_onnx)
 
@@ -118,7 +118,7 @@ class SegmentComparer:
         """
         if not self.segment.operands <= tensors.keys():
             return None
-        graph_inputs = self.segment.points.by_index(inputs)
+        graph_inputs = self.segment.points.inputs_by_index(inputs)
         operands = {index: graph_inputs[index] for index in self.segment.inputs}
         operands |= {index: tensors[index] for index in self.segment.operands}
         expected = {index: tensors[index] for index in self.segment.results if index in tensors}
@@ -147,7 +147,7 @@ class SegmentComparer:
     ) -> None:
         """Compare results of the ONNX model, and record the comparisons.
 
-        ``weights``: the weight variant that was compared, for a message.
+        ``weights``: the weight variant that was compared, for messages.
         """
         for submodel in submodels:
             name = submodel.value.name
@@ -163,7 +163,7 @@ class SegmentComparer:
                 self._record_mismatch(submodel, operand_set, comparison, weights)
 
     def _without_saturated(self, submodel: Submodel, actual: Array, expected: Array) -> Array:
-        """Return a result with LiteRT's elements where LiteRT saturated an inner tensor."""
+        """Replace elements by LiteRT's where LiteRT saturated an inner tensor."""
         mask = self._saturation_masks.get(submodel)
         if mask is None or actual.shape != expected.shape or actual.shape != mask.shape:
             return actual
@@ -268,10 +268,10 @@ class SegmentComparer:
     def _match_rounded(
         self, submodel: Submodel, operand_set: OperandSet, actual: Array, float_array: Array
     ) -> Comparison | None:
-        """Return the comparison of one operator's result that is correctly rounded.
+        """Return the comparison if the result of one operator is correctly rounded.
 
-        The result is the float result rounded to the nearest step, and at most one step from the builtin result. All
-        elements may lie halfway between two steps, where LiteRT may round the other way.
+        It then equals the float result rounded to the nearest step, and differs from the builtin result by at most one
+        step. LiteRT may round an element halfway between two steps either way. Return None otherwise.
         """
         expected = operand_set.expected[submodel.tensor.index]
         error = float(np.abs(actual.astype(np.int64) - expected).max(initial=0))
@@ -284,7 +284,7 @@ class SegmentComparer:
         return replace(comparison, problem="", max_error=error)
 
     def _summation_error(self, submodel: Submodel, operand_set: OperandSet, expected: Array) -> float:
-        """Return the rounding error of LiteRT's sum; 0 if a result is no sum."""
+        """Return the rounding error of LiteRT's sum; 0 if the result is not a sum."""
         leaves = [operand_set.operands[index] for index in submodel.leaves if index in operand_set.operands]
         return measure_summation(leaves[0], expected) if len(leaves) == 1 else 0.0
 
@@ -331,9 +331,9 @@ def _largest_operand(submodel: Submodel, operand_set: OperandSet) -> float:
 
 
 def _merged_results(submodel: Submodel) -> int:
-    """Return the number of earlier results that a result may combine.
+    """Return the largest number of intermediate results that a result may combine.
 
-    A rotated row combines two, for example.
+    A rotary embedding combines two, for example.
     """
     computed = {tensor.index for op in submodel.operators for tensor in op.outputs if tensor is not None}
     computed_operand_counts = (

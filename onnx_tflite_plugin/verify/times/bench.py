@@ -107,7 +107,9 @@ def bench(
     pair = ModelPair(data, model, signature, None, start_stage, threads=threads)
     trial = pair.trial
     (arrays, *_), litert_session = pair.draw_accepted_inputs(
-        lambda runs: start_litert(trial.data, runs[0], signature=trial.signature, known=trial.model, threads=threads),
+        lambda input_runs: start_litert(
+            trial.data, input_runs[0], signature=trial.signature, known=trial.model, threads=threads
+        ),
         inputs,
         seed,
     )

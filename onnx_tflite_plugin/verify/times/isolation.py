@@ -27,14 +27,14 @@ def isolated_times(
     """
     isolated = _IsolatedOperators(data, subgraph, tensors)
     empty_runs = [_empty_run() for _ in range(_OVERHEAD_SESSIONS)]
-    runs = [isolated.run(operators) for operators in groups]
+    runs = [isolated.run_function(operators) for operators in groups]
     callables = [*empty_runs, *(run for run in runs if run is not None)]
     seconds = np.zeros((rounds, len(callables)))
-    for row in seconds:
+    for round_seconds in seconds:
         for k, run in enumerate(callables):
             start = time.process_time()
             run()
-            row[k] = time.process_time() - start
+            round_seconds[k] = time.process_time() - start
     medians = np.median(seconds, axis=0)
     times = iter(np.maximum(medians[_OVERHEAD_SESSIONS:] - np.median(medians[:_OVERHEAD_SESSIONS]), 0).tolist())
     return [None if run is None else next(times) for run in runs]
@@ -53,7 +53,7 @@ class _IsolatedOperators:
             for tensor in operands(operator):
                 self._readers.setdefault(tensor.index, set()).add(operator.index)
 
-    def run(self, operators: Sequence[Operator]) -> Callable[[], object] | None:
+    def run_function(self, operators: Sequence[Operator]) -> Callable[[], object] | None:
         """Return a function that runs these operators, with XNNPACK or builtin kernels.
 
         Return None if neither set supports them. Operators that compute constant operands are included, because kernels

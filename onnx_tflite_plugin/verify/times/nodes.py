@@ -58,9 +58,9 @@ def node_times(
         optimized = Path(folder) / "optimized.onnx"
         node_seconds, counts = _profile_nodes(labeled_model, feeds, runs, Path(folder), optimized)
         nodes = list(onnx.load(optimized, load_external_data=False).graph.node)
-    named_nodes = zip(nodes, _names(nodes, node_seconds), _operators(labeled_model, nodes), strict=True)
+    named_nodes = zip(nodes, _profile_names(nodes, node_seconds), _node_operators(labeled_model, nodes), strict=True)
     timed_nodes = [(node, operator, node_seconds[name]) for node, name, operator in named_nodes if name in node_seconds]
-    operand_counts = [_profiled_operands(node, counts) for node, _, _ in timed_nodes]
+    operand_counts = [_profiled_operand_count(node, counts) for node, _, _ in timed_nodes]
     run_seconds = run_seconds or _time_run(labeled_model, feeds, runs)
     seconds = _subtract_overhead([duration for *_, duration in timed_nodes], operand_counts, run_seconds)
     return [
@@ -89,10 +89,10 @@ def _profile_nodes(
     return seconds, {name: len(times) / (runs + 1) for name, times in durations.items()}
 
 
-def _profiled_operands(node: NodeProto, counts: Mapping[str, float]) -> float:
+def _profiled_operand_count(node: NodeProto, counts: Mapping[str, float]) -> float:
     """Return the number of operands that the profiler records, also in subgraphs."""
     inner_nodes = (inner for subgraph in node_subgraphs(node) for inner in subgraph.node)
-    inner_count = sum(counts.get(inner.name, 0.0) * _profiled_operands(inner, counts) for inner in inner_nodes)
+    inner_count = sum(counts.get(inner.name, 0.0) * _profiled_operand_count(inner, counts) for inner in inner_nodes)
     return 1 + len(node.input) + len(node.output) + inner_count
 
 
@@ -108,7 +108,7 @@ def _time_run(proto: ModelProto, feeds: Mapping[str, Array], runs: int) -> float
 
 
 def _subtract_overhead(seconds: Sequence[float], operand_counts: Sequence[float], run_seconds: float) -> list[float]:
-    """Return times less the profiler's overhead, which is proportional to operands.
+    """Subtract the profiler's overhead, which is proportional to a node's operands.
 
     ``run_seconds``: time of a run without profiler, which the sum of the result does not exceed.
     """
@@ -176,7 +176,7 @@ def _trimmed_mean(times: list[int]) -> float:
     return float(np.mean([time for time in times if low <= time <= high] or times))
 
 
-def _names(nodes: Sequence[NodeProto], seconds: Mapping[str, float]) -> Iterator[str]:
+def _profile_names(nodes: Sequence[NodeProto], seconds: Mapping[str, float]) -> Iterator[str]:
     """Yield each node's name in the profile: its own, or its type and a number."""
     numbered_names: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for name in seconds:
@@ -188,7 +188,7 @@ def _names(nodes: Sequence[NodeProto], seconds: Mapping[str, float]) -> Iterator
         yield node.name or next(names.get(node.op_type, iter(())), "")
 
 
-def _operators(labeled: ModelProto, nodes: Sequence[NodeProto]) -> Iterator[int | None]:
+def _node_operators(labeled: ModelProto, nodes: Sequence[NodeProto]) -> Iterator[int | None]:
     """Yield the operator of each node, by the names of the node and its values."""
     by_value: dict[str, int] = {}
     for node in labeled.graph.node:
@@ -196,13 +196,13 @@ def _operators(labeled: ModelProto, nodes: Sequence[NodeProto]) -> Iterator[int 
             by_value.update(dict.fromkeys(node.output, int(label[1])))
     for node in nodes:
         names = (node.name, node.name.removesuffix("_nchwc"), *node.output, *node.input)
-        operator = next((index for name in names if (index := _operator(name, by_value)) is not None), None)
+        operator = next((index for name in names if (index := _operator_of_name(name, by_value)) is not None), None)
         if operator is not None:
             by_value.update(dict.fromkeys(node.output, operator))
         yield operator
 
 
-def _operator(name: str, by_value: Mapping[str, int]) -> int | None:
+def _operator_of_name(name: str, by_value: Mapping[str, int]) -> int | None:
     """Return the operator of a node or value by its name; None if unknown."""
     label = _LABEL.search(name)
     return int(label[1]) if label else by_value.get(name)

@@ -57,10 +57,10 @@ class OperatorTime:
 
 @dataclass(frozen=True, slots=True)
 class KindTime:
-    """Sum of times of ``number`` groups of operators with equal codes, in seconds."""
+    """Sum of times of ``count`` groups of operators with equal codes, in seconds."""
 
     codes: tuple[str, ...]
-    number: int
+    count: int
     litert: float
     onnxruntime: float
 
@@ -83,7 +83,7 @@ class Group:
     nodes: tuple[NodeTime, ...]
 
     def time_of(self, litert: float | None) -> OperatorTime:
-        """Return the times of the group, with LiteRT's time."""
+        """Return the group's times. ``litert``: LiteRT's time of the group."""
         outputs = [tensor for op in self.operators[-1:] for tensor in op.outputs if tensor is not None]
         return OperatorTime(
             tuple(operator.index for operator in self.operators),
@@ -107,8 +107,8 @@ def profile(
 ) -> list[OperatorTime]:
     """Return the times of every group of operators; the largest loss comes first.
 
-    ``seconds``: time of a run in ONNX Runtime with ``threads``. Times of nodes in one thread add up to no more.
-    LiteRT's times exclude the overhead of a call. Raises LiteRTError or OrtError if a model does not run, and
+    ``seconds``: time of a run in ONNX Runtime with ``threads``; with one thread, the times of nodes add up to at most
+    this time. LiteRT's times exclude the overhead of a call. Raises LiteRTError or OrtError if a model does not run, and
     VerificationError if the ONNX model does not declare the operators of its nodes.
     """
     if not any(converted_operators(props(node.metadata_props)) for node in proto.graph.node):
@@ -174,7 +174,7 @@ def group_operators(operators: Sequence[Operator], proto: ModelProto, times: Seq
 
 def _join_fused(operators: Sequence[Operator], node_types: _NodeTypes, nodes: _Nodes, sets: DisjointSets) -> None:
     """Join operators without a timed node to their reader, or to a producer."""
-    timed = {
+    timed_groups = {
         sets.representative(k)
         for k, operator_nodes in nodes.items()
         if any(node.op_type not in _REORDERS for node in operator_nodes)
@@ -184,15 +184,15 @@ def _join_fused(operators: Sequence[Operator], node_types: _NodeTypes, nodes: _N
         for tensor in operands(op):
             readers[tensor].add(op.index)
     for op in operators:
-        if sets.representative(op.index) in timed:
+        if sets.representative(op.index) in timed_groups:
             continue
         users = {user for tensor in op.outputs if tensor is not None for user in readers[tensor]}
         if len(users) == 1 and _has_gained_nodes(node_types[op.index], users, node_types, nodes):
             sets.join(users.pop(), op.index)
-            timed.add(sets.representative(op.index))
+            timed_groups.add(sets.representative(op.index))
     producers = {tensor: op.index for op in operators for tensor in op.outputs if tensor is not None}
     for op in operators:
-        if sets.representative(op.index) not in timed:
+        if sets.representative(op.index) not in timed_groups:
             producer = next((producers[tensor] for tensor in operands(op) if tensor in producers), None)
             if producer is not None:
                 sets.join(producer, op.index)

@@ -152,7 +152,7 @@ class TestImage:
 
     @pytest.mark.parametrize("shape", [(1, 4, 6, 4), (1, 4, 6, 2), (4, 6, 1, 3, 2), (1, 4, 3)])
     def test_rejects_an_image_for_another_kind_of_input(self, tmp_path: Path, shape: tuple[int, ...]) -> None:
-        with pytest.raises(InvalidInputs, match="which is no image"):
+        with pytest.raises(InvalidInputs, match="which is not an image"):
             self.of(tmp_path, slot(0, shape=shape))
 
     def test_normalized_values_are_rounded_to_nearest(self, tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_shapes_combine_fixed_and_chosen_dimensions() -> None:
 def test_detects_dimensions_that_are_dynamic_in_both_models(
     stored: tuple[int | None, ...], dims: list[int | str | None], reported: bool
 ) -> None:
-    assert sizes((slot(0, shape=stored), dims)).dynamic_in_file is reported
+    assert sizes((slot(0, shape=stored), dims)).is_dynamic_in_file is reported
 
 
 class TestBatchItems:

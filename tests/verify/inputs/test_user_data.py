@@ -199,7 +199,7 @@ def test_rejects_an_empty_folder_and_an_image_for_a_vector(tmp_path: Path) -> No
     with pytest.raises(InvalidInputs, match="holds no "):
         runs(tmp_path)
     picture(tmp_path / "p.png")
-    with pytest.raises(InvalidInputs, match="which is no image"):
+    with pytest.raises(InvalidInputs, match="which is not an image"):
         runs(tmp_path)
 
 

@@ -20,7 +20,7 @@ from onnx_tflite_plugin.graph.metadata import props
 from onnx_tflite_plugin.graph.value_metadata import read_tensor
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.options import VerifyOptions
-from onnx_tflite_plugin.page.measurements import measure_errors
+from onnx_tflite_plugin.page.measurements import measure_conversion
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.model_pair import ModelPair
 from onnx_tflite_plugin.verify.runtimes import structure
@@ -295,7 +295,7 @@ def test_benchmark_without_a_reference_is_an_error() -> None:
 def test_page_compares_with_pack_kernels_and_litert(monkeypatch: pytest.MonkeyPatch) -> None:
     host = Host(handlers={CODE: shrink_handler()})
     monkeypatch.setattr("onnx_tflite_plugin.page.measurements.Host", lambda: host)
-    page_errors = measure_errors(network(), otp.convert(network(), host=host).proto, 3)
+    page_errors = measure_conversion(network(), otp.convert(network(), host=host).proto, 3)
     assert not page_errors.differs
     assert page_errors.errors
     assert any(
@@ -303,7 +303,7 @@ def test_page_compares_with_pack_kernels_and_litert(monkeypatch: pytest.MonkeyPa
         for note in page_errors.notes
     )
     monkeypatch.setattr("onnx_tflite_plugin.page.measurements.Host", Host)
-    page_errors = measure_errors(network(), otp.convert(network(), host=host).proto, 3)
+    page_errors = measure_conversion(network(), otp.convert(network(), host=host).proto, 3)
     assert page_errors.verdict.startswith(f"inconclusive: LiteRT has no kernel for {CODE} (1)")
 
 
