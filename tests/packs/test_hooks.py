@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import onnx_tflite_plugin as otp
-from onnx_tflite_plugin.cli.summary import _packs as summary_packs
+from onnx_tflite_plugin.cli.summary import _pack_lines as summary_packs
 from tests.helpers.pack_files import add_model, install, unary_model
 
 

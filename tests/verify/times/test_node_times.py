@@ -16,9 +16,9 @@ from onnx_tflite_plugin.verify.times.bench import TURN_SECONDS, WARM_UP_RUNS, Sp
 from onnx_tflite_plugin.verify.times.isolation import _IsolatedOperators
 from onnx_tflite_plugin.verify.times.nodes import (
     NodeTime,
-    _names,
-    _operators,
-    _profiled_operands,
+    _node_operators,
+    _profile_names,
+    _profiled_operand_count,
     _subtract_overhead,
     _trimmed_mean,
     label_nodes,
@@ -85,7 +85,7 @@ def test_unnamed_nodes_are_matched_by_kind_and_number() -> None:
         node("Mul", [], ["d"]),
     ]
     seconds = {"Conv_10": 1.0, "Conv_9": 2.0, "op1": 3.0, "Odd_x": 4.0}
-    assert list(_names(nodes, seconds)) == ["Conv_9", "op1", "Conv_10", ""]
+    assert list(_profile_names(nodes, seconds)) == ["Conv_9", "op1", "Conv_10", ""]
 
 
 def test_node_belongs_to_operator_by_name_then_outputs_then_inputs() -> None:
@@ -99,7 +99,7 @@ def test_node_belongs_to_operator_by_name_then_outputs_then_inputs() -> None:
         node("Add", ["q"], ["t2"], name="prefix_op11#3/x"),
         node("Add", ["q"], ["t3"], name="loop12#3"),
     ]
-    assert list(_operators(converted, nodes)) == [5, 3, None, 7, 7, 11, None]
+    assert list(_node_operators(converted, nodes)) == [5, 3, None, 7, 7, 11, None]
 
 
 def test_label_nodes_keeps_names_of_shared_and_outer_values() -> None:
@@ -269,4 +269,4 @@ def test_profiles_for_a_second_within_round_limits(
 def test_a_loop_has_the_overhead_of_each_node_of_its_body_in_each_step() -> None:
     body = helper.make_graph([helper.make_node("Abs", ["v"], ["r"], name="inner")], "body", [], [])
     node = helper.make_node("Scan", ["x", "y"], ["z"], name="outer", body=body)
-    assert _profiled_operands(node, {"outer": 1.0, "inner": 7.0}) == 1 + 3 + 7 * 3
+    assert _profiled_operand_count(node, {"outer": 1.0, "inner": 7.0}) == 1 + 3 + 7 * 3
