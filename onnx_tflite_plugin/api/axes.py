@@ -150,10 +150,10 @@ def _assign_factors(before: Dims, after: Dims, before_axes: range, after_axes: r
     if any(high % low for high, low in pairwise(cuts)):
         return False
     spans = [(high, low, next(names)) for high, low in pairwise(cuts)]
-    for dims, axes, slots in ((before, before_axes, before_factors), (after, after_axes, after_factors)):
+    for dims, axes, factors in ((before, before_axes, before_factors), (after, after_axes, after_factors)):
         bounds = [*_strides(dims, axes), 1]
         for axis, (high, low) in zip(axes, pairwise(bounds), strict=True):
-            slots[axis].extend(name for top, bottom, name in spans if top <= high and bottom >= low)
+            factors[axis].extend(name for top, bottom, name in spans if top <= high and bottom >= low)
     return True
 
 

@@ -40,7 +40,7 @@ class QuantizedOperator(Protocol):
 
     @property
     def op(self) -> Operator:
-        """Return the operator as in the file."""
+        """Return the operator as stored in the file."""
 
     @property
     def target(self) -> str:
@@ -56,7 +56,7 @@ class QuantizedOperator(Protocol):
 
     @property
     def accesses_states(self) -> bool:
-        """True if the operator reads or writes states, not only the values of states."""
+        """True if the operator itself reads or writes states."""
 
     def quantized(self, slots: Iterable[int]) -> Sequence[Tensor]:
         """Return the quantized tensors in some slots."""
@@ -74,9 +74,9 @@ class QuantizedOperator(Protocol):
         """
 
     def dequantizes(self, onnx: str) -> bool:
-        """True if the target prefers the ONNX operator between DQ and Q.
+        """True if the target prefers to run the ONNX operator on dequantized values.
 
-        The preference applies only if the values stay the same.
+        The preference applies only if the results are equal.
         """
 
 
@@ -116,7 +116,7 @@ class Behavior(Checked):
 
     @property
     def biases(self) -> Mapping[int, tuple[int, int | float]]:
-        """Return bias slots with both factors of each scale: slots, or slot and number."""
+        """Return bias slot → factors of its scale: two slots, or a slot and a number."""
         return MappingProxyType({})
 
     @property
@@ -149,7 +149,7 @@ class Behavior(Checked):
 
     @property
     def lookup_table(self) -> Callable[[Instance], Array] | None:
-        """Return a function that returns a lookup table; None if there is none.
+        """Return a function that computes a lookup table, or None.
 
         For quantized values, the table replaces the handler.
         """
@@ -231,7 +231,7 @@ def declared_slots(behavior: Behavior) -> tuple[int, ...]:
 
 
 def check_output_parameters(behavior: Behavior, outputs: Iterable[Tensor]) -> None:
-    """Raise Refusal if an output has other parameters than the kernel requires."""
+    """Raise Refusal if an output lacks the parameters that the kernel requires."""
     for tensor in outputs:
         quantization, required = affine(tensor), behavior.output_parameters.get(tensor.dtype)
         if quantization is None or required is None:

@@ -12,8 +12,8 @@ from onnx_tflite_plugin.checked import did_you_mean
 def builtin(code: str) -> Handler:
     """Return the built-in handler of an operator.
 
-    ``dataclasses.replace`` changes it. Raises LookupError if there is none. This is the only stable access: the modules
-    of ``op_handlers`` are not part of the API.
+    Change it with ``dataclasses.replace``. Raises LookupError if the operator has no built-in handler. Do not import
+    handlers from ``op_handlers``: its modules are not part of the API.
     """
     handler: Handler = _load_entry_point("handlers", code)
     return handler
@@ -22,7 +22,7 @@ def builtin(code: str) -> Handler:
 def builtin_target(name: str) -> Target:
     """Return a built-in target, to change with ``dataclasses.replace``.
 
-    Raises LookupError if there is none.
+    Raises LookupError if there is no built-in target of this name.
     """
     target: Target = _load_entry_point("targets", name)
     return target

@@ -54,7 +54,7 @@ class Context(Protocol):
 
     @property
     def op(self) -> Operator:
-        """Return the operator as in the file.
+        """Return the operator as stored in the file.
 
         ``op[k]`` is input ``k``, and ``op[out(0)]`` is output 0, as tensors.
         """
@@ -77,7 +77,10 @@ class Context(Protocol):
         """Return the slot's shape in its planned layout, which may omit axes of size 1."""
 
     def axis(self, axis: int, slot: int = 0) -> int:
-        """Return where the planned layout has a TFLite axis, which may be negative."""
+        """Return the position of a TFLite axis in the planned layout.
+
+        ``axis`` may be negative.
+        """
 
     def perm(self, slot: int = 0) -> tuple[int, ...]:
         """Return the permutation: the TFLite axis of each physical axis."""
@@ -87,7 +90,7 @@ class Context(Protocol):
 
     # operands
     def constant(self, slot: int) -> Array | None:
-        """Return a constant operand in planned layout; None for another operand.
+        """Return an operand in planned layout if it is constant, otherwise None.
 
         Axis numbers and entries per axis are remapped to the layout.
         """
@@ -105,7 +108,7 @@ class Context(Protocol):
         """Return the array of a value that is constant at conversion; otherwise None."""
 
     def scalar(self, number: float, slot: int = 0) -> Array:
-        """Return a number as an array of the dtype in which the slot is delivered."""
+        """Return a number as an array, in the dtype in which the lowering gets the slot."""
 
     # quantization
     @property
@@ -121,10 +124,10 @@ class Context(Protocol):
         """True if operands are quantized values, and results must be quantized too."""
 
     def quantization(self, slot: int) -> Quantization | None:
-        """Return the quantization parameters of the slot as delivered."""
+        """Return the quantization parameters of the values that the lowering gets."""
 
     def dtype(self, slot: int) -> str:
-        """Return the dtype of the slot's quantized values as delivered."""
+        """Return the dtype of the slot's quantized values that the lowering gets."""
 
     def quantized_values(self, slot: int) -> Value:
         """Return the quantized values of an operand.
@@ -185,7 +188,7 @@ class Context(Protocol):
         """
 
     def subgraph(self, index: int) -> Subgraph:
-        """Return a subgraph as in the file, for handlers that recognize its operators."""
+        """Return a subgraph as stored in the file, for handlers that read its operators."""
 
     def initialize(self, subgraph: int) -> None:
         """Run a subgraph at conversion time, to set the initial values of states."""

@@ -170,7 +170,7 @@ class Handler(Checked):
     subgraphs: tuple[str, ...] = ()
     """Options that hold subgraph indices."""
     boundary: SubgraphBoundary | None = None
-    """Operands and results shared with subgraphs. Their layout is chosen by both sides together; ``layout`` does not apply to them."""
+    """Operands and results shared with subgraphs. They have one layout inside and outside; ``layout`` does not apply to them."""
     inlined_subgraph: str = ""
     """Option whose subgraph may replace the operator and be planned with its neighbors.
 
@@ -208,7 +208,7 @@ class Handler(Checked):
     shape_options: Collection[str] = ()
     """Options that change the shapes of results, but not their elements: ``{"keep_dims"}``.
 
-    Signatures that become one model may differ in them.
+    Signatures that become one model may differ in these options.
     """
     result_dtypes: Mapping[str, Collection[str]] = field(default_factory=dict)
     """dtype of the first non-constant operand → dtypes of output 0, if both are float or quantized; ``"*"`` is any dtype.
@@ -278,13 +278,13 @@ class Handler(Checked):
         maximum = maximum_operands(self.lower)
         if maximum is None or self.rewrite is not None:
             return
-        takes = f"the lowering {getattr(self.lower, '__name__', '')} takes {plural(maximum, 'operand')}"
-        if isinstance(self.axes, str) and (listed := len(parse_axes(self.axes)[0])) > maximum:
-            raise TypeError(f"axes {self.axes!r} have {plural(listed, 'operand')}, but {takes}")
+        fact = f"the lowering {getattr(self.lower, '__name__', '')} takes {plural(maximum, 'operand')}"
+        if isinstance(self.axes, str) and (axes_operands := len(parse_axes(self.axes)[0])) > maximum:
+            raise TypeError(f"axes {self.axes!r} have {plural(axes_operands, 'operand')}, but {fact}")
         for name, slots in self._declared_slots():
             for slot in slots:
                 if isinstance(slot, int) and slot >= maximum:
-                    raise TypeError(f"{name} names slot {slot}, but {takes}; the first is slot 0")
+                    raise TypeError(f"{name} names slot {slot}, but {fact}; the first is slot 0")
 
     def _declared_slots(self) -> Iterator[tuple[str, Iterable[int | str]]]:
         """Yield the slots of each literal declaration."""

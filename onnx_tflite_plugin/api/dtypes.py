@@ -57,12 +57,12 @@ def check_dtypes(field: str, names: Iterable[str], wildcard: str = "") -> None:
             raise TypeError(f"{field}: {name!r} is not a dtype{_suggest_dtype(name)}")
 
 
-_SIZES_OF_C = {"float": "float32", "double": "float64", "half": "float16", "int": "int32", "uint": "uint32"}
-"""Names in C, and the dtypes that LiteRT's kernels take for them."""
+_DTYPES_OF_C = {"float": "float32", "double": "float64", "half": "float16", "int": "int32", "uint": "uint32"}
+"""C type → dtype that LiteRT's kernels have for it."""
 
 
 def _suggest_dtype(name: str) -> str:
-    return did_you_mean(_SIZES_OF_C.get(name, name), NAMES)
+    return did_you_mean(_DTYPES_OF_C.get(name, name), NAMES)
 
 
 def as_rows(types: str | Collection[str]) -> tuple[str, ...]:
@@ -102,7 +102,7 @@ def _is_variable(name: str) -> bool:
 
 def _matches(op: Operator, row: Row) -> bool:
     inputs, outputs = row
-    bound: dict[str, str] = {}
+    bound_variables: dict[str, str] = {}
     for slot, names in [
         *enumerate(_expand_inputs(op, inputs)),
         *((~k, names) for k, names in enumerate(outputs)),
@@ -110,7 +110,7 @@ def _matches(op: Operator, row: Row) -> bool:
         dtype = _dtype(op, slot)
         if dtype == "none" or names == "_":
             continue
-        if dtype != bound.setdefault(names, dtype) if _is_variable(names) else dtype not in names.split():
+        if dtype != bound_variables.setdefault(names, dtype) if _is_variable(names) else dtype not in names.split():
             return False
     return True
 

@@ -4,8 +4,9 @@ ONNX Runtime's DFT is slower at most lengths, inaccurate unless the length is a 
 ONNX Runtime 1.32, AMD EPYC (Zen 4, AVX-512), milliseconds for DFT, one product, two products:
 511 rows of 2048: 19.6, 45.3, 8.2; 511 of 1024: 9.3, 11.4, 3.2; 96 of 512: 0.75, 0.46, 0.28; 96 of 256: 0.35, 0.13, 0.15.
 
-Two products follow the Cooley-Tukey factorization ``points = first * second``: sample ``second * a + b``, frequency
-``f + first * g``. Samples are real, so frequencies with ``f > first / 2`` are complex conjugates of others.
+Two products follow the Cooley-Tukey factorization ``points = first * second``. A sample has the number
+``second * a + b``, and a frequency the number ``f + first * g``. Samples are real, so frequencies with
+``f > first / 2`` are the complex conjugates of others and are not computed.
 """
 
 from __future__ import annotations
@@ -95,17 +96,17 @@ def emit_irfft(ctx: Context, z: Value, dims: Dims, points: int) -> Value:
         matrix = _dft_matrix(points, points, "pairs").T * np.repeat(weights, 2)[:, np.newaxis] / points
         return ops.MatMul(ops.Reshape(z, [*[0] * (len(dims) - 2), 2 * frequencies]), matrix.astype(np.float32))
     first = points // second
-    half = first // 2 + 1
-    frequency = np.add.outer(np.arange(half), first * np.arange(second)).reshape(-1)
-    # Frequencies above half are read from their mirror images; the twiddle factors conjugate them.
+    f_count = first // 2 + 1
+    frequency = np.add.outer(np.arange(f_count), first * np.arange(second)).reshape(-1)
+    # Frequencies above half of ``points`` are read from their mirror images; the twiddle factors conjugate them.
     sources = np.where(frequency > points // 2, points - frequency, frequency)
     pairs = ops.Gather(ops.Reshape(z, [-1, frequencies, 2]), sources, axis=1)
-    by_frequency = ops.Transpose(ops.Reshape(pairs, [-1, half, 2 * second]), perm=[1, 0, 2])
+    by_frequency = ops.Transpose(ops.Reshape(pairs, [-1, f_count, 2 * second]), perm=[1, 0, 2])
     twiddles = np.ascontiguousarray(_twiddle_matrices(first, second, "pairs").transpose(0, 2, 1)).astype(np.float32)
-    rows = ops.Reshape(ops.Transpose(ops.MatMul(by_frequency, twiddles), perm=[1, 0, 2]), [-1, 2 * half, second])
-    inner = _angles(np.arange(first), np.arange(half), first)
-    weights = _mirror_weights(np.arange(half), first) / points
-    first_matrix = np.stack([np.cos(inner) * weights, -np.sin(inner) * weights], axis=2).reshape(first, 2 * half)
+    rows = ops.Reshape(ops.Transpose(ops.MatMul(by_frequency, twiddles), perm=[1, 0, 2]), [-1, 2 * f_count, second])
+    inner = _angles(np.arange(first), np.arange(f_count), first)
+    weights = _mirror_weights(np.arange(f_count), first) / points
+    first_matrix = np.stack([np.cos(inner) * weights, -np.sin(inner) * weights], axis=2).reshape(first, 2 * f_count)
     return _restore_leading(ctx, ops.MatMul(first_matrix.astype(np.float32), rows), z, dims[:-2], (points,))
 
 
@@ -119,16 +120,16 @@ def _second_factor(points: int, width: int, part: Part, dtype: str) -> int | Non
         and cheapest > 1
         and _two_products_cost(points, cheapest) < width * columns
     ):
-        half = points // cheapest // 2 + 1
-        elements = 4 * half * cheapest**2 + 2 * half * points // cheapest
+        f_count = points // cheapest // 2 + 1
+        elements = 4 * f_count * cheapest**2 + 2 * f_count * points // cheapest
         return cheapest if elements <= MAX_MATRIX_ELEMENTS else None
     return 1 if width * columns <= MAX_MATRIX_ELEMENTS else None
 
 
 def _two_products_cost(points: int, second: int) -> int:
     """Return the multiplications of two products for one row."""
-    half = points // second // 2 + 1
-    return 2 * half * points + 4 * half * second**2
+    f_count = points // second // 2 + 1
+    return 2 * f_count * points + 4 * f_count * second**2
 
 
 def _sum_squares(ctx: Context, parts: Value, size: int, axis: int) -> Value:
@@ -165,27 +166,27 @@ def _emit_two_products(ctx: Context, x: Value, dims: Dims, points: int, second: 
     The first product sums over ``a`` for each ``b``, and the second over ``b`` for each ``f``.
     """
     ops, width, first = ctx.ops, dims[-1] or 0, points // second
-    half, steps = first // 2 + 1, -(-width // second)
-    spend_budget(2 * half * steps + 4 * half * second**2 + points, 8, "the matrices of a Fourier transform")
-    padding = steps * second - width
+    f_count, a_count = first // 2 + 1, -(-width // second)
+    spend_budget(2 * f_count * a_count + 4 * f_count * second**2 + points, 8, "the matrices of a Fourier transform")
+    padding = a_count * second - width
     rows = ops.Pad(x, [*[0] * (2 * len(dims) - 1), padding]) if padding else x
-    inner = _angles(np.arange(half), np.arange(steps), first)
-    first_matrix = np.stack([np.cos(inner), -np.sin(inner)], axis=1).reshape(2 * half, steps).astype(dtype)
-    partial = ops.MatMul(first_matrix, ops.Reshape(rows, [-1, steps, second]))
-    by_frequency = ops.Transpose(ops.Reshape(partial, [-1, half, 2, second]), perm=[1, 0, 2, 3])
+    inner = _angles(np.arange(f_count), np.arange(a_count), first)
+    first_matrix = np.stack([np.cos(inner), -np.sin(inner)], axis=1).reshape(2 * f_count, a_count).astype(dtype)
+    partial = ops.MatMul(first_matrix, ops.Reshape(rows, [-1, a_count, second]))
+    by_frequency = ops.Transpose(ops.Reshape(partial, [-1, f_count, 2, second]), perm=[1, 0, 2, 3])
     # Reshaped after the Transpose: ONNX Runtime 1.22 fuses both into a product without a float64 kernel.
-    joined = ops.Reshape(by_frequency, [half, -1, 2 * second])
+    joined = ops.Reshape(by_frequency, [f_count, -1, 2 * second])
     spectra = ops.MatMul(joined, _twiddle_matrices(first, second, part).astype(dtype))
     if part == "power":
         spectra = _sum_squares(ctx, spectra, second, axis=2)
-    pair = [2] if part == "pairs" else []
-    flat = ops.Reshape(ops.Transpose(spectra, perm=[1, 0, 2]), [-1, half * second, *pair])
+    pair_axis = [2] if part == "pairs" else []
+    flat = ops.Reshape(ops.Transpose(spectra, perm=[1, 0, 2]), [-1, f_count * second, *pair_axis])
     ordered = ops.Gather(flat, _frequency_positions(first, second), axis=1)
-    return _restore_leading(ctx, ordered, x, dims[:-1], (points // 2 + 1, *pair))
+    return _restore_leading(ctx, ordered, x, dims[:-1], (points // 2 + 1, *pair_axis))
 
 
 def _restore_leading(ctx: Context, rows: Value, x: Value, leading: Dims, sizes: tuple[int, ...]) -> Value:
-    """Return ``[R, ...]`` reshaped to the leading dimensions of ``x`` and ``sizes``."""
+    """Return ``rows`` reshaped to the leading dimensions of ``x``, then ``sizes``."""
     if leading.count(None) <= 1:
         return ctx.ops.Reshape(rows, [*(-1 if size is None else size for size in leading), *sizes])
     leading_sizes = ctx.ops.Slice(ctx.ops.Shape(x), [0], [len(leading)])

@@ -33,7 +33,7 @@ class Implicit(Checked):
 class Transparent(Checked):
     """Any layout, as long as it is the same for all tensors.
 
-    Elementwise operators have it, and operators that only rename axes. Axes of size 1 may be omitted.
+    Use it for elementwise operators, and for operators that only rename axes. Axes of size 1 may be omitted.
     """
 
 
@@ -67,9 +67,9 @@ Layout = Implicit | Transparent | Attribute | Terminate
 class SubgraphBoundary(Checked):
     """Operands and results that the operator shares with subgraphs.
 
-    They have any layout that both sides choose together. Operands from slot ``first_slot`` on are the subgraphs'
-    inputs; the subgraphs' outputs are the results. ``loops``: the outputs of the last subgraph are the results, and the
-    next inputs of all subgraphs.
+    Each may have any layout, which is then the same inside and outside the subgraphs. Operands from slot ``first_slot``
+    on are the subgraphs' inputs; the subgraphs' outputs are the results. ``loops``: the outputs of the last subgraph
+    are the results, and also the inputs of all subgraphs in the next iteration.
     """
 
     first_slot: int = 0

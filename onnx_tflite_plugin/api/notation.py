@@ -63,7 +63,7 @@ def _parse_slot(slot: str, text: str) -> tuple[Group, ...] | None:
 
 
 def letters_by_slot(text: str) -> dict[int, list[str]]:
-    """Return the axes of each slot that a declaration describes; a group is one text."""
+    """Return the axes of each slot that a declaration describes, with groups joined."""
     inputs, outputs = parse_axes(text)
     groups_by_slot = {**dict(enumerate(inputs)), **{~k: groups for k, groups in enumerate(outputs)}}
     return {slot: ["".join(group) for group in groups] for slot, groups in groups_by_slot.items() if groups is not None}
@@ -79,7 +79,7 @@ def letters_of(text: str) -> tuple[str, ...]:
 def describe_wrong_order(slot: int, order: str, axes: Sequence[str], text: str, squeezable: Iterable[str] = ()) -> str:
     """Return a message if ``order`` does not reorder the axes of a slot; else "".
 
-    ``text``: the declaration of the axes. ``squeezable``: units of letters that the slot may lack.
+    ``text``: the declaration of the axes. ``squeezable``: axes that the slot may lack, each as letters.
     """
     required = order.split()
     squeezable_letters = {letter for unit in squeezable for letter in unit.split()}
@@ -97,7 +97,7 @@ def describe_wrong_order(slot: int, order: str, axes: Sequence[str], text: str, 
 
 
 def describe_unknown_letter(text: str, letters_by_field: Mapping[str, str]) -> str:
-    """Return a message about the first letter that the axes lack; else "".
+    """Return a message about the first letter that the declared axes lack; else "".
 
     ``letters_by_field``: the letters that other fields use, separated by spaces. ``*`` is any letter.
     """

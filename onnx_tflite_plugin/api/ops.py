@@ -18,8 +18,8 @@ class Ops:
     """ONNX operators as methods: ``ctx.ops.Conv(x, w, b, strides=[2, 2])``.
 
     Operands are values, numpy arrays, Python numbers or lists (int64, float32), or None for an absent optional operand.
-    Attributes that are None are omitted. A method returns one value. It returns a tuple with ``outputs=n``,
-    or if the operator has several fixed outputs. Operators have the signatures of the newest opset: an operand that is an
+    Attributes that are None are omitted. A method returns one value, or a tuple of values if the operator has several
+    fixed outputs or ``outputs=n`` is passed. Operators have the signatures of the newest opset: an operand that is an
     attribute in the model's older opset becomes an attribute, and vice versa.
     """
 
@@ -35,7 +35,7 @@ class Ops:
         return Ops(self._emit, name)
 
     def named(self, op_type: str) -> Callable[..., Any]:
-        """Return the operator with this name, which may be computed."""
+        """Return the operator named ``op_type``, for names that are computed in Python."""
         return partial(self._emit_operator, op_type)
 
     def __getattr__(self, op_type: str) -> Callable[..., Any]:

@@ -23,7 +23,9 @@ class Padding(TypedDict, total=False):
 def conv_pads(
     padding: str, size: Dims, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
 ) -> list[int]:
-    """Return ``[begin of each axis..., end of each axis...]`` for spatial sizes.
+    """Return the ONNX pads ``[begin of each axis..., end of each axis...]``.
+
+    ``size``, ``kernel``, ``stride`` and ``dilation`` have one entry per spatial axis.
 
     Raises Refusal for SAME with dynamic dimensions, and for windows, strides or dilations that are not positive.
     """
@@ -78,14 +80,14 @@ def conv_transpose_pads(
         raise Refusal("a transposed convolution has a dynamic shape; set the shape with --input-shape")
     pads = conv_pads(padding, output, kernel, stride, [1] * len(kernel))
     n = len(kernel)
-    extra = []
+    output_padding = []
     for i in range(n):
-        full = ((size[i] or 0) - 1) * stride[i] + kernel[i]
-        over = (output[i] or 0) - (full - pads[i] - pads[n + i])
-        if over < 0:  # SAME crops more than the padding if the output is short
-            pads[n + i] -= over
-            over = 0
-        if over >= stride[i]:
+        full_size = ((size[i] or 0) - 1) * stride[i] + kernel[i]
+        excess = (output[i] or 0) - (full_size - pads[i] - pads[n + i])
+        if excess < 0:  # SAME crops more than the padding if the output is short
+            pads[n + i] -= excess
+            excess = 0
+        if excess >= stride[i]:
             raise Refusal(f"output size {output[i]} cannot come from input size {size[i]}")
-        extra.append(over)
-    return pads, extra
+        output_padding.append(excess)
+    return pads, output_padding

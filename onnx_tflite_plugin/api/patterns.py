@@ -42,8 +42,8 @@ class Call:
 
     ``commutes``: operands match in either order.
 
-    Absent optional operands are not counted, and an operand of None is left out: an operator with and without a bias needs
-    two patterns.
+    Operands that are None are dropped from the pattern. The pattern matches operators with exactly the remaining
+    operands, so an operator with an optional bias needs two patterns, one with and one without the bias.
     ``options``: required values of the operator's options. ``siblings``: other operators that share operands with this
     call but do not use its results. Allowed for the last call only; their outputs become additional outputs of the fused
     operator. ``shared``: the result may be used outside the match, too; the operator is kept for those consumers.
@@ -125,10 +125,10 @@ class Match:
 
 @dataclass(frozen=True, eq=False)
 class Region(Checked):
-    """Operators that one operator replaces.
+    """A group of operators to be replaced by one operator.
 
-    They are all operators that compute ``outputs`` from ``inputs`` and constants. ``options``: the options of the
-    operator that replaces them.
+    The region consists of all operators that compute ``outputs`` from ``inputs`` and constants. ``options``: the
+    options of the new operator.
     """
 
     inputs: Sequence[Tensor | None]
@@ -150,8 +150,8 @@ class Fusion(Checked):
     under ``--optimize speed``. ``trait``: a target trait that the fusion requires. ``regions``: used instead of
     the pattern, ``inputs`` and ``check`` for structures of variable size: maps a graph's operators to regions.
     ``after``: fusions that run before this one, besides those whose results its patterns contain.
-    ``raises_opset``: the model gets the opset that the new operator needs, unless an older one is requested; other fusions
-    decline where the target's default is older.
+    ``raises_opset``: True raises the model's opset to the one that the new operator needs, unless an older opset is
+    requested. If False, the fusion declines where the target's default opset is older.
     """
 
     name: str
@@ -167,7 +167,7 @@ class Fusion(Checked):
 
 
 _EXAMPLES = {"layout": "Transparent()"}
-"""Values of required keywords."""
+"""Example values of required keywords, for error messages."""
 
 
 @with_checked_keywords("@fusion", [*Declarations.__annotations__, *FUSION], _EXAMPLES)
@@ -220,7 +220,7 @@ def fusion(
 
 
 def _as_tuple(items: Any) -> tuple[Any, ...]:
-    """Return the items of an iterable; a tuple of the object itself if it is none."""
+    """Return an iterable as a tuple, and any other object as a tuple of one."""
     return tuple(items) if isinstance(items, Iterable) and not isinstance(items, str) else (items,)
 
 

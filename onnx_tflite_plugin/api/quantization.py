@@ -80,7 +80,7 @@ class Dequantized(_RealValued):
 
     @property
     def rescales(self) -> bool:
-        return not self.as_in_file  # the handler itself applies the scales of stored slots
+        return not self.as_in_file  # the handler itself applies the scales of these slots
 
 
 @renames_fields(SAME_SCALE)
@@ -151,10 +151,10 @@ class Raw(Behavior):
 
     def choose_arithmetic(self, operator: QuantizedOperator) -> Arithmetic:
         tensors = operator.tensors
-        floats = self.shift_safe and not operator.accesses_states and _have_equal_parameters(tensors)
-        if operator.has_kernel(tensors[0], self.onnx) and not (floats and operator.dequantizes(self.onnx)):
+        can_use_floats = self.shift_safe and not operator.accesses_states and _have_equal_parameters(tensors)
+        if operator.has_kernel(tensors[0], self.onnx) and not (can_use_floats and operator.dequantizes(self.onnx)):
             return Arithmetic.QUANTIZED if self.shift_safe else Arithmetic.QUANTIZED_AS_IN_FILE
-        if not floats:
+        if not can_use_floats:
             raise Refusal(
                 f"the kernel computes on {tensors[0].dtype} values, for which target {operator.target} has no "
                 f"{self.onnx or 'kernel'}; convert with --quantization float"

@@ -38,7 +38,7 @@ class Rewriter:
     def call(self, handler: Handler, inputs: Sequence[Tensor | None], dtype: str, dims: Dims, **options: Any) -> Tensor:
         """Append an operator that ``handler`` lowers, and return its result.
 
-        ``dtype``, ``dims``: of the result.
+        ``dtype`` and ``dims``: dtype and shape of the result.
         """
         result = self._new_tensor(dtype, dims)
         self._append(handler, inputs, [result], options)

@@ -10,11 +10,11 @@ from onnx_tflite_plugin.api.values import Value
 from onnx_tflite_plugin.source.model import Array
 
 ROLE = "onnx_tflite_plugin.role"
-"""Key of the role of a value in ``meta``, which no file stores."""
+"""Key in the ``meta`` of a value. ``meta`` is not written to the file."""
 
 
 class NamedArray(np.ndarray[Any, Any]):
-    """An array with a role, which arrays computed from it do not have."""
+    """An array with a role. Arrays that are computed from it have no role."""
 
     role = ""
 

@@ -76,7 +76,7 @@ class Target(Checked):
     int4_block: int = 0
     """Maximum block size for products with 4-bit and 2-bit weights that have a scale per row.
 
-    The scale is repeated per block, because the runtime fuses such products. 0 if it does not.
+    The scale is repeated per block, because the runtime fuses products with a scale per block. 0 if it does not.
     """
     packed_int4_lookups: bool = False
     """True: rows of large 4-bit tables are looked up as bytes and then unpacked."""
@@ -125,7 +125,8 @@ class Target(Checked):
     quantizes_moves: bool = False
     """True: the runtime has no integer operators, so QuantizeLinear and DequantizeLinear surround every operator.
 
-    Both follow a Transpose or Reshape of dequantized values, and precede a fused activation.
+    A QuantizeLinear and a DequantizeLinear also follow each Transpose or Reshape of dequantized values, and precede each
+    fused activation.
     """
     needs_static_shapes: bool = False
     """True: the accelerator does not support dynamic dimensions; the conversion warns about inputs that have them."""
