@@ -9,6 +9,6 @@ __all__ = ["BUILTIN", "FUSIONS", "HANDLERS", "Host", "Offer", "check_host"]
 
 
 def check_host(host: object) -> None:
-    """Raise TypeError if a caller's host is not one."""
+    """Raise TypeError if ``host`` is neither a Host nor None."""
     if not isinstance(host, Host | None):
         raise TypeError(f"host is {describe(host)}; give an onnx_tflite_plugin.host.Host, or leave it out")

@@ -30,10 +30,11 @@ class Fusions:
         self._loaded: dict[int, Fusion | None] = {}
 
     def load(self, present: Collection[str] | None = None) -> list[tuple[str, Fusion]]:
-        """Return (pack, fusion) of fusions that can match these operators; all if None.
+        """Return (pack, fusion) for fusions that ``present`` operators can match.
 
-        The name of a loaded fusion counts as present, because a fusion may match the result of another. An entry point
-        that does not load, or is not a fusion, causes a warning.
+        ``present``: codes of operators; None for all fusions. The name of a loaded fusion counts as present, because a
+        fusion may match the result of another fusion. An entry point that does not load, or is not a fusion, causes a
+        warning.
         """
         loaded: dict[int, Fusion | None] = {}
         codes = set(present or ())

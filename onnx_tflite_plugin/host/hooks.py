@@ -35,25 +35,25 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 Check = Callable[["ir.Model", "ir.Model"], str]
-"""Return why a changed model does not fit the target, or "", from the model before and after the change."""
+"""Takes the models before and after a change. Returns why the changed model does not fit the target, or ""."""
 
-NAMES = ("claim", "configure", "after_lowering", "rename", "finish")
+HOOK_NAMES = ("claim", "configure", "after_lowering", "rename", "finish")
 
 
 class Hook(NamedTuple):
     """One hook function of a pack, as pluggy found it.
 
-    ``takes``: names of the arguments that it declares.
+    ``argument_names``: the arguments that the function declares.
     """
 
     name: str
     pack: str
     plugin: object
     function: Callable[..., Any]
-    takes: Sequence[str]
+    argument_names: Sequence[str]
 
     def __call__(self, **arguments: Any) -> Any:
-        return self.function(*[arguments[name] for name in self.takes])
+        return self.function(*[arguments[name] for name in self.argument_names])
 
     def attribute_errors(self, at: str = "") -> AbstractContextManager[None]:
         return attribute_errors(f"hook {self.name}", self.pack, self.function, at)
@@ -69,7 +69,7 @@ class _Manager(pluggy.PluginManager):
         return None if name.startswith("__") else super().parse_hookimpl_opts(plugin, name)
 
     def parse_hookspec_opts(self, module_or_class: ModuleType | type, name: str) -> Any:
-        return super().parse_hookspec_opts(module_or_class, name) if name in NAMES else None
+        return super().parse_hookspec_opts(module_or_class, name) if name in HOOK_NAMES else None
 
 
 class Hooks:
@@ -82,9 +82,8 @@ class Hooks:
         self.options, self.warn = options, warn
         self.failures: dict[str, list[Failed]] = {}
         self._skipped: set[tuple[str, str]] = set()  # (name of a hook, pack)
-        self._code_by_plugin: dict[str, str] = {}  # operator of each handler
-        # hooks by name and operator; cleared when a plugin is registered
-        self._cached: dict[tuple[str, str], Sequence[Hook]] = {}
+        self._code_by_plugin: dict[str, str] = {}  # for handlers only: plugin name → operator
+        self._cached: dict[tuple[str, str], Sequence[Hook]] = {}  # (name of a hook, operator) → implementations
         self._manager = _Manager(hookspecs.PROJECT)
         self._manager.add_hookspecs(hookspecs)
 
@@ -113,18 +112,18 @@ class Hooks:
                 with hook.attribute_errors():
                     hook(options=self.options)
 
-    def skip(self, pack: str, failed: Failed, names: Iterable[str] = NAMES) -> None:
-        """Skip these hooks of a pack from now on, because of a failure."""
+    def skip(self, pack: str, failed: Failed, names: Iterable[str] = HOOK_NAMES) -> None:
+        """Record a failure, and skip the hooks of the pack with these names from now on."""
         self._cached.clear()
         self.failures.setdefault(pack, []).append(failed)
         self._skipped |= {(name, pack) for name in names}
 
     def implementations(self) -> list[tuple[str, str]]:
-        """Return (pack, hook) for all hooks of packs, without those of the host."""
+        """Return (pack, hook name) of all hooks except the host's own."""
         return sorted(
             {
                 (hook.pack, name)
-                for name in NAMES
+                for name in HOOK_NAMES
                 for hook in self._implementations(name)
                 if not _is_internal(hook.plugin)
             }
@@ -137,7 +136,7 @@ class Hooks:
     def _implementations(self, name: str, code: str = "") -> Sequence[Hook]:
         """Return the implementations of a hook in pluggy's order: last registered first.
 
-        ``tryfirst`` and ``trylast`` change the order. ``code``: handlers of other operators are omitted.
+        ``tryfirst`` and ``trylast`` change the order. ``code``: omit handlers of other operators; "" omits none.
         """
         if (name, code) not in self._cached:
             self._cached[name, code] = tuple(self._find_implementations(name, code))
@@ -154,15 +153,15 @@ class Hooks:
 
     # --- calls during a conversion ------------------------------------------------------------
 
-    def claims(self, at: At, offered: bool = False) -> Iterator[tuple[str, Handler | Decline | Failed]]:
+    def claims(self, at: At, has_pack_handler: bool = False) -> Iterator[tuple[str, Handler | Decline | Failed]]:
         """Yield (pack, handler, Decline or Failed) for every pack that knows the operator.
 
-        The hook of a pack is not called if the pack has an entry point for the operator. ``offered``: another pack than
-        the built-in one has such an entry point; the hook of the built-in pack is then not called either.
+        The hook of a pack is not called if the pack has an entry point for the operator. ``has_pack_handler``: a pack
+        other than the built-in one has such an entry point; the built-in pack's hook is then not called either.
         """
         hooks = self._implementations("claim", at.op.code)
         packs_with_handler = {hook.pack for hook in hooks if _is_internal(hook.plugin)} | (
-            {BUILTIN} if offered else set()
+            {BUILTIN} if has_pack_handler else set()
         )
         for hook in hooks:
             if hook.pack in packs_with_handler and not _is_internal(hook.plugin):
@@ -211,7 +210,7 @@ class Hooks:
     def rename(self, inputs: tuple[str, ...], outputs: tuple[str, ...], used: Collection[str]) -> Mapping[str, str]:
         """Return the new names that the packs' hooks give to graph inputs and outputs.
 
-        The first hook decides on a name. Raises HandlerError if a pack that the model uses fails.
+        If several hooks rename a value, the first hook wins. Raises HandlerError if a pack that the model uses fails.
         """
         renames: dict[str, str] = {}
         for hook in self._implementations("rename"):
@@ -276,11 +275,11 @@ def _call_claim(hook: Hook, at: At) -> Handler | Decline | None:
             return Decline(str(refusal))
         if not (answer is None or isinstance(answer, Handler | Decline)):
             raise WrongResult(f"it returned {describe(answer)}, not a Handler, a Decline or None")
-        is_of_hook = not _is_internal(hook.plugin)  # the host checks its own handlers
-        if isinstance(answer, Handler) and is_of_hook and not _is_handler_of(answer, at.op):
+        is_pack_hook = not _is_internal(hook.plugin)  # handlers of the host are already checked
+        if isinstance(answer, Handler) and is_pack_hook and not _is_handler_of(answer, at.op):
             remedy = "use replace(handler, code=op.code)"
             raise WrongResult(f"it returned a handler of {answer.code} for {at.op.code}; {remedy}")
-    if isinstance(answer, Handler) and is_of_hook:
+    if isinstance(answer, Handler) and is_pack_hook:
         return check_acceptance(answer, hook.pack, at) or answer
     return answer
 
@@ -331,15 +330,15 @@ def _find_uncalled_hooks(plugin: object) -> Iterator[str]:
         mark = getattr(function, marker, None)
         if mark is not None:
             hook_name = mark["specname"] or name
-            if hook_name not in NAMES:
-                known = did_you_mean(hook_name, NAMES) or f"; the hooks are {', '.join(sorted(NAMES))}"
+            if hook_name not in HOOK_NAMES:
+                known = did_you_mean(hook_name, HOOK_NAMES) or f"; the hooks are {', '.join(sorted(HOOK_NAMES))}"
                 yield f"{hook_name!r} is not called, because there is no hook of this name{known}"
             elif mark["wrapper"] or mark["hookwrapper"]:
                 yield f"hook {hook_name!r} is a wrapper, which is not called"
-        elif name in NAMES:
+        elif name in HOOK_NAMES:
             yield f"{name!r} is not called, because it lacks @hookimpl"
-        elif suggestion := did_you_mean(name, NAMES):
-            arguments = {hook: _arguments(getattr(hookspecs, hook)) for hook in NAMES if repr(hook) in suggestion}
+        elif suggestion := did_you_mean(name, HOOK_NAMES):
+            arguments = {hook: _arguments(getattr(hookspecs, hook)) for hook in HOOK_NAMES if repr(hook) in suggestion}
             if any(_arguments(function) and _arguments(function) <= allowed for allowed in arguments.values()):
                 yield f"{name!r} is not a hook{suggestion}"
 
@@ -350,7 +349,7 @@ def _find_wrong_argument(plugin: object) -> str:
     for name, function in _functions(plugin):
         mark = getattr(function, marker, None)
         hook_name = name if mark is None else mark["specname"] or name
-        if mark is None or hook_name not in NAMES:
+        if mark is None or hook_name not in HOOK_NAMES:
             continue
         allowed = _arguments(getattr(hookspecs, hook_name))
         for argument in sorted(_arguments(function) - allowed):

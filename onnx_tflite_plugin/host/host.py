@@ -100,7 +100,7 @@ class Host:
     ) -> None:
         self.prefer = [canonical(pack) for pack in prefer]
         self.block = {canonical(pack) for pack in block}
-        self.only = None if packs is None else {canonical(BUILTIN), *_pack_names(packs)}
+        self.allowed_packs = None if packs is None else {canonical(BUILTIN), *_pack_names(packs)}
         self.keep_unknown = keep_unknown
         self.warnings: list[str] = []
         installed = discover(self.warn) if offers is None else offers
@@ -111,7 +111,7 @@ class Host:
             self.warn(
                 f"no op pack {name!r} is installed, so --block {name} has no effect; installed op packs: {packs}{similar}"
             )
-        for name in sorted({*self.prefer, *(self.only or ())} - available):
+        for name in sorted({*self.prefer, *(self.allowed_packs or ())} - available):
             names = sorted(available - {INLINE})
             raise UnsupportedOption(
                 f"no op pack {name!r} is installed, only {', '.join(names)}{did_you_mean(name, names) or ';'}"
@@ -128,12 +128,12 @@ class Host:
         for offer in admitted:
             if offer.group == HANDLERS:
                 self._by_code[offer.code].append(offer)
-        self._loaded: dict[str, list[Failed]] = {}
+        self._load_failures: dict[str, list[Failed]] = {}
         self._fusions = Fusions([o for o in self.offers if o.group == FUSIONS], self._by_code, self.warn)
         self._unused_offers: list[tuple[Offer, Problem]] = []
         is_searched = self._is_admitted if offers is None else lambda pack: False
         self._registrations = RegistrationSearch(self._unused_offers, is_searched)
-        self._warn_of_packs(admitted)
+        self._warn_about_packs(admitted)
         for text in self.targets.refused:
             self.warn(text)
         for code, handler in (handlers or {}).items():
@@ -141,7 +141,9 @@ class Host:
         self._load_hooks()
 
     def _is_admitted(self, pack: str) -> bool:
-        return canonical(pack) not in self.block and (self.only is None or canonical(pack) in self.only)
+        return canonical(pack) not in self.block and (
+            self.allowed_packs is None or canonical(pack) in self.allowed_packs
+        )
 
     def warn(self, text: str) -> None:
         """Add a warning about packs, once per text."""
@@ -150,8 +152,8 @@ class Host:
 
     # --- loading ------------------------------------------------------------------------------
 
-    def _warn_of_packs(self, offers: Iterable[Offer]) -> None:
-        """Warn of packs for another version, and of unknown operators or groups."""
+    def _warn_about_packs(self, offers: Iterable[Offer]) -> None:
+        """Warn about packs for another converter version, and unused entry points."""
         for offer in offers:
             if offer.unmet:
                 self.warn(f"{offer.pack} is skipped: {_version_reason(offer)}")
@@ -177,8 +179,8 @@ class Host:
 
     def _load_handlers(self, code: str) -> list[Failed]:
         """Load the entry points of one operator, and return their failures."""
-        if code not in self._loaded:
-            self._loaded[code] = []
+        if code not in self._load_failures:
+            self._load_failures[code] = []
             for offer in self._by_code.get(code, ()):
                 try:
                     if offer.unmet:
@@ -188,13 +190,16 @@ class Host:
                         )
                     self.hooks.register(Registration(code, offer.handler(), offer.pack), code, offer.pack)
                 except Failed as failed:
-                    self._loaded[code].append(failed)
+                    self._load_failures[code].append(failed)
                     if not offer.unmet:  # the constructor warned of unmet requirements
                         self.warn(f"{failed.reason}; the handler is skipped")
-        return self._loaded[code]
+        return self._load_failures[code]
 
     def fusions(self, present: Collection[str] | None = None) -> list[tuple[str, Fusion]]:
-        """Return (pack, fusion) of fusions that can match these operators; all if None."""
+        """Return (pack, fusion) for fusions that ``present`` operators can match.
+
+        ``present``: codes of operators; None for all fusions.
+        """
         return self._fusions.load(present)
 
     def handler_names(self) -> list[tuple[str, str]]:
@@ -217,7 +222,7 @@ class Host:
                 yield offer.code, offer.pack, failed
 
     def registered_handlers(self, code: str) -> list[tuple[str, Handler]]:
-        """Return (pack, handler) of an operator; the built-in handler only if alone."""
+        """Return (pack, handler) of an operator; built-in only if no other pack has one."""
         self._load_handlers(code)
         handlers = [
             (pack, plugin.handler)
@@ -237,7 +242,10 @@ class Host:
         return ModelBinding(model, self.bind_operator, self.hooks.failures, self.unused, target, opset).bind()
 
     def bind_operator(self, op: Operator, target: Target, opset: int) -> Bound | Problem:
-        """Return the operator with its handler, or a problem. ``opset``: for declarations."""
+        """Return the operator with its handler, or a problem.
+
+        ``opset``: the opset passed to declarations that are functions.
+        """
         binding = self._find_handler(op, target, opset)
         if isinstance(binding, Bound) or not self.keep_unknown:
             return binding
@@ -295,8 +303,8 @@ class Host:
         """Return the claims on an operator, and the answers of packs that do not claim it."""
         claims: list[tuple[str, Handler]] = []
         declined: list[Answer] = []
-        offered = any(canonical(offer.pack) != BUILTIN for offer in self._by_code.get(at.op.code, ()))
-        for pack, answer in self.hooks.claims(at, offered):
+        has_pack_handler = any(canonical(offer.pack) != BUILTIN for offer in self._by_code.get(at.op.code, ()))
+        for pack, answer in self.hooks.claims(at, has_pack_handler):
             if isinstance(answer, Handler):
                 claims.append((pack, answer))
                 continue

@@ -29,14 +29,16 @@ def describe_location(ops: Sequence[Operator]) -> str:
 def missing_handler_problem(
     op: Operator, answers: Sequence[Answer], similar: str = "", *, is_registered: bool = True
 ) -> Problem:
-    """Return the problem that no pack takes an operator, with reasons and remedies.
+    """Return the problem that no pack accepts an operator, with reasons and remedies.
 
-    ``similar``: a remedy to name first. ``is_registered``: a handler of the operator is installed, but does not take
-    it.
+    ``similar``: a remedy that names a similar handler, or "". ``is_registered``: a handler of the operator is installed,
+    but does not accept it.
     """
-    unfit = next((answer for pack, answer in answers if isinstance(answer, ArityDecline) and pack == BUILTIN), None)
-    if unfit is not None:
-        return unfit.problem
+    arity_decline = next(
+        (answer for pack, answer in answers if isinstance(answer, ArityDecline) and pack == BUILTIN), None
+    )
+    if arity_decline is not None:
+        return arity_decline.problem
     if answers:
         texts = dict.fromkeys(
             answer.reason if isinstance(answer, Failed) else describe_decline(pack, answer.reason)

@@ -29,29 +29,29 @@ BindOperator = Callable[[Operator, Target, int], Bound | Problem]
 
 
 class ModelBinding:
-    """Operators of a model and their handlers, bound so far.
+    """State of the binding of a model's operators to handlers.
 
-    ``skipped``: failures of skipped hooks, by pack. ``unused``: problems of unused entry points. Both may be the cause
-    of a missing handler.
+    ``hook_failures``: failures of skipped hooks, by pack. ``unused``: problems of unused entry points. A skipped hook
+    or an unused entry point may be the cause of a missing handler.
     """
 
     def __init__(
         self,
         model: Model,
         bind_operator: BindOperator,
-        skipped: Mapping[str, Sequence[Failed]],
+        hook_failures: Mapping[str, Sequence[Failed]],
         unused: Sequence[Problem],
         target: Target,
         opset: int,
     ) -> None:
-        self.model, self.bind_operator, self.skipped, self.unused = model, bind_operator, skipped, unused
+        self.model, self.bind_operator, self.hook_failures, self.unused = model, bind_operator, hook_failures, unused
         self.target, self.opset = target, opset
         self.inlining = Inlining(model)
         self.graphs: dict[int, BoundGraph] = {}
         self.calls: dict[tuple[int, Operator], Sequence[int]] = {}
         self.contradictions: list[Problem] = []
         self.missing: dict[tuple[str, str], list[Operator]] = defaultdict(list)
-        self.reasons: dict[tuple[str, str], Problem] = {}
+        self.problems: dict[tuple[str, str], Problem] = {}
 
     def bind(self) -> BoundModel:
         """Return the bound model.
@@ -91,24 +91,24 @@ class ModelBinding:
                 self.contradictions.append(binding)
             else:
                 self.missing[op.code, binding.reason].append(op)
-                self.reasons[op.code, binding.reason] = binding
+                self.problems[op.code, binding.reason] = binding
         self.graphs[index] = BoundGraph(self.model.subgraphs[index], tuple(bound))
         return called
 
     def _bind_operators(
-        self, operators: Sequence[Operator], evaluation: Evaluation, within: tuple[int, ...]
+        self, operators: Sequence[Operator], evaluation: Evaluation, subgraph_path: tuple[int, ...]
     ) -> Iterator[tuple[Operator, Bound | Problem]]:
         """Yield each operator with its handler, or a problem if no handler accepts it.
 
         Calls are replaced by the operators of the inlined subgraph, and operators with ``rewrite`` by their
-        replacements. ``within``: the subgraph and those being inlined into it.
+        replacements. ``subgraph_path``: the subgraph, then the nested subgraphs that are being inlined into it.
         """
         for op in operators:
             binding = self.bind_operator(evaluation.substitute(op), self.target, self.opset)
-            inner = self.inlining.operators(binding, within) if isinstance(binding, Bound) else None
+            inner = self.inlining.operators(binding, subgraph_path) if isinstance(binding, Bound) else None
             if isinstance(binding, Bound) and inner is not None:
-                outer = (*within, binding.op.options[binding.handler.inlined_subgraph])
-                yield from self._bind_operators(inner, evaluation, outer)
+                inner_path = (*subgraph_path, binding.op.options[binding.handler.inlined_subgraph])
+                yield from self._bind_operators(inner, evaluation, inner_path)
             elif isinstance(binding, Bound) and binding.handler.rewrite is not None:
                 yield from rewrite_operator(Site(binding, self.target, self.opset), evaluation.substitute)
             else:
@@ -119,11 +119,11 @@ class ModelBinding:
 
         Possible causes are skipped hooks and unused entry points.
         """
-        by_operator = {op: self.reasons[key] for key, ops in self.missing.items() for op in ops}
-        ordered = dict(sorted(by_operator.items(), key=lambda item: (item[0].subgraph, item[0].index)))
-        completed = with_remedies(ordered, self.model.main)
-        problems = [replace(completed[ops[0]], where=describe_location(ops)) for ops in self.missing.values()]
-        for pack, failures in self.skipped.items():
+        problem_by_op = {op: self.problems[key] for key, ops in self.missing.items() for op in ops}
+        in_model_order = dict(sorted(problem_by_op.items(), key=lambda item: (item[0].subgraph, item[0].index)))
+        problem_by_op = with_remedies(in_model_order, self.model.main)
+        problems = [replace(problem_by_op[ops[0]], where=describe_location(ops)) for ops in self.missing.values()]
+        for pack, failures in self.hook_failures.items():
             problems += [failed.problem(describe_skipped_hooks(pack)) for failed in failures]
         reasons = "\n".join(problem.reason for problem in problems)
         return [*problems, *(problem for problem in self.unused if problem.where not in reasons)]

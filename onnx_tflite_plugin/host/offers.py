@@ -35,8 +35,8 @@ _GROUP = re.compile(rf"^\s*\[\s*({re.escape(PROJECT)}\.[^\]]*?)\s*\]", re.M)
 class Offer:
     """One entry point, not loaded yet.
 
-    ``unmet``: the pack's API requirement that this version does not meet. ``scope_problem``: a message on a requirement
-    that is so wide that versions with another API would meet it.
+    ``unmet``: the pack's API requirement that this version does not meet. ``scope_problem``: a message if the pack's
+    requirement also admits versions with another API.
     """
 
     code: str
@@ -123,7 +123,7 @@ class Offer:
 def discover(warn: Callable[[str], None] = lambda text: None) -> list[Offer]:
     """Return the entry points of all installed distributions, in order of the path.
 
-    ``warn`` is called for unreadable ones.
+    ``warn`` is called for each distribution whose entry points cannot be read.
     """
     by_key: dict[tuple[str, str, str], Offer] = {}
     for distribution in iterate_distributions():
@@ -166,8 +166,8 @@ def _describe_missing_attribute(module: str, attribute: str) -> str:
     names, name = vars(sys.modules[module]) if module in sys.modules else None, attribute.partition(".")[0]
     if names is None or not name or name in names:
         return ""
-    imported = {key for key, value in names.items() if isinstance(value, type) and value.__module__ != module}
-    suggestion = did_you_mean(name, names.keys() - imported) or did_you_mean(name, names) or ";"
+    imported_classes = {key for key, value in names.items() if isinstance(value, type) and value.__module__ != module}
+    suggestion = did_you_mean(name, names.keys() - imported_classes) or did_you_mean(name, names) or ";"
     return f"module {module!r} has no {name!r}{suggestion} {_REINSTALL}"
 
 
@@ -212,8 +212,8 @@ def find_name_problem(code: str) -> str:
         return ""
     if code.upper().startswith(CUSTOM):
         return f"the prefix of a custom operator is {CUSTOM}; write {CUSTOM}{code[len(CUSTOM) :]} in setup.cfg and in @handler"
-    meant = did_you_mean(code.upper(), names)
-    return f"TFLite has no operator {code!r}{meant or ';'} a custom operator is named {CUSTOM}{code}, in setup.cfg and in @handler"
+    suggestion = did_you_mean(code.upper(), names)
+    return f"TFLite has no operator {code!r}{suggestion or ';'} a custom operator is named {CUSTOM}{code}, in setup.cfg and in @handler"
 
 
 def find_group_problem(group: str) -> str:
@@ -256,9 +256,9 @@ def find_unknown_predecessors(fusion: Fusion, fusion_names: Callable[[], Collect
 
 
 def find_unlisted_pattern(needs: frozenset[str], fusion: Fusion) -> frozenset[str] | None:
-    """Return the operators of a pattern of which the entry point lists none.
+    """Return the operators of the first pattern without an operator in ``needs``.
 
-    Return None if there is no such pattern.
+    Return None if every pattern contains one. ``needs``: the operators that the entry point lists.
     """
     if not needs or fusion.regions is not None:
         return None
@@ -318,11 +318,11 @@ _COMPATIBLE = re.compile(BUILTIN.replace("-", "[-_.]") + r"\s*\(?\s*(?:~=\s*(\d+
 def _unmet_version(text: str, version: str) -> str:
     if canonical(text[: len(BUILTIN)]) != BUILTIN:
         return ""
-    simple = _COMPATIBLE.fullmatch(text)
-    if simple is not None:
-        required, actual = ([int(part) for part in release.split(".")] for release in (simple[1] or version, version))
+    match = _COMPATIBLE.fullmatch(text)
+    if match is not None:
+        required, actual = ([int(part) for part in release.split(".")] for release in (match[1] or version, version))
         compatible = actual[: len(required) - 1] == required[:-1] and actual >= required
-        return "" if simple[1] is None or compatible else f"~={simple[1]}"
+        return "" if match[1] is None or compatible else f"~={match[1]}"
     from packaging.requirements import InvalidRequirement, Requirement
 
     try:

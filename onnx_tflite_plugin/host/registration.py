@@ -103,10 +103,10 @@ def find_misspelled_groups(pack: str) -> list[Problem]:
         Problem(
             pack,
             f"its entry points in the group {group!r} are unused: there is no such group",
-            f"write {meant} in setup.cfg, {_REINSTALL}",
+            f"write {suggestion} in setup.cfg, {_REINSTALL}",
         )
         for distribution in iterate_distributions()
-        for group, meant in _misspelled_groups(distribution.unfiltered_entry_points)
+        for group, suggestion in _misspelled_groups(distribution.unfiltered_entry_points)
         if canonical(distribution.name_and_requirements()[0]) == canonical(pack)
     ]
 
@@ -115,19 +115,19 @@ def _problems_of_groups(code: str, is_admitted: Callable[[str], bool]) -> Iterat
     """Yield a problem per entry point of the operator in a misspelled group."""
     for distribution in iterate_distributions():
         text = distribution.unfiltered_entry_points
-        for group, meant in _misspelled_groups(text) if code in unquote(text) else ():
+        for group, suggestion in _misspelled_groups(text) if code in unquote(text) else ():
             pack = distribution.name_and_requirements()[0]
             if code in [unquote(e.name) for e in entry_points(text, [group])] and is_admitted(pack):
                 fact = f"{pack} has an entry point for the operator in the group {group!r}, which does not exist"
-                yield Problem(code, fact, f"write {meant} in setup.cfg, {_REINSTALL}")
+                yield Problem(code, fact, f"write {suggestion} in setup.cfg, {_REINSTALL}")
 
 
 def _misspelled_groups(text: str) -> Iterator[tuple[str, str]]:
     """Yield (group, similar group of this project) of misspelled groups."""
     for group in _GROUP.findall(text):
-        meant = get_close_matches(group, ALL_GROUPS, 1, _GROUP_SIMILARITY)
-        if meant and group not in ALL_GROUPS and not group.startswith(f"{PROJECT}."):
-            yield group, meant[0]
+        suggestion = get_close_matches(group, ALL_GROUPS, 1, _GROUP_SIMILARITY)
+        if suggestion and group not in ALL_GROUPS and not group.startswith(f"{PROJECT}."):
+            yield group, suggestion[0]
 
 
 def _problems_of_definitions(code: str, sources: Sequence[_Source]) -> Iterator[Problem]:
@@ -184,7 +184,7 @@ def _definitions(text: str, code: str) -> Iterator[tuple[str, int]]:
         body = ast.parse(text).body if code in text else []
     except (ValueError, SyntaxError):
         return
-    names = {
+    constant_names = {
         target.id
         for node in body
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and node.value.value == code

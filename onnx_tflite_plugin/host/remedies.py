@@ -12,13 +12,13 @@ from onnx_tflite_plugin.source.model import Operator, Subgraph, Tensor
 
 _MAX_CODES, _MAX_TENSORS = 4, 8
 _MAX_INNER_SUBMODELS = 16
-"""Operators without a handler between which submodels are searched."""
+"""Number of unsupported operators up to which submodels between these operators are searched."""
 _MAX_NAME_LENGTH = 80
 """Characters of a tensor's name in a remedy; a longer one is replaced by the tensor's index."""
 
 
 class _Submodel(NamedTuple):
-    """Operators between ``starts`` and ``ends``; no ends are the model's outputs."""
+    """Operators from ``starts`` to ``ends``, or to the model's outputs if no ``ends``."""
 
     operators: tuple[Operator, ...]
     starts: tuple[Tensor, ...]
@@ -44,7 +44,7 @@ def describe_remedies(without_handler: Sequence[Operator], unsupported: Sequence
 
 
 def _describe_submodels(unsupported: Sequence[Operator], main: Subgraph) -> Iterator[str]:
-    """Yield the options that convert a submodel without the operators."""
+    """Yield the options that convert a submodel without unsupported operators."""
     if not {*main.operators}.issuperset(unsupported):
         return
     count = len(unsupported)
@@ -93,7 +93,7 @@ def _submodel_between(before: Sequence[Operator], after: Sequence[Operator], mai
 
 
 def _downstream(seeds: Sequence[Operator], main: Subgraph) -> set[Operator]:
-    """Return the operators that depend on ``seeds``, and these."""
+    """Return ``seeds`` and the operators that depend on them."""
     reached, tensors = {*seeds}, {tensor for op in seeds for tensor in op.outputs}
     for op in main.operators:
         if op in reached or any(tensor is not None and tensor in tensors for tensor in op.inputs):
@@ -103,7 +103,7 @@ def _downstream(seeds: Sequence[Operator], main: Subgraph) -> set[Operator]:
 
 
 def _upstream(seeds: Sequence[Operator], main: Subgraph) -> set[Operator]:
-    """Return the operators that ``seeds`` depend on, and these."""
+    """Return ``seeds`` and the operators that they depend on."""
     reached, tensors = {*seeds}, {tensor for op in seeds for tensor in op.inputs}
     for op in reversed(main.operators):
         if op in reached or any(tensor is not None and tensor in tensors for tensor in op.outputs):

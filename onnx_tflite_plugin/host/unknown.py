@@ -44,7 +44,7 @@ def _lower(ctx: Any, *inputs: Any) -> Any:
 
 
 def _attributes(op: Operator) -> dict[str, Any]:
-    """Return the options as attributes, or ``custom_options`` if some cannot be."""
+    """Return the options that can be attributes, else ``custom_options`` too."""
     inner = [value for value in op.options.values() if isinstance(value, Options)]  # attributes of the composite
     options = {name: value for fields in (op.options, *inner) for name, value in fields.items() if value not in inner}
     attributes = {name: value for name, value in options.items() if _is_attribute_value(value)}

@@ -96,5 +96,5 @@ def test_verification_uses_the_packs_of_the_conversion(monkeypatch: pytest.Monke
     monkeypatch.setattr(onnx_tflite_plugin.verify, "verify", record_host)
     otp.convert(unary_model("ABS"), packs="builtin", verify=True)
     otp.convert(unary_model("ABS"), block=["a-pack"], verify=True)
-    assert [host.only for host in hosts] == [{BUILTIN}, None]
+    assert [host.allowed_packs for host in hosts] == [{BUILTIN}, None]
     assert [host.block for host in hosts] == [set(), {"a-pack"}]

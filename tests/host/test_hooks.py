@@ -48,10 +48,10 @@ def make_hooks(*plugins: tuple[object, str, str]) -> Hooks:
     return registry
 
 
-def claims(pack_hooks: Hooks, *, offered: bool = False) -> list[tuple[str, str]]:
+def claims(pack_hooks: Hooks, *, has_pack_handler: bool = False) -> list[tuple[str, str]]:
     return [
         (pack, answer.reason)
-        for pack, answer in pack_hooks.claims(INSTANCE, offered)
+        for pack, answer in pack_hooks.claims(INSTANCE, has_pack_handler)
         if isinstance(answer, Decline | Failed)
     ]
 
@@ -78,7 +78,7 @@ def test_entry_point_of_another_operator_is_not_a_claim() -> None:
 def test_built_in_hook_is_called_unless_another_pack_has_an_entry_point() -> None:
     pack_hooks = make_hooks((Claims("built in"), "hooks", BUILTIN))
     assert claims(pack_hooks) == [(BUILTIN, "built in")]
-    assert claims(pack_hooks, offered=True) == []
+    assert claims(pack_hooks, has_pack_handler=True) == []
 
 
 def test_implementations_lists_hooks_but_not_handlers() -> None:
