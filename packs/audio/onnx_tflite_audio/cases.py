@@ -222,7 +222,7 @@ def spectrum_cases() -> Iterator[Case]:
         [tensor(20)],
         tensor(16),
         custom_options=options,
-        refusal="has 16 samples of 20 values",
+        refusal="the spectrum has 20 values and the output 16 samples",
     )
 
 

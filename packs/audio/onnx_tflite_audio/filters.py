@@ -15,13 +15,13 @@ from onnx_tflite_plugin.api import Array, Context, Decline, Instance, Operator, 
 def channel_matrix(frequencies: int, channels: int, operands: list[Array]) -> Array:
     """Return the ``[frequencies, channels]`` matrix of a filter bank.
 
-    A band adds its energies to one channel by the weights, and to the next channel by the unweights.
+    Each band adds its energies times the weights to one channel, and times the unweights to the next channel.
     """
-    weights, unweights, starts, firsts, widths = (array.astype(np.int64) for array in operands)
+    weights, unweights, starts, weight_starts, widths = (array.astype(np.int64) for array in operands)
     matrix = np.zeros((frequencies, channels + 2), np.int64)
     for channel in range(channels + 1):
         band = slice(starts[channel], starts[channel] + widths[channel])
-        entries = slice(firsts[channel], firsts[channel] + widths[channel])
+        entries = slice(weight_starts[channel], weight_starts[channel] + widths[channel])
         matrix[band, channel] += weights[entries]
         matrix[band, channel + 1] += unweights[entries]
     return matrix[:, 1:-1]
@@ -36,13 +36,13 @@ def check_filter_bank(at: Instance) -> Decline | None:
         return Decline(f"the filters have {list(op[~0].dims)} channels, but option num_channels is {channels}")
     if len(operands) < 5 or frequencies is None:
         return Decline("the weights or the number of frequencies are runtime values; they must be constant")
-    weights, unweights, starts, firsts, widths = operands
-    if min(len(starts), len(firsts), len(widths)) <= channels:
+    weights, unweights, starts, weight_starts, widths = operands
+    if min(len(starts), len(weight_starts), len(widths)) <= channels:
         return Decline(f"starts or widths have fewer than {channels + 1} entries")
     widths = widths[: channels + 1].astype(np.int64)
-    band_ends, weight_ends = starts[: channels + 1] + widths, firsts[: channels + 1] + widths
+    band_ends, weight_ends = starts[: channels + 1] + widths, weight_starts[: channels + 1] + widths
     if (
-        min(*starts, *firsts, *widths) < 0
+        min(*starts, *weight_starts, *widths) < 0
         or max(band_ends) > frequencies
         or max(weight_ends) > min(len(weights), len(unweights))
     ):
@@ -55,14 +55,14 @@ def accumulate_channels(op: Operator, x: Array, *operands: Array) -> Array:
 
     The kernel is FilterbankAccumulateChannels, filter_bank.cc. Its first sum is scratch and is dropped.
     """
-    weights, unweights, starts, firsts, widths = (array.astype(np.int64) for array in operands)
+    weights, unweights, starts, weight_starts, widths = (array.astype(np.int64) for array in operands)
     result, carried = [], 0
     for channel in range(op.options.num_channels + 1):
         energy_sum, next_carried = carried, 0
         for k in range(widths[channel]):
             band_energy = int(x[starts[channel] + k])
-            energy_sum += int(weights[firsts[channel] + k]) * band_energy
-            next_carried += int(unweights[firsts[channel] + k]) * band_energy
+            energy_sum += int(weights[weight_starts[channel] + k]) * band_energy
+            next_carried += int(unweights[weight_starts[channel] + k]) * band_energy
         result.append(energy_sum % 2**64)
         carried = next_carried
     return np.asarray(result[1:], np.uint64)
@@ -78,7 +78,7 @@ def accumulate_channels(op: Operator, x: Array, *operands: Array) -> Array:
     kernel=accumulate_channels,
 )
 def filter_bank(
-    ctx: Context, x: Value, weights: Value, unweights: Value, starts: Value, firsts: Value, widths: Value
+    ctx: Context, x: Value, weights: Value, unweights: Value, starts: Value, weight_starts: Value, widths: Value
 ) -> Value:
     """Emit MatMul of int64."""
     operands = [ctx.require_constant(slot) for slot in range(1, 6)]
@@ -202,7 +202,7 @@ def log(ctx: Context, x: Value) -> Value:
 
 # --- gain control -----------------------------------------------------------------------------
 
-ENTRIES = 4 * 32 - 6 + 3  # number of table entries that the largest input reads
+MIN_TABLE_ENTRIES = 4 * 32 - 6 + 3  # number of table entries that the largest input reads
 
 
 def check_pcan(at: Instance) -> Decline | None:
@@ -210,8 +210,8 @@ def check_pcan(at: Instance) -> Decline | None:
     table, shift = at.op.constant(2), at.op.options.get("snr_shift")
     if shift is None or not 0 <= shift < 64:
         return Decline(f"the shift is {shift}")
-    if table is None or table.size < ENTRIES:
-        return Decline(f"the table is not constant, or has fewer than {ENTRIES} entries")
+    if table is None or table.size < MIN_TABLE_ENTRIES:
+        return Decline(f"the table is not constant, or has fewer than {MIN_TABLE_ENTRIES} entries")
     return None if at.op[0].dims == at.op[1].dims else Decline("signal and noise differ in length")
 
 
@@ -227,10 +227,10 @@ def apply_gain(op: Operator, x: Array, noise: Array, table: Array) -> Array:
             gain = int(lut[noise_estimate])
         else:
             bits = noise_estimate.bit_length()
-            first = 4 * bits - 6
+            first_entry = 4 * bits - 6
             fraction = (noise_estimate << 11 >> bits) & 0x3FF
-            curve = ((int(lut[first + 2]) * fraction >> 5) + int(lut[first + 1]) * 32) * fraction
-            gain = int(np.int64((curve + (1 << 14) >> 15) + int(lut[first])).astype(np.int16))
+            curve = ((int(lut[first_entry + 2]) * fraction >> 5) + int(lut[first_entry + 1]) * 32) * fraction
+            gain = int(np.int64((curve + (1 << 14) >> 15) + int(lut[first_entry])).astype(np.int16))
         ratio = (signal * (gain % 2**32) % 2**64 >> op.options.snr_shift) % 2**32
         result.append((ratio * ratio % 2**32) >> 20 if ratio < 2 << 12 else (ratio >> 6) - 64)
     return np.asarray(result, np.uint32)
@@ -251,8 +251,8 @@ def pcan(ctx: Context, x: Value, noise: Value, table: Value) -> Value:
     noise_estimate = ops.Cast(noise, to="int64")
     bits = emit_max(ctx, emit_bit_length(ctx, noise_estimate), 2)
     fraction = ops.Mod(ops.Div(ops.Mul(noise_estimate, 2048), ops.Gather(POWERS, bits)), 1024)
-    first = ops.Sub(ops.Mul(bits, 4), 6)
-    c0, c1, c2 = (ops.Gather(lut[k:], first) for k in range(3))
+    first_entry = ops.Sub(ops.Mul(bits, 4), 6)
+    c0, c1, c2 = (ops.Gather(lut[k:], first_entry) for k in range(3))
     slope = ops.Add(emit_shift_right(ctx, ops.Mul(c2, fraction), 5), ops.Mul(c1, 32))
     curve = ops.Add(emit_shift_right(ctx, ops.Add(ops.Mul(slope, fraction), 1 << 14), 15), c0)
     wrapped = ops.Sub(ops.Mod(ops.Add(curve, 1 << 15), 1 << 16), 1 << 15)  # wraps as int16

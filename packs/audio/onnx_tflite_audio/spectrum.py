@@ -98,7 +98,8 @@ def check_irfft(at: Instance) -> Decline | None:
     length, value_count, sample_count = at.op.options.fft_length, at.op[0].dims[-1], at.op[~0].dims[-1]
     if length < 2 or length % 2 or (value_count, sample_count) != (length + 2, length):
         return Decline(
-            f"the output has {sample_count} samples of {value_count} values; fft_length {length} requires {length + 2} values"
+            f"the spectrum has {value_count} values and the output {sample_count} samples; fft_length {length} requires "
+            f"{length + 2} values and {length} samples"
         )
     return None
 
@@ -123,17 +124,17 @@ def compute_irfft(op: Operator, x: Array) -> Array:
 def irfft(ctx: Context, x: Value) -> Value:
     """Emit an inverse DFT of the spectrum and its conjugate mirror image."""
     ops, length, sizes = ctx.ops, ctx.options.fft_length, leading_sizes(ctx)
-    last, half = len(sizes) + 1, length // 2
+    bin_axis, half = len(sizes) + 1, length // 2
     if can_emit_rfft(length, length):
         dims = (*ctx.op[0].dims[:-1], half + 1, 2)
         return ops.Reshape(emit_irfft(ctx, ops.Reshape(x, [*sizes, half + 1, 2]), dims, length), [*sizes, length])
     parts = ops.Reshape(x, [1, *sizes, half + 1, 2])
-    mirrored = ops.Mul(ops.Slice(parts, [half - 1], [0], [last], [-1]), np.asarray([1, -1], np.float32))
+    mirrored = ops.Mul(ops.Slice(parts, [half - 1], [0], [bin_axis], [-1]), np.asarray([1, -1], np.float32))
     mask = np.ones((half + 1, 2), np.float32)
     mask[[0, half], 1] = 0
-    spectrum = ops.Concat(ops.Mul(parts, mask), mirrored, axis=last) if half > 1 else ops.Mul(parts, mask)
-    samples = ops.DFT(spectrum, np.asarray(length), np.asarray(last), inverse=1)
-    return ops.Reshape(ops.Slice(samples, [0], [1], [last + 1]), [*sizes, length])
+    spectrum = ops.Concat(ops.Mul(parts, mask), mirrored, axis=bin_axis) if half > 1 else ops.Mul(parts, mask)
+    samples = ops.DFT(spectrum, np.asarray(length), np.asarray(bin_axis), inverse=1)
+    return ops.Reshape(ops.Slice(samples, [0], [1], [bin_axis + 1]), [*sizes, length])
 
 
 def check_range(at: Instance) -> Decline | None:

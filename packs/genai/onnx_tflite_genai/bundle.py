@@ -103,7 +103,7 @@ def read_metadata(parts: Sequence[Part]) -> Metadata:
             stops.append(_read_token(value))
         elif isinstance(value, bytes) and number == _TEMPLATE:
             template = value.decode(errors="replace")
-    # onnxruntime-genai stops at single tokens, not at sequences of several.
+    # onnxruntime-genai stops at single tokens, not at sequences of tokens.
     stop_ids = tuple(token_ids[0] for token_ids, _ in stops if len(token_ids) == 1)
     return Metadata(*start, stop_ids, tuple(text for _, text in stops if text), template)
 

@@ -12,7 +12,7 @@ import onnx
 import onnx_tflite_plugin as otp
 from onnx_tflite_genai.bundle import load_model, read_metadata, read_tokenizer
 from onnx_tflite_genai.config import SpecialTokens, make_config, make_tokenizer_config, parse_tokenizer
-from onnx_tflite_genai.graph import adapt
+from onnx_tflite_genai.graph import adapt_to_genai
 
 
 @click.command()
@@ -44,7 +44,7 @@ def genai(bundle: Path, folder: Path, tokenizer: Path | None, stops: tuple[str, 
     special = SpecialTokens.of(parse_tokenizer(tokenizer_text), metadata)
     conversion = otp.convert(load_model(parts) if parts else bundle, signature="all", attention="causal", logits="last")
     model = conversion.proto
-    decoder = adapt(model)
+    decoder = adapt_to_genai(model)
     folder.mkdir(parents=True, exist_ok=True)
     _save(model, folder)
     (folder / "tokenizer.json").write_bytes(tokenizer_text)

@@ -40,16 +40,16 @@ class SpecialTokens:
 
         stops = find(metadata.stop_ids, metadata.stop_texts)
         if not stops:
-            special = ", ".join(token["content"] for token in tokenizer.get("added_tokens", ())[:9]) or "none"
+            special_texts = ", ".join(token["content"] for token in tokenizer.get("added_tokens", ())[:9]) or "none"
             raise ConversionError(
-                f"no stop token is known: pass one with --stop (special tokens of the tokenizer: {special})"
+                f"no stop token is known: pass one with --stop (special tokens of the tokenizer: {special_texts})"
             )
         starts = find(metadata.start_ids, [metadata.start_text] if metadata.start_text else [])
         return cls(starts[0] if starts else None, tuple(stops))
 
 
 def make_config(decoder: Decoder, special: SpecialTokens) -> dict[str, Any]:
-    """Return ``genai_config.json``. The number of cache slots is the maximum length."""
+    """Return ``genai_config.json``. Its maximum length is the number of cache slots."""
     stop_ids = [number for number, _ in special.stops]
     return {
         "model": {

@@ -16,12 +16,15 @@ from onnx_tflite_plugin import ConversionError
 
 ATTENTION = "GroupQueryAttention"
 _TOKENS, _MASK = "input_ids", "attention_mask"
-_PAST_KEY, _PAST_VALUE = 3, 4  # operands of GroupQueryAttention; its results 1 and 2 are the present ones
+_PAST_KEY, _PAST_VALUE = 3, 4  # operands of GroupQueryAttention; results 1 and 2 are the present key and value
 
 
 @dataclass(frozen=True)
 class Decoder:
-    """Sizes of a language model."""
+    """Sizes of a language model.
+
+    ``groups``: number of key and value heads. ``depth``: size of a head. ``slots``: length of the cache.
+    """
 
     layers: int
     heads: int
@@ -31,16 +34,16 @@ class Decoder:
     vocabulary: int
 
 
-def adapt(model: onnx.ModelProto) -> Decoder:
+def adapt_to_genai(model: onnx.ModelProto) -> Decoder:
     """Change inputs and outputs to onnxruntime-genai's, in place; return the sizes.
 
     Raises ConversionError if the model has other inputs, or a cache that GroupQueryAttention does not read.
     """
     graph = model.graph
-    layers = [node for node in graph.node if node.op_type == ATTENTION]
-    names: dict[str, str] = {}
-    for k, node in enumerate(layers):
-        names |= {
+    attention_nodes = [node for node in graph.node if node.op_type == ATTENTION]
+    new_names: dict[str, str] = {}
+    for k, node in enumerate(attention_nodes):
+        new_names |= {
             node.input[_PAST_KEY]: f"past_key_values.{k}.key",
             node.input[_PAST_VALUE]: f"past_key_values.{k}.value",
             node.output[1]: f"present.{k}.key",
@@ -48,21 +51,27 @@ def adapt(model: onnx.ModelProto) -> Decoder:
         }
     read_names = {name for node in graph.node for name in node.input}
     inputs = [info for info in graph.input if info.name in read_names]  # --attention causal leaves the mask unread
-    other_inputs = [info for info in inputs if info.name not in names]
+    other_inputs = [info for info in inputs if info.name not in new_names]
     tokens = [info for info in other_inputs if _shape(info)[:1] == [1] and len(_shape(info)) == 2]
     positions = [info for info in other_inputs if len(_shape(info)) == 1]
-    scores = [info for info in graph.output if info.name not in names]
-    if not layers or len(other_inputs) != 2 or len(tokens) != 1 or len(positions) != 1 or len(scores) != 1:
+    logits_outputs = [info for info in graph.output if info.name not in new_names]
+    if (
+        not attention_nodes
+        or len(other_inputs) != 2
+        or len(tokens) != 1
+        or len(positions) != 1
+        or len(logits_outputs) != 1
+    ):
         other_names = ", ".join(info.name for info in other_inputs)
         raise ConversionError(
-            f"onnxruntime-genai cannot run the model: {len(layers)} layers have attention over a cache as"
+            f"onnxruntime-genai cannot run the model: {len(attention_nodes)} layers have attention over a cache as"
             f" one operator, and the inputs besides caches are {other_names or 'none'}; expected tokens and positions"
         )
-    caches = [info for info in inputs if info.name in names]
+    caches = [info for info in inputs if info.name in new_names]
     _, groups, slots, depth = map(int, _shape(caches[0]))
-    heads = next(attribute.i for attribute in layers[0].attribute if attribute.name == "num_heads")
-    decoder = Decoder(len(layers), heads, groups, depth, slots, int(_shape(scores[0])[-1]))
-    _rename(graph, {**names, scores[0].name: "logits"})
+    heads = next(attribute.i for attribute in attention_nodes[0].attribute if attribute.name == "num_heads")
+    decoder = Decoder(len(attention_nodes), heads, groups, depth, slots, int(_shape(logits_outputs[0])[-1]))
+    _rename(graph, {**new_names, logits_outputs[0].name: "logits"})
     del graph.input[:]
     graph.input.extend(
         [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from onnx_tflite_mediapipe.kernels import transposed_convolution as kernel
-from onnx_tflite_mediapipe.options import stride
+from onnx_tflite_mediapipe.options import read_transposed_convolution_options
 from onnx_tflite_plugin.api import Context, Dims, Implicit, Refusal, Value, handler
 
 
@@ -33,6 +33,6 @@ def conv_transpose_pads(padding: str, sizes: Dims, kernel: Dims, strides: tuple[
 )
 def transposed_convolution(ctx: Context, x: Value, weights: Value, bias: Value) -> Value:
     """Emit ConvTranspose."""
-    options = stride(ctx.op)
+    options = read_transposed_convolution_options(ctx.op)
     pads = conv_transpose_pads(options.padding, ctx.op[0].dims[1:3], ctx.op[1].dims[1:3], options.strides)
     return ctx.ops.ConvTranspose(x, weights, bias, strides=options.strides, pads=pads)

@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onnx_tflite_mediapipe.options import stride, window
+from onnx_tflite_mediapipe.options import read_pool_options, read_transposed_convolution_options
 from onnx_tflite_plugin.api import Operator
 
 Array = npt.NDArray[Any]
 
 
 def transposed_convolution(op: Operator, x: Array, weights: Array, bias: Array) -> Array:
-    """Add up the filter, scaled by each pixel, at the pixel's position.
+    """Add the filter, scaled by each input pixel, at the pixel's output position.
 
     The kernel is TransposeConvBias, transpose_conv_bias.cc.
     """
-    options = stride(op)
+    options = read_transposed_convolution_options(op)
     (batch, height, width, _), (channels, rows, columns, _) = x.shape, weights.shape
     row_stride, column_stride = options.strides
     output = np.zeros(
@@ -51,7 +51,7 @@ def max_pooling(op: Operator, x: Array) -> tuple[Array, Array]:
 
     The kernel is MaxPoolArgmax, max_pool_argmax.cc.
     """
-    options = window(op)
+    options = read_pool_options(op)
     batch, height, width, channels = x.shape
     counts, pads = [], []
     for size, length, step in zip((height, width), options.size, options.strides, strict=True):
@@ -83,7 +83,7 @@ def max_unpooling(op: Operator, x: Array, indices: Array) -> Array:
 
     The kernel is MaxUnpooling, max_unpooling.cc.
     """
-    options = window(op)
+    options = read_pool_options(op)
     batch, height, width, channels = x.shape
     result = np.zeros((batch, height * options.size[0], width * options.size[1], channels), np.float32)
     row_in_window, column_in_window = np.divmod(indices.astype(int), options.size[1])

@@ -89,16 +89,17 @@ def transform_matrix(ctx: Context, landmarks: Value) -> Value:
     options, ops = ctx.options, ctx.ops
     xy = ops.Slice(ops.Squeeze(landmarks, [0]), [0], [2], [1])
     target = float(options.get("target_rotation_radians", 0.0))
-    eyes = ops.Gather(xy, np.asarray([options.right_rotation_idx, options.left_rotation_idx]), axis=0)
-    difference = ops.Sub(ops.Slice(eyes, [0], [1], [0]), ops.Slice(eyes, [1], [2], [0]))
+    rotation_points = ops.Gather(xy, np.asarray([options.right_rotation_idx, options.left_rotation_idx]), axis=0)
+    difference = ops.Sub(ops.Slice(rotation_points, [0], [1], [0]), ops.Slice(rotation_points, [1], [2], [0]))
     length = ops.ReduceL2(difference, [1], keepdims=1)
     is_one_point = ops.Equal(length, np.float32(0))
-    unit = ops.Where(is_one_point, np.asarray([[1, 0]], np.float32), ops.Div(difference, length))  # atan2(0, 0) is 0
+    direction = ops.Div(difference, length)
+    direction = ops.Where(is_one_point, np.asarray([[1, 0]], np.float32), direction)  # atan2(0, 0) is 0
     target_rotation = np.asarray(
         [[math.cos(target), math.sin(target)], [math.sin(target), -math.cos(target)]], np.float32
     )
-    cos, sin = ops.Split(ops.MatMul(unit, target_rotation), axis=1, num_outputs=2, outputs=2)
-    # The rows are the columns of the rotation by r.
+    cos, sin = ops.Split(ops.MatMul(direction, target_rotation), axis=1, num_outputs=2, outputs=2)
+    # This is the transpose of the rotation by r, because points are rows.
     rotation = ops.Concat(ops.Concat(cos, sin, axis=1), ops.Concat(ops.Neg(sin), cos, axis=1), axis=0)
     rotated = ops.MatMul(ops.Gather(xy, np.asarray(crop_landmarks(ctx.op)), axis=0), rotation)
     high, low = ops.ReduceMax(rotated, [0], keepdims=1), ops.ReduceMin(rotated, [0], keepdims=1)

@@ -23,14 +23,14 @@ ACTIVATIONS = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT")
 """Fused activations by number (``TfLiteFusedActivation``)."""
 
 
-class Stride(NamedTuple):
+class TransposedConvolutionOptions(NamedTuple):
     """Fields of ``TfLiteTransposeConvParams`` that the kernel reads."""
 
     padding: str
     strides: tuple[int, int]
 
 
-class Window(NamedTuple):
+class PoolOptions(NamedTuple):
     """``TfLitePoolParams``; height before width."""
 
     padding: str
@@ -39,22 +39,22 @@ class Window(NamedTuple):
     bounds: tuple[float | None, float | None]
 
 
-def stride(op: Operator) -> Stride:
+def read_transposed_convolution_options(op: Operator) -> TransposedConvolutionOptions:
     """Return the options of a transposed convolution.
 
     Raises Refusal if they are too short or have an unknown padding.
     """
     padding, width, height = _integers(op, 3)
-    return Stride(_padding(op, padding), (height, width))
+    return TransposedConvolutionOptions(_padding(op, padding), (height, width))
 
 
-def window(op: Operator) -> Window:
+def read_pool_options(op: Operator) -> PoolOptions:
     """Return the options of a pooling.
 
     Raises Refusal if they are too short or have an unknown padding.
     """
     padding, stride_width, stride_height, width, height, activation = _integers(op, 6)
-    return Window(_padding(op, padding), (stride_height, stride_width), (height, width), _bounds(activation))
+    return PoolOptions(_padding(op, padding), (stride_height, stride_width), (height, width), _bounds(activation))
 
 
 def _bounds(number: int) -> tuple[float | None, float | None]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from onnx_tflite_mediapipe import kernels
-from onnx_tflite_mediapipe.options import window
+from onnx_tflite_mediapipe.options import read_pool_options
 from onnx_tflite_plugin.api import Context, Decline, Implicit, Instance, Refusal, Value, conv_pads, handler
 
 INDEX_OFFSET = np.float32(0.1)
@@ -25,22 +25,22 @@ INDEX_OFFSET = np.float32(0.1)
 )
 def max_pooling(ctx: Context, x: Value) -> tuple[Value, Value]:
     """Emit MaxPool with indices converted from the tensor to the window."""
-    options, ops = window(ctx.op), ctx.ops
+    options, ops = read_pool_options(ctx.op), ctx.ops
     _, height, width, _ = ctx.op[0].dims
     if height is None or width is None:
         raise Refusal("the indices depend on the image's size, which is dynamic; set it with --input-shape")
     pads = conv_pads(options.padding, (height, width), options.size, options.strides, (1, 1))
     pooled, indices = ops.MaxPool(x, kernel_shape=options.size, strides=options.strides, pads=pads, outputs=2)
-    in_image = ops.Mod(indices, height * width)
-    row, column = ops.Div(in_image, width), ops.Mod(in_image, width)
+    image_index = ops.Mod(indices, height * width)
+    row, column = ops.Div(image_index, width), ops.Mod(image_index, width)
     _, rows, columns, _ = ctx.op[~0].shape
     top, left = window_starts(rows, options.strides[0], pads[0]), window_starts(columns, options.strides[1], pads[1])
-    in_window = ops.Add(ops.Mul(ops.Sub(row, top[:, None]), options.size[1]), ops.Sub(column, left))
-    return clip_to_bounds(ctx, pooled, options.bounds), ops.Add(ops.Cast(in_window, to="float32"), INDEX_OFFSET)
+    window_index = ops.Add(ops.Mul(ops.Sub(row, top[:, None]), options.size[1]), ops.Sub(column, left))
+    return clip_to_bounds(ctx, pooled, options.bounds), ops.Add(ops.Cast(window_index, to="float32"), INDEX_OFFSET)
 
 
 def window_starts(count: int, stride: int, pad: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return the start of each window along one axis, in the image without padding."""
+    """Return the start of each window along one axis, relative to the unpadded image."""
     return np.arange(count, dtype=np.int64) * stride - pad
 
 
@@ -53,9 +53,9 @@ def clip_to_bounds(ctx: Context, value: Value, bounds: tuple[float | None, float
 def check_windows(at: Instance) -> Decline | None:
     """Return a Decline for windows that overlap or have gaps.
 
-    The kernel writes beyond its output for them.
+    For such windows, the kernel writes beyond its output.
     """
-    options = window(at.op)
+    options = read_pool_options(at.op)
     if options.strides != options.size:
         return Decline(
             f"windows {options.size} and strides {options.strides} differ, so elements have no single position"
@@ -74,14 +74,14 @@ def check_windows(at: Instance) -> Decline | None:
 )
 def max_unpooling(ctx: Context, x: Value, indices: Value) -> Value:
     """Emit MaxUnpool with indices converted from the window to the tensor."""
-    options, ops = window(ctx.op), ctx.ops
+    options, ops = read_pool_options(ctx.op), ctx.ops
     if None in ctx.op[0].dims:
         raise Refusal("the indices depend on all sizes, some of which are dynamic; set them with --input-shape")
     batch, height, width, channels = ctx.op[0].shape
     rows, columns = height * options.size[0], width * options.size[1]
-    in_window = ops.Cast(indices, to="int64")
-    row = ops.Add(ops.Div(in_window, options.size[1]), window_starts(height, options.strides[0], 0)[:, None])
-    column = ops.Add(ops.Mod(in_window, options.size[1]), window_starts(width, options.strides[1], 0))
+    window_index = ops.Cast(indices, to="int64")
+    row = ops.Add(ops.Div(window_index, options.size[1]), window_starts(height, options.strides[0], 0)[:, None])
+    column = ops.Add(ops.Mod(window_index, options.size[1]), window_starts(width, options.strides[1], 0))
     planes = np.arange(batch * channels, dtype=np.int64).reshape(batch, channels, 1, 1) * (rows * columns)
     flat_indices = ops.Add(ops.Add(ops.Mul(row, columns), column), planes)
     return ops.MaxUnpool(x, flat_indices, kernel_shape=options.size, strides=options.strides)
