@@ -1,6 +1,6 @@
 """Declarations and outputs of bidirectional recurrent operators.
 
-The backward direction reads the input, or the auxiliary input if it has no separate weights.
+If the auxiliary input has no separate weights, the backward direction reads it instead of the input.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class DirectionSlots(NamedTuple):
         return (self.weights, self.recurrent, *(() if self.auxiliary is None else (self.auxiliary,)))
 
 
-SINGLE = DirectionSlots(1, 2, 3, 4)
+UNIDIRECTIONAL = DirectionSlots(1, 2, 3, 4)
 FORWARD, BACKWARD = DirectionSlots(1, 2, 3, 4, 10), DirectionSlots(5, 6, 7, 8, 11, reverse=True)
 # Activations of ONNX's RNN, with alpha and beta.
 ONNX_ACTIVATIONS: Mapping[str, tuple[str, float | None, float | None]] = {
@@ -73,7 +73,7 @@ ONNX_ACTIVATIONS: Mapping[str, tuple[str, float | None, float | None]] = {
 
 
 def weight_quantization(at: Instance) -> Dequantized:
-    layers = (FORWARD, BACKWARD) if len(at.op.inputs) > BACKWARD.weights else (SINGLE,)
+    layers = (FORWARD, BACKWARD) if len(at.op.inputs) > BACKWARD.weights else (UNIDIRECTIONAL,)
     return Dequantized(weights=tuple(slot for layer in layers for slot in layer.matrices))
 
 
@@ -120,7 +120,7 @@ def check_shapes(op: Operator, layer: DirectionSlots) -> Decline | None:
     if len(bias) == 1 and recurrent == bias * 2:
         return None
     return Decline(
-        f"the recurrent weights have shape {list(recurrent)} and the bias {list(bias)}, expected equal sizes"
+        f"the recurrent weights have shape {list(recurrent)} and the bias {list(bias)}, expected [U, U] and [U]"
     )
 
 
@@ -129,7 +129,7 @@ def check_state_batch(op: Operator) -> Decline | None:
 
     The kernel checks this in Prepare (rnn.cc).
     """
-    x, state = op[0], op[SINGLE.hidden]
+    x, state = op[0], op[UNIDIRECTIONAL.hidden]
     if x.dims[0] is None or not state.rank or state.dims[0] in (None, x.dims[0]):
         return None
     return Decline(f"state {state.name!r} has shape {list(state.shape)}, but the input has a batch of {x.dims[0]}")
@@ -145,16 +145,20 @@ def sequence_axes(at: Instance) -> str:
     layout=Terminate(),
     quantization=weight_quantization,
     activation=PER_STEP,
-    types=weight_signatures(SINGLE),
-    accepts=lambda at: check_layers(at.op, 2, SINGLE) or check_state_batch(at.op),
+    types=weight_signatures(UNIDIRECTIONAL),
+    accepts=lambda at: check_layers(at.op, 2, UNIDIRECTIONAL) or check_state_batch(at.op),
 )
 def rnn(ctx: Context, *operands: Value) -> Value:
     """Emit one step: Gemm of the input, Gemm of the last output, and the activation."""
     inputs = present_operands(operands)
     hidden = emit_step(
-        ctx, inputs, SINGLE, emit_input_projections(ctx, inputs, SINGLE, inputs[0]), inputs[SINGLE.hidden]
+        ctx,
+        inputs,
+        UNIDIRECTIONAL,
+        emit_input_projections(ctx, inputs, UNIDIRECTIONAL, inputs[0]),
+        inputs[UNIDIRECTIONAL.hidden],
     )
-    ctx.assign(SINGLE.hidden, hidden)
+    ctx.assign(UNIDIRECTIONAL.hidden, hidden)
     return hidden
 
 
@@ -165,13 +169,13 @@ def rnn(ctx: Context, *operands: Value) -> Value:
     axes=sequence_axes,
     quantization=weight_quantization,
     activation=PER_STEP,
-    types=weight_signatures(SINGLE),
-    accepts=lambda at: check_layers(at.op, 3, SINGLE),
+    types=weight_signatures(UNIDIRECTIONAL),
+    accepts=lambda at: check_layers(at.op, 3, UNIDIRECTIONAL),
 )
 def unidirectional_sequence_rnn(ctx: Context, *operands: Value) -> Value:
     """Emit RNN if ONNX's RNN supports the activation; otherwise a Scan over time."""
     inputs = present_operands(operands)
-    (y,) = emit_layers(ctx, inputs, (SINGLE,), (inputs[0],))
+    (y,) = emit_layers(ctx, inputs, (UNIDIRECTIONAL,), (inputs[0],))
     return y
 
 
@@ -208,7 +212,7 @@ def check_time_major(op: Operator) -> Decline | None:
     """Return a Decline if LiteRT's kernel runs the wrong number of time steps."""
     is_hybrid, time_major = op[FORWARD.weights].dtype != "float32", op.options.time_major
     if is_hybrid and time_major:
-        problem = "LiteRT's kernel runs a time-major sequence once per time step"
+        problem = "LiteRT's kernel repeats the whole time-major sequence for every time step"
         return Decline(f"with integer weights, {problem}; put the batch first")
     return check_auxiliary_size(op) if time_major or (is_hybrid and shares_auxiliary(op)) else None
 
@@ -230,7 +234,7 @@ def emit_layers(
 
 def emit_rnn(ctx: Context, inputs: Mapping[int, Value], layers: Sequence[DirectionSlots], x: Value) -> Sequence[Value]:
     """Emit RNN in one or both directions."""
-    ops, n = ctx.ops, len(layers)
+    ops, direction_count = ctx.ops, len(layers)
     units = ctx.op[layers[0].bias].shape[0]
     biases = [ops.Concat(inputs[layer.bias], np.zeros(units, np.float32), axis=0) if ctx.constant(layer.bias) is None
               else np.concatenate([ctx.constant(layer.bias), np.zeros(units, np.float32)]) for layer in layers]  # fmt: skip
@@ -242,16 +246,16 @@ def emit_rnn(ctx: Context, inputs: Mapping[int, Value], layers: Sequence[Directi
         stack_directions(ops, biases),
         None,
         stack_initial_states(ctx, [inputs[layer.hidden] for layer in layers]),
-        activations=[name] * n,
-        activation_alpha=None if alpha is None else [alpha] * n,
-        activation_beta=None if beta is None else [beta] * n,
-        direction="bidirectional" if n == 2 else "reverse" if layers[0].reverse else "forward",
+        activations=[name] * direction_count,
+        activation_alpha=None if alpha is None else [alpha] * direction_count,
+        activation_beta=None if beta is None else [beta] * direction_count,
+        direction="bidirectional" if direction_count == 2 else "reverse" if layers[0].reverse else "forward",
         hidden_size=units,
         outputs=2,
     )
-    for layer, last_output in zip(layers, split_directions(ctx, hidden, n, axis=0), strict=True):
+    for layer, last_output in zip(layers, split_directions(ctx, hidden, direction_count, axis=0), strict=True):
         ctx.assign(layer.hidden, last_output)
-    return split_directions(ctx, y, n, axis=1)
+    return split_directions(ctx, y, direction_count, axis=1)
 
 
 def emit_scan(ctx: Context, inputs: Mapping[int, Value], layer: DirectionSlots, x: Value) -> Value:

@@ -78,14 +78,14 @@ def check_svdf(at: Instance) -> Decline | None:
     for slot in (FEATURE_WEIGHTS, TIME_WEIGHTS, BIAS):
         if op.tensor(slot) is not None and not op[slot].is_constant:
             return Decline(f"operand {op[slot].name!r} must be constant for integer kernels")
-    symmetric = (FEATURE_WEIGHTS, TIME_WEIGHTS) if has_byte_state(at) else (FEATURE_WEIGHTS, TIME_WEIGHTS, STATE)
-    return check_variable_states(op, (STATE,)) or check_symmetric_weights(op, symmetric)
+    symmetric_slots = (FEATURE_WEIGHTS, TIME_WEIGHTS) if has_byte_state(at) else (FEATURE_WEIGHTS, TIME_WEIGHTS, STATE)
+    return check_variable_states(op, (STATE,)) or check_symmetric_weights(op, symmetric_slots)
 
 
 def rescaling_factors(op: Operator) -> tuple[float, float]:
     """Return the factors that rescale sums to the state and to the output.
 
-    The kernel computes both in float32.
+    The kernel computes both factors in float32.
     """
     scales = {
         slot: np.float32(require_quantization(op[slot]).scale[0])
@@ -161,8 +161,8 @@ def update_state(ctx: Context, filter_outputs: Value, state: Value) -> Value:
     The outputs of the filters (B, F) are appended to those of earlier runs.
     """
     ops, (filters, runs) = ctx.ops, ctx.op[TIME_WEIGHTS].shape
-    recent = ops.Slice(ops.Reshape(state, [-1, filters, runs]), [1], [runs], [2])
-    new_state = ops.Concat(recent, ops.Unsqueeze(filter_outputs, [2]), axis=2)
+    recent_outputs = ops.Slice(ops.Reshape(state, [-1, filters, runs]), [1], [runs], [2])
+    new_state = ops.Concat(recent_outputs, ops.Unsqueeze(filter_outputs, [2]), axis=2)
     ctx.assign(STATE, ctx.reshape_to_slot(new_state, STATE))
     return new_state
 

@@ -190,7 +190,7 @@ def bidirectional_cases() -> Iterator[Case]:
         )
     auxiliary_weights: dict[str, Any] = {"op": BOTH, "time_major": True, "auxiliary_weights": True}
     yield rnn("float32 cross-linked, time first", auxiliary=INPUTS, **auxiliary_weights)
-    refusal = {"refusal": "once per time step"}
+    refusal = {"refusal": "for every time step"}
     yield rnn("float32 with int8 weights, time first", refusal, op=BOTH, weights="int8", time_major=True)
     size_mismatch = {"refusal": "auxiliary input and input differ in size"}
     yield rnn(

@@ -22,8 +22,8 @@ ACTIVATION_SCALE, CELL_SCALE = 1 / 128, 2.0**-11
 
 def basic_quantization(op: Operator) -> Dequantized:
     """Return the behavior: all products have the scale of the bias, as in the kernel."""
-    stored = (WEIGHTS, BIAS, CELLS) if op[X].dtype == "uint8" else ()
-    return Dequantized(bias={BIAS: (X, WEIGHTS)}, weights=(WEIGHTS,), as_in_file=stored)
+    slots_as_in_file = (WEIGHTS, BIAS, CELLS) if op[X].dtype == "uint8" else ()
+    return Dequantized(bias={BIAS: (X, WEIGHTS)}, weights=(WEIGHTS,), as_in_file=slots_as_in_file)
 
 
 def check_basic(op: Operator) -> Decline | None:
@@ -62,8 +62,8 @@ def emit_basic(ctx: Context, inputs: Mapping[int, Value]) -> tuple[Value | None,
     ops, is_quantized = ctx.ops, ctx.op[X].dtype == "uint8"
     operands = ops.Concat(inputs[X], inputs[HIDDEN], axis=1)
     sums = emit_products(ctx, operands) if is_quantized else ops.Gemm(operands, inputs[WEIGHTS], inputs[BIAS], transB=1)
-    size = [ctx.op[WEIGHTS].shape[0] // 4] * 4
-    input_gate, update, forget_gate, output_gate = ops.Split(sums, size, axis=1, outputs=4)
+    gate_sizes = [ctx.op[WEIGHTS].shape[0] // 4] * 4
+    input_gate, update, forget_gate, output_gate = ops.Split(sums, gate_sizes, axis=1, outputs=4)
     cells = ops.Cast(inputs[CELLS], to="float32") if is_quantized else inputs[CELLS]
     scaled_cells = ops.Mul(ops.Sigmoid(forget_gate), cells)
     scaled_update = ops.Mul(ops.Sigmoid(input_gate), ops.Tanh(update))

@@ -35,9 +35,9 @@ from op_handlers.sequence.lstm.cell import GATES, PROJECTION, Cell, check_state_
 from op_handlers.sequence.lstm.sequences import choose_emitter
 
 CODE = "BIDIRECTIONAL_SEQUENCE_LSTM"
-NORMS = (None,) * 4
-FORWARD_SLOTS = (0, *range(1, 18), 35, 36, *NORMS, *range(40, 44))
-BACKWARD_SLOTS = (0, *range(18, 35), 37, 38, *NORMS, *range(44, 48))
+NO_NORMS = (None,) * 4
+FORWARD_SLOTS = (0, *range(1, 18), 35, 36, *NO_NORMS, *range(40, 44))
+BACKWARD_SLOTS = (0, *range(18, 35), 37, 38, *NO_NORMS, *range(44, 48))
 STATES = (35, 36, 37, 38)
 PEEPHOLES = tuple(gate.peephole for gate in GATES if gate.peephole is not None)
 MATRICES = (*tuple(slot for gate in GATES for slot in (gate.weights, gate.recurrent, gate.auxiliary)), PROJECTION)

@@ -90,10 +90,10 @@ class Cell:
         self.ctx, self.op, self.ops, self.inputs, self.reverse = ctx, ctx.op, ctx.ops, inputs, reverse
         self.gates = self.order_gates(gates_of(ctx.op))
         self.normalizes, self.has_peepholes = has_layer_norm(ctx.op), has_peepholes(ctx.op)
-        self.cells = ctx.op[OUTPUT.weights].shape[0]
-        self.outputs = ctx.op[OUTPUT.recurrent].shape[1]
-        self.batches = prod(ctx.op[CELLS].shape) // self.cells
-        self.time = -1 if ctx.op[0].rank == 2 else ctx.op[0].dims[0 if ctx.options.time_major else 1] or -1
+        self.cell_count = ctx.op[OUTPUT.weights].shape[0]
+        self.output_size = ctx.op[OUTPUT.recurrent].shape[1]
+        self.batch_size = prod(ctx.op[CELLS].shape) // self.cell_count
+        self.step_count = -1 if ctx.op[0].rank == 2 else ctx.op[0].dims[0 if ctx.options.time_major else 1] or -1
         self.recurrent = self.recurrent_weights()
         self.projection = self.weights([PROJECTION]) if ctx.op.tensor(PROJECTION) is not None else None
 
@@ -106,7 +106,7 @@ class Cell:
     def float_operand(self, slot: int) -> Value | Array:
         """Return an operand in float32, as an array if constant.
 
-        Biases of float activations have the scale in the file.
+        An int32 bias with float32 activations has the scale in the file.
         """
         tensor, constant = self.op[slot], self.ctx.constant(slot)
         if tensor.dtype == "float32" and constant is not None:
@@ -160,7 +160,7 @@ class Cell:
 
         The file may store each with one axis.
         """
-        return self.state_rows(HIDDEN, self.outputs), self.state_rows(CELLS, self.cells)
+        return self.state_rows(HIDDEN, self.output_size), self.state_rows(CELLS, self.cell_count)
 
     def state_rows(self, slot: int, size: int) -> Value:
         """Return a state as (B, size)."""
@@ -190,7 +190,7 @@ class Cell:
     def emit_products(self, x: Value) -> Value:
         """Emit the products of the inputs of all steps: (..., B, I) to (..., B, G * C).
 
-        Biases are included, unless gates are normalized: they are then added afterwards.
+        Biases are included, unless gates are normalized: biases are then added after the normalization.
         """
         return self.emit_gemm(x, self.all_input_weights(), None if self.normalizes else self.biases(), len(self.gates))
 
@@ -199,15 +199,15 @@ class Cell:
         if self.op[0].rank == 2:
             return self.ops.Gemm(x, weights, bias, transB=1)
         rows = self.ops.Gemm(self.ops.Flatten(x, axis=2), weights, bias, transB=1)
-        return self.ops.Reshape(rows, [self.time, self.batches, gates * self.cells])
+        return self.ops.Reshape(rows, [self.step_count, self.batch_size, gates * self.cell_count])
 
     def slice_gate(self, matrices: Value | Array, gate: Gate) -> Value:
         """Return one gate's matrix as a slice of the concatenated matrices.
 
         The ONNX file then stores the matrix only once.
         """
-        start = self.gates.index(gate) * self.cells
-        return self.ops.Slice(matrices, [start], [start + self.cells], [0])
+        start = self.gates.index(gate) * self.cell_count
+        return self.ops.Slice(matrices, [start], [start + self.cell_count], [0])
 
     def emit_step(self, hidden: Value, cells: Value, products: Value) -> tuple[Value, Value]:
         """Emit one time step and return the output and the cells."""
@@ -225,9 +225,9 @@ class Cell:
 
     def split_gates(self, sums: Value) -> Sequence[Value]:
         """Return the sums of each gate."""
-        sizes = [self.cells] * len(self.gates)
-        parts = self.ops.Split(sums, sizes, axis=1, outputs=len(sizes))
-        return [named(part, f"{GATE_NAMES[gate]}_sums") for gate, part in zip(self.gates, parts, strict=True)]
+        sizes = [self.cell_count] * len(self.gates)
+        gate_sums = self.ops.Split(sums, sizes, axis=1, outputs=len(sizes))
+        return [named(value, f"{GATE_NAMES[gate]}_sums") for gate, value in zip(self.gates, gate_sums, strict=True)]
 
     def emit_gate(self, gate: Gate, sums: dict[Gate, Value], cells: Value) -> Value:
         """Emit a gate's activation, 0 to 1."""

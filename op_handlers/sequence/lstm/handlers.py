@@ -39,7 +39,7 @@ from op_handlers.sequence.lstm.integer_checks import check_integer_lstm, scale_a
 from op_handlers.sequence.lstm.integers import IntegerCell
 from op_handlers.sequence.lstm.sequences import choose_emitter
 
-NORMALIZED_BIAS = 2.0**-10
+NORMALIZED_BIAS_SCALE = 2.0**-10
 """Scale of the bias of a normalized gate, in units of its coefficients' scale."""
 DTYPE_PAIRS = {("float32", "float32"), ("float32", "int8"), ("float32", "uint8"), ("int8", "int8")}
 
@@ -58,9 +58,9 @@ def bias_factors(at: Instance, gate: Gate) -> tuple[int, int | float]:
     With a number, the bias becomes a float constant, which all targets can add to float values.
     """
     if has_layer_norm(at.op):
-        return gate.norm, NORMALIZED_BIAS
-    is_real = at.op[0].dtype == "int8" and not uses_integers(at)
-    return 0, scale_and_zero_point(at.op[gate.weights])[0] if is_real else gate.weights
+        return gate.norm, NORMALIZED_BIAS_SCALE
+    has_float_bias = at.op[0].dtype == "int8" and not uses_integers(at)
+    return 0, scale_and_zero_point(at.op[gate.weights])[0] if has_float_bias else gate.weights
 
 
 def weight_quantization(at: Instance) -> Dequantized:
@@ -73,11 +73,11 @@ def weight_quantization(at: Instance) -> Dequantized:
     biases: dict[int, tuple[int, int | float]] = {gate.bias: bias_factors(at, gate) for gate in gates_of(op)}
     if len(op.intermediates) == 5 and op.tensor(PROJECTION_BIAS) is not None:
         biases[PROJECTION_BIAS] = PROJECTION, scale_and_zero_point(op.intermediates[4])[0]
-    stored = [
+    slots_as_in_file = [
         slot for slot, tensor in enumerate(op.inputs) if tensor is not None and (tensor.is_constant or slot == CELLS)
     ]
     return Dequantized(
-        bias=biases, weights=(*weights, PROJECTION), as_in_file=tuple(stored) if uses_integers(at) else ()
+        bias=biases, weights=(*weights, PROJECTION), as_in_file=tuple(slots_as_in_file) if uses_integers(at) else ()
     )
 
 
@@ -141,13 +141,13 @@ def check_lstm(op: Operator, rank: int) -> Decline | None:
         )
     peephole_slots = [slot for gate in gates_of(op) if (slot := gate.peephole) is not None]
     batch = x.dims[int(rank == 3 and bool(op.options.time_major))]
-    declined = (
+    decline = (
         check_symmetric_weights(op, (*slots, *peephole_slots, PROJECTION))
         or check_variable_states(op, (HIDDEN, CELLS))
         or check_state_batch(op, batch)
     )
-    if declined or x.dtype == "int8":
-        return declined or check_integer_lstm(op)
+    if decline or x.dtype == "int8":
+        return decline or check_integer_lstm(op)
     return check_float_operands(op)
 
 
@@ -175,7 +175,7 @@ CELL_ACTIVATION = FusedActivation(cell_activation, in_lowering=True)
     sizes=sequence_sizes,
 )
 def unidirectional_sequence_lstm(ctx: Context, *operands: Value | None) -> Value:
-    """Emit LSTM if it computes the same, else a Scan of decomposed steps."""
+    """Emit LSTM if its results are equal, else a Scan of decomposed steps."""
     y = emit_sequence(ctx, present_operands(operands))
     transposed = ctx.op[out(0)].rank != 3 and not ctx.options.time_major
     return ctx.ops.Transpose(y, perm=[1, 0, 2]) if transposed else y

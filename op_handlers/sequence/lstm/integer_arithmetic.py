@@ -13,9 +13,9 @@ from op_handlers.sequence.lstm.cell import Cell
 from op_handlers.sequence.lstm.integer_checks import scale_and_zero_point
 
 INT16_MIN, INT16_MAX = -32768.0, 32767.0
-HALF_AWAY = 1 + 2.0**-36  # moves halves away from zero, since Round rounds half to even
+HALF_AWAY = 1 + 2.0**-36  # moves ties away from zero, since Round rounds them to even
 SINGLE_ROUNDING_SHIFT = 20
-"""Minimum shift for a single rounding: the kernel's first rounding then matters once in 2 ** 21."""
+"""Minimum shift for a single rounding: the kernel's first rounding then changes one result in 2 ** 21."""
 
 
 class IntegerArithmetic(Cell):
@@ -97,7 +97,7 @@ class IntegerArithmetic(Cell):
         return (
             np.float64(values_by_gate[0])
             if len({*values_by_gate}) == 1
-            else np.repeat(np.asarray(values_by_gate, np.float64), self.cells)
+            else np.repeat(np.asarray(values_by_gate, np.float64), self.cell_count)
         )
 
     def add_offsets(self, sums: Value, offsets: Array) -> Value:
@@ -138,7 +138,7 @@ class IntegerArithmetic(Cell):
 
         GatherElements requires a batch of 1, so that the table has the rank of the indices.
         """
-        return self.batches == 1 and "GatherElements" in self.ctx.target.fast_operators
+        return self.batch_size == 1 and "GatherElements" in self.ctx.target.fast_operators
 
     def truncate(self, x: Value) -> Value:
         """Return values truncated toward zero, as in integer divisions of C++."""

@@ -42,8 +42,8 @@ def check_integer_lstm(op: Operator) -> Decline | None:
     for slot in slots:
         if not op[slot].is_constant:
             return Decline(f"operand {op[slot].name!r} must be constant for integer kernels")
-    scales = (0, HIDDEN, CELLS, out(0), *(slot for slot in slots if op[slot].dtype != "int32"))
-    for tensor in (*(op[slot] for slot in scales), op.intermediates[4], *gate_sum_tensors(op)):
+    scaled_slots = (0, HIDDEN, CELLS, out(0), *(slot for slot in slots if op[slot].dtype != "int32"))
+    for tensor in (*(op[slot] for slot in scaled_slots), op.intermediates[4], *gate_sum_tensors(op)):
         if not scale_and_zero_point(tensor)[0]:
             return Decline(f"{tensor.name if tensor else 'an intermediate'!r} must have one scale")
     if wide_weights := next((op[slot] for slot in slots if op[slot].rank == 2 and op[slot].dtype != "int8"), None):

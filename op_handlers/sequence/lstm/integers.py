@@ -39,7 +39,7 @@ GATE_INPUT_SCALE = 2.0**-12  # scale of the inputs of sigmoid and tanh
 GATE_SCALE = 2.0**-15 * HALF_AWAY  # scale of a gate's activation
 MAX_SMALL_WEIGHTS = 4096  # maximum number of weights of a small matrix
 MAX_MARGIN = 2**16  # maximum number of table entries beyond the range of int16 on each side
-MAX_TABLE_SHIFT = 14  # maximum shift for which sums up to MAX_MARGIN, other than halves, remain distinct from halves
+MAX_TABLE_SHIFT = 14  # maximum shift for which no sum up to MAX_MARGIN is mistaken for a tie
 HALF_AWAY_OF_SUMS = 1 + 2.0**-32  # HALF_AWAY for sums of up to 2 ** 19, which 53 bits can still represent
 
 SCALES = {0: "input_scale", HIDDEN: "hidden_scale", out(0): "output_scale"}
@@ -106,14 +106,14 @@ class IntegerCell(IntegerArithmetic):
     def output_factor(self) -> float:
         """Return the factor from a product of 15-bit fractions to the output scale.
 
-        The output is the one to project, or else the final output.
+        The output is the value to project, or the final output if there is no projection.
         """
         return float(np.float32(2.0**-15 / np.float32(scale_and_zero_point(self.op.intermediates[4])[0]) * 2.0**-15))
 
     def table_margin(self) -> int:
-        """Return how far sums may exceed int16 without clipping.
+        """Return by how much sums can exceed int16. Tables cover this margin.
 
-        The result is 0 if a table cannot cover this range.
+        The result is 0 if a table cannot cover the margin.
         """
         if (
             self.has_peepholes
@@ -169,7 +169,7 @@ class IntegerCell(IntegerArithmetic):
     @property
     def is_small(self) -> bool:
         """True if float64 products take no longer than rescaling float32 products."""
-        return len(self.gates) * self.cells * self.outputs <= MAX_SMALL_WEIGHTS
+        return len(self.gates) * self.cell_count * self.output_size <= MAX_SMALL_WEIGHTS
 
     def first_factors(self) -> Any:
         """Return the factor of each gate's recurrent sums before the first rounding."""
@@ -196,7 +196,7 @@ class IntegerCell(IntegerArithmetic):
     def convert_output(self, y: Value) -> Value:
         """Return outputs dequantized with the output's scale.
 
-        The kernel copies integers of the state regardless of scale.
+        The kernel copies the state's quantized values to the output, although their scales may differ.
         """
         offset = self.zero_point(HIDDEN) - self.zero_point(out(0))
         return self.dequantize(
@@ -228,7 +228,7 @@ class IntegerCell(IntegerArithmetic):
         named(rescaled, "input_sums")
         if is_single_step:
             return rescaled
-        return self.ops.Reshape(rescaled, [self.time, self.batches, len(slots) * self.cells])
+        return self.ops.Reshape(rescaled, [self.step_count, self.batch_size, len(slots) * self.cell_count])
 
     def factor(self, gate: Gate, weights: int, operand: int) -> np.float32:
         """Return the factor from products with a matrix to the scale of a gate's input."""
@@ -252,13 +252,13 @@ class IntegerCell(IntegerArithmetic):
         activations: dict[Gate, Value] = {}
         if self.has_peepholes:
             early_count = len(self.early_gates)
-            sums, late_sums = self.ops.Split(sums, [early_count * self.cells, self.cells], axis=1, outputs=2)
+            sums, late_sums = self.ops.Split(sums, [early_count * self.cell_count, self.cell_count], axis=1, outputs=2)
             activations = {OUTPUT: late_sums}
             sums = self.add_peepholes(self.early_gates, sums, self.ops.Concat(*[cells] * early_count, axis=1))
         if self.normalizes:
             sums = self.emit_layer_norm(self.early_gates, sums)
         entries = named(self.look_up(self.gate_table, sums, self.table_starts()), "activated_gates")
-        sizes = [self.cells] * len(self.early_gates)
+        sizes = [self.cell_count] * len(self.early_gates)
         entries_by_gate = self.ops.Split(entries, sizes, axis=1, outputs=len(sizes))
         activations |= dict(zip(self.early_gates, entries_by_gate, strict=True))
         return [activations[gate] for gate in self.gates]
@@ -277,12 +277,12 @@ class IntegerCell(IntegerArithmetic):
             return self.ops.Floor(self.ops.Gemm(hidden, self.recurrent, named(np.float64(0.5), "half"), transB=1))
         sums = self.emit_integer_gemm(hidden, [gate.recurrent for gate in self.gates], self.recurrent)
         multiplied = self.ops.Mul(sums, named(self.first_factors(), "recurrent_scale"))
-        return self.ops.Round(multiplied) if self.is_free_of_halves() else self.round_half_up(multiplied)
+        return self.ops.Round(multiplied) if self.is_free_of_ties() else self.round_half_up(multiplied)
 
-    def is_free_of_halves(self) -> bool:
-        """True if no recurrent product is halfway between two integers.
+    def is_free_of_ties(self) -> bool:
+        """True if no recurrent product is a tie, halfway between two integers.
 
-        The products must also be exact before the first rounding. A sum times m / 2^p with m odd is a half only if
+        The products must also be exact before the first rounding. A sum times m / 2^p with m odd is a tie only if
         the sum is a multiple of 2^(p - 1).
         """
         max_sum = self.max_sum([gate.recurrent for gate in self.gates])
@@ -320,7 +320,7 @@ class IntegerCell(IntegerArithmetic):
         The factor converts them to the scale of the gate's input.
         """
         if gate.peephole is None or self.op.tensor(gate.peephole) is None:
-            return np.zeros(self.cells), np.float32(1)
+            return np.zeros(self.cell_count), np.float32(1)
         scale = 2.0**self.exponent * float(self.scale(gate.peephole)) / float(self.gate_scales[gate])
         return self.quantized_constant(gate.peephole).astype(np.float64), np.float32(scale)
 
@@ -330,7 +330,7 @@ class IntegerCell(IntegerArithmetic):
         The sums have shape (B, G * C). The results have a scale of 2^-10. A variance below 1 is replaced by a guard
         value (PortableApplyLayerNorm, portable_tensor_utils.cc).
         """
-        ops, cells, has_several_gates = self.ops, self.cells, len(gates) > 1
+        ops, cells, has_several_gates = self.ops, self.cell_count, len(gates) > 1
         coefficients = [self.scale(gate.norm) for gate in gates]
         guards = np.asarray([[max(1.0, float(int(10000 * coefficient)))] for coefficient in coefficients])
         rows = ops.Reshape(sums, [-1, len(gates), cells]) if has_several_gates else sums

@@ -1,4 +1,4 @@
-"""LSTMs on sequences: ONNX's LSTM if it computes the same, else a Scan of steps."""
+"""LSTMs on sequences: ONNX's LSTM if its results are equal, else a Scan of steps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ONNX_ACTIVATIONS: Mapping[str, Sequence[str] | None] = {"TANH": None, "RELU": ("
 """ONNX's activations of gates, update and cells; ``None`` is the default."""
 SAFE_CELL = 5.0  # tanh(5) is 1e-4 below 1, which is more than the relative error of a gate
 ZERO = np.zeros(1, np.int64)
-MAX_BIAS_SUM = 256.0  # its last float32 bit is 3e-5
+MAX_BIAS_SUM = 256.0  # in float32, the last bit of this number is 3e-5
 MIN_GATE = 1e-6  # larger than the error of a gate; the output of a smaller gate reveals nothing about its cell
 
 
@@ -66,29 +66,30 @@ def emit_lstm(
 ) -> Sequence[Sequence[Value]]:
     """Emit LSTM in one or both directions.
 
-    ``shared``: other nodes use its weights too.
+    ``layers``: the cell of each direction. ``shared``: other nodes also use the weights.
     """
-    ctx, ops, n = layers[0].ctx, layers[0].ops, len(layers)
+    ctx, ops, direction_count = layers[0].ctx, layers[0].ops, len(layers)
     activations = ONNX_ACTIVATIONS[ctx.options.fused_activation_function]
-    matrices = stack_values if shared else stack_directions
+    stack_matrices = stack_values if shared else stack_directions
     y, hidden, cells = ops.LSTM(
         x,
-        matrices(ops, [stack_gates(cell, cell.input_weights) for cell in layers]),
-        matrices(ops, [recurrent_operand(cell) for cell in layers]),
+        stack_matrices(ops, [stack_gates(cell, cell.input_weights) for cell in layers]),
+        stack_matrices(ops, [recurrent_operand(cell) for cell in layers]),
         stack_directions(ops, [bias_operand(cell) for cell in layers]),
         None,
         stack_initial_states(ctx, [hidden for hidden, _ in initial_states]),
         stack_initial_states(ctx, [cells for _, cells in initial_states]),
         stack_directions(ops, [peephole_operand(cell) for cell in layers]) if layers[0].has_peepholes else None,
-        activations=None if activations is None else [*activations] * n,
-        direction=None if n == 1 and not layers[0].reverse else "bidirectional" if n == 2 else "reverse",
-        hidden_size=layers[0].cells,
+        activations=None if activations is None else [*activations] * direction_count,
+        direction="bidirectional" if direction_count == 2 else "reverse" if layers[0].reverse else None,
+        hidden_size=layers[0].cell_count,
         outputs=3,
     )
-    if n == 1:
+    if direction_count == 1:
         return [(ops.Squeeze(y, [1]), ops.Squeeze(hidden, [0]), ops.Squeeze(cells, [0]))]
     by_direction = [
-        ops.Split(value, [1] * n, axis=axis, outputs=n) for value, axis in ((y, 1), (hidden, 0), (cells, 0))
+        ops.Split(value, [1] * direction_count, axis=axis, outputs=direction_count)
+        for value, axis in ((y, 1), (hidden, 0), (cells, 0))
     ]
     return [
         (ops.Squeeze(all_outputs, [1]), ops.Squeeze(last_output, [0]), ops.Squeeze(last_cells, [0]))
@@ -102,18 +103,20 @@ def emit_projected(layers: Sequence[Cell], x: Value, initial_states: InitialStat
     Recurrent weights are those of the file times those of the projection. The initial state is already projected, so
     it becomes an additional input of the first time step. It is concatenated to x, with zeros for the other steps.
     """
-    return [emit_projected_lstm(cell, x, *start) for cell, start in zip(layers, initial_states, strict=True)]
+    return [
+        emit_projected_lstm(cell, x, *initial_state) for cell, initial_state in zip(layers, initial_states, strict=True)
+    ]
 
 
 def emit_projected_lstm(cell: Cell, x: Value, hidden: Value, cells: Value) -> Sequence[Value]:
     """Emit the LSTM and the projection of one direction."""
-    ctx, ops, n, projection = cell.ctx, cell.ops, cell.cells, cell.weights([PROJECTION])
+    ctx, ops, cell_count, projection = cell.ctx, cell.ops, cell.cell_count, cell.weights([PROJECTION])
     projection_bias = cell.float_operand(PROJECTION_BIAS) if cell.op.tensor(PROJECTION_BIAS) is not None else None
     input_matrix = stack_gates(cell, cell.input_weights)
     recurrent_matrix, bias = recurrent_operand(cell), bias_operand(cell)
     first_input = hidden if projection_bias is None else ops.Sub(hidden, projection_bias)
-    constant = ctx.constant_array(hidden)
-    if projection_bias is not None or constant is None or constant.any():
+    constant_hidden = ctx.constant_array(hidden)
+    if projection_bias is not None or constant_hidden is None or constant_hidden.any():
         later_steps = ops.Sub(ops.Slice(ops.Shape(x), [0], [1]), np.array([1], np.int64))
         steps_before, steps_after = (later_steps, ZERO) if cell.reverse else (ZERO, later_steps)
         pads = ops.Concat(steps_before, ZERO, ZERO, steps_after, ZERO, ZERO, axis=0)
@@ -121,7 +124,7 @@ def emit_projected_lstm(cell: Cell, x: Value, hidden: Value, cells: Value) -> Se
         input_matrix = ops.Concat(input_matrix, recurrent_matrix, axis=1)
     if projection_bias is not None:
         bias_products = ops.Reshape(ops.MatMul(recurrent_matrix, ops.Unsqueeze(projection_bias, [1])), [-1])
-        bias = ops.Add(bias, ops.Concat(bias_products, np.zeros(4 * n, np.float32), axis=0))
+        bias = ops.Add(bias, ops.Concat(bias_products, np.zeros(4 * cell_count, np.float32), axis=0))
     activations = ONNX_ACTIVATIONS[ctx.options.fused_activation_function]
     y, _, cells = ops.LSTM(
         x,
@@ -134,11 +137,11 @@ def emit_projected_lstm(cell: Cell, x: Value, hidden: Value, cells: Value) -> Se
         stack_directions(ops, [peephole_operand(cell)]) if cell.has_peepholes else None,
         activations=None if activations is None else [*activations],
         direction="reverse" if cell.reverse else None,
-        hidden_size=n,
+        hidden_size=cell_count,
         outputs=3,
     )
-    columns = projection.T.copy() if isinstance(projection, np.ndarray) else ops.Transpose(projection, perm=[1, 0])
-    y = ops.MatMul(ops.Squeeze(y, [1]), columns)
+    transposed = projection.T.copy() if isinstance(projection, np.ndarray) else ops.Transpose(projection, perm=[1, 0])
+    y = ops.MatMul(ops.Squeeze(y, [1]), transposed)
     y = y if projection_bias is None else ops.Add(y, projection_bias)
     last_output = ops.Gather(y, np.array(0 if cell.reverse else -1, np.int64), axis=0)
     return y, last_output, ops.Squeeze(cells, [0])
@@ -165,7 +168,7 @@ def recurrent_operand(cell: Cell) -> Value | Array:
 def bias_operand(cell: Cell) -> Value | Array:
     """Return the input biases, and zeros for the recurrent biases."""
     bias = stack_gates(cell, lambda gate: cell.float_operand(gate.bias))
-    recurrent_bias = np.zeros(4 * cell.cells, np.float32)
+    recurrent_bias = np.zeros(4 * cell.cell_count, np.float32)
     if isinstance(bias, np.ndarray):
         return np.concatenate([bias, recurrent_bias])
     return cell.ops.Concat(bias, recurrent_bias, axis=0)
@@ -182,13 +185,13 @@ def emit_lstm_or_scan(layers: Sequence[Cell], x: Value, initial_states: InitialS
 
     An If selects the Scan at runtime if a cell reaches the bound. Targets without If get a Scan.
     """
-    ops, ctx, n = layers[0].ops, layers[0].ctx, len(layers)
+    ops, ctx, direction_count = layers[0].ops, layers[0].ctx, len(layers)
     safe_initial_cell = max_initial_cell(layers[0])
     if safe_initial_cell > 0 and all(is_initial_below(ctx, cells, safe_initial_cell) for _, cells in initial_states):
         return emit_lstm(layers, x, initial_states)
     if "If" in ctx.target.missing_operators:
         return emit_scans(layers, x, initial_states)
-    unbounded = emit_lstm(layers, x, initial_states, shared=True)
+    unclipped = emit_lstm(layers, x, initial_states, shared=True)
     if 2 * safe_initial_cell > float(ctx.options.cell_clip):
         are_safe = [
             ops.Less(ops.ReduceMax(ops.Abs(cells), keepdims=0), safe_initial_cell) for _, cells in initial_states
@@ -196,16 +199,16 @@ def emit_lstm_or_scan(layers: Sequence[Cell], x: Value, initial_states: InitialS
     else:
         are_safe = [
             is_unclipped(cell, x, hidden, y)
-            for cell, (hidden, _), (y, *_) in zip(layers, initial_states, unbounded, strict=True)
+            for cell, (hidden, _), (y, *_) in zip(layers, initial_states, unclipped, strict=True)
         ]
-    exact_branch = ctx.graph(lambda: [value for outputs in emit_scans(layers, x, initial_states) for value in outputs])
+    scan_branch = ctx.graph(lambda: [value for outputs in emit_scans(layers, x, initial_states) for value in outputs])
     results = ops.If(
-        are_safe[0] if n == 1 else ops.And(*are_safe),
-        then_branch=ctx.graph(lambda: [value for outputs in unbounded for value in outputs]),
-        else_branch=exact_branch,
-        outputs=3 * n,
+        are_safe[0] if direction_count == 1 else ops.And(*are_safe),
+        then_branch=ctx.graph(lambda: [value for outputs in unclipped for value in outputs]),
+        else_branch=scan_branch,
+        outputs=3 * direction_count,
     )
-    return [results[3 * k : 3 * k + 3] for k in range(n)]
+    return [results[3 * k : 3 * k + 3] for k in range(direction_count)]
 
 
 def max_initial_cell(cell: Cell) -> float:
@@ -213,8 +216,8 @@ def max_initial_cell(cell: Cell) -> float:
 
     Each time step adds at most 1.
     """
-    time = cell.op[0].dims[0 if cell.ctx.options.time_major else 1]
-    return float(cell.ctx.options.cell_clip) - (inf if time is None else time)
+    step_count = cell.op[0].dims[0 if cell.ctx.options.time_major else 1]
+    return float(cell.ctx.options.cell_clip) - (inf if step_count is None else step_count)
 
 
 def is_initial_below(ctx: Context, cells: Value, limit: float) -> bool:
@@ -245,7 +248,7 @@ def is_unclipped(cell: Cell, x: Value, hidden: Value, y: Value) -> Value:
 
 
 def emit_scans(layers: Sequence[Cell], x: Value, initial_states: InitialStates) -> Sequence[Sequence[Value]]:
-    return [emit_scan(cell, x, *start) for cell, start in zip(layers, initial_states, strict=True)]
+    return [emit_scan(cell, x, *initial_state) for cell, initial_state in zip(layers, initial_states, strict=True)]
 
 
 def emit_scan(cell: Cell, x: Value, hidden: Value, cells: Value) -> Sequence[Value]:
@@ -255,7 +258,7 @@ def emit_scan(cell: Cell, x: Value, hidden: Value, cells: Value) -> Sequence[Val
         hidden, cells = cell.emit_step(hidden, cells, products)
         return [cell.convert_state(hidden), cells, hidden]
 
-    sizes = (cell.outputs, cell.cells, len(cell.gates) * cell.cells)
+    sizes = (cell.output_size, cell.cell_count, len(cell.gates) * cell.cell_count)
     names = ("hidden", "cells", "products")
     parameters = [
         (name, dtype, (None, size)) for name, dtype, size in zip(names, cell.state_dtypes, sizes, strict=True)

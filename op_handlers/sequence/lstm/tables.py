@@ -1,6 +1,6 @@
 """Tables of sigmoid and tanh for all int16 values.
 
-A table is an array if the target stores its final form. Otherwise, nodes compute that form.
+If the target has the trait ``stores_tables``, a table is an array. Otherwise, nodes compute it at load time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ASCENDING = np.arange(-32768, 32768)
 def emit_table(ctx: Context, entries: Array, factor: float) -> Value | Array:
     """Return a table of entries times a factor.
 
-    If nodes compute it, they add 8-bit differences from the previous entry at load time.
+    Nodes compute the table as a cumulative sum, because 8-bit differences of entries take less space.
     """
     if ctx.target.stores_tables:
         return entries * factor
