@@ -8,7 +8,7 @@ from onnx_tflite_plugin.api import Context, Value
 
 
 def float32_below(threshold: float) -> np.float32:
-    """Return the largest float32 below a threshold, to compare by ``>`` for ``>=``."""
+    """Return the largest float32 below a threshold, so that ``>`` can replace ``>=``."""
     return np.float32(np.nextafter(np.float32(threshold), np.float32(-np.inf)))
 
 
@@ -17,8 +17,8 @@ def split_columns(ctx: Context, values: Value, rank: int = 1) -> list[Value]:
 
     ``rank``: rank of each column, 1 or 2.
     """
-    parts = ctx.ops.Split(values, np.ones(4, np.int64), axis=1, outputs=4)
-    return [ctx.ops.Squeeze(part, [1]) for part in parts] if rank == 1 else list(parts)
+    columns = ctx.ops.Split(values, np.ones(4, np.int64), axis=1, outputs=4)
+    return [ctx.ops.Squeeze(column, [1]) for column in columns] if rank == 1 else list(columns)
 
 
 class Boxes:

@@ -47,10 +47,11 @@ class CountedLoop:
         return int(initial_value) if any(constant_scalar(addend) == 1 for addend in addends) else None
 
     def overwritten_slots(self) -> dict[int, int]:
-        """Return slots that get a wrong value, with the slot from which they get it.
+        """Return slots to which the kernel copies a wrong value: later → earlier slot.
 
-        The body returns its input of an earlier slot in a later one. The kernel copies outputs to inputs one after the
-        other (Eval_static, kernels/while.cc). The later slot therefore gets the earlier slot's next value.
+        They occur if the body returns the input of an earlier slot as the output of a later slot. The kernel copies
+        outputs to inputs in slot order (Eval_static, kernels/while.cc), so the later slot gets the earlier slot's new
+        value instead of its old value.
         """
         input_slots = {tensor: slot for slot, tensor in enumerate(self.graph.inputs) if slot not in self.forwarded}
         returned_slots = {slot: input_slots.get(tensor, slot) for slot, tensor in enumerate(self.graph.outputs)}
@@ -233,7 +234,7 @@ class CountedLoop:
         return rows_by_slot
 
     def _use_count(self, tensor: Tensor) -> int:
-        """Return how many times operators of the body read, or the body returns, a tensor."""
+        """Return how often operators of the body read a tensor, or the body returns it."""
         operands = [x for op in self.graph.operators for x in op.inputs]
         return sum(tensor is operand for operand in (*operands, *self.graph.outputs))
 

@@ -1,6 +1,6 @@
-"""Rounding of sums of quantized values and a constant that end in one half.
+"""Rounding of ties in sums of quantized values and a constant.
 
-XNNPACK rounds them half up in fixed point, QuantizeLinear half to even.
+XNNPACK rounds ties up in fixed point, but QuantizeLinear rounds them to even.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import numpy as np
 from onnx_tflite_plugin.api import Array, Operator, Quantization, out
 
 OFFSET_LSB = 2.0**-11
-"""Offset in LSB that moves results away from a half.
+"""Offset in LSB that moves results away from a tie.
 
 It exceeds the float32 rounding errors in sums and means of 8-bit values, and is less than the distance of any other
-result from a half. This also holds for means at coordinates in multiples of 1/32.
+result from a tie. This also holds for means at coordinates in multiples of 1/32.
 """
 
 
@@ -23,7 +23,7 @@ def rounding_offset(op: Operator, sign: int) -> float:
     """Return the offset that makes ``x + sign * y`` round as in XNNPACK.
 
     The offset is 0 if the sum rounds correctly without it, or if no offset helps. An offset is needed, for example, for
-    an image ``x / 127.5 - 1``: with a constant scalar operand, the sums of all 256 values may end in one half.
+    an image ``x / 127.5 - 1``: with a constant scalar operand, the sums of all 256 values may be ties.
     """
     tensors = (op[0], op[1], op[out(0)])
     parameters = [q for t in tensors if isinstance(q := t.quantization, Quantization) and not q.per_axis]

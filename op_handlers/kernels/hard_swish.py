@@ -49,7 +49,7 @@ def hard_swish_table(at: Instance) -> Array:
 
 
 def divide_by_power_of_two_int16(numbers: Array, bits: int) -> Array:
-    """Return numbers divided by ``2 ** bits``, as by 16-bit RoundingDivideByPOT.
+    """Return numbers divided by ``2 ** bits``, as 16-bit RoundingDivideByPOT does.
 
     For more than 15 bits, the function of gemmlowp returns -1 for negative numbers and 1 for all others.
     """

@@ -51,7 +51,7 @@ def has_small_blocks(weights: Tensor) -> bool:
 
 
 def activation_elements(op: Operator) -> int:
-    """Return the number of elements of the activations; dynamic dimensions count as 1."""
+    """Return the size of the largest activation; dynamic dimensions count as 1."""
     return max(prod(size or 1 for size in tensor.dims) for tensor in float_activations(op))
 
 

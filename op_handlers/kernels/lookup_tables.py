@@ -40,12 +40,11 @@ def interpolated_table(function: RealFunction) -> Callable[[Instance], Array]:
         input_min, input_max = real_bounds(require_quantization(at.op[0]))
         output_min, output_max = real_bounds(require_quantization(at.op[out(0)]))
 
-        def clamp(x: Array) -> Array:
+        def finite_function(x: Array) -> Array:
             return np.nan_to_num(function(x), neginf=float(output_min), posinf=float(output_max))
 
-        return interpolate(sample_function(clamp, input_min, input_max, output_max - output_min), INT16_VALUES).astype(
-            np.int16
-        )
+        samples = sample_function(finite_function, input_min, input_max, output_max - output_min)
+        return interpolate(samples, INT16_VALUES).astype(np.int16)
 
     return table
 

@@ -42,7 +42,7 @@ def attention_window(mask: Tensor, position: Tensor, producers: Producers, token
         allowed = scores == 0
         if not (allowed | (scores <= MAX_FORBIDDEN)).all():
             return None
-        if window is None:  # the last positions come first, at which a window forbids slots
+        if window is None:  # at the largest start, which comes first, a window forbids slots
             count = int(allowed[-1].sum())
             window = 0 if count == last_start + tokens else count
         expected = causal if not window else causal & (np.arange(slots) > positions[:, None] - window)
@@ -65,7 +65,7 @@ def position_input(position: Tensor, producers: Producers) -> Tensor | None:
 class _Evaluation(NamedTuple):
     """Values of tensors. ``causal``: value of a mask that is a graph input.
 
-    No closure refers to the values, because they are large.
+    This is not a closure, because a closure would keep the large values alive.
     """
 
     producers: Producers
@@ -113,8 +113,8 @@ def _all(op: Operator, x: Array, axes: Array) -> Array:
 
 
 def _slice(_op: Operator, x: Array, begin: Array, size: Array) -> Array:
-    ends = zip(begin.tolist(), size.tolist(), strict=True)
-    return x[tuple(slice(first, None if n < 0 else first + n) for first, n in ends)]
+    starts_and_sizes = zip(begin.tolist(), size.tolist(), strict=True)
+    return x[tuple(slice(start, None if n < 0 else start + n) for start, n in starts_and_sizes)]
 
 
 def _cast(op: Operator, x: Array) -> Array:

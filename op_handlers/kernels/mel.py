@@ -34,7 +34,7 @@ class Filterbank:
     """Triangular filters, equally spaced on the mel scale.
 
     The filters apply to ``bins`` frequencies from 0 to half the sample rate. The kernel ignores frequency 0,
-    frequencies below ``lower`` plus half a bin, and those above ``upper``. If there are fewer bins than it needs, every
+    frequencies below ``lower`` plus half a bin, and those above ``upper``. If ``upper`` lies beyond the last bin, every
     coefficient is 0.
     """
 
@@ -45,12 +45,12 @@ class Filterbank:
 
     @property
     def corners(self) -> Array:
-        """The left corner of the first filter, all peaks, the last right corner, in mel."""
+        """Return the first left corner, all peaks and the last right corner, in mel."""
         low, high = hertz_to_mel(np.asarray([self.lower, self.upper]))
         return np.asarray(low + (high - low) / (self.channels + 1) * np.arange(self.channels + 2))
 
     def matrix(self, rate: int) -> tuple[int, Array] | None:
-        """Return the first bin used and the weights ``[is_used, channels]``.
+        """Return the first used bin and the weights ``[used bins, channels]``.
 
         Return None if the bins end below the upper limit.
         """

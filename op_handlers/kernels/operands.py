@@ -31,7 +31,7 @@ MAX_AXES = 64  # more than any kernel of ONNX Runtime supports
 
 
 def rank_preserving_axes(at: Instance, outputs: int = 1) -> str | None:
-    """Return axes for outputs of any size; ``None`` unless input 0 has their rank."""
+    """Return axes that input 0 shares with the outputs; None if their ranks differ."""
     names = axis_names(at.op[0].rank)
     return format_axes([names], *[names] * outputs) if at.op[out(0)].rank == len(names) else None
 
@@ -65,7 +65,7 @@ def unordered_layout(axes: Iterable[int]) -> Attribute:
 def constant_integers(op: Operator, slot: int) -> list[int] | None:
     """Return the elements of a constant operand, or ``None`` for a runtime value.
 
-    Raises Refusal for other dtypes.
+    Raises Refusal if the constant does not have an integer dtype.
     """
     constant = op.constant(slot)
     if constant is not None and constant.dtype.kind not in "iu":
@@ -74,7 +74,7 @@ def constant_integers(op: Operator, slot: int) -> list[int] | None:
 
 
 def operand_shape(at: Instance) -> Dims:
-    """Return the shape of operand 0, which the result has.
+    """Return the shape of operand 0, which is also the shape of the result.
 
     Raises Refusal if the file does not store its rank.
     """
@@ -145,13 +145,13 @@ def check_packed_weights(op: Operator, unpacked: Mapping[str, Collection[str]]) 
     return None
 
 
-def check_weight_zero_points(op: Operator, image: int = 0) -> Decline | None:
+def check_weight_zero_points(op: Operator, image_slot: int = 0) -> Decline | None:
     """Return a Decline for int8 weights with zero points and float32 activations.
 
     Kernels ignore the zero points (EvalHybrid), and XNNPACK refuses them.
     """
     w = op[1]
-    if (op[image].dtype, w.dtype) != ("float32", "int8") or not isinstance(w.quantization, Quantization):
+    if (op[image_slot].dtype, w.dtype) != ("float32", "int8") or not isinstance(w.quantization, Quantization):
         return None
     if not any(w.quantization.zero_point):
         return None
@@ -179,14 +179,14 @@ def reinterpret_uint8_weights(ctx: Context, slot: int, weight: Value, *, by_row:
     return constant.view(np.int8).astype(np.float32) * scales.reshape([-1] + [1] * (constant.ndim - 1))
 
 
-def drop_weight_zero_point(ctx: Context, weight: Value, image: int) -> Value:
+def drop_weight_zero_point(ctx: Context, weight: Value, image_slot: int) -> Value:
     """Return the weight in slot 1, without its zero point if the kernel ignores it.
 
-    ``image``: slot whose dtype selects the kernel. The uint8 kernel subtracts the zero point, others do not
+    ``image_slot``: slot of the image. Its dtype selects the kernel. Only the uint8 kernel subtracts the zero point
     (weights_offset = 0, depthwise_conv.cc, transpose_conv.cc).
     """
     quantization = ctx.op[1].quantization
-    if ctx.op[image].dtype not in ("int8", "int16") or not isinstance(quantization, Quantization):
+    if ctx.op[image_slot].dtype not in ("int8", "int16") or not isinstance(quantization, Quantization):
         return weight
     if not any(quantization.zero_point):
         return weight
@@ -204,9 +204,9 @@ def require_quantization(tensor: Tensor) -> Quantization:
 
 
 def reinterpret_scale(ctx: Context, y: Value) -> Value:
-    """Return means that keep the quantized values of the operand's scale.
+    """Return ``y`` changed so that it is quantized as if with the operand's scale.
 
-    The kernel does not rescale the mean to the scale of the output.
+    The kernel averages quantized values, and does not rescale the mean ``y`` to the scale of the output.
     """
     source, result = ctx.op[0].quantization, ctx.op[out(0)].quantization
     if source == result or not isinstance(source, Quantization) or not isinstance(result, Quantization):

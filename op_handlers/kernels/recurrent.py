@@ -49,10 +49,10 @@ def check_variable_states(op: Operator, slots: Iterable[int]) -> Decline | None:
     states = [op[slot] for slot in slots]
     if not all(state.is_variable for state in states):
         return Decline("the states are not variable tensors, which LiteRT requires")
-    shared = next((state for k, state in enumerate(states) if state in states[:k]), None)
-    if shared is None:
+    shared_state = next((state for k, state in enumerate(states) if state in states[:k]), None)
+    if shared_state is None:
         return None
-    fact = f"two states share tensor {shared.name!r}, a bug of an old converter"
+    fact = f"two states share tensor {shared_state.name!r}, a bug of an old converter"
     return Decline(f"{fact}, so LiteRT's results differ from the original network; convert the original again")
 
 

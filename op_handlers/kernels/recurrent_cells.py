@@ -16,7 +16,7 @@ ACTIVATIONS = {"TANH": "Tanh", "RELU": "Relu", "LOGISTIC": "Sigmoid"}
 DEFAULTS = (("Tanh",), ("Sigmoid", "Tanh"), ("Sigmoid", "Tanh", "Tanh"))
 """ONNX's default activations of RNN, GRU and LSTM."""
 MAX_PRODUCTS = 2
-"""Maximum number of products per gate: by the input and by the last output."""
+"""Maximum number of products per gate: one with the input, one with the last output."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,9 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Sums:
-    """The sum of ``matrix · x`` over all x and a bias ``[n]``, per row of the batch.
+    """A bias ``[n]`` plus the sum of ``matrix · x`` over all x, per row of the batch.
 
-    ``products``: the matrix by x, which is a tensor or its key.
+    ``products``: x → matrix, where x is a tensor or its key.
     """
 
     products: Mapping[Any, Matrix]
@@ -74,7 +74,7 @@ class Sums:
         )
 
     def add(self, other: Sums) -> Sums | None:
-        """Return both sums added.
+        """Return the sum of both sums.
 
         Return ``None`` if they share a tensor, differ in size, or have more than ``MAX_PRODUCTS`` products together.
         """
@@ -89,8 +89,8 @@ class Sums:
 class Cell:
     """Weights of ONNX's operator ``op_type``, with gates in ONNX's order.
 
-    ``bias``: both biases, each [gates · n]. ``linear_before_reset``: the reset gate of a GRU multiplies the recurrent
-    sums instead of the last output. ``activations``: empty for ONNX's defaults.
+    ``bias``: input bias, then recurrent bias, each [gates · n]. ``linear_before_reset``: the reset gate of a GRU
+    multiplies the recurrent sums instead of the last output. ``activations``: empty for ONNX's defaults.
     """
 
     op_type: str
@@ -102,7 +102,7 @@ class Cell:
 
 
 class Body:
-    """Operators of one time step, with fused activations as operators of their own."""
+    """Operators of one time step, with fused activations as separate operators."""
 
     def __init__(self, operators: Iterable[Operator]) -> None:
         split_operators = [split_op for op in operators for split_op in split_activation(op)]
@@ -121,7 +121,7 @@ class Body:
             yield from permutations((op[0], op[1]))
 
     def operand(self, tensor: Tensor, code: str) -> Tensor | None:
-        """Return operand 0 of a tensor's producer; ``None`` unless it has this code."""
+        """Return operand 0 of a tensor's producer if the producer's code is ``code``."""
         op = self.producer(tensor, code)
         return None if op is None else op[0]
 
@@ -203,7 +203,7 @@ class Body:
     # --- cells ----------------------------------------------------------------------------
 
     def match_lstm(self, x: Any, new_hidden: Tensor, hidden: Any, new_cell: Tensor, old_cell: Tensor) -> Cell | None:
-        """Match ``c' = σ(f)·c + σ(i)·f(g)``, ``h' = σ(o)·f(c')``."""
+        """Match ``c' = σ(f)·c + σ(i)·φ(g)``, ``h' = σ(o)·φ(c')``, with any activations φ."""
         for output_gate, activated_cell in self.operand_pairs(new_hidden, "MUL"):
             output_sums, cell_activation = self.gate_sums(output_gate), self.activation_operand(activated_cell)
             if output_sums is None or cell_activation is None or cell_activation[0] is not new_cell:
@@ -227,11 +227,11 @@ class Body:
         return None
 
     def key(self, tensor: Tensor) -> Any:
-        """Return the key of a tensor in sums."""
+        """Return the key of a tensor in ``Sums.products``: here, the tensor itself."""
         return tensor
 
     def tensor(self, key: Any) -> Tensor:
-        """Return the tensor of a key."""
+        """Return the tensor of a key in ``Sums.products``."""
         tensor: Tensor = key
         return tensor
 
@@ -329,10 +329,10 @@ def split_activation(op: Operator) -> tuple[Operator, ...]:
 def join_gates(
     op_type: str, x: Any, hidden: Any, gates: Sequence[Sums | tuple[Sums, Sums]], **attributes: Any
 ) -> Cell | None:
-    """Return the cell of these gates, or ``None`` if they are no gates of a cell.
+    """Return the cell with these gates, or ``None`` if they do not fit a cell.
 
     Each gate has one product with the input and one with the last output. A gate may be a pair of sums, one for each
-    product, each with its bias. All gates must have the size of the output, because others would be broadcast.
+    product, each with its bias. All gates must have the size of the output; gates of size 1 would be broadcast.
     """
     input_weights: list[Matrix] = []
     recurrent_weights: list[Matrix] = []

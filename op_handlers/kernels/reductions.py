@@ -44,7 +44,7 @@ def emit_integer_sum(ctx: Context, x: Value, axes: Value) -> Value:
     return ops.Add(ops.Mul(high_sum, UPPER_UNIT), low_sum)
 
 
-def emit_int64_extreme(ctx: Context, onnx: str, x: Value, axes: Value) -> Value:
+def emit_int64_extreme(ctx: Context, op_type: str, x: Value, axes: Value) -> Value:
     """Emit the minimum or maximum of int64 values by their 32-bit halves.
 
     ONNX Runtime compares only 32 bits. The extreme of the upper halves is computed first, then the extreme of the lower
@@ -55,23 +55,23 @@ def emit_int64_extreme(ctx: Context, onnx: str, x: Value, axes: Value) -> Value:
     ops, middle = ctx.ops, np.int64(2**31)
     low = ops.Mod(x, UPPER_UNIT)
     high = ops.Div(ops.Sub(x, low), UPPER_UNIT)
-    extreme_high = emit_reduction(ctx, onnx, high, axes, keep=1)
-    excluded = -middle if onnx == "ReduceMax" else middle - 1
+    extreme_high = emit_reduction(ctx, op_type, high, axes, keep=1)
+    excluded = -middle if op_type == "ReduceMax" else middle - 1
     candidates = ops.Where(ops.Equal(high, extreme_high), ops.Sub(low, middle), excluded)
-    extreme_low = ops.Add(emit_reduction(ctx, onnx, candidates, axes), middle)
-    return ops.Add(ops.Mul(emit_reduction(ctx, onnx, high, axes), UPPER_UNIT), extreme_low)
+    extreme_low = ops.Add(emit_reduction(ctx, op_type, candidates, axes), middle)
+    return ops.Add(ops.Mul(emit_reduction(ctx, op_type, high, axes), UPPER_UNIT), extreme_low)
 
 
-def empty_result(dtype: str, smallest: bool) -> Array:
+def empty_result(dtype: str, is_maximum: bool) -> Array:
     """Return the kernel's minimum or maximum of no elements (ReduceGeneric).
 
-    It is a finite number for floating-point dtypes. ``smallest``: the reduction is a maximum, which starts at the
-    smallest number.
+    The result is a finite number for floating-point dtypes. ``is_maximum``: the reduction is a maximum, for which the
+    result is the dtype's minimum.
     """
     if dtype == "bool":
-        return np.asarray(not smallest)
+        return np.asarray(not is_maximum)
     limits: Any = np.finfo(dtype) if "float" in dtype else np.iinfo(dtype)
-    return np.asarray(limits.min if smallest else limits.max, dtype)
+    return np.asarray(limits.min if is_maximum else limits.max, dtype)
 
 
 def has_empty_axis(ctx: Context) -> bool:
@@ -101,7 +101,7 @@ def constant_reduced_axes(ctx: Context) -> list[int] | None:
     return None if constant is None else sorted({int(axis) for axis in constant.reshape(-1)})
 
 
-def emit_reduction(ctx: Context, onnx: str, x: Value, axes: Value, keep: int | None = None) -> Value:
+def emit_reduction(ctx: Context, op_type: str, x: Value, axes: Value, keep: int | None = None) -> Value:
     """Emit ``Reduce*``, or nothing if there are no axes.
 
     ``keep``: 1 to keep the axes; by default the option of the operator.
@@ -110,6 +110,6 @@ def emit_reduction(ctx: Context, onnx: str, x: Value, axes: Value, keep: int | N
     if reduced_axes == []:
         return x
     if reduced_axes is not None:
-        return ctx.ops.named(onnx)(x, reduced_axes, keepdims=keep)
+        return ctx.ops.named(op_type)(x, reduced_axes, keepdims=keep)
     runtime_axes = ctx.ops.Cast(ctx.ops.Reshape(axes, [-1]), to="int64")
-    return ctx.ops.named(onnx)(x, runtime_axes, keepdims=keep, noop_with_empty_axes=1)
+    return ctx.ops.named(op_type)(x, runtime_axes, keepdims=keep, noop_with_empty_axes=1)

@@ -10,9 +10,9 @@ import numpy as np
 from onnx_tflite_plugin.api import Context, Refusal, Value
 
 AWAY_FROM_ZERO = 1 + 2.0**-40
-"""Factor that moves numbers away from zero, since ``Round`` rounds half to even.
+"""Factor that moves ties away from zero before ``Round``, which rounds half to even.
 
-It moves a number by less than 2^-31, the minimum distance of any other number from a half.
+It moves a number by less than 2^-31, so it does not change the rounding of numbers that are not ties.
 """
 
 

@@ -21,7 +21,7 @@ class RowMovement(NamedTuple):
 
 
 def row_movement(op: Operator, result: Tensor) -> RowMovement | None:
-    """Return the rows and columns that an operator copies; ``None`` for others."""
+    """Return the rows and columns that an operator copies; None if it copies no rows."""
     slot = 1 if op.code == "SPLIT" else 0
     data = op.tensor(slot) if op.code in _SELECTIONS else None
     if (

@@ -13,7 +13,8 @@ from op_handlers.kernels.lookup_tables import INT16_VALUES
 from op_handlers.kernels.operands import require_quantization
 
 INT16_OUTPUT = {"int16": (1 / 32768, 0)}
-_ONE_STEP = 1.49  # error in steps that is always rounded to one step, even if float32 rounds halfway cases differently
+_MAX_ERROR_OF_ONE_STEP = 1.49
+"""Error in steps that is always rounded to one step, even if float32 rounds ties differently."""
 TABLE_UNIT = 12288  # table index units per 1.0
 
 
@@ -25,7 +26,7 @@ def sigmoid_quantization(at: Instance) -> FixedOutputRange | Lookup:
     EfficientNet 2.7 times as large, and the model 18 % slower.
     """
     scale = input_scale(at.op)
-    if scale is None or not is_beyond_float(scale):
+    if scale is None or not is_float_too_inexact(scale):
         return FixedOutputRange(INT16_OUTPUT)
     return Lookup(lambda at: logistic_table(scale), outputs=INT16_OUTPUT)
 
@@ -55,7 +56,7 @@ def int16_tanh_table(at: Instance) -> Array:
 
 
 @cache
-def is_beyond_float(scale: float) -> bool:
+def is_float_too_inexact(scale: float) -> bool:
     """True if float arithmetic is too inexact for int16 LOGISTIC at this scale.
 
     The limit is a difference of one quantization step from the kernel.
@@ -66,7 +67,7 @@ def is_beyond_float(scale: float) -> bool:
         errors = logistic_table(scale) - exact
     except Refusal:
         return False
-    return bool(np.abs(errors).max() >= _ONE_STEP)
+    return bool(np.abs(errors).max() >= _MAX_ERROR_OF_ONE_STEP)
 
 
 def logistic_table(scale: float) -> Array:

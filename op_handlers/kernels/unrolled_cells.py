@@ -28,7 +28,7 @@ MAX_DEPTH = 4
 
 
 class Rows(NamedTuple):
-    """Rows by number in a tensor that no data-movement operator computes."""
+    """Rows of a tensor, by number. No data-movement operator computes the tensor."""
 
     tensor: Tensor
     numbers: tuple[int, ...]
@@ -95,25 +95,25 @@ class Unrolled(Body):
         if new_hidden.dtype != "float32" or not new_hidden.is_static or new_hidden.rank < 2:
             return
         for new_cell, old_cell in self._cell_states(new_hidden):
-            for x, hidden in self._factors_of_rows(new_cell):
+            for x, hidden in self._row_factors(new_cell):
                 cell = self.match_lstm(x, new_hidden, hidden, new_cell, old_cell)
                 if cell is not None and is_whole_tensor(hidden):
                     yield Step(cell, x, (hidden.tensor, old_cell), (new_hidden, new_cell))
                     return
         for old_hidden in self._gru_state_candidates(new_hidden):
             hidden = self.rows(old_hidden)
-            for x, factor in self._factors_of_rows(new_hidden):
+            for x, factor in self._row_factors(new_hidden):
                 cell = self.match_gru(x, new_hidden, old_hidden) if factor == hidden else None
                 if cell is not None:
                     yield Step(cell, x, (old_hidden,), (new_hidden,))
                     return
-        for x, hidden in self._factors_of_rows(new_hidden):
+        for x, hidden in self._row_factors(new_hidden):
             cell = self.match_rnn(x, new_hidden, hidden)
             if cell is not None and is_whole_tensor(hidden) and hidden.tensor is not x.tensor:
                 yield Step(cell, x, (hidden.tensor,), (new_hidden,))
 
     def _cell_states(self, new_hidden: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield an LSTM's cell state after a step, and candidates of the one before."""
+        """Yield (new cell state, candidate for the old cell state) of an LSTM step."""
         for _, activated_cell in self.operand_pairs(new_hidden, "MUL"):
             activation = self.activation_operand(activated_cell)
             for scaled_cell, _ in self.operand_pairs(activation[0], "ADD") if activation else ():
@@ -124,26 +124,24 @@ class Unrolled(Body):
                 )
 
     def _gru_state_candidates(self, new_hidden: Tensor) -> Iterator[Tensor]:
-        """Yield candidates of a GRU's output before a step."""
+        """Yield candidates for a GRU's output before a step."""
         for product, _ in self.operand_pairs(new_hidden, "ADD"):
             for _, factor in self.operand_pairs(product, "MUL"):
                 difference = self.producer(factor, "SUB")
                 yield factor if difference is None else difference[0]
 
-    def _factors_of_rows(self, tensor: Tensor) -> Iterator[tuple[Rows, Rows]]:
-        """Yield the rows in the nearest upstream sums of two products, in either order."""
+    def _row_factors(self, tensor: Tensor) -> Iterator[tuple[Rows, Rows]]:
+        """Yield both factors of the nearest sums of two products, in either order."""
         candidates, visited = [tensor], {tensor}
         for _ in range(MAX_DEPTH + 1):
-            sums_of_nearest = [self.sums(candidate) for candidate in candidates]
-            two_products = next(
-                (sums for sums in sums_of_nearest if sums is not None and len(sums.products) == 2), None
-            )
+            candidate_sums = [self.sums(candidate) for candidate in candidates]
+            two_products = next((sums for sums in candidate_sums if sums is not None and len(sums.products) == 2), None)
             if two_products is not None:
                 yield from permutations(two_products.products)
                 return
             operators = [
                 self.producers.get(candidate)
-                for candidate, sums in zip(candidates, sums_of_nearest, strict=True)
+                for candidate, sums in zip(candidates, candidate_sums, strict=True)
                 if sums is None
             ]
             operands = (t for op in operators if op is not None and op.code in ELEMENTWISE for t in op.inputs)
@@ -161,13 +159,13 @@ class Unrolled(Body):
         return next(readers[cell.op_type](states, cell), None)
 
     def _first_lstm_step(self, states: Sequence[Tensor], cell: Cell) -> Iterator[Rows]:
-        """Match ``c = σ(i)·f(g)``, ``h = σ(o)·f(c)``."""
+        """Match ``c = σ(i)·φ(g)``, ``h = σ(o)·φ(c)``, with any activations φ."""
         hidden, cell_state = states
-        _, update_name, cell_state_name = cell.activations or DEFAULTS[2]
+        _, update_activation, cell_activation = cell.activations or DEFAULTS[2]
         for output_gate, activated_cell in self.operand_pairs(hidden, "MUL"):
             for gate, update in (
                 self.operand_pairs(cell_state, "MUL")
-                if self.activation_operand(activated_cell) == (cell_state, cell_state_name)
+                if self.activation_operand(activated_cell) == (cell_state, cell_activation)
                 else ()
             ):
                 activation = self.activation_operand(update)
@@ -177,28 +175,28 @@ class Unrolled(Body):
                     UNUSED_GATE,
                     self.sums(activation[0]) if activation else None,
                 )
-                if activation is not None and activation[1] == update_name:
+                if activation is not None and activation[1] == update_activation:
                     yield from shared_rows(gates, cell)
 
     def _first_gru_step(self, states: Sequence[Tensor], cell: Cell) -> Iterator[Rows]:
         """Match a GRU step ``h = (1 - z)·h̃`` with ``h̃ = f(W·x + b + r·c)``.
 
-        ``r·c`` is absent if the reset gate comes first.
+        ``r·c`` is absent if the reset gate multiplies the state before the product.
         """
-        (hidden,), (_, update_name) = states, cell.activations or DEFAULTS[1]
+        (hidden,), (_, update_activation) = states, cell.activations or DEFAULTS[1]
         for update_gate, update in self._first_update_operands(hidden):
             activation, update_sums = self.activation_operand(update), self.gate_sums(update_gate)
-            if activation is None or activation[1] != update_name:
+            if activation is None or activation[1] != update_activation:
                 continue
-            outer_bias = cell.bias[-(len(cell.bias) // 6) :]
-            if not (cell.linear_before_reset and outer_bias.any()):
+            recurrent_bias = cell.bias[-(len(cell.bias) // 6) :]
+            if not (cell.linear_before_reset and recurrent_bias.any()):
                 yield from shared_rows((update_sums, UNUSED_GATE, self.sums(activation[0])), cell)
             for input_term, recurrent_term in (
                 self.operand_pairs(activation[0], "ADD") if cell.linear_before_reset else ()
             ):
                 for gate, constant in self.operand_pairs(recurrent_term, "MUL"):
                     constant_sums = self.sums(constant)
-                    if constant_sums is not None and np.array_equal(constant_sums.bias, outer_bias):
+                    if constant_sums is not None and np.array_equal(constant_sums.bias, recurrent_bias):
                         yield from shared_rows((update_sums, self.gate_sums(gate), self.sums(input_term)), cell)
 
     def _first_update_operands(self, hidden: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
