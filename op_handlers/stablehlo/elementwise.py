@@ -13,15 +13,15 @@ from op_handlers.kernels.min_max import emit_min_max
 FLOATS = ("float16", "float32", "float64")
 
 
-def emit_wrapping(ctx: Context, onnx: str, x: Value, y: Value) -> Value:
+def emit_wrapping(ctx: Context, op_type: str, x: Value, y: Value) -> Value:
     """Emit a sum or product that wraps around.
 
     For booleans, these are Or and And (stablehlo_elementwise.h).
     """
     dtype, ops = ctx.op[0].dtype, ctx.ops
     if dtype == "bool":
-        return {"Add": ops.Or, "Mul": ops.And}[onnx](x, y)
-    return ops.named(onnx)(x, y)
+        return {"Add": ops.Or, "Mul": ops.And}[op_type](x, y)
+    return ops.named(op_type)(x, y)
 
 
 @handler("STABLEHLO_ADD", max_version=1, layout=Transparent(), quantization=Raw())
@@ -36,7 +36,7 @@ def multiply(ctx: Context, x: Value, y: Value) -> Value:
     return emit_wrapping(ctx, "Mul", x, y)
 
 
-def emit_std_extreme(ctx: Context, onnx: str, x: Value, y: Value) -> Value:
+def emit_std_extreme(ctx: Context, op_type: str, x: Value, y: Value) -> Value:
     """Emit ``std::max`` or ``std::min``.
 
     For floats, the result is the first operand unless the second is greater (or less). The result is therefore NaN
@@ -44,11 +44,11 @@ def emit_std_extreme(ctx: Context, onnx: str, x: Value, y: Value) -> Value:
     """
     dtype, ops = ctx.op[0].dtype, ctx.ops
     if dtype == "bool":
-        return {"Max": ops.Or, "Min": ops.And}[onnx](x, y)
+        return {"Max": ops.Or, "Min": ops.And}[op_type](x, y)
     if dtype in FLOATS:
-        takes_second = ops.Less(x, y) if onnx == "Max" else ops.Less(y, x)
+        takes_second = ops.Less(x, y) if op_type == "Max" else ops.Less(y, x)
         return ops.Where(takes_second, y, x)
-    return emit_min_max(ctx, onnx, x, y)
+    return emit_min_max(ctx, op_type, x, y)
 
 
 @handler("STABLEHLO_MAXIMUM", max_version=1, layout=Transparent(), quantization=Raw())

@@ -82,14 +82,14 @@ def gather(ctx: Context, x: Value, indices: Value) -> Value:
     ``o0`` ... in the operand.
     """
     o, rank = ctx.options, ctx.op[0].rank
-    mapped, collapsed = list(o.start_index_map), set(o.collapsed_slice_dims)
+    mapped_axes, collapsed_axes = list(o.start_index_map), set(o.collapsed_slice_dims)
     batch_axes = [f"b{k}" for k in range(ctx.op[1].rank - 1)]
-    other_axes = [axis for axis in range(rank) if axis not in mapped]
-    slice_axes = [axis for axis in sorted(mapped) if axis not in collapsed]
+    other_axes = [axis for axis in range(rank) if axis not in mapped_axes]
+    slice_axes = [axis for axis in sorted(mapped_axes) if axis not in collapsed_axes]
     element_positions = element_indices(ctx, start_vectors(ctx, indices), slice_axes)
     y = slice_other_axes(ctx, x, other_axes)
-    if len(mapped) == 1:
-        (axis,) = mapped
+    if len(mapped_axes) == 1:
+        (axis,) = mapped_axes
         y = ctx.ops.Gather(y, vector_component(ctx, element_positions, 0), axis=axis)
         names = [
             *(f"o{k}" for k in range(axis)),
@@ -98,9 +98,9 @@ def gather(ctx: Context, x: Value, indices: Value) -> Value:
             *(f"o{k}" for k in other_axes if k > axis),
         ]
     else:
-        y = ctx.ops.GatherND(transpose(ctx, y, [*mapped, *other_axes]), element_positions)
+        y = ctx.ops.GatherND(transpose(ctx, y, [*mapped_axes, *other_axes]), element_positions)
         names = [*batch_axes, *(f"o{k}" for k in (*slice_axes, *other_axes))]
-    collapsed_positions = [k for k, name in enumerate(names) if name[0] == "o" and int(name[1:]) in collapsed]
+    collapsed_positions = [k for k, name in enumerate(names) if name[0] == "o" and int(name[1:]) in collapsed_axes]
     if collapsed_positions:
         y = ctx.ops.Squeeze(y, np.asarray(collapsed_positions))
         names = [name for k, name in enumerate(names) if k not in collapsed_positions]
@@ -149,7 +149,7 @@ def move_vectors_last(ctx: Context, indices: Value | Array, axis: int, rank: int
 def element_indices(ctx: Context, starts: Value | Array, slice_axes: list[int]) -> Value | Array:
     """Return the indices of a slice's elements along ``slice_axes``.
 
-    The result has one axis for each of these axes.
+    The result has one additional axis for each of ``slice_axes``.
     """
     if not slice_axes:
         return starts
@@ -273,7 +273,10 @@ def flat_positions(ctx: Context, indices: Value) -> tuple[Any, bool]:
     last element.
     """
     o, ops, (x, index, updates) = ctx.options, ctx.ops, (ctx.op[0], ctx.op[1], ctx.op[2])
-    window_axes, axes = list(o.update_window_dims), [k for k in range(x.rank) if k not in o.inserted_window_dims]
+    window_axes, operand_axes = (
+        list(o.update_window_dims),
+        [k for k in range(x.rank) if k not in o.inserted_window_dims],
+    )
     index_shape = [size for axis, size in enumerate(index.shape) if axis != o.index_vector_dim]
     update_shape = [size for axis, size in enumerate(updates.shape) if axis not in window_axes]
     if index.is_static and updates.is_static and update_shape != index_shape:
@@ -285,8 +288,8 @@ def flat_positions(ctx: Context, indices: Value) -> tuple[Any, bool]:
     in_range: Any = np.ones(updates.shape, bool)
     for axis in range(x.rank):
         offsets: Any = np.zeros([1] * updates.rank, np.int64)
-        if axis in axes:
-            window_axis = window_axes[axes.index(axis)]
+        if axis in operand_axes:
+            window_axis = window_axes[operand_axes.index(axis)]
             offsets = np.arange(updates.shape[window_axis]).reshape(
                 [-1 if k == window_axis else 1 for k in range(updates.rank)]
             )
@@ -295,9 +298,16 @@ def flat_positions(ctx: Context, indices: Value) -> tuple[Any, bool]:
     runtime_positions: list[tuple[Any, int]] = []
     for k, axis in enumerate(o.scatter_dims_to_operand_dims):
         start = vector_component(ctx, starts, k)
-        offsets = np.arange(updates.shape[window_axes[axes.index(axis)]]) if axis in axes else np.zeros(1, np.int64)
+        offsets = (
+            np.arange(updates.shape[window_axes[operand_axes.index(axis)]])
+            if axis in operand_axes
+            else np.zeros(1, np.int64)
+        )
         offsets = offsets.reshape(
-            [-1 if axis in axes and d == window_axes[axes.index(axis)] else 1 for d in range(updates.rank)]
+            [
+                -1 if axis in operand_axes and d == window_axes[operand_axes.index(axis)] else 1
+                for d in range(updates.rank)
+            ]
         )
         if isinstance(start, np.ndarray):
             offsets = np.expand_dims(start, tuple(window_axes)) + offsets

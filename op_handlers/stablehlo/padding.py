@@ -72,17 +72,21 @@ def emit_dilated_pad(
     to the axis, and a Gather inserts it between elements.
     """
     dilated_axes = [axis for axis, count in enumerate(interior) if count]
-    edges = [0 if axis in dilated_axes else max(count, 0) for side in (low, high) for axis, count in enumerate(side)]
+    edge_amounts = [
+        0 if axis in dilated_axes else max(count, 0) for side in (low, high) for axis, count in enumerate(side)
+    ]
     for axis in dilated_axes:
-        edges[len(low) + axis] = 1
-    y = x if not any(edges) else ctx.ops.Pad(x, np.asarray(edges, np.int64), value, mode="constant")
+        edge_amounts[len(low) + axis] = 1
+    y = x if not any(edge_amounts) else ctx.ops.Pad(x, np.asarray(edge_amounts, np.int64), value, mode="constant")
     for axis in dilated_axes:
         y = ctx.ops.Gather(y, source_indices(static_size(ctx, axis), low[axis], high[axis], interior[axis]), axis=axis)
-    crops = [axis for axis in range(len(low)) if axis not in dilated_axes and min(low[axis], high[axis]) < 0]
-    if not crops:
+    cropped_axes = [axis for axis in range(len(low)) if axis not in dilated_axes and min(low[axis], high[axis]) < 0]
+    if not cropped_axes:
         return y
-    ends = [min(high[axis], 0) or np.iinfo(np.int64).max for axis in crops]
-    return ctx.ops.Slice(y, np.asarray([-min(low[axis], 0) for axis in crops]), np.asarray(ends), np.asarray(crops))
+    ends = [min(high[axis], 0) or np.iinfo(np.int64).max for axis in cropped_axes]
+    return ctx.ops.Slice(
+        y, np.asarray([-min(low[axis], 0) for axis in cropped_axes]), np.asarray(ends), np.asarray(cropped_axes)
+    )
 
 
 def static_size(ctx: Context, axis: int) -> int:
@@ -119,10 +123,12 @@ def dilate_layout(at: Instance) -> Attribute:
 )
 def dilate(ctx: Context, x: Value, steps: Value, value: Value) -> Value:
     """Emit padding values between elements, but not after the last (dilate.cc)."""
-    constant, rank = ctx.constant(1), ctx.op[0].rank
-    if constant is not None and all(step == 1 or ctx.shape(0)[axis] is not None for axis, step in enumerate(constant)):
+    constant_steps, rank = ctx.constant(1), ctx.op[0].rank
+    if constant_steps is not None and all(
+        step == 1 or ctx.shape(0)[axis] is not None for axis, step in enumerate(constant_steps)
+    ):
         return emit_dilated_pad(
-            ctx, x, reshape_to_scalar(ctx, 2, value), [0] * rank, [0] * rank, [int(step) - 1 for step in constant]
+            ctx, x, reshape_to_scalar(ctx, 2, value), [0] * rank, [0] * rank, [int(step) - 1 for step in constant_steps]
         )
     ops, step_sizes = ctx.ops, cast_to_int64(ctx, 1, steps)
     y = ctx.ops.Pad(x, np.asarray([0] * rank + [1] * rank, np.int64), reshape_to_scalar(ctx, 2, value), mode="constant")

@@ -117,18 +117,20 @@ def rng_bit_generator(ctx: Context, state: Value) -> tuple[Value, Value]:
     result = ctx.op[out(1)]
     has_64_bits = result.dtype in ("int64", "uint64")
     count = prod(result.shape) * (2 if has_64_bits else 1)
-    generator, size = (threefry, 2) if ctx.options.algorithm == "THREEFRY" else (philox, 4)
-    blocks = -(-count // size)
+    generator, block_size = (threefry, 2) if ctx.options.algorithm == "THREEFRY" else (philox, 4)
+    block_count = -(-count // block_size)
 
-    spend_budget(2 * blocks, 8, "the counters of random bits")  # computed when the model is loaded
+    spend_budget(2 * block_count, 8, "the counters of random bits")  # computed when the model is loaded
     state64 = ops.Cast(state, to="int64")
     key64, counter64 = (ops.Gather(state64, np.asarray([k])) for k in (0, 1))
-    counters = ops.Add(counter64, ops.Range(np.int64(0), np.int64(blocks), np.int64(1)))
+    counters = ops.Add(counter64, ops.Range(np.int64(0), np.int64(block_count), np.int64(1)))
     counter = [bits.low_word(counters), bits.high_word(counters)]
     key = (bits.low_word(key64), bits.high_word(key64))
-    if size == 4:
+    if block_size == 4:
         high_counter = ops.Gather(state64, np.asarray([2])) if ctx.op[0].dims == (3,) else key64
-        counter += [ops.Expand(word, [blocks]) for word in (bits.low_word(high_counter), bits.high_word(high_counter))]
+        counter += [
+            ops.Expand(word, [block_count]) for word in (bits.low_word(high_counter), bits.high_word(high_counter))
+        ]
     words = ops.Concat(*(ops.Unsqueeze(word, [1]) for word in generator(bits, key, counter)), axis=1)
     flat_words = ops.Slice(ops.Reshape(words, [-1]), [0], [count], [0])
     if has_64_bits:
@@ -136,5 +138,5 @@ def rng_bit_generator(ctx: Context, state: Value) -> tuple[Value, Value]:
         low_word, high_word = (ops.Gather(pairs, np.asarray(k), axis=1) for k in (0, 1))
         flat_words = ops.Add(low_word, ops.Mul(high_word, np.int64(1 << 32)))
     random = ops.Reshape(ops.Cast(flat_words, to=result.dtype), np.asarray(result.shape, np.int64), allowzero=1)
-    next_state = ops.Add(state64, np.asarray([0, blocks, 0][: ctx.op[0].shape[0]], np.int64))
+    next_state = ops.Add(state64, np.asarray([0, block_count, 0][: ctx.op[0].shape[0]], np.int64))
     return ops.Cast(next_state, to="uint64"), random

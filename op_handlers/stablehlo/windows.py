@@ -71,7 +71,7 @@ class Windows:
 
     @property
     def axes(self) -> list[int]:
-        """Return the axes along which a window has several elements or a stride."""
+        """Return the axes along which a window has several elements or a stride above 1."""
         return [
             k for k, (size, stride) in enumerate(zip(self.sizes, self.strides, strict=True)) if (size, stride) != (1, 1)
         ]
@@ -152,9 +152,9 @@ def stablehlo_reduce_window(ctx: Context, x: Value, initial: Value) -> Value:
     )
     initial_value, reduction = reshape_to_scalar(ctx, 1, initial), reduction_of_body(ctx)
     interior = [step - 1 for step in ctx.permute_entries(o.base_dilations)]
-    cumulative = cumulative_axis(ctx, windows, low, high, interior)
-    if reduction == "ADD" and cumulative is not None and is_zero(ctx):
-        return ctx.ops.CumSum(x, np.asarray(cumulative), reverse=int(high[cumulative] > 0) or None)
+    sum_axis = cumulative_axis(ctx, windows, low, high, interior)
+    if reduction == "ADD" and sum_axis is not None and is_zero(ctx):
+        return ctx.ops.CumSum(x, np.asarray(sum_axis), reverse=int(high[sum_axis] > 0) or None)
     sizes = [(static_size(ctx, k) - 1) * (interior[k] + 1) + 1 + low[k] + high[k] for k in range(len(low))]
     return reduce_windows(
         ctx, emit_dilated_pad(ctx, x, initial_value, low, high, interior), initial_value, sizes, windows, reduction
@@ -190,7 +190,7 @@ def reduce_windows(
     """Reduce each window, and combine the result with the initial value."""
     ops, dtype = ctx.ops, ctx.op[0].dtype
     if dtype == "bool" and reduction == "ADD":
-        raise Refusal("the operator sums booleans in one bit, which LiteRT does in bytes; cast them first")
+        raise Refusal("the operator adds booleans modulo 2, but LiteRT adds them as bytes; cast them to int32 first")
     if reduction in ("ALL", "ANY") or dtype == "bool":
         x, initial_value = (ops.Cast(ops.Cast(v, to="bool"), to="int32") for v in (x, initial_value))
         reduction = {"ALL": "MINIMUM", "ANY": "MAXIMUM", "MUL": "MINIMUM"}.get(reduction, reduction)
@@ -212,15 +212,15 @@ def reduce_windows(
 
 
 def reduce_at_once(ctx: Context, x: Value, indices_by_axis: dict[int, Array], reduction: str) -> Value:
-    """Emit one reduction of all windows.
+    """Emit one reduction over the elements of all windows.
 
-    Each axis of windows is followed by an axis of their elements.
+    The gathered tensor has an axis of windows and then an axis of their elements, for each axis of ``indices_by_axis``.
     """
-    window_axes = [k + shift + 1 for shift, k in enumerate(indices_by_axis)]
-    if not window_axes:
+    element_axes = [k + shift + 1 for shift, k in enumerate(indices_by_axis)]
+    if not element_axes:
         return x
     x = gather_windows(ctx, x, indices_by_axis)
-    return ctx.ops.named(REDUCE_OPERATORS[reduction])(x, window_axes, keepdims=0)
+    return ctx.ops.named(REDUCE_OPERATORS[reduction])(x, element_axes, keepdims=0)
 
 
 def gather_windows(ctx: Context, x: Value, indices_by_axis: dict[int, Array]) -> Value:

@@ -153,7 +153,7 @@ def cases() -> Iterator[Case]:
         "window larger than the tensor", "ADD", tensor(2, 3), Window((1, 5)), refusal="no elements", shape=(2, 0)
     )
     yield window_case(
-        "sum of booleans", "ADD", tensor(*IMAGE, dtype="bool"), IMAGE_WINDOW, False, refusal="sums booleans"
+        "sum of booleans", "ADD", tensor(*IMAGE, dtype="bool"), IMAGE_WINDOW, False, refusal="adds booleans"
     )
     yield window_case("dynamic shape", "ADD", tensor(None, 3), Window((1, 2)), refusal="dynamic shape")
     yield window_case(
