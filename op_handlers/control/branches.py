@@ -67,7 +67,7 @@ def stablehlo_case(ctx: Context, index: Value, *inputs: Value) -> tuple[Value, .
 
 
 def check_parameters(ctx: Context, branch: int) -> None:
-    """Raise Refusal if a tensor has other quantization parameters in the branch.
+    """Raise Refusal if quantization parameters differ inside and outside a branch.
 
     The kernel ignores parameters inside the branch (Prepare, stablehlo_case.cc).
     """

@@ -46,7 +46,7 @@ def while_loop(ctx: Context, *inputs: Value) -> list[Value]:
         """Return all operands of a step: carried values, counters and captured values."""
         operands_by_slot: dict[int, Value | None] = dict.fromkeys(rows)
         operands_by_slot.update(
-            {k: final_counter(ctx, k, count, initial_count) for k, initial_count in counters.items()}
+            {k: counter_value(ctx, k, count, initial_count) for k, initial_count in counters.items()}
         )
         operands_by_slot.update(zip(carried, values, strict=True))
         return [operands_by_slot.get(k, value) for k, value in enumerate(inputs)]
@@ -72,7 +72,7 @@ def while_loop(ctx: Context, *inputs: Value) -> list[Value]:
         next_values = dict(zip(carried, step_results[:carried_count], strict=True))
         for k, j in loop.overwritten_slots().items():
             next_count = (
-                None if j in next_values else final_counter(ctx, j, ctx.ops.Add(count, np.int64(1)), counters[j])
+                None if j in next_values else counter_value(ctx, j, ctx.ops.Add(count, np.int64(1)), counters[j])
             )
             next_values[k] = next_count or next_values[j]
         return [go_on, *next_values.values(), *state_values(states), *step_results[carried_count:]]
@@ -85,16 +85,21 @@ def while_loop(ctx: Context, *inputs: Value) -> list[Value]:
         *((f"loop:{loop.graph.inputs[k].name}", ctx.op[k].dtype, None) for k in carried),
         *((f"loop:{state.name}", state.dtype, None) for state in states),
     ]
-    loop_body, count = ctx.graph(step, parameters), len(initial_values) + len(rows)
+    loop_body, output_count = ctx.graph(step, parameters), len(initial_values) + len(rows)
     limit = None if trips is None else runtime_trip_count(ctx, loop, trips, inputs)
-    results = ctx.ops.Loop(limit, initial_condition, *initial_values, body=loop_body, outputs=count) if count else ()
+    results = (
+        ctx.ops.Loop(limit, initial_condition, *initial_values, body=loop_body, outputs=output_count)
+        if output_count
+        else ()
+    )
     set_states(states, results[carried_count : len(initial_values)])
     results_by_slot = dict(zip(carried, results, strict=False))
     if limit is not None:
-        results_by_slot |= {k: final_counter(ctx, k, limit, initial_count) for k, initial_count in counters.items()}
+        results_by_slot |= {k: counter_value(ctx, k, limit, initial_count) for k, initial_count in counters.items()}
     for (k, row), value in zip(rows.items(), results[len(initial_values) :], strict=True):
-        filled = trips is not None and loop.has_row_per_step(k, trips)
-        results_by_slot[k] = assemble_array(ctx, loop.graph.outputs, k, row, value, None if filled else inputs[k])
+        writes_all_rows = trips is not None and loop.has_row_per_step(k, trips)
+        initial = None if writes_all_rows else inputs[k]
+        results_by_slot[k] = assemble_array(ctx, loop.graph.outputs, k, row, value, initial)
     return [results_by_slot.get(k, value) for k, value in enumerate(inputs)]
 
 
@@ -126,7 +131,7 @@ def runtime_trip_count(
     return ctx.ops.Max(ctx.ops.Cast(trip_count, to="int64"), np.int64(0))
 
 
-def final_counter(ctx: Context, k: int, steps: Value | np.int64, initial_count: int) -> Value:
+def counter_value(ctx: Context, k: int, steps: Value | np.int64, initial_count: int) -> Value:
     """Return a counter's value after ``steps`` iterations."""
     dtype = ctx.op[k].dtype
     if isinstance(steps, np.int64):
@@ -140,8 +145,8 @@ def assemble_array(
 ) -> Value:
     """Return an array whose first rows were written by a loop, in planned layout.
 
-    ``initial``: the array before the loop, None if the loop wrote all rows. ``row``: one row; an output of the body
-    among ``results``.
+    ``results``: the outputs of the body. ``k``: the slot of the array. ``row``: the body's tensor of one row.
+    ``initial``: the array before the loop; None if the loop wrote all rows.
     """
     ops = ctx.ops
     if row.rank == ctx.op[k].rank:

@@ -41,7 +41,7 @@ from op_handlers.kernels.windows import conv_3d_shape, conv_shape, depthwise_con
 
 BIASED = Dequantized(bias={2: (0, 1)})
 SQUEEZABLE = ("h j y", "w k x")  # removed if image and kernel have size 1 along the axis; leaves a 1-D convolution
-PACKED = dict.fromkeys(("float32", "int8", "int16"), ("int4",))
+PACKED_WEIGHT_DTYPES = dict.fromkeys(("float32", "int8", "int16"), ("int4",))
 DTYPES = (
     "float32, float32 int8 uint8 int4 int2, float32",
     "uint8, uint8 int4, int32",
@@ -75,7 +75,9 @@ def check_bias_dtype(op: Operator, slot: int) -> Decline | None:
     activation="fused_activation_function",
     types=DTYPES,
     accepts=lambda at: (
-        check_packed_weights(at.op, PACKED) or check_bias_dtype(at.op, 2) or check_weight_zero_points(at.op)
+        check_packed_weights(at.op, PACKED_WEIGHT_DTYPES)
+        or check_bias_dtype(at.op, 2)
+        or check_weight_zero_points(at.op)
     ),
     sizes=conv_shape,
 )
@@ -124,7 +126,7 @@ def depthwise_conv_2d(ctx: Context, x: Value, w: Value, b: Value | None = None) 
         ctx.warn(
             "the weights have one scale, but LiteRT's kernel reads a scale per channel, so its results differ; quantize per channel"
         )
-    return emit_conv(ctx, x, drop_weight_zero_point(ctx, w, 0), b, group=channels)
+    return emit_conv(ctx, x, drop_weight_zero_point(ctx, w, image_slot=0), b, group=channels)
 
 
 @handler(
@@ -227,14 +229,16 @@ def check_sizes(op: Operator) -> Decline | None:
     axes=lambda at: f"_, o j k i, n h w i, {'o' if has_vector_bias(at) else '_'} -> n y x o",
     quantization=Dequantized(bias={3: (2, 1)}),
     activation="fused_activation_function",
-    accepts=lambda at: check_bias_dtype(at.op, 3) or check_sizes(at.op) or check_weight_zero_points(at.op, 2),
+    accepts=lambda at: (
+        check_bias_dtype(at.op, 3) or check_sizes(at.op) or check_weight_zero_points(at.op, image_slot=2)
+    ),
     sizes=requested_shape,
     reshapes=lambda at: {} if has_vector_bias(at) else {3: (at.op[1].shape[0],)},
     dynamic_batch_values={0: -1},
 )
 def transpose_conv(ctx: Context, shape: Value, w: Value, x: Value, b: Value | None = None) -> Value:
     """Emit ConvTranspose."""
-    return emit_conv_transpose(ctx, shape, x, drop_weight_zero_point(ctx, w, 2), b)
+    return emit_conv_transpose(ctx, shape, x, drop_weight_zero_point(ctx, w, image_slot=2), b)
 
 
 @handler(
@@ -283,7 +287,8 @@ def crop_to_requested(ctx: Context, shape: Value, y: Value, extents: Sequence[in
     starts: ValueLike = np.zeros(len(axes), np.int64)
     if ctx.options.padding == "SAME":
         step_count = ops.Div(ops.Sub(requested_sizes, np.ones(1, np.int64)), np.asarray(strides, np.int64))
-        spanned = ops.Add(ops.Mul(step_count, np.asarray(strides, np.int64)), np.asarray(extents, np.int64))
-        starts = ops.Div(ops.Max(ops.Sub(spanned, requested_sizes), np.zeros(1, np.int64)), np.full(1, 2, np.int64))
+        spanned_sizes = ops.Add(ops.Mul(step_count, np.asarray(strides, np.int64)), np.asarray(extents, np.int64))
+        padding = ops.Max(ops.Sub(spanned_sizes, requested_sizes), np.zeros(1, np.int64))
+        starts = ops.Div(padding, np.full(1, 2, np.int64))
     y = ops.Slice(y, starts, ops.Add(starts, requested_sizes), [k + 2 for k in range(len(axes))])
     return ops.Reshape(y, ops.Concat([0, 0], requested_sizes, axis=0))  # fails at runtime if the input is too small

@@ -18,7 +18,7 @@ SUPPRESSED = np.float32(-np.inf)
 def non_max_suppression_v4(
     ctx: Context, boxes: Value, scores: Value, limit: Value, iou: Value, min_score: Value
 ) -> tuple[Value, Value]:
-    """Emit the selected indices, padded with zeros, and their number."""
+    """Emit the indices of selected boxes, padded with zeros, and the number of boxes."""
     selected, _ = emit_suppression(ctx, boxes, scores, limit, iou, min_score)
     return pad_to_limit(ctx, ctx.ops.Cast(selected, to="int32"), limit), emit_count(ctx, selected)
 

@@ -42,7 +42,7 @@ def resize_price(at: Instance) -> AxisPrice | None:
 
 
 def resize_layout(at: Instance) -> Attribute | Implicit:
-    """Return a layout in which height and width are anywhere.
+    """Return a layout that allows any position of height and width.
 
     For targets that resize only the last axes, height and width are last.
     """
@@ -100,8 +100,8 @@ def emit_bilinear(ctx: Context, x: Value, size: Value) -> Value:
 def emit_linear_resize(ctx: Context, x: Value, size: Value) -> Value:
     """Emit Resize of height and width, which must be adjacent for ONNX Runtime.
 
-    If they are not adjacent in a static shape, they are resized one after the other. ONNX Runtime would move a
-    Transpose after the Resize, which it then cannot run. A dynamic shape is transposed to channels first.
+    If they are not adjacent, a dynamic shape is transposed to channels first. In a static shape, height and width are
+    resized one after the other, because ONNX Runtime would move a Transpose past the Resize, which it then cannot run.
     """
     perm, mode = ctx.perm(), coordinate_mode(ctx)
     if {perm.index(1), perm.index(2)} in ({1, 2}, {2, 3}):
@@ -126,7 +126,7 @@ def emit_linear_resize(ctx: Context, x: Value, size: Value) -> Value:
 def half_up_offset(op: Operator) -> float:
     """Return the offset that rounds half up as XNNPACK does (xnn_s8_ibilinear).
 
-    QuantizeLinear rounds half to even. Doubling the size gives halves in 5 to 16 of 100 pixels. The kernel without
+    QuantizeLinear rounds half to even. Doubling the size gives ties in 5 to 16 of 100 pixels. The kernel without
     XNNPACK is off by up to 4 LSB.
     """
     q = op[0].quantization
@@ -139,7 +139,7 @@ def rounded_coordinates(op: Operator) -> tuple[Array, Array] | None:
     """Return row and column coordinates in 1/1024, as in the kernel.
 
     Source: ResizeBilinearInteger (reference/resize_bilinear.h). The result is None for runtime sizes. It is also None
-    for exact coordinates, for which Resize computes the same.
+    for exact coordinates, because ONNX's Resize then has the same result.
     """
     sizes, new_sizes = op[0].dims[1:3], constant_integers(op, 1)
     if new_sizes is None or None in sizes:
@@ -153,9 +153,9 @@ def rounded_coordinates(op: Operator) -> tuple[Array, Array] | None:
 def coordinates_in_1024ths(op: Operator, size: int, output_size: int) -> tuple[Array, bool]:
     """Return the coordinates along one axis, and True if they are exact."""
     spend_budget(4 * max(output_size, 0), 8, "the indices of resized rows or columns")
-    ends = int(bool(op.options.align_corners) and output_size > 1)
-    step, remainder = divmod(1024 * (size - ends) + (output_size - ends) // 2, output_size - ends)
-    is_exact = remainder == (output_size - ends) // 2
+    size_offset = int(bool(op.options.align_corners) and output_size > 1)
+    step, remainder = divmod(1024 * (size - size_offset) + (output_size - size_offset) // 2, output_size - size_offset)
+    is_exact = remainder == (output_size - size_offset) // 2
     coordinates = np.arange(output_size) * step
     if op.options.half_pixel_centers:
         coordinates, is_exact = coordinates + step // 2 - 512, is_exact and not step % 2
@@ -180,8 +180,8 @@ def interpolation_at(coordinates: Array) -> Interpolation:
 def emit_interpolation(ctx: Context, size: Value, output_size: Value) -> Interpolation:
     """Emit the interpolation for runtime sizes, as :func:`coordinates_in_1024ths`."""
     ops, o = ctx.ops, ctx.options
-    ends = ops.Where(ops.Greater(output_size, 1), 1, 0) if o.align_corners else np.int64(0)
-    scaled_size, divisor = ops.Mul(ops.Sub(size, ends), 1024), ops.Sub(output_size, ends)
+    size_offset = ops.Where(ops.Greater(output_size, 1), 1, 0) if o.align_corners else np.int64(0)
+    scaled_size, divisor = ops.Mul(ops.Sub(size, size_offset), 1024), ops.Sub(output_size, size_offset)
     step = ops.Div(ops.Add(scaled_size, ops.Div(divisor, 2)), divisor)
     coordinates = ops.Mul(ops.Range(0, output_size, 1), step)
     if o.half_pixel_centers:
@@ -214,9 +214,9 @@ def coordinate_mode(ctx: Context) -> str:
 def output_shape(ctx: Context, size: Value, perm: Sequence[int]) -> Value | Array:
     """Return the output's shape in a layout, with height and width of operand 1."""
     n, _, _, c = ctx.op[0].dims
-    constant = ctx.op.constant(1)
-    if constant is not None and n is not None and c is not None:
-        return np.asarray([[n, *constant.reshape(-1), c][axis] for axis in perm], np.int64)
+    constant_size = ctx.op.constant(1)
+    if constant_size is not None and n is not None and c is not None:
+        return np.asarray([[n, *constant_size.reshape(-1), c][axis] for axis in perm], np.int64)
     shape, new_sizes = ctx.ops.Shape(ctx.quantized_values(0)), ctx.ops.Cast(size, to="int64")
     sources = {0: (shape, ctx.axis(0)), 1: (new_sizes, 0), 2: (new_sizes, 1), 3: (shape, ctx.axis(3))}
     return ctx.ops.Concat(*(ctx.ops.Gather(sources[axis][0], [sources[axis][1]]) for axis in perm), axis=0)
@@ -249,8 +249,8 @@ def nearest_along(op: Operator, size: int, output_size: int) -> Array:
     o, positions = op.options, np.arange(output_size)
     if uses_fixed_point(op):
         return np.asarray(np.minimum(positions * ((size << 16) // output_size + 1) >> 16, size - 1))
-    ends = int(o.align_corners and output_size > 1)
-    scale = np.float32(size - ends) / np.float32(output_size - ends)
+    size_offset = int(o.align_corners and output_size > 1)
+    scale = np.float32(size - size_offset) / np.float32(output_size - size_offset)
     coordinates = (positions + o.half_pixel_centers / 2).astype(np.float32) * scale
     nearest = np.floor(coordinates)
     if o.align_corners:
@@ -265,9 +265,9 @@ def emit_nearest(ctx: Context, size: Value, output_size: Value) -> Value:
     if uses_fixed_point(ctx.op):
         step = ops.Add(ops.Div(ops.Mul(size, 1 << 16), output_size), 1)
         return ops.Min(ops.Div(ops.Mul(positions, step), 1 << 16), last)
-    ends = ops.Where(ops.Greater(output_size, 1), 1, 0) if o.align_corners else 0
+    size_offset = ops.Where(ops.Greater(output_size, 1), 1, 0) if o.align_corners else 0
     positions, scaled_size, divisor = (
-        ops.Cast(v, to="float32") for v in (positions, ops.Sub(size, ends), ops.Sub(output_size, ends))
+        ops.Cast(v, to="float32") for v in (positions, ops.Sub(size, size_offset), ops.Sub(output_size, size_offset))
     )
     coordinates = ops.Mul(ops.Add(positions, o.half_pixel_centers / 2), ops.Div(scaled_size, divisor))
     nearest = ops.Floor(coordinates)

@@ -149,10 +149,10 @@ def gelu(ctx: Context, x: Value) -> Value:
         return fused
     if approximate:
         cubic = ops.Add(x, ops.Mul(ops.Pow(x, scalar(3)), scalar(0.044715)))
-        step = ops.Tanh(ops.Mul(cubic, scalar(sqrt(2 / pi))))
+        gate = ops.Tanh(ops.Mul(cubic, scalar(sqrt(2 / pi))))
     else:
-        step = ops.Erf(ops.Div(x, scalar(sqrt(2))))
-    return ops.Mul(ops.Mul(x, ops.Add(step, scalar(1))), scalar(0.5))
+        gate = ops.Erf(ops.Div(x, scalar(sqrt(2))))
+    return ops.Mul(ops.Mul(x, ops.Add(gate, scalar(1))), scalar(0.5))
 
 
 def erf_gelu(real: Array) -> Array:
@@ -176,13 +176,13 @@ def tanh(ctx: Context, x: Value) -> Value:
 def logistic(ctx: Context, x: Value) -> Value:
     """Emit Sigmoid.
 
-    XNNPACK supports 8-bit outputs of any scale, the built-in kernels only 1/256 (activations.cc).
+    XNNPACK supports 8-bit outputs of any scale; the built-in kernels support only 1/256 (activations.cc).
     """
     return emit_bfloat16_sigmoid(ctx, x) if ctx.op[0].dtype == "bfloat16" else ctx.ops.Sigmoid(x)
 
 
 def emit_bfloat16_sigmoid(ctx: Context, x: Value) -> Value:
-    """Emit exp(x) / (1 + exp(x)), with both rounded to bfloat16.
+    """Emit exp(x) / (1 + exp(x)), with exp(x) and the divisor rounded to bfloat16.
 
     Eigen's scalar_logistic_op rounds in the same way. The result is 1 if exp is infinite.
     """

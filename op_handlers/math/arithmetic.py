@@ -225,8 +225,8 @@ def check_equal_shapes(at: Instance) -> Decline | None:
 def atan2(ctx: Context, y: Value, x: Value) -> Value:
     """Emit Atan of the quotient, plus or minus pi for a negative x.
 
-    -0 is negative. For operands of equal magnitude, including 0 and infinity, the quotient is 1 with their signs, or
-    0.
+    -0 counts as negative. For operands of equal magnitude, including 0 and infinity, the quotient is replaced by 1, -1
+    or 0.
     """
     ops, dtype = ctx.ops, ctx.op[0].dtype
     if dtype != "float32":

@@ -19,10 +19,10 @@ from onnx_tflite_plugin.api import (
     out,
 )
 
-# Range and minimum opset of dtypes smaller than a byte; minimum opset of dtypes that opset 11 lacks.
+# Ranges of dtypes smaller than a byte. Dtypes without an entry in MIN_OPSETS exist from opset 11 on.
 PACKED_RANGE = {"int4": (-8, 7), "uint4": (0, 15), "int2": (-2, 1)}
-PACKED = {"int4": 21, "uint4": 21, "int2": 25}
-OPSETS = PACKED | {"bfloat16": 13}
+PACKED_MIN_OPSETS = {"int4": 21, "uint4": 21, "int2": 25}
+MIN_OPSETS = PACKED_MIN_OPSETS | {"bfloat16": 13}
 
 
 def dtypes(op: Operator) -> tuple[str, str]:
@@ -35,7 +35,7 @@ def dtypes(op: Operator) -> tuple[str, str]:
     layout=Transparent(),
     quantization=Raw(),
     result_dtypes={"*": ("*",)},
-    min_opset=lambda at: max(OPSETS.get(dtype, 1) for dtype in dtypes(at.op)),
+    min_opset=lambda at: max(MIN_OPSETS.get(dtype, 1) for dtype in dtypes(at.op)),
 )
 def cast(ctx: Context, x: Value) -> Value:
     """Emit Cast of quantized values, with floats clipped to the range of integers.
@@ -68,7 +68,7 @@ def clip_to_integer(ctx: Context, x: Value, source_dtype: str, result_dtype: str
     if int(maximum) > high:  # the float dtype cannot represent this maximum; it was rounded up
         return ops.Where(is_below, ops.Cast(clipped, to=result_dtype), np.asarray(high, result_dtype))
     in_range = ops.Where(is_below, clipped, maximum)
-    return ops.Cast(in_range, to="int8") if result_dtype in PACKED else in_range
+    return ops.Cast(in_range, to="int8") if result_dtype in PACKED_RANGE else in_range
 
 
 def to_complex(ctx: Context, x: Value) -> Value:
@@ -80,33 +80,33 @@ def to_complex(ctx: Context, x: Value) -> Value:
 
 # --- bits ---------------------------------------------------------------------------------------
 
-BITS = {"float16": 16, "bfloat16": 16, "float32": 32, "float64": 64}
+FLOAT_BITS = {"float16": 16, "bfloat16": 16, "float32": 32, "float64": 64}
 
 
 def bit_width(dtype: str) -> int:
-    return BITS.get(dtype) or int(np.iinfo(dtype).bits)
+    return FLOAT_BITS.get(dtype) or int(np.iinfo(dtype).bits)
 
 
 def check_bit_patterns(at: Instance) -> Decline | None:
     """Return a Decline for dtypes whose bit patterns ONNX does not define.
 
-    A cast to bool is declined too.
+    A bitcast to bool is declined too.
     """
     source_dtype, result_dtype = dtypes(at.op)
     for dtype in (source_dtype, result_dtype):
         to_bool = dtype == "bool" != source_dtype
-        if dtype in PACKED or "float8" in dtype or dtype.startswith("complex") or dtype == "string" or to_bool:
+        if dtype in PACKED_RANGE or "float8" in dtype or dtype.startswith("complex") or dtype == "string" or to_bool:
             return Decline(f"the operator reads the bits of {dtype}, which ONNX does not define; bitcast another dtype")
     return None
 
 
 def required_opset(at: Instance) -> int:
-    """Return the opset of BitCast, which is needed for floats, else 1.
+    """Return the opset of BitCast if a dtype is a float, else 1.
 
-    Integers are split arithmetically.
+    Integers are split and merged with arithmetic operators.
     """
     source_dtype, result_dtype = dtypes(at.op)
-    return 26 if source_dtype != result_dtype and (source_dtype in BITS or result_dtype in BITS) else 1
+    return 26 if source_dtype != result_dtype and (source_dtype in FLOAT_BITS or result_dtype in FLOAT_BITS) else 1
 
 
 @handler(
@@ -121,7 +121,7 @@ def required_opset(at: Instance) -> int:
 def bitcast(ctx: Context, x: Value) -> Value:
     """Emit BitCast.
 
-    For another width, values are split or merged as unsigned integers, least significant word first (bitcast.cc).
+    If the widths differ, values are split or merged as unsigned integers, least significant word first (bitcast.cc).
     """
     source_dtype, result_dtype = dtypes(ctx.op)
     if source_dtype == result_dtype:
@@ -144,7 +144,7 @@ def reinterpret(ctx: Context, x: Value, source_dtype: str, result_dtype: str) ->
     """
     if source_dtype == result_dtype:
         return x
-    has_float = source_dtype in BITS or result_dtype in BITS
+    has_float = source_dtype in FLOAT_BITS or result_dtype in FLOAT_BITS
     return ctx.ops.BitCast(x, to=result_dtype) if has_float else ctx.ops.Cast(x, to=result_dtype)
 
 

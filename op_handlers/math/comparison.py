@@ -110,15 +110,15 @@ def greater_equal(ctx: Context, x: Value, y: Value) -> Value:
     return ctx.ops.GreaterOrEqual(*rescale_operands(ctx, EIGHT_BITS, x, y))
 
 
-def rescale_operands(ctx: Context, rescaled: Collection[str], *operands: Value) -> list[Value]:
+def rescale_operands(ctx: Context, rescaled_dtypes: Collection[str], *operands: Value) -> list[Value]:
     """Return operands as the kernel compares them.
 
-    Dtypes that the kernel rescales are compared in 256ths. Quantized values of equal scale are returned unchanged if
+    Operands of ``rescaled_dtypes`` are compared in 256ths. Quantized values of equal scale are returned unchanged if
     their 256ths have the same order.
     """
     quantizations = [ctx.quantization(slot) for slot in range(2)]
     first, second = quantizations
-    if ctx.op[0].dtype in rescaled and first is not None and second is not None:
+    if ctx.op[0].dtype in rescaled_dtypes and first is not None and second is not None:
         tables = [
             table_of_256ths(q.scale[0], q.zero_point[0], ctx.dtype(slot)) for slot, q in enumerate((first, second))
         ]

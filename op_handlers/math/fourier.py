@@ -28,10 +28,9 @@ def check_width(at: Instance) -> Decline | None:
 
 
 def row_transform(op: Operator) -> tuple[int, int] | None:
-    """Return samples and points of the row transforms, or None.
+    """Return (samples, points) if one row remains and a matrix product transforms it.
 
-    The result is None unless only one row remains and its transform is a matrix product. Rows with more samples than
-    points are cropped.
+    Otherwise return None. A row with more samples than points is cropped.
     """
     lengths, dims = op.constant(1), op[0].dims
     if lengths is None or not op[0].has_rank or dims[-1] is None or 0 in dims[-2:]:
@@ -57,7 +56,7 @@ def required_opset(at: Instance) -> int:
 def rfft_2d(ctx: Context, x: Value, lengths: Value) -> Value:
     """Emit the one-sided transform of each row, then DFT of each column (rfft2d.cc).
 
-    Rows and columns are cropped or padded to their lengths, which are powers of two. A single row is its own column
+    Rows and columns are cropped or padded to their lengths, which are powers of two. A single row needs no column
     transform.
     """
     transform = row_transform(ctx.op)

@@ -29,7 +29,7 @@ HALVING_START = 10.5
 Source: GetInvSqrtQuantizedMultiplierExp, internal/common.h; integer_ops/l2normalization.h.
 """
 AWAY_FROM_ZERO = 1 + 2.0**-12
-"""Factor that moves halves away from zero before rounding."""
+"""Factor that moves ties away from zero before rounding."""
 
 
 @handler(
@@ -43,9 +43,9 @@ AWAY_FROM_ZERO = 1 + 2.0**-12
     sizes=operand_shape,
 )
 def l2_normalization(ctx: Context, x: Value) -> Value:
-    """Emit division by the vector length along the last axis, at least 1e-6.
+    """Emit division by the vector length along the last axis.
 
-    Source: l2normalization.h.
+    A length is at least 1e-6 (l2normalization.h).
     """
     ops, quantization = ctx.ops, ctx.op[0].quantization
     length = ops.Max(ops.ReduceL2(x, [ctx.axis(-1)]), 1e-6)
@@ -87,9 +87,9 @@ def local_response_normalization(ctx: Context, x: Value) -> Value:
     radius = o.radius if depth is None else min(o.radius, depth)
     size = 2 * radius + 1
     # ONNX Runtime's LRN requires positive alpha and beta, and its running sum loses precision for a radius of 0.
-    if min(o.alpha, o.beta) <= 0 or not radius:  # padding with zeros counts toward the mean
-        # Before 1.25 ONNX Runtime's AveragePool of opset 19 always excludes end padding from the mean, and absorbs a
-        # preceding Pad into its own pads.
+    if min(o.alpha, o.beta) <= 0 or not radius:
+        # The mean must include the zero padding. Before 1.25, ONNX Runtime's AveragePool of opset 19 always excludes
+        # end padding, and absorbs a preceding Pad into its own pads.
         padded = ops.Pad(x, [0, radius, 0, 0] * 2, np.float32(0))
         mean = ops.AveragePool(ops.Unsqueeze(ops.Mul(padded, padded), [1]), kernel_shape=[size, 1, 1])
         total = ops.Add(ops.Mul(ops.Squeeze(mean, [1]), o.alpha * size), o.bias)

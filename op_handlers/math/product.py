@@ -40,7 +40,7 @@ def is_quantized(op: Operator) -> bool:
 @handler(
     "REDUCE_PROD",
     max_version=2,
-    # Each product of integers is rounded, so their order matters.
+    # Each product of integers is rounded, so the order of the factors matters.
     layout=lambda at: Terminate() if is_quantized(at.op) else Attribute(unordered="*"),
     axes=reduction_axes(1),
     axis_price=price_along_axes("ReduceProd"),
@@ -95,7 +95,7 @@ def multiply_halves(ctx: Context, x: Value, axis: int, size: int) -> Value:
 def emit_product_along(ctx: Context, x: Value, axes: Value) -> Value:
     """Emit a Loop of products along every axis.
 
-    The products are over single elements if the axis is reduced, else over one part that is the complete axis.
+    Along a reduced axis, the Loop multiplies single elements. Along other axes, it has one factor, the complete axis.
     """
     ops, flags = ctx.ops, reduction_flags(ctx, axes)
     for axis, is_reduced in enumerate(flags):
@@ -200,10 +200,10 @@ def emit_quantized_product(ctx: Context, x: Value, axes: Value) -> Value:
     )
 
 
-def add_zero_point_and_clip(ctx: Context, total: Value, y_quantization: Quantization) -> Value:
+def add_zero_point_and_clip(ctx: Context, value: Value, y_quantization: Quantization) -> Value:
     ops, dtype = ctx.ops, ctx.dtype(out(0))
     limits = np.iinfo(dtype)
-    shifted = ops.Add(total, np.asarray(y_quantization.zero_point[0]))
+    shifted = ops.Add(value, np.asarray(y_quantization.zero_point[0]))
     return ops.Cast(ops.Min(ops.Max(shifted, np.asarray(limits.min)), np.asarray(limits.max)), to=dtype)
 
 
@@ -223,20 +223,22 @@ def emit_quantized_product_along(
     if not rank:
         return ctx.reshape_to_slot(x, out(0))
     ops, flags = ctx.ops, reduction_flags(ctx, axes)
-    sets = list(product((0, 1), repeat=rank))
+    axis_sets = list(product((0, 1), repeat=rank))
     set_index = ops.ReduceSum(ops.Mul(concatenate(ctx, flags), 2 ** np.arange(rank)[::-1]), keepdims=0)
-    counts = [prod(size for size, is_reduced in zip(sizes, axis_set, strict=True) if is_reduced) for axis_set in sets]
-    unscaled = np.ones(3, np.int64)  # unused: a single factor is copied
+    counts = [
+        prod(size for size, is_reduced in zip(sizes, axis_set, strict=True) if is_reduced) for axis_set in axis_sets
+    ]
+    unused_scaling = np.ones(3, np.int64)  # a single factor is copied
     scalings = np.stack(
         [
-            np.stack(rescaling_of_product(x_quantization, y_quantization, count)) if count > 1 else unscaled
+            np.stack(rescaling_of_product(x_quantization, y_quantization, count)) if count > 1 else unused_scaling
             for count in counts
         ]
     )
     count = ops.Gather(np.asarray(counts), set_index)
     scaling = [ops.Gather(column, set_index) for column in scalings.T]
 
-    strides = ops.Gather(np.stack([table_strides(sizes, axis_set) for axis_set in sets]), set_index, axis=0)
+    strides = ops.Gather(np.stack([table_strides(sizes, axis_set) for axis_set in axis_sets]), set_index, axis=0)
     spend_budget(sum(sizes), 8, "the indices of an operand's elements")
     axis_positions = np.ix_(*(np.arange(size) for size in sizes))
     positions = ops.Mul(axis_positions[0], ops.Gather(strides, np.asarray(0)))
@@ -259,7 +261,10 @@ def emit_quantized_product_along(
     result = ops.Where(ops.Equal(count, np.int64(1)), unscaled_result, scaled_result)
     if ctx.options.keep_dims:
         result_shapes = np.asarray(
-            [[1 if is_reduced else size for size, is_reduced in zip(sizes, axis_set, strict=True)] for axis_set in sets]
+            [
+                [1 if is_reduced else size for size, is_reduced in zip(sizes, axis_set, strict=True)]
+                for axis_set in axis_sets
+            ]
         )
         return ops.Reshape(result, ops.Gather(result_shapes, set_index, axis=0))
     return drop_axes(ctx, result, np.asarray(sizes), flags)

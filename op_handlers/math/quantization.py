@@ -127,9 +127,9 @@ def requantize_to_int32(ctx: Context) -> Value:
 def half_up_offset(op: Operator) -> float:
     """Return the offset with which QuantizeLinear rounds half up; 0 if not needed.
 
-    An offset is needed if the scale doubles. The kernels round half up (SaturatingRoundingDoublingHighMul),
-    QuantizeLinear rounds half to even. The sum is exact in float32, which has 24 bits: 16 of the value and 8 of the
-    fraction.
+    An offset is needed if the output scale is twice the input scale. The kernels round half up
+    (SaturatingRoundingDoublingHighMul), but QuantizeLinear rounds half to even. Value plus offset is exact in float32,
+    which has 24 bits: 16 for the value and 8 for the fraction.
     """
     x_quantization, y_quantization = op[0].quantization, op[out(0)].quantization
     if not isinstance(x_quantization, Quantization) or not isinstance(y_quantization, Quantization):

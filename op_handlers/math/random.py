@@ -15,9 +15,9 @@ MAX_OPSET = 21  # ONNX Runtime has no random number kernels for later opsets
 
 
 def seed(ctx: Context) -> float | None:
-    """Return both seeds as one of 24 bits, which float32 represents exactly.
+    """Return one seed computed from both seeds, or None if both are 0.
 
-    Raises Refusal if no runtime has the kernel.
+    It has 24 bits, which float32 represents exactly. Raises Refusal if ONNX Runtime has no kernel for the opset.
     """
     if ctx.opset > MAX_OPSET:
         raise Refusal(f"ONNX Runtime has no random number kernels for opset {ctx.opset}; try --opset {MAX_OPSET}")
@@ -37,18 +37,18 @@ def random_standard_normal(ctx: Context, shape: Value) -> Value:
     return emit_random(ctx, "RandomNormal", shape)
 
 
-def emit_random(ctx: Context, onnx: str, shape: Value) -> Value:
+def emit_random(ctx: Context, op_type: str, shape: Value) -> Value:
     """Emit ``Random*`` of a shape, or ``Random*Like`` for a runtime shape."""
     ops, constant_shape = ctx.ops, ctx.constant(0)
     if constant_shape is not None and constant_shape.size:
-        return ops.named(onnx)(shape=constant_shape.astype(np.int64).tolist(), seed=seed(ctx))
+        return ops.named(op_type)(shape=constant_shape.astype(np.int64).tolist(), seed=seed(ctx))
     pattern = ops.Expand(np.zeros((), np.float32), cast_to_int64(ctx, 0, shape))
-    return ops.named(f"{onnx}Like")(pattern, seed=seed(ctx))
+    return ops.named(f"{op_type}Like")(pattern, seed=seed(ctx))
 
 
 @handler("MULTINOMIAL", max_version=1, layout=Terminate())
 def multinomial(ctx: Context, logits: Value, count: Value) -> Value:
-    """Emit samples by RandomUniformLike and cumulative probabilities.
+    """Emit the comparison of RandomUniformLike with cumulative probabilities.
 
     Logits that are not finite have probability 0.
     """
@@ -61,11 +61,13 @@ def multinomial(ctx: Context, logits: Value, count: Value) -> Value:
     cumulative = ops.CumSum(weights, np.asarray(1))
     total = ops.ReduceSum(weights, [1], keepdims=1)
     batch = ops.Gather(ops.Shape(logits), np.asarray([0]))
-    constant = ctx.constant(1)
-    samples = (
-        ops.Reshape(cast_to_int64(ctx, 1, count), [1]) if constant is None else constant.astype(np.int64).reshape(1)
+    constant_count = ctx.constant(1)
+    sample_count = (
+        ops.Reshape(cast_to_int64(ctx, 1, count), [1])
+        if constant_count is None
+        else constant_count.astype(np.int64).reshape(1)
     )
-    pattern = ops.Expand(np.zeros((), np.float32), ops.Concat(batch, samples, axis=0))
+    pattern = ops.Expand(np.zeros((), np.float32), ops.Concat(batch, sample_count, axis=0))
     random = ops.Mul(ops.Cast(ops.RandomUniformLike(pattern, seed=seed(ctx)), to="float64"), total)
     is_above = ops.GreaterOrEqual(ops.Unsqueeze(random, [2]), ops.Unsqueeze(cumulative, [1]))
     dtype = ctx.op[out(0)].dtype

@@ -43,12 +43,12 @@ from op_handlers.kernels.reductions import (
 from op_handlers.kernels.rescaling import emit_fixed_point_product
 
 
-def price_along_axes(onnx: str) -> Callable[[Instance], AxisPrice | None]:
-    """Return a function for ``axis_price=``: ``onnx`` along the axes in slot 1."""
+def price_along_axes(op_type: str) -> Callable[[Instance], AxisPrice | None]:
+    """Return an ``axis_price`` function for an ONNX operator along the axes in slot 1."""
 
     def price(at: Instance) -> AxisPrice | None:
         reduced_axes = constant_axes(at.op, 1, at.op[0].rank)
-        return None if reduced_axes is None else AxisPrice(onnx, " ".join(f"a{axis}" for axis in reduced_axes))
+        return None if reduced_axes is None else AxisPrice(op_type, " ".join(f"a{axis}" for axis in reduced_axes))
 
     return price
 
@@ -67,7 +67,7 @@ def reduction_shape(at: Instance) -> Dims:
 
 def reduction_handler(
     code: str,
-    onnx: str,
+    op_type: str,
     *,
     max_version: int,
     quantization: Behavior | Callable[[Instance], Behavior],
@@ -79,7 +79,7 @@ def reduction_handler(
         max_version=max_version,
         layout=Attribute(unordered="*"),
         axes=reduction_axes(1),
-        axis_price=price_along_axes(onnx),
+        axis_price=price_along_axes(op_type),
         axis_number_slots={1},
         quantization=quantization,
         accepts=accepts,
@@ -112,7 +112,7 @@ def mean_quantization(at: Instance) -> Dequantized:
 def mean(ctx: Context, x: Value, axes: Value) -> Value:
     """Emit ReduceMean, or GlobalAveragePool over all trailing axes.
 
-    GlobalAveragePool is fused with quantization. Means of integers are truncated toward zero.
+    Runtimes fuse GlobalAveragePool with quantization. Means of integers are truncated toward zero.
     """
     reduced_axes = constant_reduced_axes(ctx)
     if 0 in mean_quantization(ctx).as_in_file and not has_empty_axis(ctx):
@@ -138,10 +138,10 @@ def mean(ctx: Context, x: Value, axes: Value) -> Value:
 
 
 def sum_multiplier(at: Instance) -> tuple[int, int] | None:
-    """Return the mantissa and exponent that rescale an int16 sum.
+    """Return the mantissa and exponent that rescale an int16 sum to the mean.
 
-    Source: QuantizedMeanOrSum (reference/reduce.h). The result is None for 8 bits, which XNNPACK computes with float
-    multipliers, and if no 32-bit multiplier exists.
+    Source: QuantizedMeanOrSum (reference/reduce.h). The result is None for 8-bit sums, which XNNPACK multiplies by a
+    float, and if no 32-bit multiplier exists.
     """
     op, reduced_axes = at.op, constant_axes(at.op, 1, at.op[0].rank) or ()
     count = prod(op[0].dims[axis] or 0 for axis in reduced_axes if axis < op[0].rank)  # axes of a scalar are ignored
@@ -154,7 +154,7 @@ def sum_multiplier(at: Instance) -> tuple[int, int] | None:
 
 
 def emit_integer_mean(ctx: Context, x: Value, axes: Value) -> Value:
-    """Emit the exact sum times a factor.
+    """Emit the exact sum of quantized values times a factor.
 
     The factor is a float. For int16, it is the kernel's fixed-point factor, whose product wraps around in 32 bits.
     """
@@ -179,9 +179,9 @@ def can_pool(ctx: Context) -> bool:
     x, y, sizes = ctx.quantization(0), ctx.quantization(out(0)), ctx.shape(0)[2:]
     if x is None or y is None:
         return True
-    elements = [1, 2**24 - 1] if None in sizes else [prod(size or 1 for size in sizes)]
-    factors = [x.scale[0] / (y.scale[0] * count) for count in elements]
-    return elements[0] < 2**24 and all(2.0**-32 <= factor < 256 for factor in factors)
+    element_counts = [1, 2**24 - 1] if None in sizes else [prod(size or 1 for size in sizes)]
+    factors = [x.scale[0] / (y.scale[0] * count) for count in element_counts]
+    return element_counts[0] < 2**24 and all(2.0**-32 <= factor < 256 for factor in factors)
 
 
 @reduction_handler("SUM", "ReduceSum", max_version=2, quantization=Dequantized(), accepts=REQUIRE_SCALE)
@@ -209,12 +209,14 @@ def reduce_min(ctx: Context, x: Value, axes: Value) -> Value:
     return emit_extreme(ctx, "ReduceMin", x, axes)
 
 
-def emit_extreme(ctx: Context, onnx: str, x: Value, axes: Value) -> Value:
+def emit_extreme(ctx: Context, op_type: str, x: Value, axes: Value) -> Value:
     """Emit ``ReduceMax`` or ``ReduceMin``; for empty axes, the kernel's initial value."""
     if has_empty_axis(ctx):
-        fill_value = empty_result(ctx.dtype(0), smallest=onnx == "ReduceMax")
+        fill_value = empty_result(ctx.dtype(0), is_maximum=op_type == "ReduceMax")
         return fill_result(ctx, x, fill_value, constant_reduced_axes(ctx) or (), keep=bool(ctx.options.keep_dims))
-    return emit_int64_extreme(ctx, onnx, x, axes) if ctx.dtype(0) == "int64" else emit_reduction(ctx, onnx, x, axes)
+    return (
+        emit_int64_extreme(ctx, op_type, x, axes) if ctx.dtype(0) == "int64" else emit_reduction(ctx, op_type, x, axes)
+    )
 
 
 # --- logic --------------------------------------------------------------------------------------
@@ -250,16 +252,16 @@ def emit_any(ctx: Context, x: Value, axes: Value) -> Value:
 # --- indices of extremes -------------------------------------------------------------------------
 
 
-def arg_handler(code: str, onnx: str) -> Callable[[Callable[..., Any]], Handler]:
+def arg_handler(code: str, op_type: str) -> Callable[[Callable[..., Any]], Handler]:
     """Return the handler decorator of ARG_MAX or ARG_MIN along the axis in slot 1."""
     return handler(
         code,
         max_version=3,
         layout=Attribute(),
         axes=reduction_axes(1, keep=lambda at: False),
-        axis_price=price_along_axes(onnx),
+        axis_price=price_along_axes(op_type),
         axis_number_slots={1},
-        quantization=Raw(shift_safe=True, onnx=onnx),
+        quantization=Raw(shift_safe=True, onnx=op_type),
         types=lambda at: f"_, int32 int64 -> {at.op.options.output_type.lower()}",
     )
 
@@ -276,17 +278,17 @@ def arg_min(ctx: Context, x: Value, axis: Value) -> Value:
     return emit_arg(ctx, "ArgMin", x, axis)
 
 
-def emit_arg(ctx: Context, onnx: str, x: Value, axis: Value) -> Value:
+def emit_arg(ctx: Context, op_type: str, x: Value, axis: Value) -> Value:
     """Emit ``ArgMax`` or ``ArgMin``.
 
     For a runtime axis, the operand is reshaped to three axes, with the reduced axis in the middle.
     """
-    ops, dtype, constant, emit = ctx.ops, ctx.op[out(0)].dtype, ctx.constant(1), ctx.ops.named(onnx)
+    ops, dtype, constant_axis, emit = ctx.ops, ctx.op[out(0)].dtype, ctx.constant(1), ctx.ops.named(op_type)
     zero, is_empty = np.zeros((), dtype), 0 in ctx.shape(0)  # ONNX Runtime refuses an empty result
-    if constant is not None and is_empty:
-        return fill_result(ctx, x, zero, [int(constant.reshape(-1)[0])], keep=False)
-    if constant is not None:
-        index = emit(x, axis=int(constant.reshape(-1)[0]), keepdims=0)
+    if constant_axis is not None and is_empty:
+        return fill_result(ctx, x, zero, [int(constant_axis.reshape(-1)[0])], keep=False)
+    if constant_axis is not None:
+        index = emit(x, axis=int(constant_axis.reshape(-1)[0]), keepdims=0)
     else:
         sizes, axis_index = ops.Shape(x), ops.Cast(ops.Reshape(axis, [1]), to="int64")
         axis_index = ops.Mod(axis_index, np.asarray([ctx.op[0].rank]))

@@ -37,9 +37,9 @@ def check_beta(at: Instance) -> Decline | None:
 
 
 def output_quantization(at: Instance) -> FixedOutputRange | Integer:
-    """Return the behavior: the range 0 to 1 in steps of the dtype.
+    """Return the quantization behavior of outputs in the range 0 to 1.
 
-    Int16 from int16 uses only its nonnegative half (softmax.h).
+    If operand and result are int16, LiteRT uses only nonnegative results (softmax.h).
     """
     if at.op[0].dtype == "int16":
         return Integer({"int16": (1 / 32768, 0)})
@@ -47,9 +47,9 @@ def output_quantization(at: Instance) -> FixedOutputRange | Integer:
 
 
 def softmax_layout(at: Instance) -> Attribute | Terminate:
-    """Return a layout with the axis anywhere.
+    """Return a layout that allows any position of the softmax axis.
 
-    Below opset 13, the operator also runs over all later axes, so the file's layout is kept.
+    Below opset 13, ONNX's operator normalizes over all later axes too, so the file's layout is kept.
     """
     return Attribute(unordered="k") if at.opset >= 13 else Terminate()
 
@@ -66,7 +66,7 @@ def softmax_layout(at: Instance) -> Attribute | Terminate:
     sizes=operand_shape,
 )
 def softmax(ctx: Context, x: Value) -> Value:
-    """Emit Softmax over the last axis; for int16, the kernel's tables.
+    """Emit Softmax over the last axis; for int16, emulate the kernel's tables.
 
     The option beta scales the input (softmax.h).
     """
@@ -76,7 +76,7 @@ def softmax(ctx: Context, x: Value) -> Value:
     if ctx.is_quantized and ctx.op[0].dims[-1] == 1:
         return ctx.ops.Add(ctx.ops.Mul(x, 0.0), 1.0)  # ONNX Runtime's quantized Softmax of one element is 0 before 1.32
     if ctx.is_quantized and ctx.op[0].dims[-1] is None:
-        # For the same reason; the difference is computed in float32.
+        # The axis may have one element. The subtraction is in float32, which avoids the quantized Softmax.
         x = ctx.ops.Sub(x, ctx.ops.ReduceMax(x, [ctx.axis(-1)]))
     y = ctx.ops.Softmax(x if beta == 1.0 else ctx.ops.Mul(x, ctx.scalar(beta)), axis=ctx.axis(-1))
     if ctx.is_quantized and ctx.dtype(out(0)) == "int8" and "Softmax" in ctx.target.wrapping_int8_operators:

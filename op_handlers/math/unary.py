@@ -198,6 +198,6 @@ def bucketize(ctx: Context, x: Value) -> Value:
         bounds = bounds.astype(np.float64)
     elif ctx.op[0].dtype != "float32":
         x = ops.Cast(x, to="float32")
-    last = len(ctx.shape(0))
-    is_reached = ops.Not(ops.Less(ops.Unsqueeze(x, [last]), bounds))
-    return ops.ReduceSum(ops.Cast(is_reached, to="int32"), [last], keepdims=0)
+    boundary_axis = len(ctx.shape(0))
+    is_reached = ops.Not(ops.Less(ops.Unsqueeze(x, [boundary_axis]), bounds))
+    return ops.ReduceSum(ops.Cast(is_reached, to="int32"), [boundary_axis], keepdims=0)

@@ -126,7 +126,7 @@ def correct_double_rounding(ctx: Context, product: Value) -> Value:
 MARGIN = 2.0**-8
 """Fraction by which the correction is reduced for negative products and increased for positive ones.
 
-If the multiplier is a power of two, a sum can be halfway in both roundings, of which the first rounds half up.
+If the multiplier is a power of two, a sum can be a tie in both roundings. The first one rounds ties up.
 """
 
 

@@ -28,7 +28,7 @@ from op_handlers.kernels.operands import check_packed_weights, check_weight_zero
 def dense_axes(at: Instance) -> str | None:
     """Return the axes, such as ``n h w c, o (h w c) -> n o``.
 
-    The trailing axes of the input together have the length of a weight row.
+    The sizes of the row axes, here h, w and c, multiply to the length of a weight row.
     """
     op = at.op
     bias = [*(f"one{i}" for i in range(leading_ones(op))), "o"]
@@ -58,8 +58,8 @@ def leading_ones(op: Operator) -> int:
 def dense_layout(at: Instance) -> Implicit | Terminate:
     """Return a layout in which the elements of a row are unordered.
 
-    The columns of the weight are permuted with them. Blocks that share a scale stay contiguous along the first axis,
-    where runtimes fuse them.
+    The columns of the weight are permuted with the elements. Blockwise weights are the exception: they are stored as
+    ``k o``, with contiguous blocks along the first axis, because runtimes fuse this layout.
     """
     if at.op[1].blocks is not None:
         return Implicit({1: "k o"})
@@ -92,7 +92,7 @@ def check_weights(at: Instance) -> Decline | None:
         )
     if op[1].blocks is not None:
         return check_blocks(op)
-    return check_packed_weights(op, PACKED) or check_row_zero_points(op) or check_weight_zero_points(op)
+    return check_packed_weights(op, PACKED_WEIGHT_DTYPES) or check_row_zero_points(op) or check_weight_zero_points(op)
 
 
 def check_row_zero_points(op: Operator) -> Decline | None:
@@ -114,7 +114,7 @@ def bias_dtype(op: Operator) -> str:
 def check_blocks(op: Operator) -> Decline | None:
     """Return a Decline for unsupported blocks.
 
-    XNNPACK supports multiples of 32, the kernel other sizes (PrepareImpl).
+    XNNPACK supports block sizes that are multiples of 32, and LiteRT's kernel supports the other sizes (PrepareImpl).
     """
     x, w = op[0], op[1]
     if (x.dtype, w.dtype) != ("float32", "int4"):
@@ -169,9 +169,9 @@ def has_dynamic_leading_axes(at: Instance) -> bool:
 
 
 def matrix_shapes(at: Instance) -> dict[int, Dims]:
-    """Return the shapes that make input and result matrices, by slot.
+    """Return the matrix shapes to which input and result are reshaped, by slot.
 
-    If the shape of the result is a runtime value, none are returned and ``restore_leading_axes`` reshapes.
+    If the result has several dynamic dimensions, return no shapes; ``restore_leading_axes`` then reshapes the result.
     """
     if has_dynamic_leading_axes(at):
         return {}
@@ -180,7 +180,7 @@ def matrix_shapes(at: Instance) -> dict[int, Dims]:
     return operand if op[out(0)].rank == 2 else {**operand, out(0): (None, units)}
 
 
-PACKED = {"float32": ("int4", "int2"), "int8": ("int4", "int2"), "int16": ("int4", "int2")}
+PACKED_WEIGHT_DTYPES = {"float32": ("int4", "int2"), "int8": ("int4", "int2"), "int16": ("int4", "int2")}
 DTYPES = (
     "float32, float32 int8 uint8 int4 int2, float32",
     "uint8, uint8 int4 int2, int32",

@@ -8,18 +8,18 @@ from onnx_tflite_plugin.api import Decline, Operator, hookimpl
 
 
 class Compiler(NamedTuple):
-    """A compiler and the name of its custom operator.
+    """A compiler and its custom operators.
 
-    ``prefix``: True if the names of its operators begin with ``code``.
+    ``code``: name of the operator, or with ``is_prefix`` the beginning of the names of several operators.
     """
 
     code: str
     name: str
     processor: str
-    prefix: bool = False
+    is_prefix: bool = False
 
     def emits_operator(self, name: str) -> bool:
-        return name.startswith(self.code) if self.prefix else name == self.code
+        return name.startswith(self.code) if self.is_prefix else name == self.code
 
 
 COMPILERS = (
@@ -28,11 +28,11 @@ COMPILERS = (
     # google-coral/coralmicro: libs/tpu/edgetpu_op.h
     Compiler("edgetpu-custom-op", "the Edge TPU compiler", "the Edge TPU"),
     # xmos/lib_tflite_micro: lib_tflite_micro/src/tflite-xcore-kernels/xcore_ops.h
-    Compiler("XC_", "xformer of XMOS's AI tools", "XMOS xcore", prefix=True),
+    Compiler("XC_", "xformer of XMOS's AI tools", "XMOS xcore", is_prefix=True),
     # nxp-imx/tflite-neutron-delegate: neutron_delegate.h; pytorch/executorch: backends/nxp/neutron_node_extraction.py
     Compiler("NeutronGraph", "NXP's Neutron converter", "NXP eIQ Neutron"),
     # google-ai-edge/LiteRT: litert/core/build_stamp.h; parts are numbered, litert/core/model/model_buffer_test.cc
-    Compiler("DISPATCH_OP", "a compiler plugin of LiteRT", "one NPU", prefix=True),
+    Compiler("DISPATCH_OP", "a compiler plugin of LiteRT", "one NPU", is_prefix=True),
 )
 """The comment above each entry names a public file that contains the name of the operator."""
 

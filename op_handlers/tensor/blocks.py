@@ -25,12 +25,12 @@ from op_handlers.kernels.operands import cast_to_int64, constant_integers
 from op_handlers.tensor.padding import emit_pad, padding_value
 
 
-def rearrangement_price(onnx: str) -> Callable[[Instance], AxisPrice | None]:
-    """Return a function for ``axis_price=``.
+def rearrangement_price(op_type: str) -> Callable[[Instance], AxisPrice | None]:
+    """Return an ``axis_price`` function.
 
-    Integers channels first cost more than the surrounding Transposes.
+    Rearranging integers channels first costs more than channels last with Transposes around it.
     """
-    return lambda at: AxisPrice(f"{onnx}/integers", "h w") if at.op[0].dtype in ("int8", "uint8") else None
+    return lambda at: AxisPrice(f"{op_type}/integers", "h w") if at.op[0].dtype in ("int8", "uint8") else None
 
 
 # --- depth ------------------------------------------------------------------------------------
@@ -121,14 +121,14 @@ def space_to_batch_nd(ctx: Context, x: Value, shape: Value, paddings: Value) -> 
         x = emit_pad(ctx, x, [(0, 0), *padding_pairs, (0, 0)], padding_value(ctx))
     n, *size, c = ctx.op[0].dims
     padded_sizes = [None if s is None else s + sum(pair) for s, pair in zip(size, padding_pairs, strict=True)]
-    blocked, batched = axis_patterns(len(block))
+    image_pattern, batch_pattern = axis_patterns(len(block))
     sizes = {
         "n": n,
         "c": c,
         **dict(zip("pq", block, strict=False)),
         **dict(zip("hw", map(divide_size, padded_sizes, block), strict=False)),
     }
-    return rearrange(ctx, x, blocked, batched, sizes)
+    return rearrange(ctx, x, image_pattern, batch_pattern, sizes)
 
 
 @handler(
@@ -146,14 +146,14 @@ def batch_to_space_nd(ctx: Context, x: Value, shape: Value, crops: Value) -> Val
         return emit_runtime_batch_to_space(ctx, x, cast_to_int64(ctx, 1, shape), cast_to_int64(ctx, 2, crops))
     block, crop_pairs = constant_block_operands(ctx.op)
     n, *size, c = ctx.op[0].dims
-    blocked, batched = axis_patterns(len(block))
+    image_pattern, batch_pattern = axis_patterns(len(block))
     sizes = {
         "n": divide_size(n, prod(block)),
         "c": c,
         **dict(zip("pq", block, strict=False)),
         **dict(zip("hw", size, strict=False)),
     }
-    image = rearrange(ctx, x, batched, blocked, sizes)
+    image = rearrange(ctx, x, batch_pattern, image_pattern, sizes)
     cropped_axes = [k for k, pair in enumerate(crop_pairs) if any(pair)]
     if not cropped_axes:
         return image
@@ -191,19 +191,19 @@ def emit_runtime_space_to_batch(ctx: Context, x: Value, block: Value | Array, pa
     counts_and_blocks = ops.Reshape(
         ops.Concat(ops.Unsqueeze(block_counts, [1]), ops.Unsqueeze(block, [1]), axis=1), [-1]
     )
-    split = ops.Reshape(padded, ops.Concat(n, counts_and_blocks, c, axis=0))
+    blocks = ops.Reshape(padded, ops.Concat(n, counts_and_blocks, c, axis=0))
     perm = [*range(2, 2 * spatial + 1, 2), 0, *range(1, 2 * spatial + 1, 2), 2 * spatial + 1]
-    return ops.Reshape(ops.Transpose(split, perm=perm), ops.Concat([-1], block_counts, c, axis=0))
+    return ops.Reshape(ops.Transpose(blocks, perm=perm), ops.Concat([-1], block_counts, c, axis=0))
 
 
 def emit_runtime_batch_to_space(ctx: Context, x: Value, block: Value | Array, crops: Value | Array) -> Value:
     ops, spatial = ctx.ops, ctx.op[0].rank - 2
     _, size, c = split_shape(ctx, x)
-    split = ops.Reshape(x, ops.Concat(block, [-1], size, c, axis=0))
+    blocks = ops.Reshape(x, ops.Concat(block, [-1], size, c, axis=0))
     merged_axes = [axis for k in range(spatial) for axis in (spatial + 1 + k, k)]
     full_sizes = ops.Mul(size, block)
     image = ops.Reshape(
-        ops.Transpose(split, perm=[spatial, *merged_axes, 2 * spatial + 1]), ops.Concat([-1], full_sizes, c, axis=0)
+        ops.Transpose(blocks, perm=[spatial, *merged_axes, 2 * spatial + 1]), ops.Concat([-1], full_sizes, c, axis=0)
     )
     before, after = split_sides(ctx, crops)
     return ops.Slice(image, before, ops.Sub(full_sizes, after), list(range(1, 1 + spatial)))
@@ -245,13 +245,13 @@ def rearrange(ctx: Context, x: Value, source: str, result: str, sizes: Mapping[s
     ]
     if max(shape.count(None) for shape in shapes) > 1:
         lengths = runtime_lengths(ctx, x, source_groups, sizes)
-        split, result_shape = (group_sizes(ctx, groups, lengths) for groups in (source_letters, result_groups))
+        factor_shape, result_shape = (group_sizes(ctx, groups, lengths) for groups in (source_letters, result_groups))
         allowzero = 1 if ctx.opset >= 14 else None
-        factors = ctx.ops.Reshape(x, split, allowzero=allowzero)
+        factors = ctx.ops.Reshape(x, factor_shape, allowzero=allowzero)
         transposed = ctx.ops.Transpose(factors, perm=[source_letters.index(letter) for letter in result_letters])
         return ctx.ops.Reshape(transposed, result_shape, allowzero=allowzero)
-    split = emit_reshape(ctx, x, shapes[0])
-    transposed = ctx.ops.Transpose(split, perm=[source_letters.index(letter) for letter in result_letters])
+    factors = emit_reshape(ctx, x, shapes[0])
+    transposed = ctx.ops.Transpose(factors, perm=[source_letters.index(letter) for letter in result_letters])
     return emit_reshape(ctx, transposed, shapes[1])
 
 

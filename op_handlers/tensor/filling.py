@@ -62,7 +62,7 @@ def zeros_like(ctx: Context, x: Value) -> Value:
 
 
 def constant_range(op: Operator) -> Array | None:
-    """Return the range of constant operands.
+    """Return the range if operands are constant and delta leads to limit, else None.
 
     The kernel adds delta repeatedly (CalculateRange, range.cc).
     """
@@ -119,17 +119,17 @@ def one_hot(ctx: Context, indices: Value, depth: Value, on_value: Value, off_val
     ONNX's OneHot counts negative indices from the end; the kernel gives them the off value. Indices of 64 bits are
     truncated to 32 (OneHotComputeImpl, one_hot.cc).
     """
-    ops, axis, constant = ctx.ops, ctx.axis(ctx.options.axis, out(0)), ctx.constant(1)
+    ops, axis, constant_depth = ctx.ops, ctx.axis(ctx.options.axis, out(0)), ctx.constant(1)
     if ctx.op[0].dtype != "int32":
         indices = ops.Cast(indices, to="int32")
     class_numbers: Value | Array
-    if constant is None:
+    if constant_depth is None:
         zero, one = np.asarray(0, np.int32), np.asarray(1, np.int32)
         class_numbers = ops.Range(zero, ops.Reshape(depth, np.zeros(0, np.int64)), one)
     else:
-        spend_budget(4 * max(int(constant.reshape(-1)[0]), 0), 4, "the numbers of classes")  # written and read
-        class_numbers = np.arange(int(constant.reshape(-1)[0]), dtype=np.int32)
+        spend_budget(4 * max(int(constant_depth.reshape(-1)[0]), 0), 4, "the numbers of classes")  # written and read
+        class_numbers = np.arange(int(constant_depth.reshape(-1)[0]), dtype=np.int32)
     rank = ctx.op[0].rank
-    aligned = ops.Unsqueeze(class_numbers, list(range(1, rank + 1 - axis))) if axis < rank else class_numbers
-    is_class = ops.Equal(ops.Unsqueeze(indices, [axis]), aligned)
+    aligned_numbers = ops.Unsqueeze(class_numbers, list(range(1, rank + 1 - axis))) if axis < rank else class_numbers
+    is_class = ops.Equal(ops.Unsqueeze(indices, [axis]), aligned_numbers)
     return ops.Where(is_class, *(ops.Reshape(value, np.zeros(0, np.int64)) for value in (on_value, off_value)))

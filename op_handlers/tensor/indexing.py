@@ -101,8 +101,8 @@ def gather(ctx: Context, x: Value, indices: Value) -> Value:
     """Emit Gather, or with batch dimensions GatherND on indices of one element."""
     batch_count = batch_dims(ctx.op)
     if not batch_count:
-        supported = indices if ctx.op[1].dtype in ("int32", "int64") else cast_to_int64(ctx, 1, indices)
-        return ctx.ops.Gather(x, supported, axis=ctx.axis(ctx.options.axis))
+        onnx_indices = indices if ctx.op[1].dtype in ("int32", "int64") else cast_to_int64(ctx, 1, indices)
+        return ctx.ops.Gather(x, onnx_indices, axis=ctx.axis(ctx.options.axis))
     positions = cast_to_int64(ctx, 1, indices)
     index_vectors = positions[..., None] if isinstance(positions, np.ndarray) else ctx.ops.Unsqueeze(positions, [-1])
     return ctx.ops.GatherND(x, index_vectors, batch_dims=batch_count)

@@ -36,16 +36,18 @@ INT64 = np.iinfo(np.int64)
 def topk_v2(ctx: Context, x: Value, k: Value) -> tuple[Value, Value]:
     """Emit TopK over the last axis; NaN is last.
 
-    A negative k gives an empty result (topk_v2.cc). Of equal elements, the first comes first. NaN is ranked like
-    -inf, so the two count as equal if a row has both.
+    A negative k gives an empty result (topk_v2.cc). Equal elements keep their order. NaN is ranked like -inf, so NaN
+    and -inf in one row count as equal.
     """
-    constant = constant_integers(ctx.op, 1)
+    constant_k = constant_integers(ctx.op, 1)
     count = (
-        ctx.ops.Max(ctx.ops.Reshape(cast_to_int64(ctx, 1, k), [1]), [0]) if constant is None else [max(constant[0], 0)]
+        ctx.ops.Max(ctx.ops.Reshape(cast_to_int64(ctx, 1, k), [1]), [0])
+        if constant_k is None
+        else [max(constant_k[0], 0)]
     )
     axis, is_float = ctx.axis(-1), ctx.op[0].dtype == "float32"
-    ranked = ctx.ops.Where(ctx.ops.IsNaN(x), np.float32(-np.inf), x) if is_float else x
-    values, indices = ctx.ops.TopK(ranked, count, axis=axis, outputs=2)
+    sort_keys = ctx.ops.Where(ctx.ops.IsNaN(x), np.float32(-np.inf), x) if is_float else x
+    values, indices = ctx.ops.TopK(sort_keys, count, axis=axis, outputs=2)
     if is_float:
         values = ctx.ops.GatherElements(x, indices, axis=axis)
     return values, ctx.ops.Cast(indices, to=ctx.op[out(1)].dtype)

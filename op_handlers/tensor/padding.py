@@ -31,7 +31,7 @@ from op_handlers.kernels.operands import (
     unordered_layout,
 )
 
-BY_AXIS = {1: 0}
+PADDINGS_BY_AXIS = {1: 0}
 COPIED = Raw(shift_safe=True, onnx="Pad")
 
 
@@ -53,7 +53,7 @@ padding_handler = partial(
     handler,
     layout=padding_layout,
     axes=rank_preserving_axes,
-    indexed_by_axis=BY_AXIS,
+    indexed_by_axis=PADDINGS_BY_AXIS,
     quantization=COPIED,
     accepts=check_pairs,
 )
@@ -114,21 +114,21 @@ def mirror_price(at: Instance) -> AxisPrice | None:
 
 @padding_handler("MIRROR_PAD", max_version=3, axis_price=mirror_price)
 def mirror_pad(ctx: Context, x: Value, paddings: Value) -> Value:
-    """Emit Pad by reflection.
+    """Emit Pad by reflection, or for SYMMETRIC a Gather per padded axis.
 
-    SYMMETRIC is mode "edge" for one element, else a Gather per padded axis.
+    SYMMETRIC with at most one element of padding equals the mode "edge".
     """
-    constant = ctx.constant(1)
+    constant_paddings = ctx.constant(1)
     if ctx.options.mode == "REFLECT":
         return ctx.ops.Pad(x, onnx_pads(ctx, paddings), mode="reflect")
-    if constant is not None and constant.max(initial=0) <= 1:
+    if constant_paddings is not None and constant_paddings.max(initial=0) <= 1:
         return ctx.ops.Pad(x, onnx_pads(ctx, paddings), mode="edge")
     shape, y = ctx.shape(0), x
     for axis, size in enumerate(shape):
-        if constant is None or size is None:
+        if constant_paddings is None or size is None:
             y = ctx.ops.Gather(y, emit_mirrored_indices(ctx, x, cast_to_int64(ctx, 1, paddings), axis), axis=axis)
-        elif constant[axis].any():
-            y = ctx.ops.Gather(y, mirror_indices(size, *map(int, constant[axis])), axis=axis)
+        elif constant_paddings[axis].any():
+            y = ctx.ops.Gather(y, mirror_indices(size, *map(int, constant_paddings[axis])), axis=axis)
     return y
 
 

@@ -63,9 +63,9 @@ def sparse_to_dense(ctx: Context, indices: Value, shape: Value, values: Value, d
             positions.reshape(-1, 1) if isinstance(positions, np.ndarray) else ctx.ops.Reshape(positions, [-1, 1])
         )
     rows = flatten_indices(ctx, positions, sizes, depth)
-    filled = ctx.ops.Reshape(ctx.ops.Expand(default, sizes), [-1, 1])
+    default_rows = ctx.ops.Reshape(ctx.ops.Expand(default, sizes), [-1, 1])
     updates = ctx.ops.Reshape(ctx.ops.Expand(values, ctx.ops.Shape(rows)), [-1, 1])
-    return reshape_result(ctx, scatter_rows(ctx, filled, rows, updates), sizes)
+    return reshape_result(ctx, scatter_rows(ctx, default_rows, rows, updates), sizes)
 
 
 def reshape_result(ctx: Context, value: Value, sizes: Value | Array) -> Value:

@@ -85,8 +85,8 @@ def combine_unsorted(ctx: Context, x: Value, ids: Value, count: Value, initial: 
         raise Refusal(f"num_segments is {int(constant_count.min())}, expected at least 0")
     if constant_ids is not None and (constant_ids >= 0).all():
         return combine_slices(ctx, x, segment_ids, segment_count, initial, reduction)
-    checked = ops.Where(ops.Less(segment_ids, segment_count), segment_ids, OUT_OF_RANGE)
-    segment_ids = ops.Where(ops.Less(segment_ids, 0), segment_count, checked)
+    checked_ids = ops.Where(ops.Less(segment_ids, segment_count), segment_ids, OUT_OF_RANGE)
+    segment_ids = ops.Where(ops.Less(segment_ids, 0), segment_count, checked_ids)
     combined = combine_slices(ctx, x, segment_ids, ops.Add(segment_count, 1), initial, reduction)
     return ops.Slice(combined, [0], segment_count)
 

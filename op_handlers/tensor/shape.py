@@ -172,14 +172,14 @@ def check_result_rank(at: Instance) -> Decline | None:
 )
 def expand_dims(ctx: Context, x: Value, axis: Value) -> Value:
     """Emit Unsqueeze at an axis of the result."""
-    constant = constant_integers(ctx.op, 1)
-    if constant is None:
+    constant_axis = constant_integers(ctx.op, 1)
+    if constant_axis is None:
         # Expand, not Reshape: ONNX Runtime would treat a Reshape of the axis as a Reshape of x.
         axes = ctx.ops.Expand(ctx.ops.Cast(axis, to="int64"), [1])
         return ctx.ops.Unsqueeze(x, axes)
     if len(ctx.shape(0)) == len(ctx.shape(out(0))):
         return x  # the plan has the new axis on both sides, or on neither
-    return ctx.ops.Unsqueeze(x, [ctx.axis(constant[0], out(0))])
+    return ctx.ops.Unsqueeze(x, [ctx.axis(constant_axis[0], out(0))])
 
 
 def transpose_shape(at: Instance) -> Dims:
@@ -223,7 +223,7 @@ def transpose(ctx: Context, x: Value, perm: Value) -> Value:
 def emit_runtime_transpose(ctx: Context, x: Value, perm: Value) -> Value:
     """Emit a Gather, because ONNX's Transpose has no runtime perm.
 
-    An index is the sum over all axes of a position times a stride of x.
+    The index of an element of the flattened x is the sum of position times stride over all axes.
     """
     ops, rank = ctx.ops, ctx.op[0].rank
     axes, sizes = ops.Cast(perm, to="int64"), ops.Shape(x)
