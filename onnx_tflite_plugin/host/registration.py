@@ -37,10 +37,10 @@ class _Source(NamedTuple):
 
 
 class RegistrationSearch:
-    """Search for packs with a misregistered handler. Their files are read once, on the first search.
+    """Search for packs with a misregistered handler. Files of packs are read once.
 
-    ``unused``: entry points that are unused, each with its problem; it may grow between searches. ``is_admitted``:
-    whether a pack may be used.
+    ``unused``: unused entry points, each with its problem; the list may grow between searches. ``is_admitted``: True if
+    a pack may be used.
     """
 
     def __init__(self, unused: Sequence[tuple[Offer, Problem]], is_admitted: Callable[[str], bool]) -> None:
@@ -65,7 +65,7 @@ class RegistrationSearch:
 
     @cached_property
     def _sources(self) -> list[_Source]:
-        """The files of admitted packs that may define handlers."""
+        """Return the files of admitted packs that may define handlers."""
         sources: dict[tuple[str, Path], _Source] = {}
         for distribution in iterate_distributions():
             text = distribution.entry_points_text
@@ -156,7 +156,7 @@ def _problems_of_definitions(code: str, sources: Sequence[_Source]) -> Iterator[
 
 
 def _pack_sources(pack: str, entries: Sequence[EntryPoint]) -> Iterator[_Source]:
-    """Yield the files of the top-level packages that entry points name, if they may define handlers."""
+    """Yield the files that may define handlers, in the packages that entry points name."""
     for name in dict.fromkeys(entry.value.partition(":")[0].partition(".")[0].strip() for entry in entries):
         try:
             spec = find_spec(name)
@@ -194,7 +194,7 @@ def _definitions(text: str, code: str) -> Iterator[tuple[str, int]]:
     for node in (node for node in body if isinstance(node, ast.FunctionDef)):
         for call in node.decorator_list:
             if isinstance(call, ast.Call) and getattr(call.func, "id", "") == _DECORATOR and call.args:
-                first = call.args[0]
-                is_code = isinstance(first, ast.Constant) and first.value == code
-                if is_code or (isinstance(first, ast.Name) and first.id in names):
+                argument = call.args[0]
+                is_code = isinstance(argument, ast.Constant) and argument.value == code
+                if is_code or (isinstance(argument, ast.Name) and argument.id in constant_names):
                     yield node.name, node.lineno

@@ -49,7 +49,10 @@ def check(node: ir.Node) -> Match:
     image, array = require_match(node.inputs[1 - slot]), require_match(arrays[slot])
     require(image.dtype == ir.DataType.FLOAT)
     shape = require_match(sizes(image), "the shape of the result is unknown")
-    require(len(shape) >= 2 and _is_per_channel(array, shape), "the constant is not per channel, or there are not enough pixels")
+    require(
+        len(shape) >= 2 and _is_per_channel(array, shape),
+        "the constant is not per channel, or there are not enough pixels",
+    )
     require(sizes(node.outputs[0]) in (None, shape), "the image is broadcast")
     require(not _is_fused(image), "the Add is fused with a product or a normalization")
     *_, width, channels = shape
