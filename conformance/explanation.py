@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from conformance.case import Case
 from conformance.declared import declarations_of, instances
+from conformance.variants import Variant
 from onnx_tflite_plugin.api import Operator
 from onnx_tflite_plugin.binding.declared import At
 from onnx_tflite_plugin.guard import Failed
@@ -44,18 +45,23 @@ class Tried(Protocol):
     def reference_outputs(self) -> Mapping[str, Runs]: ...
 
     def compare(self, actual: Runs, expected: Mapping[str, Runs], /) -> tuple[Comparison, ...]: ...
+    def passes(self, variant: Variant, /) -> bool: ...
+    def replaced(self, case: Case, host: Host, /) -> Tried: ...
+
+
+def explain_wrong_table(trial: Tried) -> str:
+    """Return a message if a lookup table is rotated, else ""."""
+    if not any(has_rotated_table(op, trial) for op in instances(trial.source, trial.case.op)):
+        return ""
+    return (
+        "the table of Lookup is in the wrong order: results of 0 and positive values come first, then those of "
+        "negative values; if the table begins with the lowest value, use np.roll(table, len(table) // 2)"
+    )
 
 
 def explain_values(trial: Tried, actual: Runs) -> Iterator[str]:
-    """Yield the cause of a difference: a rotated lookup table, or the largest error."""
+    """Yield the element with the largest error, and the functions that may be wrong."""
     expected = trial.reference_outputs
-    for op in instances(trial.source, trial.case.op):
-        if has_rotated_table(op, trial):
-            yield (
-                "the table of Lookup is in the wrong order: results of 0 and positive values come first, then those of "
-                "negative values; if the table begins with the lowest value, use np.roll(table, len(table) // 2)"
-            )
-            return
     for k, comparison in enumerate(trial.compare(actual, expected)):
         if comparison.ok or comparison.nearest not in expected:
             continue

@@ -47,10 +47,11 @@ def wrong_layout_message(code: str, model: Model, host: Host, conversion: Conver
     return ""
 
 
-def messages_for_every_layout(code: str, model: Model, host: Host) -> Iterator[str]:
+def messages_for_every_layout(code: str, model: Model, host: Host, symptom: str = "") -> Iterator[str]:
     """Yield a message if results of a pack's operator differ in every layout.
 
-    The message is on the Implicit declaration, or on the groups of axes.
+    The message is on the Implicit declaration, or on the groups of axes. ``symptom``: how the results show a wrong layout;
+    empty if they do not show it.
     """
     for op in instances(model, code):
         declared = declarations_of(op, host)
@@ -58,12 +59,16 @@ def messages_for_every_layout(code: str, model: Model, host: Host) -> Iterator[s
             continue
         axes, layout = f"axes={declared.axes!r}", declared.layout
         if isinstance(layout, Implicit):
-            suspect = f"{axes} and Implicit(onnx={dict(layout.onnx)!r}) may name a wrong axis"
+            suspect = f"{axes} and Implicit(onnx={dict(layout.onnx)!r})", "name a wrong axis"
         elif "(" in (declared.axes or "") and not (isinstance(layout, Terminate) and not layout.unordered):
-            suspect = f"{axes} may list the axes of a group in the wrong order"
+            suspect = axes, "list the axes of a group in the wrong order"
         else:
             continue
-        yield f"the result differs in every layout: {suspect}, or the lowering or the kernel is wrong"
+        declaration, mistake = suspect
+        if symptom:
+            yield f"{symptom}, in every layout: {declaration} may {mistake}, or the lowering or the kernel reorders elements"
+        else:
+            yield f"the result differs in every layout: the lowering or the kernel is wrong, or {declaration} {mistake}"
         return
 
 

@@ -22,8 +22,10 @@ _CAUSES = (
 
 _EXPLANATION = re.compile(
     r"layout=\w+ is wrong: |axes='[^']*': letter |the result differs in every layout: |the table of Lookup is"
+    r"|wrong (?:rounding|integer arithmetic): |wrong factor: .*? is [^ ]+ times|has the right values at wrong positions"
+    r"|without it the case passes"
 )
-"""Reasons about a wrong declaration. Numerical differences in the same case are its consequences."""
+"""Reasons about a wrong declaration or function. Numerical differences in the same case are its consequences."""
 
 
 def _cause(reason: str) -> str:

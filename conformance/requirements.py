@@ -8,22 +8,35 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from conformance.case import Case
+from conformance.declared import declarations_of, instances
+from conformance.fusion_causes import applied_pack_fusions
 from conformance.unmatched import explain_unloaded, explain_unmatched
 from onnx_tflite_plugin.conversion import Conversion
+from onnx_tflite_plugin.guard import BUILTIN
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source.model import Model
 
 
 def describe_unmet_requirements(case: Case, conversion: Conversion, model: Model, host: Host) -> Iterator[str]:
     """Yield a message per requirement of the case that the conversion does not meet."""
-    yield from _excess_transposes(case, conversion)
+    yield from _excess_transposes(case, conversion, model, host)
     yield from _missing_nodes_and_fusions(case, conversion, model, host)
 
 
-def _excess_transposes(case: Case, conversion: Conversion) -> Iterator[str]:
+def _excess_transposes(case: Case, conversion: Conversion, model: Model, host: Host) -> Iterator[str]:
     limit, report = case.max_transposes, conversion.report
     if limit is not None and report.transposes > limit and not report.transposed_for_speed:
-        yield f"the least-cost plan has {report.transposes} Transposes; the case allows {limit}"
+        layouts = "; ".join(dict.fromkeys(_declared_layouts(case, model, host)))
+        yield f"the least-cost plan has {report.transposes} Transposes; the case allows {limit}{layouts and f'; {layouts}'}"
+
+
+def _declared_layouts(case: Case, model: Model, host: Host) -> Iterator[str]:
+    """Yield the layouts that handlers of packs declare for the operator under test."""
+    for op in instances(model, case.op):
+        packs = [pack for pack, _ in host.registered_handlers(op.code) if pack != BUILTIN]
+        declared = declarations_of(op, host) if packs else None
+        if declared is not None:
+            yield f"the handler of {packs[0]} declares layout={declared.layout!r}"
 
 
 def _missing_nodes_and_fusions(case: Case, conversion: Conversion, model: Model, host: Host) -> Iterator[str]:
@@ -34,7 +47,9 @@ def _missing_nodes_and_fusions(case: Case, conversion: Conversion, model: Model,
         count = report.nodes.get(name, 0)
         if count != expected and (expected is not None or not count):
             all_nodes_text = ", ".join(f"{node} ({number})" for node, number in report.nodes.items())
-            yield f"expected {'at least 1' if expected is None else expected} {name} nodes, found {count}; all nodes: {all_nodes_text}"
+            fusions_text = "".join(f"; {applied.text}" for applied in applied_pack_fusions(conversion, model, host))
+            wanted = "at least 1" if expected is None else expected
+            yield f"expected {wanted} {name} nodes, found {count}; all nodes: {all_nodes_text}{fusions_text}"
     for name in case.fusions:
         if name not in report.fused:
             declined = "; ".join(text for text in report.fusions_declined if text.startswith(f"{name} "))

@@ -14,14 +14,13 @@ from urllib.parse import quote
 
 import numpy as np
 
-from conformance.bias_scales import messages_on_bias_scales
+from conformance.attribution import find_causes
 from conformance.bounds import tolerance_of
 from conformance.case import Case
 from conformance.equivalence import equivalence_key
-from conformance.explanation import explain_missing_kernel, explain_values
+from conformance.explanation import explain_missing_kernel
 from conformance.failures import Failures, describe_case_error, format_on_one_line
 from conformance.inputs import inputs_of_runs
-from conformance.layout_errors import messages_for_every_layout, messages_on_axis_sizes, wrong_layout_message
 from conformance.requirements import describe_unmet_requirements
 from conformance.variants import Variant, channels_first, select_variants, variants_of
 from onnx_tflite_plugin import source
@@ -300,26 +299,7 @@ class CaseTrial:
                 and not _equal(outputs[variant], least_cost_outputs)
             ):
                 failures.add(variant, *self.mismatches(outputs[variant], {"the least-cost plan": least_cost_outputs}))
-        causes = Failures()
-        if outputs:
-            causes.add(next(iter(outputs)), *messages_on_axis_sizes(self.case.op, self.source, self.host))
-            causes.add(next(iter(outputs)), *messages_on_bias_scales(self.case.op, self.source, self.host))
-        if (
-            failed_conversions
-            and not outputs.keys() - failed_conversions.keys()
-            and None not in failed_conversions.values()
-        ):
-            causes.add(next(iter(failed_conversions)), *messages_for_every_layout(self.case.op, self.source, self.host))
-        for variant, failed_conversion in failed_conversions.items() if causes.status == "passed" else ():
-            least_cost = variant._replace(plan="least")
-            in_source_layout = least_cost if moved_bytes.get(least_cost) == 0 else variant._replace(plan="local")
-            if in_source_layout not in failed_conversions and (
-                in_source_layout in outputs or (len(variants) > 1 and self._passes(in_source_layout))
-            ):
-                causes.add(variant, *self._attribute_failure(failed_conversion))
-        compared = next((variant for variant in failed_conversions if variant in outputs), None)
-        if compared is not None and causes.status == "passed":
-            causes.add(compared, *explain_values(self, outputs[compared]))
+        causes = find_causes(self, variants, outputs, failed_conversions, moved_bytes)
         failures = causes.followed_by(failures)
         if version_reasons and not outputs and failures.status == "passed":
             return "skipped", [*version_reasons]
@@ -348,11 +328,16 @@ class CaseTrial:
         """Return the problems of one variant. Raises ConversionError if it is refused."""
         return list(self.mismatches(self.run(self.convert(variant)), self.reference_outputs))
 
-    def _passes(self, variant: Variant) -> bool:
+    def passes(self, variant: Variant) -> bool:
+        """True if a variant converts to the expected results."""
         try:
             return not self.problems(variant)
         except ConversionError:
             return False
+
+    def replaced(self, case: Case, host: Host) -> CaseTrial:
+        """Return a trial of another case or host."""
+        return CaseTrial(case, host)
 
     def run(self, conversion: Conversion) -> Runs:
         """Return the outputs of each run, in the order and layout of the TFLite model.
@@ -375,14 +360,6 @@ class CaseTrial:
 
     def compare(self, actual: Runs, expected: Mapping[str, Runs]) -> tuple[Comparison, ...]:
         return self.trial.compare_outputs(actual, expected)
-
-    def _attribute_failure(self, conversion: Conversion | None) -> Iterator[str]:
-        """Yield a message on a wrong layout declaration.
-
-        The case fails only in another layout than the file's.
-        """
-        if message := wrong_layout_message(self.case.op, self.source, self.host, conversion):
-            yield message
 
 
 def _equal(first: Runs, second: Runs) -> bool:

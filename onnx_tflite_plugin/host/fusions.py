@@ -29,6 +29,11 @@ class Fusions:
         self._warn = warn
         self._loaded: dict[int, Fusion | None] = {}
 
+    def builtin(self) -> Fusions:
+        """Return the fusions of the built-in pack."""
+        offers = [offer for offer in self._offers if canonical(offer.pack) == BUILTIN]
+        return Fusions(offers, self._handler_codes, self._warn)
+
     def load(self, present: Collection[str] | None = None) -> list[tuple[str, Fusion]]:
         """Return (pack, fusion) for fusions that ``present`` operators can match.
 

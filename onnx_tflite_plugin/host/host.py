@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -201,6 +202,12 @@ class Host:
         ``present``: codes of operators; None for all fusions.
         """
         return self._fusions.load(present)
+
+    def without_pack_fusions(self) -> Host:
+        """Return a host like this one, with the fusions of the built-in pack only."""
+        host = copy(self)
+        host._fusions = self._fusions.builtin()
+        return host
 
     def handler_names(self) -> list[tuple[str, str]]:
         """Return (code, pack) of every discovered handler by code, without loading any."""

@@ -268,7 +268,7 @@ def test_truncation_in_place_of_rounding_fails_a_case(
     result = run_lowering(case, scaled(lower_rounding, kernel_rounding))
     assert result.ok == (not problem), result.text
     assert re.search(problem, result.text)
-    assert "the lowering or the reference kernel may be wrong" in result.text or not problem
+    assert "correct the lowering, the reference kernel or the declared quantization=" in result.text or not problem
 
 
 def test_truncated_reference_arrays_fail_a_case() -> None:

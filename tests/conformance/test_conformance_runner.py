@@ -95,7 +95,8 @@ def test_too_many_transposes_fail() -> None:
 
     result = run_case(between_convolutions("NEG", "sample", [X], X), Host(packs="builtin", handlers={"NEG": lower}))
     assert result.reasons == (
-        "onnxruntime least, generic least: the least-cost plan has 4 Transposes; the case allows 2",
+        "onnxruntime least, generic least: the least-cost plan has 4 Transposes; the case allows 2; "
+        "the handler of inline declares layout=Terminate(unordered='')",
     )
 
 
@@ -263,7 +264,7 @@ def test_gaps_name_fusions_without_a_case() -> None:
 
 
 def test_command_prints_operators_and_exits_with_0(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.run(None, "SHAPE") == 0
+    assert command.run(None, ["SHAPE"]) == 0
     output = capsys.readouterr().out
     assert "SHAPE" in output
     assert "onnx-tflite-plugin" in output

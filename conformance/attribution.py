@@ -1,0 +1,127 @@
+"""Find the declaration or function that causes a failure of a case.
+
+A cause is tested where possible: without the fusion, or in float arithmetic, the case would pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from conformance.bias_scales import messages_on_bias_scales
+from conformance.declared import declarations_of, instances
+from conformance.differences import Difference, describe_difference
+from conformance.explanation import Runs, Tried, explain_values, explain_wrong_table
+from conformance.failures import Failures
+from conformance.fusion_causes import messages_on_fusions
+from conformance.layout_errors import messages_for_every_layout, messages_on_axis_sizes, wrong_layout_message
+from conformance.variants import Variant
+from onnx_tflite_plugin.api import Quantization
+from onnx_tflite_plugin.conversion import Conversion
+from onnx_tflite_plugin.verify import Tolerance
+from onnx_tflite_plugin.verify.criteria import DEQUANTIZED_INT16_STEPS, DEQUANTIZED_STEPS
+
+_FLOAT_TOLERANCE = Tolerance(of_range=2e-2, steps=DEQUANTIZED_STEPS, int16_steps=DEQUANTIZED_INT16_STEPS)
+"""Tolerance of a conversion to float arithmetic, which does not round where the kernel does."""
+
+
+def find_causes(
+    trial: Tried,
+    variants: Sequence[Variant],
+    outputs: Mapping[Variant, Runs],
+    failed_conversions: Mapping[Variant, Conversion | None],
+    moved_bytes: Mapping[Variant, int],
+) -> Failures:
+    """Return messages on the causes of a case's failures, the most certain one only.
+
+    ``outputs``: those of variants that run. ``failed_conversions``: the variants that fail; None if one does not convert.
+    ``moved_bytes``: bytes that the layout plan of a variant moves.
+    """
+    causes = Failures()
+    if outputs:
+        causes.add(next(iter(outputs)), *messages_on_axis_sizes(trial.case.op, trial.source, trial.host))
+        causes.add(next(iter(outputs)), *messages_on_bias_scales(trial.case.op, trial.source, trial.host))
+    conversions = {
+        variant: conversion for variant, conversion in failed_conversions.items() if conversion and variant in outputs
+    }
+    for variant, conversion in [*conversions.items()][:1] if causes.status == "passed" else ():
+        causes.add(variant, *messages_on_fusions(trial, variant, conversion))
+        if causes.status == "passed" and len(conversions) == len(failed_conversions) == len(outputs):
+            causes.add(variant, *_messages_on_values(trial, variant, outputs[variant]))
+    for variant, failed_conversion in failed_conversions.items() if causes.status == "passed" else ():
+        least_cost = variant._replace(plan="least")
+        in_source_layout = least_cost if moved_bytes.get(least_cost) == 0 else variant._replace(plan="local")
+        if in_source_layout not in failed_conversions and (
+            in_source_layout in outputs or (len(variants) > 1 and trial.passes(in_source_layout))
+        ):
+            message = wrong_layout_message(trial.case.op, trial.source, trial.host, failed_conversion)
+            causes.add(variant, *filter(None, [message]))
+    if conversions and causes.status == "passed":
+        variant = next(iter(conversions))
+        causes.add(variant, *explain_values(trial, outputs[variant]))
+    return causes
+
+
+def _messages_on_values(trial: Tried, variant: Variant, actual: Runs) -> Iterator[str]:
+    """Yield messages if results differ in every variant: how they differ, and the likely cause."""
+    if wrong_table := explain_wrong_table(trial):
+        yield wrong_table
+        return
+    difference = _describe(trial, actual)
+    if difference is not None and not difference.is_layout:
+        yield f"{difference.text}; correct {_sides(trial)}"
+        return
+    if difference is None and _agrees_in_float(trial, variant):
+        yield (
+            "wrong integer arithmetic: with --quantization float the result agrees, so layout and axes are right; correct the "
+            f"rounding, the zero points or the scales in {_sides(trial)}"
+        )
+        yield from explain_values(trial, actual)
+        return
+    symptom = "" if difference is None else difference.text
+    messages = [*messages_for_every_layout(trial.case.op, trial.source, trial.host, symptom)]
+    yield from messages
+    if messages:
+        yield from explain_values(trial, actual)
+
+
+def _describe(trial: Tried, actual: Runs) -> Difference | None:
+    """Return the pattern of the first output that differs."""
+    expected = trial.reference_outputs
+    for k, comparison in enumerate(trial.compare(actual, expected)):
+        if comparison.ok or comparison.nearest not in expected:
+            continue
+        quantization = trial.entry.outputs[k].quantization
+        zero_point = int(quantization.zero_point[0]) if isinstance(quantization, Quantization) else None
+        ours, theirs = ([np.asarray(arrays[k]) for arrays in runs] for runs in (actual, expected[comparison.nearest]))
+        reference = comparison.nearest.partition(",")[0]
+        return describe_difference(comparison.name, ours, theirs, reference, zero_point)
+    return None
+
+
+def _agrees_in_float(trial: Tried, variant: Variant) -> bool:
+    """True if a quantized model agrees with the reference when it is converted to floats."""
+    is_quantized = any(
+        isinstance(tensor.quantization, Quantization)
+        for op in instances(trial.source, trial.case.op)
+        for tensor in (*op.inputs, *op.outputs)
+        if tensor is not None and not tensor.is_constant
+    )
+    if not is_quantized or "quantization" in trial.case.options:
+        return False
+    options = {**trial.case.options, "quantization": "float"}
+    case = replace(trial.case, options=options, tolerance=_FLOAT_TOLERANCE, tolerance_reason="float arithmetic")
+    return trial.replaced(case, trial.host).passes(variant)
+
+
+def _sides(trial: Tried) -> str:
+    """Return the functions of which one is wrong: the lowering, and the kernel if it is the reference."""
+    has_kernel = any("reference" in name for name in trial.reference_outputs)
+    declared = [declarations_of(op, trial.host) for op in instances(trial.source, trial.case.op)]
+    behaviors = dict.fromkeys(
+        f"the declared quantization={type(d.quantization).__name__}" for d in declared if d is not None
+    )
+    sides = ["the lowering", *(["the reference kernel"] if has_kernel else []), *behaviors]
+    return f"{', '.join(sides[:-1])} or {sides[-1]}" if len(sides) > 1 else sides[0]

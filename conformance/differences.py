@@ -1,0 +1,132 @@
+"""Describe how results differ: by rounding, an offset, a factor, or their positions.
+
+Each pattern has one likely cause, which an error of a wrong layout would not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from onnx_tflite_plugin.checked import plural
+from onnx_tflite_plugin.source.model import Array
+
+_MIN_DISTINCT = 6
+"""Heuristic: number of distinct expected values below which a pattern may be a coincidence."""
+_MIN_FACTOR_ERROR = 1e-3
+"""Heuristic: relative error of a factor below which it may be due to float32."""
+_FACTOR_STEPS = 1.5
+"""Error in steps of quantized values that are a multiple of the expected ones: both sides round, and the factor is fitted."""
+_MAX_HALFWAY_SHARE = 0.1
+"""Heuristic: share of differing elements up to which only halfway values are rounded differently."""
+_FACTOR_TOLERANCE = 1e-4
+"""Relative error of a float32 result that is a multiple of the expected one."""
+
+
+class Difference(NamedTuple):
+    """A pattern of the differences. ``is_layout``: the values are right, their positions are wrong."""
+
+    text: str
+    is_layout: bool = False
+
+
+def describe_difference(
+    name: str, actual: Sequence[Array], expected: Sequence[Array], reference: str, zero_point: int | None
+) -> Difference | None:
+    """Return the pattern of an output's differences over all runs; None if there is none.
+
+    ``reference``: name of the side that computed ``expected``. ``zero_point``: that of a quantized output;
+    None for others.
+    """
+    if any(
+        a.shape != e.shape or a.dtype != e.dtype or a.dtype.kind not in "iuf"
+        for a, e in zip(actual, expected, strict=True)
+    ):
+        return None
+    ours, theirs = (np.concatenate([array.reshape(-1) for array in arrays]) for arrays in (actual, expected))
+    is_float = ours.dtype.kind == "f"
+    keeps = np.isfinite(ours) & np.isfinite(theirs) if is_float else _is_unsaturated(ours) & _is_unsaturated(theirs)
+    values, right = ours[keeps].astype(np.float64), theirs[keeps].astype(np.float64)
+    if len(np.unique(right)) < _MIN_DISTINCT or np.array_equal(values, right):
+        return None
+    if all(_is_permuted(a, e) for a, e in zip(actual, expected, strict=True)):
+        return Difference(f"{name} has the right values at wrong positions", is_layout=True)
+    if zero_point is None:
+        return _describe_numbers(name, values, right, reference)
+    return _describe_steps(name, values - zero_point, right - zero_point, reference)
+
+
+def _describe_numbers(name: str, ours: Array, theirs: Array, reference: str) -> Difference | None:
+    """Return the pattern of numbers that are not quantized."""
+    span = float(np.ptp(theirs))
+    if (offset := float(np.median(ours - theirs))) and np.abs(ours - theirs - offset).max() <= _FACTOR_TOLERANCE * span:
+        side = "higher" if offset > 0 else "lower"
+        return Difference(
+            f"wrong constant: each element of {name} is {abs(offset):.6g} {side} in the ONNX model than in {reference}"
+        )
+    factor = _factor(ours, theirs)
+    if abs(factor - 1) > _MIN_FACTOR_ERROR and np.abs(ours - factor * theirs).max() <= _FACTOR_TOLERANCE * span:
+        return Difference(
+            f"wrong factor: each element of {name} in the ONNX model is {factor:.6g} times that in {reference}"
+        )
+    return None
+
+
+def _describe_steps(name: str, ours: Array, theirs: Array, reference: str) -> Difference | None:
+    """Return the pattern of quantized values minus the zero point."""
+    steps = ours - theirs
+    if np.all(steps == steps[0]):
+        count, side = plural(int(abs(steps[0])), "quantization step"), "higher" if steps[0] > 0 else "lower"
+        return Difference(
+            f"wrong zero point: each element of {name} is {count} {side} in the ONNX model than in {reference}; read the zero "
+            "points from ctx.quantization(slot)"
+        )
+    if np.abs(steps).max() <= 1:
+        return Difference(
+            f"wrong rounding: {_describe_rounding(name, steps, theirs, reference)}; round as the kernel does"
+        )
+    factor = _factor(ours, theirs)
+    if abs(factor - 1) > _MIN_FACTOR_ERROR and np.abs(ours - factor * theirs).max() <= _FACTOR_STEPS:
+        return Difference(
+            f"wrong scale or factor: each element of {name} in the ONNX model, minus the zero point, is {factor:.4g} times that in "
+            f"{reference}"
+        )
+    return None
+
+
+def _describe_rounding(name: str, steps: Array, theirs: Array, reference: str) -> str:
+    """Return the direction of errors of one step; ``theirs`` is relative to the zero point."""
+    outward = steps * np.sign(theirs)
+    if np.all(steps <= 0) or np.all(steps >= 0):
+        side = "lower" if steps.min() < 0 else "higher"
+    elif np.all(outward <= 0) or np.all(outward >= 0):
+        side = "nearer to the zero point" if outward.min() < 0 else "farther from the zero point"
+    else:
+        return f"no element of {name} is off by more than one step"
+    share = np.count_nonzero(steps) / steps.size
+    direction = "toward zero" if side.endswith("zero point") else "down or up"
+    reason = (
+        "the two sides round halfway values differently"
+        if share < _MAX_HALFWAY_SHARE
+        else f"one side rounds {direction}, the other to nearest"
+    )
+    return f"where {name} differs from {reference}, it is one step {side}, so {reason}"
+
+
+def _factor(ours: Array, theirs: Array) -> float:
+    """Return the factor of least squared error; 1 for zeros."""
+    energy = float(theirs @ theirs)
+    return float(ours @ theirs) / energy if energy else 1.0
+
+
+def _is_unsaturated(values: Array) -> Array:
+    """Return a mask of the values that no clamp can have changed."""
+    limits = np.iinfo(values.dtype)
+    return np.asarray((values != limits.min) & (values != limits.max))
+
+
+def _is_permuted(ours: Array, theirs: Array) -> bool:
+    """True if two arrays have the same elements, up to float32's rounding."""
+    return np.allclose(np.sort(ours, axis=None), np.sort(theirs, axis=None), rtol=1e-5, atol=0, equal_nan=True)
