@@ -72,7 +72,7 @@ def is_dequantized(model: Model, entry: Entry, session: OnnxRuntime) -> bool:
         for value in values
         if value.encoding == "stored" and is_quantized(tensors[index])
     }
-    if not stored_names and not quantizes_values(graph):
+    if not stored_names:
         return _computes_quantized_values(entry.subgraph)
     return any(
         is_float(info) and info.name in stored_names for info in (*graph.input, *graph.value_info, *graph.output)

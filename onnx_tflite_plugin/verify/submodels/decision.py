@@ -13,7 +13,7 @@ from onnx_tflite_plugin.graph.model_metadata import write_digest
 from onnx_tflite_plugin.graph.randomness import random_operators
 from onnx_tflite_plugin.graph.tensor_value import TensorValue
 from onnx_tflite_plugin.source.content import Content
-from onnx_tflite_plugin.source.model import Operator
+from onnx_tflite_plugin.source.model import Operator, Tensor
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.error import AT_OTHER_POSITIONS
 from onnx_tflite_plugin.verify.comparison.tensors import Divergence, output_values, values_by_tensor
@@ -36,6 +36,7 @@ _USER_TOLERANCE = (
 )
 _MAX_NOTES = 3  # outputs whose error is reported in a note
 _INPUTS_HINT = "give other inputs with --inputs or --range"
+_WHOLE_HINT = "convert with --optimize none and verify that model, which has more values"
 _WITH_LITERT_INPUTS = "with LiteRT's values as inputs"
 
 
@@ -159,18 +160,15 @@ def save_submodels(pair: ModelPair, decision: Decision, folder: Path, *, has_kno
     for finding in decision.differing:
         findings.setdefault(finding.submodel.value.name, finding)
     extracted = (
-        (submodel, finding.comparison)
-        for finding in findings.values()
-        if (submodel := _extract(pair, finding)) is not None
+        (submodel, finding) for finding in findings.values() if (submodel := _extract(pair, finding)) is not None
     )
+    first = decision.differing[0]
+    listed = _describe_operators(first.submodel.operators)
     named_submodels = list(zip(SUBMODEL_NAMES, extracted, strict=False))
     if not named_submodels:
-        return ("the submodels that differ cannot be extracted from the ONNX model, so no file was written",)
-    first_operators = decision.differing[0].submodel.operators
-    is_first_missing = named_submodels[0][1][0].operators != first_operators
-    missing = (
-        f"the first difference, of {_describe_operators(first_operators)}, cannot be extracted from the ONNX model"
-    )
+        return (f"no submodel was written: the ONNX model has no value for an operand of {listed}; {_WHOLE_HINT}",)
+    is_first_missing = named_submodels[0][1][1] is not first
+    missing = f"the first difference is missing: the ONNX model has no value for an operand of {listed}"
     remove_submodels(folder)
     for name, (submodel, _) in named_submodels:
         submodel.save(folder, name)
@@ -178,8 +176,8 @@ def save_submodels(pair: ModelPair, decision: Decision, folder: Path, *, has_kno
         f"{plural(len(named_submodels), 'submodel')} in {folder}, each as .tflite, .onnx, .npz (operands) and .onnx.npz (operands in "
         f"ONNX layout){'' if has_known_cause else '; attach the folder to a bug report'}",
         *(
-            f"  {name:5}  {_describe_operators(submodel.operators)}: {comparison.text}"
-            for name, (submodel, comparison) in named_submodels
+            f"  {name:5}  {_describe_operators(submodel.operators)}: {finding.comparison.text}"
+            for name, (submodel, finding) in named_submodels
         ),
         *([f"  {missing}"] if is_first_missing else []),
     )
@@ -191,9 +189,23 @@ def _describe_operators(operators: Sequence[Operator]) -> str:
 
 
 def _extract(pair: ModelPair, finding: Finding) -> SavedSubmodel | None:
-    """Return a submodel in both formats; None if it cannot be extracted."""
+    """Return a submodel in both formats; None if it cannot be extracted.
+
+    If the ONNX model computes the tensor from earlier tensors than the compared operators do, the submodel begins there.
+    """
     submodel = finding.submodel
-    values, leaves = values_by_tensor(pair.entry, pair.session), sorted(submodel.leaves)
+    for leaves in dict.fromkeys((submodel.leaves, submodel.onnx_leaves)):
+        if leaves <= finding.operands.operands.keys():
+            extracted = _extract_from(pair, finding, sorted(leaves))
+            if extracted is not None:
+                return extracted
+    return None
+
+
+def _extract_from(pair: ModelPair, finding: Finding, leaves: Sequence[int]) -> SavedSubmodel | None:
+    """Return the submodel that computes a tensor from ``leaves``, tensor indices."""
+    submodel = finding.submodel
+    values = values_by_tensor(pair.entry, pair.session)
     leaf_values = [
         next((value for value in values.get(index, ()) if value.encoding == "stored"), None) for index in leaves
     ]
@@ -219,4 +231,21 @@ def _extract(pair: ModelPair, finding: Finding) -> SavedSubmodel | None:
         value.name: value.apply(onnx_operand(tensors[value.tensor], array, is_float=value.name in floats))
         for value, array in zip(inputs, operands, strict=True)
     }
-    return SavedSubmodel(data, onnx, operands, feeds, submodel.operators)
+    operators = (
+        submodel.operators if {*leaves} == submodel.leaves else _operators_between(pair, leaves, submodel.tensor)
+    )
+    return SavedSubmodel(data, onnx, operands, feeds, operators)
+
+
+def _operators_between(pair: ModelPair, leaves: Sequence[int], tensor: Tensor) -> tuple[Operator, ...]:
+    """Return the operators that compute a tensor from ``leaves``, in execution order."""
+    producer_of = producers(pair.entry.subgraph)
+    found: dict[int, Operator] = {}
+    pending = [tensor.index]
+    while pending:
+        index = pending.pop()
+        operator = None if index in leaves else producer_of.get(index)
+        if operator is not None and operator.index not in found:
+            found[operator.index] = operator
+            pending += [operand.index for operand in operator.inputs if operand is not None]
+    return tuple(found[index] for index in sorted(found))

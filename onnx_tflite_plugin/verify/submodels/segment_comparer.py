@@ -301,7 +301,8 @@ class SegmentComparer:
                 self.decision.undecided.append(f"{submodel.tensor.name!r} of {codes}: {reason}")
             return
         name = f"{submodel.tensor.name} of {codes} with LiteRT's values as inputs{', ' * bool(weights)}{weights}"
-        operands = {index: array for index, array in operand_set.operands.items() if index in submodel.leaves}
+        leaves = submodel.leaves | submodel.onnx_leaves
+        operands = {index: array for index, array in operand_set.operands.items() if index in leaves}
         submodel_set = operand_set._replace(operands=operands)
         self.decision.differing.append(Finding(submodel, replace(comparison, name=name), submodel_set, weights))
 

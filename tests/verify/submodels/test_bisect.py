@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 import onnx_tflite_plugin as otp
-from conformance.builder import ModelBuilder
+from conformance.builder import ModelBuilder, quant
 from onnx_tflite_plugin.graph.extraction import extract_submodel
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.verify import verify
@@ -172,3 +172,45 @@ def test_first_difference_is_the_first_part_in_whichever_run_it_differs(tmp_path
     assert verification.diverging.operator.code == "ABS"
     assert re.search(r"part +op 0 ABS: max ", verification.text)
     assert re.search(r"part2 +op 1 NEG: max ", verification.text)
+
+
+def test_submodel_begins_where_the_onnx_model_reads_its_operands(tmp_path: Path) -> None:
+    """The wrong node reads a copy of ABS, so no ONNX submodel begins at the result of ABS."""
+    model = ModelBuilder()
+    g = model.main
+    x, y, z = g.input("x", (1, 3)), g.tensor("y", (1, 3)), g.tensor("z", (1, 3))
+    g.operator("ABS", [x], [y])
+    g.operator("NEG", [y], [z])
+    w = g.tensor("w", (1, 3))
+    g.operator("FLOOR", [y], [w])
+    g.output(z)
+    g.output(w)
+    proto = plant(model.build(), "Neg", "Exp")
+    absolute, wrong, _ = proto.graph.node
+    copy = onnx.helper.make_node("Abs", absolute.input, ["copy"])
+    copy.metadata_props.extend(absolute.metadata_props)
+    wrong.input[0] = "copy"
+    proto.graph.node.insert(1, copy)
+    verification = verify(model.build(), proto, bisect=tmp_path)
+    assert re.search(r"part +op 0 ABS, op 1 NEG: max ", verification.text)
+    assert "the first difference is missing" not in verification.text
+    part = tmp_path / "part.tflite"
+    assert not verify(part, part.with_suffix(".onnx"), inputs=part.with_suffix(".npz")).ok
+
+
+def test_cause_is_known_if_no_value_holds_a_quantized_tensor() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (2, 3))
+    q = g.tensor("q", (2, 3), "int8", quantization=quant(0.1, 3))
+    t = g.tensor("t", (2, 3), "int8", quantization=quant(0.05, -7))
+    y = g.tensor("y", (2, 3))
+    g.operator("QUANTIZE", [x], [q])
+    w = g.constant("w", np.array([[90, -3, 7], [5, 60, 1], [2, 2, 80]], np.int8), quantization=quant(0.01, 0))
+    g.operator("FULLY_CONNECTED", [q, w], [t])
+    g.operator("DEQUANTIZE", [t], [y])
+    g.output(y)
+    proto = otp.convert(model.build(), quantization="symmetric").proto
+    next(node for node in proto.graph.node if node.op_type in ("Gemm", "MatMul")).input[1] = "wrong"
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.eye(3, dtype=np.float32), "wrong"))
+    assert "likely cause: the model was converted with quantization='symmetric'" in verify(model.build(), proto).text
