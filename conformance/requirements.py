@@ -12,6 +12,7 @@ from conformance.declared import declarations_of, instances
 from conformance.fusion_causes import applied_pack_fusions
 from conformance.unmatched import explain_unloaded, explain_unmatched
 from onnx_tflite_plugin.conversion import Conversion
+from onnx_tflite_plugin.graph.model_metadata import read_renames
 from onnx_tflite_plugin.guard import BUILTIN
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source.model import Model
@@ -21,6 +22,21 @@ def describe_unmet_requirements(case: Case, conversion: Conversion, model: Model
     """Yield a message per requirement of the case that the conversion does not meet."""
     yield from _excess_transposes(case, conversion, model, host)
     yield from _missing_nodes_and_fusions(case, conversion, model, host)
+    yield from _wrong_names(case, conversion)
+
+
+def _wrong_names(case: Case, conversion: Conversion) -> Iterator[str]:
+    """Yield a message per graph input or output with another name than the case expects."""
+    renames = read_renames(conversion.model.metadata_props)
+    for old, expected in case.renames.items():
+        actual = renames.get(old, old)
+        if actual != expected:
+            fact = (
+                f"keeps its name, but {expected!r} is expected"
+                if actual == old
+                else f"is renamed to {actual!r}, not to {expected!r}"
+            )
+            yield f"the graph input or output {old!r} {fact}; correct the hook `rename`, or `renames` of the case"
 
 
 def _excess_transposes(case: Case, conversion: Conversion, model: Model, host: Host) -> Iterator[str]:

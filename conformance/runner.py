@@ -6,7 +6,7 @@ Variants with equivalent models run once.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -32,6 +32,7 @@ from onnx_tflite_plugin.graph.kernels import describe_old_runtime
 from onnx_tflite_plugin.guard import Terminated, debug
 from onnx_tflite_plugin.host import BUILTIN, Host
 from onnx_tflite_plugin.host.missing_operators import NO_HANDLER_REASON
+from onnx_tflite_plugin.host.offers import canonical
 from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.source.model import Array, Model
 from onnx_tflite_plugin.verify import Comparison, LiteRTError, OnnxRuntime, Tolerance, Trial
@@ -263,8 +264,10 @@ class CaseTrial:
                 variant.plan == "channels-first" and not transposed
             ):
                 continue
+            skipped_before = self.host.skipped_packs()
             try:
                 conversion = self.convert(variant, transposed)
+                failures.add(variant, *self._skipped_hooks(skipped_before))
                 if version_reason := describe_old_runtime(conversion.model):
                     version_reasons.setdefault(version_reason)
                     continue
@@ -334,6 +337,13 @@ class CaseTrial:
             return not self.problems(variant)
         except ConversionError:
             return False
+
+    def _skipped_hooks(self, before: Collection[str]) -> Iterator[str]:
+        """Yield a message per hook of a pack under test that was skipped after ``before``."""
+        tested = {*self.host.prefer, *(self.host.allowed_packs or ())} - {BUILTIN}
+        for pack, failures in self.host.hooks.failures.items() if tested else ():
+            if canonical(pack) in tested:
+                yield from (failed.reason for failed in failures if not any(failed.reason in text for text in before))
 
     def replaced(self, case: Case, host: Host) -> CaseTrial:
         """Return a trial of another case or host."""

@@ -216,14 +216,15 @@ class Hooks:
         for hook in self._implementations("rename"):
             try:
                 with hook.attribute_errors():
-                    new_names = hook(inputs=inputs, outputs=outputs)
-                    _check_renames(new_names, (*inputs, *outputs), {*renames.values()})
+                    new_names = _check_renames(
+                        hook(inputs=inputs, outputs=outputs), (*inputs, *outputs), {*renames.values()}
+                    )
             except Failed as failed:
                 if hook.pack in used:
                     raise HandlerError("the model cannot be renamed:", [failed.problem(hook.pack)]) from failed
                 self._skip_hook(hook, failed)
             else:
-                renames = {**(new_names or {}), **renames}
+                renames = {**new_names, **renames}
         return renames
 
     def finish(self, model: ir.Model, used: Collection[str], check: Check = lambda before, after: "") -> ir.Model:
@@ -290,29 +291,33 @@ def _is_handler_of(handler: Handler, op: Operator) -> bool:
     return op.code in codes or any(code.endswith("*") and op.code.startswith(code[:-1]) for code in codes)
 
 
-def _check_renames(renames: object, names: Sequence[str], taken: Set[str]) -> None:
-    """Raise Mismatch unless a hook renamed existing names to unused ones.
+def _check_renames(renames: object, names: Sequence[str], taken: Set[str]) -> dict[str, str]:
+    """Return the new names that differ from the old ones.
 
-    Raises WrongResult for a result that is neither None nor a mapping of names.
+    Raises Mismatch unless a hook renamed existing names to unused ones, and WrongResult for a result that is neither None
+    nor a mapping of names.
     """
     if renames is None:
-        return
+        return {}
     if not isinstance(renames, Mapping) or not all(isinstance(text, str) for pair in renames.items() for text in pair):
         raise WrongResult(f"it returned {describe(renames)}, not a mapping of names or None")
     unknown = [old for old in renames if old not in names]
     if unknown:
         existing = ", ".join(map(repr, names))
         raise Mismatch(f"it renames {unknown[0]!r}, which is not a graph input or output; those are {existing}")
-    new = [*renames.values()]
+    changes = {old: new for old, new in renames.items() if old != new}
+    new = [*changes.values()]
     if unusable := unusable_names(new, {*names, *taken}):
         name = unusable[0]
         if not name:
             raise Mismatch("its new name '' is empty")
         if name not in names and name not in taken:
-            old_names = " and ".join(repr(old) for old, text in renames.items() if text == name)
+            old_names = " and ".join(repr(old) for old, text in changes.items() if text == name)
             raise Mismatch(f"it gives {old_names} the same new name {name!r}")
         owner = "a graph input or output" if name in names else "another value of the graph"
-        raise Mismatch(f"its new name {name!r} is taken by {owner}")
+        old = next(old for old, text in changes.items() if text == name)
+        raise Mismatch(f"it renames {old!r} to {name!r}, but {name!r} is taken by {owner}")
+    return changes
 
 
 def _is_internal(plugin: object) -> bool:

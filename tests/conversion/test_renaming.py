@@ -94,12 +94,19 @@ def test_option_overrides_a_renaming_hook(tmp_path: Path, monkeypatch: pytest.Mo
     assert names(otp.convert(sums(), rename={"a": "first"})) == (["first", "B"], ["C", "D"])
 
 
+def test_hook_may_map_a_name_to_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install_rename_hook(tmp_path, monkeypatch, "{name: name.replace('a', 'x') for name in (*inputs, *outputs)}")
+    conversion = otp.convert(sums())
+    assert names(conversion) == (["x", "b"], ["c", "d"])
+    assert not conversion.report.warnings
+
+
 @pytest.mark.parametrize(
     ("returned", "reason"),
     [
         ("['a']", "not a mapping of names"),
         ("{'nosuch': 'x'}", "'nosuch', which is not a graph input or output; those are 'a', 'b', 'c', 'd'"),
-        ("{'a': 'c'}", "'c' is taken by a graph input or output"),
+        ("{'a': 'c'}", "it renames 'a' to 'c', but 'c' is taken by a graph input or output"),
         ("{'a': 'x', 'b': 'x'}", "it gives 'a' and 'b' the same new name 'x'"),
         ("{'a': ''}", "its new name '' is empty"),
         ("1 / 0", "ZeroDivisionError"),
