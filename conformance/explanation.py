@@ -13,7 +13,7 @@ from conformance.case import Case
 from conformance.declared import declarations_of, instances
 from conformance.variants import Variant
 from onnx_tflite_plugin.api import Operator
-from onnx_tflite_plugin.binding.declared import At
+from onnx_tflite_plugin.binding.declared import OperatorInstance
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host import BUILTIN, Host
 from onnx_tflite_plugin.source.model import Array, Model
@@ -122,7 +122,7 @@ def has_rotated_table(op: Operator, trial: Tried) -> bool:
         return False
     target = target_named("onnxruntime")
     try:
-        table = np.asarray(function(At(op, target, target.opsets[2])))
+        table = np.asarray(function(OperatorInstance(op, target, target.opsets[2])))
     except (Failed, Exception):  # reported by the conversion
         return False
     slots = input_indices.index(x.index), output_indices.index(y.index)

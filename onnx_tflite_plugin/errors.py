@@ -26,7 +26,7 @@ class ConversionError(Exception):
         super().__init__("\n".join([message, *self._problem_lines()]))
 
     def _problem_lines(self) -> Iterator[str]:
-        """Yield a line per problem; a hint to several problems follows the last of these."""
+        """Yield a line per problem; a hint shared by several problems follows the last one."""
         counts = Counter(problem.hint for problem in self.problems if problem.hint)
         remaining = counts.copy()
         for problem in self.problems:
@@ -77,7 +77,7 @@ class NoHandler(Problem):
 
 CONTRADICTION = "the file contradicts itself:"
 REFUSED = "the model cannot be converted:"
-UNFIT = "declarations of handlers do not match their operators:"
+DECLARATION_MISMATCH = "declarations of handlers do not match their operators:"
 
 
 class InvalidModel(ConversionError):

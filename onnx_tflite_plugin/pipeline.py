@@ -13,7 +13,7 @@ import numpy as np
 from onnx_tflite_plugin.api import VERSION
 from onnx_tflite_plugin.binding.bound import BoundGraph, BoundModel
 from onnx_tflite_plugin.binding.declared import resolve
-from onnx_tflite_plugin.binding.fusion import Fused, fuse
+from onnx_tflite_plugin.binding.fusion import FusedModel, fuse
 from onnx_tflite_plugin.diagnosis.packs import pack_declarations
 from onnx_tflite_plugin.graph.kernels import attention_warnings
 from onnx_tflite_plugin.graph.model_metadata import (
@@ -71,7 +71,7 @@ from onnx_tflite_plugin.rewrite.weights.dtypes import describe_runtime
 from onnx_tflite_plugin.rewrite.weights.separate_constants import SeparateConstants
 from onnx_tflite_plugin.source.constants import constant_sizes, file_constants
 from onnx_tflite_plugin.source.metadata import describe_interface
-from onnx_tflite_plugin.stage_results import Converted, PlannedModel, RewrittenModel
+from onnx_tflite_plugin.stage_results import ConvertedModel, PlannedModel, RewrittenModel
 from onnx_tflite_plugin.targets import Target
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Pipeline:
         self.warnings: list[str] = []
 
     @np.errstate(all="ignore")  # constants are computed with IEEE semantics, as in kernels
-    def run(self, normalized: Normalized) -> Converted:
+    def run(self, normalized: Normalized) -> ConvertedModel:
         """Plan, lower and rewrite a model. Raises ConversionError with a stage's problems."""
         model, file_names, signature = normalized.model, normalized.names, normalized.signature
         planned = self.plan(self.apply_fusions(self.change_quantization(normalized.bound)), file_names)
@@ -169,7 +169,7 @@ class Pipeline:
         report = replace(report, warnings=(*report.warnings, *warnings), hints=tuple(hints))
         finished.producer_version, finished.doc_string = VERSION, doc_string(model)
         write_authored(finished.metadata_props, facts(model, report.inputs, report.outputs))
-        return Converted(finished, report, model)
+        return ConvertedModel(finished, report, model)
 
     @property
     def has_causal_attention(self) -> bool:
@@ -186,7 +186,7 @@ class Pipeline:
         change = make_symmetric if self._is_symmetric else dequantize_model
         return change(resolve(bound, self.target, self.max_opset), self.target, self.max_opset)
 
-    def apply_fusions(self, bound: BoundModel) -> Fused:
+    def apply_fusions(self, bound: BoundModel) -> FusedModel:
         """Return the model after fusion, with the declarations of all its operators."""
         self.stages("fusions")
         codes = {operator.handler.code for operator in bound.operators()}
@@ -211,7 +211,7 @@ class Pipeline:
         self.bound = fused.model
         return fused
 
-    def plan(self, fused: Fused, names: InterfaceNames) -> PlannedModel:
+    def plan(self, fused: FusedModel, names: InterfaceNames) -> PlannedModel:
         """Choose a dtype for every tensor, an opset, and a layout for every operator."""
         options, target, model = self.options, self.target, fused.model
         self.stages("planning dtypes")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from onnx_tflite_plugin.binding.bound import BoundModel
-from onnx_tflite_plugin.binding.fusion import Fused
+from onnx_tflite_plugin.binding.fusion import FusedModel
 from onnx_tflite_plugin.layout.plan import LayoutPlan
 from onnx_tflite_plugin.quantization.plan import StoragePlan
 from onnx_tflite_plugin.report import Report
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class PlannedModel(NamedTuple):
     """Result of planning: fused operators, storage dtypes, opset and layouts."""
 
-    fused: Fused
+    fused: FusedModel
     storage: StoragePlan
     opset: int
     layout: LayoutPlan
@@ -48,7 +48,7 @@ class RewrittenModel(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-class Converted(NamedTuple):
+class ConvertedModel(NamedTuple):
     """Result of the pipeline.
 
     ``source``: the converted submodel of the file, with the requested sizes.

@@ -10,15 +10,14 @@ from onnx_tflite_plugin.source.affine import bias_scale
 from onnx_tflite_plugin.source.model import Operator, Quantization
 
 TOLERANCE = 0.02
-"""Relative difference of two scales that count as equal; 1.2e-7 is the maximum of 325 biases of public models."""
+"""Maximum relative difference of two scales that count as equal; for 325 biases of public models it is 1.2e-7."""
 
 
 def describe_bias_scale(op: Operator, slot: int, behavior: Behavior) -> str:
     """Return how a bias's declared scale contradicts the file's; empty if it agrees.
 
-    Only custom operators are checked: LiteRT's kernels of builtin operators ignore the scale in the file, and results
-    are compared with them. A file without a scale for the bias contradicts nothing. Per-channel scales are compared by
-    channel.
+    Only custom operators are checked, because LiteRT's kernels of builtin operators ignore the scale in the file. A file
+    without a scale for the bias contradicts nothing. Per-channel scales are compared by channel.
     """
     if not has_custom_name(op.code):
         return ""

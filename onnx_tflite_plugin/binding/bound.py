@@ -150,9 +150,9 @@ def find_missing_subgraphs(op: Operator, indices: Sequence[int], subgraph_count:
 
 
 def check_calls(calls: Mapping[tuple[int, Operator], Sequence[int]]) -> None:
-    """Raise InvalidModel for a recursive call.
+    """Raise InvalidModel for a recursive call, which LiteRT follows until memory runs out.
 
-    ``calls``: the called subgraphs, by (subgraph, operator in it). LiteRT would recurse until memory runs out.
+    ``calls``: the called subgraphs, by (subgraph, operator in it).
     """
     callees: dict[int, set[int]] = {}
     for (index, _), indices in calls.items():
@@ -171,7 +171,7 @@ def check_calls(calls: Mapping[tuple[int, Operator], Sequence[int]]) -> None:
 
 
 def check_operand_sources(graphs: Iterable[BoundGraph]) -> None:
-    """Raise InvalidModel for an operand without data that nothing computes."""
+    """Raise InvalidModel for an operand without data that no operator computes."""
     for graph in graphs:
         results = (tensor for bound in graph.operators for tensor in bound.op.outputs if tensor is not None)
         available = {*graph.inputs, *results}

@@ -24,7 +24,7 @@ from onnx_tflite_plugin.binding.invalid_parameters import find_invalid_parameter
 from onnx_tflite_plugin.codes import has_custom_name
 from onnx_tflite_plugin.errors import (
     CONTRADICTION,
-    UNFIT,
+    DECLARATION_MISMATCH,
     AttributedProblem,
     Contradiction,
     HandlerError,
@@ -77,7 +77,7 @@ def check_consistency(model: BoundModel, target: Target, opset: int) -> None:
     if any(isinstance(problem, Contradiction) for problem in problems):
         raise InvalidModel(CONTRADICTION, problems)
     if problems:
-        raise HandlerError(UNFIT, problems)
+        raise HandlerError(DECLARATION_MISMATCH, problems)
     sizes = [problem for bound in model.main.operators for problem in _check_sizes(bound, target, opset)]
     if sizes:
         raise InvalidModel(CONTRADICTION, sizes)
@@ -108,12 +108,15 @@ def has_empty_tensors(model: Model) -> bool:
 
 
 def may_lack_shape(op: Operator) -> bool:
-    """True if a result is stored as a scalar: old converters wrote [] if unknown."""
+    """True if the file stores the shape [] for a result.
+
+    Old converters wrote [] if they did not know the shape.
+    """
     return any(t is not None and not t.shape and t.dtype not in HANDLES for t in op.outputs)
 
 
 def lacks_rank(tensor: Tensor) -> bool:
-    """True if the file stores no shape for a tensor that has one."""
+    """True if a tensor's rank is unknown, because the file stores no shape for it."""
     return not tensor.has_rank and tensor.dtype not in HANDLES
 
 
@@ -262,7 +265,7 @@ def _check_sizes(bound: Bound, target: Target, opset: int) -> Iterator[Contradic
         return
     if derived is None or agree(derived, tensor.dims):
         return
-    fact = f"tensor {tensor} is of shape {list(tensor.dims)}, but"
+    fact = f"tensor {tensor} has shape {list(tensor.dims)}, but"
     if bound.pack == BUILTIN:
         yield _contradiction(bound.op, "outputs[0]", f"{fact} the operands imply {list(derived)}")
     else:
@@ -280,17 +283,17 @@ def _check_subgraph_boundaries(bound: Bound, model: Model) -> Iterator[Contradic
     if not (handler.boundary or handler.inlined_subgraph):
         return
     graphs = [model.subgraphs[index] for index in subgraph_indices(handler.subgraphs, op)]
-    first, loops = (handler.boundary.first_slot, handler.boundary.loops) if handler.boundary else (0, False)
+    first_slot, loops = (handler.boundary.first_slot, handler.boundary.loops) if handler.boundary else (0, False)
     for graph in graphs:
         results = op.outputs if graph is graphs[-1] or not loops else ()
         for side, call_tensors, subgraph_tensors in (
-            ("inputs", op.inputs[first:], graph.inputs),
+            ("inputs", op.inputs[first_slot:], graph.inputs),
             ("outputs", results, graph.outputs),
         ):
             role = "operand" if side == "inputs" else "result"
             for k, (outer, inner) in enumerate(zip(call_tensors, subgraph_tensors, strict=False)):
                 if loops and outer is not None and outer.has_rank and inner.has_rank and outer.rank != inner.rank:
-                    reason = f"tensor {inner} is of shape {list(inner.dims)}, but the {role} of {op.code} is {list(outer.dims)}"
+                    reason = f"tensor {inner} has shape {list(inner.dims)}, but the {role} of {op.code} is {list(outer.dims)}"
                     yield Contradiction(f"subgraphs[{graph.index}].{side}[{k}]", reason, _HINT)
                 if side == "outputs" and inner.is_variable:
                     reason = f"tensor {inner} is a variable, which cannot be a result of {op.code}"

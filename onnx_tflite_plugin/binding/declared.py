@@ -22,14 +22,14 @@ from onnx_tflite_plugin.api.refusal import OpsetRefusal, Refusal
 from onnx_tflite_plugin.binding.activation import activation_declaration, resolve_activation
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel, Declared, label
 from onnx_tflite_plugin.checked import append_clause, describe, did_you_mean, format_type, has_type, plural
-from onnx_tflite_plugin.errors import REFUSED, UNFIT, HandlerError, Problem
+from onnx_tflite_plugin.errors import DECLARATION_MISMATCH, REFUSED, HandlerError, Problem
 from onnx_tflite_plugin.guard import BUILTIN, INLINE, Failed, WrongResult, attribute_errors, caller_in_pack, definition
 from onnx_tflite_plugin.source.model import Array, Dims, Operator
 from onnx_tflite_plugin.source.options import operator_names
 from onnx_tflite_plugin.targets import PRICED, Target
 
 
-class At(NamedTuple):
+class OperatorInstance(NamedTuple):
     """Argument of declared functions: operator, target and opset."""
 
     op: Operator
@@ -37,20 +37,20 @@ class At(NamedTuple):
     opset: int
 
 
-def _refuse_attribute(at: At, name: str) -> NoReturn:
+def _refuse_attribute(at: OperatorInstance, name: str) -> NoReturn:
     """Raise AttributeError, with the remedy if an operator has the attribute."""
     remedy = f"write at.op.{name}" if hasattr(at.op, name) else "the operator is at.op"
     raise AttributeError(f"a declared function gets an Instance, which has no {name!r}; {remedy}")
 
 
-def _refuse_index(at: At, slot: object) -> NoReturn:
+def _refuse_index(at: OperatorInstance, slot: object) -> NoReturn:
     """Raise TypeError: an Instance has no tensors, but its operator has."""
     raise TypeError(f"a declared function gets an Instance; write at.op[{slot!r}]")
 
 
 if not TYPE_CHECKING:  # mypy would accept every attribute
-    At.__getattr__ = _refuse_attribute
-    At.__getitem__ = _refuse_index
+    OperatorInstance.__getattr__ = _refuse_attribute
+    OperatorInstance.__getitem__ = _refuse_index
 
 
 def resolve(model: BoundModel, target: Target, opset: int) -> BoundModel:
@@ -67,7 +67,7 @@ def resolve(model: BoundModel, target: Target, opset: int) -> BoundModel:
             try:
                 operators.append(bound if bound.resolved else resolve_operator(bound, target, opset))
             except Failed as failed:
-                heading = UNFIT
+                heading = DECLARATION_MISMATCH
                 problems.append(failed.problem(bound.label))
             except Refusal as refusal:
                 problems.append(refusal_problem(bound, refusal))
@@ -83,7 +83,7 @@ def resolve_operator(bound: Bound, target: Target, opset: int) -> Bound:
     Raises Failed if a declaration fails or is invalid, Refusal if it refuses.
     """
     handler, op = bound.handler, bound.op
-    read = _Reader(handler, bound.pack, At(op, target, opset), bound.label)
+    read = _Reader(handler, bound.pack, OperatorInstance(op, target, opset), bound.label)
     return replace(
         bound,
         resolved=Declared(
@@ -110,7 +110,7 @@ def resolve_operator(bound: Bound, target: Target, opset: int) -> Bound:
     )
 
 
-FindError = Callable[[Any, At], str]
+FindError = Callable[[Any, OperatorInstance], str]
 
 
 class _Reader(NamedTuple):
@@ -118,7 +118,7 @@ class _Reader(NamedTuple):
 
     handler: Handler
     pack: str
-    at: At
+    at: OperatorInstance
     label: str
 
     def __call__(self, name: str, declared: Any, kind: Any, find_error: FindError = lambda value, at: "") -> Any:
@@ -235,14 +235,14 @@ def size_of_output(bound: Bound, target: Target, opset: int) -> Dims | None:
     """
     if bound.handler.sizes is None:
         return None
-    read = _Reader(bound.handler, bound.pack, At(bound.op, target, opset), label(bound.op))
+    read = _Reader(bound.handler, bound.pack, OperatorInstance(bound.op, target, opset), label(bound.op))
     dims: Dims = read("sizes", bound.handler.sizes, tuple)
     return dims
 
 
 def declared_behavior(bound: Bound, target: Target, opset: int) -> Behavior | None:
     """Return the declared quantization behavior; ``None`` if the function fails."""
-    read = _Reader(bound.handler, bound.pack, At(bound.op, target, opset), label(bound.op))
+    read = _Reader(bound.handler, bound.pack, OperatorInstance(bound.op, target, opset), label(bound.op))
     try:
         declared: Behavior = read("quantization", bound.handler.quantization, Behavior)
     except (Failed, Refusal):
@@ -253,7 +253,9 @@ def declared_behavior(bound: Bound, target: Target, opset: int) -> Behavior | No
 def fused_activation(bound: Bound, target: Target, opset: int) -> str:
     """Return the name of the fused activation; "NONE" if the function fails."""
     try:
-        return _activation_name(_Reader(bound.handler, bound.pack, At(bound.op, target, opset), label(bound.op)))
+        return _activation_name(
+            _Reader(bound.handler, bound.pack, OperatorInstance(bound.op, target, opset), label(bound.op))
+        )
     except (Failed, Refusal):
         return "NONE"
 
@@ -279,7 +281,7 @@ def _activation_name(read: _Reader) -> str:
     return name
 
 
-def _check_axes(axes: Axes, at: At) -> str:
+def _check_axes(axes: Axes, at: OperatorInstance) -> str:
     try:
         _, outputs = parse_axes(axes or "->")
     except AxesError as error:
@@ -290,20 +292,20 @@ def _check_axes(axes: Axes, at: At) -> str:
     return ""
 
 
-def _check_traits(behavior: Behavior, at: At) -> str:
+def _check_traits(behavior: Behavior, at: OperatorInstance) -> str:
     return find_trait_error(behavior)
 
 
-def _check_activation(name: str, at: At) -> str:
+def _check_activation(name: str, at: OperatorInstance) -> str:
     return "" if name in ACTIVATIONS else f"{name!r} is not an activation{did_you_mean(name, ACTIVATIONS)}"
 
 
-def _check_options(names: tuple[str, ...], at: At) -> str:
+def _check_options(names: tuple[str, ...], at: OperatorInstance) -> str:
     absent = [name for name in names if name not in at.op.options]
     return f"the operator has no option {absent[0]!r}{did_you_mean(absent[0], at.op.options)}" if absent else ""
 
 
-def _check_price(axis_price: AxisPrice | None, at: At) -> str:
+def _check_price(axis_price: AxisPrice | None, at: OperatorInstance) -> str:
     """Return an error for an operator without a price, which would cost nothing."""
     if axis_price is None or axis_price.price is not None:
         return ""
@@ -313,7 +315,7 @@ def _check_price(axis_price: AxisPrice | None, at: At) -> str:
     return f"no target has a price for {axis_price.price_key!r}{did_you_mean(axis_price.price_key, PRICED) or ';'} {remedy}"
 
 
-def _check_shapes(shapes: Mapping[int, Dims], at: At) -> str:
+def _check_shapes(shapes: Mapping[int, Dims], at: OperatorInstance) -> str:
     for slot, dims in shapes.items():
         if at.op.tensor(slot) is None:
             return f"the operator has no tensor in slot {slot}"
@@ -322,12 +324,12 @@ def _check_shapes(shapes: Mapping[int, Dims], at: At) -> str:
     return ""
 
 
-def _check_outputs(behaviors: Mapping[int, OutputBehavior], at: At) -> str:
+def _check_outputs(behaviors: Mapping[int, OutputBehavior], at: OperatorInstance) -> str:
     wrong = [slot for slot in behaviors if slot >= 0 or at.op.tensor(slot) is None]
     return f"the operator has no output in slot {wrong[0]}: outputs are out(0), out(1), ..." if wrong else ""
 
 
-def _check_slots(effects: Effects | None, at: At) -> str:
+def _check_slots(effects: Effects | None, at: OperatorInstance) -> str:
     slots = () if effects is None else (*effects.reads, *effects.writes)
     absent = [slot for slot in slots if at.op.tensor(slot) is None]
     return f"the operator has no tensor in slot {absent[0]}, which Effects lists" if absent else ""

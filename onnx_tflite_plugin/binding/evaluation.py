@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from onnx_tflite_plugin.api.declarations import WidenedConstant
 from onnx_tflite_plugin.binding.bound import Bound
-from onnx_tflite_plugin.binding.declared import At, evaluate_output
+from onnx_tflite_plugin.binding.declared import OperatorInstance, evaluate_output
 from onnx_tflite_plugin.errors import REFUSED, HandlerError
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.source.affine import dequantize_constant, is_quantized
@@ -40,10 +40,10 @@ class Evaluation:
     def add_result(self, bound: Bound, target: Target, opset: int) -> None:
         """Store the result of an operator if its handler evaluates it.
 
-        Raises HandlerError if it contradicts the file.
+        Raises HandlerError if the result contradicts the file.
         """
         try:
-            array = evaluate_output(bound.handler, bound.pack, At(bound.op, target, opset))
+            array = evaluate_output(bound.handler, bound.pack, OperatorInstance(bound.op, target, opset))
         except Failed as failed:
             raise HandlerError(REFUSED, [failed.problem(bound.label)]) from failed
         if array is not None:

@@ -1,4 +1,4 @@
-"""Fusion, before planning, of operators that together compute one ONNX operator."""
+"""Fusion of operators that together compute one ONNX operator, before planning."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.binding.activation import activation_declaration
 from onnx_tflite_plugin.binding.bound import Bound, BoundGraph, BoundModel
-from onnx_tflite_plugin.binding.declared import At, check_types, fused_activation, resolve_operator
+from onnx_tflite_plugin.binding.declared import OperatorInstance, check_types, fused_activation, resolve_operator
 from onnx_tflite_plugin.binding.matching import Finder, reads_computed_variable
 from onnx_tflite_plugin.checked import describe
 from onnx_tflite_plugin.guard import Failed, Mismatch, WrongResult, attribute_errors
@@ -24,7 +24,7 @@ _MAX_CHAIN = 4
 
 
 @dataclass
-class Fused:
+class FusedModel:
     """Result of the fusion stage.
 
     ``applied``: how often each fusion applied. ``declined``: why matches were declined. ``failed``: fusions that
@@ -44,13 +44,13 @@ def fuse(
     *,
     opset: int | None = None,
     inexact: bool = False,
-) -> Fused:
+) -> FusedModel:
     """Apply every fusion wherever it matches and ``opset`` supports it.
 
     Later fusions see the results of earlier ones. ``opset``: the requested opset; None for the target's default.
     ``inexact``: also apply fusions that skip a rounding.
     """
-    result = Fused(model)
+    result = FusedModel(model)
     stage = _Stage(target, opset or target.opsets[1], opset or target.opsets[2], result, model.subgraphs, {})
     for pack, fusion in _sort_fusions(fusions):
         is_enabled = (fusion.exact or inexact) and (not fusion.trait or getattr(target, fusion.trait))
@@ -88,19 +88,19 @@ def _pattern_codes(fusion: Fusion) -> frozenset[str]:
 class _Stage(NamedTuple):
     """Context of the fusion stage.
 
-    ``opset``: the opset of the model. ``highest``: the highest opset that the model might get.
+    ``opset``: the opset of the model. ``highest_opset``: the highest opset that the model might get.
     """
 
     target: Target
     opset: int
-    highest: int
-    result: Fused
+    highest_opset: int
+    result: FusedModel
     graphs: Sequence[Subgraph]
     finders: dict[BoundGraph, Finder]
 
-    def limit(self, fusion: Fusion) -> int:
+    def max_opset(self, fusion: Fusion) -> int:
         """Return the highest opset that the fusion may need."""
-        return self.highest if fusion.raises_opset else self.opset
+        return self.highest_opset if fusion.raises_opset else self.opset
 
     def finder(self, graph: BoundGraph) -> Finder:
         """Return the finder of a graph, cached until a fusion changes the graph."""
@@ -143,7 +143,7 @@ def _fuse_graph(graph: BoundGraph, pack: str, fusion: Fusion, stage: _Stage) -> 
 def _remaining_operators(
     graph: BoundGraph, operators: Sequence[Bound], removed: set[Bound], shared: set[Bound]
 ) -> tuple[Bound, ...]:
-    """Return the operators after a fusion; ``shared`` ones only if they are used."""
+    """Return the operators after a fusion; ``shared`` operators only if they are used."""
     remaining: list[Bound] = []
     used = set(graph.outputs)
     for bound, original in reversed(list(zip(operators, graph.operators, strict=True))):
@@ -185,13 +185,13 @@ def _bind_region(
     )  # fmt: skip
     try:
         bound = resolve_operator(
-            Bound(fused, fusion.handler, pack, _source_operators(members)), stage.target, stage.highest
+            Bound(fused, fusion.handler, pack, _source_operators(members)), stage.target, stage.highest_opset
         )
     except Refusal as refusal:
         stage.result.declined.append(f"{fusion.name} at {root.label}: {refusal}")
         return None
-    if bound.declared.min_opset > stage.limit(fusion):
-        opsets = f"needs opset {bound.declared.min_opset}, the model has opset {stage.limit(fusion)}"
+    if bound.declared.min_opset > stage.max_opset(fusion):
+        opsets = f"needs opset {bound.declared.min_opset}, the model has opset {stage.max_opset(fusion)}"
         stage.result.declined.append(f"{fusion.name} at {root.label}: {opsets}")
         return None
     return bound
@@ -215,7 +215,7 @@ def _check_types(fusion: Fusion, pack: str, match: Match, root: Bound, stage: _S
     op = root.op
     operands = tuple(match.tensors.get(operand) for operand in fusion.inputs)
     probe = Operator(op.subgraph, op.index, fusion.name, fusion.name, 1, Options(), operands, op.outputs)
-    reason = check_types(fusion.handler, pack, At(probe, stage.target, stage.highest))
+    reason = check_types(fusion.handler, pack, OperatorInstance(probe, stage.target, stage.highest_opset))
     return Decline(reason) if reason else None
 
 
@@ -231,7 +231,7 @@ def _check_activations(fusion: Fusion, match: Match, finder: Finder, stage: _Sta
         declared = activation_declaration(bound.handler)
         if declared is None or declared.option in call.options:  # RELU and its like are operators, not options
             continue
-        activation = fused_activation(bound, stage.target, stage.highest)
+        activation = fused_activation(bound, stage.target, stage.highest_opset)
         if activation != "NONE":
             return Decline(f"op {op.index} {op.code} has the fused activation {activation}, which it does not compute")
     return None
@@ -257,9 +257,9 @@ def _match_options(fusion: Fusion, pack: str, match: Match, root: Bound) -> Mapp
 
 def _fuse_regions(graph: BoundGraph, pack: str, fusion: Fusion, stage: _Stage) -> BoundGraph:
     assert fusion.regions is not None
-    place = f"{fusion.name} in subgraph {graph.subgraph.index}"
+    location = f"{fusion.name} in subgraph {graph.subgraph.index}"
     try:
-        with attribute_errors(f"regions of fusion {fusion.name}", pack, fusion.regions, place):
+        with attribute_errors(f"regions of fusion {fusion.name}", pack, fusion.regions, location):
             regions = list(fusion.regions(tuple(bound.op for bound in graph.operators)))
             if invalid := next((item for item in regions if not isinstance(item, Region)), None):
                 raise WrongResult(f"it returned {describe(invalid)}, not a Region")
@@ -267,7 +267,7 @@ def _fuse_regions(graph: BoundGraph, pack: str, fusion: Fusion, stage: _Stage) -
                 graph = _fuse_region(graph, pack, fusion, region, stage)
     except Failed as failed:
         stage.result.failed[fusion.name] = failed
-        stage.result.declined.append(f"{place}: {failed.reason}")
+        stage.result.declined.append(f"{location}: {failed.reason}")
     return graph
 
 

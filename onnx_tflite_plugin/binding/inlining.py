@@ -22,10 +22,10 @@ MAX_ADDED_OPERATORS = 20_000
 class InlinedOperator(Operator):
     """A copy of a called subgraph's operator.
 
-    ``within``: locations of the enclosing calls, the outermost first.
+    ``callers``: locations of the enclosing calls, the outermost first.
     """
 
-    within: tuple[Location, ...] = ()
+    callers: tuple[Location, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class InlinedTensor(Tensor):
 
 def call_path(op: Operator) -> tuple[Location, ...]:
     """Return the locations of enclosing calls, outermost first, then the operator's."""
-    return (*(op.within if isinstance(op, InlinedOperator) else ()), (op.subgraph, op.index))
+    return (*(op.callers if isinstance(op, InlinedOperator) else ()), (op.subgraph, op.index))
 
 
 class Inlining:
@@ -53,16 +53,17 @@ class Inlining:
         self._copies = count(1)
         self._is_expandable = cache(_is_expandable)
 
-    def operators(self, bound: Bound, within: Collection[int]) -> Sequence[Operator] | None:
+    def operators(self, bound: Bound, enclosing_subgraphs: Collection[int]) -> Sequence[Operator] | None:
         """Return the operators that replace a call; ``None`` if the call is kept.
 
         A call is kept if its handler does not declare ``inlined_subgraph``, if the subgraph is stateful or does not
         compute a result, or if a tensor at its boundary differs from the call's in dtype, shape or quantization.
-        ``within``: subgraphs being inlined. Raises TooLarge if calls expand to too many operators.
+        ``enclosing_subgraphs``: the subgraph of the call and those that are being inlined into it; the call is also kept
+        if it calls one of them. Raises TooLarge if calls expand to too many operators.
         """
         option = bound.handler.inlined_subgraph
         index = bound.op.options.get(option) if option else None
-        if not isinstance(index, int) or not 0 <= index < len(self._model.subgraphs) or index in within:
+        if not isinstance(index, int) or not 0 <= index < len(self._model.subgraphs) or index in enclosing_subgraphs:
             return None
         graph = self._model.subgraphs[index]
         tensors = _pair_boundary(bound.op, graph) if self._is_expandable(graph) else None
@@ -87,7 +88,7 @@ class Inlining:
         def copy_operator(op: Operator) -> Operator:
             values = {field.name: getattr(op, field.name) for field in fields(Operator)}
             slots = {"inputs": tuple(map(map_tensor, op.inputs)), "outputs": tuple(map(map_tensor, op.outputs))}
-            return InlinedOperator(**{**values, **slots}, within=call_path(call))
+            return InlinedOperator(**{**values, **slots}, callers=call_path(call))
 
         return [copy_operator(op) for op in graph.operators]
 
@@ -101,14 +102,14 @@ def _too_many_operators(call: Bound, index: int, max_operators: int) -> TooLarge
 
 
 def _is_expandable(graph: Subgraph) -> bool:
-    """True if the subgraph keeps no state and computes each of its outputs, once."""
+    """True if the subgraph is stateless and computes each of its outputs once."""
     computed = {tensor for inner in graph.operators for tensor in inner.outputs if tensor is not None}
     distinct = len(set(graph.outputs)) == len(graph.outputs) and len(set(graph.inputs)) == len(graph.inputs)
     return distinct and computed.issuperset(graph.outputs) and not any(t.is_variable for t in graph.tensors)
 
 
 def _pair_boundary(op: Operator, graph: Subgraph) -> dict[Tensor, Tensor] | None:
-    """Return the call's tensors by those of the subgraph; None on a mismatch."""
+    """Return the call's tensors by subgraph tensor; None if they do not match."""
     subgraph_tensors, call_tensors = (*graph.inputs, *graph.outputs), (*op.inputs, *op.outputs)
     if len(graph.inputs) != len(op.inputs) or len(graph.outputs) != len(op.outputs):
         return None

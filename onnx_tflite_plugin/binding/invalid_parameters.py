@@ -21,7 +21,7 @@ def find_invalid_parameters(bound: Bound) -> Iterator[tuple[str, str]]:
 
 
 def _check_options(bound: Bound) -> Iterator[tuple[str, str]]:
-    """Yield options that are NaN, or infinite although they scale or bound integers."""
+    """Yield options that are NaN, and infinite options of quantized operators."""
     quantized = any(t is not None and t.dtype in QUANTIZED and t.quantization is not None for t in bound.op.inputs)
     for name, value in bound.op.options.items():
         if isinstance(value, float) and (math.isnan(value) or (quantized and math.isinf(value))):

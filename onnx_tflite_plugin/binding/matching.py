@@ -76,13 +76,13 @@ class Finder:
         return (user for tensor in op.outputs if tensor is not None for user in self.users.get(tensor, ()))
 
     def insertion_index(self, pattern: Call, match: Match) -> int:
-        """Return the end of the match to which all members can move; -1 if there is none."""
+        """Return the position of a final operator to which all members can move, or -1."""
         ends = self._ends(pattern, match)
         producers = (self.producers[tensor].op for tensor in match.tensors.values() if tensor in self.producers)
         earliest = max((self.positions[producer] for producer in producers), default=-1)
         latest = min((self.positions[user] for op in ends for user in self._users(op)), default=len(self.positions))
-        fitting = (self.positions[op] for op in ends if earliest < self.positions[op] < latest)
-        return max(fitting, default=-1)
+        valid_positions = (self.positions[op] for op in ends if earliest < self.positions[op] < latest)
+        return max(valid_positions, default=-1)
 
     def _match_call(self, pattern: Call, bound: Bound, match: Match) -> Iterator[Match]:
         """Yield the extensions of the match that map the pattern to the operator."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from onnx_tflite_plugin.api.declarations import Decline, Replacement
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import Bound
-from onnx_tflite_plugin.binding.declared import At, call_accepts
+from onnx_tflite_plugin.binding.declared import OperatorInstance, call_accepts
 from onnx_tflite_plugin.checked import describe
 from onnx_tflite_plugin.errors import Problem
 from onnx_tflite_plugin.guard import Failed, Mismatch, WrongResult, attribute_errors, describe_decline
@@ -47,7 +47,7 @@ def rewrite_operator(
     for replacement in replacements:
         op = substitute(replacement.op)
         try:
-            decline = call_accepts(replacement.handler, bound.pack, At(op, site.target, site.opset))
+            decline = call_accepts(replacement.handler, bound.pack, OperatorInstance(op, site.target, site.opset))
         except Failed as failed:
             yield bound.op, failed.problem(bound.op.code)
             return
@@ -68,7 +68,7 @@ def call_rewrite(site: Site) -> Sequence[Replacement]:
     with attribute_errors(
         f"rewrite of handler {bound.handler.name}", bound.pack, rewrite, bound.label, expected=(Refusal,)
     ):
-        replacements = rewrite(At(bound.op, site.target, site.opset))
+        replacements = rewrite(OperatorInstance(bound.op, site.target, site.opset))
         if not isinstance(replacements, list | tuple) or not all(isinstance(r, Replacement) for r in replacements):
             raise WrongResult(f"it returned {describe(replacements)}, not a list of Replacement")
         if not replacements or replacements[-1].op.outputs != bound.op.outputs:

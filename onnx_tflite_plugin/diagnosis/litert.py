@@ -24,7 +24,7 @@ from onnx_tflite_plugin.errors import (
     InvalidModel,
     Problem,
 )
-from onnx_tflite_plugin.source import Member, Section, locate_model, read, read_bytes
+from onnx_tflite_plugin.source import Member, Section, read, read_bytes, resolve_source
 from onnx_tflite_plugin.source.model import Model, agree
 from onnx_tflite_plugin.verify.runtimes.litert import find_unresolved_operator
 
@@ -84,7 +84,7 @@ def probe_file(source: str | Path | bytes | Section | Member) -> ProbeResult:
     """
     if find_spec("ai_edge_litert") is None:
         return {}
-    located = locate_model(source)
+    located = resolve_source(source)
     if isinstance(located, str | os.PathLike):
         return (
             _run_probe(Path(located))

@@ -18,7 +18,7 @@ from onnx_tflite_plugin.api import hooks as hookspecs
 from onnx_tflite_plugin.api.declarations import Decline, Handler
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import label
-from onnx_tflite_plugin.binding.declared import At, check_acceptance
+from onnx_tflite_plugin.binding.declared import OperatorInstance, check_acceptance
 from onnx_tflite_plugin.checked import describe, did_you_mean
 from onnx_tflite_plugin.errors import HandlerError, Problem
 from onnx_tflite_plugin.graph.names import unusable_names
@@ -153,7 +153,9 @@ class Hooks:
 
     # --- calls during a conversion ------------------------------------------------------------
 
-    def claims(self, at: At, has_pack_handler: bool = False) -> Iterator[tuple[str, Handler | Decline | Failed]]:
+    def claims(
+        self, at: OperatorInstance, has_pack_handler: bool = False
+    ) -> Iterator[tuple[str, Handler | Decline | Failed]]:
         """Yield (pack, handler, Decline or Failed) for every pack that knows the operator.
 
         The hook of a pack is not called if the pack has an entry point for the operator. ``has_pack_handler``: a pack
@@ -264,7 +266,7 @@ class Hooks:
         self.warn(f"{failed.reason}; the hook is skipped")
 
 
-def _call_claim(hook: Hook, at: At) -> Handler | Decline | None:
+def _call_claim(hook: Hook, at: OperatorInstance) -> Handler | Decline | None:
     """Return the result of a ``claim`` hook, or the Decline of the returned handler.
 
     Raises Failed.

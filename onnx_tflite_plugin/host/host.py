@@ -23,7 +23,7 @@ from onnx_tflite_plugin.binding.bound import (
     BoundModel,
 )
 from onnx_tflite_plugin.binding.consistency import check_arity
-from onnx_tflite_plugin.binding.declared import At, check_acceptance
+from onnx_tflite_plugin.binding.declared import OperatorInstance, check_acceptance
 from onnx_tflite_plugin.checked import did_you_mean
 from onnx_tflite_plugin.errors import (
     Problem,
@@ -74,7 +74,7 @@ class Registration:
             return None
         return (
             check_arity(self.handler, op)
-            or check_acceptance(self.handler, self.pack, At(op, target, opset))
+            or check_acceptance(self.handler, self.pack, OperatorInstance(op, target, opset))
             or self.handler
         )
 
@@ -274,9 +274,11 @@ class Host:
 
     def _find_handler(self, op: Operator, target: Target, opset: int) -> Bound | Problem:
         failures = self._load_handlers(op.code) + (self._load_handlers(op.builtin) if op.builtin != op.code else [])
-        claims, declined = self._collect_claims(At(op, target, opset))
+        claims, declined = self._collect_claims(OperatorInstance(op, target, opset))
         if not claims and op.builtin != op.code:
-            claims, builtin_declined = self._collect_claims(At(replace(op, code=op.builtin), target, opset))
+            claims, builtin_declined = self._collect_claims(
+                OperatorInstance(replace(op, code=op.builtin), target, opset)
+            )
             declined += builtin_declined
         if not claims:
             answers = [*declined, *((failed.pack, failed) for failed in failures)]
@@ -293,7 +295,7 @@ class Host:
             reason = f"version {op.version} is not supported; {pack} supports versions up to {handler.max_version}"
             return Problem(op.code, reason, f"update {pack}, or install a pack for this version")
         try:
-            resolved = resolve_activation(handler, pack, At(op, target, opset))
+            resolved = resolve_activation(handler, pack, OperatorInstance(op, target, opset))
         except Failed as failed:
             return missing_handler_problem(op, [(pack, failed)])
         return (
@@ -306,7 +308,7 @@ class Host:
         """Return the problem of a pack with a misregistered handler for the operator."""
         return self._registrations.find(code)
 
-    def _collect_claims(self, at: At) -> tuple[list[tuple[str, Handler]], list[Answer]]:
+    def _collect_claims(self, at: OperatorInstance) -> tuple[list[tuple[str, Handler]], list[Answer]]:
         """Return the claims on an operator, and the answers of packs that do not claim it."""
         claims: list[tuple[str, Handler]] = []
         declined: list[Answer] = []

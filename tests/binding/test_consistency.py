@@ -195,7 +195,7 @@ def branch_with_variable(g: GraphBuilder) -> int:
 
 
 REFUSED: list[tuple[BuildGraph, str]] = [
-    (loop(3), "subgraphs[2].inputs[0]: tensor 0 'a' is of shape [2, 2, 2], but the operand of WHILE is [2, 3]"),
+    (loop(3), "subgraphs[2].inputs[0]: tensor 0 'a' has shape [2, 2, 2], but the operand of WHILE is [2, 3]"),
     (branch_with_variable, "subgraphs[1].outputs[0]: tensor 1 'kept' is a variable, which cannot be a result of IF"),
     (maximum_of_floats_in_int8, "operators[0].outputs[0]: tensor 1 'y' is quantized int8, but MAXIMUM has"),
     (dequantize_to_int8, "operators[0].outputs[0]: tensor 1 'y' is quantized int8, but DEQUANTIZE has"),

@@ -12,7 +12,7 @@ import pytest
 
 import onnx_tflite_plugin as otp
 from onnx_tflite_plugin.api import Decline, Handler, Refusal, Transparent, handler, hookimpl
-from onnx_tflite_plugin.binding.declared import At
+from onnx_tflite_plugin.binding.declared import OperatorInstance
 from onnx_tflite_plugin.errors import HandlerError
 from onnx_tflite_plugin.guard import BUILTIN, Failed
 from onnx_tflite_plugin.host import Host
@@ -21,7 +21,7 @@ from onnx_tflite_plugin.host.model_changes import ValueSnapshot
 from tests.helpers.pack_files import install, unary_model
 
 OPERATOR: Any = SimpleNamespace(code="X", index=0, subgraph=0, version=1, inputs=(), outputs=())
-INSTANCE = At(OPERATOR, SimpleNamespace(name="t"), 21)  # type: ignore[arg-type]
+INSTANCE = OperatorInstance(OPERATOR, SimpleNamespace(name="t"), 21)  # type: ignore[arg-type]
 
 
 class Claims:

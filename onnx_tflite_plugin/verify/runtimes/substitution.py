@@ -13,7 +13,7 @@ import numpy as np
 
 from onnx_tflite_plugin.api.declarations import Kernel
 from onnx_tflite_plugin.binding.bound import Bound
-from onnx_tflite_plugin.binding.declared import At, resolve_operator
+from onnx_tflite_plugin.binding.declared import OperatorInstance, resolve_operator
 from onnx_tflite_plugin.checked import describe_arity_mismatch, format_shape, plural
 from onnx_tflite_plugin.errors import InconclusiveError, Problem
 from onnx_tflite_plugin.guard import Failed, Mismatch, WrongResult, attribute_errors
@@ -52,7 +52,7 @@ def find_overridden_operators(model: Model, subgraph: int, host: Host) -> list[i
         if isinstance(bound, Bound) and bound.handler.overrides_kernel is not None:
             function = bound.handler.overrides_kernel
             with attribute_errors(f"overrides_kernel of handler {bound.handler.name}", bound.pack, function):
-                if function(At(bound.op, target, target.opsets[2])):
+                if function(OperatorInstance(bound.op, target, target.opsets[2])):
                     indices.append(op.index)
     return indices
 

@@ -13,7 +13,7 @@ from conformance.cases.image.convolution import conv_case
 from conformance.models import Net, tensor
 from onnx_tflite_plugin.api import Call, Context, Fusion, Match, Operator, Refusal, Region, Terminate, fusion, operands
 from onnx_tflite_plugin.binding.bound import BoundModel
-from onnx_tflite_plugin.binding.fusion import Fused, fuse
+from onnx_tflite_plugin.binding.fusion import FusedModel, fuse
 from onnx_tflite_plugin.conversion import convert
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source import read
@@ -151,7 +151,7 @@ def test_negative_output_index_raises_type_error() -> None:
 RegionFinder = Callable[[Sequence[Operator]], Iterable[Any]]
 
 
-def fuse_pattern(regions: RegionFinder) -> Fused:
+def fuse_pattern(regions: RegionFinder) -> FusedModel:
     @fusion("FOUND", regions=regions, layout=Terminate())
     def find(ctx: Context, *inputs: Any) -> Any:
         raise NotImplementedError
