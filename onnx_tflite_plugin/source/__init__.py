@@ -13,7 +13,7 @@ from onnx_tflite_plugin.source.model import (
     Subgraph,
     Tensor,
 )
-from onnx_tflite_plugin.source.opening import Source, locate_model, read_bytes
+from onnx_tflite_plugin.source.opening import Source, read_bytes, resolve_source
 from onnx_tflite_plugin.source.reader import check_format, check_source, read
 
 __all__ = [
@@ -32,7 +32,7 @@ __all__ = [
     "Tensor",
     "check_format",
     "check_source",
-    "locate_model",
     "read",
     "read_bytes",
+    "resolve_source",
 ]

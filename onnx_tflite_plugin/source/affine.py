@@ -39,10 +39,11 @@ def dequantize_constant(tensor: Tensor) -> Array:
 def bias_scale(op: Operator, factors: tuple[int, int | float]) -> Array | None:
     """Return the scale of an integer bias as float64; None if a slot is not quantized.
 
-    It is the product of two factors: the scale in slot ``factors[0]``, and the scale in the second slot (int) or a number
-    (float). The scale in the second slot may be per channel.
+    The first factor is a slot: its operand's scale. The second factor is a slot (int) or the factor itself (float). The
+    operand in the second slot may have per-channel scales.
     """
-    first, factor = affine(op[factors[0]]), factors[1]
+    first_slot, factor = factors
+    first = affine(op[first_slot])
     second = affine(op[factor]) if isinstance(factor, int) else None
     if first is None or (second is None and isinstance(factor, int)):
         return None

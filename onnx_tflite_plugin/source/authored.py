@@ -1,6 +1,6 @@
 """Model metadata written by the author, as immutable objects.
 
-:mod:`.metadata` reads them from a file.
+:mod:`.metadata` reads this metadata from a file.
 """
 
 from __future__ import annotations

@@ -86,8 +86,8 @@ def format_part(bundle: Path, name: str) -> str:
 def find_model(path: str | os.PathLike[str]) -> Member | None:
     """Return the model that ``BUNDLE#PART`` names, or the only model of a bundle.
 
-    PART is the name of a model, or a text that only this name contains. The result is None if the path is not that of a
-    bundle, or the bundle has no models. Raises NoSuchPart, InvalidModel and OSError.
+    PART is the name of a model, or a text that only one name contains. The result is None if the path is not a bundle,
+    or the bundle has no models. Raises NoSuchPart, InvalidModel and OSError.
     """
     file, part = split_part(path)
     if not (file.is_file() and is_bundle(file)):
@@ -160,20 +160,20 @@ def _archive_errors(name: str) -> Iterator[None]:
 
 @dataclass
 class _Limits:
-    """Remaining number of ``members`` of a bundle, and of ``unpacked`` bytes."""
+    """Number of members and of unpacked bytes that a bundle may still have."""
 
     name: str
     members: int
-    unpacked: int
+    unpacked_bytes: int
 
-    def count(self, number: int) -> None:
-        self.members -= number
+    def count_members(self, count: int) -> None:
+        self.members -= count
         if self.members < 0:
             raise _invalid_bundle(self.name, "bundle", f"the bundle holds more than {MAX_MEMBERS} files")
 
-    def unpack(self, entry: zipfile.ZipInfo, path: str) -> None:
-        self.unpacked -= entry.file_size
-        if self.unpacked < 0:
+    def count_unpacked(self, entry: zipfile.ZipInfo, path: str) -> None:
+        self.unpacked_bytes -= entry.file_size
+        if self.unpacked_bytes < 0:
             excess = f"more than {UNPACKED_BYTES >> 20} MiB and more than {UNPACKED_RATIO} times the bundle's size"
             reason = f"with {path!r} ({entry.file_size} bytes) the bundle unpacks to {excess}"
             raise _invalid_bundle(
@@ -191,7 +191,7 @@ class _Archive:
     def members(self, prefix: str) -> Iterator[Member]:
         """Yield the members. Names of members in a nested archive begin with its name."""
         entries = [entry for entry in self._zip.infolist() if not entry.is_dir()]
-        self._limits.count(len(entries))
+        self._limits.count_members(len(entries))
         for entry in entries:
             path = prefix + entry.filename
             with self._zip.open(entry) as stream:
@@ -205,7 +205,7 @@ class _Archive:
                 yield Member(path, Path(path).suffix.lstrip(".") or "file", entry.file_size)
 
     def _open_nested(self, entry: zipfile.ZipInfo, path: str) -> _Archive:
-        """Open an archive inside this one, which is unpacked once if it is compressed."""
+        """Open a nested archive. A compressed archive is unpacked once."""
         self._check_size(entry, path)
         member = self._load_member(entry, path)
         content = member.open() if isinstance(member, Section) else Content(member)
@@ -214,7 +214,7 @@ class _Archive:
     def _check_size(self, entry: zipfile.ZipInfo, path: str) -> None:
         """Raise BadZipFile for an inconsistent size, InvalidModel above the limit."""
         if entry.compress_type != zipfile.ZIP_STORED:
-            self._limits.unpack(entry, path)
+            self._limits.count_unpacked(entry, path)
         elif entry.file_size != entry.compress_size:
             raise zipfile.BadZipFile(
                 f"{path!r} has {entry.file_size} bytes, but {entry.compress_size} bytes are stored without compression"
@@ -234,8 +234,8 @@ class _Archive:
 
     def _data_offset(self, entry: zipfile.ZipInfo) -> int:
         """Return the position of the first data byte of a member."""
-        name, extra = self._content.unpack(_LOCAL_HEADER, entry.header_offset)
-        start = int(entry.header_offset + _LOCAL_HEADER.size + name + extra)
+        name_length, extra_length = self._content.unpack(_LOCAL_HEADER, entry.header_offset)
+        start = int(entry.header_offset + _LOCAL_HEADER.size + name_length + extra_length)
         if start + entry.file_size > self._content.size:
             raise zipfile.BadZipFile(f"{entry.filename!r} exceeds the archive")
         return start

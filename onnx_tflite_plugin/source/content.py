@@ -110,7 +110,7 @@ class FileContent(Content):
         return struct.unpack(self.read(position, struct.size))
 
     def _load_page(self, number: int) -> memoryview:
-        """Read a page of tables into the cache, in place of its oldest page if it is full."""
+        """Read a page of tables into the cache; if the cache is full, drop its oldest page."""
         start = number * _PAGE
         page = self._read_chunks(start, min(_PAGE, self.size - start))
         if len(self._pages) >= _MAX_PAGES:
@@ -153,15 +153,15 @@ class FileContent(Content):
 
     def _map_range(self, start: int, count: int) -> memoryview | None:
         """Return a mapped range, ``None`` if the file system does not support mapping."""
-        first = self._start + start
-        if os.fstat(self._file).st_size < first + count:
+        file_start = self._start + start
+        if os.fstat(self._file).st_size < file_start + count:
             raise self._truncation_error()
         if self._mapping is None:
             try:
                 self._mapping = mmap.mmap(self._file, 0, access=mmap.ACCESS_READ)
             except (OSError, ValueError):
                 return None
-        return memoryview(self._mapping)[first : first + count]
+        return memoryview(self._mapping)[file_start : file_start + count]
 
     def _truncation_error(self) -> InvalidModel:
         return InvalidModel(f"cannot read {self._name}", [Problem("file", TRUNCATED, _RETRY_HINT)])
@@ -215,7 +215,7 @@ class Member:
 def check_file(path: Path) -> Path:
     """Return the path of a regular file.
 
-    Raises FileNotFoundError, and InvalidModel for a folder or a pipe, whose reading would block.
+    Raises FileNotFoundError if there is no file, and InvalidModel for a folder or a pipe. Reading a pipe would block.
     """
     try:
         mode = path.stat().st_mode
@@ -239,6 +239,6 @@ class MissingFile(FileNotFoundError):
 
 
 def missing_file(path: Path) -> FileNotFoundError:
-    """Return the error for a path without a file; it says where a path begins."""
-    start = "" if path.is_absolute() else f"; relative paths begin at {Path.cwd()}"
-    return MissingFile(errno.ENOENT, f"there is no such file{start}", str(path))
+    """Return the error for a path without a file, with the base of a relative path."""
+    base = "" if path.is_absolute() else f"; relative paths begin at {Path.cwd()}"
+    return MissingFile(errno.ENOENT, f"there is no such file{base}", str(path))

@@ -27,9 +27,10 @@ REFUSED = "LiteRT refuses the file too; convert the original model again"
 # Limit on tables per file: tables and vectors may be shared, so a few bytes could otherwise take hours to read.
 # The FlatBuffers verifier, which LiteRT runs on every file, has the same limit.
 MAX_TABLES = 1_000_000
-# Limit on numbers that become Python objects (shapes, operands, scales): an embedding with 256k per-row scales has 512k.
+# Limit on numbers that become Python objects: shapes, operands, scales and zero points. An embedding with 256k per-row
+# scales has 512k.
 MAX_NUMBERS = 1 << 24
-# Files without sharing need at least 8 bytes per table and 1 per number, and copy each string once.
+# A file without shared content has at least 8 bytes per table and 1 per number, and each of its strings is copied once.
 SLACK = 1 << 16
 MAX_COPIES = 4
 
@@ -65,7 +66,7 @@ class Field:
     default: Any = 0
 
     @property
-    def absent(self) -> Any:
+    def absent_value(self) -> Any:
         """The value of this field in a table that does not contain it."""
         if self.vector:
             return b"" if self.kind == "ubyte" else ()
@@ -222,7 +223,7 @@ class Table:
         """
         field = self.layout.fields[name]
         if name not in self._offsets:
-            return field.absent
+            return field.absent_value
         if not field.vector:
             return self.text(name) if field.kind == "string" else self._scalar(name)
         return self.blob(name) if field.kind == "ubyte" else self.numbers(name)

@@ -1,6 +1,6 @@
 """Decode operator attributes in a FlexBuffer.
 
-They are a map from names to numbers, text, and lists of these. Converters write nothing else.
+The attributes are a map from names to numbers, text, and lists of these. Converters write nothing else.
 """
 
 from __future__ import annotations

@@ -173,7 +173,7 @@ class Tensor:
 
     @property
     def narrower(self) -> Tensor | None:
-        """The constant of narrower dtype that is stored instead; ``None`` without it."""
+        """The stored constant of narrower dtype; ``None`` if this tensor is not widened."""
         return self.data.source if isinstance(self.data, Widening) else None
 
     @property

@@ -15,7 +15,7 @@ Source = str | os.PathLike[str] | bytes | bytearray | memoryview | Section | Mem
 """A model as a path, as bytes, or as a part of a bundle. A path may name a part: ``BUNDLE#PART``."""
 
 
-def locate_model(source: Source) -> str | os.PathLike[str] | bytes | bytearray | memoryview | Section:
+def resolve_source(source: Source) -> str | os.PathLike[str] | bytes | bytearray | memoryview | Section:
     """Return the content of a part of a bundle, or ``source`` itself.
 
     Raises NoSuchPart and InvalidModel.
@@ -46,7 +46,7 @@ def open_content(source: Source) -> tuple[Content, str]:
 
     Raises InvalidModel and OSError.
     """
-    source = locate_model(source)
+    source = resolve_source(source)
     if isinstance(source, Section):
         content, name = source.open(), source.name
     elif isinstance(source, str | os.PathLike):
@@ -62,7 +62,7 @@ def read_bytes(source: Source) -> bytes:
 
     Raises InvalidModel for a damaged section, and OSError.
     """
-    source = locate_model(source)
+    source = resolve_source(source)
     if isinstance(source, Section):
         return source.read()
     return Path(source).read_bytes() if isinstance(source, str | os.PathLike) else bytes(source)

@@ -24,7 +24,7 @@ from onnx_tflite_plugin.source.flexbuffer import decode_attributes
 from onnx_tflite_plugin.source.model import Options
 from onnx_tflite_plugin.source.schema import NEWER_OPERATORS, NEWER_OPTIONS_2, NEWER_TABLES
 
-# Enum of each enum field, because the generated classes do not name it. 64-bit fields of these names are no enums:
+# Enum of each enum field, because the generated classes do not name it. 64-bit fields with these names are not enums:
 # StableHLO's ``padding`` is a vector of longs.
 ENUMS = {
     "algorithm": "RngAlgorithm",
@@ -182,7 +182,7 @@ def default_options(table: str) -> Options:
 
 @cache
 def _operator_tables() -> Mapping[str, str]:
-    """Return options tables by the operator that names them, such as "conv2d"."""
+    """Return the options tables named after an operator, by keys such as "conv2d"."""
     operators = {operator.replace("_", "").lower() for operator in operator_names().values()}
     names = (name for union in _option_unions().values() for name in union.values())
     return {key: name for name in names if (key := name.lower().removesuffix("options")) in operators}
@@ -190,7 +190,7 @@ def _operator_tables() -> Mapping[str, str]:
 
 @cache
 def options_table(operator: str) -> str:
-    """Return the options table named after a builtin operator; "" without one.
+    """Return the options table named after a builtin operator; "" if there is none.
 
     For example, CONV_2D has Conv2DOptions.
     """

@@ -29,7 +29,7 @@ from onnx_tflite_plugin.source.schema import BLOCKWISE, DETAILS_BLOCKWISE, DETAI
 def read_quantization(
     table: Table | None, dtype: str, shape: tuple[int, ...], tensors: Sequence[Tensor]
 ) -> AnyQuantization | None:
-    """Return the quantization parameters; None for only ``min`` and ``max``, or none.
+    """Return the quantization parameters, or None if the table has no scales.
 
     ``tensors``: tensors of the subgraph, some of which contain the scales of blockwise parameters.
     """
@@ -80,9 +80,9 @@ def _check_zero_points(table: Table, dtype: str, zero_point: Sequence[int]) -> N
 
 
 def _read_blockwise(details: Table, shape: tuple[int, ...], tensors: Sequence[Tensor]) -> BlockwiseQuantization:
-    """Return blockwise parameters that kernels support.
+    """Return the blockwise parameters. Raises InvalidModel if no kernel supports them.
 
-    Raises InvalidModel for others. Kernels support one float16 scale per block of the last axis, without zero points.
+    Kernels support one float16 scale per block of the last axis, without zero points.
     They read the scales in stored order, regardless of the shape (``EvalBlockwise4Bit``, kernels/fully_connected.cc).
     """
     if details.numbers("block_shape"):
@@ -107,8 +107,8 @@ def _read_blockwise(details: Table, shape: tuple[int, ...], tensors: Sequence[Te
         raise details.invalid("scales", reason, DAMAGED)
     if not (np.isfinite(scales.array) & (scales.array >= 0)).all():
         raise details.invalid("scales", f"tensor {scales} holds a value that is negative or not finite", DAMAGED)
-    # -1 means no zero points. The default 0 is read if the writer omits the field, as LiteRT's own tests do. The index of
-    # the scales cannot be that of zero points, so it means none too.
+    # A tensor has no zero points if their index is -1 or that of the scales, or if the field is absent, as in files of
+    # LiteRT's own tests.
     if zero_points_index not in (None, scales_index) and details.has("zero_points"):
         points = tensors[zero_points_index]
         if not points.is_constant or points.array.any():

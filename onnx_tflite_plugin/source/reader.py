@@ -13,7 +13,7 @@ from onnx_tflite_plugin.source.flatbuffer import DAMAGED, REFUSED, File, Table
 from onnx_tflite_plugin.source.formats import ACCEPTED, describe_format
 from onnx_tflite_plugin.source.metadata import KEY, read_metadata
 from onnx_tflite_plugin.source.model import Model, Signature, Subgraph
-from onnx_tflite_plugin.source.opening import Source, locate_model, open_content
+from onnx_tflite_plugin.source.opening import Source, open_content, resolve_source
 from onnx_tflite_plugin.source.schema import (
     IDENTIFIER,
     METADATA,
@@ -52,7 +52,7 @@ def read(source: Source) -> Model:
 
 def check_format(source: Source) -> None:
     """Raise InvalidModel if a model does not begin like a TFLite model."""
-    located = locate_model(source)
+    located = resolve_source(source)
     if isinstance(located, str | os.PathLike):  # only the first bytes are read
         name = os.fspath(located)
         _check_identifier(File(FileContent.open(check_file(Path(located)), name), name))
