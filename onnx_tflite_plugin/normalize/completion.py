@@ -159,7 +159,7 @@ class Completion:
         return all(a == b or _are_equal_subgraphs(graphs[a], graphs[b]) for a, b in pairs)
 
     def _copy_views(self, start: Tensor, views: list[Operator]) -> Tensor:
-        """Return the result of copies of views on ``start``; reuse existing ones."""
+        """Apply copies of views to ``start``, and return the result; reuse existing copies."""
         tensor = start
         for op in reversed(views):
             key = location_of(op), tensor
@@ -224,7 +224,7 @@ class Completion:
         return added
 
     def _append(self, op: Operator, source: Operator | None) -> Tensor:
-        """Append a copy of an operator with new results; return the first one.
+        """Append a copy of an operator with new results; return its first result.
 
         ``source``: the decode operator that the copy corresponds to.
         """

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from onnx_tflite_plugin.api.declarations import Handler, ListContents
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import label
-from onnx_tflite_plugin.binding.declared import At, subgraph_indices
+from onnx_tflite_plugin.binding.declared import OperatorInstance, subgraph_indices
 from onnx_tflite_plugin.guard import Failed, WrongResult, attribute_errors
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.normalize.changes import with_tensors
@@ -96,7 +96,7 @@ def _declared_contents(candidate: _Candidate, host: Host, target: Target) -> Lis
     try:
         with attribute_errors(f"contents of handler {candidate.handler.name}", candidate.pack, function, label(op)):
             try:
-                contents = function(At(op, target, target.opsets[2]))
+                contents = function(OperatorInstance(op, target, target.opsets[2]))
             except Refusal:
                 return ListContents()
             if not isinstance(contents, ListContents):

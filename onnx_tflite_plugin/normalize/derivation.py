@@ -22,7 +22,7 @@ from onnx_tflite_plugin.errors import ConversionError, InvalidModel, Problem, Un
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.normalize.changes import resize_tensor
-from onnx_tflite_plugin.normalize.equality import MAX_SIZES, describe_shapes, reads_no_subgraph
+from onnx_tflite_plugin.normalize.equality import MAX_SIZES, reads_no_subgraph, shape_key
 from onnx_tflite_plugin.normalize.fixed_sizes import check_resizable, check_scales, check_states
 from onnx_tflite_plugin.normalize.inference import infer, skeleton
 from onnx_tflite_plugin.normalize.isolated_operator import constant_results, lower_in_isolation
@@ -225,7 +225,9 @@ class ShapeDerivation:
         if sizes is not None and outputs[0] is not None:
             outputs[0] = resize_tensor(outputs[0], sizes)
             isolated = replace(isolated, outputs=tuple(outputs))
-        tensors = [tensor for tensor in op.outputs if tensor is not None]  # the results of states come after these
+        tensors = [
+            tensor for tensor in op.outputs if tensor is not None
+        ]  # in the lowered model, states come after these
         computes_values = with_values and all(_may_hold_sizes(t) for t in op.outputs)
         computed, shapes = self._lower_results(isolated, bound, with_values=computes_values, resized=bool(resized))
         results: dict[Tensor, tuple[Dims, Array | None]] = {}
@@ -250,7 +252,7 @@ class ShapeDerivation:
         Equal operators are lowered once.
         """
         is_cacheable = reads_no_subgraph(op) and not (bound.declared.subgraphs or bound.declared.accesses_states)
-        key = (describe_shapes(op), with_values) if is_cacheable else None
+        key = (shape_key(op), with_values) if is_cacheable else None
         if key in self._lowered:
             return self._lowered[key]
         model = lower_in_isolation(op, self.model, self.host, self.target)
@@ -267,7 +269,7 @@ class ShapeDerivation:
     def _results_of_subgraphs(self, op: Operator, bound: Bound, dims: Mapping[Tensor, Dims]) -> dict[Tensor, Dims]:
         """Return the shapes of results that subgraphs compute from resized operands.
 
-        Raises Refusal for a rank that differs, and for a subgraph that another operator calls with other shapes.
+        Raises Refusal if a rank differs from the stored one, or if another operator calls the subgraph with other shapes.
         """
         previous_calls = dict(self.subgraph_shapes)
 
@@ -322,12 +324,12 @@ class ShapeDerivation:
 
 
 def is_consistent(stored: Dims, derived: Dims) -> bool:
-    """True if a stored shape agrees with the derived one, and no stored 0 is dynamic."""
+    """True if a stored shape agrees with the derived one, and no stored 0 becomes dynamic."""
     return agree(derived, stored) and (0, None) not in zip(stored, derived, strict=True)
 
 
 def _result_rank(tensor: Tensor, op: Operator, operands: Mapping[Tensor, Tensor]) -> int:
-    """Return a result's stored rank, or operand 0's new rank if both had equal ranks."""
+    """Return a result's rank: operand 0's new rank if their stored ranks are equal."""
     first = next((t for t in op.inputs if t is not None), None)
     return operands[first].rank if first is not None and first.rank == tensor.rank else tensor.rank
 

@@ -15,7 +15,7 @@ from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.normalize.inference import infer, skeleton
 from onnx_tflite_plugin.source.model import Dims
 
-# Two sample sizes by the number of dynamic dimensions; with one sample only, a constant of the file could be equal to it.
+# Two sample sizes for each number of dynamic dimensions, because a constant of the file could be equal to a single sample.
 # The sizes are small, because inference stores the values of vectors, whose length may be the product of all sizes.
 SAMPLES = ((101, 1009), (101, 1009), (31, 97))
 MANY_NAMES_SAMPLES = (11, 29)
@@ -45,9 +45,9 @@ def name_dimensions(
         if (str(value.name), axis) in output_names:
             _set_name(value, axis, output_names[str(value.name), axis])
             continue
-        k = list(model.graph.outputs).index(value)
+        index = list(model.graph.outputs).index(value)
         for name in names.values():
-            if all(_has_size(shapes, k, axis, sizes[name]) for shapes, sizes in inferred):
+            if all(_has_size(shapes, index, axis, sizes[name]) for shapes, sizes in inferred):
                 _set_name(value, axis, name)
 
 
@@ -98,8 +98,8 @@ class _InferenceCache:
         return self._outputs[key]
 
 
-def _has_size(outputs: list[Dims | None] | None, k: int, axis: int, size: int) -> bool:
-    dims = None if outputs is None else outputs[k]
+def _has_size(outputs: list[Dims | None] | None, index: int, axis: int, size: int) -> bool:
+    dims = None if outputs is None else outputs[index]
     return dims is not None and axis < len(dims) and dims[axis] == size
 
 

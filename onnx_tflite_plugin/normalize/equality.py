@@ -1,4 +1,4 @@
-"""Keys of operators with equal result shapes, of which only one is lowered."""
+"""Keys that identify operators with equal result shapes: one is lowered for all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def reads_no_subgraph(op: Operator) -> bool:
     return not has_custom_name(op.code) and not any("subgraph" in name for name in op.options)
 
 
-def describe_shapes(op: Operator) -> Hashable:
+def shape_key(op: Operator) -> Hashable:
     """Return a key that is equal for operators with the same result shapes."""
     operands = [
         t and (t.dims, t.dtype, t.has_rank, t.is_constant, t.is_variable, repr(t.quantization), _value_key(t))

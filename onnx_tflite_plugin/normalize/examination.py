@@ -28,7 +28,7 @@ class Examination(NamedTuple):
     """A model and the obstacles to converting it.
 
     ``bound``: the bound model; None if binding failed. ``error``: to be raised if it remains after all repairs.
-    ``dtypes``: computed dtypes of results for which the file stores another one.
+    ``dtypes``: correct dtypes of the results whose dtype in the file is wrong.
     """
 
     model: Model
@@ -38,7 +38,7 @@ class Examination(NamedTuple):
 
 
 def examine(model: Model, host: Host, target: Target, opset: int) -> Examination:
-    """Bind a model and check its shapes and dtypes. ``opset``: the highest allowed."""
+    """Bind a model and check its shapes and dtypes. ``opset``: the highest opset allowed."""
     dtypes: Dtypes = {}
     bound: BoundModel | None = None
     try:
@@ -54,7 +54,7 @@ def examine(model: Model, host: Host, target: Target, opset: int) -> Examination
 
 
 def _with_declarations(model: BoundModel, target: Target, opset: int) -> BoundModel:
-    """Return the model with the declarations of its main operators that do not fail."""
+    """Return the model with all declarations of main operators that can be read."""
     operators = []
     for bound in model.main.operators:
         try:
@@ -66,7 +66,7 @@ def _with_declarations(model: BoundModel, target: Target, opset: int) -> BoundMo
 
 
 def may_have_stale_shapes(examination: Examination, host: Host, target: Target) -> bool:
-    """True if a stored shape contradicts operands, or may cause the error."""
+    """True if a stored shape contradicts an operator, or may be the cause of the error."""
     model = examination.model
     if not all(tensor.has_rank for tensor in model.main.tensors):
         return True
@@ -109,7 +109,7 @@ def _derive_results(bound: Bound, derivation: ShapeDerivation) -> Iterator[tuple
 
 
 def broadcast_results(bound: Bound) -> Mapping[Tensor, Dims] | None:
-    """Return the output shapes of an elementwise operator; None for others."""
+    """Return the output shapes of an elementwise operator; None for other operators."""
     if not bound.declared.aligned or not isinstance(bound.declared.layout, Transparent) or bound.handler.sizes:
         return None
     slots = default_axes(bound)

@@ -1,4 +1,4 @@
-"""ONNX shape inference at given sizes of graph inputs, without large constants."""
+"""ONNX shape inference for chosen sizes of graph inputs; skips large constants."""
 
 from __future__ import annotations
 

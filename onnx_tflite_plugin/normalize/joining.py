@@ -44,7 +44,7 @@ class SharedItems(NamedTuple):
     operators: Mapping[Location, Location]
 
 
-class Joined(NamedTuple):
+class JoinedModel(NamedTuple):
     """A model of several signatures.
 
     ``lengths``: the number of tokens in each signature. ``named_axes``: token axes of inputs. ``head``: the tensor from
@@ -60,7 +60,7 @@ class Joined(NamedTuple):
     shared: Mapping[str, SharedItems]
 
 
-def join_signatures(model: Model, host: Host, target: Target) -> Joined:
+def join_signatures(model: Model, host: Host, target: Target) -> JoinedModel:
     """Return one model of all signatures.
 
     Raises Misaligned with the first difference, ConversionError if sizes cannot be derived.
@@ -97,7 +97,7 @@ def join_signatures(model: Model, host: Host, target: Target) -> Joined:
     joined_signature = replace(prompt, key=decode.key, outputs=outputs)
     joined = replace(completed, signatures=(*prompts, joined_signature), root=prompt.subgraph)
     shared = {key: _find_shared_items(alignment, completed) for key, alignment in alignments.items()}
-    return Joined(joined, joined_signature, {**lengths, decode.key: 1}, named_axes, completion.head, shared)
+    return JoinedModel(joined, joined_signature, {**lengths, decode.key: 1}, named_axes, completion.head, shared)
 
 
 def _find_shared_items(alignment: Alignment, joined: Model) -> SharedItems:
@@ -160,9 +160,9 @@ def _input_pairs(model: Model, decode: Signature, signature: Signature) -> list[
 
 
 def _token_count(model: Model, decode: Signature, signature: Signature) -> int:
-    """Return the number of tokens of a prompt.
+    """Return the number of tokens of a prompt: the input size that is 1 in ``decode``.
 
-    It is the size of inputs that is 1 in the decode signature.     Raises Misaligned if inputs differ in several sizes.
+    Raises Misaligned if the inputs of the signatures differ in several sizes.
     """
     sizes: set[int] = set()
     for decode_tensor, tensor in _input_pairs(model, decode, signature):

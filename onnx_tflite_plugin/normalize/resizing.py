@@ -92,7 +92,7 @@ def _parse_shapes(
 def _stored_sizes_remedy(model: Model, shapes: Mapping[str, Sequence[int | str]], names: InterfaceNames) -> str:
     """Return the remedy that requests the stored sizes of the inputs.
 
-    Requested sizes replace those that the file does not store.
+    Sizes that the file does not store remain as requested.
     """
     flags = []
     resized_axes: set[int] = set()
@@ -134,14 +134,14 @@ def derive_shapes(model: Model, host: Host, target: Target, *, strict: bool = Fa
 
 
 def _fill_dynamic(sizes: Dims, tensor: Tensor) -> Dims:
-    """Return the derived sizes, with nonzero stored ones in place of dynamic ones."""
+    """Return the derived sizes; a nonzero stored size replaces a dynamic one."""
     if len(sizes) != tensor.rank:
         return sizes
     return tuple(stored or None if size is None else size for size, stored in zip(sizes, tensor.dims, strict=True))
 
 
 def _batch_axes(model: Model) -> NamedAxes:
-    """Return axis 0 of all inputs that have the first input's size there."""
+    """Return axis 0 of each input whose axis 0 has the size of the first input's."""
     stored = next((tensor.dims[0] for tensor in model.main.inputs if tensor.rank), None)
     batch_axes = {(k, 0): BATCH for k, t in enumerate(model.main.inputs) if t.rank and t.dims[0] == stored}
     if not batch_axes:
@@ -153,8 +153,8 @@ def make_dynamic(model: Model, named_axes: NamedAxes, host: Host, target: Target
     """Return the model with dynamic sizes along the named axes, and these axes.
 
     Axes of one name have equal sizes. Shapes are derived for the stored sizes and for multiples of them; a size that
-    differs is dynamic. Constants that store a dynamic size are replaced as their handlers declare. Raises
-    UnsupportedOperator with the operator that accepts no other size, or whose shapes cannot be derived.
+    differs between these shapes is dynamic. Constants that store a dynamic size are replaced as their handlers declare.
+    Raises UnsupportedOperator with the operator that accepts no other size, or whose shapes cannot be derived.
     """
     inputs = model.main.inputs
     stored: dict[str, int] = {}

@@ -21,7 +21,7 @@ from onnx_tflite_plugin.normalize.changes import with_dtypes
 from onnx_tflite_plugin.normalize.contents import complete_lists
 from onnx_tflite_plugin.normalize.cutting import cut
 from onnx_tflite_plugin.normalize.examination import Examination, examine, may_have_stale_shapes
-from onnx_tflite_plugin.normalize.joining import Joined, join_signatures
+from onnx_tflite_plugin.normalize.joining import JoinedModel, join_signatures
 from onnx_tflite_plugin.normalize.ranks import complete_shapes
 from onnx_tflite_plugin.normalize.resizing import NamedAxes, derive_shapes, resize_inputs
 from onnx_tflite_plugin.options import ALL, ConvertOptions, flag
@@ -115,8 +115,8 @@ def normalize(model: Model, host: Host, options: ConvertOptions, target: Target)
     )
 
 
-def join_all(model: Model, options: ConvertOptions, host: Host, target: Target) -> Joined | None:
-    """Return all signatures as one model, or None if the options do not ask for it.
+def join_all(model: Model, options: ConvertOptions, host: Host, target: Target) -> JoinedModel | None:
+    """Return all signatures as one model, or None if the options do not request it.
 
     Raises SignaturesDiffer with the first difference.
     """

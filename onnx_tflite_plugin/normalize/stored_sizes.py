@@ -31,8 +31,9 @@ def replace_batch(op: Operator, handler: Handler, batch_sizes: Collection[int]) 
 def replace_axis(op: Operator, handler: Handler, dims: Dims, named_sizes: Collection[int]) -> Operator:
     """Return the operator with a dynamic size for the resized axis of operand 0.
 
-    ``dims``: the new shape of operand 0. The operator is unchanged unless this shape differs from the stored one along
-    one axis. ``named_sizes``: stored sizes that become dynamic; the axis may be a product of such a size and others.
+    ``dims``: the new shape of operand 0. The operator is replaced only if this shape differs from the stored shape along
+    exactly one axis. ``named_sizes``: stored sizes that become dynamic. The axis may be a product of such a size and
+    other sizes.
     """
     stored = op[0].dims
     changed = [axis for axis, (stored_size, size) in enumerate(zip(stored, dims, strict=False)) if stored_size != size]
@@ -47,10 +48,10 @@ def replace_axis(op: Operator, handler: Handler, dims: Dims, named_sizes: Collec
 def entry_of_axis(
     sizes: Sequence[int], dims: Sequence[int], axis: int, named_sizes: Collection[int] = ()
 ) -> int | None:
-    """Return the index of the entry of ``sizes`` for an axis; None without one.
+    """Return the index of the entry of ``sizes`` for an axis; None if there is none.
 
     If ``sizes`` reshape the tensor, the entry is a multiple of the axis, or the only factor of the axis that is in
-    ``named_sizes``. Otherwise, ``sizes`` are those of the last axes.
+    ``named_sizes``. Otherwise, ``sizes`` are the sizes of the last axes.
     """
     if prod(sizes) != prod(dims):
         k = axis + len(sizes) - len(dims)
