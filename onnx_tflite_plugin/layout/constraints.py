@@ -65,7 +65,7 @@ class LayoutConstraint(NamedTuple):
         )
 
     def _ordered_letters(self, layout: OperatorLayout) -> list[list[str]]:
-        """Return the letters of each slot, with ``*`` for a run of unordered ones."""
+        """Return the letters of each slot, with ``*`` for a run of unordered letters."""
         assert self.shared_axes is not None
         letters_by_slot = []
         for axes in self.shared_axes.slots.values():
@@ -123,7 +123,7 @@ def layout_constraint(bound: Bound, squeeze: bool = False) -> LayoutConstraint:
 
 
 def _check_result_ranks(op: Operator, groups: Collection[int]) -> None:
-    """Raise RankError for a scalar result of operands with a rank.
+    """Raise RankError if a result has rank 0, but an operand has axes.
 
     Old converters store ``[]`` as the shape of a result if they do not know the shape.
     """
@@ -134,7 +134,7 @@ def _check_result_ranks(op: Operator, groups: Collection[int]) -> None:
 
 
 def _axis_groups(op: Operator, declared: str) -> dict[int, Sequence[Group]]:
-    """Return the axis groups of each present slot that the declaration has."""
+    """Return the declared axis groups of each present slot."""
     inputs, outputs = parse_axes(declared)
     slots = (*enumerate(inputs), *((~k, groups) for k, groups in enumerate(outputs)))
     return {slot: groups for slot, groups in slots if groups is not None and op.tensor(slot) is not None}
@@ -190,7 +190,7 @@ def _implicit_letters(op: Operator, declaration: Implicit, declared: str) -> dic
 def _squeeze_constraint(bound: Bound, declaration: Implicit, declared: str) -> LayoutConstraint | None:
     """Return a constraint that allows leaving out squeezable axes of size 1.
 
-    Return ``None`` without such axes. All letters of such an axis are mapped to its first letter. An image of one
+    Return ``None`` if there are no such axes. All letters of such an axis are mapped to its first letter. An image of one
     position preferably remains an image; an image of one row preferably becomes a sequence.
     """
     letters = _implicit_letters(bound.op, declaration, declared)

@@ -108,11 +108,11 @@ class Network:
         Stop if no excess can reach the sink, or after ``patience`` operations.
         """
         arcs, head, residual, excess, unreachable = self.arcs, self.head, self.residual, self.excess, self.unreachable
-        untried = [0] * len(distance)
+        next_arcs = [0] * len(distance)
         operations = 0
         while active and operations < patience:
             node = active.popleft()
-            outgoing, position, next_distance, amount = arcs[node], untried[node], distance[node] - 1, excess[node]
+            outgoing, position, next_distance, amount = arcs[node], next_arcs[node], distance[node] - 1, excess[node]
             degree = len(outgoing)
             operations += 1
             while amount:
@@ -138,5 +138,5 @@ class Network:
                 if amount:
                     position += 1
             excess[node] = amount
-            untried[node] = position
+            next_arcs[node] = position
         work.spend(operations)

@@ -1,8 +1,8 @@
 """Layout plan: one layout per operator slot, at minimum cost.
 
-It is chosen before anything is emitted. In the labeling problem (:mod:`.solver`), operators are variables and tensors
-are wires. Each layout of a tensor that differs from its producer's costs the tensor's bytes and a constant. A
-difference only in axes of size 1 costs a small constant.
+The plan is chosen before anything is emitted. In the labeling problem (:mod:`.solver`), operators are variables and
+tensors are wires. Each layout in which a tensor is read, other than the layout in which it is produced, costs the
+tensor's bytes and a constant. A difference only in axes of size 1 costs a small constant.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ def _choices_for_speed(
 ) -> tuple[tuple[str, int], ...]:
     """Return the operators that a plan of fewest transposes would make slower.
 
-    Each comes with its saving, in byte equivalents.
+    Each operator comes with its saving, in byte equivalents.
     """
     if not any(map(any, label_costs)):
         return ()

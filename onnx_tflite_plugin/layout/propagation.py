@@ -44,8 +44,8 @@ def propagate_layouts(
     A free interface is a graph input or output that may follow the plan. An operator that no layout reaches keeps the
     file's layout. This layout is also a candidate if any other candidate has an operator cost. All users of one state
     share the candidates of ``representatives[user]``. New permutations are appended to ``boundaries``. Candidates are
-    sorted, because ties go to the first one: layouts with unit axes in all slots or in none come first, and among these
-    the file's layout.
+    sorted, because the solver prefers the first of equal cost: layouts with unit axes in all slots or in none come
+    first, and among these the file's layout.
     """
     flexible_operators = [
         bound
@@ -97,7 +97,7 @@ def propagate_layouts(
 
 
 class _Propagation(NamedTuple):
-    """State of the propagation. ``visited``: the propagated (tensor, layout)s."""
+    """State of the propagation. ``visited``: pairs (tensor, layout) that were propagated."""
 
     constraints: Mapping[Bound, LayoutConstraint]
     candidates: dict[Bound, list[OperatorLayout]]
@@ -133,7 +133,10 @@ class _Propagation(NamedTuple):
                         pending.extend(self._append_candidate(bound, operator_layout))
 
     def _cross_boundary(self, boundary: BoundaryValue, perm: tuple[int, ...]) -> list[tuple[Tensor, TensorLayout]]:
-        """Return the tensors of a boundary value in a new permutation; else []."""
+        """Add a permutation to a boundary value, and return its tensors in this layout.
+
+        Return [] if the permutation is not new or cannot be added.
+        """
         if perm in boundary.perms or len(boundary.perms) >= MAX_CANDIDATES or sorted(perm) != [*boundary.perms[0]]:
             return []
         boundary.perms.append(perm)

@@ -56,7 +56,10 @@ def roof_dual(costs: Sequence[int], terms: Terms, ties: Sequence[int], work: Wor
             on_sink_side = network.saturate(tie_work)
         work.spend(allowance - max(tie_work.remaining, 0))
     nodes = zip(node[2::2], node[3::2], strict=True)
-    return [on_sink_side[no] if no >= 0 else not on_sink_side[yes] for no, yes in nodes], bound
+    values = [
+        on_sink_side[false_node] if false_node >= 0 else not on_sink_side[true_node] for false_node, true_node in nodes
+    ]
+    return values, bound
 
 
 def _literals_with_nodes(size: int, terms: Terms) -> list[int]:

@@ -54,8 +54,8 @@ class Solution(NamedTuple):
     components: Mapping[str, int]
 
 
-_Proposal = tuple[dict[int, int], int]
-"""Labels by variable, and the number of operations to find them."""
+_ProposalWithWork = tuple[dict[int, int], int]
+"""A proposal (label by variable), and the number of operations to compute it."""
 
 
 def solve(problem: LabelingProblem, *, work_limit: int = 20_000_000, table_limit: int = 4096) -> Solution:
@@ -216,7 +216,7 @@ class _Component:
         order = elimination_order(sizes, scopes, limit, work)
         if order is None:
             return False
-        unit = len(order) + 1  # the scale of costs, so that labels other than 0 decide between equal costs
+        unit = len(order) + 1  # scales the costs, so that the number of labels other than 0 only breaks ties
         tables: list[Table] = []
         for variable in order:
             prices = self.prices[variable]
@@ -323,11 +323,11 @@ class _Component:
             yield proposal
 
     @cached_property
-    def _lazy_proposals(self) -> tuple[list[_Proposal], Iterator[_Proposal]]:
+    def _lazy_proposals(self) -> tuple[list[_ProposalWithWork], Iterator[_ProposalWithWork]]:
         """Return the proposals computed so far and the generator of the remaining ones."""
         return [], self._generate_proposals()
 
-    def _generate_proposals(self) -> Iterator[_Proposal]:
+    def _generate_proposals(self) -> Iterator[_ProposalWithWork]:
         """Yield each proposal and the work of computing it."""
         by_key = [self._labels_by_key(wire) for wire in self.wires]
         seen: set[tuple[int, int]] = set()
@@ -350,7 +350,7 @@ class _Component:
             yield proposal, proposal_work
 
     def _labels_by_key(self, wire: Wire) -> dict[Hashable, list[tuple[int, int]]]:
-        """Return by key of a wire each variable with its first label of that key."""
+        """Return, for each key of a wire, its variables and the first label with the key."""
         by_key = defaultdict[Hashable, list[tuple[int, int]]](list)
         for variable, keys in (wire.producer, *wire.consumers):
             if variable in self._pins_by_variable:

@@ -15,10 +15,11 @@ Groups = Mapping[str, tuple[Bound, ...]]
 def state_groups(
     model: BoundModel, constraints: Mapping[Bound, LayoutConstraint], keeps_source_layout: Callable[[Tensor], bool]
 ) -> tuple[Groups, frozenset[Bound]]:
-    """Return the users of each state in planned layout, and all other users.
+    """Return the users of states that follow the layout plan, and the remaining users.
 
-    Other states keep the file's layout: all states if some user of a state is unknown, otherwise those whose shape
-    differs between users, or with a tensor for which ``keeps_source_layout`` is true.
+    The remaining states keep the file's layout. These are all states if the users of a state are not all known.
+    Otherwise they are the states whose shape differs between users, or with a tensor for which ``keeps_source_layout``
+    is true.
     """
     groups, complete = users_by_key(model)
     planned_groups = {

@@ -31,7 +31,7 @@ INSERTED = -1  # the axis of an inserted unit part
 
 
 def source_layout(dims: Dims) -> TensorLayout:
-    """Return the file's layout."""
+    """Return the layout of a tensor in the TFLite file."""
     return tuple(AxisPart(axis, 1, size) for axis, size in enumerate(dims))
 
 
@@ -66,13 +66,13 @@ def drop_unit_axes(layout: TensorLayout) -> TensorLayout:
 def layout_axes(layout: TensorLayout) -> tuple[int, ...]:
     """Return the TFLite axes in physical order.
 
-    ``INSERTED`` stands for one that the tensor does not have.
+    ``INSERTED`` stands for an axis that the tensor does not have.
     """
     return tuple(dict.fromkeys(part.axis for part in layout))
 
 
 def axis_set(layout: TensorLayout) -> frozenset[int]:
-    """Return the axes that a layout does not leave out."""
+    """Return the set of axes in a layout."""
     return frozenset(layout_axes(layout))
 
 
@@ -94,7 +94,8 @@ def physical_shape(layout: TensorLayout) -> Dims:
 class LayoutConversion(NamedTuple):
     """Steps of a conversion between layouts: reshape, transpose, reshape.
 
-    ``split``, ``perm`` and ``shape``: argument of each step; ``None`` skips the step.
+    ``split``: shape of the first reshape. ``perm``: permutation. ``shape``: shape of the last reshape. ``None`` skips
+    the step.
     """
 
     split: Dims | None
@@ -129,10 +130,12 @@ def plan_conversion(start: TensorLayout, end: TensorLayout) -> LayoutConversion:
     before, after = physical_shape(start), physical_shape(end)
     if drop_unit_axes(start) == drop_unit_axes(end):
         return LayoutConversion(None, None, None if before == after else after)
-    first, second = _common_refinement(start, end)
-    first, second = tuple(part for part in first if part in second), tuple(part for part in second if part in first)
-    perm = tuple(first.index(part) for part in second)
-    split, final = tuple(a.size for a in first), tuple(a.size for a in second)
+    start_parts, end_parts = _common_refinement(start, end)
+    common_parts = set(start_parts) & set(end_parts)
+    start_parts = tuple(part for part in start_parts if part in common_parts)
+    end_parts = tuple(part for part in end_parts if part in common_parts)
+    perm = tuple(start_parts.index(part) for part in end_parts)
+    split, final = tuple(part.size for part in start_parts), tuple(part.size for part in end_parts)
     return LayoutConversion(None if split == before else split, perm, None if final == after else after)
 
 
@@ -182,7 +185,7 @@ def format_layout(layout: TensorLayout) -> str:
 def format_transposition(start: TensorLayout, end: TensorLayout) -> str:
     """Return both layouts as text, for example ``"0,1,2,3 -> 0,3,1,2"``.
 
-    If an axis is split, the text has the shape and the permutation of the Transpose: ``"[1, 3, 32, 64] -> 0,2,1,3"``.
+    If an axis is split, the text has the Transpose's input shape and permutation: ``"[1, 3, 32, 64] -> 0,2,1,3"``.
     """
     conversion = plan_conversion(start, end)
     if conversion.perm is None or all(len(layout) == len(layout_axes(layout)) for layout in (start, end)):
