@@ -39,8 +39,8 @@ def clip_value(scope: Scope, value: ir.Value, low: float | None, high: float | N
     if dtype != np.int64:
         return _emit(scope, "Clip", value, *bounds)
     # ONNX Runtime's Clip reads only 32 bits of int64.
-    for bound, exceeds in zip(bounds, ("Less", "Greater"), strict=True):
-        value = value if bound is None else _emit(scope, "Where", _emit(scope, exceeds, value, bound), bound, value)
+    for bound, comparison in zip(bounds, ("Less", "Greater"), strict=True):
+        value = value if bound is None else _emit(scope, "Where", _emit(scope, comparison, value, bound), bound, value)
     return value
 
 

@@ -202,13 +202,13 @@ class Context:
         return self.operands.fetch(slot, encoding)
 
     def quantize(self, value: Value, like: int) -> Value:
-        """Return floats quantized like slot ``like``; unchanged if it is not quantized."""
+        """Return floats quantized like slot ``like``; unchanged if the slot is not quantized."""
         if affine(self.op[like]) is None or not self.target.moves_integers:
             return value
         return self.scope.conversions.quantize(require_value(value), self.storage(like), self.layout(like))
 
     def dequantize(self, value: Value, like: int) -> Value:
-        """Return values dequantized like slot ``like``; unchanged if it is not quantized."""
+        """Return values dequantized by slot ``like``; unchanged if the slot is not quantized."""
         if affine(self.op[like]) is None or not self.target.moves_integers:
             return value
         return self.scope.conversions.dequantize(require_value(value), self.storage(like), self.layout(like))
@@ -218,7 +218,7 @@ class Context:
     def activate(self, value: Value) -> ir.Value:
         """Return floats with the operator's fused activation applied.
 
-        Raises TypeError unless that is declared ``inside``.
+        Raises TypeError if the handler does not declare ``FusedActivation(..., in_lowering=True)``.
         """
         if not self.bound.declared.activation_in_lowering:
             raise TypeError(

@@ -25,7 +25,7 @@ from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE, PACKED
 from onnx_tflite_plugin.source.model import Array, BlockwiseQuantization, Dims, Quantization, Tensor
 
 DEQUANTIZES = "onnx_tflite_plugin.dequantizes"
-"""Key in the ``meta`` of values, which no file stores: marks results of a Cast, Sub or Mul that dequantizes."""
+"""Key in the ``meta`` of values: marks results of a Cast, Sub or Mul that dequantizes. ``meta`` is not written to files."""
 
 
 class Conversions:
@@ -63,23 +63,23 @@ class Conversions:
             dims = tuple(dims[axis] for axis in steps.perm)
         return value if steps.shape is None else self.reshape(value, dims, steps.shape)
 
-    def reshape(self, value: ir.Value, start: Dims, dims: Dims) -> ir.Value:
-        """Return a reshaped value.
+    def reshape(self, value: ir.Value, shape: Dims, new_shape: Dims) -> ir.Value:
+        """Return a value of ``shape``, reshaped to ``new_shape``.
 
         Axes of size 1 are added or removed by Unsqueeze or Squeeze, which need no sizes. Raises ValueError if the new
         shape has more than one dynamic size.
         """
-        if (added := _extra_unit_axes(dims, start)) is not None:
-            return self.emitter.emit("Unsqueeze", [value, added], {})[0]
-        if (dropped := _extra_unit_axes(start, dims)) is not None:
-            return self.emitter.emit("Squeeze", [value, dropped], {})[0]
-        if sum(d is None for d in dims) > 1:
-            non_unit_sizes = tuple(d for d in start if d != 1)
-            if non_unit_sizes != tuple(d for d in dims if d != 1):
-                raise ValueError(f"a reshape to {tuple(dims)} has more than one dynamic size")
-            return self.reshape(self.reshape(value, start, non_unit_sizes), non_unit_sizes, dims)
-        attributes = {"allowzero": 1} if 0 in dims and self.emitter.opset >= 14 else {}
-        return self.emitter.emit("Reshape", [value, [-1 if d is None else d for d in dims]], attributes)[0]
+        if (added_axes := _extra_unit_axes(new_shape, shape)) is not None:
+            return self.emitter.emit("Unsqueeze", [value, added_axes], {})[0]
+        if (dropped_axes := _extra_unit_axes(shape, new_shape)) is not None:
+            return self.emitter.emit("Squeeze", [value, dropped_axes], {})[0]
+        if sum(d is None for d in new_shape) > 1:
+            non_unit_sizes = tuple(d for d in shape if d != 1)
+            if non_unit_sizes != tuple(d for d in new_shape if d != 1):
+                raise ValueError(f"a reshape to {tuple(new_shape)} has more than one dynamic size")
+            return self.reshape(self.reshape(value, shape, non_unit_sizes), non_unit_sizes, new_shape)
+        attributes = {"allowzero": 1} if 0 in new_shape and self.emitter.opset >= 14 else {}
+        return self.emitter.emit("Reshape", [value, [-1 if d is None else d for d in new_shape]], attributes)[0]
 
     def requantize(self, value: ir.Value, start: Storage, end: Storage, layout: TensorLayout) -> ir.Value:
         """Return quantized values in another storage of the same scale.

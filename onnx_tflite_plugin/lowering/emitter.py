@@ -31,7 +31,8 @@ ROLES, NOTE = "onnx_tflite_plugin.roles", "onnx_tflite_plugin.note"
 CONVERTS_LAYOUT = "onnx_tflite_plugin.converts_layout"
 """Keys in the ``meta`` of nodes. ``meta`` is not written to the file.
 
-They hold the roles of operands by slot and the handler's note, and mark the Transposes of the layout plan.
+``ROLES``: the roles of operands by slot. ``NOTE``: the handler's note. ``CONVERTS_LAYOUT``: marks the Transposes of the
+layout plan.
 """
 
 Operand = ir.Value | Array | bool | int | float | Sequence[int] | Sequence[float] | None
@@ -164,19 +165,19 @@ class Emitter:
             if body is None or attributes:
                 raise
             return self._emit_function(body, inputs)
-        given_attributes = {name: value for name, value in attributes.items() if value is not None}
+        present_attributes = {name: value for name, value in attributes.items() if value is not None}
         operands = list(inputs)
         if schema is not None:
-            operands, given_attributes = fit_to_opset(schema, version, operands, given_attributes)
+            operands, present_attributes = fit_to_opset(schema, version, operands, present_attributes)
         values = [self.operand(operand) for operand in operands]
         while values and values[-1] is None:
             values.pop()
         if schema is None:
-            return self._node(op_type, values, given_attributes, outputs or 1, None, domain)
+            return self._node(op_type, values, present_attributes, outputs or 1, None, domain)
         signature = signature_of(schema)
-        _check_schema(schema, version, values, given_attributes)
+        _check_schema(schema, version, values, present_attributes)
         count = outputs or max(schema.min_output, 1)
-        narrow_dtype, wide_dtype, widened_type = self._widening_for(schema, values, given_attributes)
+        narrow_dtype, wide_dtype, widened_type = self._widening_for(schema, values, present_attributes)
         if wide_dtype:
             values = [
                 self._convert_operand(operand, value, wide_dtype)
@@ -187,7 +188,7 @@ class Emitter:
                 )
             ]
         require_dtypes(schema, version, [None if value is None else value.dtype for value in values])
-        results = self._node(op_type, values, given_attributes, count, schema, domain)
+        results = self._node(op_type, values, present_attributes, count, schema, domain)
         roles = {
             slot: operand.role
             for slot, operand in enumerate(operands)

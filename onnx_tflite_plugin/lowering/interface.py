@@ -24,10 +24,10 @@ class InterfaceNames(NamedTuple):
 
 
 def select_signature(model: Model, key: str | None) -> Signature | None:
-    """Return the signature with a key; by default, that of the main subgraph.
+    """Return the signature with a key; by default, the main subgraph's first signature.
 
-    The default is the first signature of the main subgraph, ``None`` without signatures. Raises UnsupportedOption for a
-    key that the file does not have.
+    Without a key, the result is None if the main subgraph has no signature. Raises UnsupportedOption if the file has no
+    signature with this key.
     """
     if key is None:
         return next((signature for signature in model.signatures if signature.subgraph == model.root), None)
@@ -42,10 +42,10 @@ def select_signature(model: Model, key: str | None) -> Signature | None:
 
 
 def apply_signature(model: Model, signature: Signature | None) -> tuple[Model, InterfaceNames]:
-    """Return the model with the signature's subgraph as main one, and its names.
+    """Return the model with the signature's subgraph as main subgraph, and its names.
 
     Inputs and outputs have the positions of the subgraph, as in ``get_input_details()`` and ``get_output_details()``.
-    Outputs that only the signature has come last. Names are those of the signature, else of the tensor. An output with
+    Outputs that only the signature has come last. Names come from the signature, or else from the tensor. An output with
     the name of an input, such as a cache of a language model, becomes ``NAME:next``, like a state. ``#index`` is
     appended to an empty or repeated name.
     """
@@ -83,7 +83,7 @@ NamedTensor = tuple[str | None, Tensor]
 
 
 def _name_by_signature(graph: Subgraph, tensors: Sequence[Tensor], names: Mapping[str, int]) -> list[NamedTensor]:
-    """Return tensors with their names in the signature, once for each name."""
+    """Return each tensor once per name in the signature; the name is None if it has none."""
     by_index: dict[int, list[str]] = {}
     for name, index in names.items():
         by_index.setdefault(graph.tensors[index].index, []).append(name)
@@ -91,9 +91,9 @@ def _name_by_signature(graph: Subgraph, tensors: Sequence[Tensor], names: Mappin
 
 
 def _signature_outputs(graph: Subgraph, names: Mapping[str, int]) -> list[NamedTensor]:
-    """Return the outputs of the subgraph, then further ones of the signature.
+    """Return the outputs of the subgraph, then the signature's other outputs.
 
-    Quantizers write signatures with outputs inside the subgraph. Of other subgraphs than the first, only outputs that
+    Quantizers write signatures whose outputs are intermediate tensors. Of any subgraph but the first, only outputs that
     the signature names are returned.
     """
     signature_outputs = dict.fromkeys(graph.tensors[index] for index in names.values())
@@ -161,10 +161,10 @@ def interface_layouts(
 ) -> InterfaceLayouts:
     """Return the layouts of graph inputs and outputs.
 
-    ``layouts``: requested layouts by name; all others are as in the file. ``free``: all others follow the layout plan.
-    ``free_caches``: the inputs and outputs of caches follow the plan. ``channels_first``: the last axis of a tensor of
-    rank 4 becomes its second, unless a layout is requested for the tensor. Raises UnsupportedOption for a name that the
-    model does not have, or letters that do not permute its axes.
+    ``layouts``: requested layouts by name. All other tensors keep the file's layout, or follow the layout plan if
+    ``free`` is True. ``free_caches``: the inputs and outputs of caches follow the plan. ``channels_first``: the last
+    axis of a tensor of rank 4 becomes its second, unless a layout is requested for the tensor. Raises UnsupportedOption
+    for a name that the model does not have, and for letters that are not a permutation of the tensor's axes.
     """
     file_layouts = {tensor: source_layout(tensor.dims) for tensor in (*main.inputs, *main.outputs)}
     tensors = (*main.inputs, *main.outputs)

@@ -53,7 +53,7 @@ def lower_operators(scope: Scope) -> None:
 
 
 def _lower_or_put_placeholders(scope: Scope, bound: Bound) -> None:
-    """Lower an operator; use placeholders if it fails or an operand is one."""
+    """Lower an operator; put placeholders if it fails or an operand is a placeholder."""
     job = scope.job
     try:
         with label_nodes(scope, bound):

@@ -82,7 +82,7 @@ def finish_output(ctx: Context, k: int, value: ValueOrResource | None) -> ir.Val
 def _convert_to_planned_storage(ctx: Context, slot: int, value: ir.Value) -> ir.Value:
     """Return an output in the storage that is planned for its tensor.
 
-    A handler returns all outputs in the storage of the first one.
+    A handler returns all outputs in the storage of its first output.
     """
     handler_storage, planned_storage = ctx.storage(slot), ctx.scope.storage.storage(ctx.op[slot])
     if uses_file_integers(ctx.scope.storage, ctx.bound, slot) or handler_storage.shift == planned_storage.shift:
@@ -188,7 +188,7 @@ def _check_shape(ctx: Context, value: ir.Value, tensor: Tensor, k: int) -> None:
 
 
 def activate_output(ctx: Context, value: ir.Value, k: int) -> ir.Value:
-    """Return an output with its fused activation, quantized if the tensor is."""
+    """Apply the fused activation to an output; quantize it if its tensor is quantized."""
     declared = ctx.bound.declared
     activation = "NONE" if declared.activation_in_lowering else declared.activation
     if affine(ctx.op[~k]) is None:

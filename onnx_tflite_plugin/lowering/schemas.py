@@ -47,7 +47,7 @@ def _describe_missing_operator(op_type: str, opset: int, domain: str) -> str:
 def decomposition(op_type: str, opset: int, domain: str) -> onnx.FunctionProto | None:
     """Return the function that ONNX defines for an operator of a newer opset.
 
-    Return None unless this opset has all operators of the function.
+    Return None if this opset lacks an operator of the function.
     """
     newest = _newest_schema(op_type, domain)
     for version in range(opset + 1, (newest.since_version if newest else 0) + 1):
@@ -154,7 +154,7 @@ def _allows(schema: onnx.defs.OpSchema, k: int, dtype: ir.DataType) -> bool:
 
 @cache
 def _operand_dtypes(schema: onnx.defs.OpSchema) -> tuple[frozenset[ir.DataType], ...]:
-    """Return the dtypes of tensors that a schema allows by operand."""
+    """Return the tensor dtypes that a schema allows for each operand."""
     types_by_parameter = {
         constraint.type_param_str: constraint.allowed_type_strs for constraint in schema.type_constraints
     }

@@ -38,8 +38,8 @@ class Job:
 
     ``after``: function called with each lowered operator. ``lower_operators``: function that lowers all operators of a
     scope. ``problems``, ``causes``: failures and their exceptions. ``placeholders``: results of operators that failed.
-    ``uses_placeholders``: True while an operator with such an operand is lowered. ``downstream``: refusals of these
-    operators. ``inlined``: number of operators in inlined subgraphs.
+    ``uses_placeholders``: True while an operator with a placeholder as operand is lowered. ``downstream``: refusals of
+    such operators. ``inlined``: number of operators in inlined subgraphs.
     """
 
     model: BoundModel
@@ -109,7 +109,7 @@ class Scope:
     def put(self, tensor: Tensor, value: ir.Value, layout: TensorLayout, encoding: Encoding) -> None:
         """Set the value of a tensor, which is also the next value of a state.
 
-        A tensor without readers, and a variable tensor that every run writes before it is read, are no states.
+        A tensor without readers is not a state, nor is a variable tensor that every run writes before reading it.
         """
         self.values.put(tensor, value, layout, encoding)
         if tensor.is_variable and tensor in self.used and tensor not in self.overwritten_variables:

@@ -230,7 +230,7 @@ def _state_users_recursively(
 def _variable_tensors(model: BoundModel, subgraphs: Iterable[int]) -> dict[Tensor, None]:
     """Return the variable tensors that subgraphs may read before they compute them.
 
-    Subgraphs that these call are included.
+    Subgraphs that the given subgraphs call are included.
     """
     pending, seen = [*subgraphs], set[int]()
     variables: dict[Tensor, None] = {}

@@ -106,7 +106,7 @@ class _RefusedArithmetic:
 
 @contextmanager
 def explain_value_misuse() -> Iterator[None]:
-    """Let errors of Python code on a value of the model name the operator to emit.
+    """Explain errors of Python code that computes with values: name the operator to emit.
 
     Other errors pass unchanged.
     """
@@ -149,8 +149,8 @@ def _failing_frame(error: Exception) -> tuple[FrameType, int] | None:
         trace = trace.tb_next
     if isinstance(error, _ArithmeticError):
         frames.pop()  # the function that refuses
-    called = "onnx_ir" if isinstance(error, _ArithmeticError) else "numpy"
-    while frames and _package(frames[-1][0]) == called:
+    called_package = "onnx_ir" if isinstance(error, _ArithmeticError) else "numpy"
+    while frames and _package(frames[-1][0]) == called_package:
         frames.pop()
     return frames[-1] if frames and _package(frames[-1][0]) not in _OWN_MODULES else None
 
@@ -195,7 +195,11 @@ def _calls_builtin(function: ast.expr, frame: FrameType) -> bool:
     if not isinstance(function, ast.Name):
         return False
     callee: Any = next(
-        (space[function.id] for space in (frame.f_locals, frame.f_globals, vars(builtins)) if function.id in space),
+        (
+            namespace[function.id]
+            for namespace in (frame.f_locals, frame.f_globals, vars(builtins))
+            if function.id in namespace
+        ),
         None,
     )
     for name in names:

@@ -37,7 +37,7 @@ from onnx_tflite_plugin.source.model import Dims, Model, Tensor
 
 STORED, FILE, FLOAT = Encoding.STORED, Encoding.FILE, Encoding.FLOAT
 TENSOR_NAME, VARIANT = "onnx_tflite_plugin.tensor_name", "onnx_tflite_plugin.variant"
-"""Keys in the ``meta`` of values, which no file stores: the tensor's name, and the suffix of a derived value."""
+"""Keys in the ``meta`` of values: the tensor's name, and the suffix of a derived value. ``meta`` is not written to files."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Values:
         return derived[layout, encoding]
 
     def _canonical_encoding(self, tensor: Tensor, encoding: Encoding) -> Encoding:
-        """Return the first of the encodings that are equal for this tensor."""
+        """Return STORED if it is equal to the encoding for this tensor, else the encoding."""
         if not is_quantized(tensor) or (encoding is FILE and self.plan.storage(tensor).dtype == tensor.dtype):
             return STORED
         return encoding
@@ -139,7 +139,7 @@ class Values:
         return is_quantized(tensor) and not self.plan.target.has_kernel("", self.plan.storage(tensor).dtype)
 
     def _derive(self, tensor: Tensor, layout: TensorLayout, encoding: Encoding) -> ir.Value:
-        """Return a new value in a layout and encoding, derived from the producer's."""
+        """Return a new value in a layout and encoding, derived from the produced value."""
         if tensor not in self._produced:
             raise LookupError(f"tensor {tensor} is used before an operator computes it")
         produced_layout, produced_encoding = self._produced[tensor]
