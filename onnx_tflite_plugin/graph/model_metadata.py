@@ -84,18 +84,18 @@ def is_causal(metadata: Mapping[str, str]) -> bool:
     return metadata.get(_ATTENTION) == "causal"
 
 
-def write_weights(metadata: MutableMapping[str, str], products: Mapping[str, int]) -> None:
-    """Write ``products``: the number of 8-bit products by the dtype of their weights."""
-    metadata[_WEIGHTS] = json.dumps(products)
+def write_weights(metadata: MutableMapping[str, str], product_counts: Mapping[str, int]) -> None:
+    """Write the number of 8-bit matrix products, by weight dtype."""
+    metadata[_WEIGHTS] = json.dumps(product_counts)
 
 
 def read_weights(metadata: Mapping[str, str]) -> Mapping[str, int]:
-    """Return the number of 8-bit products by weight dtype; empty if unknown."""
+    """Return the number of 8-bit matrix products, by weight dtype; empty if unknown."""
     try:
-        products = json.loads(metadata.get(_WEIGHTS, "{}"))
+        product_counts = json.loads(metadata.get(_WEIGHTS, "{}"))
     except ValueError:
         return {}
-    return products if isinstance(products, dict) else {}
+    return product_counts if isinstance(product_counts, dict) else {}
 
 
 def write_activations(metadata: MutableMapping[str, str], size: int) -> None:
@@ -110,7 +110,7 @@ def read_activations(metadata: Mapping[str, str]) -> int | None:
 
 
 def remove_origin(metadata: MutableMapping[str, str]) -> None:
-    """Remove entries of the whole model: states, signature, cut, digest, description."""
+    """Remove entries that hold only for the whole model, such as states and digest."""
     for key in (_STATE, _SIGNATURE, _LENGTHS, _PART, _DIGEST, _SOURCE, _RENAMED, _ACTIVATIONS):
         metadata.pop(key, None)
 
@@ -145,7 +145,7 @@ class Part(NamedTuple):
 
 
 def write_origin(metadata: MutableMapping[str, str], signature: str | None, part: Part | None) -> None:
-    """Write the converted signature and the cut; nothing where they are None."""
+    """Write the converted signature and the cut, each if it is not None."""
     if signature is not None:
         metadata[_SIGNATURE] = signature
     if part is not None:
@@ -183,7 +183,7 @@ def write_lengths(metadata: MutableMapping[str, str], lengths: Mapping[str, int]
 
 
 def read_lengths(metadata: Mapping[str, str]) -> dict[str, int]:
-    """Return the number of tokens per signature of a joined model; empty for others."""
+    """Return the tokens per signature of a joined model; empty for other models."""
     return {key: int(size) for key, size in _read_object(metadata, _LENGTHS).items()}
 
 

@@ -14,16 +14,16 @@ T = TypeVar("T")
 
 
 MAX_INTERNAL_NAME = 80
-"""Characters of a TFLite name that the names of internal values keep; suffixes follow."""
+"""Maximum length of a TFLite name inside the name of an internal value, before suffixes."""
 OMISSION = "…"
 """Character in place of the middle of a long name in messages."""
 _MAX_MATCHES = 4
-"""Names that a message lists if a shortened name stands for several."""
+"""Maximum number of matching names that a message lists."""
 _MAX_OPERATION = 16
 """Characters reserved for the operation, the last part of a name. Scopes get the rest, so that all tensors of a layer begin alike."""
 _MAX_SUFFIXED_NAME = 120
 """Characters of a name with suffixes, without the number that makes it unique."""
-_MIN_SCOPES = 0.6
+_MIN_SCOPE_SHARE = 0.6
 """Share of the limit that whole scopes must fill. Otherwise a shortened name begins at a word within a scope."""
 _PYTHON_MODULE = re.compile(r"(?<![^/])(?:[A-Za-z_]\w*\.)+(?=_*[A-Z])")
 """``torch.nn.modules.linear.`` before a class; PyTorch's exporter writes it in every scope."""
@@ -37,10 +37,10 @@ _BOUNDARIES = (r"[/;:]+(?=.*[A-Za-z])(.*[^/;:].*)", r"_(?=[A-Za-z])(.+)")
 def shorten_name(name: str, limit: int = MAX_INTERNAL_NAME, outer_scopes: str = "") -> str:
     """Return the operation in a name and its innermost scopes, at most ``limit`` long.
 
-    TFLite's converter joins the names of fused operations with ``;``. The first one computes the result and is kept; the
-    others may belong to another layer, because the converter merges equal constants. Scopes are cut to a length that
-    does not depend on the operation, so weights, bias and result of a layer keep the same scopes.
-    ``outer_scopes``: scopes to remove first, from :func:`shared_scopes`.
+    TFLite's converter joins the names of fused operations with ``;``. The first operation computes the result, and its
+    name is kept. The following names may belong to another layer, because the converter merges equal constants. Scopes
+    are cut to a length that does not depend on the operation, so weights, bias and result of a layer keep the same
+    scopes. ``outer_scopes``: scopes to remove first, from :func:`shared_scopes`.
     """
     name = _clean_name(name).removeprefix(outer_scopes)
     scopes, slash, operation = name.rpartition("/")
@@ -64,8 +64,8 @@ def _clean_name(name: str) -> str:
 def shared_scopes(names: Iterable[str]) -> str:
     """Return the outer scopes to remove from all names, with a slash at the end.
 
-    All names that :func:`shorten_name` would cut begin with these scopes. As few scopes as possible are removed: only
-    until no name needs to be cut. Short names lose them too, so that all names of a block begin alike.
+    All names that :func:`shorten_name` would cut begin with these scopes. The result has only as many scopes as must be
+    removed so that no name is cut. They are removed from short names too, so that all names of a block begin alike.
     """
     long_names = [name for name in map(_clean_name, names) if shorten_name(name) != name]
     if not all("/" in name for name in long_names):
@@ -85,7 +85,7 @@ def _keep_end(name: str, limit: int) -> str:
         return name
     end = name[-limit - 1 :]
     candidates = [match[1] for boundary in _BOUNDARIES if (match := re.search(boundary, end, re.DOTALL))]
-    if candidates and len(candidates[0]) >= _MIN_SCOPES * limit:
+    if candidates and len(candidates[0]) >= _MIN_SCOPE_SHARE * limit:
         return candidates[0]
     return max(candidates, key=len, default=end[1:].lstrip("/;:"))
 
@@ -141,8 +141,8 @@ def unusable_names(new: Sequence[str], taken: Collection[str]) -> list[str]:
 def expand_name(name: str, known: Iterable[tuple[str, Hashable]], flag: str) -> str:
     """Return the full name for a name whose middle is omitted; other names unchanged.
 
-    ``known``: names with what each refers to; ``flag``: the option, for messages. Raises UnsupportedOption if the name
-    stands for several.
+    ``known``: pairs of a name and what it refers to. ``flag``: the option, for messages. Raises UnsupportedOption if
+    several known names match.
     """
     head, omission, tail = name.partition(OMISSION)
     pairs = list(known)
@@ -160,7 +160,7 @@ def expand_name(name: str, known: Iterable[tuple[str, Hashable]], flag: str) -> 
 
 
 def describe_key(key: str, names: Collection[str], *, quoted: bool = False) -> str:
-    """Return what an unknown key is: ``name``, or ``position, only 0 to 2``.
+    """Return a description of an unknown key: ``name``, or ``position, only 0 to 2``.
 
     ``quoted``: include the key.
     """
@@ -176,14 +176,14 @@ def resolve_keys(
     """Return ``values`` with their keys resolved to names; unknown keys are unchanged.
 
     A key is a name, the name of the TFLite tensor, or a position. The middle of a name may be omitted.
-    ``names`` and ``stored``: the name and the TFLite name of each graph input or output. ``positions``: how many of the
-    first names have a position; by default all. ``flag``: the option, for messages. Raises UnsupportedOption for two
-    keys of one name.
+    ``names`` and ``stored``: the name and the TFLite name of each graph input or output. ``positions``: how many names,
+    from the first, have a position; by default all. ``flag``: the option, for messages. Raises UnsupportedOption if two
+    keys resolve to the same name.
     """
     resolved: dict[str, T] = {}
     pairs = [*zip(names, names, strict=True), *zip(stored, names, strict=True)]
-    for given_key, value in values.items():
-        name = key = expand_name(given_key, pairs, flag)
+    for user_key, value in values.items():
+        name = key = expand_name(user_key, pairs, flag)
         if key not in names and stored.count(key) == 1:
             name = names[stored.index(key)]
         elif key not in names and key.isdecimal() and int(key) < (len(names) if positions is None else positions):

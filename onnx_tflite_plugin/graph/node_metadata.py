@@ -68,7 +68,7 @@ def replace_locations(
 ) -> None:
     """Replace the locations of the tensor and the operators.
 
-    A tensor that is not in the mapping is kept; such an operator is removed.
+    The location of a tensor is kept if it is not in the mapping; that of an operator is removed.
     """
     value = read_tensor("", metadata)
     if value is not None and (value.subgraph, value.tensor) in tensors:

@@ -47,6 +47,6 @@ class BoundArrays:
 
 
 def can_bind(port: Port) -> bool:
-    """True if the tensor has a static shape other than [] and a dtype of numpy."""
+    """True if the tensor has a static shape other than [] and a NumPy dtype."""
     is_static = bool(port.shape) and all(isinstance(size, int) and size > 0 for size in port.shape)
     return is_static and port.type != "string" and port.dtype.isbuiltin == 1

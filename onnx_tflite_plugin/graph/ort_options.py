@@ -18,8 +18,8 @@ with two, and 1.3 to 1.5 times as long with two that do not spin.
 NO_REUSE_BYTES = 2**26
 """Maximum bytes of intermediate tensors that are all kept in memory at once.
 
-ONNX Runtime then takes 0.91 to 0.95 of the time for transformers and networks of many small nodes, and the same for the rest
-(Intel Xeon, Sapphire Rapids, ONNX Runtime 1.32).
+ONNX Runtime then takes 0.91 to 0.95 of the time for transformers and networks of many small nodes, and the same time for
+other models (Intel Xeon, Sapphire Rapids, ONNX Runtime 1.32).
 """
 _METADATA, _KEY, _VALUE = 14, 1, 2
 """Numbers of fields: ModelProto.metadata_props, StringStringEntryProto.key and value."""

@@ -35,7 +35,7 @@ class Port:
 
     @property
     def quantization(self) -> tuple[float, int] | None:
-        """Return scale and zero point as scalars; None unless there is one of each."""
+        """Return a per-tensor scale and zero point; None if there are none or several."""
         return (self.scale[0], self.zero_point[0]) if len(self.scale) == len(self.zero_point) == 1 else None
 
     @property
@@ -59,9 +59,10 @@ def port_of(info: Any) -> Port:
 
 
 def _suggest_conversion(array: Array, port: Port) -> str:
-    """Return how to convert an array of another dtype.
+    """Return advice on converting an array of the wrong dtype.
 
-    Floats are quantized for quantized values; integers of another sign are shifted, or they would wrap around.
+    For a quantized input, floats must be quantized. Between int8 and uint8, values must be shifted, because a cast would
+    wrap them around.
     """
     quantization = port.quantization if port.dtype.kind in "iu" else None
     if quantization is not None and {array.dtype.name, port.dtype.name} == {"int8", "uint8"}:
@@ -90,9 +91,9 @@ _COMMON_NORMALIZATIONS = ((0.0, 255.0), (127.5, 127.5), (127.5, 128.0), (128.0, 
 
 
 def _pixel_expression(port: Port) -> str:
-    """Return the expression of pixels 0 to 255 in an image input.
+    """Return the NumPy expression that converts pixels 0 to 255 to an image input.
 
-    The text is empty unless quantization undoes the normalization.
+    The expression is only known if quantization undoes the normalization; otherwise the text is empty.
     """
     if port.quantization is None or port.dtype.name not in ("int8", "uint8"):
         return ""
@@ -100,11 +101,11 @@ def _pixel_expression(port: Port) -> str:
     is_image = len(port.shape) == 4 and port.shape[-1] in (1, 3, 4)
     means, stds = set(port.mean), set(port.std)  # one of each if all channels are normalized alike
     declared = (means.pop(), stds.pop()) if len(means) == len(stds) == 1 else None
-    lowest = int(np.iinfo(port.dtype).min)
+    dtype_min = int(np.iinfo(port.dtype).min)
     for mean, std in (declared,) if declared else _COMMON_NORMALIZATIONS if is_image else ():
-        lowest_pixel = zero_point - mean / (std * scale) if std else np.inf
-        if abs(std * scale - 1) < 0.01 and abs(lowest_pixel - lowest) <= 1:
-            return "array.astype('uint8')" if not lowest else "(array - 128).astype('int8')"
+        quantized_pixel_0 = zero_point - mean / (std * scale) if std else np.inf
+        if abs(std * scale - 1) < 0.01 and abs(quantized_pixel_0 - dtype_min) <= 1:
+            return "array.astype('uint8')" if not dtype_min else "(array - 128).astype('int8')"
     return ""
 
 
@@ -129,9 +130,10 @@ def to_array(value: Any, subject: str) -> Array:
 
 
 def match_dtype(array: Array, port: Port, fact: str, *, is_array: bool) -> Array:
-    """Return the array in the port's dtype. Raises ValueError if it has another one.
+    """Return the array in the port's dtype. Raises ValueError if that is impossible.
 
-    ``is_array``: the caller gave an array. Lists and numbers are converted, except fractional numbers to integers.
+    ``is_array``: the caller passed an array, which must have the port's dtype already. Lists and numbers are converted,
+    except fractional numbers to integers.
     """
     if port.type == "string":
         if array.dtype.kind not in "OSU":
@@ -156,7 +158,7 @@ def match_dtype(array: Array, port: Port, fact: str, *, is_array: bool) -> Array
 
 
 def _integer_limits(dtype: np.dtype[Any]) -> tuple[int, int] | None:
-    """Return the range of an integer dtype of numpy or ml_dtypes; None for others."""
+    """Return the range of an integer dtype of NumPy or ml_dtypes; None for other dtypes."""
     if dtype.kind in "iu":
         return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
     if dtype.name in ("int4", "uint4", "int2", "uint2"):
@@ -166,7 +168,7 @@ def _integer_limits(dtype: np.dtype[Any]) -> tuple[int, int] | None:
 
 
 def _describe_objects(array: Array) -> str:
-    """Return a description of texts or objects in place of numbers."""
+    """Return a description of texts or objects that were passed in place of numbers."""
     if array.dtype.kind in "SU":
         return "text"
     first = next(iter(array.reshape(-1).tolist()), None)

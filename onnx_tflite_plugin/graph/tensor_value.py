@@ -18,8 +18,8 @@ class TensorValue(NamedTuple):
     """A value of the ONNX model that holds a TFLite tensor.
 
     ``order``: the value is ``numpy.transpose(tensor, order)``, without omitted axes of size 1 and with an added axis
-    for each -1. ``shift``: the number added to the quantized values. ``encoding``: "stored" or "float". ``channels``: the
-    tensor's channel in each channel of the value (axis 1), -1 for an added one; empty if they are the same.
+    for each -1. ``shift``: the number added to the quantized values. ``encoding``: "stored" or "float". ``channels``: for
+    each channel of the value (axis 1), the tensor's channel, or -1 for an added channel; empty if no channel differs.
     """
 
     name: str

@@ -98,8 +98,8 @@ def check_valid(
         raise InvalidModel(CONTRADICTION, [Contradiction(_describe_location(invalid_node), conflict, hint)])
     remedy = "; correct the lowering or the declarations" if declarations and _SHAPE.search(text) else ""
     fact = conflict or text
-    declares = declarations and f"{' ' if fact.endswith('?') else '; '}it declares {declarations}"
-    reason = f"{fact}{declares}{remedy}"
+    declared_facts = declarations and f"{' ' if fact.endswith('?') else '; '}it declares {declarations}"
+    reason = f"{fact}{declared_facts}{remedy}"
     text = append_clause(f"handler {handler}{of_pack(pack)} failed: {reason}", location and f"at {location}")
     failed = Failed(pack, text)
     raise HandlerError(message, [failed.problem(f"{invalid_node.op_type} {invalid_node.name!r}")])

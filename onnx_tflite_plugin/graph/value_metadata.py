@@ -42,7 +42,7 @@ def write_channels(metadata: MutableMapping[str, str], channels: Sequence[int]) 
 
 
 def _ranges(channels: Sequence[int]) -> Iterator[str]:
-    """Yield ascending channels as ``first:number``, and added ones as ``:number``."""
+    """Yield ascending channels as ``first:count``, and added channels as ``:count``."""
     start = 0
     for k in range(1, len(channels) + 1):
         step = 1 if channels[start] >= 0 else 0
@@ -53,8 +53,8 @@ def _ranges(channels: Sequence[int]) -> Iterator[str]:
 
 def _read_channels(text: str) -> Iterator[int]:
     for text_range in text.split(","):
-        first, _, number = text_range.partition(":")
-        yield from range(int(first), int(first) + int(number)) if first else [-1] * int(number)
+        first, _, count = text_range.partition(":")
+        yield from range(int(first), int(first) + int(count)) if first else [-1] * int(count)
 
 
 def holds_tensor(metadata: Mapping[str, str]) -> bool:
