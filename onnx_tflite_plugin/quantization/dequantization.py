@@ -16,7 +16,7 @@ import numpy as np
 from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.binding.activation import activation_declaration, resolve_activation
 from onnx_tflite_plugin.binding.bound import Bound, BoundGraph, BoundModel
-from onnx_tflite_plugin.binding.declared import At, check_acceptance
+from onnx_tflite_plugin.binding.declared import OperatorInstance, check_acceptance
 from onnx_tflite_plugin.errors import HandlerError, Problem
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.quantization.storage import data_slots
@@ -120,7 +120,9 @@ class ModelDequantizer:
             float_op, options=float_op.options.with_fields({**float_op.options, declared.option: implied})
         )
         try:
-            applied = resolve_activation(bound.handler, bound.pack, At(activated, self.target, self.opset))
+            applied = resolve_activation(
+                bound.handler, bound.pack, OperatorInstance(activated, self.target, self.opset)
+            )
         except Failed:  # reported by check_accepted
             return float_op
         return activated if applied == activated else float_op
@@ -128,7 +130,7 @@ class ModelDequantizer:
     def check_accepted(self, bound: Bound, float_op: Operator) -> None:
         """Add a problem if the handler does not accept the operator without quantization."""
         try:
-            decline = check_acceptance(bound.handler, bound.pack, At(float_op, self.target, self.opset))
+            decline = check_acceptance(bound.handler, bound.pack, OperatorInstance(float_op, self.target, self.opset))
         except Failed as failed:
             self.problems.append(failed.problem(bound.label))
         else:

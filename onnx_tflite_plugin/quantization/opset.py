@@ -31,7 +31,7 @@ def plan_storage_and_opset(
 
 
 def choose_opset(model: BoundModel, storage: StoragePlan, requested: int | None, target: Target) -> int:
-    """Return the requested opset, or the lowest sufficient one >= the default.
+    """Return the requested opset, or the lowest sufficient opset from the default up.
 
     Raises UnsupportedOperator with the operators that need a newer opset, and OnnxTooOld if the installed
     package onnx does not have the opset.

@@ -85,7 +85,7 @@ def quantized_tensors(bound: Bound, slots: Iterable[int] | None = None) -> list[
 
 
 def behavior_tensors(bound: Bound) -> list[Tensor]:
-    """Return the quantized tensors outside of ``output_quantization``."""
+    """Return the quantized tensors in data slots without an ``output_quantization``."""
     return quantized_tensors(
         bound, [slot for slot in data_slots(bound) if slot not in bound.declared.output_quantization]
     )

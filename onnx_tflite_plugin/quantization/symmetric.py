@@ -1,10 +1,10 @@
 """Models requantized to symmetric int8, for ``--quantization symmetric``.
 
 Every 8-bit tensor becomes float32. Activations are quantized to int8 with a zero point of 0, over the range of the
-file's parameters, and dequantized at once. Constants stay int8 before a DequantizeLinear. Weights with another zero
-point get one scale per channel, because one symmetric scale per tensor could double their range. Operators compute in
-float between DequantizeLinear and QuantizeLinear. Runtimes with symmetric int8 kernels, such as TensorRT, fuse the
-three. Results lose up to one bit, because half of the range is unused if an activation has only one sign.
+file's parameters, and dequantized at once. Constants stay int8 before a DequantizeLinear. Asymmetric weights get one
+scale per channel, because one symmetric scale per tensor could double their range. Operators compute in float between
+DequantizeLinear and QuantizeLinear. Runtimes with symmetric int8 kernels, such as TensorRT, fuse these three nodes.
+Results lose up to one bit, because half of the range is unused if an activation has only one sign.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def symmetric_constant(tensor: Tensor, channel_axis: int | None = None) -> Tenso
 
 
 class _SymmetricQuantizer(ModelDequantizer):
-    """Requantizes 8-bit tensors to symmetric int8; dequantizes all others."""
+    """Requantizes 8-bit tensors to symmetric int8; dequantizes all other tensors."""
 
     def __init__(self, target: Target, opset: int, model: BoundModel) -> None:
         super().__init__(target, opset)
@@ -87,7 +87,8 @@ class _SymmetricQuantizer(ModelDequantizer):
 def _rescaled_operands(model: BoundModel) -> dict[Tensor, int | None]:
     """Return the channel axis of each operand that kernels multiply by its scale.
 
-    The axis is None if readers disagree. Recurrent layers, for example, compute other operands in float.
+    The axis is None if readers disagree. Operands of kernels that compute in float, such as recurrent layers, are
+    skipped.
     """
     operands: set[Tensor] = set()
     axes: dict[Tensor, set[int | None]] = {}
@@ -101,7 +102,7 @@ def _rescaled_operands(model: BoundModel) -> dict[Tensor, int | None]:
 
 
 def _channel_axis(bound: Bound, slot: int) -> int | None:
-    """Return the axis that the weights share with the bias; None without one."""
+    """Return the axis that the weights share with the bias; None if there is none."""
     bias_slots = [bias for bias, factors in bound.declared.quantization.biases.items() if factors[1] == slot]
     if not bias_slots or bound.declared.axes is None:
         return None
