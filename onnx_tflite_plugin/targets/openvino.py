@@ -15,7 +15,7 @@ OPENVINO = replace(
     storage={"int8": ("uint8", 128)},
     # ONNX has int2 since opset 25.
     weights={"int2": ("int8", 0)},
-    # OpenVINO keeps only 8 of 16 bits: an EfficientNet with int16 activations gave another class, without a warning.
+    # OpenVINO keeps only 8 of 16 bits: an EfficientNet with int16 activations predicted a wrong class, without a warning.
     quantizes=INTEGERS - {"int16", "uint16"},
     # OpenVINO recognizes compressed weights by their DequantizeLinear.
     cast_mul_weights=False,

@@ -1,7 +1,7 @@
 """TensorRT's ONNX parser, by its documentation and importers (onnx-tensorrt 10.1).
 
-It has not been run, because that needs a GPU. Integers are network inputs and outputs, or between Q and DQ: no
-operator runs on them.
+It has not been run, because that needs a GPU. Integers occur only as network inputs and outputs, and between Q and DQ.
+No operator computes on them.
 """
 
 from onnx_tflite_plugin.api.target import Target

@@ -1,8 +1,8 @@
 """Dtypes for which runtimes lack a kernel, by ONNX operator.
 
-Each is mapped to the wider dtype to compute in. Narrowing the result is exact: it is one of the operands, or it wraps
-around like the narrow dtype. If runtimes differ by reduction (``ScatterElements/add``), the key includes the attribute
-``reduction``.
+Each dtype is mapped to the wider dtype to compute in. Narrowing the result is exact: the result is one of the operands,
+or it wraps around like the narrow dtype. If runtimes differ by reduction (``ScatterElements/add``), the key includes the
+attribute ``reduction``.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _SMALL_INTEGERS = dict.fromkeys(("int8", "uint8", "int16", "uint16"), "int32")
-_BYTES = dict.fromkeys(("int8", "uint8"), "int32")
+_INT8_DTYPES = dict.fromkeys(("int8", "uint8"), "int32")
 _COMPARISON = {**dict.fromkeys(("int8", "uint8", "int16"), "int32"), "bfloat16": "float32"}
 _BFLOAT16 = {"bfloat16": "float32"}
 _FLOAT16 = dict.fromkeys(("float16", "bfloat16"), "float32")
 _PAD = {"int16": "int32", "uint16": "int32", **_BFLOAT16}
-_MAX_MIN = {**_BYTES, **_PAD}
+_MAX_MIN = {**_INT8_DTYPES, **_PAD}
 _REDUCE_MAX_MIN = {"int16": "int32", "bool": "uint8"}
 _ARG_MAX_MIN = {"bool": "uint8"}
 _SCATTER_MAX_MIN = {"bool": "int32"}
