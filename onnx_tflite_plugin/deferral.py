@@ -1,6 +1,6 @@
 """Deferred import of sympy, which onnx_ir imports and few conversions need.
 
-Importing sympy takes as long as converting a small model. One module of onnx_ir uses sympy, for symbolic sizes. This module
+Importing sympy takes as long as converting a small model. One module of onnx_ir uses sympy, for symbolic sizes. That module
 and sympy are imported lazily: they are executed on first access to one of their names (``importlib.util.LazyLoader``).
 """
 

@@ -1,7 +1,7 @@
 """Atomic writing of files, by renaming a temporary file.
 
 The name of external weights contains their digest, so that they never replace the weights of an existing model. New
-weights are renamed before the model that refers to them, and old weights are removed after it. The model at the path
+weights are renamed before the model that refers to them, and old weights are removed afterwards. The model at the path
 therefore has its weights even if the process is killed. The next run removes leftovers of a killed process.
 """
 
@@ -178,7 +178,7 @@ def _remove_unused(path: Path, names: Iterable[str]) -> None:
     used = external_files(path)
     for name in names:
         if used is not None and name not in used and _is_weights(name, path):
-            with suppress(OSError):  # on Windows, another program may read them
+            with suppress(OSError):  # on Windows, a file that another program has open cannot be removed
                 path.with_name(name).unlink()
 
 

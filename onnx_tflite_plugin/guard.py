@@ -112,7 +112,7 @@ def describe_decline(pack: str, reason: str) -> str:
 def format_error(error: BaseException) -> str:
     """Return type and text of an exception on one line.
 
-    Errors of this project have no type. ``str(error)`` may fail.
+    The type is omitted for errors of this project. ``str(error)`` may fail.
     """
     try:
         text = " ".join(str(error).split())

@@ -47,7 +47,7 @@ class Report:
         layout_cost: cost of the layout plan, in bytes.
         local_plan_differences: number of operators whose layout differs from that of the plan ``"local"``.
         transposes: number of Transpose nodes before any rewrite, inserted by the plan or emitted by operators.
-        operator_transposes: number of those that operators emitted, by label of the operator.
+        operator_transposes: number of Transposes that operators emitted, by label of the operator.
         transposed: tensors that the plan transposes, with the operators that require it.
         inputs: inputs of the model, without states.
         outputs: outputs of the model, without states.
@@ -68,9 +68,10 @@ class Report:
         state_types: dtype and shape of each state, as text.
         domains: domains of operators that need a library of kernels, registered with the session.
         storage: number of quantized tensors by storage dtype.
-        file_constants: bytes of the file's constants that the operators use, by dtype; sparse ones as ``"sparse float16"``.
+        file_constants: bytes of the file's constants that the operators use, by dtype; sparse constants as
+            ``"sparse float16"``.
         constants: bytes of the model's constants, by dtype.
-        weights: number of 8-bit products, by the dtype of their weights.
+        weights: number of 8-bit matrix products, by weight dtype.
         repairs: wrong entries of the file, with the values used instead.
         warnings: warnings of the conversion and of packs.
         hints: values to pass in place of quantized values, and options that fit the model.
@@ -142,7 +143,7 @@ def _format_names(graph_values: Sequence[GraphValue]) -> str:
 
 
 def node_counts(model: ir.Model) -> dict[str, int]:
-    """Return the number of nodes by operator, also in inner graphs, in falling order."""
+    """Return the number of nodes by operator, including inner graphs; most frequent first."""
     return dict(_count(model.graph.all_nodes()).most_common())
 
 

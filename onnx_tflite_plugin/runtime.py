@@ -59,8 +59,8 @@ class Session:
     """A model and its states. Not thread-safe: threads would share the states.
 
     ``model``: the path of an ONNX file, its content, a ``ModelProto``, or a ``Conversion``. ``providers`` and
-    ``options`` (an ``onnxruntime.SessionOptions``) are passed to ONNX Runtime. Without ``options``, threads do not wait
-    busily, and a model with less than 1 MiB of intermediate tensors runs in one thread. With up to 64 MiB of
+    ``options`` (an ``onnxruntime.SessionOptions``) are passed to ONNX Runtime. Without ``options``, idle threads do not
+    spin, and a model with less than 1 MiB of intermediate tensors runs in one thread. With up to 64 MiB of
     intermediate tensors, their memory is not reused, which is faster. ``states_of``: a session of another signature of
     the same file, with which states of equal names are shared. Attributes ``inputs`` and ``outputs``: inputs and
     outputs of the model, without the states. Raises MissingExtra without onnxruntime, FileNotFoundError, and ValueError
@@ -162,7 +162,7 @@ class Session:
         self._states.update(states)
 
     def _state_inputs(self) -> dict[str, Any]:
-        """Return the states of this model; shared states may include those of another."""
+        """Return the states of this model; shared states may include another model's."""
         return {name: value for name, value in self._states.items() if name in self._state_names}
 
     def save(self) -> dict[str, Array]:
@@ -282,7 +282,7 @@ class Session:
         return complete
 
     def _run_tokens(self, tokens: Sequence[int], position: int) -> dict[str, Array]:
-        """Run tokens, of which the first has this position, and return the outputs."""
+        """Run consecutive tokens, the first at ``position``, and return the outputs."""
         assert self._decoder is not None
         positions = self._decoder.position_inputs(position, len(tokens))
         name = self._decoder.positions

@@ -49,7 +49,7 @@ def share_weights(paths: Sequence[Path], stem: str) -> Path | None:
 
 
 def _weight_sizes(path: Path) -> list[tuple[bytes, int]] | None:
-    """Return digest and size of each large weight; None with external weights."""
+    """Return digest and size of each large weight; None if the weights are external."""
     import onnx
 
     model = onnx.load(path, load_external_data=False)
@@ -90,7 +90,7 @@ def _move_weights(paths: Sequence[Path], stem: str) -> tuple[Path, dict[Path, by
 def _make_weights_external(path: Path, offsets: _Offsets) -> bytes:
     """Return a serialized model with references instead of weights.
 
-    A protobuf object would keep the memory of cleared fields.
+    The result is serialized, because a protobuf object keeps the memory of cleared fields.
     """
     import onnx
 
@@ -115,7 +115,7 @@ class _Offsets:
     """Offsets of weights in a file, by the digest of their content."""
 
     def __init__(self, file: BinaryIO) -> None:
-        self._file, self._offsets, self._total = file, dict[bytes, int](), hashlib.sha256()
+        self._file, self._offsets, self._file_digest = file, dict[bytes, int](), hashlib.sha256()
 
     def add(self, tensor: onnx.TensorProto) -> int:
         """Return the offset of a tensor; write the tensor if the file lacks it."""
@@ -124,13 +124,13 @@ class _Offsets:
             self._file.write(bytes(-self._file.tell() % _ALIGNMENT))
             self._offsets[digest] = self._file.tell()
             self._file.write(tensor.raw_data)
-            self._total.update(digest)
+            self._file_digest.update(digest)
         return self._offsets[digest]
 
     @property
     def digest(self) -> str:
         """Return the digest of all weights, for the name of the file."""
-        return self._total.hexdigest()[:_DIGEST_LENGTH]
+        return self._file_digest.hexdigest()[:_DIGEST_LENGTH]
 
 
 def _make_external(tensor: onnx.TensorProto, offset: int) -> None:
