@@ -289,14 +289,14 @@ class Pipeline:
         model = self.host.hooks.finish(model, packs_of(planned.model), options.check)
         changed = {name: outcome.applied for name, outcome in outcomes.items() if outcome.applied}
         declined = {name: reasons for name, outcome in outcomes.items() if (reasons := outcome.reasons())}
-        dtypes = self._assign_weight_dtypes(model)
+        product_counts = self._assign_weight_dtypes(model)
         if level == "readable":
             run_passes(model, [FoldCasts(), NameValues(outer_scopes(planned.model.source)), NameConstants()])
             notes = write_notes(model)
         nodes = node_counts(model)
-        if note := describe_runtime(dtypes, nodes):
-            write_runtime(model.metadata_props, note)
-        return RewrittenModel(model, nodes, transposes, operator_transposes, changed, declined, dtypes, notes)
+        if runtime := describe_runtime(product_counts, nodes):
+            write_runtime(model.metadata_props, runtime)
+        return RewrittenModel(model, nodes, transposes, operator_transposes, changed, declined, product_counts, notes)
 
     @property
     def _is_symmetric(self) -> bool:
@@ -312,7 +312,10 @@ class Pipeline:
         return "uint8" if option == "auto" and self.options.optimize == "readable" else option
 
     def _assign_weight_dtypes(self, model: ir.Model) -> Mapping[str, int]:
-        """Assign the dtypes of int8 weights if int8 products may saturate on the target."""
+        """Assign the dtypes of int8 weights if int8 products may saturate on the target.
+
+        Return the number of 8-bit matrix products by weight dtype.
+        """
         if not self.target.may_saturate:
             return {}
         assign = AssignWeightDtypes(self._weights_dtype, is_uniform=self.options.optimize == "readable")

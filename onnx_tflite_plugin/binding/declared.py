@@ -121,12 +121,12 @@ class _Reader(NamedTuple):
     at: OperatorInstance
     label: str
 
-    def __call__(self, name: str, declared: Any, kind: Any, find_error: FindError = lambda value, at: "") -> Any:
+    def __call__(self, name: str, declared: Any, hint: Any, find_error: FindError = lambda value, at: "") -> Any:
         """Return a literal, or the result of a function of the instance.
 
-        ``find_error`` returns the reason why a value is invalid, or "".
+        ``hint``: the annotated type of the value. ``find_error`` returns the reason why a value is invalid, or "".
         """
-        value = self._call(name, declared, kind) if callable(declared) else declared
+        value = self._call(name, declared, hint) if callable(declared) else declared
         error = find_error(value, self.at)
         if error:
             source = declared if callable(declared) else self.handler.lower
@@ -135,11 +135,11 @@ class _Reader(NamedTuple):
             raise Failed(self.pack, append_clause(text, location and f"at {location}"))
         return value
 
-    def _call(self, name: str, function: Callable[[Instance], Any], kind: Any) -> Any:
+    def _call(self, name: str, function: Callable[[Instance], Any], hint: Any) -> Any:
         with attribute_errors(self._describe(name), self.pack, function, self.label, expected=(Refusal,)):
             value = function(self.at)
-            if not has_type(value, kind):
-                raise WrongResult(f"it returned {describe(value)}, not {format_type(kind)}")
+            if not has_type(value, hint):
+                raise WrongResult(f"it returned {describe(value)}, not {format_type(hint)}")
             return value
 
     def _describe(self, name: str) -> str:
@@ -202,7 +202,7 @@ def check_types(handler: Handler, pack: str, at: Instance) -> str:
 def evaluate_output(handler: Handler, pack: str, at: Instance) -> Array | WidenedConstant | None:
     """Return output 0 if the handler evaluates it at conversion time.
 
-    Raises Failed if it contradicts the file.
+    Raises Failed if the array contradicts the tensor in the file.
     """
     if handler.evaluate is None:
         return None
@@ -230,8 +230,8 @@ def evaluate_output(handler: Handler, pack: str, at: Instance) -> Array | Widene
 def size_of_output(bound: Bound, target: Target, opset: int) -> Dims | None:
     """Return the shape of output 0 that a handler declares.
 
-    Return ``None`` if it follows from the emitted nodes. Raises Failed if the function fails, Refusal if there is no
-    shape.
+    Return ``None`` if the shape follows from the emitted nodes. Raises Failed if the function fails, Refusal if there is
+    no shape.
     """
     if bound.handler.sizes is None:
         return None
@@ -268,7 +268,7 @@ def subgraph_indices(options: Iterable[str], op: Operator) -> tuple[int, ...]:
 
 
 def _activation_name(read: _Reader) -> str:
-    """Return the activation from the declared function or option; "NONE" without one."""
+    """Return the activation from the declared function or option; "NONE" if none is."""
     declared, options = activation_declaration(read.handler), read.at.op.options
     if declared is None:
         function = read.handler.activation
@@ -287,8 +287,10 @@ def _check_axes(axes: Axes, at: OperatorInstance) -> str:
     except AxesError as error:
         return str(error)
     if len(outputs) > max(len(at.op.outputs), 1):  # "n ->" has one output without axes
-        listed = plural(len(outputs), "output")
-        return f"axes {axes!r} have {listed}, but the operator has {len(at.op.outputs)}; write axes for each output"
+        output_count = plural(len(outputs), "output")
+        return (
+            f"axes {axes!r} have {output_count}, but the operator has {len(at.op.outputs)}; write axes for each output"
+        )
     return ""
 
 
@@ -306,7 +308,7 @@ def _check_options(names: tuple[str, ...], at: OperatorInstance) -> str:
 
 
 def _check_price(axis_price: AxisPrice | None, at: OperatorInstance) -> str:
-    """Return an error for an operator without a price, which would cost nothing."""
+    """Return an error if an operator has no price, because it would cost nothing."""
     if axis_price is None or axis_price.price is not None:
         return ""
     if axis_price.price_key in PRICED or axis_price.price_key in at.target.prices:

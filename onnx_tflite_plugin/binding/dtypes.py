@@ -96,7 +96,7 @@ def _check_rare_dtypes(bound: Bound) -> Iterator[tuple[str, str]]:
         )
         is_rare = is_undeclared_complex or (tensor is not None and tensor.dtype in HANDLES)
         if tensor is not None and is_rare and tensor.dtype not in operand_dtypes:
-            yield f"outputs[{k}]", f"tensor {tensor} is {tensor.dtype}, but no operand of {op.code} is"
+            yield f"outputs[{k}]", f"tensor {tensor} is {tensor.dtype}, but {op.code} has no {tensor.dtype} operand"
 
 
 def stale_dtypes(bound: Bound, target: Target, opset: int) -> Iterator[tuple[tuple[int, int], str]]:
@@ -191,8 +191,8 @@ def _numeric_dtype(tensor: Tensor) -> str:
 def _unscaled_dtype(bound: Bound, tensor: Tensor, target: Target, opset: int) -> str:
     """Return a description of an integer result without scale; "" if it is valid.
 
-    A result without a scale is invalid if the kernel computes in float32. Stored scales of wider integers than
-    quantized ones are ignored.
+    A result without a scale is invalid if the kernel computes in float32. Stored scales of integers wider than the
+    quantized dtypes are ignored.
     """
     is_integer = "int" in tensor.dtype or tensor.dtype == "bool"
     may_lack_scale = tensor.dtype in QUANTIZED or (is_integer and not bound.handler.result_dtypes)
@@ -208,7 +208,7 @@ def _computes_real_values(bound: Bound, target: Target, opset: int) -> bool:
 
 
 def _rescales(bound: Bound, target: Target, opset: int) -> bool:
-    """True if the kernel multiplies by the scale of each operand, 0 if it is missing."""
+    """True if the kernel multiplies by the operands' scales; a missing scale is 0."""
     declared = declared_behavior(bound, target, opset)
     return declared is not None and declared.rescales
 

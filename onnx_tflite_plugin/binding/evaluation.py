@@ -18,7 +18,7 @@ from onnx_tflite_plugin.source.model import Array, Data, Operator, Tensor, Widen
 from onnx_tflite_plugin.targets import Target
 
 
-class Evaluated(Data):
+class EvaluatedData(Data):
     """A value computed at conversion time."""
 
     def __init__(self, array: Array) -> None:
@@ -54,7 +54,7 @@ class Evaluation:
                 dims = narrower.dims if agree(narrower.dims, tensor.dims) else tensor.dims
                 self._constants[tensor] = replace(tensor, dims=dims, data=data)  # a constant has no dynamic dimensions
                 return
-            self._constants[tensor] = replace(tensor, shape=array.shape, dims=array.shape, data=Evaluated(array))
+            self._constants[tensor] = replace(tensor, shape=array.shape, dims=array.shape, data=EvaluatedData(array))
 
 
 def widening(source: Tensor, dtype: str) -> Widening:

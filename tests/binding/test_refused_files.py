@@ -268,7 +268,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     ("STABLEHLO_SHIFT_LEFT-int32", [tensor(1, shape=[3])], r"shape \[5, 7\] is shifted by shape \[3\]"),
     ("EXP-int16", [without("tensors")], r"subgraphs\[0\].tensors: the subgraph has no tensors"),
     ("EXP-int16", [tensor(1, type=6)], "tensor 1 'y0' is bool, but EXP has an operand of quantized int16"),
-    ("PRELU-float32_between_integers", [tensor(6, type=13)], "'t6' is resource, but no operand of PRELU is"),
+    ("PRELU-float32_between_integers", [tensor(6, type=13)], "'t6' is resource, but PRELU has no resource operand"),
     (
         "SPLIT-float32_axis_-1_between_convolutions",
         [tensor(4, type=1)],
@@ -284,7 +284,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         [tensor(0, type=INT32)],
         "'y0' is quantized int16, but no operand of MEAN is float or quantized",
     ),
-    ("MUL-complex64", [tensor(2, type=FLOAT32)], "tensor 2 'y0' is float32, but no operand of MUL is"),
+    ("MUL-complex64", [tensor(2, type=FLOAT32)], "tensor 2 'y0' is float32, but MUL has no float32 operand"),
     ("PRELU-int8,_slopes_(3,)", [set_parameters(1, [0.003, 0.0078125, 0.05], [-7, -7, 5])], "the slopes have 3 scales"),
     (
         "RESHAPE-runtime_shape,_one_dynamic_dimension_of_the_result",
