@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from onnx_tflite_plugin.checked import plural
-from onnx_tflite_plugin.source.data import Stored
+from onnx_tflite_plugin.source.data import StoredData
 from onnx_tflite_plugin.source.dtypes import size_in_file, size_in_memory
 from onnx_tflite_plugin.source.flatbuffer import DAMAGED, REFUSED, Table
 from onnx_tflite_plugin.source.schema import BUFFER, EXTERNAL_BUFFER, EXTERNAL_GROUP, SPARSITY
@@ -42,7 +42,7 @@ class Buffers:
         self._model = model
         self._count = model.length("buffers")
         self._spans: dict[int, Span] = {}
-        self._constants: dict[tuple[Span, str, tuple[int, ...]], Stored] = {}
+        self._constants: dict[tuple[Span, str, tuple[int, ...]], StoredData] = {}
         self._counted_spans: set[Span] = set()
         self._stored_bytes = self._decoded_bytes = 0
 
@@ -62,7 +62,7 @@ class Buffers:
             span = self._spans[index] = read_span(self._model.item("buffers", index, BUFFER), "data", "offset", "size")
         return span
 
-    def constant(self, span: Span, tensor: Table, dtype: str, shape: tuple[int, ...]) -> Stored:
+    def constant(self, span: Span, tensor: Table, dtype: str, shape: tuple[int, ...]) -> StoredData:
         """Return the constant value of ``tensor``, which is decoded on first use.
 
         Tensors with equal span, dtype and shape share one object. Raises InvalidModel if there are too few bytes.
@@ -77,11 +77,11 @@ class Buffers:
                 reason = f"{span[1]} bytes, but {dtype} of shape {list(shape)} needs {required} bytes"
                 raise tensor.invalid("buffer", reason, REFUSED)
             self._count_decoded(span, tensor, size_in_memory(dtype, shape, span[1]), span[1])
-            data = Stored(tensor.file, span, dtype, shape, tensor.at("buffer"), None)
+            data = StoredData(tensor.file, span, dtype, shape, tensor.at("buffer"), None)
             self._constants[span, dtype, shape] = data
         return data
 
-    def _sparse(self, span: Span, tensor: Table, dtype: str, shape: tuple[int, ...]) -> Stored:
+    def _sparse(self, span: Span, tensor: Table, dtype: str, shape: tuple[int, ...]) -> StoredData:
         table = tensor.table("sparsity", SPARSITY)
         if table is None or dtype == "string":
             raise tensor.invalid("sparsity", "strings cannot be sparse", DAMAGED)
@@ -91,7 +91,7 @@ class Buffers:
             reason = f"{span[1]} bytes, but {sparsity.count} sparse values of {dtype} need {required} bytes"
             raise tensor.invalid("buffer", reason, DAMAGED)
         self._count_decoded(span, tensor, size_in_memory(dtype, shape, span[1]), span[1] + sparsity.index_bytes)
-        return Stored(tensor.file, span, dtype, shape, tensor.at("buffer"), sparsity)
+        return StoredData(tensor.file, span, dtype, shape, tensor.at("buffer"), sparsity)
 
     def _count_decoded(self, span: Span, tensor: Table, decoded: int, stored: int) -> None:
         if span not in self._counted_spans:

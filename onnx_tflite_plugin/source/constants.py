@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from onnx_tflite_plugin.source.data import Stored
+from onnx_tflite_plugin.source.data import StoredData
 from onnx_tflite_plugin.source.dtypes import bits, size_in_file
 from onnx_tflite_plugin.source.model import Tensor
 
@@ -29,7 +29,7 @@ def constant_sizes(tensors: Iterable[Tensor]) -> list[ConstantSize]:
     for tensor in tensors:
         if not tensor.is_constant or not tensor.is_static or not bits(tensor.dtype):
             continue
-        sparse = tensor.data.sparse_bytes if isinstance(tensor.data, Stored) else None
+        sparse = tensor.data.sparse_bytes if isinstance(tensor.data, StoredData) else None
         stored = size_in_file(tensor.dtype, tensor.shape) if sparse is None else sparse
         key = tensor.dtype, sparse is not None
         size = sizes.get(key, ConstantSize(*key, 0, 0))
@@ -42,4 +42,4 @@ def file_constants(tensors: Iterable[Tensor]) -> list[Tensor]:
 
     Results of constant folding are omitted.
     """
-    return [*{id(tensor.data): tensor for tensor in tensors if isinstance(tensor.data, Stored)}.values()]
+    return [*{id(tensor.data): tensor for tensor in tensors if isinstance(tensor.data, StoredData)}.values()]

@@ -20,7 +20,7 @@ Original and rewritten weights are then not in memory at the same time.
 """
 
 
-class Stored(Data):
+class StoredData(Data):
     """A constant stored in a file, decoded on first use.
 
     ``span``: first byte and size of the stored bytes. ``shape``: the shape of the decoded array. ``where`` is the
@@ -48,7 +48,7 @@ class Stored(Data):
 
     @property
     def sparse_bytes(self) -> int | None:
-        """Return the stored bytes of a sparse constant; None for a dense one."""
+        """Return the stored bytes of a sparse constant; None for a dense constant."""
         if self._sparsity is None:
             return None
         return size_in_file(self._dtype, (self._sparsity.count,)) + self._sparsity.index_bytes

@@ -69,7 +69,7 @@ def _is_text(start: bytes) -> bool:
 
 
 def _describe_protobuf(start: bytes) -> str:
-    """Return the format of a file that begins like a known protobuf; empty for others."""
+    """Return the format of a file that begins like a known protobuf; else empty."""
     if len(start) > 2 and start[0] == 0x08 and 0 < start[1] < 32 and start[2] in _ONNX_FIELDS:
         # Field 2 is a name in an ONNX model, and a message in a SavedModel or a Core ML model.
         if start[2] == 0x12 and len(start) > 8 and not _starts_with_text(start[3:]):

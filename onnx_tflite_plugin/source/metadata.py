@@ -50,7 +50,8 @@ _FILES = ("", "descriptions", "axis labels", "value labels", "score calibration"
 def read_metadata(content: bytes, model: Content) -> Metadata | None:
     """Return the metadata in buffer TFLITE_METADATA.
 
-    ``model``: the bytes of the model, which contain the associated files. The result is ``None`` if unreadable.
+    ``model``: the bytes of the model, which contain the associated files. The result is ``None`` if the metadata is
+    unreadable.
     """
     try:
         table = File(content, KEY).root(_MODEL)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from onnx_tflite_plugin.source.buffers import Buffers
-from onnx_tflite_plugin.source.data import Stored
+from onnx_tflite_plugin.source.data import StoredData
 from onnx_tflite_plugin.source.dtypes import FLOATS, HANDLES, NAMES, bits
 from onnx_tflite_plugin.source.flatbuffer import DAMAGED, REFUSED, Table
 from onnx_tflite_plugin.source.model import AnyQuantization, Dims, Quantization, Tensor
@@ -111,7 +111,7 @@ def _read_tensor_list(table: Table, dtype: str) -> tuple[str, tuple[int, ...], D
     return NAMES[number], tuple(size or 1 for size in dims), dims
 
 
-def _read_data(table: Table, dtype: str, shape: tuple[int, ...], buffers: Buffers) -> Stored | None:
+def _read_data(table: Table, dtype: str, shape: tuple[int, ...], buffers: Buffers) -> StoredData | None:
     """Return the stored value; None for a tensor with buffer 0 or an empty buffer."""
     if table.number("external_buffer"):
         reason = f"the data is in {buffers.describe_external(table)}, which is not supported"
