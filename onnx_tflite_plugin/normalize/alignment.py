@@ -96,7 +96,7 @@ class SignatureGraph:
         return views
 
     def viewed_tensor(self, tensor: Tensor) -> Tensor:
-        """Return the operand of the first view before a tensor; the tensor without views."""
+        """Return the operand of the first view in the chain; without views, the tensor."""
         views = self.views_before(tensor)
         return views[-1][0] if views else tensor
 
@@ -104,8 +104,9 @@ class SignatureGraph:
 class Alignment:
     """Comparison of a signature with the prompt's, tensor by tensor.
 
-    ``tensors``: tensors of the prompt, by the location of the matching tensor of the signature. ``operators``: the
-    same for operators. ``input_pairs``: locations of matching inputs of the signatures and of subgraphs that they call.
+    ``tensors``: tensors of the prompt, by the location of the matching tensor of the signature. ``operators``:
+    operators of the prompt, by the location of the matching operator. ``input_pairs``: locations of matching inputs of
+    the signatures and of subgraphs that they call.
     """
 
     def __init__(self, signature: SignatureGraph, prompt: SignatureGraph, handler_of: HandlerLookup) -> None:
@@ -144,7 +145,7 @@ class Alignment:
             raise Misaligned(f"{keys}: {min(self.differences)[1]}")
 
     def _add(self, tensor: Tensor, prompt_tensor: Tensor) -> None:
-        """Queue two tensors for comparison, without views, unless they were queued before."""
+        """Queue two tensors for comparison once. Views before the tensors are skipped."""
         pair = self.signature.viewed_tensor(tensor), self.prompt.viewed_tensor(prompt_tensor)
         key = location_of(pair[0]), location_of(pair[1])
         if key not in self.compared:
@@ -177,7 +178,7 @@ class Alignment:
             self.tensors.setdefault(location_of(tensor), prompt_tensor)
 
     def _have_equal_sizes(self, tensor: Tensor, prompt_tensor: Tensor) -> bool:
-        """True if tensors have equal sizes above 1, dtypes and quantizations."""
+        """True if tensors have equal dtypes, quantizations, and sizes other than 1."""
         if (tensor.dtype, tensor.quantization) != (prompt_tensor.dtype, prompt_tensor.quantization):
             return False
         return squeeze(self.signature.sized.sizes(tensor)) == squeeze(self.prompt.sized.sizes(prompt_tensor))
@@ -249,7 +250,7 @@ def squeeze(sizes: Shape) -> Shape:
 
 
 def are_equal_constants(first: Tensor, second: Tensor) -> bool:
-    """True if constants have equal values, dtypes, quantizations and sizes above 1."""
+    """True if constants have equal values, dtypes, quantizations, and sizes other than 1."""
     if first.dtype != second.dtype or squeeze(first.shape) != squeeze(second.shape):
         return False
     if not _have_same_quantization(first, second):

@@ -64,7 +64,7 @@ def _candidates(model: Model, host: Host) -> Iterator[_Candidate]:
 
 
 def _equal_tensor_pairs(model: Model, candidate: _Candidate) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield pairs of equal contents: on both sides of a call, or in a loop."""
+    """Yield pairs of tensors with equal contents: on both sides of a call, or in a loop."""
     op, handler = candidate.op, candidate.handler
     boundary = handler.boundary
     options = (
@@ -108,13 +108,13 @@ def _declared_contents(candidate: _Candidate, host: Host, target: Target) -> Lis
 
 
 class _Group:
-    """Tensors of one list, and its known contents; None after a contradiction."""
+    """Tensors of one list, and its contents; None after a contradiction."""
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensors = [tensor]
-        self.known: ListContents | None = ListContents()
+        self.contents: ListContents | None = ListContents()
         if tensor.dtype not in HANDLES:  # the file stores an array
-            self.known = (
+            self.contents = (
                 ListContents(tensor.dtype, tensor.dims[1:] if tensor.has_rank else None) if tensor.dims else None
             )
 
@@ -132,23 +132,24 @@ class _Lists:
             return
         if len(group.tensors) < len(smaller.tensors):
             group, smaller = smaller, group
-        group.known = merge(group.known, smaller.known)
+        group.contents = merge(group.contents, smaller.contents)
         group.tensors += smaller.tensors
         self._groups.update(dict.fromkeys(smaller.tensors, group))
 
     def add_contents(self, tensor: Tensor, contents: ListContents) -> None:
         """Add an operator's declaration about a list."""
         group = self._group(tensor)
-        group.known = merge(group.known, contents)
+        group.contents = merge(group.contents, contents)
 
     def arrays(self) -> dict[Tensor, Tensor]:
         """Return the array for each variant of known dtype and rank."""
         arrays = {}
         for tensor, group in self._groups.items():
-            known = group.known
-            if tensor.dtype != VARIANT or known is None or known.dims is None or known.dtype in (None, *HANDLES):
+            contents = group.contents
+            if tensor.dtype != VARIANT or contents is None or contents.dims is None:
                 continue
-            arrays[tensor] = list_array(tensor, str(known.dtype), known.dims)
+            if contents.dtype not in (None, *HANDLES):
+                arrays[tensor] = list_array(tensor, str(contents.dtype), contents.dims)
         return arrays
 
     def _group(self, tensor: Tensor) -> _Group:

@@ -47,15 +47,17 @@ def cut(
     operators = tuple(operators_between(main, starts, ends))
     _check_computed(operators, {*starts, *main.inputs}, zip(ends, outputs, strict=False))
     used = {tensor for op in operators for tensor in op.inputs if tensor is not None} | set(ends)
-    kept_inputs = [(tensor, name) for tensor, name in zip(main.inputs, names.inputs, strict=True) if tensor in used]
-    kept_inputs = [(tensor, name) for tensor, name in kept_inputs if tensor not in starts]
+    remaining_inputs = [
+        (tensor, name) for tensor, name in zip(main.inputs, names.inputs, strict=True) if tensor in used
+    ]
+    remaining_inputs = [(tensor, name) for tensor, name in remaining_inputs if tensor not in starts]
     unused = [name for tensor, name in zip(starts, inputs_at, strict=True) if tensor not in used]
     if unused:
-        these = "this input" if len(unused) == 1 else "these inputs"
-        raise UnsupportedOption(f"--inputs-at {', '.join(unused)}: no output depends on {these}")
-    inputs = (*starts, *(tensor for tensor, _ in kept_inputs))
+        subject = "this input" if len(unused) == 1 else "subject inputs"
+        raise UnsupportedOption(f"--inputs-at {', '.join(unused)}: no output depends on {subject}")
+    inputs = (*starts, *(tensor for tensor, _ in remaining_inputs))
     graph = replace(main, inputs=inputs, outputs=tuple(ends), operators=operators)
-    submodel_names = InterfaceNames((*inputs_at, *(name for _, name in kept_inputs)), end_names)
+    submodel_names = InterfaceNames((*inputs_at, *(name for _, name in remaining_inputs)), end_names)
     part = Part(tuple(tensor.index for tensor in inputs), tuple(tensor.index for tensor in ends))
     return with_main(model, graph), submodel_names, part
 

@@ -15,7 +15,7 @@ from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import Bound, label
 from onnx_tflite_plugin.binding.consistency import declared_rank, may_lack_shape
 from onnx_tflite_plugin.binding.declared import resolve_operator, size_of_output
-from onnx_tflite_plugin.binding.evaluation import Evaluated
+from onnx_tflite_plugin.binding.evaluation import EvaluatedData
 from onnx_tflite_plugin.binding.rewriting import final_operator
 from onnx_tflite_plugin.checked import format_shape
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel, Problem, UnsupportedOperator
@@ -362,4 +362,4 @@ def _may_hold_sizes(tensor: Tensor | None) -> bool:
 
 
 def _with_value(tensor: Tensor, value: Array | None) -> Tensor:
-    return tensor if value is None else replace(tensor, data=Evaluated(value))
+    return tensor if value is None else replace(tensor, data=EvaluatedData(value))

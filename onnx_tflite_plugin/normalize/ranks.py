@@ -61,7 +61,7 @@ def _lacks_dynamic_sizes(tensor: Tensor, op: Operator, dims: Mapping[Tensor, Dim
 
 
 def _mark_dynamic(tensor: Tensor, derived: Dims) -> Dims:
-    """Return the stored shape with dynamic sizes of the derived one."""
+    """Return the stored shape with the dynamic sizes of the derived shape."""
     if len(derived) != tensor.rank:
         return tensor.dims if tensor.has_rank else derived
     pairs = zip(derived, tensor.dims, strict=True)
@@ -80,7 +80,7 @@ def _broadcast_dims(tensor: Tensor, operands: Sequence[Tensor]) -> Dims:
 
 
 def _broadcast_operands(derivation: ShapeDerivation, op: Operator, dims: Mapping[Tensor, Dims]) -> list[Tensor]:
-    """Return the operands that broadcast, resized; empty if one has no rank."""
+    """Return the resized operands that broadcast; empty if an operand has no rank."""
     operands = tuple(
         None if tensor is None else resize_tensor(tensor, dims.get(tensor, tensor.dims)) for tensor in op.inputs
     )
@@ -110,7 +110,7 @@ def broadcast_shape(shapes: Sequence[Dims]) -> Dims:
 def _try_ranks(
     derivation: ShapeDerivation, op: Operator, dims: Mapping[Tensor, Dims], size_values: Mapping[Tensor, Array]
 ) -> Results:
-    """Return the results at the first rank that inference confirms; empty without one."""
+    """Return the results at the first rank that inference confirms; empty if none is."""
     has_ranks = all(tensor.has_rank for tensor in op.outputs if tensor is not None)
     for rank in (MAX_TRIED_RANK,) if has_ranks else candidate_ranks(op, dims):
         try:

@@ -21,8 +21,8 @@ def subgraph_results(
     A size that differs between iterations of a loop or between branches is dynamic. Raises Refusal for a rank that
     differs.
     """
-    first, loops = (declared.boundary.first_slot, declared.boundary.loops) if declared.boundary else (0, False)
-    operand_shapes = [None if tensor is None else dims.get(tensor, tensor.dims) for tensor in op.inputs[first:]]
+    first_slot, loops = (declared.boundary.first_slot, declared.boundary.loops) if declared.boundary else (0, False)
+    operand_shapes = [None if tensor is None else dims.get(tensor, tensor.dims) for tensor in op.inputs[first_slot:]]
     while True:
         results = [output_shapes(index, operand_shapes) for index in declared.subgraphs]
         if not loops:
@@ -37,9 +37,9 @@ def subgraph_results(
 
 
 def forwarded_shape(model: Model, declared: Declared, tensor: Tensor, output: int) -> Dims | None:
-    """Return the stored shape of an output, or that of its subgraphs' outputs.
+    """Return the stored shape of an output, or the shape of the subgraphs' outputs.
 
-    Return None if neither is known.
+    Return None if neither shape is known.
     """
     loops = declared.boundary is not None and declared.boundary.loops
     indices = declared.subgraphs[-1:] if loops else declared.subgraphs
