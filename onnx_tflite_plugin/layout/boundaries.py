@@ -58,7 +58,7 @@ def boundary_values(model: BoundModel) -> list[BoundaryValue]:
 
 
 def _place_pairs(model: BoundModel, bound: Bound) -> Iterator[tuple[Place, Place]]:
-    """Yield pairs of places with one value, in two graphs or loop iterations."""
+    """Yield pairs of places with the same value: across a call, or across iterations."""
     boundary, op = bound.declared.boundary, bound.op
     if boundary is None:
         return

@@ -19,7 +19,7 @@ Table = tuple[tuple[int, ...], dict[tuple[int, ...], int]]
 def elimination_order(
     sizes: Mapping[int, int], scopes: Iterable[Sequence[int]], limit: int, work: Work
 ) -> list[int] | None:
-    """Return the variables in elimination order, those with few neighbors first.
+    """Return the variables in elimination order; variables with few neighbors come first.
 
     Neighbors share a table. ``sizes``: number of labels per variable. ``scopes``: the variables of each table. Return
     None if a table would have more than ``limit`` entries, or if the elimination takes more than the remaining
@@ -59,8 +59,9 @@ def eliminate(sizes: Mapping[int, int], order: Sequence[int], tables: Iterable[T
     Ties go to lower labels, last variable first.
     """
     position = {variable: index for index, variable in enumerate(order)}
-    # by the first of their variables in the order
-    pending: dict[int, list[Table]] = {variable: [] for variable in order}
+    pending: dict[int, list[Table]] = {
+        variable: [] for variable in order
+    }  # tables by their first variable in the order
     for table in tables:
         pending[min(table[0], key=position.__getitem__)].append(table)
     decisions = []

@@ -22,7 +22,7 @@ from onnx_tflite_plugin.source.model import Dims
 class LetterPart(NamedTuple):
     """An axis letter, or a part of its axis.
 
-    ``size``: ``None`` for the whole axis, 1 for a unit axis that every slot gets.
+    ``size``: ``None`` for the whole axis, 1 for a unit axis that is inserted in slots without it.
     """
 
     letter: str
@@ -168,7 +168,7 @@ def resolve_shared_axes(
 ) -> SharedAxes | None:
     """Return the shared axes; ``None`` if the sizes of a group cannot be derived.
 
-    Axes written as ``1`` are units; with ``units``, every letter of size 1 is one. Raises AxesError if the declaration
+    Axes written as ``1`` are units; with ``units``, every letter of size 1 is a unit. Raises AxesError if the declaration
     does not fit the operands' ranks or sizes.
     """
     expanded = {slot: _expand_groups(groups, dims, slot) for slot, (groups, dims) in slots.items()}
