@@ -14,7 +14,7 @@ from onnx_tflite_plugin.lowering.schemas import schema_attributes
 
 
 def make_attribute(name: str, value: Any, schema: onnx.defs.OpSchema | None) -> ir.Attr:
-    """Return an attribute of the schema's type, or of the value's without a schema."""
+    """Return an attribute of the schema's type; without a schema, of the value's type."""
     kind = _attribute_type(value) if schema is None else schema_attributes(schema)[name]
     if kind == ir.AttributeType.INT:
         value = int(_parse_dtype(value)) if isinstance(value, str) else int(value)
@@ -44,7 +44,7 @@ _WITHOUT_ARRAY = (ir.DataType.UNDEFINED, ir.DataType.STRING)
 def _attribute_type(value: Any) -> ir.AttributeType:
     """Return the attribute type of a value.
 
-    Raises TypeError for one that cannot be an attribute.
+    Raises TypeError for a value that cannot be an attribute.
     """
     if isinstance(value, ir.Graph):
         return ir.AttributeType.GRAPH

@@ -121,7 +121,7 @@ def _graph_input(scope: Scope, tensor: Tensor, name: str, layout: TensorLayout) 
 def _graph_output(
     scope: Scope, tensor: Tensor, name: str, layout: TensorLayout, earlier: Collection[ir.Value]
 ) -> ir.Value:
-    """Return the graph output: the tensor in its interface layout and file's dtype.
+    """Return the graph output: the tensor in ``layout`` and the file's dtype.
 
     ``earlier``: the graph outputs before it, which have names of their own.
     """
@@ -143,7 +143,7 @@ def _describe(value: ir.Value, tensor: Tensor, layout: TensorLayout) -> None:
 
 
 def _reachable_nodes(nodes: Sequence[ir.Node], outputs: Sequence[ir.Value]) -> list[ir.Node]:
-    """Return the nodes that an output depends on, in their order."""
+    """Return the nodes that an output depends on, in unchanged order."""
     needed = set(outputs)
     reachable: list[ir.Node] = []
     for node in reversed(nodes):
@@ -154,7 +154,7 @@ def _reachable_nodes(nodes: Sequence[ir.Node], outputs: Sequence[ir.Value]) -> l
 
 
 def _detach(nodes: Iterable[ir.Node]) -> None:
-    """Remove nodes and those of their inner graphs from the users of their inputs."""
+    """Disconnect nodes and the nodes of their inner graphs from their inputs."""
     for node in nodes:
         node.resize_inputs(0)
         for attribute in node.attributes.values():

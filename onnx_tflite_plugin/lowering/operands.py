@@ -124,10 +124,10 @@ class Operands:
 
     def _fetch_integers(self, tensor: Tensor, slot: int) -> ir.Value:
         """Return quantized values, requantized if the plan stores them differently."""
-        values, layout, delivered = self.scope.values, self.layout(slot), self.storage(slot)
-        if self.scope.storage.storage(tensor).shift == delivered.shift:
+        values, layout, handler_storage = self.scope.values, self.layout(slot), self.storage(slot)
+        if self.scope.storage.storage(tensor).shift == handler_storage.shift:
             return values.get(tensor, layout, STORED)
-        return self.scope.conversions.quantize(values.get(tensor, layout, FLOAT), delivered, layout)
+        return self.scope.conversions.quantize(values.get(tensor, layout, FLOAT), handler_storage, layout)
 
     def _align_rank(self, value: ir.Value, slot: int) -> ir.Value:
         """Insert axes of size 1 so that an operand of lower rank broadcasts."""
@@ -138,13 +138,13 @@ class Operands:
         slot_letters = {letter for group in shared_axes.slots[slot].groups for letter in group}
         letters = list(dict.fromkeys(part.letter for part in self.scope.layout.operator_layouts[self.bound]))
         start = next((i for i, letter in enumerate(letters) if letter in slot_letters), len(letters))
-        missing = [i - start for i, letter in enumerate(letters) if i > start and letter not in slot_letters]
-        if not missing:
+        missing_axes = [i - start for i, letter in enumerate(letters) if i > start and letter not in slot_letters]
+        if not missing_axes:
             return value
         if value.const_value is not None:
-            return self.scope.emitter.constant(np.expand_dims(value.const_value.numpy(), tuple(missing)))
+            return self.scope.emitter.constant(np.expand_dims(value.const_value.numpy(), tuple(missing_axes)))
         rank = len(letters) - start
-        return self._node("Unsqueeze", value, [axis for axis in range(rank) if axis in missing])
+        return self._node("Unsqueeze", value, [axis for axis in range(rank) if axis in missing_axes])
 
     def _remap_axes(self, slot: int, tensor: Tensor) -> ir.Value:
         """Return axis numbers or per-axis entries in planned order, by Gather at runtime."""
@@ -195,7 +195,7 @@ class Operands:
         return self.scope.conversions.dequantize(integers, storage, source_layout(dims))
 
     def _warn_of_bias_scale(self, slot: int) -> None:
-        """Add a warning if the declared scale of a bias contradicts the file's."""
+        """Add a warning if the declared scale of a bias contradicts the scale in the file."""
         warnings = self.scope.emitter.warnings
         message = describe_bias_scale(self.bound.op, slot, self.bound.declared.quantization)
         text = f"{self.bound.label}: {message} of handler {self.bound.handler.name} of {self.bound.pack}"
