@@ -21,11 +21,10 @@ class NotConstant(LookupError):
 
 
 def evaluate_constant(value: ir.Value, opsets: Mapping[str, int], purpose: str) -> Array:
-    """Return a value that depends only on constants.
+    """Return a value that depends only on constants, computed by the reference evaluator.
 
-    ONNX's reference evaluator computes it. ``opsets``: by domain. ``purpose``: the use of the value, for the message
-    of OverBudget. Raises NotConstant if the value depends on a graph input, and OverBudget if its arrays would take
-    too much memory.
+    ``opsets``: opset by domain. ``purpose``: the use of the value, for the message of OverBudget. Raises NotConstant if
+    the value depends on a graph input, and OverBudget if its arrays would take too much memory.
     """
     if value.const_value is not None:
         return np.asarray(value.const_value.numpy())
@@ -67,9 +66,9 @@ def _run_node(node: onnx.NodeProto, arrays: Mapping[str, Array], opset: int) -> 
 
 
 def producing_nodes(value: ir.Value) -> tuple[list[ir.Node], dict[str, ir.Value]]:
-    """Return the sorted nodes that compute a value, and the constants they use.
+    """Return the nodes that compute a value, in topological order, and their constants.
 
-    Raises NotConstant if it depends on a graph input.
+    Raises NotConstant if the value depends on a graph input.
     """
     nodes: dict[ir.Node, bool] = {}  # True while its operands are pending
     constants: dict[str, ir.Value] = {}

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 def extract_submodel(model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> onnx.ModelProto | None:
     """Return the submodel that computes ``outputs`` from ``inputs``.
 
-    It has the constants and metadata of the model. Return ``None`` if the submodel needs another input of the model,
-    or if a name is not a value of the main graph with a known dtype. Also returns ``None`` if one of ``inputs`` is
-    unused but a value upstream of it is read, for example after two reshapes were merged.
+    The submodel keeps the constants and metadata of the model. Return ``None`` if the submodel needs another input of
+    the model, or if a name is not a value of the main graph with a known dtype. Also return ``None`` if one of
+    ``inputs`` is unused but a value upstream of it is read, for example after two reshapes were merged.
     """
     graph = model.graph
     infos = {info.name: info for info in (*graph.input, *graph.value_info, *graph.output)}

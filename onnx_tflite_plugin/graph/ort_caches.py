@@ -29,23 +29,23 @@ class BoundCaches:
         from onnxruntime import OrtValue
 
         binding = self._session.io_binding()
-        written: dict[str, Any] = {}
+        next_values: dict[str, Any] = {}
         for name, array in inputs.items():
             binding.bind_cpu_input(name, np.ascontiguousarray(array))
         for name, output in self._pairs.items():
             value = caches[name]
             if not isinstance(value, OrtValue):
                 caches[name] = value = _copy_to_value(value)
-            written[name] = value if self.in_place else self._spare.pop(name, None) or _copy_to_value(value.numpy())
+            next_values[name] = value if self.in_place else self._spare.pop(name, None) or _copy_to_value(value.numpy())
             binding.bind_ortvalue_input(name, value)
-            binding.bind_ortvalue_output(output, written[name])
+            binding.bind_ortvalue_output(output, next_values[name])
         for name in outputs:
             binding.bind_output(name, "cpu")
         self._session.run_with_iobinding(binding)
         if not self.in_place:
             self._spare = {name: caches[name] for name in self._pairs}
-        caches.update(written)
-        return list(binding.get_outputs()[len(written) :])
+        caches.update(next_values)
+        return list(binding.get_outputs()[len(next_values) :])
 
 
 def _copy_to_value(array: Array) -> Any:

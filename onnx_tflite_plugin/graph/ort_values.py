@@ -43,7 +43,7 @@ def to_value(array: Array, dtype: str) -> Any:
 
 
 def from_value(value: Any, dtype: str) -> Array:
-    """Return the array of an OrtValue; its memory is read for dtypes that numpy lacks."""
+    """Return the array of an OrtValue. For dtypes that NumPy lacks, read its memory."""
     if dtype not in UNKNOWN_TO_NUMPY:
         return np.asarray(value.numpy())
     dtype_in_numpy = np.dtype(UNKNOWN_TO_NUMPY[dtype][0])

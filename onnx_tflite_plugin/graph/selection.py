@@ -35,7 +35,11 @@ def _is_selecting(node: NodeProto) -> bool:
 
 
 def _implementation_choices(graph: GraphProto) -> set[str]:
-    """Return the conditions of If nodes that the nodes of the same operators compute, with their operands."""
+    """Return the values that only choose between implementations of one operator.
+
+    These are the conditions of If nodes and the values that they depend on, as far as nodes of the same TFLite operators
+    as the If compute them.
+    """
     producers = {name: node for node in graph.node for name in node.output}
     choices: set[str] = set()
     for branch in (node for node in graph.node if node.op_type == "If"):

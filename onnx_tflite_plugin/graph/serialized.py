@@ -93,10 +93,10 @@ def remove_constant_infos(graph: onnx.GraphProto) -> None:
     transposes weights) leave its entry stale, and shape inference then reports a contradiction.
     """
     constants = {tensor.name for tensor in graph.initializer}
-    kept = [info for info in graph.value_info if info.name not in constants]
-    if len(kept) < len(graph.value_info):  # avoid a copy if nothing changes
+    remaining = [info for info in graph.value_info if info.name not in constants]
+    if len(remaining) < len(graph.value_info):  # avoid a copy if nothing changes
         del graph.value_info[:]
-        graph.value_info.extend(kept)
+        graph.value_info.extend(remaining)
     for node in graph.node:
         for subgraph in node_subgraphs(node):
             remove_constant_infos(subgraph)

@@ -62,7 +62,8 @@ def check_session_options(onnxruntime: Any, providers: object, options: object) 
 def check_generation(tokens: object, count: object, start: object, stop: object, slots: int) -> list[int]:
     """Return the tokens of a prompt as a list.
 
-    Raises TypeError and ValueError for arguments of ``generate``. ``slots``: the tokens that the caches hold.
+    Raises TypeError and ValueError for invalid arguments of ``generate``. ``slots``: number of tokens that the caches
+    can hold.
     """
     numbers = _check_tokens(tokens)
     for name, value in (("count", count), ("start", start)):

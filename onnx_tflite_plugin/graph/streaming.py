@@ -1,7 +1,8 @@
 """Check and write large models without a copy of their weights.
 
-A ``ModelProto`` holds a copy of every weight, and its serialized form another. Here large initializers of the main
-graph are removed before the rest is serialized, and each is encoded while it is written. The file has the same bytes.
+A ``ModelProto`` holds a copy of every weight, and its serialized form holds another copy. Here, large initializers of
+the main graph are removed before the rest is serialized, and each is encoded while it is written. The file has the same
+bytes as without streaming.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 STREAMED_BYTES = 16 << 20
-"""Minimum weight bytes to check and write a model without a copy. Below, one protobuf for all uses takes less time."""
+"""Minimum weight bytes to check and write a model without a copy. For smaller models, one protobuf for all uses is faster."""
 INLINE_BYTES = 1 << 10
 """Largest initializer that is kept in the protobuf; shape inference reads shapes and axes, which are smaller."""
 _Message = TypeVar("_Message", "onnx.ModelProto", "onnx.GraphProto", "onnx.TensorProto")
