@@ -77,10 +77,10 @@ class ModelDequantizer:
         return replace(
             graph,
             subgraph=float_subgraph,
-            operators=tuple(self.dequantize_operator(bound) for bound in graph.operators),
+            operators=tuple(self.dequantize_bound(bound) for bound in graph.operators),
         )
 
-    def dequantize_operator(self, bound: Bound) -> Bound:
+    def dequantize_bound(self, bound: Bound) -> Bound:
         op = bound.op
         activations = [t for t in (*op.inputs, *op.outputs) if t is not None and not t.is_constant]
         if any(t.dtype == "float32" for t in activations) and not any(affine(t) for t in activations):
@@ -120,12 +120,12 @@ class ModelDequantizer:
             float_op, options=float_op.options.with_fields({**float_op.options, declared.option: implied})
         )
         try:
-            applied = resolve_activation(
+            effective = resolve_activation(
                 bound.handler, bound.pack, OperatorInstance(activated, self.target, self.opset)
             )
         except Failed:  # reported by check_accepted
             return float_op
-        return activated if applied == activated else float_op
+        return activated if effective == activated else float_op
 
     def check_accepted(self, bound: Bound, float_op: Operator) -> None:
         """Add a problem if the handler does not accept the operator without quantization."""
@@ -174,7 +174,7 @@ class ModelDequantizer:
 
 
 def _implied_activation(tensor: Tensor | None) -> str:
-    """Return RELU6 for a range of 0 to 6, RELU for one that begins at 0, else "NONE"."""
+    """Return RELU6 for the range 0 to 6, RELU for a range that begins at 0, else "NONE"."""
     quantization = None if tensor is None else affine(tensor)
     if tensor is None or quantization is None or quantization.per_axis or tensor.dtype not in INTEGER_RANGE:
         return "NONE"

@@ -52,9 +52,9 @@ class StoragePlan(NamedTuple):
     def weight_conversion(self, bound: Bound, tensor: Tensor) -> WeightConversion:
         """Return how a constant operand is converted to float.
 
-        It is converted like quantized activations of the operator, because ONNX Runtime would round float weights to 8
-        bits again between a DequantizeLinear and a QuantizeLinear. Blocks of int4 stay quantized if the target fuses
-        them. No runtime fuses int2.
+        The operand is converted like quantized activations of the operator, because ONNX Runtime would round float
+        weights to 8 bits again between a DequantizeLinear and a QuantizeLinear. Blocks of int4 stay quantized if the
+        target fuses them. No runtime fuses blocks of int2.
         """
         if tensor.narrower is not None:
             narrower = (
@@ -156,7 +156,7 @@ def _target_problem(rule: str, tensors: Mapping[Tensor, Bound], plan: StoragePla
 
 @dataclass(frozen=True)
 class _QuantizedOperator:
-    """An operator as its behavior sees it (``api.behavior.QuantizedOperator``)."""
+    """An operator as passed to its behavior (``api.behavior.QuantizedOperator``)."""
 
     bound: Bound
     runtime: Target
