@@ -19,7 +19,7 @@ _TRAITS = (*_BY_OPERATOR, "no_int8_moves", "wrapping_int8_operators", "missing_o
 
 
 def find_unknown_operator(target: Target) -> str:
-    """Return a message on a trait that names an unknown ONNX operator; else "".
+    """Return a message about a trait that names an unknown ONNX operator; else "".
 
     A target with domains of its own may name their operators.
     """

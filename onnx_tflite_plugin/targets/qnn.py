@@ -31,7 +31,7 @@ QNN = replace(
     opsets=(13, 19, 23),
     attends_causally=False,
     defaults={"unroll": 32},
-    # Activations are unsigned; weights stay int8, and 4 bits are widened.
+    # Activations are unsigned; weights stay int8, and weights of 2 and 4 bits are widened.
     storage={"int8": ("uint8", 128)},
     weights={"int4": ("int8", 0), "int2": ("int8", 0)},
     quantizes=INTEGERS - _SUB_BYTE,

@@ -15,7 +15,7 @@ TVM = replace(
     attends_causally=False,
     quantizes=INTEGERS - _SUB_BYTE,
     weights={"int4": ("int8", 0), "int2": ("int8", 0)},
-    # TVM resizes the last two axes regardless of the scales, and returns a result of another shape.
+    # TVM resizes the last two axes regardless of the scales, and returns a result of the wrong shape.
     last_axes_only=frozenset({"Resize"}),
     prices={"Resize": Price(inner=1e6), "Resize/dequantized": Price(inner=1e6)},
     missing_operators={
