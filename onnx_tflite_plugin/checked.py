@@ -243,8 +243,8 @@ def with_checked_keywords(
     """
 
     def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-        named = (name for name, p in signature(function).parameters.items() if p.kind is not p.VAR_KEYWORD)
-        accepted = [*named, *known]
+        parameter_names = (name for name, p in signature(function).parameters.items() if p.kind is not p.VAR_KEYWORD)
+        accepted = [*parameter_names, *known]
         required = [name for name, p in signature(function).parameters.items() if _is_required_keyword(p)]
 
         @wraps(function)
@@ -268,8 +268,8 @@ def _is_required_keyword(parameter: Parameter) -> bool:
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return ``; did you mean 'layout'?``, or an empty text without a similar name.
 
-    A known name is also similar if it abbreviates ``name``, as Sub abbreviates Subtract, or if ``name`` abbreviates it,
-    as trt abbreviates tensorrt.
+    A known name is also similar if it abbreviates ``name`` (Sub for Subtract), or if ``name`` abbreviates the known name
+    (trt for tensorrt).
     """
     from difflib import get_close_matches
 

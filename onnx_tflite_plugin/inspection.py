@@ -117,7 +117,7 @@ def handlers_of(model: Model, host: Host, target: Target) -> dict[Operator, Boun
 
 
 def _reachable_subgraphs(model: Model, bindings: Mapping[Operator, Bound | Problem], root: int = 0) -> set[int]:
-    """Return the subgraphs to convert: ``root`` and its direct and indirect calls."""
+    """Return ``root`` and all subgraphs that it calls, directly or indirectly."""
     reachable: set[int] = set()
     pending = [root]
     while pending:

@@ -35,7 +35,7 @@ NAMES = "NAME,…"
 
 
 def _option(group: str, default: Any, help: str, **attributes: Any) -> Any:
-    """Return a dataclass field. ``attributes``: those of its :class:`Option`."""
+    """Return a dataclass field. ``attributes``: further fields of its :class:`Option`."""
     value: dict[str, Any] = {"default_factory": default} if default is dict else {"default": default}
     return field(**value, metadata={"group": group, "help": help, **attributes})
 
@@ -60,7 +60,7 @@ class CheckedOptions:
             option.check(getattr(self, option.name))
 
     def __repr__(self) -> str:
-        """Return the call that creates equal options, without fields of default value."""
+        """Return the call that creates equal options, without fields that have defaults."""
         cls: Any = type(self)
         values = ((option, getattr(self, option.name)) for option in options_of(cls))
         changed = ", ".join(f"{option.name}={value!r}" for option, value in values if value != option.default)
@@ -170,7 +170,7 @@ class ConvertOptions(CheckedOptions):
     )  # fmt: skip
     channels_first: bool = _option(
         LAYOUT, False,
-        "Channels before height and width in every 4-D input and output; --layout sets others.",
+        "Channels before height and width in every 4-D input and output, except those given to --layout.",
     )  # fmt: skip
     layout_plan: Literal["least", "local"] = _option(
         LAYOUT, "least", "least minimizes the cost of Transposes; local keeps the source's layout between operators."
@@ -211,7 +211,7 @@ class ConvertOptions(CheckedOptions):
         "if opening is quick or the model might not load.",
     )  # fmt: skip
     on_fusion_error: Literal["skip", "raise"] = _option(
-        ADVANCED, "skip", "If a conversion fails with fusions: skip repeats it without them, raise fails."
+        ADVANCED, "skip", "If a conversion fails with fusions: skip converts without them, raise reports the error."
     )
     keep_unknown: bool = _option(
         ADVANCED, False,
@@ -220,9 +220,9 @@ class ConvertOptions(CheckedOptions):
     prefer: Sequence[str] = _option(ADVANCED, (), "Op pack to prefer if several claim an operator.", metavar="PACK")
     block: Sequence[str] = _option(ADVANCED, (), "Op pack to skip.", metavar="PACK")
     packs: str | None = _option(
-        ADVANCED, None, "Op packs to use: builtin for none of them, or a comma-separated list. Built-in operators are always used.",
+        ADVANCED, None, "Op packs to use: a comma-separated list, or builtin for no packs. Built-in operators are always used.",
         metavar="builtin|LIST",
-        python="Op packs to use: 'builtin' for none of them, or a comma-separated list. Built-in operators are always used.",
+        python="Op packs to use: a comma-separated list, or 'builtin' for no packs. Built-in operators are always used.",
     )  # fmt: skip
 
     @property

@@ -31,8 +31,8 @@ def build_report(
 ) -> Report:
     """Return the report without inputs, outputs, signatures and repairs.
 
-    ``traits``: number of fused operators, by the trait of the target that they require. ``warnings``: those that are
-    added to the host's.
+    ``traits``: number of fused operators, by the trait of the target that they require. ``warnings``: warnings in
+    addition to the host's.
     """
     model, layout, fused = planned.model, planned.layout, planned.fused
     states = read_states(rewritten.model.metadata_props)
