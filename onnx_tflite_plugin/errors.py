@@ -26,7 +26,7 @@ class ConversionError(Exception):
         super().__init__("\n".join([message, *self._problem_lines()]))
 
     def _problem_lines(self) -> Iterator[str]:
-        """Yield a line per problem; a hint shared by several problems follows the last one."""
+        """Yield a line per problem. A hint of several problems follows the last problem."""
         counts = Counter(problem.hint for problem in self.problems if problem.hint)
         remaining = counts.copy()
         for problem in self.problems:

@@ -119,9 +119,9 @@ class BoundModel:
         reached, pending = {self.source.root}, [self.source.root]
         while pending:
             for bound in self.graphs[pending.pop()].operators:
-                new = set(bound.declared.subgraphs) - reached
-                reached |= new
-                pending += new
+                new_indices = set(bound.declared.subgraphs) - reached
+                reached |= new_indices
+                pending += new_indices
         graphs = [g if k in reached else g.with_operators(()) for k, g in enumerate(self.graphs)]
         return BoundModel(self.source, tuple(graphs))
 
@@ -150,7 +150,7 @@ def find_missing_subgraphs(op: Operator, indices: Sequence[int], subgraph_count:
 
 
 def check_calls(calls: Mapping[tuple[int, Operator], Sequence[int]]) -> None:
-    """Raise InvalidModel for a recursive call, which LiteRT follows until memory runs out.
+    """Raise InvalidModel for a recursive call, which would exhaust LiteRT's memory.
 
     ``calls``: the called subgraphs, by (subgraph, operator in it).
     """

@@ -1,6 +1,7 @@
 """Declarations of one operator, as a record for planners and lowering.
 
-Each declared function is called once, with the instance. Its errors are attributed, and its result is checked.
+Each declared function is called once, with the instance. Errors are attributed to the function, and its result is
+checked.
 """
 
 from __future__ import annotations
@@ -261,7 +262,7 @@ def fused_activation(bound: Bound, target: Target, opset: int) -> str:
 
 
 def subgraph_indices(options: Iterable[str], op: Operator) -> tuple[int, ...]:
-    """Return the subgraph indices in an operator's ``options``, even invalid ones."""
+    """Return the subgraph indices in ``options`` of an operator, even if invalid."""
     fields = [op.options.get(name) for name in options]
     flat = [index for field in fields for index in (field if isinstance(field, tuple) else (field,))]
     return tuple(index for index in flat if isinstance(index, int))

@@ -73,8 +73,8 @@ def _check_activation_bounds(bound: Bound, target: Target, opset: int) -> Iterat
     ):
         return
     name = fused_activation(bound, target, opset)
-    declared = declared_behavior(bound, target, opset)
-    moves = declared is not None and declared.moves_values
+    behavior = declared_behavior(bound, target, opset)
+    moves = behavior is not None and behavior.moves_values
     if moves and any(limit is not None for limit in activation_bounds(name) or ()):
         yield "outputs[0]", f"tensor {result} is {_describe_dtype(result)}, but the bounds of {name} need a scale"
 
@@ -123,8 +123,8 @@ def stale_dtypes(bound: Bound, target: Target, opset: int) -> Iterator[tuple[tup
 
 def _activations(bound: Bound, target: Target, opset: int) -> list[Tensor]:
     """Return the operands except weights, constants last."""
-    declared = declared_behavior(bound, target, opset) if any(map(_is_quantized, bound.op.inputs)) else None
-    weights = () if declared is None else declared.weight_slots
+    behavior = declared_behavior(bound, target, opset) if any(map(_is_quantized, bound.op.inputs)) else None
+    weights = () if behavior is None else behavior.weight_slots
     activations = [t for slot, t in enumerate(bound.op.inputs) if t is not None and slot not in weights]
     return sorted(activations, key=lambda tensor: tensor.is_constant)
 
@@ -139,8 +139,8 @@ def _check_per_axis(bound: Bound, target: Target, opset: int) -> Iterator[tuple[
         if tensor is None or not _is_per_axis(tensor):
             continue
         if any(operand is not None and operand.quantization == tensor.quantization for operand in op.inputs):
-            declared = declared_behavior(bound, target, opset)
-            if declared is not None and declared.moves_values:
+            behavior = declared_behavior(bound, target, opset)
+            if behavior is not None and behavior.moves_values:
                 continue
         scales = len(tensor.quantization.scale) if isinstance(tensor.quantization, Quantization) else 0
         yield f"outputs[{k}]", f"tensor {tensor} has {scales} scales, but a computed tensor must have one"
@@ -158,8 +158,8 @@ def _check_zero_scales(bound: Bound, target: Target, opset: int) -> Iterator[tup
     op = bound.op
     sides = (("inputs", op.inputs), ("outputs", op.outputs))
     zero_scaled = [(f"{side}[{k}]", t) for side, tensors in sides for k, t in enumerate(tensors) if _has_zero_scale(t)]
-    declared = declared_behavior(bound, target, opset) if zero_scaled else None
-    if declared is not None and declared.needs_scale:
+    behavior = declared_behavior(bound, target, opset) if zero_scaled else None
+    if behavior is not None and behavior.needs_scale:
         for where, tensor in zero_scaled:
             yield where, f"tensor {tensor} has a scale of 0, but {op.code} computes with the scale"
 
@@ -203,14 +203,14 @@ def _unscaled_dtype(bound: Bound, tensor: Tensor, target: Target, opset: int) ->
 
 def _computes_real_values(bound: Bound, target: Target, opset: int) -> bool:
     """True if the kernel computes on real values of quantized tensors."""
-    declared = declared_behavior(bound, target, opset)
-    return declared is not None and declared.computes_real_values
+    behavior = declared_behavior(bound, target, opset)
+    return behavior is not None and behavior.computes_real_values
 
 
 def _rescales(bound: Bound, target: Target, opset: int) -> bool:
     """True if the kernel multiplies by the operands' scales; a missing scale is 0."""
-    declared = declared_behavior(bound, target, opset)
-    return declared is not None and declared.rescales
+    behavior = declared_behavior(bound, target, opset)
+    return behavior is not None and behavior.rescales
 
 
 def _describe_dtype(tensor: Tensor) -> str:

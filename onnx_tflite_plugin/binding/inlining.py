@@ -56,10 +56,10 @@ class Inlining:
     def operators(self, bound: Bound, enclosing_subgraphs: Collection[int]) -> Sequence[Operator] | None:
         """Return the operators that replace a call; ``None`` if the call is kept.
 
-        A call is kept if its handler does not declare ``inlined_subgraph``, if the subgraph is stateful or does not
-        compute a result, or if a tensor at its boundary differs from the call's in dtype, shape or quantization.
-        ``enclosing_subgraphs``: the subgraph of the call and those that are being inlined into it; the call is also kept
-        if it calls one of them. Raises TooLarge if calls expand to too many operators.
+        A call is kept if its handler does not declare ``inlined_subgraph``, or if the subgraph is stateful or does not
+        compute a result. It is also kept if a tensor of the call has another dtype, shape or quantization in the
+        subgraph, or if the call is recursive. ``enclosing_subgraphs``: the subgraph of the call and the subgraphs that
+        are being inlined into it. Raises TooLarge if calls expand to too many operators.
         """
         option = bound.handler.inlined_subgraph
         index = bound.op.options.get(option) if option else None

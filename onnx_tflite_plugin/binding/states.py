@@ -37,7 +37,7 @@ class StateUsers(NamedTuple):
 def users_by_key(model: BoundModel) -> StateUsers:
     """Return the users of each state, and whether these lists are complete.
 
-    They are incomplete if a subgraph uses a resource that another subgraph creates, or if the file has several
+    The lists are incomplete if a subgraph uses a resource that another subgraph creates, or if the file has several
     signatures, which share states.
     """
     groups: dict[str, list[Bound]] = {}
