@@ -12,7 +12,7 @@ from onnx_tflite_plugin.source.model import Tensor
 
 @dataclass(frozen=True)
 class ConstantSize:
-    """Number and stored bytes of the constants of one dtype that are all sparse or all dense."""
+    """Number and stored bytes of the sparse or the dense constants of one dtype."""
 
     dtype: str
     sparse: bool
@@ -29,11 +29,11 @@ def constant_sizes(tensors: Iterable[Tensor]) -> list[ConstantSize]:
     for tensor in tensors:
         if not tensor.is_constant or not tensor.is_static or not bits(tensor.dtype):
             continue
-        sparse = tensor.data.sparse_bytes if isinstance(tensor.data, StoredData) else None
-        stored = size_in_file(tensor.dtype, tensor.shape) if sparse is None else sparse
-        key = tensor.dtype, sparse is not None
+        sparse_bytes = tensor.data.sparse_bytes if isinstance(tensor.data, StoredData) else None
+        stored_bytes = size_in_file(tensor.dtype, tensor.shape) if sparse_bytes is None else sparse_bytes
+        key = tensor.dtype, sparse_bytes is not None
         size = sizes.get(key, ConstantSize(*key, 0, 0))
-        sizes[key] = replace(size, count=size.count + 1, bytes=size.bytes + stored)
+        sizes[key] = replace(size, count=size.count + 1, bytes=size.bytes + stored_bytes)
     return sorted(sizes.values(), key=lambda size: (-size.bytes, size.dtype))
 
 

@@ -110,7 +110,7 @@ class FileContent(Content):
         return struct.unpack(self.read(position, struct.size))
 
     def _load_page(self, number: int) -> memoryview:
-        """Read a page of tables into the cache; if the cache is full, drop its oldest page."""
+        """Read a page of tables into the cache. A full cache drops its oldest page."""
         start = number * _PAGE
         page = self._read_chunks(start, min(_PAGE, self.size - start))
         if len(self._pages) >= _MAX_PAGES:

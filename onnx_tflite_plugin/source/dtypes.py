@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-# Indexed by the schema's enum TensorType, whose names are the same words in capitals.
+# Indexed by the schema's enum TensorType, which has these names in capitals.
 NAMES = (
     "float32",
     "float16",

@@ -1,10 +1,10 @@
 """Checked FlatBuffers reader.
 
-For any bytes of a file, the result is a value or ``InvalidModel``. The format is https://flatbuffers.dev/internals: a
-table starts with a signed 32-bit distance back to its vtable; the vtable holds the sizes of the vtable and of the
-table and, per field, a 16-bit offset into the table (0: absent, so the default). Strings, vectors and sub-tables are
-reached by an unsigned 32-bit distance forward. All numbers are little-endian. ``struct`` raises on reads past the end
-of a buffer, so every read at a non-negative position is checked.
+For any bytes of a file, the result is a value or ``InvalidModel``. The format is https://flatbuffers.dev/internals. A
+table starts with a signed 32-bit distance back to its vtable. The vtable holds its own size, the size of the table, and
+a 16-bit offset of each field in the table. The offset 0 means that the field is absent and has its default. A string,
+vector or sub-table is reached by an unsigned 32-bit distance forward. All numbers are little-endian. ``struct`` raises
+on reads past the end of a buffer, so every read at a non-negative position is checked.
 """
 
 from __future__ import annotations

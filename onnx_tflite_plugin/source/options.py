@@ -168,7 +168,7 @@ def _decode(layout: Layout, table: Table) -> Options:
             raise table.invalid(name, reason, "the file was written for a newer LiteRT, or is damaged") from None
     for name in layout.fields:
         if values.get(f"{name}_format") == "FLEXBUFFERS":
-            with suppress(ValueError):  # LiteRT does not read these attributes, so damaged ones stay bytes
+            with suppress(ValueError):  # LiteRT does not read these attributes, so damaged attributes stay bytes
                 values[name] = decode_attributes(values[name], name)
     return Options(layout.name, values)
 

@@ -83,7 +83,7 @@ def _read_blockwise(details: Table, shape: tuple[int, ...], tensors: Sequence[Te
     """Return the blockwise parameters. Raises InvalidModel if no kernel supports them.
 
     Kernels support one float16 scale per block of the last axis, without zero points.
-    They read the scales in stored order, regardless of the shape (``EvalBlockwise4Bit``, kernels/fully_connected.cc).
+    Kernels read the scales in stored order, regardless of the shape (``EvalBlockwise4Bit``, kernels/fully_connected.cc).
     """
     if details.numbers("block_shape"):
         raise details.invalid("block_shape", "blocks of several dimensions are not supported", "use one block_size")

@@ -1,8 +1,8 @@
 """Tables of the TFLite schema that describe the structure of a model.
 
 The declarations follow LiteRT's ``tflite/converter/schema/schema.fbs`` (version 3d), field for field in its order.
-``table`` stands for any table type. They are repeated here, because the ``tflite`` package stops at schema 2.18 and its
-accessors do not check the file. Operator options, except the newest, come from that package (see ``options``).
+``table`` stands for any table type. The tables are repeated here, because the ``tflite`` package stops at schema 2.18 and
+its accessors do not check the file. Operator options, except the newest, come from that package (see ``options``).
 """
 
 from __future__ import annotations
