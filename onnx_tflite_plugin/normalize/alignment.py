@@ -250,7 +250,7 @@ def squeeze(sizes: Shape) -> Shape:
 
 
 def are_equal_constants(first: Tensor, second: Tensor) -> bool:
-    """True if constants have equal values, dtypes, quantizations, and sizes other than 1."""
+    """True if constants are equal, except for axes of size 1."""
     if first.dtype != second.dtype or squeeze(first.shape) != squeeze(second.shape):
         return False
     if not _have_same_quantization(first, second):
@@ -272,7 +272,7 @@ def _have_same_quantization(first: Tensor, second: Tensor) -> bool:
 
 
 def _are_equal_except_any_size(sizes: Array, prompt_sizes: Array, any_size: int) -> bool:
-    """True if two lists of sizes differ only where the second one has ``any_size``.
+    """True if two lists of sizes differ only where the second list has ``any_size``.
 
     ``any_size``: the number that the operator accepts in place of any size.
     """

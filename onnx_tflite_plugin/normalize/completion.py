@@ -159,7 +159,7 @@ class Completion:
         return all(a == b or _are_equal_subgraphs(graphs[a], graphs[b]) for a, b in pairs)
 
     def _copy_views(self, start: Tensor, views: list[Operator]) -> Tensor:
-        """Apply copies of views to ``start``, and return the result; reuse existing copies."""
+        """Return the result of copies of views on ``start``. Existing copies are reused."""
         tensor = start
         for op in reversed(views):
             key = location_of(op), tensor
@@ -251,7 +251,7 @@ def _is_list(tensor: Tensor) -> bool:
 
 
 def _have_same_result(first: Operator, second: Operator) -> bool:
-    """True if two operators return the same result for equal operands 0.
+    """True if two operators return equal results whenever their operands 0 are equal.
 
     All other operands must be equal constants.
     """

@@ -64,7 +64,7 @@ def _candidates(model: Model, host: Host) -> Iterator[_Candidate]:
 
 
 def _equal_tensor_pairs(model: Model, candidate: _Candidate) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield pairs of tensors with equal contents: on both sides of a call, or in a loop."""
+    """Yield pairs of tensors with equal contents: across a call, or in a loop."""
     op, handler = candidate.op, candidate.handler
     boundary = handler.boundary
     options = (

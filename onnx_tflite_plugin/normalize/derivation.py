@@ -229,9 +229,9 @@ class ShapeDerivation:
             tensor for tensor in op.outputs if tensor is not None
         ]  # in the lowered model, states come after these
         computes_values = with_values and all(_may_hold_sizes(t) for t in op.outputs)
-        computed, shapes = self._lower_results(isolated, bound, with_values=computes_values, resized=bool(resized))
+        values, shapes = self._lower_results(isolated, bound, with_values=computes_values, resized=bool(resized))
         results: dict[Tensor, tuple[Dims, Array | None]] = {}
-        for tensor, inferred, value in zip(tensors, shapes, computed, strict=False):
+        for tensor, inferred, value in zip(tensors, shapes, values, strict=False):
             axes_rank = declared_rank(bound, op.outputs.index(tensor))
             if inferred is None and not tensor.has_rank and (axes_rank is None or axes_rank != rank):
                 raise Refusal(f"the rank of {tensor.name!r} is known only at runtime")
@@ -256,15 +256,15 @@ class ShapeDerivation:
         if key in self._lowered:
             return self._lowered[key]
         model = lower_in_isolation(op, self.model, self.host, self.target)
-        computed = constant_results(model) if with_values else [None] * len(op.outputs)
+        values = constant_results(model) if with_values else [None] * len(op.outputs)
         shapes = infer(skeleton(model))
         if resized:
             check_states(model, shapes)
         for constant in model.graph.initializers.values():
             constant.const_value = None  # frees the weights, which a reference cycle would keep
         if key is not None:
-            self._lowered[key] = computed, shapes
-        return computed, shapes
+            self._lowered[key] = values, shapes
+        return values, shapes
 
     def _results_of_subgraphs(self, op: Operator, bound: Bound, dims: Mapping[Tensor, Dims]) -> dict[Tensor, Dims]:
         """Return the shapes of results that subgraphs compute from resized operands.
@@ -305,7 +305,7 @@ class ShapeDerivation:
         return [dims.get(tensor, tensor.dims) for tensor in graph.outputs]
 
     def bind(self, op: Operator) -> Bound:
-        """Return the operator with its handler. Raises UnsupportedOperator without one."""
+        """Return the operator with its handler, or raise UnsupportedOperator."""
         bound = self.host.bind_operator(op, self.target, self.target.opsets[2])
         if isinstance(bound, Problem):
             raise UnsupportedOperator(self.message, [bound])
@@ -324,7 +324,7 @@ class ShapeDerivation:
 
 
 def is_consistent(stored: Dims, derived: Dims) -> bool:
-    """True if a stored shape agrees with the derived one, and no stored 0 becomes dynamic."""
+    """True if a stored shape agrees with a derived shape, and no 0 becomes dynamic."""
     return agree(derived, stored) and (0, None) not in zip(stored, derived, strict=True)
 
 
@@ -335,7 +335,7 @@ def _result_rank(tensor: Tensor, op: Operator, operands: Mapping[Tensor, Tensor]
 
 
 def candidate_ranks(op: Operator, dims: Mapping[Tensor, Dims]) -> Iterator[int]:
-    """Yield ranks to try: those of operands, highest first, then all others."""
+    """Yield ranks to try: the operands' ranks, highest first, then all other ranks."""
     ranks = {len(dims.get(tensor, tensor.dims)) for tensor in op.inputs if tensor is not None}
     yield from dict.fromkeys((*sorted(ranks, reverse=True), *range(MAX_TRIED_RANK + 1)))
 

@@ -18,7 +18,7 @@ def reads_no_subgraph(op: Operator) -> bool:
 
 
 def shape_key(op: Operator) -> Hashable:
-    """Return a key that is equal for operators with the same result shapes."""
+    """Return a key of an operator; equal keys imply equal result shapes."""
     operands = [
         t and (t.dims, t.dtype, t.has_rank, t.is_constant, t.is_variable, repr(t.quantization), _value_key(t))
         for t in (*op.inputs, *op.outputs)
@@ -29,7 +29,7 @@ def shape_key(op: Operator) -> Hashable:
 
 
 def _value_key(tensor: Tensor) -> Hashable:
-    """Return the values of a small constant, or the identity of a large one."""
+    """Return the values of a small constant, or the identity of a large constant."""
     if not tensor.is_constant:
         return None
     return tensor.array.tobytes() if prod(tensor.shape) <= MAX_SIZES and tensor.dtype != "string" else tensor.data

@@ -38,7 +38,7 @@ class Examination(NamedTuple):
 
 
 def examine(model: Model, host: Host, target: Target, opset: int) -> Examination:
-    """Bind a model and check its shapes and dtypes. ``opset``: the highest opset allowed."""
+    """Bind a model and check its shapes and dtypes. ``opset``: the highest allowed."""
     dtypes: Dtypes = {}
     bound: BoundModel | None = None
     try:
@@ -66,7 +66,7 @@ def _with_declarations(model: BoundModel, target: Target, opset: int) -> BoundMo
 
 
 def may_have_stale_shapes(examination: Examination, host: Host, target: Target) -> bool:
-    """True if a stored shape contradicts an operator, or may be the cause of the error."""
+    """True if a stored shape contradicts an operator, or may cause the error."""
     model = examination.model
     if not all(tensor.has_rank for tensor in model.main.tensors):
         return True

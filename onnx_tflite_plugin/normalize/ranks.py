@@ -22,7 +22,7 @@ TARGET = target_named("generic")  # ranks are the same for all targets; this one
 
 
 def complete_shapes(model: Model, host: Host) -> Model:
-    """Return the model with derived shapes in place of missing ones."""
+    """Return the model with derived shapes in place of missing shapes."""
     dims = missing_shapes(ShapeDerivation(model, host, TARGET, ""))
     return with_dims(model, dims) if dims else model
 
@@ -30,7 +30,7 @@ def complete_shapes(model: Model, host: Host) -> Model:
 def missing_shapes(derivation: ShapeDerivation) -> dict[Tensor, Dims]:
     """Return derived shapes of results with missing ranks or dynamic sizes.
 
-    Tools that insert QUANTIZE and DEQUANTIZE may store observed sizes, without marking dynamic ones.
+    Tools that insert QUANTIZE and DEQUANTIZE may store observed sizes, and not mark the dynamic sizes.
     """
     dims: dict[Tensor, Dims] = {}
     size_values: dict[Tensor, Array] = {}

@@ -42,8 +42,8 @@ def resize_inputs(
     shapes = resolve_keys(shapes, names.inputs, stored, "--input-shape")
     requested = _parse_shapes(model, shapes, names)
     resized = {tensor: _with_stored(sizes, tensor) for tensor, sizes in requested.items()}
-    changed = {tensor: dims for tensor, dims in resized.items() if dims != tensor.dims}
-    if changed:
+    changed_dims = {tensor: dims for tensor, dims in resized.items() if dims != tensor.dims}
+    if changed_dims:
         derivation = ShapeDerivation(
             model,
             host,
@@ -51,7 +51,7 @@ def resize_inputs(
             "shapes that cannot be derived from --input-shape:",
             remedy=_stored_sizes_remedy(model, shapes, names),
         )
-        model = with_dims(model, derivation.propagate(changed))
+        model = with_dims(model, derivation.propagate(changed_dims))
     named_axes = {
         (position, axis): size
         for position, name in enumerate(names.inputs)
@@ -69,9 +69,9 @@ def _parse_shapes(
     for name, shape in shapes.items():
         flag = f"--input-shape {name}={','.join(map(str, shape))}"
         if name not in by_name:
-            listed = ", ".join(by_name) + did_you_mean(name, by_name)
+            input_list = ", ".join(by_name) + did_you_mean(name, by_name)
             raise UnsupportedOption(
-                f"{flag}: no graph input has this {describe_key(name, by_name)}; the model's inputs are {listed}"
+                f"{flag}: no graph input has this {describe_key(name, by_name)}; the model's inputs are {input_list}"
             )
         if len(shape) != by_name[name].rank and by_name[name].rank:  # a converter may have written [] for any shape
             raise UnsupportedOption(
@@ -127,9 +127,9 @@ def derive_shapes(model: Model, host: Host, target: Target, *, strict: bool = Fa
             raise error.__cause__ from error
         return None
     derived = {tensor: _fill_dynamic(sizes, tensor) for tensor, sizes in dims.items()}
-    changed = {tensor: sizes for tensor, sizes in derived.items() if not is_consistent(tensor.dims, sizes)}
-    if changed:
-        return with_dims(complete, changed)
+    changed_dims = {tensor: sizes for tensor, sizes in derived.items() if not is_consistent(tensor.dims, sizes)}
+    if changed_dims:
+        return with_dims(complete, changed_dims)
     return None if complete is model else complete
 
 
@@ -141,7 +141,7 @@ def _fill_dynamic(sizes: Dims, tensor: Tensor) -> Dims:
 
 
 def _batch_axes(model: Model) -> NamedAxes:
-    """Return axis 0 of each input whose axis 0 has the size of the first input's."""
+    """Return axis 0 of each input that has the first input's size along axis 0."""
     stored = next((tensor.dims[0] for tensor in model.main.inputs if tensor.rank), None)
     batch_axes = {(k, 0): BATCH for k, t in enumerate(model.main.inputs) if t.rank and t.dims[0] == stored}
     if not batch_axes:
@@ -224,8 +224,8 @@ def make_dynamic(model: Model, named_axes: NamedAxes, host: Host, target: Target
         replace(g, operators=tuple(derivation.replaced_operators.get(op, op) for op in g.operators))
         for g in model.subgraphs
     ]
-    changed = {
+    replacements = {
         tensor: replace(tensor, dims=dims, shape=tuple(size or 1 for size in shapes[tensor][0]), has_rank=True)
         for tensor, dims in dynamic_dims.items()
     }
-    return with_tensors(replace(model, subgraphs=tuple(graphs)), changed), named_axes
+    return with_tensors(replace(model, subgraphs=tuple(graphs)), replacements), named_axes
