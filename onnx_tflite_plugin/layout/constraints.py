@@ -133,9 +133,9 @@ def _check_result_ranks(op: Operator, groups: Collection[int]) -> None:
             raise RankError(f"the file stores no shape for {tensor.name!r}, the result of operands of rank {rank}")
 
 
-def _axis_groups(op: Operator, declared: str) -> dict[int, Sequence[Group]]:
+def _axis_groups(op: Operator, axes: str) -> dict[int, Sequence[Group]]:
     """Return the declared axis groups of each present slot."""
-    inputs, outputs = parse_axes(declared)
+    inputs, outputs = parse_axes(axes)
     slots = (*enumerate(inputs), *((~k, groups) for k, groups in enumerate(outputs)))
     return {slot: groups for slot, groups in slots if groups is not None and op.tensor(slot) is not None}
 
@@ -148,14 +148,14 @@ def default_axes(bound: Bound) -> dict[int, Sequence[Group]]:
     return {slot: [("...",)] for slot in slots if slot not in excluded and op.tensor(slot) is not None}
 
 
-def implicit_layouts(op: Operator, declaration: Implicit, declared: str) -> dict[int, TensorLayout]:
+def implicit_layouts(op: Operator, declaration: Implicit, axes: str) -> dict[int, TensorLayout]:
     """Return the layout that the ONNX operator requires of each slot."""
-    letters = _implicit_letters(op, declaration, declared)
+    letters = _implicit_letters(op, declaration, axes)
     layouts: dict[int, TensorLayout] = {}
     for slot, slot_letters in letters.items():
         required = declaration.onnx[slot].split()
         order = declaration.onnx[slot]
-        if error := describe_wrong_order(slot, order, slot_letters, declared, declaration.squeezable):
+        if error := describe_wrong_order(slot, order, slot_letters, axes, declaration.squeezable):
             raise AxesError(error)
         sizes = dict(zip(slot_letters, op[slot].dims, strict=True))
         layouts[slot] = tuple(
@@ -169,12 +169,12 @@ def implicit_layouts(op: Operator, declaration: Implicit, declared: str) -> dict
     return layouts
 
 
-def _implicit_letters(op: Operator, declaration: Implicit, declared: str) -> dict[int, list[str]]:
+def _implicit_letters(op: Operator, declaration: Implicit, axes: str) -> dict[int, list[str]]:
     """Return the letters of the axes of each slot that has a required layout.
 
     An axis written as 1 has no letter.
     """
-    declared_letters = letters_by_slot(declared)
+    declared_letters = letters_by_slot(axes)
     letters = {slot: declared_letters.get(slot, []) for slot in declaration.onnx if op.tensor(slot) is not None}
     for slot, slot_letters in letters.items():
         if "..." in slot_letters:
@@ -187,13 +187,13 @@ def _implicit_letters(op: Operator, declaration: Implicit, declared: str) -> dic
     return letters
 
 
-def _squeeze_constraint(bound: Bound, declaration: Implicit, declared: str) -> LayoutConstraint | None:
+def _squeeze_constraint(bound: Bound, declaration: Implicit, axes: str) -> LayoutConstraint | None:
     """Return a constraint that allows leaving out squeezable axes of size 1.
 
     Return ``None`` if there are no such axes. All letters of such an axis are mapped to its first letter. An image of one
     position preferably remains an image; an image of one row preferably becomes a sequence.
     """
-    letters = _implicit_letters(bound.op, declaration, declared)
+    letters = _implicit_letters(bound.op, declaration, axes)
     sizes_by_slot = {
         slot: dict(zip(slot_letters, bound.op[slot].dims, strict=True)) for slot, slot_letters in letters.items()
     }

@@ -19,7 +19,7 @@ class Pin(NamedTuple):
 class Wire(NamedTuple):
     """A tensor between its producer and its consumers.
 
-    It costs ``weight`` (nonnegative) for each key of a consumer that differs from the producer's.
+    The wire costs ``weight`` (nonnegative) for each key of a consumer that differs from the producer's key.
     """
 
     weight: int

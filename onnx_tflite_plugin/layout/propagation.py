@@ -97,7 +97,7 @@ def propagate_layouts(
 
 
 class _Propagation(NamedTuple):
-    """State of the propagation. ``visited``: pairs (tensor, layout) that were propagated."""
+    """State of the propagation. ``visited``: the propagated pairs (tensor, layout)."""
 
     constraints: Mapping[Bound, LayoutConstraint]
     candidates: dict[Bound, list[OperatorLayout]]

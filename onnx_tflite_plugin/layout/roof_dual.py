@@ -32,7 +32,7 @@ Terms = dict[tuple[tuple[int, ...], int], int]
 def roof_dual(costs: Sequence[int], terms: Terms, ties: Sequence[int], work: Work) -> tuple[list[bool], int]:
     """Return the value of each variable, and a lower bound of the cost.
 
-    The cost of the result equals the bound if the problem is submodular. It is never higher than with all variables
+    The cost of the result equals the bound if the problem is submodular, and is never higher than with all variables
     false. ``costs``: the cost of each literal if it is true. ``ties``: secondary costs that decide between equal costs,
     in total less than ``len(costs) ** 2``. Ties are ignored if considering them takes much longer.
     """

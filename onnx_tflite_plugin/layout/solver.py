@@ -324,7 +324,7 @@ class _Component:
 
     @cached_property
     def _lazy_proposals(self) -> tuple[list[_ProposalWithWork], Iterator[_ProposalWithWork]]:
-        """Return the proposals computed so far and the generator of the remaining ones."""
+        """Return the computed proposals, and the generator of the remaining proposals."""
         return [], self._generate_proposals()
 
     def _generate_proposals(self) -> Iterator[_ProposalWithWork]:

@@ -17,9 +17,8 @@ def state_groups(
 ) -> tuple[Groups, frozenset[Bound]]:
     """Return the users of states that follow the layout plan, and the remaining users.
 
-    The remaining states keep the file's layout. These are all states if the users of a state are not all known.
-    Otherwise they are the states whose shape differs between users, or with a tensor for which ``keeps_source_layout``
-    is true.
+    A state keeps the file's layout if its shape differs between users, or if ``keeps_source_layout`` is true for one of
+    its tensors. If the users of some state are not all known, every state keeps the file's layout.
     """
     groups, complete = users_by_key(model)
     planned_groups = {

@@ -41,7 +41,7 @@ def layout_of_permutation(dims: Dims, perm: Iterable[int]) -> TensorLayout:
 
 
 def coalesce(parts: Iterable[AxisPart]) -> TensorLayout:
-    """Return the same layout, with contiguous parts merged."""
+    """Return the layout with contiguous parts merged."""
     result: list[AxisPart] = []
     for part in parts:
         last = result[-1] if result else None
@@ -140,7 +140,7 @@ def plan_conversion(start: TensorLayout, end: TensorLayout) -> LayoutConversion:
 
 
 def _common_refinement(start: TensorLayout, end: TensorLayout) -> tuple[TensorLayout, TensorLayout]:
-    """Return both layouts with each axis split at every boundary of either."""
+    """Return both layouts with each axis split at the part boundaries of both layouts."""
     cuts = _part_boundaries(start, end)
     return _split_parts(start, cuts), _split_parts(end, cuts)
 
