@@ -61,7 +61,7 @@ def _letters(tensor: Tensor) -> str:
 
 
 def _channel_axes(main: BoundGraph) -> Mapping[Tensor, int]:
-    """Return the channel axis of images that have channels last in the file.
+    """Return the channel axis of each image that has channels last in the file.
 
     The axis is known from operators that require channels as the second axis, also across elementwise operators.
     """

@@ -109,7 +109,7 @@ class Context:
 
     @cached_property
     def inputs(self) -> tuple[ValueOrResource | None, ...]:
-        """Return the operands as the handler gets them; None for an absent one."""
+        """Return the operands as the handler gets them; None for an absent operand."""
         return tuple(self.operands.deliver(slot) for slot in range(len(self.op.inputs)))
 
     def constant(self, slot: int) -> Array | None:
@@ -202,13 +202,13 @@ class Context:
         return self.operands.fetch(slot, encoding)
 
     def quantize(self, value: Value, like: int) -> Value:
-        """Return floats quantized like slot ``like``; unchanged if the slot is not quantized."""
+        """Return floats quantized like slot ``like``; unchanged if it is unquantized."""
         if affine(self.op[like]) is None or not self.target.moves_integers:
             return value
         return self.scope.conversions.quantize(require_value(value), self.storage(like), self.layout(like))
 
     def dequantize(self, value: Value, like: int) -> Value:
-        """Return values dequantized by slot ``like``; unchanged if the slot is not quantized."""
+        """Return values dequantized like slot ``like``; unchanged if it is unquantized."""
         if affine(self.op[like]) is None or not self.target.moves_integers:
             return value
         return self.scope.conversions.dequantize(require_value(value), self.storage(like), self.layout(like))
@@ -283,12 +283,12 @@ class Context:
         """Build an inner ONNX graph for If and Loop.
 
         ``inputs``: (name, dtype, shape or None) of each graph input. ``body``: function that gets the inputs as values
-        and returns the outputs. It may capture outer values.
+        and returns the outputs. The graph may use values of the outer graph.
         """
         return self.scope.graph(body, inputs)
 
     def subgraph(self, index: int) -> Subgraph:
-        """Return a subgraph of the file, except for tensors kept as floats.
+        """Return a subgraph of the file; in a dequantized model, its tensors are float.
 
         Raises LookupError for an index that does not exist.
         """

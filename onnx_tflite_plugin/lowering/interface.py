@@ -24,7 +24,7 @@ class InterfaceNames(NamedTuple):
 
 
 def select_signature(model: Model, key: str | None) -> Signature | None:
-    """Return the signature with a key; by default, the main subgraph's first signature.
+    """Return the signature with a key; by default, the first of the main subgraph.
 
     Without a key, the result is None if the main subgraph has no signature. Raises UnsupportedOption if the file has no
     signature with this key.
@@ -83,7 +83,7 @@ NamedTensor = tuple[str | None, Tensor]
 
 
 def _name_by_signature(graph: Subgraph, tensors: Sequence[Tensor], names: Mapping[str, int]) -> list[NamedTensor]:
-    """Return each tensor once per name in the signature; the name is None if it has none."""
+    """Return each tensor once per name in the signature; None stands for no name."""
     by_index: dict[int, list[str]] = {}
     for name, index in names.items():
         by_index.setdefault(graph.tensors[index].index, []).append(name)

@@ -57,7 +57,7 @@ class Operands:
         return self.scope.emitter.emit(op_type, inputs, attributes)[0]
 
     def deliver(self, slot: int) -> ValueOrResource | None:
-        """Return the operand as the handler gets it; None for an absent one."""
+        """Return the operand as the handler gets it; None if it is absent."""
         tensor, declared = self.bound.op.tensor(slot), self.bound.declared
         if tensor is None:
             return None
@@ -195,7 +195,7 @@ class Operands:
         return self.scope.conversions.dequantize(integers, storage, source_layout(dims))
 
     def _warn_of_bias_scale(self, slot: int) -> None:
-        """Add a warning if the declared scale of a bias contradicts the scale in the file."""
+        """Add a warning if a bias's declared scale contradicts the scale in the file."""
         warnings = self.scope.emitter.warnings
         message = describe_bias_scale(self.bound.op, slot, self.bound.declared.quantization)
         text = f"{self.bound.label}: {message} of handler {self.bound.handler.name} of {self.bound.pack}"

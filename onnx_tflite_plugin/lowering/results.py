@@ -160,7 +160,7 @@ def _dtype_error(
 
 
 def _describe_wrong_dtype(value_dtype: str, tensor: Tensor, tensor_dtype: str, k: int) -> str:
-    """Return a message for the author of a handler on a wrong output dtype."""
+    """Return a message about a wrong output dtype, for the author of a handler."""
     if tensor.dtype in QUANTIZED and affine(tensor) is None and value_dtype.startswith("float"):
         return (
             f"output {k}, {tensor.name!r}, is {tensor.dtype} without scale and zero point in the file, so the "

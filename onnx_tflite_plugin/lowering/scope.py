@@ -181,7 +181,7 @@ class Scope:
 
 
 def _required_operators(operators: Sequence[Bound], results: Collection[Tensor]) -> tuple[Bound, ...]:
-    """Return the operators that the results depend on, and those with side effects."""
+    """Return the operators that results depend on, and operators with side effects."""
     needed, required = set(results), list[Bound]()
     for bound in reversed(operators):
         inputs = [tensor for tensor in bound.op.inputs if tensor is not None]

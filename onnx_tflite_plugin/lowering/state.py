@@ -217,7 +217,7 @@ class States:
 def _state_users_recursively(
     model: BoundModel, subgraphs: Iterable[int], seen: set[int]
 ) -> Iterator[tuple[str | None, Bound]]:
-    """Yield (key of the state, user) for the subgraphs and those that they call."""
+    """Yield (key of the state, user) for the subgraphs and all subgraphs they call."""
     for index in subgraphs:
         if index in seen:
             continue

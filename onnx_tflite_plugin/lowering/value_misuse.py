@@ -106,9 +106,9 @@ class _RefusedArithmetic:
 
 @contextmanager
 def explain_value_misuse() -> Iterator[None]:
-    """Explain errors of Python code that computes with values: name the operator to emit.
+    """Explain errors of Python code that computes with values of the model.
 
-    Other errors pass unchanged.
+    The message names the operator to emit. Other errors pass unchanged.
     """
     previous_handler = ir.set_value_magic_handler(_RefusedArithmetic())
     try:
@@ -128,7 +128,7 @@ def explain_value_misuse() -> Iterator[None]:
 
 
 def _describe_misuse(error: Exception, frame: FrameType, instruction: int) -> tuple[str, str] | None:
-    """Return the code that computes with a value, and the advice; None for other errors."""
+    """Return the code that computes with a value, and advice; None for other errors."""
     if unpacking := find_unpacking(error, frame, instruction):
         value, code, count = unpacking
         return (code, suggest_outputs(value, count, frame)) if _refers_to_value(value, frame) else None
@@ -173,7 +173,7 @@ def _is_misuse(error: Exception, expression: ast.expr, frame: FrameType) -> bool
 
 
 def _refers_to_value(expression: ast.expr, frame: FrameType) -> bool:
-    """True for an expression with a value of the model, or with the context that emits one."""
+    """True if an expression refers to a value of the model, or to the context."""
     return any(_is_value(node, frame) or _is_context(node, frame) for node in ast.walk(expression))
 
 

@@ -22,7 +22,7 @@ Unpacking = tuple[ast.expr, str, int | None]
 
 
 def find_unpacking(error: Exception, frame: FrameType, instruction: int) -> Unpacking | None:
-    """Return what an instruction unpacks; None for another error or without source."""
+    """Return what an instruction unpacks; None for other errors, or without source."""
     if not _UNPACKED.search(str(error)):
         return None
     first, last, start, end = list(frame.f_code.co_positions())[instruction // 2]
@@ -33,8 +33,8 @@ def find_unpacking(error: Exception, frame: FrameType, instruction: int) -> Unpa
         nodes = [*ast.walk(ast.parse(source))]
     except SyntaxError:
         return None
-    around = (node for node in nodes if _is_around(node, (first, start), (last, end)))
-    for node in sorted(around, key=_start, reverse=True):  # the innermost first
+    enclosing_nodes = (node for node in nodes if _encloses(node, (first, start), (last, end)))
+    for node in sorted(enclosing_nodes, key=_start, reverse=True):  # the innermost first
         match node:
             case ast.Assign(targets=[ast.Tuple(elts=names) | ast.List(elts=names)], value=value):
                 has_rest = any(isinstance(name, ast.Starred) for name in names)
@@ -51,9 +51,9 @@ def find_unpacking(error: Exception, frame: FrameType, instruction: int) -> Unpa
 
 
 def suggest_outputs(value: ast.expr, count: int | None, frame: FrameType) -> str:
-    """Return how to get several values where the code has one; "" if the expression is another.
+    """Return how to emit several values in place of the one that the code unpacks.
 
-    ``count``: how many the code expects.
+    ``count``: the number of values that the code expects; None if unknown. The result is empty if there is no advice.
     """
     if not isinstance(value, ast.Name | ast.Call):
         return ""
@@ -72,8 +72,8 @@ def suggest_outputs(value: ast.expr, count: int | None, frame: FrameType) -> str
     return f"to get several outputs, pass outputs={number} to ctx.ops.{op_type}"
 
 
-def _is_around(node: ast.AST, start: tuple[int, int], end: tuple[int, int]) -> bool:
-    """True for a node whose source contains these positions, pairs of line and column."""
+def _encloses(node: ast.AST, start: tuple[int, int], end: tuple[int, int]) -> bool:
+    """True if a node's source contains two positions, each a pair of line and column."""
     if not isinstance(node, ast.stmt | ast.expr) or node.end_lineno is None or node.end_col_offset is None:
         return False
     return _start(node) <= start and (node.end_lineno, node.end_col_offset) >= end
@@ -84,12 +84,12 @@ def _start(node: ast.AST) -> tuple[int, int]:
 
 
 def _op_type(value: ast.expr, frame: FrameType) -> str | None:
-    """Return the ONNX operator that an expression emits, or whose result a variable is."""
+    """Return the ONNX operator that emits the value of a call or of a variable."""
     match value:
         case ast.Call(func=ast.Attribute(attr=name)):
             return name
-        case ast.Name(id=name) if isinstance(found := frame.f_locals.get(name), ir.Value):
-            producer = found.producer()
+        case ast.Name(id=name) if isinstance(variable := frame.f_locals.get(name), ir.Value):
+            producer = variable.producer()
             is_operand = name in frame.f_code.co_varnames[: frame.f_code.co_argcount]
             return None if producer is None or is_operand else producer.op_type
     return None

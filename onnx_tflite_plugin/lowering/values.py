@@ -129,7 +129,7 @@ class Values:
         return derived[layout, encoding]
 
     def _canonical_encoding(self, tensor: Tensor, encoding: Encoding) -> Encoding:
-        """Return STORED if it is equal to the encoding for this tensor, else the encoding."""
+        """Return STORED if both encodings are equal for this tensor, else ``encoding``."""
         if not is_quantized(tensor) or (encoding is FILE and self.plan.storage(tensor).dtype == tensor.dtype):
             return STORED
         return encoding
