@@ -21,7 +21,7 @@ class NotConstant(LookupError):
 
 
 def evaluate_constant(value: ir.Value, opsets: Mapping[str, int], purpose: str) -> Array:
-    """Return a value that depends only on constants, computed by the reference evaluator.
+    """Compute a value that depends only on constants with the reference evaluator.
 
     ``opsets``: opset by domain. ``purpose``: the use of the value, for the message of OverBudget. Raises NotConstant if
     the value depends on a graph input, and OverBudget if its arrays would take too much memory.
@@ -44,7 +44,7 @@ def evaluate_constant(value: ir.Value, opsets: Mapping[str, int], purpose: str) 
         if constant.const_value is not None
     }
     for node, proto in zip(nodes, protos, strict=True):
-        # The reference evaluator has no DequantizeLinear before opset 19; that of opset 19 computes the same.
+        # The reference evaluator lacks DequantizeLinear before opset 19; the operator of opset 19 is equivalent.
         opset = max(opsets[node.domain], 19) if node.op_type == "DequantizeLinear" else opsets[node.domain]
         arrays |= _run_node(proto, arrays, opset)
     return arrays[value.name or ""]
@@ -66,7 +66,7 @@ def _run_node(node: onnx.NodeProto, arrays: Mapping[str, Array], opset: int) -> 
 
 
 def producing_nodes(value: ir.Value) -> tuple[list[ir.Node], dict[str, ir.Value]]:
-    """Return the nodes that compute a value, in topological order, and their constants.
+    """Return the sorted nodes that compute a value, and the constants of these nodes.
 
     Raises NotConstant if the value depends on a graph input.
     """

@@ -11,7 +11,7 @@ from onnx_tflite_plugin.source.model import Array
 
 
 def multiply_integers(onnxruntime: Any, x: Array, w: Array, runs: int = 1) -> list[Array]:
-    """Multiply uint8 ``x`` by constant int8 ``w`` in each run, and return the int32 products."""
+    """Return the int32 product of uint8 ``x`` and constant int8 ``w`` from each run."""
     from onnx import TensorProto, helper, numpy_helper  # the import takes 70 ms, and most sessions do not need it
 
     graph = helper.make_graph(

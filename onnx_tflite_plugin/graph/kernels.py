@@ -89,13 +89,13 @@ SCATTERS_FROM = "1.25"
 
 
 def first_runtime(opset: int, casts: Iterable[str]) -> str:
-    """Return the first ONNX Runtime with an opset and casts; "" if every version has them."""
+    """Return the first ONNX Runtime with an opset and casts; "" if all versions do."""
     cast_runtime = INT4_CASTS_FROM if {"int4", "uint4"} & {*casts} else ""
     return max(LOADED_FROM.get(opset, ""), cast_runtime)
 
 
 def first_runtime_of(model: ir.Model) -> str:
-    """Return the first ONNX Runtime that loads a model; "" if every version loads it."""
+    """Return the first ONNX Runtime that loads a model; "" if all versions do."""
     casts = (
         value.type.dtype.name.lower()
         for node in model.graph.all_nodes()

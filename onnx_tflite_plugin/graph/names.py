@@ -20,7 +20,10 @@ OMISSION = "…"
 _MAX_MATCHES = 4
 """Maximum number of matching names that a message lists."""
 _MAX_OPERATION = 16
-"""Characters reserved for the operation, the last part of a name. Scopes get the rest, so that all tensors of a layer begin alike."""
+"""Characters reserved for the operation, the last part of a name.
+
+Scopes get the remaining characters, so that the names of all tensors of a layer begin alike.
+"""
 _MAX_SUFFIXED_NAME = 120
 """Characters of a name with suffixes, without the number that makes it unique."""
 _MIN_SCOPE_SHARE = 0.6
@@ -154,8 +157,10 @@ def expand_name(name: str, known: Iterable[tuple[str, Hashable]], flag: str) -> 
         if len(full_name) > len(head) + len(tail) and full_name.startswith(head) and full_name.endswith(tail)
     }
     if len({*matches.values()}) > 1:
-        listed = list_first([*matches], _MAX_MATCHES)
-        raise UnsupportedOption(f"{flag} {name}: {len(matches)} names match; give one of them in full: {listed}")
+        matching_names = list_first([*matches], _MAX_MATCHES)
+        raise UnsupportedOption(
+            f"{flag} {name}: {len(matches)} names match; give one of them in full: {matching_names}"
+        )
     return next(iter(matches), name)
 
 

@@ -12,8 +12,8 @@ from onnx_tflite_plugin.graph.model_metadata import read_activations
 ONE_THREAD_BYTES = 2**20
 """Maximum bytes of intermediate tensors for which one thread is used.
 
-Models of 0.1 to 0.8 MiB (keyword spotting, wake words at 96 pixels: 0.1 to 0.4 ms) take the same time with one thread as
-with two, and 1.3 to 1.5 times as long with two that do not spin.
+Models of 0.1 to 0.8 MiB (keyword spotting, wake words at 96 pixels: 0.1 to 0.4 ms) are as fast with one thread as with two
+spinning threads. With two threads that do not spin, they take 1.3 to 1.5 times as long.
 """
 NO_REUSE_BYTES = 2**26
 """Maximum bytes of intermediate tensors that are all kept in memory at once.

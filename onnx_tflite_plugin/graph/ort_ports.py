@@ -21,7 +21,7 @@ class Port:
     """An input or output of a session. Dynamic dimensions are None or a name.
 
     ``scale``, ``zero_point``, ``axis``, ``mean`` and ``std`` are those of ``otp.GraphValue``: the quantization, and the
-    normalization that the author declares. They are empty if there is none.
+    normalization that the author declares. Absent parameters are empty.
     """
 
     name: str
@@ -158,7 +158,7 @@ def match_dtype(array: Array, port: Port, fact: str, *, is_array: bool) -> Array
 
 
 def _integer_limits(dtype: np.dtype[Any]) -> tuple[int, int] | None:
-    """Return the range of an integer dtype of NumPy or ml_dtypes; None for other dtypes."""
+    """Return the range of an integer dtype of NumPy or ml_dtypes; else None."""
     if dtype.kind in "iu":
         return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
     if dtype.name in ("int4", "uint4", "int2", "uint2"):

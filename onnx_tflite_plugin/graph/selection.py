@@ -37,8 +37,8 @@ def _is_selecting(node: NodeProto) -> bool:
 def _implementation_choices(graph: GraphProto) -> set[str]:
     """Return the values that only choose between implementations of one operator.
 
-    These are the conditions of If nodes and the values that they depend on, as far as nodes of the same TFLite operators
-    as the If compute them.
+    These are the conditions of If nodes, and the values that they depend on. Only values that stem from the same TFLite
+    operators as the If are included.
     """
     producers = {name: node for node in graph.node for name in node.output}
     choices: set[str] = set()

@@ -75,8 +75,8 @@ def describe_other_format(model: bytes | Path) -> str:
         return ""
     if start[4:8] == b"TFL3":
         return "it is a TFLite model"
-    found = re.split("[:;,]", describe_format(Content(start)))[0]
-    return "" if found.startswith("it is an ONNX model") else found
+    description = re.split("[:;,]", describe_format(Content(start)))[0]
+    return "" if description.startswith("it is an ONNX model") else description
 
 
 def _read_start(path: Path) -> bytes | None:

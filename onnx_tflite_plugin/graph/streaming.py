@@ -48,22 +48,22 @@ def write_streamed(model: ir.Model, file: BinaryIO) -> None:
     initializers = list(proto.graph.initializer)
     del proto.graph.initializer[:]
     before, after = _split(proto.graph, _INITIALIZER)
-    parts = [_split(tensor, _RAW_DATA) if tensor.name in weights else None for tensor in initializers]
+    split_tensors = [_split(tensor, _RAW_DATA) if tensor.name in weights else None for tensor in initializers]
     sizes = [
-        tensor.ByteSize() if part is None else _raw_size(part, weights[tensor.name].nbytes)
-        for tensor, part in zip(initializers, parts, strict=True)
+        tensor.ByteSize() if fields is None else _tensor_size(fields, weights[tensor.name].nbytes)
+        for tensor, fields in zip(initializers, split_tensors, strict=True)
     ]
     total = len(before) + len(after) + sum(1 + len(_varint(size)) + size for size in sizes)
     if total >= 1 << 31:
         raise ValueError(f"the graph has {total} bytes, but protobuf allows less than 2 GiB")
     head, tail = _split(proto, _GRAPH)
     file.write(head + _tag(_GRAPH) + _varint(total) + before)
-    for tensor, part, size in zip(initializers, parts, sizes, strict=True):
+    for tensor, fields, size in zip(initializers, split_tensors, sizes, strict=True):
         file.write(_tag(_INITIALIZER) + _varint(size))
-        if part is None:
+        if fields is None:
             file.write(tensor.SerializeToString())
         else:
-            _write_tensor(file, part, weights[tensor.name])
+            _write_tensor(file, fields, weights[tensor.name])
     file.write(after + tail)
 
 
@@ -99,28 +99,32 @@ def _split(message: _Message, number: int) -> tuple[bytes, bytes]:
     after = {field.name for field in fields if field.number > number} - references
 
     def serialize(field_names: Set[str]) -> bytes:
-        part = type(message)()
-        part.CopyFrom(message)
+        copy = type(message)()
+        copy.CopyFrom(message)
         for field in fields:
             if field.name not in field_names:
-                part.ClearField(field.name)
-        content: bytes = part.SerializeToString()
+                copy.ClearField(field.name)
+        content: bytes = copy.SerializeToString()
         return content
 
     return serialize(before), serialize(after)
 
 
-def _raw_size(part: tuple[bytes, bytes], nbytes: int) -> int:
-    return len(part[0]) + 1 + len(_varint(nbytes)) + nbytes + len(part[1])
+def _tensor_size(fields: tuple[bytes, bytes], nbytes: int) -> int:
+    """Return the serialized size of a tensor: ``nbytes`` of data between ``fields``."""
+    before, after = fields
+    return len(before) + 1 + len(_varint(nbytes)) + nbytes + len(after)
 
 
-def _write_tensor(file: BinaryIO, part: tuple[bytes, bytes], tensor: ir.TensorProtocol) -> None:
+def _write_tensor(file: BinaryIO, fields: tuple[bytes, bytes], tensor: ir.TensorProtocol) -> None:
+    """Write a tensor: its data between the serialized ``fields`` before and after."""
     data = tensor.tobytes()
     if len(data) != tensor.nbytes:
         raise ValueError(f"weight {tensor.name!r} has {len(data)} bytes, not {tensor.nbytes}")
-    file.write(part[0] + _tag(_RAW_DATA) + _varint(len(data)))
+    before, after = fields
+    file.write(before + _tag(_RAW_DATA) + _varint(len(data)))
     file.write(data)
-    file.write(part[1])
+    file.write(after)
 
 
 def _tag(number: int) -> bytes:

@@ -31,7 +31,7 @@ class TensorValue(NamedTuple):
     channels: tuple[int, ...] = ()
 
     def can_hold(self, array: Array) -> bool:
-        """True if the value can hold an array with these axes and channels.
+        """True if the axes and channels of ``array`` match the value.
 
         A tensor of another file may not match.
         """
