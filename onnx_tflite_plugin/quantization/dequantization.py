@@ -39,8 +39,8 @@ class LazyArray(Data):
 def dequantize_model(model: BoundModel, target: Target, opset: int) -> BoundModel:
     """Return the model with float32 instead of quantized tensors.
 
-    Its declarations must be resolved again. Raises HandlerError for operators whose results depend on the quantized
-    values themselves.
+    The caller must resolve the declarations again. Raises HandlerError for operators whose results depend on the
+    quantized values themselves.
     """
     return ModelDequantizer(target, opset).dequantize(model)
 
@@ -138,7 +138,7 @@ class ModelDequantizer:
                 self.problems.append(Problem(bound.label, decline.reason))
 
     def check_uses_real_values(self, bound: Bound) -> None:
-        """Add a problem if the operator computes on quantized values, not on real ones."""
+        """Add a problem if the operator computes on quantized values, not on real values."""
         overridden_slots = bound.declared.output_quantization
         slots = [slot for slot in data_slots(bound) if slot not in overridden_slots]
         tensors = [t for slot in slots if (t := bound.op.tensor(slot)) is not None]
@@ -174,7 +174,7 @@ class ModelDequantizer:
 
 
 def _implied_activation(tensor: Tensor | None) -> str:
-    """Return RELU6 for the range 0 to 6, RELU for a range that begins at 0, else "NONE"."""
+    """Return RELU6 for a range 0 to 6, RELU for a range from 0, else "NONE"."""
     quantization = None if tensor is None else affine(tensor)
     if tensor is None or quantization is None or quantization.per_axis or tensor.dtype not in INTEGER_RANGE:
         return "NONE"

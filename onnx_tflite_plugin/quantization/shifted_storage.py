@@ -67,7 +67,7 @@ def _tensors_in_file_dtype(model: BoundModel) -> set[Tensor]:
 
 
 def _interface_only_tensors(model: BoundModel, weights: set[Tensor], states: StateUsers, target: Target) -> set[Tensor]:
-    """Return the tensors of operators that use only graph inputs, outputs and constants.
+    """Return the tensors of operators that use only graph inputs, outputs, constants.
 
     Shifting the storage of these tensors gains nothing. Operators with weights are excluded, because they are fused
     only in the target's dtype.

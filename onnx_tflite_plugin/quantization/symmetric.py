@@ -28,8 +28,8 @@ MAX_INT8 = 127
 def make_symmetric(model: BoundModel, target: Target, opset: int) -> BoundModel:
     """Return the model with symmetric int8 instead of 8-bit quantization.
 
-    Its declarations must be resolved again. Raises HandlerError for operators whose results depend on the quantized
-    values themselves.
+    The caller must resolve the declarations again. Raises HandlerError for operators whose results depend on the
+    quantized values themselves.
     """
     return _SymmetricQuantizer(target, opset, model).dequantize(model)
 
