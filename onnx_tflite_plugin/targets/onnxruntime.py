@@ -24,35 +24,39 @@ ONNXRUNTIME = Target(
         **dict.fromkeys(("ReduceMax", "ReduceMin", "ArgMax", "ArgMin", "Clip", "Relu", "TopK"), _INT16),
         **dict.fromkeys(("Concat", "Split", "Slice", "Gather", "Tile", "Expand"), _SUB_BYTE),
     },
-    # before version 1.29 a probability of 1 became -128; uint8 is correct
+    # Before version 1.29, int8 Softmax returns -128 for a probability of 1. uint8 Softmax is correct.
     wrapping_int8_operators=frozenset({"Softmax"}),
     wider_dtypes=WIDER,
-    # DequantizeLinear of int16 is never fused: MobileNetV2 9.4 ms, 4.6 ms with Cast and Mul.
+    # DequantizeLinear of int16 is never fused. MobileNetV2 takes 9.4 ms with it, and 4.6 ms with Cast and Mul.
     cast_mul_dtypes=frozenset({"int16"}),
-    # Product of 1 x 2048 and 2048 x 5632, int4 in blocks of 32: MatMulNBits 0.27 ms, float Gemm 2.0 ms; other block sizes, not
-    # fused, 20 ms.
+    # Product of 1 x 2048 and 2048 x 5632 with int4 blocks of 32: MatMulNBits takes 0.27 ms, a float Gemm 2.0 ms. Other block
+    # sizes are not fused and take 20 ms.
     fused_blocks=(16, 256),
-    # One row by int4 weights with a scale per row, blocks of 128 against int8 of MatMulInteger: 1024 x 1024 20 us, 26 us;
-    # 2048 x 2048 72 us, 121 us; 640 x 65536 1.0 ms, 2.5 ms. Blocks of 32 take 1.4 times as long as blocks of 128.
+    # Product of one row and weights with a scale per row, with int4 blocks of 128 or with MatMulInteger: 1024 x 1024 takes
+    # 20 or 26 us, 2048 x 2048 takes 72 or 121 us, 640 x 65536 takes 1.0 or 2.5 ms. Blocks of 32 take 1.4 times as long as
+    # blocks of 128.
     int4_block=128,
     packed_int4_lookups=True,
-    # 16x1024 by 1024x1024: 94 us, 336 us in float32.
+    # 16x1024 by 1024x1024 takes 94 us, and 336 us in float32.
     fast_dynamic_quantization=True,
     rounds_activations=True,
-    # 4 heads of 16: 1.2 us, 7.9 us decomposed; 64 rows of 8 heads of 64: 15.8 us, 49.5 us decomposed.
+    # RotaryEmbedding of 4 heads of 16 takes 1.2 us, and 7.9 us decomposed; 64 rows of 8 heads of 64 take 15.8 us, and 49.5 us
+    # decomposed.
     rotates_embeddings=True,
     attends_causally=True,
     clips_integers=True,
     fast_operators=frozenset({"GatherElements", "GlobalAveragePool"}),
     blocks_channels=frozenset({"Conv", "Relu", "Add", "MaxPool", "AveragePool", "GlobalAveragePool"}),
-    # A streaming network of 12 us in LiteRT: 16 Transposes in 60 nodes with channels-first states, otherwise 2 in 46.
+    # A streaming network has 16 Transposes in 60 nodes with channels-first states, and 2 in 46 nodes with channels last.
     channels_last=frozenset({"uint8"}),
-    # The blocked layout supports only images: as sequences, float convolutions take 1.03 to 1.9 times as long, depthwise
-    # ones up to 4.6; int8 convolutions and operators between them take 0.76 to 1.01. int16 is computed in float.
+    # The blocked layout supports only images. As sequences, float convolutions take 1.03 to 1.9 times as long, and depthwise
+    # convolutions up to 4.6 times. Int8 convolutions and operators between them take 0.76 to 1.01 times as long. int16 is
+    # computed in float.
     keeps_unit_axes=frozenset({"float32", "int16"}),
-    # At 64x64x32 float32, Softmax takes 0.084 ms over the last axis and 1.05 ms over axis 1: at 8 kB per microsecond,
-    # 15 bytes per byte of the operand. The others are measured likewise. On AVX2 all have the same sign: Softmax 1.3,
-    # reductions 1.5, ArgMax 0.6, Resize and Gather 0.9 times the prices here; no layout plan of 50 networks changed.
+    # At 64x64x32 float32, Softmax takes 0.084 ms over the last axis and 1.05 ms over axis 1. At 8 kB per microsecond, this
+    # is a price of 15 bytes per byte of the operand. The other prices are measured in the same way. On AVX2, the prices are
+    # 1.3 (Softmax), 1.5 (reductions), 0.6 (ArgMax) and 0.9 times (Resize, Gather) the prices here; with them, no layout plan
+    # of 50 networks changed.
     prices={
         "Softmax": Price(inner=15.0),
         "LogSoftmax": Price(inner=15.0),
@@ -65,9 +69,9 @@ ONNXRUNTIME = Target(
         # that price, because their Transposes keep convolutions out of the blocked layout.
         "Resize": Price(last=0.8),
         "Resize/dequantized": Price(last=5.3),
-        # 64 channels of 32x32 between convolutions, 8 bit: 0.234, 0.146 and (to 64x64) 0.500 ms channels first; 0.165,
-        # 0.112 and 0.292 ms channels last. Six axes transposed channels first: 0.244 against 0.024 ms. Gather of single
-        # elements takes 7 ns each.
+        # DepthToSpace, SpaceToDepth and Resize (to 64x64) of 64 8-bit channels of 32x32, between convolutions: 0.234, 0.146
+        # and 0.500 ms channels first; 0.165, 0.112 and 0.292 ms channels last. A Transpose of six axes takes 0.244 ms
+        # channels first, and 0.024 ms channels last. Gather takes 7 ns per element if it gathers single elements.
         "DepthToSpace/integers": Price(last=8.0),
         "SpaceToDepth/integers": Price(last=5.0),
         "Resize/nearest/integers": Price(last=6.0),

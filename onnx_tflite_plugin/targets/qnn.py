@@ -22,7 +22,7 @@ _ACCELERATED = frozenset({
     "SpaceToDepth", "Split", "Sqrt", "Squeeze", "Sub", "Sum", "Tanh", "ThresholdedRelu", "Tile", "TopK",
     "Transpose", "Unsqueeze", "Upsample", "Where",
 })  # fmt: skip
-"""Operators in the registry of ONNX Runtime's QNN provider (op_builder_factory.cc), and those that its optimizer removes."""
+"""Operators in the registry of ONNX Runtime's QNN provider (op_builder_factory.cc), and operators that its optimizer removes."""
 _SUB_BYTE = frozenset({"int4", "uint4", "int2", "uint2"})
 
 QNN = replace(
