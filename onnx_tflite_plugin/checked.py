@@ -236,7 +236,7 @@ def check_keywords(
 def with_checked_keywords(
     title: str, known: Iterable[str], examples: Mapping[str, str] = MappingProxyType({})
 ) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
-    """Return a decorator that reports unknown keywords before missing ones.
+    """Return a decorator that reports unknown keywords before missing keywords.
 
     One misspelled keyword is both unknown and missing. ``known``: keywords that the function takes besides its named
     parameters. ``examples``: values of required keywords, for the message if one is missing.

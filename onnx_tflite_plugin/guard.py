@@ -55,7 +55,7 @@ class Failed(Exception):
 
     @property
     def traceback_hint(self) -> str:
-        """Return how to see the traceback; empty without one, or if it was printed."""
+        """Return how to see the traceback; empty if there is none or it was printed."""
         has_traceback = self.__cause__ is not None and not isinstance(self.__cause__, Mismatch)
         return TRACEBACK_HINT if has_traceback and not is_debugging() else ""
 
@@ -105,7 +105,7 @@ class PackSkipped(Failed):
 
 
 def describe_decline(pack: str, reason: str) -> str:
-    """Return why a pack declined an operator, with the pack unless it is built in."""
+    """Return why a pack declined an operator, and which pack if it is not built in."""
     return reason if pack == BUILTIN else f"declined by {pack}: {reason}"
 
 

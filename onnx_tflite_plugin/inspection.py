@@ -241,7 +241,7 @@ def _parameters(tensor: Tensor) -> dict[str, Any] | None:
 
 
 def _count_constants(model: Model) -> list[dict[str, Any]]:
-    """Return the number and the stored bytes of constant tensors by dtype, most bytes first."""
+    """Return the number and stored bytes of constants by dtype, most bytes first."""
     tensors = (tensor for graph in model.subgraphs for tensor in graph.tensors)
     return [asdict(size) for size in constant_sizes(tensors)]
 

@@ -1,6 +1,7 @@
 """Plugin of pytest that runs a pack's conformance cases: ``--op-pack my-pack``.
 
-Every pytest in an environment with this project imports the plugin. It therefore imports nothing else without the option.
+Every pytest in an environment with this project imports the plugin. It therefore imports other modules only if the option
+is used.
 It is not in the package ``conformance``, because ``python -m pytest`` in a folder with a package of that name would import
 that package instead.
 """

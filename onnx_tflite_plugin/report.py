@@ -143,7 +143,7 @@ def _format_names(graph_values: Sequence[GraphValue]) -> str:
 
 
 def node_counts(model: ir.Model) -> dict[str, int]:
-    """Return the number of nodes by operator, including inner graphs; most frequent first."""
+    """Return the number of nodes by operator, in all graphs, most frequent first."""
     return dict(_count(model.graph.all_nodes()).most_common())
 
 
@@ -172,8 +172,8 @@ def describe_overrides(report: Report) -> list[str]:
     lines = []
     for pack in sorted({*report.overrides.values()}):
         codes = [code for code, overriding_pack in report.overrides.items() if overriding_pack == pack]
-        listed = list_first(codes, _MAX_CODES)
-        lines.append(f"{pack} converts {listed} instead of the built-in handler; --block {pack} leaves the pack out")
+        code_list = list_first(codes, _MAX_CODES)
+        lines.append(f"{pack} converts {code_list} instead of the built-in handler; --block {pack} leaves the pack out")
     return lines
 
 

@@ -178,8 +178,8 @@ class Session:
             raise TypeError(f"states are arrays by name, not {type(states).__name__}; pass the result of save()")
         for name in states:
             if name not in self._state_names:
-                listed = ", ".join(map(repr, sorted(self._state_names))) or "none"
-                raise ValueError(f"there is no state {name!r}; the model's states are {listed}")
+                state_list = ", ".join(map(repr, sorted(self._state_names))) or "none"
+                raise ValueError(f"there is no state {name!r}; the model's states are {state_list}")
         arrays = {name: np.array(check_array(array, self._ports[name], "state")) for name, array in states.items()}
         self._set_states({**self._initial, **arrays})
 
@@ -313,16 +313,16 @@ class Session:
     def _raise_for_names(self, inputs: Mapping[str, Any]) -> NoReturn:
         """Raise ValueError for the first unknown input name, or for missing inputs."""
         ports = self._input_ports
-        listed = self._input_names()
+        input_list = self._input_names()
         for name in inputs:
             if name in self._state_names:
                 raise ValueError(f"{name!r} is a state, not an input: the session carries it, and reset() resets it")
             if name not in ports:
                 hint = f"; position {name} is session.inputs[{name}].name" if _is_position(name, len(ports)) else ""
                 hint = hint or did_you_mean(str(name), ports)
-                raise ValueError(f"there is no input {name!r}; the model's inputs are {listed}{hint}")
+                raise ValueError(f"there is no input {name!r}; the model's inputs are {input_list}{hint}")
         missing = [name for name in ports if name not in inputs]
-        raise ValueError(f"no array for {', '.join(map(repr, missing))}; the model's inputs are {listed}")
+        raise ValueError(f"no array for {', '.join(map(repr, missing))}; the model's inputs are {input_list}")
 
     def _initial_value(self, state: CarriedState) -> Array:
         """Return the value of a state before the first run."""

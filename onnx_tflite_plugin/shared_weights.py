@@ -27,7 +27,7 @@ _DIGEST_LENGTH = 16  # hex digits of a digest in a name
 
 
 def share_weights(paths: Sequence[Path], stem: str) -> Path | None:
-    """Move the weights of models of one folder into one file, and return its path.
+    """Move the weights of models in one folder into one file, and return its path.
 
     The file is ``<stem>.<digest>.data``; equal weights are stored once. Return None and change nothing if this saves
     little, or if a model has external weights already. Only one model is in memory at a time.

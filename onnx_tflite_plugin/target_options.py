@@ -76,7 +76,7 @@ def target_of(options: ConvertOptions, host: Host) -> Target:
 
 
 def _without_fast_replacements(target: Target) -> Target:
-    """Return the target without the traits that replace operators by faster ones.
+    """Return the target without the traits that replace operators by faster operators.
 
     PRelu stays one operator, weights get a DequantizeLinear, and lookup tables are constants.
     """
