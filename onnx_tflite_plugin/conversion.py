@@ -86,7 +86,7 @@ class Conversion:
         notes = [*(f"warning: {text}" for text in report.warnings), *(f"hint: {text}" for text in report.hints)]
         return as_html(report.line, report.inputs, report.outputs, self.snippet("model.onnx"), notes)
 
-    def verify(self, **options: Any) -> Verification:
+    def verify(self, *misplaced: object, **options: Any) -> Verification:
         """Compare the model with LiteRT on the file that it was converted from.
 
         Options are as in ``otp.verify``. Raises VerificationError if a model does not run, MissingExtra without LiteRT
@@ -94,6 +94,11 @@ class Conversion:
         """
         from onnx_tflite_plugin.verify import verify
 
+        if misplaced:
+            raise TypeError(
+                f"Conversion.verify takes only keywords, not {describe(misplaced[0])}: it compares this conversion with the "
+                "file that it was converted from; onnx_tflite_plugin.verify(TFLITE, ONNX) compares two given models"
+            )
         if self.file is None:
             raise ValueError("the model was not read from a file, so LiteRT cannot run it; pass the file to otp.verify")
         known = [*signature(verify).parameters][2:]

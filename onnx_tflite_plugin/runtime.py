@@ -35,7 +35,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from onnx_tflite_plugin.checked import describe, did_you_mean
+from onnx_tflite_plugin.checked import describe, did_you_mean, list_first
 from onnx_tflite_plugin.errors import MissingExtra
 from onnx_tflite_plugin.graph.decoder import Decoder, GraphInput, recognize_decoder
 from onnx_tflite_plugin.graph.int8_faults import describe_int8_fault
@@ -64,7 +64,7 @@ class Session:
     intermediate tensors, their memory is not reused, which is faster. ``states_of``: a session of another signature of
     the same file, with which states of equal names are shared. Attributes ``inputs`` and ``outputs``: inputs and
     outputs of the model, without the states. Raises MissingExtra without onnxruntime, FileNotFoundError, and ValueError
-    if ONNX Runtime cannot load the model, or if a shared state differs.
+    if ONNX Runtime cannot load the model, if a shared state differs, or if no state is shared.
     """
 
     def __init__(
@@ -123,7 +123,16 @@ class Session:
             self._share_states(states_of)
 
     def _share_states(self, owner: Session) -> None:
-        """Use the states of another session. Raises ValueError if a state differs."""
+        """Use the states of another session.
+
+        Raises ValueError if a state differs, or if the sessions have no state in common.
+        """
+        if self._state_names.isdisjoint(owner._state_names):
+            listed, owner_listed = (_list_states(session._state_names) for session in (self, owner))
+            raise ValueError(
+                "states_of gives a session of another model: no state would be shared, because this model has "
+                f"{listed} and the other one {owner_listed}; leave states_of out, or give a session of the same TFLite file"
+            )
         for name in self._state_names & owner._state_names:
             port, owner_port = self._ports[name], owner._ports[name]
             if (port.type, port.shape) != (owner_port.type, owner_port.shape):
@@ -373,3 +382,8 @@ def _quantization(metadata: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         }
         for entry in (*authored.get("inputs", ()), *authored.get("outputs", ()))
     }
+
+
+def _list_states(names: Collection[str]) -> str:
+    """Return the names of states as text."""
+    return f"the states {list_first([*map(repr, sorted(names))], 3)}" if names else "no states"

@@ -12,6 +12,8 @@ import numpy as np
 from onnx_tflite_plugin.checked import describe, did_you_mean, has_type
 from onnx_tflite_plugin.graph.serialized import Converted, check_exists, describe_other_format
 
+_MODEL_KINDS = "the path of an ONNX file, its content as bytes, a ModelProto or a Conversion"
+
 
 def read_source(model: str | Path | bytes | Converted) -> str | bytes:
     """Return a model's path, or its content.
@@ -35,6 +37,8 @@ def describe_load_failure(source: str | bytes, error: Exception) -> str:
     other_format = describe_other_format(source if isinstance(source, bytes) else Path(source))
     if other_format == "it is a TFLite model":
         other_format += ", and a Session runs its conversion; give onnx_tflite_plugin.convert(model)"
+    elif other_format:
+        other_format += f"; give {_MODEL_KINDS}"
     return f"the model cannot be loaded: {other_format or error}"
 
 

@@ -223,7 +223,7 @@ def check_file(path: Path) -> Path:
         raise missing_file(path) from None
     if not stat.S_ISREG(mode):
         reason, hint = (
-            ("it is a folder", "")
+            ("it is a folder", "name one model in it; the commands convert and inspect take a folder")
             if path.is_dir()
             else ("it is not a regular file", "write the model to a regular file first")
         )

@@ -95,7 +95,7 @@ def test_session_accepts_a_conversion_path_or_bytes(tmp_path: Path) -> None:
     [
         (lambda c: otp.convert(3), TypeError, "not int"),
         (lambda c: otp.convert(DIGITS, progress=3), TypeError, "not int"),
-        (lambda c: otp.convert(DIGITS.parent), InvalidModel, "it is a folder"),
+        (lambda c: otp.convert(DIGITS.parent), InvalidModel, "it is a folder (name one model in it"),
         (lambda c: otp.verify(DIGITS, None), TypeError, "onnx is NoneType; pass a path"),
         (lambda c: otp.verify(DIGITS, DIGITS), InvalidOnnx, "it is a TFLite model"),
         (lambda c: otp.verify(DIGITS, c, runs=0), ValueError, "runs is 0; give 1 or more"),
