@@ -149,18 +149,18 @@ def _assign_factors(before: Dims, after: Dims, before_axes: range, after_axes: r
     cuts = sorted({1, *_strides(before, before_axes), *_strides(after, after_axes)}, reverse=True)
     if any(high % low for high, low in pairwise(cuts)):
         return False
-    spans = [(high, low, next(names)) for high, low in pairwise(cuts)]
+    named_factors = [(high, low, next(names)) for high, low in pairwise(cuts)]
     for dims, axes, factors in ((before, before_axes, before_factors), (after, after_axes, after_factors)):
         bounds = [*_strides(dims, axes), 1]
         for axis, (high, low) in zip(axes, pairwise(bounds), strict=True):
-            factors[axis].extend(name for top, bottom, name in spans if top <= high and bottom >= low)
+            factors[axis].extend(name for top, bottom, name in named_factors if top <= high and bottom >= low)
     return True
 
 
 def _strides(dims: Dims, axes: range) -> list[int]:
     """Return, per axis of the block, the size of the axis times all inner sizes."""
-    bounds, total = [], 1
+    strides, stride = [], 1
     for axis in reversed(axes):
-        total *= dims[axis] or 1
-        bounds.append(total)
-    return bounds[::-1]
+        stride *= dims[axis] or 1
+        strides.append(stride)
+    return strides[::-1]

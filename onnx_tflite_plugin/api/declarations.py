@@ -265,9 +265,9 @@ class Handler(Checked):
         """Raise TypeError for an axis order that does not fit the axes."""
         if self.axes is None:
             raise TypeError("layout=Implicit requires axes=, such as axes='n h w c -> n h w c'")
-        declared = letters_by_slot(self.axes) if isinstance(self.axes, str) else {}
+        letters_of_slots = letters_by_slot(self.axes) if isinstance(self.axes, str) else {}
         for slot, order in layout.onnx.items():
-            axes = declared.get(slot, ["..."])
+            axes = letters_of_slots.get(slot, ["..."])
             if "..." not in axes and (
                 error := describe_wrong_order(slot, order, axes, str(self.axes), layout.squeezable)
             ):

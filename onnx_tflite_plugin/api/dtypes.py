@@ -117,8 +117,8 @@ def _matches(op: Operator, row: Row) -> bool:
 
 def _expand_inputs(op: Operator, inputs: tuple[str, ...]) -> tuple[str, ...]:
     """Repeat the slot before ``...`` for every further operand."""
-    last = inputs[-1].removesuffix(_ELLIPSIS)
-    return (*inputs[:-1], *[last] * (len(op.inputs) - len(inputs) + 1)) if last != inputs[-1] else inputs
+    last_slot = inputs[-1].removesuffix(_ELLIPSIS)
+    return (*inputs[:-1], *[last_slot] * (len(op.inputs) - len(inputs) + 1)) if last_slot != inputs[-1] else inputs
 
 
 def _dtype(op: Operator, slot: int) -> str:

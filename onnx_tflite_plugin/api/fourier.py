@@ -104,9 +104,9 @@ def emit_irfft(ctx: Context, z: Value, dims: Dims, points: int) -> Value:
     by_frequency = ops.Transpose(ops.Reshape(pairs, [-1, f_count, 2 * second]), perm=[1, 0, 2])
     twiddles = np.ascontiguousarray(_twiddle_matrices(first, second, "pairs").transpose(0, 2, 1)).astype(np.float32)
     rows = ops.Reshape(ops.Transpose(ops.MatMul(by_frequency, twiddles), perm=[1, 0, 2]), [-1, 2 * f_count, second])
-    inner = _angles(np.arange(first), np.arange(f_count), first)
+    angles = _angles(np.arange(first), np.arange(f_count), first)
     weights = _mirror_weights(np.arange(f_count), first) / points
-    first_matrix = np.stack([np.cos(inner) * weights, -np.sin(inner) * weights], axis=2).reshape(first, 2 * f_count)
+    first_matrix = np.stack([np.cos(angles) * weights, -np.sin(angles) * weights], axis=2).reshape(first, 2 * f_count)
     return _restore_leading(ctx, ops.MatMul(first_matrix.astype(np.float32), rows), z, dims[:-2], (points,))
 
 
@@ -170,19 +170,19 @@ def _emit_two_products(ctx: Context, x: Value, dims: Dims, points: int, second: 
     spend_budget(2 * f_count * a_count + 4 * f_count * second**2 + points, 8, "the matrices of a Fourier transform")
     padding = a_count * second - width
     rows = ops.Pad(x, [*[0] * (2 * len(dims) - 1), padding]) if padding else x
-    inner = _angles(np.arange(f_count), np.arange(a_count), first)
-    first_matrix = np.stack([np.cos(inner), -np.sin(inner)], axis=1).reshape(2 * f_count, a_count).astype(dtype)
-    partial = ops.MatMul(first_matrix, ops.Reshape(rows, [-1, a_count, second]))
-    by_frequency = ops.Transpose(ops.Reshape(partial, [-1, f_count, 2, second]), perm=[1, 0, 2, 3])
-    # Reshaped after the Transpose: ONNX Runtime 1.22 fuses both into a product without a float64 kernel.
-    joined = ops.Reshape(by_frequency, [f_count, -1, 2 * second])
-    spectra = ops.MatMul(joined, _twiddle_matrices(first, second, part).astype(dtype))
+    angles = _angles(np.arange(f_count), np.arange(a_count), first)
+    first_matrix = np.stack([np.cos(angles), -np.sin(angles)], axis=1).reshape(2 * f_count, a_count).astype(dtype)
+    first_product = ops.MatMul(first_matrix, ops.Reshape(rows, [-1, a_count, second]))
+    by_frequency = ops.Transpose(ops.Reshape(first_product, [-1, f_count, 2, second]), perm=[1, 0, 2, 3])
+    # The Reshape separates Transpose and MatMul: ONNX Runtime 1.22 fuses them into a product without a float64 kernel.
+    second_operand = ops.Reshape(by_frequency, [f_count, -1, 2 * second])
+    spectra = ops.MatMul(second_operand, _twiddle_matrices(first, second, part).astype(dtype))
     if part == "power":
         spectra = _sum_squares(ctx, spectra, second, axis=2)
     pair_axis = [2] if part == "pairs" else []
-    flat = ops.Reshape(ops.Transpose(spectra, perm=[1, 0, 2]), [-1, f_count * second, *pair_axis])
-    ordered = ops.Gather(flat, _frequency_positions(first, second), axis=1)
-    return _restore_leading(ctx, ordered, x, dims[:-1], (points // 2 + 1, *pair_axis))
+    in_factor_order = ops.Reshape(ops.Transpose(spectra, perm=[1, 0, 2]), [-1, f_count * second, *pair_axis])
+    in_frequency_order = ops.Gather(in_factor_order, _frequency_positions(first, second), axis=1)
+    return _restore_leading(ctx, in_frequency_order, x, dims[:-1], (points // 2 + 1, *pair_axis))
 
 
 def _restore_leading(ctx: Context, rows: Value, x: Value, leading: Dims, sizes: tuple[int, ...]) -> Value:

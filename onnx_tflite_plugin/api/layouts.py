@@ -20,9 +20,9 @@ class Implicit(Checked):
 
     ``onnx`` gives it for each slot, in the letters of ``axes``. An output that ``onnx`` does not name takes input 0's
     permutation if it has the same rank, otherwise source layout. ``squeezable``: letters to omit from every slot if all
-    of them have size 1, such as ``"h j y"`` for an image of one row: the operator then has one dimension fewer. They
-    are kept where that is faster on the target. If the letters are kept, a slot that lacks one, such as a sequence,
-    gets an axis of size 1 for it.
+    of them have size 1. For example, ``"h j y"`` removes one dimension from an operator on an image of one row. The
+    letters are not omitted where the additional dimension is faster on the target. Then a slot that lacks one of the
+    letters, such as a sequence, gets an axis of size 1 for it.
     """
 
     onnx: Mapping[int, str]

@@ -43,7 +43,7 @@ class Call:
     ``commutes``: operands match in either order.
 
     Operands that are None are dropped from the pattern. The pattern matches operators with exactly the remaining
-    operands, so an operator with an optional bias needs two patterns, one with and one without the bias.
+    operands. An operator with an optional bias therefore needs two patterns.
     ``options``: required values of the operator's options. ``siblings``: other operators that share operands with this
     call but do not use its results. Allowed for the last call only; their outputs become additional outputs of the fused
     operator. ``shared``: the result may be used outside the match, too; the operator is kept for those consumers.

@@ -44,7 +44,7 @@ class Target(Checked):
     storage: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     """dtype of activations in the file → dtype in the model, and the number added to the quantized values."""
     weights: Mapping[str, tuple[str, int]] = field(default_factory=dict)
-    """The same as ``storage`` for constant weights."""
+    """Like ``storage``, for constant weights."""
     no_integer_kernel: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """ONNX operator → integer dtypes without a kernel in the runtime; the key ``"*"`` applies to every operator."""
     dequantized_operators: frozenset[str] = frozenset()
@@ -190,7 +190,7 @@ class Target(Checked):
     def refusal(self, dtype: str, zero_points: Iterable[int]) -> str:
         """Return why the target does not support a QuantizeLinear; empty if it does.
 
-        ``dtype`` and ``zero_points``: those of the QuantizeLinear.
+        ``dtype`` and ``zero_points``: dtype and zero points of the QuantizeLinear.
         """
         if dtype not in self.quantizes:
             dtypes = ", ".join(sorted(self.quantizes))

@@ -338,8 +338,8 @@ def _find_uncalled_hooks(plugin: object) -> Iterator[str]:
         if mark is not None:
             hook_name = mark["specname"] or name
             if hook_name not in HOOK_NAMES:
-                known = did_you_mean(hook_name, HOOK_NAMES) or f"; the hooks are {', '.join(sorted(HOOK_NAMES))}"
-                yield f"{hook_name!r} is not called, because there is no hook of this name{known}"
+                hint = did_you_mean(hook_name, HOOK_NAMES) or f"; the hooks are {', '.join(sorted(HOOK_NAMES))}"
+                yield f"{hook_name!r} is not called, because there is no hook of this name{hint}"
             elif mark["wrapper"] or mark["hookwrapper"]:
                 yield f"hook {hook_name!r} is a wrapper, which is not called"
         elif name in HOOK_NAMES:

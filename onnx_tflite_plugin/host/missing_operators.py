@@ -22,8 +22,8 @@ def describe_location(ops: Sequence[Operator]) -> str:
     first = ops[0]
     output = next((f", output {t.name!r}" for t in first.outputs if t is not None), "")
     subgraph = f"subgraph {first.subgraph} " if first.subgraph else ""
-    total = f", {len(ops)} in all" if len(ops) > 1 else ""
-    return f"{first.code} v{first.version} ({subgraph}op {first.index}{output}{total})"
+    count_text = f", {len(ops)} in all" if len(ops) > 1 else ""
+    return f"{first.code} v{first.version} ({subgraph}op {first.index}{output}{count_text})"
 
 
 def missing_handler_problem(

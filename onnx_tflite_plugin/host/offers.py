@@ -53,8 +53,8 @@ class Offer:
         A fusion is loaded only if a model has one of them. ``EntryPoint.extras`` is not used, because it splits
         ``CUSTOM.MyOp`` in two.
         """
-        _, _, listed = self.entry.value.partition("[")
-        return frozenset(unquote(code.strip()) for code in listed.rstrip("] ").split(",") if code.strip())
+        _, _, codes = self.entry.value.partition("[")
+        return frozenset(unquote(code.strip()) for code in codes.rstrip("] ").split(",") if code.strip())
 
     def load(self) -> Any:
         """Load the object of the entry point. Raises Failed."""
@@ -236,11 +236,11 @@ def find_unknown_operators(fusion: Fusion, further_names: Callable[[], Collectio
     if codes <= schema:
         return ""
     names = schema | {*further_names()}
-    wrong = [
+    descriptions = [
         f"{code!r}, which is neither an operator nor a fusion{did_you_mean(code, names)}"
         for code in sorted(codes - names)
     ]
-    return f"looks for {' and for '.join(wrong)}" if wrong else ""
+    return f"looks for {' and for '.join(descriptions)}" if descriptions else ""
 
 
 def find_unknown_predecessors(fusion: Fusion, fusion_names: Callable[[], Collection[str]]) -> str:
@@ -249,10 +249,10 @@ def find_unknown_predecessors(fusion: Fusion, fusion_names: Callable[[], Collect
     ``fusion_names``: function that returns the names of all fusions.
     """
     names = fusion_names() if fusion.after else ()
-    wrong = [
+    descriptions = [
         f"{name!r}, which is not a fusion{did_you_mean(name, names)}" for name in fusion.after if name not in names
     ]
-    return f"is declared to run after {', and after '.join(wrong)}" if wrong else ""
+    return f"is declared to run after {', and after '.join(descriptions)}" if descriptions else ""
 
 
 def find_unlisted_pattern(needs: frozenset[str], fusion: Fusion) -> frozenset[str] | None:
@@ -300,8 +300,8 @@ PIN = f"{BUILTIN}~={VERSION}"
 @cache
 def find_wide_requirement(requirements: tuple[str, ...], version: str = VERSION) -> str:
     """Return a message on a pack that allows the next version of the API; else ""."""
-    first, second, *_ = (int(part) for part in version.split("."))
-    next_version = f"{first}.{second + 1}.0" if first == 0 else f"{first + 1}.0.0"
+    major, minor, *_ = (int(part) for part in version.split("."))
+    next_version = f"{major}.{minor + 1}.0" if major == 0 else f"{major + 1}.0.0"
     if unmet_requirement(requirements, next_version):
         return ""
     is_required = any(canonical(text[: len(BUILTIN)]) == BUILTIN for text in requirements)

@@ -33,9 +33,9 @@ def describe_remedies(without_handler: Sequence[Operator], unsupported: Sequence
     """
     codes = [*dict.fromkeys(quote(op.code, safe="._-") for op in without_handler)]
     them = "it" if len(codes) == 1 else "them"
-    total = f", …, {len(codes)} in all" if len(codes) > _MAX_CODES else ""
+    count_text = f", …, {len(codes)} in all" if len(codes) > _MAX_CODES else ""
     further_options = ", ".join(f"--op {code}" for code in codes[1:_MAX_CODES])
-    further_runs = f"; run it again with {further_options}{total}" if further_options else ""
+    further_runs = f"; run it again with {further_options}{count_text}" if further_options else ""
     pack = (
         f"an op pack can convert {them}; create one with: onnx-tflite new-pack DIR --op {codes[0]}, "
         f"and --like KIND if the operator is not elementwise{further_runs}"
@@ -52,9 +52,11 @@ def _describe_submodels(unsupported: Sequence[Operator], main: Subgraph) -> Iter
         (k, submodel) for k in (count, 0) if (submodel := _submodel_between(unsupported[:k], unsupported[k:], main))
     ]
     if not submodels:
-        inner = range(1, min(count, _MAX_INNER_SUBMODELS))
+        split_indices = range(1, min(count, _MAX_INNER_SUBMODELS))
         inner_submodels = [
-            (k, submodel) for k in inner if (submodel := _submodel_between(unsupported[:k], unsupported[k:], main))
+            (k, submodel)
+            for k in split_indices
+            if (submodel := _submodel_between(unsupported[:k], unsupported[k:], main))
         ]
         submodels = [*sorted(inner_submodels, key=lambda item: -len(item[1].operators))[:1]]
     these = "it" if count == 1 else "all of them"

@@ -45,8 +45,13 @@ def _lower(ctx: Any, *inputs: Any) -> Any:
 
 def _attributes(op: Operator) -> dict[str, Any]:
     """Return the options that can be attributes, else ``custom_options`` too."""
-    inner = [value for value in op.options.values() if isinstance(value, Options)]  # attributes of the composite
-    options = {name: value for fields in (op.options, *inner) for name, value in fields.items() if value not in inner}
+    composite_options = [value for value in op.options.values() if isinstance(value, Options)]
+    options = {
+        name: value
+        for fields in (op.options, *composite_options)
+        for name, value in fields.items()
+        if value not in composite_options
+    }
     attributes = {name: value for name, value in options.items() if _is_attribute_value(value)}
     if op.custom_options and len(attributes) < max(len(options), 1):
         attributes["custom_options"] = np.frombuffer(op.custom_options, np.uint8)

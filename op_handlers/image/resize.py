@@ -46,8 +46,8 @@ def resize_layout(at: Instance) -> Attribute | Implicit:
 
     For targets that resize only the last axes, height and width are last.
     """
-    last = "Resize" in at.target.last_axes_only
-    return Implicit({0: "n c h w", out(0): "n c h w"}) if last else Attribute(unordered="n c")
+    needs_last_axes = "Resize" in at.target.last_axes_only
+    return Implicit({0: "n c h w", out(0): "n c h w"}) if needs_last_axes else Attribute(unordered="n c")
 
 
 @handler(
@@ -100,8 +100,9 @@ def emit_bilinear(ctx: Context, x: Value, size: Value) -> Value:
 def emit_linear_resize(ctx: Context, x: Value, size: Value) -> Value:
     """Emit Resize of height and width, which must be adjacent for ONNX Runtime.
 
-    If they are not adjacent, a dynamic shape is transposed to channels first. In a static shape, height and width are
-    resized one after the other, because ONNX Runtime would move a Transpose past the Resize, which it then cannot run.
+    If they are not adjacent, a dynamic shape is transposed to channels first. A static shape is not, because ONNX
+    Runtime would move the Transpose past the Resize and then could not run it. Instead, height and width are resized
+    one after the other.
     """
     perm, mode = ctx.perm(), coordinate_mode(ctx)
     if {perm.index(1), perm.index(2)} in ({1, 2}, {2, 3}):
@@ -261,10 +262,10 @@ def nearest_along(op: Operator, size: int, output_size: int) -> Array:
 def emit_nearest(ctx: Context, size: Value, output_size: Value) -> Value:
     """Emit nearest indices for runtime sizes."""
     ops, o = ctx.ops, ctx.options
-    positions, last = ops.Range(0, output_size, 1), ops.Sub(size, 1)
+    positions, last_index = ops.Range(0, output_size, 1), ops.Sub(size, 1)
     if uses_fixed_point(ctx.op):
         step = ops.Add(ops.Div(ops.Mul(size, 1 << 16), output_size), 1)
-        return ops.Min(ops.Div(ops.Mul(positions, step), 1 << 16), last)
+        return ops.Min(ops.Div(ops.Mul(positions, step), 1 << 16), last_index)
     size_offset = ops.Where(ops.Greater(output_size, 1), 1, 0) if o.align_corners else 0
     positions, scaled_size, divisor = (
         ops.Cast(v, to="float32") for v in (positions, ops.Sub(size, size_offset), ops.Sub(output_size, size_offset))
@@ -273,7 +274,7 @@ def emit_nearest(ctx: Context, size: Value, output_size: Value) -> Value:
     nearest = ops.Floor(coordinates)
     if o.align_corners:
         nearest = ops.Where(ops.Less(ops.Sub(coordinates, nearest), 0.5), nearest, ops.Add(nearest, 1.0))
-    return ops.Min(ops.Cast(nearest, to="int64"), last)
+    return ops.Min(ops.Cast(nearest, to="int64"), last_index)
 
 
 def uses_fixed_point(op: Operator) -> bool:

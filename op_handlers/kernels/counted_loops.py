@@ -50,8 +50,8 @@ class CountedLoop:
         """Return slots to which the kernel copies a wrong value: later → earlier slot.
 
         They occur if the body returns the input of an earlier slot as the output of a later slot. The kernel copies
-        outputs to inputs in slot order (Eval_static, kernels/while.cc), so the later slot gets the earlier slot's new
-        value instead of its old value.
+        outputs to inputs in slot order (Eval_static, kernels/while.cc). The later slot therefore gets the new value of
+        the earlier slot instead of the old one.
         """
         input_slots = {tensor: slot for slot, tensor in enumerate(self.graph.inputs) if slot not in self.forwarded}
         returned_slots = {slot: input_slots.get(tensor, slot) for slot, tensor in enumerate(self.graph.outputs)}

@@ -45,8 +45,8 @@ def rescale(numbers: Array, factor: float) -> Array:
     mantissa, exponent = quantized_multiplier(factor)
     if exponent < -31:
         return np.zeros_like(numbers)
-    shifted = wrap_int32(numbers << max(exponent, 0) % 32)
-    return divide_by_power_of_two(shifted * mantissa + 2**30 >> 31, max(-exponent, 0))
+    wrapped = wrap_int32(numbers << max(exponent, 0) % 32)
+    return divide_by_power_of_two(wrapped * mantissa + 2**30 >> 31, max(-exponent, 0))
 
 
 def wrap_int32(numbers: Array) -> Array:

@@ -78,9 +78,11 @@ def sample_function(
     starts = low + np.arange(SEGMENTS, dtype=low.dtype) * step
     with np.errstate(all="ignore"):
         ends, middles = low + np.arange(1, SEGMENTS + 1, dtype=low.dtype) * step, starts + step / np.float32(2)
-        first, middle, last = (function(x) * per_unit for x in (starts, middles, ends))
-        chord_middle = round_half_away((last + round_half_away(first)) / np.float32(2))
-        samples = round_half_away(first) - round_half_away((chord_middle - round_half_away(middle)) / np.float32(2))
+        start_values, middle_values, end_values = (function(x) * per_unit for x in (starts, middles, ends))
+        chord_middle = round_half_away((end_values + round_half_away(start_values)) / np.float32(2))
+        samples = round_half_away(start_values) - round_half_away(
+            (chord_middle - round_half_away(middle_values)) / np.float32(2)
+        )
         last_sample = round_half_away(function(np.asarray([high], low.dtype)) * per_unit)
     return np.asarray(np.clip(np.concatenate([samples, last_sample]), INT16_MIN, INT16_MAX)).astype(np.int32)
 

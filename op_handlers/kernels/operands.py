@@ -42,7 +42,9 @@ def present_operands(operands: Sequence[Value | None]) -> Mapping[int, Value]:
 
 
 def require_scale(*dtypes: str) -> Callable[[Instance], Decline | None]:
-    """Return an ``accepts`` function that declines these dtypes without a scale.
+    """Return an ``accepts`` function that declines an operand 0 without a scale.
+
+    ``dtypes``: the dtypes that need a scale.
 
     The kernels treat such operands as quantized, and divide by a scale of 0.
     """
@@ -58,7 +60,7 @@ def require_scale(*dtypes: str) -> Callable[[Instance], Decline | None]:
 
 
 def unordered_layout(axes: Iterable[int]) -> Attribute:
-    """Return a layout that may permute the elements of input 0 along these axes."""
+    """Return a layout that may permute the elements of input 0 along ``axes``."""
     return Attribute(unordered=" ".join(f"a{axis}" for axis in axes))
 
 

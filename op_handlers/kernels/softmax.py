@@ -49,19 +49,19 @@ def reciprocal_factors(ctx: Context, sums: Value, axis: int) -> Value:
     The factor is the reciprocal of the sum, split into a fraction from 1 to 2 and a power of two. Broadcasting over
     several axes is slow (22 µs for 2048 rows), so rows are flattened to one axis if possible.
     """
-    ops, real = ctx.ops, np.float64
+    ops, float64 = ctx.ops, np.float64
     sum_shape = [1 if k == axis else size for k, size in enumerate(ctx.shape(0))]
     is_flattened = len(sum_shape) > 1 and sum_shape.count(None) < 2
     rows, shape = (ops.Reshape(sums, [-1]), (None,)) if is_flattened else (sums, tuple(sum_shape))
-    upper = ops.Cast(ops.Mul(rows, real(2.0**-MIN_SUM_BITS)), to="int32")
+    upper_bits = ops.Cast(ops.Mul(rows, float64(2.0**-MIN_SUM_BITS)), to="int32")
     count = ctx.op[0].dims[-1]
-    scale = ctx.look_up(named(power_table(count or 65536), "power_table"), upper, shape)
-    index = ops.Cast(ops.Sub(ops.Mul(rows, scale), real(MAX_UINT16 + 0.5)), to="int32")
+    scale = ctx.look_up(named(power_table(count or 65536), "power_table"), upper_bits, shape)
+    index = ops.Cast(ops.Sub(ops.Mul(rows, scale), float64(MAX_UINT16 + 0.5)), to="int32")
     reciprocals = ctx.look_up(named(reciprocal_table(), "reciprocal_table"), index, shape)
-    reciprocal = ops.Mul(ops.Cast(reciprocals, to="float64"), real(2.0**-16))
+    reciprocal = ops.Mul(ops.Cast(reciprocals, to="float64"), float64(2.0**-16))
     factor = ops.Mul(reciprocal, scale)
     if count in (1, None):
-        factor = ops.Min(factor, real(32767.25 / EXP_OF_ZERO))  # the only element of a row saturates
+        factor = ops.Min(factor, float64(32767.25 / EXP_OF_ZERO))  # the only element of a row saturates
     return ops.Reshape(factor, [-1 if size is None else size for size in sum_shape]) if is_flattened else factor
 
 

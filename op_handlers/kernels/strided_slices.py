@@ -32,7 +32,7 @@ class AxisSlice:
 def axis_slices(op: Operator) -> list[AxisSlice]:
     """Return the slices of the input axes and the new axes, in the result's order.
 
-    For example, x of shape [2, 3, 4, 5] and ``x[1, ..., np.newaxis, 0:2]`` have the entries 0 to 3, with
+    For example, let x have the shape [2, 3, 4, 5]. ``x[1, ..., np.newaxis, 0:2]`` has four entries, with
     shrink_axis_mask 1, ellipsis_mask 2 and new_axis_mask 4. The slices are axis 0 by entry 0 (shrunk), axes 1 and 2
     completely (the ellipsis), a new axis, and axis 3 by entry 3.
 
@@ -41,34 +41,39 @@ def axis_slices(op: Operator) -> list[AxisSlice]:
     counted without the additional axes of the ellipsis. If there are several ellipses, the last one shifts the
     following entries. Source: BuildStridedSliceParams (kernels/strided_slice.cc).
     """
-    o, entries, rank = op.options, op[1].shape[0], op[0].rank
+    options, entries, rank = op.options, op[1].shape[0], op[0].rank
 
     def is_set(mask: int, i: int) -> bool:
         return bool(mask >> i & 1)
 
-    new_axes = sum(is_set(o.new_axis_mask & ~o.ellipsis_mask, i) for i in range(entries))
-    dense_count = rank + new_axes
-    ellipsis_positions, new_positions, ellipsis_start, ellipsis_extra, i = set[int](), set[int](), dense_count, 0, 0
-    while i < dense_count:
-        if is_set(o.ellipsis_mask, i):
-            ellipsis_start, ellipsis_extra = i, max(0, min(dense_count - entries, dense_count - i - 1))
-            ellipsis_positions.update(range(i, i + ellipsis_extra + 1))
-            i += ellipsis_extra
-        elif is_set(o.new_axis_mask, i - ellipsis_extra):
+    new_axes = sum(is_set(options.new_axis_mask & ~options.ellipsis_mask, i) for i in range(entries))
+    position_count = rank + new_axes
+    ellipsis_positions, new_positions = set[int](), set[int]()
+    ellipsis_start, extra_ellipsis_axes, i = position_count, 0, 0
+    while i < position_count:
+        if is_set(options.ellipsis_mask, i):
+            ellipsis_start, extra_ellipsis_axes = i, max(0, min(position_count - entries, position_count - i - 1))
+            ellipsis_positions.update(range(i, i + extra_ellipsis_axes + 1))
+            i += extra_ellipsis_axes
+        elif is_set(options.new_axis_mask, i - extra_ellipsis_axes):
             new_positions.add(i)
         i += 1
     result: list[AxisSlice] = []
     axis = shift = 0  # next axis of the input; number of positions minus number of entries so far
-    for i in range(dense_count):
+    for i in range(position_count):
         if i in ellipsis_positions:
             shift = max(0, i - ellipsis_start)
         if i in new_positions:
             result.append(AxisSlice(None, i))
             continue
-        k = i - shift
-        has_entry = i not in ellipsis_positions and i < entries + ellipsis_extra
-        masks = (is_set(o.begin_mask, k), is_set(o.end_mask, k), is_set(o.shrink_axis_mask, k))
-        result.append(AxisSlice(axis, k, *masks) if has_entry else AxisSlice(axis, None))
+        entry = i - shift
+        has_entry = i not in ellipsis_positions and i < entries + extra_ellipsis_axes
+        masks = (
+            is_set(options.begin_mask, entry),
+            is_set(options.end_mask, entry),
+            is_set(options.shrink_axis_mask, entry),
+        )
+        result.append(AxisSlice(axis, entry, *masks) if has_entry else AxisSlice(axis, None))
         axis += 1
     return result
 

@@ -79,7 +79,7 @@ class Unrolled(Body):
             yield from self._make_chain(chain)
 
     def _make_chain(self, steps: Sequence[Step]) -> Iterator[Chain]:
-        """Yield the chain of these steps, with a preceding step on zero states if any."""
+        """Yield the chain of ``steps``, and of the first step on zero states if found."""
         cell, x, initial_states = steps[0].cell, steps[0].x.tensor, steps[0].old_states
         rows, states = [step.x.numbers for step in steps], [step.new_states for step in steps]
         first_rows = self.rows_of_first_step(initial_states, cell)

@@ -37,8 +37,8 @@ def pool_shape(at: Instance) -> Dims:
 def window_shape(at: Instance, window: Sequence[int | None], channels: int | None) -> Dims:
     """Return ``[N, spatial sizes..., C]`` for a sliding window.
 
-    The sizes depend on padding, strides and dilations of the operator. Raises Refusal if the rank of the operand does
-    not fit the window, a stride is not positive, or the window is larger than the image.
+    The sizes depend on padding, strides and dilations of the operator. Raises Refusal for a rank that does not fit the
+    window, for a stride below 1, and for a window larger than the image.
     """
     image, options = at.op[0].dims, at.op.options
     letters = "dhw"[-len(window) :]

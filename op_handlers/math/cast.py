@@ -152,16 +152,16 @@ def split_words(ctx: Context, x: Value, source_bits: int, result_bits: int) -> V
     """Return each number split into words along a new last axis."""
     ops, base = ctx.ops, np.asarray(2**result_bits, np.uint64)
     x = ops.Cast(x, to="uint64")
-    parts = [ops.Unsqueeze(x, [ctx.op[0].rank])]
+    quotients = [ops.Unsqueeze(x, [ctx.op[0].rank])]
     for _ in range(source_bits // result_bits - 1):
-        parts.append(ops.Div(parts[-1], base))
-    return ops.Cast(ops.Mod(ops.Concat(*parts, axis=-1), base), to=f"uint{result_bits}")
+        quotients.append(ops.Div(quotients[-1], base))
+    return ops.Cast(ops.Mod(ops.Concat(*quotients, axis=-1), base), to=f"uint{result_bits}")
 
 
 def merge_words(ctx: Context, x: Value, source_bits: int, result_bits: int) -> Value:
     """Return numbers combined from words along the last axis."""
     ops, count = ctx.ops, result_bits // source_bits
     weights = np.asarray([1 << source_bits * k for k in range(count)], np.uint64)
-    parts = ops.Mul(ops.Cast(x, to="uint64"), weights)
-    shifted_words = [ops.Gather(parts, np.asarray(k), axis=-1) for k in range(count)]
+    shifted = ops.Mul(ops.Cast(x, to="uint64"), weights)
+    shifted_words = [ops.Gather(shifted, np.asarray(k), axis=-1) for k in range(count)]
     return ops.Cast(reduce(ops.Add, shifted_words), to=f"uint{result_bits}")

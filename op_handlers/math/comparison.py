@@ -117,12 +117,13 @@ def rescale_operands(ctx: Context, rescaled_dtypes: Collection[str], *operands: 
     their 256ths have the same order.
     """
     quantizations = [ctx.quantization(slot) for slot in range(2)]
-    first, second = quantizations
-    if ctx.op[0].dtype in rescaled_dtypes and first is not None and second is not None:
+    x_quantization, y_quantization = quantizations
+    if ctx.op[0].dtype in rescaled_dtypes and x_quantization is not None and y_quantization is not None:
         tables = [
-            table_of_256ths(q.scale[0], q.zero_point[0], ctx.dtype(slot)) for slot, q in enumerate((first, second))
+            table_of_256ths(q.scale[0], q.zero_point[0], ctx.dtype(slot))
+            for slot, q in enumerate((x_quantization, y_quantization))
         ]
-        if first != second or (np.diff(np.sort(tables[0])) == 0).any():
+        if x_quantization != y_quantization or (np.diff(np.sort(tables[0])) == 0).any():
             return [look_up(ctx, slot, *pair) for slot, pair in enumerate(zip(tables, operands, strict=True))]
     return list(operands)
 

@@ -187,8 +187,8 @@ def emit_quantized_product(ctx: Context, x: Value, axes: Value) -> Value:
     factors = ops.Reshape(transposed, [count, *(-1 if size is None else size for size in other_sizes)])
     values = ops.Sub(ops.Cast(factors, to="int64"), np.asarray(x_quantization.zero_point[0]))
 
-    def step(current: Value, factor: Value) -> list[Value]:
-        return [rescale_rounded(ctx, ops.Mul(current, factor), *scaling)]
+    def step(product: Value, factor: Value) -> list[Value]:
+        return [rescale_rounded(ctx, ops.Mul(product, factor), *scaling)]
 
     first_value = ops.Gather(values, np.asarray(0), axis=0)
     value = first_value
@@ -249,9 +249,9 @@ def emit_quantized_product_along(
     table = ops.ScatterElements(values, ops.Reshape(positions, [-1]), values, axis=0)
     factors = ops.Reshape(table, ops.Concat(ops.Reshape(count, [1]), np.asarray([-1]), axis=0))
 
-    def step(index: Value, go_on: Value, current: Value) -> list[Value]:
+    def step(index: Value, go_on: Value, product: Value) -> list[Value]:
         factor = ops.Gather(factors, ops.Add(index, np.int64(1)), axis=0)
-        return [go_on, rescale_rounded(ctx, ops.Mul(current, factor), *scaling)]
+        return [go_on, rescale_rounded(ctx, ops.Mul(product, factor), *scaling)]
 
     body = ctx.graph(step, [("at", "int64", ()), ("go_on", "bool", ()), ("product", "int64", None)])
     first_value = ops.Gather(factors, np.asarray(0), axis=0)

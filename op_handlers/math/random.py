@@ -21,8 +21,8 @@ def seed(ctx: Context) -> float | None:
     """
     if ctx.opset > MAX_OPSET:
         raise Refusal(f"ONNX Runtime has no random number kernels for opset {ctx.opset}; try --opset {MAX_OPSET}")
-    first, second = int(ctx.options.seed), int(ctx.options.seed2)
-    return float((first * 1_000_003 + second) % 2**24) if first or second else None
+    graph_seed, op_seed = int(ctx.options.seed), int(ctx.options.seed2)
+    return float((graph_seed * 1_000_003 + op_seed) % 2**24) if graph_seed or op_seed else None
 
 
 @handler("RANDOM_UNIFORM", max_version=1, layout=Terminate())

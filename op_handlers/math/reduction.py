@@ -319,6 +319,6 @@ def cumsum_layout(at: Instance) -> Attribute:
 @handler("CUMSUM", max_version=1, layout=cumsum_layout, axes=rank_preserving_axes, axis_number_slots={1})
 def cumulative_sum(ctx: Context, x: Value, axis: Value) -> Value:
     """Emit CumSum."""
-    options, constant = ctx.options, ctx.constant(1)
-    onnx_axis = ctx.ops.Reshape(axis, np.zeros(0, np.int64)) if constant is None else constant.reshape(())
+    options, constant_axis = ctx.options, ctx.constant(1)
+    onnx_axis = ctx.ops.Reshape(axis, np.zeros(0, np.int64)) if constant_axis is None else constant_axis.reshape(())
     return ctx.ops.CumSum(x, onnx_axis, exclusive=int(bool(options.exclusive)), reverse=int(bool(options.reverse)))

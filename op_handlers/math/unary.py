@@ -94,11 +94,11 @@ def square_root(ctx: Context, x: Value) -> Value:
 
     The kernel truncates quantized results instead of rounding (SqrtEvalQuantized, elementwise.cc).
     """
-    root, quantization = ctx.ops.Sqrt(x), ctx.quantization(out(0))
+    y, quantization = ctx.ops.Sqrt(x), ctx.quantization(out(0))
     return (
-        root
+        y
         if quantization is None
-        else ctx.ops.Mul(ctx.ops.Floor(ctx.ops.Div(root, quantization.scale[0])), quantization.scale[0])
+        else ctx.ops.Mul(ctx.ops.Floor(ctx.ops.Div(y, quantization.scale[0])), quantization.scale[0])
     )
 
 

@@ -72,8 +72,8 @@ def split_directions(ctx: Context, value: Value, directions: int, axis: int) -> 
     """Return the value of each direction, without the axis of directions."""
     if directions == 1:
         return [ctx.ops.Squeeze(value, [axis])]
-    parts = ctx.ops.Split(value, [1] * directions, axis=axis, outputs=directions)
-    return [ctx.ops.Squeeze(part, [axis]) for part in parts]
+    slices = ctx.ops.Split(value, [1] * directions, axis=axis, outputs=directions)
+    return [ctx.ops.Squeeze(part, [axis]) for part in slices]
 
 
 def merge_outputs(ctx: Context, outputs: Sequence[Value]) -> Value | tuple[Value, ...]:

@@ -113,10 +113,10 @@ def int8_kernel(
     new_state = np.roll(state.reshape(-1, filters, runs), -1, axis=2)
     new_state[:, :, -1] = new_values.astype(np.int8)  # beyond 8 bits it wraps around
     state[...] = new_state.reshape(state.shape)
-    weighted = ((new_state.astype(np.int64) - state_zero_point) * time_weights).reshape(
+    products = ((new_state.astype(np.int64) - state_zero_point) * time_weights).reshape(
         len(x), -1, op.options.rank * runs
     )
-    totals = weighted.sum(axis=2) + (0 if bias is None else bias)
+    totals = products.sum(axis=2) + (0 if bias is None else bias)
     return np.asarray(np.clip(rescale(totals, output_factor) + y_zero_point, -128, 127), np.int8)
 
 
@@ -173,8 +173,8 @@ def sum_per_unit(ctx: Context, state: Value, time_weights: Value | Array) -> Val
     The sums are over all runs and over the filters of the unit.
     """
     ops, (filters, runs), rank = ctx.ops, ctx.op[TIME_WEIGHTS].shape, ctx.options.rank
-    weighted = ops.Reshape(ops.Mul(state, time_weights), [-1, filters // rank, rank * runs])
-    return ops.ReduceSum(weighted, [2], keepdims=0)
+    products = ops.Reshape(ops.Mul(state, time_weights), [-1, filters // rank, rank * runs])
+    return ops.ReduceSum(products, [2], keepdims=0)
 
 
 def emit_int16_state(ctx: Context, x: Value, state: Value) -> Value:

@@ -316,8 +316,8 @@ def flat_positions(ctx: Context, indices: Value) -> tuple[Any, bool]:
                 in_range & (offsets >= 0) & (offsets < x.shape[axis]),
             )
         else:
-            expanded = ops.Unsqueeze(start, window_axes) if window_axes else start
-            runtime_positions.append((ops.Add(expanded, offsets), axis))
+            starts_of_windows = ops.Unsqueeze(start, window_axes) if window_axes else start
+            runtime_positions.append((ops.Add(starts_of_windows, offsets), axis))
     return add_runtime_positions(ctx, positions, in_range, runtime_positions, strides)
 
 

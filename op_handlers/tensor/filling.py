@@ -84,9 +84,9 @@ def range_(ctx: Context, start: Value, limit: Value, delta: Value) -> Value:
 
     The cumulative sum is rounded at each element, as in the kernel.
     """
-    ops, constant = ctx.ops, constant_range(ctx.op)
-    if constant is not None:
-        return ctx.constant_value(constant)
+    ops, constant_result = ctx.ops, constant_range(ctx.op)
+    if constant_result is not None:
+        return ctx.constant_value(constant_result)
     if all(ctx.op.constant(slot) is not None for slot in range(3)):
         raise Refusal("delta leads away from limit, which the kernel refuses (GetSize, range.cc)")
     if ctx.op[0].dtype != "float32":

@@ -31,8 +31,8 @@ def hashtable_lookup(ctx: Context, lookup: Value, keys: Value, table: Value) -> 
     This row contains zeros, or an empty string.
     """
     ops = ctx.ops
-    equal = ops.Cast(ops.Equal(ops.Unsqueeze(lookup, [1]), keys), to="int32")
-    first_match = ops.ArgMax(equal, axis=1, keepdims=0)
+    matches = ops.Cast(ops.Equal(ops.Unsqueeze(lookup, [1]), keys), to="int32")
+    first_match = ops.ArgMax(matches, axis=1, keepdims=0)
     is_found = ops.Equal(ops.Gather(keys, first_match), lookup)
     rows = ops.Where(is_found, first_match, ops.Shape(keys))
     return ops.Gather(ops.Concat(table, empty_row(ctx, table), axis=0), rows, axis=0), ops.Cast(is_found, to="uint8")
@@ -90,11 +90,11 @@ def embedding_lookup_sparse(
     rows = flatten_indices(ctx, cast_to_int64(ctx, 1, indices), cast_to_int64(ctx, 2, shape), depth)
     weight = ops.Unsqueeze(weights, [1])
     weighted_rows = ops.Mul(ops.Flatten(ops.Gather(table, ids, axis=0), axis=1), weight)
-    total = scatter_rows(ctx, ops.Flatten(ops.Expand(0.0, result_shape), axis=depth), rows, weighted_rows, "add")
+    sums = scatter_rows(ctx, ops.Flatten(ops.Expand(0.0, result_shape), axis=depth), rows, weighted_rows, "add")
     if ctx.options.combiner != "SUM":
         zero_column = ops.Reshape(ops.Expand(0.0, sizes), [-1, 1])
         uses_squares = ctx.options.combiner == "SQRTN"
         divisor = scatter_rows(ctx, zero_column, rows, ops.Mul(weight, weight) if uses_squares else weight, "add")
         is_filled = ops.Greater(scatter_rows(ctx, zero_column, rows, ops.Expand(1.0, ops.Shape(weight))), 0.0)
-        total = ops.Where(is_filled, ops.Div(total, ops.Sqrt(divisor) if uses_squares else divisor), total)
-    return ops.Reshape(total, result_shape, allowzero=1)
+        sums = ops.Where(is_filled, ops.Div(sums, ops.Sqrt(divisor) if uses_squares else divisor), sums)
+    return ops.Reshape(sums, result_shape, allowzero=1)

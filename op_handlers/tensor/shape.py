@@ -285,10 +285,14 @@ def broadcast_shape(at: Instance) -> Array | None:
     if any(dims is None for dims in shapes):
         return None
     rank = max(len(dims) for dims in shapes if dims is not None)
-    first, second = (
+    first_shape, second_shape = (
         np.concatenate([np.ones(rank - len(dims), dims.dtype), dims]) for dims in shapes if dims is not None
     )
-    return None if ((first != 1) & (second != 1) & (first != second)).any() else np.where(first == 1, second, first)
+    return (
+        None
+        if ((first_shape != 1) & (second_shape != 1) & (first_shape != second_shape)).any()
+        else np.where(first_shape == 1, second_shape, first_shape)
+    )
 
 
 @handler("BROADCAST_ARGS", max_version=1, layout=Terminate(), quantization=Raw(), evaluate=broadcast_shape)

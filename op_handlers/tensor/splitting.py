@@ -58,19 +58,19 @@ def constant_axis(ctx: Context, slot: int) -> int:
 
 def emit_split(ctx: Context, x: Value, slot: int, data_slot: int) -> tuple[Value, ...]:
     """Emit Split along the axis of a constant operand, into the sizes of the outputs."""
-    axis, n = constant_axis(ctx, slot), len(ctx.op.outputs)
+    axis, output_count = constant_axis(ctx, slot), len(ctx.op.outputs)
     # In the main subgraph the converter derives the sizes.
-    if ctx.op.subgraph and any(len(ctx.shape(out(k))) != len(ctx.shape(data_slot)) for k in range(n)):
+    if ctx.op.subgraph and any(len(ctx.shape(out(k))) != len(ctx.shape(data_slot)) for k in range(output_count)):
         raise Refusal("results and operand differ in rank")
-    sizes, total = [ctx.shape(out(k))[axis] for k in range(n)], ctx.shape(data_slot)[axis]
+    sizes, axis_size = [ctx.shape(out(k))[axis] for k in range(output_count)], ctx.shape(data_slot)[axis]
     if None not in sizes:
-        return ctx.ops.Split(x, [size or 0 for size in sizes], axis=axis, outputs=n)
-    if total is not None and total % n:
-        raise Refusal(f"size {total} does not divide into {n} equal parts")
-    if total is not None:
-        return ctx.ops.Split(x, [total // n] * n, axis=axis, outputs=n)
-    part_size = ctx.ops.Div(ctx.ops.Gather(ctx.ops.Shape(x), [axis]), [n])
-    return ctx.ops.Split(x, ctx.ops.Expand(part_size, [n]), axis=axis, outputs=n)
+        return ctx.ops.Split(x, [size or 0 for size in sizes], axis=axis, outputs=output_count)
+    if axis_size is not None and axis_size % output_count:
+        raise Refusal(f"size {axis_size} does not divide into {output_count} equal parts")
+    if axis_size is not None:
+        return ctx.ops.Split(x, [axis_size // output_count] * output_count, axis=axis, outputs=output_count)
+    part_size = ctx.ops.Div(ctx.ops.Gather(ctx.ops.Shape(x), [axis]), [output_count])
+    return ctx.ops.Split(x, ctx.ops.Expand(part_size, [output_count]), axis=axis, outputs=output_count)
 
 
 @handler(
@@ -89,18 +89,18 @@ def split_v(ctx: Context, x: Value, sizes: Value, _axis: Value) -> tuple[Value, 
 
     One of the sizes may be -1 for the remainder.
     """
-    axis, n = constant_axis(ctx, 2), len(ctx.op.outputs)
-    if all(ctx.op[out(k)].rank == ctx.op[0].rank and ctx.shape(out(k))[axis] is not None for k in range(n)):
+    axis, output_count = constant_axis(ctx, 2), len(ctx.op.outputs)
+    if all(ctx.op[out(k)].rank == ctx.op[0].rank and ctx.shape(out(k))[axis] is not None for k in range(output_count)):
         return emit_split(ctx, x, slot=2, data_slot=0)
-    part_sizes, total = cast_to_int64(ctx, 1, sizes), ctx.shape(0)[axis]
-    if isinstance(part_sizes, np.ndarray) and (total is not None or -1 not in part_sizes):
-        remainder = (total or 0) - int(part_sizes[part_sizes >= 0].sum())
-        return ctx.ops.Split(x, np.where(part_sizes < 0, remainder, part_sizes), axis=axis, outputs=n)
+    part_sizes, axis_size = cast_to_int64(ctx, 1, sizes), ctx.shape(0)[axis]
+    if isinstance(part_sizes, np.ndarray) and (axis_size is not None or -1 not in part_sizes):
+        remainder = (axis_size or 0) - int(part_sizes[part_sizes >= 0].sum())
+        return ctx.ops.Split(x, np.where(part_sizes < 0, remainder, part_sizes), axis=axis, outputs=output_count)
     runtime_remainder = ctx.ops.Sub(
         ctx.ops.Gather(ctx.ops.Shape(x), [axis]), ctx.ops.Add(ctx.ops.ReduceSum(part_sizes), 1)
     )
     return ctx.ops.Split(
-        x, ctx.ops.Where(ctx.ops.Equal(part_sizes, -1), runtime_remainder, part_sizes), axis=axis, outputs=n
+        x, ctx.ops.Where(ctx.ops.Equal(part_sizes, -1), runtime_remainder, part_sizes), axis=axis, outputs=output_count
     )
 
 
@@ -123,10 +123,10 @@ def unpack_axes(at: Instance) -> str:
 )
 def unpack(ctx: Context, x: Value) -> Value | tuple[Value | None, ...]:
     """Emit a Gather per used output, or Squeeze for a single output."""
-    axis, n = ctx.axis(ctx.options.axis), len(ctx.op.outputs)
-    if ctx.shape(0)[axis] not in (None, n):
-        outputs = f"{n} output{'s' if n > 1 else ''}"
+    axis, output_count = ctx.axis(ctx.options.axis), len(ctx.op.outputs)
+    if ctx.shape(0)[axis] not in (None, output_count):
+        outputs = f"{output_count} output{'s' if output_count > 1 else ''}"
         raise Refusal(f"axis {axis} has size {ctx.shape(0)[axis]}, and the operator has {outputs}")
-    if n == 1:
+    if output_count == 1:
         return ctx.ops.Squeeze(x, [axis])
-    return tuple(ctx.ops.Gather(x, np.asarray(k), axis=axis) if ctx.is_used(k) else None for k in range(n))
+    return tuple(ctx.ops.Gather(x, np.asarray(k), axis=axis) if ctx.is_used(k) else None for k in range(output_count))

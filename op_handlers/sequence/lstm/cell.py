@@ -288,13 +288,13 @@ class Cell:
         """
         return self.clip_steps(hidden, self.op.intermediates[4] if self.op.intermediates else None, 1)
 
-    def clip_steps(self, real: Value, stored: Tensor | None, sign: int) -> Value:
+    def clip_steps(self, value: Value, tensor: Tensor | None, sign: int) -> Value:
         """Return values clipped to the range of int8 at the scale of ``stored``.
 
         The range is shifted by the zero point of ``stored`` times ``sign``.
         """
-        quantization = stored.quantization if stored is not None else None
+        quantization = tensor.quantization if tensor is not None else None
         if self.op[0].dtype != "int8" or not isinstance(quantization, Quantization):
-            return real
+            return value
         scale, center = quantization.scale[0], sign * quantization.zero_point[0]
-        return self.ops.Clip(real, scale * (center - 128), scale * (center + 127))
+        return self.ops.Clip(value, scale * (center - 128), scale * (center + 127))

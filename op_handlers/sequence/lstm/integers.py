@@ -365,12 +365,12 @@ class IntegerCell(IntegerArithmetic):
         ops, state_zero_point = self.ops, self.zero_point(HIDDEN)
         hidden_scale, hidden_zero_point = scale_and_zero_point(self.op.intermediates[4])
         activated = named(self.gather_entries(self.output_table, cells), "activated_cell_state")
-        rounded = ops.Round(ops.Mul(output_gate, activated))
+        output = ops.Round(ops.Mul(output_gate, activated))
         if self.projection is None:
             offset = hidden_zero_point - state_zero_point
-            shifted = ops.Add(rounded, named(np.float64(offset), "zero_point_difference")) if offset else rounded
+            shifted = ops.Add(output, named(np.float64(offset), "zero_point_difference")) if offset else output
             return self.clamp(shifted, -128.0 - state_zero_point, 127.0 - state_zero_point)
-        hidden = ops.Cast(self.clamp(rounded, hidden_zero_point - 128.0, hidden_zero_point + 127.0), to="float32")
+        hidden = ops.Cast(self.clamp(output, hidden_zero_point - 128.0, hidden_zero_point + 127.0), to="float32")
         sums = self.emit_integer_gemm(hidden, [PROJECTION], self.projection)
         if self.op.tensor(PROJECTION_BIAS) is not None:
             sums = self.add_offsets(sums, self.quantized_constant(PROJECTION_BIAS))

@@ -160,15 +160,15 @@ def compute_logarithms(op: Operator, x: Array) -> Array:
 
     The kernels are FilterbankLog, filter_bank_log.cc, and Log32, log.cc.
     """
-    scaled = (x.astype(np.int64) << op.options.input_correction_bits) % (1 << 32)
-    exponent = bit_lengths(np.maximum(scaled, 1)) - 1
-    fraction = (np.maximum(scaled, 1) - (1 << exponent)) * 65536 >> exponent
+    shifted = (x.astype(np.int64) << op.options.input_correction_bits) % (1 << 32)
+    exponent = bit_lengths(np.maximum(shifted, 1)) - 1
+    fraction = (np.maximum(shifted, 1) - (1 << exponent)) * 65536 >> exponent
     segment = fraction >> 9
     slope = (LOG_TABLE[segment + 1] - LOG_TABLE[segment]) * (fraction - (segment << 9)) >> 16
     log_base_2 = (exponent << 16) + fraction + LOG_TABLE[segment] + slope
     natural_log = (LN_2 * log_base_2 + 32768) >> 16
     result = ((op.options.output_scale * natural_log + 32768) % (1 << 32)) >> 16
-    return np.where(scaled > 1, np.minimum(result, 32767), 0).astype(np.int16)
+    return np.where(shifted > 1, np.minimum(result, 32767), 0).astype(np.int16)
 
 
 @handler(

@@ -58,8 +58,8 @@ def check_rfft(at: Instance) -> Decline | None:
 def compute_rfft(op: Operator, x: Array) -> Array:
     """Compute RfftEval (rfft.cc): the frame is zero-padded to the transform's length."""
     spectrum = np.fft.rfft(x.astype(np.float64), op.options.fft_length)
-    parts = np.stack([spectrum.real, spectrum.imag], axis=-1)
-    return parts.reshape(*x.shape[:-1], -1).astype(np.float32)
+    pairs = np.stack([spectrum.real, spectrum.imag], axis=-1)
+    return pairs.reshape(*x.shape[:-1], -1).astype(np.float32)
 
 
 def rfft_opset(at: Instance) -> int:
@@ -87,8 +87,8 @@ def rfft(ctx: Context, x: Value) -> Value:
     if can_emit_rfft(length, dims[-1] or 0):
         return ops.Reshape(emit_rfft(ctx, x, dims, length), [*sizes, length + 2])
     # ONNX Runtime before 1.25 transforms a wrong axis if there is a single frame.
-    parts = ops.DFT(ops.Unsqueeze(x, [0, -1]), np.asarray(length), np.asarray(len(sizes) + 1), onesided=1)
-    return ops.Reshape(parts, [*sizes, length + 2])
+    pairs = ops.DFT(ops.Unsqueeze(x, [0, -1]), np.asarray(length), np.asarray(len(sizes) + 1), onesided=1)
+    return ops.Reshape(pairs, [*sizes, length + 2])
 
 
 def check_irfft(at: Instance) -> Decline | None:
@@ -109,8 +109,8 @@ def compute_irfft(op: Operator, x: Array) -> Array:
 
     The kernel is IrfftFloatApply, irfft_float.cc. It ignores the imaginary parts at both ends of the spectrum.
     """
-    parts = x.astype(np.float64).reshape(*x.shape[:-1], -1, 2)
-    return np.asarray(np.fft.irfft(parts[..., 0] + 1j * parts[..., 1], op.options.fft_length), np.float32)
+    pairs = x.astype(np.float64).reshape(*x.shape[:-1], -1, 2)
+    return np.asarray(np.fft.irfft(pairs[..., 0] + 1j * pairs[..., 1], op.options.fft_length), np.float32)
 
 
 @handler(
@@ -128,11 +128,11 @@ def irfft(ctx: Context, x: Value) -> Value:
     if can_emit_rfft(length, length):
         dims = (*ctx.op[0].dims[:-1], half + 1, 2)
         return ops.Reshape(emit_irfft(ctx, ops.Reshape(x, [*sizes, half + 1, 2]), dims, length), [*sizes, length])
-    parts = ops.Reshape(x, [1, *sizes, half + 1, 2])
-    mirrored = ops.Mul(ops.Slice(parts, [half - 1], [0], [bin_axis], [-1]), np.asarray([1, -1], np.float32))
+    pairs = ops.Reshape(x, [1, *sizes, half + 1, 2])
+    mirrored = ops.Mul(ops.Slice(pairs, [half - 1], [0], [bin_axis], [-1]), np.asarray([1, -1], np.float32))
     mask = np.ones((half + 1, 2), np.float32)
     mask[[0, half], 1] = 0
-    spectrum = ops.Concat(ops.Mul(parts, mask), mirrored, axis=bin_axis) if half > 1 else ops.Mul(parts, mask)
+    spectrum = ops.Concat(ops.Mul(pairs, mask), mirrored, axis=bin_axis) if half > 1 else ops.Mul(pairs, mask)
     samples = ops.DFT(spectrum, np.asarray(length), np.asarray(bin_axis), inverse=1)
     return ops.Reshape(ops.Slice(samples, [0], [1], [bin_axis + 1]), [*sizes, length])
 
@@ -154,10 +154,10 @@ def compute_energies(op: Operator, x: Array) -> Array:
 
     The kernel is SpectrumToEnergy, energy.cc.
     """
-    wide = x.astype(np.int64)
+    values = x.astype(np.int64)
     result = np.zeros(op[~0].shape, np.uint32)
     span = slice(op.options.start_index, op.options.end_index)
-    result[span] = (wide[0::2] ** 2 + wide[1::2] ** 2)[span]
+    result[span] = (values[0::2] ** 2 + values[1::2] ** 2)[span]
     return result
 
 
@@ -174,6 +174,6 @@ def energy(ctx: Context, x: Value) -> Value:
     """Emit the sum of squares of the real and the imaginary part."""
     ops, size = ctx.ops, ctx.op[~0].shape[-1]
     start, end = ctx.options.start_index, ctx.options.end_index
-    wide = ops.Slice(ops.Cast(x, to="int64"), [2 * start], [2 * end], [0])
-    sums = ops.ReduceSumSquare(ops.Reshape(wide, [end - start, 2]), [1], keepdims=0)
+    values = ops.Slice(ops.Cast(x, to="int64"), [2 * start], [2 * end], [0])
+    sums = ops.ReduceSumSquare(ops.Reshape(values, [end - start, 2]), [1], keepdims=0)
     return ops.Cast(ops.Pad(sums, [start, size - end]), to="uint32")

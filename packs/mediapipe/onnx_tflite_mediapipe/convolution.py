@@ -14,13 +14,13 @@ def conv_transpose_pads(padding: str, sizes: Dims, kernel: Dims, strides: tuple[
 
     Raises Refusal for SAME padding with a stride on a dynamic dimension.
     """
-    totals = [0, 0]
+    pad_sums = [0, 0]
     for k, (size, length, step) in enumerate(zip(sizes, kernel, strides, strict=True)):
         if padding == "SAME":
             if size is None and step != 1:
                 raise Refusal("SAME padding with a stride on a dynamic dimension; set its size with --input-shape")
-            totals[k] = max(0, (length or 0) - ((size or 1) - 1) % step - 1)
-    return [total // 2 for total in totals] + [total - total // 2 for total in totals]
+            pad_sums[k] = max(0, (length or 0) - ((size or 1) - 1) % step - 1)
+    return [total // 2 for total in pad_sums] + [total - total // 2 for total in pad_sums]
 
 
 @handler(

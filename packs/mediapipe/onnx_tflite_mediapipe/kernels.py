@@ -65,10 +65,10 @@ def max_pooling(op: Operator, x: Array) -> tuple[Array, Array]:
             top, left = row * options.strides[0] - pads[0], column * options.strides[1] - pads[1]
             padding_before = max(0, -top), max(0, -left)
             patch = x[:, max(0, top) : top + options.size[0], max(0, left) : left + options.size[1]]
-            flat = patch.reshape(batch, -1, channels)
-            position = flat.argmax(axis=1)
+            elements = patch.reshape(batch, -1, channels)
+            position = elements.argmax(axis=1)
             row_in_patch, column_in_patch = np.divmod(position, patch.shape[2])
-            pooled[:, row, column] = np.take_along_axis(flat, position[:, None], axis=1)[:, 0]
+            pooled[:, row, column] = np.take_along_axis(elements, position[:, None], axis=1)[:, 0]
             indices[:, row, column] = (
                 (row_in_patch + padding_before[0]) * options.size[1]
                 + column_in_patch
