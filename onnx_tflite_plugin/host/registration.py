@@ -131,7 +131,7 @@ def _misspelled_groups(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _problems_of_definitions(code: str, sources: Sequence[_Source]) -> Iterator[Problem]:
-    """Yield a problem per function of a pack that is decorated as a handler of the operator."""
+    """Yield a problem per function that is decorated as a handler of the operator."""
     for source in sources:
         for function, line in _definitions(source.text, code):
             target = f"{source.module}:{function}"
@@ -156,7 +156,7 @@ def _problems_of_definitions(code: str, sources: Sequence[_Source]) -> Iterator[
 
 
 def _pack_sources(pack: str, entries: Sequence[EntryPoint]) -> Iterator[_Source]:
-    """Yield the files that may define handlers, in the packages that entry points name."""
+    """Yield files that may define handlers, in the packages that entry points name."""
     for name in dict.fromkeys(entry.value.partition(":")[0].partition(".")[0].strip() for entry in entries):
         try:
             spec = find_spec(name)

@@ -42,11 +42,9 @@ def present_operands(operands: Sequence[Value | None]) -> Mapping[int, Value]:
 
 
 def require_scale(*dtypes: str) -> Callable[[Instance], Decline | None]:
-    """Return an ``accepts`` function that declines an operand 0 without a scale.
+    """Return an ``accepts`` function that declines operand 0 without a scale.
 
-    ``dtypes``: the dtypes that need a scale.
-
-    The kernels treat such operands as quantized, and divide by a scale of 0.
+    ``dtypes``: dtypes that the kernels treat as quantized. Without a scale, they divide by 0.
     """
 
     def accepts(at: Instance) -> Decline | None:
