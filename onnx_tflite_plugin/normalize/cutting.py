@@ -53,7 +53,7 @@ def cut(
     remaining_inputs = [(tensor, name) for tensor, name in remaining_inputs if tensor not in starts]
     unused = [name for tensor, name in zip(starts, inputs_at, strict=True) if tensor not in used]
     if unused:
-        subject = "this input" if len(unused) == 1 else "subject inputs"
+        subject = "this input" if len(unused) == 1 else "these inputs"
         raise UnsupportedOption(f"--inputs-at {', '.join(unused)}: no output depends on {subject}")
     inputs = (*starts, *(tensor for tensor, _ in remaining_inputs))
     graph = replace(main, inputs=inputs, outputs=tuple(ends), operators=operators)
