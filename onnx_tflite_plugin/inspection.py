@@ -58,11 +58,11 @@ def inspect_model(model: Model, host: Host, target: Target) -> dict[str, Any]:
     reachable = _reachable_subgraphs(model, bindings)
     missing = {op: bound for op, bound in bindings.items() if isinstance(bound, Problem) and op.subgraph in reachable}
     bindings |= with_remedies(missing, model.main)
-    keys: dict[int, list[str]] = {graph.index: [] for graph in model.subgraphs}
+    signature_keys: dict[int, list[str]] = {graph.index: [] for graph in model.subgraphs}
     for signature in model.signatures:
         for index in _reachable_subgraphs(model, bindings, signature.subgraph):
-            keys[index].append(signature.key)
-    operators = _count_operators(bindings, reachable, keys, target)
+            signature_keys[index].append(signature.key)
+    operators = _count_operators(bindings, reachable, signature_keys, target)
     authored_by_tensor = describe_interface(model)
     return {
         "bytes": model.size,
@@ -77,7 +77,7 @@ def inspect_model(model: Model, host: Host, target: Target) -> dict[str, Any]:
                 "operators": len(graph.operators),
                 "tensors": len(graph.tensors),
                 "called": graph.index in reachable,
-                "signatures": keys[graph.index],
+                "signatures": signature_keys[graph.index],
             }
             for graph in model.subgraphs
         ],
@@ -133,19 +133,23 @@ def _reachable_subgraphs(model: Model, bindings: Mapping[Operator, Bound | Probl
 
 
 def _count_operators(
-    bindings: Mapping[Operator, Bound | Problem], reachable: set[int], keys: Mapping[int, Sequence[str]], target: Target
+    bindings: Mapping[Operator, Bound | Problem],
+    reachable: set[int],
+    signature_keys: Mapping[int, Sequence[str]],
+    target: Target,
 ) -> list[dict[str, Any]]:
     """Return one row per group of operators with equal code and handler.
 
-    Unsupported operators come first, then frequent ones. ``keys``: the signatures that reach each subgraph. A row
-    counts the operators of all signatures. Operators without a handler have two rows: one for those that the main
-    subgraph reaches, with "called" true, and one for the remaining operators, with the "signatures" that reach them.
+    Unsupported operators come first, then frequent operators. ``signature_keys``: the signatures that reach each
+    subgraph. A row counts the operators of all signatures. For operators without a handler, the operators that the main
+    subgraph reaches have their own row, in which "called" is true. The row of the remaining operators lists the
+    "signatures" that reach them.
     """
     rows: dict[tuple[object, ...], dict[str, Any]] = {}
     for op, binding in bindings.items():
         is_main, is_missing = op.subgraph in reachable, isinstance(binding, Problem)
-        called = is_main or (not is_missing and bool(keys[op.subgraph]))
-        signatures = () if is_main or not is_missing else tuple(keys[op.subgraph])
+        called = is_main or (not is_missing and bool(signature_keys[op.subgraph]))
+        signatures = () if is_main or not is_missing else tuple(signature_keys[op.subgraph])
         entry: dict[str, Any] = {"code": op.code, "called": called, "signatures": signatures}
         entry |= _missing_entry(binding) if isinstance(binding, Problem) else _operator_entry(binding, target)
         row = rows.setdefault(tuple(entry.values()), {**entry, "count": 0, "versions": [], "first": _location(op)})

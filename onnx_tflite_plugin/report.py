@@ -45,10 +45,10 @@ class Report:
         inner_nodes: nodes in inner graphs, by operator; ``nodes`` includes them.
         layout: kind of layout plan: ``"least"`` (proven to be of least cost), ``"heuristic"`` or ``"local"``.
         layout_cost: cost of the layout plan, in bytes.
-        local_plan_differences: number of operators whose layout differs from that of the plan ``"local"``.
+        local_plan_differences: number of operators whose layout differs from the layout in the plan ``"local"``.
         transposes: number of Transpose nodes before any rewrite, inserted by the plan or emitted by operators.
         operator_transposes: number of Transposes that operators emitted, by label of the operator.
-        transposed: tensors that the plan transposes, with the operators that require it.
+        transposed: tensors that the plan transposes, with the operators that require the Transpose.
         inputs: inputs of the model, without states.
         outputs: outputs of the model, without states.
         signature: key of the converted signature.

@@ -200,15 +200,15 @@ class ShapeDerivation:
         inputs = tuple(None if t is None else operands[t] for t in op.inputs)
         ranks = [None if t is None else _result_rank(t, op, operands) if t.has_rank else rank or 0 for t in op.outputs]
         outputs = [
-            None if t is None or size is None else resize_tensor(t, (None,) * size)
-            for t, size in zip(op.outputs, ranks, strict=True)
+            None if t is None or result_rank is None else resize_tensor(t, (None,) * result_rank)
+            for t, result_rank in zip(op.outputs, ranks, strict=True)
         ]
         isolated = replace(op, inputs=inputs, outputs=tuple(outputs))
         bound = self.bind(isolated)
-        sizes = self._declared_shape(bound)
+        declared_shape = self._declared_shape(bound)
         has_handle = any(tensor.dtype in HANDLES for tensor in operands)
-        if has_handle and sizes is not None:
-            return {op[~0]: (sizes, None)}
+        if has_handle and declared_shape is not None:
+            return {op[~0]: (declared_shape, None)}
         resized = [t for t in operands if dims.get(t, t.dims) not in (t.dims, t.shape)]
         if (has_handle or bound.declared.accesses_states) and not resized:
             forwarded = {
@@ -222,12 +222,11 @@ class ShapeDerivation:
             check_resizable(bound, [tensor for tensor in resized if tensor.shape or bound.declared.accesses_states])
         if has_handle:
             raise Refusal("the resource has a fixed size")
-        if sizes is not None and outputs[0] is not None:
-            outputs[0] = resize_tensor(outputs[0], sizes)
+        if declared_shape is not None and outputs[0] is not None:
+            outputs[0] = resize_tensor(outputs[0], declared_shape)
             isolated = replace(isolated, outputs=tuple(outputs))
-        tensors = [
-            tensor for tensor in op.outputs if tensor is not None
-        ]  # in the lowered model, states come after these
+        # The outputs of the lowered model begin with these tensors; states follow.
+        tensors = [tensor for tensor in op.outputs if tensor is not None]
         computes_values = with_values and all(_may_hold_sizes(t) for t in op.outputs)
         values, shapes = self._lower_results(isolated, bound, with_values=computes_values, resized=bool(resized))
         results: dict[Tensor, tuple[Dims, Array | None]] = {}
@@ -235,9 +234,8 @@ class ShapeDerivation:
             axes_rank = declared_rank(bound, op.outputs.index(tensor))
             if inferred is None and not tensor.has_rank and (axes_rank is None or axes_rank != rank):
                 raise Refusal(f"the rank of {tensor.name!r} is known only at runtime")
-            declared_sizes = sizes if tensor is op.outputs[0] else None
             shape = (None,) * (tensor.rank if tensor.has_rank else rank or 0) if inferred is None else inferred
-            shape = fill_declared(shape, declared_sizes)
+            shape = fill_declared(shape, declared_shape if tensor is op.outputs[0] else None)
             if inferred and tensor.dtype.startswith("complex"):
                 shape = shape[:-1]
             check_scales(tensor, shape)

@@ -111,7 +111,7 @@ def _find_shared_items(alignment: Alignment, joined: Model) -> SharedItems:
     for location, op in alignment.operators.items():
         operators.setdefault(location_of(op), location)
     tensors: dict[Location, Location] = {}
-    locations = {
+    sized_locations = {
         (location_of(tensor), prompt.sized.sizes(tensor)): location for location, tensor in alignment.tensors.items()
     }
     viewed_locations = {location_of(tensor): location for location, tensor in alignment.tensors.items()}
@@ -119,7 +119,7 @@ def _find_shared_items(alignment: Alignment, joined: Model) -> SharedItems:
     for op in signature.subgraph.operators:
         if signature.is_view_of(op):
             views.setdefault((location_of(signature.viewed_tensor(op[~0])), signature.sized.sizes(op[~0])), op)
-    for (prompt_location, sizes), location in locations.items():
+    for (prompt_location, sizes), location in sized_locations.items():
         graph, index = location
         if signature.sized.sizes(signature.sized.model.subgraphs[graph].tensors[index]) == sizes:
             tensors.setdefault(prompt_location, location)
