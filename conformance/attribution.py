@@ -10,10 +10,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from conformance.bias_scales import messages_on_bias_scales
-from conformance.declared import declarations_of, instances
+from conformance.bias_scales import bias_scale_messages
+from conformance.declared import declarations_of, find_operators
 from conformance.differences import Difference, describe_difference
-from conformance.explanation import Runs, Tried, explain_values, explain_wrong_table
+from conformance.explanation import ComparableCase, Runs, explain_values, explain_wrong_table
 from conformance.failures import Failures
 from conformance.fusion_causes import messages_on_fusions
 from conformance.layout_errors import messages_for_every_layout, messages_on_axis_sizes, wrong_layout_message
@@ -28,21 +28,21 @@ _FLOAT_TOLERANCE = Tolerance(of_range=2e-2, steps=DEQUANTIZED_STEPS, int16_steps
 
 
 def find_causes(
-    trial: Tried,
+    trial: ComparableCase,
     variants: Sequence[Variant],
     outputs: Mapping[Variant, Runs],
     failed_conversions: Mapping[Variant, Conversion | None],
-    moved_bytes: Mapping[Variant, int],
+    plan_differences: Mapping[Variant, int],
 ) -> Failures:
-    """Return messages on the causes of a case's failures, the most certain one only.
+    """Return messages on the causes of a case's failures, only the most certain one.
 
     ``outputs``: those of variants that run. ``failed_conversions``: the variants that fail; None if one does not convert.
-    ``moved_bytes``: bytes that the layout plan of a variant moves.
+    ``plan_differences``: number of operators whose layout in a variant differs from that of the plan "local".
     """
     causes = Failures()
     if outputs:
         causes.add(next(iter(outputs)), *messages_on_axis_sizes(trial.case.op, trial.source, trial.host))
-        causes.add(next(iter(outputs)), *messages_on_bias_scales(trial.case.op, trial.source, trial.host))
+        causes.add(next(iter(outputs)), *bias_scale_messages(trial.case.op, trial.source, trial.host))
     conversions = {
         variant: conversion for variant, conversion in failed_conversions.items() if conversion and variant in outputs
     }
@@ -52,7 +52,7 @@ def find_causes(
             causes.add(variant, *_messages_on_values(trial, variant, outputs[variant]))
     for variant, failed_conversion in failed_conversions.items() if causes.status == "passed" else ():
         least_cost = variant._replace(plan="least")
-        in_source_layout = least_cost if moved_bytes.get(least_cost) == 0 else variant._replace(plan="local")
+        in_source_layout = least_cost if plan_differences.get(least_cost) == 0 else variant._replace(plan="local")
         if in_source_layout not in failed_conversions and (
             in_source_layout in outputs or (len(variants) > 1 and trial.passes(in_source_layout))
         ):
@@ -64,7 +64,7 @@ def find_causes(
     return causes
 
 
-def _messages_on_values(trial: Tried, variant: Variant, actual: Runs) -> Iterator[str]:
+def _messages_on_values(trial: ComparableCase, variant: Variant, actual: Runs) -> Iterator[str]:
     """Yield messages if results differ in every variant: how they differ, and the likely cause."""
     if wrong_table := explain_wrong_table(trial):
         yield wrong_table
@@ -87,7 +87,7 @@ def _messages_on_values(trial: Tried, variant: Variant, actual: Runs) -> Iterato
         yield from explain_values(trial, actual)
 
 
-def _describe(trial: Tried, actual: Runs) -> Difference | None:
+def _describe(trial: ComparableCase, actual: Runs) -> Difference | None:
     """Return the pattern of the first output that differs."""
     expected = trial.reference_outputs
     for k, comparison in enumerate(trial.compare(actual, expected)):
@@ -101,11 +101,11 @@ def _describe(trial: Tried, actual: Runs) -> Difference | None:
     return None
 
 
-def _agrees_in_float(trial: Tried, variant: Variant) -> bool:
+def _agrees_in_float(trial: ComparableCase, variant: Variant) -> bool:
     """True if a quantized model agrees with the reference when it is converted to floats."""
     is_quantized = any(
         isinstance(tensor.quantization, Quantization)
-        for op in instances(trial.source, trial.case.op)
+        for op in find_operators(trial.source, trial.case.op)
         for tensor in (*op.inputs, *op.outputs)
         if tensor is not None and not tensor.is_constant
     )
@@ -116,10 +116,10 @@ def _agrees_in_float(trial: Tried, variant: Variant) -> bool:
     return trial.replaced(case, trial.host).passes(variant)
 
 
-def _sides(trial: Tried) -> str:
+def _sides(trial: ComparableCase) -> str:
     """Return the functions of which one is wrong: the lowering, and the kernel if it is the reference."""
     has_kernel = any("reference" in name for name in trial.reference_outputs)
-    declared = [declarations_of(op, trial.host) for op in instances(trial.source, trial.case.op)]
+    declared = [declarations_of(op, trial.host) for op in find_operators(trial.source, trial.case.op)]
     behaviors = dict.fromkeys(
         f"the declared quantization={type(d.quantization).__name__}" for d in declared if d is not None
     )

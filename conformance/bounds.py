@@ -1,10 +1,10 @@
 """Operators whose results must equal the kernel's exactly.
 
 By default, a float output may differ by 1e-5 of its range, an integer of 8 or 16 bits by one step, and other dtypes not
-at all. On average, quantized values may not be off by more than ``ROUNDING_BIAS``. This detects a lowering that truncates
-or rounds down, which is never off by more than one step. In a model with float activations on integer weights, outputs
-may differ by 2e-2 of the range. Operators that only move or select elements must be exact, and so must some others in
-some dtypes.
+at all. On average, quantized values may not be off by more than ``ROUNDING_BIAS``. This detects a lowering that
+truncates or rounds down, which is never off by more than one step. In a model with float activations on integer
+weights, outputs may differ by 2e-2 of the range. Operators that only move or select elements must be exact, and so must
+those of ``EXACT_DTYPES`` in the listed dtypes.
 """
 
 from __future__ import annotations
@@ -123,14 +123,11 @@ EXACT_DTYPES: Mapping[str, frozenset[str]] = {
 
 
 def tolerance_of(case: Case, model: Model) -> Tolerance:
-    """Return the tolerance of a case's outputs.
-
-    A case has its own tolerance, that of an exact operator, or the default.
-    """
+    """Return the tolerance of the case, of an exact operator, or the default."""
     if case.tolerance is not None:
         return case.tolerance
-    is_rounded = case.options.get("quantization") != "float"
-    if case.op in EXACT_OPERATORS or (is_rounded and case.dtype in EXACT_DTYPES.get(case.op, ())):
+    is_quantized = case.options.get("quantization") != "float"
+    if case.op in EXACT_OPERATORS or (is_quantized and case.dtype in EXACT_DTYPES.get(case.op, ())):
         return Tolerance(of_range=0, steps=0, integers=0)
     default = Tolerance.of(model)
     if default.of_range <= Tolerance().of_range:

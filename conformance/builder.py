@@ -30,7 +30,7 @@ from onnx_tflite_plugin.renamed import warn_renamed
 __all__ = ["BuilderError", "GraphBuilder", "ModelBuilder", "TensorRef", "blockwise", "quant", "serialize_table"]
 
 _EXTENDED_CODES = 127  # codes from this one up fit only in the field builtin_code
-_UNKNOWN_OFFSET = 2  # placeholder of an external offset; not the default 0, so that the field is written
+_UNKNOWN_OFFSET = 2  # placeholder until the offset is known; a field with the default value 0 would be omitted
 
 
 class TensorRef(int):
@@ -60,10 +60,11 @@ def quant(
 def blockwise(scales: int, block_size: int, zero_points: int | None = None) -> Table:
     """Return blockwise quantization along the last axis.
 
-    ``scales`` and ``zero_points`` are tensors of the same subgraph.
+    ``scales`` and ``zero_points`` are indices of tensors in the same subgraph.
     """
-    points = -1 if zero_points is None else int(zero_points)
-    details = Table("BlockwiseQuantization", {"scales": int(scales), "zero_points": points, "block_size": block_size})
+    zero_points_index = -1 if zero_points is None else int(zero_points)
+    fields = {"scales": int(scales), "zero_points": zero_points_index, "block_size": block_size}
+    details = Table("BlockwiseQuantization", fields)
     return Table("QuantizationParameters", {"details_type": "BlockwiseQuantization", "details": details})
 
 
@@ -121,8 +122,8 @@ class GraphBuilder:
     ) -> TensorRef:
         """Add a tensor that is computed at runtime, or a variable.
 
-        ``None`` or -1 in ``shape`` is a dynamic size (stored as 1, and as -1 in the signature, unless ``signature``
-        is given); a shape of ``None`` is an unknown rank. ``list_elements``: dtype and shape of the tensors in a list, for
+        ``None`` or -1 in ``shape`` is a dynamic size (stored as 1, and as -1 in the signature, unless ``signature`` is
+        given); a shape of ``None`` is an unknown rank. ``list_elements``: dtype and shape of the tensors in a list, for
         dtype "variant". ``listed`` is its old name.
         """
         if listed is not None:
@@ -167,9 +168,8 @@ class GraphBuilder:
     ) -> TensorRef:
         """Add a constant tensor.
 
-        Strings, int4, uint4 and int2 (ml_dtypes) are packed as the schema requires.
-
-        ``dtype`` converts the value (default: its own); ``external`` puts the bytes after the flatbuffer.
+        ``dtype``: dtype to convert the value to, by default the dtype of the value. ``external`` stores the bytes after
+        the flatbuffer. Strings, int4, uint4 and int2 (ml_dtypes) are packed as the schema requires.
         """
         array, dtype_name = array_and_dtype(value, dtype)
         buffer = self.model.buffer(buffer_bytes(array, dtype_name), external=external)
@@ -213,8 +213,8 @@ class GraphBuilder:
 
         ``code`` is the schema's name, ``CUSTOM.<code>``, ``COMPOSITE.<name>`` or a raw number.
 
-        The options table follows from the code; ``options_table=""`` writes no table. A mapping as ``custom_options`` becomes
-        a FlexBuffer map. ``mutating``: the tensors among the inputs that are mutated.
+        The code determines the options table; ``options_table=""`` writes no table. A mapping as ``custom_options``
+        becomes a FlexBuffer map. ``mutating``: inputs that the operator changes.
         """
         builtin, custom, composite = code_parts(code)
         fields: dict[str, Any] = {
@@ -363,7 +363,7 @@ def _buffer(item: bytes | _External) -> Table:
 
 
 def _resolve_option_offsets(graph: Table) -> Table:
-    """Return the subgraph with external custom options resolved to their offset."""
+    """Return the subgraph with external custom options replaced by their offsets."""
     operators = [
         Table(
             table.name,

@@ -17,7 +17,7 @@ from onnx_tflite_plugin.verify import Tolerance as Tolerance  # packs take it fr
 InputArrays = Mapping[str, Array] | Sequence[Mapping[str, Array]]
 Reference = Callable[[Sequence[Array]], Sequence[Array]]
 
-DEFAULT_OPSET = None  # of the target
+DEFAULT_OPSET = None  # the default of the target
 EVERY_OPSET = (DEFAULT_OPSET, 13, 17, 21, 26)
 
 
@@ -33,24 +33,24 @@ class Case:
 
     Inputs. ``input_arrays``: arrays by input name for every run, or one mapping per run. Missing inputs are random;
     ``input_range``: minimum and maximum of random floats. ``runs``: runs of one session, which carries the states.
-    ``dynamic_sizes``: further sizes of dynamic dimensions, one run each. A number is the size of axis 0; each later axis
-    is larger by one. Empty if LiteRT accepts no other sizes.
+    ``dynamic_sizes``: sizes for further runs of models with dynamic dimensions. In a run with size n, a dynamic axis k
+    has size n + k. Empty if LiteRT accepts no other sizes.
 
     Conversions. ``opsets``: ``None`` is the target's default. ``options``: further options of ``convert``.
 
-    Expected outputs. ``kernel``: a NumPy kernel of the operator if LiteRT has none; by default the kernel that the handler
-    declares. LiteRT runs the rest of the model. ``reference``: computes the outputs of the whole model instead, from all
-    its inputs. ``tolerance`` replaces the default and needs ``tolerance_reason``, its reason in the kernel. Built-in
-    handlers list exact operators in ``conformance.bounds`` instead.
+    Expected outputs. ``kernel``: a NumPy kernel of the operator if LiteRT has none; by default the kernel that the
+    handler declares. LiteRT runs the rest of the model. ``reference``: computes the outputs of the whole model instead,
+    from all its inputs. ``tolerance`` replaces the default and requires ``tolerance_reason``: why the kernel's results
+    differ. Built-in handlers list exact operators in ``conformance.bounds`` instead.
 
     Expected models. ``nodes``: ONNX operators that the model of the least-cost plan must have, such as ``Conv`` or
     ``com.microsoft.Gelu``, optionally with their number. ``fusions``: fusions that must apply. ``max_transposes``:
-    maximum number of Transpose nodes of the least-cost plan, unless some are chosen for speed. ``renames``: the names that
+    maximum number of Transpose nodes of the least-cost plan; not checked if some are chosen for speed. ``renames``: the names that
     graph inputs and outputs must have in the ONNX model, by their names in the file.
 
-    Expected errors. ``refusal``: the conversion must fail with this text. ``kernel_refusal``: LiteRT must fail with this
-    text, so nothing is converted; together with ``refusal``, both must fail. ``known_failure``: the reason for a known
-    failure; the case must fail.
+    Expected errors. ``refusal``: the conversion must fail with this text. ``kernel_refusal``: LiteRT must fail with
+    this text, so nothing is converted; together with ``refusal``, both must fail. ``known_failure``: the reason for a
+    known failure; the case must fail.
     """
 
     op: str
@@ -82,7 +82,7 @@ class Case:
                 f"{self.id}: nodes and fusions must be collections of names; for a single name write ({self.nodes or self.fusions!r},)"
             )
         if self.tolerance is not None and not self.tolerance_reason:
-            raise ValueError(f"{self.id}: tolerance= requires tolerance_reason=, the reason in the kernel")
+            raise ValueError(f"{self.id}: tolerance= requires tolerance_reason=, why the kernel's results differ")
 
     @property
     def id(self) -> str:
@@ -98,15 +98,13 @@ class Case:
 
 
 OPERATOR_KEYWORDS = ("options", "custom_options", "version")
-"""Keywords of the helpers for one operator, besides the fields of a case."""
+"""Keywords of the helpers for one operator, in addition to the fields of a case."""
 
 
-def check_case_keywords(name: str, keywords: Mapping[str, Any], more: Collection[str] = ()) -> dict[str, Any]:
-    """Return the keywords of a case under their current names.
+def check_case_keywords(name: str, keywords: Mapping[str, Any], extra_keywords: Collection[str] = ()) -> dict[str, Any]:
+    """Return the keywords of a case, with old names replaced by current ones.
 
-    Raises TypeError for a keyword that a case does not have.
-
-    ``more``: valid keywords besides the fields of a case.
+    ``extra_keywords``: valid keywords in addition to the fields of a case. Raises TypeError for any other keyword.
     """
     keywords = rename_keywords(f"the case {name!r}", keywords, CASE, stacklevel=_depth_outside_the_kit())
     for keyword in keywords:
@@ -115,13 +113,13 @@ def check_case_keywords(name: str, keywords: Mapping[str, Any], more: Collection
                 f"the case {name!r} takes no keyword {keyword!r}; give scale and zero point to a tensor, as in "
                 "tensor(2, 3, dtype='int8', scale=0.1, zero_point=5), and options of convert as options={'quantization': 'float'}"
             )
-    check_keywords(f"the case {name!r}", keywords, [*Case.__dataclass_fields__, *more])
+    check_keywords(f"the case {name!r}", keywords, [*Case.__dataclass_fields__, *extra_keywords])
     return keywords
 
 
 def _depth_outside_the_kit() -> int:
-    """Return the ``stacklevel`` for warnings about the module that states the case."""
-    frame, depth = sys._getframe(1), 3  # warn_renamed, rename_keywords, the function that renames
+    """Return the ``stacklevel`` for a warning that points to the case's definition."""
+    frame, depth = sys._getframe(1), 3  # stacklevel 1 is warn_renamed, 2 rename_keywords, 3 check_case_keywords
     while frame.f_back is not None and frame.f_globals.get("__name__") in (__name__, "conformance.models"):
         frame, depth = frame.f_back, depth + 1
     return depth

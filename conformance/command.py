@@ -11,7 +11,7 @@ from rich.table import Table
 
 from conformance.coverage import gaps
 from conformance.packs import Suite, select_suite
-from conformance.repeated import Repeated
+from conformance.reported_causes import ReportedCauses
 from conformance.runner import CaseResult, run_case
 from onnx_tflite_plugin.checked import did_you_mean, plural
 from onnx_tflite_plugin.cli.failures import UsageProblem
@@ -33,21 +33,21 @@ def run(pack: str | None = None, ops: Sequence[str] = (), *, as_json: bool = Fal
     known = {case.op for case in suite.cases} | {code for code, _ in suite.handlers}
     for op in (code for code in codes if code not in known and not suite.problems):
         if problem := suite.host.find_wrong_registration(op):
-            raise PackError("nothing to try:", [problem])
+            raise PackError("no cases to run:", [problem])
         raise UsageProblem(f"no handler and no case for {op}{_suggest_operator(op, pack)}")
     if not (suite.handlers or suite.cases or suite.problems):
         raise UsageProblem(
-            f"pack {pack} has no handler and no case; a target or a hook has tests instead of cases, which pytest DIR runs"
+            f"pack {pack} has no handler and no case; targets and hooks have tests instead of cases: run pytest DIR"
             if pack
             else "no handler and no case for anything"
         )
-    results = _results(suite, console)
-    missing = list(gaps(suite))
-    passed = all(result.ok for result in results) and not missing and not suite.problems
+    results = _run_cases(suite, console)
+    gap_messages = list(gaps(suite))
+    passed = all(result.ok for result in results) and not gap_messages and not suite.problems
     if as_json:
-        print_json({"passed": passed, **_report_as_json(suite, results, missing)})
+        print_json({"passed": passed, **_report_as_json(suite, results, gap_messages)})
     else:
-        _print(console, suite, results, missing)
+        _print_report(console, suite, results, gap_messages)
     return 0 if passed else 1
 
 
@@ -62,20 +62,17 @@ def _split_codes(texts: Sequence[str], pack: str | None) -> tuple[str, ...]:
 
 
 def _suggest_operator(op: str, pack: str | None) -> str:
-    """Return the nearest operator of the installed packs.
-
-    If there is none, return the command that lists them.
-    """
+    """Return the end of a message: a similar operator name, or the command for a list."""
     return did_you_mean(op, sorted(_known_operators(pack))) or "; the command `handlers` lists the operators"
 
 
 def _known_operators(pack: str | None) -> set[str]:
     """Return the operators with a handler or a case."""
-    everything = select_suite(pack)
-    return {case.op for case in everything.cases} | {code for code, _ in everything.handlers}
+    full_suite = select_suite(pack)
+    return {case.op for case in full_suite.cases} | {code for code, _ in full_suite.handlers}
 
 
-def _report_as_json(suite: Suite, results: Sequence[CaseResult], missing: Sequence[str]) -> dict[str, object]:
+def _report_as_json(suite: Suite, results: Sequence[CaseResult], gap_messages: Sequence[str]) -> dict[str, object]:
     cases = [
         {
             "case": result.case.id,
@@ -90,13 +87,13 @@ def _report_as_json(suite: Suite, results: Sequence[CaseResult], missing: Sequen
     return {
         "cases": cases,
         "packs": dict(suite.handlers),
-        "missing": list(missing),
+        "missing": list(gap_messages),
         "problems": [str(problem) for problem in suite.problems],
         "notes": list(suite.notes),
     }
 
 
-def _results(suite: Suite, console: Console) -> list[CaseResult]:
+def _run_cases(suite: Suite, console: Console) -> list[CaseResult]:
     results = []
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("cases", total=len(suite.cases))
@@ -107,7 +104,7 @@ def _results(suite: Suite, console: Console) -> list[CaseResult]:
     return results
 
 
-def _print(console: Console, suite: Suite, results: Sequence[CaseResult], missing: Sequence[str]) -> None:
+def _print_report(console: Console, suite: Suite, results: Sequence[CaseResult], gap_messages: Sequence[str]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("operator", "pack"):
         table.add_column(heading)
@@ -123,14 +120,14 @@ def _print(console: Console, suite: Suite, results: Sequence[CaseResult], missin
         console.print(line, markup=False, highlight=False, soft_wrap=True, style="red")
     _print_texts(console, "known to fail", [result.text for result in results if result.status == "known"], None)
     _print_texts(console, "failed", list(_failures(results)), "red")
-    for line in missing:
+    for line in gap_messages:
         console.print(line, markup=False, highlight=False, soft_wrap=True, style="red")
     for line in suite.notes:
         console.print(line, markup=False, highlight=False, soft_wrap=True, style="yellow")
-    total = Counter(result.status for result in results)
+    counts_by_status = Counter(result.status for result in results)
     seconds = sum(result.seconds for result in results)
     summary = ", ".join(
-        f"{count} {status}" for status, count in sorted(total.items(), key=lambda item: item[0] != "passed")
+        f"{count} {status}" for status, count in sorted(counts_by_status.items(), key=lambda item: item[0] != "passed")
     )
     console.print(
         f"\n{len(results)} cases, {sum(result.variants for result in results)} conversions in {seconds:.0f} s: "
@@ -146,17 +143,14 @@ def _print_texts(console: Console, heading: str, texts: Sequence[str], style: st
 
 
 def _failures(results: Sequence[CaseResult]) -> Iterator[str]:
-    """Yield the text of each failed case.
-
-    Cases that fail for the reason of an earlier case share one line.
-    """
-    repeated, same_reason = Repeated(), defaultdict[str, list[str]](list)
+    """Yield the text of each failed case; cases with known causes share a line."""
+    reported, repeated_cases = ReportedCauses(), defaultdict[str, list[str]](list)
     for result in results:
         if result.status == "failed":
-            first = repeated.first_with_causes_of(result)
-            if first:
-                same_reason[first].append(result.case.id)
+            earlier_case = reported.record(result)
+            if earlier_case:
+                repeated_cases[earlier_case].append(result.case.id)
             else:
                 yield result.text
-    for first, cases in same_reason.items():
-        yield f"for the same reason as {first}: {', '.join(cases)}"
+    for earlier_case, cases in repeated_cases.items():
+        yield f"for the same reason as {earlier_case}: {', '.join(cases)}"

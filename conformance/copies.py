@@ -1,4 +1,4 @@
-"""Cases of data movement whose results have other quantization than the input.
+"""Cases of data-movement operators: the results differ in scale from the input.
 
 The kernels either copy the quantized values without rescaling them, or refuse.
 """
@@ -17,7 +17,10 @@ IMAGE = (2, 5, 7, 3)
 
 @dataclass(frozen=True)
 class Copy:
-    """Shapes of an operator's input and results, and its constant operands."""
+    """Shapes of an operator's input and results, and its constant operands.
+
+    ``operands_before``, ``operands_after``: operands before and after the input.
+    """
 
     result_shapes: Sequence[Sequence[int]]
     operands_after: Sequence[Spec] = ()
@@ -51,7 +54,7 @@ def copy_cases(op: str, copy: Copy) -> Iterator[Case]:
 
 
 def refused_copy_cases(op: str, copy: Copy) -> Iterator[Case]:
-    """Yield cases in which the kernel requires the quantization of the input."""
+    """Yield cases that the kernel refuses, because input and result differ in scale."""
     for dtype in ("int8", "uint8"):
         name, results = f"{dtype} copied to different quantization parameters", copy.results(dtype)
         yield in_isolation(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from conformance.case import Case
-from conformance.declared import declarations_of, instances
+from conformance.declared import declarations_of, find_operators
 from conformance.packs import Suite
 from conformance.registered import REGISTERED
 from conformance.variants import channels_first
@@ -28,56 +28,54 @@ from onnx_tflite_plugin.verify.runtimes import structure
 
 @dataclass(frozen=True)
 class Coverage:
-    """The operators that LiteRT registers, by how far they convert.
+    """The operators that LiteRT registers, grouped by how completely they convert.
 
-    ``full``: every kernel dtype has a passing case, and the handler supports the newest version. ``part``: operators with
-    their missing dtypes or versions. ``missing``: operators without a handler. ``refused``: operators that ONNX cannot
-    express.
+    ``full``: every kernel dtype has a passing case, and the handler supports the newest version. ``partial``: operators
+    with their missing dtypes or versions. ``missing``: operators without a handler. ``refused``: operators that ONNX
+    cannot express.
     """
 
     full: tuple[str, ...]
-    part: Mapping[str, str]
+    partial: Mapping[str, str]
     missing: tuple[str, ...]
     refused: tuple[str, ...]
 
     @property
     def text(self) -> str:
         """Return a summary of the coverage in two sentences."""
-        converted = len(self.full) + len(self.part)
-        dtypes = f"{len(self.full)} of them" if self.part else "all of them"
+        converted = len(self.full) + len(self.partial)
+        full_count = f"{len(self.full)} of them" if self.partial else "all of them"
         exceptions = [
-            *([f"{len(self.part)} convert in some dtypes only"] if self.part else []),
+            *([f"{len(self.partial)} convert in some dtypes only"] if self.partial else []),
             *([f"{len(self.missing)} have no handler yet"] if self.missing else []),
             f"{len(self.refused)} cannot be expressed in ONNX",
         ]
         return (
-            f"Of the {len(REGISTERED)} builtin operators that LiteRT registers, {converted} convert, {dtypes} in every dtype that "
+            f"Of the {len(REGISTERED)} builtin operators that LiteRT registers, {converted} convert, {full_count} in every dtype that "
             f"their kernels accept. {'; '.join(exceptions)}."
         )
 
 
 def coverage(handlers: Mapping[str, Handler], cases: Sequence[Case]) -> Coverage:
     """Return how far handlers and cases cover the operators that LiteRT registers."""
-    passing: dict[str, set[str]] = {}
+    passing_dtypes: dict[str, set[str]] = {}
     for case in cases:
         if case.expects_success:
-            passing.setdefault(case.op, set()).add(case.dtype)
+            passing_dtypes.setdefault(case.op, set()).add(case.dtype)
     inexpressible = inexpressible_operators(handlers)
-    full, dtypes_by_partial_code = [], {}
+    full, missing_support = [], {}
     for code, kernel in REGISTERED.items():
         if code not in handlers or code in inexpressible:
             continue
-        dtypes = sorted(kernel.dtypes - passing.get(code, set()))
-        newest = handlers[code].max_version
-        missing_support = [*dtypes, *([f"version {kernel.version}"] if newest < kernel.version else [])]
-        if missing_support:
-            dtypes_by_partial_code[code] = ", ".join(missing_support)
+        missing_dtypes = sorted(kernel.dtypes - passing_dtypes.get(code, set()))
+        lacks_version = handlers[code].max_version < kernel.version
+        limits = [*missing_dtypes, *([f"version {kernel.version}"] if lacks_version else [])]
+        if limits:
+            missing_support[code] = ", ".join(limits)
         else:
             full.append(code)
     missing = tuple(code for code in REGISTERED if code not in handlers)
-    return Coverage(
-        tuple(full), dtypes_by_partial_code, missing, tuple(code for code in REGISTERED if code in inexpressible)
-    )
+    return Coverage(tuple(full), missing_support, missing, tuple(code for code in REGISTERED if code in inexpressible))
 
 
 def inexpressible_operators(handlers: Mapping[str, Handler]) -> dict[str, str]:
@@ -91,8 +89,8 @@ def inexpressible_operators(handlers: Mapping[str, Handler]) -> dict[str, str]:
 def gaps(suite: Suite) -> Iterator[str]:
     """Yield a line per gap of a handler or fusion.
 
-    Built-in fusions have their own tests. Handlers that do not load are problems of the suite. A case that cannot be
-    built or planned hides the gaps of its operator, because it fails when it runs.
+    Not checked: built-in fusions, which have their own tests; handlers that do not load, which are problems of the
+    suite; and operators with a case that cannot be built or planned, because that case fails when it runs.
     """
     host = suite.host
     codes = {code for code, _ in suite.handlers}
@@ -136,13 +134,15 @@ def _can_be_built(case: Case) -> bool:
 
 def _untested_declarations(op: str, handler: Handler, cases: Sequence[Case]) -> Iterator[str]:
     """Yield a text for each declared dtype or quantization that no case has."""
-    calls = [call for case in cases for call in instances(read(case.build()), op)]
+    operators = [operator for case in cases for operator in find_operators(read(case.build()), op)]
     for slot, dtypes in ({} if callable(handler.types) else dtypes_by_slot(handler.types)).items():
-        present = {tensor.dtype for call in calls if (tensor := call.tensor(slot)) is not None}
-        name = f"operand {slot}" if slot >= 0 else f"output {~slot}"
-        yield from (f"with {dtype} as {name}, which `types` lists" for dtype in sorted(dtypes - present))
+        present = {tensor.dtype for operator in operators if (tensor := operator.tensor(slot)) is not None}
+        slot_name = f"operand {slot}" if slot >= 0 else f"output {~slot}"
+        yield from (f"with {dtype} as {slot_name}, which `types` lists" for dtype in sorted(dtypes - present))
     behavior = handler.quantization
-    tensors = [tensor for call in calls for tensor in (*call.inputs, *call.outputs) if tensor is not None]
+    tensors = [
+        tensor for operator in operators for tensor in (*operator.inputs, *operator.outputs) if tensor is not None
+    ]
     if callable(behavior) or not behavior.is_quantizable or (handler.types and not callable(handler.types)):
         return
     if not any(tensor.quantization for tensor in tensors):
@@ -150,9 +150,9 @@ def _untested_declarations(op: str, handler: Handler, cases: Sequence[Case]) -> 
 
 
 def declarations(case: Case, host: Host) -> Iterator[Declared]:
-    """Return the handler's declarations for each operator of the case."""
-    calls = instances(read(case.build()), case.op)
-    return (declared for op in calls if (declared := declarations_of(op, host)) is not None)
+    """Yield the handler's declarations for each tested operator of the case."""
+    operators = find_operators(read(case.build()), case.op)
+    return (declared for op in operators if (declared := declarations_of(op, host)) is not None)
 
 
 def _keeps_source_layout(handler: Handler | None) -> bool:
@@ -161,10 +161,10 @@ def _keeps_source_layout(handler: Handler | None) -> bool:
 
 
 def _has_transposed_case(cases: Sequence[Case], host: Host) -> bool:
-    """True if a plan of a case has another layout, or if none can have one."""
-    unfused_first = sorted(cases, key=lambda case: bool(case.fusions))
+    """True if a plan of a case transposes the operator, or if none can."""
+    cases_without_fusions_first = sorted(cases, key=lambda case: bool(case.fusions))
     try:
-        return any(_changes_layout(case, host) for case in unfused_first) or all(
+        return any(_changes_layout(case, host) for case in cases_without_fusions_first) or all(
             _terminates(case, host) for case in cases
         )
     except (ConversionError, Failed, Refusal):
@@ -176,14 +176,14 @@ def _terminates(case: Case, host: Host) -> bool:
 
 
 def _changes_layout(case: Case, host: Host) -> bool:
-    """True if a plan changes the layout of the operator.
+    """True if the operator is planned in a layout other than the file's.
 
-    Graph inputs and outputs may be transposed or not.
+    The case is planned with graph inputs and outputs in the file's layout, and with channels first.
     """
     data = case.build()
     model = read(data)
     if not all(tensor.has_rank for tensor in model.main.tensors):
-        return False  # the axes follow only from the conversion
+        return False  # ranks are known only after the conversion
     target = target_named("onnxruntime")
     bound = resolve(host.bind(model, target, target.opsets[2]), target, target.opsets[2])
     for requested in ({}, channels_first(structure.entry(structure.read(data)))):

@@ -13,15 +13,16 @@ from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.targets import target_named
 
 
-def instances(model: Model, code: str) -> Iterator[Operator]:
-    """Return the operators of a model by their code or their builtin code in the file."""
+def find_operators(model: Model, code: str) -> Iterator[Operator]:
+    """Yield the operators whose code, or whose builtin code in the file, is ``code``."""
     return (op for graph in model.subgraphs for op in graph.operators if code in (op.code, op.builtin))
 
 
 def declarations_of(op: Operator, host: Host) -> Declared | None:
     """Return the handler's declarations for an operator.
 
-    The result is None if there is no handler, or if ranks follow only from the conversion. Raises Failed, Refusal.
+    The result is None if no handler accepts the operator, or if a rank is known only after the conversion. Raises
+    Failed or Refusal if the handler's declarations fail.
     """
     if any(not t.has_rank and t.dtype not in HANDLES for t in (*op.inputs, *op.outputs) if t is not None):
         return None

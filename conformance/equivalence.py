@@ -14,14 +14,16 @@ def equivalence_key(proto: ModelProto) -> bytes:
 
     Two opsets are interchangeable if they have the same version of every operator in a model.
     """
-    body = ModelProto()
-    body.CopyFrom(proto)
+    without_versions = ModelProto()
+    without_versions.CopyFrom(proto)
     opsets = {entry.domain: entry.version for entry in proto.opset_import}
-    body.ClearField("opset_import")
-    body.ClearField("ir_version")
-    versions = sorted({(*key, _since(*key, opsets.get(key[0], 0))) for key in _operators(proto)})
-    content: bytes = body.SerializeToString(deterministic=True)
-    return content + repr(versions).encode()
+    without_versions.ClearField("opset_import")
+    without_versions.ClearField("ir_version")
+    operators = {
+        (domain, op_type, _first_opset(domain, op_type, opsets.get(domain, 0))) for domain, op_type in _operators(proto)
+    }
+    content: bytes = without_versions.SerializeToString(deterministic=True)
+    return content + repr(sorted(operators)).encode()
 
 
 def _operators(proto: ModelProto) -> Iterator[tuple[str, str]]:
@@ -35,9 +37,9 @@ def _operators(proto: ModelProto) -> Iterator[tuple[str, str]]:
 
 
 @cache
-def _since(domain: str, op_type: str, opset: int) -> int:
-    """Return the opset that introduced an operator's version.
+def _first_opset(domain: str, op_type: str, opset: int) -> int:
+    """Return the first opset with the version that an operator has in ``opset``.
 
-    For an operator that ONNX does not define, return the opset itself.
+    For operators that ONNX does not define, return ``opset``.
     """
     return int(get_schema(op_type, opset, domain).since_version) if has(op_type, opset, domain) else opset

@@ -1,4 +1,4 @@
-"""Explain numerical differences: the largest error, or a table in wrong order."""
+"""Explain numerical differences: the largest error, or a table in the wrong order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from conformance.case import Case
-from conformance.declared import declarations_of, instances
+from conformance.declared import declarations_of, find_operators
 from conformance.variants import Variant
 from onnx_tflite_plugin.api import Operator
 from onnx_tflite_plugin.binding.declared import OperatorInstance
@@ -25,10 +25,10 @@ from onnx_tflite_plugin.verify.runtimes.structure import Entry
 Runs = Sequence[Run]
 
 _MAX_DIFFERING_SHARE = 0.5
-"""Share of differing elements above which the kernel probably computes on other values than the handler."""
+"""If more elements differ, the kernel probably interprets its operands differently from the handler."""
 
 
-class Tried(Protocol):
+class ComparableCase(Protocol):
     """A case with its inputs and expected outputs."""
 
     @property
@@ -46,12 +46,12 @@ class Tried(Protocol):
 
     def compare(self, actual: Runs, expected: Mapping[str, Runs], /) -> tuple[Comparison, ...]: ...
     def passes(self, variant: Variant, /) -> bool: ...
-    def replaced(self, case: Case, host: Host, /) -> Tried: ...
+    def replaced(self, case: Case, host: Host, /) -> ComparableCase: ...
 
 
-def explain_wrong_table(trial: Tried) -> str:
+def explain_wrong_table(trial: ComparableCase) -> str:
     """Return a message if a lookup table is rotated, else ""."""
-    if not any(has_rotated_table(op, trial) for op in instances(trial.source, trial.case.op)):
+    if not any(has_rotated_table(op, trial) for op in find_operators(trial.source, trial.case.op)):
         return ""
     return (
         "the table of Lookup is in the wrong order: results of 0 and positive values come first, then those of "
@@ -59,24 +59,24 @@ def explain_wrong_table(trial: Tried) -> str:
     )
 
 
-def explain_values(trial: Tried, actual: Runs) -> Iterator[str]:
+def explain_values(trial: ComparableCase, actual: Runs) -> Iterator[str]:
     """Yield the element with the largest error, and the functions that may be wrong."""
     expected = trial.reference_outputs
     for k, comparison in enumerate(trial.compare(actual, expected)):
         if comparison.ok or comparison.nearest not in expected:
             continue
-        yield from _largest(comparison, k, actual, expected[comparison.nearest], trial.case.fusions)
+        yield from _describe_largest_error(comparison, k, actual, expected[comparison.nearest], trial.case.fusions)
         if comparison.unit == "step" and comparison.differing > _MAX_DIFFERING_SHARE:
-            yield from _kernel_on_quantized_values(trial)
+            yield from _hint_on_quantized_kernel(trial)
         return
 
 
-def _kernel_on_quantized_values(trial: Tried) -> Iterator[str]:
-    """Yield a hint if the reference kernel of a pack gets quantized values.
+def _hint_on_quantized_kernel(trial: ComparableCase) -> Iterator[str]:
+    """Yield a hint if a pack's reference kernel gets quantized values.
 
     The kernel may treat them as real numbers.
     """
-    for op in instances(trial.source, trial.case.op):
+    for op in find_operators(trial.source, trial.case.op):
         handlers = trial.host.registered_handlers(op.code)
         declared = declarations_of(op, trial.host)
         if declared is None or declared.quantization.takes_floats:
@@ -87,29 +87,32 @@ def _kernel_on_quantized_values(trial: Tried) -> Iterator[str]:
             return
 
 
-def _largest(comparison: Comparison, k: int, actual: Runs, expected: Runs, fusions: Collection[str]) -> Iterator[str]:
-    """Yield the values of the element of output ``k`` with the largest error.
+def _describe_largest_error(
+    comparison: Comparison, output: int, actual: Runs, expected: Runs, fusions: Collection[str]
+) -> Iterator[str]:
+    """Yield the values of the element with the largest error in any run.
 
-    The error is the largest over all runs. ``fusions``: the fusions that the case requires.
+    ``output``: index of the output. ``fusions``: the fusions that the case requires.
     """
-    worst, text = 0.0, ""
-    for ours, theirs in ((np.asarray(a[k]), np.asarray(e[k])) for a, e in zip(actual, expected, strict=True)):
+    largest_error, text = 0.0, ""
+    output_pairs = ((np.asarray(a[output]), np.asarray(e[output])) for a, e in zip(actual, expected, strict=True))
+    for ours, theirs in output_pairs:
         if ours.shape != theirs.shape or ours.dtype != theirs.dtype or ours.dtype.kind not in "iuf" or not ours.size:
             continue
         errors = np.nan_to_num(np.abs(ours.astype(np.float64) - theirs.astype(np.float64)), nan=0.0, posinf=0.0)
         index = np.unravel_index(int(errors.argmax()), errors.shape)
-        if errors[index] > worst:
+        if errors[index] > largest_error:
             element = ", ".join(map(str, index))
-            worst = float(errors[index])
+            largest_error = float(errors[index])
             text = f"{comparison.name}[{element}] is {ours[index]:.6g} in the ONNX model and {theirs[index]:.6g} in {comparison.nearest}"
     if text:
         lowering = f"the lowering of fusion {' or '.join(fusions)}" if fusions else "the lowering"
-        sides = f"{lowering} or the reference kernel" if "reference" in comparison.nearest else lowering
-        yield f"{text}; {sides} may be wrong"
+        possible_causes = f"{lowering} or the reference kernel" if "reference" in comparison.nearest else lowering
+        yield f"{text}; {possible_causes} may be wrong"
 
 
-def has_rotated_table(op: Operator, trial: Tried) -> bool:
-    """True if results equal those of the lookup table with its halves exchanged."""
+def has_rotated_table(op: Operator, trial: ComparableCase) -> bool:
+    """True if the expected outputs are those of the table with its halves exchanged."""
     declared = declarations_of(op, trial.host)
     function = None if declared is None else declared.quantization.lookup_table
     x, y = op.tensor(0), op.tensor(~0)
@@ -125,14 +128,14 @@ def has_rotated_table(op: Operator, trial: Tried) -> bool:
         table = np.asarray(function(OperatorInstance(op, target, target.opsets[2])))
     except (Failed, Exception):  # reported by the conversion
         return False
-    slots = input_indices.index(x.index), output_indices.index(y.index)
+    x_index, y_index = input_indices.index(x.index), output_indices.index(y.index)
     outputs = next(iter(trial.reference_outputs.values()))
-    pairs = [(np.asarray(i[slots[0]]), np.asarray(o[slots[1]])) for i, o in zip(trial.runs, outputs, strict=True)]
-    return _error(table, pairs) > 4 * _error(np.roll(table, len(table) // 2), pairs)
+    pairs = [(np.asarray(i[x_index]), np.asarray(o[y_index])) for i, o in zip(trial.runs, outputs, strict=True)]
+    return _mean_table_error(table, pairs) > 4 * _mean_table_error(np.roll(table, len(table) // 2), pairs)
 
 
-def _error(table: Array, pairs: Sequence[tuple[Array, Array]]) -> float:
-    """Return the mean error of a table's results."""
+def _mean_table_error(table: Array, pairs: Sequence[tuple[Array, Array]]) -> float:
+    """Return the mean error of a lookup table on pairs (input, expected output)."""
     errors = [
         np.abs(table[x.reshape(-1).astype(np.int64) % len(table)].astype(np.float64) - y.reshape(-1)) for x, y in pairs
     ]
@@ -143,9 +146,9 @@ _MISSING_KERNEL = re.compile(r"NOT_IMPLEMENTED.*implementation for ([\w.]+?)\(\d
 
 
 def explain_missing_kernel(model: ir.Model, error: str) -> str:
-    """Return a message on the node for which ONNX Runtime has no kernel.
+    """Return a message if an error of ONNX Runtime is a missing kernel, else "".
 
-    The message contains its dtypes. The result is empty for another error.
+    The message names the node and the dtypes of its operands.
     """
     if (match := _MISSING_KERNEL.search(error)) is None:
         return ""

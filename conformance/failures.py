@@ -10,11 +10,11 @@ from onnx_tflite_plugin.errors import AttributedProblem, ConversionError
 from onnx_tflite_plugin.guard import TRACEBACK_HINT, Failed, format_error, format_error_outside, is_debugging
 
 _KIT = ("conformance", "onnx_tflite_plugin", "numpy", "onnx", "onnx_ir", "flatbuffers")
-"""Packages whose frames do not show what is wrong in a case."""
+"""Packages whose traceback frames are skipped: the error is in the author's code."""
 
 
 class Failures:
-    """Messages on failures, each with the variants that have it."""
+    """Failure messages of a case, each with the variants in which it occurs."""
 
     def __init__(self) -> None:
         self._by_text: dict[str, list[str]] = {}
@@ -24,7 +24,7 @@ class Failures:
             self._by_text.setdefault(text, []).append(variant.text)
 
     def followed_by(self, others: Failures) -> Failures:
-        """Return these mismatches and then the others."""
+        """Return these failures, followed by the others."""
         joined = Failures()
         joined._by_text = {**self._by_text, **others._by_text}
         return joined
@@ -39,11 +39,11 @@ class Failures:
 
 
 def describe_case_error(error: BaseException) -> str:
-    """Return an exception of a case, its reference or its kernel as text.
+    """Return the text of an exception in a case, its reference or its kernel.
 
     The text contains the location in the author's code.
     """
-    if isinstance(error.__cause__, Failed):  # of a kernel, with its location
+    if isinstance(error.__cause__, Failed):  # raised by a kernel; the message has the location
         hint = error.__cause__.traceback_hint
         return format_error(error) + (f" ({hint})" if hint else "")
     if isinstance(error, Failed):
@@ -55,9 +55,9 @@ def describe_case_error(error: BaseException) -> str:
 
 
 def format_on_one_line(error: ConversionError) -> str:
-    """Return an error on one line, without remedies against op packs.
+    """Return an error on one line, without hints on how to avoid a faulty pack.
 
-    Its reader writes the pack.
+    The reader is the author of that pack.
     """
     problems = [
         replace(problem, hint=TRACEBACK_HINT if TRACEBACK_HINT in problem.hint else "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from conformance.explanation import Tried
+from conformance.explanation import ComparableCase
 from conformance.variants import Variant
 from onnx_tflite_plugin.api.patterns import Call, Fusion, Operand, Output
 from onnx_tflite_plugin.conversion import Conversion
@@ -34,7 +34,7 @@ class Applied(NamedTuple):
         return f" ({location})" if location else ""
 
 
-def messages_on_fusions(trial: Tried, variant: Variant, conversion: Conversion) -> Iterator[str]:
+def messages_on_fusions(trial: ComparableCase, variant: Variant, conversion: Conversion) -> Iterator[str]:
     """Yield a message on each fusion that applied, if the case passes without fusions of packs."""
     applied_fusions = [*applied_pack_fusions(conversion, trial.source, trial.host)]
     if not applied_fusions or not trial.replaced(trial.case, trial.host.without_pack_fusions()).passes(variant):

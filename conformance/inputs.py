@@ -1,4 +1,4 @@
-"""Inputs of a case: its own arrays, random values, and other dynamic sizes."""
+"""Inputs of a case: its arrays or random values, also for other dynamic sizes."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from onnx_tflite_plugin.verify.runtimes.structure import Entry
 
 def inputs_of_runs(case: Case, entry: Entry) -> list[list[Array]]:
     """Return the inputs of each run; runs with other dynamic sizes come last."""
-    inputs = _inputs_by_run(case, entry)
+    inputs_by_run = _inputs_by_run(case, entry)
     return [
-        *generate_inputs(entry, user_inputs=inputs, runs=case.runs, nan=True),
+        *generate_inputs(entry, user_inputs=inputs_by_run, runs=case.runs, nan=True),
         *(
             arrays
-            for options in _options_at_other_sizes(case, entry, inputs[0])
+            for options in _options_at_other_sizes(case, entry, inputs_by_run[0])
             for arrays in generate_inputs(entry, **options)
         ),
     ]
 
 
 def _options_at_other_sizes(case: Case, entry: Entry, arrays: Mapping[str, Array]) -> Iterator[dict[str, Any]]:
-    """Yield the options of ``generate_inputs`` for each of the case's other sizes.
+    """Yield the options of ``generate_inputs`` for each size of ``dynamic_sizes``.
 
-    The dynamic axes of one input differ in size. The same axis of several inputs has one size, so that they broadcast.
+    The dynamic axes of one input differ in size. Axis k of every input has the same size, so that inputs broadcast.
     """
     dynamic_dims = {
         name: tensor.dims for tensor, name in zip(entry.inputs, entry.input_names, strict=True) if not tensor.is_static
@@ -46,11 +46,11 @@ def _options_at_other_sizes(case: Case, entry: Entry, arrays: Mapping[str, Array
 
 def _inputs_by_run(case: Case, entry: Entry) -> Any:
     """Return the case's inputs for each run, completed with random floats."""
-    arrays_by_run, limits = case.input_arrays, case.input_range
+    arrays_by_run, bounds = case.input_arrays, case.input_range
     if arrays_by_run is None or isinstance(arrays_by_run, Mapping):
         arrays_by_run = [arrays_by_run or {}] * case.runs
     return [
-        {**(_random_floats(entry, run, *limits) if limits else {}), **arrays}
+        {**(_random_floats(entry, run, *bounds) if bounds else {}), **arrays}
         for run, arrays in enumerate(arrays_by_run)
     ]
 

@@ -2,9 +2,9 @@
 
 It has a signature for a prompt and one for a single token.
 
-The caches have one of two layouts. ``rows``: the axes are batch, slot, group, element, and masks come from a constant table.
-``columns``: groups come before slots, and values are transposed; masks are inputs, and queries that share keys are rows of
-one product.
+The caches have one of two layouts. ``rows``: the axes are batch, slot, group, element, and masks come from a constant
+table. ``columns``: groups come before slots, and values are transposed; masks are inputs, and queries that share keys
+are rows of one product.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Sizes:
 
     ``length``: number of tokens of a prompt. ``slots``: number of tokens that a cache holds. ``window``: number of
     tokens that each token attends to, itself included; 0 for all. ``groups``: number of groups of heads with shared
-    keys and values. ``simplifies``: the signature for one token omits operators that change nothing, as some
-    converters do.
+    keys and values. ``depth``: size of a head. ``simplify_decode``: the signature for one token omits operators that
+    change nothing, as some converters do.
     """
 
     cache_layout: str = "rows"
@@ -41,7 +41,7 @@ class Sizes:
     slots: int = 19
     length: int = 5
     window: int = 0
-    simplifies: bool = False
+    simplify_decode: bool = False
 
     @property
     def cache_shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -67,7 +67,7 @@ def weights(name: str, *shape: int) -> Spec:
 
 
 class _Signature:
-    """Builds one signature, layer by layer."""
+    """Builds one signature for ``count`` tokens, layer by layer."""
 
     def __init__(self, net: Net, sizes: Sizes, count: int, key: str) -> None:
         self.net, self.sizes, self.count, self.key = net, sizes, count, key
@@ -78,19 +78,19 @@ class _Signature:
         sizes, count = self.sizes, self.count
         tokens = self._input("tokens", tensor(1, count, dtype="int32"))
         positions = self._input("input_pos", tensor(count, dtype="int32"))
-        table = weights("embedding", sizes.vocabulary, sizes.width)
+        embedding = weights("embedding", sizes.vocabulary, sizes.width)
         flat = self.net.call("RESHAPE", [tokens, constant([count])], tensor(count, dtype="int32"))
-        x = self.net.call("EMBEDDING_LOOKUP", [flat, table], tensor(count, sizes.width))
-        position_rows = self.net.call(
+        x = self.net.call("EMBEDDING_LOOKUP", [flat, embedding], tensor(count, sizes.width))
+        position_embeddings = self.net.call(
             "GATHER", [weights("places", sizes.slots, sizes.width), positions], tensor(count, sizes.width)
         )
-        x = self.net.call("ADD", [x, position_rows], tensor(count, sizes.width))
+        x = self.net.call("ADD", [x, position_embeddings], tensor(count, sizes.width))
         x = self.net.call("RESHAPE", [x, constant([1, count, sizes.width])], tensor(1, count, sizes.width))
         attention = Attention(self.net, sizes, count, positions, self._mask(positions))
         for k in range(sizes.layers):
             x = self._layer(attention, x, k, last=k == sizes.layers - 1)
         if count == 1:
-            self.results["logits"] = self._dense(x, table, sizes.vocabulary)
+            self.results["logits"] = self._dense(x, embedding, sizes.vocabulary)
         self.net.output(*self.results.values())
         inputs = {name: int(ref) for name, ref in self.inputs.items()}
         outputs = {name: int(ref) for name, ref in self.results.items()}
@@ -115,8 +115,8 @@ class _Signature:
             self._dense(x, weights(f"{name}{k}", heads * sizes.depth, sizes.width), heads * sizes.depth)
             for name, heads in (("q", sizes.heads), ("k", sizes.groups), ("v", sizes.groups))
         )
-        keys = attention.write(caches[0], new_keys, 0)
-        values = attention.write(caches[1], new_values, 1)
+        keys = attention.write(caches[0], new_keys, cache_index=0)
+        values = attention.write(caches[1], new_values, cache_index=1)
         self.results |= {f"kv_cache_k_{k}": keys, f"kv_cache_v_{k}": values}
         if last and self.count > 1:
             return x
@@ -129,9 +129,9 @@ class _Signature:
 
 
 def table_mask(net: Net, sizes: Sizes, count: int, positions: TensorRef, *, allowed: Array | None = None) -> TensorRef:
-    """Return the rows of a constant causal mask at the positions.
+    """Return the attention mask of the positions, gathered from a constant table.
 
-    ``allowed``: a table to use instead of the causal one.
+    ``allowed``: for each position, the slots that it attends to; causal by default.
     """
     if allowed is None:
         query_positions, slots = np.indices((sizes.slots, sizes.slots))
@@ -147,47 +147,49 @@ class Attention:
 
     def __init__(self, net: Net, sizes: Sizes, count: int, positions: TensorRef, mask: TensorRef) -> None:
         self.net, self.sizes, self.count, self.mask = net, sizes, count, mask
-        first = positions
-        if count > 1 or not sizes.simplifies:
-            first = net.call("SLICE", [positions, constant([0]), constant([1])], tensor(1, dtype="int32"))
-        self.first = net.call("RESHAPE", [first, constant(np.zeros(0, np.int32))], tensor(dtype="int32"))
+        first_position = positions
+        if count > 1 or not sizes.simplify_decode:
+            first_position = net.call("SLICE", [positions, constant([0]), constant([1])], tensor(1, dtype="int32"))
+        self.first_position = net.call(
+            "RESHAPE", [first_position, constant(np.zeros(0, np.int32))], tensor(dtype="int32")
+        )
         self._starts: dict[int, TensorRef] = {}
 
-    def write(self, cache: TensorRef, new: TensorRef, kind: int) -> TensorRef:
-        """Write new rows [1, count, groups * depth] into the keys or the values.
+    def write(self, cache: TensorRef, new: TensorRef, cache_index: int) -> TensorRef:
+        """Write new keys or values of shape [1, count, groups * depth] into a cache.
 
-        ``kind``: 0 for keys, 1 for values.
+        ``cache_index``: 0 for keys, 1 for values.
         """
         sizes, count = self.sizes, self.count
         shape = tensor(1, count, sizes.groups, sizes.depth)
         update = self.net.call("RESHAPE", [new, constant(list(shape.shape))], shape)
         axis = 1
         if sizes.cache_layout == "columns":
-            axis, perm = ((2, [0, 2, 1, 3]), (3, [0, 2, 3, 1]))[kind]
+            axis, perm = ((2, [0, 2, 1, 3]), (3, [0, 2, 3, 1]))[cache_index]
             update = self.transpose(update, perm, tuple(shape.shape[k] or 0 for k in perm))
-        result = tensor(*sizes.cache_shapes[kind])
+        result = tensor(*sizes.cache_shapes[cache_index])
         return self.net.call("DYNAMIC_UPDATE_SLICE", [cache, update, self.start(axis)], result)
 
     def transpose(self, x: TensorRef, perm: list[int], shape: tuple[int, ...]) -> TensorRef:
-        """Transpose to this shape.
+        """Transpose ``x`` to a result of this shape.
 
-        RESHAPE is used if there is only one token and the model simplifies.
+        Emits a RESHAPE if there is only one token and ``simplify_decode`` is set.
         """
-        if self.count == 1 and self.sizes.simplifies:
+        if self.count == 1 and self.sizes.simplify_decode:
             return self.net.call("RESHAPE", [x, constant(list(shape))], tensor(*shape))
         return self.net.call("TRANSPOSE", [x, constant(perm)], tensor(*shape))
 
     def start(self, axis: int) -> TensorRef:
         """Return the start indices of a write along an axis."""
         if axis not in self._starts:
-            parts = [self.first if k == axis else constant(np.zeros((), np.int32)) for k in range(4)]
+            parts = [self.first_position if k == axis else constant(np.zeros((), np.int32)) for k in range(4)]
             self._starts[axis] = self.net.call("PACK", parts, tensor(4, dtype="int32"), values_count=4)
         return self._starts[axis]
 
     def attend(self, q: TensorRef, keys: TensorRef, values: TensorRef) -> TensorRef:
-        """Return the attention outputs of queries.
+        """Return the attention outputs of the queries ``q``.
 
-        Both have the shape [1, count, heads * depth].
+        Queries and outputs have the shape [1, count, heads * depth].
         """
         sizes, count, call = self.sizes, self.count, self.net.call
         shape = (1, count, sizes.heads, sizes.depth)
@@ -200,7 +202,7 @@ class Attention:
         return call("RESHAPE", [y, constant(list(flat))], tensor(*flat))
 
     def _attend_repeated(self, q: TensorRef, keys: TensorRef, values: TensorRef) -> TensorRef:
-        """Return attention with keys and values repeated for the heads of a group."""
+        """Repeat keys and values for the heads of each group, and return the attention."""
         sizes, count, call = self.sizes, self.count, self.net.call
         k, v = (self._repeat_heads(cache) for cache in (keys, values))
         scores = tensor(1, sizes.heads, count, sizes.slots)
@@ -211,24 +213,26 @@ class Attention:
 
     def _repeat_heads(self, cache: TensorRef) -> TensorRef:
         sizes, call = self.sizes, self.net.call
-        groups, slots, depth, times = sizes.groups, sizes.slots, sizes.depth, sizes.heads // sizes.groups
-        first = call("TRANSPOSE", [cache, constant([0, 2, 1, 3])], tensor(1, groups, slots, depth))
-        grouped = call("RESHAPE", [first, constant([1, groups, 1, slots, depth])], tensor(1, groups, 1, slots, depth))
-        repeated_shape = [1, groups, times, slots, depth]
+        groups, slots, depth, heads_per_group = sizes.groups, sizes.slots, sizes.depth, sizes.heads // sizes.groups
+        transposed = call("TRANSPOSE", [cache, constant([0, 2, 1, 3])], tensor(1, groups, slots, depth))
+        grouped = call(
+            "RESHAPE", [transposed, constant([1, groups, 1, slots, depth])], tensor(1, groups, 1, slots, depth)
+        )
+        repeated_shape = [1, groups, heads_per_group, slots, depth]
         repeated = call("BROADCAST_TO", [grouped, constant(repeated_shape)], tensor(*repeated_shape))
         return call(
             "RESHAPE", [repeated, constant([1, sizes.heads, slots, depth])], tensor(1, sizes.heads, slots, depth)
         )
 
     def _attend_shared(self, q: TensorRef, keys: TensorRef, values: TensorRef) -> TensorRef:
-        """Return attention with the heads of a group as rows of one product."""
+        """Return attention, with the queries of a group as rows of one matrix product."""
         sizes, count, call = self.sizes, self.count, self.net.call
-        groups, times = sizes.groups, sizes.heads // sizes.groups
-        rows = times * count
+        groups, heads_per_group = sizes.groups, sizes.heads // sizes.groups
+        rows = heads_per_group * count
         q = call("RESHAPE", [q, constant([1, groups, rows, sizes.depth])], tensor(1, groups, rows, sizes.depth))
         scores = tensor(1, groups, rows, sizes.slots)
         products = call("BATCH_MATMUL", [q, keys], scores, adj_y=True)
-        mask = call("CONCATENATION", [self.mask] * times, tensor(1, 1, rows, sizes.slots), axis=2)
+        mask = call("CONCATENATION", [self.mask] * heads_per_group, tensor(1, 1, rows, sizes.slots), axis=2)
         masked = call("ADD", [products, mask], scores)
         probabilities = call("SOFTMAX", [masked], scores, beta=1.0)
         y = call("BATCH_MATMUL", [probabilities, values], tensor(1, groups, rows, sizes.depth), adj_y=True)

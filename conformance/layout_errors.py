@@ -1,10 +1,10 @@
-"""Describe wrong axes and layouts of a handler, found by failing layouts."""
+"""Explain failures by wrong ``axes`` or ``layout`` declarations of a handler."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from conformance.declared import declarations_of, instances
+from conformance.declared import declarations_of, find_operators
 from onnx_tflite_plugin.api import Attribute, Implicit, Operator, Tensor, Terminate, Transparent
 from onnx_tflite_plugin.api.notation import parse_axes
 from onnx_tflite_plugin.conversion import Conversion
@@ -23,18 +23,17 @@ SUGGESTIONS = {
 
 
 def wrong_layout_message(code: str, model: Model, host: Host, conversion: Conversion | None) -> str:
-    """Return a message on a wrong layout declaration.
+    """Return a message on a layout declaration that fails outside the file's layout.
 
-    The case fails only in another layout than the file's.
-
-    The result is empty if only the file's layout was used. ``model``: the model as read from the file.
+    The case fails only in layouts other than the file's. ``model``: the model as read from the file. ``conversion``:
+    None if the conversion failed. The result is empty if the conversion used only the file's layout.
     """
-    for op in instances(model, code):
+    for op in find_operators(model, code):
         declarations = declarations_of(op, host)
         layout = None if declarations is None else declarations.layout
         if not isinstance(layout, Transparent | Attribute) and not (isinstance(layout, Terminate) and layout.unordered):
             continue  # the operator fixes its layout, so an error shows in every plan
-        layouts = [] if conversion is None else list(_layouts(op, conversion))
+        layouts = [] if conversion is None else list(_transposed_layouts(op, conversion))
         if conversion is not None and not layouts:
             continue
         kind = type(layout)
@@ -53,7 +52,7 @@ def messages_for_every_layout(code: str, model: Model, host: Host, symptom: str 
     The message is on the Implicit declaration, or on the groups of axes. ``symptom``: how the results show a wrong layout;
     empty if they do not show it.
     """
-    for op in instances(model, code):
+    for op in find_operators(model, code):
         declared = declarations_of(op, host)
         if declared is None or _is_builtin(op, host):
             continue
@@ -75,11 +74,10 @@ def messages_for_every_layout(code: str, model: Model, host: Host, symptom: str 
 def messages_on_axis_sizes(code: str, model: Model, host: Host) -> Iterator[str]:
     """Yield a message if a pack's axes give one letter to axes of different sizes.
 
-    Axes of size 1 are broadcast and may have the letter of another size.
-
-    With Attribute and Terminate an axis may change its size, as in a slice or a pad.
+    Axes of size 1 are not compared, because they may be broadcast. Operators with Attribute or Terminate are not
+    checked, because they may change the size of an axis, as a slice or a pad does.
     """
-    for op in instances(model, code):
+    for op in find_operators(model, code):
         declared = declarations_of(op, host)
         if declared is None or declared.axes is None or _is_builtin(op, host):
             continue
@@ -92,9 +90,9 @@ def messages_on_axis_sizes(code: str, model: Model, host: Host) -> Iterator[str]
             for letter, size in _sizes_of_letters(groups, op.tensor(slot)):
                 first_slot, first_size = sizes.setdefault(letter, (slot_name, size))
                 if size != first_size:
-                    differs = f"letter {letter} is {first_size} in {first_slot} and {size} in {slot_name}"
+                    conflict = f"letter {letter} is {first_size} in {first_slot} and {size} in {slot_name}"
                     remedy = "use different letters for axes of different sizes"
-                    yield f"axes={declared.axes!r}: {differs}; {remedy} ({_declarations(op, host)})"
+                    yield f"axes={declared.axes!r}: {conflict}; {remedy} ({_declaration_locations(op, host)})"
                     return
 
 
@@ -107,8 +105,8 @@ def _sizes_of_letters(groups: Sequence[Sequence[str]] | None, tensor: Tensor | N
             yield group[0], size
 
 
-def _declarations(op: Operator, host: Host) -> str:
-    """Return where the handlers of packs for an operator are declared."""
+def _declaration_locations(op: Operator, host: Host) -> str:
+    """Return the locations where packs declare their handlers for an operator."""
     return ", ".join(
         f"the declaration of {handler.name} in {pack}, at {definition(handler.lower)}"
         for pack, handler in host.registered_handlers(op.code)
@@ -120,14 +118,11 @@ def _is_builtin(op: Operator, host: Host) -> bool:
     return all(pack == BUILTIN for pack, _ in host.registered_handlers(op.code))
 
 
-def _layouts(op: Operator, conversion: Conversion) -> Iterator[str]:
-    """Yield the transposed layouts of the operator's operands and results.
-
-    The layouts are those of the converted model.
-    """
-    tensors = {t.index for t in (*op.inputs, *op.outputs) if t is not None}
+def _transposed_layouts(op: Operator, conversion: Conversion) -> Iterator[str]:
+    """Yield the transposed layouts of the operator's tensors in the ONNX model."""
+    tensor_indices = {t.index for t in (*op.inputs, *op.outputs) if t is not None}
     for value in tensor_values(conversion.proto):
-        if value.subgraph == op.subgraph and value.tensor in tensors and value.order is not None:
+        if value.subgraph == op.subgraph and value.tensor in tensor_indices and value.order is not None:
             axes = [axis for axis in value.order if axis >= 0]
             if axes != sorted(axes):
                 yield ",".join(map(str, value.order))

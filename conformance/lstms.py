@@ -16,7 +16,7 @@ from conformance.schema import Table
 SEQUENCE, STEP = "UNIDIRECTIONAL_SEQUENCE_LSTM", "LSTM"
 BATCH, TIME, INPUTS, CELLS = 3, 5, 7, 11
 GATES = ("input", "forget", "cell", "output")
-STATE = (0.0081, -3)
+STATE_QUANTIZATION = (0.0081, -3)
 
 
 def initialize_state(graph: GraphBuilder, state: TensorRef, dtype: str) -> None:
@@ -34,19 +34,19 @@ class Lstm:
 
     Every field adds or changes one feature.
 
-    ``dtype``: dtype of activations. ``weights``: dtype of matrices. ``projection_size``: size of the projection, or 0 for none.
-    ``coupled``: 1 minus the forget gate replaces the input gate. ``omit_norm_operands``: the operator has 20 operands
-    instead of 24. ``float16_constants``: constants are stored as float16 and dequantized. ``weights_as_inputs``: matrices
-    are graph inputs. ``diagonal_weights``: recurrent weights are vectors.
+    ``dtype``: dtype of activations. ``weights``: dtype of matrices. ``projection_size``: size of the projection, or 0
+    for none. ``coupled``: 1 minus the forget gate replaces the input gate. ``omit_norm_operands``: the operator has 20
+    operands instead of 24. ``float16_constants``: constants are stored as float16 and dequantized.
+    ``weights_as_inputs``: matrices are graph inputs. ``diagonal_weights``: recurrent weights are vectors.
 
     ``variable``: states are variable tensors, otherwise graph inputs. ``flat_states``: states have rank 1.
     ``initial_dtype``: dtype of the constants that initialize the states, "" for none. ``hidden_quantization``,
     ``output_quantization``: quantization of the output before the projection, and of the result.
 
-    ``gate_bias``: added to the biases of the input and forget gates, so that cells accumulate. ``hold_cells``: these biases
-    nearly close the input gate and open the forget gate, so that cells change little. ``output_gate_closing``: magnitude of
-    negative weights with which positive inputs close the output gate. ``weight_factor``: factor of all matrices; with
-    many cells and large weights, differences grow in each time step.
+    ``gate_bias``: added to the biases of the input and forget gates, so that cells accumulate. ``hold_cells``: these
+    biases nearly close the input gate and open the forget gate, so that cells change little. ``output_gate_closing``:
+    magnitude of negative weights with which positive inputs close the output gate. ``weight_factor``: factor of all
+    matrices; with many cells and large weights, differences grow in each time step.
     """
 
     op: str = SEQUENCE
@@ -73,8 +73,8 @@ class Lstm:
     time: int | None = TIME
     inputs: int = INPUTS
     cells: int = CELLS
-    hidden_quantization: tuple[float, int] = STATE
-    output_quantization: tuple[float, int] = STATE
+    hidden_quantization: tuple[float, int] = STATE_QUANTIZATION
+    output_quantization: tuple[float, int] = STATE_QUANTIZATION
     gate_bias: float = 0.0
     output_gate_closing: float = 0.0
     hold_cells: bool = False
@@ -128,9 +128,9 @@ class Lstm:
         )
 
     def bias(self, size: int, name: str, scale: float, bound: float = 0.6) -> Spec:
-        """Return a bias between ``-bound`` and ``bound``.
+        """Return a bias: random values up to ``bound``, plus the offset of the gate.
 
-        The bias is float32, or int32 in units of ``scale``.
+        The bias is float32 or, for int8 activations, int32 in units of ``scale``.
         """
         offsets = {
             "b input": -4.0 if self.hold_cells else self.gate_bias,
@@ -142,19 +142,13 @@ class Lstm:
         return constant((values / scale).astype("int32"), "int32", scale)
 
     def coefficients(self, size: int, name: str) -> Spec:
-        """Return the coefficients of a layer normalization.
-
-        The dtype is int16 if activations are int8, else float32.
-        """
+        """Return normalization coefficients: int16 for int8 activations, else float32."""
         if self.dtype == "int8":
             return constant(random_array(size, dtype="int16", seed=name), None, 2.1e-5)
         return constant(0.5 * random_array(size, seed=self.seed + name))
 
     def peephole_weights(self, name: str) -> Spec:
-        """Return peephole weights in the dtype of the matrices.
-
-        The dtype is int16 if activations are int8.
-        """
+        """Return peephole weights: int16 for int8 activations, else the matrices' dtype."""
         if self.dtype == "int8" or self.weights == "float32":
             return self.coefficients(self.cells, name)
         return constant(
@@ -203,9 +197,9 @@ class Lstm:
 
     # --- the operator -------------------------------------------------------------------------
 
-    def state(self, model: Net, name: str, size: int, dtype: str, scale: tuple[float, int]) -> TensorRef:
+    def state(self, model: Net, name: str, size: int, dtype: str, scale_and_zero_point: tuple[float, int]) -> TensorRef:
         shape = (self.batch * size,) if self.flat_states else (self.batch, size)
-        quantization = quant(*scale) if self.dtype == "int8" else None
+        quantization = quant(*scale_and_zero_point) if self.dtype == "int8" else None
         if not self.variable:
             return model.graph.input(name, shape, dtype, quantization=quantization)
         state = model.graph.tensor(name, shape, dtype, quantization=quantization, variable=True)
@@ -227,27 +221,22 @@ class Lstm:
             for k, (dtype, quantization) in enumerate(dtypes_and_scales)
         ]
 
-    def place_weights(self, model: Net, spec: Spec) -> TensorRef:
-        """Add the weights.
-
-        As in converted files, float16 constants are followed by DEQUANTIZE.
-        """
+    def add_weights(self, model: Net, spec: Spec) -> TensorRef:
+        """Add weights, or a float16 constant and DEQUANTIZE as in converted files."""
         if not self.float16_constants or spec.value is None or spec.dtype != "float32":
             return model.add_operand(spec)
         weights = constant(spec.value.astype("float16"), "float16")
         return model.call("DEQUANTIZE", [weights], tensor(*spec.shape))
 
     def call(self, model: Net, x: TensorRef | None = None, name: str = "") -> TensorRef:
-        """Add the operator, on a new graph input unless ``x`` is given.
+        """Add the operator; its input is ``x``, or a new graph input.
 
         ``name``: prefix of the states' names.
         """
         specs = self.operands()
-        refs = [
-            None if spec is None else self.place_weights(model, spec) for spec in (specs if x is None else specs[1:])
-        ]
+        refs = [None if spec is None else self.add_weights(model, spec) for spec in (specs if x is None else specs[1:])]
         refs = refs if x is None else [x, *refs]
-        hidden = self.state(model, f"{name}hidden", self.output_size, self.dtype, STATE)
+        hidden = self.state(model, f"{name}hidden", self.output_size, self.dtype, STATE_QUANTIZATION)
         cells = self.state(
             model, f"{name}cells", self.cells, "int16" if self.dtype == "int8" else "float32", (self.cells_scale, 0)
         )
@@ -267,5 +256,5 @@ class Lstm:
             fields = {**model.graph.tensors[y].fields, "shape": (), "has_rank": False}
             model.graph.tensors[y] = Table("Tensor", fields)
 
-    def case(self, name: str, **case: Any) -> Case:
-        return net(self.op, name, self.build, **{"dtype": self.dtype, **case})
+    def case(self, name: str, **case_fields: Any) -> Case:
+        return net(self.op, name, self.build, **{"dtype": self.dtype, **case_fields})

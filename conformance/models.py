@@ -1,8 +1,8 @@
 """Small models in a line or two: one operator, or a net built step by step.
 
-An operator can be placed between two convolutions, which require channels first. These 1 x 1 convolutions only move data:
-every output channel is one input channel. They do not round, in float or integers, so the comparison shows only the
-operator itself.
+An operator can be placed between two convolutions, which require channels first. These 1 x 1 convolutions only move
+data: every output channel is one input channel. They do not round, in float or integers, so the comparison shows only
+the operator itself.
 """
 
 from __future__ import annotations
@@ -95,9 +95,9 @@ class Net:
         return results
 
     def input_through_conv(self, spec: Spec) -> TensorRef:
-        """Add a graph input and a convolution; return its result, channels first.
+        """Add a graph input and a convolution; return the convolution's result.
 
-        The result has the given spec.
+        The result has the spec, and is channels first in ONNX.
         """
         *_, channels = spec.shape
         channel_count = (channels or 1) + _EXTRA_CHANNELS
@@ -111,15 +111,15 @@ class Net:
         """Add a convolution on a tensor; return its result, which has more channels."""
         spec = self._specs[ref]
         *shape, channels = spec.shape
-        widened = spec.with_shape(*shape, (channels or 1) + _EXTRA_CHANNELS)
+        wider_spec = spec.with_shape(*shape, (channels or 1) + _EXTRA_CHANNELS)
         return self.select_channels(
-            ref, replace(widened, name=""), [k % (channels or 1) for k in range((channels or 1) + _EXTRA_CHANNELS)]
+            ref, replace(wider_spec, name=""), [k % (channels or 1) for k in range((channels or 1) + _EXTRA_CHANNELS)]
         )
 
     def select_channels(self, ref: TensorRef, spec: Spec, channels: Sequence[int]) -> TensorRef:
         """Add a 1 x 1 convolution that selects channels.
 
-        Output channel ``k`` is input channel ``channels[k]``.
+        Output channel ``k`` is input channel ``channels[k]``, unchanged: weights are 0 and 1, and their scale is 1.
         """
         weights = np.zeros((len(channels), 1, 1, self._specs[ref].shape[-1] or 1))
         weights[range(len(channels)), 0, 0, channels] = 1
@@ -170,33 +170,32 @@ class Net:
 # --- cases ------------------------------------------------------------------------------------
 
 
-def net(op: str, name: str, build_net: Callable[[Net], Any], **case: Any) -> Case:
+def net(op: str, name: str, build_net: Callable[[Net], Any], **case_fields: Any) -> Case:
     """Return a case of a model that ``build_net`` builds.
 
     Raises TypeError for an unknown keyword.
     """
-    case = check_case_keywords(name, case)
+    case_fields = check_case_keywords(name, case_fields)
 
     def build() -> bytes:
         model = Net()
         build_net(model)
         return model.build()
 
-    return Case(op, name, build, **case)
+    return Case(op, name, build, **case_fields)
 
 
 def in_isolation(
     op: str, name: str, inputs: Sequence[Spec | None], *outputs: Spec, options: Options | None = None,
-    custom_options: Any = None, version: Any = None, **case: Any,
+    custom_options: Any = None, version: Any = None, **case_fields: Any,
 ) -> Case:  # fmt: skip
     """Return a case of one operator.
 
-    Operands that are not constant are graph inputs, and results are graph outputs.
-
-    ``custom_options``: options of a custom operator, as bytes or as a mapping that becomes a FlexBuffer. ``version``: by
-    default the first that LiteRT registers.
+    Operands that are not constant are graph inputs, and results are graph outputs. ``custom_options``: options of a
+    custom operator, as bytes or as a mapping that becomes a FlexBuffer. ``version``: by default the first that LiteRT
+    registers.
     """
-    case = check_case_keywords(name, case, OPERATOR_KEYWORDS)
+    case_fields = check_case_keywords(name, case_fields, OPERATOR_KEYWORDS)
 
     def build_net(model: Net) -> None:
         model.output(
@@ -205,20 +204,19 @@ def in_isolation(
             )
         )
 
-    return net(op, name, build_net, **{"dtype": _dtype(inputs), **case})
+    return net(op, name, build_net, **{"dtype": _dtype(inputs), **case_fields})
 
 
 def between_convolutions(
     op: str, name: str, inputs: Sequence[Spec | None], *outputs: Spec, options: Options | None = None,
-    custom_options: Any = None, version: Any = None, **case: Any,
+    custom_options: Any = None, version: Any = None, **case_fields: Any,
 ) -> Case:  # fmt: skip
     """Return a case of one operator with convolutions before and after it.
 
-    A convolution precedes each image operand and follows each image result.
-
-    The least-cost plan needs a Transpose at each graph input and output only, unless ``max_transposes`` says otherwise.
+    A convolution precedes each image operand and follows each image result. If all results are images,
+    ``max_transposes`` is by default one for each graph input of rank 3 or more and for each graph output.
     """
-    case = check_case_keywords(name, case, OPERATOR_KEYWORDS)
+    case_fields = check_case_keywords(name, case_fields, OPERATOR_KEYWORDS)
 
     def build_net(model: Net) -> None:
         refs = [model.input_through_conv(spec) if spec is not None and is_image(spec) else spec for spec in inputs]
@@ -234,8 +232,8 @@ def between_convolutions(
         )
     if all(is_image(spec) for spec in outputs):
         transposed = [spec for spec in inputs if spec is not None and spec.value is None and len(spec.shape) > 2]
-        case.setdefault("max_transposes", len(transposed) + len(outputs))
-    return net(op, f"{name} between convolutions", build_net, **{"dtype": _dtype(inputs), **case})
+        case_fields.setdefault("max_transposes", len(transposed) + len(outputs))
+    return net(op, f"{name} between convolutions", build_net, **{"dtype": _dtype(inputs), **case_fields})
 
 
 def is_image(spec: Spec | None) -> bool:
@@ -259,14 +257,15 @@ Placement = Callable[..., Case]
 PLACEMENTS: tuple[Placement, Placement] = (in_isolation, between_convolutions)
 
 
-def in_bfloat16(op: str, operands: Sequence[Spec | None], *results: Spec, name: str = "bfloat16", **case: Any) -> Case:
+def in_bfloat16(
+    op: str, operands: Sequence[Spec | None], *results: Spec, name: str = "bfloat16", **case_fields: Any
+) -> Case:
     """Return a case of one operator on bfloat16, cast from and to float32.
 
-    ONNX Runtime's Python API has no bfloat16 inputs.
-
-    Every float32 operand and result becomes bfloat16. ``options`` among the keywords are the operator's, not the case's.
+    The casts are needed because ONNX Runtime's Python API has no bfloat16 inputs. Every float32 operand and result
+    becomes bfloat16. The keyword ``options`` has the options of the operator, not those of ``convert``.
     """
-    options = case.pop("options", {})
+    options = case_fields.pop("options", {})
 
     def build_net(model: Net) -> None:
         def cast(spec: Spec) -> Spec | TensorRef:
@@ -281,40 +280,37 @@ def in_bfloat16(op: str, operands: Sequence[Spec | None], *results: Spec, name: 
         model.graph.operator(op, refs, bfloat16_results, options, version=FIRST_VERSION.get(op, 1))
         model.output(*(model.call("CAST", [ref], spec) for ref, spec in zip(bfloat16_results, results, strict=True)))
 
-    return net(op, name, build_net, **{"dtype": "bfloat16", "opsets": EVERY_OPSET, **case})
+    return net(op, name, build_net, **{"dtype": "bfloat16", "opsets": EVERY_OPSET, **case_fields})
 
 
-def unary(op: str, name: str, x: Spec, y: Spec | None = None, place: Placement = in_isolation, **case: Any) -> Case:
+def unary(
+    op: str, name: str, x: Spec, y: Spec | None = None, place: Placement = in_isolation, **case_fields: Any
+) -> Case:
     """Return a case of ``y = op(x)``; by default the result is like ``x``."""
-    return place(op, name, [x], y or replace(x, name=""), **case)
+    return place(op, name, [x], y or replace(x, name=""), **case_fields)
 
 
 def binary(
-    op: str, name: str, x: Spec, y: Spec, z: Spec | None = None, place: Placement = in_isolation, **case: Any
+    op: str, name: str, x: Spec, y: Spec, z: Spec | None = None, place: Placement = in_isolation, **case_fields: Any
 ) -> Case:
     """Return a case of ``z = op(x, y)``.
 
     By default the result is like the operand that is not constant, in the broadcast shape.
     """
     result = z or replace(x if x.value is None else y, name="", value=None)
-    return place(op, name, [x, y], result if z else result.with_shape(*_broadcast_shape(x.shape, y.shape)), **case)
+    result = result if z else result.with_shape(*_broadcast_shape(x.shape, y.shape))
+    return place(op, name, [x, y], result, **case_fields)
 
 
 def _broadcast_shape(*shapes: tuple[int | None, ...]) -> list[int | None]:
-    """Return the shape of a broadcast.
-
-    A size is dynamic if it depends on a dynamic one.
-    """
+    """Return the broadcast shape; sizes that depend on dynamic sizes are dynamic."""
     static = np.broadcast_shapes(*(tuple(1 if size is None else size for size in shape) for shape in shapes))
     dynamic = {k - len(shape) for shape in shapes for k, size in enumerate(shape) if size is None}
     return [None if size == 1 and k - len(static) in dynamic else size for k, size in enumerate(static)]
 
 
 def opsets(dtype: str = "float32", place: Placement = in_isolation) -> tuple[int | None, ...]:
-    """Return the opsets to test.
-
-    In isolation all are tested, between convolutions only the default.
-    """
+    """Return the opsets to test; between convolutions only the default."""
     return (
         (DEFAULT_OPSET,) if place is between_convolutions else (DEFAULT_OPSET, 26) if dtype == "int16" else EVERY_OPSET
     )

@@ -22,7 +22,7 @@ from onnx_tflite_plugin.codes import COMPOSITE, CUSTOM, name_in_file
 
 
 def code_parts(code: str | int) -> tuple[int, str, str]:
-    """Return (builtin code, custom code, composite name) for the name of an operator."""
+    """Return builtin code, custom code and composite name of an operator's name."""
     if not isinstance(code, str):
         return code, "", ""
     if code.startswith(CUSTOM):
@@ -36,7 +36,7 @@ def code_parts(code: str | int) -> tuple[int, str, str]:
 
 
 def options_fields(builtin: int, options: Mapping[str, Any], table: str | None) -> dict[str, Any]:
-    """Return the fields for an operator's options: type and table.
+    """Return the fields with an operator's options: the table's type and the table.
 
     Raises BuilderError for unknown options.
     """
@@ -52,7 +52,7 @@ def options_fields(builtin: int, options: Mapping[str, Any], table: str | None) 
         return {}
     for suffix in ("", "2"):
         if table in enum(f"BuiltinOptions{suffix}"):
-            encode(flatbuffers.Builder(64), Table(table, options))  # raises at the call with the wrong option
+            encode(flatbuffers.Builder(64), Table(table, options))  # raises here, where the wrong option is passed
             return {f"builtin_options{suffix}_type": table, f"builtin_options{suffix}": Table(table, options)}
     raise BuilderError(f"the schema has no options table {table!r}: {did_you_mean(table, options_tables())}")
 

@@ -30,10 +30,9 @@ GROUP = "onnx_tflite_plugin.cases"
 class Suite:
     """A host, the handlers and fusions under test, and their cases.
 
-    ``handlers`` and ``fusions`` are pairs (operator or name, pack).
-
-    ``packs``: the pack of each operator's handler, or of its cases if it has no handler. ``problems``: handlers under test,
-    and cases of them, that do not load. ``skipped_cases``: messages on other cases that do not load.
+    ``handlers``: pairs (operator, pack). ``fusions``: pairs (name, pack). ``packs``: the pack of each operator's
+    handler, or of its cases if it has no handler. ``problems``: handlers under test, and their cases, that do not load.
+    ``skipped_cases``: messages on other cases that do not load.
     """
 
     host: Host
@@ -46,7 +45,7 @@ class Suite:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return the warnings about installed packs that are not among the problems."""
+        """Return warnings about installed packs, except those among the problems."""
         reported = {problem.reason for problem in self.problems}
         return (*(text for text in self.host.warnings if text not in reported), *self.skipped_cases)
 
@@ -54,19 +53,21 @@ class Suite:
 def select_suite(pack: str | None = None, ops: Collection[str] = ()) -> Suite:
     """Select the cases of a run: everything installed, or one pack and some operators.
 
-    A pack that overrides a built-in handler must pass the built-in cases too. If one pack is selected, the host's warnings
-    about it are problems. Cases that do not load are a problem, or a note if their pack handles none of ``ops``.
-    Raises PackError if the pack is not installed or its cases do not load.
+    A pack that overrides a built-in handler must pass the built-in cases too. If one pack is selected, the host's
+    warnings about it are problems. Cases that do not load are a problem if their pack handles one of ``ops``,
+    otherwise a note. Raises PackError if the pack is not installed or its cases do not load.
     """
     pack_key = canonical(pack or "")
     host = _host_of(pack)
     handlers = [(code, dist) for code, dist in host.handler_names() if pack is None or canonical(dist) == pack_key]
     entries = [(dist, entry) for dist, entry in _entries() if pack is None or canonical(dist) == pack_key]
     if pack is not None and not entries and all(canonical(offer.pack) != pack_key for offer in discover()):
-        raise PackError("nothing to try:", [_missing_pack_problem(pack)])
+        raise PackError("no cases to run:", [_missing_pack_problem(pack)])
     codes = {code for code, _ in handlers}
-    shared = pack is None or any(dist == BUILTIN and code in codes for code, dist in host.handler_names())
-    cases = [case for case in (builtin_cases() if shared else ()) if pack is None or case.op in codes]
+    includes_builtin_cases = pack is None or any(
+        dist == BUILTIN and code in codes for code, dist in host.handler_names()
+    )
+    cases = [case for case in (builtin_cases() if includes_builtin_cases else ()) if pack is None or case.op in codes]
     packs = dict.fromkeys((case.op for case in cases), BUILTIN)
     problems, notes = [], []
     for dist, entry in entries:
@@ -82,13 +83,13 @@ def select_suite(pack: str | None = None, ops: Collection[str] = ()) -> Suite:
                 problems.append(problem)
             else:
                 notes.append(str(problem))
-    tested = tuple(pair for pair in handlers if not ops or pair[0] in ops)
-    unloaded = _handler_problems(host, tested, cases)
+    tested_handlers = tuple(pair for pair in handlers if not ops or pair[0] in ops)
+    handler_problems = _handler_problems(host, tested_handlers, cases)
     fusions = [(fusion.name, dist) for dist, fusion in host.fusions() if pack is None or canonical(dist) == pack_key]
-    problems += unloaded.values()
+    problems += handler_problems.values()
     cases_by_unloaded_fusion = {} if pack is None else _cases_without_fusion(host, pack, cases)
     if pack is not None:
-        problems += _pack_problems(host, pack, unloaded.values())
+        problems += _pack_problems(host, pack, handler_problems.values())
         notes += {
             f"{offer.pack}: {offer.scope_problem}"
             for offer in discover()
@@ -99,16 +100,19 @@ def select_suite(pack: str | None = None, ops: Collection[str] = ()) -> Suite:
         failures = ((code, dist, loaded) for code, dist, loaded in loaded_handlers if isinstance(loaded, Failed))
         notes += [f"{code}: {failed.reason}" for code, dist, failed in failures if canonical(dist) == pack_key]
     skipped = {id(case) for fusion_cases in cases_by_unloaded_fusion.values() for case in fusion_cases}
-    notes += [f"{plural(len(listed), 'case')} of {name} not run" for name, listed in cases_by_unloaded_fusion.items()]
+    notes += [
+        f"{plural(len(fusion_cases), 'case')} of {name} not run"
+        for name, fusion_cases in cases_by_unloaded_fusion.items()
+    ]
     selected = {
         id(case): case
         for case in cases
-        if (not ops or case.op in ops) and case.op not in unloaded and id(case) not in skipped
+        if (not ops or case.op in ops) and case.op not in handler_problems and id(case) not in skipped
     }
     packs |= {**dict(fusions), **dict(handlers)}
     return Suite(
         host,
-        tested,
+        tested_handlers,
         tuple(pair for pair in fusions if pair[0] not in cases_by_unloaded_fusion) if not ops else (),
         tuple(selected.values()),
         packs,
@@ -118,39 +122,41 @@ def select_suite(pack: str | None = None, ops: Collection[str] = ()) -> Suite:
 
 
 def _host_of(pack: str | None) -> Host:
-    """Return a host of all packs, of one pack, or of the built-in pack.
+    """Return a host of all packs, or of one pack.
 
-    The built-in pack is used if ``pack`` has only cases.
+    If the pack has only cases, the host is that of the built-in pack.
     """
     if pack is None:
         return Host()
-    offered = any(canonical(offer.pack) == canonical(pack) for offer in discover())
-    return Host(packs=[pack] if offered else "builtin")
+    registers_code = any(canonical(offer.pack) == canonical(pack) for offer in discover())
+    return Host(packs=[pack] if registers_code else "builtin")
 
 
 def _missing_pack_problem(pack: str) -> Problem:
     names = sorted({offer.pack for offer in discover() if offer.pack != BUILTIN})
     names_text = ", ".join(names) or "none"
     reason = (
-        f"no installed distribution of that name has handlers, fusions or cases{did_you_mean(pack, names) or ';'} "
+        f"no installed distribution with that name has handlers, fusions or cases{did_you_mean(pack, names) or ';'} "
         f"installed packs: {names_text}"
     )
     return Problem(pack, reason, "pip install -e DIR, where DIR holds the pack's setup.cfg")
 
 
-def _handler_problems(host: Host, tested: Sequence[tuple[str, str]], cases: Sequence[Case]) -> dict[str, Problem]:
-    """Return the problem of each tested handler that does not load, by operator.
+def _handler_problems(
+    host: Host, tested_handlers: Sequence[tuple[str, str]], cases: Sequence[Case]
+) -> dict[str, Problem]:
+    """Return the reason why the handler of an operator cannot be tested, by operator.
 
-    All cases of the handler would fail for this reason.
+    Either the handler does not load, or several packs have a handler for the operator.
     """
     problems = {}
-    for code, pack, loaded in host.handlers({code for code, _ in tested}):
-        if isinstance(loaded, Failed) and (code, pack) in tested:
+    for code, pack, loaded in host.handlers({code for code, _ in tested_handlers}):
+        if isinstance(loaded, Failed) and (code, pack) in tested_handlers:
             count = sum(case.op == code for case in cases)
             skipped = f"; {count} cases of {code} were not run" if count else ""
             problems[code] = Problem(code, f"{loaded.reason}{skipped}")
-    for code in {code for code, _ in tested}:
-        packs = sorted({pack for other, pack in tested if other == code and pack != BUILTIN})
+    for code in {code for code, _ in tested_handlers}:
+        packs = sorted({pack for tested_code, pack in tested_handlers if tested_code == code and pack != BUILTIN})
         if len(packs) > 1:
             remedy = " or ".join(f"--pack {pack}" for pack in packs)
             reason = f"{' and '.join(packs)} each have a handler for the operator, but only one handler can be tested; choose with {remedy}"
@@ -159,25 +165,26 @@ def _handler_problems(host: Host, tested: Sequence[tuple[str, str]], cases: Sequ
 
 
 def _cases_without_fusion(host: Host, pack: str, cases: Sequence[Case]) -> dict[str, list[Case]]:
-    """Return the cases whose fusion is not loaded for them, by fusion.
+    """Return the cases whose model does not load the required fusion, by fusion.
 
-    All of these cases would fail for this reason.
-
-    The entry point of such a fusion lists no operator of a pattern, of which the host warns.
+    The entry point of such a fusion lists none of the model's operators. The host warns about the entry point, so these
+    cases are not run.
     """
     cases_by_fusion: dict[str, list[Case]] = {}
     for offer in host.offers:
         if offer.group != FUSIONS or canonical(offer.pack) != canonical(pack):
             continue
-        with suppress(Failed):  # the host warns of it
+        with suppress(Failed):  # reported as a warning of the host
             name = offer.fusion().name
             if find_unlisted_pattern(offer.needs, offer.fusion()) is not None:
-                unlisted_cases = [case for case in cases if name in case.fusions and not _has_any(case, offer.needs)]
+                unlisted_cases = [
+                    case for case in cases if name in case.fusions and not _has_operator(case, offer.needs)
+                ]
                 cases_by_fusion |= {name: unlisted_cases} if unlisted_cases else {}
     return cases_by_fusion
 
 
-def _has_any(case: Case, codes: Collection[str]) -> bool:
+def _has_operator(case: Case, codes: Collection[str]) -> bool:
     """True if the model of a case has one of these operators, or cannot be built."""
     try:
         model = source.read(case.build())
@@ -186,18 +193,18 @@ def _has_any(case: Case, codes: Collection[str]) -> bool:
     return any(op.code in codes for subgraph in model.subgraphs for op in subgraph.operators)
 
 
-def _pack_problems(host: Host, pack: str, handlers: Collection[Problem]) -> list[Problem]:
+def _pack_problems(host: Host, pack: str, handler_problems: Collection[Problem]) -> list[Problem]:
     """Return the warnings of a host of one pack, and targets that do not load.
 
-    Warnings about ``handlers`` are omitted.
+    Warnings that repeat one of ``handler_problems`` are omitted.
     """
     targets = [
         Problem(f"target {name}", target.reason)
         for name, dist, target in host.targets
         if isinstance(target, Failed) and canonical(dist) == canonical(pack)
     ]
-    known = " ".join(problem.reason for problem in handlers)
-    warnings = (Problem(pack, text) for text in host.warnings if text not in known)
+    reported = " ".join(problem.reason for problem in handler_problems)
+    warnings = (Problem(pack, text) for text in host.warnings if text not in reported)
     return [*find_misspelled_groups(pack), *warnings, *targets]
 
 
@@ -206,15 +213,12 @@ def loading_problems(pack: str) -> list[Problem]:
     host = _host_of(pack)
     pack_handlers = [(code, dist) for code, dist in host.handler_names() if canonical(dist) == canonical(pack)]
     host.fusions()  # adds warnings to host.warnings
-    handlers = _handler_problems(host, pack_handlers, ()).values()
-    return [*handlers, *_pack_problems(host, pack, handlers)]
+    handler_problems = _handler_problems(host, pack_handlers, ()).values()
+    return [*handler_problems, *_pack_problems(host, pack, handler_problems)]
 
 
 def describe_unregistered_pack(pack: str) -> str:
-    """Return a message if an installed distribution registers nothing, else "".
-
-    A pack registers a handler, a fusion, a hook or a target.
-    """
+    """Return a message if a distribution is installed but registers nothing, else ""."""
     try:
         name = metadata(pack)["Name"]
     except PackageNotFoundError:
@@ -227,7 +231,7 @@ def describe_unregistered_pack(pack: str) -> str:
 
 
 def pack_summaries() -> dict[str, tuple[int, str]]:
-    """Return the number of cases by pack, and the reason if some do not load, else ""."""
+    """Return, by pack, the number of cases and the reason why some do not load, or ""."""
     summaries: dict[str, tuple[int, str]] = {}
     for dist, entry in _entries():
         count, failure = summaries.get(dist, (0, ""))
@@ -239,11 +243,8 @@ def pack_summaries() -> dict[str, tuple[int, str]]:
 
 
 def _entries() -> Iterator[tuple[str, EntryPoint]]:
-    """Yield pairs (pack, entry point) without duplicates.
-
-    A distribution may be on the path twice.
-    """
-    seen = set()
+    """Yield pairs (pack, entry point) without duplicates."""
+    seen = set()  # a distribution may be on the path twice
     for distribution in iterate_distributions():
         try:
             entries = [*entry_points(distribution.entry_points_text, [GROUP])]

@@ -1,4 +1,4 @@
-"""Another name of pytest's plugin, for ``-p conformance.plugin``.
+"""Old name of the pytest plugin, for ``-p conformance.plugin``.
 
 Some environments installed the plugin under this name.
 """

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from onnx_tflite_plugin.host import Host
 
 
-def add_items(session: pytest.Session, names: Sequence[str], items: list[pytest.Item]) -> None:
+def add_items(session: pytest.Session, pack_names: Sequence[str], items: list[pytest.Item]) -> None:
     """Add the cases of packs to ``items``.
 
-    Cases that are already a parameter of a test are omitted.
+    Cases that are already parameters of tests are omitted.
     """
     parametrized = {
         value.id
@@ -25,7 +25,7 @@ def add_items(session: pytest.Session, names: Sequence[str], items: list[pytest.
         for value in getattr(getattr(item, "callspec", None), "params", {}).values()
         if isinstance(value, Case)
     }
-    for name in names:
+    for name in pack_names:
         pack_items = Pack.from_parent(session, name=name).collect()
         items.extend(item for item in pack_items if not (isinstance(item, CaseItem) and item.case.id in parametrized))
 
@@ -62,8 +62,8 @@ class ReportItem(pytest.Item):
 class CaseItem(ReportItem):
     """A case as a test."""
 
-    def __init__(self, *, case: Case, host: Host, **more: Any) -> None:
-        super().__init__(**more)
+    def __init__(self, *, case: Case, host: Host, **item_options: Any) -> None:
+        super().__init__(**item_options)
         self.case, self.host = case, host
 
     def runtest(self) -> None:
@@ -75,8 +75,8 @@ class CaseItem(ReportItem):
 class LoadItem(ReportItem):
     """A failing test that replaces the cases of a handler that does not load."""
 
-    def __init__(self, *, text: str, **more: Any) -> None:
-        super().__init__(**more)
+    def __init__(self, *, text: str, **item_options: Any) -> None:
+        super().__init__(**item_options)
         self.text = text
 
     def runtest(self) -> None:
@@ -86,8 +86,8 @@ class LoadItem(ReportItem):
 class GapsItem(ReportItem):
     """A test that fails if the cases have gaps."""
 
-    def __init__(self, *, suite: Suite, **more: Any) -> None:
-        super().__init__(**more)
+    def __init__(self, *, suite: Suite, **item_options: Any) -> None:
+        super().__init__(**item_options)
         self.suite = suite
 
     def runtest(self) -> None:

@@ -1,7 +1,7 @@
 """Operators that LiteRT's resolver registers: newest version and dtypes.
 
-Source: register.cc. Operators that only move elements accept any dtype of a size. They are listed with the dtypes found in
-models.
+Source: register.cc. Operators that only move elements accept every dtype of a supported size; the dtypes found in
+models are listed.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 
 class Kernel(NamedTuple):
+    """Newest version and dtypes of a kernel."""
+
     version: int
     dtypes: frozenset[str]
 

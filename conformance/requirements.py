@@ -1,6 +1,6 @@
-"""Check what a case requires of the model: nodes, fusions, number of Transposes.
+"""Check the nodes, fusions and number of Transposes that a case requires.
 
-The model is that of the least-cost plan.
+The requirements are on the model of the least-cost plan.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from conformance.case import Case
-from conformance.declared import declarations_of, instances
+from conformance.declared import declarations_of, find_operators
 from conformance.fusion_causes import applied_pack_fusions
 from conformance.unmatched import explain_unloaded, explain_unmatched
 from onnx_tflite_plugin.conversion import Conversion
@@ -48,7 +48,7 @@ def _excess_transposes(case: Case, conversion: Conversion, model: Model, host: H
 
 def _declared_layouts(case: Case, model: Model, host: Host) -> Iterator[str]:
     """Yield the layouts that handlers of packs declare for the operator under test."""
-    for op in instances(model, case.op):
+    for op in find_operators(model, case.op):
         packs = [pack for pack, _ in host.registered_handlers(op.code) if pack != BUILTIN]
         declared = declarations_of(op, host) if packs else None
         if declared is not None:
@@ -68,10 +68,10 @@ def _missing_nodes_and_fusions(case: Case, conversion: Conversion, model: Model,
             yield f"expected {wanted} {name} nodes, found {count}; all nodes: {all_nodes_text}{fusions_text}"
     for name in case.fusions:
         if name not in report.fused:
-            declined = "; ".join(text for text in report.fusions_declined if text.startswith(f"{name} "))
+            declined_reasons = "; ".join(text for text in report.fusions_declined if text.startswith(f"{name} "))
             applied = f" (applied: {', '.join(report.fused)})" if report.fused else ""
             if unloaded := explain_unloaded(name, model, host):
                 yield f"the fusion {name} was not loaded: {unloaded}{applied}"
             else:
-                reason = declined or explain_unmatched(name, model, host)
+                reason = declined_reasons or explain_unmatched(name, model, host)
                 yield f"the fusion {name} did not apply: {reason}{applied}"

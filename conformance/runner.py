@@ -86,8 +86,8 @@ def run_case(
 
     Errors in the case make it fail and are not raised.
 
-    The case runs in ``variants``, by default all. ``position``: of the case among the cases of its operator, which selects a
-    sample of the variants.
+    The case runs in ``variants``, by default all. ``position``: number of the case among the cases of its kind, which
+    selects a sample of the variants; by default no variant is omitted.
     """
     start = time.perf_counter()
     host = host or Host()
@@ -97,13 +97,13 @@ def run_case(
         variants = [*variants_of(case, can_transpose=bool(trial.layout_options()))] if variants is None else variants
         variants = variants if position is None else select_variants(case, position, variants)
         if case.kernel_refusal:
-            status, reasons = trial.kernels_refuse()
+            status, reasons = trial.check_kernel_refusal()
             if case.refusal and status == "skipped":
-                status, reasons = trial.refusals(variants)
+                status, reasons = trial.check_refusal(variants)
         elif case.refusal:
-            status, reasons = trial.refusals(variants)
+            status, reasons = trial.check_refusal(variants)
         else:
-            status, reasons = trial.failures(variants)
+            status, reasons = trial.check_conversion(variants)
     except (KeyboardInterrupt, Terminated, MissingExtra):
         raise
     except BaseException as error:  # a case or its reference may raise anything
@@ -137,10 +137,7 @@ class Outcome(NamedTuple):
 
 
 class CaseTrial:
-    """One case, with the data that its variants share.
-
-    The shared data are the file, the inputs and LiteRT's outputs.
-    """
+    """One case, with the data that its variants share: file, inputs, expected outputs."""
 
     def __init__(self, case: Case, host: Host) -> None:
         self.case = case
@@ -167,7 +164,7 @@ class CaseTrial:
         return Trial(self.data, self.model, self.entry, self.tolerance, substitutes=self._substitutes())
 
     def _substitutes(self) -> Substitutes:
-        """Return the case's or the handlers' kernels for operators that LiteRT lacks.
+        """Return kernels of the case or the handlers for operators that LiteRT lacks.
 
         Raises LiteRTError if an operator has no kernel.
         """
@@ -215,7 +212,7 @@ class CaseTrial:
 
     # --- the three kinds of case --------------------------------------------------------------
 
-    def kernels_refuse(self) -> tuple[Status, list[str]]:
+    def check_kernel_refusal(self) -> tuple[Status, list[str]]:
         """Return the status of a case that LiteRT must refuse, with the reasons."""
         try:
             _ = self.reference_outputs
@@ -227,7 +224,7 @@ class CaseTrial:
             ]
         return "failed", [f"LiteRT runs the model, but must refuse it with {self.case.kernel_refusal!r}"]
 
-    def refusals(self, variants: Sequence[Variant]) -> tuple[Status, list[str]]:
+    def check_refusal(self, variants: Sequence[Variant]) -> tuple[Status, list[str]]:
         """Return the status of a case that the converter must refuse, with the reasons."""
         failures = Failures()
         for variant in variants:
@@ -248,39 +245,40 @@ class CaseTrial:
                     )
         return failures.status, failures.lines
 
-    def failures(self, variants: Sequence[Variant]) -> tuple[Status, list[str]]:
+    def check_conversion(self, variants: Sequence[Variant]) -> tuple[Status, list[str]]:
         """Return the status of a case that must convert, with the reasons."""
         expected = self.reference_outputs
         failures = Failures()
         outputs: dict[Variant, Runs] = {}
         outcomes: dict[bytes, Outcome] = {}
-        moved_bytes: dict[Variant, int] = {}
+        plan_differences: dict[Variant, int] = {}
         failed_conversions: dict[Variant, Conversion | None] = {}
         version_reasons: dict[str, None] = {}
         for variant in variants:
             least_cost = variant._replace(plan="least")
-            transposed = self.layout_options() if variant.plan == "channels-first" else {}
-            if (variant.plan == "local" and moved_bytes.get(least_cost) == 0) or (
-                variant.plan == "channels-first" and not transposed
+            transposed_layouts = self.layout_options() if variant.plan == "channels-first" else {}
+            if (variant.plan == "local" and plan_differences.get(least_cost) == 0) or (
+                variant.plan == "channels-first" and not transposed_layouts
             ):
                 continue
             skipped_before = self.host.skipped_packs()
             try:
-                conversion = self.convert(variant, transposed)
+                conversion = self.convert(variant, transposed_layouts)
                 failures.add(variant, *self._skipped_hooks(skipped_before))
                 if version_reason := describe_old_runtime(conversion.model):
                     version_reasons.setdefault(version_reason)
                     continue
-                moved_bytes[variant] = conversion.report.local_plan_differences
+                plan_differences[variant] = conversion.report.local_plan_differences
                 key = equivalence_key(conversion.proto)
                 if key not in outcomes:
                     actual = self.run(conversion)
-                    earlier_texts = next(
+                    mismatches = next(
                         (outcome.mismatches for outcome in outcomes.values() if _equal(actual, outcome.outputs)), None
                     )
-                    texts = tuple(self.mismatches(actual, expected)) if earlier_texts is None else earlier_texts
-                    outcomes[key] = Outcome(actual, texts)
-                outputs[variant], texts = outcomes[key]
+                    if mismatches is None:
+                        mismatches = tuple(self.mismatches(actual, expected))
+                    outcomes[key] = Outcome(actual, mismatches)
+                outputs[variant], mismatches = outcomes[key]
             except OnnxTooOld as error:
                 version_reasons.setdefault(format_on_one_line(error))
                 continue
@@ -290,9 +288,9 @@ class CaseTrial:
                 failed_conversions[variant] = None
                 failures.add(variant, format_on_one_line(error))
                 continue
-            if texts:
+            if mismatches:
                 failed_conversions[variant] = conversion
-            failures.add(variant, *texts)
+            failures.add(variant, *mismatches)
             if variant.plan == "least":
                 failures.add(variant, *describe_unmet_requirements(self.case, conversion, self.source, self.host))
             least_cost_outputs = outputs.get(least_cost)
@@ -302,7 +300,7 @@ class CaseTrial:
                 and not _equal(outputs[variant], least_cost_outputs)
             ):
                 failures.add(variant, *self.mismatches(outputs[variant], {"the least-cost plan": least_cost_outputs}))
-        causes = find_causes(self, variants, outputs, failed_conversions, moved_bytes)
+        causes = find_causes(self, variants, outputs, failed_conversions, plan_differences)
         failures = causes.followed_by(failures)
         if version_reasons and not outputs and failures.status == "passed":
             return "skipped", [*version_reasons]
@@ -310,12 +308,12 @@ class CaseTrial:
 
     # --- one variant --------------------------------------------------------------------------
 
-    def convert(self, variant: Variant, transposed: Mapping[str, str] | None = None) -> Conversion:
+    def convert(self, variant: Variant, transposed_layouts: Mapping[str, str] | None = None) -> Conversion:
         options = {**self.case.options, "target": variant.target, "opset": variant.opset}
         if variant.plan == "local":
             options["layout_plan"] = "local"
-        if transposed:
-            options["layout"] = {**transposed, **options.get("layout", {})}
+        if transposed_layouts:
+            options["layout"] = {**transposed_layouts, **options.get("layout", {})}
         options.setdefault("check", "standard")  # the comparison opens the model in ONNX Runtime
         options.setdefault("on_fusion_error", "raise")
         self.conversions += 1
@@ -373,7 +371,7 @@ class CaseTrial:
 
 
 def _equal(first: Runs, second: Runs) -> bool:
-    """True if the outputs of both models are equal in dtype, shape and every byte."""
+    """True if all outputs are equal in dtype, shape and every byte."""
     return all(
         (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes())
         for first_run, second_run in zip(first, second, strict=True)

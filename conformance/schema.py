@@ -1,7 +1,7 @@
 """The TFLite schema, read from the ``tflite`` package, and an encoder of tables.
 
-The package's generated writer functions, called with a recorder as the builder, show fields, slots and defaults.
-Only the few tables that the package lacks are listed here. A table to write is plain data, such as
+To find a table's fields, slots and defaults, the package's generated writer functions are called with a recorder in
+place of the builder. Tables that the package lacks are listed here. A table to write is plain data, such as
 ``Table("Conv2DOptions", {"padding": "SAME", "stride_h": 2})``, and is nested like the file.
 """
 
@@ -21,14 +21,14 @@ import tflite
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Position of a field in its table.
+    """Slot, type and default of a field in a table.
 
-    ``number``: type of the number or of the elements, "" for text and tables.
+    ``number_type``: type of the scalar or of the vector's elements, "" for text and tables.
     """
 
     slot: int
     kind: Literal["scalar", "vector", "offset"]
-    number: str = ""
+    number_type: str = ""
     default: int | float = 0
 
 
@@ -158,7 +158,7 @@ def did_you_mean(wrong: str, known: Iterable[str]) -> str:
     closest = difflib.get_close_matches(wrong, names, n=1)
     names_text = ", ".join(names if len(names) <= 40 else difflib.get_close_matches(wrong, names, n=8, cutoff=0.4))
     return (f"did you mean {closest[0]!r}? " if closest else "") + (
-        f"known: {names_text}" if names_text else "it has none"
+        f"known: {names_text}" if names_text else "there are none"
     )
 
 
@@ -181,18 +181,18 @@ def fields_of(table: str) -> Mapping[str, Field]:
         if method != "PrependUOffsetTRelativeSlot":
             fields[name] = Field(slot, "scalar", method.removeprefix("Prepend").removesuffix("Slot"), default)
         elif hasattr(tflite, f"{table}Start{camel_case_name}Vector"):
-            fields[name] = Field(slot, "vector", _element(table, camel_case_name))
+            fields[name] = Field(slot, "vector", _element_type(table, camel_case_name))
         else:
             fields[name] = Field(slot, "offset")
     return dict(sorted(fields.items(), key=lambda item: item[1].slot))
 
 
-def _element(table: str, camel: str) -> str:
+def _element_type(table: str, camel_case_name: str) -> str:
     """Return the number type of a vector's elements; "" for tables.
 
-    The type is derived from names in the generated reader.
+    The type follows from names in the generated reader.
     """
-    names = getattr(getattr(tflite, table), camel).__code__.co_names
+    names = getattr(getattr(tflite, table), camel_case_name).__code__.co_names
     flags = [name.removesuffix("Flags") for name in names if name.endswith("Flags") and name != "UOffsetTFlags"]
     return flags[0] if flags else ""
 
@@ -242,44 +242,38 @@ def encode(builder: flatbuffers.Builder, table: Table) -> int:
         if value is None:
             continue
         try:
-            values[name] = _prepare(builder, table.name, name, fields[name], value)
+            values[name] = _slot_content(builder, table.name, name, fields[name], value)
         except (TypeError, ValueError, OverflowError) as error:
             if isinstance(error, BuilderError):
                 raise
             raise BuilderError(f"{table.name}.{name} cannot hold {value!r}: {error}") from error
-    builder.StartObject(_slots(table.name))
+    builder.StartObject(_slot_count(table.name))
     for name, value in values.items():
         entry = fields[name]
         if entry.kind == "scalar":
-            getattr(builder, f"Prepend{entry.number}Slot")(entry.slot, value, entry.default)
+            getattr(builder, f"Prepend{entry.number_type}Slot")(entry.slot, value, entry.default)
         else:
             builder.PrependUOffsetTRelativeSlot(entry.slot, value, 0)
     return int(builder.EndObject())
 
 
 @cache
-def _slots(table: str) -> int:
-    """Return the number of slots in a table.
-
-    Deprecated fields, for which there is no writer, have slots too.
-    """
+def _slot_count(table: str) -> int:
+    """Return the number of slots in a table, including those of deprecated fields."""
     return max((entry.slot for entry in fields_of(table).values()), default=-1) + 1
 
 
 @cache
-def _bounds(number: str) -> tuple[int, int]:
-    """Return the minimum and maximum of an integer type."""
-    info = np.iinfo(_NUMPY[number])
+def _integer_bounds(number_type: str) -> tuple[int, int]:
+    """Return the minimum and maximum of a number type."""
+    info = np.iinfo(_NUMPY[number_type])
     return int(info.min), int(info.max)
 
 
-def _prepare(builder: flatbuffers.Builder, table: str, name: str, entry: Field, value: Any) -> Any:
-    """Return the content of a slot: a checked number, or the offset of a child.
-
-    The child is written first.
-    """
+def _slot_content(builder: flatbuffers.Builder, table: str, name: str, entry: Field, value: Any) -> Any:
+    """Return the content of a slot: a checked number or a written child's offset."""
     if entry.kind == "vector":
-        return _vector(builder, table, name, entry, value)
+        return _write_vector(builder, table, name, entry, value)
     if entry.kind == "offset":
         if isinstance(value, Table):
             return encode(builder, value)
@@ -291,21 +285,21 @@ def _prepare(builder: flatbuffers.Builder, table: str, name: str, entry: Field, 
         return enum_value(enum_name, value)
     if isinstance(value, str):
         raise BuilderError(f"{table}.{name} takes a number, not {value!r}")
-    if entry.number == "Bool" and value not in (0, 1):
+    if entry.number_type == "Bool" and value not in (0, 1):
         raise BuilderError(f"{table}.{name} takes True or False, not {value!r}")
-    if entry.number.startswith("Float"):
+    if entry.number_type.startswith("Float"):
         return float(value)
     number = int(value)
     if number != value:
         raise BuilderError(f"{table}.{name} takes an integer, not {value!r}")
-    minimum, maximum = (0, 1) if entry.number == "Bool" else _bounds(entry.number)
+    minimum, maximum = (0, 1) if entry.number_type == "Bool" else _integer_bounds(entry.number_type)
     if not minimum <= number <= maximum:
         raise BuilderError(f"{table}.{name} takes numbers from {minimum} to {maximum}, not {number}")
     return number
 
 
-def _vector(builder: flatbuffers.Builder, table: str, name: str, entry: Field, value: Any) -> int:
-    if not entry.number:
+def _write_vector(builder: flatbuffers.Builder, table: str, name: str, entry: Field, value: Any) -> int:
+    if not entry.number_type:
         offsets = [encode(builder, child) for child in value]
         builder.StartVector(4, len(offsets), 4)
         for offset in reversed(offsets):
@@ -313,15 +307,14 @@ def _vector(builder: flatbuffers.Builder, table: str, name: str, entry: Field, v
         return int(builder.EndVector())
     if not isinstance(value, bytes | bytearray | Sequence | np.ndarray) or isinstance(value, str):
         raise BuilderError(f"{table}.{name} takes a list, not {value!r}")
-    dtype = np.dtype(_NUMPY[entry.number])
+    dtype = np.dtype(_NUMPY[entry.number_type])
     if isinstance(value, bytes | bytearray):
         data = bytes(value)
     else:
         enum_name = _ENUM_OF.get(f"{table}.{name}", _ENUM_OF.get(name)) if name == "precision_config" else None
-        items = [enum_value(enum_name, item) for item in value] if enum_name else value
-        exact = np.asarray(items)
-        stored = exact.astype(dtype)
-        if dtype.kind != "f" and exact.size and not np.array_equal(stored, exact):
+        elements = np.asarray([enum_value(enum_name, item) for item in value] if enum_name else value)
+        stored = elements.astype(dtype)
+        if dtype.kind != "f" and elements.size and not np.array_equal(stored, elements):
             raise BuilderError(f"{table}.{name} takes a list of {dtype.name} values, not {value!r}")
         data = stored.tobytes()
     builder.StartVector(dtype.itemsize, len(data) // dtype.itemsize, _ALIGNMENT.get((table, name), dtype.itemsize))

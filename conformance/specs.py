@@ -17,11 +17,10 @@ from onnx_tflite_plugin.renamed import SPEC, renamed_attributes
 from onnx_tflite_plugin.source.dtypes import NAMES
 from onnx_tflite_plugin.source.model import Array
 
-# Zero points are near the middle and not round, so that a handler that ignores them fails.
+# Zero points are near the middle, but not 0 or 128, so that a handler that ignores them fails.
 QUANTIZED: Mapping[str, tuple[float, int]] = {"int8": (0.047, -5), "uint8": (0.047, 122), "int16": (0.0003, 0)}
 
-
-_NIBBLES = {"int4": (-8, 7), "int2": (-2, 1), "uint4": (0, 15)}
+_SUB_BYTE_BOUNDS = {"int4": (-8, 7), "int2": (-2, 1), "uint4": (0, 15)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,8 +46,8 @@ class Spec:
         """Return the spec with other quantization parameters, if it is quantized."""
         if self.scale is None:
             return self
-        new_point = self.zero_point if zero_point is None else zero_point
-        return replace(self, scale=float(np.asarray(self.scale)) * factor, zero_point=new_point)
+        new_zero_point = self.zero_point if zero_point is None else zero_point
+        return replace(self, scale=float(np.asarray(self.scale)) * factor, zero_point=new_zero_point)
 
     def with_shape(self, *shape: int | None) -> Spec:
         return replace(self, shape=shape)
@@ -66,17 +65,19 @@ def tensor(
 ) -> Spec:
     """Return the spec of an activation.
 
-    Integers of 8 and 16 bits are quantized unless ``scale`` is 0.
+    8-bit and 16-bit integers are quantized unless ``scale`` is 0.
     """
     if dtype not in NAMES:
         raise TypeError(f"tensor(dtype={dtype!r}): it is not a dtype{did_you_mean(dtype, NAMES)}")
     if isinstance(scale, str):
         raise TypeError(f"tensor(scale={scale!r}): the scale is a number, such as 0.1")
-    default = QUANTIZED.get(dtype)
-    if (default is None and scale is None) or scale == 0:
+    default_quantization = QUANTIZED.get(dtype)
+    if (default_quantization is None and scale is None) or scale == 0:
         return Spec(shape, dtype, name=name)
-    default_scale, default_point = default or (1.0, 0)
-    return Spec(shape, dtype, scale or default_scale, default_point if zero_point is None else zero_point, name=name)
+    default_scale, default_zero_point = default_quantization or (1.0, 0)
+    return Spec(
+        shape, dtype, scale or default_scale, default_zero_point if zero_point is None else zero_point, name=name
+    )
 
 
 def constant(
@@ -99,23 +100,23 @@ def random_array(
 ) -> Array:
     """Return random values that depend only on the arguments.
 
-    Floats are normal, or uniform between ``low`` and ``high``. Integers are uniform between the bounds, ends included; by
-    default over the range of the dtype, and from -100 to 100 for 32 and 64 bits.
+    Floats are normal, or uniform between ``low`` and ``high``. Integers are uniform between the bounds, ends included;
+    by default over the range of the dtype, and from -100 to 100 for 32 and 64 bits.
     """
     generator = np.random.default_rng(crc32(f"{seed}{shape}{dtype}".encode()))
-    kind = _numpy(dtype)
+    numpy_dtype = _numpy(dtype)
     if dtype == "bool":
         return generator.integers(0, 2, shape).astype(bool)
     if "float" in dtype:
         values = (
             generator.standard_normal(shape) if low is None or high is None else generator.uniform(low, high, shape)
         )
-        return values.astype(kind)
-    smallest, largest = _NIBBLES.get(dtype) or (
-        (-100, 100) if kind.itemsize > 2 else (np.iinfo(kind).min, np.iinfo(kind).max)
+        return values.astype(numpy_dtype)
+    smallest, largest = _SUB_BYTE_BOUNDS.get(dtype) or (
+        (-100, 100) if numpy_dtype.itemsize > 2 else (np.iinfo(numpy_dtype).min, np.iinfo(numpy_dtype).max)
     )
     bounds = (smallest if low is None else int(low), largest if high is None else int(high))
-    return generator.integers(*bounds, shape, endpoint=True).astype(kind)
+    return generator.integers(*bounds, shape, endpoint=True).astype(numpy_dtype)
 
 
 def random_constant(like: Spec, seed: str = "") -> Spec:

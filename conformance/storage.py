@@ -29,22 +29,19 @@ def buffer_bytes(value: Array, dtype: str) -> bytes:
 
 
 def pack_bits(value: Array, bits: int) -> bytes:
-    """Return several elements packed per byte, the first in the lowest bits.
+    """Pack several elements into each byte, the first into the lowest bits.
 
     The last byte is filled with zeros.
     """
-    per_byte = 8 // bits
+    elements_per_byte = 8 // bits
     flat = value.astype(np.int8).reshape(-1).view(np.uint8) & np.uint8((1 << bits) - 1)
-    lanes = np.pad(flat, (0, -flat.size % per_byte)).reshape(-1, per_byte)
-    shifts = np.arange(per_byte, dtype=np.uint8) * np.uint8(bits)
-    return np.bitwise_or.reduce(lanes << shifts, axis=1).astype(np.uint8).tobytes() if flat.size else b""
+    elements = np.pad(flat, (0, -flat.size % elements_per_byte)).reshape(-1, elements_per_byte)
+    shifts = np.arange(elements_per_byte, dtype=np.uint8) * np.uint8(bits)
+    return np.bitwise_or.reduce(elements << shifts, axis=1).astype(np.uint8).tobytes() if flat.size else b""
 
 
 def pack_strings(value: Array) -> bytes:
-    """Return TFLite's string buffer.
-
-    The buffer has the count, count + 1 offsets from its start, then the bytes.
-    """
+    """Return TFLite's string buffer: count, count + 1 offsets from its start, bytes."""
     items = [item if isinstance(item, bytes) else str(item).encode() for item in value.reshape(-1)]
     offsets = 4 * (len(items) + 2) + np.cumsum([0, *(len(item) for item in items)], dtype=np.int64)
     return np.array([len(items), *offsets], "<i4").tobytes() + b"".join(items)
@@ -60,11 +57,10 @@ def sparse_storage(
 ) -> tuple[Table, Array]:
     """Return TFLite's sparse storage of a dense array.
 
-    The results are the ``SparsityParameters`` table and the stored values.
-
-    ``formats``: "dense" or "csr" for each dimension in traversal order, with those of blocks last. ``order``: the traversal
-    order, by default the order of the dimensions. ``blocks``: (dimension, size) of each block dimension. ``index_dtype``: dtype of
-    the index vectors, "uint8", "uint16" or "int32". Raises BuilderError for arguments that do not fit.
+    The results are the ``SparsityParameters`` table and the stored values. ``formats``: "dense" or "csr" for each
+    dimension in traversal order, with those of blocks last. ``order``: the traversal order, by default the order of the
+    dimensions. ``blocks``: (dimension, size) of each block dimension. ``index_dtype``: dtype of the index vectors,
+    "uint8", "uint16" or "int32". Raises BuilderError for invalid arguments.
     """
     levels = dense.ndim + len(blocks)
     order = tuple(range(levels)) if order is None else tuple(order)
@@ -75,11 +71,11 @@ def sparse_storage(
     if index_dtype not in _INDEX_VECTORS:
         raise BuilderError(f"sparse index vectors are {', '.join(_INDEX_VECTORS)}, not {index_dtype!r}")
     tree = np.transpose(_split_blocks(dense, blocks), order)
-    nodes = tree.reshape(1, *tree.shape)  # axis 0: one entry for each prefix of coordinates that is stored
+    nodes = tree.reshape(1, *tree.shape)  # axis 0: one entry per stored combination of the coordinates before
     metadata = []
-    for kind in formats:
+    for dimension_format in formats:
         size = nodes.shape[1]
-        if kind == "dense":
+        if dimension_format == "dense":
             metadata.append(Table("DimensionMetadata", {"format": "DENSE", "dense_size": size}))
             nodes = nodes.reshape(-1, *nodes.shape[2:])
             continue
@@ -101,10 +97,7 @@ def sparse_storage(
 
 
 def _split_blocks(dense: Array, blocks: Sequence[tuple[int, int]]) -> Array:
-    """Return the array with each blocked dimension split.
-
-    The inner dimensions of blocks come last.
-    """
+    """Return the array with blocked dimensions split; the axes in blocks come last."""
     for dimension, size in blocks:
         shape = dense.shape
         if shape[dimension] % size:
@@ -117,10 +110,7 @@ def _split_blocks(dense: Array, blocks: Sequence[tuple[int, int]]) -> Array:
 
 
 def array_and_dtype(value: Any, dtype: str | None) -> tuple[Array, str]:
-    """Return the array and TFLite's name of its dtype.
-
-    Python numbers become float32 and int32.
-    """
+    """Return the array and its dtype; Python numbers become float32 and int32."""
     array = np.asarray(value)
     if dtype == "string" or (dtype is None and array.dtype.kind in "OSU"):
         return np.asarray(value, object), "string"

@@ -1,8 +1,7 @@
 """Generate ``docs/reference/operators.md``, the support table.
 
-The sources are the handlers, the cases and ``bounds``.
-
-``python -m conformance.table --write`` writes it; ``tests/conformance`` fails if the file is out of date.
+The sources are the handlers, the cases and ``bounds``. ``python -m conformance.table --write`` writes the page;
+``tests/conformance`` fails if it is out of date.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from conformance.bounds import EXACT_DTYPES, EXACT_OPERATORS
 from conformance.case import Case
 from conformance.cases import builtin_cases
 from conformance.coverage import Coverage, coverage, declarations, inexpressible_operators
-from conformance.declared import instances
+from conformance.declared import find_operators
 from conformance.runner import CaseTrial
 from conformance.variants import Variant
 from onnx_tflite_plugin.api import Handler, Operator
@@ -29,8 +28,8 @@ from onnx_tflite_plugin.source import read
 ROOT = Path(__file__).parent.parent
 FILE, README = ROOT / "docs" / "reference" / "operators.md", ROOT / "README.md"
 COVERAGE_MARK = "<!-- coverage -->"  # precedes the line of the README that is generated here
-STEPPED = {"int8", "uint8", "int16", "uint16"}
-NARROW = {"int4", "int2", "uint4"}
+QUANTIZED_DTYPES = {"int8", "uint8", "int16", "uint16"}
+SUB_BYTE_DTYPES = {"int4", "int2", "uint4"}
 FOUR_BIT_OPSET = 21  # first opset with 4-bit dtypes; from here on, newer runtimes than the oldest are needed
 COLUMNS = ("float32", "float16", "int8", "uint8", "int16", "int4")
 
@@ -87,17 +86,17 @@ def table(host: Host | None = None) -> str:
     refused = inexpressible_operators(dict(handlers))
     convertible = [(code, handler) for code, handler in handlers if code not in refused]
     lines += [handler_row(code, handler, cases, host) for code, handler in convertible]
-    lines += _coverage(coverage(dict(handlers), cases), refused)
+    lines += _coverage_lines(coverage(dict(handlers), cases), refused)
     lines += ["", "## Newer versions of ONNX Runtime", VERSIONS, *_versions(dict(convertible), cases, host)]
-    for title, rows in _notes(cases, {code for code, _ in convertible}, host):
+    for title, rows in _limit_sections(cases, {code for code, _ in convertible}, host):
         lines += ["", f"## {title}", *rows]
     return "\n".join(lines) + "\n"
 
 
-def _coverage(covered: Coverage, refused: Mapping[str, str]) -> Iterator[str]:
+def _coverage_lines(covered: Coverage, refused: Mapping[str, str]) -> Iterator[str]:
     yield from ("", "## Coverage", covered.text, "")
-    part = "; ".join(f"{code} ({missing})" for code, missing in covered.part.items())
-    yield f"- **Without a case** in these dtypes or versions: {part or 'none'}."
+    partial = "; ".join(f"{code} ({missing})" for code, missing in covered.partial.items())
+    yield f"- **Without a case** in these dtypes or versions: {partial or 'none'}."
     yield f"- **Without a handler**: {', '.join(covered.missing) or 'none'}."
     yield from (f"- **{code}**: {reason}." for code, reason in refused.items())
 
@@ -117,13 +116,13 @@ def _row(cells: Sequence[str]) -> str:
 def handler_row(code: str, handler: Handler, cases: Sequence[Case], host: Host) -> str:
     """Return the row of an operator."""
     passing = [case for case in cases if case.op == code and case.expects_success]
-    counted = Counter(case.dtype for case in passing)
-    others = [f"{dtype} {counted[dtype]}" for dtype in sorted(counted) if dtype not in COLUMNS]
+    case_counts = Counter(case.dtype for case in passing)
+    others = [f"{dtype} {case_counts[dtype]}" for dtype in sorted(case_counts) if dtype not in COLUMNS]
     cells = [
         code,
         f"1–{handler.max_version}" if handler.max_version > 1 else "1",
         *_declared_kinds(handler, passing, host),
-        *(str(counted[dtype] or "") for dtype in COLUMNS),
+        *(str(case_counts[dtype] or "") for dtype in COLUMNS),
         ", ".join(others),
         _differences(code, passing),
         handler.summary,
@@ -132,9 +131,9 @@ def handler_row(code: str, handler: Handler, cases: Sequence[Case], host: Host) 
 
 
 def _differences(code: str, cases: Sequence[Case]) -> str:
-    """Return the allowed differences by dtype, except for the default of floats.
+    """Return the allowed differences by dtype, without the default of floats.
 
-    Dtypes with equal differences are joined.
+    Dtypes with the same difference share an entry.
     """
     if code in EXACT_OPERATORS:
         return "equal"
@@ -155,25 +154,25 @@ def _differences(code: str, cases: Sequence[Case]) -> str:
 def _operators_of(case: Case) -> list[Operator]:
     """Return the tested operators of a case's model.
 
-    There are none if the case of a fusion has only other operators.
+    The model has none if a fusion creates the tested operator.
     """
-    return list(instances(read(case.build()), case.op))
+    return list(find_operators(read(case.build()), case.op))
 
 
 def _difference(case: Case) -> str:
     """Return the allowed difference of one case; empty for floats."""
     results = {tensor.dtype for op in _operators_of(case) for tensor in op.outputs if tensor}
     if case.dtype in EXACT_DTYPES.get(case.op, ()) or not any(
-        "float" in dtype or dtype in STEPPED for dtype in results
+        "float" in dtype or dtype in QUANTIZED_DTYPES for dtype in results
     ):
         return "equal"
-    return "1 step" if results & STEPPED else ""
+    return "1 step" if results & QUANTIZED_DTYPES else ""
 
 
 def _declared_kinds(handler: Handler, cases: Sequence[Case], host: Host) -> list[str]:
-    """Return the kinds of layout and quantization that a handler declares.
+    """Return the names of a handler's layouts and of its quantization behaviors.
 
-    Kinds that depend on the model are taken from all cases.
+    Declarations that depend on the model are evaluated for all cases.
     """
     depends_on_model = callable(handler.layout) or callable(handler.quantization)
     declared = [entry for case in cases for entry in declarations(case, host)] if depends_on_model else []
@@ -185,11 +184,11 @@ def _declared_kinds(handler: Handler, cases: Sequence[Case], host: Host) -> list
 
 
 def _versions(handlers: Mapping[str, Handler], cases: Sequence[Case], host: Host) -> Iterator[str]:
-    """Yield a line per operator and dtype that needs a newer ONNX Runtime.
+    """Yield a line per operator whose models the oldest ONNX Runtime does not load.
 
-    The conversion has the default opset; the oldest ONNX Runtime does not load the model.
+    The models have the default opset.
     """
-    needed: dict[tuple[str, str, str], set[str]] = {}
+    targets_by_version: dict[tuple[str, str, str], set[str]] = {}
     for case in cases:
         may_need_newer = (
             case.expects_success and case.op in handlers and _may_need_newer_runtime(case, handlers[case.op], host)
@@ -197,9 +196,9 @@ def _versions(handlers: Mapping[str, Handler], cases: Sequence[Case], host: Host
         for target in case.targets if may_need_newer else ():
             model = CaseTrial(case, host).convert(Variant(target, None, "least")).model
             if version := first_runtime_of(model):
-                needed.setdefault((case.op, case.dtype, version), set()).add(target)
+                targets_by_version.setdefault((case.op, case.dtype, version), set()).add(target)
     rows: dict[tuple[str, str, str], list[str]] = {}
-    for (op, dtype, version), targets in sorted(needed.items()):
+    for (op, dtype, version), targets in sorted(targets_by_version.items()):
         rows.setdefault((op, version, " and ".join(sorted(targets))), []).append(dtype)
     for (op, version, targets_text), dtypes in rows.items():
         yield f"- **{op}**, some of {', '.join(dtypes)} under {targets_text}: from {version} on."
@@ -210,14 +209,15 @@ def _may_need_newer_runtime(case: Case, handler: Handler, host: Host) -> bool:
 
     Such a case has a 4-bit or 2-bit dtype, or needs a newer opset.
     """
-    if case.dtype in NARROW:
+    if case.dtype in SUB_BYTE_DTYPES:
         return True
     return callable(handler.min_opset) and any(
         declared.min_opset >= FOUR_BIT_OPSET for declared in declarations(case, host)
     )
 
 
-def _notes(cases: Sequence[Case], codes: set[str], host: Host) -> Iterator[tuple[str, list[str]]]:
+def _limit_sections(cases: Sequence[Case], codes: set[str], host: Host) -> Iterator[tuple[str, list[str]]]:
+    """Yield title and lines of each section on cases that do not pass."""
     sorted_cases = sorted((case for case in cases if case.op in codes), key=lambda case: (case.op, case.name))
     yield (
         "Known differences",
@@ -229,19 +229,16 @@ def _notes(cases: Sequence[Case], codes: set[str], host: Host) -> Iterator[tuple
     yield "Refused by LiteRT's kernels", [KERNELS_REFUSE, *_by_operator(unsupported, "- **{op}**: {names}.")]
 
 
-def _by_operator(cases: Sequence[tuple[Case, str]], row: str) -> Iterator[str]:
+def _by_operator(cases: Sequence[tuple[Case, str]], line_format: str) -> Iterator[str]:
     """Yield a line for all cases of an operator with the same text."""
     names: dict[tuple[str, str], list[str]] = {}
     for case, text in cases:
         names.setdefault((case.op, text), []).append(case.name)
-    return (row.format(op=op, names="; ".join(op_names), text=text) for (op, text), op_names in names.items())
+    return (line_format.format(op=op, names="; ".join(op_names), text=text) for (op, text), op_names in names.items())
 
 
 def refusal(case: Case, host: Host) -> str:
-    """Return the reason and the remedy with which the converter refuses a case.
-
-    Operator and pack are omitted.
-    """
+    """Return the reason and the remedy of a refused case, without operator and pack."""
     try:
         CaseTrial(case, host).convert(Variant(case.targets[0], case.opsets[0], "least"))
     except ConversionError as error:

@@ -1,8 +1,7 @@
 """Cases of TensorFlow's select operators, with stored results of its kernels.
 
-``python -m tools.tensorflow_cases`` stores the results.
-
-LiteRT's package has no kernel for them. Each case is converted with static and with dynamic shapes.
+LiteRT's package has no kernels for select operators; ``python -m tools.tensorflow_cases`` stores TensorFlow's results.
+Each case is converted with static and with dynamic shapes.
 """
 
 from __future__ import annotations
@@ -60,11 +59,11 @@ def select_options(name: str, node: bytes) -> bytes:
 
 
 DTYPES = {"float32": 1, "float64": 2, "int32": 3, "int64": 9, "bool": 10, "float16": 19}
-"""TensorFlow's DataType numbers by name of the dtype."""
+"""TensorFlow's DataType numbers by dtype."""
 
 
 def node(op: str, attributes: Mapping[str, Any] | None = None, name: str = "op") -> bytes:
-    """Return a NodeDef message.
+    """Return a serialized NodeDef.
 
     Attributes are numbers, booleans, lists of integers, texts, or names of dtypes.
     """
@@ -135,7 +134,8 @@ def tensorflow_cases(
 ) -> Iterator[Case]:
     """Yield the stored cases of operators, with static and with dynamic shapes.
 
-    ``static_only``: "operator, name" of cases that need static shapes. ``dtypes``: of the first operand, by default all.
+    ``static_only``: cases that need static shapes, as "operator, name". ``dtypes``: allowed dtypes of the first
+    operand, by default all.
     """
     for stored in stored_cases():
         if stored.op not in operators or (dtypes and stored.operands[0].dtype.name not in dtypes):
@@ -146,10 +146,7 @@ def tensorflow_cases(
 
 
 def case(stored: StoredCase, name: str, *, static: bool, **options: Any) -> Case:
-    """Return a case of the operator in isolation.
-
-    ``static``: True if the shapes in the file are static.
-    """
+    """Return a case of the operator in isolation, with static or dynamic shapes."""
     runtime_operands = [array for array, constant in zip(stored.operands, stored.constant, strict=True) if not constant]
     inputs = {f"x{k}": array for k, array in enumerate(runtime_operands)}
     dtype = (runtime_operands or stored.operands)[0].dtype.name

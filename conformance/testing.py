@@ -1,4 +1,4 @@
-"""Helpers for the tests of an op pack: a host that prefers the pack, and checks."""
+"""Helpers for the tests of an op pack: a host that prefers the pack, a case check."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import pytest
 
 from conformance.case import Case
 from conformance.packs import describe_unregistered_pack, loading_problems
-from conformance.repeated import Repeated
+from conformance.reported_causes import ReportedCauses
 from conformance.runner import run_case
 from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.host import Host as Host  # public here: packs do not import onnx_tflite_plugin.host
 
-_REPEATED = Repeated()
+_REPORTED = ReportedCauses()
 
 
 def pack_host(pack: str) -> Host:
@@ -26,16 +26,16 @@ def pack_host(pack: str) -> Host:
         return Host(prefer=[pack])
     except ConversionError as error:
         problem = describe_unregistered_pack(pack) or str(error)
-    pytest.fail(problem, pytrace=False)  # outside of the handler, so that pytest prints one error
+    pytest.fail(problem, pytrace=False)  # outside the except block, so that pytest prints one error
 
 
 def check_case(case: Case, host: Host) -> None:
-    """Run a case as a test, which is skipped if the case cannot run here.
+    """Run a case as a test; skip the test if the case cannot run here.
 
-    Each reason of failures is reported once.
+    If several cases fail for one reason, only the first reports the reason.
     """
     result = run_case(case, host)
     if result.status == "known" or (result.status == "skipped" and not case.kernel_refusal):
         pytest.skip("; ".join(result.reasons))
     if not result.ok:
-        pytest.fail(_REPEATED.text(result), pytrace=False)
+        pytest.fail(_REPORTED.describe(result), pytrace=False)

@@ -18,20 +18,20 @@ from onnx_tflite_plugin.source.model import Model, Tensor
 from onnx_tflite_plugin.targets import target_named
 
 Progress = tuple[int, str]
-"""The number of operators that matched, and the reason why the match ends; empty if it is complete."""
+"""The number of operators that matched, and the reason why the next one does not; "" if the match is complete."""
 
 
 def explain_unloaded(name: str, source: Model, host: Host) -> str:
-    """Return the reason why a fusion was not loaded for a file; empty if it was."""
-    names = {offer: fusion.name for offer in host.offers if offer.group == FUSIONS and (fusion := _load(offer))}
-    offers = [offer for offer, fusion_name in names.items() if fusion_name == name]
+    """Return the reason why a fusion was not loaded for a file, or "" if it was."""
+    fusion_names = {offer: fusion.name for offer in host.offers if offer.group == FUSIONS and (fusion := _load(offer))}
+    offers = [offer for offer, fusion_name in fusion_names.items() if fusion_name == name]
     if not offers:
         warnings = [text for text in host.warnings if "skipped" in text]
-        names_text = ", ".join(limit_lines(sorted({*names.values()}), 4, "the command handlers lists them"))
-        hint = did_you_mean(name, names.values()) or f"; their fusions: {names_text}"
+        names_text = ", ".join(limit_lines(sorted({*fusion_names.values()}), 4, "the command handlers lists them"))
+        hint = did_you_mean(name, fusion_names.values()) or f"; their fusions: {names_text}"
         return "; ".join(warnings) or f"no entry point of an installed pack has a fusion of this name{hint}"
     codes = {op.code for graph in source.subgraphs for op in graph.operators}
-    if all(offer.needs and not offer.needs & codes and not offer.needs & {*names.values()} for offer in offers):
+    if all(offer.needs and not offer.needs & codes and not offer.needs & {*fusion_names.values()} for offer in offers):
         names_text = ", ".join(sorted(code for offer in offers for code in offer.needs))
         return f"its entry point lists [{names_text}], but the model has none of these operators; list an operator of the pattern"
     return ""
@@ -91,7 +91,7 @@ def _match(
 ) -> tuple[Progress, Mapping[Operand, Tensor]]:
     """Return how far an operator matches a call, and the bound tensors by operand."""
     if bound.handler.code != pattern.code:
-        return (0, f"the pattern has {pattern.code} in the place of {bound.label}"), bindings
+        return (0, f"the pattern has {pattern.code} where the model has {bound.label}"), bindings
     input_tensors = [tensor for tensor in bound.op.inputs if tensor is not None]
     if len(input_tensors) != len(pattern.operands):
         return (
@@ -101,14 +101,17 @@ def _match(
     for name, value in pattern.options.items():
         if (actual := bound.op.options.get(name)) != value:
             return (1, f"{bound.label} has {name}={actual!r}, but the pattern has {name}={value!r}"), bindings
-    return max((_match_operands(pattern, order, bound, producers, bindings) for order in _orders(pattern)), key=_rank)
+    return max(
+        (_match_operands(pattern, order, bound, producers, bindings) for order in _operand_orders(pattern)),
+        key=_completeness,
+    )
 
 
-def _orders(pattern: Call) -> Iterator[tuple[int, ...]]:
+def _operand_orders(pattern: Call) -> Iterator[tuple[int, ...]]:
     yield from permutations(range(len(pattern.operands))) if pattern.commutes else [tuple(range(len(pattern.operands)))]
 
 
-def _rank(result: tuple[Progress, Mapping[Operand, Tensor]]) -> tuple[bool, int]:
+def _completeness(result: tuple[Progress, Mapping[Operand, Tensor]]) -> tuple[bool, int]:
     (count, reason), _ = result
     return not reason, count
 
@@ -122,23 +125,23 @@ def _match_operands(
 ) -> tuple[Progress, Mapping[Operand, Tensor]]:
     input_tensors, count = [tensor for tensor in bound.op.inputs if tensor is not None], 1
     for operand, k in zip(pattern.operands, order, strict=True):
-        tensor, where = input_tensors[k], f"operand {k} of {bound.label}"
+        tensor, operand_label = input_tensors[k], f"operand {k} of {bound.label}"
         if isinstance(operand, Operand):
             if operand.constant and not tensor.is_constant:
-                return (count, f"{where} is not constant, unlike {operand.name!r} of the pattern"), bindings
-            if (first := bindings.get(operand, tensor)) is not tensor and not tensor.is_constant:
+                return (count, f"{operand_label} is not constant, unlike {operand.name!r} of the pattern"), bindings
+            if (bound_tensor := bindings.get(operand, tensor)) is not tensor and not tensor.is_constant:
                 return (
                     count,
-                    f"{where} is {tensor.name!r}, but the pattern's operand {operand.name!r} already matched {first.name!r}",
+                    f"{operand_label} is {tensor.name!r}, but the pattern's operand {operand.name!r} already matched {bound_tensor.name!r}",
                 ), bindings
             bindings = {**bindings, operand: tensor}
             continue
         call = operand.call if isinstance(operand, Output) else operand
         if (producer := producers.get(tensor)) is None:
             kind = "a constant" if tensor.is_constant else "a graph input"
-            return (count, f"{where} is {kind}, but the pattern has a result of {call.code}"), bindings
-        (matched, reason), bindings = _match(call, producer, producers, bindings)
-        count += matched
+            return (count, f"{operand_label} is {kind}, but the pattern has a result of {call.code}"), bindings
+        (producer_count, reason), bindings = _match(call, producer, producers, bindings)
+        count += producer_count
         if reason:
             return (count, reason), bindings
     return (count, ""), bindings

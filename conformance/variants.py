@@ -1,15 +1,13 @@
 """Select the variants in which a case is converted: all, or a sample.
 
-The sample depends on the case's position.
+A variant is a target, an opset, a layout plan and the layout of graph inputs and outputs. Not all combinations are
+tried, because these four hardly interact. One target each is combined with other opsets, with transposed graph inputs
+and outputs, and with the local plan (if it differs from the least-cost plan). Every second case tries its second target
+only with transposed graph inputs and outputs.
 
-A variant is a target, an opset, a layout plan and the layout of graph inputs and outputs. Not all combinations are tried,
-because these hardly interact. Other opsets, transposed graph inputs and outputs, and the local plan (if the least-cost plan
-moves anything) are combined with one target each. Every second case tries its second target only with transposed inputs
-and outputs.
-
-The ``conformance`` command tries all of these. The test suite tries all with the first case of each operator, dtype and list
-of targets or opsets. Other cases are tried in their first variant and share the rest: each variant runs with every sixth
-case, because an error of an opset, target or layout shows in many cases. ``pytest --thorough`` tries all.
+The ``conformance`` command tries all of these. The test suite tries all with the first case of each operator, dtype and
+list of targets or opsets. Other cases are tried in their first variant and share the rest: each variant runs with every
+sixth case, because an error of an opset, target or layout shows in many cases. ``pytest --thorough`` tries all.
 """
 
 from __future__ import annotations
@@ -41,10 +39,9 @@ class Variant(NamedTuple):
 def variants_of(case: Case, *, can_transpose: bool = True) -> Iterator[Variant]:
     """Yield all variants.
 
-    The runner skips the local plan if the least-cost plan moves nothing.
-
-    ``can_transpose``: graph inputs and outputs can be transposed. A second target is then tried with transposed ones only,
-    unless the case must be refused or requires nodes or fusions.
+    The runner skips the local plan if the least-cost plan is the same. ``can_transpose``: graph inputs and outputs can
+    be transposed. If the second target is the one for transposed inputs and outputs, it has no other variant; an
+    exception are cases that must be refused or require nodes or fusions.
     """
     targets, seed = case.targets, crc32(case.id.encode())
     transposed_target, local_target = targets[seed % len(targets)], targets[(seed + 1) % len(targets)]
@@ -77,7 +74,7 @@ def number_cases(cases: Iterable[Case]) -> Iterator[tuple[Case, int]]:
 def select_variants(case: Case, position: int, variants: Sequence[Variant]) -> Sequence[Variant]:
     """Return the variants to try for the case at position ``position`` of its kind.
 
-    They include all least-cost plans if the case requires nodes or fusions, which only those plans must have.
+    If the case requires nodes or fusions, all least-cost plans are included: only those plans are checked for them.
     """
     if position == 0 or case.known_failure or case.refusal:
         return variants
@@ -96,9 +93,8 @@ def select_variants(case: Case, position: int, variants: Sequence[Variant]) -> S
 def channels_first(signature: Entry) -> dict[str, str]:
     """Return ``--layout`` options that move the last axis to position 1.
 
-    The options cover all graph inputs and outputs of rank 3 and more.
-
-    Complex tensors are omitted: their real and imaginary parts are an axis of the ONNX model only.
+    The options cover all graph inputs and outputs of rank 3 and more. Complex tensors are omitted, because the axis of
+    their real and imaginary parts exists only in the ONNX model.
     """
     layouts = {}
     for tensor, name in (

@@ -23,9 +23,9 @@ BIASES = {"float32": "float32", "int8": "int32", "uint8": "int32", "int16": "int
 
 
 def column_of(dtype: str, weights: str | None) -> str:
-    """Return the column of the support table for a case of a layer.
+    """Return the dtype that counts a layer in the support table.
 
-    The column is the dtype of 4-bit or 2-bit weights, else of the activations.
+    It is the dtype of int4 or int2 weights, else ``dtype``, the dtype of the activations.
     """
     return weights if weights in ("int4", "int2") else dtype
 
@@ -33,24 +33,21 @@ def column_of(dtype: str, weights: str | None) -> str:
 def weight(shape: Sequence[int], dtype: str, per_axis: int | None = None, seed: str = "w") -> Spec:
     """Return random weights.
 
-    Integers have one scale, or scales along an axis that differ by up to a factor of four.
+    Integers have one scale or, along the axis ``per_axis``, scales that differ by up to a factor of four.
     """
     if dtype == "float32":
         return constant(random_array(*shape, seed=seed))
     values = random_array(*shape, dtype=dtype, seed=seed, low={"int4": -7, "int2": -2, "uint8": 0}.get(dtype, -127))
-    point = 119 if dtype == "uint8" else 0
+    zero_point = 119 if dtype == "uint8" else 0
     scale = {"int4": 0.17, "int2": 0.61}.get(dtype, 0.013)
     if per_axis is None:
-        return constant(values, None, scale, point)
+        return constant(values, None, scale, zero_point)
     scales = (scale * random_array(shape[per_axis], seed="scales", low=0.4, high=1.6)).tolist()
     return constant(values, None, scales, 0, per_axis)
 
 
 def product(x: Spec, w: Spec, shape: Sequence[int | None], depth: int, zero_point: int | None = None) -> Spec:
-    """Return the spec of the result.
-
-    With its scale, sums of ``depth`` products fill the range of its dtype.
-    """
+    """Return the spec of a layer's result; its scale fits sums of ``depth`` products."""
     if x.scale is None:
         return Spec(tuple(shape))
     deviation = SUB_BYTE_DEVIATIONS.get(w.dtype, INT8_DEVIATION)
@@ -80,9 +77,9 @@ def bias(x: Spec, w: Spec, channels: int, dtype: str, depth: int, stored: float 
 
 
 def block_weights(model: Net, shape: Sequence[int], size: int, dtype: str = "int4", flat: bool = False) -> TensorRef:
-    """Return random weights with a scale per ``size`` elements of a row.
+    """Return random blockwise weights: one scale per ``size`` elements of a row.
 
-    ``flat``: the scales have one axis.
+    ``flat``: the tensor of scales has one axis.
     """
     *outer, depth = shape
     block_scales = random_array(*outer, depth // size, dtype="float16", seed="scales", low=0.05, high=0.2)

@@ -15,7 +15,7 @@ from tests.helpers.command_models import model
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     path = tmp_path / "model.tflite"
-    path.write_bytes(language_model(Sizes("columns", simplifies=True, layers=3)))
+    path.write_bytes(language_model(Sizes("columns", simplify_decode=True, layers=3)))
     return path
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from conformance.differences import describe_difference
 from conformance.models import Net, constant, net, tensor, unary
-from conformance.repeated import Repeated
+from conformance.reported_causes import ReportedCauses
 from conformance.runner import run_case
 from onnx_tflite_plugin.api import Array, Call, Implicit, Integer, Match, Transparent, fusion, handler, operands, out
 from onnx_tflite_plugin.host import Host
@@ -95,8 +95,8 @@ def test_result_that_is_right_in_floats_has_wrong_integer_arithmetic() -> None:
         run_case(unary(CODE, name, tensor(2, 5, 7, 3, dtype="int8")), host) for name in ("first", "second")
     )
     assert "wrong integer arithmetic: with --quantization float the result agrees" in first.reasons[0]
-    repeated = Repeated()
-    assert [repeated.first_with_causes_of(result) for result in (first, second)] == ["", first.case.id]
+    reported_causes = ReportedCauses()
+    assert [reported_causes.record(result) for result in (first, second)] == ["", first.case.id]
 
 
 def test_right_values_at_wrong_positions_name_the_axes() -> None:

@@ -20,7 +20,7 @@ def handlers() -> dict[str, Handler]:
 
 def test_every_registered_operator_is_counted_once(handlers: dict[str, Handler]) -> None:
     report = coverage(handlers, builtin_cases())
-    listed_codes = [*report.full, *report.part, *report.missing, *report.refused]
+    listed_codes = [*report.full, *report.partial, *report.missing, *report.refused]
     assert sorted(listed_codes) == sorted(REGISTERED)
     assert str(len(REGISTERED)) in report.text
     assert set(report.refused) <= set(inexpressible_operators(handlers))
@@ -30,12 +30,12 @@ def test_untested_dtype_makes_an_operator_partial(handlers: dict[str, Handler]) 
     cases = [case for case in builtin_cases() if case.op == "MAX_POOL_2D"]
     assert "MAX_POOL_2D" in coverage(handlers, cases).full
     without = [case if case.dtype != "int16" else replace(case, known_failure="to come") for case in cases]
-    assert coverage(handlers, without).part["MAX_POOL_2D"] == "int16"
+    assert coverage(handlers, without).partial["MAX_POOL_2D"] == "int16"
 
 
 def test_unsupported_version_makes_an_operator_partial(handlers: dict[str, Handler]) -> None:
     older = {**handlers, "MAX_POOL_2D": replace(handlers["MAX_POOL_2D"], max_version=2)}
-    assert coverage(older, builtin_cases()).part["MAX_POOL_2D"] == "version 3"
+    assert coverage(older, builtin_cases()).partial["MAX_POOL_2D"] == "version 3"
 
 
 def test_declined_operator_counts_as_not_expressible(
@@ -44,5 +44,5 @@ def test_declined_operator_counts_as_not_expressible(
     declined = {**handlers, "FLOOR": replace(handlers["FLOOR"], accepts=Decline("not expressible"))}
     report = coverage(declined, builtin_cases())
     assert "FLOOR" in report.refused
-    assert "FLOOR" not in (*report.full, *report.part, *report.missing)
+    assert "FLOOR" not in (*report.full, *report.partial, *report.missing)
     assert inexpressible_operators(declined)["FLOOR"] == "not expressible"

@@ -10,7 +10,7 @@ import pytest
 
 from conformance.command import run
 from conformance.models import PLACEMENTS, Net, between_convolutions, net, tensor, unary
-from conformance.repeated import Repeated
+from conformance.reported_causes import ReportedCauses
 from conformance.runner import run_case
 from onnx_tflite_plugin.api import (
     Array,
@@ -52,9 +52,9 @@ def test_wrong_layout_is_explained_once_and_names_terminate() -> None:
     first, second = (run_case(unary(CODE, "float32", tensor(2, 5, 7, 3), place=place), wrong) for place in PLACEMENTS)
     assert "layout=Transparent is wrong" in first.reasons[0]
     assert "depends on the order of the file's elements, declare Terminate()" in first.reasons[0]
-    repeated = Repeated()
-    assert repeated.first_with_causes_of(first) == ""
-    assert repeated.first_with_causes_of(second) == first.case.id
+    reported = ReportedCauses()
+    assert reported.record(first) == ""
+    assert reported.record(second) == first.case.id
 
 
 def test_difference_names_the_worst_element_and_both_values() -> None:

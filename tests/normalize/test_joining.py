@@ -21,8 +21,8 @@ from onnx_tflite_plugin.verify.runtimes.litert import LiteRT
 VARIANTS = [
     Sizes("rows"),
     Sizes("columns"),
-    Sizes("rows", simplifies=True, layers=3),
-    Sizes("columns", simplifies=True, layers=3),
+    Sizes("rows", simplify_decode=True, layers=3),
+    Sizes("columns", simplify_decode=True, layers=3),
 ]
 NAMES = ["rows", "columns", "simplified rows", "simplified columns"]
 

@@ -265,7 +265,7 @@ def test_wrong_axes_are_shown_if_every_layout_fails(failing_output: FailingOutpu
 @pytest.mark.parametrize(
     ("old", "new", "text"),
     [
-        ('"ABS"', '"NEG"', "the pattern has NEG in the place of op 0 ABS v1 't1'"),
+        ('"ABS"', '"NEG"', "the pattern has NEG where the model has op 0 ABS v1 't1'"),
         ('"DIV"', '"MUL"', "the model has no MUL, the last operator of the pattern"),
         ('Call("ABS", x)', 'x', "operand 0 of op 1 ADD v1 't3' is 't1', but the pattern's operand 'x' already matched 'x0'"),
         ('Call("ABS", x)', 'Call("ABS", x, x)', "op 0 ABS v1 't1' has 1 operands, but ABS has 2 in the pattern"),

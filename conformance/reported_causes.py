@@ -1,7 +1,4 @@
-"""Report each cause of failures once.
-
-Later cases with the same cause refer to the first.
-"""
+"""Report each cause of failures once; later cases refer to the first case."""
 
 from __future__ import annotations
 
@@ -19,7 +16,6 @@ _CAUSES = (
 )
 """Patterns of a cause within a reason: the failing function or declaration, without the operator and the variants."""
 
-
 _EXPLANATION = re.compile(
     r"layout=\w+ is wrong: |axes='[^']*': letter |the result differs in every layout: |the table of Lookup is"
     r"|wrong (?:rounding|integer arithmetic): |wrong factor: .*? is [^ ]+ times|has the right values at wrong positions"
@@ -29,39 +25,36 @@ _EXPLANATION = re.compile(
 
 
 def _cause(reason: str) -> str:
-    """Return the cause within the reason of a failed case.
+    """Return the part of a reason that is equal in all cases with the same cause.
 
     The result is empty if the reason is a numerical error.
     """
-    if wrong := _EXPLANATION.search(reason):
-        return wrong[0]
-    reason = reason.partition(NO_KERNEL)[0]  # the remainder names the operator
+    if explanation := _EXPLANATION.search(reason):
+        return explanation[0]
+    reason = reason.partition(NO_KERNEL)[0]  # the text after it names the operator
     return next((match[0] for pattern in _CAUSES if (match := pattern.search(reason))), "")
 
 
-class Repeated:
+class ReportedCauses:
     """The causes reported so far, each with the first case that has it."""
 
     def __init__(self) -> None:
-        self._first: dict[str, str] = {}
+        self._first_case: dict[str, str] = {}
 
-    def first_with_causes_of(self, result: CaseResult) -> str:
-        """Return the first case that failed for the same causes.
+    def record(self, result: CaseResult) -> str:
+        """Record the causes of a failed case; return an earlier case with the same causes.
 
-        The result is empty if this case has a new cause.
+        The result is empty if the case has a new cause or an unexplained numerical error.
         """
         causes = [cause for reason in result.reasons if (cause := _cause(reason))]
         is_explained = any(_EXPLANATION.search(reason) for reason in result.reasons)
-        earlier_cases = [self._first[cause] for cause in causes if cause in self._first]
+        earlier_cases = [self._first_case[cause] for cause in causes if cause in self._first_case]
         for cause in causes:
-            self._first.setdefault(cause, result.case.id)
+            self._first_case.setdefault(cause, result.case.id)
         required_count = len(causes) if is_explained else len(result.reasons)
         return earlier_cases[0] if earlier_cases and len(earlier_cases) == required_count else ""
 
-    def text(self, result: CaseResult) -> str:
-        """Return the text of a failed case, or a reference to an earlier case.
-
-        The earlier case failed for the same causes.
-        """
-        first = self.first_with_causes_of(result)
-        return f"{result.case.id} failed for the same reason as {first}" if first else result.text
+    def describe(self, result: CaseResult) -> str:
+        """Return the text of a failed case, or a reference to a case with the same causes."""
+        earlier_case = self.record(result)
+        return f"{result.case.id} failed for the same reason as {earlier_case}" if earlier_case else result.text
