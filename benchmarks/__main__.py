@@ -27,26 +27,26 @@ from onnx_tflite_plugin.targets import TARGETS
 from onnx_tflite_plugin.verify.runtimes.processor import processor
 
 
-def _pythons(ctx: click.Context, param: click.Parameter, options: Sequence[str]) -> Mapping[str, str]:
+def _parse_pythons(ctx: click.Context, param: click.Parameter, options: Sequence[str]) -> Mapping[str, str]:
     """Return repeated ``NAME=PATH`` options as a mapping."""
-    by_name = {}
+    pythons = {}
     for text in options:
         name, _, path = text.partition("=")
         if name not in COMMANDS or not path:
-            raise click.BadParameter(f"{text!r} is not NAME=PATH with a name of {', '.join(COMMANDS)}", ctx, param)
-        by_name[name] = path
-    return by_name
+            raise click.BadParameter(
+                f"{text!r} is not NAME=PATH; NAME must be one of {', '.join(COMMANDS)}", ctx, param
+            )
+        pythons[name] = path
+    return pythons
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.argument("paths", metavar="FOLDER_OR_FILES…", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option(
-    "--rounds", type=click.IntRange(min=1), default=25, show_default=True, help="Number of samples of each model."
-)
+@click.option("--rounds", type=click.IntRange(min=1), default=25, show_default=True, help="Timing rounds per model.")
 @click.option("--png", metavar="FILE.png", type=click.Path(path_type=Path), help="Draw the ratios (extra: benchmark).")
 @click.option(
     "--json", "as_json", metavar="FILE.json", type=click.Path(path_type=Path),
-    help="Write all results, after every model. Results in it from the same commit, options and machine are kept.",
+    help="Write all results, after every model. Existing results of the same commit, options and machine are reused.",
 )  # fmt: skip
 @click.option(
     "--markdown", "as_markdown", metavar="FILE.md", type=click.Path(path_type=Path),
@@ -64,8 +64,8 @@ def _pythons(ctx: click.Context, param: click.Parameter, options: Sequence[str])
     help="As in convert.",
 )
 @click.option(
-    "--peer-python", "--peer", "pythons", metavar="NAME=PATH", multiple=True, callback=_pythons,
-    help=f"The Python that another converter ({', '.join(COMMANDS)}) is installed in; by default this one. Repeatable.",
+    "--peer-python", "--peer", "pythons", metavar="NAME=PATH", multiple=True, callback=_parse_pythons,
+    help=f"Python interpreter with another converter ({', '.join(COMMANDS)}); by default this one. Repeatable.",
 )  # fmt: skip
 @click.option(
     "--timeout", type=click.FloatRange(min=0, min_open=True), default=TIMEOUT, show_default=True,
@@ -76,7 +76,7 @@ def _pythons(ctx: click.Context, param: click.Parameter, options: Sequence[str])
     help="Cache other converters' models and failures here.",
 )  # fmt: skip
 @click.option(
-    "--openvino", metavar="PYTHON", help="A Python with openvino, which reads .tflite files itself. It is timed after the others.",
+    "--openvino", metavar="PYTHON", help="Python interpreter with openvino, which reads .tflite files itself. OpenVINO is timed last.",
 )  # fmt: skip
 def benchmark(
     paths: Sequence[Path], rounds: int, png: Path | None, as_json: Path | None, as_markdown: Path | None, optimize: Optimize, target: str,
@@ -84,8 +84,8 @@ def benchmark(
 ) -> None:  # fmt: skip
     """Time models in LiteRT and, converted, in ONNX Runtime.
 
-    All runtimes use one thread and the same inputs, and alternate in one process per model. Other converters are included if
-    they are installed. A folder stands for all .tflite files in it.
+    All runtimes use one thread and the same inputs, and alternate in one process per model. Other converters are
+    included if they are installed. A folder stands for all .tflite files in it.
     """
     models = models_by_name(paths)
     for output_path in (png, as_json, as_markdown):
@@ -96,25 +96,25 @@ def benchmark(
             chart.require_matplotlib()
         peers = list(find_peers(pythons, timeout, peer_cache))
         converters: list[Converter] = [Ours(optimize, target), *(peer for peer in peers if not isinstance(peer, str))]
-        about = [
+        run_description = [
             machine(),
             "converters: " + "; ".join(f"{converter.name} {converter.version}" for converter in converters),
         ]
-        about += [record.commit(), plural(rounds, "round")]
+        run_description += [record.commit(), plural(rounds, "round")]
         digests = {name: digest(path) for name, path in models.items()}
-        by_name = {} if as_json is None else record.resume(as_json, about, digests)
+        rows_by_name = {} if as_json is None else record.resume(as_json, run_description, digests)
         for number, (name, path) in enumerate(models.items(), 1):
-            if name not in by_name:
+            if name not in rows_by_name:
                 with show_progress(f"{number} of {len(models)}: {name}"):
                     row = replace(bench_in_process(path, name, converters, rounds), digest=digests[name])
                     if openvino is not None and row.seconds is not None:
                         openvino_outcome = OpenVINO(openvino).measure(path, rounds, row.seconds)
                         row = replace(row, outcomes=(*row.outcomes, openvino_outcome))
-                    by_name[name] = row
-            rows = [by_name[name] for name in models if name in by_name]
-            notes = [*about, f"{len(rows)} of {plural(len(models), 'model')}"]
+                    rows_by_name[name] = row
+            rows = [rows_by_name[name] for name in models if name in rows_by_name]
+            notes = [*run_description, f"{len(rows)} of {plural(len(models), 'model')}"]
             if as_json is not None:
-                files.write(as_json, record.format_results(rows, about).encode())
+                files.write(as_json, record.format_results(rows, run_description).encode())
             if as_markdown is not None:
                 files.write(as_markdown, page(rows, notes).encode())
     except MissingExtra as error:
@@ -125,7 +125,7 @@ def benchmark(
 
 
 def models_by_name(paths: Sequence[Path]) -> dict[str, Path]:
-    """Return the path of each model by its name: the shortest unique path suffix.
+    """Return the path of each model by its name, the shortest unique end of the path.
 
     A folder stands for all .tflite files in it. Raises UsageProblem if a folder has none.
     """

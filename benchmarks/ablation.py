@@ -1,8 +1,8 @@
 """``python -m benchmarks.ablation PATHS``: the time that each rewrite rule saves.
 
-Each network is converted with all rules, and once more without each rule that changed it. All are timed in interleaved rounds,
-on the same inputs, with one thread. Without paths, the examples of the repository are timed; ``python -m benchmarks.networks``
-fetches larger ones.
+Each network is converted with all rules, and again without each rule that changed it. All conversions are timed in
+interleaved rounds, on the same inputs, with one thread. By default the examples of the repository are timed;
+``python -m benchmarks.networks`` downloads larger networks.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.runtimes.ort import OnnxRuntime
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-UNUSED_OPERATORS = frozenset({"no such operator"})
+UNUSED_OPERATORS = frozenset({"no such operator"})  # a rule with these operators never runs
 
 
 class Gains(NamedTuple):
-    """Percentage of time that one rule saves, by network.
+    """Gain of one rule in each network, in percent.
 
-    A gain is the time without the rule over the time with it, minus 1.
+    A gain of 10 means that the network takes 10 % longer without the rule.
     """
 
     rule: str
@@ -44,7 +44,7 @@ class Gains(NamedTuple):
     @property
     def row(self) -> str:
         """Return the table row of the rule."""
-        lines = _lines(RULES[self.rule])
+        lines = _module_length(RULES[self.rule])
         if not self.gains:
             return f"| {self.rule} | 0 | | | | {lines} |"
         values = list(self.gains.values())
@@ -54,7 +54,7 @@ class Gains(NamedTuple):
 
 @contextmanager
 def disable_rule(name: str) -> Iterator[None]:
-    """Disable a rule within the block, by an operator type that no model has."""
+    """Disable a rule within the block."""
     rule = RULES[name]
     RULES[name] = rule._replace(operators=UNUSED_OPERATORS)
     try:
@@ -64,7 +64,7 @@ def disable_rule(name: str) -> Iterator[None]:
 
 
 def ablate(path: Path, optimize: Optimize, rounds: int, rule_names: Sequence[str] = ()) -> Mapping[str, float]:
-    """Return the gain in per cent of each rule that changes a network."""
+    """Return the gain in percent of each rule that changes a network."""
     conversion = otp.convert(path, optimize=optimize)
     rules = [name for name in conversion.report.passes if not rule_names or name in rule_names]
     if not rules:
@@ -84,14 +84,14 @@ def ablate(path: Path, optimize: Optimize, rounds: int, rule_names: Sequence[str
 
 
 def _feeds(session: Any) -> dict[str, Array]:
-    """Return random inputs: floats and 8-bit integers; zeros for other dtypes.
+    """Return random floats and 8-bit integers as inputs, and zeros for other dtypes.
 
-    Integers of other dtypes may be indices, for which only 0 is always valid.
+    Other inputs may be indices, for which only 0 is always valid.
     """
     random, feeds = np.random.default_rng(0), {}
     for info in session.get_inputs():
         shape = [size if isinstance(size, int) else 1 for size in info.shape]
-        dtype_name = info.type[7:-1]
+        dtype_name = info.type.removeprefix("tensor(").removesuffix(")")
         dtype = {"float": "float32", "double": "float64"}.get(dtype_name, dtype_name)
         if dtype.startswith("float"):
             feeds[info.name] = random.normal(size=shape).astype(dtype)
@@ -102,7 +102,7 @@ def _feeds(session: Any) -> dict[str, Array]:
     return feeds
 
 
-def _lines(rule: RuleDeclaration) -> int:
+def _module_length(rule: RuleDeclaration) -> int:
     spec = find_spec(f"{rule.package}.{rule.module or rule.name}")
     assert spec is not None
     assert spec.origin is not None
@@ -111,7 +111,7 @@ def _lines(rule: RuleDeclaration) -> int:
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("paths", metavar="FOLDER_OR_FILES…", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--rounds", type=click.IntRange(min=1), default=15, show_default=True, help="Samples of each variant.")
+@click.option("--rounds", type=click.IntRange(min=1), default=15, show_default=True, help="Timing rounds per network.")
 @click.option(
     "--optimize",
     type=click.Choice(list(get_args(Optimize))),
@@ -120,16 +120,21 @@ def _lines(rule: RuleDeclaration) -> int:
     help="As in convert.",
 )
 @click.option(
-    "--rule", "only", metavar="NAME", multiple=True, type=click.Choice(list(RULES)), help="One rule. Repeatable."
+    "--rule",
+    "rule_names",
+    metavar="NAME",
+    multiple=True,
+    type=click.Choice(list(RULES)),
+    help="Rule to time, by default all. Repeatable.",
 )
-def ablation(paths: Sequence[Path], rounds: int, optimize: Optimize, only: Sequence[str]) -> None:
+def ablation(paths: Sequence[Path], rounds: int, optimize: Optimize, rule_names: Sequence[str]) -> None:
     """Time networks with and without each rewrite rule that changes them."""
-    gains: dict[str, dict[str, float]] = {name: {} for name in only or RULES}
+    gains: dict[str, dict[str, float]] = {name: {} for name in rule_names or RULES}
     models = models_by_name(paths or [EXAMPLES])
     for k, (name, path) in enumerate(models.items(), 1):
         try:
             with show_progress(f"{k} of {len(models)}: {name}"):
-                for rule, gain in ablate(path, optimize, rounds, only).items():
+                for rule, gain in ablate(path, optimize, rounds, rule_names).items():
                     gains[rule][name] = gain
         except ConversionError as error:
             click.echo(f"{name}: {error}", err=True)

@@ -1,4 +1,4 @@
-"""Minimum run time of a network: the time of its multiplications alone."""
+"""Lower bound on the run time of a network: the time of its multiplications."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ SECONDS = 0.2
 
 
 def minimum_seconds(model: Model) -> float | None:
-    """Return the seconds of all multiplications at the highest rate; None without any."""
-    by_dtype = {"float32": 0, "int8": 0}
+    """Return the minimum seconds of all multiplications; None if there are none."""
+    counts = {"float32": 0, "int8": 0}
     for op in model.main.operators:
         count, weights = multiplications(op), op.tensor(1)
-        by_dtype["int8" if count and weights is not None and weights.dtype in ("int8", "uint8") else "float32"] += count
-    return sum(count / rate(dtype) for dtype, count in by_dtype.items() if count) or None
+        counts["int8" if count and weights is not None and weights.dtype in ("int8", "uint8") else "float32"] += count
+    return sum(count / rate(dtype) for dtype, count in counts.items() if count) or None
 
 
 def multiplications(op: Operator) -> int:
-    """Return the number of multiplications in an operator; 0 if it is no product."""
+    """Return the number of multiplications in a convolution or matrix product, else 0."""
     result, weights = op.tensor(~0), op.tensor(1)
     if result is None or weights is None:
         return 0
@@ -53,12 +53,12 @@ def multiplications(op: Operator) -> int:
 def rate(dtype: str) -> float:
     """Return the multiplications per second of one thread in a large matrix product.
 
-    ``dtype``: "float32", or "int8" for a product of uint8 and int8.
+    ``dtype``: "float32" or "int8". For "int8", uint8 is multiplied with int8.
     """
     weights = np.ones((SIZE, SIZE), np.float32 if dtype == "float32" else np.int8)
-    operator, result = ("MatMul", "float") if dtype == "float32" else ("MatMulInteger", "int32")
-    operand = "float" if dtype == "float32" else "uint8"
-    graph = f"g ({operand}[{SIZE},{SIZE}] x) => ({result}[{SIZE},{SIZE}] y) {{ y = {operator}(x, w) }}"
+    operator, result_dtype = ("MatMul", "float") if dtype == "float32" else ("MatMulInteger", "int32")
+    operand_dtype = "float" if dtype == "float32" else "uint8"
+    graph = f"g ({operand_dtype}[{SIZE},{SIZE}] x) => ({result_dtype}[{SIZE},{SIZE}] y) {{ y = {operator}(x, w) }}"
     model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 18]> {graph}')
     model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
     options = onnxruntime.SessionOptions()

@@ -1,6 +1,6 @@
 """Bar chart of the results: one bar per model and converter.
 
-The logarithmic axis shows the time relative to LiteRT's.
+The length of a bar is the time relative to LiteRT's, on a logarithmic axis.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def draw(rows: Sequence[Row], path: Path, notes: Sequence[str] = ()) -> None:
     axes = figure.add_subplot()
     axes.set_xscale("log")
     axes.axvline(1, color="black", linewidth=1)
-    label_positions: dict[float, str] = {}
+    labels_by_position: dict[float, str] = {}
     top = 0.0
     for row in measured:
-        label_positions[top + len(row.outcomes) * _BAR / 2] = _label(row)
+        labels_by_position[top + len(row.outcomes) * _BAR / 2] = _label(row)
         for k, outcome in enumerate(row.outcomes):
             position, color = top + (k + 0.5) * _BAR, _COLORS.get(outcome.converter, "gray")
             if outcome.ratio is None:
@@ -55,13 +55,15 @@ def draw(rows: Sequence[Row], path: Path, notes: Sequence[str] = ()) -> None:
             ratio = outcome.ratio.median
             axes.barh(position, ratio - 1, _BAR * 0.85, left=1, color=color)
             axes.hlines(position, outcome.ratio.low, outcome.ratio.high, color="black", linewidth=1)
-            end, side = (max(outcome.ratio.high, 1), "left") if ratio >= 1 else (min(outcome.ratio.low, 1), "right")
+            end, alignment = (
+                (max(outcome.ratio.high, 1), "left") if ratio >= 1 else (min(outcome.ratio.low, 1), "right")
+            )
             axes.annotate(
                 f"{ratio:.2f}", (end, position), (3 if ratio >= 1 else -3, 0), textcoords="offset points",
-                ha=side, va="center", size=_SMALL,
+                ha=alignment, va="center", size=_SMALL,
             )  # fmt: skip
         top += len(row.outcomes) * _BAR + _GAP
-    axes.set_yticks(list(label_positions), list(label_positions.values()), size=_SMALL)
+    axes.set_yticks(list(labels_by_position), list(labels_by_position.values()), size=_SMALL)
     axes.set_ylim(top, -_GAP)
     low, high = _limits(measured)
     axes.set_xlim(low, high)
@@ -103,8 +105,8 @@ def _limits(rows: Sequence[Row]) -> tuple[float, float]:
 
 def _overall_means(rows: Sequence[Row]) -> dict[str, Mean]:
     """Return the mean of each converter over all kinds of models."""
-    averages = list(means(rows))
-    means_of_all_kinds = [mean for mean in averages if mean.kind == ALL] or averages
+    all_means = list(means(rows))
+    means_of_all_kinds = [mean for mean in all_means if mean.kind == ALL] or all_means
     return {mean.converter: mean for mean in means_of_all_kinds}
 
 

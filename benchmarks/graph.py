@@ -11,10 +11,10 @@ from benchmarks.results import Graph
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
 
-# QLinearConv, QGemm, QAttention; NhwcMaxPool exists for 8-bit integers only. Operators that support integers and floats under
-# one name (MaxPool, Concat, Clip) count as neither fused nor unfused.
+# Operators that compute on integers only. Operators that also support floats under the same name (MaxPool, Concat, Clip)
+# count as neither fused nor unfused.
 _FUSED = re.compile(r"Q[A-Z]\w*|MatMulInteger\w*|ConvInteger|DynamicQuantize(MatMul|LSTM)|NhwcMaxPool")
-_MOVES = re.compile(
+_DATA_MOVEMENT = re.compile(
     r"Concat|DepthToSpace|Expand|Flatten|Gather|Identity|Pad|Reorder(In|Out)put|Reshape|Slice|SpaceToDepth|Split"
     r"|Squeeze|Tile|Transpose|Unsqueeze"
 )
@@ -47,27 +47,26 @@ def _is_fused(node: NodeProto) -> bool:
 def _count_unfused(graph: GraphProto) -> int:
     """Return the number of float operators between dequantization and quantization.
 
-    Data movement is not counted.
-
-    Dequantization is a DequantizeLinear, or the Cast of a QuantizeLinear result and the Mul after it.
+    Data movement is not counted. Dequantization is a DequantizeLinear, or the Cast of a QuantizeLinear result and the
+    Mul after it.
     """
-    # Kinds of values: "stored" (quantized), "cast" (quantized values cast to float) or "float".
+    # Kinds of values: "quantized", "cast" (quantized values cast to float) or "float".
     kinds: dict[str, str] = {}
     float_nodes = []
     for node in graph.node:
-        operands = {kinds[name] for name in node.input if name in kinds}
+        operand_kinds = {kinds[name] for name in node.input if name in kinds}
         match node.op_type:
             case "QuantizeLinear":
-                kind = "stored"
+                kind = "quantized"
             case "DequantizeLinear":
                 kind = "float"
-            case "Cast" if "stored" in operands:
+            case "Cast" if "quantized" in operand_kinds:
                 kind = "cast"
-            case "Mul" if "cast" in operands:
+            case "Mul" if "cast" in operand_kinds:
                 kind = "float"
-            case op_type if operands and _MOVES.fullmatch(op_type):
-                kind = min(operands)
-            case _ if "float" in operands and not _is_fused(node):
+            case op_type if operand_kinds and _DATA_MOVEMENT.fullmatch(op_type):
+                kind = min(operand_kinds)
+            case _ if "float" in operand_kinds and not _is_fused(node):
                 float_nodes.append(node)
                 kind = "float"
             case _:

@@ -1,11 +1,9 @@
 """``python -m benchmarks.growth``: time and memory of conversions of large graphs.
 
-By default, graphs have 1,000 and 10,000 operators. Times are processor seconds.
-
-Six kinds of graphs, each with a different risk: a chain, a residual network, blocks that resemble recurrent steps,
-composites with a common subgraph, one tensor with many readers, and one operator with many operands. Every conversion
-runs in a separate process, so that its peak memory can be measured; imports are included. A time per operator
-that rises with their number points to code that is not linear.
+By default, graphs have 1,000 and 10,000 operators. There are six kinds of graphs: a chain, a residual network, blocks
+that resemble recurrent steps, composites with a common subgraph, one tensor with many readers, and one operator with
+many operands. If the time per operator rises with the number of operators, some code is not linear. Times are processor
+seconds. Every conversion runs in a separate process, whose peak memory is reported; it includes the imports.
 """
 
 from __future__ import annotations
@@ -64,7 +62,7 @@ def steps(g: GraphBuilder, count: int) -> None:
 
 
 def calls(g: GraphBuilder, count: int) -> None:
-    """Build consecutive composites that call one subgraph of one operator."""
+    """Build a chain of composites that all call the same subgraph of one operator."""
     inner = g.model.subgraph("inner")
     inner.operator("NEG", [inner.input("x", (1, 8))], [y := inner.tensor("y", (1, 8))])
     inner.output(y)
@@ -86,10 +84,7 @@ def fan(g: GraphBuilder, count: int) -> None:
 
 
 def join_readers(g: GraphBuilder, count: int) -> None:
-    """Build operators that all read one tensor, and a CONCATENATION of their results.
-
-    Each result is an operand of the CONCATENATION twice.
-    """
+    """Build operators that read one tensor, and join their results, each one twice."""
     x = g.input("x", (1, 8))
     parts = [g.tensor(f"y{k}", (1, 8)) for k in range(count - 1)]
     for y in parts:
@@ -104,16 +99,13 @@ GRAPHS: dict[str, Callable[[GraphBuilder, int], None]] = {
 
 
 def measure(shape: str, count: int) -> dict[str, float]:
-    """Return the processor seconds and the peak memory in bytes of one conversion.
-
-    The conversion runs in this process.
-    """
+    """Convert in this process; return processor seconds and peak memory in bytes."""
     from onnx_tflite_plugin import convert
 
-    small, model = ModelBuilder(), ModelBuilder()
-    GRAPHS[shape](small.main, 6)
+    warm_up_model, model = ModelBuilder(), ModelBuilder()
+    GRAPHS[shape](warm_up_model.main, 6)
     GRAPHS[shape](model.main, count)
-    convert(small.build())
+    convert(warm_up_model.build())
     data = model.build()
     del model
     start = time.process_time()
@@ -158,10 +150,7 @@ def main(shapes: Sequence[str], sizes: Sequence[int], picture: Path | None, one:
 
 
 def draw(measurements: dict[str, list[dict[str, float]]], sizes: Sequence[int], path: Path) -> None:
-    """Plot time and memory against the number of operators on logarithmic axes.
-
-    Linear growth is a diagonal.
-    """
+    """Plot time and memory against the number of operators, on logarithmic axes."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,6 +1,6 @@
-"""Match a converted model's inputs and outputs to the file's tensors.
+"""Match inputs and outputs of other converters' models to the file's tensors.
 
-The layout and dtype of a converted tensor may differ.
+Their layout and dtype may differ from the file's.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def guess_tensors(entry: Entry, session: Session) -> Iterator[TensorValue]:
-    """Yield the tensor of each input and output, and its layout.
+    """Yield the tensor and the layout of each input and output.
 
-    Channels first is detected by the shape; a tensor with the same shape in both layouts is assumed to be unchanged.
-    Raises VerificationError if the number of inputs or outputs differs.
+    Channels first is detected by the shape. A tensor whose shape is the same in both layouts is assumed to be
+    unchanged. Raises VerificationError if the number of inputs or outputs differs.
     """
     sides = (
         (entry.inputs, match_values("input", entry.input_names, session.inputs)),

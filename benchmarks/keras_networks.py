@@ -1,11 +1,9 @@
 """Convert networks of keras.applications: ``python keras_networks.py FOLDER``.
 
-Requires TensorFlow.
-
-Kinds may follow the folder: ``float`` and ``int8`` (the default), ``dynamic`` and ``int16x8``.
+Requires TensorFlow. Kinds may follow the folder: ``float`` and ``int8`` (the default), ``dynamic`` and ``int16x8``.
 
 Images are 96 x 96, so that each network takes some milliseconds. Weights are random, which does not change the time.
-Batch normalization statistics are random too; otherwise the converter would have nothing to fold.
+The batch normalization statistics are random too; otherwise the converter would have nothing to fold.
 """
 
 from __future__ import annotations
@@ -31,14 +29,11 @@ ARCHITECTURES = {
 }
 KINDS = ("float", "int8")
 _SHAPE = (96, 96, 3)
-_CALIBRATION = 4  # images
+_CALIBRATION_IMAGES = 4
 
 
 def write(folder: Path, kinds: Sequence[str] = KINDS) -> None:
-    """Write ``NAME_KIND.tflite`` for every architecture and kind.
-
-    Existing files are kept.
-    """
+    """Write ``NAME_KIND.tflite`` for every architecture and kind; keep existing files."""
     import tensorflow as tf
 
     for name, architecture in ARCHITECTURES.items():
@@ -47,12 +42,12 @@ def write(folder: Path, kinds: Sequence[str] = KINDS) -> None:
             continue
         tf.keras.utils.set_random_seed(0)
         network = getattr(tf.keras.applications, architecture)(input_shape=_SHAPE, weights=None)
-        normalize(network, tf, np.random.default_rng(0))
+        randomize_batch_norm(network, tf, np.random.default_rng(0))
         for kind in missing:
             (folder / f"{name}_{kind}.tflite").write_bytes(convert_model(network, kind, tf))
 
 
-def normalize(network: Any, tf: Any, rng: np.random.Generator) -> None:
+def randomize_batch_norm(network: Any, tf: Any, rng: np.random.Generator) -> None:
     """Randomize the weights of batch normalization.
 
     Scales and variances are around 1, offsets and means around 0.
@@ -72,21 +67,21 @@ def convert_model(network: Any, kind: str, tf: Any) -> bytes:
     ``int8`` models have int8 inputs and outputs.
     """
     converter = tf.lite.TFLiteConverter.from_keras_model(network)
-    integers = {
+    integer_operators = {
         "int8": tf.lite.OpsSet.TFLITE_BUILTINS_INT8,
         "int16x8": tf.lite.OpsSet.EXPERIMENTAL_TFLITE_BUILTINS_ACTIVATIONS_INT16_WEIGHTS_INT8,
     }
 
     def images() -> Iterator[list[np.ndarray[Any, Any]]]:
         rng = np.random.default_rng(0)
-        for _ in range(_CALIBRATION):
+        for _ in range(_CALIBRATION_IMAGES):
             yield [rng.normal(size=(1, *_SHAPE)).astype(np.float32)]
 
     if kind != "float":
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
-    if kind in integers:
+    if kind in integer_operators:
         converter.representative_dataset = images
-        converter.target_spec.supported_ops = [integers[kind]]
+        converter.target_spec.supported_ops = [integer_operators[kind]]
     if kind == "int8":
         converter.inference_input_type = converter.inference_output_type = tf.int8
     return bytes(converter.convert())

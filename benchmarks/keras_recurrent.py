@@ -1,9 +1,7 @@
 """Convert recurrent Keras layers: ``python keras_recurrent.py FOLDER``.
 
-Requires TensorFlow and tf_keras.
-
-A sequence of 24 time steps of 40 features, layers of 64 units. Each layer is converted in a separate process, because
-the converter aborts the process for loops that it cannot quantize.
+Requires TensorFlow and tf_keras. Sequences have 24 time steps of 40 features, and layers have 64 units. Each layer is
+converted in a separate process, because the converter aborts the process for loops that it cannot quantize.
 """
 
 from __future__ import annotations
@@ -24,14 +22,14 @@ LAYERS = {
     "keras3": ("lstm", "gru", "rnn", "bilstm", "bigru", "lstm_masked", "convlstm", "lstm_unrolled", "gru_unrolled"),
     "keras2": ("lstm", "bilstm", "gru"),
 }
-_CALIBRATION = 8  # sequences
-_OUTCOME = "outcome of"
+_CALIBRATION_SEQUENCES = 8
+_OUTCOME = "outcome of"  # start of the lines that report results to the parent process
 
 
 def write(folder: Path) -> None:
     """Write ``VERSION_LAYER_KIND.tflite`` for all layers that the converter supports.
 
-    Existing files are kept.
+    Existing files are kept. If the process aborts, the remaining kinds are converted in a new process.
     """
     for version, layers in LAYERS.items():
         environment = {**os.environ, "TF_USE_LEGACY_KERAS": str(int(version == "keras2")), "TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -39,8 +37,8 @@ def write(folder: Path) -> None:
             missing = [kind for kind in KINDS if not (folder / f"{version}_{layer}_{kind}.tflite").exists()]
             while missing:
                 command = [sys.executable, __file__, str(folder / f"{version}_{layer}"), layer, *missing]
-                run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-                outcomes = [line for line in run.stdout.splitlines() if line.startswith(_OUTCOME)]
+                completed = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+                outcomes = [line for line in completed.stdout.splitlines() if line.startswith(_OUTCOME)]
                 if len(outcomes) < len(missing):
                     outcomes.append(f"{_OUTCOME} {missing[len(outcomes)]}: the converter aborted the process")
                 print(*(line.replace(_OUTCOME, f"{version}_{layer}") for line in outcomes), sep="\n", flush=True)
@@ -48,7 +46,7 @@ def write(folder: Path) -> None:
 
 
 def network(layer: str, tf: Any) -> Any:
-    """Build one layer, and a dense layer after it if it returns a sequence."""
+    """Return a model of one recurrent layer, for "lstm_masked" with a Masking layer."""
     layers, shape = tf.keras.layers, IMAGE if layer == "convlstm" else (TIME, FEATURES)
     keras_layers = {
         "lstm": lambda: [layers.LSTM(UNITS, return_sequences=True)],
@@ -82,21 +80,21 @@ def convert_model(model: Any, kind: str, tf: Any) -> bytes:
 
         def sequences() -> Iterator[list[np.ndarray[Any, Any]]]:
             rng = np.random.default_rng(0)
-            for _ in range(_CALIBRATION):
+            for _ in range(_CALIBRATION_SEQUENCES):
                 yield [rng.normal(size=shape).astype(np.float32)]
 
         converter.representative_dataset = sequences
-        wide = sets.EXPERIMENTAL_TFLITE_BUILTINS_ACTIVATIONS_INT16_WEIGHTS_INT8
-        converter.target_spec.supported_ops = [sets.TFLITE_BUILTINS_INT8 if kind == "int8" else wide]
+        int16x8_operators = sets.EXPERIMENTAL_TFLITE_BUILTINS_ACTIVATIONS_INT16_WEIGHTS_INT8
+        converter.target_spec.supported_ops = [sets.TFLITE_BUILTINS_INT8 if kind == "int8" else int16x8_operators]
         if kind == "int8":
             converter.inference_input_type = converter.inference_output_type = tf.int8
     return bytes(converter.convert())
 
 
 def main(target: str, layer: str, *kinds: str) -> None:
-    """Write the files of one layer; print a line for each.
+    """Write the files of one layer; print one line per file.
 
-    Biases are random too; otherwise the converter would omit them.
+    ``target``: start of the file names. Biases are random too; otherwise the converter would omit them.
     """
     import tensorflow as tf
 

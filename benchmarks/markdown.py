@@ -9,10 +9,7 @@ from benchmarks.table import short_problem
 
 
 def page(rows: Sequence[Row], notes: Sequence[str]) -> str:
-    """Return the page: machine and versions, mean ratios, and a row per network.
-
-    Times are relative to LiteRT's.
-    """
+    """Return the page: notes on the run, mean ratios to LiteRT, and a row per network."""
     names = list(dict.fromkeys(outcome.converter for row in rows for outcome in row.outcomes))
     return "\n".join(
         [*(f"- {escape_markdown(note)}" for note in notes), "", *_means(rows, names), "", *_networks(rows, names), ""]
@@ -36,7 +33,7 @@ def _means(rows: Sequence[Row], names: Sequence[str]) -> Iterator[str]:
                 else f"; {names[0]} on these: {mean.ours:.2f}"
             )
             cells.append("–" if mean is None else f"{mean.ratio:.2f} ({mean.counted} of {mean.models}{note})")
-        yield line((kind, *cells))
+        yield table_row((kind, *cells))
 
 
 def _networks(rows: Sequence[Row], names: Sequence[str]) -> Iterator[str]:
@@ -46,11 +43,11 @@ def _networks(rows: Sequence[Row], names: Sequence[str]) -> Iterator[str]:
         cells = [_cell(outcomes[name]) if name in outcomes else "–" for name in names]
         time = short_problem(row.problem) if row.seconds is None else f"{1000 * row.seconds.median:.3f}"
         limit = "–" if row.minimum_seconds is None else f"{1000 * row.minimum_seconds:.3f}"
-        yield line((escape_markdown(row.model), row.kind, limit, time, *cells))
+        yield table_row((escape_markdown(row.model), row.kind, limit, time, *cells))
 
 
 def _cell(outcome: Outcome) -> str:
-    """Return the ratio, marked as wrong if outputs exceed the tolerance."""
+    """Return the ratio, marked "(wrong)" if an output exceeds the tolerance."""
     if outcome.ratio is None:
         return short_problem(outcome.problem)
     return f"{outcome.ratio.median:.2f}{'' if outcome.within_tolerance else ' (wrong)'}"
@@ -58,11 +55,11 @@ def _cell(outcome: Outcome) -> str:
 
 def table_header(cells: Sequence[str]) -> Iterator[str]:
     """Yield the header of a table: column names and the separator line."""
-    yield line(cells)
-    yield line(["---"] * len(cells))
+    yield table_row(cells)
+    yield table_row(["---"] * len(cells))
 
 
-def line(cells: Sequence[str]) -> str:
+def table_row(cells: Sequence[str]) -> str:
     """Return one table row."""
     return f"| {' | '.join(cells)} |"
 

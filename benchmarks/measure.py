@@ -13,52 +13,47 @@ from onnx_tflite_plugin.source.model import Array
 
 Run = Callable[[], object]
 
-PIECE_SECONDS = 0.002  # seconds: a thousand times the cost of reading the clock, and less than a scheduler time slice
+PIECE_SECONDS = 0.002  # a thousand times the cost of reading the clock, and less than a scheduler time slice
 PIECES_PER_SAMPLE = 5
-SAMPLE_SECONDS = (
-    0.06  # maximum seconds of a sample of several pieces; otherwise 25 rounds of a large network take minutes
-)
-_WARM_UP = 3
+MAX_SAMPLE_SECONDS = 0.06  # for samples of several pieces; otherwise 25 rounds of a large network take minutes
+_WARM_UP_RUNS = 3
 
-# Processor time of this process instead of wall-clock time. With one thread per runtime both agree on an idle machine; on a
-# busy machine, processor time excludes other processes. It adds up all threads, so extra threads give no advantage.
-# Other processes can still evict caches, which slows down the runtime that uses more memory. This only adds time, and
-# rarely to every piece between two scheduler turns; therefore the fastest piece counts. A longer effect, such as a
-# falling clock rate, affects all runtimes of a round; therefore ratios are computed per round. With two busy processes on
-# two cores, the median ratio of the most sensitive network rose by up to 50 %, and the ratio of its fastest rounds mostly
-# by less than 10 %. Therefore the latter is reported too.
+# Processor time excludes other processes, and adds up all threads, so that extra threads give no advantage.
+# Other processes can still evict caches, which slows down the runtime that uses more memory. Caches are rarely evicted
+# during every piece of a sample; therefore the fastest piece counts. A longer effect, such as a falling clock rate, affects
+# all runtimes of a round; therefore ratios are computed per round. With two busy processes on two cores, the median ratio
+# of the most sensitive network rose by up to 50 %, but the ratio of its fastest rounds mostly by less than 10 %.
+# Therefore the ratio of the fastest rounds is reported too.
 clock = time.process_time
 
 
 def interleave_runs(runs: Sequence[Run], rounds: int) -> Array:
-    """Return seconds per run, ``[runs, rounds]``: the fastest piece of each sample.
+    """Return the seconds per run in each round, as an array ``[runs, rounds]``.
 
-    A piece repeats the run until it lasts about ``PIECE_SECONDS``. A sample has ``PIECES_PER_SAMPLE`` pieces (10 ms), or as
-    many as the slowest of ``runs`` completes in ``SAMPLE_SECONDS``, but at least one. Each round samples all runs, in an
-    order that rotates, so that no run always follows the same one.
+    Each round takes one sample of every run, in rotated order, so that no run always follows the same other run. A
+    sample has ``PIECES_PER_SAMPLE`` pieces, and the fastest piece counts. A piece repeats a run for about
+    ``PIECE_SECONDS``. If the slowest run needs more than ``MAX_SAMPLE_SECONDS`` for all its pieces, every sample has
+    fewer pieces, but at least one.
     """
-    repeats, piece_seconds = zip(*map(_piece, runs), strict=True)
-    count = min(PIECES_PER_SAMPLE, max(1, int(SAMPLE_SECONDS / max(piece_seconds))))
+    runs_per_piece, piece_seconds = zip(*map(_piece_size, runs), strict=True)
+    pieces_per_sample = min(PIECES_PER_SAMPLE, max(1, int(MAX_SAMPLE_SECONDS / max(piece_seconds))))
     seconds = np.zeros((len(runs), rounds))
     gc_was_enabled = gc.isenabled()
     gc.disable()
     try:
         for round_ in range(rounds):
             for k in np.roll(np.arange(len(runs)), round_).tolist():
-                pieces = [_time_of(runs[k], repeats[k]) for _ in range(count)]
-                seconds[k, round_] = min(pieces) / repeats[k]
+                piece_times = [_time_of(runs[k], runs_per_piece[k]) for _ in range(pieces_per_sample)]
+                seconds[k, round_] = min(piece_times) / runs_per_piece[k]
     finally:
         if gc_was_enabled:
             gc.enable()
     return seconds
 
 
-def _piece(run: Run) -> tuple[int, float]:
-    """Return the runs per piece and the expected seconds of a piece.
-
-    The measurement serves as warm-up.
-    """
-    _time_of(run, _WARM_UP)
+def _piece_size(run: Run) -> tuple[int, float]:
+    """Return the runs per piece and the expected seconds of a piece, after a warm-up."""
+    _time_of(run, _WARM_UP_RUNS)
     count = 1
     while (seconds := _time_of(run, count)) < PIECE_SECONDS / 4:
         count *= 2

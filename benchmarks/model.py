@@ -36,15 +36,15 @@ if TYPE_CHECKING:
     from onnx import GraphProto
 
 KINDS = {"int8": "int8", "uint8": "int8", "int16": "int16"}
-RUNS = 3  # runs that the error is measured over, as in verify by default
+RUNS = 3  # compared runs, as in verify by default
 _CRASHED = "crashes: the process of the converter has ended"
 
 
 def bench_in_process(source: Path, name: str, converters: Sequence[Converter], rounds: int) -> Row:
     """Benchmark as :func:`bench` does, in a separate process.
 
-    Each process starts with fresh memory, and a runtime may crash. After a crash, each converter runs alone to find those
-    whose models crash. The other converters are then measured together.
+    A separate process starts with fresh memory and survives the crash of a runtime. After a crash, the converters are
+    run one by one to find those whose models crash. The others are then measured together.
     """
     if row := _run_in_process(source, name, converters, rounds):
         return row
@@ -71,24 +71,24 @@ def _run_in_process(source: Path, name: str, converters: Sequence[Converter], ro
 def bench(source: Path, name: str, converters: Sequence[Converter], rounds: int) -> Row:
     """Return the row of one model."""
     try:
-        original = Original(source)
+        original = OriginalModel(source)
     except ConversionError as error:
         return Row(name, problem=" ".join(f"does not run: {error}".split()))
     outcomes: list[Outcome] = []
-    running: dict[int, Converted] = {}
+    converted_models: dict[int, ConvertedModel] = {}
     with tempfile.TemporaryDirectory() as folder:
         for k, converter in enumerate(converters):
             try:
-                converted = Converted(original, converter, source, Path(folder) / f"{k}.onnx")
+                converted = ConvertedModel(original, converter, source, Path(folder) / f"{k}.onnx")
             except NotConverted as failure:
                 outcomes.append(Outcome(converter.name, problem=" ".join(str(failure).split())))
             else:
-                running[k] = converted
+                converted_models[k] = converted
                 outcomes.append(converted.outcome)
         litert_seconds, *converted_seconds = interleave_runs(
-            [original.run, *(converted.run for converted in running.values())], rounds
+            [original.run, *(converted.run for converted in converted_models.values())], rounds
         )
-    for k, seconds in zip(running, converted_seconds, strict=True):
+    for k, seconds in zip(converted_models, converted_seconds, strict=True):
         outcomes[k] = replace(
             outcomes[k],
             seconds=Spread.of(seconds),
@@ -103,16 +103,16 @@ def bench(source: Path, name: str, converters: Sequence[Converter], rounds: int)
 def kind(model: Model) -> str:
     """Return the kind of quantization: int8, int16, dynamic range or float.
 
-    The majority of quantized results decides between int8 (or uint8) and int16. A model without quantized results is
-    dynamic range if an operator has float activations and quantized weights, and float otherwise.
+    A model with quantized results has the kind of the most results; uint8 counts as int8. Without quantized results, it
+    is dynamic range if an operator has float activations and quantized weights, and float otherwise.
     """
     operators = [operator for subgraph in model.subgraphs for operator in subgraph.operators]
     results = (tensor for operator in operators for tensor in operator.outputs if tensor is not None)
-    quantized = Counter(
+    counts = Counter(
         KINDS[tensor.dtype] for tensor in results if tensor.quantization is not None and tensor.dtype in KINDS
     )
-    if quantized:
-        return quantized.most_common(1)[0][0]
+    if counts:
+        return counts.most_common(1)[0][0]
     return "dynamic range" if any(map(_is_dynamic_range, operators)) else "float"
 
 
@@ -126,12 +126,11 @@ def _is_dynamic_range(operator: Operator) -> bool:
     )
 
 
-class Original:
+class OriginalModel:
     """The TFLite model in LiteRT: default kernels with XNNPACK, one thread.
 
-    ``inputs`` are random. If LiteRT refuses them, they are ones or zeros.
-
-    Raises LiteRTError if the model does not run.
+    ``inputs`` are random or, if LiteRT refuses random inputs, ones or zeros. Raises LiteRTError if the model does not
+    run.
     """
 
     def __init__(self, source: Path) -> None:
@@ -155,13 +154,13 @@ class Original:
         raise refusal
 
 
-class Converted:
+class ConvertedModel:
     """A converter's model in ONNX Runtime: default optimizations, one thread.
 
     Raises NotConverted if the converter's model does not exist, load or run.
     """
 
-    def __init__(self, original: Original, converter: Converter, source: Path, target: Path) -> None:
+    def __init__(self, original: OriginalModel, converter: Converter, source: Path, target: Path) -> None:
         converter.convert(source, target)
         optimized = target.with_suffix(".optimized.onnx")
         with _report_failure("does not load"):
@@ -173,11 +172,11 @@ class Converted:
             comparisons = _compare_outputs(pair)
         session.reset()
         self._session, self._feeds = session.session, session.feeds(pair.interface.feeds(original.inputs))
-        worst = max(comparisons, key=lambda comparison: (not comparison.ok, comparison.max_error), default=None)
+        largest_error = max(comparisons, key=lambda comparison: (not comparison.ok, comparison.max_error), default=None)
         self.outcome = Outcome(
             converter.name,
             graph=count_operators(_graph(optimized)),
-            error=_describe_error(worst) if worst else "",
+            error=_describe_error(largest_error) if largest_error else "",
             within_tolerance=not any(map(is_wrong, comparisons)),
         )
 
@@ -186,10 +185,10 @@ class Converted:
 
 
 MAX_MEAN = {"step": 1.0, "range": 0.005, "value": 0.0}
-"""Largest mean error, by unit, at which an output beyond its tolerance is not yet wrong.
+"""Mean error above which an output that exceeds its tolerance is wrong, by unit.
 
-Rounding errors accumulate in deep networks. Of 60 correct networks, two exceed the tolerance on random inputs, with
-mean errors of 0.02 steps and 0.001 of the range.
+Smaller mean errors are explained by rounding, which accumulates in deep networks. Of 60 correct networks, two exceed
+the tolerance on random inputs, with mean errors of 0.02 steps and 0.001 of the range.
 """
 
 
@@ -201,7 +200,7 @@ def is_wrong(comparison: Comparison) -> bool:
 def _compare_outputs(pair: ModelPair) -> Sequence[Comparison]:
     """Return one comparison per output, as in ``verify``.
 
-    A stateful model whose conversion lost its states runs once.
+    If the converter lost the states of a stateful model, only the first run is compared.
     """
     runs = 1 if pair.stateful and not pair.session.states else RUNS
     inputs, expected = pair.reference_outputs(None, 0, runs, None, {})
@@ -211,7 +210,7 @@ def _compare_outputs(pair: ModelPair) -> Sequence[Comparison]:
 
 @contextlib.contextmanager
 def _report_failure(problem: str) -> Iterator[None]:
-    """Raise a ConversionError in the block as NotConverted, after the failed step."""
+    """Replace a ConversionError in the block by NotConverted with the failed step."""
     try:
         yield
     except ConversionError as error:
@@ -225,7 +224,7 @@ def _graph(path: Path) -> GraphProto:
 
 
 def _describe_error(comparison: Comparison) -> str:
-    """Return an error as text: ``1 step``, ``2.1e-06 of the range``."""
+    """Return an error as text, such as ``1 step`` or ``2.1e-06 of range``."""
     if comparison.problem:
         return comparison.problem
     error = comparison.max_error

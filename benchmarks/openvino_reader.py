@@ -1,7 +1,7 @@
 """Time .tflite files in OpenVINO: ``python openvino_reader.py FILE ROUNDS``.
 
-OpenVINO reads .tflite files itself. A Python that has OpenVINO runs this script. It prints JSON,
-``{"version": ..., "seconds": [...]}``: processor time of one thread.
+Run it with a Python interpreter that has OpenVINO, which reads .tflite files itself. The script prints JSON,
+``{"version": ..., "seconds": [...]}``: processor time of one thread in each round.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import numpy as np
 import openvino  # type: ignore[import-not-found]
 
 ROUND_SECONDS = 0.01
-"""Approximate seconds of all runs in a round."""
+"""Approximate duration of a round; a round repeats the run."""
 
 
 def measure(path: str, rounds: int) -> list[float]:
-    """Return the processor seconds per run in each round, on zeros."""
+    """Return the processor seconds per run in each round; inputs are zeros."""
     settings = {
         "INFERENCE_NUM_THREADS": 1,
         "NUM_STREAMS": 1,
         "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_PRECISION_HINT": "f32",  # bfloat16 by default where the processor has it
+        "INFERENCE_PRECISION_HINT": "f32",  # the default is bfloat16 if the processor supports it
     }
     compiled = openvino.Core().compile_model(openvino.Core().read_model(path), "CPU", settings)
     request = compiled.create_infer_request()

@@ -1,7 +1,4 @@
-"""Converters to compare: this project, and others run as commands.
-
-This project runs in this process, each other converter in its own interpreter.
-"""
+"""Converters to compare: this project, and others as commands in their own Python."""
 
 from __future__ import annotations
 
@@ -49,7 +46,7 @@ class Converter(Protocol):
     def version(self) -> str: ...
 
     def convert(self, source: Path, target: Path) -> None:
-        """Write the ONNX model of a .tflite file. Raises NotConverted if there is none."""
+        """Convert a .tflite file. Raises NotConverted on failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,19 +114,19 @@ class Peer:
     def _cache_paths(self, source: Path) -> tuple[Path, Path]:
         """Return the cache paths of the converted model and of the reason for a failure.
 
-        A failure is cached for one time limit only.
+        Failures are cached per time limit, because more time may help.
         """
         assert self.cache is not None
-        command = hashlib.sha256(json.dumps(COMMANDS[self.name]).encode()).hexdigest()[:8]
-        folder = self.cache / f"{self.name}-{self.version}-{command}"
+        command_digest = hashlib.sha256(json.dumps(COMMANDS[self.name]).encode()).hexdigest()[:8]
+        folder = self.cache / f"{self.name}-{self.version}-{command_digest}"
         folder.mkdir(parents=True, exist_ok=True)
-        content = digest(source)
-        return folder / f"{content}.onnx", folder / f"{content}.{self.timeout:g}s.txt"
+        source_digest = digest(source)
+        return folder / f"{source_digest}.onnx", folder / f"{source_digest}.{self.timeout:g}s.txt"
 
     def _convert(self, source: Path, target: Path) -> None:
         paths = {"source": source.resolve(), "target": target.resolve()}
         command = [self.python, *(part.format(**paths) for part in COMMANDS[self.name])]
-        with tempfile.TemporaryDirectory() as folder:  # not the current folder: its packages would precede the peer's
+        with tempfile.TemporaryDirectory() as folder:  # in the current folder, local packages would shadow the peer's
             try:
                 completed = subprocess.run(command, cwd=folder, capture_output=True, timeout=self.timeout, check=False)
             except subprocess.TimeoutExpired:
@@ -155,7 +152,7 @@ class OpenVINO:
     def measure(self, source: Path, rounds: int, reference: Spread) -> Outcome:
         """Return OpenVINO's time and its ratio to LiteRT's median.
 
-        ``reference``: LiteRT's time, which was measured before.
+        ``reference``: LiteRT's time, measured earlier.
         """
         command = [self.python, str(Path(__file__).with_name("openvino_reader.py")), str(source.resolve()), str(rounds)]
         try:
@@ -180,7 +177,7 @@ def digest(path: Path) -> str:
 def find_peers(pythons: Mapping[str, str], timeout: float = TIMEOUT, cache: Path | None = None) -> Iterator[Peer | str]:
     """Yield the available converters, and a message for each missing one.
 
-    ``pythons``: the interpreter of each converter.
+    ``pythons``: path of the Python interpreter by converter.
     """
     for name in COMMANDS:
         python = pythons.get(name, sys.executable)
@@ -192,6 +189,6 @@ def find_peers(pythons: Mapping[str, str], timeout: float = TIMEOUT, cache: Path
             yield f"{name} is not compared: {python} cannot be run: {error.strerror}"
             continue
         if completed.returncode:
-            yield f"{name} is not compared: it is not installed in {python}; pass another Python with --peer-python {name}=PATH"
+            yield f"{name} is not compared: it is not installed in {python}; pass its interpreter with --peer-python {name}=PATH"
         else:
             yield Peer(name, completed.stdout.strip(), python, timeout, cache)

@@ -1,7 +1,4 @@
-"""Results as a JSON file.
-
-The file is written after every model, so that an interrupted benchmark can resume.
-"""
+"""Results as a JSON file, from which an interrupted benchmark can resume."""
 
 from __future__ import annotations
 
@@ -15,15 +12,15 @@ from typing import Any
 from benchmarks.results import Graph, Outcome, Row, means
 from onnx_tflite_plugin.verify.times.bench import Spread
 
-_CHANGED = "with changes"
+_UNCOMMITTED = "with changes"
 
 
 def commit() -> str:
-    """Return the commit of this checkout, marked if files have changed since.
+    """Return the commit of this checkout, marked if files have uncommitted changes.
 
-    Returns "no commit" outside of a checkout.
+    Returns "no commit" outside of a git checkout.
     """
-    command = ["git", "describe", "--always", "--abbrev=10", "--exclude=*", f"--dirty= {_CHANGED}"]
+    command = ["git", "describe", "--always", "--abbrev=10", "--exclude=*", f"--dirty= {_UNCOMMITTED}"]
     try:
         completed = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
     except OSError:
@@ -41,11 +38,9 @@ def resume(path: Path, about: Sequence[str], digests: Mapping[str, str]) -> dict
     """Return the results of an earlier run by model, if both runs are comparable.
 
     Runs are comparable if ``about`` (machine, converters, commit and rounds) is equal and the checkout has no
-    changes.
-
-    ``digests``: hashes of the models' files. The row of a file whose hash has changed is skipped.
+    uncommitted changes. ``digests``: hashes of the models' files. Results of a file whose hash has changed are skipped.
     """
-    if not any(note.startswith("commit ") and not note.endswith(_CHANGED) for note in about):
+    if not any(note.startswith("commit ") and not note.endswith(_UNCOMMITTED) for note in about):
         return {}
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

@@ -1,7 +1,7 @@
 """``python -m benchmarks.recurrent FOLDER``: nodes, errors and speed of RNNs.
 
-``--keras PYTHON`` converts the layers of Keras with the tensorflow and tf_keras of that Python. LiteRT's own operators are
-built here, because no converter emits all of their kinds.
+``--keras PYTHON`` converts Keras layers with the tensorflow and tf_keras of that Python interpreter. Models of LiteRT's
+own operators are built here, because no converter emits all their variants.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import click
 import onnx_tflite_plugin as otp
 from benchmarks import keras_recurrent
 from benchmarks.__main__ import machine
-from benchmarks.markdown import escape_markdown, line, table_header
+from benchmarks.markdown import escape_markdown, table_header, table_row
 from benchmarks.table import short_problem
 from conformance.cases.sequence.lstm.bidirectional import BidirectionalLstm
 from conformance.cases.sequence.svdf import Svdf
@@ -54,10 +54,8 @@ class Row:
     """Nodes, errors and time of one converted model.
 
     ``nodes``: the number of ONNX nodes and of recurrent operators. ``error_after_one_run``,
-    ``error_after_several_runs``: the errors as text. Several runs are :data:`SEVERAL_RUNS`.
-
-    ``microseconds``: LiteRT's time. ``ratio``: ONNX Runtime's time divided by LiteRT's. ``problem``: the reason for
-    missing results.
+    ``error_after_several_runs``: the errors as text; several runs are :data:`SEVERAL_RUNS`. ``microseconds``: LiteRT's
+    time. ``ratio``: ONNX Runtime's time divided by LiteRT's. ``problem``: the reason for missing results.
     """
 
     name: str
@@ -86,13 +84,13 @@ def operator_builders() -> Iterator[tuple[str, Callable[[Net], None]]]:
             )
 
 
-def row(path: Path, rounds: int) -> Row:
-    """Return the measured figures of one file."""
+def measure_file(path: Path, rounds: int) -> Row:
+    """Convert, compare and time one file."""
     name, _, kind = path.stem.rpartition("_")
     data = path.read_bytes()
     try:
         conversion = otp.convert(data)
-        once, several = (verify(data, conversion.proto, runs=runs) for runs in (1, SEVERAL_RUNS))
+        one_run, several_runs = (verify(data, conversion.proto, runs=runs) for runs in (1, SEVERAL_RUNS))
         times = bench(data, conversion.proto, rounds=rounds)
     except ConversionError as error:
         return Row(name, kind, problem=" ".join(f"fails: {error}".split()))
@@ -102,8 +100,8 @@ def row(path: Path, rounds: int) -> Row:
         name,
         kind,
         ", ".join(nodes),
-        describe_errors(once),
-        describe_errors(several),
+        describe_errors(one_run),
+        describe_errors(several_runs),
         1e6 * times.litert.median,
         times.ratio.median,
     )
@@ -112,13 +110,13 @@ def row(path: Path, rounds: int) -> Row:
 def describe_errors(verification: Verification) -> str:
     """Return the largest errors as text, marked if one exceeds its tolerance."""
     errors = dict.fromkeys(comparison.text.partition(" (")[0] for comparison in verification.comparisons)
-    return "; ".join(errors) + ("" if verification.ok else ", beyond its tolerance")
+    return "; ".join(errors) + ("" if verification.ok else ", exceeds the tolerance")
 
 
 def render_table(rows: list[Row], notes: list[str]) -> str:
     """Return the table in Markdown."""
     lines = [*(f"- {escape_markdown(note)}" for note in notes), ""]
-    lines += table_header(("layer", "kind", "nodes", "1 run", f"{SEVERAL_RUNS} runs", "LiteRT µs", "time"))
+    lines += table_header(("layer", "kind", "nodes", "1 run", f"{SEVERAL_RUNS} runs", "LiteRT µs", "time ratio"))
     for result in sorted(rows, key=lambda result: (result.name, result.kind)):
         cells = (
             result.nodes,
@@ -128,7 +126,7 @@ def render_table(rows: list[Row], notes: list[str]) -> str:
             f"{result.ratio:.2f}",
         )
         lines.append(
-            line(
+            table_row(
                 (
                     escape_markdown(result.name),
                     result.kind,
@@ -149,7 +147,7 @@ def render_table(rows: list[Row], notes: list[str]) -> str:
 )
 @click.option("--rounds", type=click.IntRange(min=3), default=25, show_default=True, help="Timing rounds per model.")
 @click.option("--only", metavar="TEXT", default="", help="Only models with this text in their names.")
-@click.option("--markdown", metavar="FILE.md", type=click.Path(path_type=Path), help="Write the table.")
+@click.option("--markdown", metavar="FILE.md", type=click.Path(path_type=Path), help="Write the results as a table.")
 def recurrent(folder: Path, python: str | None, rounds: int, only: str, markdown: Path | None) -> None:
     """Write recurrent layers into FOLDER; convert, compare and time all models in it."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -163,7 +161,7 @@ def recurrent(folder: Path, python: str | None, rounds: int, only: str, markdown
     for path in sorted(folder.glob("*.tflite")):
         if only in path.stem:
             with show_progress(path.stem):
-                rows.append(row(path, rounds))
+                rows.append(measure_file(path, rounds))
             click.echo(" ".join(str(value) for value in vars(rows[-1]).values()))
     if markdown is not None:
         markdown.write_text(render_table(rows, [machine(), f"{len(rows)} models, {rounds} rounds"]), encoding="utf-8")

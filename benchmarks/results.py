@@ -30,9 +30,10 @@ class Graph:
 class Outcome:
     """Result of one converter.
 
-    ``seconds``: per run. ``ratio``: to LiteRT in the same round. ``best_ratio``: ratio of the fastest rounds, which other
-    processes affect least. ``error``: maximum error of the outputs. ``within_tolerance``: False if the error exceeds
-    rounding differences. ``problem``: the failed step, a colon, and the reason.
+    ``seconds``: seconds per run. ``ratio``: the time divided by LiteRT's in the same round. ``best_ratio``: ratio of
+    the fastest rounds, which other processes affect least. ``error``: maximum error of the outputs.
+    ``within_tolerance``: False if the error exceeds rounding differences. ``problem``: the failed step, a colon, and
+    the reason.
     """
 
     converter: str
@@ -47,11 +48,11 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One model.
+    """Results of one model.
 
-    ``seconds``: per run in LiteRT; ``problem``: the reason why LiteRT does not run it; ``digest``: hash of the file.
-
-    ``minimum_seconds``: time of its multiplications at the processor's highest rate; None if it has none.
+    ``seconds``: LiteRT's seconds per run. ``problem``: the reason why LiteRT does not run the model. ``digest``: hash
+    of the file. ``minimum_seconds``: time of all multiplications at the processor's highest rate; None if there are
+    none.
     """
 
     model: str
@@ -63,8 +64,8 @@ class Row:
     minimum_seconds: float | None = None
 
     @property
-    def counts(self) -> bool:
-        """True if the ratios of this row enter the means."""
+    def is_in_means(self) -> bool:
+        """True if the ratios of this row are included in the means."""
         return self.seconds is not None and self.seconds.median > MIN_SECONDS
 
     def ratios_of(self, converter: str) -> tuple[float, float] | None:
@@ -82,7 +83,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """Geometric means of a converter's ratios and best ratios for a kind.
+    """Geometric means of a converter's ratios and best ratios over models of one kind.
 
     ``counted``: the number of models in the mean; ``models``: the number of models of the kind. ``ours``: mean of this
     project's ratios over the counted models that it converts; None if it converts none.
@@ -109,7 +110,7 @@ def means(rows: Sequence[Row]) -> Iterator[Mean]:
     for kind in [*kinds, *([ALL] if len(kinds) > 1 else [])]:
         rows_of_kind = [row for row in rows_with_kind if kind in (row.kind, ALL)]
         for name in names:
-            counted_rows = [row for row in rows_of_kind if row.counts and row.ratios_of(name)]
+            counted_rows = [row for row in rows_of_kind if row.is_in_means and row.ratios_of(name)]
             ratio, best_ratio = _means(counted_rows, name)
             if ratio and best_ratio:
                 yield Mean(
@@ -118,9 +119,9 @@ def means(rows: Sequence[Row]) -> Iterator[Mean]:
 
 
 def _means(rows: Sequence[Row], converter: str) -> tuple[float | None, float | None]:
-    """Return the means of the ratios and of the best ratios over all rows.
+    """Return the means of a converter's ratios and of its best ratios.
 
-    Rows without a ratio of the converter are skipped; both means are None if none remains.
+    Rows without a ratio of the converter are skipped; both means are None if no row remains.
     """
     pairs = [pair for row in rows if (pair := row.ratios_of(converter))]
     ratios, best_ratios = ([pair[k] for pair in pairs] for k in range(2))

@@ -14,9 +14,9 @@ from onnx_tflite_plugin.cli.output import clean, limit_lines
 from onnx_tflite_plugin.verify.times.bench import Spread
 
 LITERT = "LiteRT"
-_TEXT_COLUMNS = ("model", "kind", "converter")  # left-aligned; other columns are numbers
+_TEXT_COLUMNS = ("model", "kind", "converter")  # left-aligned; other columns are right-aligned numbers
 _WIDTH = 150  # columns of output without a terminal
-_MAX_REASON_LENGTH = 200  # characters; the JSON file has the whole reason
+_MAX_REASON_LENGTH = 200  # characters; the JSON file contains the full reason
 
 
 def show(rows: Sequence[Row], notes: Sequence[str]) -> None:
@@ -34,7 +34,7 @@ def show(rows: Sequence[Row], notes: Sequence[str]) -> None:
 
 
 def models(rows: Sequence[Row]) -> Table:
-    """Return the table of LiteRT's and each converter's time per model."""
+    """Return the table of models, with the times of LiteRT and of each converter."""
     table = _table(
         "model",
         "kind",
@@ -50,8 +50,10 @@ def models(rows: Sequence[Row]) -> Table:
         "error",
     )
     for row in rows:
-        first = (clean(row.model), row.kind, LITERT)
-        table.add_row(*first, _milliseconds(row.seconds) if row.seconds else Text(short_problem(row.problem), "red"))
+        label_cells = (clean(row.model), row.kind, LITERT)
+        table.add_row(
+            *label_cells, _milliseconds(row.seconds) if row.seconds else Text(short_problem(row.problem), "red")
+        )
         for outcome in row.outcomes:
             table.add_row("", "", *_cells(outcome))
     return table
@@ -76,9 +78,9 @@ def summary(rows: Sequence[Row]) -> Table:
     """
     table = _table("kind", "converter", "mean ratio", "best", "models", "ours, same models")
     for mean in means(rows):
-        counted = f"{mean.counted} of {mean.models}"
-        same = "" if mean.converter == OURS or mean.ours is None else f"{mean.ours:.2f}"
-        table.add_row(mean.kind, mean.converter, f"{mean.ratio:.2f}", f"{mean.best_ratio:.2f}", counted, same)
+        model_count = f"{mean.counted} of {mean.models}"
+        our_ratio = "" if mean.converter == OURS or mean.ours is None else f"{mean.ours:.2f}"
+        table.add_row(mean.kind, mean.converter, f"{mean.ratio:.2f}", f"{mean.best_ratio:.2f}", model_count, our_ratio)
     return table
 
 
@@ -117,7 +119,7 @@ def short_problem(problem: str) -> str:
 
 
 def shorten(text: str, max_length: int = _MAX_REASON_LENGTH) -> str:
-    """Return the beginning of a text, with an ellipsis."""
+    """Return a text, cut with an ellipsis if it is too long."""
     text = clean(text)
     return text if len(text) <= max_length else f"{text[: max_length - 1]}…"
 

@@ -40,8 +40,8 @@ def variants_of(case: Case, *, can_transpose: bool = True) -> Iterator[Variant]:
     """Yield all variants.
 
     The runner skips the local plan if the least-cost plan is the same. ``can_transpose``: graph inputs and outputs can
-    be transposed. If the second target is the one for transposed inputs and outputs, it has no other variant; an
-    exception are cases that must be refused or require nodes or fusions.
+    be transposed. If they are transposed with the second target, that target has no other variant, unless the
+    case must be refused or requires nodes or fusions.
     """
     targets, seed = case.targets, crc32(case.id.encode())
     transposed_target, local_target = targets[seed % len(targets)], targets[(seed + 1) % len(targets)]

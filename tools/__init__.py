@@ -1,4 +1,4 @@
-"""Tools of the repository: generators of checked-in files, and wheels of models.
+"""Tools of the repository: generators of checked-in files, downloads of models.
 
-Not in the wheel.
+Not part of the wheel.
 """

@@ -79,26 +79,23 @@ def page() -> str:
 
 
 def _command(command: click.Command, context: click.Context) -> list[str]:
-    """Return the parts of one command: usage, help, a table for each group of options."""
+    """Return the sections of a command: usage, help, a table for each option group."""
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
     parts = [f"## {context.info_name}\n", f"```text\n{usage}\n```\n", f"{inspect.cleandoc(command.help or '')}\n"]
     groups: dict[str, list[click.Option]] = {}
     for param in command.params:
         if isinstance(param, click.Option) and "--help" not in param.opts:
             groups.setdefault(param.group if isinstance(param, GroupedOption) else "Output", []).append(param)
-    with_keywords = context.info_name in ("convert", "verify")
+    show_keywords = context.info_name in ("convert", "verify")
     for group in sorted(groups, key=ORDER.index):
-        rows = "\n".join(_row(option, with_keywords) for option in groups[group])
+        rows = "\n".join(_row(option, show_keywords) for option in groups[group])
         parts.append(f"**{group}**\n\n| option | description |\n|---|---|\n{rows}\n")
     return parts
 
 
-def _row(option: click.Option, with_keyword: bool) -> str:
-    """Return the table row of one option.
-
-    The first cell has the name and the Python keyword, the second the help and the default.
-    """
-    field = KEYWORDS.get(option.opts[0]) if with_keyword else None
+def _row(option: click.Option, show_keyword: bool) -> str:
+    """Return the table row of an option: name and Python keyword, help and default."""
+    field = KEYWORDS.get(option.opts[0]) if show_keyword else None
     choices = option.type.choices if isinstance(option.type, click.Choice) else ()
     value = "" if option.is_flag else option.metavar or "|".join(map(str, choices))
     separator = "" if value.startswith("[=") else " "
@@ -109,16 +106,16 @@ def _row(option: click.Option, with_keyword: bool) -> str:
 
 
 def _default_sentence(default: object) -> str:
-    """Return a sentence on a default; empty if it is neither text nor a number."""
+    """Return a sentence on a default value; empty unless it is a text or a number."""
     has_value = isinstance(default, str | int | float) and not isinstance(default, bool)
     return f" Default: `{default}`." if has_value else ""
 
 
 def _keyword_cell(field: Option) -> str:
     """Return the Python keyword with its type and minimum."""
-    kind = "str" if field.choices else format_type(field.type)
+    type_text = "str" if field.choices else format_type(field.type)
     minimum = f", {field.minimum} or more" if field.minimum is not None else ""
-    return f"`{field.name}`: {kind}{minimum}"
+    return f"`{field.name}`: {type_text}{minimum}"
 
 
 if __name__ == "__main__":

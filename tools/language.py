@@ -21,7 +21,7 @@ from tools.texts import ROOT, Text, list_files, page_texts, python_texts
 
 @dataclass(frozen=True)
 class Phrase:
-    """Regular expression of words to avoid, their replacement and an example."""
+    """Words to avoid (a regular expression), their replacement and an example."""
 
     phrase: str
     instead: str
@@ -37,7 +37,8 @@ class Phrase:
 class Rules:
     """The content of ``language.json``.
 
-    ``exempt`` lists files and folders that are not checked.
+    ``exempt``: files and folders that are not checked. ``subject_length``: maximum length of commit subjects.
+    ``subjects_after``: the commit after which subjects are checked.
     """
 
     first_words: tuple[str, ...]
@@ -48,9 +49,9 @@ class Rules:
 
     def problems(self, text: Text) -> Iterator[str]:
         """Yield one line per problem in a text."""
-        first = re.match(r"\w*", text.text)
-        if text.is_docstring and first and first[0] in self.first_words:
-            yield f"{text.place}: the docstring begins with {first[0]!r}; begin with a verb or a noun"
+        first_word = re.match(r"\w*", text.text)
+        if text.is_docstring and first_word and first_word[0] in self.first_words:
+            yield f"{text.place}: the docstring begins with {first_word[0]!r}; begin with a verb or a noun"
         for phrase in self.phrases:
             if found := phrase.find(text.text):
                 yield f"{text.place}: {found!r}; use: {phrase.instead}"
@@ -76,9 +77,9 @@ def texts(exempt: tuple[str, ...]) -> Iterator[Text]:
 
 
 def long_subjects(rules: Rules) -> list[str]:
-    """Return the commit subjects after ``subjects_after`` that are too long.
+    """Return the commits after ``subjects_after`` whose subjects are too long.
 
-    Returns none without git, or without that commit.
+    The list is empty if git or that commit is missing.
     """
     if shutil.which("git") is None:
         return []

@@ -14,9 +14,9 @@ NOT_MESSAGES = ("/cases/", "/cases.py", "/tests/", "conformance/registered.py")
 
 _EXPRESSION = re.compile(r"\{[^{}]*\}")
 _NAME = re.compile(r"[a-z]|[b-df-hj-np-tv-xz]{2,3}|_|bool|u?int\d+|float\d+|complex\d+|string|\w*_\w*|[\w.]+:\S+")
-"""A word of a list of names: letters of axes, a dtype, a name with underscores, or a field of a schema."""
+"""A word that may belong to a list of names: axis letters, a dtype, a name with underscores, an entry point."""
 _REGULAR_EXPRESSION = re.compile(r"\\[bdwsSWD(\[)]|\(\?|\.\*(?!\*)|\[\^")
-_MAX_NAME_SHARE = 0.75
+_MAX_NAME_SHARE = 0.75  # texts with a larger share of such words are lists of names
 
 
 def main(folders: list[str]) -> None:

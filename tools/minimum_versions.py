@@ -16,11 +16,11 @@ from packaging.requirements import Requirement
 SETUP = Path(__file__).parent.parent / "setup.cfg"
 EXTRAS = ("verify", "images", "test")
 TOOLS = frozenset({"matplotlib", "mypy", "ruff"})
-"""Packages of the test extra that no quick test imports: linters, and matplotlib."""
+"""Packages of the test extra that are omitted, because no quick test imports them."""
 
 
 def minimum_versions(extras: Sequence[str] = EXTRAS) -> Iterator[str]:
-    """Return ``name==version`` for each package of the requirements and the extras."""
+    """Yield ``name==version`` for each package of the requirements and the extras."""
     setup = ConfigParser()
     setup.read(SETUP, encoding="utf-8")
     requirement_texts = [

@@ -1,6 +1,7 @@
 """Generator of ``onnx_tflite_plugin/api/ops.pyi``: one method per ONNX operator.
 
-Run ``python -m tools.ops_stub --write`` after a target supports a newer opset. ``--check`` fails if the file is out of date.
+Run ``python -m tools.ops_stub --write`` after a target supports a newer opset. ``--check`` fails if the file is out of
+date.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ TYPES = {
     Kind.STRINGS: "Sequence[str]",
 }
 DTYPES = ("to", "dtype", "output_dtype", "stash_type", "softmax_precision")
-"""Attributes that are numbers of dtypes; the methods accept names of dtypes too."""
+"""Attributes that hold an ONNX dtype number; the methods also accept the dtype's name."""
 
 
 def stub() -> str:
@@ -71,10 +72,7 @@ def stub() -> str:
 
 
 def method(schema: onnx.defs.OpSchema) -> Iterator[str]:
-    """Yield the declarations of a method.
-
-    There are two if ``outputs`` decides between one value and several.
-    """
+    """Yield the declarations of a method; overloads if the number of outputs varies."""
     min_outputs, max_outputs = max(schema.min_output, 1), schema.max_output
     if max_outputs == 1:
         yield from format_declaration(schema, "", "Value")
@@ -86,18 +84,18 @@ def method(schema: onnx.defs.OpSchema) -> Iterator[str]:
         yield "    @overload"
         yield from format_declaration(schema, "outputs: int", "tuple[Value, ...]")
         yield "    @overload"
-        returned = "Value" if min_outputs == 1 else f"tuple[{', '.join(['Value'] * min_outputs)}]"
-        yield from format_declaration(schema, "outputs: None = None", returned)
+        return_type = "Value" if min_outputs == 1 else f"tuple[{', '.join(['Value'] * min_outputs)}]"
+        yield from format_declaration(schema, "outputs: None = None", return_type)
 
 
-def format_declaration(schema: onnx.defs.OpSchema, outputs: str, returned: str) -> list[str]:
-    """Return one declaration, broken into lines as ruff does."""
+def format_declaration(schema: onnx.defs.OpSchema, outputs: str, return_type: str) -> list[str]:
+    """Return the lines of one declaration, broken as ruff does."""
     parameters = ["self", *operands(schema)]
     keywords = [*([outputs] if outputs else []), *attributes(schema)]
     if keywords and not parameters[-1].startswith("*"):
         keywords = ["*", *keywords]
     parameters += keywords
-    start, end = f"    def {schema.name}(", f") -> {returned}: ..."
+    start, end = f"    def {schema.name}(", f") -> {return_type}: ..."
     declaration = start + ", ".join(parameters) + end
     if len(declaration) <= WIDTH:
         return [declaration]
@@ -138,10 +136,7 @@ def attributes(schema: onnx.defs.OpSchema) -> list[str]:
 
 
 def default_of(attribute: onnx.defs.OpSchema.Attribute) -> str:
-    """Return the default of an attribute as source code.
-
-    The default of a list or a tensor is ``None``.
-    """
+    """Return an attribute's default as source code; ``None`` for lists and tensors."""
     value = onnx.helper.get_attribute_value(attribute.default_value) if attribute.default_value.name else None
     if isinstance(value, bytes):
         return f'"{value.decode()}"'

@@ -1,8 +1,7 @@
 """Generator of pictures for the docs: ``python -m tools.pictures [--write]``.
 
-The pictures belong to ``docs/explanation/layout.md``.
-
-Without ``--write``, pictures that differ from the checked-in files are listed. The exit status is 1 if any differ.
+The pictures belong to ``docs/explanation/layout.md``. Without ``--write``, pictures that differ from the checked-in
+files are listed; the exit status is then 1.
 """
 
 from __future__ import annotations
@@ -16,16 +15,16 @@ from xml.sax.saxutils import escape
 
 FOLDER = Path(__file__).parents[1] / "docs" / "explanation" / "pictures"
 IMPLICIT, TRANSPARENT, ATTRIBUTE, TRANSPOSE, INPUT = "#f2b8a0", "#bfd7f5", "#c9e7c4", "#c2410c", "#e5e7eb"
-STEP, HIGH, TOP = 104, 34, 30  # pixels: distance between boxes, height of a box, space above the first row
-ROW = 92
+BOX_DISTANCE, BOX_HEIGHT, TOP = 104, 34, 30  # pixels; TOP: space above the first row
+ROW_DISTANCE = 92
 MARGIN, BOXES_LEFT = 8, 116  # pixels: left edge of the titles, and of the boxes
 
 
 @dataclass(frozen=True)
 class Box:
-    """An operator.
+    """A box for an operator.
 
-    ``layout``: the label of the arrow after it; ``note``: the text below it.
+    ``layout``: label of the arrow after the box. ``note``: text below the box.
     """
 
     text: str
@@ -131,24 +130,24 @@ def drawings() -> dict[str, str]:
 
 def _chains(title: str, rows: Sequence[Row]) -> str:
     longest = max(len(boxes) for _, boxes in rows)
-    parts = [part for k, row in enumerate(rows) for part in _row(*row, TOP + k * ROW)]
-    return _svg(title, BOXES_LEFT + longest * STEP + MARGIN, TOP + len(rows) * ROW - 20, parts)
+    parts = [part for k, row in enumerate(rows) for part in _row(*row, TOP + k * ROW_DISTANCE)]
+    return _svg(title, BOXES_LEFT + longest * BOX_DISTANCE + MARGIN, TOP + len(rows) * ROW_DISTANCE - 20, parts)
 
 
 def _row(name: str, boxes: Sequence[Box], top: float) -> Iterator[str]:
     yield _text(MARGIN, top + 21, name, anchor="start", bold=True)
-    width = STEP - 32
+    width = BOX_DISTANCE - 32
     for k, box in enumerate(boxes):
-        left = BOXES_LEFT + k * STEP
+        left = BOXES_LEFT + k * BOX_DISTANCE
         has_dark_text = box.color != TRANSPOSE
-        yield f'<rect x="{left}" y="{top}" width="{width}" height="{HIGH}" rx="5" fill="{box.color}" stroke="#8a94a6"/>'
+        yield f'<rect x="{left}" y="{top}" width="{width}" height="{BOX_HEIGHT}" rx="5" fill="{box.color}" stroke="#8a94a6"/>'
         yield _text(left + width / 2, top + 21, box.text, color="#1c2330" if has_dark_text else "#fff")
         if box.note:
-            yield _text(left + width / 2, top + HIGH + 16, box.note, size=10, color="#5a6475")
+            yield _text(left + width / 2, top + BOX_HEIGHT + 16, box.note, size=10, color="#5a6475")
         if k + 1 < len(boxes):
             right = left + width
-            yield f'<path d="M{right} {top + 17}h{STEP - width - 6}" stroke="#5a6475" fill="none" marker-end="url(#to)"/>'
-            yield _text(right + (STEP - width) / 2 - 2, top - 4, box.layout, size=10, color="#5a6475")
+            yield f'<path d="M{right} {top + 17}h{BOX_DISTANCE - width - 6}" stroke="#5a6475" fill="none" marker-end="url(#to)"/>'
+            yield _text(right + (BOX_DISTANCE - width) / 2 - 2, top - 4, box.layout, size=10, color="#5a6475")
 
 
 # --- elements in memory -----------------------------------------------------------------------
@@ -162,19 +161,21 @@ def _memory(title: str) -> str:
     }
     parts = []
     for k, (name, cells) in enumerate(layouts.items()):
-        top = TOP + k * ROW
+        top = TOP + k * ROW_DISTANCE
         parts.append(_text(MARGIN, top + 21, name, anchor="start", bold=True))
         for position, (y, x, c) in enumerate(cells):
             left = BOXES_LEFT + position * 56
             color = (IMPLICIT, ATTRIBUTE, TRANSPARENT)[c]
             parts.append(
-                f'<rect x="{left}" y="{top}" width="52" height="{HIGH}" rx="3" fill="{color}" stroke="#8a94a6"/>'
+                f'<rect x="{left}" y="{top}" width="52" height="{BOX_HEIGHT}" rx="3" fill="{color}" stroke="#8a94a6"/>'
             )
             parts.append(_text(left + 26, top + 21, f"{y},{x}  {'RGB'[c]}"))
     parts.append(
-        _text(BOXES_LEFT, TOP + ROW - 14, "perm 0, 3, 1, 2 ↓     ↑ 0, 2, 3, 1", anchor="start", color="#5a6475")
+        _text(
+            BOXES_LEFT, TOP + ROW_DISTANCE - 14, "perm 0, 3, 1, 2 ↓     ↑ 0, 2, 3, 1", anchor="start", color="#5a6475"
+        )
     )
-    return _svg(title, BOXES_LEFT + 12 * 56 + MARGIN, TOP + 2 * ROW - 40, parts)
+    return _svg(title, BOXES_LEFT + 12 * 56 + MARGIN, TOP + 2 * ROW_DISTANCE - 40, parts)
 
 
 # --- SVG --------------------------------------------------------------------------------------

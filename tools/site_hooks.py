@@ -1,6 +1,6 @@
 """Hooks of mkdocs: version, repository link, docstrings and changelog page.
 
-mkdocs.yml names this file; nothing is written to ``docs/``.
+Nothing is written to ``docs/``.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ ROOT = Path(__file__).parents[1]
 CHANGELOG = "reference/changelog.md"
 ROLE = re.compile(r":(?:attr|class|func|meth|mod):(?=<code>)")
 FILE_LINK = re.compile(r"\]\(\.\./((?:\.\./)*)CHANGELOG\.md")
-"""A link to the changelog in the repository, as pages have it, with the path from the page to ``docs/``."""
+"""A page's link to the changelog in the repository; the group is the path from the page to ``docs/``."""
 RELATIVE_LINK = re.compile(r"\[([^\]]+)\]\((?!https?://|#)([^)]+)\)")
 
 
 def on_config(config: Any) -> Any:
-    """Set the footer, and the link to the repository if setup.cfg names one."""
+    """Set the footer, and the link to the repository if setup.cfg has one."""
     config.copyright = f"onnx-tflite-plugin {VERSION}"
     if address := repository():
         config.repo_url = address
@@ -39,18 +39,12 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Return a page whose links to CHANGELOG.md lead to the page of the changelog.
-
-    The file itself is outside of ``docs/``.
-    """
+    """Return a page whose links to CHANGELOG.md lead to the changelog page."""
     return FILE_LINK.sub(rf"](\1{CHANGELOG}", markdown)
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Return a page without docstring roles (``:func:`` etc.).
-
-    Markdown does not support them.
-    """
+    """Return a page without docstring roles (``:func:`` etc.), which Markdown lacks."""
     return ROLE.sub("", html)
 
 
@@ -64,7 +58,8 @@ def repository() -> str:
 def changelog(text: str, address: str) -> str:
     """Return the changelog with links that work on the site.
 
-    Pages of ``docs/`` are linked within the site, other files in the repository, or not at all without an address.
+    Links to pages of ``docs/`` stay within the site. Links to other files lead to the repository; they become plain
+    text if ``address``, the repository's address, is empty.
     """
 
     def link(match: re.Match[str]) -> str:

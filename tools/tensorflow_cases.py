@@ -1,12 +1,12 @@
 """Compute TensorFlow's results for the cases of select operators.
 
-Needs TensorFlow, not the project.
+Requires TensorFlow, but not the project:
 
     python -m venv tf && tf/bin/pip install tensorflow-cpu
     tf/bin/python -m tools.tensorflow_cases
 
-This writes ``conformance/cases/custom/select/tensorflow.npz``: for each case the NodeDef, its operands, and the results of
-TensorFlow's CPU kernel. A NodeDef has only the attributes that its case sets; others have their defaults.
+This writes ``conformance/cases/custom/select/tensorflow.npz``: for each case the NodeDef, its operands, and the results
+of TensorFlow's CPU kernel. A NodeDef contains only the attributes that its case sets.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-os.environ.update(TF_ENABLE_ONEDNN_OPTS="0", TF_CPP_MIN_LOG_LEVEL="3")  # results of the kernels without oneDNN
+os.environ.update(TF_ENABLE_ONEDNN_OPTS="0", TF_CPP_MIN_LOG_LEVEL="3")  # use the kernels without oneDNN
 
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
@@ -32,11 +32,11 @@ FILE = Path(__file__).parents[1] / "conformance/cases/custom/select/tensorflow.n
 
 
 def node_of(row: Row) -> Any:
-    """Return the NodeDef of a case, with the dtypes and counts of its operands."""
+    """Return the NodeDef of a case, with the dtypes and the number of its operands."""
     definition = op_def_registry.get(row.op)
     node = tf.compat.v1.NodeDef(name="op", op=row.op, input=[f"i{k}" for k in range(len(row.operands))])
     arrays = [operand.array if isinstance(operand, Constant) else operand for operand in row.operands]
-    kinds = {attribute.name: attribute.type for attribute in definition.attr}
+    attribute_types = {attribute.name: attribute.type for attribute in definition.attr}
     remaining = list(arrays)
     for argument in definition.input_arg:
         count = 1
@@ -47,20 +47,20 @@ def node_of(row: Row) -> Any:
             node.attr[argument.type_attr].type = tf.as_dtype(remaining[0].dtype).as_datatype_enum
         remaining = remaining[count:]
     for name, value in row.attributes.items():
-        kind, attribute = kinds[name], node.attr[name]
-        if kind == "type":
+        attribute_type, attribute = attribute_types[name], node.attr[name]
+        if attribute_type == "type":
             attribute.type = tf.as_dtype(value).as_datatype_enum
-        elif kind.startswith("list("):
+        elif attribute_type.startswith("list("):
             attribute.list.i.extend(value)
-        elif kind == "string":
+        elif attribute_type == "string":
             attribute.s = value.encode()
         else:
-            setattr(attribute, {"int": "i", "float": "f", "bool": "b"}[kind], value)
+            setattr(attribute, {"int": "i", "float": "f", "bool": "b"}[attribute_type], value)
     return node
 
 
 def run(row: Row, node: Any) -> list[Array]:
-    """Return the results of TensorFlow's kernel."""
+    """Return the results of TensorFlow's kernel for a case."""
     with tf.Graph().as_default() as graph:
         arrays = [operand.array if isinstance(operand, Constant) else operand for operand in row.operands]
         feeds = {}
@@ -80,11 +80,8 @@ def run(row: Row, node: Any) -> list[Array]:
 
 
 def store(rows: Sequence[Row]) -> None:
-    """Write the cases with their results.
-
-    Exits with the errors if TensorFlow refuses a case.
-    """
-    index, data, failed = [], bytearray(), list[str]()
+    """Write the cases with their results; exit with the errors if any case fails."""
+    index, data, errors = [], bytearray(), list[str]()
 
     def append_array(array: Array) -> list[Any]:
         data.extend(np.ascontiguousarray(array).tobytes())
@@ -95,7 +92,7 @@ def store(rows: Sequence[Row]) -> None:
         try:
             results = run(row, node)
         except Exception as error:
-            failed.append(
+            errors.append(
                 f"{row.op}, {row.name}: {str(error).splitlines()[0]}; {str(error).partition('Node:')[2][:300]}"
             )
             continue
@@ -110,8 +107,8 @@ def store(rows: Sequence[Row]) -> None:
                 "results": [append_array(array) for array in results],
             }
         )
-    if failed:
-        raise SystemExit("\n".join(failed))
+    if errors:
+        raise SystemExit("\n".join(errors))
     head = json.dumps({"tensorflow": tf.__version__, "cases": index}, separators=(",", ":")).encode()
     np.savez_compressed(FILE, index=np.frombuffer(head, np.uint8), data=np.frombuffer(bytes(data), np.uint8))
     print(f"{len(rows)} cases of {len({row.op for row in rows})} operators, {FILE.stat().st_size} bytes")

