@@ -19,36 +19,40 @@ RIGHT = Comparison("t", "step", 1.0, 0.1, 1.0)
 WRONG = Comparison("t", "step", 9.0, 1.0, 1.0, mean_error=5.0)
 
 
-def tensor(index: int, dtype: str = "float32", shape: tuple[int, ...] = (2, 3), **known: Any) -> Tensor:
-    return Tensor(0, index, f"t{index}", dtype, shape, shape, **known)
+def tensor(index: int, dtype: str = "float32", shape: tuple[int, ...] = (2, 3), **fields: Any) -> Tensor:
+    return Tensor(0, index, f"t{index}", dtype, shape, shape, **fields)
 
 
-T = [tensor(k) for k in range(5)]
+TENSORS = [tensor(k) for k in range(5)]
 OPERATORS = tuple(
     Operator(0, k, code, code, 1, Options(), inputs, outputs)
     for k, (code, inputs, outputs) in enumerate(
-        [("A", (T[0],), (T[1],)), ("B", (T[1], None), (T[2],)), ("C", (T[0],), (T[3],)), ("D", (T[2], T[1]), (T[4],))]
+        [
+            ("A", (TENSORS[0],), (TENSORS[1],)),
+            ("B", (TENSORS[1], None), (TENSORS[2],)),
+            ("C", (TENSORS[0],), (TENSORS[3],)),
+            ("D", (TENSORS[2], TENSORS[1]), (TENSORS[4],)),
+        ]
     )
 )
-GRAPH = SimpleNamespace(index=0, tensors=T, operators=OPERATORS)
-MAKERS = {op.outputs[0].index: op for op in OPERATORS if op.outputs[0] is not None}
+GRAPH = SimpleNamespace(index=0, tensors=TENSORS, operators=OPERATORS)
 
 
 def test_divergence_names_the_onnx_value_if_it_differs() -> None:
-    assert Divergence(T[1], OPERATORS[0], "t1", WRONG).text.startswith(
+    assert Divergence(TENSORS[1], OPERATORS[0], "t1", WRONG).text.startswith(
         "tensor 1 't1' of operator 0 A: max 9 quantization steps"
     )
-    assert "of operator 0 A (ONNX value 'v'): max" in Divergence(T[1], OPERATORS[0], "v", WRONG).text
-    several = Divergence(T[1], OPERATORS[0], "v", WRONG, ("B", "C"), "with other weights")
+    assert "of operator 0 A (ONNX value 'v'): max" in Divergence(TENSORS[1], OPERATORS[0], "v", WRONG).text
+    several = Divergence(TENSORS[1], OPERATORS[0], "v", WRONG, ("B", "C"), "with other weights")
     assert "of operator 0 A (ONNX value 'v'; compared together with B, C; with other weights): max" in several.text
 
 
 @pytest.mark.parametrize(
-    ("known", "stateful"), [({}, False), ({"is_variable": True}, True), ({"dtype": "resource"}, True)]
+    ("fields", "stateful"), [({}, False), ({"is_variable": True}, True), ({"dtype": "resource"}, True)]
 )
-def test_variables_and_resources_make_a_model_stateful(known: dict[str, Any], stateful: bool) -> None:
+def test_variables_and_resources_make_a_model_stateful(fields: dict[str, Any], stateful: bool) -> None:
     model: Any = SimpleNamespace(
-        subgraphs=[SimpleNamespace(tensors=[tensor(0)]), SimpleNamespace(tensors=[tensor(1, **known)])]
+        subgraphs=[SimpleNamespace(tensors=[tensor(0)]), SimpleNamespace(tensors=[tensor(1, **fields)])]
     )
     assert is_stateful(model) is stateful
 
@@ -57,26 +61,26 @@ def test_variables_and_resources_make_a_model_stateful(known: dict[str, Any], st
 
 
 @pytest.mark.parametrize(
-    ("exactly", "precise", "attributed"),
+    ("multiplies_exactly", "exact_result", "is_attributed"),
     [(False, RIGHT, True), (False, WRONG, False), (False, None, False), (True, RIGHT, False)],
 )
 def test_attributes_a_failure_to_saturation_if_exact_products_pass(
-    monkeypatch: pytest.MonkeyPatch, exactly: bool, precise: Comparison | None, attributed: bool
+    monkeypatch: pytest.MonkeyPatch, multiplies_exactly: bool, exact_result: Comparison | None, is_attributed: bool
 ) -> None:
     def runtime(onnx: object, *, config: object, folder: object) -> object:
-        if precise is None:
+        if exact_result is None:
             raise OrtError("it does not run")
         return config
 
     monkeypatch.setattr(causes, "describe_int8_fault", lambda onnxruntime: "")
-    monkeypatch.setattr(causes, "multiplies_exactly", lambda: exactly)
+    monkeypatch.setattr(causes, "multiplies_exactly", lambda: multiplies_exactly)
     monkeypatch.setattr(causes, "OnnxRuntime", runtime)
     trial = SimpleNamespace(
-        onnx_outputs=lambda session, runs: session, compare_outputs=lambda actual, expected: [RIGHT, precise]
+        onnx_outputs=lambda session, runs: session, compare_outputs=lambda actual, expected: [RIGHT, exact_result]
     )
     stub = SimpleNamespace(onnx=None, trial=trial, session=SimpleNamespace(folder=None))
     hints = causes.processor_hints(stub, [], {})  # type: ignore[arg-type]
-    assert any("saturates int8 products of the model" in hint for hint in hints) is attributed
+    assert any("saturates int8 products of the model" in hint for hint in hints) is is_attributed
 
 
 # --- matching of inputs and outputs -----------------------------------------------------------

@@ -50,7 +50,7 @@ def test_names_inputs_with_different_dimensions() -> None:
     assert caught.value.exit_code == 2
 
 
-def test_verified_conversion_never_blames_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mismatch_in_a_conversion_is_not_the_callers_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def mismatch(*_: object, **options: object) -> None:
         raise MismatchedModels("'x' has 4 axes")
 
@@ -67,7 +67,7 @@ def test_rejects_a_layout_of_higher_rank() -> None:
 
 
 def test_model_of_another_file_with_padded_channels_is_refused() -> None:
-    """The tensors of one index have other channels in the other file."""
+    """Tensors with the same index have different channel counts in the two files."""
 
     def network(channels: int) -> bytes:
         def build(net: Network) -> TensorRef:
@@ -82,7 +82,7 @@ def test_model_of_another_file_with_padded_channels_is_refused() -> None:
         verify(network(31), without_digest(proto))
 
 
-def test_integers_of_another_dtype_are_those_of_another_model() -> None:
+def test_different_integer_dtypes_mean_different_models() -> None:
     def network(dtype: str) -> bytes:
         model = ModelBuilder()
         g = model.main
@@ -96,7 +96,7 @@ def test_integers_of_another_dtype_are_those_of_another_model() -> None:
         verify(network("int64"), without_digest(proto))
 
 
-def test_says_why_no_operator_was_compared() -> None:
+def test_explains_why_no_operator_was_compared() -> None:
     model = ModelBuilder()
     g = model.main
     x, y = g.input("x", (3, 2, 5)), g.tensor("y", (3, 1, 5))
@@ -119,7 +119,7 @@ def two_layers(units: int) -> bytes:
     return model.build()
 
 
-def test_values_of_another_shape_are_those_of_another_model() -> None:
+def test_different_value_shapes_mean_different_models() -> None:
     shape = "value 'y' of the ONNX model has a different shape from its tensor in the TFLite file"
     with pytest.raises(MismatchedModels, match=shape) as caught:
         verify(two_layers(5), without_digest(otp.convert(two_layers(7)).proto), partial=True)

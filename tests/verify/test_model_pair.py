@@ -1,4 +1,4 @@
-"""Inputs of every run: retries until LiteRT accepts them, else an error."""
+"""Inputs of every run: random inputs are retried until LiteRT accepts them."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ def pair(*shape: int | None, dtype: str = "int32", tolerance: Tolerance | float 
     return ModelPair(data, otp.convert(data).proto, None, tolerance, lambda stage: None)
 
 
-class Runs:
+class SelectiveRun:
     """A run that rejects all inputs except those that ``accepts`` selects."""
 
     def __init__(self, accepts: Any, error: Exception | None = None) -> None:
         self.accepts, self.error = accepts, error
-        self.seen: list[Array] = []
+        self.received: list[Array] = []
 
     def __call__(self, input_runs: InputRuns) -> str:
-        self.seen.append(input_runs[0][0])
+        self.received.append(input_runs[0][0])
         if not self.accepts(input_runs[0][0]):
-            raise self.error or LiteRTError(f"refusal {len(self.seen)}")
+            raise self.error or LiteRTError(f"refusal {len(self.received)}")
         return "accepted"
 
 
-def test_inputs_on_which_litert_does_not_end_are_noted() -> None:
+def test_notes_inputs_on_which_litert_times_out() -> None:
     models = pair(5)
-    models.draw_accepted_inputs(Runs(lambda x: x.all(), RunTimeout("LiteRT has run for 20 s")), None, 0)
+    models.draw_accepted_inputs(SelectiveRun(lambda x: x.all(), RunTimeout("LiteRT has run for 20 s")), None, 0)
     assert models.notes == ("LiteRT has run for 20 s; other random inputs were used",)
     models = pair(5)
-    models.draw_accepted_inputs(Runs(lambda x: x.all()), None, 0)
+    models.draw_accepted_inputs(SelectiveRun(lambda x: x.all()), None, 0)
     assert not models.notes
 
 
@@ -67,26 +67,26 @@ def test_inputs_on_which_litert_does_not_end_are_noted() -> None:
     ids=["any", "none 0", "none negative", "ones", "zeros"],
 )
 def test_retries_with_more_cautious_inputs(accepts: Any, tries: int) -> None:
-    run = Runs(accepts)
+    run = SelectiveRun(accepts)
     (arrays,), outcome = pair(11, 13).draw_accepted_inputs(run, None, 0)
-    assert (outcome, len(run.seen)) == ("accepted", tries)
-    assert arrays[0] is run.seen[-1]
-    assert [bool(array.min() < 0) for array in run.seen] == [True, True, False, False, False][:tries]
-    assert [bool(array.all()) for array in run.seen] == [False, True, True, True, False][:tries]
-    assert [len(np.unique(array)) > 5 for array in run.seen] == [True, True, True, False, False][:tries]
+    assert (outcome, len(run.received)) == ("accepted", tries)
+    assert arrays[0] is run.received[-1]
+    assert [bool(array.min() < 0) for array in run.received] == [True, True, False, False, False][:tries]
+    assert [bool(array.all()) for array in run.received] == [False, True, True, True, False][:tries]
+    assert [len(np.unique(array)) > 5 for array in run.received] == [True, True, True, False, False][:tries]
 
 
 def test_float_inputs_skip_integer_retries() -> None:
-    run = Runs(lambda x: x.min() >= 0)
+    run = SelectiveRun(lambda x: x.min() >= 0)
     pair(11, 13, dtype="float32").draw_accepted_inputs(run, None, 0)
-    assert len(run.seen) == 2
+    assert len(run.received) == 2
 
 
 def test_retries_with_larger_dynamic_dimensions() -> None:
-    run = Runs(lambda x: x.shape[1] > 1)
+    run = SelectiveRun(lambda x: x.shape[1] > 1)
     models = pair(None, None, 3)
     (arrays,), _ = models.draw_accepted_inputs(run, None, 0)
-    assert [array.shape for array in run.seen] == [(1, 1, 3)] * 5 + [(1, 64, 3)]
+    assert [array.shape for array in run.received] == [(1, 1, 3)] * 5 + [(1, 64, 3)]
     assert arrays[0].min() < 0
     assert models.min_dynamic_size == 64
 
@@ -100,11 +100,11 @@ def test_retries_with_larger_dynamic_dimensions() -> None:
     ],
 )
 def test_reports_the_first_rejection_if_all_fail(inputs: Any, shapes: Any, tries: int, hint: str) -> None:
-    run = Runs(lambda x: False)
+    run = SelectiveRun(lambda x: False)
     with pytest.raises(LiteRTError) as raised:
         pair(None, None, 3).draw_accepted_inputs(run, inputs, 0, shapes=shapes)
     assert str(raised.value) == f"refusal 1{hint}"
-    assert len(run.seen) == tries
+    assert len(run.received) == tries
 
 
 @pytest.mark.parametrize(
@@ -115,18 +115,20 @@ def test_reports_the_first_rejection_if_all_fail(inputs: Any, shapes: Any, tries
     ],
 )  # fmt: skip
 def test_reports_a_missing_kernel_immediately(code: str, message: str) -> None:
-    run = Runs(lambda x: False, NoKernel(code))
+    run = SelectiveRun(lambda x: False, NoKernel(code))
     with pytest.raises(InconclusiveError) as raised:
         pair(3).draw_accepted_inputs(run, None, 0)
     assert str(raised.value).startswith(message)
-    assert len(run.seen) == 1
+    assert len(run.received) == 1
 
 
 def test_dtype_without_a_kernel_is_inconclusive_immediately() -> None:
-    run = Runs(lambda x: False, LiteRTError("LiteRT cannot run the model: Type BFLOAT16 is unsupported by op Add"))
+    run = SelectiveRun(
+        lambda x: False, LiteRTError("LiteRT cannot run the model: Type BFLOAT16 is unsupported by op Add")
+    )
     with pytest.raises(InconclusiveError, match=r"unsupported by op Add, so there is no reference to compare with$"):
         pair(3).draw_accepted_inputs(run, None, 0)
-    assert len(run.seen) == 1
+    assert len(run.received) == 1
 
 
 def test_same_message_of_all_kernel_sets_is_one_line() -> None:

@@ -1,4 +1,4 @@
-"""Tests of the digest that ties an ONNX model to its TFLite file."""
+"""Test the digest that links an ONNX model to its TFLite file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def add_constant(value: float) -> bytes:
     return model.build()
 
 
-ONE, TWO = add_constant(1.0), add_constant(2.0)
+ADD_ONE, ADD_TWO = add_constant(1.0), add_constant(2.0)
 
 
 def digest_of(proto: onnx.ModelProto) -> str:
@@ -44,14 +44,14 @@ def digest_of(proto: onnx.ModelProto) -> str:
 @pytest.mark.parametrize("run", [verify, bench, lambda data, proto: gather(data, proto, "two.tflite")])
 def test_another_file_is_a_mismatch_even_if_it_computes_the_same(run: Callable[[bytes, onnx.ModelProto], Any]) -> None:
     with pytest.raises(MismatchedModels, match="the ONNX model was converted from another TFLite file than") as caught:
-        run(ONE + b"\0" * 4, otp.convert(ONE).proto)
+        run(ADD_ONE + b"\0" * 4, otp.convert(ADD_ONE).proto)
     assert caught.value.exit_code == 2
 
 
 def test_mismatch_names_both_files_and_remedies(tmp_path: Path) -> None:
     other_path, converted = tmp_path / "other.tflite", tmp_path / "one.onnx"
-    other_path.write_bytes(TWO)
-    otp.convert(ONE).save(converted)
+    other_path.write_bytes(ADD_TWO)
+    otp.convert(ADD_ONE).save(converted)
     with pytest.raises(MismatchedModels) as caught:
         verify(other_path, converted)
     assert caught.value.message == (
@@ -61,39 +61,43 @@ def test_mismatch_names_both_files_and_remedies(tmp_path: Path) -> None:
 
 
 def test_model_without_digest_is_compared_with_a_note() -> None:
-    without = without_digest(otp.convert(ONE).proto)
+    proto_without_digest = without_digest(otp.convert(ADD_ONE).proto)
     note = "the ONNX model does not record its TFLite file, so it may not be the conversion of the given TFLite model"
-    assert verify(TWO, without).verdict == "differs"
-    verification = verify(ONE, without)
+    assert verify(ADD_TWO, proto_without_digest).verdict == "differs"
+    verification = verify(ADD_ONE, proto_without_digest)
     assert verification.verdict == "agrees"
     assert verification.notes.count(note) == 1
-    assert bench(ONE, without, rounds=1).notes == (note,)
-    assert note in gather(ONE, without, "one.tflite").verification_notes
+    assert bench(ADD_ONE, proto_without_digest, rounds=1).notes == (note,)
+    assert note in gather(ADD_ONE, proto_without_digest, "one.tflite").verification_notes
 
 
 def test_model_with_the_digest_of_the_file_has_no_note() -> None:
-    converted = otp.convert(ONE).proto
-    assert not any("does not record" in note for note in verify(ONE, converted).notes)
-    assert bench(ONE, converted, rounds=1).notes == ()
+    converted = otp.convert(ADD_ONE).proto
+    assert not any("does not record" in note for note in verify(ADD_ONE, converted).notes)
+    assert bench(ADD_ONE, converted, rounds=1).notes == ()
 
 
-def test_digest_is_that_of_the_bytes_wherever_they_come_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_digest_depends_only_on_the_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, bundle = tmp_path / "one.tflite", tmp_path / "models.task"
-    path.write_bytes(ONE)
+    path.write_bytes(ADD_ONE)
     with zipfile.ZipFile(bundle, "w") as archive:
-        archive.writestr("one.tflite", ONE)
-        archive.writestr("two.tflite", TWO, zipfile.ZIP_DEFLATED)
-    assert digest_of(otp.convert(ONE).proto) == digest_of(otp.convert(path).proto) == hashlib.sha256(ONE).hexdigest()
-    for part, data in (("one.tflite", ONE), ("two.tflite", TWO)):
+        archive.writestr("one.tflite", ADD_ONE)
+        archive.writestr("two.tflite", ADD_TWO, zipfile.ZIP_DEFLATED)
+    assert (
+        digest_of(otp.convert(ADD_ONE).proto)
+        == digest_of(otp.convert(path).proto)
+        == hashlib.sha256(ADD_ONE).hexdigest()
+    )
+    for part, data in (("one.tflite", ADD_ONE), ("two.tflite", ADD_TWO)):
         proto = otp.convert(f"{bundle}#{part}").proto
         assert digest_of(proto) == hashlib.sha256(data).hexdigest()
         assert verify(f"{bundle}#{part}", proto).verdict == "agrees"
     monkeypatch.setattr(content, "_CHUNK", 100)
-    assert digest_of(otp.convert(path).proto) == hashlib.sha256(ONE).hexdigest()
+    assert digest_of(otp.convert(path).proto) == hashlib.sha256(ADD_ONE).hexdigest()
 
 
 def test_submodels_and_shapes_keep_the_digest_of_the_file() -> None:
     for options in ({"outputs": ("y",)}, {"input_shape": {"x": (5, 3)}}):
-        proto = otp.convert(ONE, **options).proto
-        assert digest_of(proto) == hashlib.sha256(ONE).hexdigest()
-        assert verify(ONE, proto).verdict == "agrees"
+        proto = otp.convert(ADD_ONE, **options).proto
+        assert digest_of(proto) == hashlib.sha256(ADD_ONE).hexdigest()
+        assert verify(ADD_ONE, proto).verdict == "agrees"

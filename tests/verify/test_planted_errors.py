@@ -1,4 +1,4 @@
-"""Planted errors that random inputs rarely show are found by ``verify``."""
+"""``verify`` finds planted errors that random inputs rarely reveal."""
 
 from __future__ import annotations
 
@@ -96,8 +96,8 @@ def shift_zero_point(proto: onnx.ModelProto) -> None:
     name = proto.graph.output[0].name
     [last] = [node for node in proto.graph.node if name in node.output]
     [stored] = [stored for stored in proto.graph.initializer if stored.name == last.input[2]]
-    point = numpy_helper.to_array(stored)
-    proto.graph.initializer.append(numpy_helper.from_array((point + 1).astype(point.dtype), "another"))
+    zero_point = numpy_helper.to_array(stored)
+    proto.graph.initializer.append(numpy_helper.from_array((zero_point + 1).astype(zero_point.dtype), "another"))
     last.input[2] = "another"
 
 

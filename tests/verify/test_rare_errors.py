@@ -1,4 +1,4 @@
-"""Errors in models that only rare random values show are found by ``verify``."""
+"""``verify`` finds errors that only rare random values reveal."""
 
 from __future__ import annotations
 

@@ -17,22 +17,24 @@ def array(*values: Any, dtype: str = "float32") -> Array:
     return np.array(values, dtype)
 
 
-def compare_run(actual: Array, *sets: Array, tolerance: Tolerance | None = None, floor: float = 0.0) -> Comparison:
+def compare_run(
+    actual: Array, *kernel_outputs: Array, tolerance: Tolerance | None = None, floor: float = 0.0
+) -> Comparison:
     """Compare one run with the kernel sets "a", "b", ..."""
-    expected = {name: [values] for name, values in zip("abc", sets, strict=False)}
+    expected = {name: [values] for name, values in zip("abc", kernel_outputs, strict=False)}
     return compare("y", [actual], expected, tolerance or Tolerance(), floor=floor)
 
 
-def vary(rows: int, channels: int = 1, dtype: str = "int8") -> Array:
+def varied_integers(rows: int, channels: int = 1, dtype: str = "int8") -> Array:
     """Return integers that differ along each channel."""
     return (np.arange(rows * channels).reshape(rows, channels) * 7 % 50 + 20).astype(dtype)
 
 
-def first(count: int, of: int) -> Array:
-    return (np.arange(of) < count).astype(np.int8)
+def leading_ones(count: int, size: int) -> Array:
+    return (np.arange(size) < count).astype(np.int8)
 
 
-class TestDistance:
+class TestMeasureError:
     def test_counts_differing_elements_and_finds_the_maximum(self) -> None:
         error = measure_error(array(1, 2, 3, 4), array(1, 2.5, 3, 3))
         assert (error.worst, error.differing, error.elements, error.problem) == (1, 2, 4, "")
@@ -46,8 +48,8 @@ class TestDistance:
         assert measure_error(array(big, dtype="int64"), array(big + 1, dtype="int64")).worst == 1
 
     def test_strings_are_equal_as_bytes_or_str(self) -> None:
-        same = measure_error(array("kůň", "b", dtype="object"), array("kůň".encode(), b"b", dtype="object"))
-        assert (same.worst, same.problem) == (0, "")
+        error = measure_error(array("kůň", "b", dtype="object"), array("kůň".encode(), b"b", dtype="object"))
+        assert (error.worst, error.problem) == (0, "")
         assert measure_error(array("a", dtype="object"), array(b"b", dtype="object")).worst == 1
         assert measure_error(np.array(["\udcff"], object), np.array([b"\xff"], object)).worst == 0
         assert measure_error(np.array(["a", "b"]), np.array([b"a", b"c"])).differing == 1
@@ -211,8 +213,8 @@ class TestKernelSets:
         assert compare_run(array(5, 5, 5, dtype="int8"), first_set, second_set).nearest == "b"
 
     def test_prefers_a_kernel_set_without_bias(self) -> None:
-        actual = vary(100).ravel()
-        nearest, other = actual - first(80, 100), actual - first(61, 100)
+        actual = varied_integers(100).ravel()
+        nearest, other = actual - leading_ones(80, 100), actual - leading_ones(61, 100)
         other[80:] += 1
         assert compare_run(actual, nearest).problem
         comparison = compare_run(actual, other, nearest)
@@ -227,10 +229,10 @@ class TestKernelSets:
     def test_statistics_cover_all_runs_in_output_units(self) -> None:
         """The range is 8 over two runs; infinity is excluded."""
         first_run, second_run = array(-3, 5, np.inf), array(0, 1, 2)
-        far = [first_run + array(5, 0, 0), second_run - array(0, 0, 1)]
+        other_outputs = [first_run + array(5, 0, 0), second_run - array(0, 0, 1)]
         actual = [first_run - array(0, 1, 0), second_run + array(0.5, 0, 0)]
         assert compare(
-            "y", actual, {"far": far, "near": [first_run, second_run]}, Tolerance(of_range=0.5)
+            "y", actual, {"other": other_outputs, "near": [first_run, second_run]}, Tolerance(of_range=0.5)
         ) == Comparison(
             name="y",
             unit="range",
@@ -267,8 +269,8 @@ class TestBias:
     def test_rejects_three_quarters_of_a_step_in_32_elements(
         self, off_count: int, elements: int, is_rejected: bool, direction: int, dtype: str
     ) -> None:
-        expected = vary(elements, dtype=dtype).ravel()
-        comparison = compare_run((expected + direction * first(off_count, elements)).astype(dtype), expected)
+        expected = varied_integers(elements, dtype=dtype).ravel()
+        comparison = compare_run((expected + direction * leading_ones(off_count, elements)).astype(dtype), expected)
         assert comparison.ok is not is_rejected
         assert (
             f"off by {direction * off_count / elements:+.2f} quantization steps" in comparison.problem
@@ -279,38 +281,38 @@ class TestBias:
     def test_rejects_three_quarters_of_a_step_in_one_channel(
         self, off_count: int, rows: int, is_rejected: bool, direction: int
     ) -> None:
-        expected = vary(rows, 3)
+        expected = varied_integers(rows, 3)
         actual = expected.copy()
-        actual[:, 1] += direction * first(off_count, rows)
+        actual[:, 1] += direction * leading_ones(off_count, rows)
         assert ("in channel 1" in compare_run(actual, expected).problem) is is_rejected
 
-    def test_channels_span_the_last_axis_of_all_runs(self) -> None:
-        expected = [vary(17, 5).reshape(17, 1, 5), vary(17, 5).reshape(17, 1, 5)]
+    def test_channels_are_the_last_axis_of_all_runs(self) -> None:
+        expected = [varied_integers(17, 5).reshape(17, 1, 5), varied_integers(17, 5).reshape(17, 1, 5)]
         actual = [array + np.int8([0, 0, 0, 1, 0]) for array in expected]
         assert "in channel 3" in compare("y", actual, {"a": expected}, Tolerance()).problem
 
     def test_runs_of_different_widths_share_no_channels(self) -> None:
-        expected = [vary(40, 3), vary(40, 5)]
+        expected = [varied_integers(40, 3), varied_integers(40, 5)]
         actual = [array + np.int8(array.shape[1] == 3) for array in expected]
         assert compare("y", actual, {"a": expected}, Tolerance()).ok
 
     def test_a_vector_has_no_channels(self) -> None:
-        assert compare_run(vary(40).ravel() + first(30, 40), vary(40).ravel()).ok
+        assert compare_run(varied_integers(40).ravel() + leading_ones(30, 40), varied_integers(40).ravel()).ok
 
     def test_detects_bias_only_with_a_tolerance_of_one_step(self) -> None:
-        expected = vary(40).ravel()
+        expected = varied_integers(40).ravel()
         shifted = expected + np.int8(1)
         assert "in the same direction in nearly all elements" in compare_run(shifted, expected).problem
         assert compare_run(shifted, expected, tolerance=Tolerance(steps=2)).ok
         assert compare_run(shifted.astype(np.int32), expected.astype(np.int32), tolerance=Tolerance(integers=1)).ok
 
-    def test_describes_larger_errors_by_distance(self) -> None:
-        comparison = compare_run(vary(40) + np.int8(3), vary(40))
+    def test_larger_errors_are_reported_by_size(self) -> None:
+        comparison = compare_run(varied_integers(40) + np.int8(3), varied_integers(40))
         assert (comparison.ok, comparison.problem, comparison.max_error) == (False, "", 3)
 
     def test_repeated_values_of_a_channel_count_once(self) -> None:
-        """A clipped value may be a tie, and it occurs many times."""
-        expected = vary(40, 3)
+        """A clipped value may lie halfway between two steps, and it occurs many times."""
+        expected = varied_integers(40, 3)
         expected[:30, 1], expected[30:, 1] = 7, range(9, 39, 3)
         shifted_ties = expected + np.int8([0, 1, 0]) * (expected == 7)
         assert compare_run(shifted_ties, expected).ok

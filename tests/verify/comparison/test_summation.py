@@ -1,4 +1,4 @@
-"""Test the rounding of long float32 sums: it is no error, a missing term is one."""
+"""Rounding of a long float32 sum is no error; a missing term is an error."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ def test_mean_without_a_column_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1, 3), (1, 3), (3,)])
-def test_error_of_a_sum_is_that_of_its_additions(shape: tuple[int, ...]) -> None:
+def test_sum_error_is_measured_by_adding_in_float32(shape: tuple[int, ...]) -> None:
     column = IMAGE[..., 0].reshape(-1)
-    added = np.cumsum(column, dtype=np.float32)[-1]
-    exact = column.sum(dtype=np.float64)
+    float32_sum = np.cumsum(column, dtype=np.float32)[-1]
+    exact_sum = column.sum(dtype=np.float64)
     error = measure_summation(IMAGE, np.full(shape, 0.1, np.float32))
-    assert error == pytest.approx(0.1 * abs(added - exact) / exact, rel=1e-3)
+    assert error == pytest.approx(0.1 * abs(float32_sum - exact_sum) / exact_sum, rel=1e-3)
     assert error > 1e-5
 
 
 @pytest.mark.parametrize("shape", [(1, SIZE, SIZE, 3), (1, SIZE, 2, 3), (5,)])
-def test_result_of_other_axes_is_no_sum(shape: tuple[int, ...]) -> None:
+def test_results_of_other_shapes_are_not_sums(shape: tuple[int, ...]) -> None:
     assert not measure_summation(IMAGE, np.ones(shape, np.float32))

@@ -20,7 +20,7 @@ def product(weights: Tensor | None, *, x: str = "float32", y: str = "float32", g
     return operator([slot(0, x), weights, None], [None, slot(2, y)], graph=graph)
 
 
-def other(graph: int = 0, *, variable: bool = False) -> Operator:
+def consumer(graph: int = 0, *, variable: bool = False) -> Operator:
     return operator([slot(2), None, slot(4, variable=variable)], [slot(5)], graph=graph)
 
 
@@ -57,40 +57,40 @@ def test_sub_byte_weights_may_lack_their_own_scale(dtype: str) -> None:
 )
 def test_other_operators_do_not_quantize_floats(exact: Operator) -> None:
     assert Tolerance.of(model(subgraph(exact))) == NETWORK
-    assert Tolerance.of(model(subgraph(exact, other(variable=True)))) == NETWORK
+    assert Tolerance.of(model(subgraph(exact, consumer(variable=True)))) == NETWORK
 
 
 def test_states_and_loops_feed_back_dynamic_quantization() -> None:
-    own = operator([slot(0), weights(), slot(4, variable=True)], [slot(2)])
+    stateful_product = operator([slot(0), weights(), slot(4, variable=True)], [slot(2)])
     main, inner = subgraph(product(weights())), subgraph(product(weights(), graph=1), index=1)
     exact = subgraph(product(None, graph=1), index=1)
-    assert Tolerance.of(model(subgraph(own))) == FED_BACK
-    assert Tolerance.of(model(subgraph(other()), inner)) == FED_BACK
+    assert Tolerance.of(model(subgraph(stateful_product))) == FED_BACK
+    assert Tolerance.of(model(subgraph(consumer()), inner)) == FED_BACK
     assert Tolerance.of(model(main, inner)) == FED_BACK
     assert Tolerance.of(model(main, exact)) == DYNAMIC
-    assert Tolerance.of(model(subgraph(product(weights()), other(variable=True)))) == DYNAMIC
-    assert Tolerance.of(model(subgraph(other()), inner, signatures=[Signature("s", 1, {}, {})])) == DYNAMIC
+    assert Tolerance.of(model(subgraph(product(weights()), consumer(variable=True)))) == DYNAMIC
+    assert Tolerance.of(model(subgraph(consumer()), inner, signatures=[Signature("s", 1, {}, {})])) == DYNAMIC
 
 
 class TestInheritedStep:
-    def of(self, tensor: Tensor, *operators: Operator) -> float:
-        producing = {t.index: op for op in operators for t in op.outputs if t is not None}
-        return inherited_step(tensor, producing, Tolerance(steps=2, int16_steps=7))
+    def step(self, tensor: Tensor, *operators: Operator) -> float:
+        producers = {t.index: op for op in operators for t in op.outputs if t is not None}
+        return inherited_step(tensor, producers, Tolerance(steps=2, int16_steps=7))
 
     @pytest.mark.parametrize(("dtype", "steps"), [("int8", 2), ("uint8", 2), ("int16", 7), ("uint16", 7)])
     def test_float_inherits_the_coarsest_upstream_step(self, dtype: str, steps: int) -> None:
         quantized, dequantized, result = slot(0, dtype, scale=(0.25, 0.5, 0.125)), slot(1), slot(2)
         operators = operator([quantized], [dequantized]), operator([dequantized, slot(7, values=ONE), None], [result])
-        assert self.of(result, *operators) == 0.5 * steps
+        assert self.step(result, *operators) == 0.5 * steps
 
     def test_only_quantized_activations_have_an_inherited_step(self) -> None:
-        assert self.of(slot(1), operator([slot(0, "int32", scale=0.25)], [slot(1)])) == 0
+        assert self.step(slot(1), operator([slot(0, "int32", scale=0.25)], [slot(1)])) == 0
 
     def test_integers_and_multi_input_operators_stop_inheritance(self) -> None:
         quantized, flag, result = slot(0, "int8", scale=0.25), slot(1, "int32"), slot(2)
-        assert self.of(result, operator([quantized], [flag]), operator([flag], [result])) == 0
-        assert self.of(result, operator([quantized, slot(3)], [result])) == 0
+        assert self.step(result, operator([quantized], [flag]), operator([flag], [result])) == 0
+        assert self.step(result, operator([quantized, slot(3)], [result])) == 0
 
     def test_cyclic_graph_terminates(self) -> None:
         first, second = slot(0), slot(1)
-        assert self.of(first, operator([second], [first]), operator([first], [second])) == 0
+        assert self.step(first, operator([second], [first]), operator([first], [second])) == 0

@@ -25,10 +25,10 @@ from tests.helpers.wrong_models import ModelChange, PlantedError, change_nodes
 SIZE = 53
 
 
-def rank(net: Network) -> tuple[TensorRef, ...]:
+def largest_near_ties(net: Network) -> tuple[TensorRef, ...]:
     """Return the largest of numbers that differ by few ULPs, and their indices.
 
-    The negated numbers are returned too.
+    The third output is the largest numbers, negated.
     """
     noise = net.like("MUL", net.input(tensor(SIZE)), constant(np.float32(1e-7)))
     numbers = net.like("ADD", noise, constant(np.float32(1.0)))
@@ -39,7 +39,7 @@ def rank(net: Network) -> tuple[TensorRef, ...]:
     return values, net.like("ADD", indices, constant(np.int32(3)), fused_activation_function="NONE"), negated
 
 
-def chaotic(net: Network) -> TensorRef:
+def rounding_sensitive(net: Network) -> TensorRef:
     """Return a sine that amplifies the last bits of a sigmoid.
 
     LiteRT's kernel sets differ in these bits.
@@ -79,7 +79,7 @@ def replace_by_abs(node: onnx.NodeProto) -> None:
 
 
 def test_compares_near_ties_per_operator() -> None:
-    data, _, after = PlantedError(rank, perturb(1e-6)).models()
+    data, _, after = PlantedError(largest_near_ties, perturb(1e-6)).models()
     verification = verify(data, after)
     assert verification.ok, verification.text
     fact, cause, step = verification.end_to_end
@@ -96,11 +96,13 @@ def test_compares_near_ties_per_operator() -> None:
 
 
 def test_compares_per_operator_if_litert_kernel_sets_differ() -> None:
-    data, _, after = PlantedError(chaotic, perturb(3e-7)).models()
+    data, _, after = PlantedError(rounding_sensitive, perturb(3e-7)).models()
     verification = verify(data, after)
     assert verification.ok, verification.text
     assert "although every operator agrees" in verification.text
-    data, _, after = PlantedError(chaotic, combine(perturb(3e-7), change_nodes("Neg", replace_by_abs))).models()
+    data, _, after = PlantedError(
+        rounding_sensitive, combine(perturb(3e-7), change_nodes("Neg", replace_by_abs))
+    ).models()
     assert not verify(data, after, tolerance=1e-3).ok
 
 
@@ -111,21 +113,21 @@ def test_compares_per_operator_if_litert_kernel_sets_differ() -> None:
         combine(perturb(1e-6), change_nodes("TopK", select_smallest)),
         combine(perturb(1e-6), change_nodes("Neg", replace_by_abs)),
     ],
-    ids=["distant numbers", "minimum instead of maximum", "operator after the choice"],
+    ids=["large error", "minimum instead of maximum", "operator after the selection"],
 )
 def test_near_ties_do_not_excuse_a_wrong_operator(change_model: ModelChange) -> None:
-    data, _, after = PlantedError(rank, change_model).models()
+    data, _, after = PlantedError(largest_near_ties, change_model).models()
     assert not verify(data, after, tolerance=1e-3).ok
 
 
 def test_a_tolerance_of_the_user_decides_on_float_outputs() -> None:
-    data, _, after = PlantedError(chaotic, perturb(3e-7)).models()
+    data, _, after = PlantedError(rounding_sensitive, perturb(3e-7)).models()
     assert verify(data, after).ok
     assert verify(data, after, tolerance=1e-3).verdict == "differs"
 
 
-def test_failure_only_because_of_the_given_tolerance_is_explained() -> None:
-    data, _, after = PlantedError(chaotic, perturb(3e-7)).models()
+def test_explains_a_failure_caused_by_the_given_tolerance() -> None:
+    data, _, after = PlantedError(rounding_sensitive, perturb(3e-7)).models()
     verification = verify(data, after, tolerance=0.01)
     assert not verification.ok
     assert any("comes only from the given " in note for note in verification.notes)

@@ -44,8 +44,8 @@ class TestRuns:
             runs({"t0": np.zeros((1, 1, 1, 3))})
 
     def test_array_for_an_input_of_unknown_rank_is_one_run(self) -> None:
-        unknown = replace(slot(0, shape=()), has_rank=False)
-        assert [run["t0"].shape for run in runs({"t0": np.zeros((4, 2, 3))}, unknown)] == [(4, 2, 3)]
+        unranked_input = replace(slot(0, shape=()), has_rank=False)
+        assert [run["t0"].shape for run in runs({"t0": np.zeros((4, 2, 3))}, unranked_input)] == [(4, 2, 3)]
 
     def test_image_suffixes_ignore_case(self, tmp_path: Path) -> None:
         Image.fromarray(np.zeros((4, 6, 3), np.uint8)).save(tmp_path / "p.PNG")
@@ -76,16 +76,16 @@ class TestRuns:
             runs(tmp_path / "a.npz")
 
     @pytest.mark.parametrize(
-        ("name", "why"),
+        ("name", "reason"),
         [("a.npy", "it is damaged, or holds Python objects$"), ("a.bin", r"inputs are \.npz, \.npy files or images$")],
     )
-    def test_unreadable_array_file_is_reported_with_the_reason(self, tmp_path: Path, name: str, why: str) -> None:
+    def test_unreadable_array_file_is_reported_with_the_reason(self, tmp_path: Path, name: str, reason: str) -> None:
         (tmp_path / name).write_bytes(b"something else")
-        with pytest.raises(InvalidInputs, match=rf"the inputs in .*{name} cannot be read: {why}"):
+        with pytest.raises(InvalidInputs, match=rf"the inputs in .*{name} cannot be read: {reason}"):
             runs(tmp_path / name)
 
 
-class TestFit:
+class TestArrayChecks:
     @pytest.mark.parametrize(
         ("dtype", "array", "message"),
         [
@@ -102,7 +102,7 @@ class TestFit:
             ("int32", np.full((2, 3), "a"), r"is int32 \[2, 3\], not text"),
         ],
     )
-    def test_follows_the_rule_of_sessions(self, dtype: str, array: Any, message: str) -> None:
+    def test_reports_wrong_dtypes_as_sessions_do(self, dtype: str, array: Any, message: str) -> None:
         with pytest.raises(InvalidInputs, match=message):
             runs({"t0": array}, slot(0, dtype))
 
@@ -136,7 +136,7 @@ class TestFit:
 
 class TestImage:
     @staticmethod
-    def of(folder: Path, tensor: Tensor, metadata: TensorMetadata | None = None) -> Array:
+    def load(folder: Path, tensor: Tensor, metadata: TensorMetadata | None = None) -> Array:
         pixels = np.arange(72).reshape(4, 6, 3).astype(np.uint8)
         Image.fromarray(pixels).save(folder / "p.png")
         return load_image(folder / "p.png", "x", tensor, metadata or TensorMetadata())
@@ -148,24 +148,24 @@ class TestImage:
     def test_image_is_resized_to_fixed_height_and_width(
         self, tmp_path: Path, dims: tuple[int | None, ...], shape: tuple[int, int]
     ) -> None:
-        assert self.of(tmp_path, slot(0, shape=dims)).shape == (1, *shape, 3)
+        assert self.load(tmp_path, slot(0, shape=dims)).shape == (1, *shape, 3)
 
     @pytest.mark.parametrize("shape", [(1, 4, 6, 4), (1, 4, 6, 2), (4, 6, 1, 3, 2), (1, 4, 3)])
     def test_rejects_an_image_for_another_kind_of_input(self, tmp_path: Path, shape: tuple[int, ...]) -> None:
         with pytest.raises(InvalidInputs, match="which is not an image"):
-            self.of(tmp_path, slot(0, shape=shape))
+            self.load(tmp_path, slot(0, shape=shape))
 
     def test_normalized_values_are_rounded_to_nearest(self, tmp_path: Path) -> None:
         metadata = TensorMetadata(mean=(0.0,), std=(1.0,))
         pixels = np.arange(72).reshape(1, 4, 6, 3)
         for dtype in ("uint8", "int16"):
             x = slot(0, dtype, (1, 4, 6, 3), 2.8, zero_point=3)
-            assert (self.of(tmp_path, x, metadata) == np.rint(pixels / 2.8) + 3).all()
-        half = self.of(tmp_path, slot(0, "float16", (1, 4, 6, 3)), metadata)
-        assert (half.dtype, half.max()) == (np.float16, 71)
-        scaled = self.of(tmp_path, slot(0, "float32", (1, 4, 6, 3), 0.5, zero_point=3), metadata)
-        assert (scaled == pixels).all()
+            assert (self.load(tmp_path, x, metadata) == np.rint(pixels / 2.8) + 3).all()
+        float16_image = self.load(tmp_path, slot(0, "float16", (1, 4, 6, 3)), metadata)
+        assert (float16_image.dtype, float16_image.max()) == (np.float16, 71)
+        float_image = self.load(tmp_path, slot(0, "float32", (1, 4, 6, 3), 0.5, zero_point=3), metadata)
+        assert (float_image == pixels).all()
         for incomplete in (TensorMetadata(mean=(9.0,)), TensorMetadata(std=(9.0,))):
-            assert np.allclose(self.of(tmp_path, slot(0, shape=(1, 4, 6, 3)), incomplete), pixels / 255)
-        plain = self.of(tmp_path, slot(0, "uint8", (1, 4, 6, 3)), metadata)
-        assert (plain == pixels).all()
+            assert np.allclose(self.load(tmp_path, slot(0, shape=(1, 4, 6, 3)), incomplete), pixels / 255)
+        unquantized_image = self.load(tmp_path, slot(0, "uint8", (1, 4, 6, 3)), metadata)
+        assert (unquantized_image == pixels).all()

@@ -1,4 +1,4 @@
-"""Test the shapes and number of runs: fixed and dynamic dimensions of both models."""
+"""Shapes of inputs and number of runs, for fixed and dynamic dimensions."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_shapes_combine_fixed_and_chosen_dimensions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stored", "dims", "reported"),
+    ("stored", "dims", "is_dynamic"),
     [
         ((None, 3), ["n", 3], True),
         ((None, 3), [7, 3], True),
@@ -94,41 +94,45 @@ def test_shapes_combine_fixed_and_chosen_dimensions() -> None:
     ],
 )
 def test_detects_dimensions_that_are_dynamic_in_both_models(
-    stored: tuple[int | None, ...], dims: list[int | str | None], reported: bool
+    stored: tuple[int | None, ...], dims: list[int | str | None], is_dynamic: bool
 ) -> None:
-    assert sizes((slot(0, shape=stored), dims)).is_dynamic_in_file is reported
+    assert sizes((slot(0, shape=stored), dims)).is_dynamic_in_file is is_dynamic
 
 
 class TestBatchItems:
     """If LiteRT rejects a batch, its items run one by one."""
 
     BATCH: Array = np.arange(21).reshape(7, 3)
-    ONE = slot(0, shape=(1, 3)), ["n", 3]
+    BATCHED_INPUT = slot(0, shape=(1, 3)), ["n", 3]
 
-    def of(self, *inputs: Any, dims: tuple[Any, ...] = ("n", 5), whole: Array | None = None) -> list[list[Array]]:
+    def split(
+        self, *inputs: Any, dims: tuple[Any, ...] = ("n", 5), batch_result: Array | None = None
+    ) -> list[list[Array]]:
         arrays = [self.BATCH, np.arange(2)][: len(inputs)]
         input_sizes = sizes(*inputs, outputs=((slot(9, shape=(1, 5)), [*dims]),))
-        return input_sizes.split_batch(arrays, None if whole is None else [whole])
+        return input_sizes.split_batch(arrays, None if batch_result is None else [batch_result])
 
     def test_each_item_includes_inputs_without_a_batch_axis(self) -> None:
-        rows = self.of(self.ONE, (slot(1, shape=(2,)), [2]))
+        rows = self.split(self.BATCHED_INPUT, (slot(1, shape=(2,)), [2]))
         assert [row[0].tolist() for row in rows] == [[row] for row in self.BATCH.tolist()]
         assert all(row[1].tolist() == [0, 1] for row in rows)
 
     def test_batch_size_comes_from_a_batched_input(self) -> None:
-        input_sizes = sizes((slot(1, shape=(2,)), [2]), self.ONE, outputs=((slot(9, shape=(1, 5)), ["n", 5]),))
+        input_sizes = sizes(
+            (slot(1, shape=(2,)), [2]), self.BATCHED_INPUT, outputs=((slot(9, shape=(1, 5)), ["n", 5]),)
+        )
         assert len(input_sizes.split_batch([np.arange(2), self.BATCH], None)) == 7
 
     def test_no_items_without_a_single_batch_axis(self) -> None:
-        assert self.of((slot(0, shape=(1, 3)), ["n", "m"])) == []
-        assert self.of((slot(0, shape=(1, 3)), [1, "m"])) == []
-        assert self.of((slot(0, shape=(7, 3)), ["n", 3])) == []
-        assert self.of(self.ONE, dims=(7, 5)) == []
-        assert self.of(self.ONE, dims=()) == []
+        assert self.split((slot(0, shape=(1, 3)), ["n", "m"])) == []
+        assert self.split((slot(0, shape=(1, 3)), [1, "m"])) == []
+        assert self.split((slot(0, shape=(7, 3)), ["n", 3])) == []
+        assert self.split(self.BATCHED_INPUT, dims=(7, 5)) == []
+        assert self.split(self.BATCHED_INPUT, dims=()) == []
 
     @pytest.mark.parametrize(("shape", "rows"), [((7, 5), 0), ((3, 5), 0), ((7, 4), 7), ((35,), 0), ((7, 5, 1), 0)])
     def test_results_of_expected_or_other_rank_stay_unchanged(self, shape: tuple[int, ...], rows: int) -> None:
-        assert len(self.of(self.ONE, whole=np.zeros(shape))) == rows
+        assert len(self.split(self.BATCHED_INPUT, batch_result=np.zeros(shape))) == rows
 
     @pytest.mark.parametrize(
         ("dims", "shapes", "rows"),
@@ -141,14 +145,18 @@ class TestBatchItems:
         ],
     )
     def test_one_result_without_a_batch_axis_prevents_splitting(self, dims: Any, shapes: Any, rows: int) -> None:
-        input_sizes = sizes(self.ONE, outputs=tuple((slot(k, shape=(1, 5)), side) for k, side in enumerate(dims, 8)))
+        input_sizes = sizes(
+            self.BATCHED_INPUT, outputs=tuple((slot(k, shape=(1, 5)), side) for k, side in enumerate(dims, 8))
+        )
         assert len(input_sizes.split_batch([self.BATCH], shapes and [np.zeros(shape) for shape in shapes])) == rows
 
     def test_inputs_may_not_have_larger_batches(self) -> None:
-        assert self.of(self.ONE, (slot(1, shape=(2,)), ["n"])) == []
+        assert self.split(self.BATCHED_INPUT, (slot(1, shape=(2,)), ["n"])) == []
 
     def test_different_batch_sizes_share_no_items(self) -> None:
-        input_sizes = sizes(self.ONE, (slot(1, shape=(1, 3)), ["m", 3]), outputs=((slot(9, shape=(1, 5)), ["n", 5]),))
+        input_sizes = sizes(
+            self.BATCHED_INPUT, (slot(1, shape=(1, 3)), ["m", 3]), outputs=((slot(9, shape=(1, 5)), ["n", 5]),)
+        )
         assert input_sizes.split_batch([self.BATCH, self.BATCH[:2]], None) == []
         assert len(input_sizes.split_batch([self.BATCH, self.BATCH], None)) == 7
 

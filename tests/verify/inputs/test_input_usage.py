@@ -21,7 +21,7 @@ from onnx_tflite_plugin.verify.runtimes.packages import import_optional
 from onnx_tflite_plugin.verify.runtimes.structure import StoredConstant
 
 
-class Numbers:
+class BufferStub:
     """Constant data with FlatBuffers accessors."""
 
     def __init__(self, *numbers: int) -> None:
@@ -34,8 +34,8 @@ class Numbers:
         return self.stored.view(np.uint8)
 
 
-def tensor(index: int, dtype: str, shape: tuple[int, ...], dims: Dims | None = None, **known: Any) -> Tensor:
-    return Tensor(0, index, f"t{index}", dtype, shape, shape if dims is None else dims, **known)
+def tensor(index: int, dtype: str, shape: tuple[int, ...], dims: Dims | None = None, **fields: Any) -> Tensor:
+    return Tensor(0, index, f"t{index}", dtype, shape, shape if dims is None else dims, **fields)
 
 
 def graph(inputs: tuple[Tensor | None, ...], *outputs: Tensor | None) -> Subgraph:
@@ -46,7 +46,7 @@ IDS = tensor(0, "int32", (3,))
 
 
 @pytest.mark.parametrize(
-    ("x", "result", "shape", "axes"),
+    ("x", "result", "shape", "is_permutation"),
     [
         (tensor(1, "float32", (2, 5, 7)), tensor(2, "float32", (7, 2, 5)), (3,), True),
         (tensor(1, "float32", (2, 5, 7)), tensor(2, "float32", (7, 2, 11)), (3,), False),
@@ -61,8 +61,8 @@ IDS = tensor(0, "int32", (3,))
         (tensor(1, "int32", (2, 5, 7)), tensor(2, "int32", (2, 5, 7)), (3,), True),
     ],
 )
-def test_detects_permutation_operands(x: Tensor, result: Tensor, shape: tuple[int, ...], axes: bool) -> None:
-    assert random_inputs._is_permutation(graph((x, IDS), result), IDS, shape) is axes
+def test_detects_permutation_operands(x: Tensor, result: Tensor, shape: tuple[int, ...], is_permutation: bool) -> None:
+    assert random_inputs._is_permutation(graph((x, IDS), result), IDS, shape) is is_permutation
     assert not random_inputs._is_permutation(graph((IDS, x), result), IDS, shape)
     assert not random_inputs._is_permutation(graph((x, IDS, x), result), IDS, shape)
 
@@ -80,32 +80,34 @@ def test_detects_permutation_operands(x: Tensor, result: Tensor, shape: tuple[in
     ],
 )
 def test_detects_row_indices(table: Tensor | None, result: Tensor, rows: int) -> None:
-    of = graph((table, IDS), result, None)
-    assert random_inputs._table_length(of.operators[0], 0) == rows
+    gather_graph = graph((table, IDS), result, None)
+    assert random_inputs._table_length(gather_graph.operators[0], 0) == rows
     if rows:
-        assert random_inputs._integer_range(of, IDS) == (0, rows)
+        assert random_inputs._integer_range(gather_graph, IDS) == (0, rows)
 
 
 def test_bounds_random_indices_but_not_arithmetic_operands() -> None:
     low, high = random_inputs._integer_range(graph((IDS, IDS), tensor(2, "int32", (3,))), IDS)
     assert low == -high < 0
-    of = graph((tensor(1, "float32", (5, 1, 4)), IDS), tensor(2, "float32", (3, 2)))
-    assert random_inputs._integer_range(of, IDS) == (0, 4)
+    gather_graph = graph((tensor(1, "float32", (5, 1, 4)), IDS), tensor(2, "float32", (3, 2)))
+    assert random_inputs._integer_range(gather_graph, IDS) == (0, 4)
 
 
 def test_thresholds_include_compared_constants_and_their_neighbors() -> None:
-    bound, other = (tensor(1, dtype, (2,), data=StoredConstant(Numbers(5, 2**31 - 1))) for dtype in ("int32", "int64"))
+    bound, other = (
+        tensor(1, dtype, (2,), data=StoredConstant(BufferStub(5, 2**31 - 1))) for dtype in ("int32", "int64")
+    )
     truth = tensor(2, "bool", (3,))
     assert random_inputs._thresholds(graph((IDS, bound), truth), IDS).tolist() == [4, 5, 6, 2**31 - 2, 2**31 - 1]
     assert random_inputs._thresholds(graph((bound, IDS), truth), IDS).size == 5
-    for others in (
+    for unrelated_graph in (
         graph((IDS, other), truth),
         graph((IDS, bound, None, bound), truth),
         graph((IDS, bound), tensor(2, "bool", (5,))),
         graph((IDS, bound), tensor(2, "int32", (3,))),
         graph((tensor(7, "int32", (3,)), bound), truth),
     ):
-        assert not random_inputs._thresholds(others, IDS).size
+        assert not random_inputs._thresholds(unrelated_graph, IDS).size
 
 
 @pytest.mark.parametrize(
@@ -124,7 +126,7 @@ def test_random_floats_cover_the_range_of_their_quantized_dtype(result: Tensor, 
     assert random_inputs._float_range(graph((x, tensor(7, "float32", (3,))), result), x) is None
 
 
-# --- what is given ----------------------------------------------------------------------------
+# --- user inputs ------------------------------------------------------------------------------
 
 
 def test_rejects_complex_for_float_inputs_and_float_for_complex() -> None:
@@ -133,7 +135,7 @@ def test_rejects_complex_for_float_inputs_and_float_for_complex() -> None:
             user_data._fit_array(tensor(0, dtype, (3,)), "x", array, nan=False)
 
 
-# --- how files are read -----------------------------------------------------------------------
+# --- reading of files -------------------------------------------------------------------------
 
 
 def test_only_negative_dimensions_are_dynamic() -> None:
@@ -178,18 +180,19 @@ def accumulating_session(stored: bool, **state: Any) -> OnnxRuntime:
 
 
 @pytest.mark.parametrize(
-    ("stored", "state", "first"), [(False, {}, [-1, -1]), (True, {}, [-6, -8]), (False, {"initial": [2, 3]}, [-3, -4])]
+    ("stored", "state", "first_output"),
+    [(False, {}, [-1, -1]), (True, {}, [-6, -8]), (False, {"initial": [2, 3]}, [-3, -4])],
 )
 def test_initial_state_comes_from_metadata_then_initializer_then_zeros(
-    stored: bool, state: dict[str, Any], first: list[int]
+    stored: bool, state: dict[str, Any], first_output: list[int]
 ) -> None:
     session = accumulating_session(stored, **state)
     [y] = session.run([np.ones(2, np.float32)])
-    assert y.tolist() == first
-    [then] = session.run([np.ones(2, np.float32)])
-    assert then.tolist() == [k - 1 for k in first]
+    assert y.tolist() == first_output
+    [second_y] = session.run([np.ones(2, np.float32)])
+    assert second_y.tolist() == [k - 1 for k in first_output]
     session.reset()
-    assert session.run([np.ones(2, np.float32)])[0].tolist() == first
+    assert session.run([np.ones(2, np.float32)])[0].tolist() == first_output
 
 
 def test_external_weights_are_read_only_on_request(tmp_path: Path) -> None:

@@ -151,17 +151,17 @@ class TestPermutations:
 class TestThresholds:
     x = slot(0, "int32", MANY)
 
-    def near(self, number: int, result: Tensor, *operands: Tensor, dtype: str = "int32") -> bool:
+    def reaches_constant(self, number: int, result: Tensor, *operands: Tensor, dtype: str = "int32") -> bool:
         constant = slot(1, dtype, MANY, values=np.full(500, number, dtype))
         return bool((draw_input(self.x, operator([self.x, constant, *operands], [result])) > 50).any())
 
     def test_only_elementwise_comparisons_have_thresholds(self) -> None:
         truths = slot(2, "bool", MANY)
-        assert self.near(1000, truths)
-        assert not self.near(1000, slot(2, "bool", (5,)))
-        assert not self.near(1000, slot(2, "int32", MANY))
-        assert not self.near(1000, truths, slot(3, "int32", MANY))
-        assert not self.near(1000, truths, dtype="int64")
+        assert self.reaches_constant(1000, truths)
+        assert not self.reaches_constant(1000, slot(2, "bool", (5,)))
+        assert not self.reaches_constant(1000, slot(2, "int32", MANY))
+        assert not self.reaches_constant(1000, truths, slot(3, "int32", MANY))
+        assert not self.reaches_constant(1000, truths, dtype="int64")
 
     def test_thresholds_include_each_constant_and_its_neighbors(self) -> None:
         constant = slot(1, "int32", MANY, values=np.arange(1000, 6000, 10, dtype=np.int32))
@@ -297,13 +297,13 @@ def test_random_conditions_cover_every_combination() -> None:
         assert len({run[:2] for run in runs[:4]}) == 4
 
 
-def test_avoids_only_zeros_or_also_negative_integers() -> None:
+def test_restrictions_exclude_zeros_or_negative_integers() -> None:
     x = slot(0, "int32", (500,))
     entry = entry_of(subgraph(inputs=[x]))
-    any_, none, positive = (
+    unrestricted, nonzero, positive = (
         generate_inputs(entry, restriction=restriction)[0][0] for restriction in ("none", "nonzero", "positive")
     )
-    assert not any_.all()
-    np.testing.assert_array_equal(none, np.where(any_ == 0, 1, any_))
-    np.testing.assert_array_equal(positive, np.abs(none))
-    assert none.dtype == positive.dtype == np.int32
+    assert not unrestricted.all()
+    np.testing.assert_array_equal(nonzero, np.where(unrestricted == 0, 1, unrestricted))
+    np.testing.assert_array_equal(positive, np.abs(nonzero))
+    assert nonzero.dtype == positive.dtype == np.int32

@@ -28,8 +28,8 @@ def build_model(
 ) -> bytes:
     model = ModelBuilder()
     g = model.main
-    known: dict[str, Any] = {"quantization": quant(0.25, 3)} if dtype in ("int8", "uint8") else {}
-    x, y = g.input("x", shape, dtype, **known), g.tensor("y", shape, dtype, **known)
+    quantization_fields: dict[str, Any] = {"quantization": quant(0.25, 3)} if dtype in ("int8", "uint8") else {}
+    x, y = g.input("x", shape, dtype, **quantization_fields), g.tensor("y", shape, dtype, **quantization_fields)
     g.operator("ADD", [x, x], [y])
     g.output(y)
     if metadata is not None:
@@ -45,7 +45,7 @@ def random_floats(*shape: int) -> Array:
     return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
 
 
-# --- forms ------------------------------------------------------------------------------------
+# --- accepted data ----------------------------------------------------------------------------
 
 
 def test_accepts_an_array_a_stack_or_a_list_of_mappings() -> None:
@@ -83,10 +83,10 @@ def test_dynamic_dimension_accepts_any_size() -> None:
 
 def test_given_arrays_must_match_a_fixed_batch() -> None:
     data = build_model()
-    pinned = otp.convert(data, input_shape={"x": (4, 2, 3, 5)})
-    assert verify(data, pinned, inputs={"x": random_floats(4, 2, 3, 5)}).runs == 1
+    fixed_batch = otp.convert(data, input_shape={"x": (4, 2, 3, 5)})
+    assert verify(data, fixed_batch, inputs={"x": random_floats(4, 2, 3, 5)}).runs == 1
     with pytest.raises(InvalidInputs, match=r"is float32 \[4, 2, 3, 5\], but the given array has shape \[3, 2, 3, 5\]"):
-        verify(data, pinned, inputs={"x": random_floats(3, 2, 3, 5)})
+        verify(data, fixed_batch, inputs={"x": random_floats(3, 2, 3, 5)})
 
 
 # --- images -----------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ def test_given_arrays_must_match_a_fixed_batch() -> None:
 NORMALIZED = serialize({3: [{2: [{4: [{0: ("Uint8", 1), 1: {0: [127.5], 1: [2.0]}}]}]}]})
 
 
-def picture(path: Path, channels: int = 3) -> Array:
+def save_image(path: Path, channels: int = 3) -> Array:
     pixels = np.random.default_rng(1).integers(0, 256, (4, 6, channels)).astype(np.uint8)
     Image.fromarray(pixels if channels == 3 else pixels[..., 0]).save(path)
     return pixels
@@ -114,7 +114,7 @@ def picture(path: Path, channels: int = 3) -> Array:
 def test_image_is_normalized_by_metadata(
     tmp_path: Path, dtype: str, metadata: bytes | None, expected: Any, channels: int
 ) -> None:
-    pixels = picture(tmp_path / "p.png", channels)
+    pixels = save_image(tmp_path / "p.png", channels)
     data = build_model(dtype, (1, 4, 6, channels), metadata=metadata)
     fed_arrays: list[Array] = []
     original = LiteRT.run
@@ -130,7 +130,7 @@ def test_image_is_normalized_by_metadata(
 
 
 def test_resizes_images(tmp_path: Path) -> None:
-    picture(tmp_path / "p.png")
+    save_image(tmp_path / "p.png")
     data = build_model(shape=(1, 8, 9, 3))
     assert verify(data, otp.convert(data), inputs=tmp_path).ok
 
@@ -198,7 +198,7 @@ def test_npz_names_are_not_matched_by_position(tmp_path: Path) -> None:
 def test_rejects_an_empty_folder_and_an_image_for_a_vector(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputs, match="holds no "):
         runs(tmp_path)
-    picture(tmp_path / "p.png")
+    save_image(tmp_path / "p.png")
     with pytest.raises(InvalidInputs, match="which is not an image"):
         runs(tmp_path)
 

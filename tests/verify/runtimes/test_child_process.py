@@ -214,7 +214,7 @@ print(session.run([np.zeros((1, 64), np.int8)])[0].shape, flush=True)
 """
 
 
-def python(folder: Path, *command: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+def run_python(folder: Path, *command: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
     """Run Python in a folder, with the package that is tested here."""
     environment = {**os.environ, "PYTHONPATH": str(Path(otp.__file__).parents[1])}
     return subprocess.run(
@@ -234,7 +234,7 @@ def test_script_without_a_main_guard_runs_once(folder: Path, by_pipe: bool) -> N
     """Modules beside the script are not imported."""
     command, stdin = ("-", SCRIPT) if by_pipe else ("script.py", None)
     (folder / "worker.py").write_text("raise SystemExit('not this one')")
-    process = python(folder, command, stdin=stdin)
+    process = run_python(folder, command, stdin=stdin)
     assert (process.returncode, process.stdout, process.stderr) == (0, "begins\n(1, 10)\n", "")
 
 
@@ -253,7 +253,7 @@ if not os.fork():
 os.wait()
 print(session.run([np.zeros((1, 64), np.int8)])[0].shape, flush=True)
 """
-    process = python(folder, "-c", SCRIPT + fork_script)
+    process = run_python(folder, "-c", SCRIPT + fork_script)
     assert process.stdout.split("\n") == ["begins", "(1, 10)", "(1, 10)", "LiteRTCrash", "(1, 10)", ""], process.stderr
 
 
@@ -262,15 +262,15 @@ print(session.run([np.zeros((1, 64), np.int8)])[0].shape, flush=True)
 def test_child_ends_with_its_parent(folder: Path, running: bool) -> None:
     """A killed parent cannot stop it, even while LiteRT computes."""
     (folder / "m.tflite").write_bytes(count_to_three_million())
-    kill = "import os, signal\nprint(child_of_process()._process.pid, flush=True)\n"
-    end = "os.kill(os.getpid(), signal.SIGKILL)\n"
-    endless = (
+    print_pid = "import os, signal\nprint(child_of_process()._process.pid, flush=True)\n"
+    kill_parent = "os.kill(os.getpid(), signal.SIGKILL)\n"
+    kill_parent_during_run = (
         "import threading\n"
         "threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()\n"
         "session.run([np.float32(-1e9)])\n"
     )
-    script = SCRIPT.rpartition("print(")[0] + kill + (endless if running else end)
-    process = python(folder, "-c", script)
+    script = SCRIPT.rpartition("print(")[0] + print_pid + (kill_parent_during_run if running else kill_parent)
+    process = run_python(folder, "-c", script)
     assert process.returncode == -signal.SIGKILL
     status = Path("/proc") / process.stdout.split()[-1] / "stat"
     for _ in range(100):

@@ -20,11 +20,13 @@ from onnx_tflite_plugin.verify.runtimes.structure import entry, read
 from tests.helpers.verify_pairs import two_signatures
 
 
-@pytest.mark.parametrize("loads", [("xnnpack", "builtin", "reference"), ("builtin", "reference"), ("reference",)])
-def test_reference_kernels_run_only_if_no_others_do(loads: tuple[str, ...]) -> None:
-    class Some(Trial):
+@pytest.mark.parametrize(
+    "loadable_kernels", [("xnnpack", "builtin", "reference"), ("builtin", "reference"), ("reference",)]
+)
+def test_reference_kernels_run_only_if_no_others_do(loadable_kernels: tuple[str, ...]) -> None:
+    class PartialTrial(Trial):
         def _time_runs(self, kernels: str, *_: Any, **__: Any) -> tuple[list[list[Array]], float]:
-            if kernels not in loads:
+            if kernels not in loadable_kernels:
                 raise LiteRTError(f"{kernels} does not load")
             return [[np.zeros(3)]], 0.0
 
@@ -32,13 +34,13 @@ def test_reference_kernels_run_only_if_no_others_do(loads: tuple[str, ...]) -> N
     running_sum("float32")(net)
     data = net.build()
     model = read(data)
-    outputs_by_kernels = Some(data, model, entry(model), Tolerance()).reference_outputs([[]])
-    assert tuple(outputs_by_kernels) == (tuple(k for k in loads if k != "reference") or ("reference",))
+    outputs_by_kernels = PartialTrial(data, model, entry(model), Tolerance()).reference_outputs([[]])
+    assert tuple(outputs_by_kernels) == (tuple(k for k in loadable_kernels if k != "reference") or ("reference",))
 
 
 @pytest.mark.parametrize("kernels", ["builtin", "xnnpack"])
-@pytest.mark.parametrize("raised", [ValueError, RuntimeError, IndexError])
-def test_any_litert_exception_becomes_a_litert_error(raised: type[Exception], kernels: str) -> None:
+@pytest.mark.parametrize("exception_type", [ValueError, RuntimeError, IndexError])
+def test_any_litert_exception_becomes_a_litert_error(exception_type: type[Exception], kernels: str) -> None:
     """For example an IndexError, if a C++ table lacks a key."""
     net = Net()
     running_sum("float32")(net)
@@ -46,7 +48,7 @@ def test_any_litert_exception_becomes_a_litert_error(raised: type[Exception], ke
 
     class Broken:
         def allocate_tensors(self) -> None:
-            raise raised("_Map_base::at")
+            raise exception_type("_Map_base::at")
 
     assert isinstance(runtime.backend, LocalInterpreter)
     runtime.backend.interpreter = Broken()

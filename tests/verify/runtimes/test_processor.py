@@ -16,13 +16,13 @@ from tests.helpers.passes_networks import Network, build_model, image
 
 @pytest.mark.skipif(multiplies_exactly(), reason="this processor adds uint8 x int8 products exactly")
 def test_distinguishes_saturation_from_a_wrong_conversion() -> None:
-    def patches(net: Network) -> Any:
+    def build(net: Network) -> Any:
         x = net.input(image(1, 11, 13, 3))
         for name, features in (("a", 17), ("b", 34), ("c", 23), ("d", 31)):
             x = net.conv(x, features, name=name)
         return x
 
-    data = build_model(patches)
+    data = build_model(build)
     verification = verify(data, convert(data, weights_dtype="int8").proto)
     assert not verification.ok
     assert "with session.x64quantprecision=1 the outputs agree" in verification.text

@@ -11,7 +11,7 @@ import pytest
 
 from conformance.builder import ModelBuilder, quant
 from onnx_tflite_plugin.errors import InvalidModel, UnsupportedOption
-from onnx_tflite_plugin.source import read as own
+from onnx_tflite_plugin.source import read as read_source
 from onnx_tflite_plugin.source.model import Model, Tensor
 from onnx_tflite_plugin.verify.runtimes.structure import (
     StoredConstant,
@@ -23,7 +23,7 @@ from onnx_tflite_plugin.verify.runtimes.structure import (
 )
 
 
-def everything() -> bytes:
+def full_featured_model() -> bytes:
     """Return a model with most features of the schema.
 
     It has dynamic dimensions, variables, signatures and all ranges of operator codes.
@@ -79,8 +79,8 @@ def describe(model: Model) -> Any:
 
 
 def test_both_readers_agree() -> None:
-    data = everything()
-    from_schema, from_source = read(data), own(data)
+    data = full_featured_model()
+    from_schema, from_source = read(data), read_source(data)
     assert describe(from_schema) == describe(from_source)
     assert [
         (signature.key, signature.subgraph, signature.inputs, signature.outputs) for signature in from_schema.signatures
@@ -91,7 +91,7 @@ def test_both_readers_agree() -> None:
 
 
 def test_constant_has_only_complete_elements() -> None:
-    graph = read(everything()).main
+    graph = read(full_featured_model()).main
     (w,) = (tensor for tensor in graph.tensors if tensor.is_constant)
     assert isinstance(w.data, StoredConstant)
     assert w.data.numbers("int8").tolist() == [*range(35)]
@@ -99,7 +99,7 @@ def test_constant_has_only_complete_elements() -> None:
 
 
 def test_entry_is_a_signature_or_the_main_graph() -> None:
-    model = read(everything())
+    model = read(full_featured_model())
     for key, inputs, outputs in (
         (None, ("image",), ("ž", "score")), ("main", ("image",), ("ž", "score")), ("side", ("a",), ("b",)),
     ):  # fmt: skip
@@ -149,7 +149,7 @@ def test_signature_adds_inner_tensors_after_graph_outputs() -> None:
 
 
 def test_operands_producers_and_external_operands() -> None:
-    graph = read(everything()).main
+    graph = read(full_featured_model()).main
     dense, dequantize, gelu, odd = graph.operators
     assert [tensor.name for tensor in operands(dense)] == ["x"]
     assert {graph.tensors[index].name: op.index for index, op in producers(graph).items()} == {
@@ -160,7 +160,7 @@ def test_operands_producers_and_external_operands() -> None:
     assert [tensor.name for tensor in external_operands([odd])] == ["", "f"]
 
 
-@pytest.mark.parametrize("data", [b"", b"\x08\x00\x00\x00TFL3", everything()[:200]])
+@pytest.mark.parametrize("data", [b"", b"\x08\x00\x00\x00TFL3", full_featured_model()[:200]])
 def test_rejects_truncated_and_foreign_files(data: bytes) -> None:
     with pytest.raises(InvalidModel, match="the TFLite file"):
         read(data)

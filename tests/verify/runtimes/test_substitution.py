@@ -47,7 +47,8 @@ def shrink_handler(by: float = 0.25, kernel: Any = shrink_array) -> Handler:
 def network(dtype: str = "float32", *, is_output: bool = False, has_earlier_output: bool = True) -> bytes:
     """Return a network with the operator between convolutions.
 
-    ``is_output``: its result is an output, without a convolution. ``has_earlier_output``: its operand is an output too.
+    ``is_output``: the operator's result is an output, without a convolution after it. ``has_earlier_output``: the
+    operator's operand is an output too.
     """
     net = Net()
     x = net.input_through_conv(tensor(1, 5, 7, 3, dtype=dtype))
@@ -337,7 +338,7 @@ def test_splits_constant_operators_only_on_request() -> None:
 
 
 def tensors_after_run(net: Net, array: Array) -> tuple[ModelPair, dict[int, Array]]:
-    """Return a network with the missing operator, and all tensors after a run."""
+    """Run LiteRT with the kernel of a pack; return the pair and all tensors."""
     data, host = net.build(), Host(handlers={CODE: shrink_handler()})
     pair = ModelPair(data, otp.convert(data, host=host).proto, None, None, lambda stage: None)
     pair.assign_substitutes(host)
@@ -361,7 +362,7 @@ def test_tensor_is_read_from_the_submodel_that_computes_it() -> None:
 
 
 def test_submodel_keeps_inner_tensors_on_request() -> None:
-    """Four operators upstream of the missing one, whose result memory is reused."""
+    """LiteRT reuses the memory of results; four operators precede the missing one."""
     net = Net()
     x = net.input(tensor(5, 7))
     for code in ("NEG", "EXP", "SQRT", "SIN"):
@@ -378,14 +379,14 @@ def test_submodel_keeps_inner_tensors_on_request() -> None:
 
 
 def test_compares_pack_kernels_per_operator() -> None:
-    """The output does not depend on it: it is always 1."""
+    """The output is always 1, so only the comparison per operator finds the error."""
     net = Net()
     x = net.call("NEG", [net.input(tensor(5, 7))], tensor(5, 7))
     y = net.result(tensor(5, 7))
     net.graph.operator(CODE, [x], [y], custom_options={"by": 0.25})
-    faint = net.call("MUL", [y, constant(np.float32(1e-3))], tensor(5, 7))
-    sure = net.call("ADD", [faint, constant(np.float32(30.0))], tensor(5, 7))
-    net.output(net.call("LOGISTIC", [sure], tensor(5, 7)))
+    tiny_values = net.call("MUL", [y, constant(np.float32(1e-3))], tensor(5, 7))
+    large_values = net.call("ADD", [tiny_values, constant(np.float32(30.0))], tensor(5, 7))
+    net.output(net.call("LOGISTIC", [large_values], tensor(5, 7)))
     assert verify_model(net.build(), shrink_handler()).ok
     wrong = verify_model(net.build(), shrink_handler(by=0.5))
     assert [comparison.ok for comparison in wrong.comparisons] == [True, False]

@@ -110,7 +110,7 @@ def test_submodel_includes_external_data_of_both_models(tmp_path: Path) -> None:
     assert not verify(submodel, submodel.with_suffix(".onnx"), inputs=submodel.with_suffix(".npz")).ok
 
 
-def test_bisect_lists_each_file_and_removes_those_of_an_earlier_run(tmp_path: Path) -> None:
+def test_bisect_lists_files_and_removes_those_of_an_earlier_run(tmp_path: Path) -> None:
     for name in ("part3.onnx", "mine.onnx"):
         (tmp_path / name).write_bytes(b"earlier")
     notice, line, *_ = verify(chain(), plant(chain(), "Exp", "Neg"), bisect=tmp_path).notes
@@ -156,7 +156,7 @@ def test_submodel_with_a_known_cause_is_no_bug_report(tmp_path: Path) -> None:
     assert "bug report" not in verification.text
 
 
-def test_first_difference_is_the_first_part_in_whichever_run_it_differs(tmp_path: Path) -> None:
+def test_first_difference_is_the_first_operator_in_any_run(tmp_path: Path) -> None:
     """The wrong ABS differs only in the second run, the wrong NEG in both."""
     model = ModelBuilder()
     g = model.main

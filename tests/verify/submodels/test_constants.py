@@ -17,15 +17,15 @@ from onnx_tflite_plugin.verify.runtimes import structure
 from onnx_tflite_plugin.verify.submodels.constants import _computed_constants, _overlap, compare_constants
 from tests.helpers.passes_networks import Network, build_model, image
 
-FORMS = ["auto", "int8", "uint8", "keep"]
+WEIGHTS_DTYPES = ["auto", "int8", "uint8", "keep"]
 
 
 def network(net: Network) -> TensorRef:
     return net.conv(net.conv(net.input(image(1, 11, 7, 5)), 16, name="first"), 8, name="last")
 
 
-def change_fields(proto: onnx.ModelProto, elements: int, change: Any) -> onnx.ModelProto:
-    """Convert, and change the 8-bit constants with this number of elements."""
+def change_8_bit_constants(proto: onnx.ModelProto, elements: int, change: Any) -> onnx.ModelProto:
+    """Change the 8-bit constants with this number of elements."""
     constants = [
         constant
         for constant in proto.graph.initializer
@@ -43,12 +43,12 @@ def change_one_step(flat: Array) -> None:
     flat[7] += 1 if flat[7] < 100 else -1
 
 
-@pytest.mark.parametrize("weights_dtype", FORMS)
+@pytest.mark.parametrize("weights_dtype", WEIGHTS_DTYPES)
 def test_finds_a_weight_off_by_one_step_in_every_dtype(weights_dtype: str) -> None:
     data = build_model(network)
     assert verify(data, otp.convert(data, weights_dtype=weights_dtype)).ok
     verification = verify(
-        data, change_fields(otp.convert(data, weights_dtype=weights_dtype).proto, 8 * 16 * 9, change_one_step)
+        data, change_8_bit_constants(otp.convert(data, weights_dtype=weights_dtype).proto, 8 * 16 * 9, change_one_step)
     )
     assert verification.verdict == "differs"
     assert "of the weights differ from the file" in verification.text
@@ -56,7 +56,7 @@ def test_finds_a_weight_off_by_one_step_in_every_dtype(weights_dtype: str) -> No
     assert verification.diverging.operator.index == 1
 
 
-@pytest.mark.parametrize("weights_dtype", FORMS)
+@pytest.mark.parametrize("weights_dtype", WEIGHTS_DTYPES)
 def test_finds_the_weights_of_every_operator(weights_dtype: str) -> None:
     data = build_model(network)
     session = OnnxRuntime(otp.convert(data, weights_dtype=weights_dtype).proto)

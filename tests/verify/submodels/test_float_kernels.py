@@ -1,6 +1,6 @@
 """Quantized operators compared with LiteRT's float kernels.
 
-Rounding is no error, a wrong constant is one.
+Rounding is no error; a wrong constant is an error.
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ from tests.helpers.verify_graphs import slot
 STEP, CONSTANT_STEP, CONSTANT = 4.139463999308646e-05, 1.3841176041751169e-05, 4978
 """The constant is 1664.4999 steps: floats round its sums down, and LiteRT's fixed point rounds them up."""
 
-
 SUMS = np.random.default_rng(7).integers(-900, 900, (1, 16, 16, 2), np.int16)
 
 
 def shifted_weights() -> bytes:
-    """Return a convolution whose uint8 weights symmetric int8 does not hold."""
+    """Return a convolution whose uint8 weights do not fit in symmetric int8."""
     model, rng = ModelBuilder(), np.random.default_rng(7)
     g = model.main
     x = g.input("x", (1, 11, 7, 24), "uint8", quantization=quant(0.02, 128))
@@ -49,8 +48,8 @@ def halfway_sums() -> bytes:
     """
     net = Net()
     spec = tensor(*SUMS.shape, dtype="int16", scale=STEP, name="x")
-    added = constant(np.array([CONSTANT, 1990], np.int16), "int16", CONSTANT_STEP)
-    net.output(net.call("ADD", [net.input(spec), added], spec, pot_scale_int16=False))
+    addend = constant(np.array([CONSTANT, 1990], np.int16), "int16", CONSTANT_STEP)
+    net.output(net.call("ADD", [net.input(spec), addend], spec, pot_scale_int16=False))
     return net.build()
 
 
@@ -103,7 +102,7 @@ def test_wrong_constant_by_one_step_is_an_error() -> None:
 
 
 def coarsely_quantized_operand() -> tuple[bytes, onnx.ModelProto]:
-    """Return a float operand in large steps minus 1, and its float32 conversion."""
+    """Return a SUB with a coarsely quantized operand, and its float conversion."""
     net = Net()
     operand = net.call(
         "QUANTIZE", [net.input(tensor(1, 11, 7, 24, name="x"))], tensor(1, 11, 7, 24, dtype="int8", scale=0.2)

@@ -31,15 +31,15 @@ def constant_sigmoid(net: Network) -> TensorRef:
     first = net.conv(x, 8, name="first", fused_activation_function="RELU")
     second = net.conv(first, 8, name="second")
     joined = net.call("CONCATENATION", [first, second], Spec((*SHAPE[:3], 16)), axis=3)
-    faint = net.like("MUL", joined, constant(np.float32(1e-3)))
-    return net.like("LOGISTIC", net.like("ADD", faint, constant(np.float32(30.0))))
+    tiny_values = net.like("MUL", joined, constant(np.float32(1e-3)))
+    return net.like("LOGISTIC", net.like("ADD", tiny_values, constant(np.float32(30.0))))
 
 
 def zeros_convolution(net: Network) -> TensorRef:
     """Return a convolution of zeros, because RELU before it drops all values."""
     first = net.conv(net.input(image(*SHAPE, dtype="float32")), 8, name="first")
-    low = net.like("RELU", net.like("SUB", first, constant(np.float32(1e3))))
-    return net.conv(low, 8, name="second")
+    zeros = net.like("RELU", net.like("SUB", first, constant(np.float32(1e3))))
+    return net.conv(zeros, 8, name="second")
 
 
 def saturated_network(net: Network) -> TensorRef:
@@ -47,8 +47,8 @@ def saturated_network(net: Network) -> TensorRef:
     first = net.conv(net.input(image(*SHAPE)), 8, name="first")
     second = net.conv(first, 8, name="second")
     spec = net.spec(second)
-    most = constant(np.full((1,), 127, np.int8), "int8", spec.scale, spec.zero_point)
-    return net.like("MAXIMUM", second, most)
+    maximum = constant(np.full((1,), 127, np.int8), "int8", spec.scale, spec.zero_point)
+    return net.like("MAXIMUM", second, maximum)
 
 
 def shared_table(net: Network) -> TensorRef:
@@ -69,10 +69,10 @@ def far_beyond_16_bits(net: Network) -> TensorRef:
 
 
 def far_beyond_32_bits(net: Network) -> TensorRef:
-    """Return a difference that is always zero and so was calibrated to an empty range."""
+    """Return a difference that is always zero, so that its scale is tiny."""
     x = net.like("ADD", net.input(image(1, 3, 16, 1)), constant(np.int8(7), "int8", 0.047))
-    most = net.like("REDUCE_MAX", x, constant(np.array([3], np.int32)), keep_dims=True)
-    zeros = net.call("SUB", [x, most], tensor(1, 3, 16, 1, dtype="int8", scale=4e-12, zero_point=-128))
+    maximum = net.like("REDUCE_MAX", x, constant(np.array([3], np.int32)), keep_dims=True)
+    zeros = net.call("SUB", [x, maximum], tensor(1, 3, 16, 1, dtype="int8", scale=4e-12, zero_point=-128))
     return net.like("ADD", x, zeros)
 
 
@@ -111,10 +111,10 @@ def swap_inputs(node: onnx.NodeProto) -> None:
 
 
 def change_parameter(slot: int, change: Callable[[Any, float], Any]) -> ModelChange:
-    """Change an integer or a scale of an operand of the last convolution.
+    """Change a quantized value or a scale of an operand of the last convolution.
 
-    An even ``slot`` is an integer; the operand is ``slot // 2``. ``change`` gets the operand's value and a step of the
-    result in units of the operand.
+    The operand is ``slot // 2``; an even ``slot`` changes a quantized value, an odd ``slot`` a scale. ``change`` gets
+    the old value and a quantization step of the result in units of the operand.
     """
 
     def change_model(proto: onnx.ModelProto) -> None:

@@ -31,11 +31,11 @@ def short_segments(monkeypatch: pytest.MonkeyPatch) -> None:
 def chain() -> bytes:
     """Return a chain of operators whose last one also reads the first result."""
     net = Net()
-    x = first = net.input(tensor(*SHAPE))
+    x = first_result = net.input(tensor(*SHAPE))
     for k, code in enumerate(CODES):
         x = net.call(code, [x], tensor(*SHAPE))
-        first = x if k == 0 else first
-    net.output(net.call("SUB", [x, first], tensor(*SHAPE)))
+        first_result = x if k == 0 else first_result
+    net.output(net.call("SUB", [x, first_result], tensor(*SHAPE)))
     return net.build()
 
 
@@ -148,8 +148,8 @@ def spectrum() -> bytes:
 def test_tolerates_errors_explained_by_operand_rounding() -> None:
     data = spectrum()
     proto = otp.convert(data).proto
-    silence = {"x0": np.full((3, 512), 1e3 / 3, np.float32)}
-    assert verify(data, proto, inputs=silence).ok
+    constant_input = {"x0": np.full((3, 512), 1e3 / 3, np.float32)}
+    assert verify(data, proto, inputs=constant_input).ok
 
 
 def test_own_state_of_an_operator_is_not_an_operand() -> None:

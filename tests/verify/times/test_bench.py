@@ -69,11 +69,11 @@ def test_one_thread_is_timed_by_processor_time(
     calls: list[str] = []
 
     def clock(name: str) -> Callable[[], float]:
-        def report_of() -> float:
+        def read_clock() -> float:
             calls.append(name)
             return float(getattr(time, name)())
 
-        return report_of
+        return read_clock
 
     clocks = SimpleNamespace(**{name: clock(name) for name in ("process_time", "perf_counter")})
     monkeypatch.setattr("onnx_tflite_plugin.verify.times.bench.time", clocks)
@@ -100,13 +100,13 @@ def test_round_starts_with_the_previous_rounds_last_runtime(quick: None, monkeyp
 def test_threads_reach_both_runtimes(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     for runtime in (LiteRT, OnnxRuntime):
-        begin = runtime.__init__
+        original_init = runtime.__init__
 
-        def note(self: Any, *arguments: Any, begin: Any = begin, **options: Any) -> None:
+        def record_threads(self: Any, *arguments: Any, original_init: Any = original_init, **options: Any) -> None:
             calls.append((type(self).__name__, options.get("threads", 1)))
-            begin(self, *arguments, **options)
+            original_init(self, *arguments, **options)
 
-        monkeypatch.setattr(runtime, "__init__", note)
+        monkeypatch.setattr(runtime, "__init__", record_threads)
     benchmark = bench(DIGITS, otp.convert(DIGITS), rounds=3, threads=2)
     assert ("LiteRT", 2) in calls
     assert ("OnnxRuntime", 2) in calls

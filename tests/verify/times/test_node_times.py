@@ -266,7 +266,7 @@ def test_profiles_for_a_second_within_round_limits(
     assert limits == [seconds, None], "the time of a run with several threads is no limit"
 
 
-def test_a_loop_has_the_overhead_of_each_node_of_its_body_in_each_step() -> None:
+def test_loop_overhead_counts_every_body_node_in_each_step() -> None:
     body = helper.make_graph([helper.make_node("Abs", ["v"], ["r"], name="inner")], "body", [], [])
     node = helper.make_node("Scan", ["x", "y"], ["z"], name="outer", body=body)
     assert _profiled_operand_count(node, {"outer": 1.0, "inner": 7.0}) == 1 + 3 + 7 * 3
