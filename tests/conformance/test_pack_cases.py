@@ -120,5 +120,5 @@ def test_override_must_pass_the_built_in_cases() -> None:
 
 
 def test_rejects_a_pack_that_is_not_installed() -> None:
-    with pytest.raises(PackError, match="no installed distribution of that name"):
+    with pytest.raises(PackError, match="no installed distribution with that name"):
         command.run("no-such-pack")

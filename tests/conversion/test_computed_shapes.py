@@ -1,6 +1,6 @@
-"""Requested input shapes give the results of resized LiteRT models.
+"""Requested input shapes with multi-output operators, subgraphs and states.
 
-The models have multi-output operators, subgraphs and states.
+The results are compared with those of resized LiteRT models.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from onnx_tflite_plugin.errors import UnsupportedOperator
 from onnx_tflite_plugin.verify import verify
 
 
-def swap(code: str, sizes: Spec | None) -> bytes:
-    """Return a RESHAPE to two sizes in reverse order, split by ``code``.
+def swap_sizes(code: str, sizes: Spec | None) -> bytes:
+    """Return a RESHAPE that swaps two sizes, which the operator ``code`` separates.
 
-    ``sizes``: a constant; without it, the input's sizes.
+    ``sizes``: the two sizes as a constant; by default the shape of the input.
     """
     model = Net()
     x = model.input(tensor(None, 5, name="x"))
@@ -31,9 +31,9 @@ def swap(code: str, sizes: Spec | None) -> bytes:
         "SPLIT": ([constant(0), sizes_tensor], {"num_splits": 2}),
         "SPLIT_V": ([sizes_tensor, constant([1, 1]), constant(0)], {"num_splits": 2}),
     }[code]
-    first, second = model.call_multi_output(code, operands, size_spec, size_spec, **options)
+    first_size, second_size = model.call_multi_output(code, operands, size_spec, size_spec, **options)
     join_code, join_options = ("PACK", {"values_count": 2}) if code == "UNPACK" else ("CONCATENATION", {})
-    shape = model.call(join_code, [second, first], tensor(2, dtype="int32"), axis=0, **join_options)
+    shape = model.call(join_code, [second_size, first_size], tensor(2, dtype="int32"), axis=0, **join_options)
     model.output(model.call("RESHAPE", [x, shape], tensor(5, None)))
     return model.build()
 
@@ -44,7 +44,7 @@ def agrees(data: bytes, conversion: Conversion, *shape: int) -> bool:
 
 @pytest.mark.parametrize("code", ["UNPACK", "SPLIT", "SPLIT_V"])
 def test_dimensions_split_from_a_shape_follow_the_input(code: str) -> None:
-    data = swap(code, None)
+    data = swap_sizes(code, None)
     assert agrees(data, convert(data, input_shape={"x": (3, 5)}), 3, 5)
     dynamic = convert(data, dynamic_batch=True)
     assert all(agrees(data, dynamic, batch, 5) for batch in (1, 7))
@@ -52,7 +52,7 @@ def test_dimensions_split_from_a_shape_follow_the_input(code: str) -> None:
 
 @pytest.mark.parametrize("code", ["UNPACK", "SPLIT", "SPLIT_V"])
 def test_dimensions_split_from_a_constant_are_static(code: str) -> None:
-    data = swap(code, constant([7, 5]))
+    data = swap_sizes(code, constant([7, 5]))
     assert agrees(data, convert(data, input_shape={"x": (7, 5)}), 7, 5)
 
 

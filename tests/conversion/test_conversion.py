@@ -145,10 +145,10 @@ def test_dynamic_dimensions_stay_dynamic() -> None:
 
 def test_nodes_record_operator_handler_and_pack() -> None:
     for node in otp.convert(network()).proto.graph.node:
-        marks = {prop.key.removeprefix("onnx_tflite_plugin."): prop.value for prop in node.metadata_props}
-        assert marks["handler"].startswith("op_handlers.math.")
-        assert marks["operators"] in ("0:0", "0:1")
-        assert marks["pack"] == "onnx-tflite-plugin"
+        properties = {prop.key.removeprefix("onnx_tflite_plugin."): prop.value for prop in node.metadata_props}
+        assert properties["handler"].startswith("op_handlers.math.")
+        assert properties["operators"] in ("0:0", "0:1")
+        assert properties["pack"] == "onnx-tflite-plugin"
 
 
 def test_inner_int8_values_are_stored_as_uint8_with_metadata() -> None:
@@ -162,10 +162,10 @@ def test_inner_int8_values_are_stored_as_uint8_with_metadata() -> None:
     g.operator("ADD", [y, x], [z], version=2)
     g.output(z)
     graph = otp.convert(model.build()).proto.graph
-    (inside,) = [v for v in graph.value_info if v.name == "y"]
-    marks = {prop.key.removeprefix("onnx_tflite_plugin."): prop.value for prop in inside.metadata_props}
-    assert inside.type.tensor_type.elem_type == onnx.TensorProto.UINT8
-    assert marks == {"tensor": "0:1", "form": "stored", "shift": "128"}
+    (inner_value,) = [v for v in graph.value_info if v.name == "y"]
+    properties = {prop.key.removeprefix("onnx_tflite_plugin."): prop.value for prop in inner_value.metadata_props}
+    assert inner_value.type.tensor_type.elem_type == onnx.TensorProto.UINT8
+    assert properties == {"tensor": "0:1", "form": "stored", "shift": "128"}
     assert [v.type.tensor_type.elem_type for v in (graph.input[0], graph.output[0])] == [onnx.TensorProto.INT8] * 2
     generic = otp.convert(model.build(), target="generic").proto.graph
     assert onnx.TensorProto.UINT8 not in {v.type.tensor_type.elem_type for v in generic.value_info}
@@ -269,12 +269,12 @@ def test_verified_model_is_serialized_once(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("collecting", [True, False])
-def test_garbage_collection_is_restored_after_failure(collecting: bool) -> None:
+def test_garbage_collection_is_restored_after_a_conversion(collecting: bool) -> None:
     (gc.enable if collecting else gc.disable)()
     try:
-        during: dict[str, bool] = {}
-        otp.convert(network(), progress=lambda stage: during.update({stage: gc.isenabled()}))
-        assert not during["lowering"]
+        is_enabled_by_stage: dict[str, bool] = {}
+        otp.convert(network(), progress=lambda stage: is_enabled_by_stage.update({stage: gc.isenabled()}))
+        assert not is_enabled_by_stage["lowering"]
         assert gc.isenabled() is collecting
         with pytest.raises(otp.ConversionError):
             otp.convert(network(), inputs_at=["nothing of this name"])
@@ -332,10 +332,7 @@ def test_rejects_an_lstm_with_one_tensor_for_both_states() -> None:
 
 @pytest.mark.parametrize(("opset", "version"), [(13, 8), (18, 8), (19, 9), (21, 10), (23, 11)])
 def test_ir_version_is_the_first_with_the_opset(opset: int, version: int) -> None:
-    """It is at least 8, the first with functions.
-
-    Otherwise it follows ONNX's table (docs/Versioning.md).
-    """
+    """ONNX's table (docs/Versioning.md) gives the version; the minimum is 8."""
     net = Net()
     net.output(net.call("NEG", [tensor(2, 3)], tensor(2, 3)))
     assert otp.convert(net.build(), opset=opset, check="standard").proto.ir_version == version

@@ -65,22 +65,30 @@ def test_submodel_is_verified_against_the_same_submodel() -> None:
     verification = verify(data, submodel.proto.SerializeToString())
     assert verification.ok, verification.text
     assert [comparison.name for comparison in verification.comparisons] == ["c"]
-    wrong = submodel.proto
-    next(node for node in wrong.graph.node if node.op_type == "Exp").op_type = "Neg"
-    assert not verify(data, wrong.SerializeToString()).ok
+    wrong_proto = submodel.proto
+    next(node for node in wrong_proto.graph.node if node.op_type == "Exp").op_type = "Neg"
+    assert not verify(data, wrong_proto.SerializeToString()).ok
 
 
 def test_int8_submodel_keeps_its_scales() -> None:
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (1, 5), "int8", quantization=quant(0.1, 3))
-    y, z = (g.tensor(name, (1, 5), "int8", quantization=quant(0.25, at)) for name, at in (("y", -7), ("z", 11)))
+    y, z = (
+        g.tensor(name, (1, 5), "int8", quantization=quant(0.25, zero_point))
+        for name, zero_point in (("y", -7), ("z", 11))
+    )
     g.operator("ADD", [x, x], [y])
     g.operator("MUL", [y, y], [z])
     g.output(z)
     submodel = otp.convert(model.build(), inputs_at=["y"], verify=True)
-    (edge,) = submodel.report.inputs
-    assert (edge.name, edge.dtype, edge.scale, edge.zero_point) == ("y", "int8", (0.25,), (-7,))
+    (graph_input,) = submodel.report.inputs
+    assert (graph_input.name, graph_input.dtype, graph_input.scale, graph_input.zero_point) == (
+        "y",
+        "int8",
+        (0.25,),
+        (-7,),
+    )
 
 
 def test_signature_names_select_tensors() -> None:

@@ -1,4 +1,4 @@
-"""A saved model has its weights even if the process is killed at any moment."""
+"""Saved models keep their weights, even if the process is killed at any moment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SIZE = 503
 
 
 @pytest.fixture(autouse=True)
-def external(monkeypatch: pytest.MonkeyPatch) -> None:
+def force_external_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     """Treat every model as too large for protobuf."""
     monkeypatch.setattr(conversion, "MAX_PROTO_BYTES", 10)
 
@@ -36,7 +36,7 @@ def convert_model(value: float) -> otp.Conversion:
     return otp.convert(builder.build(), check="standard")
 
 
-def weights(path: Path) -> float:
+def weight_value(path: Path) -> float:
     """Return the value of all weights of a model; the model's input is named after it."""
     graph = onnx.load(path).graph
     (tensor,) = (initializer for initializer in graph.initializer if initializer.dims == [SIZE])
@@ -46,7 +46,7 @@ def weights(path: Path) -> float:
 
 
 def exit_at(step: int, folder: Path) -> None:
-    """End the process at the start of the n-th change of a file in a folder."""
+    """End the process when it is about to change a file in a folder for the n-th time."""
     remaining = step
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
@@ -64,9 +64,9 @@ def exit_at(step: int, folder: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-@pytest.mark.parametrize("small", [False, True])
+@pytest.mark.parametrize("fits_in_protobuf", [False, True])
 def test_killed_save_leaves_a_model_with_its_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fits_in_protobuf: bool
 ) -> None:
     old, new = convert_model(3.0), convert_model(5.0)
     values = []
@@ -76,7 +76,7 @@ def test_killed_save_leaves_a_model_with_its_weights(
         old.save(path)
         child = os.fork()
         if not child:
-            if small:
+            if fits_in_protobuf:
                 conversion.MAX_PROTO_BYTES = 1 << 30
             exit_at(step, folder)
             try:
@@ -84,9 +84,9 @@ def test_killed_save_leaves_a_model_with_its_weights(
             finally:
                 os._exit(0)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        values.append(weights(path))
+        values.append(weight_value(path))
         written_paths = convert_model(7.0).save(path)
-        assert (sorted(folder.iterdir()), weights(path)) == (sorted(written_paths), 7.0)
+        assert (sorted(folder.iterdir()), weight_value(path)) == (sorted(written_paths), 7.0)
         if code == 0:
             break
         assert code == 9
@@ -141,7 +141,7 @@ def test_failed_write_keeps_the_old_model_and_weights(tmp_path: Path, monkeypatc
     with pytest.raises(OSError, match="No space left") as caught:
         convert_model(5.0).save(path)
     assert caught.value.filename == str(path)
-    assert (sorted(tmp_path.iterdir()), weights(path)) == (sorted(first), 3.0)
+    assert (sorted(tmp_path.iterdir()), weight_value(path)) == (sorted(first), 3.0)
 
 
 def test_long_names_with_equal_prefix_share_no_weights(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_long_names_with_equal_prefix_share_no_weights(tmp_path: Path) -> None:
     written = [convert_model(3.0).save(path) for path in paths]
     assert written[0][1] != written[1][1]
     convert_model(5.0).save(paths[0])
-    assert (weights(paths[0]), weights(paths[1])) == (5.0, 3.0)
+    assert (weight_value(paths[0]), weight_value(paths[1])) == (5.0, 3.0)
 
 
 def test_weights_file_name_is_a_hash_of_its_content(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_concurrent_saves_leave_a_valid_model(tmp_path: Path) -> None:
                 os._exit(0)
         children.append(child)
     assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
-    assert weights(path) in (3.0, 5.0, 7.0)
+    assert weight_value(path) in (3.0, 5.0, 7.0)
 
 
 def test_open_session_keeps_the_old_weights(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from onnx_tflite_plugin.graph.model_metadata import write_authored
 
 def join_reshapes(*, constant: bool) -> onnx.ModelProto:
     """Return reshapes ``a`` and ``b`` of the negated constant or input."""
-    product = helper.make_node("Neg", ["c" if constant else "x"], ["product"])
-    nodes = [product, *(helper.make_node("Reshape", ["product", f"{name}_shape"], [name]) for name in "ab")]
+    negation = helper.make_node("Neg", ["c" if constant else "x"], ["product"])
+    nodes = [negation, *(helper.make_node("Reshape", ["product", f"{name}_shape"], [name]) for name in "ab")]
     infos = {"a": (5, 3, 1), "b": (3, 5), "product": (15,), "x": (15,)}
     value = {name: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in infos.items()}
     shapes = [numpy_helper.from_array(np.asarray(infos[name], np.int64), f"{name}_shape") for name in "ab"]

@@ -1,4 +1,4 @@
-"""Tests of wrong input files and output paths, such as pipes, links, long names."""
+"""Test unusual input files and output paths, such as pipes, links and long names."""
 
 from __future__ import annotations
 
@@ -129,24 +129,24 @@ def test_next_run_removes_temporary_files_of_a_killed_process(tmp_path: Path) ->
     )
     assert subprocess.run([sys.executable, "-c", program, str(path)], check=False).returncode == -9
     (leftover,) = tmp_path.iterdir()
-    running = tmp_path / f"{files._prefix(path)}{os.getpid()}.running"
-    running.write_bytes(b"of a running process")
+    live_file = tmp_path / f"{files._prefix(path)}{os.getpid()}.running"
+    live_file.write_bytes(b"of a running process")
     folder = leftover.with_name(f"{leftover.name}.folder")  # as for external weights
     folder.mkdir()
     (folder / "model.onnx.data").write_bytes(b"half")
     user_file = tmp_path / f"{leftover.name.removeprefix(files._prefix(path)).partition('.')[0]}.txt"
     user_file.write_text("a file of the user with the same process id")
     otp.convert(small_model()).save(path)
-    assert sorted(tmp_path.iterdir()) == sorted([path, running, user_file])
+    assert sorted(tmp_path.iterdir()) == sorted([path, live_file, user_file])
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o077])
 def test_file_permissions_respect_umask(mask: int, tmp_path: Path) -> None:
-    before = os.umask(mask)
+    original_mask = os.umask(mask)
     try:
         (path,) = otp.convert(small_model()).save(tmp_path / "model.onnx")
     finally:
-        mask_during_save = os.umask(before)
+        mask_during_save = os.umask(original_mask)
     assert mask_during_save == mask
     assert path.stat().st_mode & 0o777 == 0o666 & ~mask
 

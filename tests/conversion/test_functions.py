@@ -42,7 +42,7 @@ def test_callable_package_has_the_signature_of_its_function() -> None:
     assert inspect.signature(otp.verify) == inspect.signature(verify)
 
 
-def test_error_on_models_that_do_not_belong_together_is_public() -> None:
+def test_error_for_mismatched_models_is_public() -> None:
     int8 = otp.convert(DIGITS)
     with pytest.raises(otp.MismatchedModels, match=r"was converted from another TFLite file than digits_float\.tflite"):
         otp.verify(DIGITS.with_name("digits_float.tflite"), int8)
@@ -91,7 +91,7 @@ def test_session_accepts_a_conversion_path_or_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "kind", "text"),
+    ("call", "error", "text"),
     [
         (lambda c: otp.convert(3), TypeError, "not int"),
         (lambda c: otp.convert(DIGITS, progress=3), TypeError, "not int"),
@@ -108,9 +108,9 @@ def test_session_accepts_a_conversion_path_or_bytes(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_arguments_give_clear_errors(
-    call: Callable[[otp.Conversion], object], kind: type[Exception], text: str
+    call: Callable[[otp.Conversion], object], error: type[Exception], text: str
 ) -> None:
-    with pytest.raises(kind, match=re.escape(text)):
+    with pytest.raises(error, match=re.escape(text)):
         call(otp.convert(DIGITS))
 
 

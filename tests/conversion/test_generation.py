@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ def session(sizes: Sizes, signature: str, attention: str = "causal", *, logits: 
 
 
 def litert_tokens(sizes: Sizes, tokens: list[int], count: int) -> list[int]:
-    """Return greedy tokens of LiteRT's decode signature, token by token."""
+    """Return the tokens that LiteRT generates greedily with the decode signature."""
     from ai_edge_litert.interpreter import Interpreter
 
     run = Interpreter(model_content=language_model(sizes)).get_signature_runner("decode")
@@ -70,11 +69,11 @@ def test_prompt_session_of_dynamic_length_runs_the_prompt_once() -> None:
 @pytest.mark.parametrize("attention", ["file", "causal"])
 @pytest.mark.parametrize("sizes", [ROWS, COLUMNS], ids=["rows", "columns"])
 def test_joined_signatures_generate_litert_tokens(sizes: Sizes, attention: str, logits: str) -> None:
-    prompted = session(sizes, "all", attention, logits=logits)
+    joined_session = session(sizes, "all", attention, logits=logits)
     expected = litert_tokens(sizes, TOKENS, 12)
-    assert prompted.generate(TOKENS, 12) == expected
-    assert prompted.generate(TOKENS, 3) == expected[:3]
-    assert prompted.generate(expected[2:4], 8, start=len(TOKENS) + 2) == expected[4:]
+    assert joined_session.generate(TOKENS, 12) == expected
+    assert joined_session.generate(TOKENS, 3) == expected[:3]
+    assert joined_session.generate(expected[2:4], 8, start=len(TOKENS) + 2) == expected[4:]
 
 
 def test_caches_keep_their_memory_if_written_in_place() -> None:
@@ -138,22 +137,21 @@ def test_rejects_a_prompt_session_with_different_caches() -> None:
         session(ROWS, "decode").generate(TOKENS, 1, prompt=session(ROWS, "prefill_5"))
 
 
-@pytest.mark.parametrize("make", [lambda: ROWS, lambda: COLUMNS], ids=["rows", "columns"])
-def test_run_takes_all_inputs_except_caches(make: Callable[[], Sizes]) -> None:
-    sizes = make()
+@pytest.mark.parametrize("sizes", [ROWS, COLUMNS], ids=["rows", "columns"])
+def test_run_takes_all_inputs_except_caches(sizes: Sizes) -> None:
     mask: dict[str, Array] = {"mask": causal_mask(sizes, 0, 1)} if sizes.cache_layout == "columns" else {}
     outputs = session(sizes, "decode").run({"tokens": [[3]], "input_pos": [0], **mask})
     assert outputs["logits"].shape == (1, 1, sizes.vocabulary)
 
 
 @pytest.mark.parametrize(
-    ("options", "hints"),
+    ("options", "has_hint"),
     [({}, True), ({"attention": "causal"}, False), ({"target": "generic"}, False)],
     ids=["by default", "with the option", "for another target"],
 )
-def test_hint_suggests_causal_attention(options: dict[str, Any], hints: bool) -> None:
+def test_hint_suggests_causal_attention(options: dict[str, Any], has_hint: bool) -> None:
     report = otp.convert(language_model(ROWS), signature="decode", **options).report
-    assert any("attention='causal' decodes faster" in hint for hint in report.hints) == hints
+    assert any("attention='causal' decodes faster" in hint for hint in report.hints) == has_hint
     assert not any("attention='causal'" in warning for warning in report.warnings)
 
 

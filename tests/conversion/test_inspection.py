@@ -67,12 +67,12 @@ def test_operators_of_another_signature_are_counted_with_the_main_one() -> None:
     chain(other, ("ABS", 1), ("CUSTOM.Unknown", 1))
     for key, graph in (("a", 0), ("b", 1)):
         model.signature(key, {}, {}, subgraph=graph)
-    reported = otp.inspect(model.build())
-    assert [(row["code"], row["count"], row["called"], row["signatures"]) for row in reported["operators"]] == [
+    inspection = otp.inspect(model.build())
+    assert [(row["code"], row["count"], row["called"], row["signatures"]) for row in inspection["operators"]] == [
         ("CUSTOM.Unknown", 1, False, ("b",)), ("ABS", 2, True, ()),
     ]  # fmt: skip
-    assert reported["missing"] == []
-    assert [(graph["called"], graph["signatures"]) for graph in reported["subgraphs"]] == [
+    assert inspection["missing"] == []
+    assert [(graph["called"], graph["signatures"]) for graph in inspection["subgraphs"]] == [
         (True, ["a"]),
         (False, ["b"]),
     ]
@@ -91,17 +91,17 @@ def test_inspection_survives_recursive_and_missing_subgraphs() -> None:
         for index in calls:
             graph.operator("CALL_ONCE", [], [], {"init_subgraph_index": index})
         graph.output(graph.input("x", (2, 3)))
-    reported = otp.inspect(model.build())
-    assert [graph["called"] for graph in reported["subgraphs"]] == [True, True, False]
-    assert [(row["count"], row["called"]) for row in reported["operators"]] == [(4, True), (1, False)]
+    inspection = otp.inspect(model.build())
+    assert [graph["called"] for graph in inspection["subgraphs"]] == [True, True, False]
+    assert [(row["count"], row["called"]) for row in inspection["operators"]] == [(4, True), (1, False)]
 
 
 def test_inspect_uses_the_given_host() -> None:
     model = ModelBuilder()
     chain(model.main, ("CUSTOM.Mine", 1))
     mine = replace(builtin("ABS"), code="CUSTOM.Mine")
-    reported = otp.inspect(model.build(), host=Host(handlers={"CUSTOM.Mine": mine}))
-    assert (reported["missing"], reported["operators"][0]["pack"]) == ([], "inline")
+    inspection = otp.inspect(model.build(), host=Host(handlers={"CUSTOM.Mine": mine}))
+    assert (inspection["missing"], inspection["operators"][0]["pack"]) == ([], "inline")
 
 
 def test_output_without_rank_has_no_shape() -> None:
@@ -109,8 +109,8 @@ def test_output_without_rank_has_no_shape() -> None:
     x, y = model.main.input("x", (2, 3)), model.main.tensor("y", None)
     model.main.operator("ABS", [x], [y])
     model.main.output(y)
-    reported = otp.inspect(model.build())
-    assert [edge["shape"] for edge in (*reported["inputs"], *reported["outputs"])] == [[2, 3], None]
+    inspection = otp.inspect(model.build())
+    assert [value["shape"] for value in (*inspection["inputs"], *inspection["outputs"])] == [[2, 3], None]
 
 
 def test_blockwise_quantization_lists_block_size_and_scale_tensor() -> None:
@@ -119,13 +119,13 @@ def test_blockwise_quantization_lists_block_size_and_scale_tensor() -> None:
     net.output(net.call("FULLY_CONNECTED", [net.input(tensor(3, 64)), weights, None], tensor(3, 5)))
     net.graph.output(weights)
     scales = next(stored.index for stored in read(net.build()).main.tensors if stored.name == "scales")
-    reported = otp.inspect(net.build())["outputs"]
-    assert [edge["quantization"] for edge in reported] == [None, {"scales": scales, "block_size": 32}]
+    inspection = otp.inspect(net.build())["outputs"]
+    assert [value["quantization"] for value in inspection] == [None, {"scales": scales, "block_size": 32}]
 
 
 def test_declining_handler_is_listed_with_its_reason() -> None:
-    reported = describe_handler("ABS", "a-pack", replace(builtin("ABS"), accepts=Decline("no kernel")))
-    assert (reported["code"], reported["pack"], reported["error"]) == ("ABS", "a-pack", "no kernel")
+    inspection = describe_handler("ABS", "a-pack", replace(builtin("ABS"), accepts=Decline("no kernel")))
+    assert (inspection["code"], inspection["pack"], inspection["error"]) == ("ABS", "a-pack", "no kernel")
     assert describe_handler("ABS", "a-pack", builtin("ABS"))["error"] == ""
 
 

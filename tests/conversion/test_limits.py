@@ -76,7 +76,7 @@ def test_budget_is_shared_by_all_arrays_of_a_conversion(monkeypatch: pytest.Monk
 def many_readers(count: int) -> bytes:
     """Return a model in which ``count`` operators read one tensor.
 
-    One more operator reads all results twice.
+    A CONCATENATION reads each of their results twice.
     """
     model = ModelBuilder()
     g = model.main

@@ -1,4 +1,4 @@
-"""Converted models open in ONNX Runtime, and errors for missing kernels."""
+"""Converted models must load in ONNX Runtime; errors name missing kernels."""
 
 from __future__ import annotations
 

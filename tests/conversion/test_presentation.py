@@ -50,7 +50,7 @@ def test_main_signature_names_inputs_and_outputs_by_default() -> None:
 
 
 def test_operands_follow_signature_names() -> None:
-    """Give LiteRT's inputs by tensor name: ``verify`` would miss a swap on both sides."""
+    """LiteRT gets inputs by name; ``verify`` would miss a swap in both models."""
     import onnxruntime
     from ai_edge_litert.interpreter import Interpreter
 

@@ -1,4 +1,4 @@
-"""``--optimize readable``: plain graphs, and names that state a constant's use."""
+"""``--optimize readable``: plain graphs; names of constants state their use."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def test_constants_are_named_by_tensor_or_role() -> None:
 
 def test_shared_constant_has_a_copy_for_each_role() -> None:
     graph = otp.convert(EXAMPLES / "digits_int8.tflite", optimize="readable").proto.graph
-    quantizing = [node for node in graph.node if node.op_type == "QuantizeLinear"]
-    assert len(quantizing) > 3
-    for node in quantizing:
+    quantize_nodes = [node for node in graph.node if node.op_type == "QuantizeLinear"]
+    assert len(quantize_nodes) > 3
+    for node in quantize_nodes:
         tensor = node.output[0].partition(":")[0]
         assert all(name.startswith(tensor) for name in node.input[1:]), node
-    assert len({name for node in quantizing for name in node.input[1:]}) > len(quantizing)
+    assert len({name for node in quantize_nodes for name in node.input[1:]}) > len(quantize_nodes)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_role_depends_on_the_operator(node: str, role: str) -> None:
 def float16_weights(*, shared: bool = False) -> bytes:
     """Return ``y = x + w`` with float16 weights.
 
-    ``shared``: the float16 values of the weights are an output too.
+    ``shared``: the float16 weights are also an output.
     """
     model = ModelBuilder()
     g = model.main
@@ -115,8 +115,8 @@ def test_float16_weights_are_float32_under_their_name() -> None:
     assert [node.op_type for node in graph.node] == ["Add"]
     (weights,) = graph.initializer
     assert (weights.name, weights.data_type) == ("dense/kernel", onnx.TensorProto.FLOAT)
-    plain = otp.convert(float16_weights()).proto.graph
-    assert [node.op_type for node in plain.node] == ["Cast", "Add"]
+    default_graph = otp.convert(float16_weights()).proto.graph
+    assert [node.op_type for node in default_graph.node] == ["Cast", "Add"]
 
 
 def test_float16_output_stays() -> None:
@@ -212,11 +212,13 @@ def convolution_and_slopes(kernel: str = "conv/Conv2D") -> bytes:
 
 
 def test_slopes_per_channel_become_one_prelu() -> None:
-    kinds = [node.op_type for node in otp.convert(convolution_and_slopes(), optimize="readable").proto.graph.node]
-    assert "PRelu" in kinds
-    assert kinds.count("Conv") == 2
-    fast = [node.op_type for node in otp.convert(convolution_and_slopes()).proto.graph.node]
-    assert "PRelu" not in fast
+    readable_types = [
+        node.op_type for node in otp.convert(convolution_and_slopes(), optimize="readable").proto.graph.node
+    ]
+    assert "PRelu" in readable_types
+    assert readable_types.count("Conv") == 2
+    default_types = [node.op_type for node in otp.convert(convolution_and_slopes()).proto.graph.node]
+    assert "PRelu" not in default_types
 
 
 def test_constant_with_the_name_of_an_operation_gets_its_role() -> None:
@@ -250,7 +252,7 @@ def test_parameters_of_many_channels_have_a_copy_for_each_tensor() -> None:
     assert [node.inputs[2].name for node in model.graph] == ["a/zero_point", "b/zero_point"]  # type: ignore[union-attr]
 
 
-def rounded_weights() -> bytes:
+def int8_weights() -> bytes:
     """Return a convolution of floats with int8 weights and one scale per channel."""
     model = ModelBuilder()
     g = model.main
@@ -264,11 +266,11 @@ def rounded_weights() -> bytes:
 
 
 def test_weights_of_float_operators_have_a_dequantize_node() -> None:
-    graph = otp.convert(rounded_weights(), optimize="readable", target="generic", verify=True).proto.graph
+    graph = otp.convert(int8_weights(), optimize="readable", target="generic", verify=True).proto.graph
     assert {"Cast", "Mul"}.isdisjoint(node.op_type for node in graph.node)
     (dequantize,) = [node for node in graph.node if node.op_type == "DequantizeLinear"]
     assert [*dequantize.input, *dequantize.output] == ["kernel", "kernel/scale", "kernel/zero_point", "kernel:float"]
-    assert {node.op_type for node in otp.convert(rounded_weights(), target="generic").proto.graph.node} >= {
+    assert {node.op_type for node in otp.convert(int8_weights(), target="generic").proto.graph.node} >= {
         "Cast",
         "Mul",
     }

@@ -83,9 +83,9 @@ def test_other_permutation_is_transposed() -> None:
 
 def test_name_lists_only_the_operation_that_computes_the_value() -> None:
     graph = readable(convolution(names=("x", "c/Conv2D;c/BiasAdd"), bias="c/Conv2D;unknown_260"))
-    stored = {initializer.name for initializer in graph.initializer}
-    assert "c/Conv2D/bias" in stored
-    assert not [name for name in stored if ";" in name]
+    initializers = {initializer.name for initializer in graph.initializer}
+    assert "c/Conv2D/bias" in initializers
+    assert not [name for name in initializers if ";" in name]
 
 
 @pytest.mark.parametrize("bias", ["c/BiasAdd/ReadVariableOp", "c/BiasAdd/ReadVariableOp_1/resource", "c/BiasAdd"])
@@ -94,7 +94,7 @@ def test_bias_read_from_a_variable_is_named_bias(bias: str) -> None:
 
 
 def quantized_pair() -> bytes:
-    """Return an int8 model whose signature has other names than the file."""
+    """Return an int8 model whose signature names differ from its tensor names."""
     model = ModelBuilder()
     g = model.main
     scale = quant(0.1, 3)
@@ -160,7 +160,7 @@ def test_weight_that_is_also_a_zero_point_keeps_its_name() -> None:
     assert [*model.graph.initializers] == ["net/scale_factor", "q/zero_point"]
 
 
-def test_second_scale_of_a_tensor_is_named_after_the_operator_that_reads_it() -> None:
+def test_second_scale_of_a_tensor_is_named_after_its_reader() -> None:
     header = '<ir_version: 9, opset_import: ["" : 18]>'
     nodes = "a = DequantizeLinear(q, op0_constant)  y = Abs(a)  b = DequantizeLinear(q, op1_constant)  z = Neg(b)"
     text = f"{header} g (int8 q, float op0_constant, float op1_constant) => (float y, float z) {{ {nodes} }}"
@@ -190,13 +190,13 @@ def test_one_of_several_results_has_its_formal_name() -> None:
     node = ir.Node("", "TopK", [x, k], num_outputs=2, name="op0/TopK")
     for value in node.outputs:
         value.name = f"{node.name}:out"
-    ends = [
+    readers = [
         ir.Node("", "Add", [value, value], num_outputs=1, name=f"op1/Add{n}") for n, value in enumerate(node.outputs)
     ]
-    for n, end in enumerate(ends):
-        end.outputs[0].name = f"y{n}"
-    outputs = [end.outputs[0] for end in ends]
-    NameValues()(ir.Model(ir.Graph([x, k], outputs, nodes=[node, *ends], opset_imports={"": 18}), ir_version=9))
+    for n, reader in enumerate(readers):
+        reader.outputs[0].name = f"y{n}"
+    outputs = [reader.outputs[0] for reader in readers]
+    NameValues()(ir.Model(ir.Graph([x, k], outputs, nodes=[node, *readers], opset_imports={"": 18}), ir_version=9))
     assert [value.name for value in node.outputs] == ["topk/TopK/values", "topk/TopK/indices"]
 
 
@@ -271,7 +271,7 @@ def test_conversion_between_dtypes_of_a_tensor_names_both() -> None:
     assert {"image:int8_to_uint8", "image:float", "probabilities:uint8_to_int8"} <= {*computed_names(graph)}
 
 
-def test_shape_that_moves_a_graph_input_is_named_after_it() -> None:
+def test_shape_that_reshapes_a_graph_input_is_named_after_it() -> None:
     graph = otp.convert(EXAMPLES / "digits_int8.tflite", optimize="readable").proto.graph
     assert "image/shape" in {initializer.name for initializer in graph.initializer}
 

@@ -13,7 +13,7 @@ from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import LiteRT, OnnxRuntime, verify
 from tools.wheels import FACES, PITCH, WAKE_WORDS, tflite_files
 
-# wheel → network → maximum number of Transpose nodes; the plan is optimal except for HEURISTIC networks
+# maximum number of Transpose nodes by wheel and network; the plan is optimal except for HEURISTIC networks
 WHEELS: dict[str, dict[str, int]] = {
     FACES: {
         "face_detection_back": 5,
@@ -53,9 +53,9 @@ def test_released_network_agrees_with_litert(name: str, max_transposes: int, whe
 
 @pytest.mark.parametrize("name", STREAMING)
 def test_streaming_network_agrees_over_200_runs(name: str, wheels: Path, thorough: bool) -> None:
-    """The last sigmoid's input is compared; its output is 0 for nearly every sound.
+    """The last sigmoid's input is compared; its output is nearly always 0.
 
-    The variant without states takes 40 runs; ``--thorough`` takes all.
+    The variant with reset states has 40 runs, with ``--thorough`` all 200.
     """
     (path,) = wheels.glob(f"*/{name}.tflite")
     rng = np.random.default_rng(5)
@@ -73,7 +73,7 @@ def test_streaming_network_agrees_over_200_runs(name: str, wheels: Path, thoroug
 
 
 def run_both(path: Path, chunks: list[Array], state: str) -> tuple[Array, Array]:
-    """Return the last sigmoid's inputs per run, of ONNX Runtime and of LiteRT."""
+    """Return the last sigmoid's inputs in each run of ONNX Runtime and of LiteRT."""
     (sigmoid,) = (op for op in read(path.read_bytes()).main.operators if op.code == "LOGISTIC")
     tensor, proto = sigmoid[0], otp.convert(path, state=state).proto
     values = OnnxRuntime(proto).tensor_values

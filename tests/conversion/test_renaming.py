@@ -1,4 +1,4 @@
-"""Tests of renaming of graph inputs and outputs by option or hook."""
+"""Test renaming of graph inputs and outputs by the option and by a hook."""
 
 from __future__ import annotations
 

@@ -113,13 +113,15 @@ def test_transposes_that_handlers_emit_are_counted_by_operator() -> None:
     net.output(net.call("WHERE", [tensor(2, 3, dtype="bool")], tensor(None, 2, dtype="int64")))
     report = otp.convert(net.build()).report
     assert report.operator_transposes == {"op 0 WHERE v1 'y0'": 1}
-    moved = Net()
-    moved.output(moved.call("TRANSPOSE", [tensor(2, 3), constant(np.array([1, 0], np.int32))], tensor(3, 2)))
-    report = otp.convert(moved.build()).report
+    transpose_net = Net()
+    transpose_net.output(
+        transpose_net.call("TRANSPOSE", [tensor(2, 3), constant(np.array([1, 0], np.int32))], tensor(3, 2))
+    )
+    report = otp.convert(transpose_net.build()).report
     assert (report.transposes, report.operator_transposes) == (1, {})
 
 
-def test_report_counts_places_that_a_rewrite_did_not_change() -> None:
+def test_report_counts_matches_that_a_rewrite_declined() -> None:
     report = otp.convert("examples/digits_int8.tflite").report
     assert report.passes_declined["fold_depthwise"] == {"there are more than 8 channels": 1}
 
@@ -141,8 +143,8 @@ def test_report_line_counts_omitted_outputs() -> None:
 )
 def test_report_line_names_up_to_three_outputs(outputs: str, reported: str) -> None:
     report = otp.convert(builtin_cases()[0].build()).report
-    edges = tuple(replace(report.outputs[0], name=name) for name in outputs)
-    assert f" → {reported}; " in replace(report, outputs=edges).line
+    graph_outputs = tuple(replace(report.outputs[0], name=name) for name in outputs)
+    assert f" → {reported}; " in replace(report, outputs=graph_outputs).line
 
 
 @pytest.mark.parametrize(("transposed", "reported"), [(0, "0 Transposes"), (1, "1 Transpose"), (2, "2 Transposes")])

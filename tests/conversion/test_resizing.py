@@ -76,17 +76,19 @@ def test_dynamic_batch_has_one_name_in_inputs_and_outputs() -> None:
 
 
 def test_different_names_are_different_dimensions() -> None:
-    """Both are stored as 5, and ADD needs equal sizes."""
+    """Both dimensions are stored as 5, but ADD needs dimensions that are always equal."""
     data = single_operator("ADD", tensor(5, 3), tensor(5, 3), tensor(5, 3))
     assert convert(data, input_shape={"x0": ["n", 3], "x1": ["n", 3]})
     with pytest.raises(UnsupportedOperator, match="op 0 ADD"):
         convert(data, input_shape={"x0": ["n", 3], "x1": ["m", 3]})
 
 
-def transpose_and_reshape(*before: int) -> bytes:
+def transpose_and_reshape(*input_shape: int) -> bytes:
     """Return a RESHAPE to [5, 6] of an input whose two leading axes are swapped."""
     model = Net()
-    x = model.call("TRANSPOSE", [tensor(*before), constant([1, 0, 2])], tensor(before[1], before[0], before[2]))
+    x = model.call(
+        "TRANSPOSE", [tensor(*input_shape), constant([1, 0, 2])], tensor(input_shape[1], input_shape[0], input_shape[2])
+    )
     model.output(model.call("RESHAPE", [x, constant([5, 6])], tensor(5, 6)))
     return model.build()
 
@@ -218,8 +220,8 @@ def test_rejects_shapes_that_match_no_input(shapes: dict[str, tuple[int, ...]], 
         convert(classifier([-1, 30]), input_shape=shapes)
 
 
-@pytest.mark.parametrize(("stored", "reported"), [(5, 5), (0, None)])
-def test_runtime_shapes_are_stored_shapes_unless_derived(stored: int, reported: int | None) -> None:
+@pytest.mark.parametrize(("stored", "derived_size"), [(5, 5), (0, None)])
+def test_runtime_shapes_are_stored_shapes_unless_derived(stored: int, derived_size: int | None) -> None:
     model = ModelBuilder()
     g = model.main
     g.operator("ABS", [g.input("x", (2, 3))], [a := g.tensor("a", (3, 2))])  # the stored shape is wrong
@@ -228,7 +230,7 @@ def test_runtime_shapes_are_stored_shapes_unless_derived(stored: int, reported: 
     g.output(a, y)
     derived = derive_shapes(read(model.build()), Host(packs="builtin"), TARGETS["generic"])
     assert derived is not None
-    assert {t.name: t.dims for t in derived.main.outputs} == {"a": (2, 3), "y": (reported, 2)}
+    assert {t.name: t.dims for t in derived.main.outputs} == {"a": (2, 3), "y": (derived_size, 2)}
 
 
 def test_dynamic_batch_follows_the_derived_shape_of_a_stale_result() -> None:
@@ -338,17 +340,17 @@ def test_verify_tests_dynamic_dimensions() -> None:
     """A cumulative sum over the batch is the identity at the stored batch size of 1."""
     data = single_operator("ADD", tensor(None, 3), constant(np.ones((1, 3), np.float32)), tensor(None, 3))
     proto = convert(data).proto
-    (added,) = proto.graph.node
-    summed = helper.make_node("CumSum", ["added", "axis"], list(added.output))
-    added.output[0] = "added"
-    proto.graph.node.append(summed)
+    (add_node,) = proto.graph.node
+    sum_node = helper.make_node("CumSum", ["added", "axis"], list(add_node.output))
+    add_node.output[0] = "added"
+    proto.graph.node.append(sum_node)
     proto.graph.initializer.append(helper.make_tensor("axis", TensorProto.INT64, [], [0]))
     assert not verify(data, proto.SerializeToString()).ok
     assert verify(data, proto.SerializeToString(), shapes={"x0": (1, 3)}).ok
 
 
 def test_naming_dimensions_of_long_vectors_is_cheap() -> None:
-    """Shape inference evaluates small vectors, here at sizes that no file has."""
+    """Shape inference evaluates small vectors; with trial sizes, this one is large."""
     model = Net()
     flat = model.call("RESHAPE", [tensor(None, 512, 8), constant([-1])], tensor(None))
     scaled = model.call("MUL", [flat, constant(np.float32(3))], tensor(None))
@@ -397,7 +399,7 @@ def test_refusal_names_the_sizes_that_were_tried() -> None:
         convert(model.build(), input_shape={"x": (1, "N", "M", 1)})
 
 
-def test_error_of_a_requested_batch_names_the_option_for_dynamic_batches() -> None:
+def test_error_of_a_requested_batch_suggests_dynamic_batch() -> None:
     with pytest.raises(UnsupportedOperator) as caught:
         convert(classifier([1, 30]), input_shape={"x0": [8, 4, 6, 3]})
     assert "make the batch dynamic with dynamic_batch=True" in caught.value.problems[0].hint

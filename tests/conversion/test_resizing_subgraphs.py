@@ -1,4 +1,4 @@
-"""Requested input shapes with subgraphs and states: accepted as in LiteRT."""
+"""Requested input shapes of models with subgraphs and states."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onnx_tflite_plugin.errors import UnsupportedOperator
 from onnx_tflite_plugin.source import read
 
 CASES = {case.id: case for case in builtin_cases()}
-LOOP_CONDITION = "plan"
+LOOP_CONDITION = "plan"  # name of the input that controls the loop
 
 RESIZED = [
     ("WHILE-float32,_cumulative_sum", 0),
@@ -26,7 +26,7 @@ RESIZED = [
 ]
 
 
-def resize(case: Case, axis: int) -> dict[str, tuple[int | str, ...]]:
+def doubled_shapes(case: Case, axis: int) -> dict[str, tuple[int | str, ...]]:
     """Return the input shapes with one axis doubled, except for loop counters."""
     shapes = {}
     for tensor in read(case.build()).main.inputs:
@@ -40,7 +40,7 @@ def resize(case: Case, axis: int) -> dict[str, tuple[int | str, ...]]:
 @pytest.mark.parametrize(("name", "axis"), RESIZED)
 def test_requested_shapes_reach_subgraphs_and_sequences(name: str, axis: int) -> None:
     case = CASES[name]
-    shapes = resize(case, axis)
+    shapes = doubled_shapes(case, axis)
     assert shapes
     conversion = otp.convert(case.build(), input_shape=shapes, verify=True, **case.options)  # type: ignore[arg-type]
     assert conversion.verification is not None
@@ -79,4 +79,4 @@ def test_no_tensor_of_a_subgraph_keeps_the_stored_batch(name: str) -> None:
 def test_rejects_shapes_that_do_not_fit_a_state(name: str, axis: int, text: str) -> None:
     case = CASES[name]
     with pytest.raises(UnsupportedOperator, match=text):
-        otp.convert(case.build(), input_shape=resize(case, axis))
+        otp.convert(case.build(), input_shape=doubled_shapes(case, axis))

@@ -24,7 +24,7 @@ from onnx_tflite_plugin.verify import LiteRT
 
 
 def counter() -> bytes:
-    """Return y = x + v with a variable v, which starts at [1, 2] and becomes y."""
+    """Return y = x + v with a variable v, which is first [1, 2] and then the last y."""
     model = ModelBuilder()
     init, g = model.subgraph("init"), model.main
     handle = init.tensor("h", (), "resource")
@@ -51,24 +51,24 @@ def two_signatures() -> bytes:
     handle = init.tensor("h", (), "resource")
     init.operator("VAR_HANDLE", [], [handle], {"shared_name": "v"})
     init.operator("ASSIGN_VARIABLE", [handle, init.constant("start", np.zeros(shape, np.float32))], [])
-    values = []
+    handles_and_values = []
     for graph in (g, read):
         handle, value = graph.tensor("h", (), "resource"), graph.tensor("r", shape)
         graph.operator("CALL_ONCE", [], [], {"init_subgraph_index": init.index})
         graph.operator("VAR_HANDLE", [], [handle], {"shared_name": "v"})
         graph.operator("READ_VARIABLE", [handle], [value])
-        values.append((handle, value))
+        handles_and_values.append((handle, value))
     x, filtered, total, y = g.input("x", shape), g.tensor("f", shape), g.tensor("t", shape), g.tensor("y", shape)
     weights = np.arange(4, dtype=np.float32).reshape(2, 1, 1, 2) / 4
     kernel, bias = g.constant("w", weights), g.constant("b", np.zeros(2, np.float32))
     strides = {"stride_h": 1, "stride_w": 1, "padding": "VALID"}
     g.operator("CONV_2D", [x, kernel, bias], [filtered], strides)
-    g.operator("ADD", [values[0][1], filtered], [total])
+    g.operator("ADD", [handles_and_values[0][1], filtered], [total])
     g.operator("CONV_2D", [total, kernel, bias], [y], strides)
-    g.operator("ASSIGN_VARIABLE", [values[0][0], y], [])
+    g.operator("ASSIGN_VARIABLE", [handles_and_values[0][0], y], [])
     g.output(y)
     results = read.tensor("results", shape)
-    read.operator("NEG", [values[1][1]], [results])
+    read.operator("NEG", [handles_and_values[1][1]], [results])
     read.output(results)
     model.signature("count", {"x": x}, {"y": y})
     model.signature("read", {}, {"results": results}, subgraph=read.index)
@@ -115,16 +115,16 @@ def test_states_match_litert_until_reset(tmp_path: Path) -> None:
     assert [port.name for port in session.outputs] == ["y"]
     litert = LiteRT(counter(), "builtin")
     rng = np.random.default_rng(0)
-    first = []
+    inputs = []
     for _ in range(4):
         x = rng.standard_normal(2).astype(np.float32)
         (expected,) = litert.run([x])
         outputs = session.run({"x": x})
         assert list(outputs) == ["y"]
         np.testing.assert_array_equal(outputs["y"], expected)
-        first.append(x)
+        inputs.append(x)
     session.reset()
-    np.testing.assert_array_equal(session.run({"x": first[0]})["y"], first[0] + np.array([1, 2], np.float32))
+    np.testing.assert_array_equal(session.run({"x": inputs[0]})["y"], inputs[0] + np.array([1, 2], np.float32))
 
 
 def test_sessions_do_not_share_states_by_default() -> None:
@@ -198,17 +198,17 @@ def model(
 def accumulator(**state: Any) -> bytes:
     ports = [(name, TensorProto.FLOAT, [2]) for name in ("x", "v", "y", "v:next")]
     nodes = [helper.make_node("Add", ["x", "v"], ["y"]), helper.make_node("Identity", ["y"], ["v:next"])]
-    described = {"input": "v", "output": "v:next", "dtype": "float32", "shape": [2], **state}
-    return model(nodes, [ports[1], ports[0]], [ports[3], ports[2]], [described])
+    state_entry = {"input": "v", "output": "v:next", "dtype": "float32", "shape": [2], **state}
+    return model(nodes, [ports[1], ports[0]], [ports[3], ports[2]], [state_entry])
 
 
-@pytest.mark.parametrize(("initial", "first"), [(5, [5, 5]), ([3, 4], [3, 4]), (0, [0, 0])])
-def test_required_state_starts_from_metadata(initial: Any, first: list[float]) -> None:
+@pytest.mark.parametrize(("initial", "first_output"), [(5, [5, 5]), ([3, 4], [3, 4]), (0, [0, 0])])
+def test_required_state_starts_from_metadata(initial: Any, first_output: list[float]) -> None:
     session = Session(accumulator(initial=initial))
-    assert session.run({"x": [0, 0]})["y"].tolist() == first
-    assert session.run({"x": [1, 1]})["y"].tolist() == [n + 1 for n in first]
+    assert session.run({"x": [0, 0]})["y"].tolist() == first_output
+    assert session.run({"x": [1, 1]})["y"].tolist() == [n + 1 for n in first_output]
     session.reset()
-    assert session.run({"x": [0, 0]})["y"].tolist() == first
+    assert session.run({"x": [0, 0]})["y"].tolist() == first_output
 
 
 def test_later_session_continues_from_shared_states() -> None:

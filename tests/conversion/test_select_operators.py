@@ -129,8 +129,8 @@ def test_requested_shapes_pass_through_a_rewritten_operator() -> None:
 
 
 def test_pack_overrides_one_select_operator(handlers: dict[str, Handler]) -> None:
-    mine = replace(handlers["CUSTOM.FlexMul"], rewrite=None, lower=lambda ctx, x, y: ctx.ops.Div(x, y))
-    report = convert_model(read(chain("AddV2", "Mul")), Host(handlers={"CUSTOM.FlexMul": mine})).report
+    divide_instead = replace(handlers["CUSTOM.FlexMul"], rewrite=None, lower=lambda ctx, x, y: ctx.ops.Div(x, y))
+    report = convert_model(read(chain("AddV2", "Mul")), Host(handlers={"CUSTOM.FlexMul": divide_instead})).report
     assert report.nodes == {"Add": 1, "Div": 1}
 
 
@@ -198,16 +198,16 @@ def test_rejects_oversized_options() -> None:
 @pytest.mark.quick
 def test_rejects_damaged_select_operators() -> None:
     """With options or operands of another case, the error names the operator."""
-    by_op: dict[str, list[StoredCase]] = {}
+    cases_by_op: dict[str, list[StoredCase]] = {}
     for stored_case in stored_cases():
-        by_op.setdefault(stored_case.op, []).append(stored_case)
-    for cases in by_op.values():
+        cases_by_op.setdefault(stored_case.op, []).append(stored_case)
+    for cases in cases_by_op.values():
         first, last = cases[0], cases[-1]
         for data in (with_options(first, last.options), with_options(first, select_options(first.op, node(first.op)))):
-            assert "please report" not in refusal(data), first.op
+            assert "please report" not in conversion_error(data), first.op
 
 
-def refusal(data: bytes) -> str:
+def conversion_error(data: bytes) -> str:
     """Return the error of a conversion; empty if it succeeds."""
     try:
         otp.convert(data)
@@ -257,8 +257,8 @@ def test_rejects_operands_that_do_not_fit() -> None:
     generator = random.Random(7)
     for _ in range(400):
         stored_case = generator.choice(stored_cases())
-        reported = refusal(change_one_tensor(generator, stored_case))
-        assert "please report" not in reported, (stored_case.op, stored_case.name, reported)
+        error_text = conversion_error(change_one_tensor(generator, stored_case))
+        assert "please report" not in error_text, (stored_case.op, stored_case.name, error_text)
 
 
 # --- operands that a handler declines, and extreme values ------------------------------------

@@ -21,7 +21,7 @@ X = np.array([1, 2], np.float32)
 
 
 def accumulator(*states: str, dtype: Any = TensorProto.FLOAT, sizes: Sequence[Any] = (2,), initial: Any = 5) -> bytes:
-    """Return y = x + sum(states); each state becomes twice itself plus x."""
+    """Return a model with y = x + sum(states); the next state is 2 * state + x."""
     name = {TensorProto.FLOAT: "float32", TensorProto.DOUBLE: "float64", TensorProto.BFLOAT16: "bfloat16"}[dtype]
     nodes = []
     for state in states:
@@ -30,11 +30,12 @@ def accumulator(*states: str, dtype: Any = TensorProto.FLOAT, sizes: Sequence[An
         nodes.append(helper.make_node("Cast", [f"{state}:sum"], [f"{state}:next"], to=dtype))
     nodes.append(helper.make_node("Sum", ["x", *(f"{state}:real" for state in states)], ["y"]))
     x, y = (helper.make_tensor_value_info(port, TensorProto.FLOAT, sizes) for port in ("x", "y"))
-    before, after = (
+    state_inputs, state_outputs = (
         [helper.make_tensor_value_info(state + end, dtype, sizes) for state in states] for end in ("", ":next")
     )
     proto = helper.make_model(
-        helper.make_graph(nodes, "g", [x, *before], [y, *after]), opset_imports=[helper.make_opsetid("", 21)]
+        helper.make_graph(nodes, "g", [x, *state_inputs], [y, *state_outputs]),
+        opset_imports=[helper.make_opsetid("", 21)],
     )
     proto.ir_version = 10
     shape = [size if isinstance(size, int) else -1 for size in sizes]

@@ -1,4 +1,4 @@
-"""Files that store ``[]`` for unknown shapes get the shapes of LiteRT."""
+"""Files that store ``[]`` for unknown shapes: the shapes are those of LiteRT."""
 
 from __future__ import annotations
 
@@ -54,21 +54,21 @@ CASES: list[tuple[str, Operands, dict[str, Any], int]] = [
     ("SPLIT", [np.int32(1), (2, 6)], {"num_splits": 2}, 2),
     ("UNPACK", [(2, 6)], {"num": 2, "axis": 0}, 2),
 ]
-UNKNOWN: dict[str, Callable[[GraphBuilder], None]] = {
+REMOVE_RANKS: dict[str, Callable[[GraphBuilder], None]] = {
     "as a scalar": lambda g: None,
     "as an unknown rank": lambda g: [t.fields.update(has_rank=bool(t.fields["shape"])) for t in g.tensors] and None,
     "by a converter that knows no ranks": lambda g: [t.fields.pop("has_rank") for t in g.tensors] and None,
 }
 
 
-def shapes(data: bytes, **inputs: Array) -> list[tuple[int, ...]]:
+def litert_shapes(data: bytes, **inputs: Array) -> list[tuple[int, ...]]:
     """Return the shapes of LiteRT's outputs."""
     session = LiteRT(data, "builtin")
     arrays = [inputs.get(t.name, np.ones(t.shape, t.dtype)) for t in session.entry.inputs]
     return [array.shape for array in session.run(arrays)]
 
 
-@pytest.mark.parametrize("stored", UNKNOWN)
+@pytest.mark.parametrize("stored", REMOVE_RANKS)
 @pytest.mark.parametrize(
     ("code", "operands", "options", "result_count"), CASES, ids=[f"{k} {c[0]}" for k, c in enumerate(CASES)]
 )
@@ -86,11 +86,11 @@ def test_result_without_stored_shape_is_inferred(
     for y, z in zip(results, negated_results, strict=True):
         g.operator("NEG", [y], [z])
     g.output(*negated_results)
-    UNKNOWN[stored](g)
+    REMOVE_RANKS[stored](g)
     data = model.build()
     conversion = otp.convert(data)
     outputs = conversion.model.graph.outputs
-    assert [tuple(value.shape or ()) for value in outputs] == shapes(data)
+    assert [tuple(value.shape or ()) for value in outputs] == litert_shapes(data)
     verification = verify(data, conversion.proto)
     assert verification.ok, verification.text
 
@@ -114,11 +114,11 @@ def speech_commands(audio: tuple[int, ...], stored: str = "by a converter that k
     g.operator("FULLY_CONNECTED", [flat, constant(13, 72), constant(13)], [scores])
     g.operator("SOFTMAX", [scores], [y], {"beta": 1.0})
     g.output(y)
-    UNKNOWN[stored](g)
+    REMOVE_RANKS[stored](g)
     return model.build()
 
 
-@pytest.mark.parametrize("stored", UNKNOWN)
+@pytest.mark.parametrize("stored", REMOVE_RANKS)
 def test_infers_all_shapes_from_the_graph_input(stored: str) -> None:
     conversion = otp.convert(speech_commands((77,), stored), verify=True)
     assert [tuple(value.shape or ()) for value in conversion.model.graph.outputs] == [(1, 13)]
@@ -129,7 +129,7 @@ def test_input_without_stored_shape_accepts_any_rank(shape: tuple[int, ...]) -> 
     data = speech_commands(())
     conversion = otp.convert(data, input_shape={"audio": shape}, verify=True)
     outputs = conversion.model.graph.outputs
-    assert [tuple(value.shape or ()) for value in outputs] == shapes(data, audio=np.ones(shape, np.float32))
+    assert [tuple(value.shape or ()) for value in outputs] == litert_shapes(data, audio=np.ones(shape, np.float32))
 
 
 def test_input_without_stored_shape_may_be_dynamic() -> None:
@@ -181,7 +181,7 @@ def test_scalars_without_stored_rank_stay_scalars(build: Callable[[ModelBuilder]
     model = ModelBuilder()
     build(model)
     for graph in model.subgraphs:
-        UNKNOWN["by a converter that knows no ranks"](graph)
+        REMOVE_RANKS["by a converter that knows no ranks"](graph)
     data = model.build()
     conversion = otp.convert(data)
     outputs = conversion.model.graph.outputs

@@ -38,10 +38,7 @@ def test_snippet_carries_states(tmp_path: Path) -> None:
 
 
 def test_snippet_loads_the_library_of_unknown_operators() -> None:
-    """With the library, the error names the missing file.
-
-    Without it, ONNX Runtime rejects the session.
-    """
+    """ONNX Runtime rejects the model without the library of its operators."""
     net = Net()
     net.output(net.call("CUSTOM.vendor.Unknown", [tensor(2, 3)], tensor(2, 3)))
     conversion = otp.convert(net.build(), keep_unknown=True)

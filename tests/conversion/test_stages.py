@@ -52,10 +52,7 @@ WRONG_SHAPES = (remove_rank, increase_sizes, reverse_axes, make_scalar)
 
 
 def models_with_wrong_shapes(remainder: int) -> Iterator[tuple[Case, Model]]:
-    """Yield every PARTS-th case, with wrong shapes of the operators' results.
-
-    In each case, the first result of each operator has a wrong shape.
-    """
+    """Yield every PARTS-th case; the first result of each operator has a wrong shape."""
     cases = builtin_cases()
     for number in range(remainder, CASE_COUNT, PARTS):
         case = cases[number * len(cases) // CASE_COUNT]

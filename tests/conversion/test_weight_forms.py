@@ -1,6 +1,6 @@
-"""Dtypes of 8-bit weights: a fixed dtype needs no probe of the processor.
+"""Dtypes of 8-bit weights: only ``auto`` probes the processor.
 
-All models load with x64quantprecision.
+Models with every weights dtype load with x64quantprecision.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def cases_of_part(remainder: int, thorough: bool) -> Iterator[Case]:
 
 
 def convert_model(case: Case, **extra_options: object) -> Iterator[otp.Conversion]:
-    """Yield the conversion of a case; nothing if the installed onnx lacks its opset."""
+    """Yield the conversion of a case, or nothing if onnx lacks the opset."""
     options = {**case.options, "target": "onnxruntime", "check": "standard", **extra_options}
     with suppress(OnnxTooOld):
         yield otp.convert(case.build(), **options)  # type: ignore[arg-type]
@@ -108,10 +108,7 @@ def test_first_convolution_of_few_channels_folds_without_a_probe(dtype: str) -> 
 
 
 def first_convolution() -> bytes:
-    """Return an int8 convolution of stride 2 whose sums overflow 16 bits.
-
-    It has 3 input channels.
-    """
+    """Return an int8 convolution with 3 input channels whose sums overflow 16 bits."""
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (1, 96, 96, 3), "int8", quantization=quant(0.05, 3))
