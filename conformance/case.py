@@ -45,8 +45,8 @@ class Case:
 
     Expected models. ``nodes``: ONNX operators that the model of the least-cost plan must have, such as ``Conv`` or
     ``com.microsoft.Gelu``, optionally with their number. ``fusions``: fusions that must apply. ``max_transposes``:
-    maximum number of Transpose nodes of the least-cost plan; not checked if some are chosen for speed. ``renames``: the names that
-    graph inputs and outputs must have in the ONNX model, by their names in the file.
+    maximum number of Transpose nodes of the least-cost plan; not checked if some are chosen for speed. ``renames``: the
+    names that graph inputs and outputs must have in the ONNX model, by their names in the file.
 
     Expected errors. ``refusal``: the conversion must fail with this text. ``kernel_refusal``: LiteRT must fail with
     this text, so nothing is converted; together with ``refusal``, both must fail. ``known_failure``: the reason for a
