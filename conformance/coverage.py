@@ -9,6 +9,7 @@ from conformance.case import Case
 from conformance.declared import declarations_of, find_operators
 from conformance.packs import Suite
 from conformance.registered import REGISTERED
+from conformance.unread_operands import unread_operands
 from conformance.variants import channels_first
 from onnx_tflite_plugin.api import Decline, Handler, Refusal, Terminate
 from onnx_tflite_plugin.api.dtypes import dtypes_by_slot
@@ -117,6 +118,11 @@ def gaps(suite: Suite) -> Iterator[str]:
         if pack != BUILTIN and op_cases and (op, pack) in loaded:
             yield from (
                 f"{op} of {pack} has no case {text}" for text in _untested_declarations(op, loaded[op, pack], op_cases)
+            )
+            yield from (
+                f"{op} of {pack}: neither the lowering nor the kernel reads the operand {name!r}, so no case can find a wrong "
+                f"result; use the operand, or name the parameter _{name} if the operator ignores it"
+                for name in unread_operands(loaded[op, pack])
             )
     for name, pack in suite.fusions:
         if pack != BUILTIN and not any(case.expects_success and name in case.fusions for case in suite.cases):

@@ -1,0 +1,47 @@
+"""Find operands that neither the lowering nor the reference kernel reads.
+
+A comparison of the two cannot find such a mistake, for example a bias that both forget.
+"""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Iterator
+from types import CodeType
+from typing import Any
+
+from onnx_tflite_plugin.api import Handler
+
+_POSITIONAL = 0x04  # CO_VARARGS of the flags of a code object: the function has a parameter *args
+
+
+def unread_operands(handler: Handler) -> Iterator[str]:
+    """Yield the name of each parameter that stands for an operand and is never read.
+
+    A name that begins with an underscore states that the operand is ignored.
+    """
+    kernel: Any = handler.kernel
+    if kernel is None:
+        return
+    codes = [getattr(function, "__code__", None) for function in (handler.lower, kernel)]
+    if not all(isinstance(code, CodeType) and not code.co_flags & _POSITIONAL for code in codes):
+        return
+    lowered, computed = ([*_parameters(code)][1:] for code in codes if code is not None)  # without ctx and op
+    for (name, is_lowered), (kernel_name, is_computed) in zip(lowered, computed, strict=False):
+        if not (is_lowered or is_computed or name.startswith("_") or kernel_name.startswith("_")):
+            yield name
+
+
+def _parameters(code: CodeType) -> Iterator[tuple[str, bool]]:
+    """Yield the parameters of a function, and whether its code reads them."""
+    inner_codes = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    loaded = {
+        name
+        for part in (code, *inner_codes)
+        for step in dis.get_instructions(part)
+        if step.opname.startswith("LOAD")
+        for name in (step.argval if isinstance(step.argval, tuple) else (step.argval,))
+    }
+    reads_all = "locals" in code.co_names
+    for name in code.co_varnames[: code.co_argcount]:
+        yield name, reads_all or name in loaded or name in code.co_cellvars

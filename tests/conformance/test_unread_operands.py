@@ -1,0 +1,51 @@
+"""Operands that neither the lowering nor the reference kernel of a pack reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from conformance.unread_operands import unread_operands
+from onnx_tflite_plugin.api import Transparent, handler
+
+
+def reads_both(ctx: Any, x: Any, bias: Any) -> Any:
+    return ctx.ops.Add(x, bias)
+
+
+def forgets_bias(ctx: Any, x: Any, bias: Any) -> Any:
+    return ctx.ops.Identity(x)
+
+
+def marks_bias(ctx: Any, x: Any, _bias: Any) -> Any:
+    return ctx.ops.Identity(x)
+
+
+def takes_any(ctx: Any, *operands: Any) -> Any:
+    return ctx.ops.Identity(operands[0])
+
+
+def reads_in_a_closure(ctx: Any, x: Any, bias: Any) -> Any:
+    return next(ctx.ops.Add(part, bias) for part in (x,))
+
+
+@pytest.mark.parametrize(
+    ("lower", "kernel", "names"),
+    [
+        (forgets_bias, forgets_bias, ["bias"]),
+        (forgets_bias, reads_both, []),  # a comparison finds it
+        (reads_both, forgets_bias, []),
+        (marks_bias, forgets_bias, []),
+        (forgets_bias, marks_bias, []),
+        (takes_any, forgets_bias, []),
+        (reads_in_a_closure, forgets_bias, []),
+        (forgets_bias, None, []),
+    ],
+)
+def test_operand_that_no_side_reads_is_found(
+    lower: Callable[..., Any], kernel: Callable[..., Any] | None, names: list[str]
+) -> None:
+    declare = handler("CUSTOM.Acme", max_version=1, layout=Transparent(), kernel=kernel)
+    assert [*unread_operands(declare(lower))] == names
