@@ -75,8 +75,29 @@ def _describe_usage(error: click.UsageError) -> str:
         message = error.message.rstrip(".")
         value = re.match("'(.*)' is not one of ", message)
         choices = getattr(error.param and error.param.type, "choices", ())
-        return f"{parameter}: {message}{did_you_mean(value[1], choices) if value else ''}"
+        similar = did_you_mean(value[1], choices) if value else ""
+        hint = "" if similar or not value else _describe_values(value[1], error)
+        return f"{parameter}: {message}{similar}{hint}"
     return error.format_message().rstrip(".")
+
+
+def _describe_values(value: str, error: click.BadParameter) -> str:
+    """Return a hint about the values of an option, which is its help; empty for options without listed values."""
+    if not isinstance(error.param, click.Option) or not getattr(error.param.type, "choices", ()):
+        return ""
+    if tolerance := tolerance_remedy(value, error.ctx):
+        return f"; {tolerance}"
+    return f"\nhint: {error.param.help}" if error.param.help else ""
+
+
+def tolerance_remedy(value: str, ctx: click.Context | None) -> str:
+    """Return the remedy for a number in place of another value, if the command has ``--tolerance``."""
+    has_tolerance = ctx is not None and any(param.name == "tolerance" for param in ctx.command.params)
+    try:
+        float(value)
+    except ValueError:
+        return ""
+    return f"to set a tolerance, write --tolerance {value}" if has_tolerance else ""
 
 
 def _commands_with(option: str, ctx: click.Context | None) -> list[str]:

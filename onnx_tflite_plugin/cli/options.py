@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 import click
 
 from onnx_tflite_plugin.checked import did_you_mean
-from onnx_tflite_plugin.cli.failures import UsageProblem
+from onnx_tflite_plugin.cli.failures import UsageProblem, tolerance_remedy
 from onnx_tflite_plugin.cli.paths import FilePath, missing_file_remedy
 from onnx_tflite_plugin.installed import target_names
 from onnx_tflite_plugin.options import (
@@ -90,6 +90,8 @@ class GroupedCommand(click.Command):
             flag = param.opts[0]
             if isinstance(param.flag_value, str) and flag in args and extra in param.type.choices:
                 return f"{text}; attach the value to {flag} with '=': {flag}={extra}"
+        if tolerance := tolerance_remedy(extra, ctx):
+            return f"{text}; {tolerance}"
         if self.name == "convert":
             return f"{text}; to convert several models, give their folder, or run the command once for each"
         return f"{text}; a path with spaces needs quotes"
