@@ -67,8 +67,10 @@ def convert_all(jobs: Sequence[Job], options: Mapping[str, Any], source: Path, *
     weight_files = _share_weights(jobs, outcomes)
     if as_json:
         results = [outcome.result for outcome in outcomes]
-        refused = sum("error" in result for result in results)
-        print_json({"source": str(source), "models": results, "converted": len(jobs) - refused, "refused": refused})
+        refused_count = sum("error" in result for result in results)
+        print_json(
+            {"source": str(source), "models": results, "converted": len(jobs) - refused_count, "refused": refused_count}
+        )
     elif not quiet:
         _print_outcomes(jobs, outcomes, weight_files, output_root, verified=bool(options["verify"]))
     _print_problems(jobs, outcomes)
@@ -90,7 +92,7 @@ def _run_jobs(jobs: Sequence[Job], options: Mapping[str, Any], output_root: str,
                 conversion = convert(job.load(), **{**options, "signature": job.signature}, progress=wrap(show_stage))
                 files = conversion.save(job.output)
             except ConversionError as error:
-                return _refusal(job, error)
+                return _refused_outcome(job, error)
         seconds = time.perf_counter() - start - conversion.verification_seconds
         result = report_json(conversion, Path(job.name), files, seconds)
         if job.split_reason:
@@ -103,7 +105,7 @@ def _run_jobs(jobs: Sequence[Job], options: Mapping[str, Any], output_root: str,
     isolates = options["verify"] or any(job.is_memory_mapped for job in jobs)
     results = run_isolated_jobs(numbered_jobs, run) if isolates else (run(item, pass_through) for item in numbered_jobs)
     return [
-        _refusal(job, result) if isinstance(result, ConversionError) else result
+        _refused_outcome(job, result) if isinstance(result, ConversionError) else result
         for job, result in zip(jobs, results, strict=True)
     ]
 
@@ -194,11 +196,11 @@ def _with_files(outcome: Outcome, files: Sequence[Path]) -> Outcome:
 def _verdict_counts(results: Sequence[Mapping[str, Any]]) -> str:
     """Return the number of verified models, and the names of inconclusive ones."""
     verdicts = {result["model"]: result["verification"]["verdict"] for result in results if "error" not in result}
-    inconclusive = [Path(model).name for model, verdict in verdicts.items() if verdict == "inconclusive"]
-    if not inconclusive:
+    inconclusive_models = [Path(model).name for model, verdict in verdicts.items() if verdict == "inconclusive"]
+    if not inconclusive_models:
         return ", verified against LiteRT"
-    verified = len(verdicts) - len(inconclusive)
-    return f", {verified} verified against LiteRT, {len(inconclusive)} inconclusive: {list_first(inconclusive, 3)}"
+    verified_count = len(verdicts) - len(inconclusive_models)
+    return f", {verified_count} verified against LiteRT, {len(inconclusive_models)} inconclusive: {list_first(inconclusive_models, 3)}"
 
 
 def _count_cells(conversion: Conversion, files: Sequence[Path]) -> tuple[object, ...]:
@@ -217,7 +219,7 @@ def _relative_path(file: Path, folder: str) -> str:
     return os.path.relpath(path, folder) if path.startswith(os.path.join(folder, "")) else path
 
 
-def _refusal(job: Job, error: ConversionError) -> Outcome:
+def _refused_outcome(job: Job, error: ConversionError) -> Outcome:
     text = f"refused, {len(error.problems)} problems" if len(error.problems) > 1 else "refused"
     text = "differs from LiteRT, not written" if error.exit_code == DIFFERS else text
     result = {"model": job.name, **error_json(error)}

@@ -61,11 +61,11 @@ def _describe_usage(error: click.UsageError) -> str:
         options = error.ctx.command.params if error.ctx else ()
         flags = [flag for option in options if isinstance(option, click.Option) for flag in option.opts]
         flag = next((option.opts[0] for option in options if error.option_name in getattr(option, "synonyms", ())), "")
-        owners = _commands_with(error.option_name, error.ctx)
+        commands_with_option = _commands_with(error.option_name, error.ctx)
         if flag:
             remedy = f"; did you mean {flag!r}?"
-        elif owners:
-            remedy = f"; it is an option of {' and '.join(owners)}"
+        elif commands_with_option:
+            remedy = f"; it is an option of {' and '.join(commands_with_option)}"
         else:
             remedy = did_you_mean(error.option_name, flags)
         hint = "" if remedy or not error.ctx else f"\nhint: {error.ctx.command_path} --help lists the options"

@@ -299,8 +299,8 @@ def _format_quantization(quantization: Mapping[str, Any] | None) -> str:
 
 
 def _format_subgraph(graph: Mapping[str, Any]) -> str:
-    called = "" if graph["called"] else f", {_format_callers(graph['signatures'])}"
-    return f"{graph['index']} {shorten(graph['name'])!r}: {plural(graph['operators'], 'operator')}{called}"
+    callers_text = "" if graph["called"] else f", {_format_callers(graph['signatures'])}"
+    return f"{graph['index']} {shorten(graph['name'])!r}: {plural(graph['operators'], 'operator')}{callers_text}"
 
 
 def _format_callers(keys: Sequence[str]) -> str:

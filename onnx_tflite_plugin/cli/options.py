@@ -64,9 +64,9 @@ class GroupedCommand(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
-            extra = re.fullmatch(r"Got unexpected extra arguments? \((.*)\)", error.message)
-            if extra:
-                raise click.UsageError(self._describe_extra(ctx, original_args, extra[1]), ctx) from None
+            extra_match = re.fullmatch(r"Got unexpected extra arguments? \((.*)\)", error.message)
+            if extra_match:
+                raise click.UsageError(self._describe_extra(ctx, original_args, extra_match[1]), ctx) from None
             if not isinstance(error, click.NoSuchOption):
                 raise
             if error.option_name in _DTYPE_OPTIONS and self.name == "convert":
@@ -80,17 +80,17 @@ class GroupedCommand(click.Command):
             text = f"No such option {error.option_name!r}: the file to write is an argument, {usage}"
             raise click.UsageError(text, ctx) from None
 
-    def _describe_extra(self, ctx: click.Context, args: Sequence[str], extra: str) -> str:
+    def _describe_extra(self, ctx: click.Context, args: Sequence[str], extra_arguments: str) -> str:
         """Return an error text for extra arguments, with the likely remedy."""
         arguments = self.collect_usage_pieces(ctx)[1:]
-        text = f"{self.name} takes {' and '.join(arguments)}, but there is also {extra!r}"
+        text = f"{self.name} takes {' and '.join(arguments)}, but there is also {extra_arguments!r}"
         for param in self.params:
             if not isinstance(param, click.Option) or not isinstance(param.type, click.Choice) or param.is_flag:
                 continue
             flag = param.opts[0]
-            if isinstance(param.flag_value, str) and flag in args and extra in param.type.choices:
-                return f"{text}; attach the value to {flag} with '=': {flag}={extra}"
-        if tolerance := tolerance_remedy(extra, ctx):
+            if isinstance(param.flag_value, str) and flag in args and extra_arguments in param.type.choices:
+                return f"{text}; attach the value to {flag} with '=': {flag}={extra_arguments}"
+        if tolerance := tolerance_remedy(extra_arguments, ctx):
             return f"{text}; {tolerance}"
         if self.name == "convert":
             return f"{text}; to convert several models, give their folder, or run the command once for each"
@@ -137,10 +137,10 @@ def add_options(cls: Any, *names: str, **changes: Any) -> Callable[[Callable[...
 
     ``names``: the options to add; all by default. ``changes``: arguments of ``click.option`` for all of them.
     """
-    selected = [option for option in options_of(cls) if not names or option.name in names]
+    selected_options = [option for option in options_of(cls) if not names or option.name in names]
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(selected):
+        for option in reversed(selected_options):
             arguments = {**_arguments(option), **changes}
             command = click.option(option.flag, option.name, cls=GroupedOption, group=option.group, **arguments)(
                 command
@@ -152,9 +152,9 @@ def add_options(cls: Any, *names: str, **changes: Any) -> Callable[[Callable[...
 
 def _arguments(option: Option) -> dict[str, Any]:
     """Return click's arguments for an option."""
-    common = {"help": option.help, "metavar": option.metavar, "synonyms": option.synonyms}
+    common_arguments = {"help": option.help, "metavar": option.metavar, "synonyms": option.synonyms}
     if option.type is bool:
-        return {**common, "is_flag": True}
+        return {**common_arguments, "is_flag": True}
     if option.is_repeatable:
         callback = (
             _keep_names
@@ -163,17 +163,22 @@ def _arguments(option: Option) -> dict[str, Any]:
             if get_origin(option.type) is Sequence
             else pair_callback(str(option.metavar), _PARSERS[option.name])
         )
-        return {**common, "help": f"{option.help} Repeatable.", "multiple": True, "callback": callback}
+        return {**common_arguments, "help": f"{option.help} Repeatable.", "multiple": True, "callback": callback}
     if option.values:
         choice = click.Choice(option.values)
         return {
-            **common,
+            **common_arguments,
             "type": choice,
             "is_flag": False,
             "flag_value": option.values[0],
             "metavar": f"[={'|'.join(option.values)}]",
         }
-    return {**common, "type": _type(option), "default": option.default, "show_default": option.default is not None}
+    return {
+        **common_arguments,
+        "type": _type(option),
+        "default": option.default,
+        "show_default": option.default is not None,
+    }
 
 
 def _type(option: Option) -> Any:
@@ -278,10 +283,10 @@ def _parse_range(text: str) -> tuple[float, float]:
 def _parse_sizes(text: str) -> tuple[int | str, ...]:
     """Return the sizes of ``1,224,224,3`` or ``N,224,224,3``. Raises ValueError."""
     parts = [part.strip() for part in text.split(",")]
-    invalid = next((part for part in parts if not part.isdigit() and not part.isidentifier()), None)
-    if invalid is not None:
-        separator = "; separate sizes by commas" if re.fullmatch(r"\w+([x*:/ ;]\w+)+", invalid) else ""
-        raise ValueError(f"{invalid!r} is not a size: give a number, or a name for a dynamic dimension{separator}")
+    invalid_size = next((part for part in parts if not part.isdigit() and not part.isidentifier()), None)
+    if invalid_size is not None:
+        separator = "; separate sizes by commas" if re.fullmatch(r"\w+([x*:/ ;]\w+)+", invalid_size) else ""
+        raise ValueError(f"{invalid_size!r} is not a size: give a number, or a name for a dynamic dimension{separator}")
     return tuple(int(part) if part.isdigit() else part for part in parts)
 
 

@@ -68,9 +68,9 @@ def _wrap_line(line: str, width: int) -> list[str]:
     A number stays on one line with the word that it belongs to: "op 7", "3 nodes".
     """
     indent = line[: len(line) - len(line.lstrip())]
-    joined = re.sub(r"(?<=\bop) (?=\d)|(?<=\b\d) (?=\w)|(?<=\d\d) (?=\w)", "\0", line)
+    protected_line = re.sub(r"(?<=\bop) (?=\d)|(?<=\b\d) (?=\w)|(?<=\d\d) (?=\w)", "\0", line)
     parts = textwrap.wrap(
-        joined, max(width, 1), subsequent_indent=f"{indent}  ", break_long_words=False, break_on_hyphens=False
+        protected_line, max(width, 1), subsequent_indent=f"{indent}  ", break_long_words=False, break_on_hyphens=False
     )
     return [part.replace("\0", " ") for part in parts] or [""]
 
@@ -93,8 +93,8 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, nu
         return
     widths = [max(len(line[k]) for line in (headings, *cells)) for k in range(len(headings))]
     for line in (headings, *cells):
-        aligned = (f"{text:{'>' if k in numeric else '<'}{widths[k]}}" for k, text in enumerate(line))
-        click.echo("  ".join(aligned).rstrip())
+        aligned_cells = (f"{text:{'>' if k in numeric else '<'}{widths[k]}}" for k, text in enumerate(line))
+        click.echo("  ".join(aligned_cells).rstrip())
 
 
 def print_json(value: Any) -> None:
@@ -214,11 +214,11 @@ def shorten(name: str, max_length: int = MAX_NAME_LENGTH) -> str:
     """Return a name without its middle if it is long, cut at separators if possible."""
     if len(name) <= max_length:
         return name
-    cut = (max_length - 1) // 2
-    head, tail = name[:cut], name[len(name) - (max_length - 1 - cut) :]
-    ends = (max((k + 1 for k in range(cut) if head[k] in separators), default=0) for separators in _SEPARATORS)
+    head_length = (max_length - 1) // 2
+    head, tail = name[:head_length], name[len(name) - (max_length - 1 - head_length) :]
+    ends = (max((k + 1 for k in range(head_length) if head[k] in separators), default=0) for separators in _SEPARATORS)
     starts = (next((k for k, c in enumerate(tail) if c in separators), len(tail)) for separators in _SEPARATORS)
-    end = next((end for end in ends if end >= max(1, cut - _MAX_DROPPED)), cut)
+    end = next((end for end in ends if end >= max(1, head_length - _MAX_DROPPED)), head_length)
     start = next((start for start in starts if start <= _MAX_DROPPED and start < len(tail) - 1), 0)
     return f"{head[:end]}{OMISSION}{tail[start:]}"
 
@@ -237,8 +237,8 @@ def format_counts(counts: Sequence[tuple[str, int]], limit: int = 6) -> str:
     """Return counts as text: ``53 Conv, 10 Add, … and 4 more kinds``."""
     listed_counts = counts if len(counts) <= limit + 1 else counts[:limit]
     texts = [f"{number} {name}" for name, number in listed_counts]
-    if omitted := len(counts) - len(listed_counts):
-        texts.append(f"… and {omitted} more kinds")
+    if omitted_count := len(counts) - len(listed_counts):
+        texts.append(f"… and {omitted_count} more kinds")
     return ", ".join(texts)
 
 
@@ -247,9 +247,9 @@ def format_size(count: int) -> str:
     if count < 1000:
         return plural(count, "byte")
     for unit in ("kB", "MB"):
-        scaled = count / 1000 ** (1 + (unit == "MB"))
-        if scaled < 999.5:
-            return f"{scaled:.3g} {unit}"
+        amount = count / 1000 ** (1 + (unit == "MB"))
+        if amount < 999.5:
+            return f"{amount:.3g} {unit}"
     return f"{count / 1e9:.3g} GB"
 
 

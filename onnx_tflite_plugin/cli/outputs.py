@@ -90,9 +90,9 @@ class Outputs:
         candidates = self._files.setdefault(file.key(), [])
         stat = _stat(path)
         same_input = None if stat is None else self._inputs.get((stat.st_dev, stat.st_ino))
-        existing = same_input or next((candidate for candidate in candidates if file.is_same(candidate)), None)
-        if existing is not None:
-            raise UsageProblem(_collision_message(existing, file, remedy))
+        colliding_file = same_input or next((candidate for candidate in candidates if file.is_same(candidate)), None)
+        if colliding_file is not None:
+            raise UsageProblem(_collision_message(colliding_file, file, remedy))
         candidates.append(file)
         self._stamps[path] = _stamp(path)
         return path
@@ -119,16 +119,16 @@ class Outputs:
         if not self._stamps:
             return "nothing was written"
         if len(self._stamps) > _MAX_LISTED:
-            written = sum(_stamp(path) != before for path, before in self._stamps.items())
+            written = sum(_stamp(path) != initial_stamp for path, initial_stamp in self._stamps.items())
             return f"{written} of {plural(len(self._stamps), 'file')} were written"
         return "; ".join(self._describe_each())
 
     def _describe_each(self) -> Iterator[str]:
-        for path, before in self._stamps.items():
-            if _stamp(path) != before:
+        for path, initial_stamp in self._stamps.items():
+            if _stamp(path) != initial_stamp:
                 yield f"{path} was written"
             else:
-                yield f"{path} was not written" if before is None else f"the existing {path} is unchanged"
+                yield f"{path} was not written" if initial_stamp is None else f"the existing {path} is unchanged"
 
 
 def _fold_case(text: str) -> str:

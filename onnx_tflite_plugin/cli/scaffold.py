@@ -170,9 +170,10 @@ def files(code: str, like: str, distribution: str, package: str) -> Mapping[str,
         f"{package}/py.typed": "py.typed",
         f"tests/{values['test']}": kind.test,
     }
-    escaped = {**values, "title": values["title"].replace("%", "%%")}  # setup.cfg interpolates
+    cfg_values = {**values, "title": values["title"].replace("%", "%%")}  # setup.cfg interpolates
     return {
-        path: _fill_template(template, escaped if path == "setup.cfg" else values) for path, template in sources.items()
+        path: _fill_template(template, cfg_values if path == "setup.cfg" else values)
+        for path, template in sources.items()
     }
 
 
@@ -200,9 +201,9 @@ def readme_section(code: str, like: str, distribution: str, package: str) -> str
     values, kind = _values(code, like, distribution, package, cases), kind_of(like)
     row = f"\n| `{package}/{cases}.py` | small models that must convert; {kind.case_text} |" if kind.has_cases else ""
     row += f"\n{values['pass_row']}".rstrip()
-    tested = "runs the cases" if kind.has_cases else "converts small models and compares them with LiteRT"
+    test_text = "runs the cases" if kind.has_cases else "converts small models and compares them with LiteRT"
     state = f"{values['state']}\n" if values["state"] else ""
-    return _fill_template("added.md", {**values, "state": state, "case_row": row, "tested": tested})
+    return _fill_template("added.md", {**values, "state": state, "case_row": row, "tested": test_text})
 
 
 def kind_of(like: str) -> Kind:
@@ -280,12 +281,12 @@ def identifier(text: str, prefix: str) -> str:
     name = re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_").lower()[:_MAX_IDENTIFIER_LENGTH].rstrip("_")
     if not name or name[0].isdigit():
         name = f"{prefix}_{name}".rstrip("_")
-    spec = find_spec(name)
+    module_spec = find_spec(name)
     if (
         keyword.iskeyword(name)
         or keyword.issoftkeyword(name)
         or name in _TEMPLATE_NAMES
-        or (spec is not None and spec.origin)
+        or (module_spec is not None and module_spec.origin)
     ):
         name = f"{prefix}_{name}"
     return name

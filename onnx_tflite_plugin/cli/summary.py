@@ -115,12 +115,12 @@ def _other_signatures(report: Report) -> Iterator[str]:
     """Yield a warning about signatures that are not converted."""
     if report.other_signatures:
         names = ", ".join(limit_lines([repr(shorten(key)) for key in report.other_signatures], 4, "inspect lists all"))
-        converted = "the main subgraph" if report.signature is None else f"signature {shorten(report.signature)!r}"
-        lacking = (
+        converted_name = "the main subgraph" if report.signature is None else f"signature {shorten(report.signature)!r}"
+        missing_scores_text = (
             ": the signature fills the key-value cache and returns no logits, so the model cannot generate text"
             * _lacks_scores(report)
         )
-        yield f"only {converted} was converted{lacking}; --signature all also converts {names}"
+        yield f"only {converted_name} was converted{missing_scores_text}; --signature all also converts {names}"
 
 
 def _lacks_scores(report: Report) -> bool:
@@ -226,8 +226,8 @@ def _describe_inner(report: Report, kind: str | None = None) -> str:
     count = report.inner_nodes.get(kind, 0) if kind else sum(report.inner_nodes.values())
     if not count:
         return ""
-    holders = [name for name in ("If", "Loop", "Scan") if name in report.nodes] or ["inner graphs"]
-    return f", {count} of them inside {' and '.join(holders)}"
+    containers = [name for name in ("If", "Loop", "Scan") if name in report.nodes] or ["inner graphs"]
+    return f", {count} of them inside {' and '.join(containers)}"
 
 
 def _signature_lines(report: Report) -> Iterator[str]:
@@ -246,18 +246,18 @@ def _layout_lines(report: Report) -> Iterator[str]:
 
     The numbers add up to the number of Transpose nodes in the model.
     """
-    inserted = min(len(report.transposed), report.transposes)
-    added = report.nodes.get("Transpose", 0) - report.transposes
-    sources = [f"{plural(inserted, 'Transpose')} inserted" if inserted else "no Transpose"]
-    sources[0] += " inserted" if not inserted and report.nodes.get("Transpose") else ""
-    if report.transposes > inserted:
+    inserted_count = min(len(report.transposed), report.transposes)
+    added_by_rewrites = report.nodes.get("Transpose", 0) - report.transposes
+    sources = [f"{plural(inserted_count, 'Transpose')} inserted" if inserted_count else "no Transpose"]
+    sources[0] += " inserted" if not inserted_count and report.nodes.get("Transpose") else ""
+    if report.transposes > inserted_count:
         operators = list_first([_shorten_label(label) for label in report.operator_transposes], 2) or "operators"
-        sources.append(f"{report.transposes - inserted} from {operators}")
+        sources.append(f"{report.transposes - inserted_count} from {operators}")
     sources += (
-        [f"{added} added by rewrites for speed"]
-        if added > 0
-        else [f"{-added} removed by rewrites"]
-        if added < 0
+        [f"{added_by_rewrites} added by rewrites for speed"]
+        if added_by_rewrites > 0
+        else [f"{-added_by_rewrites} removed by rewrites"]
+        if added_by_rewrites < 0
         else []
     )
     inner = _describe_inner(report, "Transpose")
@@ -338,8 +338,9 @@ def _rounding_lines(report: Report) -> Iterator[str]:
 
 def _fusion_lines(report: Report) -> Iterator[str]:
     if report.fused:
-        absorbed = sum(report.operators.values()) - sum(report.packs.values()) + sum(report.fused.values())
-        yield f"{format_counts(list(report.fused.items()))}, from {plural(absorbed, 'operator')}; `onnx-tflite handlers` describes them"
+        fused_operator_count = sum(report.operators.values()) - sum(report.packs.values()) + sum(report.fused.values())
+        counts, source = format_counts(list(report.fused.items())), plural(fused_operator_count, "operator")
+        yield f"{counts}, from {source}; `onnx-tflite handlers` describes them"
 
 
 def _rewrite_lines(report: Report) -> Iterator[str]:
@@ -372,12 +373,12 @@ def _typed_states(report: Report) -> list[str]:
 
 def _pack_lines(report: Report) -> Iterator[str]:
     installed_packs = {pack: count for pack, count in report.packs.items() if pack != BUILTIN}
-    overridden: dict[str, list[str]] = {}
+    overridden_codes: dict[str, list[str]] = {}
     for code, pack in report.overrides.items():
-        overridden.setdefault(pack, []).append(code)
+        overridden_codes.setdefault(pack, []).append(code)
     for pack, count in installed_packs.items():
-        codes = overridden.get(pack, [])
-        replaced = f", instead of the built-in {', '.join(limit_lines(codes, 4))}" if codes else ""
-        finish = ", hook 'finish'" if pack in report.finished_by else ""
-        yield f"{pack}: {plural(count, 'operator')}{replaced}{finish}"
+        codes = overridden_codes.get(pack, [])
+        override_text = f", instead of the built-in {', '.join(limit_lines(codes, 4))}" if codes else ""
+        hook_text = ", hook 'finish'" if pack in report.finished_by else ""
+        yield f"{pack}: {plural(count, 'operator')}{override_text}{hook_text}"
     yield from (f"{pack}: hook 'finish'" for pack in report.finished_by if pack not in installed_packs)

@@ -84,18 +84,18 @@ def probe_file(source: str | Path | bytes | Section | Member) -> ProbeResult:
     """
     if find_spec("ai_edge_litert") is None:
         return {}
-    located = resolve_source(source)
-    if isinstance(located, str | os.PathLike):
+    resolved_source = resolve_source(source)
+    if isinstance(resolved_source, str | os.PathLike):
         return (
-            _run_probe(Path(located))
-            if Path(located).is_file() and Path(located).stat().st_size <= MAX_FILE_BYTES
+            _run_probe(Path(resolved_source))
+            if Path(resolved_source).is_file() and Path(resolved_source).stat().st_size <= MAX_FILE_BYTES
             else {}
         )
-    if (located.size if isinstance(located, Section) else len(located)) > MAX_FILE_BYTES:
+    if (resolved_source.size if isinstance(resolved_source, Section) else len(resolved_source)) > MAX_FILE_BYTES:
         return {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.tflite"
-        path.write_bytes(read_bytes(located))
+        path.write_bytes(read_bytes(resolved_source))
         return _run_probe(path)
 
 

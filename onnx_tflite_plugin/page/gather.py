@@ -160,10 +160,10 @@ def _check_operators(operators: Sequence[Operator], onnx: onnx.ModelProto) -> No
         for node, _ in nodes_with_container(onnx.graph)
         for index in converted_operators(props(node.metadata_props))
     }
-    unknown = sources - {op.index for op in operators}
-    if unknown:
+    unknown_operators = sources - {op.index for op in operators}
+    if unknown_operators:
         raise mismatched_models(
-            f"ONNX nodes refer to operator {max(unknown)}, but the TFLite model has {plural(len(operators), 'operator')}"
+            f"ONNX nodes refer to operator {max(unknown_operators)}, but the TFLite model has {plural(len(operators), 'operator')}"
         )
 
 
@@ -279,7 +279,7 @@ def _edges(
     producers |= {
         tensor.index: group_indices[op.index] for op in operators for tensor in op.outputs if tensor is not None
     }
-    seen = set()
+    seen_edges = set()
 
     def edge(tensor: Mapping[str, Any], consumer: Any) -> dict[str, Any]:
         return {
@@ -291,8 +291,8 @@ def _edges(
     for op in operators:
         for tensor in dict.fromkeys(t for t in op.inputs if t is not None and not t.is_constant):
             group = group_indices[op.index]
-            if producers.get(tensor.index, group) != group and (tensor.index, group) not in seen:
-                seen.add((tensor.index, group))
+            if producers.get(tensor.index, group) != group and (tensor.index, group) not in seen_edges:
+                seen_edges.add((tensor.index, group))
                 dtype = dtypes.get(tensor.index, tensor.dtype)
                 facts = {"tensor": tensor.index, "name": tensor.name, "dtype": dtype, "shape": list(tensor.dims)}
                 yield edge(facts, group)

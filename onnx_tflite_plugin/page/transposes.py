@@ -13,7 +13,7 @@ from onnx_tflite_plugin.page.groups import all_graphs, nodes_with_container
 if TYPE_CHECKING:
     import onnx
 
-_DERIVED = "unk__"
+_DERIVED_PREFIX = "unk__"
 """Prefix of names that ONNX's shape inference gives to dynamic dimensions."""
 _MAX_COPIED_BYTES = 1 << 12  # size of a constant above which shape inference does not need its values
 
@@ -42,9 +42,9 @@ def transpose_rows(onnx: onnx.ModelProto) -> Iterator[dict[str, Any]]:
 
 
 def stored_shape(info: onnx.ValueInfoProto) -> list[int | str | None]:
-    """Return the sizes of a value; a dynamic dimension is its name or None."""
+    """Return the sizes of a value; for dynamic dimensions, their names or None."""
     dims = info.type.tensor_type.shape.dim
-    names = ("" if dim.dim_param.startswith(_DERIVED) else dim.dim_param for dim in dims)
+    names = ("" if dim.dim_param.startswith(_DERIVED_PREFIX) else dim.dim_param for dim in dims)
     return [dim.dim_value if dim.HasField("dim_value") else name or None for dim, name in zip(dims, names, strict=True)]
 
 
@@ -62,7 +62,7 @@ def _shapes(model: onnx.ModelProto) -> dict[str, list[int | str | None]]:
 def _infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return the model with derived shapes, and without the values of large constants.
 
-    Return it unchanged if the inference fails, as for an operator that ONNX does not know in an inner graph.
+    Return the model unchanged if shape inference fails, for example because ONNX does not know an operator.
     """
     import onnx
 

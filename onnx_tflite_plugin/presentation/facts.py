@@ -40,9 +40,11 @@ def facts(model: Model, inputs: Sequence[GraphValue], outputs: Sequence[GraphVal
 
 def _graph_value(graph_value: GraphValue) -> dict[str, Any]:
     """Return the facts about an input or output that ONNX itself does not store."""
-    omitted = {"dtype", "shape"} | (set() if len(graph_value.scale) > 1 else {"axis"})
+    omitted_keys = {"dtype", "shape"} | (set() if len(graph_value.scale) > 1 else {"axis"})
     if graph_value.tensor == graph_value.name:
-        omitted.add("tensor")
+        omitted_keys.add("tensor")
     return {
-        key: value for key, value in graph_value.as_dict().items() if key not in omitted and value not in (None, (), "")
+        key: value
+        for key, value in graph_value.as_dict().items()
+        if key not in omitted_keys and value not in (None, (), "")
     }

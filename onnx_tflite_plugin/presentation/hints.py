@@ -103,10 +103,10 @@ def readable_hints(options: ConvertOptions, target: Target, model: BoundModel, n
         for tensor in tensors
         if tensor.dtype in target.cast_mul_dtypes and affine(tensor) is not None
     }
-    added = len(dequantized_tensors) + sum(
+    added_count = len(dequantized_tensors) + sum(
         count for name, count in nodes.items() if name.startswith(ONNX_RUNTIME_DOMAIN)
     )
-    if added <= _MIN_ADDED_NODES * sum(nodes.values()):
+    if added_count <= _MIN_ADDED_NODES * sum(nodes.values()):
         return []
     return [
         f"--target generic gives a plainer graph: target {target.name} adds nodes and operators that are faster in one runtime"

@@ -310,8 +310,10 @@ class ModelPair:
             return ()
         arrays, elements = self.batch
         outputs = zip(*self.trial.onnx_outputs(self.session, elements), strict=True)
-        joined = [np.concatenate(results) for results in outputs]
-        return self.trial.compare_outputs(self.trial.onnx_outputs(self.session, [arrays]), {"batch elements": [joined]})
+        joined_outputs = [np.concatenate(results) for results in outputs]
+        return self.trial.compare_outputs(
+            self.trial.onnx_outputs(self.session, [arrays]), {"batch elements": [joined_outputs]}
+        )
 
     def _can_run(self, arrays: list[Array]) -> bool:
         """True if ONNX Runtime runs the model on these inputs."""

@@ -20,7 +20,7 @@ def test_refusal_counts_problems_and_lists_their_models() -> None:
         ([first], "m.tflite: refused", (first,)),
         ([], "m.tflite: refused", (Problem("", "why"),)),
     ):
-        outcome = batch._refusal(job, ConversionError("why", problems))
+        outcome = batch._refused_outcome(job, ConversionError("why", problems))
         assert outcome.row == ("-", "-", "-", "-", "-", row)
         assert (outcome.problems, outcome.exit_code) == (expected, 1)
         assert (outcome.result["model"], outcome.result["error"]["message"]) == ("m.tflite", "why")
@@ -52,7 +52,7 @@ def test_problem_in_a_file_has_its_place_in_the_first_model(capsys: pytest.Captu
         (1, "  a size is negative\n    in a, at tensors[3].shape"),
         (2, "    in a, b, first at tensors[3]"),
     ):
-        batch._print_problems(jobs[:count], [batch._refusal(job, error) for job in jobs[:count]])
+        batch._print_problems(jobs[:count], [batch._refused_outcome(job, error) for job in jobs[:count]])
         assert text in capsys.readouterr().err
 
 

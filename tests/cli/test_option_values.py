@@ -314,7 +314,7 @@ def test_message_of_a_value_states_its_fault(run: Run, neg_path: Path, tmp_path:
 def test_long_messages_of_several_models_keep_their_lines() -> None:
     error = VerificationError("the converted model does not agree with LiteRT:\nop 3 differs\n  y: 0.5")
     job = Job("m.tflite", b"", Path("m.onnx"))
-    outcome = batch._refusal(job, error)
+    outcome = batch._refused_outcome(job, error)
     assert outcome.row[-1] == "m.tflite: differs from LiteRT, not written"
     lines = batch._error_lines({outcome.problems[0]: ["m.tflite"]})
     assert lines[:4] == [

@@ -91,9 +91,9 @@ def _biases(errors: Array, values: Array) -> Array:
     if len(keys) > _MAX_TABLE:  # values of 16 bits in many columns
         keys, bins = np.unique(bins, return_inverse=True)
     counts = np.bincount(bins, minlength=len(keys))
-    nonempty = np.flatnonzero(counts)
-    mean_errors = np.bincount(bins, errors.reshape(-1), len(keys))[nonempty] / counts[nonempty]
-    column = keys[nonempty] // span
+    nonempty_bins = np.flatnonzero(counts)
+    mean_errors = np.bincount(bins, errors.reshape(-1), len(keys))[nonempty_bins] / counts[nonempty_bins]
+    column = keys[nonempty_bins] // span
     distinct_counts = np.bincount(column)
     has_variation = (values.std(0) > 1) & (distinct_counts >= _MIN_DISTINCT)
     return np.where(has_variation, np.bincount(column, mean_errors) / distinct_counts, 0.0)
@@ -119,8 +119,8 @@ def describe_channel_error(actual: Sequence[Array], expected: Sequence[Array], s
         return ""
     errors, ranges = np.abs(results - references).max(0), np.ptp(references, 0)
     floor = max(floor, criteria.RESIDUE * float(np.abs(references).max()))
-    exceeding = np.flatnonzero(errors > np.maximum(share * ranges, floor))
-    if not exceeding.size:
+    exceeding_channels = np.flatnonzero(errors > np.maximum(share * ranges, floor))
+    if not exceeding_channels.size:
         return ""
-    channel = int(exceeding[0])
+    channel = int(exceeding_channels[0])
     return f"off by {errors[channel] / max(ranges[channel], _SMALLEST_NORMAL):.2g} of the range of channel {channel}"

@@ -141,6 +141,10 @@ def _reduced_axes(shape: Sequence[int], result: Sequence[int]) -> list[int]:
     if len(shape) == len(result):
         is_reduction = all(size in (old_size, 1) for old_size, size in zip(shape, result, strict=True))
         return [axis for axis, size in enumerate(result) if size != shape[axis]] if is_reduction else []
-    unmatched = [*result]
-    axes = [axis for axis, size in enumerate(shape) if not (unmatched and unmatched[0] == size and unmatched.pop(0))]
-    return [] if unmatched else axes
+    unmatched_sizes = [*result]
+    axes = [
+        axis
+        for axis, size in enumerate(shape)
+        if not (unmatched_sizes and unmatched_sizes[0] == size and unmatched_sizes.pop(0))
+    ]
+    return [] if unmatched_sizes else axes

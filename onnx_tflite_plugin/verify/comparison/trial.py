@@ -277,11 +277,11 @@ def _check_sizes(info: ValueInfoProto, array: Array, tensor: Tensor) -> None:
     ONNX Runtime only warns about such shapes. A shape that is copied from the TFLite file is not checked, because it
     may be wrong: for example if a runtime operand determines the shape.
     """
-    declared = info.type.tensor_type
-    sizes = [dim.dim_value if dim.HasField("dim_value") else "?" for dim in declared.shape.dim]
+    declared_type = info.type.tensor_type
+    sizes = [dim.dim_value if dim.HasField("dim_value") else "?" for dim in declared_type.shape.dim]
     fits = len(sizes) == array.ndim and all(size in ("?", n) for size, n in zip(sizes, array.shape, strict=True))
     is_copied_from_file = len(sizes) == tensor.rank and {"?", *tensor.shape}.issuperset(sizes)
-    if declared.HasField("shape") and not fits and not is_copied_from_file:
+    if declared_type.HasField("shape") and not fits and not is_copied_from_file:
         declared_shape = ", ".join(map(str, sizes))
         raise VerificationError(
             f"output {info.name!r} has shape {list(array.shape)}, but the ONNX model declares [{declared_shape}]"

@@ -40,7 +40,7 @@ class FloatKernels:
         self._session = LiteRT(_with_floats(data, symmetric=symmetric), "builtin")
 
     def run(self, arrays: Sequence[Array]) -> Array | None:
-        """Return the float result of float operands; None if the result is no float32.
+        """Return the float result of float operands; None if the result is not float32.
 
         Raises LiteRTError if LiteRT has no float kernel.
         """

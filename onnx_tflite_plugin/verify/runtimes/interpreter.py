@@ -172,8 +172,10 @@ class LocalInterpreter:
         shapes = tuple(array.shape for array in arrays)
         if shapes == self._shapes:
             return
-        for index, shape, current in zip(self.config.inputs, shapes, self._shapes or self.config.shapes, strict=True):
-            if shape != current:
+        for index, shape, current_shape in zip(
+            self.config.inputs, shapes, self._shapes or self.config.shapes, strict=True
+        ):
+            if shape != current_shape:
                 self.interpreter.resize_tensor_input(index, shape)
         self.interpreter.allocate_tensors()
         self._shapes = shapes

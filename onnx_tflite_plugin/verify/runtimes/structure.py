@@ -248,9 +248,11 @@ def _subgraph(schema: Any, model: Any, graph: Any, index: int, codes: list[str])
 
 def _tensor(schema: Any, model: Any, tensor: Any, subgraph: int, index: int) -> Tensor:
     shape = _ints(tensor, "Shape")
-    signature = _ints(tensor, "ShapeSignature")
-    dynamic = [size < 0 for size in signature] if len(signature) == len(shape) else [False] * len(shape)
-    dims = tuple(None if is_dynamic else size for size, is_dynamic in zip(shape, dynamic, strict=True))
+    shape_signature = _ints(tensor, "ShapeSignature")
+    dynamic_flags = (
+        [size < 0 for size in shape_signature] if len(shape_signature) == len(shape) else [False] * len(shape)
+    )
+    dims = tuple(None if is_dynamic else size for size, is_dynamic in zip(shape, dynamic_flags, strict=True))
     buffer = model.Buffers(tensor.Buffer())
     is_constant = buffer is not None and (buffer.DataLength() > 0 or buffer.Offset() > 1)
     quantization = tensor.Quantization()

@@ -49,17 +49,17 @@ def find_substitutes(
     if not without_litert_kernel and not find_overridden_codes(operators, host):
         return Substitutes(), (), ()
     source = complete_lists(read(data), host, target_named("onnxruntime"))
-    missing = list(
+    missing_operators = list(
         dict.fromkeys([*without_litert_kernel, *(operators[k] for k in find_overridden_operators(source, index, host))])
     )
-    if not missing:
+    if not missing_operators:
         return Substitutes(), (), ()
-    pack_kernels, refusals = find_pack_kernels(source, index, [op.index for op in missing], host)
+    pack_kernels, refusals = find_pack_kernels(source, index, [op.index for op in missing_operators], host)
     notes = []
     if pack_kernels:
         codes = _count_codes(kernel.op for kernel in pack_kernels.values())
         notes.append(f"{codes}: run with the reference kernels of their packs; LiteRT runs all other operators")
-    without_kernel = {op.index: op for op in missing if op.index not in pack_kernels}
+    without_kernel = {op.index: op for op in missing_operators if op.index not in pack_kernels}
     if not without_kernel:
         return Substitutes(pack_kernels), tuple(notes), ()
     reason = f"LiteRT has no kernel for {_count_codes(without_kernel.values())}, and no op pack declares one"

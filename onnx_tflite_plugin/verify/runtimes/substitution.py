@@ -99,10 +99,12 @@ class PackKernel:
                 ]
                 if problem := describe_arity_mismatch(self.kernel, len(operands), "kernel"):
                     raise Mismatch(problem)
-                returned = self.kernel(self.op, *operands)
-                if returned is None:
+                returned_value = self.kernel(self.op, *operands)
+                if returned_value is None:
                     raise WrongResult("it returned None, not an array; is a `return` missing?")
-                results = [returned] if isinstance(returned, np.ndarray | np.generic) else list(returned)
+                results = (
+                    [returned_value] if isinstance(returned_value, np.ndarray | np.generic) else list(returned_value)
+                )
                 if len(results) != len(self.op.outputs):
                     raise WrongResult(
                         f"it returned {plural(len(results), 'array')}, but the operator has {plural(len(self.op.outputs), 'output')}"
@@ -290,10 +292,10 @@ def _check_states(entry: Entry, steps: Sequence[Partition | int], substitutes: S
                 users.setdefault(tensor, set()).add(_FROM_ONNX if step in substitutes.from_onnx else user)
                 if step in substitutes.pack_kernels and tensor.is_variable:
                     initial_values[tensor.index] = _initial_value(tensor)
-    shared = next((t for t, positions in users.items() if len(positions) > 1 or _HANDLE in positions), None)
-    if shared is not None:
+    shared_state = next((t for t, positions in users.items() if len(positions) > 1 or _HANDLE in positions), None)
+    if shared_state is not None:
         raise InconclusiveError(
-            f"LiteRT has no kernel for an operator, so the model runs in parts; the parts cannot share state {shared.name!r}"
+            f"LiteRT has no kernel for an operator, so the model runs in parts; the parts cannot share state {shared_state.name!r}"
         )
     return initial_values
 
@@ -351,14 +353,20 @@ def _make_partition(data: bytes, entry: Entry, operators: Sequence[Operator]) ->
     Outputs: the tensors that other operators read, and the outputs of the model.
     """
     indices = {op.index for op in operators}
-    computed = {t.index for op in operators for t in op.outputs if t is not None}
-    read = {t.index: t for op in operators for t in op.inputs if t is not None and not t.is_constant}
+    computed_tensors = {t.index for op in operators for t in op.outputs if t is not None}
+    read_tensors = {t.index: t for op in operators for t in op.inputs if t is not None and not t.is_constant}
     read_elsewhere = {
         t.index for op in entry.subgraph.operators if op.index not in indices for t in op.inputs if t is not None
     }
-    inputs = tuple(index for index, tensor in read.items() if index not in computed and not tensor.is_variable)
+    inputs = tuple(
+        index for index, tensor in read_tensors.items() if index not in computed_tensors and not tensor.is_variable
+    )
     model_outputs = {t.index for t in entry.outputs}
-    outputs = tuple(sorted(index for index in computed if index in read_elsewhere or index in model_outputs))
+    outputs = tuple(sorted(index for index in computed_tensors if index in read_elsewhere or index in model_outputs))
     return Partition(
-        frozenset(indices), inputs, outputs, frozenset(computed), cut_file(data, entry.subgraph, inputs, outputs)
+        frozenset(indices),
+        inputs,
+        outputs,
+        frozenset(computed_tensors),
+        cut_file(data, entry.subgraph, inputs, outputs),
     )

@@ -62,11 +62,11 @@ def constant_data(model: Any, tensor: Any) -> Array:
 
 def _add_constant(schema: Any, model: Any, graph: Any, index: int, dtype_names: dict[int, str]) -> int:
     """Add the dequantized constant to the subgraph, and return its tensor index."""
-    quantized = graph.tensors[index]
+    quantized_tensor = graph.tensors[index]
     tensor, buffer = schema.TensorT(), schema.BufferT()
-    values = dequantize_constant(model, graph, quantized, dtype_names)
+    values = dequantize_constant(model, graph, quantized_tensor, dtype_names)
     buffer.data = np.frombuffer(np.ascontiguousarray(values, np.float32).tobytes(), np.uint8)
-    tensor.name, tensor.shape, tensor.type = quantized.name, quantized.shape, schema.TensorType.FLOAT32
+    tensor.name, tensor.shape, tensor.type = quantized_tensor.name, quantized_tensor.shape, schema.TensorType.FLOAT32
     tensor.buffer = len(model.buffers)
     model.buffers = [*model.buffers, buffer]
     graph.tensors = [*graph.tensors, tensor]

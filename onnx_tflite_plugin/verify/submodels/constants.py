@@ -39,10 +39,10 @@ def compare_constants(entry: Entry, session: OnnxRuntime) -> Iterator[tuple[Oper
     }
     if not any(weights.values()):
         return
-    computed = _computed_constants(session)
+    computed_arrays = _computed_constants(session)
     for op in entry.subgraph.operators:
         for tensor, values in weights[op.index]:
-            arrays = computed.get(op.index, ())
+            arrays = computed_arrays.get(op.index, ())
             arrays_of_size = [array for array in arrays if array.size == np.prod(tensor.shape)]
             if len(arrays_of_size) == 1:  # neither padded nor split, so zeros can be compared too
                 overlap = _overlap(values, arrays_of_size[0])
@@ -84,8 +84,10 @@ def _overlap(values: Array, other_values: Array) -> float:
     """Return the share of common values of two arrays; 0 for different sizes."""
     if values.size != other_values.size:  # for example because values beyond int8 are split
         return 0.0
-    distinct, inverse = np.unique(np.concatenate([values, other_values]), return_inverse=True)
-    counts = [np.bincount(bins, minlength=len(distinct)) for bins in np.split(inverse.reshape(-1), [values.size])]
+    distinct_values, inverse = np.unique(np.concatenate([values, other_values]), return_inverse=True)
+    counts = [
+        np.bincount(bins, minlength=len(distinct_values)) for bins in np.split(inverse.reshape(-1), [values.size])
+    ]
     return float(np.minimum(*counts).sum()) / max(values.size, 1)
 
 
@@ -108,8 +110,8 @@ def _computed_constants(session: OnnxRuntime) -> Mapping[int, list[Array]]:
         if len(operators) == 1:
             for name in operands:
                 readers.setdefault(name, set()).add(operators[0])
-    computed = {name for node in constant_nodes for name in node.output}
-    names = [name for name in readers if name in computed]
+    computed_names = {name for node in constant_nodes for name in node.output}
+    names = [name for name in readers if name in computed_names]
     if not names:
         return {}
     submodel = _constant_submodel(session.proto, constant_nodes, names)

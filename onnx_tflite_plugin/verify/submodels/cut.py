@@ -104,27 +104,27 @@ def _cut_graph(proto: ModelProto, points: CutPoints, outputs: Sequence[str], *, 
             operands = {name for name in points.operand_names(node) if name in input_names}
             needed_values |= {*read_names(node)} - operands
             read_cut_values |= operands
-    cut = empty_copy(proto)
-    cut.metadata_props.extend(proto.metadata_props)
-    cut.graph.node.extend(reversed(nodes))
-    cut.graph.initializer.extend(tensor for tensor in graph.initializer if tensor.name in needed_values)
-    cut.graph.input.extend(info for info in graph.input if whole_model or info.name in needed_values)
+    cut_model = empty_copy(proto)
+    cut_model.metadata_props.extend(proto.metadata_props)
+    cut_model.graph.node.extend(reversed(nodes))
+    cut_model.graph.initializer.extend(tensor for tensor in graph.initializer if tensor.name in needed_values)
+    cut_model.graph.input.extend(info for info in graph.input if whole_model or info.name in needed_values)
     infos = {**{info.name: info for info in graph.input}, **points.infos}
-    cut.graph.output.extend(infos[name] for name in outputs)
-    computed = {name for node in nodes for name in node.output}
-    cut.graph.value_info.extend(info for info in graph.value_info if info.name in computed - {*outputs})
-    for node in cut.graph.node:
+    cut_model.graph.output.extend(infos[name] for name in outputs)
+    computed_names = {name for node in nodes for name in node.output}
+    cut_model.graph.value_info.extend(info for info in graph.value_info if info.name in computed_names - {*outputs})
+    for node in cut_model.graph.node:
         _rename_operands(node, {name: input_names[name] for name in points.operand_names(node) if name in input_names})
         for attribute in node.attribute:
             if attribute.name == _ACCURACY_LEVEL:
                 attribute.i = 1
     for name, input_name in input_names.items():
         if name in read_cut_values:
-            info = cut.graph.input.add()
+            info = cut_model.graph.input.add()
             info.CopyFrom(infos[name])
             info.name = input_name
             del info.metadata_props[:]
-    return cut
+    return cut_model
 
 
 def _fix_probe(graph: GraphProto) -> None:

@@ -159,16 +159,18 @@ def save_submodels(pair: ModelPair, decision: Decision, folder: Path, *, has_kno
     findings: dict[str, Finding] = {}
     for finding in decision.differing:
         findings.setdefault(finding.submodel.value.name, finding)
-    extracted = (
+    extracted_submodels = (
         (submodel, finding) for finding in findings.values() if (submodel := _extract(pair, finding)) is not None
     )
-    first = decision.differing[0]
-    listed = _describe_operators(first.submodel.operators)
-    named_submodels = list(zip(SUBMODEL_NAMES, extracted, strict=False))
+    first_finding = decision.differing[0]
+    operator_list = _describe_operators(first_finding.submodel.operators)
+    named_submodels = list(zip(SUBMODEL_NAMES, extracted_submodels, strict=False))
     if not named_submodels:
-        return (f"no submodel was written: the ONNX model has no value for an operand of {listed}; {_WHOLE_HINT}",)
-    is_first_missing = named_submodels[0][1][1] is not first
-    missing = f"the first difference is missing: the ONNX model has no value for an operand of {listed}"
+        return (
+            f"no submodel was written: the ONNX model has no value for an operand of {operator_list}; {_WHOLE_HINT}",
+        )
+    is_first_missing = named_submodels[0][1][1] is not first_finding
+    missing_text = f"the first difference is missing: the ONNX model has no value for an operand of {operator_list}"
     remove_submodels(folder)
     for name, (submodel, _) in named_submodels:
         submodel.save(folder, name)
@@ -179,7 +181,7 @@ def save_submodels(pair: ModelPair, decision: Decision, folder: Path, *, has_kno
             f"  {name:5}  {_describe_operators(submodel.operators)}: {finding.comparison.text}"
             for name, (submodel, finding) in named_submodels
         ),
-        *([f"  {missing}"] if is_first_missing else []),
+        *([f"  {missing_text}"] if is_first_missing else []),
     )
 
 
@@ -191,7 +193,7 @@ def _describe_operators(operators: Sequence[Operator]) -> str:
 def _extract(pair: ModelPair, finding: Finding) -> SavedSubmodel | None:
     """Return a submodel in both formats; None if it cannot be extracted.
 
-    If the ONNX model computes the tensor from earlier tensors than the compared operators do, the submodel begins there.
+    The submodel begins at the operands of the compared operators, or else at the tensors that the ONNX model reads.
     """
     submodel = finding.submodel
     for leaves in dict.fromkeys((submodel.leaves, submodel.onnx_leaves)):
@@ -203,7 +205,10 @@ def _extract(pair: ModelPair, finding: Finding) -> SavedSubmodel | None:
 
 
 def _extract_from(pair: ModelPair, finding: Finding, leaves: Sequence[int]) -> SavedSubmodel | None:
-    """Return the submodel that computes a tensor from ``leaves``, tensor indices."""
+    """Return the submodel that computes a finding's tensor from ``leaves``, by index.
+
+    Return None if the ONNX model has no value for a leaf, or if a file is too large.
+    """
     submodel = finding.submodel
     values = values_by_tensor(pair.entry, pair.session)
     leaf_values = [
@@ -225,10 +230,10 @@ def _extract_from(pair: ModelPair, finding: Finding, leaves: Sequence[int]) -> S
     for key, value in metadata.items():
         onnx.metadata_props.add(key=key, value=value)
     operands = [finding.operands.operands[index] for index in leaves]
-    floats = {info.name for info in onnx.graph.input if is_float(info)}
+    float_inputs = {info.name for info in onnx.graph.input if is_float(info)}
     tensors = pair.entry.subgraph.tensors
     feeds = {
-        value.name: value.apply(onnx_operand(tensors[value.tensor], array, is_float=value.name in floats))
+        value.name: value.apply(onnx_operand(tensors[value.tensor], array, is_float=value.name in float_inputs))
         for value, array in zip(inputs, operands, strict=True)
     }
     operators = (
@@ -240,12 +245,12 @@ def _extract_from(pair: ModelPair, finding: Finding, leaves: Sequence[int]) -> S
 def _operators_between(pair: ModelPair, leaves: Sequence[int], tensor: Tensor) -> tuple[Operator, ...]:
     """Return the operators that compute a tensor from ``leaves``, in execution order."""
     producer_of = producers(pair.entry.subgraph)
-    found: dict[int, Operator] = {}
+    visited: dict[int, Operator] = {}
     pending = [tensor.index]
     while pending:
         index = pending.pop()
         operator = None if index in leaves else producer_of.get(index)
-        if operator is not None and operator.index not in found:
-            found[operator.index] = operator
+        if operator is not None and operator.index not in visited:
+            visited[operator.index] = operator
             pending += [operand.index for operand in operator.inputs if operand is not None]
-    return tuple(found[index] for index in sorted(found))
+    return tuple(visited[index] for index in sorted(visited))

@@ -109,12 +109,12 @@ def _with_special(generator: np.random.Generator, array: Array, values: Array) -
     """
     selection = np.random.default_rng(0).random(array.size, np.float32)
     previous_elements = np.roll(array.reshape(-1), 1)
-    flat = np.where(selection < _SPECIAL_SHARE + _REPEATED_SHARE, previous_elements, array.reshape(-1))
+    flat_values = np.where(selection < _SPECIAL_SHARE + _REPEATED_SHARE, previous_elements, array.reshape(-1))
     positions = np.flatnonzero(selection < _SPECIAL_SHARE)
     special = generator.choice(values, positions.size)
     special[: len(values)] = generator.permutation(values)[: positions.size]
-    flat[positions] = special
-    return flat.reshape(array.shape)
+    flat_values[positions] = special
+    return flat_values.reshape(array.shape)
 
 
 def _with_extremes(generator: np.random.Generator, values: Array, low: float, high: float) -> Array:
@@ -122,11 +122,11 @@ def _with_extremes(generator: np.random.Generator, values: Array, low: float, hi
 
     A single element becomes ``high``.
     """
-    flat = np.asarray(values).reshape(-1)
-    positions = generator.choice(flat.size, min(2, flat.size), replace=False)
-    flat[positions[-1]] = low
-    flat[positions[0]] = high
-    return flat
+    flat_values = np.asarray(values).reshape(-1)
+    positions = generator.choice(flat_values.size, min(2, flat_values.size), replace=False)
+    flat_values[positions[-1]] = low
+    flat_values[positions[0]] = high
+    return flat_values
 
 
 def rounded_operands(tensors: Sequence[Tensor], operands: Mapping[int, Array]) -> dict[int, Array]:

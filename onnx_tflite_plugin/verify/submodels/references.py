@@ -39,7 +39,7 @@ class OperandSet(NamedTuple):
     expected: Mapping[int, Array]
 
 
-_Run = Callable[[OperandSet], Mapping[int, Array]]
+_RunFunction = Callable[[OperandSet], Mapping[int, Array]]
 
 
 class References:
@@ -63,18 +63,18 @@ class References:
             *self._reordered_tensors,
             PERTURBED,
         )
-        self._sessions: dict[str, _Run] = {}
-        self._sets: list[OperandSet] = []
-        self._next_set: dict[str, int] = {}
+        self._sessions: dict[str, _RunFunction] = {}
+        self._operand_sets: list[OperandSet] = []
+        self._next_set_index: dict[str, int] = {}
         self._results: dict[str, Mapping[int, Array]] = {}
 
     def start_set(self, operand_set: OperandSet) -> None:
         """Continue with the next operand set, and drop the results of the previous one."""
         self._results = {}
         if not self.stateful:
-            self._sets.clear()
-            self._next_set.clear()
-        self._sets.append(operand_set)
+            self._operand_sets.clear()
+            self._next_set_index.clear()
+        self._operand_sets.append(operand_set)
 
     def results(self) -> Iterator[tuple[str, Mapping[int, Array]]]:
         """Yield the name and the results of each reference for the current set.
@@ -85,20 +85,20 @@ class References:
             yield name, self._run_pending_sets(name, partial(self._open_session, name))
 
     def float_result(self, submodel: Submodel) -> Array | None:
-        """Return the result of LiteRT's float kernels for the current set; None if they do not run."""
+        """Return the float kernels' result for the current set; None if they do not run."""
         name = f"float kernels of tensor {submodel.tensor.index}"
         results = self._run_pending_sets(name, partial(self._open_float_session, submodel))
         return results.get(submodel.tensor.index)
 
-    def _run_pending_sets(self, name: str, open_session: Callable[[], _Run]) -> Mapping[int, Array]:
-        """Run a reference on all sets that it has not seen, and return the results of the last one."""
+    def _run_pending_sets(self, name: str, open_session: Callable[[], _RunFunction]) -> Mapping[int, Array]:
+        """Run a reference on its pending operand sets, and return the last results."""
         if name not in self._results:
-            for operand_set in self._sets[self._next_set.get(name, 0) :]:
+            for operand_set in self._operand_sets[self._next_set_index.get(name, 0) :]:
                 self._results[name] = self._run(name, open_session, operand_set)
-            self._next_set[name] = len(self._sets)
+            self._next_set_index[name] = len(self._operand_sets)
         return self._results[name]
 
-    def _run(self, name: str, open_session: Callable[[], _Run], operand_set: OperandSet) -> Mapping[int, Array]:
+    def _run(self, name: str, open_session: Callable[[], _RunFunction], operand_set: OperandSet) -> Mapping[int, Array]:
         try:
             if name not in self._sessions or self.resets_states:
                 self._sessions[name] = open_session()
@@ -107,11 +107,11 @@ class References:
             self._sessions.setdefault(name, lambda _: {})
             return {}
 
-    def _open_float_session(self, submodel: Submodel) -> _Run:
+    def _open_float_session(self, submodel: Submodel) -> _RunFunction:
         """Return a function that runs float kernels on the operands of a submodel."""
         tensors = self.segment.points.entry.subgraph.tensors
         rounded_inputs = {*self.segment.inputs} if self.symmetric else set[int]()
-        operands = [tensors[index] for index in submodel.leaves if index in self._sets[-1].operands]
+        operands = [tensors[index] for index in submodel.leaves if index in self._operand_sets[-1].operands]
         session = FloatKernels(
             self.segment.writer, submodel.operators, operands, submodel.tensor, symmetric=self.symmetric
         )
@@ -128,7 +128,7 @@ class References:
 
         return run
 
-    def _open_session(self, name: str) -> _Run:
+    def _open_session(self, name: str) -> _RunFunction:
         if name in self._reordered_tensors:
             run_without_ties = session_without_ties(self.segment, self._reordered_tensors[name])
             return lambda operand_set: run_without_ties(operand_set.operands)

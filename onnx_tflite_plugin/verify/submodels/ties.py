@@ -50,9 +50,9 @@ def without_ties(array: Array) -> Array:
     order = np.argsort(values, kind="stable")
     sorted_values = values[order]
     positions = np.arange(len(values))
-    starts = np.ones(len(values), np.bool_)
-    starts[1:] = sorted_values[1:] != sorted_values[:-1]
+    starts_group = np.ones(len(values), np.bool_)
+    starts_group[1:] = sorted_values[1:] != sorted_values[:-1]
     repetitions = np.empty(len(values), np.float32)
-    repetitions[order] = positions - np.maximum.accumulate(np.where(starts, positions, 0))
+    repetitions[order] = positions - np.maximum.accumulate(np.where(starts_group, positions, 0))
     step = np.maximum(np.spacing(np.abs(values)), np.float32(_SMALLEST_STEP))
     return np.asarray(values - repetitions * step, array.dtype).reshape(array.shape)

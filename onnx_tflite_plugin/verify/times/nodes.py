@@ -55,9 +55,9 @@ def node_times(
 
     labeled_model = label_nodes(proto)
     with tempfile.TemporaryDirectory() as folder:
-        optimized = Path(folder) / "optimized.onnx"
-        node_seconds, counts = _profile_nodes(labeled_model, feeds, runs, Path(folder), optimized)
-        nodes = list(onnx.load(optimized, load_external_data=False).graph.node)
+        optimized_path = Path(folder) / "optimized.onnx"
+        node_seconds, counts = _profile_nodes(labeled_model, feeds, runs, Path(folder), optimized_path)
+        nodes = list(onnx.load(optimized_path, load_external_data=False).graph.node)
     named_nodes = zip(nodes, _profile_names(nodes, node_seconds), _node_operators(labeled_model, nodes), strict=True)
     timed_nodes = [(node, operator, node_seconds[name]) for node, name, operator in named_nodes if name in node_seconds]
     operand_counts = [_profiled_operand_count(node, counts) for node, _, _ in timed_nodes]
@@ -113,9 +113,11 @@ def _subtract_overhead(seconds: Sequence[float], operand_counts: Sequence[float]
     ``run_seconds``: time of a run without profiler, which the sum of the result does not exceed.
     """
     overhead = max(0.0, sum(seconds) - run_seconds) / max(1.0, sum(operand_counts))
-    corrected = [max(0.0, time - overhead * count) for time, count in zip(seconds, operand_counts, strict=True)]
-    scale = min(1.0, run_seconds / max(sum(corrected), 1e-12))
-    return [time * scale for time in corrected]
+    corrected_times = [
+        max(0.0, duration - overhead * count) for duration, count in zip(seconds, operand_counts, strict=True)
+    ]
+    scale = min(1.0, run_seconds / max(sum(corrected_times), 1e-12))
+    return [duration * scale for duration in corrected_times]
 
 
 def label_nodes(proto: ModelProto) -> ModelProto:
@@ -129,8 +131,10 @@ def label_nodes(proto: ModelProto) -> ModelProto:
     graph = model.graph
     graph_io = {info.name for info in (*graph.input, *graph.output)}
     nodes = [*_all_nodes(graph)]
-    uses = Counter(name for node in nodes for name in node.input)
-    single_use_constants = {constant.name for constant in graph.initializer if uses[constant.name] == 1} - graph_io
+    use_counts = Counter(name for node in nodes for name in node.input)
+    single_use_constants = {
+        constant.name for constant in graph.initializer if use_counts[constant.name] == 1
+    } - graph_io
     new_names: dict[str, str] = {}
     for k, node in enumerate(nodes):
         operator = next(iter(converted_operators(props(node.metadata_props))), None)
@@ -173,7 +177,7 @@ def _trimmed_mean(times: list[int]) -> float:
     A median is too coarse for integers, and the mean of all times includes interruptions.
     """
     low, high = np.percentile(times, (25, 75))
-    return float(np.mean([time for time in times if low <= time <= high] or times))
+    return float(np.mean([duration for duration in times if low <= duration <= high] or times))
 
 
 def _profile_names(nodes: Sequence[NodeProto], seconds: Mapping[str, float]) -> Iterator[str]:

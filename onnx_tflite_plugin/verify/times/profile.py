@@ -166,8 +166,8 @@ def group_operators(operators: Sequence[Operator], proto: ModelProto, times: Seq
     members: dict[int, list[Operator]] = defaultdict(list)
     for op in operators:
         members[sets.representative(op.index)].append(op)
-    if unassigned := [node for node in times if node.operator is None]:
-        yield Group((), tuple(unassigned))
+    if unassigned_nodes := [node for node in times if node.operator is None]:
+        yield Group((), tuple(unassigned_nodes))
     for group in members.values():
         yield Group(tuple(group), tuple(node for op in group for node in nodes[op.index]))
 
