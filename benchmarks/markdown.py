@@ -19,7 +19,8 @@ def page(rows: Sequence[Row], notes: Sequence[str]) -> str:
 def _means(rows: Sequence[Row], names: Sequence[str]) -> Iterator[str]:
     """Yield the table of geometric means per kind and converter.
 
-    Each mean is over the networks that the converter supports.
+    Each mean is over the networks that the converter supports. The mean of the first converter over these networks
+    is added if it differs.
     """
     by_kind = {(mean.kind, mean.converter): mean for mean in means(rows)}
     yield from table_header(("kind", *names))
@@ -27,12 +28,13 @@ def _means(rows: Sequence[Row], names: Sequence[str]) -> Iterator[str]:
         cells = []
         for name in names:
             mean = by_kind.get((kind, name))
-            note = (
-                ""
-                if mean is None or mean.ours is None or name == names[0]
-                else f"; {names[0]} on these: {mean.ours:.2f}"
-            )
-            cells.append("–" if mean is None else f"{mean.ratio:.2f} ({mean.counted} of {mean.models}{note})")
+            if mean is None:
+                cells.append("–")
+                continue
+            first = by_kind.get((kind, names[0]))
+            differs = mean.ours is not None and first is not None and f"{mean.ours:.2f}" != f"{first.ratio:.2f}"
+            note = f"; {names[0]} on these: {mean.ours:.2f}" if differs else ""
+            cells.append(f"{mean.ratio:.2f} ({mean.counted} of {mean.models}{note})")
         yield table_row((kind, *cells))
 
 

@@ -46,6 +46,7 @@ DTYPES: Mapping[str, Mapping[str, Any]] = {
     "dynamic": {"weights": "int8"},
     "int8": {"dtype": "int8", "weights": "int8"},
 }
+SHARE_OF_RANGE = " of the output's range"  # unit of float errors in `verify`
 RECURRENT = ("LSTM", "GRU", "RNN", "Scan", "Loop", "If")
 
 
@@ -53,9 +54,11 @@ RECURRENT = ("LSTM", "GRU", "RNN", "Scan", "Loop", "If")
 class Row:
     """Nodes, errors and time of one converted model.
 
-    ``nodes``: the number of ONNX nodes and of recurrent operators. ``error_after_one_run``,
-    ``error_after_several_runs``: the errors as text; several runs are :data:`SEVERAL_RUNS`. ``microseconds``: LiteRT's
-    time. ``ratio``: ONNX Runtime's time divided by LiteRT's. ``problem``: the reason for missing results.
+    ``nodes``: the number of ONNX nodes, and in brackets of recurrent operators. ``error_after_one_run``,
+    ``error_after_several_runs``: the errors as text. Several runs are :data:`SEVERAL_RUNS`.
+
+    ``microseconds``: LiteRT's time. ``ratio``: ONNX Runtime's time divided by LiteRT's. ``problem``: the reason for
+    missing results.
     """
 
     name: str
@@ -95,11 +98,11 @@ def measure_file(path: Path, rounds: int) -> Row:
     except ConversionError as error:
         return Row(name, kind, problem=" ".join(f"fails: {error}".split()))
     op_types = [node.op_type for node in conversion.model.graph.all_nodes()]
-    nodes = [str(len(op_types)), *(f"{op_types.count(op)} {op}" for op in RECURRENT if op in op_types)]
+    recurrent_nodes = ", ".join(f"{op_types.count(op)} {op}" for op in RECURRENT if op in op_types)
     return Row(
         name,
         kind,
-        ", ".join(nodes),
+        f"{len(op_types)} ({recurrent_nodes})" if recurrent_nodes else str(len(op_types)),
         describe_errors(one_run),
         describe_errors(several_runs),
         1e6 * times.litert.median,
@@ -108,15 +111,23 @@ def measure_file(path: Path, rounds: int) -> Row:
 
 
 def describe_errors(verification: Verification) -> str:
-    """Return the largest errors as text, marked if one exceeds its tolerance."""
-    errors = dict.fromkeys(comparison.text.partition(" (")[0] for comparison in verification.comparisons)
-    return "; ".join(errors) + ("" if verification.ok else ", exceeds the tolerance")
+    """Return the largest errors as text, marked if one exceeds its tolerance.
+
+    A number without a unit is a share of the output's range.
+    """
+    texts = dict.fromkeys(comparison.text.partition(" (")[0] for comparison in verification.comparisons)
+    errors = [
+        text.removeprefix("max ").removesuffix(SHARE_OF_RANGE) if text.endswith(SHARE_OF_RANGE) else text
+        for text in texts
+    ]
+    return "; ".join(errors) + ("" if verification.ok else " (exceeds tolerance)")
 
 
 def render_table(rows: list[Row], notes: list[str]) -> str:
     """Return the table in Markdown."""
     lines = [*(f"- {escape_markdown(note)}" for note in notes), ""]
-    lines += table_header(("layer", "kind", "nodes", "1 run", f"{SEVERAL_RUNS} runs", "LiteRT µs", "time ratio"))
+    headings = ("layer", "kind", "nodes", "error, 1 run", f"error, {SEVERAL_RUNS} runs", "LiteRT µs", "time ratio")
+    lines += table_header(headings)
     for result in sorted(rows, key=lambda result: (result.name, result.kind)):
         cells = (
             result.nodes,
