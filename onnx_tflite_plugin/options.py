@@ -80,7 +80,7 @@ class VerifyOptions(CheckedOptions):
 
     inputs: Any = _option(
         VERIFICATION, None,
-        "Your data: .npz with arrays by input name, .npy, an image, or a folder of these; several inputs may be stacked "
+        "Your data: an .npz with arrays by input name, an .npy, an image, or a folder of these. Several inputs may be stacked "
         "along the first axis.",
         metavar="PATH",
     )  # fmt: skip
@@ -95,8 +95,8 @@ class VerifyOptions(CheckedOptions):
     tolerance: float | None = _option(
         VERIFICATION,
         None,
-        "Maximum error of float outputs, as a share of their range. It applies even if every operator agrees; by default, "
-        "only the comparison of operators decides.",
+        "Maximum error of float outputs, as a share of their range. An output beyond it fails, even if every operator agrees. "
+        "By default, only the comparison of operators decides.",
         metavar="SHARE",
         minimum=0,
     )
@@ -109,23 +109,23 @@ class ConvertOptions(CheckedOptions):
 
     target: str = _option(COMMON, "onnxruntime", "Runtime to convert for; op packs may add targets.")
     opset: int | None = _option(
-        COMMON, None, "ONNX opset; by default the target's, raised if an operator needs it.", metavar="N"
+        COMMON, None, "ONNX opset. By default the target's opset, or a newer one if an operator needs it.", metavar="N"
     )
     optimize: Optimize = _option(
         COMMON, "faithful",
         "faithful: rewrites that do not change results. speed: also rewrites and fusions that skip a rounding. none: no "
-        "rewrites. readable: no rewrites, and a plain graph for a viewer such as Netron, with weights that need no If or Cast, "
-        "and with constants that are named after their use. Combine readable with --target generic, which uses no operators "
-        "of ONNX Runtime and keeps int8 activations. Fusions that do not change results apply in every mode.",
+        "rewrites. readable: no rewrites, and a plain graph for a viewer such as Netron: weights need no If or Cast, and "
+        "constants are named after their use. Combine readable with --target generic, which keeps int8 activations and uses "
+        "only standard operators. Fusions that do not change results apply in every mode.",
     )  # fmt: skip
     signature: str | None = _option(
         COMMON, None,
-        "Key of the signature to convert; by default the main subgraph's. all makes one model of all signatures if they differ "
-        "only in the length of a sequence, otherwise one file per signature; each always writes one file per signature (in Python: "
-        "call convert once per key).",
+        "Key of the signature to convert; by default, the main subgraph is converted. all: one model of all signatures if "
+        "they differ only in the length of a sequence, otherwise one file per signature. each: always one file per signature "
+        "(in Python: call convert once per key).",
         metavar="KEY|all|each",
-        python="Key of the signature to convert; by default the main subgraph's. 'all' makes one model of all signatures, which may "
-        "differ only in the length of a sequence. For one model per signature, call convert with each key.",
+        python="Key of the signature to convert; by default, the main subgraph is converted. 'all' makes one model of all "
+        "signatures, which may differ only in the length of a sequence. For one model per signature, call convert with each key.",
     )  # fmt: skip
     verify: bool | VerifyOptions = _option(
         COMMON, False,
@@ -137,19 +137,19 @@ class ConvertOptions(CheckedOptions):
     )  # fmt: skip
     input_shape: InputField[Shape] = _option(
         SHAPES, dict,
-        "Shape of an input, as if the model had been written for it; a name instead of a size makes a dynamic dimension. "
-        "NAME is the signature's, the TFLite tensor's, or a position: 0=1,224,224,3.",
+        "Shape of an input, as if the model had been written for it. A name instead of a size makes the dimension dynamic. "
+        "NAME is the name in the signature, the name of the TFLite tensor, or a position: 0=1,224,224,3.",
         metavar="NAME=N,224,224,3", example="{'image': ('N', 224, 224, 3)}",
-        python="Shape of inputs by name, as if the model had been written for it; a name instead of a size makes a dynamic "
-        "dimension. The name of an input is the signature's, the TFLite tensor's, or a position: {0: (1, 224, 224, 3)}.",
+        python="Shape of inputs by name, as if the model had been written for it. A name instead of a size makes the dimension "
+        "dynamic. Inputs are named as in the signature or as the TFLite tensor, or by position: {0: (1, 224, 224, 3)}.",
     )  # fmt: skip
     rename: InputField[str] = _option(
         COMMON, dict,
-        "New name of an input or output. OLD is the signature's name, the TFLite tensor's, or a position, counted through the "
-        "inputs and then the outputs.",
+        "New name of an input or output. OLD is the name in the signature, the name of the TFLite tensor, or a position. "
+        "Positions count the inputs, then the outputs.",
         metavar="OLD=NEW", example="{'old': 'new'}",
-        python="New names of inputs and outputs. The old name is the signature's, the TFLite tensor's, or a position, counted "
-        "through the inputs and then the outputs.",
+        python="New names of inputs and outputs. The old name is the name in the signature, the name of the TFLite tensor, or "
+        "a position. Positions count the inputs, then the outputs.",
     )  # fmt: skip
     dynamic_batch: bool = _option(
         SHAPES, False, "Make the first dimension of the inputs dynamic; every operator must support any batch size."
@@ -161,7 +161,9 @@ class ConvertOptions(CheckedOptions):
         SHAPES, (), "Tensors that become the outputs; operators that they do not need are left out.", metavar=NAMES
     )
     io_layout: Literal["source", "onnx"] = _option(
-        LAYOUT, "source", "Layout of inputs and outputs: that of the source, or the one of lowest cost."
+        LAYOUT,
+        "source",
+        "Layout of inputs and outputs. source: as in the TFLite file. onnx: the layout of lowest cost.",
     )
     layout: InputField[str] = _option(
         LAYOUT, dict, "Layout of one input or output: one letter per axis in the file's order, then in the new order.",
@@ -170,48 +172,51 @@ class ConvertOptions(CheckedOptions):
     )  # fmt: skip
     channels_first: bool = _option(
         LAYOUT, False,
-        "Channels before height and width in every 4-D input and output, except those given to --layout.",
+        "Make every 4-D input and output channels first, except those given to --layout.",
     )  # fmt: skip
     layout_plan: Literal["least", "local"] = _option(
-        LAYOUT, "least", "least minimizes the cost of Transposes; local keeps the source's layout between operators."
+        LAYOUT,
+        "least",
+        "least: minimize the cost of Transposes. local: keep the layout of the TFLite file between operators.",
     )
     quantization: Literal["qdq", "float", "symmetric"] = _option(
         QUANTIZATION, "qdq",
-        "qdq: keep quantization as QuantizeLinear and DequantizeLinear; float: drop it, float32 throughout; symmetric: "
+        "qdq: keep the quantization, as QuantizeLinear and DequantizeLinear. float: use float32 throughout. symmetric: "
         "requantize 8-bit tensors to symmetric int8, which changes results.",
     )  # fmt: skip
     weights: Literal["keep", "fold"] = _option(
-        QUANTIZATION, "keep", "Weights of weight-only quantization: as in the file, or folded into float32."
+        QUANTIZATION, "keep", "Weights of weight-only quantization. keep: as in the file. fold: stored as float32."
     )
     weights_dtype: Literal["auto", "uint8", "int8", "keep"] = _option(
         QUANTIZATION, "auto",
-        "Weights of 8-bit products. auto: int8 or uint8, selected when the model loads; exact on every processor. uint8: exact "
-        "on every processor, and one plain graph. int8: exact only on processors with 32-bit sums (VNNI, ARM64). keep: the "
-        "dtype of the file.",
+        "Dtype of weights in 8-bit products. auto: int8 or uint8, selected when the model loads; exact on every processor. "
+        "uint8: exact on every processor, and no selection in the graph. int8: exact only on processors with 32-bit sums "
+        "(VNNI, ARM64). keep: the dtype of the file.",
     )  # fmt: skip
     attention: Literal["file", "causal"] = _option(
         ADVANCED, "file",
-        "Attention of language models over a key-value cache: file keeps the operators of the file; causal uses one "
-        "operator per layer (opset 24 for target generic). It is right only if you pass causal masks and consecutive "
-        "positions.",
+        "Attention of language models over a key-value cache. file: keep the operators of the file. causal: use one operator "
+        "per layer (opset 24 for target generic); results are right only if you pass causal masks and consecutive positions.",
     )  # fmt: skip
     logits: Literal["all", "last"] = _option(
         ADVANCED, "all",
         "With --signature all: return logits for every token, or only for the last one (faster prompts).",
     )  # fmt: skip
     state: Literal["io", "reset"] = _option(
-        ADVANCED, "io", "States as extra inputs and outputs, or reset in every run."
+        ADVANCED, "io", "States. io: extra inputs and outputs. reset: every run begins with the initial values."
     )
     unroll: int = _option(
-        ADVANCED, 0, "Unroll loops of at most this many iterations; 0 keeps loops.", metavar="N", minimum=0
+        ADVANCED, 0, "Unroll loops of at most N iterations; 0 keeps all loops.", metavar="N", minimum=0
     )
     check: Literal["auto", "full", "standard"] = _option(
         ADVANCED, "auto",
-        "Open the model in ONNX Runtime before it is written. full: always. standard: never, only ONNX's checker runs. auto: "
-        "if opening is quick or the model might not load.",
+        "Open the model in ONNX Runtime before it is written. full: always. standard: never; only ONNX's checker runs. auto: "
+        "if it opens quickly, or if it might not load.",
     )  # fmt: skip
     on_fusion_error: Literal["skip", "raise"] = _option(
-        ADVANCED, "skip", "If a conversion fails with fusions: skip converts without them, raise reports the error."
+        ADVANCED,
+        "skip",
+        "What to do if a conversion with fusions fails. skip: convert without fusions. raise: report the error.",
     )
     keep_unknown: bool = _option(
         ADVANCED, False,

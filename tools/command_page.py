@@ -99,7 +99,11 @@ def _row(option: click.Option, show_keyword: bool) -> str:
     choices = option.type.choices if isinstance(option.type, click.Choice) else ()
     value = "" if option.is_flag else option.metavar or "|".join(map(str, choices))
     separator = "" if value.startswith("[=") else " "
-    default = "" if option.is_flag or option.required else _default_sentence(field.default if field else option.default)
+    default = (
+        ""
+        if option.is_flag or option.count or option.required
+        else _default_sentence(field.default if field else option.default)
+    )
     name = f"`{f'{option.opts[0]}{separator}{value}'.strip()}`" + (f"<br>{_keyword_cell(field)}" if field else "")
     text = f"{option.help or ''}{' Required.' if option.required else ''}{default}"
     return f"| {' | '.join(re.sub(r'[|]', chr(92) + '|', cell) for cell in (name, text))} |"

@@ -40,13 +40,13 @@ from onnx_tflite_plugin.progress import Stages
     "page",
     metavar="FILE.html",
     type=FilePath(),
-    help="Also write a page about the conversion: the network, every tensor's error against LiteRT, times.",
+    help="Also write a page about the conversion: the network, the error of every tensor against LiteRT, and times.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the whole report as JSON, and nothing else.")
-@click.option("--quiet", is_flag=True, help="Print nothing but errors, and the JSON of --json.")
+@click.option("--quiet", is_flag=True, help="Print only errors, and the output of --json.")
 @click.option(
     "-v", "--verbose", "verbosity", count=True,
-    help="Print layout, rewrites, counts and the Python lines that run the model; -vv also the ONNX nodes of each operator, why "
+    help="Print layout, rewrites, counts and the Python lines that run the model. -vv: also the ONNX nodes of each operator, why "
     "fusions and rewrites did not apply, and the time of each stage. Applies to a single model that is written to a file.",
 )  # fmt: skip
 @click.pass_context
@@ -65,10 +65,12 @@ def convert(
     """Convert MODEL to ONNX.
 
     MODEL is a .tflite file, a folder of them, a MediaPipe .task bundle, a LiteRT-LM bundle, or - for stdin. MODEL.onnx
-    defaults to the model's path with the suffix .onnx. If it is a folder, the file is named after the model; - is
-    stdout. Prints a summary. Exits with 1 if a model is refused, 2 for a usage error or a missing extra, 3 if --verify
-    finds a difference; then no file is written. Exits with 4 if the verdict is inconclusive; the file is written.
-    Options about data imply --verify.
+    may be a file, a folder, or - for stdout. By default it is the model's path with the suffix .onnx. In a folder, the
+    file is named after the model.
+
+    Prints a summary. Exits with 1 if a model is refused, with 2 for a usage error or a missing extra, and with 3 if
+    --verify finds a difference; then no file is written. Exits with 4 if the verdict is inconclusive; the file is
+    written. Options about data imply --verify.
     """
     set_failure_output(as_json=as_json)
     if output == STREAM and as_json:

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 def handlers(ctx: click.Context, pack: str | None, details: bool, as_json: bool) -> None:
     """List the installed handlers, fusions, hooks, targets, commands and packs.
 
-    Handlers are listed with the newest version of the operator that they convert, unusable handlers with the reason.
-    Packs are listed with their version, number of entries, the built-in handlers that they override, and their errors.
-    With --pack, the exit status is 1 if the pack has problems.
+    Each handler is listed with the newest version of the operator that it converts, or with the reason why it is
+    unusable. Each pack is listed with its version, number of entries, overridden built-in handlers, and problems. With
+    --pack, the exit status is 1 if the pack has problems.
     """
     set_failure_output(as_json=as_json)
     with redirect_stdout_to_stderr():

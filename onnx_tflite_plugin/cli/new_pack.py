@@ -41,8 +41,8 @@ _RESERVED = ("builtin", "inline")
     metavar="CODE",
     multiple=True,
     callback=single_value,
-    help="The operator: its name, CUSTOM.<code> or COMPOSITE.<name>; may be percent-encoded. A family CUSTOM.<prefix>* "
-    "with --like claim, a name in capitals with --like fusion, a name in lowercase with --like target or pass.",
+    help="The operator: its name, CUSTOM.<code> or COMPOSITE.<name>; may be percent-encoded. With --like claim: a family "
+    "CUSTOM.<prefix>*. With --like fusion: a name in capitals. With --like target or pass: a name in lowercase.",
 )
 @click.option(
     "--like",
@@ -54,7 +54,7 @@ _RESERVED = ("builtin", "inline")
 @click.option(
     "--name",
     metavar="DIST",
-    help="The name of the distribution, for pip and --block; by default that of the folder.",
+    help="The name of the distribution, for pip and --block. By default the name of the folder.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the written files as JSON, and nothing else.")
 def new_pack(folder: Path, op: str, like: str | None, name: str | None, as_json: bool) -> None:

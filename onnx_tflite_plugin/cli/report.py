@@ -48,9 +48,9 @@ if TYPE_CHECKING:
 def report(tflite: Path, onnx: Path, output: Path | None, as_json: bool, **options: Any) -> None:
     """Write a page about a conversion.
 
-    The page is one HTML file that needs no internet. It shows inputs and outputs, the network with the nodes of each
+    The page is one HTML file that works offline. It shows inputs and outputs, the network with the nodes of each
     operator, the error of every tensor against LiteRT, and the time of each operator. Errors and times require the
-    extra verify. Exits as verify does: with 3 if the models differ, with 4 if the verdict is inconclusive.
+    extra verify. Exits like verify: with 3 if the models differ, with 4 if the verdict is inconclusive.
     """
     set_failure_output(as_json=as_json)
     check_pair(tflite, onnx)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     "--bisect",
     metavar="DIR",
     type=FilePath(),
-    help="On failure write the submodels that differ into DIR, for a bug report: .tflite, .onnx and operands.",
+    help="If the models differ, write the submodels that differ into DIR for a bug report: .tflite, .onnx and operands.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, and nothing else.")
 @click.option("-v", "--verbose", is_flag=True, help="Do not shorten names.")
@@ -58,9 +58,9 @@ def verify(
 ) -> None:
     """Compare a model with its conversion.
 
-    Runs LiteRT and ONNX Runtime on the same inputs and compares every output and every operator. Exits with 3 if they
-    differ (by more than the tolerance and more than LiteRT's kernel sets differ from each other), and with 4 if the
-    result is inconclusive; --partial turns 4 into 0. Exits with 2 if the models do not belong together. Requires the extra verify.
+    Runs LiteRT and ONNX Runtime on the same inputs and compares every output and every operator. Exits with 3 if the
+    models differ, and with 4 if the verdict is inconclusive; --partial turns 4 into 0. Exits with 2 if the models do not
+    belong together. Requires the extra verify.
     """
     set_failure_output(as_json=as_json)
     check_exists(options["inputs"])
