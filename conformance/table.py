@@ -40,39 +40,42 @@ For everyone who needs to know whether an operator converts, in which dtypes and
 generates this page from the handlers and the conformance cases.
 
 - **Dtypes.** The number below a dtype counts the cases that pass with it. Each case is converted for every target and every layout plan,
-  and also with graph inputs and outputs channels first for at least one target. Its results are compared with LiteRT's. Weights of
-  4 and 2 bits count under those dtypes, whatever the activations; "by block" means one scale per block.
-- **Difference.** The largest difference from the nearer of LiteRT's builtin and XNNPACK kernels, for results of 8 and 16 bits: "equal",
-  or "1 step" of the quantized values, which only few elements differ by. Floats may differ by 1e-5 of their range, and by 2e-2 for float
-  activations on integer weights. Other results must be equal unless a tolerance is given.
-- **Processors.** Products are exact on every processor, because `--weights-dtype auto` selects int8 or uint8 weights at load time. One
-  operator of ONNX Runtime rounds differently on processors without AVX2 (x86 before 2013): its 8-bit addition is off by 1 for two in a
-  million pairs, which a deep network can amplify.
-- **Select operators** (`CUSTOM.Flex…`) are TensorFlow's own. They are compared with results of TensorFlow's kernels, which
-  `python -m tools.tensorflow_cases` stored.
+  and for at least one target with channels-first graph inputs and outputs. Its results are compared with LiteRT's. A case with weights of
+  4 or 2 bits counts for the dtype of the weights, not of the activations. "by block" means one scale per block.
+- **Difference.** The largest difference from LiteRT, for results of 8 and 16 bits: "equal", or "1 step" if a few elements differ by one
+  quantization step. LiteRT has builtin and XNNPACK kernels; the closer result counts. Floats may differ by 1e-5 of their range, and by
+  2e-2 for float activations with integer weights. Other results must be equal unless the case has a tolerance.
+- **Processors.** Products are exact on every processor, because `--weights-dtype auto` selects int8 or uint8 weights at load time. On x86
+  processors without AVX2 (before 2013), the 8-bit addition of ONNX Runtime is off by 1 for two in a million pairs.
+- **Select operators** (`CUSTOM.Flex…`) are TensorFlow's own. They are compared with stored results of TensorFlow's kernels.
 """
 LAYOUTS = """\
 - **Layout.** *Implicit*: channels first in ONNX. *Transparent*: the layout of the neighbors. *Attribute*: the same, with axis numbers,
   pads and masks remapped. *Terminate*: the layout of the file, except for operands and results of subgraphs.
-- **Quantization.** *Dequantized*: DequantizeLinear, float, QuantizeLinear, which runtimes fuse. *SameScale*: integers pass through if
-  scales agree. *Raw*: computes on the quantized values. *Integer*: computes on the quantized values and their scales. *Lookup*: takes
-  results from a table. *FixedOutputRange*: *Dequantized* with the output scale that the kernel demands.
-- **Fused activations** are treated as in LiteRT's kernels. Recurrent layers apply `TANH` and `SIGN_BIT`, and so does FULLY_CONNECTED with
+- **Quantization.** *Dequantized*: DequantizeLinear, float, QuantizeLinear, which runtimes fuse. *SameScale*: quantized values pass
+  through if all scales are equal. *Raw*: computes on the quantized values. *Integer*: computes on the quantized values and their scales.
+  *Lookup*: takes results from a table. *FixedOutputRange*: like *Dequantized*, with the output scale that the kernel requires.
+- **Fused activations** are handled as in LiteRT's kernels. Recurrent layers apply `TANH` and `SIGN_BIT`, and so does FULLY_CONNECTED with
   float activations and integer weights. Arithmetic, convolutions and pooling ignore them. Other operators refuse them.
 """
 
 
 VERSIONS = f"""\
-Converted models in the default opset load in ONNX Runtime {OLDEST_RUNTIME} and later. The exceptions follow. Other opsets:
-{", ".join(f"{opset} loads from {version} on" for opset, version in LOADED_FROM.items())}.
-SPACE_TO_BATCH_ND needs 1.31 if its block size or paddings are runtime values and a convolution of height 1 follows.
-Attention over a cache (`--attention causal`) loads from {SCATTERS_FROM} on under `generic`, which then has opset 24.
+Converted models in the default opset load in ONNX Runtime {OLDEST_RUNTIME} and later, except for those listed below.
+
+- **Newer opsets**: {", ".join(f"opset {opset} needs {version}" for opset, version in LOADED_FROM.items())}.
+- **Attention over a cache** (`--attention causal`) with target `generic`: needs {SCATTERS_FROM}. The model has opset 24.
+- **SPACE_TO_BATCH_ND**, if its block size or paddings are runtime values and a convolution of height 1 follows: needs 1.31."""
+KNOWN_DIFFERENCES = """\
+Each line names an operator and a test case whose result differs from LiteRT's, then the reason.
 """
 CONVERTER_REFUSES = """\
-Each line names the cases that show a limit, then the reason and the remedy. Sizes and names are those of the cases.
+Each line names an operator and the test cases that are refused, then the reason and the remedy. Sizes and tensor names are those of the
+test cases.
 """
 KERNELS_REFUSE = """\
-LiteRT does not run these models either, so nothing is compared and the converter need not accept them.
+Each line names an operator and the test cases that LiteRT refuses to run. No results exist to compare with, so the converter may refuse
+them too.
 """
 
 
@@ -201,7 +204,7 @@ def _versions(handlers: Mapping[str, Handler], cases: Sequence[Case], host: Host
     for (op, dtype, version), targets in sorted(targets_by_version.items()):
         rows.setdefault((op, version, " and ".join(sorted(targets))), []).append(dtype)
     for (op, version, targets_text), dtypes in rows.items():
-        yield f"- **{op}**, some of {', '.join(dtypes)} under {targets_text}: from {version} on."
+        yield f"- **{op}** with {', '.join(dtypes)}, in some models with target {targets_text}: needs {version}."
 
 
 def _may_need_newer_runtime(case: Case, handler: Handler, host: Host) -> bool:
@@ -221,7 +224,10 @@ def _limit_sections(cases: Sequence[Case], codes: set[str], host: Host) -> Itera
     sorted_cases = sorted((case for case in cases if case.op in codes), key=lambda case: (case.op, case.name))
     yield (
         "Known differences",
-        [f"- **{case.op}**, {case.name}: {case.known_failure}." for case in sorted_cases if case.known_failure],
+        [
+            KNOWN_DIFFERENCES,
+            *(f"- **{case.op}**, {case.name}: {case.known_failure}." for case in sorted_cases if case.known_failure),
+        ],
     )
     refused = [(case, refusal(case, host)) for case in sorted_cases if case.refusal]
     yield "Refused by the converter", [CONVERTER_REFUSES, *_by_operator(refused, "- **{op}**, {names}: {text}.")]
