@@ -15,8 +15,8 @@ INT8_DEVIATION = 74.0  # standard deviation of uniform int8 values over the full
 SUB_BYTE_DEVIATIONS = {"int4": 4.3, "int2": 1.1}
 WEIGHTS = {"float32": "float32", "int8": "int8", "uint8": "uint8", "int16": "int8"}
 ROUNDED = (
-    "kernels round float activations to 8 bits before they multiply integer weights, which not every target does; the "
-    "error is proportional to the terms of a sum, so it may exceed 0.02 of the range if terms cancel or an activation clips"
+    "kernels round float activations to 8 bits before they multiply integer weights, but some targets do not. The error grows "
+    "with the terms of a sum, so it may exceed 0.02 of the range if terms cancel or an activation clips the sum"
 )
 """Reason for the known differences of results on integer weights."""
 BIASES = {"float32": "float32", "int8": "int32", "uint8": "int32", "int16": "int64"}

@@ -184,7 +184,9 @@ class Session:
         Raises ValueError for a name, dtype or shape that is not the model's; the states then stay unchanged.
         """
         if not isinstance(states, Mapping):
-            raise TypeError(f"states are arrays by name, not {type(states).__name__}; pass the result of save()")
+            raise TypeError(
+                f"states must be a mapping from name to array, not {type(states).__name__}; pass the result of save()"
+            )
         for name in states:
             if name not in self._state_names:
                 state_list = ", ".join(map(repr, sorted(self._state_names))) or "none"
@@ -309,7 +311,9 @@ class Session:
     def _check_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
         if not isinstance(inputs, Mapping):
             example = ", ".join(f"{port.name!r}: array{k}" for k, port in enumerate(self.inputs))
-            raise TypeError(f"inputs are arrays by name, not {type(inputs).__name__}; pass {{{example}}}")
+            raise TypeError(
+                f"inputs must be a mapping from name to array, not {type(inputs).__name__}; pass {{{example}}}"
+            )
         ports = self._input_ports
         if inputs.keys() != ports.keys():
             self._raise_for_names(inputs)

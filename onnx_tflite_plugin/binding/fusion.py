@@ -286,7 +286,7 @@ def _fuse_region(graph: BoundGraph, pack: str, fusion: Fusion, region: Region, s
     side_results = {tensor for bound in ends for tensor in bound.op.outputs} - results
     if not side_results.isdisjoint({*graph.outputs}.union(*(bound.op.inputs for bound in remaining)) - {None}):
         stage.result.declined.append(
-            f"{fusion.name}: the last operator of the region has a result outside the region that is used"
+            f"{fusion.name}: the last operator of the region has a result that is used but is not an output of the region"
         )
         return graph
     positions = {bound: position for position, bound in enumerate(graph.operators)}

@@ -48,9 +48,8 @@ def inspect(model: Path, details: bool, as_json: bool, **pack_options: Any) -> N
     """Show the contents of a model and which pack converts each operator.
 
     MODEL is a file, a folder, or - for stdin. Shows inputs and outputs, signatures, states, metadata and operators.
-    For a bundle (MediaPipe's .task, LiteRT-LM) lists its parts, and the model if the bundle has only one. For a folder
-    lists its models with their missing handlers.
-    Converts nothing. Missing handlers are shown; the exit status is still 0.
+    For a bundle (MediaPipe's .task, LiteRT-LM), lists its parts, and shows the model if the bundle has only one. For a
+    folder, lists its models with their missing handlers. The exit status is 0 even if handlers are missing.
     """
     set_failure_output(as_json=as_json)
     if model != STREAM and model.is_dir():
@@ -234,7 +233,7 @@ def _signature_names(contents: Mapping[str, Any]) -> tuple[Mapping[int, str], Ma
 def _main_signature(contents: Mapping[str, Any]) -> str:
     """Return a sentence that names the signature of the listed inputs and outputs."""
     key = next((repr(entry["key"]) for entry in contents["signatures"] if entry["subgraph"] == 0), "")
-    return f"inputs and outputs of {key or 'the main subgraph, which has no signature'}; convert takes it by default"
+    return f"inputs and outputs of {key or 'the main subgraph, which has no signature'}; convert uses it by default"
 
 
 def _format_graph_values(tensors: Sequence[Mapping[str, Any]], names: Mapping[int, str]) -> list[str]:

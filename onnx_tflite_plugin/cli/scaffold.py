@@ -84,7 +84,7 @@ KINDS: Mapping[str, Kind] = {
         "the quantization behavior, and the handler that declares it",
         "results are compared with the kernel",
         (
-            "Return from `choose_arithmetic` in {handler} what the lowering gets, and override the traits.",
+            "In {handler}, return from `choose_arithmetic` whether the lowering gets floats or quantized values. Override the traits.",
             *_HANDLER_STEPS,
         ),
     ),

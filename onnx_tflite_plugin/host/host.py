@@ -116,7 +116,7 @@ class Host:
             names = sorted(available - {INLINE})
             raise UnsupportedOption(
                 f"no op pack {name!r} is installed, only {', '.join(names)}{did_you_mean(name, names) or ';'}"
-                " a pack of your own is installed with pip install -e DIR"
+                " install your own pack with pip install -e DIR"
             )
         admitted = [o for o in installed if self._is_admitted(o.pack)]
         self.offers = [offer for offer in admitted if not offer.unmet]

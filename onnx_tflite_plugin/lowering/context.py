@@ -75,9 +75,7 @@ class Context:
         """
         for value in inputs:
             if isinstance(value, ir.Value) and not self.scope.emitter.is_registered(value):
-                raise TypeError(
-                    f"{op_type}: operand {value.name!r} is not a value of this model but of another conversion"
-                )
+                raise TypeError(f"{op_type}: operand {value.name!r} belongs to another conversion, not to this model")
         return self.scope.emitter.emit(op_type, inputs, attributes, outputs, domain)
 
     # --- shapes and axes ----------------------------------------------------------------------
@@ -222,7 +220,7 @@ class Context:
         """
         if not self.bound.declared.activation_in_lowering:
             raise TypeError(
-                "ctx.activate needs activation=FusedActivation(..., in_lowering=True); the host applies any other"
+                "ctx.activate needs activation=FusedActivation(..., in_lowering=True); without it, the host applies the activation"
             )
         return apply_activation(self.scope, require_value(value), self.bound.declared.activation)
 

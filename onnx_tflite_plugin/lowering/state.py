@@ -94,7 +94,7 @@ class State:
         """
         if self.initializing and self.current is not None:
             fact = f"the operator sets the initial value of the state {self.name!r} after operators that use it"
-            raise Refusal(f"{fact}; LiteRT reads the initial value there in the first run only")
+            raise Refusal(f"{fact}; LiteRT uses the initial value there only in the first run")
         if self.initializing:
             try:
                 self.initial = evaluate_constant(

@@ -175,7 +175,7 @@ def _token_count(model: Model, decode: Signature, signature: Signature) -> int:
         }
     if len(sizes) != 1 or min(sizes) < 2:
         raise Misaligned(
-            f"{decode.key!r} and {signature.key!r} are not for one token and several tokens, as the signatures of a language model are"
+            f"{decode.key!r} and {signature.key!r} are not for one token and for several tokens, as in a language model"
         )
     return sizes.pop()
 

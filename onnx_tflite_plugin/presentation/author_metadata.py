@@ -20,7 +20,9 @@ def metadata_lines(graph_value: GraphValue) -> Iterator[str]:
         formula = f"(x - {_format_numbers(graph_value.mean)}) / {_format_numbers(graph_value.std)}"
         takes_pixels = _takes_pixels(graph_value)
         facts.append(
-            f"pass pixels 0 to 255: the scale normalizes, {formula}" if takes_pixels else f"normalized {formula}"
+            f"pass pixels 0 to 255: the scale already normalizes them, {formula}"
+            if takes_pixels
+            else f"normalized {formula}"
         )
     if graph_value.range is not None and not takes_pixels:
         low, high = _real_range(graph_value) or graph_value.range

@@ -126,7 +126,7 @@ def runtime_bounds(
     its index. Raises Refusal if the end is an offset from the start.
     """
     if ctx.options.get("offset"):
-        raise Refusal("offset bounds are runtime values")
+        raise Refusal("option offset is set, but begin and end are runtime values; they must be constants")
     strides = ctx.require_constant(3)
     entries = [axis_slice.entry or 0 for axis_slice in partial_slices]
     forward = np.asarray(

@@ -61,5 +61,5 @@ def _window_count(size: int | None, window: int | None, stride: int, dilation: i
         return None
     extent = 1 if padding == "SAME" else (window - 1) * dilation + 1
     if padding == "VALID" and extent > size:
-        raise Refusal(f"the window spans {extent} of {size} elements")
+        raise Refusal(f"the window spans {extent} elements, but the axis has {size}")
     return (size + stride - extent) // stride

@@ -52,7 +52,8 @@ def hashtable_import(ctx: Context, _table: Resource, _keys: Value, _values: Valu
     Source: StaticHashtable::Import (static_hashtable.cc).
     """
     if {ctx.op[1].dtype, ctx.op[2].dtype} != {"int64", "string"} or ctx.op[1].dims != ctx.op[2].dims:
-        raise Refusal(f"keys are {ctx.op[1].dtype} of shape {list(ctx.op[1].dims)} and values {ctx.op[2].dtype}")
+        keys, values = (f"{ctx.op[slot].dtype} of shape {list(ctx.op[slot].dims)}" for slot in (1, 2))
+        raise Refusal(f"keys are {keys} and values {values}; expected int64 and string of equal shapes")
     for slot, state in enumerate(table_states(ctx), 1):
         if state.initial is None:
             state.initial = ctx.constant(slot)

@@ -146,7 +146,9 @@ def check_table(at: Instance) -> Decline | None:
             f"the {rows.dtype} table must have one scale, or one per row, and zero points of 0; quantize it this way"
         )
     if prod(rows.shape[1:]) % VALUES_PER_BYTE[rows.dtype]:
-        return Decline(f"rows of {prod(rows.shape[1:])} {rows.dtype} end within a byte, and the kernel reads beyond")
+        return Decline(
+            f"rows of {prod(rows.shape[1:])} {rows.dtype} end in the middle of a byte, and the kernel reads beyond the table"
+        )
     return None
 
 

@@ -64,7 +64,7 @@ def check_ascending(at: Instance) -> Decline | None:
     rows = np.ravel_multi_index(tuple(indices[:, :-1].T), tuple(sizes[:-1]), mode="wrap")
     if (np.diff(rows) >= 0).all():
         return None
-    return Decline("the indices are not sorted, so the kernel divides sums of partial runs; sort them")
+    return Decline("the indices are not sorted, so the kernel would divide incomplete sums; sort them")
 
 
 @handler(

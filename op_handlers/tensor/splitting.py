@@ -61,7 +61,7 @@ def emit_split(ctx: Context, x: Value, slot: int, data_slot: int) -> tuple[Value
     axis, output_count = constant_axis(ctx, slot), len(ctx.op.outputs)
     # In the main subgraph the converter derives the sizes.
     if ctx.op.subgraph and any(len(ctx.shape(out(k))) != len(ctx.shape(data_slot)) for k in range(output_count)):
-        raise Refusal("results and operand differ in rank")
+        raise Refusal("results and operand have different ranks")
     sizes, axis_size = [ctx.shape(out(k))[axis] for k in range(output_count)], ctx.shape(data_slot)[axis]
     if None not in sizes:
         return ctx.ops.Split(x, [size or 0 for size in sizes], axis=axis, outputs=output_count)

@@ -97,7 +97,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
     (
         "WHILE-masked_recurrent_layer:_LSTM,_last_output,_with_initial_states",
         [change_subgraph_tensor(2, "part28", shape=[1])],
-        "results and operand differ in rank",
+        "results and operand have different ranks",
     ),
     (
         "IF-stateful_cell_in_a_branch",

@@ -72,7 +72,7 @@ def test_normalization_that_changes_nothing_is_not_printed() -> None:
 @pytest.mark.parametrize(
     ("scale", "line"),
     [
-        (1 / 128, "image, pass pixels 0 to 255: the scale normalizes, (x - 127.5) / 127.5"),
+        (1 / 128, "image, pass pixels 0 to 255: the scale already normalizes them, (x - 127.5) / 127.5"),
         (1 / 64, "image, normalized (x - 127.5) / 127.5, values 0 to 255"),
     ],
 )

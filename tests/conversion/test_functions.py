@@ -104,7 +104,11 @@ def test_session_accepts_a_conversion_path_or_bytes(tmp_path: Path) -> None:
         (lambda c: c.save(DIGITS.parent), IsADirectoryError, "name the file to write"),
         (lambda c: c.save(DIGITS.parent / "nowhere" / "x.onnx"), FileNotFoundError, "there is no such folder"),
         (lambda c: otp.Session(None), TypeError, "not NoneType"),
-        (lambda c: otp.Session(c).run([1]), TypeError, "inputs are arrays by name, not list; pass {'image': array0}"),
+        (
+            lambda c: otp.Session(c).run([1]),
+            TypeError,
+            "inputs must be a mapping from name to array, not list; pass {'image': array0}",
+        ),
     ],
 )
 def test_wrong_arguments_give_clear_errors(

@@ -20,7 +20,7 @@ from onnx_tflite_plugin.source.model import Quantization, Tensor
 DIGITS = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
 HINTS = (
     "input 'image' takes float32 instead of int8: pass real values, (int8 value + 128) / 255",
-    "output 'probabilities' is float32 instead of int8: real values, do not dequantize them",
+    "output 'probabilities' is float32 instead of int8: the values are real; do not dequantize them",
 )
 
 

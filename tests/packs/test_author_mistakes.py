@@ -269,7 +269,11 @@ def test_wrong_axes_are_shown_if_every_layout_fails(failing_output: FailingOutpu
         ('"DIV"', '"MUL"', "the model has no MUL, the last operator of the pattern"),
         ('Call("ABS", x)', 'x', "operand 0 of op 1 ADD v1 't3' is 't1', but the pattern's operand 'x' already matched 'x0'"),
         ('Call("ABS", x)', 'Call("ABS", x, x)', "op 0 ABS v1 't1' has 1 operands, but ABS has 2 in the pattern"),
-        ("operands(\"x\")", "operands(\"x\", constant=True)", "operand 0 of op 2 DIV v1 'y0' is not constant, unlike 'x' of the pattern"),
+        (
+            "operands(\"x\")",
+            "operands(\"x\", constant=True)",
+            "operand 0 of op 2 DIV v1 'y0' is computed, but 'x' of the pattern must be constant",
+        ),
         ('"ABS", x', '"ABS", x, keep=True', "op 0 ABS v1 't1' has keep=None, but the pattern has keep=True"),
     ],
 )  # fmt: skip

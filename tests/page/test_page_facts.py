@@ -84,7 +84,7 @@ def test_page_describes_metadata_as_the_command_does() -> None:
     image: dict[str, Any] = {"kind": "image", "scale": [1 / 128], "zero_point": [128], "range": [[0.0], [255.0]]}
     authored = [{"name": "x", "mean": [127.5], "std": [127.5], "unknown": 3, **image}]
     facts = _graph_value(info("x", 1, dtype=TensorProto.UINT8), authored)
-    assert facts["metadata"] == ["image, pass pixels 0 to 255: the scale normalizes, (x - 127.5) / 127.5"]
+    assert facts["metadata"] == ["image, pass pixels 0 to 255: the scale already normalizes them, (x - 127.5) / 127.5"]
 
 
 def test_operator_has_output_time_and_error() -> None:

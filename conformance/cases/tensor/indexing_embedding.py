@@ -95,7 +95,10 @@ def block_table_case(name: str, dtype: str, block_size: int, result_dtype: str, 
 def refused_table_cases() -> Iterator[Case]:
     """Yield tables that LiteRT refuses, or reads beyond the end of a row."""
     yield embedding_case(
-        "int4 rows of 13", weight((7, 13), "int4"), "float32", refusal="end within a byte, and the kernel reads beyond"
+        "int4 rows of 13",
+        weight((7, 13), "int4"),
+        "float32",
+        refusal="end in the middle of a byte, and the kernel reads beyond the table",
     )
     yield block_table_case("blocks of 3", "int4", 3, "float32", refusal="blocks of 3, which the kernel does not read")
     ids, table = constant(np.array([6, 1, 0], np.int32)), weight((7, 12), "int2")

@@ -240,7 +240,7 @@ def check(place: tuple[QuantizedConv, str]) -> Match | Decline:
         return Match(unit, window, folding, image)
     if weights.dtype == np.int8 and weights_dtype == "auto" and not (weights == INT8_MIN).any():
         return Match(unit, window, folding, image, depends_on_processor=True)
-    return Decline("the folded weights must be uint8, with which folding saves no time")
+    return Decline("the folded weights must be uint8, so folding saves no time")
 
 
 def rewrite(editor: Editor, match: Match) -> None:

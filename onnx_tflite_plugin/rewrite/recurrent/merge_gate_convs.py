@@ -66,7 +66,9 @@ def check(convs: Sequence[ir.Node]) -> Sequence[ir.Node] | Decline:
     """
     features = [len(kernel.weights) for kernel in map(Kernel.of, convs) if kernel is not None]
     if len(convs) < _MIN_GATES or _block_count(sum(features)) >= sum(map(_block_count, features)):
-        return Decline(f"an image has fewer than {_MIN_GATES} convolutions, or they fill their blocks")
+        return Decline(
+            f"fewer than {_MIN_GATES} convolutions read the image, or merging them saves no block of channels"
+        )
     return convs
 
 

@@ -110,7 +110,7 @@ def conclude(
     if decision.undecided:
         pair.reasons = (*pair.reasons, *decision.undecided[:2])
     if decision.error and pair.has_rounding and not all(output.ok for output in outputs):
-        reason = f"{NOT_COMPARED}: {decision.error}; rounding may add up to the error of the outputs"
+        reason = f"{NOT_COMPARED}: {decision.error}; the error of the outputs may be accumulated rounding"
         pair.reasons = (*pair.reasons, reason)
         failed_outputs = [output for output in outputs if not output.ok]
         errors = tuple(f"output {output.name!r} end to end: {output.text}" for output in failed_outputs[:_MAX_NOTES])

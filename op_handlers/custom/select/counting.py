@@ -105,7 +105,7 @@ def check_counted_rank(instance: Instance) -> Decline | None:
         return Decline(f"the values have rank {x.rank}, expected 1 or 2")
     if None in weights.dims and weights.dims != x.dims:
         return Decline(
-            "the weights have a dynamic shape, so they may be empty, which means that each value counts once"
+            "the weights have a dynamic shape, so they may be empty, and empty weights would count each value once"
         )
     return None
 

@@ -136,9 +136,7 @@ def check_lstm(op: Operator, rank: int) -> Decline | None:
             )
     is_normalized = [op.tensor(gate.norm) is not None for gate in gates_of(op)]
     if len({*is_normalized}) > 1:
-        return Decline(
-            f"{sum(is_normalized)} of {len(is_normalized)} gates are normalized, and the kernel checks only some of them"
-        )
+        return Decline(f"{sum(is_normalized)} of {len(is_normalized)} gates are normalized, expected all or none")
     peephole_slots = [slot for gate in gates_of(op) if (slot := gate.peephole) is not None]
     batch = x.dims[int(rank == 3 and bool(op.options.time_major))]
     decline = (

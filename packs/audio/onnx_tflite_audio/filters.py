@@ -209,10 +209,10 @@ def check_pcan(at: Instance) -> Decline | None:
     """Return a Decline for operands that the kernel reads without checking."""
     table, shift = at.op.constant(2), at.op.options.get("snr_shift")
     if shift is None or not 0 <= shift < 64:
-        return Decline(f"the shift is {shift}")
+        return Decline(f"option snr_shift is {shift}, expected 0 to 63")
     if table is None or table.size < MIN_TABLE_ENTRIES:
-        return Decline(f"the table is not constant, or has fewer than {MIN_TABLE_ENTRIES} entries")
-    return None if at.op[0].dims == at.op[1].dims else Decline("signal and noise differ in length")
+        return Decline(f"the gain table must be a constant with at least {MIN_TABLE_ENTRIES} entries")
+    return None if at.op[0].dims == at.op[1].dims else Decline("signal and noise have different lengths")
 
 
 def apply_gain(op: Operator, x: Array, noise: Array, table: Array) -> Array:
