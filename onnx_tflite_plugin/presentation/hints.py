@@ -53,7 +53,7 @@ def output_hints(outputs: Sequence[GraphValue], tensors: Mapping[str, Tensor]) -
             names.setdefault(tensors[value.name].dtype, []).append(value.name)
     for dtype, group in names.items():
         verb = "is" if len(group) == 1 else "are"
-        yield f"{_subject('output', group)} {verb} float32 instead of {dtype}: real values, do not dequantize them"
+        yield f"{_subject('output', group)} {verb} float32 instead of {dtype}: the values are real; do not dequantize them"
 
 
 def _removed_quantization(value: GraphValue, tensors: Mapping[str, Tensor]) -> Quantization | None:

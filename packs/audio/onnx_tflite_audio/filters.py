@@ -150,7 +150,8 @@ def check_log_options(at: Instance) -> Decline | None:
         return Decline(f"the options lack {', '.join(missing)}")
     if not (0 <= options.input_correction_bits < 32 and 0 <= options.output_scale < 2**31):
         return Decline(
-            f"output_scale is {options.output_scale} and input_correction_bits is {options.input_correction_bits}"
+            f"output_scale is {options.output_scale} and input_correction_bits is {options.input_correction_bits}, expected "
+            "0 to 2^31 - 1 and 0 to 31"
         )
     return None
 
