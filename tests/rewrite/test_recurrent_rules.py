@@ -202,8 +202,8 @@ test_merged_convolutions_differ_only_in_constants = rule_test(
     declines("dilation", branch(PRODUCTS.replace("Conv (x, c)", "Conv <dilations = [2, 2]> (x, c)")), FEW_CONVOLUTIONS),
     declines("groups", branch(" ".join(f"{name} = Conv <group = 2> (x, e)" for name in "pqr"))),
     declines("two gates", layer(gates=2), FEW_CONVOLUTIONS),
-    declines("whole blocks", layer(cells=8), "fill their blocks"),
-    declines("two blocks", layer(cells=16), "fill their blocks"),
+    declines("whole blocks", layer(cells=8), "saves no block of channels"),
+    declines("two blocks", layer(cells=16), "saves no block of channels"),
 )
 
 # --- merge_step_gemms -------------------------------------------------------------------------
