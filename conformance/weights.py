@@ -92,6 +92,6 @@ def fold_weights(case: Case) -> Case:
     return replace(case, name=f"{case.name}, folded", options={"weights": "fold"}, opsets=(None, 13))
 
 
-def scales(per_axis: bool) -> str:
+def describe_scales(per_axis: bool) -> str:
     """Return a description of the scales, for the name of a case."""
     return "with a scale each" if per_axis else "with one scale"

@@ -148,7 +148,7 @@ def branch_case(
     branches: Sequence[Branch],
     results: Sequence[Spec] | None = None,
     selector: Spec | None = None,
-    **case: Any,
+    **case_fields: Any,
 ) -> Case:
     """Return a case of one operator, with runs that select each branch.
 
@@ -166,15 +166,15 @@ def branch_case(
     runs["input_arrays"] = [
         {key: value.reshape(selector_input.shape) for key, value in run.items()} for run in runs["input_arrays"]
     ]
-    return net(op, name, build, **{**runs, **case})
+    return net(op, name, build, **{**runs, **case_fields})
 
 
-def if_case(name: str, specs: Sequence[Spec], branches: Sequence[Branch], **case: Any) -> Case:
-    return branch_case("IF", name, specs, branches, **case)
+def if_case(name: str, specs: Sequence[Spec], branches: Sequence[Branch], **case_fields: Any) -> Case:
+    return branch_case("IF", name, specs, branches, **case_fields)
 
 
-def switch_case(name: str, specs: Sequence[Spec], branches: Sequence[Branch], **case: Any) -> Case:
-    return branch_case("STABLEHLO_CASE", name, specs, branches, **case)
+def switch_case(name: str, specs: Sequence[Spec], branches: Sequence[Branch], **case_fields: Any) -> Case:
+    return branch_case("STABLEHLO_CASE", name, specs, branches, **case_fields)
 
 
 # --- branches ---------------------------------------------------------------------------------
@@ -308,7 +308,7 @@ def assign_in_branch(op: str, branch_count: int, size: int = 3) -> Callable[[Net
 def nested(op: str, branch_count: int) -> Callable[[Net], None]:
     """Return a model of nested operators with the same condition.
 
-    The inner operator is in all branches of the outer one but the last, and its own branches differ.
+    All branches of the outer operator but the last contain the inner operator, whose branches differ.
     """
 
     def build(model: Net) -> None:

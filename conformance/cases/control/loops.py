@@ -130,13 +130,13 @@ def drop_first_entry(graph: GraphBuilder, plan: TensorRef) -> TensorRef:
 
 
 def loop_case(
-    name: str, specs: Sequence[Spec], body: Body, results: Sequence[Spec] | None = None, **case: object
+    name: str, specs: Sequence[Spec], body: Body, results: Sequence[Spec] | None = None, **case_fields: object
 ) -> Case:
     def build(model: Net) -> None:
         refs = [model.input(spec) for spec in specs]
         model.output(*loop(model, refs, specs, body, results))
 
-    return net("WHILE", name, build, **{"input_arrays": STEPS, **case})
+    return net("WHILE", name, build, **{"input_arrays": STEPS, **case_fields})
 
 
 def double(body: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
@@ -237,7 +237,7 @@ def add_to_variable(graph: GraphBuilder, handle: TensorRef, value: TensorRef) ->
 
 @with_variables
 def count_in_body(model: VariableNet) -> None:
-    """Build a body that adds to a variable, which the next run continues to use.
+    """Build a body that adds to a variable, whose value is kept for the next run.
 
     The variable is also read after the loop.
     """
@@ -331,7 +331,8 @@ def nested_loops(model: Net) -> None:
 def loop_in_condition(depth: int, model: Net) -> None:
     """Build a loop whose condition runs an inner loop.
 
-    Each iteration adds 1 to n and doubles x, while the result of the inner loop, which starts at n, is below 12.5.
+    Each iteration adds 1 to n and doubles x. The loop ends when the result of the inner loop, which starts at n, is
+    12.5 or more.
 
     The innermost loop adds 3 to n until it is 10 or more. ``depth``: the number of loops nested in conditions.
     """
@@ -345,7 +346,7 @@ def loop_in_condition(depth: int, model: Net) -> None:
 def add_counting_subgraphs(
     model: Net, specs: Sequence[Spec], step: float, depth: int, adds_to_variable: bool = False
 ) -> dict[str, int]:
-    """Add condition and body of a loop that counts; return WHILE's options.
+    """Add the condition and body of a loop that counts; return the options of WHILE.
 
     Each iteration adds ``step`` to the counter and doubles the other carried values.
 

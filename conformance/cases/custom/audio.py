@@ -36,12 +36,16 @@ def frame_count(samples: int, window: int, stride: int) -> int:
     return max((samples - window) // stride + 1, 0)
 
 
-def spectrogram_case(name: str, samples: int | None, window: float, stride: float, **case: Any) -> Case:
+def spectrogram_case(name: str, samples: int | None, window: float, stride: float, **case_fields: Any) -> Case:
     """Return a spectrogram case.
 
-    ``channels``, ``squared`` and ``without`` (options to omit) are popped from ``case``.
+    ``channels``, ``squared`` and ``without`` (options to omit) are popped from ``case_fields``.
     """
-    channels, squared, without = case.pop("channels", 1), case.pop("squared", True), case.pop("without", ())
+    channels, squared, without = (
+        case_fields.pop("channels", 1),
+        case_fields.pop("squared", True),
+        case_fields.pop("without", ()),
+    )
     options = {"window_size": window, "stride": stride, "magnitude_squared": squared}
     window, stride = int(window), int(stride)
     count = None if samples is None else frame_count(samples, window, stride)
@@ -51,7 +55,7 @@ def spectrogram_case(name: str, samples: int | None, window: float, stride: floa
         [Spec((samples, channels))],
         Spec((channels, count, bin_count(window))),
         custom_options={key: value for key, value in options.items() if key not in without},
-        **case,
+        **case_fields,
     )
 
 
@@ -79,12 +83,12 @@ def spectrogram_cases() -> Iterator[Case]:
     yield spectrogram_case("no stride", 997, 97, 31, without=("stride",), refusal="strides below 1")
 
 
-def cepstrum_case(name: str, options: Mapping[str, Any] = {}, rate: int | None = 16000, **case: Any) -> Case:
+def cepstrum_case(name: str, options: Mapping[str, Any] = {}, rate: int | None = 16000, **case_fields: Any) -> Case:
     """Return an Mfcc case.
 
-    ``channels`` and ``bins`` are popped from ``case``. ``rate``: None for a graph input.
+    ``channels`` and ``bins`` are popped from ``case_fields``. ``rate``: None for a graph input.
     """
-    channels, spectrum_bins = case.pop("channels", 1), case.pop("bins", BINS)
+    channels, spectrum_bins = case_fields.pop("channels", 1), case_fields.pop("bins", BINS)
     filters = {**FILTERS, **options}
     powers = Spec((channels, FRAMES, spectrum_bins), name="powers")
     amplitudes = random_array(channels or 2, FRAMES, spectrum_bins, seed=name)
@@ -93,8 +97,8 @@ def cepstrum_case(name: str, options: Mapping[str, Any] = {}, rate: int | None =
     if rate is None:
         input_arrays = [{**input_arrays, "rate": np.asarray([hertz], np.int32)} for hertz in (16000, 8000, 44100, 6007)]
     result = Spec((channels, FRAMES, filters["dct_coefficient_count"]))
-    case = {"input_arrays": input_arrays, **case}
-    return in_isolation(MFCC, name, [powers, rate_operand], result, custom_options=filters, **case)
+    case_fields = {"input_arrays": input_arrays, **case_fields}
+    return in_isolation(MFCC, name, [powers, rate_operand], result, custom_options=filters, **case_fields)
 
 
 def cepstrum_cases() -> Iterator[Case]:

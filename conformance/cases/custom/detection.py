@@ -66,7 +66,7 @@ def cases() -> Iterator[Case]:
 
 def detection_case(
     name: str, options: Mapping[str, Any], *, background: int = 1, quantized: bool = False, encoding_size: int = 4,
-    without: tuple[str, ...] = (), classes_dtype: str = "float32", **case: Any,
+    without: tuple[str, ...] = (), classes_dtype: str = "float32", **case_fields: Any,
 ) -> Case:  # fmt: skip
     attributes = {key: value for key, value in {**DEFAULTS, **options}.items() if key not in without}
     classes = attributes["num_classes"] + background
@@ -99,4 +99,4 @@ def detection_case(
         )
         model.output(*outputs)
 
-    return net(OP, name, build, **{"input_arrays": input_arrays, **case})
+    return net(OP, name, build, **{"input_arrays": input_arrays, **case_fields})

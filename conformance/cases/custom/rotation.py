@@ -34,10 +34,10 @@ def cases() -> Iterator[Case]:
     yield rotation_case("four dimensions", (2, 3, 5, 32), 32, refusal="requires 2 or 3")
 
 
-def rotation_case(name: str, shape: tuple[int | None, ...], size: int, **case: Any) -> Case:
+def rotation_case(name: str, shape: tuple[int | None, ...], size: int, **case_fields: Any) -> Case:
     """Return a case of one rotation, with the signs that AI Edge Quantizer writes."""
     options = {"hadamard_size": size, "random_binary_vector": [1] * size}
-    return in_isolation(OP, name, [Spec(shape)], Spec(shape), custom_options=options, **case)
+    return in_isolation(OP, name, [Spec(shape)], Spec(shape), custom_options=options, **case_fields)
 
 
 def rotate(inputs: Sequence[Array], size: int) -> list[Array]:

@@ -54,10 +54,11 @@ def shared_matrices_case(
 
     Each matrix is multiplied by the rows of another operand.
 
-    ``batches``: leading sizes, of which the last is the number of groups. ``rows``: of the other operand. ``adjoint``:
-    BATCH_MATMUL transposes the matrices. ``scale``: factor of the matrices. ``repeated``: the elements that BROADCAST_TO repeats.
-    ``heads_last``: the stored matrices have the groups after the rows. ``reshaped_to``: size of the matrices before a
-    TRANSPOSE. ``batches_transposed``: the TRANSPOSE reverses the batches too.
+    ``batches``: leading sizes, of which the last is the number of groups. ``rows``: number of rows of the other
+    operand. ``adjoint``: BATCH_MATMUL transposes the matrices. ``scale``: factor of the matrices. ``repeated``:
+    "batches", "matrices" or "rows", which BROADCAST_TO repeats. ``heads_last``: the stored matrices have the groups
+    after the rows. ``reshaped_to``: size of the matrices before a TRANSPOSE. ``batches_transposed``: the TRANSPOSE
+    reverses the batches too.
     """
     height, width, heads_per_group = 5, 11, 2
     is_height_by_width = transposed == adjoint

@@ -21,9 +21,9 @@ PLAIN = Lstm()
 class Pair:
     """Backward LSTM, and a forward LSTM unless ``backward_only``.
 
-    ``merge_operator``: merges both outputs; "" keeps them separate.
-    ``reversed_after``: the backward output is reversed again; ``last_step_only``: only the last step is used.
-    ``axes``: the axes that are reversed before and after. ``backward_fields``: fields in which the backward LSTM differs.
+    ``merge_operator``: merges both outputs; "" keeps them separate. ``reversed_after``: the backward output is reversed
+    again; ``last_step_only``: only the last step is used. ``axes``: the axes that are reversed before and after.
+    ``backward_fields``: fields in which the backward LSTM differs.
     """
 
     lstm: Lstm = PLAIN
@@ -145,9 +145,12 @@ def cases() -> Iterator[Case]:
     for name, pair in BACKWARD.items():
         yield net(SEQUENCE, f"backwards, {name}", pair.build, dtype=pair.lstm.dtype)
     for options in (None, {"state": "reset"}):
-        case: dict[str, Any] = {"options": options} if options else {"runs": 50}
+        case_fields: dict[str, Any] = {"options": options} if options else {"runs": 50}
         yield net(
-            SEQUENCE, f"bidirectional, {'reset in every run' if options else '50 runs'}", Pair(KERAS).build, **case
+            SEQUENCE,
+            f"bidirectional, {'reset in every run' if options else '50 runs'}",
+            Pair(KERAS).build,
+            **case_fields,
         )
     yield net(SEQUENCE, "bidirectional, int8", Pair(INT8).build, dtype="int8")
     yield net(SEQUENCE, "bidirectional between convolutions", pair_between_convolutions, max_transposes=4)

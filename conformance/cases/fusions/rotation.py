@@ -63,13 +63,13 @@ def table_case(
     starts: Sequence[int] | None = None,
     negation: str | float = -1.0,
     repeats_angles: bool = True,
-    **case: Any,
+    **case_fields: Any,
 ) -> Case:
     """Return a case of a rotary embedding by tables of cosines and sines.
 
-    ``shape``: batch, heads, positions, channels. ``table_shape``: by default positions and channels. ``starts``: of the
-    halves of x. ``negation``: operator or factor that negates the second half. ``repeats_angles``: both halves of the tables
-    have the same angles.
+    ``shape``: batch, heads, positions, channels. ``table_shape``: by default positions and channels. ``starts``: start
+    indices of the halves of x. ``negation``: operator or factor that negates the second half. ``repeats_angles``: both
+    halves of the tables have the same angles.
     """
     half = shape[-1] // 2
     sizes = tuple(table_shape) or (1, shape[2], shape[3])
@@ -95,7 +95,7 @@ def table_case(
         OP_WITH_TABLES,
         f"rotary embedding by tables, {name}",
         build,
-        **{"targets": ("onnxruntime",), "nodes": {NODE: 1}, **case},
+        **{"targets": ("onnxruntime",), "nodes": {NODE: 1}, **case_fields},
     )
 
 
@@ -107,15 +107,15 @@ def rotary_case(
     starts: Sequence[int] | None = None,
     second_size: int | None = None,
     join_order: Sequence[int] = (0, 1),
-    **case: Any,
+    **case_fields: Any,
 ) -> Case:
     """Return a case of a rotary embedding.
 
     Both halves of the channels are rotated and joined.
 
-    ``shape``: batch, heads, positions, channels. ``angles``: shape of the cosines and sines, by default positions and half
-    of the channels. ``starts``: of the halves of x. ``second_size``: size of the second half in the file; -1 is up to the end.
-    ``join_order``: of the halves of the result.
+    ``shape``: batch, heads, positions, channels. ``angles``: shape of the cosines and sines, by default positions and
+    half of the channels. ``starts``: start indices of the halves of x. ``second_size``: size of the second half in the
+    file; -1 is up to the end. ``join_order``: order in which the halves are joined.
     """
     half = (shape[-1] or 0) // 2
     half_spec = tensor(*shape[:-1], half)
@@ -144,9 +144,11 @@ def rotary_case(
         halves = [(real, imaginary)[k] for k in join_order]
         model.output(model.call("CONCATENATION", halves, tensor(*shape[:-1], 2 * half), axis=len(shape) - 1))
 
-    return net(OP, f"rotary embedding, {name}", build, **{"targets": ("onnxruntime",), "nodes": {NODE: 1}, **case})
+    return net(
+        OP, f"rotary embedding, {name}", build, **{"targets": ("onnxruntime",), "nodes": {NODE: 1}, **case_fields}
+    )
 
 
-def unfused_case(name: str, *shape: Any, **case: Any) -> Case:
+def unfused_case(name: str, *shape: Any, **case_fields: Any) -> Case:
     """Return a case of a similar pattern that must not be fused."""
-    return rotary_case(f"not fused, {name}", *shape, nodes={NODE: 0}, **case)
+    return rotary_case(f"not fused, {name}", *shape, nodes={NODE: 0}, **case_fields)

@@ -2,8 +2,8 @@
 
 Similar graphs must not be fused.
 
-A transform over two rows is not fused. More filters than frequencies stay a product of their own, because one merged product
-would take more multiplications.
+A transform over two rows is not fused. If there are more filters than frequencies, they remain a product of their own,
+because a merged product would take more multiplications.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def spectrum_part(x: Spec, points: int, code: str, removes_height: bool, rows: i
 
     The samples have shape ``[n, t, rows, samples]``.
 
-    ``points``: of the transform. ``code``: REAL, IMAG or CAST. ``removes_height``: SQUEEZE removes the axis of rows.
+    ``points``: length of the transform. ``code``: REAL, IMAG or CAST. ``removes_height``: SQUEEZE removes the axis of
+    rows.
     """
 
     def build(model: Net) -> None:

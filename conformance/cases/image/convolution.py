@@ -60,7 +60,7 @@ def conv_case(
     instead of a bias. ``stored``: factor by which the bias scale in the file is wrong. ``out``: number of output
     channels.
     """
-    case = {key: options.pop(key) for key in [*options] if key in Case.__dataclass_fields__}
+    case_fields = {key: options.pop(key) for key in [*options] if key in Case.__dataclass_fields__}
     n, *size, channels = shape
     assert channels is not None
     output_size = [
@@ -83,17 +83,17 @@ def conv_case(
     }
     if is_depthwise:
         geometry["depth_multiplier"] = out // channels
-    case = {"options": {**geometry, **options}, "dtype": column_of(dtype, weights), **case}
+    case_fields = {"options": {**geometry, **options}, "dtype": column_of(dtype, weights), **case_fields}
     if b is not None:
-        return in_isolation(op, name, [x, w, b], y, **case)
+        return in_isolation(op, name, [x, w, b], y, **case_fields)
     zero_bias = replace(bias(x, w, out, BIASES[dtype], depth), value=np.zeros(out, BIASES[dtype]))
     return in_isolation(
         op,
         name,
         [x, w, None] if absent else [x, w],
         y,
-        reference=litert_reference(in_isolation(op, name, [x, w, zero_bias], y, **case)),
-        **case,
+        reference=litert_reference(in_isolation(op, name, [x, w, zero_bias], y, **case_fields)),
+        **case_fields,
     )
 
 
@@ -109,24 +109,24 @@ def litert_reference(equivalent: Case) -> Reference:
 # --- CONV_2D ----------------------------------------------------------------------------------
 
 
-def geometry_cases(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
+def geometry_cases(op: str = "CONV_2D", **fields: Any) -> Iterator[Case]:
     """Yield padding, stride and dilation.
 
     SAME pads an odd row at the end; VALID drops rows after the last full stride.
     """
     for padding in ("SAME", "VALID"):
-        yield conv_case(f"{padding} 3x2", op=op, padding=padding, opsets=EVERY_OPSET, **more)
-        yield conv_case(f"{padding} 2x4 stride 2x3", op=op, padding=padding, kernel=(2, 4), stride=(2, 3), **more)
+        yield conv_case(f"{padding} 3x2", op=op, padding=padding, opsets=EVERY_OPSET, **fields)
+        yield conv_case(f"{padding} 2x4 stride 2x3", op=op, padding=padding, kernel=(2, 4), stride=(2, 3), **fields)
         yield conv_case(
             f"{padding} 3x3 stride 2 on odd sizes",
             op=op,
-            shape=(1, 7, 11, more.get("shape", IMAGE)[3]),
+            shape=(1, 7, 11, fields.get("shape", IMAGE)[3]),
             padding=padding,
             kernel=(3, 3),
             stride=(2, 2),
-            **{k: v for k, v in more.items() if k != "shape"},
+            **{k: v for k, v in fields.items() if k != "shape"},
         )
-        yield conv_case(f"{padding} 2x3 dilated 2x3", op=op, padding=padding, kernel=(2, 3), dilation=(2, 3), **more)
+        yield conv_case(f"{padding} 2x3 dilated 2x3", op=op, padding=padding, kernel=(2, 3), dilation=(2, 3), **fields)
     if op == "CONV_2D":
         yield conv_case(
             "SAME 3x3 dilated 2 with stride 2", shape=(1, 11, 13, 3), kernel=(3, 3), dilation=(2, 2), stride=(2, 2)
@@ -137,21 +137,21 @@ def geometry_cases(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
         yield conv_case("one channel in and out", shape=(2, 5, 7, 1), out=1)
 
 
-def dynamic_size_cases(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
+def dynamic_size_cases(op: str = "CONV_2D", **fields: Any) -> Iterator[Case]:
     """Yield dynamic height and width, odd and even, on which SAME padding depends."""
     kernels = {"3x2 stride 2x1": ((3, 2), (2, 1)), "4x3 stride 2": ((4, 3), (2, 2)), "1x1 stride 3": ((1, 1), (3, 3))}
-    shape = (2, None, None, more.get("shape", IMAGE)[3])
-    more = {key: value for key, value in more.items() if key != "shape"}
+    shape = (2, None, None, fields.get("shape", IMAGE)[3])
+    fields = {key: value for key, value in fields.items() if key != "shape"}
     for dtype in ("float32", "int8", "uint8", "int16"):
         arrays = [{"x0": random_array(2, h, w, shape[3] or 1, dtype=dtype)} for h, w in ((5, 7), (8, 11), (6, 6))]
-        case: dict[str, Any] = {"op": op, "shape": shape, "dtype": dtype, "input_arrays": arrays, **more}
+        case_fields: dict[str, Any] = {"op": op, "shape": shape, "dtype": dtype, "input_arrays": arrays, **fields}
         for name, (kernel, stride) in kernels.items():
-            yield conv_case(f"{dtype} of dynamic shape, SAME {name}", kernel=kernel, stride=stride, **case)
-        yield conv_case(f"{dtype} of dynamic shape, VALID", padding="VALID", stride=(2, 1), **case)
-        yield conv_case(f"{dtype} of dynamic shape, dilated", kernel=(3, 3), dilation=(2, 3), **case)
-    case = {"op": op, "shape": shape, "refusal": "--input-shape", **more}
-    yield conv_case("dynamic shape, dilated with a stride", dilation=(2, 2), stride=(2, 2), **case)
-    yield conv_case("dynamic shape, stride larger than the kernel", kernel=(2, 2), stride=(3, 3), **case)
+            yield conv_case(f"{dtype} of dynamic shape, SAME {name}", kernel=kernel, stride=stride, **case_fields)
+        yield conv_case(f"{dtype} of dynamic shape, VALID", padding="VALID", stride=(2, 1), **case_fields)
+        yield conv_case(f"{dtype} of dynamic shape, dilated", kernel=(3, 3), dilation=(2, 3), **case_fields)
+    case_fields = {"op": op, "shape": shape, "refusal": "--input-shape", **fields}
+    yield conv_case("dynamic shape, dilated with a stride", dilation=(2, 2), stride=(2, 2), **case_fields)
+    yield conv_case("dynamic shape, stride larger than the kernel", kernel=(2, 2), stride=(3, 3), **case_fields)
 
 
 def group_cases() -> Iterator[Case]:
@@ -250,19 +250,19 @@ def build_runtime_weights(model: Net) -> None:
     model.output(model.call("CONV_2D", operands, tensor(2, 5, 7, 4), padding="SAME", stride_h=1, stride_w=1))
 
 
-def activation_cases(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
+def activation_cases(op: str = "CONV_2D", **fields: Any) -> Iterator[Case]:
     """Yield activations that clip, because the zero point is inside the dtype's range."""
     for dtype in ("float32", "int8", "uint8", "int16"):
         for activation in FUSED:
             yield conv_case(
-                f"{dtype} with {activation}", op=op, dtype=dtype, fused_activation_function=activation, **more
+                f"{dtype} with {activation}", op=op, dtype=dtype, fused_activation_function=activation, **fields
             )
     for activation in ("TANH", "SIGN_BIT"):
         for dtype in ("float32", "int8", "uint8", "int16"):
             name = f"{dtype} with {activation}, which the kernel ignores"
-            yield conv_case(name, op=op, dtype=dtype, fused_activation_function=activation, **more)
+            yield conv_case(name, op=op, dtype=dtype, fused_activation_function=activation, **fields)
         name = f"float32 with int8 weights and {activation}, which the kernel ignores"
-        hybrid: dict[str, Any] = {"weights": "int8", "per_axis": True, **more}
+        hybrid: dict[str, Any] = {"weights": "int8", "per_axis": True, **fields}
         yield conv_case(name, op=op, fused_activation_function=activation, **hybrid)
     yield conv_case(
         "int8 with RELU and the zero point at the minimum",
@@ -270,7 +270,7 @@ def activation_cases(op: str = "CONV_2D", **more: Any) -> Iterator[Case]:
         dtype="int8",
         zero_point=-128,
         fused_activation_function="RELU",
-        **more,
+        **fields,
     )
 
 

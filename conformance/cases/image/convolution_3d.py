@@ -62,7 +62,7 @@ def conv_3d_case(
     out: int = 3,
     biased: bool | None = True,
     activation: str = "NONE",
-    **case: Any,
+    **case_fields: Any,
 ) -> Case:
     """Return a case of CONV_3D or CONV_3D_TRANSPOSE.
 
@@ -82,7 +82,7 @@ def conv_3d_case(
         )
         operands = [constant(list(y.shape)), w, x]
     bias = [constant(random_array(out))] if biased else [] if biased is False else [None]
-    return in_isolation(op, name, [*operands, *bias], y, options=options, **case)
+    return in_isolation(op, name, [*operands, *bias], y, options=options, **case_fields)
 
 
 def conv_3d_options(
@@ -175,8 +175,8 @@ def runtime_size_cases() -> Iterator[Case]:
             operands = [tensor(5, dtype="int32", name="asked"), constant(random_array(*kernel, 3, 2)), x]
             name = f"sizes known at runtime, {padding} {window_name(kernel, stride, dilation)}"
             options = conv_3d_options(padding, stride, dilation)
-            case: dict[str, Any] = {"options": options, "input_arrays": arrays, "dynamic_sizes": (), "runs": 2}
-            yield in_isolation("CONV_3D_TRANSPOSE", name, operands, y, **case)
+            case_fields: dict[str, Any] = {"options": options, "input_arrays": arrays, "dynamic_sizes": (), "runs": 2}
+            yield in_isolation("CONV_3D_TRANSPOSE", name, operands, y, **case_fields)
 
 
 def dynamic_size_cases() -> Iterator[Case]:

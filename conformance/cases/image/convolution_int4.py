@@ -8,7 +8,7 @@ from typing import Any
 from conformance.case import Case
 from conformance.cases.image.convolution import conv_case
 from conformance.models import Net, constant, net, random_array, tensor
-from conformance.weights import block_weights, fold_weights, scales
+from conformance.weights import block_weights, describe_scales, fold_weights
 
 
 def cases() -> Iterator[Case]:
@@ -23,12 +23,14 @@ def kernel_cases() -> Iterator[Case]:
     int4_filter: dict[str, Any] = {"weights": "int4", "kernel": (3, 3)}
     for dtype in ACTIVATIONS:
         for per_axis in (False, True):
-            yield conv_case(f"{dtype} by int4 {scales(per_axis)}", dtype=dtype, out=5, per_axis=per_axis, **int4_filter)
+            yield conv_case(
+                f"{dtype} by int4 {describe_scales(per_axis)}", dtype=dtype, out=5, per_axis=per_axis, **int4_filter
+            )
         groups: dict[str, Any] = {"shape": (1, 5, 7, 6), "out": 9, "groups": 3, "per_axis": True}
         yield conv_case(f"{dtype} by int4 in three groups", dtype=dtype, **groups, **int4_filter)
     yield fold_weights(conv_case("float32 by int4", out=5, per_axis=True, **int4_filter))
     for per_axis in (False, True):
-        name = f"int8 by int4 {scales(per_axis)}"
+        name = f"int8 by int4 {describe_scales(per_axis)}"
         yield conv_case(name, op="DEPTHWISE_CONV_2D", dtype="int8", out=3, per_axis=per_axis, **int4_filter)
 
 

@@ -112,12 +112,13 @@ def transpose_conv_case(
     activation: str = "NONE",
     extra: Sequence[int] = (0, 0),
     runtime_shape: bool = False,
-    **case: Any,
+    **case_fields: Any,
 ) -> Case:
     """Return a case of TRANSPOSE_CONV.
 
-    ``extra``: rows and columns in addition to the default output size. ``runtime_shape``: the output shape is a graph input,
-    and all sizes except the channels are dynamic. ``stored``: factor by which the bias scale in the file is wrong.
+    ``extra``: rows and columns in addition to the default output size. ``runtime_shape``: the output shape is a graph
+    input, and all sizes except the channels are dynamic. ``stored``: factor by which the bias scale in the file is
+    wrong.
     """
     n, *size, channels = shape
     default_size = [
@@ -138,11 +139,13 @@ def transpose_conv_case(
     output_shape = constant(list(result_shape))
     if runtime_shape:
         images = [random_array(batch, *size, channels, dtype=dtype) for batch in (n, 1)]
-        case["input_arrays"] = [{"asked": np.array([len(i), *result_shape[1:]], np.int32), "image": i} for i in images]
-        case["dynamic_sizes"] = ()  # the kernel requires that both agree
+        case_fields["input_arrays"] = [
+            {"asked": np.array([len(i), *result_shape[1:]], np.int32), "image": i} for i in images
+        ]
+        case_fields["dynamic_sizes"] = ()  # the kernel requires that both agree
         output_shape = tensor(4, dtype="int32", name="asked")
         x, y = replace(x.with_shape(None, None, None, channels), name="image"), y.with_shape(None, None, None, out)
     operands = [output_shape, w, x, *b]
     return in_isolation(
-        "TRANSPOSE_CONV", name, operands, replace(y, name=""), options=options, **{"dtype": dtype, **case}
+        "TRANSPOSE_CONV", name, operands, replace(y, name=""), options=options, **{"dtype": dtype, **case_fields}
     )

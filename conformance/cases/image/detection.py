@@ -38,7 +38,7 @@ def distinct_scores(number: int, seed: int = 0) -> Array:
 
 def selection_case(
     op: str, name: str, boxes: Array, scores: Array, limit: int, iou: float, min_score: float, sigma: float = 0,
-    runtime_operands: tuple[str, ...] = (), **case: Any,
+    runtime_operands: tuple[str, ...] = (), **case_fields: Any,
 ) -> Case:  # fmt: skip
     """Return a selection of at most ``limit`` boxes.
 
@@ -56,7 +56,7 @@ def selection_case(
     size = None if "limit" in runtime_operands else limit
     outputs = [Spec((size,), "int32"), *([Spec((size,), "float32")] if op == SOFT else []), Spec((), "int32")]
     arrays = {"boxes": boxes, "scores": scores, **{key: scalars[key] for key in runtime_operands}}
-    return in_isolation(op, name, operands, *outputs, input_arrays=arrays, **case)
+    return in_isolation(op, name, operands, *outputs, input_arrays=arrays, **case_fields)
 
 
 def suppression_cases(op: str) -> Iterator[Case]:

@@ -62,11 +62,11 @@ def dynamic_size_cases(op: str) -> Iterator[Case]:
     """Yield dynamic height and width, odd and even."""
     for dtype in ("float32",) if op == "L2_POOL_2D" else ("float32", "int8", "uint8", "int16"):
         arrays = [{"x0": random_array(2, h, w, 3, dtype=dtype)} for h, w in ((5, 7), (8, 11), (6, 6))]
-        case: dict[str, Any] = {"shape": (2, None, None, 3), "input_arrays": arrays}
+        case_fields: dict[str, Any] = {"shape": (2, None, None, 3), "input_arrays": arrays}
         for kernel, stride in (((3, 2), (1, 1)), ((3, 2), (2, 1)), ((2, 3), (2, 2)), ((1, 1), (2, 2))):
             for padding in ("SAME", "VALID"):
                 name = f"{dtype} of dynamic shape, {padding} {kernel[0]}x{kernel[1]} stride {stride[0]}x{stride[1]}"
-                yield pool_case(op, name, dtype, padding, kernel, stride, **case)
+                yield pool_case(op, name, dtype, padding, kernel, stride, **case_fields)
     name = "dynamic shape, stride larger than the window"
     yield pool_case(op, name, "float32", "SAME", (2, 2), (3, 3), shape=(2, None, None, 3), refusal="--input-shape")
 
@@ -98,7 +98,7 @@ def pool_case(
     activation: str = "NONE",
     scale_factor: float = 1.0,
     place: Placement = in_isolation,
-    **case: Any,
+    **case_fields: Any,
 ) -> Case:
     """Return a case of a pool; ``scale_factor``: output scale over input scale."""
     n, *size, channels = shape
@@ -115,4 +115,6 @@ def pool_case(
         "stride_w": stride[1],
         "fused_activation_function": activation,
     }
-    return place(op, name, [x], x.with_shape(n, *output_size, channels).rescale(scale_factor), options=options, **case)
+    return place(
+        op, name, [x], x.with_shape(n, *output_size, channels).rescale(scale_factor), options=options, **case_fields
+    )

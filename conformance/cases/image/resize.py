@@ -123,22 +123,27 @@ def bilinear_case(
     place: Placement = in_isolation,
     *,
     x: Spec | None = None,
-    **case: Any,
+    **case_fields: Any,
 ) -> Case:
     x = x or tensor(*IMAGE, dtype=dtype)
     images, *_, channels = x.shape
     result = x.with_shape(images, *size, channels)
-    return place("RESIZE_BILINEAR", name, [x, constant(list(size))], result, options=MODES[mode], **case)
+    return place("RESIZE_BILINEAR", name, [x, constant(list(size))], result, options=MODES[mode], **case_fields)
 
 
 def nearest_case(
-    name: str, mode: str, size: Sequence[int], x: Spec | None = None, place: Placement = in_isolation, **case: Any
+    name: str,
+    mode: str,
+    size: Sequence[int],
+    x: Spec | None = None,
+    place: Placement = in_isolation,
+    **case_fields: Any,
 ) -> Case:
     x = x or tensor(*IMAGE)
     n, _, _, c = x.shape
     operands = [x, constant(list(size))]
     y = Spec((n, *size, c), x.dtype, x.scale, x.zero_point)
-    return place(NEAREST, f"{mode} {name}", operands, y, options=MODES[mode], **{"dtype": x.dtype, **case})
+    return place(NEAREST, f"{mode} {name}", operands, y, options=MODES[mode], **{"dtype": x.dtype, **case_fields})
 
 
 def size_cases() -> Iterator[Case]:

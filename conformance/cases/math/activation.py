@@ -27,7 +27,7 @@ from conformance.models import (
 )
 
 IMAGE = (2, 5, 7, 3)
-BYTES = ("int8", "uint8")
+EIGHT_BIT_DTYPES = ("int8", "uint8")
 QUANTIZABLE = ("float32", "int8", "uint8", "int16")
 WIDE_RANGE = (-10.0, 10.0)  # includes values beyond the bounds of every activation
 # int16 kernels use fixed point for scales close to a power of two, and tables otherwise; the products in TANH may wrap.
@@ -157,10 +157,10 @@ def hard_swish_cases() -> Iterator[Case]:
     yield unary("HARD_SWISH", "int8 to a much smaller scale", x, x.rescale(1 / 256), refusal=refusal)
 
 
-def extreme_value_case(op: str, *further_values: float, name: str = "", **case: Any) -> Case:
+def extreme_value_case(op: str, *further_values: float, name: str = "", **case_fields: Any) -> Case:
     """Return a case with large and tiny numbers and signed zeros."""
     values = np.array([*EDGE_VALUES, *further_values], np.float32)
-    return unary(op, f"float32 edges{name}", tensor(len(values)), input_arrays={"x0": values}, runs=1, **case)
+    return unary(op, f"float32 edges{name}", tensor(len(values)), input_arrays={"x0": values}, runs=1, **case_fields)
 
 
 def rescaled_result(x: Spec, factor: float, shift: int) -> Spec:
@@ -174,7 +174,7 @@ def rescaled_result(x: Spec, factor: float, shift: int) -> Spec:
 def clamp_cases() -> Iterator[Case]:
     """Yield RELU_N1_TO_1 and RELU_0_TO_1, whose bounds every dtype contains."""
     for op in ("RELU_N1_TO_1", "RELU_0_TO_1"):
-        for dtype in ("float32", *BYTES):
+        for dtype in ("float32", *EIGHT_BIT_DTYPES):
             x = tensor(*IMAGE, dtype=dtype)
             for place in PLACEMENTS:
                 yield unary(op, dtype, x, place=place, input_range=WIDE_RANGE, opsets=opsets(place=place))
@@ -190,7 +190,7 @@ def leaky_relu_cases() -> Iterator[Case]:
 
     For a negative alpha or one above 1, max(x, alpha * x) would be wrong.
     """
-    for dtype in ("float32", *BYTES, "int16"):
+    for dtype in ("float32", *EIGHT_BIT_DTYPES, "int16"):
         x = tensor(*IMAGE, dtype=dtype)
         for alpha in (0.2, 1.7, -0.3):
             y, options = rescaled_result(x, 1.9, 17), {"alpha": alpha}
@@ -205,7 +205,7 @@ def prelu_cases() -> Iterator[Case]:
 
     Between convolutions, that axis is the second in ONNX.
     """
-    for dtype in ("float32", *BYTES, "int16"):
+    for dtype in ("float32", *EIGHT_BIT_DTYPES, "int16"):
         x, y = tensor(*IMAGE, dtype=dtype), rescaled_result(tensor(*IMAGE, dtype=dtype), 1.3, 9)
         for shape in ((3,), (1, 1, 3), (7, 1), (5, 7, 3), (1,), (2, 1, 1, 3)):
             slopes = slope(dtype, *shape)
@@ -290,7 +290,7 @@ def build_float_between_quantized(model: Net) -> None:
 def lookup_cases() -> Iterator[Case]:
     """Yield functions whose kernels look up 8-bit integers in a table."""
     output_parameters = {"ELU": (1.0, 0), "GELU": (1.0, -90), "TANH": (1 / 128 / 0.047, 5)}
-    for op, dtypes in (("ELU", ("int8",)), ("GELU", BYTES), ("TANH", BYTES)):
+    for op, dtypes in (("ELU", ("int8",)), ("GELU", EIGHT_BIT_DTYPES), ("TANH", EIGHT_BIT_DTYPES)):
         for options in [{"approximate": False}, {"approximate": True}] if op == "GELU" else [{}]:
             name = ", approximate" if options.get("approximate") else ""
             for dtype in ("float32", *dtypes):

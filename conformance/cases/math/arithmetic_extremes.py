@@ -19,7 +19,7 @@ from conformance.models import (
 )
 
 IMAGE = (2, 5, 7, 3)
-BYTES = ("int8", "uint8")
+EIGHT_BIT_DTYPES = ("int8", "uint8")
 QUANTIZABLE = ("float32", "int8", "uint8", "int16")
 
 
@@ -55,14 +55,14 @@ def minimum_cases() -> Iterator[Case]:
 
     The special dtypes are int16 with different scales, integers without a scale, and 16-bit floats.
     """
-    for dtype in ("float32", *BYTES, "int16"):
+    for dtype in ("float32", *EIGHT_BIT_DTYPES, "int16"):
         x = tensor(*IMAGE, dtype=dtype)
         for place in PLACEMENTS:
             yield binary("MINIMUM", dtype, x, x, x, place, opsets=opsets(dtype, place))
         for shape in ((), (7, 1), (5, 1, 1)):
             bound = random_constant(x.with_shape(*shape))
             yield binary("MINIMUM", f"{dtype} and a constant {shape}", x, bound, x, between_convolutions)
-    for dtype in BYTES:
+    for dtype in EIGHT_BIT_DTYPES:
         x, y, z = rescaled_operands_and_result(dtype, 1.5)
         for place in PLACEMENTS:
             yield binary("MINIMUM", f"{dtype} of different scales, which the kernel ignores", x, y, z, place)
@@ -71,7 +71,7 @@ def minimum_cases() -> Iterator[Case]:
         for place in PLACEMENTS:
             y, z = x.rescale(0.6), x.rescale(1.5)
             yield binary(op, "int16 of different scales, which the kernel ignores", x, y, z, place)
-        for dtype in (*BYTES, "int16", "int32", "int64"):
+        for dtype in (*EIGHT_BIT_DTYPES, "int16", "int32", "int64"):
             x = tensor(*IMAGE, dtype=dtype, scale=0)
             yield binary(op, f"{dtype} without scale, broadcast", x, x.with_shape(5, 1, 1), opsets=EVERY_OPSET)
         x = tensor(11, dtype="int64")

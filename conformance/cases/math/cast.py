@@ -69,9 +69,9 @@ def cases() -> Iterator[Case]:
     yield from quantized_cases()
 
 
-def cast_case(values: Array, after: str, name: str, **case: Any) -> Case:
+def cast_case(values: Array, after: str, name: str, **case_fields: Any) -> Case:
     x, y = Spec(values.shape, values.dtype.name), Spec(values.shape, after)
-    return unary("CAST", name, x, y, input_arrays={"x0": values}, runs=1, **case)
+    return unary("CAST", name, x, y, input_arrays={"x0": values}, runs=1, **case_fields)
 
 
 def limit_values(dtype: str) -> Array:

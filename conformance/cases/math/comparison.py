@@ -24,7 +24,7 @@ from conformance.models import (
 from onnx_tflite_plugin.source.model import Array
 
 IMAGE = (2, 5, 7, 3)
-BYTES = ("int8", "uint8")
+EIGHT_BIT_DTYPES = ("int8", "uint8")
 ORDERED = ("LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL")
 EQUALITY = ("EQUAL", "NOT_EQUAL")
 OPERAND_SHAPES = ((), (3,), (7, 1), (5, 1, 3))
@@ -40,7 +40,7 @@ def cases() -> Iterator[Case]:
     yield from unsupported_scale_cases()
 
 
-def comparison_case(op: str, name: str, x: Spec, y: Spec, place: Placement = in_isolation, **case: Any) -> Case:
+def comparison_case(op: str, name: str, x: Spec, y: Spec, place: Placement = in_isolation, **case_fields: Any) -> Case:
     """Return a comparison of operands that share few distinct values.
 
     Less, equal and greater all occur.
@@ -48,7 +48,9 @@ def comparison_case(op: str, name: str, x: Spec, y: Spec, place: Placement = in_
     shape = np.broadcast_shapes(*(tuple(size or 1 for size in spec.shape) for spec in (x, y)))
     inputs = [spec for spec in (x, y) if spec.value is None]
     arrays = {f"x{k}": values_near_zero(spec, place, f"{op}{k}") for k, spec in enumerate(inputs)}
-    return place(op, name, [x, y], Spec(shape, "bool"), **{"input_arrays": arrays, "opsets": opsets(place, x), **case})
+    return place(
+        op, name, [x, y], Spec(shape, "bool"), **{"input_arrays": arrays, "opsets": opsets(place, x), **case_fields}
+    )
 
 
 def values_near_zero(spec: Spec, place: Placement = in_isolation, seed: str = "") -> Array:
@@ -108,7 +110,7 @@ def quantized_cases(op: str) -> Iterator[Case]:
 
     The kernel rounds 8-bit operands to multiples of 1/256, so distinct numbers may be equal.
     """
-    for dtype in BYTES:
+    for dtype in EIGHT_BIT_DTYPES:
         x = tensor(*IMAGE, dtype=dtype)
         zero_point = int(np.asarray(x.zero_point))
         for place in PLACEMENTS:
@@ -202,7 +204,7 @@ def unsupported_scale_cases() -> Iterator[Case]:
     LiteRT aborts at 0 and 1, and shifts by a negative number of bits above 1.
     """
     for op in ("EQUAL", "GREATER"):
-        for dtype in BYTES:
+        for dtype in EIGHT_BIT_DTYPES:
             x = tensor(7, dtype=dtype, scale=0)
             yield comparison_case(op, f"{dtype} without scale", x, x, refusal="without a common scale", opsets=(None,))
             for scale in (1.0, 1.5):

@@ -43,7 +43,7 @@ def cases() -> Iterator[Case]:
     yield in_isolation("RFFT2D", "lengths known at runtime", [x, runtime_lengths], y, input_arrays=arrays)
 
 
-def rfft_case(name: str, shape: Sequence[int], lengths: Sequence[int], **case: Any) -> Case:
+def rfft_case(name: str, shape: Sequence[int], lengths: Sequence[int], **case_fields: Any) -> Case:
     height, width = lengths
     y = tensor(*shape[:-2], height, width // 2 + 1, dtype="complex64")
-    return in_isolation("RFFT2D", name, [tensor(*shape), constant(np.asarray(lengths, np.int32))], y, **case)
+    return in_isolation("RFFT2D", name, [tensor(*shape), constant(np.asarray(lengths, np.int32))], y, **case_fields)

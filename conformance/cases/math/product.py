@@ -85,7 +85,7 @@ def product_case(
     *,
     shape: Sequence[int] = IMAGE,
     scale: float | None = None,
-    **case: Any,
+    **case_fields: Any,
 ) -> Case:
     """Return a product over constant axes.
 
@@ -93,11 +93,11 @@ def product_case(
     """
     x = tensor(*shape, dtype=dtype, scale=scale)
     if dtype in ("int32", "int64", "int8", "int16", "uint8") and scale == 0 and 0 not in shape:
-        case = {"input_arrays": {"x0": nonzero_values(dtype, *shape)}, **case}
+        case_fields = {"input_arrays": {"x0": nonzero_values(dtype, *shape)}, **case_fields}
     y = x.with_shape(*shape_after_reduction(shape, np.ravel(np.asarray(axes, np.int32)).tolist(), keep_dims))
     operands = [x, constant(np.asarray(axes, np.int32))]
     full_name = f"{name} {'kept' if keep_dims else 'dropped'}"
-    return place("REDUCE_PROD", full_name, operands, y, options={"keep_dims": keep_dims}, **case)
+    return place("REDUCE_PROD", full_name, operands, y, options={"keep_dims": keep_dims}, **case_fields)
 
 
 def nonzero_values(dtype: str, *shape: int) -> Array:
@@ -169,7 +169,7 @@ def runtime_axes_cases(dtype: str) -> Iterator[Case]:
 
 
 def quantized_product_case(
-    name: str, dtype: str, axes: Sequence[int], keep_dims: bool, shape: Sequence[int], factor: float, **case: Any
+    name: str, dtype: str, axes: Sequence[int], keep_dims: bool, shape: Sequence[int], factor: float, **case_fields: Any
 ) -> Case:
     """Return a product of values around 1; ``factor``: output scale over input scale."""
     scale, zero_point = PARAMETERS[dtype]
@@ -182,4 +182,6 @@ def quantized_product_case(
     arrays = {"x0": np.clip(values, limits.min, limits.max).astype(dtype)}
     operands, options = [x, constant(np.asarray(axes, np.int32))], {"keep_dims": keep_dims}
     full_name = f"{name} {'kept' if keep_dims else 'dropped'}"
-    return in_isolation("REDUCE_PROD", full_name, operands, y, options=options, **{"input_arrays": arrays, **case})
+    return in_isolation(
+        "REDUCE_PROD", full_name, operands, y, options=options, **{"input_arrays": arrays, **case_fields}
+    )

@@ -38,7 +38,13 @@ def cases() -> Iterator[Case]:
 
 
 def fake_quant_case(
-    name: str, low: float, high: float, bits: int, shape: tuple[int, ...] = IMAGE, narrow: bool = False, **case: Any
+    name: str,
+    low: float,
+    high: float,
+    bits: int,
+    shape: tuple[int, ...] = IMAGE,
+    narrow: bool = False,
+    **case_fields: Any,
 ) -> Case:
     options = {"min": low, "max": high, "num_bits": bits, "narrow_range": narrow}
-    return unary("FAKE_QUANT", name, tensor(*shape), options=options, **case)
+    return unary("FAKE_QUANT", name, tensor(*shape), options=options, **case_fields)

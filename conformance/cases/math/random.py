@@ -31,7 +31,12 @@ def cases() -> Iterator[Case]:
 
 
 def bounds_case(
-    op: str, name: str, seeds: tuple[int, int], bounds: tuple[float, float], constant_shape: bool = True, **case: Any
+    op: str,
+    name: str,
+    seeds: tuple[int, int],
+    bounds: tuple[float, float],
+    constant_shape: bool = True,
+    **case_fields: Any,
 ) -> Case:
     """Return a case that checks that all numbers are within the bounds."""
 
@@ -46,7 +51,11 @@ def bounds_case(
         )
 
     return net(
-        op, name, build_bounds_check, input_arrays=None if constant_shape else int32_arrays(shape=[2, 5, 7]), **case
+        op,
+        name,
+        build_bounds_check,
+        input_arrays=None if constant_shape else int32_arrays(shape=[2, 5, 7]),
+        **case_fields,
     )
 
 

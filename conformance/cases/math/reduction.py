@@ -41,14 +41,14 @@ def mean_case(
     place: Placement = in_isolation,
     shape: Sequence[int] = IMAGE,
     factor: float = 0.3,
-    **case: Any,
+    **case_fields: Any,
 ) -> Case:
     """Return a mean over constant axes; ``factor``: output scale over input scale."""
     x = tensor(*shape, dtype=dtype)
     y = x.with_shape(*shape_after_reduction(shape, axes, keep_dims)).rescale(factor)
     full_name = f"{name} {'kept' if keep_dims else 'dropped'}"
     return place(
-        "MEAN", full_name, [x, constant(np.asarray(axes, np.int32))], y, options={"keep_dims": keep_dims}, **case
+        "MEAN", full_name, [x, constant(np.asarray(axes, np.int32))], y, options={"keep_dims": keep_dims}, **case_fields
     )
 
 
@@ -82,8 +82,8 @@ def fixed_point_mean_cases() -> Iterator[Case]:
     # The sums are 0 in integers; in floats, sums of multiples of 0.047 are about 1e-9.
     cancelling = np.tile(np.array([-5 - 110, -5 + 23, -5 + 87], np.int8), (2, 5, 7, 1))
     for keep_dims in (True, False):
-        case: dict[str, Any] = {"input_arrays": {"x0": cancelling}, "factor": 1e-8}
-        yield mean_case("int8 whose sum is 0, at a small scale", [3], keep_dims, "int8", **case)
+        case_fields: dict[str, Any] = {"input_arrays": {"x0": cancelling}, "factor": 1e-8}
+        yield mean_case("int8 whose sum is 0, at a small scale", [3], keep_dims, "int8", **case_fields)
 
 
 def mean_cases() -> Iterator[Case]:
@@ -161,7 +161,7 @@ def reduce_case(
     factor: float | None = None,
     zero_point: int | None = None,
     scale: float | None = None,
-    **case: Any,
+    **case_fields: Any,
 ) -> Case:
     """Return a reduction over constant axes.
 
@@ -173,7 +173,9 @@ def reduce_case(
         factor or (3.0 if op == "SUM" else 1.0), zero_point
     )
     full_name = f"{name} {'kept' if keep_dims else 'dropped'}"
-    return place(op, full_name, [x, constant(np.asarray(axes, np.int32))], y, options={"keep_dims": keep_dims}, **case)
+    return place(
+        op, full_name, [x, constant(np.asarray(axes, np.int32))], y, options={"keep_dims": keep_dims}, **case_fields
+    )
 
 
 def axes_cases(op: str) -> Iterator[Case]:
@@ -393,8 +395,8 @@ def arg_case(
     *,
     output_dtype: str = "int32",
     shape: Sequence[int] = IMAGE,
-    **case: Any,
+    **case_fields: Any,
 ) -> Case:
     x = tensor(*shape, dtype=dtype)
     y = tensor(*shape_after_reduction(shape, [axis], False), dtype=output_dtype, scale=0)
-    return place(op, name, [x, constant(axis)], y, options={"output_type": output_dtype.upper()}, **case)
+    return place(op, name, [x, constant(axis)], y, options={"output_type": output_dtype.upper()}, **case_fields)

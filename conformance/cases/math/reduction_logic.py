@@ -54,7 +54,9 @@ def logic_cases(op: str) -> Iterator[Case]:
     )
 
 
-def logic_case(op: str, name: str, axes: Any, keep_dims: bool, shape: Sequence[int] = IMAGE, **case: Any) -> Case:
+def logic_case(
+    op: str, name: str, axes: Any, keep_dims: bool, shape: Sequence[int] = IMAGE, **case_fields: Any
+) -> Case:
     """Return a case whose results include both True and False."""
     mostly_false = random_array(*shape, dtype="int32", low=0, high=9, seed=op) == 0
     arrays = {"x0": mostly_false if op == "REDUCE_ANY" else ~mostly_false}
@@ -62,7 +64,7 @@ def logic_case(op: str, name: str, axes: Any, keep_dims: bool, shape: Sequence[i
     operands = [tensor(*shape, dtype="bool"), constant(np.asarray(axes, np.int32))]
     full_name = f"{name} {'kept' if keep_dims else 'dropped'}"
     return in_isolation(
-        op, full_name, operands, y, options={"keep_dims": keep_dims}, **{"input_arrays": arrays, **case}
+        op, full_name, operands, y, options={"keep_dims": keep_dims}, **{"input_arrays": arrays, **case_fields}
     )
 
 
@@ -147,8 +149,8 @@ def cumsum_case(
     dtype: str = "float32",
     place: Placement = in_isolation,
     shape: Sequence[int] = IMAGE,
-    **case: Any,
+    **case_fields: Any,
 ) -> Case:
     x, options = tensor(*shape, dtype=dtype), {"exclusive": exclusive, "reverse": reverse}
     full_name = f"{name}{' exclusive' if exclusive else ''}{' reverse' if reverse else ''}"
-    return place("CUMSUM", full_name, [x, constant(axis)], tensor(*shape, dtype=dtype), options=options, **case)
+    return place("CUMSUM", full_name, [x, constant(axis)], tensor(*shape, dtype=dtype), options=options, **case_fields)

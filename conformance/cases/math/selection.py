@@ -24,7 +24,7 @@ from conformance.models import (
 )
 
 IMAGE = (2, 5, 7, 3)
-BYTES = ("int8", "uint8")
+EIGHT_BIT_DTYPES = ("int8", "uint8")
 OPERAND_SHAPES = ((), (3,), (7, 1), (5, 1, 3))
 UNQUANTIZED = ("float32", "float16", "int32", "int64", "bool", "complex64")
 
@@ -36,12 +36,12 @@ def cases() -> Iterator[Case]:
 
 
 def selection_case(
-    op: str, name: str, condition: Spec, x: Spec, y: Spec, z: Spec | None = None, place: Placement = in_isolation, **case: Any
+    op: str, name: str, condition: Spec, x: Spec, y: Spec, z: Spec | None = None, place: Placement = in_isolation, **case_fields: Any
 ) -> Case:  # fmt: skip
     sizes = (tuple(size or 1 for size in spec.shape) for spec in (condition, x, y))
     shape = x.shape if op == "SELECT" else np.broadcast_shapes(*sizes)
     result = z or replace(x, value=None).with_shape(*shape)
-    return place(op, name, [condition, x, y], result, dtype=x.dtype, **{"opsets": opsets(place, x), **case})
+    return place(op, name, [condition, x, y], result, dtype=x.dtype, **{"opsets": opsets(place, x), **case_fields})
 
 
 def select_cases() -> Iterator[Case]:
@@ -51,14 +51,14 @@ def select_cases() -> Iterator[Case]:
     """
     flags = Spec(IMAGE, "bool")
     for op in ("SELECT", "SELECT_V2"):
-        for dtype in (*UNQUANTIZED, *BYTES, "int16"):
+        for dtype in (*UNQUANTIZED, *EIGHT_BIT_DTYPES, "int16"):
             x = tensor(*IMAGE, dtype=dtype)
-            for place in PLACEMENTS if dtype in ("float32", *BYTES, "int16") else (in_isolation,):
+            for place in PLACEMENTS if dtype in ("float32", *EIGHT_BIT_DTYPES, "int16") else (in_isolation,):
                 yield selection_case(op, f"{dtype}", flags, x, x, place=place)
                 if x.scale is not None:
                     name = f"{dtype} of different scales, which the kernel ignores"
                     yield selection_case(op, name, flags, x, x.rescale(0.6, 0), x.rescale(1.5, 0), place)
-        for dtype in (*BYTES, "int16"):
+        for dtype in (*EIGHT_BIT_DTYPES, "int16"):
             unscaled = tensor(*IMAGE, dtype=dtype, scale=0)
             yield selection_case(op, f"{dtype} without scale", flags, unscaled, unscaled)
     for dtype in ("float32", "int8", "complex64"):

@@ -76,23 +76,25 @@ def int16_softmax_cases() -> Iterator[Case]:
     Dominant classes are next to tiny probabilities, and sums have every magnitude.
     """
 
-    def case(name: str, scale: float, *shape: int | None, place: Placement = in_isolation, **keywords: Any) -> Case:
+    def int16_case(
+        name: str, scale: float, *shape: int | None, place: Placement = in_isolation, **keywords: Any
+    ) -> Case:
         x = tensor(*shape, dtype="int16", scale=scale)
         return unary("SOFTMAX", f"int16, {name}", x, required_output(x), place, options={"beta": 1.0}, **keywords)
 
-    yield case("101 classes, one dominant", 0.01, 7, 101)
-    yield case("1009 similar classes", 1e-6, 3, 1009)
-    yield case("a scale whose product wraps around", 7.0, 5, 11)
+    yield int16_case("101 classes, one dominant", 0.01, 7, 101)
+    yield int16_case("1009 similar classes", 1e-6, 3, 1009)
+    yield int16_case("a scale whose product wraps around", 7.0, 5, 11)
     rows = np.array([[32767, -32768], [-32768, 32767], [0, 0], [0, 1], [-1, -30000]], np.int16)
-    yield case("rows of two with a dominant value", 0.01, 5, 2, input_arrays={"x0": rows})
-    yield case("rows of one", 0.01, 5, 1)
+    yield int16_case("rows of two with a dominant value", 0.01, 5, 2, input_arrays={"x0": rows})
+    yield int16_case("rows of one", 0.01, 5, 1)
     counts = np.arange(1, 70)[:, None]
     logits = np.where(np.arange(71) < counts, counts - 35, -30000).astype(np.int16)
-    yield case("sums on both sides of powers of two", 0.003, 69, 71, input_arrays={"x0": logits})
+    yield int16_case("sums on both sides of powers of two", 0.003, 69, 71, input_arrays={"x0": logits})
     for place in PLACEMENTS:
-        yield case("channels, one dominant", 0.02, 2, 5, 7, 13, place=place)
+        yield int16_case("channels, one dominant", 0.02, 2, 5, 7, 13, place=place)
     arrays = [{"x0": random_array(n, 11, dtype="int16")} for n in (1, 4)]
-    yield case("dynamic shape", 0.001, None, 11, input_arrays=arrays)
+    yield int16_case("dynamic shape", 0.001, None, 11, input_arrays=arrays)
 
 
 def required_output(x: Spec) -> Spec:

@@ -63,7 +63,7 @@ def bucketize_case(
     shape: Sequence[int],
     boundaries: Sequence[float] = BOUNDARIES,
     place: Any = in_isolation,
-    **case: Any,
+    **case_fields: Any,
 ) -> Case:
     x, y = tensor(*shape, dtype=dtype), tensor(*shape, dtype="int32")
-    return place("BUCKETIZE", name, [x], y, options={"boundaries": list(boundaries)}, **case)  # type: ignore[no-any-return]
+    return place("BUCKETIZE", name, [x], y, options={"boundaries": list(boundaries)}, **case_fields)  # type: ignore[no-any-return]

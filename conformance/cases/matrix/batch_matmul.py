@@ -60,15 +60,15 @@ def matmul_case(
     adjoint: tuple[bool, bool] = (False, False),
     place: Placement = in_isolation,
     y: Spec | None = None,
-    **case: Any,
+    **case_fields: Any,
 ) -> Case:
     """Return a case of the product of ``x`` and ``w``.
 
     Adjoint operands are stored with rows and columns swapped.
 
-    ``more``: further options of the operator.
+    ``operator_options``: options of the operator other than ``adj_x`` and ``adj_y``.
     """
-    options = {"adj_x": adjoint[0], "adj_y": adjoint[1], **case.pop("more", {})}
+    options = {"adj_x": adjoint[0], "adj_y": adjoint[1], **case_fields.pop("operator_options", {})}
     full_name = name + "".join(f" {option}" for option, on in zip(("adj_x", "adj_y"), adjoint, strict=True) if on)
     return place(
         OP,
@@ -76,7 +76,7 @@ def matmul_case(
         [transpose_matrix(x, adjoint[0]), transpose_matrix(w, adjoint[1])],
         y or product_spec(x, w),
         options=options,
-        **case,
+        **case_fields,
     )
 
 
@@ -208,7 +208,7 @@ def hybrid_cases() -> Iterator[Case]:
         "float32 by int8 constants, asymmetric activations",
         tensor(5, 7),
         weight((7, 3), "int8"),
-        more={"asymmetric_quantize_inputs": True},
+        operator_options={"asymmetric_quantize_inputs": True},
     )
     yield matmul_case("float32 by int8 constants in batches", tensor(2, 5, 7), weight((2, 7, 3), "int8", 2))
     # XNNPACK returns zeros, so NumPy computes the expected outputs.

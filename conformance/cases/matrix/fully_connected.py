@@ -40,13 +40,13 @@ def dense_case(
     place: Placement = in_isolation,
     result: Sequence[int | None] = (),
     options: dict[str, Any] | None = None,
-    **case: Any,
+    **case_fields: Any,
 ) -> Case:
     """Return a case of one layer with ``out`` units.
 
     ``depth``: length of a weight row, by default the size of the input's last axis. ``keep``: the option keep_num_dims.
-    ``biased``: dtype of the bias, "" for the default dtype, ``None`` for no bias. ``stored``: factor by which the bias scale in
-    the file is wrong. ``result``: shape of the result, if it does not follow from the input.
+    ``biased``: dtype of the bias, "" for the default dtype, ``None`` for no bias. ``stored``: factor by which the bias
+    scale in the file is wrong. ``result``: shape of the result, if it does not follow from the input.
     """
     x = tensor(*shape, dtype=dtype)
     depth = depth or shape[-1] or 1
@@ -61,7 +61,7 @@ def dense_case(
         operands,
         y,
         options={"keep_num_dims": keep, **(options or {})},
-        **{"dtype": column_of(dtype, weights), **case},
+        **{"dtype": column_of(dtype, weights), **case_fields},
     )
 
 
@@ -90,8 +90,8 @@ def row_length_cases() -> Iterator[Case]:
     )
     for dtype in ("float32", "int8"):
         arrays = [{"x0": random_array(n, m, 11, dtype=dtype)} for n, m in ((1, 5), (3, 2))]
-        case: dict[str, Any] = {"dtype": dtype, "input_arrays": arrays, "opsets": EVERY_OPSET}
-        yield dense_case(f"{dtype} of dynamic shape, rank kept", (None, None, 11), keep=True, **case)
+        case_fields: dict[str, Any] = {"dtype": dtype, "input_arrays": arrays, "opsets": EVERY_OPSET}
+        yield dense_case(f"{dtype} of dynamic shape, rank kept", (None, None, 11), keep=True, **case_fields)
     yield dense_case("static input with a result of dynamic shape", (5, 11, 1), depth=1, result=(None, None))
     yield dense_case("one row", (1, 11))
     yield dense_case("no rows", (2, 0, 11))

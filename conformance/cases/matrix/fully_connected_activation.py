@@ -17,7 +17,7 @@ from conformance.case import EVERY_OPSET, Case
 from conformance.cases.matrix.fully_connected import dense_case
 from conformance.cases.matrix.fully_connected_int4 import blockwise_case
 from conformance.models import Net, between_convolutions, constant, in_isolation, net, random_array, tensor
-from conformance.weights import fold_weights, scales, weight
+from conformance.weights import describe_scales, fold_weights, weight
 
 OP = "FULLY_CONNECTED"
 CLAMPS, OTHER_ACTIVATIONS = ("RELU", "RELU_N1_TO_1", "RELU6"), ("TANH", "SIGN_BIT")
@@ -32,11 +32,11 @@ def cases() -> Iterator[Case]:
 
 
 def activation_case(
-    name: str, activation: str, *shape: int | None, options: dict[str, Any] | None = None, **case: Any
+    name: str, activation: str, *shape: int | None, options: dict[str, Any] | None = None, **case_fields: Any
 ) -> Case:
     options = {"fused_activation_function": activation, **(options or {})}
-    case = {"out": 7, "input_range": INPUT_RANGES.get(activation, (-0.5, 0.5)), **case}
-    return dense_case(f"{name} with {activation}", shape or (3, 13), options=options, **case)
+    case_fields = {"out": 7, "input_range": INPUT_RANGES.get(activation, (-0.5, 0.5)), **case_fields}
+    return dense_case(f"{name} with {activation}", shape or (3, 13), options=options, **case_fields)
 
 
 def hybrid_cases() -> Iterator[Case]:
@@ -47,7 +47,7 @@ def hybrid_cases() -> Iterator[Case]:
     for activation in (*OTHER_ACTIVATIONS, "RELU_N1_TO_1"):
         for weights in ("int8", "int4", "int2"):
             for per_axis in (False, True):
-                name = f"float32 by {weights} {scales(per_axis)}"
+                name = f"float32 by {weights} {describe_scales(per_axis)}"
                 yield activation_case(name, activation, weights=weights, per_axis=per_axis)
         yield activation_case("float32 by uint8", activation, weights="uint8")
     for activation in OTHER_ACTIVATIONS:

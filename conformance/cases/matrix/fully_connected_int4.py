@@ -1,7 +1,7 @@
 """FULLY_CONNECTED with 4-bit and 2-bit weights: row lengths and kinds of scales.
 
-With an odd row length, rows start and end within a byte. The numbers of rows, blocks and outputs differ, and scales differ by
-up to a factor of four, so that a case fails if one is used in place of another.
+With an odd row length, rows start and end within a byte. The numbers of rows, blocks and outputs differ, and scales
+differ by up to a factor of four, so that a case fails if one is used in place of another.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from conformance.case import Case
 from conformance.cases.matrix.fully_connected import dense_case, reshape_then_dense
 from conformance.models import Net, constant, in_isolation, net, random_array, tensor
-from conformance.weights import block_weights, fold_weights, scales, weight
+from conformance.weights import block_weights, describe_scales, fold_weights, weight
 
 OP = "FULLY_CONNECTED"
 ACTIVATIONS = ("float32", "int8", "int16")
@@ -33,7 +33,7 @@ def row_cases() -> Iterator[Case]:
     for dtype in ACTIVATIONS:
         for weights in ("int4", "int2"):
             for per_axis in (False, True):
-                name = f"{dtype} by {weights} rows of 13 {scales(per_axis)}"
+                name = f"{dtype} by {weights} rows of 13 {describe_scales(per_axis)}"
                 yield dense_case(name, (3, 13), out=7, dtype=dtype, weights=weights, per_axis=per_axis)
     for weights in ("int4", "int2"):
         yield fold_weights(dense_case(f"float32 by {weights}", (3, 13), out=7, weights=weights, per_axis=True))
@@ -52,7 +52,7 @@ def blockwise_case(
     biased: bool = True,
     flat: bool = False,
     activation: str = "NONE",
-    **case: Any,
+    **case_fields: Any,
 ) -> Case:
     """Return a case of a layer of ``out`` units with one scale per ``size`` weights.
 
@@ -69,7 +69,7 @@ def blockwise_case(
         options = {"keep_num_dims": keep, "fused_activation_function": activation}
         model.output(model.call(OP, operands, y, **options))
 
-    return net(OP, name, build_layer, **{"dtype": "int4 by block", **case})
+    return net(OP, name, build_layer, **{"dtype": "int4 by block", **case_fields})
 
 
 def blockwise_cases() -> Iterator[Case]:

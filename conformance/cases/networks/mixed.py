@@ -38,11 +38,17 @@ def cases() -> Iterator[Case]:
 
 
 def float_layer_case(
-    op: str, dtype: str, activation: str = "NONE", *, biased: bool = True, weight_dtype: str = "float32", **case: Any
+    op: str,
+    dtype: str,
+    activation: str = "NONE",
+    *,
+    biased: bool = True,
+    weight_dtype: str = "float32",
+    **case_fields: Any,
 ) -> Case:
-    more = f"{'' if activation == 'NONE' else f', {activation}'}{'' if biased else ', no bias'}"
-    name = f"float32 between {dtype}{more}, {weight_dtype} weights"
-    return net(op, name, layer_model(op, dtype, activation, biased, weight_dtype), dtype=dtype, **case)
+    description = f"{'' if activation == 'NONE' else f', {activation}'}{'' if biased else ', no bias'}"
+    name = f"float32 between {dtype}{description}, {weight_dtype} weights"
+    return net(op, name, layer_model(op, dtype, activation, biased, weight_dtype), dtype=dtype, **case_fields)
 
 
 def layer_model(op: str, dtype: str, activation: str, biased: bool, weight_dtype: str) -> Callable[[Net], None]:

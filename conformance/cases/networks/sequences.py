@@ -117,9 +117,9 @@ SEQUENCE_LAYERS: dict[str, SequenceLayer] = {
 }
 
 
-def layer_case(op: str, name: str, setting: SequenceLayer, **case: Any) -> Case:
+def layer_case(op: str, name: str, setting: SequenceLayer, **case_fields: Any) -> Case:
     opsets = (None, 26) if setting.dtype == "int16" else (None,)
-    return net(op, name, replace(setting, op=op), **{"dtype": setting.dtype, "opsets": opsets, **case})
+    return net(op, name, replace(setting, op=op), **{"dtype": setting.dtype, "opsets": opsets, **case_fields})
 
 
 def cases() -> Iterator[Case]:

@@ -11,7 +11,7 @@ from conformance.case import EVERY_OPSET, Case
 from conformance.lstms import initialize_state
 from conformance.models import Net, Spec, constant, net, random_array, tensor
 
-STEP, SEQUENCE, BOTH = "RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN"
+STEP, SEQUENCE, BIDIRECTIONAL = "RNN", "UNIDIRECTIONAL_SEQUENCE_RNN", "BIDIRECTIONAL_SEQUENCE_RNN"
 BATCH, TIME, INPUTS, AUXILIARY, UNITS, BACKWARD_UNITS = 3, 5, 7, 11, 13, 17
 ACTIVATIONS = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT")
 MANY_RUNS = {"runs": 50}
@@ -83,7 +83,7 @@ class Rnn:
         }
         if self.op != STEP:
             options["time_major"] = self.time_major
-        if self.op == BOTH:
+        if self.op == BIDIRECTIONAL:
             operands += self.layer(model, self.backward_units, "back")
             operands.append(model.input(self.sequence(self.auxiliary)) if self.auxiliary else None)
             for units, name in ((UNITS, "ahead"), (self.backward_units, "back")):
@@ -99,16 +99,16 @@ class Rnn:
         model.graph.operator(self.op, operands, outputs, options)
         model.output(*outputs)
 
-    def case(self, name: str, **case: Any) -> Case:
-        return net(self.op, name, self.build, **case)
+    def case(self, name: str, **case_fields: Any) -> Case:
+        return net(self.op, name, self.build, **case_fields)
 
 
-def rnn(name: str, case: dict[str, Any] | None = None, **fields: Any) -> Case:
-    return Rnn(**fields).case(name, **(case or {}))
+def rnn(name: str, case_fields: dict[str, Any] | None = None, **fields: Any) -> Case:
+    return Rnn(**fields).case(name, **(case_fields or {}))
 
 
 def cases() -> Iterator[Case]:
-    for op in (STEP, SEQUENCE, BOTH):
+    for op in (STEP, SEQUENCE, BIDIRECTIONAL):
         for activation in ACTIVATIONS:
             opsets = {"opsets": EVERY_OPSET} if activation in ("TANH", "RELU6") else {}
             yield rnn(f"float32 with {activation}", opsets, op=op, activation=activation)
@@ -120,7 +120,7 @@ def cases() -> Iterator[Case]:
                 yield rnn(
                     f"float32 with {weights} weights and {activation}", op=op, weights=weights, activation=activation
                 )
-        if op != BOTH:
+        if op != BIDIRECTIONAL:
             known_difference = {"known_failure": "rounding of weights and states changes the sign of a sum near 0"}
             yield rnn(
                 "float32 with uint8 weights and SIGN_BIT",
@@ -142,7 +142,7 @@ def cases() -> Iterator[Case]:
         yield rnn("float32 with the state as a graph input", refusal, op=op, variable=False)
         refusal = {"refusal": "nonzero zero points"}
         yield rnn("float32 with nonzero weight zero points", refusal, op=op, weights="int8", weight_zero_point=3)
-    for op in (SEQUENCE, BOTH):
+    for op in (SEQUENCE, BIDIRECTIONAL):
         for activation in ("TANH", "RELU_N1_TO_1"):
             yield rnn(f"float32 with {activation}, time first", op=op, activation=activation, time_major=True)
             yield rnn(f"float32 with {activation}, one time step", op=op, activation=activation, time=1)
@@ -158,40 +158,40 @@ def bidirectional_cases() -> Iterator[Case]:
             prefix = f"float32 with {activation}"
             yield rnn(
                 f"{prefix}, different sizes{suffix}",
-                op=BOTH,
+                op=BIDIRECTIONAL,
                 activation=activation,
                 backward_units=BACKWARD_UNITS,
                 merge_outputs=merge_outputs,
             )
             yield rnn(
                 f"{prefix}, cross-linked{suffix}",
-                op=BOTH,
+                op=BIDIRECTIONAL,
                 activation=activation,
                 auxiliary=AUXILIARY,
                 auxiliary_weights=True,
                 merge_outputs=merge_outputs,
             )
             backward_input: dict[str, Any] = {
-                "op": BOTH,
+                "op": BIDIRECTIONAL,
                 "activation": activation,
                 "auxiliary": INPUTS,
                 "merge_outputs": merge_outputs,
             }
             yield rnn(f"{prefix}, different backward input{suffix}", time_major=True, **backward_input)
             yield rnn(f"{prefix}, unused backward input{suffix}", **backward_input)
-        yield rnn(f"float32 time first{suffix}", op=BOTH, time_major=True, merge_outputs=merge_outputs)
+        yield rnn(f"float32 time first{suffix}", op=BIDIRECTIONAL, time_major=True, merge_outputs=merge_outputs)
         yield rnn(
             f"float32 with int8 weights, cross-linked{suffix}",
-            op=BOTH,
+            op=BIDIRECTIONAL,
             weights="int8",
             auxiliary=INPUTS,
             auxiliary_weights=True,
             merge_outputs=merge_outputs,
         )
-    auxiliary_weights: dict[str, Any] = {"op": BOTH, "time_major": True, "auxiliary_weights": True}
+    auxiliary_weights: dict[str, Any] = {"op": BIDIRECTIONAL, "time_major": True, "auxiliary_weights": True}
     yield rnn("float32 cross-linked, time first", auxiliary=INPUTS, **auxiliary_weights)
     refusal = {"refusal": "for every time step"}
-    yield rnn("float32 with int8 weights, time first", refusal, op=BOTH, weights="int8", time_major=True)
+    yield rnn("float32 with int8 weights, time first", refusal, op=BIDIRECTIONAL, weights="int8", time_major=True)
     size_mismatch = {"refusal": "auxiliary input and input differ in size"}
     yield rnn(
         "float32 cross-linked, time first, auxiliary input of another width",
@@ -199,8 +199,13 @@ def bidirectional_cases() -> Iterator[Case]:
         auxiliary=AUXILIARY,
         **auxiliary_weights,
     )
-    yield rnn("float32, wider backward input", size_mismatch, op=BOTH, auxiliary=AUXILIARY, time_major=True)
-    cross_linked: dict[str, Any] = {"op": BOTH, "weights": "int8", "auxiliary": AUXILIARY, "auxiliary_weights": True}
+    yield rnn("float32, wider backward input", size_mismatch, op=BIDIRECTIONAL, auxiliary=AUXILIARY, time_major=True)
+    cross_linked: dict[str, Any] = {
+        "op": BIDIRECTIONAL,
+        "weights": "int8",
+        "auxiliary": AUXILIARY,
+        "auxiliary_weights": True,
+    }
     yield rnn(
         "float32 with int8 weights, cross-linked, auxiliary input of another width", size_mismatch, **cross_linked
     )

@@ -113,9 +113,9 @@ class Svdf:
         model.output(y)
 
 
-def svdf(name: str, case: dict[str, Any] | None = None, **fields: Any) -> Case:
+def svdf(name: str, case_fields: dict[str, Any] | None = None, **fields: Any) -> Case:
     operator = Svdf(**fields)
-    return net("SVDF", name, operator.build, **{"dtype": operator.dtype, **(case or {})})
+    return net("SVDF", name, operator.build, **{"dtype": operator.dtype, **(case_fields or {})})
 
 
 def cases() -> Iterator[Case]:

@@ -65,9 +65,9 @@ def cases() -> Iterator[Case]:
     yield in_isolation("STABLEHLO_SHIFT_LEFT", "int8 with a scale", [image, image], image, input_arrays=shift_arrays)
 
 
-def elementwise_case(op: str, name: str, dtype: str, **case: Any) -> Case:
+def elementwise_case(op: str, name: str, dtype: str, **case_fields: Any) -> Case:
     x = tensor(*IMAGE, dtype=dtype, scale=0)
-    return in_isolation(op, name, [x, x], x, **case)
+    return in_isolation(op, name, [x, x], x, **case_fields)
 
 
 def limits_case(op: str, dtype: str) -> Case:

@@ -178,12 +178,12 @@ REGIONS = {
 }
 
 
-def scatter_case(name: str, x: Spec, indices: Spec, updates: Spec, reduction: str = "none", **case: Any) -> Case:
+def scatter_case(name: str, x: Spec, indices: Spec, updates: Spec, reduction: str = "none", **case_fields: Any) -> Case:
     """Return a STABLEHLO_SCATTER.
 
     ``reduction``: a key of ``REGIONS``, or the operator of the region.
     """
-    options = case.pop("options")
+    options = case_fields.pop("options")
 
     def build(model: Net) -> None:
         region = model.model.subgraph("region")
@@ -205,7 +205,7 @@ def scatter_case(name: str, x: Spec, indices: Spec, updates: Spec, reduction: st
             )
         )
 
-    return net("STABLEHLO_SCATTER", f"{name}, {reduction}", build, **{"dtype": x.dtype, **case})
+    return net("STABLEHLO_SCATTER", f"{name}, {reduction}", build, **{"dtype": x.dtype, **case_fields})
 
 
 def scatter_index_cases(

@@ -57,13 +57,13 @@ def pad_case(
     interior: Sequence[int],
     value: Spec | None = None,
     place: Placement = in_isolation,
-    **case: Any,
+    **case_fields: Any,
 ) -> Case:
     axes = zip(x.shape, low, high, interior, strict=True)
     result = [max((n or 0) - 1, 0) * inner + (n or 0) + first + last for n, first, last, inner in axes]
     options = {"edge_padding_low": list(low), "edge_padding_high": list(high), "interior_padding": list(interior)}
     operands = [x, value or padding_value(x, 17 if x.dtype != "bool" else 1)]
-    return place("STABLEHLO_PAD", name, operands, x.with_shape(*result), options=options, **case)
+    return place("STABLEHLO_PAD", name, operands, x.with_shape(*result), options=options, **case_fields)
 
 
 def pad_cases() -> Iterator[Case]:
@@ -103,11 +103,11 @@ def dilation_case(
     dilations: Sequence[int],
     place: Placement = in_isolation,
     value: Spec | None = None,
-    **case: Any,
+    **case_fields: Any,
 ) -> Case:
     result = [((n or 1) - 1) * d + 1 for n, d in zip(x.shape, dilations, strict=True)]
     factors = constant(np.asarray(dilations, np.int32))
-    return place("DILATE", name, [x, factors, value or padding_value(x)], x.with_shape(*result), **case)
+    return place("DILATE", name, [x, factors, value or padding_value(x)], x.with_shape(*result), **case_fields)
 
 
 def dilation_cases() -> Iterator[Case]:

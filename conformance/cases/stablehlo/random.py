@@ -34,12 +34,12 @@ def cases() -> Iterator[Case]:
 
 
 def generator_case(
-    name: str, algorithm: str, dtype: str, shape: tuple[int, ...], state_size: int = 2, **case: Any
+    name: str, algorithm: str, dtype: str, shape: tuple[int, ...], state_size: int = 2, **case_fields: Any
 ) -> Case:
     runs = [{"x0": np.array([*state, 2**35 + 3][:state_size], np.uint64)} for state in STATES]
     state = tensor(state_size, dtype="uint64")
     options = {"algorithm": algorithm}
-    case = {"dtype": dtype, "runs": len(runs), "input_arrays": runs, **case}
+    case_fields = {"dtype": dtype, "runs": len(runs), "input_arrays": runs, **case_fields}
     return in_isolation(
-        "STABLEHLO_RNG_BIT_GENERATOR", name, [state], state, tensor(*shape, dtype=dtype), options=options, **case
+        "STABLEHLO_RNG_BIT_GENERATOR", name, [state], state, tensor(*shape, dtype=dtype), options=options, **case_fields
     )

@@ -179,7 +179,7 @@ def window_case(
     code: str = "",
     place: Placement = in_isolation,
     shape: Sequence[int] = (),
-    **case: Any,
+    **case_fields: Any,
 ) -> Case:
     sizes, strides, dilations, base_dilations, padding = zip(*window.rows(), strict=True)
     options = {
@@ -209,8 +209,8 @@ def window_case(
         model.output(model.output_through_conv(result) if is_between else result)
 
     if place is between_convolutions:
-        case.setdefault("max_transposes", 2)
-    return net("STABLEHLO_REDUCE_WINDOW", name, build, **{"dtype": x.dtype, **case})
+        case_fields.setdefault("max_transposes", 2)
+    return net("STABLEHLO_REDUCE_WINDOW", name, build, **{"dtype": x.dtype, **case_fields})
 
 
 def reduce_window_case(
@@ -221,7 +221,7 @@ def reduce_window_case(
     initial: Any = None,
     *,
     place: Placement = in_isolation,
-    **case: Any,
+    **case_fields: Any,
 ) -> Case:
     sizes, strides, dilations, *_ = zip(*window.rows(), strict=True)
     settings = [constant(np.asarray(values, np.int64)) for values in (sizes, strides, dilations)]
@@ -232,5 +232,5 @@ def reduce_window_case(
         [x, initial_value(x, initial), *settings],
         y,
         options={"reduce_function": reduction},
-        **case,
+        **case_fields,
     )

@@ -25,26 +25,29 @@ def cases() -> Iterator[Case]:
         input_arrays = {"wanted": lookup_keys(keys)}
         for filled_once in (True, False):
             name = f"{key_dtype} keys, {'filled by CALL_ONCE' if filled_once else 'filled by the graph'}"
-            case: dict[str, Any] = {
+            case_fields: dict[str, Any] = {
                 "dtype": key_dtype,
                 "input_arrays": input_arrays,
                 "opsets": EVERY_OPSET if filled_once else (None,),
             }
-            yield net("HASHTABLE_FIND", name, build_lookup(keys, values, filled_once), **case)
-        case = {"dtype": key_dtype, "input_arrays": input_arrays}
+            yield net("HASHTABLE_FIND", name, build_lookup(keys, values, filled_once), **case_fields)
+        case_fields = {"dtype": key_dtype, "input_arrays": input_arrays}
         build = build_lookup(keys, values, runtime_default=True)
         arrays_with_default = {**input_arrays, "default": values[:1]}
         yield net(
             "HASHTABLE_FIND",
             f"{key_dtype} keys, runtime default",
             build,
-            **{**case, "input_arrays": arrays_with_default},
+            **{**case_fields, "input_arrays": arrays_with_default},
         )
         repeated = np.concatenate([keys, keys[:2]])
         build = build_lookup(repeated, np.concatenate([values, values[2:4]]))
-        yield net("HASHTABLE_IMPORT", f"{key_dtype} keys, repeated", build, **case)
+        yield net("HASHTABLE_IMPORT", f"{key_dtype} keys, repeated", build, **case_fields)
         yield net(
-            "HASHTABLE_IMPORT", f"{key_dtype} keys, second initializer is ignored", import_twice(keys, values), **case
+            "HASHTABLE_IMPORT",
+            f"{key_dtype} keys, second initializer is ignored",
+            import_twice(keys, values),
+            **case_fields,
         )
         yield net("HASHTABLE_SIZE", f"{key_dtype} keys", table_size(keys, values), dtype=key_dtype)
         yield net(
@@ -53,15 +56,17 @@ def cases() -> Iterator[Case]:
             table_size(repeated, np.concatenate([values] * 2)[:7]),
             dtype=key_dtype,
         )
-        yield net("HASHTABLE", f"{key_dtype} keys, two tables", two_tables(keys, values), **case)
-    case = {"dtype": "string", "input_arrays": {"wanted": lookup_keys(TEXTS)}}
-    yield net("HASHTABLE_FIND", "empty table", build_lookup(TEXTS[:0], NUMBERS[:0]), **case)
+        yield net("HASHTABLE", f"{key_dtype} keys, two tables", two_tables(keys, values), **case_fields)
+    case_fields = {"dtype": "string", "input_arrays": {"wanted": lookup_keys(TEXTS)}}
+    yield net("HASHTABLE_FIND", "empty table", build_lookup(TEXTS[:0], NUMBERS[:0]), **case_fields)
     case_of_rows: dict[str, Any] = {"dtype": "string", "input_arrays": {"wanted": lookup_keys(TEXTS).reshape(-1)[:6]}}
     case_of_rows |= {"tolerance": Tolerance(of_range=1e-6), "tolerance_reason": "float product downstream"}
     yield net("HASHTABLE_FIND", "results of unknown shape as indices", gather_found_rows, **case_of_rows)
     invalid_utf8 = build_lookup(np.array([b"\xff", b"a"], object), NUMBERS[:2])
-    yield net("HASHTABLE_FIND", "invalid UTF-8", invalid_utf8, **case, refusal="is not UTF-8")
-    yield net("HASHTABLE_FIND", "read before initialization", empty_table, **case, refusal="before it is initialized")
+    yield net("HASHTABLE_FIND", "invalid UTF-8", invalid_utf8, **case_fields, refusal="is not UTF-8")
+    yield net(
+        "HASHTABLE_FIND", "read before initialization", empty_table, **case_fields, refusal="before it is initialized"
+    )
 
 
 def lookup_keys(keys: Array) -> Array:

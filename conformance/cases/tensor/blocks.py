@@ -57,10 +57,12 @@ def shapes_before_and_after(op: str, size: int, shape: Sequence[int]) -> tuple[t
 
 
 def depth_space_case(
-    op: str, name: str, x: Spec, size: int, shape: Sequence[int], place: Placement = in_isolation, **case: Any
+    op: str, name: str, x: Spec, size: int, shape: Sequence[int], place: Placement = in_isolation, **case_fields: Any
 ) -> Case:  # fmt: skip
     before, after = shapes_before_and_after(op, size, shape)
-    return unary(op, name, x.with_shape(*before), x.with_shape(*after), place, options={"block_size": size}, **case)
+    return unary(
+        op, name, x.with_shape(*before), x.with_shape(*after), place, options={"block_size": size}, **case_fields
+    )
 
 
 def depth_space_cases() -> Iterator[Case]:
@@ -130,13 +132,13 @@ def space_to_batch_case(
     padding: Sequence[Sequence[int]],
     place: Placement = in_isolation,
     operand_dtype: str = "int32",
-    **case: Any,
+    **case_fields: Any,
 ) -> Case:
     n, *sizes, c = (size or 0 for size in x.shape)
     result_sizes = [(size + sum(pads)) // step for size, step, pads in zip(sizes, block, padding, strict=True)]
     settings = [constant(np.asarray(block, operand_dtype)), constant(np.asarray(padding, operand_dtype))]
     y = replace(x, name="").with_shape(n * int(np.prod(block)), *result_sizes, c)
-    return place(SPACE_TO_BATCH, name, [x, *settings], y, **{"dtype": x.dtype, **case})
+    return place(SPACE_TO_BATCH, name, [x, *settings], y, **{"dtype": x.dtype, **case_fields})
 
 
 def space_to_batch_cases() -> Iterator[Case]:
@@ -195,13 +197,13 @@ def batch_to_space_case(
     block: Sequence[int],
     crops: Sequence[Sequence[int]],
     place: Placement = in_isolation,
-    **case: Any,
+    **case_fields: Any,
 ) -> Case:
     n, *sizes, c = (size or 0 for size in x.shape)
     result_sizes = [size * step - sum(axis_crops) for size, step, axis_crops in zip(sizes, block, crops, strict=True)]
     settings = [constant(list(block)), constant(np.asarray(crops, "int32"))]
     y = replace(x, name="").with_shape(n // int(np.prod(block)), *result_sizes, c)
-    return place(BATCH_TO_SPACE, name, [x, *settings], y, **{"dtype": x.dtype, **case})
+    return place(BATCH_TO_SPACE, name, [x, *settings], y, **{"dtype": x.dtype, **case_fields})
 
 
 def batch_to_space_cases() -> Iterator[Case]:

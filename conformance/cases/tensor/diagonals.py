@@ -40,8 +40,8 @@ def diag_cases() -> Iterator[Case]:
     yield unary(DIAG, "dynamic diagonal", tensor(2, None), tensor(2, None, None), input_arrays=sizes)
 
 
-def set_diagonal_case(name: str, x: Spec, diagonal: Sequence[int | None], **case: Any) -> Case:
-    return in_isolation(SET, name, [x, replace(x, name="").with_shape(*diagonal)], replace(x, name=""), **case)
+def set_diagonal_case(name: str, x: Spec, diagonal: Sequence[int | None], **case_fields: Any) -> Case:
+    return in_isolation(SET, name, [x, replace(x, name="").with_shape(*diagonal)], replace(x, name=""), **case_fields)
 
 
 def set_diag_cases() -> Iterator[Case]:

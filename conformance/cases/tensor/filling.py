@@ -83,9 +83,9 @@ def fill_cases() -> Iterator[Case]:
     yield net("FILL", "shape of an image between convolutions", fill_like_image, max_transposes=2)
 
 
-def fill_case(name: str, shape: Sequence[int], x: Spec, y: Spec, **case: Any) -> Case:
+def fill_case(name: str, shape: Sequence[int], x: Spec, y: Spec, **case_fields: Any) -> Case:
     sizes = constant(np.asarray(shape, np.int32))
-    return in_isolation("FILL", name, [sizes, x], y, **{"dtype": x.dtype, **case})
+    return in_isolation("FILL", name, [sizes, x], y, **{"dtype": x.dtype, **case_fields})
 
 
 # --- ZEROS_LIKE -------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ def range_cases() -> Iterator[Case]:
 
 
 def range_case(
-    name: str, start_limit_delta: Sequence[float], dtype: str, constant_operands: bool = False, **case: Any
+    name: str, start_limit_delta: Sequence[float], dtype: str, constant_operands: bool = False, **case_fields: Any
 ) -> Case:
     values = dict(
         zip(("start", "limit", "delta"), (np.array(bound, dtype) for bound in start_limit_delta), strict=True)
@@ -145,13 +145,13 @@ def range_case(
         for name_of_operand, value in values.items()
     ]
     if start_limit_delta[0] == start_limit_delta[1]:  # LiteRT's Python interface cannot return empty results
-        case["reference"] = lambda arrays: [np.zeros(0, dtype)]
+        case_fields["reference"] = lambda arrays: [np.zeros(0, dtype)]
     return in_isolation(
         "RANGE",
         name,
         operands,
         tensor(None, dtype=dtype),
-        **{"dtype": dtype, "input_arrays": None if constant_operands else values, **case},
+        **{"dtype": dtype, "input_arrays": None if constant_operands else values, **case_fields},
     )
 
 
@@ -204,7 +204,7 @@ def one_hot_case(
     runtime_depth: bool = False,
     scale: float | None = 0,
     place: Placement = in_isolation,
-    **case: Any,
+    **case_fields: Any,
 ) -> Case:
     axis_index = axis % (len(shape) + 1)
     indices = tensor(*shape, dtype=index_dtype)
@@ -216,7 +216,10 @@ def one_hot_case(
         on, off = (
             tensor(dtype=dtype, scale=scale, zero_point=zero_point, name=operand_name) for operand_name in ("on", "off")
         )
-    runtime_arrays = {"x0": random_array(*shape, dtype=index_dtype, low=-2, high=4), **case.pop("input_arrays", {})}
+    runtime_arrays = {
+        "x0": random_array(*shape, dtype=index_dtype, low=-2, high=4),
+        **case_fields.pop("input_arrays", {}),
+    }
     if not constant_values:
         runtime_arrays |= {"on": on_off[0], "off": on_off[1]}
     if runtime_depth:
@@ -230,5 +233,5 @@ def one_hot_case(
         [indices, depth_operand, on, off],
         y,
         options={"axis": axis},
-        **{"dtype": dtype, "input_arrays": runtime_arrays, **case},
+        **{"dtype": dtype, "input_arrays": runtime_arrays, **case_fields},
     )

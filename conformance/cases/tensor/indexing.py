@@ -51,7 +51,7 @@ def gather_case(
     place: Placement = in_isolation,
     index_dtype: str = "int32",
     constant_indices: bool = True,
-    **case: Any,
+    **case_fields: Any,
 ) -> Case:
     """Return a GATHER of random indices, which are a constant or a graph input."""
     size, axis_index = x.shape[axis] or 1, axis % len(x.shape)
@@ -65,7 +65,7 @@ def gather_case(
     )
     inputs = {} if constant_indices else {"input_arrays": {"places": index_values}}
     options = {"axis": axis, "batch_dims": batch_dims}
-    return place("GATHER", name, [x, indices], y, options=options, **{"dtype": x.dtype, **inputs, **case})
+    return place("GATHER", name, [x, indices], y, options=options, **{"dtype": x.dtype, **inputs, **case_fields})
 
 
 def axis_cases() -> Iterator[Case]:
@@ -264,7 +264,7 @@ def gather_nd_case(
     index_dtype: str = "int32",
     constant_indices: bool = True,
     place: Placement = in_isolation,
-    **case: Any,
+    **case_fields: Any,
 ) -> Case:
     """Return a GATHER_ND of random indices into the first ``depth`` axes.
 
@@ -283,7 +283,7 @@ def gather_nd_case(
     )
     y = replace(x, name="").with_shape(*index_shape, *IMAGE[depth:])
     inputs = {} if constant_indices else {"input_arrays": {"places": index_values}}
-    return place("GATHER_ND", name, [x, indices], y, **{"dtype": dtype, **inputs, **case})
+    return place("GATHER_ND", name, [x, indices], y, **{"dtype": dtype, **inputs, **case_fields})
 
 
 def gather_nd_cases() -> Iterator[Case]:

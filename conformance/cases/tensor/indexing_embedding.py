@@ -13,7 +13,7 @@ import numpy as np
 
 from conformance.case import Case
 from conformance.models import Net, Spec, constant, in_isolation, net, random_array, tensor
-from conformance.weights import block_weights, fold_weights, scales, weight
+from conformance.weights import block_weights, describe_scales, fold_weights, weight
 
 LOOKUP = "EMBEDDING_LOOKUP"
 EMBEDDING_IDS = {"ids": np.array([6, 1, 0, 1, 2], np.int32)}
@@ -25,7 +25,7 @@ def cases() -> Iterator[Case]:
     yield from refused_table_cases()
 
 
-def embedding_case(name: str, table: Spec, result_dtype: str = "", **case: Any) -> Case:
+def embedding_case(name: str, table: Spec, result_dtype: str = "", **case_fields: Any) -> Case:
     """Return a lookup of five rows in a table of seven.
 
     ``result_dtype``: dtype of dequantized rows, by default the table's.
@@ -38,7 +38,7 @@ def embedding_case(name: str, table: Spec, result_dtype: str = "", **case: Any) 
         name,
         operands,
         Spec(y.shape, result_dtype) if result_dtype else y,
-        **{"dtype": table.dtype, "input_arrays": EMBEDDING_IDS, **case},
+        **{"dtype": table.dtype, "input_arrays": EMBEDDING_IDS, **case_fields},
     )
 
 
@@ -63,7 +63,7 @@ def table_cases() -> Iterator[Case]:
         for per_axis in (False, True):
             for result_dtype in ("float32", "float16"):
                 yield embedding_case(
-                    f"{dtype} to {result_dtype} {scales(per_axis)}",
+                    f"{dtype} to {result_dtype} {describe_scales(per_axis)}",
                     weight((7, 12), dtype, 0 if per_axis else None),
                     result_dtype,
                 )
@@ -82,14 +82,14 @@ def blockwise_table_cases() -> Iterator[Case]:
     yield fold_weights(block_table_case("int4 to float32 in blocks", "int4", 4, "float32"))
 
 
-def block_table_case(name: str, dtype: str, block_size: int, result_dtype: str, **case: Any) -> Case:
+def block_table_case(name: str, dtype: str, block_size: int, result_dtype: str, **case_fields: Any) -> Case:
     def build(model: Net) -> None:
         ids = model.add_operand(tensor(5, dtype="int32", scale=0, name="ids"))
         model.output(
             model.call(LOOKUP, [ids, block_weights(model, (7, 12), block_size, dtype)], Spec((5, 12), result_dtype))
         )
 
-    return net(LOOKUP, name, build, **{"dtype": f"{dtype} by block", "input_arrays": EMBEDDING_IDS, **case})
+    return net(LOOKUP, name, build, **{"dtype": f"{dtype} by block", "input_arrays": EMBEDDING_IDS, **case_fields})
 
 
 def refused_table_cases() -> Iterator[Case]:

@@ -35,19 +35,24 @@ def cases() -> Iterator[Case]:
 
 
 def concatenation_case(
-    name: str, operands: Sequence[Spec], axis: int, place: Placement = in_isolation, y: Spec | None = None, **case: Any
+    name: str,
+    operands: Sequence[Spec],
+    axis: int,
+    place: Placement = in_isolation,
+    y: Spec | None = None,
+    **case_fields: Any,
 ) -> Case:
     first = operands[0]
     shape = list(first.shape)
     shape[axis] = sum(part.shape[axis] or 0 for part in operands)
-    options = {"axis": axis, **case.pop("options", {})}
+    options = {"axis": axis, **case_fields.pop("options", {})}
     return place(
         "CONCATENATION",
         name,
         operands,
         (y or Spec(first.shape, first.dtype, first.scale, first.zero_point)).with_shape(*shape),
         options=options,
-        **case,
+        **case_fields,
     )
 
 
@@ -103,10 +108,10 @@ def concatenate_twice(model: Net) -> None:
 # --- PACK -------------------------------------------------------------------------------------
 
 
-def pack_case(name: str, operands: Sequence[Spec], axis: int, **case: Any) -> Case:
+def pack_case(name: str, operands: Sequence[Spec], axis: int, **case_fields: Any) -> Case:
     shape, axis_index = operands[0].shape, axis % (len(operands[0].shape) + 1)
     y = replace(operands[0], value=None, name="").with_shape(*shape[:axis_index], len(operands), *shape[axis_index:])
-    return in_isolation("PACK", name, operands, y, options={"axis": axis, "values_count": len(operands)}, **case)
+    return in_isolation("PACK", name, operands, y, options={"axis": axis, "values_count": len(operands)}, **case_fields)
 
 
 def pack_cases() -> Iterator[Case]:

@@ -24,17 +24,21 @@ def cases() -> Iterator[Case]:
 # --- HASHTABLE_LOOKUP -------------------------------------------------------------------------
 
 
-def hashtable_case(name: str, table: Spec, keys: Any = KEYS, constant_keys: bool = True, **case: Any) -> Case:
+def hashtable_case(name: str, table: Spec, keys: Any = KEYS, constant_keys: bool = True, **case_fields: Any) -> Case:
     operands = [
         tensor(len(LOOKUP_KEYS), dtype="int32", name="wanted"),
         constant(keys) if constant_keys else tensor(len(keys), dtype="int32", name="keys"),
         table,
     ]
     outputs = [replace(table, name="", value=None).with_shape(len(LOOKUP_KEYS), *table.shape[1:])]
-    input_arrays = {"wanted": LOOKUP_KEYS, **({} if constant_keys else {"keys": keys}), **case.pop("input_arrays", {})}
+    input_arrays = {
+        "wanted": LOOKUP_KEYS,
+        **({} if constant_keys else {"keys": keys}),
+        **case_fields.pop("input_arrays", {}),
+    }
     hits = tensor(len(LOOKUP_KEYS), dtype="uint8", scale=0)
     return in_isolation(
-        LOOKUP, name, operands, *outputs, hits, **{"dtype": table.dtype, "input_arrays": input_arrays, **case}
+        LOOKUP, name, operands, *outputs, hits, **{"dtype": table.dtype, "input_arrays": input_arrays, **case_fields}
     )
 
 
@@ -62,7 +66,7 @@ INDICES_OF_RANK_3 = [[0, 0, 0], [0, 2, 1], [1, 1, 0], [1, 1, 1], [1, 2, 0], [1, 
 
 def sparse_case(
     name: str, combiner: str, indices: Any, sizes: Sequence[int], table: Sequence[int] = (7, 5),
-    runtime_names: Sequence[str] = (), **case: Any,
+    runtime_names: Sequence[str] = (), **case_fields: Any,
 ) -> Case:  # fmt: skip
     """Return a weighted sum of table rows.
 
@@ -82,7 +86,9 @@ def sparse_case(
     leading_sizes = (None,) * (len(sizes) - 1) if "sizes" in runtime_names else tuple(sizes[:-1])
     input_arrays = {key: arrays[key] for key in runtime_names}
     y = tensor(*leading_sizes, *table[1:])
-    return in_isolation(SPARSE, name, operands, y, options={"combiner": combiner}, input_arrays=input_arrays, **case)
+    return in_isolation(
+        SPARSE, name, operands, y, options={"combiner": combiner}, input_arrays=input_arrays, **case_fields
+    )
 
 
 def sparse_cases() -> Iterator[Case]:

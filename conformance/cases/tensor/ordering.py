@@ -47,7 +47,7 @@ def topk_case(
     constant_k: bool = True,
     k_dtype: str = "int32",
     index_dtype: str = "int32",
-    **case: Any,
+    **case_fields: Any,
 ) -> Case:
     k_operand = constant(np.asarray(k, k_dtype)) if constant_k else tensor(dtype=k_dtype, scale=0, name="k")
     runtime_arrays = {} if constant_k else {"k": np.asarray(k, k_dtype)}
@@ -57,9 +57,13 @@ def topk_case(
         replace(x, name="").with_shape(*shape, result_size),
         tensor(*shape, result_size, dtype=index_dtype, scale=0),
     ]
-    runtime_arrays = {**runtime_arrays, **case.pop("input_arrays", {})}
+    runtime_arrays = {**runtime_arrays, **case_fields.pop("input_arrays", {})}
     return place(
-        TOPK, name, [x, k_operand], *outputs, **{"dtype": x.dtype, "input_arrays": runtime_arrays or None, **case}
+        TOPK,
+        name,
+        [x, k_operand],
+        *outputs,
+        **{"dtype": x.dtype, "input_arrays": runtime_arrays or None, **case_fields},
     )
 
 
@@ -113,12 +117,17 @@ def topk_cases() -> Iterator[Case]:
 
 
 def reverse_case(
-    name: str, x: Spec, axes: Sequence[int], place: Placement = in_isolation, constant_axes: bool = True, **case: Any
+    name: str,
+    x: Spec,
+    axes: Sequence[int],
+    place: Placement = in_isolation,
+    constant_axes: bool = True,
+    **case_fields: Any,
 ) -> Case:
     axis_values = np.asarray(axes, np.int32)
     operand = constant(axis_values) if constant_axes else tensor(len(axes), dtype="int32", name="axes")
     inputs = {} if constant_axes else {"input_arrays": int32_arrays(axes=axes)}
-    return place(REVERSE, name, [x, operand], replace(x, name=""), **{"dtype": x.dtype, **inputs, **case})
+    return place(REVERSE, name, [x, operand], replace(x, name=""), **{"dtype": x.dtype, **inputs, **case_fields})
 
 
 def reverse_cases() -> Iterator[Case]:
@@ -166,7 +175,7 @@ def reverse_sequence_case(
     place: Placement = in_isolation,
     length_dtype: str = "int32",
     constant_lengths: bool = True,
-    **case: Any,
+    **case_fields: Any,
 ) -> Case:
     length_values = np.asarray(lengths, length_dtype)
     operand = (
@@ -176,8 +185,8 @@ def reverse_sequence_case(
     )
     inputs = {} if constant_lengths else {"input_arrays": {"lengths": length_values}}
     options = {"seq_dim": sequence_axis, "batch_dim": batch_axis}
-    case = {"dtype": x.dtype, **inputs, **case}
-    return place(REVERSE_SEQUENCE, name, [x, operand], replace(x, name=""), options=options, **case)
+    case_fields = {"dtype": x.dtype, **inputs, **case_fields}
+    return place(REVERSE_SEQUENCE, name, [x, operand], replace(x, name=""), options=options, **case_fields)
 
 
 def reverse_sequence_cases() -> Iterator[Case]:

@@ -50,11 +50,11 @@ def pad_case(
     place: Placement = in_isolation,
     y: Spec | None = None,
     padding_dtype: str = "int32",
-    **case: Any,
+    **case_fields: Any,
 ) -> Case:
     shape = [(size or 0) + sum(pads) for size, pads in zip(x.shape, paddings, strict=True)]
     pads = constant(np.asarray(paddings, padding_dtype).reshape(-1, 2))
-    return place("PAD", name, [x, pads], (y or x).with_shape(*shape), **{"dtype": x.dtype, **case})
+    return place("PAD", name, [x, pads], (y or x).with_shape(*shape), **{"dtype": x.dtype, **case_fields})
 
 
 def pad_cases() -> Iterator[Case]:
@@ -144,11 +144,11 @@ def padv2_case(
     paddings: Sequence[Sequence[int]] = PADDINGS,
     place: Placement = in_isolation,
     padding_dtype: str = "int32",
-    **case: Any,
+    **case_fields: Any,
 ) -> Case:
     operands = [x, constant(np.asarray(paddings, padding_dtype).reshape(-1, 2)), value]
     return place(
-        "PADV2", name, operands, pad_shape(x, paddings), **{"dtype": x.dtype, **target_options(x.dtype), **case}
+        "PADV2", name, operands, pad_shape(x, paddings), **{"dtype": x.dtype, **target_options(x.dtype), **case_fields}
     )
 
 
@@ -208,12 +208,12 @@ def mirror_pad_case(
     paddings: Sequence[Sequence[int]],
     place: Placement = in_isolation,
     padding_dtype: str = "int32",
-    **case: Any,
+    **case_fields: Any,
 ) -> Case:
     operands = [x, constant(np.asarray(paddings, padding_dtype).reshape(-1, 2))]
     y = pad_shape(x, paddings)
-    case = {"dtype": x.dtype, **target_options(x.dtype), **case}
-    return place("MIRROR_PAD", f"{mode} {name}", operands, y, options={"mode": mode}, **case)
+    case_fields = {"dtype": x.dtype, **target_options(x.dtype), **case_fields}
+    return place("MIRROR_PAD", f"{mode} {name}", operands, y, options={"mode": mode}, **case_fields)
 
 
 def mirror_cases() -> Iterator[Case]:

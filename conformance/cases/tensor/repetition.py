@@ -33,7 +33,7 @@ def tile_case(
     multiples: Sequence[int],
     place: Placement = in_isolation,
     multiple_dtype: str = "int32",
-    **case: Any,
+    **case_fields: Any,
 ) -> Case:
     shape = [(size or 0) * multiple for size, multiple in zip(x.shape, multiples, strict=True)]
     return place(
@@ -41,7 +41,7 @@ def tile_case(
         name,
         [x, constant(np.asarray(multiples, multiple_dtype))],
         replace(x, name="").with_shape(*shape),
-        **{"dtype": x.dtype, **case},
+        **{"dtype": x.dtype, **case_fields},
     )
 
 
@@ -97,10 +97,10 @@ def broadcast_to_case(
     result_shape: Sequence[int],
     dtype: str = "float32",
     shape_dtype: str = "int32",
-    **case: Any,
+    **case_fields: Any,
 ) -> Case:
-    place: Placement = case.pop("place", in_isolation)
-    constant_shape: bool = case.pop("constant_shape", True)
+    place: Placement = case_fields.pop("place", in_isolation)
+    constant_shape: bool = case_fields.pop("constant_shape", True)
     x = tensor(*input_shape, dtype=dtype)
     shape_values = np.asarray(result_shape, shape_dtype)
     shape = (
@@ -110,7 +110,7 @@ def broadcast_to_case(
     )
     inputs = {} if constant_shape else {"input_arrays": {"shape": shape_values}}
     y = replace(x, name="").with_shape(*(result_shape if constant_shape else [None] * len(result_shape)))
-    return place("BROADCAST_TO", name, [x, shape], y, **{"dtype": dtype, **inputs, **case})
+    return place("BROADCAST_TO", name, [x, shape], y, **{"dtype": dtype, **inputs, **case_fields})
 
 
 def broadcast_cases() -> Iterator[Case]:

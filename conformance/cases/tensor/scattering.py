@@ -37,11 +37,12 @@ def coordinates(index_shape: Sequence[int], sizes: Sequence[int], seed: str = ""
 
 def scatter_add_case(
     name: str, index_shape: Sequence[int], depth: int, dtype: str = "float32", *, indices: Any = None, constant_indices: bool = True,
-    constant_shape: bool = True, update_spec: Spec | None = None, **case: Any,
+    constant_shape: bool = True, update_spec: Spec | None = None, **case_fields: Any,
 ) -> Case:  # fmt: skip
     """Return a SCATTER_ND of random updates.
 
-    ``index_shape`` and ``depth``: sizes of the indices, without and along the last axis. ``update_spec``: dtype and scale.
+    ``index_shape`` and ``depth``: sizes of the indices, without and along the last axis. ``update_spec``: dtype and
+    scale.
     """
     indices = coordinates(index_shape, SHAPE[:depth], name) if indices is None else np.asarray(indices, np.int32)
     shape = np.asarray(SHAPE, np.int32)
@@ -52,7 +53,7 @@ def scatter_add_case(
     ]
     input_arrays = {**({} if constant_indices else {"places": indices}), **({} if constant_shape else {"shape": shape})}
     y = operands[1].with_shape(*(SHAPE if constant_shape else (None,) * 4))
-    return in_isolation(ADD, name, operands, y, **{"dtype": dtype, "input_arrays": input_arrays or None, **case})
+    return in_isolation(ADD, name, operands, y, **{"dtype": dtype, "input_arrays": input_arrays or None, **case_fields})
 
 
 def scatter_add_cases() -> Iterator[Case]:
@@ -113,7 +114,7 @@ def refused_sum_cases() -> Iterator[Case]:
 
 def sparse_to_dense_case(
     name: str, indices: Any, shape: Sequence[int], values: Spec, *, index_dtype: str = "int32", constant_indices: bool = True,
-    constant_shape: bool = True, default: Spec | None = None, **case: Any,
+    constant_shape: bool = True, default: Spec | None = None, **case_fields: Any,
 ) -> Case:  # fmt: skip
     indices, shape_values = np.asarray(indices, index_dtype), np.asarray(shape, index_dtype)
     operands = [
@@ -127,11 +128,11 @@ def sparse_to_dense_case(
     runtime_arrays = {
         **({} if constant_indices else {"places": indices}),
         **({} if constant_shape else {"shape": shape_values}),
-        **case.pop("input_arrays", {}),
+        **case_fields.pop("input_arrays", {}),
     }
     y = Spec(tuple(shape) if constant_shape else (None,) * len(shape), values.dtype, values.scale, values.zero_point)
     return in_isolation(
-        SPARSE, name, operands, y, **{"dtype": values.dtype, "input_arrays": runtime_arrays or None, **case}
+        SPARSE, name, operands, y, **{"dtype": values.dtype, "input_arrays": runtime_arrays or None, **case_fields}
     )
 
 

@@ -63,7 +63,7 @@ def sorted_cases() -> Iterator[Case]:
 
 def unsorted_segment_case(
     op: str, name: str, ids: Any, shape: Sequence[int], count: int, dtype: str = "float32", constant_ids: bool = True,
-    constant_count: bool = True, **case: Any,
+    constant_count: bool = True, **case_fields: Any,
 ) -> Case:  # fmt: skip
     """Return a case of an unsorted segment operator.
 
@@ -85,7 +85,11 @@ def unsorted_segment_case(
         name,
         operands,
         y,
-        **{"dtype": dtype, **case, "input_arrays": {**runtime_arrays, **case.pop("input_arrays", {})} or None},
+        **{
+            "dtype": dtype,
+            **case_fields,
+            "input_arrays": {**runtime_arrays, **case_fields.pop("input_arrays", {})} or None,
+        },
     )
 
 

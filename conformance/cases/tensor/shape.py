@@ -53,10 +53,10 @@ def reshape_case(
     after: Sequence[int],
     dtype: str = "float32",
     place: Placement = in_isolation,
-    **case: Any,
+    **case_fields: Any,
 ) -> Case:
     x = tensor(*before, dtype=dtype)
-    return place("RESHAPE", name, [x, constant(np.asarray(after, np.int32))], x.with_shape(*after), **case)
+    return place("RESHAPE", name, [x, constant(np.asarray(after, np.int32))], x.with_shape(*after), **case_fields)
 
 
 def reshape_cases() -> Iterator[Case]:
@@ -191,10 +191,10 @@ def squeeze_cases() -> Iterator[Case]:
         after: Sequence[int | None],
         dtype: str = "float32",
         place: Placement = in_isolation,
-        **case: Any,
+        **case_fields: Any,
     ) -> Case:
         x = tensor(*before, dtype=dtype)
-        return place("SQUEEZE", name, [x], x.with_shape(*after), options={"squeeze_dims": list(dims)}, **case)
+        return place("SQUEEZE", name, [x], x.with_shape(*after), options={"squeeze_dims": list(dims)}, **case_fields)
 
     for dtype in DTYPES:
         yield squeeze(
@@ -235,11 +235,15 @@ def squeeze_cases() -> Iterator[Case]:
 # --- EXPAND_DIMS ------------------------------------------------------------------------------
 
 
-def expand_dims_case(name: str, x: Spec, axis: int, axis_dtype: str = "int32", **case: Any) -> Case:
+def expand_dims_case(name: str, x: Spec, axis: int, axis_dtype: str = "int32", **case_fields: Any) -> Case:
     axis_index = axis % (len(x.shape) + 1)
     shape = (*x.shape[:axis_index], 1, *x.shape[axis_index:])
     return in_isolation(
-        "EXPAND_DIMS", name, [x, constant(np.asarray(axis, axis_dtype))], replace(x, name="").with_shape(*shape), **case
+        "EXPAND_DIMS",
+        name,
+        [x, constant(np.asarray(axis, axis_dtype))],
+        replace(x, name="").with_shape(*shape),
+        **case_fields,
     )
 
 

@@ -39,10 +39,10 @@ def constant_perm_cases() -> Iterator[Case]:
         perm: Sequence[int],
         dtype: str = "float32",
         place: Placement = in_isolation,
-        **case: Any,
+        **case_fields: Any,
     ) -> Case:
         x = tensor(*shape, dtype=dtype)
-        return place(OP, name, [x, constant(list(perm))], x.with_shape(*(shape[p] for p in perm)), **case)
+        return place(OP, name, [x, constant(list(perm))], x.with_shape(*(shape[p] for p in perm)), **case_fields)
 
     for dtype in DTYPES:
         kernel_refusal = "Type STRING is currently not supported" if dtype == "string" else ""
@@ -89,7 +89,9 @@ def runtime_perm_cases() -> Iterator[Case]:
     yield in_isolation(OP, "different perm in each run", operands, tensor(None, None, None), input_arrays=perm_runs)
 
 
-def runtime_perm_case(name: str, x: Spec, perm: Sequence[int], place: Placement = in_isolation, **case: Any) -> Case:
+def runtime_perm_case(
+    name: str, x: Spec, perm: Sequence[int], place: Placement = in_isolation, **case_fields: Any
+) -> Case:
     operands = [x, tensor(len(perm), dtype="int32", name="perm")]
     y = x.with_shape(*(x.shape[axis] for axis in perm))
-    return place(OP, name, operands, y, **{"dtype": x.dtype, "input_arrays": int32_arrays(perm=perm), **case})
+    return place(OP, name, operands, y, **{"dtype": x.dtype, "input_arrays": int32_arrays(perm=perm), **case_fields})

@@ -53,11 +53,13 @@ def slice_case(
     size: Sequence[int],
     place: Placement = in_isolation,
     bound_dtype: str = "int32",
-    **case: Any,
+    **case_fields: Any,
 ) -> Case:
     shape = [(n or 0) - b if s == -1 else s for n, b, s in zip(x.shape, begin, size, strict=True)]
     bounds = [constant(np.asarray(values, bound_dtype)) for values in (begin, size)]
-    return place("SLICE", name, [x, *bounds], replace(x, name="").with_shape(*shape), **{"dtype": x.dtype, **case})
+    return place(
+        "SLICE", name, [x, *bounds], replace(x, name="").with_shape(*shape), **{"dtype": x.dtype, **case_fields}
+    )
 
 
 def slice_cases() -> Iterator[Case]:
@@ -152,7 +154,7 @@ def index_operands(index: Any) -> tuple[list[int], list[int], list[int], dict[st
 
 
 def strided_slice_case(
-    name: str, index: Any, x: Spec | None = None, place: Placement = in_isolation, **case: Any
+    name: str, index: Any, x: Spec | None = None, place: Placement = in_isolation, **case_fields: Any
 ) -> Case:
     x = x or tensor(*IMAGE)
     *bounds, mask_options = index_operands(index)
@@ -163,7 +165,7 @@ def strided_slice_case(
         [x, *map(constant, bounds)],
         x.with_shape(*shape),
         options=mask_options,
-        **{"dtype": x.dtype, **case},
+        **{"dtype": x.dtype, **case_fields},
     )
 
 
@@ -323,7 +325,7 @@ def runtime_strided_cases() -> Iterator[Case]:
         x: Spec,
         result_shape: Sequence[int | None],
         place: Placement = in_isolation,
-        **case: Any,
+        **case_fields: Any,
     ) -> Case:
         _, _, strides, mask_options = index_operands(indices[0])
         runs = []
@@ -339,7 +341,7 @@ def runtime_strided_cases() -> Iterator[Case]:
             x.with_shape(*result_shape),
             options=mask_options,
             input_arrays=runs,
-            **{"dtype": x.dtype, **case},
+            **{"dtype": x.dtype, **case_fields},
         )
 
     s = np.s_

@@ -25,7 +25,8 @@ from onnx_tflite_plugin.verify import Tolerance
 
 OP = "DYNAMIC_UPDATE_SLICE"
 IMAGE = (2, 5, 7, 3)
-READ_BACK, WHY = Tolerance(of_range=1e-6), "the result is dequantized, because neither runtime can return int4"
+READ_BACK_TOLERANCE = Tolerance(of_range=1e-6)
+READ_BACK_REASON = "the result is dequantized, because neither runtime can return int4"
 
 
 def cases() -> Iterator[Case]:
@@ -44,7 +45,7 @@ def update_case(
     place: Placement = in_isolation,
     start_dtype: str = "int32",
     constant_start: bool = True,
-    **case: Any,
+    **case_fields: Any,
 ) -> Case:
     """Return an update of ``update_shape`` at ``start``.
 
@@ -56,7 +57,7 @@ def update_case(
     )
     inputs = {} if constant_start else {"input_arrays": {"start": start_values}}
     operands = [x, replace(x, name="").with_shape(*update_shape), start_operand]
-    return place(OP, name, operands, replace(x, name=""), **{"dtype": x.dtype, **inputs, **case})
+    return place(OP, name, operands, replace(x, name=""), **{"dtype": x.dtype, **inputs, **case_fields})
 
 
 def constant_start_cases() -> Iterator[Case]:
@@ -132,7 +133,15 @@ def dtype_cases() -> Iterator[Case]:
         yield update_case(dtype, tensor(3, 5, dtype=dtype), (2, 2), (1, 2))
     for dtype in ("int8", "int16"):
         yield update_case(f"{dtype} without scale", tensor(3, 5, dtype=dtype, scale=0), (2, 2), (1, 2))
-    yield net(OP, "int4", int4_rows, dtype="int4", opsets=(None, 26), tolerance=READ_BACK, tolerance_reason=WHY)
+    yield net(
+        OP,
+        "int4",
+        int4_rows,
+        dtype="int4",
+        opsets=(None, 26),
+        tolerance=READ_BACK_TOLERANCE,
+        tolerance_reason=READ_BACK_REASON,
+    )
 
 
 def int4_rows(model: Net) -> None:

@@ -42,13 +42,13 @@ def cases() -> Iterator[Case]:
 # --- SPLIT ------------------------------------------------------------------------------------
 
 
-def split_case(name: str, x: Spec, axis: int, parts: int, place: Placement = in_isolation, **case: Any) -> Case:
+def split_case(name: str, x: Spec, axis: int, parts: int, place: Placement = in_isolation, **case_fields: Any) -> Case:
     shape = list(x.shape)
     shape[axis] = (shape[axis] or 0) // parts
     outputs = [x.with_shape(*shape) for _ in range(parts)]
-    axis_operand = case.pop("axis_operand", constant(axis))
+    axis_operand = case_fields.pop("axis_operand", constant(axis))
     return place(
-        "SPLIT", name, [axis_operand, x], *outputs, options={"num_splits": parts}, **{"dtype": x.dtype, **case}
+        "SPLIT", name, [axis_operand, x], *outputs, options={"num_splits": parts}, **{"dtype": x.dtype, **case_fields}
     )
 
 
@@ -85,7 +85,7 @@ def split_v_case(
     axis: int,
     place: Placement = in_isolation,
     size_dtype: str = "int32",
-    **case: Any,
+    **case_fields: Any,
 ) -> Case:
     shape = [size or 0 for size in x.shape]
     resolved_sizes = [shape[axis] - sum(sizes) - 1 if size == -1 else size for size in sizes]
@@ -94,7 +94,9 @@ def split_v_case(
         shape[axis] = size
         results.append(replace(x, name="").with_shape(*shape))
     operands = [x, constant(np.asarray(sizes, size_dtype)), constant(axis)]
-    return place("SPLIT_V", name, operands, *results, options={"num_splits": len(sizes)}, **{"dtype": x.dtype, **case})
+    return place(
+        "SPLIT_V", name, operands, *results, options={"num_splits": len(sizes)}, **{"dtype": x.dtype, **case_fields}
+    )
 
 
 def split_size_cases() -> Iterator[Case]:
@@ -174,11 +176,11 @@ def unpack(model: Net, x: TensorRef, result_specs: Sequence[Spec], axis: int) ->
     return outputs
 
 
-def unpack_case(name: str, x: Spec, axis: int, **case: Any) -> Case:
+def unpack_case(name: str, x: Spec, axis: int, **case_fields: Any) -> Case:
     shape = [size or 0 for size in x.shape]
     count = shape[axis]
     results = [replace(x, name="").with_shape(*slice_shape(shape, axis))] * count
-    return in_isolation("UNPACK", name, [x], *results, options={"axis": axis, "num": count}, **case)
+    return in_isolation("UNPACK", name, [x], *results, options={"axis": axis, "num": count}, **case_fields)
 
 
 def unpack_cases() -> Iterator[Case]:

@@ -29,7 +29,7 @@ def cases() -> Iterator[Case]:
 
 
 def bounds_case(
-    op: str, name: str, seeds: dict[str, int], dtype: str = "int32", constant_shape: bool = True, **case: Any
+    op: str, name: str, seeds: dict[str, int], dtype: str = "int32", constant_shape: bool = True, **case_fields: Any
 ) -> Case:
     """Return a case with two boolean outputs for each random number.
 
@@ -45,7 +45,7 @@ def bounds_case(
         reference=expected_flags,
         dtype="float32",
         dynamic_sizes=(),
-        **case,
+        **case_fields,
     )
 
 

@@ -40,7 +40,7 @@ class BidirectionalLstm:
 
     def operands(self, model: Net, layer: Lstm, name: str) -> list[TensorRef | None]:
         """Return random matrices, peepholes, biases and projection of one direction."""
-        return [None if spec is None else model.add_operand(spec) for spec in Named(layer, name).operands()[1:]]
+        return [None if spec is None else model.add_operand(spec) for spec in NamedOperands(layer, name).operands()[1:]]
 
     def build(self, model: Net) -> None:
         forward, backward = self.layer(), self.layer(**self.backward_fields)
@@ -70,7 +70,7 @@ class BidirectionalLstm:
         model.output(*outputs)
 
 
-class Named:
+class NamedOperands:
     """Operands of an LSTM whose random values depend on a name.
 
     The values of the two directions therefore differ.
@@ -95,10 +95,10 @@ class Named:
         return NamedLstm(**layer.__dict__).operands()
 
 
-def bidirectional_case(name: str, case: dict[str, Any] | None = None, **fields: Any) -> Case:
+def bidirectional_case(name: str, case_fields: dict[str, Any] | None = None, **fields: Any) -> Case:
     layer_fields = {key: value for key, value in fields.items() if key in BidirectionalLstm.__dataclass_fields__}
     options = tuple((key, value) for key, value in fields.items() if key not in layer_fields)
-    return net(CODE, name, BidirectionalLstm(**layer_fields, options=options).build, **(case or {}))
+    return net(CODE, name, BidirectionalLstm(**layer_fields, options=options).build, **(case_fields or {}))
 
 
 FEATURES: dict[str, dict[str, Any]] = {

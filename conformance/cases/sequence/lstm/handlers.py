@@ -20,14 +20,14 @@ from conformance.models import Net, Spec, constant, net, random_array, tensor
 OUTPUTS = 13
 
 
-def lstm(name: str, case: dict[str, Any] | None = None, **fields: Any) -> Case:
+def lstm(name: str, case_fields: dict[str, Any] | None = None, **fields: Any) -> Case:
     """Return a case of one operator.
 
     Keywords that are no fields of ``Lstm`` are options.
     """
     layer_fields = {key: value for key, value in fields.items() if key in Lstm.__dataclass_fields__}
     options = tuple((key, value) for key, value in fields.items() if key not in layer_fields)
-    return Lstm(**layer_fields, options=options).case(name, **(case or {}))
+    return Lstm(**layer_fields, options=options).case(name, **(case_fields or {}))
 
 
 FEATURES: dict[str, dict[str, Any]] = {
@@ -201,9 +201,15 @@ def clip_case(clip: float, weights: str = "float32", output_gate_closing: float 
     name = f"float32 with {weights} weights, cells clipped at {clip:g} and at the limit" + (
         ", output gate closed" if output_gate_closing else steps
     )
-    case = {"input_arrays": runs, "runs": len(runs)}
+    case_fields = {"input_arrays": runs, "runs": len(runs)}
     return lstm(
-        name, case, weights=weights, gate_bias=7.0, cell_clip=clip, output_gate_closing=output_gate_closing, time=time
+        name,
+        case_fields,
+        weights=weights,
+        gate_bias=7.0,
+        cell_clip=clip,
+        output_gate_closing=output_gate_closing,
+        time=time,
     )
 
 
