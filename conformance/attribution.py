@@ -17,9 +17,11 @@ from conformance.explanation import ComparableCase, Runs, explain_values, explai
 from conformance.failures import Failures
 from conformance.fusion_causes import messages_on_fusions
 from conformance.layout_errors import messages_for_every_layout, messages_on_axis_sizes, wrong_layout_message
+from conformance.unread_operands import operands_that_only_the_kernel_reads
 from conformance.variants import Variant
 from onnx_tflite_plugin.api import Quantization
 from onnx_tflite_plugin.conversion import Conversion
+from onnx_tflite_plugin.guard import BUILTIN
 from onnx_tflite_plugin.verify import Tolerance
 from onnx_tflite_plugin.verify.criteria import DEQUANTIZED_INT16_STEPS, DEQUANTIZED_STEPS
 
@@ -80,6 +82,10 @@ def _messages_on_values(trial: ComparableCase, variant: Variant, actual: Runs) -
         )
         yield from explain_values(trial, actual)
         return
+    for pack, handler in trial.host.registered_handlers(trial.case.op):
+        for name in operands_that_only_the_kernel_reads(handler) if pack != BUILTIN else ():
+            yield f"the lowering of {trial.case.op} does not read its operand {name!r}, but the reference kernel does"
+            return
     symptom = "" if difference is None else difference.text
     messages = [*messages_for_every_layout(trial.case.op, trial.source, trial.host, symptom)]
     yield from messages

@@ -19,7 +19,7 @@ _CAUSES = (
 _EXPLANATION = re.compile(
     r"layout=\w+ is wrong: |axes='[^']*': letter |the result differs in every layout: |the table of Lookup is"
     r"|wrong (?:rounding|integer arithmetic): |wrong factor: .*? is [^ ]+ times|has the right values at wrong positions"
-    r"|without it the case passes"
+    r"|without it the case passes|the lowering of \S+ does not read its operand"
 )
 """Reasons about a wrong declaration or function. Numerical differences in the same case are its consequences."""
 

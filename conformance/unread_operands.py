@@ -12,6 +12,8 @@ from typing import Any
 
 from onnx_tflite_plugin.api import Handler
 
+_CONTEXT_READS = frozenset({"array", "constant", "constant_array", "inputs", "quantized_values", "require_constant"})
+"""Members through which a lowering may read an operand without its parameter."""
 _POSITIONAL = 0x04  # CO_VARARGS of the flags of a code object: the function has a parameter *args
 
 
@@ -20,6 +22,26 @@ def unread_operands(handler: Handler) -> Iterator[str]:
 
     A name that begins with an underscore states that the operand is ignored.
     """
+    for name, is_lowered, is_computed in _operands(handler):
+        if not (is_lowered or is_computed):
+            yield name
+
+
+def operands_that_only_the_kernel_reads(handler: Handler) -> Iterator[str]:
+    """Yield the operands that the kernel reads and the lowering does not.
+
+    A lowering may read a constant operand through its context, so such lowerings are left out.
+    """
+    code = getattr(handler.lower, "__code__", None)
+    if code is None or not _CONTEXT_READS.isdisjoint(code.co_names):
+        return
+    for name, is_lowered, is_computed in _operands(handler):
+        if is_computed and not is_lowered:
+            yield name
+
+
+def _operands(handler: Handler) -> Iterator[tuple[str, bool, bool]]:
+    """Yield the name of each operand, and whether lowering and kernel read it."""
     kernel: Any = handler.kernel
     if kernel is None:
         return
@@ -28,8 +50,8 @@ def unread_operands(handler: Handler) -> Iterator[str]:
         return
     lowered, computed = ([*_parameters(code)][1:] for code in codes if code is not None)  # without ctx and op
     for (name, is_lowered), (kernel_name, is_computed) in zip(lowered, computed, strict=False):
-        if not (is_lowered or is_computed or name.startswith("_") or kernel_name.startswith("_")):
-            yield name
+        if not (name.startswith("_") or kernel_name.startswith("_")):
+            yield name, is_lowered, is_computed
 
 
 def _parameters(code: CodeType) -> Iterator[tuple[str, bool]]:

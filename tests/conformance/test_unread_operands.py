@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
-from conformance.unread_operands import unread_operands
+from conformance.models import constant, in_isolation, random_array, tensor
+from conformance.runner import run_case
+from conformance.unread_operands import operands_that_only_the_kernel_reads, unread_operands
 from onnx_tflite_plugin.api import Transparent, handler
+from onnx_tflite_plugin.host import Host
 
 
 def reads_both(ctx: Any, x: Any, bias: Any) -> Any:
@@ -49,3 +52,19 @@ def test_operand_that_no_side_reads_is_found(
 ) -> None:
     declare = handler("CUSTOM.Acme", max_version=1, layout=Transparent(), kernel=kernel)
     assert [*unread_operands(declare(lower))] == names
+
+
+def test_failing_case_names_an_operand_that_only_the_kernel_reads() -> None:
+    declare = handler("CUSTOM.Acme", max_version=1, layout=Transparent(), kernel=lambda op, x, bias: x + bias)
+    host = Host(handlers={"CUSTOM.Acme": declare(forgets_bias)}, prefer=["inline"])
+    case = in_isolation("CUSTOM.Acme", "float32", [tensor(2, 5), constant(random_array(5))], tensor(2, 5))
+    expected = "the lowering of CUSTOM.Acme does not read its operand 'bias', but the reference kernel does"
+    assert expected in run_case(case, host).reasons[0]
+
+
+def test_constant_that_a_lowering_reads_through_its_context_is_no_mistake() -> None:
+    def lower(ctx: Any, x: Any, bias: Any) -> Any:
+        return ctx.ops.Add(x, ctx.require_constant(1))
+
+    declare = handler("CUSTOM.Acme", max_version=1, layout=Transparent(), kernel=reads_both)
+    assert not [*operands_that_only_the_kernel_reads(declare(lower))]
