@@ -82,16 +82,19 @@ def _describe_usage(error: click.UsageError) -> str:
 
 
 def _describe_values(value: str, error: click.BadParameter) -> str:
-    """Return a hint about the values of an option, which is its help; empty for options without listed values."""
+    """Return a hint with an option's help; empty for options without listed values."""
     if not isinstance(error.param, click.Option) or not getattr(error.param.type, "choices", ()):
         return ""
-    if tolerance := tolerance_remedy(value, error.ctx):
-        return f"; {tolerance}"
+    if remedy := tolerance_remedy(value, error.ctx):
+        return f"; {remedy}"
     return f"\nhint: {error.param.help}" if error.param.help else ""
 
 
 def tolerance_remedy(value: str, ctx: click.Context | None) -> str:
-    """Return the remedy for a number in place of another value, if the command has ``--tolerance``."""
+    """Return the remedy for a number that is meant for ``--tolerance``.
+
+    Return an empty text if ``value`` is not a number, or if the command has no such option.
+    """
     has_tolerance = ctx is not None and any(param.name == "tolerance" for param in ctx.command.params)
     try:
         float(value)

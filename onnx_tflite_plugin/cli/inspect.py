@@ -333,7 +333,7 @@ def _format_constants(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _format_files(files: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a line per associated file of the model, and how to extract them."""
+    """Return a line per associated file of the model, and a hint how to extract files."""
     lines = limit_lines([_format_file(file) for file in files], 6)
     has_content = any(file["bytes"] for file in files)
     return [*lines, *(["a zip program extracts them from the model, such as unzip"] if has_content else [])]

@@ -90,8 +90,8 @@ class GroupedCommand(click.Command):
             flag = param.opts[0]
             if isinstance(param.flag_value, str) and flag in args and extra_arguments in param.type.choices:
                 return f"{text}; attach the value to {flag} with '=': {flag}={extra_arguments}"
-        if tolerance := tolerance_remedy(extra_arguments, ctx):
-            return f"{text}; {tolerance}"
+        if remedy := tolerance_remedy(extra_arguments, ctx):
+            return f"{text}; {remedy}"
         if self.name == "convert":
             return f"{text}; to convert several models, give their folder, or run the command once for each"
         return f"{text}; a path with spaces needs quotes"
@@ -306,7 +306,7 @@ def _split_names(ctx: click.Context, param: click.Parameter, texts: Sequence[str
 def single_value(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> str | None:
     """Return the value of an option that may be given once.
 
-    click alone would use the last value without a message.
+    Otherwise click would silently use the last value.
     """
     if len(texts) > 1:
         raise click.BadParameter(

@@ -77,14 +77,14 @@ def interface_hints(
 def describe_metadata(row: Mapping[str, Any]) -> list[str]:
     """Return the lines about the author's metadata of a graph input or output.
 
-    ``row``: fields of a GraphValue, read from the ONNX model; others are ignored.
+    ``row``: fields of a GraphValue, read from the ONNX model; other keys are ignored.
     """
-    known = {attribute.name for attribute in fields(GraphValue)}
-    return [*metadata_lines(GraphValue(**{key: _as_tuple(value) for key, value in row.items() if key in known}))]
+    field_names = {attribute.name for attribute in fields(GraphValue)}
+    return [*metadata_lines(GraphValue(**{key: _as_tuple(value) for key, value in row.items() if key in field_names}))]
 
 
 def _as_tuple(value: Any) -> Any:
-    """Return lists as tuples, also in lists."""
+    """Convert a list and its inner lists to tuples; return other values unchanged."""
     return tuple(map(_as_tuple, value)) if isinstance(value, list) else value
 
 

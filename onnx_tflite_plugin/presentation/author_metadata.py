@@ -34,10 +34,9 @@ def metadata_lines(graph_value: GraphValue) -> Iterator[str]:
     if facts:
         yield ", ".join([*([graph_value.kind] if graph_value.kind not in ("", "feature") else []), *facts])
     if graph_value.labels:
-        first = "; ".join(
-            _shorten_label(label) for label in graph_value.labels[:_MAX_LABELS]
-        )  # a label may hold commas
-        yield f"{plural(len(graph_value.labels), 'label')}: {first}" + (
+        # separated by semicolons, because a label may contain commas
+        first_labels = "; ".join(_shorten_label(label) for label in graph_value.labels[:_MAX_LABELS])
+        yield f"{plural(len(graph_value.labels), 'label')}: {first_labels}" + (
             "; …" if len(graph_value.labels) > _MAX_LABELS else ""
         )
     if graph_value.files:

@@ -36,7 +36,7 @@ _USER_TOLERANCE = (
 )
 _MAX_NOTES = 3  # outputs whose error is reported in a note
 _INPUTS_HINT = "give other inputs with --inputs or --range"
-_WHOLE_HINT = "convert with --optimize none and verify that model, which has more values"
+_UNOPTIMIZED_HINT = "convert with --optimize none and verify that model, which has more values"
 _WITH_LITERT_INPUTS = "with LiteRT's values as inputs"
 
 
@@ -167,9 +167,10 @@ def save_submodels(pair: ModelPair, decision: Decision, folder: Path, *, has_kno
     named_submodels = list(zip(SUBMODEL_NAMES, extracted_submodels, strict=False))
     if not named_submodels:
         return (
-            f"no submodel was written: the ONNX model has no value for an operand of {operator_list}; {_WHOLE_HINT}",
+            f"no submodel was written: the ONNX model has no value for an operand of {operator_list}; {_UNOPTIMIZED_HINT}",
         )
-    is_first_missing = named_submodels[0][1][1] is not first_finding
+    _, (_, saved_finding) = named_submodels[0]
+    is_first_missing = saved_finding is not first_finding
     missing_text = f"the first difference is missing: the ONNX model has no value for an operand of {operator_list}"
     remove_submodels(folder)
     for name, (submodel, _) in named_submodels:
