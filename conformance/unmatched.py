@@ -128,7 +128,10 @@ def _match_operands(
         tensor, operand_label = input_tensors[k], f"operand {k} of {bound.label}"
         if isinstance(operand, Operand):
             if operand.constant and not tensor.is_constant:
-                return (count, f"{operand_label} is computed, but {operand.name!r} of the pattern must be constant"), bindings
+                return (
+                    count,
+                    f"{operand_label} is computed, but {operand.name!r} of the pattern must be constant",
+                ), bindings
             if (bound_tensor := bindings.get(operand, tensor)) is not tensor and not tensor.is_constant:
                 return (
                     count,
