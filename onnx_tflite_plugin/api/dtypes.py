@@ -2,8 +2,9 @@
 
 A row is written like ``axes``: ``"float32, float32 int8 -> float32"`` has a float32 operand, an operand that is float32 or
 int8, and a float32 result. Operands are in the order of their slots.
-``_`` is any dtype, as are slots beyond the end of a row. A capital letter is any dtype, the same at each occurrence:
-``"bool, T, T"``. ``...`` repeats the dtypes of the last operand: ``"T..."``. An absent operand always matches.
+``_`` is any dtype, as are slots beyond the end of a row. A capital letter is any dtype, but the same dtype at each
+occurrence: ``"bool, T, T"``. ``...`` repeats the dtypes of the last operand: ``"T..."``. An absent operand always
+matches.
 """
 
 from __future__ import annotations

@@ -79,10 +79,10 @@ def letters_of(text: str) -> tuple[str, ...]:
 def describe_wrong_order(slot: int, order: str, axes: Sequence[str], text: str, squeezable: Iterable[str] = ()) -> str:
     """Return a message if ``order`` does not reorder the axes of a slot; else "".
 
-    ``text``: the declaration of the axes. ``squeezable``: axes that the slot may lack, each as letters.
+    ``text``: the declaration of the axes. ``squeezable``: letters that the slot may lack, such as ``["h j y"]``.
     """
     required = order.split()
-    squeezable_letters = {letter for unit in squeezable for letter in unit.split()}
+    squeezable_letters = {letter for letters_together in squeezable for letter in letters_together.split()}
     if len(required) == len({*required}) and {*axes} <= {*required} <= {*axes} | squeezable_letters:
         return ""
     unknown = sorted({*required} - {*axes} - squeezable_letters)

@@ -25,9 +25,8 @@ def conv_pads(
 ) -> list[int]:
     """Return the ONNX pads ``[begin of each axis..., end of each axis...]``.
 
-    ``size``, ``kernel``, ``stride`` and ``dilation`` have one entry per spatial axis.
-
-    Raises Refusal for SAME with dynamic dimensions, and for windows, strides or dilations that are not positive.
+    ``size``, ``kernel``, ``stride`` and ``dilation`` have one entry per spatial axis. Raises Refusal for SAME with
+    dynamic dimensions, and for windows, strides or dilations that are not positive.
     """
     if min((*kernel, *stride, *dilation), default=1) < 1:
         raise Refusal(

@@ -65,14 +65,20 @@ class Call:
         shared: bool = False,
         **options: Any,
     ) -> None:
-        present = tuple(operand for operand in operands if operand is not None)
-        for operand in present:
+        pattern_operands = tuple(operand for operand in operands if operand is not None)
+        for operand in pattern_operands:
             if not isinstance(operand, Call | Output | Operand):
                 remedy = 'make operands with `x, y = operands("x y")`'
                 raise TypeError(f"Call({code!r}): {describe(operand)} is not an operand of a pattern; {remedy}")
         required_options = rename_keywords("Call", options, CALL)
         siblings = required_options.pop("siblings", siblings)
-        fields = {"code": code, "operands": present, "commutes": commutes, "siblings": siblings, "shared": shared}
+        fields = {
+            "code": code,
+            "operands": pattern_operands,
+            "commutes": commutes,
+            "siblings": siblings,
+            "shared": shared,
+        }
         for name, value in {**fields, "options": required_options}.items():
             object.__setattr__(self, name, value)
 
@@ -82,7 +88,9 @@ class Call:
 
     def codes(self) -> frozenset[str]:
         """Return the codes of the call, of the calls of its operands, and of its siblings."""
-        calls = [part.call if isinstance(part, Output) else part for part in (*self.operands, *self.siblings)]
+        calls = [
+            operand.call if isinstance(operand, Output) else operand for operand in (*self.operands, *self.siblings)
+        ]
         return frozenset({self.code}).union(*(call.codes() for call in calls if isinstance(call, Call)))
 
 
@@ -226,6 +234,6 @@ def _as_tuple(items: Any) -> tuple[Any, ...]:
 
 def _operands_of(call: Call) -> frozenset[Operand]:
     """Return all operands of a call, including those of nested calls and siblings."""
-    parts = [part.call if isinstance(part, Output) else part for part in (*call.operands, *call.siblings)]
-    direct_operands = frozenset(part for part in parts if isinstance(part, Operand))
-    return direct_operands.union(*(_operands_of(part) for part in parts if isinstance(part, Call)))
+    calls_and_operands = [item.call if isinstance(item, Output) else item for item in (*call.operands, *call.siblings)]
+    direct_operands = frozenset(item for item in calls_and_operands if isinstance(item, Operand))
+    return direct_operands.union(*(_operands_of(item) for item in calls_and_operands if isinstance(item, Call)))

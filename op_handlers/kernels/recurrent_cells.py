@@ -30,7 +30,7 @@ class Matrix:
     def of(cls, tensor: Tensor) -> Matrix | None:
         """Return the matrix of a weight, ``None`` if the weight is unsupported.
 
-        Supported weights are constants of the dtypes above, without zero points.
+        Supported weights are constants of float32 or int8, without zero points.
         """
         if not tensor.is_constant or tensor.rank != 2:
             return None
@@ -138,7 +138,7 @@ class Body:
     # --- sums -----------------------------------------------------------------------------
 
     def sums(self, tensor: Tensor) -> Sums | None:
-        """Return a tensor as sums of products with constants.
+        """Return the sums of products with constants that compute a tensor.
 
         Return ``None`` if other operators than products, additions and splits of the last axis compute it.
         """

@@ -79,7 +79,7 @@ def logistic_table(scale: float) -> Array:
     if power_of_two_exponent(scale) == -12:
         return logistic(INT16_VALUES).astype(np.int16)
     x = scale_to_table_units(scale)
-    result = interpolate_sigmoid(np.abs(x), bits=9, last=0x7FFF << 10)
+    result = interpolate_sigmoid(np.abs(x), bits=9, value_at_end=0x7FFF << 10)
     return (np.where(x < 0, 2**25 - 1 - result, result) + 2**9 >> 10).astype(np.int16)
 
 
@@ -107,15 +107,15 @@ def scale_to_table_units(scale: float) -> Array:
     return wrap_int32(INT16_VALUES * int(multiplier) + (1 << shift >> 1)) >> shift
 
 
-def interpolate_sigmoid(x: Array, bits: int = 8, last: int = 0xFFFF << 8) -> Array:
+def interpolate_sigmoid(x: Array, bits: int = 8, value_at_end: int = 0xFFFF << 8) -> Array:
     """Return linear interpolations of the sigmoid table, with 2^bits steps per entry.
 
-    ``last``: the result beyond the last entry.
+    ``value_at_end``: the result beyond the last entry.
     """
     table, step = sigmoid_table(), 1 << bits
     entry = np.minimum(x >> bits, 254)
     interpolated = (table[entry] << bits) + (x & step - 1) * (table[entry + 1] - table[entry])
-    return np.where(x >> bits >= 255, last, interpolated)
+    return np.where(x >> bits >= 255, value_at_end, interpolated)
 
 
 def sigmoid_table() -> Array:

@@ -111,8 +111,8 @@ def prelu(ctx: Context, x: Value, slope: Value) -> Value:
 def emit_blocked_prelu(ctx: Context, x: Value, slopes: Array) -> Value:
     """Emit PRelu as depthwise 1x1 convolutions, which preserve the blocked layout.
 
-    x + (1 - a) * Relu(-x) equals x for x >= 0, and is otherwise within three roundings of a * x. It takes two
-    kernels, because Relu and Add are fused into the convolutions. Six 3x3 convolutions of 16 channels with slopes
+    x + (1 - a) * Relu(-x) equals x for x >= 0, and is otherwise within three roundings of a * x. ONNX Runtime runs two
+    kernels, because it fuses Relu and Add into the convolutions. Six 3x3 convolutions of 16 channels with slopes
     between them run 2.3 times as fast as with PRelu.
     """
     ops = ctx.ops
