@@ -12,7 +12,7 @@ from op_handlers.kernels.recurrent_cells import strided_slice_positions
 
 
 class RowMovement(NamedTuple):
-    """Row of the source ``tensor`` for each result row, and the columns that are copied."""
+    """Source row of ``tensor`` for each result row, and the columns that are copied."""
 
     tensor: Tensor
     rows: Array
