@@ -170,8 +170,8 @@ class QuantizedConv(NamedTuple):
     def of(cls, conv: ir.Node) -> Self | None:
         """Return the quantized convolution of a node, or ``None`` if it is not quantized.
 
-        Also return ``None`` if scales, zero points, weights or bias are computed, if data or result have per-channel
-        scales, or if the weights have scales along an axis other than the output channels.
+        Also return ``None`` if scales, zero points, weights or bias are computed, or if data or result have per-channel
+        scales. The weights may have scales along the output channels, but along no other axis.
         """
         data, weights = (producer(value, "DequantizeLinear") for value in conv.inputs[:2])
         axis = 0 if conv.op_type == "Conv" else 1

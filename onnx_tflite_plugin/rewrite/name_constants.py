@@ -65,18 +65,22 @@ _QUANTIZE_OPERATORS = ("DequantizeLinear", "QuantizeLinear")
 
 
 MAX_COPIED_ELEMENTS = 64
-"""Maximum elements of a constant that is copied to give each use a name of its own."""
+"""Maximum elements of a shared constant that is copied for each use."""
 
 
 class NameConstants(InPlacePass):
     """Rename constants with generated names.
 
-    Other constants keep the names of their tensors in the file, and so do initial values of states, which are inputs of
-    the model. A small constant that several operands share is copied. A larger constant that several operators share is
-    named after their common scopes: ``encoder/scale``. If several constants have the same role in an operator, each is
-    named after the result of its node: ``attention/Slice#1/starts``. A constant with the name of an operation or of another
-    value gets its role as suffix: ``conv/Conv2D/weight``. The dequantized constant is then ``conv/Conv2D/weight:float``. A
-    suffix ``#1`` is dropped if no other value has the name.
+    Other constants keep the names of their tensors in the file. Initial values of states are inputs of the model, and also
+    keep their names.
+
+    - A small constant that several operands share is copied, so that each use has its own name.
+    - A larger constant that several operators share is named after their common scopes: ``encoder/scale``.
+    - If several constants have the same role in an operator, each is named after the result of its node:
+      ``attention/Slice#1/starts``.
+    - A constant with the name of an operation or of another value gets its role as suffix: ``conv/Conv2D/weight``. The
+      dequantized constant is then ``conv/Conv2D/weight:float``.
+    - A suffix ``#1`` is dropped if no other value has the name.
     """
 
     def call(self, model: ir.Model) -> PassResult:

@@ -44,8 +44,8 @@ class NameValues(InPlacePass):
 
     Graph inputs and outputs keep their names. Another value of the same TFLite tensor is named after the graph input or
     output: ``x:float``, not ``serving_default_x:0:float``. A value that holds no TFLite tensor is named after the next
-    tensor that is computed from it, or after the tensor that it reshapes or transposes; otherwise after its operator and the
-    role that the handler gives it, or its node.
+    tensor that is computed from it, or after the tensor that it reshapes or transposes. Otherwise its name consists of its
+    operator, and the role that the handler states or the name of its node.
     """
 
     def __init__(self, outer_scopes: str = "") -> None:

@@ -61,8 +61,8 @@ class PackPass:
     def apply(self, model: ir.Model, check: Check) -> int:
         """Run the pass. Return 1 if it changed the model, else 0.
 
-        Raises HandlerError, which names pack and pass, if the pass fails, returns another model, changes the graph inputs or
-        outputs, or leaves a model that is invalid or does not fit the target.
+        Raises HandlerError, which names pack and pass, if the pass fails, returns another model, or changes the graph inputs
+        or outputs. The same error is raised if the model is invalid afterwards, or does not fit the target.
         """
         check_valid(model, proto_to_check(model))  # earlier rewrites are not attributed to the pass
         try:

@@ -226,7 +226,7 @@ test_consecutive_reshapes_become_the_last_one = rule_test(
     Case("the shape before", reshape_graph("b = Reshape (a, rows) y = Abs (b)"), nodes={"Reshape": 0}),
     Case("the shape before, of an output", reshape_graph("y = Reshape (a, rows)"), nodes={"Reshape": 1}),
     Case("one more axis", reshape_graph("b = Reshape (a, deep) y = Abs (b)"), nodes={"Reshape": 1}),
-    declines("a size of the operand", reshape_graph("b = Reshape (a, kept) y = Abs (b)"), "copied"),
+    declines("a size of the operand", reshape_graph("b = Reshape (a, kept) y = Abs (b)"), "copies an input dimension"),
     declines("a computed shape", lambda net: heads(net, has_shape_input=True), "not constant"),
     declines("a product in between", dense),
 )
@@ -326,7 +326,7 @@ test_stacked_parts_are_reshaped_once = rule_test(
         Case(f"axis {axis} {has_reader}", pack_products(axis, has_reader=has_reader), nodes={"Unsqueeze": int(has_reader)})
         for axis in (0, 1) for has_reader in (False, True)
     ),
-    declines("the last axis", pack_products(2), "last one"),
+    declines("the last axis", pack_products(2), "is the last axis"),
     declines("two parts", pack_products(0, count=2), "fewer than 3 operands"),
     declines("a dynamic size", pack_products(0, rows=None), "dynamic"),
 )  # fmt: skip

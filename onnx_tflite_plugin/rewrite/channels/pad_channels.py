@@ -34,7 +34,10 @@ _MAX_CROPPED_ELEMENTS = 4096  # maximum elements of a tensor whose padding may b
 
 
 def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[tuple[ir.Graph, Mapping[ir.Node, Convolution]]]:
-    """Return the main graph with its convolutions as the only place, if it has any."""
+    """Return one place: the main graph with its convolutions.
+
+    Return no place if the graph has no convolutions.
+    """
     convolutions = {
         node: convolution for node in nodes_of(model.graph, "Conv") if (convolution := Convolution.of(node))
     }
@@ -121,7 +124,7 @@ def _costly_convolutions(flow: PaddingFlow) -> frozenset[ir.Node]:
 
 
 def _saves_gathering(convolution: Convolution) -> bool:
-    """True if only padding lets the integer kernel read its input without gathering.
+    """True if the integer kernel must gather its input unless the channels are padded.
 
     Gathering costs more than a Slice of the result.
     """

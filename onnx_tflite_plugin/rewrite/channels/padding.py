@@ -97,7 +97,7 @@ class Convolution(NamedTuple):
         return self.group > 1 and self.shape[:2] == (self.group, 1)
 
     def multiplications(self, result: ir.Value | None = None) -> float:
-        """Return the number of multiplications, infinity for a dynamic shape.
+        """Return the number of multiplications, or infinity for a dynamic shape.
 
         ``result``: a value with the shape of the result, if the shape of the node's own output is unknown.
         """
@@ -158,7 +158,7 @@ class PaddingFlow:
     def _result_padding(
         self, node: ir.Node, operands: Sequence[Padding | None], widened: Mapping[ir.Node, int]
     ) -> Padding | None:
-        """Return the padding of a node's result, ``None`` if it is not padded."""
+        """Return the padding of a node's result, or ``None`` if it is not padded."""
         convolution = self.convolutions.get(node)
         if convolution is not None and node in widened:
             positions = tuple(range(convolution.features))

@@ -29,15 +29,18 @@ from onnx_tflite_plugin.source.model import Array
 
 _MAX_COMPATIBLE = MAX_PAIR_SUM // 2  # two weights of at most this magnitude never overflow; other weights are large
 _SAMPLE_COLUMNS = 256  # number of columns for which an order is searched first, to fail fast
-_FIRST_BATCH = 4  # rows in the first batch to compare; each batch is this many times as large as the one before
+_FIRST_BATCH = 4  # rows in the first batch to compare; each further batch is this many times as large
 
 
 class Reordering(NamedTuple):
-    """A new channel order of ``shared`` that makes ``improved`` convolutions exact."""
+    """A new channel order of ``shared``.
+
+    ``improved_count``: number of convolutions that become exact.
+    """
 
     shared: SharedChannels
     order: Sequence[int]
-    improved: int
+    improved_count: int
 
 
 def pattern(model: ir.Model, _: RewriteOptions) -> Iterator[tuple[ir.Value, Mapping[ir.Node, Layer], set[ir.Value]]]:
@@ -63,15 +66,19 @@ def check(place: tuple[ir.Value, Mapping[ir.Node, Layer], set[ir.Value]]) -> Reo
     tried |= {source} if shared is None else shared.values
     if shared is None:
         return Decline(
-            "the channels are those of a graph input or output, or an operator other than a convolution mixes them"
+            "the channels belong to a graph input or output, or an operator other than a convolution mixes them"
         )
-    order, improved = _exact_order([layers[reader] for reader in shared.readers])
-    return Reordering(shared, order, improved) if improved else Decline("no channel order without overflow was found")
+    order, improved_count = _exact_order([layers[reader] for reader in shared.readers])
+    return (
+        Reordering(shared, order, improved_count)
+        if improved_count
+        else Decline("no channel order without overflow was found")
+    )
 
 
 def rewrite(editor: Editor, reordering: Reordering) -> int:
     """Permute weights and biases. Return the number of convolutions that become exact."""
-    shared, order, improved = reordering
+    shared, order, improved_count = reordering
 
     def permute_features(array: Array, _: float) -> Array:
         return np.asarray(array[order]) if array.ndim else array
@@ -84,7 +91,7 @@ def rewrite(editor: Editor, reordering: Reordering) -> int:
     for node in shared.readers:
         editor.rebuild(node, [1], permute_channels)
     shared.set_channels(order)
-    return improved
+    return improved_count
 
 
 reorder_channels = RewriteRule(pattern, check, rewrite)
@@ -144,13 +151,13 @@ def _exact_order(readers: Sequence[Layer]) -> tuple[list[int], int]:
     """
     exact_rows = [reader.rows for reader in readers if reader.weights is not None and reader.exact]
     order: list[int] = []
-    improved = 0
+    improved_count = 0
     for reader in sorted((reader for reader in readers if reader.can_gain), key=lambda reader: -reader.cost):
         extended_order = pair_rows(np.concatenate([*exact_rows, reader.rows], axis=1))
         if extended_order is not None:
             exact_rows.append(reader.rows)
-            order, improved = extended_order, improved + 1
-    return order, improved
+            order, improved_count = extended_order, improved_count + 1
+    return order, improved_count
 
 
 # --- matching of neighbors -------------------------------------------------------------------
@@ -168,15 +175,17 @@ def pair_rows(rows: Array) -> list[int] | None:
     row_order, matching = _sort_by_large_weights(rows)
     unpaired: list[int] = []
     candidates = np.zeros(len(rows), bool)
-    for row in range(matching.restricted):
+    for row in range(matching.restricted_count):
         if matching.partner[row] < 0 and not matching.pair_first(row):
             unpaired.append(row)
-            candidates |= matching.compatible(row)
+            candidates |= matching.compatible_mask(row)
             # Unpaired rows are not compatible with each other, so each of them needs one of the candidates.
             if len(unpaired) > candidates.sum():
                 return None
     unrestricted = [
-        row for row in matching.in_order.tolist() if matching.partner[row] < 0 and row >= matching.restricted
+        row
+        for row in matching.original_order.tolist()
+        if matching.partner[row] < 0 and row >= matching.restricted_count
     ]
     if len(unrestricted) % 2:
         unpaired.append(unrestricted.pop())
@@ -188,7 +197,7 @@ def pair_rows(rows: Array) -> list[int] | None:
         if exchanged_row is None:
             return None
         unpaired.remove(exchanged_row)
-    partner = row_order[matching.partner[matching.in_order]].tolist()
+    partner = row_order[matching.partner[matching.original_order]].tolist()
     return [channel for row, other_row in enumerate(partner) if row < other_row for channel in (row, other_row)]
 
 
@@ -207,15 +216,15 @@ def _sort_by_large_weights(rows: Array) -> tuple[Array, _Matching]:
 class _Matching:
     """Pairs of rows of ``magnitudes``.
 
-    ``partner``: the partner of each row, or -1. ``restricted``: the number of rows with large weights, which come first.
-    ``in_order``: the indices of the rows in their original order.
+    ``partner``: the partner of each row, or -1. ``restricted_count``: the number of rows with large weights, which come first.
+    ``original_order``: the indices of the rows in their original order.
     """
 
-    def __init__(self, magnitudes: Array, restricted: int, in_order: Array) -> None:
-        self.magnitudes, self.restricted, self.in_order = magnitudes, restricted, in_order
+    def __init__(self, magnitudes: Array, restricted_count: int, original_order: Array) -> None:
+        self.magnitudes, self.restricted_count, self.original_order = magnitudes, restricted_count, original_order
         self.partner = np.full(len(magnitudes), -1)
 
-    def compatible(self, row: int, other_rows: Array | slice = slice(None)) -> Array:
+    def compatible_mask(self, row: int, other_rows: Array | slice = slice(None)) -> Array:
         """Return a mask of ``other_rows`` that add to ``row`` without overflow.
 
         By default, ``other_rows`` are all rows except ``row``.
@@ -230,12 +239,12 @@ class _Matching:
 
     def pair_first(self, row: int) -> bool:
         """Pair a row with the first free compatible row. Return False if there is none."""
-        free = np.flatnonzero(self.partner < 0)
-        free = free[free != row]
+        free_rows = np.flatnonzero(self.partner < 0)
+        free_rows = free_rows[free_rows != row]
         start, size = 0, _FIRST_BATCH
-        while start < len(free):
-            batch = free[start : start + size]
-            is_compatible = self.compatible(row, batch)
+        while start < len(free_rows):
+            batch = free_rows[start : start + size]
+            is_compatible = self.compatible_mask(row, batch)
             if is_compatible.any():
                 self.pair(row, int(batch[is_compatible.argmax()]))
                 return True
@@ -247,9 +256,9 @@ class _Matching:
 
         Return False if no existing pair has compatible rows.
         """
-        paired_rows = self.in_order[self.partner[self.in_order] >= 0]
+        paired_rows = self.original_order[self.partner[self.original_order] >= 0]
         exchangeable = paired_rows[
-            self.compatible(row, paired_rows) & self.compatible(other_row, self.partner[paired_rows])
+            self.compatible_mask(row, paired_rows) & self.compatible_mask(other_row, self.partner[paired_rows])
         ]
         if not len(exchangeable):
             return False

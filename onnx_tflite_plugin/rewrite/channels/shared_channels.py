@@ -32,7 +32,7 @@ class SharedChannels:
     def around(cls, value: ir.Value, convolutions: Mapping[ir.Node, Convolution]) -> Self | None:
         """Return the values that share channels with ``value``.
 
-        Return ``None`` if an operator other than ``convolutions`` mixes the channels, or if one of the values is a
+        Return ``None`` if an operator other than ``convolutions`` mixes the channels. Also return ``None`` if a value is a
         graph input or output, or is captured by an inner graph.
         """
         shape = sizes(value)

@@ -6,8 +6,8 @@ Networks trained with quantization have uint8 weights, which range from -z to 25
 one weight in thousands exceeds int8.
 
 If all weights fit int8, they are stored with a zero point of 0. Otherwise the input channels with larger weights are
-duplicated: the convolutions that compute them get copies of output channels, and each weight is split between the original
-channel and its copy. Sums and results do not change.
+duplicated. The convolutions that compute these channels get copies of output channels, and each weight is split between the
+original channel and its copy. Sums and results do not change.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ MAX_WEIGHT = 127  # no int8 kernel for ARM64 is exact with -128
 
 
 def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[Mapping[ir.Node, Layer]]:
-    """Return all quantized convolutions as one place, if a zero point is not 0."""
+    """Return one place with all quantized convolutions.
+
+    Return no place if all zero points are 0.
+    """
     layers = {node: layer for node in nodes_of(model.graph, "Conv") if (layer := Layer.of(node))}
     return [layers] if any(not layer.convolution.symmetric for layer in layers.values()) else []
 
@@ -42,8 +45,8 @@ def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[Mapping[ir.Node, Lay
 def check(layers: Mapping[ir.Node, Layer]) -> Mapping[ir.Node, NewWeights] | Decline:
     """Return new weights of the convolutions that change; declines if none changes."""
     new_weights = {node: NewWeights.of(layer).with_zero_point_0() for node, layer in layers.items() if layer.fits_int8}
-    for doubling in _doublings(layers):
-        doubling.add_weights(new_weights)
+    for duplication in _worthwhile_duplications(layers):
+        duplication.add_weights(new_weights)
     return new_weights or Decline(
         "some weights exceed int8, and duplicated input channels are impossible or cost more time than they save"
     )
@@ -59,7 +62,7 @@ def rewrite(editor: Editor, new_weights: Mapping[ir.Node, NewWeights]) -> int:
 symmetric_weights = RewriteRule(pattern, check, rewrite)
 
 
-def _doublings(layers: Mapping[ir.Node, Layer]) -> Iterator[Doubling]:
+def _worthwhile_duplications(layers: Mapping[ir.Node, Layer]) -> Iterator[ChannelDuplication]:
     """Yield the groups of values whose channels are worth duplicating."""
     visited: set[ir.Value] = set()
     convolutions = {node: layer.convolution for node, layer in layers.items()}
@@ -67,8 +70,8 @@ def _doublings(layers: Mapping[ir.Node, Layer]) -> Iterator[Doubling]:
         if layer.needs_split and layer.source not in visited:
             shared = SharedChannels.around(layer.source, convolutions)
             visited |= {layer.source} if shared is None else shared.values
-            if shared is not None and (doubling := Doubling(shared, layers)).is_worthwhile:
-                yield doubling
+            if shared is not None and (duplication := ChannelDuplication(shared, layers)).is_worthwhile:
+                yield duplication
 
 
 @dataclass(frozen=True)
@@ -128,7 +131,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Doubling:
+class ChannelDuplication:
     """A group of values that share channels, some of which are duplicated."""
 
     shared: SharedChannels
@@ -156,29 +159,29 @@ class Doubling:
     @property
     def is_worthwhile(self) -> bool:
         """True if the combined speedup exceeds ``MIN_SPEEDUP``."""
-        symmetric_cost, symmetric_copied_cost = self._costs(symmetric_kernels=True)
-        fallback_cost, fallback_copied_cost = self._costs(symmetric_kernels=False)
-        return symmetric_copied_cost * fallback_copied_cost * MIN_SPEEDUP < symmetric_cost * fallback_cost
+        symmetric_cost, symmetric_cost_with_copies = self._costs(symmetric_kernels=True)
+        fallback_cost, fallback_cost_with_copies = self._costs(symmetric_kernels=False)
+        return symmetric_cost_with_copies * fallback_cost_with_copies * MIN_SPEEDUP < symmetric_cost * fallback_cost
 
     def _costs(self, symmetric_kernels: bool) -> tuple[int, int]:
         """Return the cost without copied channels, and the cost with them.
 
         ``symmetric_kernels``: the processor has kernels for symmetric weights.
         """
-        cost = copied_cost = 0
+        cost = cost_with_copies = 0
         for layer in self.readers:
             features, symmetric = layer.convolution.features, layer.convolution.symmetric
             cost += layer.cost(self.channels, features, symmetric_kernels and symmetric)
-            copied_cost += layer.cost(self.size, features, symmetric_kernels and (symmetric or layer.needs_split))
+            cost_with_copies += layer.cost(self.size, features, symmetric_kernels and (symmetric or layer.needs_split))
         for layer in map(self.layers.__getitem__, self.shared.producers):
             inputs, symmetric = layer.convolution.shape[1], layer.convolution.symmetric
             cost += layer.cost(inputs, self.channels, symmetric_kernels and symmetric)
-            copied_cost += layer.cost(inputs, self.size, symmetric_kernels and symmetric)
+            cost_with_copies += layer.cost(inputs, self.size, symmetric_kernels and symmetric)
         for layer in map(self.layers.__getitem__, self.shared.depthwise):
             channel_cost = layer.positions * _DEPTHWISE_COST
             cost += channel_cost * self.channels
-            copied_cost += channel_cost * self.size
-        return cost, copied_cost
+            cost_with_copies += channel_cost * self.size
+        return cost, cost_with_copies
 
     def add_weights(self, new_weights: dict[ir.Node, NewWeights]) -> None:
         """Add the new weights of all convolutions that read or compute the channels.

@@ -62,7 +62,7 @@ RULES = (
         "the first convolution reads the image with its channels folded into the width, which saves the Transpose",
         Gain(73, 2.3, 10.5, -2.8),
         frozenset({"Conv", "Transpose"}),
-        # squeeze_excite_blocks derives batch sizes from the graph inputs. It cannot do so through the Reshape of this rule.
+        # squeeze_excite_blocks derives batch sizes from the graph inputs. The Reshape of this rule would hide them.
         after=("squeeze_excite_blocks",),
     ),
     RuleDeclaration(
@@ -87,7 +87,7 @@ RULES = (
         "a quantized constant per channel is repeated for several pixels at a time",
         Gain(3, 21.8, 36.5, 14.9),
         frozenset({"DequantizeLinear", "QuantizeLinear"}),
-        # fold_width and fold_depthwise look for a Transpose before the convolution. They do not find it before a Reshape of this rule.
+        # fold_width and fold_depthwise look for a Transpose before the convolution. A Reshape of this rule would hide it.
         after=("fold_width", "fold_depthwise"),
         module="widen_constants",
     ),

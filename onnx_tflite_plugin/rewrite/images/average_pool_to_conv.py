@@ -33,24 +33,24 @@ from onnx_tflite_plugin.rewrite.matching import (
 from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require_match
 from onnx_tflite_plugin.source.model import Array
 
-_MAX_TAPS = 256  # heuristic: float32 scales of larger windows may round half results incorrectly
+_MAX_TAPS = 256  # heuristic: for larger windows, float32 scales may round ties incorrectly
 # Heuristics: femtoseconds per tap of a window and per multiplication, measured with AVX2 (with VNNI: 3000 and 40).
 _TAP_TIME, _MULTIPLICATION_TIME = 1700, 40
 _OTHER_NODES_TIME = 10_000_000  # femtoseconds of the nodes around the product
 
 
-def check(node: ir.Node) -> Average | Decline:
+def check(pool: ir.Node) -> Average | Decline:
     """Return the quantized average if a convolution or matrix product is faster."""
-    average = Average.of(node)
+    average = Average.of(pool)
     is_faster = average.is_inside or average.is_product_faster
-    return average if is_faster else Decline("a product of matrices takes as long, or its factors exceed 8 bits")
+    return average if is_faster else Decline("a product of matrices is not faster, or its factors exceed 8 bits")
 
 
 def rewrite(editor: Editor, average: Average) -> None:
     """Emit the convolution, or the product of matrices."""
-    with editor.replacing(average.node):
+    with editor.replacing(average.pool):
         if average.is_inside:
-            editor.replace_value(average.node.outputs[0], average.emit_convolution(editor))
+            editor.replace_value(average.pool.outputs[0], average.emit_convolution(editor))
         else:
             editor.replace_value(average.quantize.outputs[0], average.emit_product(editor))
 
@@ -67,7 +67,7 @@ class Average:
     """
 
     dequantize: ir.Node
-    node: ir.Node
+    pool: ir.Node
     quantize: ir.Node
     image: tuple[int, int, int]
     kernel: tuple[int, int]
@@ -75,29 +75,29 @@ class Average:
     pads: tuple[int, int, int, int]
 
     @classmethod
-    def of(cls, node: ir.Node) -> Self:
+    def of(cls, pool: ir.Node) -> Self:
         """Return the average of an AveragePool.
 
         Raises Refusal if it is not quantized, its windows are unsupported, or a size is dynamic.
         """
-        dequantize = require_match(producer(node.inputs[0], "DequantizeLinear"))
-        quantize = require_match(only_user(node.outputs[0], "QuantizeLinear"))
+        dequantize = require_match(producer(pool.inputs[0], "DequantizeLinear"))
+        quantize = require_match(only_user(pool.outputs[0], "QuantizeLinear"))
         affines = Affine.of(dequantize), Affine.of(quantize)
         require(all(affine and affine.per_tensor for affine in affines), "a scale is per axis or not constant")
         integers = require_match(dequantize.inputs[0])
         require(integers.dtype == ir.DataType.UINT8, "the quantized values are not uint8")
-        shape = require_match(sizes(node.inputs[0]), "the rank of the image is unknown")
+        shape = require_match(sizes(pool.inputs[0]), "the rank of the image is unknown")
         require(len(shape) == 4 and None not in shape[1:], "the operand is not an image, or a size is dynamic")
-        require("auto_pad" not in node.attributes, "the pads are computed (auto_pad)")
-        require({*ints(node, "dilations", [1])} == {1}, "the windows are dilated")
-        require(not integer(node, "ceil_mode", 0), "the size of the result is rounded up")
-        require(not integer(node, "count_include_pad", 0), "padding is part of the average")
+        require("auto_pad" not in pool.attributes, "the pads are computed (auto_pad)")
+        require({*ints(pool, "dilations", [1])} == {1}, "the windows are dilated")
+        require(not integer(pool, "ceil_mode", 0), "the size of the result is rounded up")
+        require(not integer(pool, "count_include_pad", 0), "padding is part of the average")
         _, channels, height, width = (size or 0 for size in shape)
-        kernel_height, kernel_width = ints(node, "kernel_shape", [])
-        stride_y, stride_x = ints(node, "strides", [1, 1])
-        top, left, bottom, right = ints(node, "pads", [0] * 4)
+        kernel_height, kernel_width = ints(pool, "kernel_shape", [])
+        stride_y, stride_x = ints(pool, "strides", [1, 1])
+        top, left, bottom, right = ints(pool, "pads", [0] * 4)
         image, kernel, strides = (channels, height, width), (kernel_height, kernel_width), (stride_y, stride_x)
-        average = cls(dequantize, node, quantize, image, kernel, strides, (top, left, bottom, right))
+        average = cls(dequantize, pool, quantize, image, kernel, strides, (top, left, bottom, right))
         require(average.taps <= _MAX_TAPS, f"a window has more than {_MAX_TAPS} elements")
         return average
 
@@ -130,7 +130,7 @@ class Average:
         channels, scale = self.image[0], np.asarray(1 / self.taps, np.float32)
         ones = Affine(np.ones((channels, 1, *self.kernel), np.int8), scale, np.asarray(0, np.int8))
         return editor.emit(
-            "Conv", self.node.inputs[0], editor.dequantize(ones), kernel_shape=self.kernel, strides=self.strides, group=channels
+            "Conv", self.pool.inputs[0], editor.dequantize(ones), kernel_shape=self.kernel, strides=self.strides, group=channels
         )  # fmt: skip
 
     def emit_product(self, editor: Editor) -> ir.Value:

@@ -29,57 +29,57 @@ class Match(NamedTuple):
     ``bounds``: minimum and maximum, as operands of Clip.
     """
 
-    node: ir.Node
+    clip: ir.Node
     image: ir.Value
     channels: int
     bounds: Sequence[ir.Value | Array | None]
 
 
-def check(node: ir.Node) -> Match:
+def check(clip: ir.Node) -> Match:
     """Return the match if a node clips a float image in the blocked layout.
 
     The nodes before and after it must support the layout, and the bounds must be constant.
     """
-    image, bounds = require_match(node.inputs[0]), _bounds(node)
-    require(only_user(image, node.op_type), "the image before the bounds has other users")
-    shape = require_match(sizes(node.outputs[0]), "the rank of the image is unknown")
+    image, bounds = require_match(clip.inputs[0]), _bounds(clip)
+    require(only_user(image, clip.op_type), "the image before the bounds has other users")
+    shape = require_match(sizes(clip.outputs[0]), "the rank of the image is unknown")
     require(len(shape) == 4 and shape[2:] != [1, 1], "the tensor is not an image, or is a single pixel")
     channels = shape[1]
     require(channels and channels % DIVISOR == 0, f"the number of channels is not a multiple of {DIVISOR}")
     _require_blocks_before(image, shape)
-    users = {use.node.op_type for use in node.outputs[0].uses()}
-    require(node.outputs[0].dtype == ir.DataType.FLOAT and "QuantizeLinear" not in users, "the result is quantized")
+    users = {use.node.op_type for use in clip.outputs[0].uses()}
+    require(clip.outputs[0].dtype == ir.DataType.FLOAT and "QuantizeLinear" not in users, "the result is quantized")
     require(users & _BLOCKED_OPERATORS, "no operator in the blocked layout reads the result")
-    return Match(node, image, channels or 0, bounds)
+    return Match(clip, image, channels or 0, bounds)
 
 
 def rewrite(editor: Editor, match: Match) -> None:
     """Emit the depthwise convolution and a Clip after it."""
-    node, image, channels, bounds = match
-    with editor.replacing(node):
+    clip, image, channels, bounds = match
+    with editor.replacing(clip):
         value = editor.emit(
             "Conv", image, np.ones((channels, 1, 1, 1), np.float32), kernel_shape=[1, 1], group=channels
         )
         value = editor.emit("Clip", value, *bounds)
-    editor.replace_value(node.outputs[0], value)
+    editor.replace_value(clip.outputs[0], value)
 
 
 clip_to_conv = RewriteRule(nodes("Clip", "Max", "Min"), check, rewrite)
 
 
-def _bounds(node: ir.Node) -> Sequence[ir.Value | Array | None]:
+def _bounds(clip: ir.Node) -> Sequence[ir.Value | Array | None]:
     """Return minimum and maximum of a Clip, Max or Min, as operands of Clip.
 
-    Raises Refusal unless they are constant; those of Max and Min must also be scalars.
+    Raises Refusal if a bound is not constant, or if the bound of a Max or Min is not a scalar.
     """
-    bounds = list(node.inputs[1:])
-    if node.op_type == "Clip":
+    bounds = list(clip.inputs[1:])
+    if clip.op_type == "Clip":
         require(all(value is None or constant(value) is not None for value in bounds), "a bound is not constant")
         return bounds
     constant_bound = require_match(constant(bounds[0]) if len(bounds) == 1 else None)
     require(constant_bound.size == 1, "the bound is not a scalar")
     bound = np.asarray(constant_bound.reshape(()))
-    return [bound] if node.op_type == "Max" else [None, bound]
+    return [bound] if clip.op_type == "Max" else [None, bound]
 
 
 def _require_blocks_before(image: ir.Value, shape: list[int | None]) -> None:

@@ -197,9 +197,9 @@ def cheapest_folding(window: Window) -> Folding | None:
 class Image(NamedTuple):
     """A channels-last image of shape ``sizes``, [N, H, W, C].
 
-    ``value``: the image; its shape may differ from ``sizes``, with the same order of elements. ``channels_first``: the
-    node that converts ``value`` to [N, C, H, W], if any. ``quantize_nodes``: the nodes after the conversion that quantize
-    and dequantize the image, in order.
+    ``value``: the tensor of the image. Its shape may differ from ``sizes``, but not the order of its elements.
+    ``channels_first``: the node that converts ``value`` to [N, C, H, W], if any. ``quantize_nodes``: the nodes after the
+    conversion that quantize and dequantize the image, in order.
     """
 
     value: ir.Value | None

@@ -21,17 +21,18 @@ from onnx_tflite_plugin.source.model import Array
 class Match(NamedTuple):
     """A Transpose to channels first, and the convolutions that read the image."""
 
-    node: ir.Node
+    transpose: ir.Node
     readers: Sequence[ir.Node]
     height: int | None
     width: int
     channels: int
 
 
-def check(node: ir.Node) -> Match:
+def check(transpose: ir.Node) -> Match:
     """Return the match if only float convolutions read an image of few channels."""
-    require(ints(node, "perm", []) == CHANNELS_FIRST)
-    shape, result = require_match(sizes(node.inputs[0]), "the rank of the image is unknown"), node.outputs[0]
+    require(ints(transpose, "perm", []) == CHANNELS_FIRST)
+    shape = require_match(sizes(transpose.inputs[0]), "the rank of the image is unknown")
+    result = transpose.outputs[0]
     readers = [use.node for use in result.uses()]
     require(readers and not result.is_graph_output(), "the transposed image is unused or a graph output")
     _, height, width, channels = shape
@@ -39,14 +40,14 @@ def check(node: ir.Node) -> Match:
     require(channels and 1 < channels < BLOCK, f"the image has 1 channel, or {BLOCK} or more")
     for reader in readers:
         _require_convolution(reader, result)
-    return Match(node, readers, height, width or 0, channels or 0)
+    return Match(transpose, readers, height, width or 0, channels or 0)
 
 
 def rewrite(editor: Editor, match: Match) -> None:
     """Reshape the image to one channel, and widen the kernels that read it."""
-    node, readers, height, width, channels = match
-    with editor.replacing(node):
-        plane = editor.emit("Reshape", node.inputs[0], [0, 1, height or -1, width * channels])
+    transpose, readers, height, width, channels = match
+    with editor.replacing(transpose):
+        plane = editor.emit("Reshape", transpose.inputs[0], [0, 1, height or -1, width * channels])
     for reader in readers:
         _widen(editor, reader, plane, channels)
 

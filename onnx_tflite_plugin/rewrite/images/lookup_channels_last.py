@@ -31,12 +31,12 @@ class Match(NamedTuple):
     shape: list[int]
 
 
-def check(node: ir.Node) -> Match:
+def check(lookup: ir.Node) -> Match:
     """Return the match if the lookup is between 8-bit convolutions of an image."""
-    flatten = require_match(producer(node.inputs[1], "Reshape"))
-    restore = require_match(only_user(node.outputs[0], "Reshape"))
+    flatten = require_match(producer(lookup.inputs[1], "Reshape"))
+    restore = require_match(only_user(lookup.outputs[0], "Reshape"))
     shape = constant(restore.inputs[1])
-    require(only_user(flatten.outputs[0], "GatherElements") is node, "the values have other users")
+    require(only_user(flatten.outputs[0], "GatherElements") is lookup, "the values have other users")
     require(shape is not None and shape.shape == (4,))
     assert shape is not None
     require(shape[1] > 1 and (shape[2:] != 1).any())
@@ -46,7 +46,7 @@ def check(node: ir.Node) -> Match:
 
 
 def rewrite(editor: Editor, match: Match) -> None:
-    """Emit a Transpose to channels last before the lookup, and one back after it."""
+    """Emit a Transpose to channels last before the lookup, and its inverse after it."""
     flatten, restore, (batch, channels, *size) = match
     with editor.replacing(flatten):
         flatten.replace_input_with(0, editor.emit("Transpose", flatten.inputs[0], perm=CHANNELS_LAST))

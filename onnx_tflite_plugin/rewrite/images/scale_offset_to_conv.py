@@ -1,8 +1,7 @@
 """Compute a scale and an offset per channel by one depthwise 1 x 1 convolution.
 
-A batch normalization that is not folded into a convolution consists of such a Mul and Add, two kernels that pass over the whole
-tensor. A float convolution keeps the blocked layout, and is fused with an activation after it. A quantized convolution rounds once
-instead of twice.
+An unfolded batch normalization consists of such a Mul and Add: two kernels that each read and write the whole tensor. A float
+convolution keeps the blocked layout, and is fused with an activation after it. A quantized convolution rounds once instead of twice.
 """
 
 from __future__ import annotations
@@ -125,7 +124,8 @@ def _per_channel(unit: QuantizedElementwise) -> Array:
     channels = unit.shape[1] if len(unit.shape) == 4 else None
     aligned_shape = (1,) * (4 - unit.integers.ndim) + unit.integers.shape
     require(
-        channels and aligned_shape in ((1, channels, 1, 1), (1, 1, 1, 1)), "a constant is not per channel of an image"
+        channels and aligned_shape in ((1, channels, 1, 1), (1, 1, 1, 1)),
+        "a constant is not per channel, or the tensor is not an image",
     )
     return np.broadcast_to(unit.constant.floats.reshape(-1), channels or 0)
 

@@ -30,7 +30,7 @@ _BROADCASTING = frozenset({"Add", "Mul", "Sub"})
 class Match(NamedTuple):
     """A Mul of ``image`` by ``scale``, which is the operand at index ``slot``."""
 
-    node: ir.Node
+    mul: ir.Node
     slot: int
     image: ir.Value
     scale: ir.Value
@@ -48,34 +48,34 @@ def check(place: tuple[ir.Node, BatchSizes]) -> Match:
 
     Convolutions must compute the image and the scale, and read the product.
     """
-    node, batch_sizes = place
-    shape = require_match(sizes(node.outputs[0]), "the rank of the product is unknown")
+    mul, batch_sizes = place
+    shape = require_match(sizes(mul.outputs[0]), "the rank of the product is unknown")
     require(len(shape) == 4 and shape[2:] != [1, 1])
     require(None not in shape[1:], "a size of the image is dynamic")
     channels = shape[1] or 0
-    slots = [k for k, value in enumerate(node.inputs) if (sizes(value) or [])[1:] == [channels, 1, 1]]
+    slots = [k for k, value in enumerate(mul.inputs) if (sizes(value) or [])[1:] == [channels, 1, 1]]
     require(len(slots) == 1)
     require(
         channels >= BLOCK and channels % DIVISOR == 0,
         f"the number of channels is below {BLOCK} or not a multiple of {DIVISOR}",
     )
-    convolutions = [_activated_convolution(value) for value in node.inputs]
+    convolutions = [_activated_convolution(value) for value in mul.inputs]
     require(all(convolutions), "the image or the scale does not come from a convolution")
     require(all(conv and _is_float(conv.inputs[0]) for conv in convolutions), "a convolution is quantized")
-    require(any(use.node.op_type == "Conv" for use in node.outputs[0].uses()), "no convolution reads the product")
-    scale, image = require_match(node.inputs[slots[0]]), require_match(node.inputs[1 - slots[0]])
+    require(any(use.node.op_type == "Conv" for use in mul.outputs[0].uses()), "no convolution reads the product")
+    scale, image = require_match(mul.inputs[slots[0]]), require_match(mul.inputs[1 - slots[0]])
     require(
         scale in batch_sizes and batch_sizes[scale] == batch_sizes.get(image),
         "the batch sizes of image and scale may differ",
     )
-    return Match(node, slots[0], image, scale, batch_sizes[scale])
+    return Match(mul, slots[0], image, scale, batch_sizes[scale])
 
 
 def rewrite(editor: Editor, match: Match) -> None:
     """Emit a Resize of the scale to the size of the image."""
-    node, slot, image, scale, batch = match
-    channels, height, width = (size or 0 for size in (sizes(node.outputs[0]) or [])[1:])
-    with editor.replacing(node):
+    mul, slot, image, scale, batch = match
+    channels, height, width = (size or 0 for size in (sizes(mul.outputs[0]) or [])[1:])
+    with editor.replacing(mul):
         repeats = np.array([1, 1, height, width], np.float32)
         repeated_scale = editor.emit(
             "Resize", scale, None, repeats, mode="nearest", coordinate_transformation_mode="asymmetric",
@@ -85,7 +85,7 @@ def rewrite(editor: Editor, match: Match) -> None:
     for value in (repeated_scale, image):
         value.shape = ir.Shape([batch, channels, height, width])
     repeated_scale.type = scale.type
-    node.replace_input_with(slot, repeated_scale)
+    mul.replace_input_with(slot, repeated_scale)
 
 
 squeeze_excite_blocks = RewriteRule(pattern, check, rewrite)

@@ -4,8 +4,8 @@ Kernels of two operands broadcast a constant per channel one pixel at a time. A 
 and a 24x24x64 image takes 14 us. With a constant repeated for a row of pixels, the images take 7 us and 8 us. In an image of one
 channel and 9216 pixels, a scalar takes 92 us, but only 3 us if it has as many axes as the image.
 
-A quantized pixel takes 14 ns. An image of 3 channels, as in the normalization at the beginning of networks, takes ten to twenty
-times as long as an image with the same number of elements and many channels.
+A quantized pixel takes 14 ns. An image of 3 channels, which many networks normalize first, takes ten to twenty times as long as an
+image with the same number of elements and many channels.
 """
 
 from __future__ import annotations

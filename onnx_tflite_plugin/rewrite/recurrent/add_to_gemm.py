@@ -27,7 +27,7 @@ class Match(NamedTuple):
     is a constant; otherwise it is computed, for example by another product.
     """
 
-    node: ir.Node
+    add: ir.Node
     value: ir.Value
     addend: ir.Value
     gemms: list[ir.Node]
@@ -45,50 +45,50 @@ def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[tuple[ir.Node, Depth
 
 def check(place: tuple[ir.Node, Depths]) -> Match | Decline:
     """Return the match if an operand is a matrix product with the shape of the sum."""
-    node, depths = place
-    for value, addend in _operands(node):
-        if constant(addend) is not None and _fits(addend, value, node):
+    add, depths = place
+    for value, addend in _operands(add):
+        if constant(addend) is not None and _fits(addend, value, add):
             chain = [*_gemm_chain(value)]
             if chain and len(chain[-1].inputs) == 2:
-                return Match(node, value, addend, chain, is_constant=True)
+                return Match(add, value, addend, chain, is_constant=True)
     matches: list[tuple[int, Match]] = []
-    for value, addend in _operands(node):
+    for value, addend in _operands(add):
         reshape = producer(value, "Reshape") if only_user(value, "Add") else None
         rows = value if reshape is None else reshape.inputs[0]
-        if rows is None or not only_user(rows, "Add", "Reshape") or not _fits(addend, rows, node):
+        if rows is None or not only_user(rows, "Add", "Reshape") or not _fits(addend, rows, add):
             continue
         gemm = _plain_gemm(rows)
         if gemm is not None and len(gemm.inputs) == 2:
-            matches.append((depths.get(gemm, 0), Match(node, value, addend, [gemm], is_constant=False)))
+            matches.append((depths.get(gemm, 0), Match(add, value, addend, [gemm], is_constant=False)))
     if not matches:
-        return Decline("no operand is a float matrix product without a bias whose shape equals that of the sum")
+        return Decline("no operand is a float matrix product without a bias and with the shape of the sum")
     # The product at the end of the longer path gets the bias, so that products of the input are computed early.
     return max(matches, key=lambda candidate: candidate[0])[1]
 
 
 def rewrite(editor: Editor, match: Match) -> None:
     """Add the bias operand to a Gemm, and remove the Add."""
-    node, gemm = match.node, match.gemms[-1]
+    add, gemm = match.add, match.gemms[-1]
     if match.is_constant:
         gemm.resize_inputs(3)
         gemm.replace_input_with(2, match.addend)
         for gemm_before in match.gemms:
             clear_metadata(gemm_before.outputs[0])
-        editor.replace_value(node.outputs[0], match.value)
+        editor.replace_value(add.outputs[0], match.value)
         return
-    with editor.replacing(node):
+    with editor.replacing(add):
         gemm_with_bias = editor.emit("Gemm", *gemm.inputs, match.addend, like=gemm)
-    editor.replace_value(node.outputs[0], gemm_with_bias)
-    for unused in (node, gemm):  # unused nodes would count as users of their operands until they are removed
+    editor.replace_value(add.outputs[0], gemm_with_bias)
+    for unused in (add, gemm):  # unused nodes would count as users of their operands until they are removed
         unused.resize_inputs(0)
 
 
 add_to_gemm = RewriteRule(pattern, check, rewrite)
 
 
-def _operands(node: ir.Node) -> Iterator[tuple[ir.Value, ir.Value]]:
+def _operands(add: ir.Node) -> Iterator[tuple[ir.Value, ir.Value]]:
     """Yield the two operands of a node in both orders."""
-    left, right = node.inputs
+    left, right = add.inputs
     if left is not None and right is not None:
         yield from ((left, right), (right, left))
 
@@ -117,12 +117,12 @@ def _plain_gemm(value: ir.Value) -> ir.Node | None:
     return None if gemm.attributes.keys() & {"alpha", "beta"} else gemm
 
 
-def _fits(addend: ir.Value, rows: ir.Value, node: ir.Node) -> bool:
+def _fits(addend: ir.Value, rows: ir.Value, add: ir.Node) -> bool:
     """True if ``rows`` has the shape of the sum, so that only ``addend`` is broadcast.
 
     For dynamic dimensions, this must hold for all sizes.
     """
     shape, addend_shape = sizes(rows), sizes(addend)
-    if shape is None or addend_shape is None or len(shape) != 2 or shape != sizes(node.outputs[0]):
+    if shape is None or addend_shape is None or len(shape) != 2 or shape != sizes(add.outputs[0]):
         return False
     return None not in shape or addend_shape[:-1] in ([], [1])

@@ -2,10 +2,10 @@
 
 Cast and Mul pass the tensor through memory twice.
 
-ONNX Runtime changes other operators next to a DequantizeLinear with a single scale. It rounds float weights of Conv and Gemm
-between such a node and a QuantizeLinear to 8 bits (WeightBiasQuantization), and moves the node across Reshape and Transpose. It does
-neither for elementwise operators, for which it has no 16-bit kernels, nor for per-axis scales. Unless the reader is elementwise, the
-scale is therefore repeated along an axis.
+ONNX Runtime changes other operators next to a DequantizeLinear with a single scale. It rounds float weights of a Conv or Gemm between
+a DequantizeLinear and a QuantizeLinear to 8 bits (WeightBiasQuantization). It also moves a DequantizeLinear across Reshape and
+Transpose. It changes neither elementwise operators, for which it has no 16-bit kernels, nor nodes with per-axis scales. Unless the
+reader is elementwise, the scale is therefore repeated along an axis.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Match(NamedTuple):
     The scale is repeated ``times`` along ``axis``, if any.
     """
 
-    node: ir.Node
+    mul: ir.Node
     integers: ir.Value
     scale: float
     axis: int | None = None
@@ -48,32 +48,32 @@ def pattern(model: ir.Model, _: RewriteOptions) -> list[ir.Node]:
     return nodes_of(model.graph, "Mul") if (model.graph.opset_imports.get("") or 0) >= _MIN_OPSET else []
 
 
-def check(node: ir.Node) -> Match:
+def check(mul: ir.Node) -> Match:
     """Return the match if a Mul with one reader scales a computed int16 tensor."""
-    cast, scale = require_match(producer(node.inputs[0], "Cast")), require_match(constant(node.inputs[1]))
-    integers, uses = require_match(cast.inputs[0]), node.outputs[0].uses()
+    cast, scale = require_match(producer(mul.inputs[0], "Cast")), require_match(constant(mul.inputs[1]))
+    integers, uses = require_match(cast.inputs[0]), mul.outputs[0].uses()
     require(integers.dtype == ir.DataType.INT16 and constant(integers) is None)
     require(scale.size == 1 and scale.dtype == np.float32, "there are several scales")
     require(only_user(cast.outputs[0], "Mul") and len(uses) == 1, "several nodes read the integers or the floats")
     if next(iter(uses)).node.op_type in _ELEMENTWISE:
-        return Match(node, integers, scale.item())
-    shape = sizes(node.outputs[0]) or []
+        return Match(mul, integers, scale.item())
+    shape = sizes(mul.outputs[0]) or []
     axis = next((k for k, size in enumerate(shape) if size is not None and size > 1), len(shape))
     run_length = math.prod(size or 1 for size in shape[axis + 1 :])
     require(run_length >= _MIN_RUN, f"fewer than {_MIN_RUN} consecutive elements would have one scale")
     require((shape[axis] or 0) <= _MAX_AXIS_SIZE, f"the axis has more than {_MAX_AXIS_SIZE} elements")
-    return Match(node, integers, scale.item(), axis, shape[axis] or 0)
+    return Match(mul, integers, scale.item(), axis, shape[axis] or 0)
 
 
 def rewrite(editor: Editor, match: Match) -> None:
     """Emit DequantizeLinear, with per-axis scales if the reader is not elementwise."""
-    node, integers, scale, axis, times = match
+    mul, integers, scale, axis, times = match
     scales = np.asarray(scale, np.float32) if axis is None else np.full(times, scale, np.float32)
     # ONNX Runtime before 1.24 treats integers without a zero point as uint8 when it moves a DequantizeLinear.
     zero_points = () if axis is None else (np.zeros(scales.shape, np.int16),)
-    with editor.replacing(node):
+    with editor.replacing(mul):
         floats = editor.emit("DequantizeLinear", integers, scales, *zero_points, axis=axis)
-    editor.replace_value(node.outputs[0], floats)
+    editor.replace_value(mul.outputs[0], floats)
 
 
 dequantize_int16 = RewriteRule(pattern, check, rewrite)

@@ -86,7 +86,7 @@ def check(rows: Mapping[int, Row]) -> Product:
     require(len(shape) == 3 and None not in shape, "the tensor does not have three axes, or a size is dynamic")
     require(sorted(rows) == list(range(shape[0] or 0)), "a row is not multiplied by the matrix")
     require(len(rows) >= _MIN_ROWS, f"there are fewer than {_MIN_ROWS} rows")
-    product_class = _PRODUCTS.get(source.dtype or ir.DataType.UNDEFINED, Product)
+    product_class = _PRODUCT_CLASSES.get(source.dtype or ir.DataType.UNDEFINED, Product)
     return product_class.of([rows[k] for k in sorted(rows)])
 
 
@@ -243,7 +243,7 @@ class ExactProduct(Product):
         return editor.emit("QuantizeLinear", editor.emit("Mul", sums, factors), ones, self.zero_points, axis=0)
 
 
-_PRODUCTS = {ir.DataType.UINT8: ExactProduct, ir.DataType.INT16: Product}
+_PRODUCT_CLASSES = {ir.DataType.UINT8: ExactProduct, ir.DataType.INT16: Product}
 
 
 def _weights(row: Row) -> Affine | None:

@@ -23,26 +23,26 @@ _RESHAPE_OPERATORS = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
 
 
 class Match(NamedTuple):
-    """The last Reshape ``node`` of a chain, and the ``value`` before the chain.
+    """The last Reshape of a chain, and the ``value`` before the chain.
 
     ``is_useless``: the value already has the shape of the result.
     """
 
-    node: ir.Node
+    reshape: ir.Node
     value: ir.Value
     is_useless: bool
 
 
-def check(node: ir.Node) -> Match:
+def check(reshape: ir.Node) -> Match:
     """Return the match if a tensor is reshaped several times in succession."""
-    value = node.inputs[0]
+    value = reshape.inputs[0]
     while (earlier := producer(value, *_RESHAPE_OPERATORS)) is not None:
         value = earlier.inputs[0]
-    require(value is not node.inputs[0])
-    target = require_match(constant(node.inputs[1]), "the shape is not constant")
-    require(target.all(), "a size is copied from the operand")
-    is_useless = _has_shape(sizes(value), target) and not node.outputs[0].is_graph_output()
-    return Match(node, require_match(value), is_useless)
+    require(value is not reshape.inputs[0])
+    target = require_match(constant(reshape.inputs[1]), "the shape is not constant")
+    require(target.all(), "the target shape contains 0, which copies an input dimension")
+    is_useless = _has_shape(sizes(value), target) and not reshape.outputs[0].is_graph_output()
+    return Match(reshape, require_match(value), is_useless)
 
 
 def rewrite(_: Editor, match: Match) -> None:
@@ -50,17 +50,17 @@ def rewrite(_: Editor, match: Match) -> None:
 
     The metadata of values within the chain is copied to the remaining values.
     """
-    target, reshaped = constant(match.node.inputs[1]), match.node.inputs[0]
+    target, reshaped = constant(match.reshape.inputs[1]), match.reshape.inputs[0]
     while reshaped is not None and reshaped is not match.value:
         copy_tensor_metadata(match.value, sizes(match.value), reshaped)
         if target is not None:
-            copy_tensor_metadata(match.node.outputs[0], target.tolist(), reshaped)
+            copy_tensor_metadata(match.reshape.outputs[0], target.tolist(), reshaped)
         producer_node = reshaped.producer()
         reshaped = None if producer_node is None else producer_node.inputs[0]
     if not match.is_useless:
-        match.node.replace_input_with(0, match.value)
+        match.reshape.replace_input_with(0, match.value)
         return
-    for use in match.node.outputs[0].uses():
+    for use in match.reshape.outputs[0].uses():
         use.node.replace_input_with(use.idx, match.value)
 
 
@@ -86,9 +86,9 @@ class UnitAxes(NamedTuple):
     result: ir.Value
 
 
-def check_unit_axes(node: ir.Node) -> UnitAxes:
+def check_unit_axes(reshape: ir.Node) -> UnitAxes:
     """Return the match if a Reshape drops leading axes that all readers broadcast."""
-    value, result = require_match(node.inputs[0]), node.outputs[0]
+    value, result = require_match(reshape.inputs[0]), reshape.outputs[0]
     before, after = require_match(sizes(value)), require_match(sizes(result))
     dropped_count = len(before) - len(after)
     require(dropped_count > 0 and before == [1] * dropped_count + after)
@@ -144,30 +144,30 @@ _MIN_PARTS = 3
 class Stack(NamedTuple):
     """A Concat of parts of shape ``shape``, each unsqueezed at ``axis``."""
 
-    node: ir.Node
+    concat: ir.Node
     parts: Sequence[ir.Value]
     axis: int
     shape: Sequence[int]
 
 
-def check_stack(node: ir.Node) -> Stack:
+def check_stack(concat: ir.Node) -> Stack:
     """Return the match if enough static tensors are unsqueezed for this Concat only."""
-    axis = integer(node, "axis", 0)
-    require(len(node.inputs) >= _MIN_PARTS, f"the Concat has fewer than {_MIN_PARTS} operands")
-    parts = [require_match(_match_unsqueeze(value, axis)) for value in node.inputs]
+    axis = integer(concat, "axis", 0)
+    require(len(concat.inputs) >= _MIN_PARTS, f"the Concat has fewer than {_MIN_PARTS} operands")
+    parts = [require_match(_match_unsqueeze(value, axis)) for value in concat.inputs]
     shape = require_match(sizes(parts[0]), "the rank of the operands is unknown")
     require(shape and None not in shape, "a size is dynamic")
-    require(0 <= axis < len(shape), "the new axis is the last one")
-    return Stack(node, parts, axis, [size or 0 for size in shape])
+    require(0 <= axis < len(shape), "the new axis is the last axis")
+    return Stack(concat, parts, axis, [size or 0 for size in shape])
 
 
 def rewrite_stack(editor: Editor, stack: Stack) -> None:
     """Emit a Concat along an existing axis of the parts, and one Reshape."""
-    node, parts, axis, shape = stack
-    with editor.replacing(node):
+    concat, parts, axis, shape = stack
+    with editor.replacing(concat):
         concatenated = editor.emit("Concat", *parts, axis=axis)
         stacked = editor.emit("Reshape", concatenated, np.asarray([*shape[:axis], len(parts), *shape[axis:]], np.int64))
-    editor.replace_value(node.outputs[0], stacked)
+    editor.replace_value(concat.outputs[0], stacked)
 
 
 reshape_after_concat = RewriteRule(nodes("Concat"), check_stack, rewrite_stack)

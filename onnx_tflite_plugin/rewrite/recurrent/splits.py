@@ -27,8 +27,8 @@ from onnx_tflite_plugin.rewrite.rule import RewriteRule, nodes, require, require
 # --- activations ------------------------------------------------------------------------------
 
 _ELEMENTWISE = frozenset({"Cast", "DequantizeLinear", "Mul", "QuantizeLinear", "Relu", "Sigmoid", "Tanh"})
-"""Operators that are elementwise in the first operand if all others are scalars."""
-_MAX_ELEMENTS = 1024  # heuristic: maximum elements for which the time of a node is constant
+"""Operators that are elementwise in the first operand if all other operands are scalars."""
+_MAX_ELEMENTS = 1024  # heuristic: up to this number of elements, nodes take equal time
 _SLICE_NODES = 2  # heuristic: the Slice for a part with other operators takes as long as this number of nodes
 
 
@@ -61,7 +61,7 @@ class Match(NamedTuple):
     ``other_paths``: paths that begin differently; their parts are computed by Slices.
     """
 
-    node: ir.Node
+    split: ir.Node
     lengths: Sequence[int]
     common_nodes: Sequence[ir.Node]
     paths: Sequence[Path]
@@ -69,13 +69,13 @@ class Match(NamedTuple):
     other_paths: Sequence[Path]
 
 
-def check(node: ir.Node) -> Match:
+def check(split: ir.Node) -> Match:
     """Return the match if the tensor is small and the rewrite saves nodes."""
-    shape, lengths = require_match(sizes(node.inputs[0]), "the rank of the tensor is unknown"), _part_lengths(node)
+    shape, lengths = require_match(sizes(split.inputs[0]), "the rank of the tensor is unknown"), _part_lengths(split)
     require(lengths and shape and None not in shape, "a size is dynamic")
     elements = math.prod(size or 0 for size in shape)
     require(elements <= _MAX_ELEMENTS, f"the tensor has more than {_MAX_ELEMENTS} elements")
-    paths = [Path.of(part) for part in node.outputs]
+    paths = [Path.of(part) for part in split.outputs]
     reference = max(paths, key=lambda path: _shared_calls(path, paths))
     common_count = max((reference.count_equal_nodes(path) for path in paths if path is not reference), default=0)
     common_nodes = reference.nodes[:common_count]
@@ -83,19 +83,19 @@ def check(node: ir.Node) -> Match:
     other_paths = [path for path in paths if reference.count_equal_nodes(path) < common_count and path.part.uses()]
     saved_calls = _call_count(common_nodes) * (len(common_paths) - 1)
     require(saved_calls > _SLICE_NODES * len(other_paths), "too few outputs of the Split feed the same operators")
-    return Match(node, lengths, common_nodes, paths, common_paths, other_paths)
+    return Match(split, lengths, common_nodes, paths, common_paths, other_paths)
 
 
 def rewrite(editor: Editor, match: Match) -> None:
     """Emit the common operators before a new Split, and Slices for the other parts."""
-    node, lengths, common_nodes, paths, common_paths, other_paths = match
-    tensor, axis = require_match(node.inputs[0]), integer(node, "axis", 0)
-    with editor.replacing(node):
+    split, lengths, common_nodes, paths, common_paths, other_paths = match
+    tensor, axis = require_match(split.inputs[0]), integer(split, "axis", 0)
+    with editor.replacing(split):
         value = tensor
         for common_node in common_nodes:
             value = editor.clone_on(common_node, value)
             value.shape = tensor.shape
-        parts = editor.emitter.emit("Split", [value, *node.inputs[1:]], {"axis": axis}, outputs=len(paths))
+        parts = editor.emitter.emit("Split", [value, *split.inputs[1:]], {"axis": axis}, outputs=len(paths))
         slices = [
             editor.emit("Slice", tensor, *_slice_bounds(lengths, paths.index(path), axis)) for path in other_paths
         ]
@@ -158,33 +158,36 @@ def _slice_bounds(lengths: Sequence[int], index: int, axis: int) -> Sequence[Seq
 class Grid(NamedTuple):
     """A Split into rows, and the ``splits`` of each row along ``axis`` into columns."""
 
-    node: ir.Node
+    row_split: ir.Node
     splits: Sequence[ir.Node]
     axis: int
     columns: int
 
 
-def check_grid(node: ir.Node) -> Grid:
-    """Return the match if all rows have the same columns, fewer than there are rows."""
-    require(integer(node, "axis", 0) == 0)
+def check_grid(row_split: ir.Node) -> Grid:
+    """Return the match if all rows have equal columns.
+
+    There must be fewer columns than rows.
+    """
+    require(integer(row_split, "axis", 0) == 0)
     splits = [
-        require_match(only_user(part, "Split"), "a part of the Split is not split again") for part in node.outputs
+        require_match(only_user(part, "Split"), "a part of the Split is not split again") for part in row_split.outputs
     ]
-    row = require_match(sizes(node.outputs[0]) or None, "the rank of the rows is unknown")
+    row = require_match(sizes(row_split.outputs[0]) or None, "the rank of the rows is unknown")
     columns, axis = len(splits[0].outputs), integer(splits[0], "axis", 0) % len(row)
     require(axis, "the rows are split along axis 0")
     require(columns < len(splits), "there are at least as many columns as rows")
     require(all(_split_key(split) == _split_key(splits[0]) for split in splits), "the columns differ")
-    return Grid(node, splits, axis, columns)
+    return Grid(row_split, splits, axis, columns)
 
 
 def rewrite_grid(editor: Editor, grid: Grid) -> None:
     """Emit a Split into columns, and Splits of each column into rows."""
-    node, splits, axis, columns = grid
-    with editor.replacing(node):
-        operands = [node.inputs[0], *splits[0].inputs[1:]]
+    row_split, splits, axis, columns = grid
+    with editor.replacing(row_split):
+        operands = [row_split.inputs[0], *splits[0].inputs[1:]]
         for k, column in enumerate(editor.emitter.emit("Split", operands, {"axis": axis}, outputs=columns)):
-            rows = editor.emitter.emit("Split", [column, *node.inputs[1:]], {"axis": 0}, outputs=len(splits))
+            rows = editor.emitter.emit("Split", [column, *row_split.inputs[1:]], {"axis": 0}, outputs=len(splits))
             for split, part in zip(splits, rows, strict=True):
                 editor.replace_value(split.outputs[k], part)
 

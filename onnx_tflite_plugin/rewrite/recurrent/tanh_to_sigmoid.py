@@ -33,10 +33,10 @@ class Match(NamedTuple):
     result: Affine
 
 
-def check(node: ir.Node) -> Match:
+def check(tanh: ir.Node) -> Match:
     """Return the match if Sigmoid and Tanh round all 256 results to the same integers."""
-    dequantize = require_match(producer(node.inputs[0], "DequantizeLinear"))
-    quantize = require_match(only_user(node.outputs[0], "QuantizeLinear"), "the result is not quantized")
+    dequantize = require_match(producer(tanh.inputs[0], "DequantizeLinear"))
+    quantize = require_match(only_user(tanh.outputs[0], "QuantizeLinear"), "the result is not quantized")
     operand, result = require_match(Affine.of(dequantize)), require_match(Affine.of(quantize))
     quantized, zero_point = require_match(dequantize.inputs[0]), result.zero_point
     dtype = "" if quantized.dtype is None else quantized.dtype.name.lower()

@@ -23,12 +23,12 @@ _MOVEMENTS = ("MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"
 
 
 class Match(NamedTuple):
-    """A DequantizeLinear, and the ``node`` that reads its result.
+    """A DequantizeLinear, and the ``reader`` of its result.
 
-    The node is the product, or the first of several data-movement nodes before the product.
+    The reader is the product, or the first of several data-movement nodes before the product.
     """
 
-    node: ir.Node
+    reader: ir.Node
     dequantize: ir.Node
 
 
@@ -56,10 +56,10 @@ def rewrite(editor: Editor, match: Match) -> None:
     integers, scale, *zero_point = match.dequantize.inputs
     array = constant(scale)
     new_scale, factor = (2, np.full((), 0.5, np.float32)) if array is not None and array.item() == 1 else (1, scale)
-    with editor.replacing(match.node):
+    with editor.replacing(match.reader):
         scaled = editor.emit("DequantizeLinear", integers, np.full((), new_scale, np.float32), *zero_point)
         floats = editor.emit("Mul", scaled, factor)
-    match.node.replace_input_with(0, floats)
+    match.reader.replace_input_with(0, floats)
 
 
 keep_float_weights = RewriteRule(nodes_of_all_graphs("Conv", "ConvTranspose", "Gemm", "MatMul"), check, rewrite)
