@@ -22,8 +22,8 @@ def contents(
 ) -> Callable[[Instance], ListContents]:
     """Return a function for ``list_contents=`` that describes the list's elements.
 
-    The dtype is read from the NodeDef. The shape is that of the tensor in ``slot`` without its first ``leading_axes``
-    axes, or it is stored in the operand in slot ``shape``, with -1 for dynamic dimensions.
+    The dtype is read from the NodeDef. ``slot``: a tensor whose shape, without its first ``leading_axes`` axes, is the
+    shape of an element. ``shape``: the slot of an operand with the sizes of an element, -1 for dynamic dimensions.
     """
 
     def declare_contents(instance: Instance) -> ListContents:

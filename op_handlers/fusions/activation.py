@@ -31,7 +31,7 @@ CONSTANTS = {half: 0.5, one: 1.0, three: 3.0, six: 6.0, sixth: 1 / 6, cubed: 0.0
 def binary_call(code: str, left: Call | Operand, right: Call | Operand, activation: str = "NONE") -> Call:
     """Return the pattern of a binary operator with a fused activation.
 
-    The operands match in either order, except those of DIV.
+    The operands match in either order, except for DIV.
     """
     return Call(code, left, right, commutes=code != "DIV", fused_activation_function=activation)
 

@@ -52,7 +52,7 @@ def match_arithmetic(match: Match) -> Mapping[str, Any] | Decline:
         return Decline(f"the input is {match[x].dtype}, so results are rounded between the operators")
     for operand in (w, bias, first, second):
         if operand in match.tensors and match[operand].dtype != "float32":
-            return Decline(f"{match[operand].name!r} is {match[operand].dtype}")
+            return Decline(f"constant {match[operand].name!r} is {match[operand].dtype}, expected float32")
     operand_count = sum(operand in match.tensors for operand in (x, shape, w, bias))
     if operand_count != sum(tensor is not None for tensor in base.inputs):
         return Decline("the bias is not constant")

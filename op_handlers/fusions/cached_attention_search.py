@@ -57,7 +57,7 @@ class Queries(NamedTuple):
     letters: str
 
 
-class Rows(NamedTuple):
+class RowIndices(NamedTuple):
     """The head and the token of each row of scores, as arrays [batches, rows]."""
 
     heads: Array
@@ -75,7 +75,7 @@ def cached_attentions(operators: Sequence[Operator]) -> Iterator[Region]:
 
 
 class _Finder:
-    """Search for the attention around one SOFTMAX.
+    """Finds the attention around one SOFTMAX.
 
     ``windows``: the attention window for each pair of mask and positions, which all layers share.
     """
@@ -95,11 +95,11 @@ class _Finder:
             product = self.producers.get(scores.source)
             if product is None or product.code != "BATCH_MATMUL" or not has_distinguishable_sizes(product[out(0)]):
                 continue
-            values = next(filter(None, map(self._values, self.operators)), None)
-            query_view, query_matrices, keys, key_matrices = self._operands(product)
-            if values is None or keys is None or not scores.is_unscaled:
+            value_product = next(filter(None, map(self._match_value_product, self.operators)), None)
+            query_view, query_matrices, keys, key_matrices = self._product_operands(product)
+            if value_product is None or keys is None or not scores.is_unscaled:
                 continue
-            region = self._attention(query_view, query_matrices, keys, key_matrices, scores, mask, values)
+            region = self._match_attention(query_view, query_matrices, keys, key_matrices, scores, mask, value_product)
             if region is not None:
                 return region
         return None
@@ -112,7 +112,7 @@ class _Finder:
         for slot in (0, 1):
             yield view_of(add[slot], self.producers), add[1 - slot]
 
-    def _operands(self, product: Operator) -> tuple[View, Array, Cache | None, Array]:
+    def _product_operands(self, product: Operator) -> tuple[View, Array, Cache | None, Array]:
         """Return the operands of a product: a view and its rows, a cache and its matrices.
 
         Rows [batches, rows, depth] and matrices [batches, depth, columns] are arrays of element positions. The cache is
@@ -120,9 +120,9 @@ class _Finder:
         """
         left, right = (view_of(product[slot], self.producers) for slot in (0, 1))
         rows = _matrices(left.positions, bool(product.options.adj_x))
-        return left, rows, self._cache(right), _matrices(right.positions, bool(product.options.adj_y))
+        return left, rows, self._match_cache(right), _matrices(right.positions, bool(product.options.adj_y))
 
-    def _cache(self, view: View) -> Cache | None:
+    def _match_cache(self, view: View) -> Cache | None:
         """Return the cache that a view reads, else None.
 
         The axis of slots is the only axis along which update and cache differ in size.
@@ -143,18 +143,18 @@ class _Finder:
         letters = dict(zip((0, written_axes[0], *other_axes), "bsgh", strict=True))
         return Cache(write, "".join(letters[axis] for axis in range(4)), position)
 
-    def _values(self, op: Operator) -> tuple[Array, Cache, Array, Operator] | None:
+    def _match_value_product(self, op: Operator) -> tuple[Array, Cache, Array, Operator] | None:
         """Return the operands of a product of the SOFTMAX and cached values, else None."""
         if op.code != "BATCH_MATMUL" or not has_distinguishable_sizes(op[out(0)]):
             return None
         if view_of(op[0], self.producers).source is not self.softmax[out(0)]:
             return None
-        probabilities, rows, cache, matrices = self._operands(op)
+        probabilities, rows, cache, matrices = self._product_operands(op)
         if cache is None or not probabilities.is_unscaled:
             return None
         return rows, cache, matrices, op
 
-    def _attention(
+    def _match_attention(
         self,
         query_view: View,
         query_matrices: Array,
@@ -165,7 +165,7 @@ class _Finder:
         value_product: tuple[Array, Cache, Array, Operator],
     ) -> Region | None:
         """Return the region if all elements are arranged as in grouped attention."""
-        rows, values, matrices, product = value_product
+        probability_rows, values, value_matrices, product = value_product
         queries = _queries(query_view.source, query_matrices, keys.size("t"), keys.size("g"))
         value_view = view_of(product[1], self.producers)
         if queries is None or keys.position is not values.position or not value_view.is_unscaled:
@@ -177,22 +177,26 @@ class _Finder:
             keys, key_matrices, query_rows.heads // heads_per_group, transposed=True
         ):
             return None
-        # Positions of scores are flat indices of [head, token, slot].
+        # Positions of scores are flat indices of [head, token, slot]. Each row must have all slots in order.
         row_starts = (query_rows.heads * keys.size("t") + query_rows.tokens)[..., None] * slots + np.arange(slots)
         score_positions = row_starts.reshape(-1)[np.broadcast_to(scores.positions, self.softmax[0].shape)]
         mask_view = view_of(mask, self.producers)
         mask_positions = score_positions // slots % keys.size("t") * slots + score_positions % slots
         if (score_positions % slots != np.arange(slots)).any() or not mask_view.is_unscaled:
             return None
+        # All heads must share the mask [token, slot].
         if (np.broadcast_to(mask_view.positions, score_positions.shape) != mask_positions).any():
             return None
-        row_positions = score_positions.reshape(-1)[rows][..., 0] // slots
-        if (score_positions.reshape(-1)[rows] != row_positions[..., None] * slots + np.arange(slots)).any():
+        # The product with the values must read complete rows.
+        row_positions = score_positions.reshape(-1)[probability_rows][..., 0] // slots
+        if (score_positions.reshape(-1)[probability_rows] != row_positions[..., None] * slots + np.arange(slots)).any():
             return None
-        if not _reads_groups(values, matrices, row_positions // keys.size("t") // heads_per_group, transposed=False):
+        if not _reads_groups(
+            values, value_matrices, row_positions // keys.size("t") // heads_per_group, transposed=False
+        ):
             return None
         window = self._window(mask_view.source, keys)
-        result = self._result(product, row_positions, heads, keys)
+        result = self._attention_result(product, row_positions, heads, keys)
         if window is None or result is None:
             return None
         options: dict[str, Any] = {
@@ -220,7 +224,7 @@ class _Finder:
             self.windows[key] = attention_window(mask, keys.position, self.producers, keys.size("t"), keys.size("s"))
         return self.windows[key]
 
-    def _result(self, product: Operator, rows: Array, heads: int, keys: Cache) -> Tensor | None:
+    def _attention_result(self, product: Operator, rows: Array, heads: int, keys: Cache) -> Tensor | None:
         """Return the last view of the product in which a token's heads are adjacent."""
         depth, tokens = keys.size("h"), keys.size("t")
         row_order = rows % tokens * heads + rows // tokens  # positions in [token, head]
@@ -244,7 +248,7 @@ def _matrices(element_positions: Array, transposed: bool) -> Array:
     return element_positions.swapaxes(1, 2) if transposed else element_positions
 
 
-def _queries(tensor: Tensor, rows: Array, tokens: int, groups: int) -> tuple[Queries, Rows] | None:
+def _queries(tensor: Tensor, rows: Array, tokens: int, groups: int) -> tuple[Queries, RowIndices] | None:
     """Return the queries, and head and token of each row of the product, else None."""
     if not has_distinguishable_sizes(tensor) or tensor.dims[:1] != (1,) or tensor.dtype != "float32":
         return None
@@ -254,7 +258,7 @@ def _queries(tensor: Tensor, rows: Array, tokens: int, groups: int) -> tuple[Que
         row_of_element[row_elements[:, 0]] = np.arange(len(row_elements))
         row_numbers = row_of_element[rows[..., 0]]
         if row_elements.shape[0] // tokens % groups == 0 and (row_elements[row_numbers] == rows).all():
-            return Queries(tensor, letters), Rows(row_numbers // tokens, row_numbers % tokens)
+            return Queries(tensor, letters), RowIndices(row_numbers // tokens, row_numbers % tokens)
     return None
 
 

@@ -190,7 +190,7 @@ def axes_of(base: Handler) -> Callable[[Instance], str]:
 def conv_fusion(base: Handler, suffix: str, pattern: Sequence[Call], check: Check) -> Fusion:
     """Return the fusion of a convolution with operators around it.
 
-    Its declaration and its lowering are those of the handler ``base``.
+    The fusion has the declarations and the lowering of the handler ``base``.
     """
     return fusion(
         f"{base.code}_{suffix}",

@@ -25,22 +25,26 @@ from op_handlers.sequence.lstm.handlers import (
 )
 
 LSTM, BACKWARDS = "UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM_BACKWARDS"
-SLOTS = 24
-INPUT_GATE, PEEPHOLES = (1, 5, 9, 12), (9, 10, 11)
-UNSUPPORTED = (16, 17, *range(20, 24))  # slots of projections and normalizations, which ONNX's LSTM does not have
+SLOT_COUNT = 24
+INPUT_GATE_SLOTS, PEEPHOLE_SLOTS = (1, 5, 9, 12), (9, 10, 11)
+UNSUPPORTED_SLOTS = (16, 17, *range(20, 24))  # slots of projections and normalizations, which ONNX's LSTM does not have
 
 (x,) = operands("x")
 time_axis, output_time_axis = operands("time_axis output_time_axis", constant=True)
 forward, backward = (
-    (x, *operands(" ".join(f"{name}{slot}" for slot in range(1, SLOTS)))) for name in ("forward", "backward")
+    (x, *operands(" ".join(f"{name}{slot}" for slot in range(1, SLOT_COUNT)))) for name in ("forward", "backward")
 )
 
 
 def operand_variants() -> Iterator[tuple[int, ...]]:
     """Yield the operand slots of LSTMs with and without input gate and peepholes."""
     for coupled, has_peepholes in product((False, True), repeat=2):
-        absent = {*UNSUPPORTED, *(INPUT_GATE if coupled else ()), *(() if has_peepholes else PEEPHOLES)}
-        yield tuple(slot for slot in range(1, SLOTS) if slot not in absent)
+        absent = {
+            *UNSUPPORTED_SLOTS,
+            *(INPUT_GATE_SLOTS if coupled else ()),
+            *(() if has_peepholes else PEEPHOLE_SLOTS),
+        }
+        yield tuple(slot for slot in range(1, SLOT_COUNT) if slot not in absent)
 
 
 def lstm_call(
@@ -133,7 +137,7 @@ def bidirectional_operands() -> list[Operand]:
     slots = {
         slot: lstm_operands[k]
         for lstm_operands, lstm_slots in ((forward, FORWARD_SLOTS), (backward, BACKWARD_SLOTS))
-        for k, slot in enumerate(lstm_slots[:SLOTS])
+        for k, slot in enumerate(lstm_slots[:SLOT_COUNT])
     }
     missing = Operand("missing")
     return [slots.get(slot, missing) for slot in range(48)]

@@ -31,8 +31,8 @@ from op_handlers.kernels.recurrent import stack_initial_states
 from op_handlers.kernels.recurrent_cells import Cell, Matrix
 from op_handlers.sequence.directions import split_directions
 
-CARRIED = operands(" ".join(f"value{k}" for k in range(12)))
-LOOPS = tuple(Call("WHILE", *CARRIED[:n]) for n in range(4, len(CARRIED) + 1))
+CARRIED_OPERANDS = operands(" ".join(f"value{k}" for k in range(12)))
+LOOP_PATTERNS = tuple(Call("WHILE", *CARRIED_OPERANDS[:n]) for n in range(4, len(CARRIED_OPERANDS) + 1))
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Layer:
 
 def counted_loop(match: Match) -> CountedLoop:
     """Return the loop of a match."""
-    op = match.calls[next(pattern for pattern in LOOPS if pattern in match.calls)]
+    op = match.calls[next(pattern for pattern in LOOP_PATTERNS if pattern in match.calls)]
     graphs, options = match.graphs, op.options
     cond, body = graphs[options.cond_subgraph_index], graphs[options.body_subgraph_index]
     return CountedLoop(op, cond, body, graphs[op.subgraph])
@@ -152,24 +152,26 @@ def matching_stages(loop: CountedLoop, x: Tensor, new_values: Mapping[int, Tenso
             yield Stage(gru_or_rnn, (h,))
 
 
-def classify_result(loop: CountedLoop, k: int, trips: int | Tensor, stages: Sequence[Stage]) -> tuple[str, int] | None:
-    """Return kind and number of the result in slot ``k`` (see :class:`Result`).
+def classify_result(
+    loop: CountedLoop, slot: int, trips: int | Tensor, stages: Sequence[Stage]
+) -> tuple[str, int] | None:
+    """Return kind and number of the result in ``slot`` (see :class:`Result`).
 
     Return ``None`` if a recurrent layer has no such result.
     """
-    if k in loop.counters:
+    if slot in loop.counters:
         if isinstance(trips, int):
-            return "count", loop.counters[k] + trips
-        return ("carried", loop.trip_count_slot(trips)) if loop.counters[k] == 0 else None
-    if k in loop.forwarded:
-        return "carried", k
-    states = [slot for stage in stages for slot in stage.states]
-    if k in states:
-        return "state", states.index(k)
+            return "count", loop.counters[slot] + trips
+        return ("carried", loop.trip_count_slot(trips)) if loop.counters[slot] == 0 else None
+    if slot in loop.forwarded:
+        return "carried", slot
+    states = [state_slot for stage in stages for state_slot in stage.states]
+    if slot in states:
+        return "state", states.index(slot)
     output = loop.graph.outputs[stages[-1].states[0]]
-    if is_row(loop, loop.graph.outputs[k], output) or loop.single_element(k) is output:
+    if is_row(loop, loop.graph.outputs[slot], output) or loop.single_element(slot) is output:
         return "last", states.index(stages[-1].states[0])
-    row = loop.row_written_at(k) if loop.has_row_per_step(k, trips) else None
+    row = loop.row_written_at(slot) if loop.has_row_per_step(slot, trips) else None
     return ("all", 0) if row is output or (row is not None and is_row(loop, row, output)) else None
 
 
@@ -180,8 +182,8 @@ def is_row(loop: CountedLoop, tensor: Tensor, output: Tensor) -> bool:
 
 @fusion(
     "WHILE_RECURRENT",
-    pattern=LOOPS,
-    inputs=CARRIED,
+    pattern=LOOP_PATTERNS,
+    inputs=CARRIED_OPERANDS,
     check=match_layer,
     layout=Terminate(),
     quantization=NotQuantizable(),
@@ -238,7 +240,7 @@ class Directions:
     def fails_without_steps(self, results: Iterable[Result]) -> bool:
         """True if ONNX Runtime fails on an empty sequence.
 
-        Its GRU then crashes the process, and its LSTM and RNN return undefined states.
+        GRU crashes the process, and LSTM and RNN return undefined states.
         """
         has_gru = any(stage.cell.op_type == "GRU" for stage in self.layers[0].stages)
         return has_gru or any(result.kind in ("state", "last") for result in results)

@@ -18,7 +18,7 @@ from onnx_tflite_plugin.api import (
     fusion,
     operands,
 )
-from op_handlers.fusions.loops import CARRIED, Directions, Layer, Result
+from op_handlers.fusions.loops import CARRIED_OPERANDS, Directions, Layer, Result
 
 LOOP, REVERSE = "WHILE_RECURRENT", "REVERSE_V2"
 ARRAY_SLOT = 2  # slot of the array of all outputs in Keras loops; their last slot is the sequence
@@ -28,7 +28,7 @@ x, time_axis, output_time_axis, perm_or_shape = (
     *operands("time_axis output_time_axis perm_or_shape", constant=True),
 )
 FORWARD, BACKWARD = (
-    operands(" ".join(f"{name}{k}" for k in range(len(CARRIED) - 1))) for name in ("forward", "backward")
+    operands(" ".join(f"{name}{k}" for k in range(len(CARRIED_OPERANDS) - 1))) for name in ("forward", "backward")
 )
 REVERSED = Call(REVERSE, x, time_axis, shared=True)
 BACKWARD_LOOPS = tuple(Call(LOOP, *BACKWARD[:n], REVERSED) for n in range(ARRAY_SLOT + 1, len(BACKWARD) + 1))

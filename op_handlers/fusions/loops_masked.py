@@ -23,8 +23,8 @@ from onnx_tflite_plugin.api import (
     fusion,
 )
 from op_handlers.fusions.loops import (
-    CARRIED,
-    LOOPS,
+    CARRIED_OPERANDS,
+    LOOP_PATTERNS,
     Stage,
     counted_loop,
     emit_layer,
@@ -97,39 +97,39 @@ def find_masked_layer(loop: CountedLoop) -> MaskedLayer | None:
     return None
 
 
-def masked_update(loop: CountedLoop, k: int, mask: Tensor) -> Tensor | None:
+def masked_update(loop: CountedLoop, slot: int, mask: Tensor) -> Tensor | None:
     """Return the new value of a slot that the mask updates, or None for other slots."""
-    tensor = loop.graph.outputs[k]
+    tensor = loop.graph.outputs[slot]
     op = loop.body.producer(tensor, "SELECT_V2") or loop.body.producer(tensor, "SELECT")
-    return op[1] if op is not None and op[0] is mask and op[2] is loop.graph.inputs[k] else None
+    return op[1] if op is not None and op[0] is mask and op[2] is loop.graph.inputs[slot] else None
 
 
 def classify_masked_result(
-    loop: CountedLoop, k: int, trips: int, stage: Stage, last_output: int
+    loop: CountedLoop, slot: int, trips: int, stage: Stage, last_output: int
 ) -> tuple[str, int] | None:
-    """Return kind and number of the result in slot ``k`` (see :class:`MaskedLayer`).
+    """Return kind and number of the result in ``slot`` (see :class:`MaskedLayer`).
 
     Return ``None`` if a masked layer has no such result.
     """
-    if k in loop.counters:
-        return "count", loop.counters[k] + trips
-    if k in loop.forwarded:
-        return "carried", k
-    if k in stage.states:
-        return "state", stage.states.index(k)
-    if k == last_output:
-        return "last_output", k
+    if slot in loop.counters:
+        return "count", loop.counters[slot] + trips
+    if slot in loop.forwarded:
+        return "carried", slot
+    if slot in stage.states:
+        return "state", stage.states.index(slot)
+    if slot == last_output:
+        return "last_output", slot
     step_output = loop.graph.outputs[last_output]
-    if is_row(loop, loop.graph.outputs[k], step_output):
-        return "last", k
-    row = loop.row_written_at(k) if loop.has_row_per_step(k, trips) else None
-    return ("all", k) if row is not None and is_row(loop, row, step_output) else None
+    if is_row(loop, loop.graph.outputs[slot], step_output):
+        return "last", slot
+    row = loop.row_written_at(slot) if loop.has_row_per_step(slot, trips) else None
+    return ("all", slot) if row is not None and is_row(loop, row, step_output) else None
 
 
 @fusion(
     "WHILE_RECURRENT_MASKED",
-    pattern=LOOPS,
-    inputs=CARRIED,
+    pattern=LOOP_PATTERNS,
+    inputs=CARRIED_OPERANDS,
     check=match_masked_layer,
     layout=Terminate(),
     quantization=NotQuantizable(),

@@ -13,7 +13,9 @@ row_repeats, column_repeats = operands("row_repeats column_repeats", constant=Tr
 
 # Keras repeats rows, then columns.
 _repeated_rows = Call("TILE", Call("RESHAPE", x, row_shape), row_repeats)
-KERAS = Call("RESHAPE", Call("TILE", Call("RESHAPE", _repeated_rows, column_shape), column_repeats), result_shape)
+KERAS_PATTERN = Call(
+    "RESHAPE", Call("TILE", Call("RESHAPE", _repeated_rows, column_shape), column_repeats), result_shape
+)
 
 
 def match_repetition(match: Match) -> Mapping[str, Any] | Decline:
@@ -27,7 +29,7 @@ def match_repetition(match: Match) -> Mapping[str, Any] | Decline:
         match[column_repeats].array.tolist(),
     )
     if len(row_repetitions) != 5 or len(column_repetitions) != 5 or not row_repetitions[2] or not column_repetitions[3]:
-        return Decline("TILE repeats other axes than rows and columns")
+        return Decline("TILE repeats axes other than rows and columns")
     new_h, new_w = (h or 0) * row_repetitions[2], (w or 0) * column_repetitions[3]
     expected_results = (
         (first_reshape, (n, h, 1, w, c)),
@@ -35,13 +37,13 @@ def match_repetition(match: Match) -> Mapping[str, Any] | Decline:
         (last_reshape, (n, new_h, new_w, c)),
     )
     if any(op[out(0)].dims != dims for op, dims in expected_results):
-        return Decline("RESHAPE regroups other axes than rows and columns")  # these shapes allow no other result
+        return Decline("RESHAPE regroups axes other than rows and columns")  # these shapes allow no other result
     return {"times": (row_repetitions[2], column_repetitions[3])}
 
 
 @fusion(
     "UPSAMPLING_2D",
-    pattern=KERAS,
+    pattern=KERAS_PATTERN,
     inputs=(x,),
     check=match_repetition,
     layout=resize_nearest_neighbor.layout,

@@ -78,7 +78,7 @@ def match_cheap_rounding(match: Match) -> Mapping[str, Any] | Decline:
     if op.code.startswith("CONV_2D") and not isinstance(match_large_conv(match), Decline):
         return Decline("there are so many multiplications that an integer product with a scale per tensor is faster")
     if op.code == "DEPTHWISE_CONV_2D" and reads_beyond_scales(op):
-        return Decline("LiteRT's kernel reads beyond the end of the single scale")
+        return Decline("the weights have one scale, and LiteRT's kernel reads beyond it")
     graph = match.graphs[op.subgraph]
     if not is_shallow(graph):
         count = rounding_layers(graph)[0]

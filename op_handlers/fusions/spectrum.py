@@ -44,17 +44,17 @@ def check_part(match: Match) -> Mapping[str, Any] | Decline:
     ``part``: "real" or "imaginary". ``width`` and ``points``: samples and points of each row. ``squeezed``: the axis of
     rows is removed.
     """
-    by_code = operators_by_code(match)
-    sizes = row_transform(by_code["RFFT2D"])
+    op_by_code = operators_by_code(match)
+    sizes = row_transform(op_by_code["RFFT2D"])
     if sizes is None:
         return Decline("the transform is not a product with constant matrices")
-    cast, squeeze = by_code.get("CAST"), by_code.get("SQUEEZE")
+    cast, squeeze = op_by_code.get("CAST"), op_by_code.get("SQUEEZE")
     if cast is not None and cast.outputs[0] is not None and cast.outputs[0].dtype != "float32":
         return Decline("")
     if squeeze is not None and not _removes_rows(squeeze):
-        return Decline("SQUEEZE removes an axis other than that of rows")
+        return Decline("SQUEEZE removes an axis other than the row axis")
     width, points = sizes
-    part = "imaginary" if "IMAG" in by_code else "real"
+    part = "imaginary" if "IMAG" in op_by_code else "real"
     return {"part": part, "width": width, "points": points, "squeezed": squeeze is not None}
 
 
@@ -128,8 +128,8 @@ def check_filters(match: Match) -> Mapping[str, Any] | Decline:
 
     Declines unless each filter has one factor per point of a spectrum, and one product is faster than transform and filters.
     """
-    by_code = operators_by_code(match)
-    dense, spectra = by_code["FULLY_CONNECTED"], by_code["RFFT2D_PART"].options
+    op_by_code = operators_by_code(match)
+    dense, spectra = op_by_code["FULLY_CONNECTED"], op_by_code["RFFT2D_PART"].options
     if any(match[operand].dtype != "float32" for operand in (w, bias) if operand in match.tensors):
         return Decline("the filters are quantized")
     units, columns = match[w].shape

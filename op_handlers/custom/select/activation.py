@@ -11,7 +11,7 @@ from onnx_tflite_plugin.api import Array, Context, Operator, Transparent, Value,
 from op_handlers.custom.select.nodedef import PREFIX, node_of
 from op_handlers.custom.select.rewriting import (
     FLOATS,
-    Declare,
+    HandlerDecorator,
     acceptance_check,
     make_kernel,
     rewrite_to,
@@ -55,7 +55,7 @@ log_softmax = rewrite_to(
 
 def activation_handler(
     name: str, function: Callable[[Array], Any], types: tuple[str, ...] = FLOAT16_OR_FLOAT32
-) -> Declare:
+) -> HandlerDecorator:
     """Return a decorator that declares an activation with an ONNX operator of its own."""
     return handler(
         PREFIX + name,

@@ -11,7 +11,7 @@ from op_handlers.custom.select.nodedef import PREFIX, NodeDef
 from op_handlers.custom.select.rewriting import (
     FLOATS,
     REAL,
-    Declare,
+    HandlerDecorator,
     acceptance_check,
     make_kernel,
     rewrite_to,
@@ -101,7 +101,7 @@ def multiply_or_zero(x: Array, y: Array) -> Array:
     return np.where(x == 0, np.zeros((), x.dtype), x * y)
 
 
-def zero_safe_function(name: str, function: Any) -> Declare:
+def zero_safe_function(name: str, function: Any) -> HandlerDecorator:
     """Return a handler decorator for a float function with a special case for zeros.
 
     ``function``: the NumPy implementation.

@@ -8,7 +8,13 @@ import numpy as np
 
 from onnx_tflite_plugin.api import Array, Context, Decline, Instance, Terminate, Value, handler
 from op_handlers.custom.select.nodedef import PREFIX
-from op_handlers.custom.select.rewriting import Accepts, Declare, acceptance_check, element_count_check, make_kernel
+from op_handlers.custom.select.rewriting import (
+    Accepts,
+    HandlerDecorator,
+    acceptance_check,
+    element_count_check,
+    make_kernel,
+)
 from op_handlers.kernels.operands import reshape_to_scalar
 
 PRIMARY_HUES = (0.0, 2 / 6, 4 / 6)
@@ -28,7 +34,7 @@ def check_image_rank(instance: Instance) -> Decline | None:
     return None if rank >= 3 else Decline(f"the image has rank {rank}, expected at least 3")
 
 
-def color_operator(name: str, operands: int, function: Any, check: Accepts = check_channels) -> Declare:
+def color_operator(name: str, operands: int, function: Any, check: Accepts = check_channels) -> HandlerDecorator:
     """Return a decorator that declares an operator on a float32 image.
 
     ``operands``: 1, or 2 for an image and a scalar. ``function``: the operator in NumPy.
@@ -174,7 +180,7 @@ def adjust_saturation(ctx: Context, x: Value, scale: Value) -> Value:
 
 @color_operator("AdjustHue", 2, rotate_hue)
 def adjust_hue(ctx: Context, x: Value, delta: Value) -> Value:
-    """Emit the color of hue + delta, modulo 1, with the same extreme channels."""
+    """Emit the colors with hue + delta, modulo 1, and unchanged extreme channels."""
     ops, color = ctx.ops, emit_color(ctx, x)
     hue_sum = ops.Add(color.hue, reshape_to_scalar(ctx, 1, delta))
     shares = emit_saturated_shares(ctx, ops.Sub(hue_sum, ops.Floor(hue_sum)))

@@ -168,7 +168,7 @@ def crop_and_resize(ctx: Context, image: Value, boxes: Value, indices: Value, _s
     shape = ops.Shape(image)
 
     def emit_positions(axis: int) -> tuple[Value, Value]:
-        """Return clipped pixel positions along an axis, and True for those inside."""
+        """Return clipped pixel positions along an axis, and a mask of inner positions."""
         count, low, high = int(size[axis]), lows[axis], highs[axis]
         last = ops.Cast(ops.Sub(ops.Slice(shape, [1 + axis], [2 + axis]), np.asarray([1])), to="float32")
         if count == 1:

@@ -28,7 +28,13 @@ from onnx_tflite_plugin.api import (
     out,
 )
 from op_handlers.custom.select.nodedef import PREFIX, NodeDef
-from op_handlers.custom.select.rewriting import Declare, acceptance_check, element_count_check, make_kernel, rewrite_to
+from op_handlers.custom.select.rewriting import (
+    HandlerDecorator,
+    acceptance_check,
+    element_count_check,
+    make_kernel,
+    rewrite_to,
+)
 from op_handlers.kernels.operands import cast_to_int64
 from op_handlers.math import arithmetic, unary
 
@@ -91,7 +97,7 @@ def check_ranks(instance: Instance) -> Decline | None:
 
 def fourier_transform(
     name: str, types: str, operands: int, kernel: Callable[..., Any], opset: int | Callable[[Instance], int] = 17
-) -> Declare:
+) -> HandlerDecorator:
     """Return a decorator that declares a Fourier transform along the last axis."""
     return handler(
         PREFIX + name,

@@ -228,7 +228,7 @@ def check_filters_not_empty(instance: Instance) -> Decline | None:
     )
 
 
-IMAGES = rank_check({0: 4, 1: 4, out(0): 4}, check_filters_not_empty)
+check_images = rank_check({0: 4, 1: 4, out(0): 4}, check_filters_not_empty)
 
 conv_2d = rewrite_to(
     "Conv2D",
@@ -237,7 +237,7 @@ conv_2d = rewrite_to(
     operands=2,
     rewrite=rewrite_conv_2d,
     types=uniform_types(FLOAT16_OR_FLOAT32, 2),
-    accepts=IMAGES,
+    accepts=check_images,
 )
 depthwise_conv_2d = rewrite_to(
     "DepthwiseConv2dNative",
@@ -246,7 +246,7 @@ depthwise_conv_2d = rewrite_to(
     operands=2,
     rewrite=rewrite_depthwise_conv_2d,
     types=uniform_types(FLOAT16_OR_FLOAT32, 2),
-    accepts=IMAGES,
+    accepts=check_images,
 )
 conv_3d = rewrite_to(
     "Conv3D",
@@ -321,7 +321,7 @@ max_pool = rewrite_to(
     pool_kernel(largest=True),
     rewrite=pool_rewrite(pooling.max_pool_2d),
     types=uniform_types(FLOAT16_OR_FLOAT32),
-    accepts=IMAGES,
+    accepts=check_images,
 )
 avg_pool = rewrite_to(
     "AvgPool",
@@ -329,7 +329,7 @@ avg_pool = rewrite_to(
     pool_kernel(largest=False),
     rewrite=pool_rewrite(pooling.average_pool_2d),
     types=uniform_types(FLOAT16_OR_FLOAT32),
-    accepts=IMAGES,
+    accepts=check_images,
 )
 
 
@@ -354,7 +354,7 @@ def check_coordinate_options(instance: Instance) -> Decline | None:
     return Decline("align_corners and half_pixel_centers are both set, but exclude each other") if has_both else None
 
 
-RESIZED = rank_check({0: 4, 1: 1, out(0): 4}, element_count_check(check_coordinate_options, slot=1, count=2))
+check_resize = rank_check({0: 4, 1: 1, out(0): 4}, element_count_check(check_coordinate_options, slot=1, count=2))
 
 
 def resize_kernel(op: Operator, x: Array, size: Array) -> Array:
@@ -371,7 +371,7 @@ resize_bilinear = rewrite_to(
     operands=2,
     rewrite=rewrite_resize_bilinear,
     types=f"{FLOATS} int32 uint8 int8 int16, int32 -> float32",
-    accepts=RESIZED,
+    accepts=check_resize,
 )
 resize_nearest_neighbor = rewrite_to(
     "ResizeNearestNeighbor",
@@ -380,5 +380,5 @@ resize_nearest_neighbor = rewrite_to(
     operands=2,
     options=lambda node, op: coordinate_options(node),
     types=tuple(f"{dtype}, int32 -> {dtype}" for dtype in f"{FLOATS} int32 uint8 int8".split()),
-    accepts=RESIZED,
+    accepts=check_resize,
 )

@@ -120,10 +120,10 @@ def parse_node(data: bytes) -> NodeDef:
     """
     budget = _Budget(MAX_FIELDS)
     op, attributes = "", {}
-    for number, value in _iterate_fields(data, budget):
-        if number == 2 and isinstance(value, bytes):
+    for field_number, value in _iterate_fields(data, budget):
+        if field_number == 2 and isinstance(value, bytes):
             op = value.decode("utf-8", "replace")
-        elif number == 5 and isinstance(value, bytes):
+        elif field_number == 5 and isinstance(value, bytes):
             entry = dict(_iterate_fields(value, budget))
             key, content = entry.get(1, b""), entry.get(2, b"")
             if isinstance(key, bytes) and isinstance(content, bytes):
@@ -144,7 +144,7 @@ class _Budget:
 
 
 def _iterate_fields(data: bytes, budget: _Budget) -> Iterator[tuple[int, int | bytes]]:
-    """Yield number and value of each field.
+    """Yield field number and value of each field.
 
     A varint is yielded as an unsigned integer, any other value as bytes.
     """
@@ -186,43 +186,43 @@ def _parse_attribute(data: bytes, budget: _Budget) -> Any:
     fields = list(_iterate_fields(data, budget))
     if not fields:
         return None
-    number, value = fields[-1]  # if there are several, the last one applies
-    if number == 1 and isinstance(value, bytes):
+    field_number, value = fields[-1]  # if there are several, the last one applies
+    if field_number == 1 and isinstance(value, bytes):
         return _parse_list(value, budget)
-    return _parse_value(number, value, budget)
+    return _parse_value(field_number, value, budget)
 
 
-def _parse_value(number: int, value: int | bytes, budget: _Budget) -> Any:
+def _parse_value(field_number: int, value: int | bytes, budget: _Budget) -> Any:
     """Return the value of a field of AttrValue or ListValue, with the field's type."""
     if isinstance(value, bytes):
-        if number == 2:
+        if field_number == 2:
             return value
-        if number == 4 and len(value) == 4:
+        if field_number == 4 and len(value) == 4:
             return float(struct.unpack("<f", value)[0])
-        return _parse_shape(value, budget) if number == 7 else None
-    if number == 3:
+        return _parse_shape(value, budget) if field_number == 7 else None
+    if field_number == 3:
         return _to_signed(value)
-    if number == 5:
+    if field_number == 5:
         return bool(value)
-    return DTYPES.get(value, f"dtype {value}") if number == 6 else None
+    return DTYPES.get(value, f"dtype {value}") if field_number == 6 else None
 
 
 def _parse_list(data: bytes, budget: _Budget) -> tuple[Any, ...]:
     """Return the elements of a ListValue; numbers may be packed into one field."""
     items: list[Any] = []
-    for number, value in _iterate_fields(data, budget):
-        if number in (3, 5, 6) and isinstance(value, bytes):
+    for field_number, value in _iterate_fields(data, budget):
+        if field_number in (3, 5, 6) and isinstance(value, bytes):
             offset = 0
             while offset < len(value):
                 budget.spend()
                 element, offset = _read_varint(value, offset)
-                items.append(_parse_value(number, element, budget))
-        elif number == 4 and isinstance(value, bytes) and len(value) % 4 == 0:
+                items.append(_parse_value(field_number, element, budget))
+        elif field_number == 4 and isinstance(value, bytes) and len(value) % 4 == 0:
             for (element,) in struct.iter_unpack("<f", value):
                 budget.spend()
                 items.append(float(element))
         else:
-            items.append(_parse_value(number, value, budget))
+            items.append(_parse_value(field_number, value, budget))
     return tuple(items)
 
 
@@ -232,10 +232,10 @@ def _parse_shape(data: bytes, budget: _Budget) -> tuple[int, ...] | None:
     Dynamic dimensions are -1.
     """
     sizes: list[int] = []
-    for number, value in _iterate_fields(data, budget):
-        if number == 3 and value:
+    for field_number, value in _iterate_fields(data, budget):
+        if field_number == 3 and value:
             return None
-        if number == 2 and isinstance(value, bytes):
+        if field_number == 2 and isinstance(value, bytes):
             size = dict(_iterate_fields(value, budget)).get(1, 0)
             sizes.append(_to_signed(size) if isinstance(size, int) else 0)
     return tuple(sizes)

@@ -30,7 +30,7 @@ def extract_patches(op: Operator, x: Array) -> Array:
     kernel=extract_patches,
 )
 def extract_image_patches(ctx: Context, x: Value) -> Value:
-    """Emit one Gather of the rows and one of the columns of each window."""
+    """Emit a Gather of the rows, and a Gather of the columns, of each window."""
     ops, node, dims = ctx.ops, node_of(ctx.op), ctx.op[0].dims
     axes = image_axes(node)
     kernel, strides, rates = (spatial_entries(node, name, axes) for name in ("ksizes", "strides", "rates"))

@@ -158,7 +158,7 @@ def cumulative_log_sum_exp(ctx: Context, x: Value, _axis: Value) -> Value:
 
 
 def emit_scan(ctx: Context, x: Value, combine: Callable[[Value, Value], Value], identity: float) -> Value:
-    """Emit a Scan that combines each element along an axis with those before it.
+    """Emit a Scan that combines each element along an axis with all earlier elements.
 
     ``combine``: function of the state and the next element that returns the next state. ``identity``: the initial state.
     """

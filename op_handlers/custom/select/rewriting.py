@@ -35,7 +35,7 @@ REAL = f"{FLOATS} int32 int64"
 ANY = f"{REAL} bool int8 uint8 int16 uint16 uint32 uint64"
 """Dtypes of data movement operators."""
 
-Declare = Callable[[Callable[..., Any]], Handler]
+HandlerDecorator = Callable[[Callable[..., Any]], Handler]
 """A decorator of lowerings."""
 Accepts = Callable[[Instance], Decline | None]
 OptionsFunction = Callable[[NodeDef, Operator], Mapping[str, Any]]

@@ -14,7 +14,7 @@ from op_handlers.custom.select.rewriting import (
     ANY,
     FLOATS,
     REAL,
-    Declare,
+    HandlerDecorator,
     acceptance_check,
     make_kernel,
     rewrite_to,
@@ -87,7 +87,7 @@ sinh = single_node_handler("Sinh", "Sinh", np.sinh, "float16 float32")
 tan = single_node_handler("Tan", "Tan", np.tan, "float16 float32")
 
 
-def elementwise_function(name: str, function: Callable[..., Any], types: str = "float16 float32") -> Declare:
+def elementwise_function(name: str, function: Callable[..., Any], types: str = "float16 float32") -> HandlerDecorator:
     """Return a decorator for a function of one operand that needs several ONNX nodes."""
     return handler(
         PREFIX + name,

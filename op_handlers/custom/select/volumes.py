@@ -14,7 +14,7 @@ from onnx_tflite_plugin.api import (
 )
 from op_handlers.custom.select.image import FLOAT16_OR_FLOAT32, image_axes, padding_mode, pool_kernel, spatial_entries
 from op_handlers.custom.select.nodedef import PREFIX, node_of
-from op_handlers.custom.select.rewriting import Declare, acceptance_check, rank_check, uniform_types
+from op_handlers.custom.select.rewriting import HandlerDecorator, acceptance_check, rank_check, uniform_types
 
 
 def volume_axes(instance: Instance) -> str:
@@ -22,7 +22,7 @@ def volume_axes(instance: Instance) -> str:
     return "n c d h w -> n c z y x" if image_axes(node_of(instance.op), 5).channels_first else "n d h w c -> n z y x c"
 
 
-def pool_handler(name: str, *, largest: bool) -> Declare:
+def pool_handler(name: str, *, largest: bool) -> HandlerDecorator:
     """Return a decorator that declares a pool over depth, height and width."""
     return handler(
         PREFIX + name,
