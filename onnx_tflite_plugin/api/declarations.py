@@ -197,8 +197,8 @@ class Handler(Checked):
     sizes: ShapeFunction | None = None
     """Function of the instance: returns the shape of output 0. Raises Refusal if the operands have no valid shape.
 
-    Required if the lowering takes this shape from the file instead of deriving it from its operands. Useful if it is cheaper than
-    lowering the operator in isolation.
+    Required if the lowering takes this shape from the file instead of deriving it from its operands. Useful if the function is
+    cheaper than lowering the operator in isolation.
     """
     dynamic_batch_values: Mapping[int | str, int] = field(default_factory=dict)
     """Slot or option that stores a shape beginning with the batch size → value for a dynamic batch: ``{1: -1}`` for RESHAPE.

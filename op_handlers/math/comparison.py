@@ -116,8 +116,7 @@ def rescale_operands(ctx: Context, rescaled_dtypes: Collection[str], *operands: 
     Operands of ``rescaled_dtypes`` are compared in 256ths. Quantized values of equal scale are returned unchanged if
     their 256ths have the same order.
     """
-    quantizations = [ctx.quantization(slot) for slot in range(2)]
-    x_quantization, y_quantization = quantizations
+    x_quantization, y_quantization = ctx.quantization(0), ctx.quantization(1)
     if ctx.op[0].dtype in rescaled_dtypes and x_quantization is not None and y_quantization is not None:
         tables = [
             table_of_256ths(q.scale[0], q.zero_point[0], ctx.dtype(slot))

@@ -147,22 +147,22 @@ def cosine(ctx: Context, x: Value) -> Value:
 # --- complex numbers, which are pairs along a last axis -----------------------------------------
 
 
-PARTS = ("complex64 -> float32", "complex128 -> float64")
+PART_TYPES = ("complex64 -> float32", "complex128 -> float64")
 
 
-@handler("REAL", max_version=1, layout=Transparent(), types=PARTS)
+@handler("REAL", max_version=1, layout=Transparent(), types=PART_TYPES)
 def real_part(ctx: Context, x: Value) -> Value:
     """Emit the first number of each pair."""
     return ctx.ops.Gather(x, np.asarray(0), axis=-1)
 
 
-@handler("IMAG", max_version=1, layout=Transparent(), types=PARTS)
+@handler("IMAG", max_version=1, layout=Transparent(), types=PART_TYPES)
 def imaginary_part(ctx: Context, x: Value) -> Value:
     """Emit the second number of each pair."""
     return ctx.ops.Gather(x, np.asarray(1), axis=-1)
 
 
-@handler("COMPLEX_ABS", max_version=1, layout=Transparent(), types=PARTS)
+@handler("COMPLEX_ABS", max_version=1, layout=Transparent(), types=PART_TYPES)
 def complex_absolute(ctx: Context, x: Value) -> Value:
     """Emit the length of each pair in float64.
 

@@ -79,6 +79,6 @@ def split_directions(ctx: Context, value: Value, directions: int, axis: int) -> 
 def merge_outputs(ctx: Context, outputs: Sequence[Value]) -> Value | tuple[Value, ...]:
     """Return the outputs of both directions, [T, B, U] each.
 
-    If the option merge_outputs is set, they are concatenated along the last axis.
+    If the option merge_outputs is set, the outputs are concatenated along the last axis.
     """
     return ctx.ops.Concat(*outputs, axis=2) if ctx.options.merge_outputs else tuple(outputs)
