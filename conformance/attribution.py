@@ -77,8 +77,8 @@ def _messages_on_values(trial: ComparableCase, variant: Variant, actual: Runs) -
         return
     if difference is None and _agrees_in_float(trial, variant):
         yield (
-            "wrong integer arithmetic: with --quantization float the result agrees, so layout and axes are right; correct the "
-            f"rounding, the zero points or the scales in {_sides(trial)}"
+            "wrong integer arithmetic: with --quantization float the result agrees, so layout and axes are right; correct what "
+            f"computes quantized values (rounding, zero points, scales) in {_sides(trial)}"
         )
         yield from explain_values(trial, actual)
         return

@@ -84,9 +84,7 @@ def _describe_steps(name: str, ours: Array, theirs: Array, reference: str) -> Di
             "points from ctx.quantization(slot)"
         )
     if np.abs(steps).max() <= 1:
-        return Difference(
-            f"wrong rounding: {_describe_rounding(name, steps, theirs, reference)}; round as the kernel does"
-        )
+        return Difference(f"wrong rounding: {_describe_rounding(name, steps, theirs, reference)}")
     factor = _factor(ours, theirs)
     if abs(factor - 1) > _MIN_FACTOR_ERROR and np.abs(ours - factor * theirs).max() <= _FACTOR_STEPS:
         return Difference(
