@@ -115,8 +115,8 @@ def test_pack_handler_may_choose_the_activation_kernel() -> None:
 
 def test_activation_returned_by_a_function_is_applied() -> None:
     add = replace(builtin("ADD"), activation=lambda at: "TANH")
-    ours, expected = compute(single_operator_model("ADD", "RELU"), ADD=add)
-    np.testing.assert_allclose(ours, np.tanh(expected), atol=1e-6)
+    actual, expected = compute(single_operator_model("ADD", "RELU"), ADD=add)
+    np.testing.assert_allclose(actual, np.tanh(expected), atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["TANH", "SIGN_BIT"])
@@ -127,10 +127,10 @@ def test_result_is_quantized_after_its_activation(name: str) -> None:
     model.output(model.call("ADD", [x, x], tensor(3, 7, dtype="int8", scale=0.01, zero_point=-7), **{OPTION: name}))
     inputs = {key: random_array(3, 7, dtype="int8", seed=key) for key in ("x0", "x1")}
     conversion = convert(model.build(), host=Host(packs="builtin", handlers={"ADD": activate(applied)}))
-    (ours,) = Session(conversion).run(inputs).values()
+    (actual,) = Session(conversion).run(inputs).values()
     sums = sum((values.astype(np.float64) - 3) * 0.02 for values in inputs.values())
     real = np.tanh(sums) if name == "TANH" else sums < 0
-    assert np.abs(ours - np.clip(np.round(real / 0.01) - 7, -128, 127)).max() <= 1
+    assert np.abs(actual - np.clip(np.round(real / 0.01) - 7, -128, 127)).max() <= 1
 
 
 def activate(fused: FusedActivation) -> Handler:
@@ -138,16 +138,16 @@ def activate(fused: FusedActivation) -> Handler:
 
 
 def test_activation_declared_inside_is_not_applied_twice() -> None:
-    def twice(ctx: Context, x: Value, y: Value) -> Any:
+    def add_activated(ctx: Context, x: Value, y: Value) -> Any:
         return ctx.ops.Add(ctx.activate(x), ctx.activate(y))
 
     inside = FusedActivation(ActivationKernel.ELEMENTWISE, in_lowering=True)
-    add = replace(activate(inside), lower=twice)
+    add = replace(activate(inside), lower=add_activated)
     data = single_operator_model("ADD", "SIGN_BIT")
     inputs = {"x0": random_array(3, 7, seed="x"), "x1": random_array(3, 7, seed="y")}
     conversion = convert(data, host=Host(packs="builtin", handlers={"ADD": add}))
-    (ours,) = Session(conversion).run(inputs).values()
-    np.testing.assert_array_equal(ours, sum((values < 0).astype(np.float32) for values in inputs.values()))
+    (actual,) = Session(conversion).run(inputs).values()
+    np.testing.assert_array_equal(actual, sum((values < 0).astype(np.float32) for values in inputs.values()))
 
 
 def test_refused_activation_declines_the_operator() -> None:
@@ -161,5 +161,5 @@ def compute(data: bytes, **handlers: Handler) -> tuple[Any, Any]:
     """Return the results of a conversion with these handlers, and the input sum."""
     conversion = convert(data, host=Host(packs="builtin", handlers=handlers))
     inputs = {"x0": random_array(3, 7, seed="x"), "x1": random_array(3, 7, seed="y")}
-    (ours,) = Session(conversion).run(inputs).values()
-    return ours, inputs["x0"] + inputs["x1"]
+    (actual,) = Session(conversion).run(inputs).values()
+    return actual, inputs["x0"] + inputs["x1"]

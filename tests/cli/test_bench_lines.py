@@ -28,9 +28,9 @@ def test_ratio_gives_a_verdict_if_its_quartiles_agree(low: float, high: float, v
             spread(1e-3, 5e-4, 0.0304), spread(9.99e-4, 9e-5, 2e-3), spread(0.875, low, high), 7, threads, "clock",
             "builtin", "processor",
         )  # fmt: skip
-        litert, ours, ratio, reason, _, measured, _ = (row.lines for row in bench._rows(benchmark))
+        litert, onnx_runtime, ratio, reason, _, measured, _ = (row.lines for row in bench._rows(benchmark))
         assert list(litert) == ["1 ms (0.5 to 30.4) (builtin kernels)"]
-        assert list(ours) == ["999 µs (90 to 2e+03)"]
+        assert list(onnx_runtime) == ["999 µs (90 to 2e+03)"]
         assert list(reason) == []
         assert list(ratio) == [f"ONNX Runtime / LiteRT 0.88 ({low:.2f} to {high:.2f}): {verdict}"]
         assert list(measured) == [f"clock, {text} medians and quartiles of 7 rounds", "processor"]
@@ -94,11 +94,11 @@ index  operator        nodes            LiteRT µs  ONNX Runtime µs  difference
 def test_omitted_kinds_are_summed(capsys: pytest.CaptureFixture[str], kinds: int, kind_count: int) -> None:
     rows = [OperatorTime((k,), (f"OP{k}",), "", ("Node",), 1e-6, (20 - k) * 1e-6) for k in range(kinds)]
     bench._print_profile(rows)
-    table, worst = (block.splitlines() for block in capsys.readouterr().out.strip().split("\n\n"))
+    table, operator_lines = (block.splitlines() for block in capsys.readouterr().out.strip().split("\n\n"))
     assert [line.split()[0] for line in table[1 : 1 + kind_count]] == [f"OP{k}" for k in range(kind_count)]
     other_cells = [line.split() for line in table[1 + kind_count : -1]]
     assert other_cells == ([["2", "more", "kinds", "2", "2.0", "23.0", "21.0"]] if kind_count < kinds else [])
     total = sum(20 - k for k in range(kinds))
     assert table[-1].split() == ["all", str(kinds), f"{kinds}.0", f"{total}.0", f"{total - kinds}.0"]
-    assert [line.split()[:3] for line in worst[1:]] == [[str(k), f"OP{k}", "Node"] for k in range(5)]
+    assert [line.split()[:3] for line in operator_lines[1:]] == [[str(k), f"OP{k}", "Node"] for k in range(5)]
     assert table[1].split() == ["OP0", "1", "1.0", "20.0", "19.0"]

@@ -84,7 +84,7 @@ def test_support_table_is_up_to_date(host: Host) -> None:
     assert read_table() == table(host), "python -m conformance.table --write"
 
 
-def test_support_table_shows_reason_and_remedy_without_operator_and_handler(host: Host) -> None:
+def test_support_table_gives_only_reason_and_remedy_of_a_refusal(host: Host) -> None:
     case = next(case for case in CASES if case.id == "CONV_3D-dynamic_depth,_dilated")
     assert case.refusal == "--input-shape"
     assert refusal(case, host) == "SAME padding with a stride on a dynamic dimension; set its size with --input-shape"

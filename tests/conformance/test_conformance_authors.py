@@ -37,7 +37,7 @@ def flip_reference(op: Any, x: Any) -> Any:
     return np.flip(x, op.options.axis)
 
 
-def flip(layout: Any = Attribute(), lower: Any = None, **declarations: Any) -> Handler:  # noqa: B008
+def flip_handler(layout: Any = Attribute(), lower: Any = None, **declarations: Any) -> Handler:  # noqa: B008
     def remap(ctx: Context, x: Value) -> Value:
         return reverse_along(ctx, x, ctx.axis(ctx.options.axis))
 
@@ -61,15 +61,15 @@ def run_lowering(case: Case, op_handler: Handler) -> CaseResult:
 @pytest.mark.parametrize("axis", [1, 2, 3])
 def test_cases_use_custom_options_and_the_declared_kernel(place: Any, axis: int) -> None:
     result = run_lowering(
-        place(CODE, "x", [tensor(1, 5, 7, 3)], tensor(1, 5, 7, 3), custom_options={"axis": axis}), flip()
+        place(CODE, "x", [tensor(1, 5, 7, 3)], tensor(1, 5, 7, 3), custom_options={"axis": axis}), flip_handler()
     )
     assert result.status == "passed", result.text
     case = unary(CODE, "x", tensor(1, 5, 7, 3), place=place, custom_options={"axis": axis})
-    assert run_lowering(case, flip()).status == "passed"
+    assert run_lowering(case, flip_handler()).status == "passed"
 
 
 def test_kernel_of_a_case_is_compared_with_the_lowering() -> None:
-    without_kernel = handler(CODE, max_version=1, layout=Attribute())(flip().lower)
+    without_kernel = handler(CODE, max_version=1, layout=Attribute())(flip_handler().lower)
     case = {"custom_options": {"axis": 1}}
     result = run_lowering(unary(CODE, "x", tensor(1, 5, 7, 3), **case), without_kernel)
     assert (
@@ -107,7 +107,7 @@ def test_raw_options_reach_handler_and_kernel() -> None:
     ],
 )
 def test_failure_names_the_wrong_declaration(layout: Any, suggestion: str) -> None:
-    op_handler = flip(layout, ignore_layout, axes="n h w c -> n h w c")
+    op_handler = flip_handler(layout, ignore_layout, axes="n h w c -> n h w c")
     result = run_lowering(
         unary(CODE, "x", tensor(1, 5, 7, 3), place=between_convolutions, custom_options={"axis": 1}), op_handler
     )
@@ -166,7 +166,8 @@ def test_missing_handler_is_not_reported_as_a_missing_kernel(declarations: Any, 
 
 def test_wrong_lowering_is_not_attributed_to_the_layout() -> None:
     result = run_lowering(
-        unary(CODE, "x", tensor(1, 5, 7, 3), custom_options={"axis": 1}), flip(lower=lambda ctx, x: ctx.ops.Neg(x))
+        unary(CODE, "x", tensor(1, 5, 7, 3), custom_options={"axis": 1}),
+        flip_handler(lower=lambda ctx, x: ctx.ops.Neg(x)),
     )
     assert result.status == "failed"
     assert "is wrong" not in result.text
@@ -187,12 +188,12 @@ def test_case_requires_nodes() -> None:
     def case(nodes: Any) -> Case:
         return unary(CODE, "x", tensor(5, 7), custom_options={"axis": 1}, nodes=nodes)
 
-    assert run_lowering(case(["Slice"]), flip()).ok
-    assert run_lowering(case({"Slice": 1}), flip()).ok
-    assert "expected 2 Slice nodes, found 1" in run_lowering(case({"Slice": 2}), flip()).text
+    assert run_lowering(case(["Slice"]), flip_handler()).ok
+    assert run_lowering(case({"Slice": 1}), flip_handler()).ok
+    assert "expected 2 Slice nodes, found 1" in run_lowering(case({"Slice": 2}), flip_handler()).text
     assert (
         "expected at least 1 ReverseSequence nodes, found 0; all nodes: Slice (1)"
-        in run_lowering(case(["ReverseSequence"]), flip()).text
+        in run_lowering(case(["ReverseSequence"]), flip_handler()).text
     )
     with pytest.raises(TypeError, match="collections of names"):
         case("Slice")

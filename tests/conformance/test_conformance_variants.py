@@ -29,12 +29,12 @@ def test_second_target_tests_both_layouts_if_nodes_are_required() -> None:
     second = Variant("generic", None, "least")
 
     def second_variant_use(*, can_transpose: bool, **requirements: Any) -> set[bool]:
-        tried = (
+        selected = (
             list(variants_of(unary("NEG", name, X, **requirements), can_transpose=can_transpose)) for name in names
         )
         return {
             second in variants
-            for variants in tried
+            for variants in selected
             if ("generic", "channels-first") in {(v.target, v.plan) for v in variants}
         }
 
@@ -65,14 +65,15 @@ def test_sample_covers_opsets_plans_and_targets_per_dtype() -> None:
 
 def test_similar_cases_share_variants() -> None:
     case = unary("NEG", "sample", X, opsets=(None, 13, 17))
-    first, *others = variants_of(case)
-    assert select_variants(case, 0, [first, *others]) == [first, *others]
+    first, *other_variants = variants_of(case)
+    assert select_variants(case, 0, [first, *other_variants]) == [first, *other_variants]
     shared = [
-        select_variants(case, position, [first, *others]) for position in range(SAMPLE_INTERVAL, 2 * SAMPLE_INTERVAL)
+        select_variants(case, position, [first, *other_variants])
+        for position in range(SAMPLE_INTERVAL, 2 * SAMPLE_INTERVAL)
     ]
-    assert all(tried[0] == first for tried in shared)
-    assert sorted(variant.text for tried in shared for variant in tried[1:]) == sorted(
-        variant.text for variant in others
+    assert all(selected[0] == first for selected in shared)
+    assert sorted(variant.text for selected in shared for variant in selected[1:]) == sorted(
+        variant.text for variant in other_variants
     )
 
 

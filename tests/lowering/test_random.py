@@ -51,16 +51,16 @@ def test_mean_and_variance_match_the_kernel(op: str) -> None:
 def test_quantiles_match_the_kernel(op: str) -> None:
     data = model(op, 7, 3)
     points = np.linspace(0.02, 0.98, 25)
-    ours, theirs = (np.quantile(numbers, points) for numbers in (run_converted(data)[0], run_litert(data)))
-    assert np.abs(ours - theirs).max() < 0.08
+    converted, expected = (np.quantile(numbers, points) for numbers in (run_converted(data)[0], run_litert(data)))
+    assert np.abs(converted - expected).max() < 0.08
 
 
 def test_class_frequencies_match_the_kernel() -> None:
     """Classes with nonfinite logits are never sampled."""
     data = model("MULTINOMIAL", 7, 3)
-    ours, theirs = class_shares(run_converted(data)[0]), class_shares(run_litert(data))
-    assert np.abs(ours - theirs).max() < 5 * sqrt(0.25 * 2 / COUNT)
-    assert ours[0, 4] == ours[1, 3] == 0
+    converted, expected = class_shares(run_converted(data)[0]), class_shares(run_litert(data))
+    assert np.abs(converted - expected).max() < 5 * sqrt(0.25 * 2 / COUNT)
+    assert converted[0, 4] == converted[1, 3] == 0
 
 
 @pytest.mark.parametrize("op", [*CONTINUOUS, "MULTINOMIAL"])

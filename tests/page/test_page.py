@@ -176,7 +176,7 @@ def test_page_has_the_dtypes_and_hints_of_the_onnx_model() -> None:
         assert len(tensors) == len({*tensors})
 
 
-def test_quantized_tensors_without_a_value_are_float_in_a_requantized_model() -> None:
+def test_tensors_without_a_value_are_float_in_a_requantized_model() -> None:
     """Values between QuantizeLinear and DequantizeLinear hold no tensor of the file."""
     proto = otp.convert(DIGITS, quantization="symmetric").proto
     page = gather(DIGITS.read_bytes(), proto, "digits")

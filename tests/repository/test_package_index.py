@@ -36,7 +36,7 @@ def test_every_ci_lint_runs_before_a_commit() -> None:
         assert f"entry: {tool}" in hooks
 
 
-def test_ci_runs_quick_tests_on_each_system_and_python_version_in_the_readme() -> None:
+def test_ci_tests_each_system_and_python_version_of_the_readme() -> None:
     jobs = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
     assert "os: [ubuntu-latest, macos-latest, windows-latest]" in jobs
     assert 'python: ["3.11", "3.12", "3.13"]' in jobs

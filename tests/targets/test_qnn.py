@@ -97,7 +97,7 @@ def test_tables_of_hard_swish_become_floats() -> None:
     assert np.abs(computed.astype(int) - expected.astype(int)).max() <= 1
 
 
-def test_transposed_operands_are_quantized_before_the_operator_that_reads_them() -> None:
+def test_transposed_operands_are_quantized_again_before_they_are_read() -> None:
     proto = otp.convert(network("int8", 3), target="qnn").proto
     producers = {name: node for node in proto.graph.node for name in node.output}
     (conv,) = (node for node in proto.graph.node if node.op_type == "Conv")

@@ -120,7 +120,7 @@ def test_model_without_attention_over_caches_is_reported() -> None:
     [({}, 24), pytest.param({"opset": 26}, 26, marks=pytest.mark.needs("onnx", "1.21", "opset 26"))],
     ids=["default", "26"],
 )
-def test_standard_operators_raise_the_opset_and_the_report_gives_the_reason(options: Any, opset: int) -> None:
+def test_report_says_why_standard_operators_raise_the_opset(options: Any, opset: int) -> None:
     report = convert_model(SIZES[0], "decode", target="generic", **options).report
     assert report.opset == opset
     assert any(f"opset {opset}, because attention over a cache needs TensorScatter" in x for x in report.warnings)
