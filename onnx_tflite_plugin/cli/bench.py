@@ -141,6 +141,9 @@ def _microseconds(litert: float | None, onnxruntime: float) -> tuple[str, str, s
 def _rows(benchmark: Benchmark) -> list[Row]:
     ratio = benchmark.ratio
     verdict = "faster" if ratio.high < 1 else "slower" if ratio.low > 1 else "equal, within the spread"
+    if ratio.low <= 1 <= ratio.high and ratio.high > NOISY * ratio.low:
+        verdict = f"undecided, because the spread includes 1; --rounds {4 * benchmark.rounds} narrows it"
+        verdict += "" if benchmark.operators else ", --profile lists slower operators"
     is_small_model = ratio.low > 1 and benchmark.litert.median < _SMALL_MODEL_SECONDS
     if verdict == "slower" and not benchmark.operators:
         verdict += "; --profile lists the slower operators"

@@ -11,6 +11,9 @@ from onnx_tflite_plugin.verify.times.bench import Benchmark, Spread
 from onnx_tflite_plugin.verify.times.profile import OperatorTime
 
 
+UNDECIDED = "undecided, because the spread includes 1; --rounds 28 narrows it, --profile lists slower operators"
+
+
 def spread(median: float, low: float, high: float) -> Spread:
     return Spread(median, low, high)
 
@@ -18,8 +21,8 @@ def spread(median: float, low: float, high: float) -> Spread:
 @pytest.mark.parametrize(
     ("low", "high", "verdict"),
     [
-        (0.5, 0.99, "faster"), (1.01, 1.5, "slower; --profile lists the slower operators"), (0.5, 1.0, "equal, within the spread"),
-        (1.0, 1.5, "equal, within the spread"), (0.9, 1.1, "equal, within the spread"),
+        (0.5, 0.99, "faster"), (1.01, 1.5, "slower; --profile lists the slower operators"), (0.5, 1.0, UNDECIDED), (0.7, 1.0, "equal, within the spread"),
+        (1.0, 1.5, "equal, within the spread"), (0.97, 3.77, UNDECIDED), (0.9, 1.1, "equal, within the spread"),
     ],
 )  # fmt: skip
 def test_ratio_gives_a_verdict_if_its_quartiles_agree(low: float, high: float, verdict: str) -> None:
