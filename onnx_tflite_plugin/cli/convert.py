@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -22,12 +24,16 @@ from onnx_tflite_plugin.cli.output import (
     print_rows,
     redirect_stdout_to_stderr,
     show_progress,
+    unlimited_lists,
 )
 from onnx_tflite_plugin.cli.outputs import Outputs
 from onnx_tflite_plugin.cli.paths import FilePath, OutputPath, check_readable
 from onnx_tflite_plugin.cli.report import html_path, no_comparison_rows, write_page
 from onnx_tflite_plugin.options import ConvertOptions, VerifyOptions
 from onnx_tflite_plugin.progress import Stages
+
+if TYPE_CHECKING:
+    from onnx_tflite_plugin.conversion import Conversion
 
 
 @click.command(cls=GroupedCommand)
@@ -47,7 +53,8 @@ from onnx_tflite_plugin.progress import Stages
 @click.option(
     "-v", "--verbose", "verbosity", count=True,
     help="Print layout, rewrites, counts and the Python lines that run the model. -vv: also the ONNX nodes of each operator, why "
-    "fusions and rewrites did not apply, and the time of each stage. Applies to a single model that is written to a file.",
+    "fusions and rewrites did not apply, complete lists, and the time of each stage. Applies to a single model; on stderr if stdout has "
+    "the model or JSON.",
 )  # fmt: skip
 @click.pass_context
 def convert(
@@ -96,6 +103,8 @@ def convert(
         outputs.register_output(html_path(page), "the report", "name another file for the report")
     outputs.prepare(folders=not is_single)
     if not is_single:
+        if verbosity:
+            click.echo("-v prints details of a single model only; convert one model at a time to see them", err=True)
         ctx.exit(convert_all(jobs, options, model, as_json=as_json, quiet=quiet))
     (job,) = jobs
     isolates = options["verify"] or page is not None or job.is_memory_mapped
@@ -125,27 +134,41 @@ def convert(
     exit_code = verification_exit_code(conversion.verification)
     if job.output == STREAM:
         conversion.write(sys.stdout.buffer)
+        with redirect_stdout(sys.stderr):
+            print_rows(_detailed_rows(conversion, files, seconds, stages, verbosity))
         ctx.exit(exit_code)
     set_failure_output(as_json=as_json)
-    from onnx_tflite_plugin.cli.details import detail_rows
     from onnx_tflite_plugin.cli.json_report import report_json
-    from onnx_tflite_plugin.cli.summary import brief_summary, next_row, summary
+    from onnx_tflite_plugin.cli.summary import brief_summary, next_row
 
     with ignore_broken_pipe():
         if as_json:
             print_json(report_json(conversion, Path(job.name), files, seconds))
+            with redirect_stdout(sys.stderr):
+                print_rows(_detailed_rows(conversion, files, seconds, stages, verbosity))
         elif not quiet:
-            if verbosity:
-                rows = summary(conversion, files, seconds)
-            else:
+            rows = _detailed_rows(conversion, files, seconds, stages, verbosity)
+            if not verbosity:
                 rows = brief_summary(conversion, files, seconds, given_signature=signature)
                 model_path = None if model == STREAM else model
                 repeated_options = {
                     command: repeat_options(ctx, names) for command, names in _repeated_parameters(ctx).items()
                 }
                 page_rows.append(next_row(conversion, model_path, files, repeated_options, has_page=page is not None))
-            print_rows([*rows, *(detail_rows(conversion, stages.seconds) if verbosity > 1 else []), *page_rows])
+            print_rows([*rows, *page_rows])
     ctx.exit(exit_code)
+
+
+def _detailed_rows(
+    conversion: Conversion, files: Sequence[Path], seconds: float, stages: Stages, verbosity: int
+) -> list[Row]:
+    """Return the rows of -v and -vv, the latter with complete lists; none without these options."""
+    from onnx_tflite_plugin.cli.details import detail_rows
+    from onnx_tflite_plugin.cli.summary import summary
+
+    with unlimited_lists(verbosity > 1):
+        rows = summary(conversion, files, seconds) if verbosity else []
+        return [*rows, *(detail_rows(conversion, stages.seconds) if verbosity > 1 else [])]
 
 
 def _repeated_parameters(ctx: click.Context) -> dict[str, set[str]]:

@@ -14,11 +14,12 @@ import textwrap
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 import click
 
-from onnx_tflite_plugin.checked import plural
+from onnx_tflite_plugin.checked import list_first, plural
 from onnx_tflite_plugin.graph.names import OMISSION
 
 if TYPE_CHECKING:
@@ -223,19 +224,38 @@ def shorten(name: str, max_length: int = MAX_NAME_LENGTH) -> str:
     return f"{head[:end]}{OMISSION}{tail[start:]}"
 
 
+_IS_UNLIMITED: ContextVar[bool] = ContextVar("_IS_UNLIMITED", default=False)
+"""True while lists are printed in full."""
+
+
+@contextmanager
+def unlimited_lists(active: bool = True) -> Iterator[None]:
+    """Make lists complete in rows that are created in the block, unless ``active`` is False."""
+    token = _IS_UNLIMITED.set(active)
+    try:
+        yield
+    finally:
+        _IS_UNLIMITED.reset(token)
+
+
+def limit_names(names: Sequence[str], limit: int) -> str:
+    """Return the first names and the number of omitted names: ``a, b and 3 more``."""
+    return list_first(names, len(names) if _IS_UNLIMITED.get() else limit)
+
+
 def limit_lines(lines: Sequence[str], limit: int, hint: str = "--json shows all") -> list[str]:
     """Return the first lines, and a line with the number of omitted lines.
 
     ``hint``: says how to see the omitted lines.
     """
-    if len(lines) <= limit + 1:  # "1 more" would take as much space as the line
+    if len(lines) <= limit + 1 or _IS_UNLIMITED.get():  # "1 more" would take as much space as the line
         return list(lines)
     return [*lines[:limit], f"… and {len(lines) - limit} more ({hint})"]
 
 
 def format_counts(counts: Sequence[tuple[str, int]], limit: int = 6) -> str:
     """Return counts as text: ``53 Conv, 10 Add, … and 4 more kinds``."""
-    listed_counts = counts if len(counts) <= limit + 1 else counts[:limit]
+    listed_counts = counts if len(counts) <= limit + 1 or _IS_UNLIMITED.get() else counts[:limit]
     texts = [f"{number} {name}" for name, number in listed_counts]
     if omitted_count := len(counts) - len(listed_counts):
         texts.append(f"… and {omitted_count} more kinds")

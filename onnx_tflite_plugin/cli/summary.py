@@ -10,10 +10,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnx_tflite_plugin.checked import list_first, plural
+from onnx_tflite_plugin.checked import plural
 from onnx_tflite_plugin.cli.interface_lines import brief_interface, interface_lines
 from onnx_tflite_plugin.cli.operator_lines import decomposed_lines
-from onnx_tflite_plugin.cli.output import Row, format_counts, format_seconds, format_size, limit_lines, shorten
+from onnx_tflite_plugin.cli.output import (
+    Row,
+    format_counts,
+    format_seconds,
+    format_size,
+    limit_lines,
+    limit_names,
+    shorten,
+)
 from onnx_tflite_plugin.cli.size_lines import constant_lines, files_row, has_grown
 from onnx_tflite_plugin.rewrite import find_rule
 from onnx_tflite_plugin.rewrite.weights import dtypes as weight_dtypes
@@ -132,13 +140,13 @@ def _lacks_scores(report: Report) -> bool:
 
 
 def summary(conversion: Conversion, files: Sequence[Path], seconds: float) -> list[Row]:
-    """Return the rows to print with -v."""
+    """Return the rows to print with -v. ``files``: empty if the model is written to stdout."""
     report = conversion.report
     rows = [
-        files_row(files, seconds, conversion.source.size),
+        *([files_row(files, seconds, conversion.source.size)] if files else []),
         Row("inputs", interface_lines(report.inputs)),
         Row("outputs", interface_lines(report.outputs)),
-        Row("run it", conversion.snippet(str(files[0])).splitlines(), code=True),
+        Row("run it", conversion.snippet(str(files[0]) if files else "MODEL.onnx").splitlines(), code=True),
         Row("signature", list(_signature_lines(report))),
         Row("target", [f"{report.target}, opset {report.opset}", *_runtime_lines(report)]),
         Row("operators", [f"{sum(report.operators.values())}: {format_counts(list(report.operators.items()))}"]),
@@ -251,7 +259,7 @@ def _layout_lines(report: Report) -> Iterator[str]:
     sources = [f"{plural(inserted_count, 'Transpose')} inserted" if inserted_count else "no Transpose"]
     sources[0] += " inserted" if not inserted_count and report.nodes.get("Transpose") else ""
     if report.transposes > inserted_count:
-        operators = list_first([_shorten_label(label) for label in report.operator_transposes], 2) or "operators"
+        operators = limit_names([_shorten_label(label) for label in report.operator_transposes], 2) or "operators"
         sources.append(f"{report.transposes - inserted_count} from {operators}")
     sources += (
         [f"{added_by_rewrites} added by rewrites for speed"]
@@ -282,7 +290,7 @@ def _format_gain(gain: int) -> str:
 
 def _transpose_line(transposed: Transposed) -> str:
     consumers = [_shorten_label(label) for label in transposed.consumers]
-    users = list_first(consumers, 2)
+    users = limit_names(consumers, 2)
     perm = transposed.perm.replace("->", "→")
     between = f"{_shorten_label(transposed.producer)} → {users}"
     kind = "sizes" if perm.startswith("[") else "axes"

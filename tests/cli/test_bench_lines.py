@@ -10,7 +10,6 @@ from onnx_tflite_plugin.cli import bench
 from onnx_tflite_plugin.verify.times.bench import Benchmark, Spread
 from onnx_tflite_plugin.verify.times.profile import OperatorTime
 
-
 UNDECIDED = "undecided, because the spread includes 1; --rounds 28 narrows it, --profile lists slower operators"
 
 
@@ -21,7 +20,8 @@ def spread(median: float, low: float, high: float) -> Spread:
 @pytest.mark.parametrize(
     ("low", "high", "verdict"),
     [
-        (0.5, 0.99, "faster"), (1.01, 1.5, "slower; --profile lists the slower operators"), (0.5, 1.0, UNDECIDED), (0.7, 1.0, "equal, within the spread"),
+        (0.5, 0.99, "faster"), (1.01, 1.5, "slower; --profile lists the slower operators"), (0.5, 1.0, UNDECIDED),
+        (0.7, 1.0, "equal, within the spread"),
         (1.0, 1.5, "equal, within the spread"), (0.97, 3.77, UNDECIDED), (0.9, 1.1, "equal, within the spread"),
     ],
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from conformance.builder import ModelBuilder
 from onnx_tflite_plugin.cli.operator_lines import decomposed_lines
 from onnx_tflite_plugin.cli.output import shorten
 from onnx_tflite_plugin.cli.summary import (
@@ -21,6 +23,7 @@ from onnx_tflite_plugin.graph.node_metadata import node_props
 from onnx_tflite_plugin.report import Transposed
 from onnx_tflite_plugin.rewrite import RULES
 from onnx_tflite_plugin.rewrite.weights.dtypes import describe_runtime
+from tests.helpers.command import Run
 from tests.helpers.summary_rows import EMPTY, PLAIN, rows, summarize
 
 
@@ -230,3 +233,29 @@ def test_required_runtime_is_explained(weights: tuple[str, ...], nodes: tuple[st
 def test_summary_has_dtype_and_shape_of_each_state(tmp_path: Path) -> None:
     lines = rows(tmp_path, states=("h", "c"), state_types=("uint8 [1, 96, 74, 1]", "int32 [?]"))
     assert lines["states"][-2:] == ["  h uint8 [1, 96, 74, 1]", "  c int32 [?]"]
+
+
+def test_vv_shortens_no_list(run: Run, tmp_path: Path) -> None:
+    model = ModelBuilder()
+    x = model.main.input("x", (2, 3))
+    for code in ("ABS", "NEG", "EXP", "SIN", "COS", "FLOOR", "CEIL", "SQUARE"):
+        y = model.main.tensor(code, (2, 3))
+        model.main.operator(code, [x], [y])
+        model.main.output(y)
+    (path := tmp_path / "m.tflite").write_bytes(model.build())
+    assert "more kinds" in run("convert", path, "-v").out
+    out = run("convert", path, "-vv").out
+    assert "1 Ceil" in out
+    assert "more kinds" not in out
+
+
+def test_details_are_on_stderr_if_stdout_has_json(run: Run, tmp_path: Path) -> None:
+    (path := tmp_path / "m.tflite").write_bytes(
+        (Path(__file__).parents[2] / "examples" / "digits_int8.tflite").read_bytes()
+    )
+    result = run("convert", path, "--json", "-vv")
+    assert json.loads(result.out)["nodes"]
+    assert "times        " in result.err
+    assert "times" not in run("convert", path, "--json").err
+    folder = run("convert", tmp_path, "-v")
+    assert folder.err.startswith("-v prints details of a single model only")
