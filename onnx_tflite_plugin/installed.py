@@ -20,7 +20,7 @@ PROJECT = "onnx_tflite_plugin"
 _NAME, _REQUIRED = (re.compile(rf"^{field}:(.*)$", re.M | re.I) for field in ("Name", "Requires-Dist"))
 
 
-class Installed(NamedTuple):
+class InstalledDistribution(NamedTuple):
     """An installed distribution.
 
     ``location``: the folder of its metadata, or the object that a custom finder returns.
@@ -59,14 +59,14 @@ class Installed(NamedTuple):
             return ""
 
 
-def iterate_distributions() -> Iterator[Installed]:
+def iterate_distributions() -> Iterator[InstalledDistribution]:
     """Yield every installed distribution, in the order of ``sys.path``."""
     for finder in sys.meta_path:
         if finder is PathFinder:
             for folder in sys.path:
-                yield from map(Installed, _find_metadata(folder))
+                yield from map(InstalledDistribution, _find_metadata(folder))
         elif find := getattr(finder, "find_distributions", None):
-            yield from map(Installed, find())
+            yield from map(InstalledDistribution, find())
 
 
 def _find_metadata(folder: str) -> Iterator[str | Distribution]:

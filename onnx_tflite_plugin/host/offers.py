@@ -21,7 +21,7 @@ from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.checked import describe, did_you_mean
 from onnx_tflite_plugin.codes import CUSTOM, NAMED_BY_THE_FILE, UNKNOWN, name_in_file
 from onnx_tflite_plugin.guard import BUILTIN, Mismatch, attribute_errors
-from onnx_tflite_plugin.installed import Installed, entry_points, iterate_distributions
+from onnx_tflite_plugin.installed import InstalledDistribution, entry_points, iterate_distributions
 from onnx_tflite_plugin.targets.operator_names import find_unknown_operator
 
 HANDLERS, FUSIONS, HOOKS, TARGETS = GROUPS = tuple(
@@ -137,7 +137,7 @@ def discover(warn: Callable[[str], None] = lambda text: None) -> list[Offer]:
     return list(by_key.values())
 
 
-def _read_offers(distribution: Installed) -> tuple[Offer, ...]:
+def _read_offers(distribution: InstalledDistribution) -> tuple[Offer, ...]:
     text = distribution.entry_points_text
     return _parse_offers(text, *distribution.name_and_requirements()) if text else ()
 

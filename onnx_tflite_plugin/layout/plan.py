@@ -97,28 +97,28 @@ def plan_layout(
     ]
     free_interface = sorted(interface_candidates, key=lambda tensor: (tensor.subgraph, tensor.index))
     label_costs += [(0,) * len(interface_candidates[tensor]) for tensor in free_interface]
-    first_boundary = len(label_costs)
+    first_boundary_variable = len(label_costs)
     label_costs += [(0,) * len(boundary.perms) for boundary in boundaries]
     boundary_endpoints = {
         place: Endpoint(
-            number,
+            variable,
             [layout_of_permutation(tensor_at(place).dims, perm) for perm in boundary.perms],
             "boundary",
         )
-        for number, boundary in enumerate(boundaries, first_boundary)
+        for variable, boundary in enumerate(boundaries, first_boundary_variable)
         for place in boundary.places
     }
     endpoints = EndpointLookup(
         constraints,
         candidates,
-        {bound: i for i, bound in enumerate(flexible_operators)},
-        representatives,
-        {
+        variables={bound: i for i, bound in enumerate(flexible_operators)},
+        representatives=representatives,
+        interface_endpoints={
             tensor: Endpoint(len(flexible_operators) + i, interface_candidates[tensor], "graph input or output")
             for i, tensor in enumerate(free_interface)
         },
-        interface,
-        boundary_endpoints,
+        interface=interface,
+        boundaries=boundary_endpoints,
     )
     edges = list(dataflow_edges(model, endpoints))
     wires = tuple(wire for edge in edges for wire in edge.wires(bytes_of))
@@ -159,7 +159,7 @@ def plan_layout(
 def _differs_from_local(constraint: LayoutConstraint, layout: OperatorLayout) -> bool:
     """True if a local plan may use another layout.
 
-    A local plan uses the first allowed layout, or the file's layout if any is allowed.
+    A local plan uses the first allowed layout, or the file's layout if every layout is allowed.
     """
     if constraint.allowed:
         return len(constraint.allowed) > 1

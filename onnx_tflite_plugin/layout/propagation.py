@@ -70,8 +70,8 @@ def propagate_layouts(
         interface_candidates,
         representatives,
         members,
-        boundaries_by_tensor(boundaries),
-        set(),
+        boundaries=boundaries_by_tensor(boundaries),
+        visited=set(),
     )
     if not local:
         for bound in model.operators():
