@@ -14,8 +14,8 @@ _LABELS = ("axis labels", "value labels")
 class AssociatedFile(NamedTuple):
     """A file that belongs to a model or a tensor.
 
-    ``content`` is empty if the model does not contain the file, or if the file is too large. ``size``: the bytes of the
-    file in the model.
+    ``content`` is empty if the model does not contain the file, or if the file is too large. ``size``: number of bytes of
+    the file in the model.
     """
 
     name: str

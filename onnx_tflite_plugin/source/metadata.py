@@ -55,19 +55,19 @@ def read_metadata(content: bytes, model: Content) -> Metadata | None:
     """
     try:
         table = File(content, KEY).root(_MODEL)
-        associated = _Files(*_unpack_files(model))
+        archive_files = _ArchiveFiles(*_unpack_files(model))
         graphs = table.tables("subgraph_metadata", _SUBGRAPH)
         inputs, outputs = (
-            tuple(_read_tensors(graph, side, associated) for graph in graphs) for side in ("input", "output")
+            tuple(_read_tensors(graph, side, archive_files) for graph in graphs) for side in ("input", "output")
         )
-        named = [file for owner in (table, *graphs) for file in associated.of(owner)]
+        model_files = [file for owner in (table, *graphs) for file in archive_files.listed_by(owner)]
         tensors = (tensor for side in (inputs, outputs) for graph_tensors in side for tensor in graph_tensors)
-        known = {file.name for files in (named, *(tensor.files for tensor in tensors)) for file in files}
+        listed_names = {file.name for files in (model_files, *(tensor.files for tensor in tensors)) for file in files}
         return Metadata(
             **{name: table.text(name) for name in ("name", "description", "version", "author", "license")},
             inputs=inputs,
             outputs=outputs,
-            files=(*named, *associated.without(known)),
+            files=(*model_files, *archive_files.except_names(listed_names)),
         )
     except InvalidModel:
         return None
@@ -86,11 +86,11 @@ def describe_interface(model: Model) -> dict[tuple[int, int], TensorMetadata]:
     return by_tensor
 
 
-def _read_tensors(graph: Table, side: str, associated: _Files) -> tuple[TensorMetadata, ...]:
-    return tuple(_read_tensor(table, associated) for table in graph.tables(f"{side}_tensor_metadata", _TENSOR))
+def _read_tensors(graph: Table, side: str, archive_files: _ArchiveFiles) -> tuple[TensorMetadata, ...]:
+    return tuple(_read_tensor(table, archive_files) for table in graph.tables(f"{side}_tensor_metadata", _TENSOR))
 
 
-def _read_tensor(table: Table, associated: _Files) -> TensorMetadata:
+def _read_tensor(table: Table, archive_files: _ArchiveFiles) -> TensorMetadata:
     content, stats = table.table("content", _CONTENT), table.table("stats", _STATS)
     kind = content.number("content_properties_type") if content is not None else 0
     mean: tuple[float, ...] = ()
@@ -98,10 +98,10 @@ def _read_tensor(table: Table, associated: _Files) -> TensorMetadata:
     threshold: float | None = None
     for unit in table.tables("process_units", _UNIT):
         unit_type = unit.number("options_type")
-        if unit_type == _NORMALIZATION and (normalized := unit.table("options", _NORMALIZATION_OPTIONS)) is not None:
-            mean, std = normalized.numbers("mean"), normalized.numbers("std")
-        elif unit_type == _THRESHOLDING and (thresholded := unit.table("options", _THRESHOLDING_OPTIONS)) is not None:
-            threshold = float(thresholded.value("global_score_threshold"))
+        if unit_type == _NORMALIZATION and (options := unit.table("options", _NORMALIZATION_OPTIONS)) is not None:
+            mean, std = options.numbers("mean"), options.numbers("std")
+        elif unit_type == _THRESHOLDING and (options := unit.table("options", _THRESHOLDING_OPTIONS)) is not None:
+            threshold = float(options.value("global_score_threshold"))
     return TensorMetadata(
         table.text("name"),
         table.text("description"),
@@ -111,22 +111,26 @@ def _read_tensor(table: Table, associated: _Files) -> TensorMetadata:
         stats.numbers("min") if stats is not None else (),
         stats.numbers("max") if stats is not None else (),
         threshold,
-        tuple(associated.of(table)),
+        tuple(archive_files.listed_by(table)),
     )
 
 
-class _Files:
-    """The associated files of a model, with their contents from the zip archive."""
+class _ArchiveFiles:
+    """The files in the zip archive after a model: contents and sizes, by name.
+
+    A file that is too large has no content.
+    """
 
     def __init__(self, contents: Mapping[str, bytes], sizes: Mapping[str, int]) -> None:
         self._contents, self._sizes = contents, sizes
 
-    def of(self, owner: Table) -> Sequence[AssociatedFile]:
-        contents = []
+    def listed_by(self, owner: Table) -> Sequence[AssociatedFile]:
+        """Return the files that a table of the metadata lists."""
+        files = []
         for table in owner.tables("associated_files", _FILE):
             kind = table.number("type")
             name = table.text("name")
-            contents.append(
+            files.append(
                 AssociatedFile(
                     name,
                     _FILES[kind] if 0 <= kind < len(_FILES) else "",
@@ -136,17 +140,20 @@ class _Files:
                     self._sizes.get(name, 0),
                 )
             )
-        return contents
+        return files
 
-    def without(self, known: Collection[str]) -> Iterator[AssociatedFile]:
-        """Yield the files of the archive whose names are not in ``known``."""
+    def except_names(self, names: Collection[str]) -> Iterator[AssociatedFile]:
+        """Yield the files whose names are not in ``names``."""
         for name, size in self._sizes.items():
-            if name not in known:
+            if name not in names:
                 yield AssociatedFile(name, "", content=self._contents.get(name, b""), size=size)
 
 
 def _unpack_files(model: Content) -> tuple[dict[str, bytes], dict[str, int]]:
-    """Return the files after the model that are readable and not too large, and the sizes of all."""
+    """Return the contents and the sizes of the files after the model, by name.
+
+    Contents of files that are unreadable or too large are omitted.
+    """
     contents: dict[str, bytes] = {}
     sizes: dict[str, int] = {}
     try:
