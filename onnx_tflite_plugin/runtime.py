@@ -128,10 +128,10 @@ class Session:
         Raises ValueError if a state differs, or if the sessions have no state in common.
         """
         if self._state_names.isdisjoint(owner._state_names):
-            listed, owner_listed = (_list_states(session._state_names) for session in (self, owner))
+            states, owner_states = (_list_states(session._state_names) for session in (self, owner))
             raise ValueError(
                 "states_of gives a session of another model: no state would be shared, because this model has "
-                f"{listed} and the other one {owner_listed}; leave states_of out, or give a session of the same TFLite file"
+                f"{states}, and the other model {owner_states}; leave states_of out, or give a session of the same TFLite file"
             )
         for name in self._state_names & owner._state_names:
             port, owner_port = self._ports[name], owner._ports[name]
