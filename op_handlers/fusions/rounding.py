@@ -215,14 +215,15 @@ def transpose_conv_rounded(ctx: Context, size: Value, weight: Value, image: Valu
 def fully_connected_rounded(ctx: Context, row: Value, weight: Value, bias: Value | None = None) -> Value:
     """Emit Gemm with rounding per row.
 
-    XNNPACK does not run layers with uint8 weights, int2 weights of one scale, or activations other than clamps.
+    XNNPACK, which quantizes rows asymmetrically, does not run layers with uint8 weights, int2 weights of one scale, or
+    activations other than clamps. LiteRT's builtin kernel then follows the option of the operator.
     """
     depth = ctx.op[1].shape[-1]
     if has_dynamic_leading_axes(ctx):
         row = ctx.ops.Reshape(row, [-1, depth])
     has_clamp = activation_bounds(ctx.options.fused_activation_function) is not None
-    symmetric = ctx.op[1].dtype not in ("int8", "int4") and has_one_scale(ctx.op)
-    symmetric = symmetric if has_clamp else not ctx.options.asymmetric_quantize_inputs
+    is_run_by_xnnpack = has_clamp and (ctx.op[1].dtype in ("int8", "int4") or not has_one_scale(ctx.op))
+    symmetric = not (is_run_by_xnnpack or ctx.options.asymmetric_quantize_inputs)
     row = round_activations(ctx, row, [1], row_count(ctx.op, depth), symmetric=symmetric)
     bias = flatten_bias(ctx, bias)
     if ctx.op[1].blocks is not None:

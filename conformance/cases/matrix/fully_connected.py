@@ -187,6 +187,12 @@ def dtype_cases() -> Iterator[Case]:
     yield dense_case("float32 with int2 weights, dynamic range", (2, 12), weights="int2", per_axis=True)
     yield dense_case("float32 with uint8 weights, which the kernel reads as int8", (2, 12), weights="uint8")
     yield dense_case("float32 with uint8 weights and scales per row", (2, 12), weights="uint8", per_axis=True)
+    yield dense_case(
+        "float32 with uint8 weights, dynamic range with a zero point",
+        (2, 12),
+        weights="uint8",
+        options={"asymmetric_quantize_inputs": True},
+    )
     for biased in ("int32", "int64"):
         options = {"quantized_bias_type": biased.upper()}
         yield dense_case(

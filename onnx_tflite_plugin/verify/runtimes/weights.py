@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,8 @@ def constant_data(model: Any, tensor: Any) -> Array:
 def _add_constant(schema: Any, model: Any, graph: Any, index: int, dtype_names: dict[int, str]) -> int:
     """Add the dequantized constant to the subgraph, and return its tensor index."""
     quantized_tensor = graph.tensors[index]
+    if quantized_tensor.type == schema.TensorType.UINT8:
+        quantized_tensor = _as_int8(schema, quantized_tensor)
     tensor, buffer = schema.TensorT(), schema.BufferT()
     values = dequantize_constant(model, graph, quantized_tensor, dtype_names)
     buffer.data = np.frombuffer(np.ascontiguousarray(values, np.float32).tobytes(), np.uint8)
@@ -71,6 +74,17 @@ def _add_constant(schema: Any, model: Any, graph: Any, index: int, dtype_names: 
     model.buffers = [*model.buffers, buffer]
     graph.tensors = [*graph.tensors, tensor]
     return len(graph.tensors) - 1
+
+
+def _as_int8(schema: Any, tensor: Any) -> Any:
+    """Return uint8 weights as int8 without zero point, as the kernels of dynamic-range operators read them.
+
+    The kernels are EvalHybrid in kernels/fully_connected.cc and conv.cc.
+    """
+    int8_tensor = copy(tensor)
+    int8_tensor.quantization = copy(tensor.quantization)
+    int8_tensor.type, int8_tensor.quantization.zeroPoint = schema.TensorType.INT8, None
+    return int8_tensor
 
 
 def dequantize_constant(model: Any, graph: Any, tensor: Any, dtype_names: dict[int, str]) -> Array:

@@ -143,6 +143,20 @@ def test_activations_are_rounded_by_default_but_not_for_speed(options: dict[str,
     assert not convert_model(ROUNDED, **options).report.fused
 
 
+@pytest.mark.parametrize("asymmetric", [False, True])
+@pytest.mark.parametrize("weights", ["int8", "uint8"])
+def test_rows_are_rounded_with_a_zero_point_as_in_litert(weights: str, asymmetric: bool) -> None:
+    """LiteRT's builtin kernel follows the option; XNNPACK, which runs int8 weights, always uses a zero point."""
+    model = ModelBuilder()
+    g = model.main
+    x, y = g.input("x", (3, 101)), g.tensor("y", (3, 7))
+    w = g.constant("w", random_weights(101)[:7, 0, 0].view(weights), quantization=quant(0.01, 0))
+    g.operator("FULLY_CONNECTED", [x, w], [y], {"asymmetric_quantize_inputs": asymmetric})
+    g.output(y)
+    verification = verify(model.build(), convert(model.build()).proto, tolerance=1e-6)
+    assert verification.ok, verification
+
+
 def network(layers: int, units: int) -> bytes:
     model = ModelBuilder()
     g = model.main
