@@ -41,7 +41,7 @@ def copy_cases(op: str, copy: Copy) -> Iterator[Case]:
     """Yield cases in which the kernel ignores the quantization of the result."""
     for dtype in ("int8", "uint8", "int16"):
         for place in PLACEMENTS:
-            name = f"{dtype} copied to different quantization parameters, which the kernel ignores"
+            name = f"{dtype}, input and output with different quantization parameters, which the kernel ignores"
             opsets = (None, 26) if dtype == "int16" else (None,)
             results = copy.results(dtype)
             requirements: dict[str, Any] = {
@@ -56,7 +56,7 @@ def copy_cases(op: str, copy: Copy) -> Iterator[Case]:
 def refused_copy_cases(op: str, copy: Copy) -> Iterator[Case]:
     """Yield cases that the kernel refuses, because input and result differ in scale."""
     for dtype in ("int8", "uint8"):
-        name, results = f"{dtype} copied to different quantization parameters", copy.results(dtype)
+        name, results = f"{dtype}, input and output with different scales", copy.results(dtype)
         yield in_isolation(
             op, name, copy.operands(dtype), *results, options=copy.options, kernel_refusal="params.scale"
         )

@@ -19,8 +19,8 @@ _MIN_FACTOR_ERROR = 1e-3
 """Heuristic: relative error of a factor below which it may be due to float32."""
 _FACTOR_STEPS = 1.5
 """Error in steps of quantized values that are a multiple of the expected ones: both sides round, and the factor is fitted."""
-_MAX_HALFWAY_SHARE = 0.1
-"""Heuristic: share of differing elements up to which only halfway values are rounded differently."""
+_MAX_HALFWAY_FRACTION = 0.1
+"""Heuristic: fraction of differing elements up to which only halfway values are rounded differently."""
 _FACTOR_TOLERANCE = 1e-4
 """Relative error of a float32 result that is a multiple of the expected one."""
 
@@ -52,7 +52,7 @@ def describe_difference(
     if len(np.unique(right)) < _MIN_DISTINCT or np.array_equal(values, right):
         return None
     if all(_is_permuted(a, e) for a, e in zip(actual, expected, strict=True)):
-        return Difference(f"{name} has the right values at wrong positions", is_layout=True)
+        return Difference(f"{name} has the right values in the wrong positions", is_layout=True)
     if zero_point is None:
         return _describe_numbers(name, values, right, reference)
     return _describe_steps(name, values - zero_point, right - zero_point, reference)
@@ -103,12 +103,12 @@ def _describe_rounding(name: str, steps: Array, theirs: Array, reference: str) -
         side = "nearer to the zero point" if outward.min() < 0 else "farther from the zero point"
     else:
         return f"no element of {name} is off by more than one step"
-    share = np.count_nonzero(steps) / steps.size
+    fraction = np.count_nonzero(steps) / steps.size
     direction = "toward zero" if side.endswith("zero point") else "down or up"
     reason = (
-        "the two sides round halfway values differently"
-        if share < _MAX_HALFWAY_SHARE
-        else f"one side rounds {direction}, the other to nearest"
+        f"the lowering and {reference} round halfway values differently"
+        if fraction < _MAX_HALFWAY_FRACTION
+        else f"either the lowering or {reference} rounds {direction}, and the other rounds to nearest"
     )
     return f"where {name} differs from {reference}, it is one step {side}, so {reason}"
 

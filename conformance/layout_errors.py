@@ -16,7 +16,7 @@ from onnx_tflite_plugin.verify.runtimes.ort import tensor_values
 SUGGESTIONS = {
     Transparent: "if the operator works along an axis, declare Attribute() and use ctx.axis; if it depends on the order of the "
     "file's elements, declare Terminate(); otherwise declare the `axes` that the slots share",
-    Attribute: "remap each axis number and each entry per axis (ctx.axis, ctx.permute_entries, axis_number_slots, indexed_by_axis), "
+    Attribute: "remap axis numbers, and lists with one entry per axis (ctx.axis, ctx.permute_entries, axis_number_slots, indexed_by_axis), "
     "or correct `axes`",
     Terminate: "`axes` may list the axes of a group in the wrong order, or `unordered` may name an axis that must keep its place",
 }
@@ -90,7 +90,7 @@ def messages_on_axis_sizes(code: str, model: Model, host: Host) -> Iterator[str]
             for letter, size in _sizes_of_letters(groups, op.tensor(slot)):
                 first_slot, first_size = sizes.setdefault(letter, (slot_name, size))
                 if size != first_size:
-                    conflict = f"letter {letter} is {first_size} in {first_slot} and {size} in {slot_name}"
+                    conflict = f"axis {letter!r} has size {first_size} in {first_slot} but {size} in {slot_name}"
                     remedy = "use different letters for axes of different sizes"
                     yield f"axes={declared.axes!r}: {conflict}; {remedy} ({_declaration_locations(op, host)})"
                     return

@@ -11,14 +11,14 @@ _CAUSES = (
     re.compile(rf"{_FUNCTION}(?:(?!{_FUNCTION}).)* failed: .*"),
     re.compile(r"[\w.:]+ of \S+ failed: .*"),
     re.compile(
-        r"axes '[^']*' of \w+ \d+ do not fit|axes='[^']*': letter .*|the declaration of \S+ in .*|the case cannot be run: .*"
+        r"axes '[^']*' of \w+ \d+ do not fit|axes='[^']*': axis .*|the declaration of \S+ in .*|the case cannot be run: .*"
     ),
 )
 """Patterns of a cause within a reason: the failing function or declaration, without the operator and the variants."""
 
 _EXPLANATION = re.compile(
-    r"layout=\w+ is wrong: |axes='[^']*': letter |the result differs in every layout: |the table of Lookup is"
-    r"|wrong (?:rounding|integer arithmetic): |wrong factor: .*? is [^ ]+ times|has the right values at wrong positions"
+    r"layout=\w+ is wrong: |axes='[^']*': axis |the result differs in every layout: |the table of Lookup is"
+    r"|wrong (?:rounding|integer arithmetic): |wrong factor: .*? is [^ ]+ times|has the right values in the wrong positions"
     r"|without it the case passes|the lowering of \S+ does not read its operand"
 )
 """Reasons about a wrong declaration or function. Numerical differences in the same case are its consequences."""

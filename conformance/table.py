@@ -45,8 +45,8 @@ generates this page from the handlers and the conformance cases.
 - **Difference.** The largest difference from LiteRT, for results of 8 and 16 bits: "equal", or "1 step" if a few elements differ by one
   quantization step. LiteRT has builtin and XNNPACK kernels; the closer result counts. Floats may differ by 1e-5 of their range, and by
   2e-2 for float activations with integer weights. Other results must be equal unless the case has a tolerance.
-- **Processors.** Products are exact on every processor, because `--weights-dtype auto` selects int8 or uint8 weights at load time. On x86
-  processors without AVX2 (before 2013), the 8-bit addition of ONNX Runtime is off by 1 for two in a million pairs.
+- **Processors.** 8-bit multiplications are exact on every processor, because `--weights-dtype auto` selects int8 or uint8 weights at load
+  time. On x86 processors without AVX2 (before 2013), the 8-bit addition of ONNX Runtime is off by 1 for two in a million pairs.
 - **Select operators** (`CUSTOM.Flex…`) are TensorFlow's own. They are compared with stored results of TensorFlow's kernels.
 """
 LAYOUTS = """\

@@ -19,12 +19,12 @@ from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host import Host, check_host
 from onnx_tflite_plugin.host.missing_operators import with_remedies
 from onnx_tflite_plugin.keywords import name_keywords
-from onnx_tflite_plugin.normalize.contents import complete_lists
+from onnx_tflite_plugin.normalize.tensor_list_elements import complete_lists
 from onnx_tflite_plugin.options import ConvertOptions
 from onnx_tflite_plugin.presentation.graph_io import author_metadata
 from onnx_tflite_plugin.source import Member, Section, check_source, read
 from onnx_tflite_plugin.source.authored import InterfaceMetadata, TensorMetadata
-from onnx_tflite_plugin.source.constants import constant_sizes
+from onnx_tflite_plugin.source.constant_sizes import constant_sizes
 from onnx_tflite_plugin.source.metadata import describe_interface
 from onnx_tflite_plugin.source.model import Model, Operator, Signature, Tensor
 from onnx_tflite_plugin.targets import Target, target_named

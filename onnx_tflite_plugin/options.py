@@ -95,9 +95,9 @@ class VerifyOptions(CheckedOptions):
     tolerance: float | None = _option(
         VERIFICATION,
         None,
-        "Maximum error of float outputs, as a share of their range. An output beyond it fails, even if every operator agrees. "
-        "By default, only the comparison of operators decides.",
-        metavar="SHARE",
+        "Maximum error of float outputs, as a fraction of their range. An output beyond it fails, even if every operator "
+        "agrees. By default, the verdict depends only on the per-operator comparison.",
+        metavar="FRACTION",
         minimum=0,
     )
     partial: bool = _option(VERIFICATION, False, "Accept an inconclusive verdict: exit with 0, not 4.")
@@ -189,9 +189,9 @@ class ConvertOptions(CheckedOptions):
     )
     weights_dtype: Literal["auto", "uint8", "int8", "keep"] = _option(
         QUANTIZATION, "auto",
-        "Dtype of weights in 8-bit products. auto: int8 or uint8, selected when the model loads; exact on every processor. "
-        "uint8: exact on every processor, and no selection in the graph. int8: exact only on processors with 32-bit sums "
-        "(VNNI, ARM64). keep: the dtype of the file.",
+        "Dtype of weights in 8-bit convolutions and matrix multiplications. auto: int8 or uint8, selected when the model loads; "
+        "exact on every processor. uint8: exact on every processor, and no selection in the graph. int8: exact only on processors with "
+        "32-bit accumulation (VNNI, ARM64). keep: the dtype of the file.",
     )  # fmt: skip
     attention: Literal["file", "causal"] = _option(
         ADVANCED, "file",
@@ -211,7 +211,7 @@ class ConvertOptions(CheckedOptions):
     check: Literal["auto", "full", "standard"] = _option(
         ADVANCED, "auto",
         "Open the model in ONNX Runtime before it is written. full: always. standard: never; only ONNX's checker runs. auto: "
-        "if it opens quickly, or if it might not load.",
+        "only if the check is quick, or if the model is at risk of not loading.",
     )  # fmt: skip
     on_fusion_error: Literal["skip", "raise"] = _option(
         ADVANCED,

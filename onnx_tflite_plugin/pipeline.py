@@ -69,7 +69,7 @@ from onnx_tflite_plugin.rewrite.tokens.last_token import keep_last_token
 from onnx_tflite_plugin.rewrite.weights.assign_dtypes import AssignWeightDtypes
 from onnx_tflite_plugin.rewrite.weights.dtypes import describe_runtime
 from onnx_tflite_plugin.rewrite.weights.separate_constants import SeparateConstants
-from onnx_tflite_plugin.source.constants import constant_sizes, file_constants
+from onnx_tflite_plugin.source.constant_sizes import constant_sizes, file_constants
 from onnx_tflite_plugin.source.metadata import describe_interface
 from onnx_tflite_plugin.stage_results import ConvertedModel, PlannedModel, RewrittenModel
 from onnx_tflite_plugin.targets import Target

@@ -130,8 +130,8 @@ class Session:
         if self._state_names.isdisjoint(owner._state_names):
             states, owner_states = (_list_states(session._state_names) for session in (self, owner))
             raise ValueError(
-                "states_of gives a session of another model: no state would be shared, because this model has "
-                f"{states}, and the other model {owner_states}; leave states_of out, or give a session of the same TFLite file"
+                "states_of is a session of a different model: no state would be shared, because this model has "
+                f"{states}, and the other model {owner_states}; omit states_of, or pass a session of the same TFLite file"
             )
         for name in self._state_names & owner._state_names:
             port, owner_port = self._ports[name], owner._ports[name]
@@ -285,7 +285,7 @@ class Session:
     def _run_prompt(self, tokens: Sequence[int], start: int) -> int:
         """Run all complete chunks of tokens, and return the number of tokens in them."""
         if self._decoder is None:
-            raise ValueError("prompt is not the session of a language model")
+            raise ValueError("argument 'prompt' must be a Session of a language model")
         length = self._decoder.length or max(len(tokens), 1)
         complete = len(tokens) // length * length
         for offset in range(0, complete, length):

@@ -29,7 +29,7 @@ Python keyword of an option of `convert` or `verify` is below the option.
 |---|---|
 | 0 | done |
 | 1 | the model was refused |
-| 2 | wrong usage, an extra is missing, or the two models do not belong together |
+| 2 | wrong usage, an extra is missing, or the two models do not match |
 | 3 | verification failed: the models differ |
 | 4 | verification was inconclusive |
 

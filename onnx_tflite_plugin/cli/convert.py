@@ -77,7 +77,7 @@ def convert(
 
     Prints a summary. Exits with 1 if a model is refused, with 2 for a usage error or a missing extra, and with 3 if
     --verify finds a difference; then no file is written. Exits with 4 if the verdict is inconclusive; the file is
-    written. Options about data imply --verify.
+    written. The Verification options imply --verify.
     """
     set_failure_output(as_json=as_json)
     if output == STREAM and as_json:

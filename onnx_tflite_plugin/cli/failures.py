@@ -1,7 +1,7 @@
 """Failures of commands: one block on stderr, and an exit code.
 
 A traceback is printed only on request.
-Exit codes: 0 done, 1 the model was refused, 2 usage, models that do not belong together, or a missing extra,
+Exit codes: 0 done, 1 the model was refused, 2 usage, mismatched models, or a missing extra,
 3 verification failed, 4 verification was inconclusive, 130 interrupted, 143 terminated.
 """
 

@@ -40,7 +40,7 @@ _MAX_SIGNATURE_NAMES = 8
 @click.option(
     "--details",
     is_flag=True,
-    help="Also show each operator's layout category and quantization behavior, and the tensor of each signature name.",
+    help="Also show each operator's layout category and quantization behavior, and the tensor that each name in the signature refers to.",
 )
 @add_options(ConvertOptions, "prefer", "block", "packs")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON, and nothing else.")

@@ -310,7 +310,7 @@ _WEIGHT_TEXTS = {
     weight_dtypes.INT8: "int8, exact on every processor",
     weight_dtypes.CHOSEN: "int8 or uint8, selected for the processor at load time",
     weight_dtypes.UINT8: "uint8",
-    weight_dtypes.DEPENDENT: "int8, exact only on processors with 32-bit sums (VNNI, ARM)",
+    weight_dtypes.DEPENDENT: "int8, exact only on processors with 32-bit accumulation (VNNI, ARM)",
 }
 
 

@@ -60,7 +60,7 @@ def verify(
 
     Runs LiteRT and ONNX Runtime on the same inputs and compares every output and every operator. Exits with 3 if the
     models differ, and with 4 if the verdict is inconclusive; --partial turns 4 into 0. Exits with 2 if the models do not
-    belong together. Requires the extra verify.
+    match. Requires the extra verify.
     """
     set_failure_output(as_json=as_json)
     check_exists(options["inputs"])

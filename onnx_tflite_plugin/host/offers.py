@@ -306,9 +306,11 @@ def find_wide_requirement(requirements: tuple[str, ...], version: str = VERSION)
         return ""
     is_required = any(canonical(text[: len(BUILTIN)]) == BUILTIN for text in requirements)
     fact = (
-        f"its requirement on {BUILTIN} admits" if is_required else f"without a requirement on {BUILTIN}, it is used by"
+        f"its requirement on {BUILTIN} also admits version {next_version}"
+        if is_required
+        else f"it does not require a version of {BUILTIN}, so version {next_version} would also load it"
     )
-    return f"{fact} {next_version}, whose API differs: write {PIN} in install_requires"
+    return f"{fact}, although the API of that version differs; write {PIN} in install_requires"
 
 
 _COMPATIBLE = re.compile(BUILTIN.replace("-", "[-_.]") + r"\s*\(?\s*(?:~=\s*(\d+(?:\.\d+)+))?\s*\)?", re.I)

@@ -18,12 +18,12 @@ from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.lowering.interface import InterfaceNames, apply_signature, check_outputs, select_signature
 from onnx_tflite_plugin.normalize.alignment import Misaligned
 from onnx_tflite_plugin.normalize.changes import with_dtypes
-from onnx_tflite_plugin.normalize.contents import complete_lists
 from onnx_tflite_plugin.normalize.cutting import cut
 from onnx_tflite_plugin.normalize.examination import Examination, examine, may_have_stale_shapes
 from onnx_tflite_plugin.normalize.joining import JoinedModel, join_signatures
 from onnx_tflite_plugin.normalize.ranks import complete_shapes
 from onnx_tflite_plugin.normalize.resizing import NamedAxes, derive_shapes, resize_inputs
+from onnx_tflite_plugin.normalize.tensor_list_elements import complete_lists
 from onnx_tflite_plugin.options import ALL, ConvertOptions, flag
 from onnx_tflite_plugin.source.model import Dims, Model, Signature, Tensor
 from onnx_tflite_plugin.targets import Target

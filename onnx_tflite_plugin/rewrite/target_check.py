@@ -42,7 +42,7 @@ def check_model(model: ir.Model, target: Target, opset: int) -> None:
     if opset >= target.no_int8_moves_opset:
         hint = f"--opset {target.no_int8_moves_opset - 1}, or --target onnxruntime"
         problems += [
-            Problem(f"node {name!r}", f"ONNX Runtime does not load int8 around {op_type} at opset {opset}", hint)
+            Problem(f"node {name!r}", f"ONNX Runtime does not load int8 {op_type} at opset {opset}", hint)
             for name, op_type in _int8_movements(model, target.no_int8_moves)
         ]
     if problems:

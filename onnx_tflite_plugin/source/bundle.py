@@ -174,8 +174,8 @@ class _Limits:
     def count_unpacked(self, entry: zipfile.ZipInfo, path: str) -> None:
         self.unpacked_bytes -= entry.file_size
         if self.unpacked_bytes < 0:
-            excess = f"more than {UNPACKED_BYTES >> 20} MiB and more than {UNPACKED_RATIO} times the bundle's size"
-            reason = f"with {path!r} ({entry.file_size} bytes) the bundle unpacks to {excess}"
+            limit = f"{UNPACKED_BYTES >> 20} MiB or {UNPACKED_RATIO} times the bundle's size, whichever is larger"
+            reason = f"unpacking {path!r} ({entry.file_size} bytes) would exceed the limit: {limit}"
             raise _invalid_bundle(
                 self.name, "bundle", reason, "unpack the archive and convert the extracted .tflite file"
             )

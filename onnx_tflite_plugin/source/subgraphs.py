@@ -165,7 +165,7 @@ def _find_origins(
         if tensors[tensor_index].is_constant or tensor_index in inputs:
             tensor, raw = tensors[tensor_index], raw_operators[position]
             role = "a constant" if tensor.is_constant else "an input"
-            reason = f"tensor {tensor} is {role} and cannot be computed"
+            reason = f"tensor {tensor} is {role} and cannot be the output of an operator"
             raise raw.table.invalid(f"outputs[{raw.outputs.index(tensor_index)}]", reason, ORDER_RULE)
     return _Origins(tensors, available, producers)
 

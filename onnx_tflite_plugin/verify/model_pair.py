@@ -64,7 +64,7 @@ class ModelPair:
     """A TFLite model and its ONNX model, with matched inputs and outputs.
 
     The pair also creates the inputs of every run. ``session``: an existing session of the ONNX model. Raises
-    MismatchedModels if the models do not belong together.
+    MismatchedModels if the models do not match.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def check_origin(data: bytes, tflite_name: str, onnx: ModelProto | bytes | Path, onnx_name: str = "") -> str:
-    """Raise MismatchedModels if the ONNX model has the digest of another TFLite file.
+    """Raise MismatchedModels if the ONNX model has the digest of a different TFLite file.
 
     A model without a digest is accepted, because earlier versions and other converters write no digest. Return a note on
     the missing digest; empty if the model has the file's digest.
@@ -33,8 +33,8 @@ def check_origin(data: bytes, tflite_name: str, onnx: ModelProto | bytes | Path,
     if digest and digest != Content(data).digest():
         name = onnx_name or (onnx.name if isinstance(onnx, Path) else "the ONNX model")
         raise MismatchedModels(
-            f"{name} was converted from another TFLite file than {tflite_name}, so the two cannot be compared; "
-            f"pass that file, or convert {tflite_name} again"
+            f"{name} was converted from a different TFLite file, not {tflite_name}, so the two cannot be compared; "
+            f"pass the file it was converted from, or convert {tflite_name} again"
         )
     if digest:
         return ""

@@ -65,7 +65,9 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 
-_PROCESSOR_NOTE = "results with its int8 weights are exact only on processors that add uint8 x int8 products exactly"
+_PROCESSOR_NOTE = (
+    "the model has int8 weights, so its results are exact only on processors that add uint8 x int8 products exactly"
+)
 _NAN_REASON = "every output is NaN in both runtimes on these inputs; give other inputs with --inputs or --range"
 
 
@@ -101,8 +103,8 @@ def verify(
         runs: successive invocations in one session per runtime, so that states are carried. A model with large inputs and
             outputs runs fewer times. One more run has other sizes if the ONNX model has dynamic dimensions, LiteRT accepts
             these sizes, and neither ``inputs`` nor ``shapes`` is given.
-        tolerance: a share of the range for float outputs, or a complete ``Tolerance``. Outputs beyond it differ even if every
-            operator agrees. By default only operators determine the verdict.
+        tolerance: maximum error of float outputs as a fraction of their range, or a complete ``Tolerance``. Outputs beyond
+            it differ even if every operator agrees. By default only operators determine the verdict.
         ranges: minimum and maximum of random values, by input name or position.
         signature: key of the signature to run. By default the converted one. If several were converted, each of them, unless
             ``inputs`` or ``shapes`` is given.

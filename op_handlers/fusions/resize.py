@@ -29,7 +29,7 @@ def match_repetition(match: Match) -> Mapping[str, Any] | Decline:
         match[column_repeats].array.tolist(),
     )
     if len(row_repetitions) != 5 or len(column_repetitions) != 5 or not row_repetitions[2] or not column_repetitions[3]:
-        return Decline("TILE repeats axes other than rows and columns")
+        return Decline("TILE repeats axes other than height and width")
     new_h, new_w = (h or 0) * row_repetitions[2], (w or 0) * column_repetitions[3]
     expected_results = (
         (first_reshape, (n, h, 1, w, c)),
@@ -37,7 +37,7 @@ def match_repetition(match: Match) -> Mapping[str, Any] | Decline:
         (last_reshape, (n, new_h, new_w, c)),
     )
     if any(op[out(0)].dims != dims for op, dims in expected_results):
-        return Decline("RESHAPE regroups axes other than rows and columns")  # these shapes allow no other result
+        return Decline("RESHAPE regroups axes other than height and width")  # these shapes allow no other result
     return {"times": (row_repetitions[2], column_repetitions[3])}
 
 

@@ -25,7 +25,7 @@ def spread(median: float, low: float, high: float) -> Spread:
         (1.0, 1.5, "equal, within the spread"), (0.97, 3.77, UNDECIDED), (0.9, 1.1, "equal, within the spread"),
     ],
 )  # fmt: skip
-def test_ratio_gives_a_verdict_if_its_quartiles_agree(low: float, high: float, verdict: str) -> None:
+def test_verdict_depends_on_the_quartiles_of_the_ratio(low: float, high: float, verdict: str) -> None:
     for threads, text in ((1, "1 thread,"), (3, "3 threads,")):
         benchmark = Benchmark(
             spread(1e-3, 5e-4, 0.0304), spread(9.99e-4, 9e-5, 2e-3), spread(0.875, low, high), 7, threads, "clock",
@@ -39,7 +39,7 @@ def test_ratio_gives_a_verdict_if_its_quartiles_agree(low: float, high: float, v
         assert list(measured) == [f"clock, {text} medians and quartiles of 7 rounds", "processor"]
 
 
-def test_small_model_that_is_slower_has_the_reason() -> None:
+def test_reason_is_printed_for_a_slower_small_model() -> None:
     seconds, ratio = spread(9e-5, 9e-5, 9e-5), spread(2, 1.9, 2.1)
     small = Benchmark(seconds, seconds, ratio, 7, 1, "clock", "builtin", "processor")
     reasons = [
@@ -56,7 +56,7 @@ def test_small_model_that_is_slower_has_the_reason() -> None:
     assert verdict.endswith("--profile lists the slower operators")
 
 
-def test_slowest_operators_are_slower_than_in_litert(capsys: pytest.CaptureFixture[str]) -> None:
+def test_profile_lists_only_operators_slower_than_in_litert(capsys: pytest.CaptureFixture[str]) -> None:
     faster = OperatorTime((3,), ("ADD",), "", ("Add",), 5e-6, 4e-6)
     bench._print_profile([faster])
     assert capsys.readouterr().out.endswith("\n\nno operator takes longer than in LiteRT\n")
@@ -93,15 +93,15 @@ index  operator        nodes            LiteRT µs  ONNX Runtime µs  difference
     )
 
 
-@pytest.mark.parametrize(("kinds", "kind_count"), [(9, 9), (10, 8)])
-def test_omitted_kinds_are_summed(capsys: pytest.CaptureFixture[str], kinds: int, kind_count: int) -> None:
-    rows = [OperatorTime((k,), (f"OP{k}",), "", ("Node",), 1e-6, (20 - k) * 1e-6) for k in range(kinds)]
+@pytest.mark.parametrize(("total_kinds", "listed_kinds"), [(9, 9), (10, 8)])
+def test_omitted_kinds_are_summed(capsys: pytest.CaptureFixture[str], total_kinds: int, listed_kinds: int) -> None:
+    rows = [OperatorTime((k,), (f"OP{k}",), "", ("Node",), 1e-6, (20 - k) * 1e-6) for k in range(total_kinds)]
     bench._print_profile(rows)
     table, operator_lines = (block.splitlines() for block in capsys.readouterr().out.strip().split("\n\n"))
-    assert [line.split()[0] for line in table[1 : 1 + kind_count]] == [f"OP{k}" for k in range(kind_count)]
-    other_cells = [line.split() for line in table[1 + kind_count : -1]]
-    assert other_cells == ([["2", "more", "kinds", "2", "2.0", "23.0", "21.0"]] if kind_count < kinds else [])
-    total = sum(20 - k for k in range(kinds))
-    assert table[-1].split() == ["all", str(kinds), f"{kinds}.0", f"{total}.0", f"{total - kinds}.0"]
+    assert [line.split()[0] for line in table[1 : 1 + listed_kinds]] == [f"OP{k}" for k in range(listed_kinds)]
+    other_cells = [line.split() for line in table[1 + listed_kinds : -1]]
+    assert other_cells == ([["2", "more", "kinds", "2", "2.0", "23.0", "21.0"]] if listed_kinds < total_kinds else [])
+    total = sum(20 - k for k in range(total_kinds))
+    assert table[-1].split() == ["all", str(total_kinds), f"{total_kinds}.0", f"{total}.0", f"{total - total_kinds}.0"]
     assert [line.split()[:3] for line in operator_lines[1:]] == [[str(k), f"OP{k}", "Node"] for k in range(5)]
     assert table[1].split() == ["OP0", "1", "1.0", "20.0", "19.0"]

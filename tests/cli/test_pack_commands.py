@@ -46,18 +46,18 @@ def pack_command_list(monkeypatch: pytest.MonkeyPatch) -> list[PackCommand]:
     return pack_command_list
 
 
-def offer(name: str, value: str, pack: str = "pack") -> PackCommand:
+def make_command(name: str, value: str, pack: str = "pack") -> PackCommand:
     return PackCommand(name, pack, EntryPoint(name, value, GROUP))
 
 
 def test_pack_command_runs_and_is_listed(run: Run, pack_command_list: list[PackCommand]) -> None:
-    pack_command_list.append(offer("greet", f"{MODULE}:greet"))
+    pack_command_list.append(make_command("greet", f"{MODULE}:greet"))
     assert run("greet", "you") == (0, "hello you\n", "")
     assert "greet" in run("--help")[1]
 
 
 def test_pack_command_cannot_replace_a_built_in_one(run: Run, pack_command_list: list[PackCommand]) -> None:
-    pack_command_list.append(offer("inspect", f"{MODULE}:greet"))
+    pack_command_list.append(make_command("inspect", f"{MODULE}:greet"))
     assert "hello" not in run("inspect", "--help")[1]
     problem = pack_command_list[0].find_problem()
     assert "the built-in command of this name runs instead; choose another name" in problem
@@ -74,7 +74,7 @@ def test_pack_command_cannot_replace_a_built_in_one(run: Run, pack_command_list:
 def test_error_of_an_unusable_command_names_its_pack(
     run: Run, pack_command_list: list[PackCommand], value: str, reason: str
 ) -> None:
-    pack_command_list.append(offer("broken", value))
+    pack_command_list.append(make_command("broken", value))
     code, _, err = run("broken", "x", "--any")
     assert code == 1
     assert "pack" in err
@@ -83,21 +83,23 @@ def test_error_of_an_unusable_command_names_its_pack(
 
 
 def test_rejects_a_command_of_an_incompatible_pack(run: Run, pack_command_list: list[PackCommand]) -> None:
-    pack_command_list.append(offer("greet", f"{MODULE}:greet")._replace(requirements=("onnx-tflite-plugin~=9.1.0",)))
+    pack_command_list.append(
+        make_command("greet", f"{MODULE}:greet")._replace(requirements=("onnx-tflite-plugin~=9.1.0",))
+    )
     code, _, err = run("greet", "you")
     assert code == 1
     assert "pack requires onnx-tflite-plugin ~=9.1.0, but version " in err
 
 
 def test_duplicate_command_is_a_usage_error(run: Run, pack_command_list: list[PackCommand]) -> None:
-    pack_command_list += [offer("greet", f"{MODULE}:greet", pack) for pack in ("one", "two")]
+    pack_command_list += [make_command("greet", f"{MODULE}:greet", pack) for pack in ("one", "two")]
     code, _, err = run("greet", "you")
     assert code == 2
     assert "one and two each have a command 'greet'" in err
 
 
 def test_attributes_an_exception_to_the_pack_of_a_command(run: Run, pack_command_list: list[PackCommand]) -> None:
-    pack_command_list.append(offer("fail", f"{MODULE}:fail"))
+    pack_command_list.append(make_command("fail", f"{MODULE}:fail"))
     code, _, err = run("fail", "")
     assert code == 1
     assert "pack: command 'fail' of pack failed: ZeroDivisionError: nothing to divide by" in err
@@ -107,12 +109,12 @@ def test_attributes_an_exception_to_the_pack_of_a_command(run: Run, pack_command
 
 
 def test_missing_file_in_a_pack_command_is_a_usage_error(run: Run, pack_command_list: list[PackCommand]) -> None:
-    pack_command_list.append(offer("fail", f"{MODULE}:fail"))
+    pack_command_list.append(make_command("fail", f"{MODULE}:fail"))
     code, _, err = run("fail", "no_such_file")
     assert code == 2
     assert "no_such_file: No such file or directory" in err
 
 
 def test_keeps_the_exit_code_of_a_pack_command(run: Run, pack_command_list: list[PackCommand]) -> None:
-    pack_command_list.append(offer("end", f"{MODULE}:end"))
+    pack_command_list.append(make_command("end", f"{MODULE}:end"))
     assert run("end") == (7, "", "")

@@ -35,7 +35,7 @@ def test_refusal_does_not_stop_other_models_of_a_folder(run: Run, folder: Path) 
     assert "in c.tflite, d.tflite" in err
 
 
-def test_rejects_models_of_a_folder_with_equal_output(run: Run, folder: Path) -> None:
+def test_rejects_models_with_the_same_output_path(run: Run, folder: Path) -> None:
     first = min(folder.glob("*.tflite"))
     first.with_suffix(".lite").write_bytes(first.read_bytes())
     code, _, err = run("convert", folder)

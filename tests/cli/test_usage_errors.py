@@ -41,7 +41,7 @@ def test_swapped_models_are_reported(run: Run, folder: Path, command: str) -> No
 
 
 def test_report_states_that_models_differ(run: Run, folder: Path) -> None:
-    """The command prints it too, and refuses a model with different inputs."""
+    """The command ``report`` prints the verdict, and refuses a model with different inputs."""
     run("convert", folder / "a.tflite")
     run("convert", folder / "inner" / "b.tflite")
     old = folder / "old.onnx"
@@ -96,7 +96,7 @@ def test_conversion_of_another_model_is_reported(run: Run, folder: Path, command
     run("convert", str(digits).format("int8"), folder / "int8.onnx")
     code, _, err = run(command, str(digits).format("float"), folder / "int8.onnx")
     assert code == 2
-    assert "int8.onnx was converted from another TFLite file than digits_float.tflite" in err
+    assert "int8.onnx was converted from a different TFLite file, not digits_float.tflite" in err
     onnx.save(without_digest(onnx.load(folder / "int8.onnx")), folder / "old.onnx")
     code, _, err = run(command, str(digits).format("float"), folder / "old.onnx")
     assert code == 2
@@ -175,7 +175,7 @@ def test_option_of_another_command_names_that_command(run: Run, folder: Path) ->
     assert (code, err) == (2, "error: No such option '--bisect'; it is an option of verify\n")
 
 
-def test_folder_is_not_converted_into_a_path_with_the_suffix_of_a_model(run: Run, folder: Path) -> None:
+def test_folder_of_models_needs_an_output_folder(run: Run, folder: Path) -> None:
     code, _, err = run("convert", folder, folder / "one.onnx")
     assert code == 2
     assert f"{folder} is a folder of models; name a folder to write into" in err

@@ -108,7 +108,9 @@ def test_right_values_at_wrong_positions_name_the_axes() -> None:
     result = run_case(
         unary(CODE, "float32", tensor(2, 5, 7, 3)), Host(handlers={CODE: wrong(lower)}, prefer=["inline"])
     )
-    expected = "y0 has the right values at wrong positions, in every layout: axes='n h w c -> n h w c' and Implicit("
+    expected = (
+        "y0 has the right values in the wrong positions, in every layout: axes='n h w c -> n h w c' and Implicit("
+    )
     assert expected in result.reasons[0]
 
 
@@ -118,12 +120,12 @@ EXPECTED = np.arange(-30, 30, dtype=np.int8)
 @pytest.mark.parametrize(
     ("actual", "text"),
     [
-        (EXPECTED + (EXPECTED % 2), "it is one step higher, so one side rounds down or up"),
+        (EXPECTED + (EXPECTED % 2), "it is one step higher, so either the lowering or the kernel rounds down or up"),
         (
             EXPECTED - np.sign(EXPECTED) * (EXPECTED % 2),
-            "one step nearer to the zero point, so one side rounds toward zero",
+            "one step nearer to the zero point, so either the lowering or the kernel rounds toward zero",
         ),
-        (EXPECTED + (np.abs(EXPECTED) == 7), "so the two sides round halfway values differently"),
+        (EXPECTED + (np.abs(EXPECTED) == 7), "so the lowering and the kernel round halfway values differently"),
         (EXPECTED + EXPECTED % 3 - 1, "no element of y is off by more than one step"),
     ],
 )

@@ -44,7 +44,9 @@ def test_callable_package_has_the_signature_of_its_function() -> None:
 
 def test_error_for_mismatched_models_is_public() -> None:
     int8 = otp.convert(DIGITS)
-    with pytest.raises(otp.MismatchedModels, match=r"was converted from another TFLite file than digits_float\.tflite"):
+    with pytest.raises(
+        otp.MismatchedModels, match=r"was converted from a different TFLite file, not digits_float\.tflite"
+    ):
         otp.verify(DIGITS.with_name("digits_float.tflite"), int8)
 
 

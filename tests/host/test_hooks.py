@@ -1,4 +1,4 @@
-"""Tests of pack hooks, and of claims of operators."""
+"""Tests of pack hooks, and of the hook that claims operators."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ OPERATOR: Any = SimpleNamespace(code="X", index=0, subgraph=0, version=1, inputs
 INSTANCE = OperatorInstance(OPERATOR, SimpleNamespace(name="t"), 21)  # type: ignore[arg-type]
 
 
-class Claims:
-    """Plugin of a pack that claims an operator, declines, or returns None."""
+class ClaimPlugin:
+    """Plugin with a hook ``claim`` that declines with the reason, or returns None without one."""
 
     def __init__(self, reason: str = "") -> None:
         self.reason = reason
@@ -35,7 +35,7 @@ class Claims:
         return Decline(self.reason) if self.reason else None
 
 
-class EntryPoint(Claims):
+class EntryPoint(ClaimPlugin):
     """Entry point of a handler, as the host wraps it."""
 
     __module__ = "onnx_tflite_plugin.host.host"
@@ -58,41 +58,43 @@ def claims(pack_hooks: Hooks, *, has_pack_handler: bool = False) -> list[tuple[s
 
 def test_claims_are_in_reverse_pack_order_and_omit_none() -> None:
     pack_hooks = make_hooks(
-        (Claims("a"), "hooks", "a-pack"), (Claims(), "hooks", "b-pack"), (Claims("c"), "hooks", "c-pack")
+        (ClaimPlugin("a"), "hooks", "a-pack"), (ClaimPlugin(), "hooks", "b-pack"), (ClaimPlugin("c"), "hooks", "c-pack")
     )
     assert claims(pack_hooks) == [("c-pack", "c"), ("a-pack", "a")]
 
 
 def test_hook_is_not_called_if_the_packs_entry_point_applies() -> None:
     pack_hooks = make_hooks(
-        (EntryPoint("entry"), "X", "a-pack"), (Claims("hook"), "hooks", "a-pack"), (Claims("b"), "hooks", "b-pack")
+        (EntryPoint("entry"), "X", "a-pack"),
+        (ClaimPlugin("hook"), "hooks", "a-pack"),
+        (ClaimPlugin("b"), "hooks", "b-pack"),
     )
     assert claims(pack_hooks) == [("b-pack", "b"), ("a-pack", "entry")]
 
 
 def test_entry_point_of_another_operator_is_not_a_claim() -> None:
-    pack_hooks = make_hooks((EntryPoint("entry"), "Y", "a-pack"), (Claims("hook"), "hooks", "a-pack"))
+    pack_hooks = make_hooks((EntryPoint("entry"), "Y", "a-pack"), (ClaimPlugin("hook"), "hooks", "a-pack"))
     assert claims(pack_hooks) == [("a-pack", "hook")]
 
 
 def test_built_in_hook_is_called_unless_another_pack_has_an_entry_point() -> None:
-    pack_hooks = make_hooks((Claims("built in"), "hooks", BUILTIN))
+    pack_hooks = make_hooks((ClaimPlugin("built in"), "hooks", BUILTIN))
     assert claims(pack_hooks) == [(BUILTIN, "built in")]
     assert claims(pack_hooks, has_pack_handler=True) == []
 
 
 def test_implementations_lists_hooks_but_not_handlers() -> None:
-    pack_hooks = make_hooks((EntryPoint("entry"), "X", "a-pack"), (Claims("b"), "hooks", "b-pack"))
+    pack_hooks = make_hooks((EntryPoint("entry"), "X", "a-pack"), (ClaimPlugin("b"), "hooks", "b-pack"))
     assert pack_hooks.implementations() == [("b-pack", "claim")]
 
 
 def test_hooks_are_listed_by_pack_name() -> None:
-    pack_hooks = make_hooks(*((Claims(pack), "hooks", pack) for pack in "dbeac"))
+    pack_hooks = make_hooks(*((ClaimPlugin(pack), "hooks", pack) for pack in "dbeac"))
     assert pack_hooks.implementations() == [(pack, "claim") for pack in "abcde"]
 
 
 def test_skipped_hooks_fail_only_models_that_use_the_pack() -> None:
-    pack_hooks = make_hooks((Claims("a"), "hooks", "a-pack"), (Claims("b"), "hooks", "b-pack"))
+    pack_hooks = make_hooks((ClaimPlugin("a"), "hooks", "a-pack"), (ClaimPlugin("b"), "hooks", "b-pack"))
     pack_hooks.skip("a-pack", Failed("a-pack", "it failed"), ["finish"])
     assert len(claims(pack_hooks)) == 2
     pack_hooks.skip("a-pack", Failed("a-pack", "it failed"), ["claim"])
@@ -281,7 +283,7 @@ def test_claimed_handler_declines_what_its_declarations_exclude(
         otp.convert(unary_model("CUSTOM.Mine"))
 
 
-def test_claimed_handler_must_be_of_the_operator() -> None:
+def test_claimed_handler_must_match_the_operator() -> None:
     class Wrong:
         @hookimpl
         def claim(self) -> Handler:

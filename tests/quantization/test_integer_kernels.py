@@ -26,7 +26,7 @@ from onnx_tflite_plugin.targets import TARGETS
         ({"int8": ("uint8", 128)}, {"uint8"}, False),
     ],
 )
-def test_integer_arithmetic_needs_kernels_of_the_storage_dtype(
+def test_integer_arithmetic_needs_kernels_for_the_storage_dtype(
     storage: dict[str, tuple[str, int]], missing_kernels: set[str], is_supported: bool
 ) -> None:
     target = replace(TARGETS["generic"], storage=storage, no_integer_kernel={"*": frozenset(missing_kernels)})

@@ -39,7 +39,7 @@ ACCEPTED = [
 
 @pytest.mark.parametrize("nodes", REFUSED, ids=range(len(REFUSED)))
 def test_int8_moved_next_to_a_computation_is_refused_from_opset_21(nodes: tuple[str, ...]) -> None:
-    with pytest.raises(TargetRefusal, match=r"ONNX Runtime does not load int8 around .* at opset 21"):
+    with pytest.raises(TargetRefusal, match=r"ONNX Runtime does not load int8 .* at opset 21"):
         check_model(model(*nodes), TARGET, 21)
     check_model(model(*nodes), TARGET, 20)
     check_model(model(*nodes, dtype="uint8"), TARGET, 21)
@@ -63,7 +63,7 @@ def test_int8_matmul_followed_by_add_is_refused(between: tuple[str, ...], refuse
         f"""<ir_version: 10, opset_import: ["" : 21]> graph (int8[2, 3] x, float[3, 2] c2) => (int8[3, 3] y)
         <float s = {{0.5}}, int8 z = {{0}}, float c = {{2}}> {{ a = {DQ} {" ".join(between)} y = {Q} }}"""
     )
-    with pytest.raises(TargetRefusal, match="int8 around MatMul and Add") if refused else nullcontext():
+    with pytest.raises(TargetRefusal, match="int8 MatMul and Add") if refused else nullcontext():
         check_model(ir.from_proto(proto), TARGET, 21)
 
 

@@ -135,7 +135,7 @@ test_tensors_are_multiplied_without_reshapes = rule_test(
     ),
     declines("the matrix is read", project(shared_matrix=True), "has other users"),
     declines("a bias", project(biased=True), "adds"),
-    declines("rows of several", project(flat_shape=(2, 7), result_shape=(7, 2)), "not the last axis"),
+    declines("rows of several", project(flat_shape=(2, 7), result_shape=(7, 2)), "does not reduce the last axis"),
 )  # fmt: skip
 
 

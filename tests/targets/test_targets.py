@@ -230,7 +230,7 @@ def test_only_int8_that_onnx_runtime_cannot_load_is_refused(host: Host) -> None:
             try:
                 proto = otp.convert(case.build(), host=host, **{**case.options, "target": "generic", "opset": 21}).proto
             except TargetRefusal as refusal:
-                refusals |= {"does not load int8 around" in problem.reason for problem in refusal.problems}
+                refusals |= {"does not load int8 " in problem.reason for problem in refusal.problems}
                 continue
             onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
             loaded += 1
@@ -254,7 +254,7 @@ def test_int8_product_followed_by_add_is_refused(reader: str, is_refused: bool) 
         check_model(ir.from_proto(onnx.shape_inference.infer_shapes(model)), TARGETS["generic"], 21)
     except TargetRefusal as refusal:
         message = str(refusal)
-    assert ("int8 around MatMul and Add at opset 21" in message) == is_refused
+    assert ("int8 MatMul and Add at opset 21" in message) == is_refused
 
 
 def test_the_same_models_load_one_opset_below_and_for_onnxruntime(host: Host) -> None:

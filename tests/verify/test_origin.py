@@ -43,7 +43,9 @@ def digest_of(proto: onnx.ModelProto) -> str:
 
 @pytest.mark.parametrize("run", [verify, bench, lambda data, proto: gather(data, proto, "two.tflite")])
 def test_another_file_is_a_mismatch_even_if_it_computes_the_same(run: Callable[[bytes, onnx.ModelProto], Any]) -> None:
-    with pytest.raises(MismatchedModels, match="the ONNX model was converted from another TFLite file than") as caught:
+    with pytest.raises(
+        MismatchedModels, match="the ONNX model was converted from a different TFLite file, not"
+    ) as caught:
         run(ADD_ONE + b"\0" * 4, otp.convert(ADD_ONE).proto)
     assert caught.value.exit_code == 2
 
@@ -55,7 +57,7 @@ def test_mismatch_names_both_files_and_remedies(tmp_path: Path) -> None:
     with pytest.raises(MismatchedModels) as caught:
         verify(other_path, converted)
     assert caught.value.message == (
-        "one.onnx was converted from another TFLite file than other.tflite, so the two cannot be compared; "
+        "one.onnx was converted from a different TFLite file, not other.tflite, so the two cannot be compared; "
         "pass that file, or convert other.tflite again"
     )
 

@@ -83,7 +83,9 @@ class Average:
         dequantize = require_match(producer(pool.inputs[0], "DequantizeLinear"))
         quantize = require_match(only_user(pool.outputs[0], "QuantizeLinear"))
         affines = Affine.of(dequantize), Affine.of(quantize)
-        require(all(affine and affine.per_tensor for affine in affines), "a scale is per axis or not constant")
+        require(
+            all(affine and affine.per_tensor for affine in affines), "one of the scales is per-axis or not constant"
+        )
         integers = require_match(dequantize.inputs[0])
         require(integers.dtype == ir.DataType.UINT8, "the quantized values are not uint8")
         shape = require_match(sizes(pool.inputs[0]), "the rank of the image is unknown")

@@ -42,7 +42,7 @@ def check(tanh: ir.Node) -> Match:
     dtype = "" if quantized.dtype is None else quantized.dtype.name.lower()
     minimum, _ = require_match(_EIGHT_BITS.get(dtype), "the operand does not have 8 bits")
     _, middle = require_match(_EIGHT_BITS.get(zero_point.dtype.name), "the result does not have 8 bits")
-    require(operand.per_tensor and result.per_tensor, "a scale is per axis")
+    require(operand.per_tensor and result.per_tensor, "the scale of the operand or result is per-axis")
     require(result.scale.item() == _TANH_SCALE and zero_point.item() == middle, "the scale of the result is not 1/128")
     require(
         _rounds_equally(operand, minimum),

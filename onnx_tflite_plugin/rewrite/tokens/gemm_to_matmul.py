@@ -47,7 +47,7 @@ def check(gemm: ir.Node) -> Match:
     require(
         result_shape.all(), "the target shape of the Reshape after the Gemm contains 0, which copies an input dimension"
     )
-    require(tensor_shape[-1] == matrix_shape[1], "the rows are not the last axis of the tensor")
+    require(tensor_shape[-1] == matrix_shape[1], "the Gemm does not reduce the last axis of the tensor")
     return Match(gemm, flatten, restore, [*tensor_shape[:-1], matrix_shape[0]], transpose_matrix)
 
 

@@ -75,7 +75,7 @@ def find_block_product(node: ir.Node) -> BlockProduct:
     weights, scales = (require_match(constant(value)) for value in dequantize.inputs[:2])
     require(
         weights.dtype.name == "int4" and integer(dequantize, "axis", 1) == 0,
-        "the weights are not int4, quantized along axis 0",
+        "the weights are not int4, or not quantized along axis 0",
     )
     return BlockProduct(node, dequantize, weights, scales, block_size)
 

@@ -70,9 +70,9 @@ def _describe_rounding(errors: Array, values: Array, zero_point: int, limit: flo
     }
     if all(abs(bias) <= limit for bias in biases.values()):
         return ""
-    means = " and ".join(f"{bias:+.2f} steps {side}" for side, bias in biases.items())
+    means = ", ".join(f"{bias:+.2f} steps for values {side} the zero point" for side, bias in biases.items())
     return (
-        f"off by {means} the zero point on average (tolerance {limit:g} quantization steps): one model may round down or toward zero, "
+        f"mean error {means} (tolerance {limit:g} steps); one model may round down or toward zero, "
         "the other to nearest"
     )
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.codes import CUSTOM
 from onnx_tflite_plugin.host import Host
-from onnx_tflite_plugin.normalize.contents import complete_lists
+from onnx_tflite_plugin.normalize.tensor_list_elements import complete_lists
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Model, Operator
 from onnx_tflite_plugin.targets import target_named

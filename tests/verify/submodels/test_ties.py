@@ -1,4 +1,4 @@
-"""Operators that order equal values freely: another order is no error."""
+"""Operators that may order equal values freely: a different order is not an error."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def negate_scores(proto: onnx.ModelProto) -> None:
 
 
 @pytest.mark.parametrize("build_scores", [dequantized_scores, rounded_scores])
-def test_order_of_equal_scores_is_no_error(build_scores: Callable[[Net], TensorRef]) -> None:
+def test_different_order_of_equal_scores_is_not_an_error(build_scores: Callable[[Net], TensorRef]) -> None:
     assert verify(*detector(build_scores)).verdict == "agrees"
 
 

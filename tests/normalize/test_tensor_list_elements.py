@@ -12,7 +12,7 @@ from onnx_tflite_plugin.conversion import convert
 from onnx_tflite_plugin.errors import UnsupportedOperator
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.inspection import inspect
-from onnx_tflite_plugin.normalize.contents import complete_lists, merge
+from onnx_tflite_plugin.normalize.tensor_list_elements import complete_lists, merge
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.targets import target_named
