@@ -37,7 +37,7 @@ def test_old_names_of_cases_warn(old: str) -> None:
 
 
 @pytest.mark.parametrize("old", renamed.KIT)
-def test_old_helper_of_the_conformance_kit_is_the_new_one(old: str) -> None:
+def test_old_helper_of_the_conformance_kit_is_an_alias(old: str) -> None:
     with pytest.warns(DeprecationWarning, match=rf"models\.{old} is now {renamed.KIT[old]}"):
         assert getattr(models, old) is getattr(models, renamed.KIT[old])
 
@@ -46,7 +46,7 @@ def test_old_helper_of_the_conformance_kit_is_the_new_one(old: str) -> None:
     *((models.tensor(2, 3), old, new) for old, new in renamed.SPEC.items()),
     *((models.Net(), old, new) for old, new in renamed.NET.items()),
 ])  # fmt: skip
-def test_old_method_of_the_conformance_kit_is_the_new_one(owner: Any, old: str, new: str) -> None:
+def test_old_method_of_the_conformance_kit_is_an_alias(owner: Any, old: str, new: str) -> None:
     with pytest.warns(DeprecationWarning, match=rf"\.{old} is now {new}"):
         assert getattr(owner, old) == getattr(owner, new)
 
@@ -102,7 +102,7 @@ def test_old_keywords_of_a_handler_set_the_new_fields() -> None:
     (api.Dequantized, renamed.DEQUANTIZED, (0,)),
     (api.SameScale, renamed.SAME_SCALE, (0,)),
 ])  # fmt: skip
-def test_old_fields_of_a_declaration_set_and_are_the_new_ones(owner: Any, names: dict[str, str], value: Any) -> None:
+def test_old_fields_of_a_declaration_are_aliases(owner: Any, names: dict[str, str], value: Any) -> None:
     name = getattr(owner, "func", owner).__name__
     for old, new in names.items():
         with pytest.warns(DeprecationWarning, match=rf"{name}\({old}=\.\.\.\) is now {new}="):
@@ -135,12 +135,12 @@ def test_old_traits_change_a_target(old: str, new: str) -> None:
 
 
 @pytest.mark.parametrize("old", renamed.VERIFY)
-def test_old_function_of_verify_is_the_new_one(old: str) -> None:
+def test_old_function_of_verify_is_an_alias(old: str) -> None:
     with pytest.warns(DeprecationWarning, match=rf"verify\.{old} is now {renamed.VERIFY[old]}"):
         assert getattr(verify, old) is getattr(verify, renamed.VERIFY[old])
 
 
-def test_old_attributes_of_results_are_the_new_ones() -> None:
+def test_old_attributes_of_results_are_aliases() -> None:
     conversion = convert_model(read(model()), Host(packs="builtin"), ConvertOptions())
     comparison: Any = Comparison("y", "step", 2.0, 0.5, 1.0, mean_error=0.25)
     with pytest.warns(DeprecationWarning, match="is now"):
@@ -181,7 +181,7 @@ def model() -> bytes:
     return builder.build()
 
 
-def test_old_attributes_of_a_tensor_are_the_new_ones() -> None:
+def test_old_attributes_of_a_tensor_are_aliases() -> None:
     x, w = read(model()).main.tensors[:2]
     with pytest.warns(DeprecationWarning, match=r"Tensor\.constant is now is_constant"):
         assert (x.constant, w.constant) == (False, True)  # type: ignore[attr-defined]
@@ -189,7 +189,7 @@ def test_old_attributes_of_a_tensor_are_the_new_ones() -> None:
         assert x.static  # type: ignore[attr-defined]
 
 
-def test_old_attributes_of_a_context_are_the_new_ones() -> None:
+def test_old_attributes_of_a_context_are_aliases() -> None:
     equal: list[bool] = []
     names: set[str] = set()
 
@@ -215,7 +215,7 @@ def test_old_attributes_of_a_context_are_the_new_ones() -> None:
     assert names == {f"Context.{name}" for name in renamed.CONTEXT if name != "looked_up"}
 
 
-def test_old_keyword_of_the_builder_is_the_new_one() -> None:
+def test_old_keyword_of_the_builder_is_an_alias() -> None:
     tensor: Any = ModelBuilder().main.tensor
     with pytest.warns(DeprecationWarning, match=r"tensor\(listed=\.\.\.\) is now list_elements="):
         old = tensor("x", (), "variant", listed=("float32", (2, 3)))

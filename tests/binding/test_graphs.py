@@ -119,7 +119,7 @@ class TestSiblings:
         match = finder.find(pattern, first_operator, set() if used_index is None else {operators[used_index]})
         return None if match is None else finder.insertion_index(pattern, match)
 
-    def test_fused_siblings_are_placed_at_the_last_one(self) -> None:
+    def test_fused_siblings_are_placed_at_the_last_sibling(self) -> None:
         a, b, c = (
             bind_operator(0, "A", [self.x], self.a),
             bind_operator(1, "B", [self.x], self.b),

@@ -71,12 +71,12 @@ def test_slow_verification_names_its_slowest_stage(tmp_path: Path) -> None:
     assert line == "within tolerance, in 12 s, of these 11 s for LiteRT (xnnpack)"
 
 
-def test_signature_that_was_requested_is_no_warning(tmp_path: Path) -> None:
+def test_requested_signature_causes_no_warning(tmp_path: Path) -> None:
     assert "warning" not in brief_lines(tmp_path, given_signature="c", other_signatures=("a", "b"))
 
 
 @pytest.mark.parametrize("label", ["inputs", "outputs"])
-def test_short_interface_has_one_line_and_a_long_one_a_line_each(tmp_path: Path, label: str) -> None:
+def test_long_interface_has_one_line_per_tensor(tmp_path: Path, label: str) -> None:
     for name, number in (("y", 4), ("TFLite_Detection_PostProcess:", 4), ("onset", 9)):
         graph_values = tuple(GraphValue(f"{name}{k}", "float32", (1, 10 + k)) for k in range(number))
         texts = [f"{graph_value.name} float32 [1, {10 + k}]" for k, graph_value in enumerate(graph_values)]

@@ -46,7 +46,7 @@ def test_every_command_takes_a_part_of_a_bundle(run: Run, tmp_path: Path) -> Non
     assert run("report", bundle_member, tmp_path / "exp.onnx").code == 0
 
 
-def test_command_about_one_model_lists_those_of_a_bundle(run: Run, tmp_path: Path) -> None:
+def test_command_that_needs_one_model_lists_the_models_of_a_bundle(run: Run, tmp_path: Path) -> None:
     (tmp_path / "b.task").write_bytes(zip_entries({"neg.tflite": model(), "exp.tflite": model("EXP")}))
     (tmp_path / "m.onnx").touch()
     message = f"{tmp_path / 'b.task'} holds 2 models: 'neg.tflite', 'exp.tflite'; "

@@ -38,7 +38,7 @@ def names(folder: Path) -> set[str]:
 # --- success ----------------------------------------------------------------------------------
 
 
-def test_model_is_written_beside_its_source_with_a_summary(run: Run, add_path: Path) -> None:
+def test_model_is_written_next_to_its_source_with_a_summary(run: Run, add_path: Path) -> None:
     result = run("convert", add_path, "-v")
     onnx_path = add_path.with_suffix(".onnx")
     assert result.code == 0

@@ -210,7 +210,7 @@ def test_conformance_tries_each_operator_that_is_named(run: Run, options: tuple[
     assert (code, {case["operator"] for case in json.loads(out)["cases"]}) == (0, {"FLOOR", "CEIL"})
 
 
-def test_conformance_refuses_an_unknown_operator_beside_a_known_one(run: Run) -> None:
+def test_conformance_refuses_a_list_with_an_unknown_operator(run: Run) -> None:
     code, _, err = run("conformance", "--op", "FLOOR", "--op", "CEILING")
     assert code == 2
     assert "no handler and no case for CEILING; did you mean 'CEIL'?" in err

@@ -99,7 +99,7 @@ def test_result_that_is_right_in_floats_has_wrong_integer_arithmetic() -> None:
     assert [reported_causes.record(result) for result in (first, second)] == ["", first.case.id]
 
 
-def test_right_values_at_wrong_positions_name_the_axes() -> None:
+def test_message_on_right_values_in_wrong_positions_names_the_axes() -> None:
     def lower(ctx: Any, x: Any) -> Any:
         return ctx.ops.Reshape(ctx.ops.Transpose(x, perm=[0, 1, 3, 2]), ctx.ops.Shape(x))
 
@@ -148,7 +148,7 @@ def test_difference_without_a_pattern_is_not_described(actual: Any, expected: An
     assert describe_difference("y", [actual], [expected], "the kernel", zero_point) is None
 
 
-def test_constant_of_integers_without_scale_is_no_zero_point() -> None:
+def test_offset_of_integers_without_scale_is_not_a_wrong_zero_point() -> None:
     numbers = np.arange(9, dtype=np.int32)
     difference = describe_difference("y", [numbers + 2], [numbers], "the kernel", None)
     assert difference is not None

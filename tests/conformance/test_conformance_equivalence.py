@@ -33,7 +33,7 @@ def model(op: str, opset: int, *, inside: str = "", ir_version: int = 10, **attr
     return proto
 
 
-def test_meaning_ignores_opsets_with_equal_operators() -> None:
+def test_equivalence_key_ignores_opsets_with_equal_operators() -> None:
     """Relu is unchanged from opset 14 to 20; If changes in opset 19."""
     assert equivalence_key(model("Relu", 18, ir_version=8)) == equivalence_key(model("Relu", 20))
     assert equivalence_key(model("Relu", 16, inside="If")) == equivalence_key(model("Relu", 18, inside="If"))

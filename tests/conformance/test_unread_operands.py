@@ -62,7 +62,7 @@ def test_failing_case_names_an_operand_that_only_the_kernel_reads() -> None:
     assert expected in run_case(case, host).reasons[0]
 
 
-def test_constant_that_a_lowering_reads_through_its_context_is_no_mistake() -> None:
+def test_lowering_may_read_a_constant_through_its_context() -> None:
     def lower(ctx: Any, x: Any, bias: Any) -> Any:
         return ctx.ops.Add(x, ctx.require_constant(1))
 

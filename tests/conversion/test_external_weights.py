@@ -144,7 +144,7 @@ def test_failed_write_keeps_the_old_model_and_weights(tmp_path: Path, monkeypatc
     assert (sorted(tmp_path.iterdir()), weight_value(path)) == (sorted(first), 3.0)
 
 
-def test_long_names_with_equal_prefix_share_no_weights(tmp_path: Path) -> None:
+def test_models_with_long_similar_names_have_separate_weights(tmp_path: Path) -> None:
     paths = [tmp_path / f"{'x' * 240}{k}.onnx" for k in range(2)]
     written = [convert_model(3.0).save(path) for path in paths]
     assert written[0][1] != written[1][1]

@@ -52,7 +52,7 @@ def decoder() -> Any:
         (
             lambda: otp.Session(conversion(), states_of=decoder()),
             ValueError,
-            "this model has no states, and the other model the states '.*; leave states_of out",
+            "this model has no states, and the other model the states '.*; omit states_of",
         ),
         (lambda: otp.Session("no.onnx"), FileNotFoundError, "no such file; relative paths begin at"),
         (lambda: otp.Session(DIGITS.parent), IsADirectoryError, "it is a folder"),

@@ -41,7 +41,7 @@ PAD = "reflection_pad1d/MirrorPad"
         ("a" * 90 + "_conv/" + "1" * 20, "conv/" + "1" * 20),
     ],
 )
-def test_a_long_name_is_the_end_of_its_first_operation(name: str, short: str) -> None:
+def test_long_name_is_shortened_to_the_end_of_its_first_operation(name: str, short: str) -> None:
     assert shorten_name(name) == short
 
 
@@ -83,7 +83,7 @@ KNOWN = [("scope/one/Relu", 1), ("scope/one/Relu6", 2), ("alias/one/Relu6", 2), 
         ("scope", "scope"),
     ],
 )
-def test_a_name_without_its_middle_stands_for_one_tensor(name: str, full: str) -> None:
+def test_shortened_name_selects_the_tensor_if_it_is_unique(name: str, full: str) -> None:
     assert expand_name(name, KNOWN, "--outputs") == full
 
 

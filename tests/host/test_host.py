@@ -78,7 +78,7 @@ def fails(at: Any) -> Decline:
     raise IndexError("nothing there")
 
 
-def test_failing_pack_causes_a_warning_and_declining_pack_none() -> None:
+def test_failing_pack_causes_a_warning_but_declining_pack_does_not() -> None:
     host = Host(offers=[offer(BUILTIN), offer("a-pack", accepts=declines)])
     assert (selected_pack(host), host.warnings) == (BUILTIN, [])
     host = Host(offers=[offer(BUILTIN), offer("a-pack", accepts=fails)])

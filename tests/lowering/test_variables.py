@@ -125,7 +125,7 @@ def computed_variable(*, is_late: bool) -> Conversion:
     return otp.convert(model.build())
 
 
-def test_variable_computed_before_its_readers_is_no_state() -> None:
+def test_variable_computed_before_its_readers_is_not_a_state() -> None:
     conversion = computed_variable(is_late=False)
     assert conversion.report.states == ()
     for x, y in zip(INPUTS, runs_of(conversion, INPUTS), strict=True):

@@ -80,7 +80,7 @@ def test_sizes_are_computed_through_arithmetic() -> None:
     assert derived_shapes(draw, x=(5, 7)) == {"x": (5, 7), "s": (2,), "d": (2,), "y": (5, 14)}
 
 
-def test_derived_rank_replaces_the_stored_one_downstream() -> None:
+def test_derived_rank_replaces_the_stored_rank_downstream() -> None:
     def draw(g: GraphBuilder) -> None:
         g.operator("RESHAPE", [g.input("x", (2, 15)), ints(g, 2, 3, 5)], [a := g.tensor("a", (6, 5))])
         g.operator("ABS", [a], [b := g.tensor("b", (6, 5))])

@@ -91,7 +91,7 @@ def test_the_cache_keeps_its_static_shape(dynamic: Conversion) -> None:
         ([128, 128], [2, 128, 64], 1, None),
     ],
 )
-def test_entry_of_axis_is_the_one_that_contains_the_whole_axis(
+def test_entry_of_axis_finds_the_size_that_holds_the_whole_axis(
     sizes: Sequence[int], dims: Sequence[int], axis: int, entry: int | None
 ) -> None:
     assert entry_of_axis(sizes, dims, axis, {128}) == entry

@@ -64,7 +64,7 @@ def test_pytest_runs_each_case_of_a_pack_once(tmp_path: Path, write_pack: Callab
     assert "declarations-covered PASSED" in output
 
 
-def test_pytest_works_beside_a_folder_named_conformance(tmp_path: Path, write_pack: Callable[..., Path]) -> None:
+def test_pytest_works_next_to_a_folder_named_conformance(tmp_path: Path, write_pack: Callable[..., Path]) -> None:
     """``python -m pytest`` imports from the current folder first."""
     folder, project = write_pack(), tmp_path / "project"
     (project / "conformance").mkdir(parents=True)

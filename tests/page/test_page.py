@@ -184,7 +184,7 @@ def test_tensors_without_a_value_are_float_in_a_requantized_model() -> None:
     assert not any(op["float_island"] for op in page.operators)
 
 
-def test_first_difference_is_no_row_of_the_outputs() -> None:
+def test_first_difference_is_not_listed_with_the_outputs() -> None:
     wrong, output = Comparison("t", "step", 9.0, 1.0, 1.0), Comparison("y", "step", 2.0, 1.0, 1.0)
     op = operator([slot(0)], [slot(1)])
     verification = Verification((output, wrong), ("builtin",), 1, diverging=Divergence(slot(1), op, "v", wrong))

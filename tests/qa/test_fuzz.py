@@ -90,7 +90,7 @@ def test_crash_is_classified_by_its_stage(stage: str, kind: str, monkeypatch: py
         assert (outcome.kind, outcome.text) == (kind, f"SIGABRT in {stage}")
 
 
-def test_crash_that_does_not_repeat_is_no_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_crash_that_does_not_repeat_is_not_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
     with Child() as child:
         messages = iter(["convert", {"ended": -signal.SIGABRT}, "convert", ["equal", "", "", "", 0.1]])
         monkeypatch.setattr(child, "_read_message", lambda deadline, seconds: next(messages))

@@ -26,7 +26,7 @@ from onnx_tflite_plugin.quantization.storage import WeightConversion
 from tests.quantization.plan_models import QUANTIZATION, SHAPE, call, dense, int8_input, plan_model, storage_by_name
 
 
-def test_weighted_operators_use_the_target_dtype_and_others_the_files() -> None:
+def test_only_weighted_operators_use_the_dtype_of_the_target() -> None:
     def weighted(g: GraphBuilder) -> None:
         g.output(dense(g, int8_input(g)))
 

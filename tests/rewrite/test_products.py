@@ -171,7 +171,7 @@ def test_empty_weights_do_not_overflow() -> None:
     assert [product.exact for product in products(model)] == [True]
 
 
-def test_blockwise_weights_are_no_integer_product() -> None:
+def test_product_of_blockwise_weights_is_not_an_integer_product() -> None:
     nodes = "c = DequantizeLinear <axis = 0, block_size = 2> (k, s) y = MatMul (x, c)"
     stored = {"k": np.full((4, 5), 127, np.int8), "s": np.ones((2, 5), np.float32)}
     assert [*products(parse_model(f"(float[3,4] x) => (float[3,5] y) {{ {nodes} }}", **stored))] == []

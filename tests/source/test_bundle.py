@@ -125,7 +125,7 @@ def test_size_limit_applies_to_all_members_together(tmp_path: Path, monkeypatch:
     assert len(members(archive(tmp_path / "s.task", parts), "s")) == 3  # stored: nothing is unpacked
 
 
-def test_members_that_are_no_models_are_not_unpacked_or_counted(
+def test_members_other_than_models_are_neither_unpacked_nor_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bundles, "UNPACKED_BYTES", MIB)
@@ -182,7 +182,7 @@ def test_a_refused_member_is_freed_before_the_next(run: Run, tmp_path: Path, mon
         assert peak_mib() < 4 * 8
 
 
-def test_path_of_a_part_wins_over_no_existing_file(tmp_path: Path) -> None:
+def test_existing_file_takes_precedence_over_a_part_of_a_bundle(tmp_path: Path) -> None:
     path = archive(tmp_path / "b#1.task", {"a.tflite": model(3), "b.tflite": model(5)})
     assert read_bytes(f"{path}#b.tflite") == read_bytes(f"{path}#b") == model(5)
     (tmp_path / "b#1.task#b").write_bytes(model(7))

@@ -22,6 +22,6 @@ def test_sub_byte_elements_are_packed_only_in_the_file(dtype: str, in_file: int,
     assert (size_in_file(dtype, (3, 5)), size_in_memory(dtype, (3, 5), 0)) == (in_file, decoded)
 
 
-def test_string_sizes_are_stored_bytes_and_one_object_each() -> None:
+def test_size_of_strings_in_memory_includes_one_object_per_string() -> None:
     assert (bits("string"), bits("resource"), bits("variant")) == (0, 0, 0)
     assert size_in_memory("string", (3, 5), 7) == 15 * 48 + 7

@@ -264,7 +264,7 @@ def test_empty_tensor_without_producer_is_an_empty_constant() -> None:
     assert (y.is_constant, empty_input.is_constant, growing_input.is_constant) == (False, False, False)
 
 
-def test_buffer_0_and_empty_buffers_are_no_constants() -> None:
+def test_buffer_0_and_empty_buffers_are_not_constants() -> None:
     model = unary(tensors=[Tensor("x", data=b""), Tensor("y", buffer=0)])
     assert not any(tensor.is_constant for tensor in read(model.write()).main.tensors)
 
@@ -319,7 +319,7 @@ def test_variant_list_of_one_type_is_an_array_with_one_more_axis(lists: Any, exp
     assert (tensor.dtype, tensor.dims, tensor.shape) == (expected or ("variant", (), ()))
 
 
-def test_a_signature_of_another_rank_is_ignored_as_litert_does() -> None:
+def test_signature_with_a_different_rank_is_ignored_like_in_litert() -> None:
     model = unary(tensors=[Tensor("x", signature=(-1, 4)), Tensor("y", signature=())])
     assert [tensor.dims for tensor in read(model.write()).main.tensors] == [(4,), (4,)]
 

@@ -180,7 +180,7 @@ def test_fused_activations_have_separate_dq_and_q_nodes(op: str, activation: str
     assert np.abs(computed.astype(int) - expected.astype(int)).max() <= 1
 
 
-def test_weights_of_products_that_litert_computes_as_zeros_have_one_scale() -> None:
+def test_weights_have_one_scale_if_litert_computes_the_product_as_zeros() -> None:
     model = ModelBuilder()
     g = model.main
     x = g.input("x", (3, 5), "int8", quantization=quant(0.05, 3))

@@ -257,7 +257,7 @@ def test_int8_product_followed_by_add_is_refused(reader: str, is_refused: bool) 
     assert ("int8 MatMul and Add at opset 21" in message) == is_refused
 
 
-def test_the_same_models_load_one_opset_below_and_for_onnxruntime(host: Host) -> None:
+def test_refused_model_loads_at_opset_20_and_for_onnxruntime(host: Host) -> None:
     case = next(case for case in quantized_cases_of("UNIDIRECTIONAL_SEQUENCE_LSTM") if case.dtype == "int8")
     for options in ({"target": "generic", "opset": 20}, {"target": "onnxruntime", "opset": 21}):
         proto = otp.convert(case.build(), host=host, **options).proto

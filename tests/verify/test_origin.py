@@ -58,7 +58,7 @@ def test_mismatch_names_both_files_and_remedies(tmp_path: Path) -> None:
         verify(other_path, converted)
     assert caught.value.message == (
         "one.onnx was converted from a different TFLite file, not other.tflite, so the two cannot be compared; "
-        "pass that file, or convert other.tflite again"
+        "pass the file it was converted from, or convert other.tflite again"
     )
 
 

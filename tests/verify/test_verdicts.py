@@ -66,7 +66,7 @@ def test_random_numbers_make_the_verdict_inconclusive() -> None:
     assert [comparison.name for comparison in verification.comparisons] == ["y"]
 
 
-def test_wrong_operator_beside_random_numbers_differs() -> None:
+def test_wrong_operator_in_a_model_with_random_numbers_differs() -> None:
     assert verify(noisy(), replace_tanh(otp.convert(noisy()).proto)).verdict == "differs"
 
 

@@ -72,8 +72,7 @@ def _describe_rounding(errors: Array, values: Array, zero_point: int, limit: flo
         return ""
     means = ", ".join(f"{bias:+.2f} steps for values {side} the zero point" for side, bias in biases.items())
     return (
-        f"mean error {means} (tolerance {limit:g} steps); one model may round down or toward zero, "
-        "the other to nearest"
+        f"mean error {means} (tolerance {limit:g} steps); one model may round down or toward zero, the other to nearest"
     )
 
 

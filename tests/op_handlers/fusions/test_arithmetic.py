@@ -30,7 +30,7 @@ def test_arithmetic_is_folded_into_weights(op: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", patterns.NOT_FOLDED)
-def test_arithmetic_that_weights_cannot_express_stays(name: str) -> None:
+def test_arithmetic_that_weights_cannot_express_is_kept(name: str) -> None:
     last_step = patterns.NOT_FOLDED[name][-1]
     outcome = report(patterns.layer_then_steps("CONV_2D", patterns.NOT_FOLDED[name]))
     assert {"MUL": "Mul", "ADD": "Add", "SUB": "Sub"}[

@@ -103,7 +103,7 @@ def test_window_that_needs_a_newer_onnx_runtime_causes_warning(sizes: Sizes, war
     ],
     ids=["heads", "opset"],
 )
-def test_attention_that_stays_is_reported_with_the_reason(sizes: Sizes, options: Any, reason: str) -> None:
+def test_unreplaced_attention_is_reported_with_the_reason(sizes: Sizes, options: Any, reason: str) -> None:
     conversion = convert_model(sizes, "decode", **options)
     assert any(reason in warning for warning in conversion.report.warnings)
     assert {tuple(x.shape) for x in conversion.report.inputs if x.name.startswith("kv")} == {(1, 19, 2, sizes.depth)}

@@ -61,7 +61,7 @@ def test_bidirectional_pair_becomes_one_operator_without_reversal(pair: Pair) ->
 
 
 @pytest.mark.parametrize("pair", REVERSED.values(), ids=REVERSED)
-def test_output_that_stays_reversed_is_reversed_after_fusion(pair: Pair) -> None:
+def test_reversed_output_is_reversed_after_the_fused_operator(pair: Pair) -> None:
     conversion = convert_model(pair)
     assert conversion.report.fused[BIDIRECTIONAL] == 1
     assert directions(conversion) == ["bidirectional"]

@@ -171,7 +171,7 @@ def region(first: int, last: int) -> RegionFinder:
     return lambda operators: [Region((operators[first][0],), (operators[last][~0],), {"last": last})]
 
 
-def test_region_becomes_one_operator_and_keeps_shared_ones() -> None:
+def test_region_becomes_one_operator_and_keeps_shared_operators() -> None:
     result = fuse_pattern(region(0, 2))
     (graph,) = result.model.graphs
     assert result.applied == {"FOUND": 1}

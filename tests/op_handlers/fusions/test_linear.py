@@ -58,7 +58,7 @@ def test_nested_sums_are_read_once_each() -> None:
     assert Body(main.operators).sums(main.outputs[0]) is None
 
 
-def test_sums_of_too_many_products_are_no_cell() -> None:
+def test_sums_of_too_many_products_are_not_cells() -> None:
     model = ModelBuilder()
     g = model.main
     w, total = g.constant("w", np.eye(8, dtype=np.float32)), None

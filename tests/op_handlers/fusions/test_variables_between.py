@@ -44,7 +44,7 @@ def pad(*, variable: bool, first: bool) -> bytes:
     return model.build()
 
 
-def test_tensor_between_fused_operators_is_no_variable() -> None:
+def test_tensor_between_fused_operators_is_not_a_variable() -> None:
     assert otp.convert(pad(variable=False, first=False)).report.fused == {"CONV_2D_PADDED": 1}
 
 

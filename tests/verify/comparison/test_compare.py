@@ -196,7 +196,7 @@ class TestKernelSets:
         comparison = compare_run(array(12, dtype="int8"), array(10, dtype="int8"), array(14, dtype="int8"))
         assert comparison.text == "max 2 quantization steps, 100.0 % of elements differ (tolerance 1, compared with a)"
 
-    def test_nan_of_one_set_does_not_excuse_another_result(self) -> None:
+    def test_nan_of_one_kernel_set_does_not_excuse_other_differences(self) -> None:
         first_set, second_set = array(np.nan, 1), array(0, 1)
         assert compare_run(array(np.nan, 1), first_set, second_set).ok
         assert compare_run(array(0, 1), first_set, second_set).ok
@@ -245,7 +245,7 @@ class TestKernelSets:
 
 
 @pytest.mark.parametrize(("differing_count", "share"), [(1, "under 0.1 %"), (5, "0.1 %"), (20, "0.2 %")])
-def test_share_of_differing_elements_has_one_decimal(differing_count: int, share: str) -> None:
+def test_fraction_of_differing_elements_has_one_decimal(differing_count: int, share: str) -> None:
     actual = np.zeros(10_000, np.int8)
     actual[:differing_count] = 1
     assert f", {share} of elements differ" in compare_run(actual, np.zeros_like(actual)).text

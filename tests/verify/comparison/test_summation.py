@@ -27,7 +27,7 @@ def mean_of_image() -> tuple[bytes, onnx.ModelProto]:
 IMAGE = np.full((1, SIZE, SIZE, 3), 0.1, np.float32)
 
 
-def test_rounding_of_a_long_sum_is_no_error() -> None:
+def test_rounding_of_a_long_sum_is_not_an_error() -> None:
     assert verify(*mean_of_image(), inputs={"image": IMAGE}).verdict == "agrees"
 
 

@@ -133,7 +133,7 @@ def test_explains_a_failure_caused_by_the_given_tolerance() -> None:
     assert any("comes only from the given " in note for note in verification.notes)
 
 
-def test_error_in_steps_has_the_share_of_differing_elements() -> None:
+def test_error_in_steps_includes_the_fraction_of_differing_elements() -> None:
     tensor = SimpleNamespace(dtype="int8")
     pair: Any = SimpleNamespace(entry=SimpleNamespace(output_names=["y"], outputs=[tensor]))
     output = Comparison("y", "step", 251.0, 0.031, 1.0)

@@ -44,7 +44,7 @@ def test_given_arrays_must_match_fixed_dimensions() -> None:
     assert [tensor.dims for tensor in input_sizes.inputs] == [(7, None, 5), (2, 3)]
 
 
-def test_dynamic_dimensions_grow_by_one_and_equal_names_agree() -> None:
+def test_resized_dimensions_with_equal_names_have_equal_sizes() -> None:
     input_sizes = sizes(
         (slot(0, shape=(3, 5, 0)), ["batch", "n", "k"]),
         (slot(1, shape=(7, 2)), ["batch", 2]),

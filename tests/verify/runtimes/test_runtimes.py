@@ -179,7 +179,7 @@ def test_constant_operands_are_computed_first(kernels: str) -> None:
         (slot(9), (0, 1, 2), (1,), False),
     ],
 )
-def test_variable_needs_one_litert_submodel_and_resources_none(
+def test_users_of_a_state_must_be_in_one_submodel(
     state: Tensor, state_users: tuple[int, ...], substituted: tuple[int, ...], is_shared: bool
 ) -> None:
     operators = [operator([slot(k), *([state] if k in state_users else [])], [slot(k + 1)], index=k) for k in range(3)]

@@ -146,7 +146,7 @@ def test_submodel_records_its_source_and_is_not_bisected_again(run: Run, tmp_pat
     assert "--bisect" not in out
 
 
-def test_submodel_with_a_known_cause_is_no_bug_report(tmp_path: Path) -> None:
+def test_submodel_with_a_known_cause_is_not_a_bug_report(tmp_path: Path) -> None:
     proto = otp.convert(DIGITS, quantization="symmetric").proto
     bias = next(x for x in proto.graph.initializer if list(x.dims) == [10])
     bias.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(bias)[::-1] * 3, bias.name))

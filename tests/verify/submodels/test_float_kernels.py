@@ -63,7 +63,7 @@ def symmetric_model() -> tuple[bytes, onnx.ModelProto]:
     return data, otp.convert(data, target="tensorrt", quantization="symmetric").proto
 
 
-def test_requantized_weights_are_no_error() -> None:
+def test_rounding_of_requantized_weights_is_not_an_error() -> None:
     assert verify(*symmetric_model()).verdict == "agrees"
 
 
@@ -81,7 +81,7 @@ def test_wrong_bias_of_requantized_weights_is_an_error() -> None:
     assert verify(data, proto).verdict == "differs"
 
 
-def test_channel_halfway_between_two_steps_is_no_error() -> None:
+def test_channel_halfway_between_two_steps_is_not_an_error() -> None:
     data = halfway_sums()
     assert verify(data, otp.convert(data), inputs={"x": SUMS}).verdict == "agrees"
 
@@ -113,7 +113,7 @@ def coarsely_quantized_operand() -> tuple[bytes, onnx.ModelProto]:
     return data, otp.convert(data, quantization="float").proto
 
 
-def test_omitted_quantization_of_an_operand_is_no_error() -> None:
+def test_omitted_quantization_of_an_operand_is_not_an_error() -> None:
     assert verify(*coarsely_quantized_operand()).verdict == "agrees"
 
 
@@ -172,7 +172,7 @@ def rounded_stream() -> tuple[bytes, onnx.ModelProto]:
     return data, otp.convert(data, quantization="float").proto
 
 
-def test_omitted_quantization_before_a_state_is_no_error() -> None:
+def test_omitted_quantization_before_a_state_is_not_an_error() -> None:
     assert verify(*rounded_stream(), runs=3).verdict == "agrees"
 
 
