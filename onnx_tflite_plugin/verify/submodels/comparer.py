@@ -70,7 +70,7 @@ class SubmodelComparer:
         ``runs``: the inputs of each run of the whole model.
         """
         points = CutPoints(self.trial.entry, self.session, skipped=self.skipped)
-        if not (self.settings.stateful or self.session.states or self.settings.is_substituted):
+        if not (self.settings.stateful or self.session.states or self.settings.substituted):
             groups = points.segments(_SEGMENT_BYTES, self._shapes(runs))
             if len(groups) > 1:
                 try:
@@ -112,7 +112,9 @@ class SubmodelComparer:
             if comparer is None:
                 if not all(points.is_readable(value, tensors) for value in points.values):
                     points = CutPoints(self.trial.entry, self.session, arrays=tensors, skipped=self.skipped)
-                segment = Segment(points, self.writer, points.submodels, whole_model=True)
+                segment = Segment(
+                    points, self.writer, points.submodels, whole_model=True, substituted=self.settings.substituted
+                )
                 comparer = SegmentComparer(self.settings, segment, self.decision)
             operand_set = comparer.compare_run(inputs, tensors)
             first_set = first_set or operand_set
@@ -196,7 +198,7 @@ class SubmodelComparer:
         """
         causal = is_causal(props(self.session.proto.metadata_props))
         submodels = [submodel for submodel in comparer.segment.submodels if submodel.is_comparable]
-        if observed is None or not submodels or causal or self.settings.is_substituted or self.settings.dequantized:
+        if observed is None or not submodels or causal or self.settings.substituted or self.settings.dequantized:
             return
         arrays = (*observed.inputs, *observed.operands.values(), *observed.expected.values())
         if sum(array.nbytes for array in arrays) > _MAX_RANDOM_BYTES:

@@ -22,13 +22,15 @@ from onnx_tflite_plugin.verify.submodels.points import CutPoints, Submodel
 class Segment:
     """Consecutive submodels, with the sessions that run them in both runtimes.
 
-    ``whole_model``: the segment is the whole model, with its states.
+    ``whole_model``: the segment is the whole model, with its states. ``substituted``: indices of operators that LiteRT
+    cannot run. Submodels with such operators are compared, but not run again in LiteRT.
     """
 
     points: CutPoints
     writer: SubmodelWriter
     submodels: Sequence[Submodel]
     whole_model: bool
+    substituted: Collection[int] = ()
 
     @cached_property
     def cut(self) -> CutModel:
@@ -52,11 +54,16 @@ class Segment:
 
     @cached_property
     def operators(self) -> list[Operator]:
-        """Return the TFLite operators of these submodels, in execution order."""
-        if self.whole_model:
+        """Return the TFLite operators that LiteRT runs, in execution order."""
+        if self.whole_model and not self.substituted:
             return [*self.points.entry.subgraph.operators]
-        operators = (op for submodel in self.submodels for op in submodel.operators)
+        operators = (op for submodel in self.litert_submodels for op in submodel.operators)
         return [*dict(sorted((op.index, op) for op in operators)).values()]
+
+    @cached_property
+    def litert_submodels(self) -> list[Submodel]:
+        """Return the submodels that LiteRT can run."""
+        return [s for s in self.submodels if not any(op.index in self.substituted for op in s.operators)]
 
     @cached_property
     def results(self) -> list[int]:
@@ -98,10 +105,12 @@ class Segment:
     ) -> CutLiteRT:
         """Return a LiteRT session in which every operator reads the caller's operands.
 
-        Tensors are indices. ``results``: tensors to return. ``floats``: dequantize weights of dynamic-range operators.
-        ``extra_operands``: further tensors that the caller passes. Raises LiteRTError or InvalidModel.
+        Tensors are indices. ``results``: tensors to return, by default those of ``litert_submodels``. ``floats``:
+        dequantize weights of dynamic-range operators. ``extra_operands``: further tensors that the caller passes. Raises
+        LiteRTError or InvalidModel.
         """
-        results = self.results if results is None else results
+        if results is None:
+            results = sorted({submodel.tensor.index for submodel in self.litert_submodels})
         operands = self.operands | ({*extra_operands} - {*self.inputs})
         return CutLiteRT(self.writer, self.operators, self.inputs, operands, results, kernels, floats=floats)
 

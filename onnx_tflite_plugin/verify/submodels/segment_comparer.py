@@ -77,13 +77,10 @@ class Settings:
     stateful: bool
     resets_states: bool
 
-    @property
-    def is_substituted(self) -> bool:
-        """True if kernels of packs, or the ONNX model, compute some operators.
-
-        LiteRT then has no alternative results.
-        """
-        return bool(self.trial.substitutes.pack_kernels or self.trial.substitutes.from_onnx)
+    @cached_property
+    def substituted(self) -> frozenset[int]:
+        """Indices of operators that LiteRT lacks; kernels of packs or the ONNX model compute them."""
+        return frozenset({*self.trial.substitutes.pack_kernels, *self.trial.substitutes.from_onnx})
 
     @cached_property
     def is_dynamic_range(self) -> bool:
@@ -222,7 +219,8 @@ class SegmentComparer:
         ``actual``: the result without saturated elements. ``unmasked``: the result with
         them, for float kernels, which do not saturate either.
         """
-        if self.settings.is_substituted:
+        substituted = self.settings.substituted
+        if substituted and (self.settings.stateful or submodel not in self.segment.litert_submodels):
             return None
         index = submodel.tensor.index
         expected = operand_set.expected[index]

@@ -11,6 +11,7 @@ import pytest
 from onnx import numpy_helper
 
 import onnx_tflite_plugin as otp
+from conformance.builder import ModelBuilder, quant
 from conformance.cases.control.branches import if_case, pass_through
 from conformance.cases.custom import lists
 from conformance.models import Net, constant, random_array, tensor
@@ -391,3 +392,32 @@ def test_compares_pack_kernels_per_operator() -> None:
     wrong = verify_model(net.build(), shrink_handler(by=0.5))
     assert [comparison.ok for comparison in wrong.comparisons] == [True, False]
     assert f"operator 1 {CODE}" in wrong.text
+
+
+def dynamic_range_after_shrink() -> bytes:
+    """Return the operator before a layer with int8 weights, whose rounding of activations adds up."""
+    model = ModelBuilder()
+    g = model.main
+    x, shrunk, y = g.input("x", (1, 1009)), g.tensor("shrunk", (1, 1009)), g.tensor("y", (1, 7))
+    weights = np.random.default_rng(7).choice(np.array([-127, 127], np.int8), (7, 1009))
+    g.operator(CODE, [x], [shrunk], custom_options={"by": 0.25})
+    g.operator("FULLY_CONNECTED", [shrunk, g.constant("w", weights, quantization=quant(0.01, 0))], [y])
+    g.output(y)
+    return model.build()
+
+
+def test_unrounded_activations_are_no_error_beside_a_substituted_operator() -> None:
+    host = Host(handlers={CODE: shrink_handler(0.25)})
+    data = dynamic_range_after_shrink()
+    conversion = otp.convert(data, host=host, weights="fold")
+    assert otp.verify(data, conversion, host=host).verdict == "agrees"
+
+
+def test_wrong_weights_are_an_error_beside_a_substituted_operator() -> None:
+    host = Host(handlers={CODE: shrink_handler(0.25)})
+    data = dynamic_range_after_shrink()
+    conversion = otp.convert(data, host=host, weights="fold")
+    (weights,) = (tensor for tensor in conversion.proto.graph.initializer if len(tensor.dims) == 2)
+    array = numpy_helper.to_array(weights) * np.float32(1.05)
+    weights.CopyFrom(numpy_helper.from_array(array, weights.name))
+    assert otp.verify(data, conversion.proto, host=host).verdict == "differs"
