@@ -208,8 +208,9 @@ class ModelPair:
     ) -> tuple[list[list[Array]], Outcome]:
         """Return the inputs of each run, and the result of ``run_model`` on them.
 
-        If ``run_model`` raises LiteRTError, other random inputs are tried. Raises LiteRTError if none is accepted,
-        InconclusiveError if LiteRT lacks a kernel, and MismatchedModels if the ONNX model belongs to another file.
+        If ``run_model`` raises LiteRTError, other random inputs are tried. Raises InconclusiveError if LiteRT cannot run the
+        file or accepts no random inputs, LiteRTError if it rejects the user's inputs or shapes, and MismatchedModels if the
+        ONNX model belongs to another file.
         """
         requested_shapes = shapes or {}
         refusal: LiteRTError | None = None
@@ -236,14 +237,29 @@ class ModelPair:
                     raise InconclusiveError(f"{error}, so there is no reference to compare with") from error
                 if isinstance(error, RunTimeout):
                     self.notes = (f"{error}; other random inputs were used",)
+                elif refusal is None:
+                    self._check_preparation()
                 refusal = refusal or error
         if not requested_shapes and (mismatch := self.sizes.mismatch()):
             fact = f"{mismatch}, and LiteRT does not run with the shape of the ONNX model"
             if self.has_digest:
                 raise InconclusiveError(f"{fact}, so there is no reference to compare with: {refusal}") from refusal
             raise mismatch_without_digest(fact) from refusal
-        hint = "" if inputs is not None else "; if the random inputs are the reason, pass your own with --inputs"
-        raise LiteRTError(f"{refusal}{hint}") from refusal
+        if inputs is not None or requested_shapes:
+            hint = "" if inputs is not None else "; if the random inputs are the reason, pass your own with --inputs"
+            raise LiteRTError(f"{refusal}{hint}") from refusal
+        raise InconclusiveError(
+            f"LiteRT rejects all random inputs, so nothing was compared; pass your own with --inputs: {refusal}"
+        ) from refusal
+
+    def _check_preparation(self) -> None:
+        """Raise InconclusiveError if no kernel set can prepare the file, whatever its inputs."""
+        has_static_inputs = all(None not in tensor.dims for tensor in self.entry.inputs)
+        if not has_static_inputs or self.entry.subgraph.index != self.trial.model.main.index:
+            return
+        with record_crashes():
+            if reason := self.trial.preparation_failure():
+                raise InconclusiveError(f"LiteRT cannot run this file, so nothing was compared: {reason}")
 
     def run_count(self, runs: int) -> int:
         """Return the number of runs: ``runs``, or one per combination of conditions."""

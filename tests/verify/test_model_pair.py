@@ -18,7 +18,7 @@ from onnx_tflite_plugin.verify.comparison.trial import KERNELS, _merge_failures
 from onnx_tflite_plugin.verify.model_pair import ModelPair, _are_equal_runs
 from onnx_tflite_plugin.verify.run import _all_nan
 from onnx_tflite_plugin.verify.runtimes.interpreter import RunTimeout
-from onnx_tflite_plugin.verify.runtimes.litert import NoKernel
+from onnx_tflite_plugin.verify.runtimes.litert import LiteRT, LiteRTCrash, NoKernel
 from onnx_tflite_plugin.verify.runtimes.substitutes import _count_codes
 
 InputRuns = list[list[Array]]
@@ -94,7 +94,6 @@ def test_retries_with_larger_dynamic_dimensions() -> None:
 @pytest.mark.parametrize(
     ("inputs", "shapes", "tries", "hint"),
     [
-        (None, None, 7, "; if the random inputs are the reason, pass your own with --inputs"),
         (None, {"x0": (1, 5, 3)}, 5, "; if the random inputs are the reason, pass your own with --inputs"),
         ({"x0": np.ones((1, 7, 3), np.int32)}, None, 3, ""),
     ],
@@ -105,6 +104,42 @@ def test_reports_the_first_rejection_if_all_fail(inputs: Any, shapes: Any, tries
         pair(None, None, 3).draw_accepted_inputs(run, inputs, 0, shapes=shapes)
     assert str(raised.value) == f"refusal 1{hint}"
     assert len(run.received) == tries
+
+
+def test_rejected_random_inputs_are_inconclusive() -> None:
+    run = SelectiveRun(lambda x: False)
+    message = "^LiteRT rejects all random inputs, so nothing was compared; pass your own with --inputs: refusal 1$"
+    with pytest.raises(InconclusiveError, match=message):
+        pair(None, None, 3).draw_accepted_inputs(run, None, 0)
+    assert len(run.received) == 7
+
+
+@pytest.mark.parametrize("inputs", [None, {"x0": np.ones((1, 5, 5, 3), np.float32)}], ids=["random", "given"])
+def test_file_that_litert_cannot_prepare_is_inconclusive(inputs: Any) -> None:
+    """LiteRT computes float activations only with int8 weights; other inputs do not help."""
+    net = Net()
+    weights = constant(np.full((4, 3, 3, 3), 7, np.uint8), scale=0.1)
+    result = net.call(
+        "CONV_2D", [net.input(tensor(1, 5, 5, 3)), weights], tensor(1, 5, 5, 4), padding="SAME", stride_h=1, stride_w=1
+    )
+    net.output(result)
+    verification = otp.verify(net.build(), otp.convert(net.build()), inputs=inputs)
+    assert verification.verdict == "inconclusive"
+    (reason,) = verification.reasons
+    assert reason.startswith("LiteRT cannot run this file, so nothing was compared: ")
+    assert reason.endswith("(CONV_2D) failed to prepare")
+    assert not verification.notes
+
+
+def test_crash_during_preparation_is_inconclusive(monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(*_: Any) -> None:
+        raise LiteRTCrash("LiteRT crashes on the model: signal 6 (SIGABRT)")
+
+    monkeypatch.setattr(LiteRT, "allocate", crash)
+    run = SelectiveRun(lambda x: False)
+    with pytest.raises(InconclusiveError, match=r"^LiteRT cannot run this file, .*: LiteRT crashes on the model"):
+        pair(3).draw_accepted_inputs(run, None, 0)
+    assert len(run.received) == 1
 
 
 @pytest.mark.parametrize(

@@ -150,6 +150,23 @@ class Trial:
             raise LiteRTError(_merge_failures(failures))
         return expected
 
+    def preparation_failure(self) -> str:
+        """Return LiteRT's reason if no kernel set can prepare the file at its stored shapes.
+
+        No input is set, so that other inputs fail too. The text is empty if a kernel set can prepare the file, or if
+        operators are replaced, because the file then runs in parts.
+        """
+        failures: dict[str, str] = {}
+        for kernels in KERNELS:
+            try:
+                session = self.litert_session(kernels)
+                if isinstance(session, LiteRT):
+                    session.allocate()
+                return ""
+            except LiteRTError as error:
+                failures[kernels] = str(error)
+        return _merge_failures(failures).removeprefix("LiteRT cannot load the model: ")
+
     def onnx_outputs(self, session: Session, runs: Sequence[Run]) -> list[list[Array]]:
         """Return each run's ONNX outputs in order, layout and dtypes of the TFLite model."""
         interface = MatchedInterface(self.entry, session)

@@ -140,7 +140,9 @@ def perturbed_operands(tensors: Sequence[Tensor], operands: Mapping[int, Array])
 
     def perturb(array: Array) -> Array:
         units = generator.integers(0, 2, array.shape, np.int8).astype(np.float32) * 2 - 1
-        return np.asarray(array + units * np.spacing(np.abs(array)), np.float32)
+        with np.errstate(over="ignore", invalid="ignore"):  # the spacing of the largest float32 is infinite
+            steps = np.spacing(np.abs(array))
+        return np.asarray(np.where(np.isfinite(steps), array + units * steps, array), np.float32)
 
     return {**operands, **{t.index: perturb(operands[t.index]) for t in tensors if t.dtype == "float32"}}
 
