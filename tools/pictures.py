@@ -42,7 +42,7 @@ def _transpose(layout: str, note: str = "") -> Box:
 
 PICTURES: dict[str, tuple[str, Sequence[Row]]] = {
     "planned": (
-        "The same network with a Transpose around every convolution, and as it is planned: one Transpose at the input",
+        "The same network with a Transpose around every convolution, and as planned: one Transpose at the input",
         (
             (
                 "around each",

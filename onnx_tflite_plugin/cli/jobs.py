@@ -69,7 +69,7 @@ def collect_jobs(
 ) -> tuple[list[Job], bool]:
     """Return the models of a source, and True if the source is a single model.
 
-    The ONNX models of a folder are written beside the TFLite models, or into ``output`` with the same subfolders.
+    The ONNX models of a folder are written next to the TFLite models, or into ``output`` with the same subfolders.
     Those of a bundle are written into a folder with the bundle's name. A model keeps its name if ``output`` is a
     folder. Every output is registered in ``outputs``; none is created yet. Raises UsageProblem and InvalidModel.
     """

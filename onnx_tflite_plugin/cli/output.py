@@ -45,7 +45,7 @@ class Row(NamedTuple):
 
 
 def print_rows(rows: Iterable[Row]) -> None:
-    """Print labels in a column on the left, with their lines beside them."""
+    """Print labels in a column on the left, with their lines on the right."""
     if not sys.stdout.isatty():
         for row in rows:
             for k, line in enumerate(row.lines):

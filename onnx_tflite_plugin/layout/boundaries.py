@@ -82,7 +82,7 @@ def _file_layout_subgraphs(model: BoundModel) -> set[int]:
 
 
 def _is_flexible(value: BoundaryValue, fixed_subgraphs: set[int]) -> bool:
-    """True if the value may have another layout than the file's."""
+    """True if the value may have a layout other than the file's."""
     tensors = value.tensors
     is_fixed = any(isinstance(place, Tensor) and place.subgraph in fixed_subgraphs for place in value.places)
     is_supported = all(tensor.has_rank and tensor.dtype not in HANDLES for tensor in tensors)

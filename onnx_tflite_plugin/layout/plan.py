@@ -39,7 +39,7 @@ class LayoutPlan(NamedTuple):
 
     ``exact``: the cost is proven minimal. ``chosen_for_speed``: operators that a plan of fewest transposed bytes would
     make slower, with the saved time in byte equivalents. ``differences``: the number of operators, graph inputs and
-    outputs, and boundary values that may have another layout than in a local plan. If it is 0, both plans are equal.
+    outputs, and boundary values whose layout may differ from the local plan. If it is 0, both plans are equal.
     """
 
     operator_layouts: Mapping[Bound, OperatorLayout]

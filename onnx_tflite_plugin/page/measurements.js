@@ -20,7 +20,7 @@ function describeTolerances() {
 function errorsHint({ areSteps, areOneStep }) {
   const isFloat = (op) => op.dtype.startsWith("float") && op.tflite_dtype && op.tflite_dtype !== op.dtype;
   let hint =
-    "Each dot is the error of one tensor as a share of its tolerance, computed with LiteRT's values as inputs. " +
+    "Each dot is the error of one tensor divided by its tolerance, computed with LiteRT's values as inputs. " +
     "Tensors above the red line differ. ";
   if (areSteps && page.operators.some(isFloat)) {
     hint += "The ONNX model has floats; their errors are in quantization steps of the TFLite file. ";
@@ -33,7 +33,7 @@ function errorsHint({ areSteps, areOneStep }) {
   return hint + page.compared;
 }
 
-/** Error as a share of its tolerance. */
+/** Error divided by its tolerance. */
 function shareOfTolerance({ max_error: error, tolerance }) {
   if (error === null || !isFinite(error)) return MAX_SHARE;
   if (tolerance) return error / tolerance;

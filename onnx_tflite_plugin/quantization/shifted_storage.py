@@ -1,4 +1,4 @@
-"""Tensors stored in another dtype than in the file, such as int8 as uint8."""
+"""Tensors stored in a different dtype from the file, such as int8 as uint8."""
 
 from __future__ import annotations
 

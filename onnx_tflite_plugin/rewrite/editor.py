@@ -25,7 +25,7 @@ _COLLECTION_THRESHOLD = 1 << 27
 class Editor:
     """Emitter of nodes into a finished model.
 
-    New nodes are inserted beside the node that they replace, and get its name and metadata.
+    New nodes are inserted at the position of the node that they replace, and get its name and metadata.
     """
 
     def __init__(self, model: ir.Model) -> None:

@@ -40,16 +40,16 @@ A value halfway between two steps is rounded up or down by the last bit of the s
 operator of a submodel that combines two computed tensors. Measured maximum, for a rotary embedding: 1.05 steps.
 """
 CANCELLATION = 2.0**-18
-"""Float32 sums whose terms cancel out: absolute error as a share of the largest operand."""
+"""Float32 sums whose terms cancel out: absolute error as a fraction of the largest operand."""
 RESIDUE = 2.0**-20
-"""Channels with far smaller values than other channels: absolute error as a share of the largest result."""
+"""Channels with far smaller values than other channels: absolute error as a fraction of the largest result."""
 PERTURBED = 4
 """Results that consist of rounding errors only, such as the spectrum of silence.
 
 The error is a multiple of the change in LiteRT's result if the last bit of each operand changes.
 """
 MAX_PERTURBED = 2.0**-12
-"""Upper limit of the error that PERTURBED allows, as a share of the largest operand.
+"""Upper limit of the error that PERTURBED allows, as a fraction of the largest operand.
 
 A discontinuous operator, such as FLOOR_DIV, changes by more.
 """
@@ -126,7 +126,7 @@ class Tolerance:
     mean_steps: mean absolute error in steps.
     int16_mean_steps: mean absolute error of int16 and uint16, if larger than ``mean_steps``.
     integers: difference of wider integers, booleans and text.
-    by_channel: check each channel too. ``of_range`` is then also a share of the channel's range, and an 8-bit channel
+    by_channel: check each channel too. ``of_range`` is then also a fraction of the channel's range, and an 8-bit channel
         may have less bias than a tensor.
     rounding_bias: mean signed error in steps of the quantized values on each side of the zero point. Checked only if one
         step is allowed.

@@ -105,7 +105,7 @@ class Conv:
         return model.call("BATCH_TO_SPACE_ND", operands, spec.with_shape(n // prod(self.block), *restored, c))
 
     def convert_to_image(self, model: Net, ref: TensorRef) -> TensorRef:
-        """Return an image as it is, and a sequence as an image of one row or column."""
+        """Return an image unchanged, and a sequence as an image of one row or column."""
         spec = model.spec(ref)
         if len(spec.shape) == 4:
             return ref
@@ -185,7 +185,7 @@ NOT_FUSED: dict[str, Conv] = {
     "PAD of channels": Conv(all_pads=((0, 0), (1, 0), (0, 1), (0, 1))),
     "PAD of batches": Conv(all_pads=((1, 0), (1, 0), (0, 1), (0, 0))),
     "PADV2 with a nonzero value": Conv(pad_operator="PADV2", pad_value=2),
-    "int8 PADV2 with another value than the zero point": Conv(pad_operator="PADV2", pad_value=0, dtype="int8"),
+    "int8 PADV2 with a value other than the zero point": Conv(pad_operator="PADV2", pad_value=0, dtype="int8"),
     "PAD to a different scale": Conv(dtype="int8", padded_scale_factor=2.0),
     "crop larger than the padding": Conv(block=(2, 2), pads=((0, 1), (0, 1)), crops=((1, 0), (0, 0))),
     "SPACE_TO_BATCH_ND and a stride": Conv(block=(2, 2), pads=((0, 1), (0, 1)), crops=((0, 0), (0, 0)), stride=(2, 1)),

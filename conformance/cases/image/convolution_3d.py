@@ -218,7 +218,7 @@ def dynamic_size_cases() -> Iterator[Case]:
     runtime_shape = {"shape": np.array([2, 3, 5, 7, 3], np.int32)}
     weights = constant(random_array(3, 3, 3, 3, 2))
     operands = [shape, weights, tensor(*VOLUME)]
-    # A static output shape in the file is used as it is.
+    # A static output shape in the file is used unchanged.
     options = conv_3d_options("SAME", (1, 1, 1))
     yield in_isolation(
         "CONV_3D_TRANSPOSE",

@@ -54,7 +54,7 @@ def genai(bundle: Path, folder: Path, tokenizer: Path | None, stops: tuple[str, 
 
 
 def _save(model: onnx.ModelProto, folder: Path) -> None:
-    """Write the model with its weights beside it."""
+    """Write the model, and its weights into the same folder."""
     for name in ("model.onnx", "model.onnx.data"):
         (folder / name).unlink(missing_ok=True)
     onnx.save(model, folder / "model.onnx", save_as_external_data=True, location="model.onnx.data", size_threshold=1024)

@@ -14,7 +14,7 @@ class Tool:
     """A tool.
 
     ``script``: body of a function of ``source`` and ``target``, paths of models, and ``inputs``, arrays by name.
-    ``allowed``: the tolerance as a share of the output's range. ``fold``: the tool requires float32 weights, as from
+    ``allowed``: the tolerance as a fraction of the output's range. ``fold``: the tool requires float32 weights, as from
     ``--weights fold``. ``runs``: the script runs the model and writes its outputs as .npz, instead of a model.
     ``floats_only``: the tool does not support quantized models.
     """

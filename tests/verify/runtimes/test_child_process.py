@@ -231,7 +231,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("by_pipe", [False, True])
 def test_script_without_a_main_guard_runs_once(folder: Path, by_pipe: bool) -> None:
-    """Modules beside the script are not imported."""
+    """Modules in the folder of the script are not imported."""
     command, stdin = ("-", SCRIPT) if by_pipe else ("script.py", None)
     (folder / "worker.py").write_text("raise SystemExit('not this one')")
     process = run_python(folder, command, stdin=stdin)
