@@ -85,7 +85,7 @@ def test_large_models_of_rare_dtypes_are_opened_from_a_file(monkeypatch: pytest.
 
 def test_an_unwritable_graph_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     model = otp.convert(layer("float32")).model
-    monkeypatch.setattr(streaming, "_raw_size", lambda part, nbytes: 1 << 31)
+    monkeypatch.setattr(streaming, "_tensor_size", lambda fields, nbytes: 1 << 31)
     with pytest.raises(ValueError, match="protobuf allows less than 2 GiB"):
         stream(model)
 

@@ -10,7 +10,7 @@ import pytest
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder
 from conformance.cases.sequence.lstm.bidirectional import BidirectionalLstm
-from conformance.cases.sequence.rnn import BOTH, Rnn
+from conformance.cases.sequence.rnn import BIDIRECTIONAL, Rnn
 from conformance.cases.sequence.svdf import Svdf
 from conformance.cases.state.variables import constant_state, previous_input
 from conformance.lstms import Lstm
@@ -28,7 +28,7 @@ LAYERS = {
     "LSTM": (Lstm(time_major=True).build, "LSTM"),
     "LSTM both ways": (BidirectionalLstm().build, "LSTM"),
     "RNN": (Rnn(time_major=True).build, "RNN"),
-    "RNN both ways": (Rnn(op=BOTH, time_major=True).build, "RNN"),
+    "RNN both ways": (Rnn(op=BIDIRECTIONAL, time_major=True).build, "RNN"),
 }
 
 

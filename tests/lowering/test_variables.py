@@ -158,7 +158,7 @@ def test_value_of_another_conversion_is_rejected() -> None:
         return otp.convert(model.build(), host=Host(packs="builtin", handlers={ASSIGN_TO: keep_first_operand}))
 
     convert_variable_model()
-    with pytest.raises(ConversionError, match="operand 'x' is not a value of this model"):
+    with pytest.raises(ConversionError, match="operand 'x' belongs to another conversion, not to this model"):
         convert_variable_model()
 
 

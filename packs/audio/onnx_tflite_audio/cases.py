@@ -108,7 +108,7 @@ def filter_cases() -> Iterator[Case]:
             )
     short_table = constant(random_array(90, dtype="int16"))
     yield in_isolation(
-        op, "a short table", [x, x, short_table], y, custom_options={"snr_shift": 6}, refusal="fewer than 125 entries"
+        op, "a short table", [x, x, short_table], y, custom_options={"snr_shift": 6}, refusal="at least 125 entries"
     )
 
 

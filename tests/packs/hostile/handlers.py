@@ -80,7 +80,7 @@ LOWERED = (
     lowering_fault(
         "uses a value of another model",
         "return ctx.ops.Abs(ir.Value(name='stray'))",
-        "operand 'stray' is not a value of this model",
+        "operand 'stray' belongs to another conversion, not to this model",
     ),
     lowering_fault("uses text as operand", "return ctx.ops.Abs('x')", "str 'x' cannot be an operand"),
     lowering_fault("renames its operand", "x.name = 'mine'; return ctx.ops.Abs(x)", "the lowering changed operand 'x'"),
