@@ -3,8 +3,8 @@
 A pack imports from this module, and for its cases and tests from ``conformance``. Tests may also call
 ``onnx_tflite_plugin.convert``. Everything else is private.
 
-``VERSION`` is the version of the API and of the distribution. A pack requires it as ``onnx-tflite-plugin~=VERSION``; a
-converter with another API skips the pack.
+``VERSION`` is the version of the API and of the distribution. A pack requires it as ``onnx-tflite-plugin~=VERSION``. A
+converter whose version does not satisfy this requirement skips the pack.
 """
 
 from typing import Any

@@ -2,7 +2,7 @@
 
 The table in this module is the only place that lists which kernels apply which activation. A handler declares the
 kernel family of an operator (:class:`FusedActivation`). The host then rejects the operator, or sets its option to the
-activation that is applied, before a fusion or a lowering reads it.
+applied activation. Fusions and lowerings read this option.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ACTIVATIONS = frozenset({*_BOUNDS, *_CURVES})
 
 
 class ActivationKernel(Enum):
-    """A family of LiteRT kernels with equal treatment of fused activations."""
+    """A family of LiteRT kernels that treat fused activations in the same way."""
 
     CLAMPED = auto()
     """Clamp to the bounds of RELU, RELU_N1_TO_1 and RELU6; ignore TANH and SIGN_BIT (CalculateActivationRange)."""
@@ -41,7 +41,7 @@ class ActivationKernel(Enum):
     ALWAYS_TANH = auto()
     """Apply TANH within a recurrent cell and ignore the option."""
     UNSIGNED = auto()
-    """Clamp to the bounds of RELU and RELU6; read the -1 of RELU_N1_TO_1 as the highest integer; ignore the rest."""
+    """Clamp to the bounds of RELU and RELU6; read the bound -1 of RELU_N1_TO_1 as the highest integer; ignore TANH and SIGN_BIT."""
     BLOCKWISE = auto()
     """Clamp only in XNNPACK; the results for TANH and SIGN_BIT differ between kernel sets."""
     BLOCKWISE_UNFUSED = auto()
@@ -51,13 +51,13 @@ class ActivationKernel(Enum):
     NONE_OR_RELU_BY_RANGE = auto()
     """Refuse all but NONE and RELU, which is implied by the range of the quantized results (TensorFlow Lite Micro)."""
     UNFUSED = auto()
-    """Refuse every activation; XNNPACK ignores it."""
+    """Refuse every activation, or ignore it if XNNPACK runs the operator."""
 
 
 class _Row(NamedTuple):
     """Activations of one kernel family: option value → applied activation.
 
-    An activation that ``applied`` lacks is rejected with ``reason``.
+    An option value that ``applied`` does not contain is rejected with ``reason``.
     """
 
     applied: Mapping[str, str]
@@ -105,7 +105,8 @@ _TABLE: Mapping[ActivationKernel, _Row] = {
         "TensorFlow Lite Micro's integer kernel requires RELU, but the fused activation is {}; use RELU",
     ),
     ActivationKernel.UNFUSED: _Row(
-        _identity_map("NONE"), f"LiteRT refuses a fused {{}} here, or XNNPACK ignores it; {_REMEDY}"
+        _identity_map("NONE"),
+        f"LiteRT refuses a fused {{}} for this operator, or ignores it if XNNPACK runs the operator; {_REMEDY}",
     ),
 }
 
@@ -124,7 +125,7 @@ def effective_activation(kernel: ActivationKernel, name: str) -> str:
 def activation_bounds(name: str) -> tuple[float | None, float | None] | None:
     """Return the lower and upper bound of a clamping activation.
 
-    Return ``None`` for TANH and SIGN_BIT, which do not clamp.
+    A bound is None if the activation does not clamp on that side. Return None for TANH and SIGN_BIT, which do not clamp.
     """
     return _BOUNDS.get(name)
 
@@ -133,9 +134,9 @@ def activation_bounds(name: str) -> tuple[float | None, float | None] | None:
 class FusedActivation(Checked):
     """Declaration of a fused activation: its option, and the family of its kernel.
 
-    ``option`` names the activation. ``kernel`` determines which activations are applied: it is a family, or a function of
-    the instance that returns one. ``in_lowering``: the lowering applies the activation with ``ctx.activate``; otherwise
-    the host applies it to every result.
+    ``kernel`` determines which activations are applied: pass a family, or a function of the instance that returns one.
+    ``option``: name of the operator's option that holds the activation. ``in_lowering``: pass True if the lowering
+    applies the activation, by calling ``ctx.activate``. By default the host applies it to every result.
     """
 
     kernel: ActivationKernel | Callable[..., ActivationKernel] = ActivationKernel.CLAMPED

@@ -1,6 +1,6 @@
-"""Axes of common operators, as functions of the instance.
+"""Axes of common operators such as reductions, for the declaration ``axes``.
 
-Each function returns einops notation. It returns ``None`` if the slots share no axes: the operator then keeps the source
+The axes are einops notation, or None if operands and results share no axes. With None, the operator keeps the source
 layout.
 """
 
@@ -25,7 +25,7 @@ def axis_names(n: int, prefix: str = "a") -> list[str]:
 def format_axes(inputs: Sequence[Iterable[str] | None], *outputs: Iterable[str]) -> str:
     """Return the notation of axes: ``[["a", "b"], None], ["b"]`` → ``"a b, _ -> b"``.
 
-    ``None`` is a slot without axes.
+    ``None`` in ``inputs`` stands for a slot without axes.
     """
     operands = ", ".join("_" if slot is None else " ".join(slot) for slot in inputs)
     return f"{operands} -> {', '.join(' '.join(slot) for slot in outputs)}"
@@ -34,14 +34,14 @@ def format_axes(inputs: Sequence[Iterable[str] | None], *outputs: Iterable[str])
 def constant_axes(op: Operator, slot: int, rank: int) -> tuple[int, ...] | None:
     """Return the axis numbers in a constant operand, nonnegative, sorted and unique.
 
-    Return ``None`` if the operand is not constant.
+    ``rank`` is added to negative numbers. Return None if the operand is not constant.
     """
     constant = op.constant(slot)
     return None if constant is None else tuple(sorted({int(a) % max(rank, 1) for a in np.ravel(constant)}))
 
 
 def permutation_axes(slot: int) -> AxesFunction:
-    """Return a function that returns the axes of a transposition.
+    """Return a function for ``axes`` that returns the axes of a transposition.
 
     Output axis ``i`` is input axis ``perm[i]``. ``perm`` is the constant in ``slot``.
     """
@@ -59,9 +59,10 @@ def permutation_axes(slot: int) -> AxesFunction:
 def reduction_axes(
     slot: int, keep: Callable[[Instance], bool] = lambda at: bool(at.op.options.keep_dims)
 ) -> AxesFunction:
-    """Return a function that returns the axes of a reduction.
+    """Return a function for ``axes`` that returns the axes of a reduction.
 
-    The axes that the constant in ``slot`` lists are removed, or have size 1 if ``keep`` returns True.
+    The operator reduces the axes in the constant operand ``slot``. ``keep`` is called with the instance, and returns
+    True if the result keeps these axes with size 1. By default it returns the option ``keep_dims``.
     """
 
     def axes(at: Instance) -> str | None:
@@ -76,16 +77,16 @@ def reduction_axes(
 
 
 def reshape_axes_of(at: Instance) -> str | None:
-    """Return the factor groups that relate the input shape to the output shape.
+    """Return the axes of a reshape, split into factors that both shapes share.
 
-    For example, ``[2, 3, 4] -> [6, 4]`` is ``"(a b) c -> (a b) c"``. Return ``None`` if the shapes have no common
-    factors (``[4, 6] -> [3, 8]``), or if a dimension is dynamic on one side only.
+    For example, ``[2, 3, 4] -> [6, 4]`` is ``"(a b) c -> (a b) c"``. Return None if no such factors exist
+    (``[4, 6] -> [3, 8]``), or if a dimension is dynamic in one shape only.
     """
     return reshape_axes(at.op[0].dims, at.op[~0].dims)
 
 
 def reshape_axes(before: Dims, after: Dims) -> str | None:
-    """Return the factor groups that relate two shapes, as in ``reshape_axes_of``."""
+    """Return the axes of a reshape, as ``reshape_axes_of`` does, from two shapes."""
     if max(before.count(None), after.count(None)) > 1:
         return None  # only a single dynamic dimension can be matched, by elimination
     names = (f"a{i}" for i in count())

@@ -48,18 +48,21 @@ class QuantizedOperator(Protocol):
 
     @property
     def tensors(self) -> Sequence[Tensor]:
-        """Return the quantized data tensors outside ``output_quantization``, at least one."""
+        """Return the quantized tensors that this behavior treats, at least one.
+
+        Outputs in ``output_quantization`` have their own behavior and are not included.
+        """
 
     @property
     def outputs(self) -> Sequence[Tensor]:
-        """Return the outputs, without the slots of ``output_quantization``."""
+        """Return the outputs, except those in ``output_quantization``."""
 
     @property
     def accesses_states(self) -> bool:
         """True if the operator itself reads or writes states."""
 
     def quantized(self, slots: Iterable[int]) -> Sequence[Tensor]:
-        """Return the quantized tensors in some slots."""
+        """Return the tensors in ``slots`` that are quantized."""
 
     def letters(self, slot: int) -> Sequence[str]:
         """Return the declared letters of the slot's axes; empty if none are declared.
@@ -70,7 +73,7 @@ class QuantizedOperator(Protocol):
     def has_kernel(self, tensor: Tensor, onnx: str = "") -> bool:
         """True if the target runs the ONNX operator on the tensor's quantized values.
 
-        ``onnx=""`` stands for any operator.
+        With ``onnx=""``, True if the target has integer kernels for the tensor's dtype at all.
         """
 
     def dequantizes(self, onnx: str) -> bool:
@@ -81,15 +84,15 @@ class QuantizedOperator(Protocol):
 
 
 _SIMILARITY = 0.75
-_FIELD_SIMILARITY = 0.85  # a field may resemble the trait that it sets, as ``constants`` does ``constant_slots``
+_FIELD_SIMILARITY = 0.85  # higher: the field ``constants`` may resemble ``constant_slots``, the trait that it sets
 
 
 @dataclass(frozen=True)
 class Behavior(Checked):
     """Treatment of quantized tensors by a kernel.
 
-    The defaults describe a kernel without quantized tensors. A subclass raises TypeError if it defines a public name
-    that resembles a trait.
+    By default the traits describe a kernel without quantized tensors. A subclass raises TypeError if it defines a public
+    name that resembles a trait, because the name is probably misspelled.
     """
 
     def __init_subclass__(cls, **keywords: object) -> None:
@@ -105,10 +108,10 @@ class Behavior(Checked):
                 raise TypeError(f"{cls.__name__}.{name} is not a trait of behaviors; {remedy}")
 
     def choose_arithmetic(self, operator: QuantizedOperator) -> Arithmetic:
-        """Return the values on which the handler computes: floats or quantized values.
+        """Decide whether the handler computes on floats or on quantized values.
 
-        Raises Refusal if the operator cannot be converted. It is called only if a tensor under this behavior is
-        quantized.
+        The host calls this method only if a tensor that this behavior treats is quantized. Raise Refusal if the operator
+        cannot be converted.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define choose_arithmetic")
 
@@ -116,7 +119,10 @@ class Behavior(Checked):
 
     @property
     def biases(self) -> Mapping[int, tuple[int, int | float]]:
-        """Return bias slot → factors of its scale: two slots, or a slot and a number."""
+        """Return bias slot → factors whose product is the scale of the bias.
+
+        The factors are two slots, whose scales are multiplied, or a slot and a number.
+        """
         return MappingProxyType({})
 
     @property
@@ -126,7 +132,7 @@ class Behavior(Checked):
 
     @property
     def block_slots(self) -> tuple[int, ...]:
-        """Return the slots whose constants may have blockwise scales."""
+        """Return the slots whose constants may have blockwise scales along the last axis."""
         return ()
 
     @property
@@ -231,7 +237,7 @@ def declared_slots(behavior: Behavior) -> tuple[int, ...]:
 
 
 def check_output_parameters(behavior: Behavior, outputs: Iterable[Tensor]) -> None:
-    """Raise Refusal if an output lacks the parameters that the kernel requires."""
+    """Raise Refusal if an output's scale or zero point differs from the required one."""
     for tensor in outputs:
         quantization, required = affine(tensor), behavior.output_parameters.get(tensor.dtype)
         if quantization is None or required is None:

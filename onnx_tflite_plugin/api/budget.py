@@ -1,6 +1,6 @@
 """Memory budget for arrays that a conversion creates.
 
-A small file may request huge arrays. Initial states, folded CALL_ONCE subgraphs and enumerated tables are therefore created
+A small file may request huge arrays. Initial states, folded CALL_ONCE subgraphs and lookup tables are therefore created
 only after :func:`spend_budget` has succeeded. The limit applies to the sum of all arrays of one conversion.
 """
 
@@ -35,7 +35,7 @@ def budget_bytes() -> int:
 
 @contextmanager
 def budget() -> Iterator[None]:
-    """Apply a budget to all arrays that are created in this context."""
+    """Start a new budget, which all arrays of the ``with`` block share."""
     token = _remaining.set([budget_bytes()])
     try:
         yield
@@ -44,9 +44,10 @@ def budget() -> Iterator[None]:
 
 
 def spend_budget(elements: int, itemsize: int, what: str = "an array") -> None:
-    """Deduct an array of ``elements`` of ``itemsize`` bytes from the budget.
+    """Deduct the size of an array from the budget. Call it before creating the array.
 
-    Raises OverBudget, with ``what`` as the subject of the message.
+    ``elements``: number of elements. ``itemsize``: bytes per element. Raises OverBudget if the array exceeds the remaining
+    budget; ``what`` is the subject of the message.
     """
     remaining = _remaining.get()
     size = elements * itemsize

@@ -17,7 +17,8 @@ from onnx_tflite_plugin.source.model import Array, Dims, Operator, Options, Quan
 class State(Protocol):
     """A state that the model keeps between runs.
 
-    ``initial``: the value before the first run, if known. A state that is never read is not a graph input.
+    ``initial``: the value before the first run, or None if the file does not define it. A state that is never read is
+    not a graph input.
     """
 
     initial: Array | None
@@ -33,17 +34,23 @@ class State(Protocol):
         """True if the state has been assigned a value."""
 
     def declare(self, dtype: str, dims: Dims) -> None:
-        """Declare dtype and shape in planned layout; the first declaration wins."""
+        """Declare dtype and shape, in the planned layout of the state.
+
+        Raises Refusal if an earlier declaration differs.
+        """
 
     def get(self) -> Value:
         """Return the current value, in the planned layout of the state."""
 
     def set(self, value: Value) -> None:
-        """Set the next value; inside ``ctx.initialize``, the initial value."""
+        """Set the value for later operators and for the next run.
+
+        During ``ctx.initialize``, set the initial value.
+        """
 
 
 class Resource(Protocol):
-    """A handle of a TFLite resource tensor, which exists only during the conversion."""
+    """Handle that stands for a TFLite resource tensor during the conversion."""
 
     @property
     def key(self) -> str: ...
@@ -77,35 +84,35 @@ class Context(Protocol):
         """Return the slot's shape in its planned layout, which may omit axes of size 1."""
 
     def axis(self, axis: int, slot: int = 0) -> int:
-        """Return the position of a TFLite axis in the planned layout.
+        """Return the position of a TFLite axis in the slot's planned layout.
 
         ``axis`` may be negative.
         """
 
     def perm(self, slot: int = 0) -> tuple[int, ...]:
-        """Return the permutation: the TFLite axis of each physical axis."""
+        """Return the TFLite axis at each position of the slot's planned layout."""
 
     def permute_entries(self, entries: Sequence[Any], slot: int = 0) -> list[Any]:
-        """Return one entry per TFLite axis, permuted to planned layout."""
+        """Return ``entries``, one per TFLite axis, in the order of the planned layout."""
 
     # operands
     def constant(self, slot: int) -> Array | None:
-        """Return an operand in planned layout if it is constant, otherwise None.
+        """Return an operand in its planned layout if it is constant, otherwise None.
 
-        Axis numbers and entries per axis are remapped to the layout.
+        Axis numbers, and operands with one entry per axis, are remapped to the planned layout.
         """
 
     def require_constant(self, slot: int) -> Array:
-        """Return an operand that must be constant, as ``constant`` does.
+        """Return a constant operand, as ``constant`` does.
 
-        Raises Refusal if it is a runtime value or absent.
+        Raises Refusal if the operand is a runtime value or absent.
         """
 
     def constant_value(self, array: Array) -> Value:
-        """Return a constant as a value, to use as a result."""
+        """Return an array as a constant value, which the lowering may return as a result."""
 
     def constant_array(self, value: Value) -> Array | None:
-        """Return the array of a value that is constant at conversion; otherwise None."""
+        """Return the array if the value is constant at conversion, otherwise None."""
 
     def scalar(self, number: float, slot: int = 0) -> Array:
         """Return a number as an array, in the dtype in which the lowering gets the slot."""
@@ -121,13 +128,16 @@ class Context(Protocol):
 
     @property
     def uses_integers(self) -> bool:
-        """True if operands are quantized values, and results must be quantized too."""
+        """True if the lowering gets quantized values and must return quantized values."""
 
     def quantization(self, slot: int) -> Quantization | None:
-        """Return the quantization parameters of the values that the lowering gets."""
+        """Return the quantization parameters of the slot's values; None if not quantized.
+
+        They apply to the quantized values as the ONNX model stores them.
+        """
 
     def dtype(self, slot: int) -> str:
-        """Return the dtype of the slot's quantized values that the lowering gets."""
+        """Return the dtype in which the ONNX model stores the slot's quantized values."""
 
     def quantized_values(self, slot: int) -> Value:
         """Return the quantized values of an operand.
@@ -137,10 +147,16 @@ class Context(Protocol):
         """
 
     def quantize(self, value: Value, like: int) -> Value:
-        """Quantize floats like a slot; return them unchanged if it is not quantized."""
+        """Quantize floats with the parameters of slot ``like``.
+
+        Return the floats unchanged if the slot is not quantized.
+        """
 
     def dequantize(self, value: Value, like: int) -> Value:
-        """Dequantize values like a slot; return them unchanged if it is not quantized."""
+        """Dequantize values with the parameters of slot ``like``.
+
+        Return the values unchanged if the slot is not quantized.
+        """
 
     def look_up(self, table: Array, indices: Value, dims: Dims | None) -> Value:
         """Return the table entry for each index; negative indices count from the end.
@@ -153,16 +169,16 @@ class Context(Protocol):
         """Warn the user about the operator and continue the conversion."""
 
     def explain(self, text: str) -> None:
-        """Explain in a readable graph why the operator becomes these nodes.
+        """Add an explanation to the operator's nodes, which a readable graph shows.
 
         Call this method before the first node is emitted.
         """
 
     # results
     def activate(self, value: Value) -> Value:
-        """Return floats with the operator's fused activation applied.
+        """Apply the operator's fused activation to floats, and return the result.
 
-        For a lowering declared with ``FusedActivation(..., in_lowering=True)``.
+        Only lowerings that declare ``FusedActivation(..., in_lowering=True)`` call this method.
         """
 
     def is_used(self, k: int) -> bool:
@@ -175,33 +191,39 @@ class Context(Protocol):
     def inline(
         self, subgraph: int, inputs: Sequence[Value | None], results: Sequence[Tensor] | None = None
     ) -> list[Value]:
-        """Lower another subgraph here. Inputs and results are in planned layout.
+        """Emit the nodes of another subgraph here, and return the values of its outputs.
 
-        Resources are passed unchanged.
-        ``results``: tensors of the subgraph to return instead of its outputs; operators that none of them needs are skipped.
+        ``inputs``: values or resources for the subgraph's inputs. ``results``: tensors of the subgraph whose values are
+        returned in place of its outputs; operators that none of these tensors needs are skipped. All values are in planned
+        layout and in the dtypes of the file.
         """
 
     def graph(self, body: Callable[..., Sequence[Value]], inputs: Sequence[tuple[str, str, Dims | None]] = ()) -> Graph:
-        """Return an inner graph for If and Loop.
+        """Return an inner graph for If, Loop or Scan.
 
-        ``inputs``: name, dtype and shape of the values that are passed to ``body``.
+        ``inputs``: (name, dtype, shape) of each graph input. ``body`` gets the inputs as values, emits the nodes and
+        returns the outputs. It may use values of the outer graph.
         """
 
     def subgraph(self, index: int) -> Subgraph:
         """Return a subgraph as stored in the file, for handlers that read its operators."""
 
     def initialize(self, subgraph: int) -> None:
-        """Run a subgraph at conversion time, to set the initial values of states."""
+        """Run a subgraph at conversion time. It sets the initial values of states."""
 
-    def make_resource(self, key: str) -> Resource: ...
+    def make_resource(self, key: str) -> Resource:
+        """Return the handle of the resource with this state key."""
+
     def resource(self, slot: int) -> Resource:
         """Return the handle of a resource operand."""
 
-    def state(self, resource: Resource) -> State: ...
-    def assign(self, slot: int, value: Value) -> None:
-        """Set the next value of a variable tensor operand.
+    def state(self, resource: Resource) -> State:
+        """Return the state of a resource."""
 
-        ``value``: in the layout and dtype in which the handler receives the slot.
+    def assign(self, slot: int, value: Value) -> None:
+        """Set the value of a variable tensor operand, for later reads and the next run.
+
+        ``value`` must have the layout and dtype in which the lowering gets the slot.
         """
 
     def states(self, *subgraphs: int) -> Sequence[State]:

@@ -46,7 +46,8 @@ class Effects(Checked):
     """States that the operator accesses.
 
     ``reads``, ``writes``: the slots of resources that the operator reads or writes. ``state_key``: a function of the
-    instance that returns the state key of the resource in output 0.
+    instance, for an operator that creates a resource. It returns the state key of the resource in output 0. Resources
+    with equal keys are the same state.
     """
 
     reads: tuple[int, ...] = ()
@@ -58,7 +59,7 @@ class Effects(Checked):
 class Decline(Checked):
     """Returned by a handler or fusion to reject an operator.
 
-    ``reason``: the unsupported property. ``hint``: what the user can do.
+    ``reason`` describes what is not supported. ``hint`` tells the user what to do.
     """
 
     reason: str
@@ -79,7 +80,7 @@ class WidenedConstant(Checked):
 class ListContents(Checked):
     """Dtype and shape of the tensors in a list.
 
-    A dynamic dimension is None, as is an unknown dtype or shape.
+    None stands for an unknown dtype or shape, and within ``dims`` for a dynamic dimension.
     """
 
     dtype: str | None = None
@@ -90,7 +91,7 @@ class ListContents(Checked):
 class Replacement(Checked):
     """An operator that replaces another, and the handler that converts it.
 
-    The handler is used whatever the operator's code in the file.
+    No other handler is looked up for ``op``.
     """
 
     handler: Handler
@@ -134,7 +135,7 @@ class Handler(Checked):
     axes: AxesOrFunction = None
     """Axes of operands and results, as text: ``"n h w c -> n c"``."""
     axis_price: AxisPriceOrFunction = None
-    """Axes along which the emitted operator works, to price layouts."""
+    """Axes along which the emitted operator works. The plan uses them to price layouts."""
     indexed_by_axis: SlotsOrFunction = field(default_factory=dict)
     """Slot with one entry per axis → slot whose axes the entries describe. The entries are remapped to the planned layout."""
     axis_number_slots: Collection[int] = ()
@@ -172,7 +173,7 @@ class Handler(Checked):
     boundary: SubgraphBoundary | None = None
     """Operands and results shared with subgraphs. They have one layout inside and outside; ``layout`` does not apply to them."""
     inlined_subgraph: str = ""
-    """Option whose subgraph may replace the operator and be planned with its neighbors.
+    """Option that holds the index of a subgraph whose operators may replace this operator before planning.
 
     If the subgraph cannot be inlined, the lowering is used.
     """
@@ -192,7 +193,7 @@ class Handler(Checked):
     """Function of the instance: returns output 0 if it is constant, otherwise None.
 
     Consumers then see a constant that is stored in the ONNX file. Return a ``WidenedConstant`` to store the operand
-    instead. For a variable tensor the constant is the initial value.
+    instead. If output 0 is a variable tensor, the constant is its initial value.
     """
     sizes: ShapeFunction | None = None
     """Function of the instance: returns the shape of output 0. Raises Refusal if the operands have no valid shape.
@@ -216,7 +217,7 @@ class Handler(Checked):
     A dtype that is not listed stays unchanged; a file that changes it is refused.
     """
     aliases: tuple[str, ...] = ()
-    """Further names for entry points of the handler. Entry points with other names are rejected."""
+    """Entry-point names that are valid in addition to ``code``. Entry points with any other name are rejected."""
     kernel: Kernel | None = None
     """NumPy reference for an operator without a LiteRT kernel. Only comparisons call it.
 
@@ -227,15 +228,16 @@ class Handler(Checked):
     list_contents: ListContentsFunction | None = None
     """Function of the instance: returns dtype and shape of the tensors in the operator's lists (dtype variant).
 
-    It is called before ``accepts`` if the file does not have this information. The results for all operators of a list are merged, and the
-    list becomes an array with one more axis.
+    The function is called before ``accepts`` if the file does not store dtype and shape. What it returns for all operators
+    of a list is merged, and the list becomes an array with one more axis.
     """
     overrides_kernel: Callable[[Instance], bool] | None = None
     """Function of the instance: True if comparisons call ``kernel``, because LiteRT's kernel fails on the instance."""
     rewrite: Rewrite | None = None
-    """Function of the instance: returns operators that replace the operator before planning, in order. Raises Refusal if none fit.
+    """Function of the instance: returns operators that replace the operator before planning, in order.
 
-    The last one computes the results. Layout, quantization and fusions see these operators, and their handlers lower them.
+    Raises Refusal if no operators can replace it.
+    The last operator computes the results. Layout, quantization and fusions see these operators, and their handlers lower them.
     ``lower``, ``layout``, ``quantization`` and ``evaluate`` of this handler are then only descriptive.
     """
 
@@ -262,7 +264,7 @@ class Handler(Checked):
         self._check_slots()
 
     def _check_orders(self, layout: Implicit) -> None:
-        """Raise TypeError for an axis order that does not fit the axes."""
+        """Raise TypeError if an axis order of the layout contradicts the axes."""
         if self.axes is None:
             raise TypeError("layout=Implicit requires axes=, such as axes='n h w c -> n h w c'")
         letters_of_slots = letters_by_slot(self.axes) if isinstance(self.axes, str) else {}
@@ -274,7 +276,7 @@ class Handler(Checked):
                 raise TypeError(error)
 
     def _check_slots(self) -> None:
-        """Raise TypeError for a declared operand that the lowering does not take."""
+        """Raise TypeError if a declaration names an operand that the lowering lacks."""
         maximum = maximum_operands(self.lower)
         if maximum is None or self.rewrite is not None:
             return

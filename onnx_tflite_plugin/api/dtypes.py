@@ -2,8 +2,8 @@
 
 A row is written like ``axes``: ``"float32, float32 int8 -> float32"`` has a float32 operand, an operand that is float32 or
 int8, and a float32 result. Operands are in the order of their slots.
-``_`` is any dtype, as are slots beyond the end of a row. A capital letter is any dtype, but the same dtype at each
-occurrence: ``"bool, T, T"``. ``...`` repeats the dtypes of the last operand: ``"T..."``. An absent operand always
+``_`` matches any dtype, and so does a slot beyond the end of a row. A capital letter matches any dtype, but the same
+dtype at each occurrence: ``"bool, T, T"``. ``...`` repeats the dtypes of the last operand: ``"T..."``. An absent operand always
 matches.
 """
 
@@ -23,9 +23,9 @@ _ONNX_ONLY = frozenset({"uint2"})
 
 @cache
 def parse_row(row: str) -> Row:
-    """Return the dtypes of inputs and of outputs, separated by spaces within a slot.
+    """Return the dtypes that each input accepts, and those that each output accepts.
 
-    Raises TypeError for an unknown dtype.
+    Each slot is a string of dtypes, separated by spaces. Raises TypeError for an unknown dtype.
     """
     operands, arrow, results = row.partition("->")
     sides = tuple(tuple(" ".join(slot.split()) for slot in side.split(",")) for side in (operands, results))
@@ -51,7 +51,7 @@ def check_rows(types: str | Collection[str]) -> None:
 def check_dtypes(field: str, names: Iterable[str], wildcard: str = "") -> None:
     """Raise TypeError if a name in a field is not a dtype.
 
-    ``wildcard``: another allowed name.
+    ``field``: the field, for the message. ``wildcard`` is allowed in addition to dtypes.
     """
     for name in names:
         if name != wildcard and name not in NAMES and name not in _ONNX_ONLY:
@@ -72,7 +72,7 @@ def as_rows(types: str | Collection[str]) -> tuple[str, ...]:
 
 
 def dtypes_by_slot(types: str | Collection[str]) -> dict[int, set[str]]:
-    """Return the dtypes that rows name, by slot."""
+    """Return {slot: dtypes that occur in this slot of any row}."""
     dtypes: dict[int, set[str]] = {}
     for inputs, outputs in map(parse_row, as_rows(types)):
         for slot, names in [*enumerate(inputs), *((~k, names) for k, names in enumerate(outputs))]:
@@ -83,8 +83,8 @@ def dtypes_by_slot(types: str | Collection[str]) -> dict[int, set[str]]:
 def refusal(op: Operator, types: str | Collection[str], subject: str) -> str:
     """Return the reason why an operator's dtypes are not supported.
 
-    Return "" if a row matches or there are no rows. ``subject``: words before the supported dtypes in the message, such as
-    "LiteRT's kernels take".
+    Return "" if a row matches or there are no rows. ``subject`` begins the clause of the message that lists the supported
+    dtypes, for example "LiteRT's kernels take".
     """
     table = [parse_row(row) for row in as_rows(types)]
     if not table or any(_matches(op, row) for row in table):

@@ -44,13 +44,13 @@ def configure(options: Mapping[str, Any]) -> None:
 def after_lowering(op: Operator, outputs: tuple[ir.Value | None, ...]) -> None:
     """Observe the values that one operator was lowered to.
 
-    ``outputs``: one value per output, in order. The hook must not change anything.
+    ``outputs``: one value per TFLite output, in order. The hook must not change the values.
     """
 
 
 @hookspec
 def rename(inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Mapping[str, str] | None:
-    """Return new names of graph inputs and outputs, by old name; or None.
+    """Return {old name: new name} for graph inputs and outputs, or None for no change.
 
     ``--rename`` takes precedence.
     """

@@ -18,11 +18,12 @@ from onnx_tflite_plugin.renamed import AXIS_PRICE, BOUNDARY, renames_fields
 class Implicit(Checked):
     """Fixed axis order of an ONNX operator.
 
-    ``onnx`` gives it for each slot, in the letters of ``axes``. An output that ``onnx`` does not name takes input 0's
-    permutation if it has the same rank, otherwise source layout. ``squeezable``: letters to omit from every slot if all
-    of them have size 1. For example, ``"h j y"`` removes one dimension from an operator on an image of one row. The
-    letters are not omitted where the additional dimension is faster on the target. Then a slot that lacks one of the
-    letters, such as a sequence, gets an axis of size 1 for it.
+    ``onnx`` maps each slot to its axis order, in the letters of ``axes``. An output that is not in ``onnx`` is permuted
+    like input 0 if it has the same rank; otherwise it keeps the source layout.
+
+    ``squeezable``: groups of letters. If all axes of a group have size 1, they are omitted from every slot. For example,
+    ``"h j y"`` lets a 2-D operator on a one-row image become 1-D. If the target is faster with the extra dimension, the
+    letters stay, and each slot without one of them (such as a sequence) gets an axis of size 1 in its place.
     """
 
     onnx: Mapping[int, str]
@@ -31,18 +32,21 @@ class Implicit(Checked):
 
 @dataclass(frozen=True)
 class Transparent(Checked):
-    """Any layout, as long as it is the same for all tensors.
+    """Any layout, as long as all operands and results have the same layout.
 
-    Use it for elementwise operators, and for operators that only rename axes. Axes of size 1 may be omitted.
+    Use it for elementwise operators, and for operators that keep the order of the elements. Axes of size 1 may be omitted.
     """
 
 
 @dataclass(frozen=True)
 class Attribute(Checked):
-    """Any layout, like Transparent; axis numbers, pads and masks are remapped to it.
+    """Any layout, for operators whose attributes refer to axes, such as a reduction.
 
-    ``unordered``: letters whose elements may be permuted within their axis (the axes of a sum, a contraction or a softmax);
-    ``"*"`` for all, ``"..."`` for those of the ellipsis. Other axes are kept intact.
+    As with Transparent, all operands and results have the same layout. Axis numbers, pads and masks are remapped to it.
+
+    ``unordered``: letters of axes along which the order of elements does not matter, such as the axes of a sum, a
+    contraction or a softmax. The plan may permute elements along these axes. ``"*"`` stands for all axes, ``"..."`` for
+    those of the ellipsis. The order of elements along all other axes stays.
     """
 
     unordered: str = ""
@@ -50,10 +54,10 @@ class Attribute(Checked):
 
 @dataclass(frozen=True)
 class Terminate(Checked):
-    """Source layout only.
+    """Source layout only: the planned layout ends at this operator.
 
-    ``unordered``: adjacent letters in this list may be reordered and split, for instance if a flatten precedes a dense
-    layer.
+    ``unordered``: letters of axes that are exempt. Adjacent axes of this list may be reordered, or split into parts. An
+    example is the input axis of a dense layer after a flatten.
     """
 
     unordered: str = ""
@@ -67,9 +71,9 @@ Layout = Implicit | Transparent | Attribute | Terminate
 class SubgraphBoundary(Checked):
     """Operands and results that the operator shares with subgraphs.
 
-    Each may have any layout, which is then the same inside and outside the subgraphs. Operands from slot ``first_slot``
-    on are the subgraphs' inputs; the subgraphs' outputs are the results. ``loops``: the outputs of the last subgraph
-    are the results, and also the inputs of all subgraphs in the next iteration.
+    Each of these tensors may have any layout, which is then the same inside and outside the subgraphs. Operands from
+    slot ``first_slot`` on are the subgraphs' inputs; the subgraphs' outputs are the results. ``loops``: True if the
+    outputs of the last subgraph are the results, and also the inputs of all subgraphs in the next iteration.
     """
 
     first_slot: int = 0
@@ -81,9 +85,9 @@ class SubgraphBoundary(Checked):
 class AxisPrice(Checked):
     """Axes along which the emitted ONNX operator works.
 
-    The plan uses them to price layouts. ``price_key``: the key into the target's prices. ``letters``: the axes the
-    operator works along. ``slot``: the operand that determines the number of bytes. ``price``: the cost on targets
-    without a price for this key; required if no target has one.
+    The plan adds their price to the cost of a layout. ``price_key``: the price is looked up under this key in
+    ``Target.prices``. ``letters``: letters of these axes. ``slot``: the operand whose size in bytes is multiplied by the
+    price. ``price``: default for targets that do not list ``price_key``; required if no target lists it.
     """
 
     price_key: str
@@ -93,7 +97,7 @@ class AxisPrice(Checked):
 
 
 def declared_letters(layout: Layout, axis_price: AxisPrice | None) -> dict[str, str]:
-    """Return the letters of ``axes`` in a layout and a price, by field name."""
+    """Return the letters that a layout and an axis price refer to, by field name."""
     letters = {} if axis_price is None else {"letters": axis_price.letters}
     if isinstance(layout, Attribute | Terminate):
         letters["unordered"] = layout.unordered

@@ -63,7 +63,10 @@ def _parse_slot(slot: str, text: str) -> tuple[Group, ...] | None:
 
 
 def letters_by_slot(text: str) -> dict[int, list[str]]:
-    """Return the axes of each slot that a declaration describes, with groups joined."""
+    """Return {slot: axes} of a declaration, with the letters of a group joined.
+
+    Slots without axes are omitted.
+    """
     inputs, outputs = parse_axes(text)
     groups_by_slot = {**dict(enumerate(inputs)), **{~k: groups for k, groups in enumerate(outputs)}}
     return {slot: ["".join(group) for group in groups] for slot, groups in groups_by_slot.items() if groups is not None}
@@ -79,7 +82,8 @@ def letters_of(text: str) -> tuple[str, ...]:
 def describe_wrong_order(slot: int, order: str, axes: Sequence[str], text: str, squeezable: Iterable[str] = ()) -> str:
     """Return a message if ``order`` does not reorder the axes of a slot; else "".
 
-    ``text``: the declaration of the axes. ``squeezable``: letters that the slot may lack, such as ``["h j y"]``.
+    ``axes``: the axes of the slot. ``text``: the declaration that contains them, for the message. ``squeezable``: letters
+    that ``order`` may contain although the slot lacks them, such as ``["h j y"]``.
     """
     required = order.split()
     squeezable_letters = {letter for letters_together in squeezable for letter in letters_together.split()}
@@ -97,9 +101,9 @@ def describe_wrong_order(slot: int, order: str, axes: Sequence[str], text: str, 
 
 
 def describe_unknown_letter(text: str, letters_by_field: Mapping[str, str]) -> str:
-    """Return a message about the first letter that the declared axes lack; else "".
+    """Return a message if a field uses a letter that the declared axes lack; else "".
 
-    ``letters_by_field``: the letters that other fields use, separated by spaces. ``*`` is any letter.
+    ``letters_by_field``: the letters that each field uses, separated by spaces. ``*`` stands for all letters.
     """
     axis_letters = letters_of(text)
     for field, letters in letters_by_field.items():

@@ -19,8 +19,8 @@ class Ops:
 
     Operands are values, numpy arrays, Python numbers or lists (int64, float32), or None for an absent optional operand.
     Attributes that are None are omitted. A method returns one value, or a tuple of values if the operator has several
-    fixed outputs or ``outputs=n`` is passed. Operators have the signatures of the newest opset: an operand that is an
-    attribute in the model's older opset becomes an attribute, and vice versa.
+    fixed outputs or ``outputs=n`` is passed. Write each operator with the signature of its newest opset. Operands that are
+    attributes in the model's opset become attributes, and vice versa.
     """
 
     def __init__(self, emit: Emit, domain: str = "") -> None:

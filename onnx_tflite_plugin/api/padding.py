@@ -25,7 +25,8 @@ def conv_pads(
 ) -> list[int]:
     """Return the ONNX pads ``[begin of each axis..., end of each axis...]``.
 
-    ``size``, ``kernel``, ``stride`` and ``dilation`` have one entry per spatial axis. Raises Refusal for SAME with
+    ``padding``: "SAME" or "VALID". All other arguments have one entry per spatial axis; ``size`` is that of the input.
+    Raises Refusal for SAME with
     dynamic dimensions, and for windows, strides or dilations that are not positive.
     """
     if min((*kernel, *stride, *dilation), default=1) < 1:
@@ -72,8 +73,8 @@ def conv_transpose_pads(
 ) -> tuple[list[int], list[int]]:  # fmt: skip
     """Return pads and output padding of a ConvTranspose from ``size`` to ``output``.
 
-    The pads are those of the forward convolution. Raises Refusal if the output cannot result from such a convolution,
-    or a dimension is dynamic.
+    The pads are those of the convolution from ``output`` to ``size``. Raises Refusal if no ConvTranspose has this output
+    size, or if a dimension is dynamic.
     """
     if None in output or None in size:
         raise Refusal("a transposed convolution has a dynamic shape; set the shape with --input-shape")

@@ -4,12 +4,12 @@
     mean = Call("MEAN", x, axes)
     variance = Call("MEAN", Call("SQUARED_DIFFERENCE", x, mean), axes)
     ...
-A ``Call`` that occurs twice must be one operator, an operand that occurs twice one tensor. For an operator with several
-outputs, ``split[1]`` is the second; the call itself is the first.
+All occurrences of the same ``Call`` match the same operator; all occurrences of the same operand match the same tensor.
+A call stands for output 0 of its operator, and ``split[1]`` for output 1 of the call ``split``.
 
-The brackets of the entry point list operators: handler codes, or names of earlier fusions. Every pattern must contain at
-least one of them. The fusion is loaded if the model has one of them. With an empty list it is loaded for
-any model.
+Name operators in brackets after the entry point: handler codes, or names of earlier fusions. Every pattern must contain
+at least one of these operators. The fusion is loaded only if the model contains one of them. With empty brackets, it is
+loaded for every model.
 
     [options.entry_points]
     onnx_tflite_plugin.fusions =
@@ -30,7 +30,7 @@ from onnx_tflite_plugin.source.model import Array, Operator, Subgraph, Tensor
 
 @dataclass(frozen=True, eq=False)
 class Operand(Checked):
-    """An input tensor of the pattern. ``constant``: it must be a constant."""
+    """An input tensor of the pattern. ``constant``: True if only constants match."""
 
     name: str
     constant: bool = False
@@ -38,15 +38,16 @@ class Operand(Checked):
 
 @dataclass(frozen=True, eq=False, init=False)
 class Call:
-    """One operator of a pattern, by its handler's code.
+    """One operator of a pattern.
 
-    ``commutes``: operands match in either order.
+    ``code``: the code of the handler that the operator must have. ``operands``: what its operands must match. None is
+    dropped, and the operator must have exactly the remaining operands. An operator with an optional bias therefore needs
+    two patterns. ``commutes``: True if the operands may match in any order. ``options``: values that the operator's
+    options must have, as keywords.
 
-    Operands that are None are dropped from the pattern. The pattern matches operators with exactly the remaining
-    operands. An operator with an optional bias therefore needs two patterns.
-    ``options``: required values of the operator's options. ``siblings``: other operators that share operands with this
-    call but do not use its results. Allowed for the last call only; their outputs become additional outputs of the fused
-    operator. ``shared``: the result may be used outside the match, too; the operator is kept for those consumers.
+    ``siblings``: calls that share operands with this call but do not use its results. Only the last call of a pattern may
+    have siblings; their outputs become additional outputs of the fused operator. ``shared``: True if operators outside
+    the match may use the result; the operator is then kept for them.
     """
 
     code: str
@@ -108,7 +109,10 @@ class Output(Checked):
 
 
 def operands(names: str, constant: bool = False) -> tuple[Operand, ...]:
-    """Return operands by their names, separated by spaces."""
+    """Return one operand for each name in ``names``, which are separated by spaces.
+
+    ``constant``: True if all of them match only constants.
+    """
     return tuple(Operand(name, constant) for name in names.split())
 
 
@@ -116,7 +120,8 @@ def operands(names: str, constant: bool = False) -> tuple[Operand, ...]:
 class Match:
     """One match of a pattern: tensors by operand, operators by call.
 
-    ``graphs``: the model's subgraphs by index before any fusion, for operators that call subgraphs.
+    ``graphs``: the model's subgraphs as they were before any fusion. A ``check`` needs them for operators that call
+    subgraphs.
     """
 
     tensors: Mapping[Operand, Tensor]
@@ -135,8 +140,8 @@ class Match:
 class Region(Checked):
     """A group of operators to be replaced by one operator.
 
-    The region consists of all operators that compute ``outputs`` from ``inputs`` and constants. ``options``: the
-    options of the new operator.
+    The region consists of all operators that compute ``outputs`` from ``inputs`` and constants. The new operator has
+    these inputs, outputs and ``options``.
     """
 
     inputs: Sequence[Tensor | None]
@@ -150,16 +155,21 @@ Regions = Callable[[Sequence[Operator]], Iterable[Region]]
 
 @dataclass(frozen=True, eq=False)
 class Fusion(Checked):
-    """A pattern and the handler of its replacement.
+    """Patterns, and the handler of the operator that replaces a match.
 
-    ``check`` inspects a match and returns the options of the new operator, or a Decline
-    (with an empty reason if nobody would expect the fusion).
-    ``inputs``: the operands of the new operator, in order. ``exact``: True if no rounding is skipped; other fusions run only
-    under ``--optimize speed``. ``trait``: a target trait that the fusion requires. ``regions``: used instead of
-    the pattern, ``inputs`` and ``check`` for structures of variable size: maps a graph's operators to regions.
-    ``after``: fusions that run before this one, besides those whose results its patterns contain.
-    ``raises_opset``: True raises the model's opset to the one that the new operator needs, unless an older opset is
-    requested. If False, the fusion declines where the target's default opset is older.
+    ``check`` gets a match and returns the options of the new operator, or a Decline (with an empty reason if the mismatch
+    is not worth reporting). ``inputs``: the operands of the new operator, in order. An operand that a pattern lacks is
+    absent.
+
+    ``exact``: False if the fusion skips a rounding; it then applies only with ``--optimize speed``. ``trait``: name of a
+    target trait that must be true for the fusion to apply. ``after``: names of fusions that run before this one. Fusions
+    whose results occur in the patterns always do, and need not be listed.
+
+    ``raises_opset``: True if the model's opset may be raised to the one that the new operator needs. A requested opset is
+    never raised. If False, the fusion declines if the new operator needs a newer opset.
+
+    ``regions``: a function for structures of variable size, in place of patterns, ``inputs`` and ``check``. It gets the
+    operators of a graph and returns the regions to replace.
     """
 
     name: str
@@ -195,7 +205,7 @@ def fusion(
 ) -> Callable[[Callable[..., Any]], Fusion]:
     """Declare a fusion; the decorated function lowers the fused operator.
 
-    Keywords are as for ``@handler``.
+    Keywords are the fields of :class:`Fusion`, and those of ``@handler``.
     """
     keywords = rename_keywords("@fusion", declared, FUSION, stacklevel=5)
     condition: Check = keywords.pop("check", check)
@@ -215,10 +225,12 @@ def fusion(
         ):
             raise TypeError(f"@fusion({name!r}): {arity_error}")
         pattern_operands = frozenset[Operand]().union(*(_operands_of(call) for call in patterns))
-        if regions is None and fused_inputs and pattern_operands.isdisjoint(fused_inputs):  # some may be absent
+        if (
+            regions is None and fused_inputs and pattern_operands.isdisjoint(fused_inputs)
+        ):  # a pattern may lack some operands
             names = ", ".join(repr(operand.name) for operand in fused_inputs)
             raise TypeError(
-                f"@fusion({name!r}): no pattern has an operand of inputs=, {names}; list operands of the pattern"
+                f"@fusion({name!r}): none of the operands in inputs= ({names}) occurs in a pattern; list operands that do"
             )
         return Fusion(
             name, patterns, fused_inputs, condition, exact, handler, trait, regions, tuple(after), raises_opset

@@ -40,11 +40,12 @@ class _RealValued(Behavior):
 class Dequantized(_RealValued):
     """Dequantize, compute in float, quantize.
 
-    ``bias`` maps a bias slot to the factors of its scale: two slots, or a slot and a number. Kernels ignore the scale
-    that the file stores for a bias. ``weights``: slots whose constants are weights rather than activations; the second
-    slots in ``bias`` are included. ``blocks``: slots whose constants may have blockwise scales along the last axis,
-    which the plan never splits. ``as_in_file``: slots that are not dequantized: the handler receives the file's quantized
-    values, for example to assign them to a state.
+    ``bias`` maps a bias slot to two factors: the slots of input and weights, whose scales are multiplied, or a slot and a
+    number. Their product is the scale of the bias; the scale that the file stores for it is ignored, as in the kernels.
+    ``weights``: slots whose constants are weights rather than activations. The weights that ``bias`` names need not be
+    listed. ``blocks``: slots whose constants may have blockwise scales along the last axis. The plan never splits this
+    axis. ``as_in_file``: slots that are not dequantized. The handler gets the quantized values as stored in the file, for
+    example to assign them to a state.
     """
 
     bias: Mapping[int, tuple[int, int | float]] = field(default_factory=dict)
@@ -88,9 +89,10 @@ class Dequantized(_RealValued):
 class SameScale(Behavior):
     """Pass quantized values through if all quantization parameters are equal.
 
-    ``unequal``: what the kernel does if they differ: ``"dequantize"`` (it rescales) or ``"refuse"`` (it is an error).
-    ``slots``: the slots that must agree; all quantized ones by default.
-    ``onnx``: the ONNX operator that must have an integer kernel on the target; without one, floats are used.
+    ``unequal`` says what happens if the parameters differ. With ``"dequantize"``, the handler computes in float, because
+    the kernel rescales. With ``"refuse"``, the operator is refused, because the kernel fails. ``slots``: slots whose
+    parameters are compared, by default all quantized ones. ``onnx``: the emitted ONNX operator. If the target has no
+    integer kernel for it, the handler computes in float.
     """
 
     unequal: Literal["dequantize", "refuse"] = "dequantize"
@@ -119,7 +121,7 @@ class SameScale(Behavior):
 class FixedOutputRange(_RealValued):
     """Dequantize, compute in float, and require an output scale and zero point.
 
-    ``parameters``: the scale and zero point by dtype.
+    ``parameters`` maps the dtype of an output to the (scale, zero point) that it must have.
     """
 
     parameters: Parameters
@@ -141,9 +143,9 @@ class FixedOutputRange(_RealValued):
 class Raw(Behavior):
     """Compute on the stored bytes without rescaling.
 
-    ``shift_safe``: the operator commutes with an offset added to all quantized values (maximum, copy), so they may be
-    stored shifted. ``onnx``: the ONNX operator that must have an integer kernel on the target; without one, floats are used
-    if all parameters are equal.
+    ``shift_safe``: True if the operator commutes with an offset that is added to all quantized values, as maximum and copy
+    do. The values may then be stored with an offset. ``onnx``: the emitted ONNX operator. If the target has no integer
+    kernel for it, the handler computes in float, but only if it is shift-safe and all parameters are equal.
     """
 
     shift_safe: bool = False
@@ -178,9 +180,9 @@ class Raw(Behavior):
 class Integer(Behavior):
     """Pass quantized values to the handler.
 
-    ``ctx.quantization(slot)`` returns their parameters. ``outputs``: per dtype, an output scale and zero point that the kernel requires.
-    ``constants``: slots whose constants the handler reads by ``ctx.require_constant`` and stores in another dtype; the
-    file's dtype then does not raise the opset.
+    ``ctx.quantization(slot)`` returns their parameters. ``outputs`` maps the dtype of an output to the (scale, zero point)
+    that the kernel requires. ``constants``: slots whose constants the handler reads with ``ctx.require_constant`` and
+    stores in another dtype. The dtype in the file then does not raise the opset.
     """
 
     outputs: Parameters = field(default_factory=dict)
@@ -216,7 +218,8 @@ class Lookup(_RealValued):
 
     ``table``: a function of the instance that returns the quantized results in order of the input's unsigned bit
     pattern: 0, 1, ..., then (signed dtypes) lowest, ..., -1. ``dtypes``: the dtypes of input 0 for which the table is
-    used; other dtypes are dequantized. ``outputs``: per dtype, an output scale and zero point that the kernel requires.
+    used; other dtypes are dequantized. ``outputs`` maps the dtype of an output to the (scale, zero point) that the kernel
+    requires.
     """
 
     table: Callable[[Instance], Array]

@@ -10,7 +10,7 @@ from onnx_tflite_plugin.api.declarations import Handler, Instance, Replacement
 from onnx_tflite_plugin.source.model import Array, Data, Dims, Operator, Options, Tensor
 
 NOT_IN_THE_FILE = -1
-"""The subgraph index of tensors that a rewrite creates."""
+"""Subgraph index of the tensors that a rewrite creates, because the file does not contain them."""
 
 
 class _Constant(Data):
@@ -32,13 +32,13 @@ class Rewriter:
         self._tensor_count = 0
 
     def constant(self, array: Array) -> Tensor:
-        """Return a constant operand."""
+        """Return a constant tensor, to pass as an operand."""
         return replace(self._new_tensor(array.dtype.name, array.shape), data=_Constant(array))
 
     def call(self, handler: Handler, inputs: Sequence[Tensor | None], dtype: str, dims: Dims, **options: Any) -> Tensor:
         """Append an operator that ``handler`` lowers, and return its result.
 
-        ``dtype`` and ``dims``: dtype and shape of the result.
+        ``dtype`` and ``dims``: dtype and shape of the result. ``options`` become the options of the operator.
         """
         result = self._new_tensor(dtype, dims)
         self._append(handler, inputs, [result], options)

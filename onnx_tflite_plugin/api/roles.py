@@ -24,10 +24,10 @@ def named(array: Value, role: str) -> Value: ...
 @overload
 def named(array: Any, role: str) -> Array: ...
 def named(array: Any, role: str) -> Value | Array:
-    """Return a constant or an intermediate value with a name for readable graphs.
+    """Return a constant or an intermediate value, with a name for its role.
 
-    ``array``: an array, a NumPy scalar or a value. The name begins with that of the operator: ``named(weights,
-    "input_weights")`` becomes ``lstm/input_weights``.
+    ``array``: an array, a NumPy scalar or a value. ``role`` follows the operator's name in a readable graph: in the operator
+    ``lstm``, ``named(weights, "input_weights")`` becomes ``lstm/input_weights``.
     """
     if hasattr(array, "meta"):
         value: Value = array

@@ -30,9 +30,9 @@ class Priced(Protocol):
 @renames_fields(TARGET, TARGET_METHODS)
 @dataclass(frozen=True)
 class Target(Checked):
-    """Traits of one runtime. Handlers depend on traits, never on the name.
+    """Traits of one runtime. Handlers depend on traits, never on the target's name.
 
-    A pack registers one in the entry point group ``onnx_tflite_plugin.targets``, usually
+    A pack registers a target in the entry point group ``onnx_tflite_plugin.targets``, usually
     ``dataclasses.replace(builtin_target("generic"), name="mine", ...)``. Raises TypeError for a trait of the wrong type,
     ValueError for opsets that are not in ascending order.
     """
@@ -42,7 +42,7 @@ class Target(Checked):
     opsets: tuple[int, int, int] = field(metadata={MEANING: _OPSETS})
     """Lowest, default and highest opset."""
     storage: Mapping[str, tuple[str, int]] = field(default_factory=dict)
-    """dtype of activations in the file → dtype in the model, and the number added to the quantized values."""
+    """dtype of activations in the file → (dtype in the model, number that is added to the quantized values)."""
     weights: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     """Like ``storage``, for constant weights."""
     no_integer_kernel: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -54,9 +54,9 @@ class Target(Checked):
     clips_integers: bool = False
     """True: a fused activation may be a Clip of quantized values, after QuantizeLinear."""
     fast_operators: frozenset[str] = frozenset()
-    """ONNX operators that are faster than a more general operator, or that the runtime fuses."""
+    """ONNX operators to prefer to a more general operator, because they are faster or the runtime fuses them."""
     blocks_channels: frozenset[str] = frozenset()
-    """ONNX operators with kernels for channel-blocked floats, or that preserve that layout."""
+    """ONNX operators that have kernels for floats in channel-blocked layout, or that preserve this layout."""
     channels_last: frozenset[str] = frozenset()
     """dtypes whose convolutions the runtime itself transposes to channels last. States of these dtypes keep that layout."""
     keeps_unit_axes: frozenset[str] = frozenset()
@@ -70,7 +70,7 @@ class Target(Checked):
     cast_mul_dtypes: frozenset[str] = frozenset()
     """dtypes for which Cast and Mul are faster than DequantizeLinear."""
     cast_mul_weights: bool = True
-    """True: constants with float activations are dequantized by Cast and Mul, which are computed at load time."""
+    """True: constant weights of float activations are dequantized by Cast and Mul, which run once, at load time."""
     fused_blocks: tuple[int, int] | None = None
     """Minimum and maximum block size (powers of two) of weights that a product accepts as stored; any size if None."""
     int4_block: int = 0
@@ -81,11 +81,11 @@ class Target(Checked):
     packed_int4_lookups: bool = False
     """True: rows of large 4-bit tables are looked up as bytes and then unpacked."""
     stores_tables: bool = False
-    """True: lookup tables are stored as they are used, not as differences that are added at load time."""
+    """True: the file stores the entries of lookup tables, not differences of entries, which are added up at load time."""
     fast_dynamic_quantization: bool = False
     """True: dynamic quantization makes products faster."""
     rounds_activations: bool = False
-    """True: round activations of integer weights, and of products of two activations, as in LiteRT, if that is cheap."""
+    """True: round activations that are multiplied by integer weights or by other activations, as LiteRT does, if it is cheap."""
     rotates_embeddings: bool = False
     """True: a rotary embedding is one operator of the runtime's domain."""
     attends_causally: bool = False
@@ -102,7 +102,7 @@ class Target(Checked):
     wrapping_int8_operators: frozenset[str] = frozenset()
     """ONNX operators whose int8 kernel overflows by wrapping around, in some versions of the runtime."""
     missing_operators: Mapping[str, str] = field(default_factory=dict)
-    """ONNX operators that the runtime lacks, with a remedy for the user, which may be empty."""
+    """ONNX operator that the runtime lacks → remedy for the user, or ""."""
     accelerates: frozenset[str] = frozenset()
     """ONNX operators that the accelerator has; the conversion warns about others, which run on the CPU. Empty: all."""
     prices: Mapping[str, Price] = field(default_factory=dict)
@@ -121,7 +121,7 @@ class Target(Checked):
     opens_in_onnxruntime: bool = False
     """True: the runtime is ONNX Runtime; a conversion checks that it opens the model."""
     domains: frozenset[str] = frozenset()
-    """Domains of ONNX Runtime's own operators that the runtime has, such as ``com.microsoft``. Nodes of others are refused."""
+    """Domains of ONNX Runtime's own operators that the runtime has, such as ``com.microsoft``. Nodes of other domains are refused."""
     quantizes_moves: bool = False
     """True: the runtime has no integer operators, so QuantizeLinear and DequantizeLinear surround every operator.
 
@@ -154,7 +154,8 @@ class Target(Checked):
     def price(self, along: Priced, last: bool, nbytes: int) -> int:
         """Return the extra cost of an operator that works along an axis, in bytes.
 
-        ``along``: the declaration of the axis. ``last``: the axis is the last in memory. ``nbytes``: the size of the operand.
+        ``along``: the handler's declaration of the axis. ``last``: True if the axis is the last in memory. ``nbytes``: size of
+        the operand, by which the price is multiplied.
         """
         price = self.prices.get(along.price_key) or along.price or Price()
         return int((price.last if last else price.inner) * nbytes)
@@ -179,7 +180,7 @@ class Target(Checked):
         return dtype not in unsupported
 
     def wider(self, onnx: str, dtype: str) -> str | None:
-        """Return the dtype to compute in; ``None`` if a kernel for ``dtype`` exists."""
+        """Return the dtype to compute in; None if the operator has a kernel for ``dtype``."""
         return self.wider_dtypes.get(onnx, {}).get(dtype)
 
     @property

@@ -58,7 +58,7 @@ def test_cases_of_one_name_are_reported(failing_output: FailingOutput) -> None:
         (
             (("author/mine.py", "inputs=(x,)", 'inputs=[*operands("z")]'),),
             {"op": "MINE", "like": "fusion"},
-            "@fusion('MINE'): no pattern has an operand of inputs=, 'z'; list operands of the pattern, at ",
+            "@fusion('MINE'): none of the operands in inputs= ('z') occurs in a pattern; list operands that do, at ",
         ),
     ],
 )
