@@ -24,13 +24,12 @@ def activation_declaration(handler: Handler) -> FusedActivation | None:
 def resolve_activation(handler: Handler, pack: str, instance: Instance) -> Operator | Decline:
     """Return the operator with the effective activation as its option.
 
-    Return a Decline if the operator's kernels refuse the activation. Raises Failed if the handler's function does not
-    return an ActivationKernel.
+    Return a Decline if LiteRT's kernels for this operator refuse the activation. Raises Failed if the handler's function
+    fails or does not return an ActivationKernel.
     """
     op, declared = instance.op, activation_declaration(handler)
-    if declared is None or (
-        op.options and declared.option not in op.options
-    ):  # a wrong option is reported when declarations are read
+    # An option that does not exist is reported later, when the declarations are read.
+    if declared is None or (op.options and declared.option not in op.options):
         return op
     name = str(op.options.get(declared.option, "NONE"))
     try:

@@ -18,10 +18,10 @@ from onnx_tflite_plugin.source.model import Dims, Model, Operator, Subgraph, Ten
 class Declared(NamedTuple):
     """Declarations of one operator.
 
-    ``axes``: None if the slots share no axes that the layout plan could follow. ``aligned``: True if no axes are
-    declared: the host then aligns the last axes of all data operands, as in broadcasting. ``activation``: the fused
-    activation. The host applies it; if ``activation_in_lowering`` is True, the lowering does. ``subgraphs``: indices of
-    called subgraphs. ``state_key``: the state key of the resource in output 0.
+    ``axes``: None if operands and results share no axes. ``aligned``: True if the handler declares no axes: the host then
+    aligns the last axes of all data operands, as in broadcasting. ``activation``: name of the fused activation. The host
+    applies it, or the lowering if ``activation_in_lowering`` is True. ``subgraphs``: indices of the subgraphs that the
+    operator calls. ``state_key``: state key of the resource in output 0.
     """
 
     layout: Layout
@@ -52,8 +52,8 @@ class Declared(NamedTuple):
 class Bound:
     """One operator and the handler that lowers it.
 
-    ``members``: the file's operators that ``op`` replaces: itself, the operators of a fusion, or the rewritten one.
-    ``resolved``: the handler's declarations for the operator; None before they are read.
+    ``members``: the operators of the file that ``op`` replaces: ``op`` itself, the operators of a fusion, or the operator
+    that a handler rewrote. ``resolved``: the handler's declarations for ``op``; None before they are read.
     """
 
     op: Operator
@@ -73,7 +73,7 @@ class Bound:
     def label(self) -> str:
         """Return ``op 12 CONV_2D v3 'tensor name'`` for messages.
 
-        If ``op`` replaces one operator of the file, that operator is named.
+        If ``op`` replaces a single operator of the file, the text names the operator of the file.
         """
         return label(self.members[0] if len(self.members) == 1 else self.op)
 
@@ -115,7 +115,10 @@ class BoundModel:
         return tuple(replace(graph.subgraph, operators=tuple(b.op for b in graph.operators)) for graph in self.graphs)
 
     def drop_uncalled_graphs(self) -> BoundModel:
-        """Return the model without operators of uncalled subgraphs; needs declarations."""
+        """Return the model without the operators of subgraphs that no operator calls.
+
+        The declarations must have been read.
+        """
         reached, pending = {self.source.root}, [self.source.root]
         while pending:
             for bound in self.graphs[pending.pop()].operators:
@@ -152,7 +155,7 @@ def find_missing_subgraphs(op: Operator, indices: Sequence[int], subgraph_count:
 def check_calls(calls: Mapping[tuple[int, Operator], Sequence[int]]) -> None:
     """Raise InvalidModel for a recursive call, which would exhaust LiteRT's memory.
 
-    ``calls``: the called subgraphs, by (subgraph, operator in it).
+    ``calls``: (index of a subgraph, operator in this subgraph) → indices of the subgraphs that the operator calls.
     """
     callees: dict[int, set[int]] = {}
     for (index, _), indices in calls.items():
@@ -171,7 +174,7 @@ def check_calls(calls: Mapping[tuple[int, Operator], Sequence[int]]) -> None:
 
 
 def check_operand_sources(graphs: Iterable[BoundGraph]) -> None:
-    """Raise InvalidModel for an operand without data that no operator computes."""
+    """Raise InvalidModel for an operand without data that nothing computes."""
     for graph in graphs:
         results = (tensor for bound in graph.operators for tensor in bound.op.outputs if tensor is not None)
         available = {*graph.inputs, *results}

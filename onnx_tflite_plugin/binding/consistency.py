@@ -42,16 +42,16 @@ _HINT = "convert the original model again"
 
 @dataclass(frozen=True)
 class ArityDecline(Decline):
-    """Decline of an operator with a wrong number of operands, or an absent one."""
+    """Decline of an operator that lacks a required operand or has too many."""
 
     problem: Contradiction = field(kw_only=True)
 
 
 def check_consistency(model: BoundModel, target: Target, opset: int) -> None:
-    """Raise InvalidModel with every operand that contradicts its operator.
+    """Raise InvalidModel with all contradictions between operators and declarations.
 
-    Raises HandlerError instead if only declarations of packs are contradicted. ``opset``: the opset passed to
-    declarations that are functions.
+    Raises HandlerError if only operators with handlers of packs have contradictions. ``target`` and ``opset`` are passed
+    to declarations that are functions.
     """
     graphs = [graph.subgraph for graph in model.graphs if graph.operators or graph is model.main]
     problems: list[Problem] = [
@@ -92,7 +92,7 @@ def check_consistency(model: BoundModel, target: Target, opset: int) -> None:
 
 
 def _attribute_problem(bound: Bound, problem: Contradiction) -> Problem:
-    """Return the problem, attributed to the pack unless the handler is built in."""
+    """Return the problem; if the handler is not built in, attribute it to its pack."""
     if bound.pack == BUILTIN:
         return problem
     reason = f"{problem.reason}, according to the declarations of handler {bound.handler.name} of {bound.pack}"
@@ -102,7 +102,7 @@ def _attribute_problem(bound: Bound, problem: Contradiction) -> Problem:
 def has_empty_tensors(model: Model) -> bool:
     """True if the file stores a tensor without elements.
 
-    Such a file is valid, but kernels compute nothing for the tensor, so its stored shape may be wrong.
+    Such a file is valid, but kernels do not compute an empty tensor, so its stored shape may be wrong.
     """
     return any(t is not None and 0 in t.shape for op in model.main.operators for t in (*op.inputs, *op.outputs))
 
@@ -121,7 +121,7 @@ def lacks_rank(tensor: Tensor) -> bool:
 
 
 def check_arity(handler: Handler, op: Operator) -> ArityDecline | None:
-    """Return an ArityDecline if an operator lacks operands or has too many."""
+    """Return an ArityDecline if an operator lacks a required operand or has too many."""
     if has_custom_name(op.code):
         return None
     required, maximum, rest_required = _arity(handler.lower)
@@ -145,10 +145,10 @@ def check_arity(handler: Handler, op: Operator) -> ArityDecline | None:
 
 
 class _Arity(NamedTuple):
-    """Operands of a lowering.
+    """Number of operands that a lowering takes.
 
-    ``required``: for each operand without a default, True if it must be present. ``maximum``: the maximum number of
-    operands (``None``: any number). ``rest_required``: True if the operands of a variadic parameter must be present.
+    ``required``: for each parameter without a default, True if the operand must be present. ``maximum``: the maximum
+    number of operands, or None for any number. ``rest_required``: True if all operands of ``*args`` must be present.
     """
 
     required: tuple[bool, ...]
@@ -158,7 +158,7 @@ class _Arity(NamedTuple):
 
 @cache
 def _arity(lower: object) -> _Arity:
-    """Return the operands of a lowering.
+    """Return the number of operands that a lowering takes.
 
     An operand is optional if its parameter is unused (leading underscore) or annotated with None.
     """
@@ -183,7 +183,10 @@ def _arity(lower: object) -> _Arity:
 
 
 def _check_ranks(bound: Bound) -> Iterator[Contradiction]:
-    """Yield operands and results whose rank differs from the handler's literal axes."""
+    """Yield a contradiction for each tensor whose rank differs from the declared axes.
+
+    Axes that a function returns are not checked.
+    """
     if not isinstance(bound.handler.axes, str) or has_custom_name(bound.op.code):
         return
     inputs, outputs = _axis_counts(bound.handler.axes)
@@ -195,13 +198,16 @@ def _check_ranks(bound: Bound) -> Iterator[Contradiction]:
 
 
 def declared_rank(bound: Bound, output: int) -> int | None:
-    """Return the rank of an output by the declared axes; None if unknown."""
+    """Return the rank that the declared axes give an output; None if unknown."""
     counts = _axis_counts(bound.declared.axes)[1] if bound.declared.axes else ()
     return counts[output] if output < len(counts) else None
 
 
 def _check_shared_axes(bound: Bound) -> Iterator[Contradiction]:
-    """Yield operands with different sizes along a shared axis, e.g. weights and bias."""
+    """Yield a contradiction for operands with different sizes along a shared axis.
+
+    Weights and bias, for example, share the axis of output channels.
+    """
     if not isinstance(bound.handler.axes, str) or has_custom_name(bound.op.code):
         return
     sizes: dict[str, tuple[int, int]] = {}
@@ -221,9 +227,10 @@ def _check_shared_axes(bound: Bound) -> Iterator[Contradiction]:
 
 
 def _check_indices(bound: Bound) -> Iterator[Contradiction]:
-    """Yield constants whose length is not the rank, and axis numbers of wrong dtype.
+    """Yield a contradiction for each operand that indexes axes and is invalid.
 
-    Kernels refuse such constants or read beyond their end. They misread axis numbers that are neither int32 nor int64.
+    A constant with one entry per axis must have as many entries as its tensor has axes: kernels refuse other lengths, or
+    read beyond the end. Axis numbers must be int32 or int64: kernels misread other dtypes.
     """
     for slot in bound.handler.axis_number_slots:
         axes = bound.op.tensor(slot)
@@ -245,7 +252,10 @@ def _check_indices(bound: Bound) -> Iterator[Contradiction]:
 
 @cache
 def _axis_counts(text: str) -> tuple[tuple[int | None, ...], tuple[int | None, ...]]:
-    """Return the number of axes per slot in ``"n h w c, o -> n o"``; None if unknown."""
+    """Return the numbers of axes of inputs and outputs; None for a slot if unknown.
+
+    ``text``: declared axes, such as ``"n h w c, o -> n o"``.
+    """
     inputs, outputs = parse_axes(text)
     return tuple(map(_axis_count, inputs)), tuple(map(_axis_count, outputs))
 
@@ -255,7 +265,7 @@ def _axis_count(axes: Sequence[Group] | None) -> int | None:
 
 
 def _check_sizes(bound: Bound, target: Target, opset: int) -> Iterator[Contradiction]:
-    """Yield output 0 if its stored shape differs from the declared one."""
+    """Yield a contradiction if output 0 is stored with another shape than declared."""
     tensor = bound.op.tensor(out(0))
     if bound.handler.sizes is None or tensor is None or not tensor.has_rank:
         return
@@ -274,10 +284,10 @@ def _check_sizes(bound: Bound, target: Target, opset: int) -> Iterator[Contradic
 
 
 def _check_subgraph_boundaries(bound: Bound, model: Model) -> Iterator[Contradiction]:
-    """Yield inputs and outputs of a called subgraph that do not fit the call.
+    """Yield a contradiction for each invalid input or output of a called subgraph.
 
-    Their dtype or rank differs from the call's operand or result. Outputs must not be variables, because LiteRT reuses
-    the memory of variables when the subgraph ends.
+    It must have the dtype of the call's operand or result, and in loops also its rank. Outputs must not be variables,
+    because LiteRT reuses the memory of variables when the subgraph ends.
     """
     handler, op = bound.handler, bound.op
     if not (handler.boundary or handler.inlined_subgraph):

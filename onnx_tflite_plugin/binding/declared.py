@@ -31,7 +31,7 @@ from onnx_tflite_plugin.targets import PRICED, Target
 
 
 class OperatorInstance(NamedTuple):
-    """Argument of declared functions: operator, target and opset."""
+    """Instance that is passed to declarations that are functions."""
 
     op: Operator
     target: Target
@@ -39,13 +39,13 @@ class OperatorInstance(NamedTuple):
 
 
 def _refuse_attribute(at: OperatorInstance, name: str) -> NoReturn:
-    """Raise AttributeError, with the remedy if an operator has the attribute."""
+    """Raise AttributeError, with a remedy if the operator has this attribute."""
     remedy = f"write at.op.{name}" if hasattr(at.op, name) else "the operator is at.op"
     raise AttributeError(f"a declared function gets an Instance, which has no {name!r}; {remedy}")
 
 
 def _refuse_index(at: OperatorInstance, slot: object) -> NoReturn:
-    """Raise TypeError: an Instance has no tensors, but its operator has."""
+    """Raise TypeError, because only the operator of an Instance can be indexed."""
     raise TypeError(f"a declared function gets an Instance; write at.op[{slot!r}]")
 
 
@@ -57,7 +57,7 @@ if not TYPE_CHECKING:  # mypy would accept every attribute
 def resolve(model: BoundModel, target: Target, opset: int) -> BoundModel:
     """Return the model with the declarations of every operator.
 
-    Raises HandlerError with all declarations that refuse, fail or are invalid.
+    Raises HandlerError with a problem for each operator whose declarations refuse it, fail or are invalid.
     """
     problems: list[Problem] = []
     heading = REFUSED
@@ -81,7 +81,7 @@ def resolve(model: BoundModel, target: Target, opset: int) -> BoundModel:
 def resolve_operator(bound: Bound, target: Target, opset: int) -> Bound:
     """Return the operator with its declarations.
 
-    Raises Failed if a declaration fails or is invalid, Refusal if it refuses.
+    Raises Failed if a declaration fails or is invalid, and Refusal if it refuses the operator.
     """
     handler, op = bound.handler, bound.op
     read = _Reader(handler, bound.pack, OperatorInstance(op, target, opset), bound.label)
@@ -123,9 +123,11 @@ class _Reader(NamedTuple):
     label: str
 
     def __call__(self, name: str, declared: Any, hint: Any, find_error: FindError = lambda value, at: "") -> Any:
-        """Return a literal, or the result of a function of the instance.
+        """Return the value of a declaration. A function is called with the instance.
 
-        ``hint``: the annotated type of the value. ``find_error`` returns the reason why a value is invalid, or "".
+        ``name``: the field of the handler, for messages. The result of a function must have the type ``hint``.
+        ``find_error`` gets the value and the instance, and returns the reason why the value is invalid, or "". Raises
+        Failed for an invalid value, and Refusal if the function refuses the operator.
         """
         value = self._call(name, declared, hint) if callable(declared) else declared
         error = find_error(value, self.at)
@@ -148,9 +150,11 @@ class _Reader(NamedTuple):
 
 
 def check_acceptance(handler: Handler, pack: str, at: Instance) -> Decline | None:
-    """Return the Decline of ``types``, ``accepts`` or the fused activation.
+    """Return a Decline if a declaration rejects the operator.
 
-    Return ``None`` if the handler accepts the operator. Raises Failed if a declaration fails.
+    These declarations are ``types``, ``accepts`` and ``activation``.
+
+    Return None if the handler accepts the operator. Raises Failed if a declaration fails.
     """
     type_error = check_types(handler, pack, at)
     if type_error:
@@ -164,9 +168,9 @@ def check_acceptance(handler: Handler, pack: str, at: Instance) -> Decline | Non
 
 
 def call_accepts(handler: Handler, pack: str, at: Instance) -> Decline | None:
-    """Return the Decline from ``accepts``, or None; Refusal becomes a Decline.
+    """Return the Decline from ``accepts``, or None.
 
-    Raises Failed if the function fails.
+    A Refusal becomes a Decline. Raises Failed if the function fails.
     """
     if not callable(handler.accepts):
         return handler.accepts
@@ -181,7 +185,7 @@ def call_accepts(handler: Handler, pack: str, at: Instance) -> Decline | None:
 
 
 def check_types(handler: Handler, pack: str, at: Instance) -> str:
-    """Return the reason why an operator's dtypes are not supported; "" if they are.
+    """Return the reason why an operator's dtypes are not supported; else "".
 
     Raises Failed if ``types`` fails.
     """
@@ -201,9 +205,9 @@ def check_types(handler: Handler, pack: str, at: Instance) -> str:
 
 
 def evaluate_output(handler: Handler, pack: str, at: Instance) -> Array | WidenedConstant | None:
-    """Return output 0 if the handler evaluates it at conversion time.
+    """Return output 0 if the handler evaluates it at conversion time, otherwise None.
 
-    Raises Failed if the array contradicts the tensor in the file.
+    Raises Failed if ``evaluate`` fails, or returns an array of another dtype or shape than the tensor in the file.
     """
     if handler.evaluate is None:
         return None
@@ -229,10 +233,10 @@ def evaluate_output(handler: Handler, pack: str, at: Instance) -> Array | Widene
 
 
 def size_of_output(bound: Bound, target: Target, opset: int) -> Dims | None:
-    """Return the shape of output 0 that a handler declares.
+    """Return the shape of output 0 that the handler's function ``sizes`` returns.
 
-    Return ``None`` if the shape follows from the emitted nodes. Raises Failed if the function fails, Refusal if there is
-    no shape.
+    Return None if the handler does not declare ``sizes``. Raises Failed if the function fails, and Refusal if the
+    operands have no valid shape.
     """
     if bound.handler.sizes is None:
         return None
@@ -242,7 +246,10 @@ def size_of_output(bound: Bound, target: Target, opset: int) -> Dims | None:
 
 
 def declared_behavior(bound: Bound, target: Target, opset: int) -> Behavior | None:
-    """Return the declared quantization behavior; ``None`` if the function fails."""
+    """Return the declared quantization behavior.
+
+    Return None if the declaration is a function that fails or refuses the operator.
+    """
     read = _Reader(bound.handler, bound.pack, OperatorInstance(bound.op, target, opset), label(bound.op))
     try:
         declared: Behavior = read("quantization", bound.handler.quantization, Behavior)
@@ -252,7 +259,7 @@ def declared_behavior(bound: Bound, target: Target, opset: int) -> Behavior | No
 
 
 def fused_activation(bound: Bound, target: Target, opset: int) -> str:
-    """Return the name of the fused activation; "NONE" if the function fails."""
+    """Return the name of the fused activation; "NONE" if the declaration fails."""
     try:
         return _activation_name(
             _Reader(bound.handler, bound.pack, OperatorInstance(bound.op, target, opset), label(bound.op))
@@ -269,7 +276,7 @@ def subgraph_indices(options: Iterable[str], op: Operator) -> tuple[int, ...]:
 
 
 def _activation_name(read: _Reader) -> str:
-    """Return the activation from the declared function or option; "NONE" if none is."""
+    """Return the fused activation; "NONE" if the handler declares no activation."""
     declared, options = activation_declaration(read.handler), read.at.op.options
     if declared is None:
         function = read.handler.activation
@@ -309,7 +316,7 @@ def _check_options(names: tuple[str, ...], at: OperatorInstance) -> str:
 
 
 def _check_price(axis_price: AxisPrice | None, at: OperatorInstance) -> str:
-    """Return an error if an operator has no price, because it would cost nothing."""
+    """Return an error if no price is found for the operator, which then would cost 0."""
     if axis_price is None or axis_price.price is not None:
         return ""
     if axis_price.price_key in PRICED or axis_price.price_key in at.target.prices:
@@ -339,10 +346,10 @@ def _check_slots(effects: Effects | None, at: OperatorInstance) -> str:
 
 
 def refusal_problem(bound: Bound, refusal: Refusal) -> Problem:
-    """Return the problem of a handler that refuses its operator.
+    """Return the problem to report if a handler refuses its operator.
 
-    For the author of a pack, the problem names the handler, the line of the call that refused, and ``min_opset`` if a
-    newer opset is needed.
+    For a handler of a pack, the problem also names the handler and the line of the call that refused. If a newer opset is
+    needed, it mentions ``min_opset``.
     """
     text = str(refusal)
     if isinstance(refusal, OpsetRefusal) and bound.pack != BUILTIN:

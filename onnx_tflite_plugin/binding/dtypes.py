@@ -16,9 +16,9 @@ from onnx_tflite_plugin.targets import Target
 
 
 def find_invalid_dtypes(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, str]]:
-    """Yield (field, reason) of each tensor with an unsupported dtype or scale.
+    """Yield (field, reason) for each tensor with an unsupported dtype or scale.
 
-    Fields are relative to the operator. ``opset``: argument of declared functions.
+    Fields are relative to the operator. ``target`` and ``opset`` are passed to declarations that are functions.
     """
     yield from _check_per_axis(bound, target, opset)
     yield from _check_zero_scales(bound, target, opset)
@@ -28,42 +28,44 @@ def find_invalid_dtypes(bound: Bound, target: Target, opset: int) -> Iterator[tu
 
 
 def _check_result_dtype(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, str]]:
-    """Yield result 0 if its dtype does not follow from the operands.
+    """Yield an error if the dtype of output 0 does not follow from the operands.
 
-    Only float and quantized tensors are compared. The conversion of a wrong dtype would insert a QuantizeLinear or
+    Only float and quantized tensors are compared. With a wrong dtype, the converter would insert a QuantizeLinear or
     DequantizeLinear that LiteRT does not compute.
     """
     op = bound.op
     if has_custom_name(op.code) or bound.handler.subgraphs or not op.outputs or op.outputs[0] is None:
         return
-    result = _numeric_dtype(op.outputs[0]) or _unscaled_dtype(bound, op.outputs[0], target, opset)
-    activations = _activations(bound, target, opset)
-    has_scaled_operand = any(map(_is_quantized, activations)) and not _rescales(bound, target, opset)
+    result_dtype = _float_or_quantized_dtype(op.outputs[0]) or _describe_missing_scale(
+        bound, op.outputs[0], target, opset
+    )
+    operands = _non_weight_operands(bound, target, opset)
+    has_scaled_operand = any(map(_is_quantized, operands)) and not _rescales(bound, target, opset)
     computes_integers = bound.handler.result_dtypes or (_is_quantized(op.outputs[0]) and not has_scaled_operand)
-    unscaled = next((t for t in activations if not _numeric_dtype(t) and t.dtype in QUANTIZED), None)
-    if computes_integers and unscaled is not None and _unscaled_dtype(bound, unscaled, target, opset):
+    unscaled = next((t for t in operands if not _float_or_quantized_dtype(t) and t.dtype in QUANTIZED), None)
+    if computes_integers and unscaled is not None and _describe_missing_scale(bound, unscaled, target, opset):
         yield (
             f"inputs[{op.inputs.index(unscaled)}]",
             f"tensor {unscaled} is {_describe_dtype(unscaled)}, but {op.code} computes with real values",
         )
         return
-    first = next((t for t in activations if _numeric_dtype(t)), None)
-    if first is None and activations and _is_quantized(op.outputs[0]) and not bound.handler.result_dtypes:
+    first = next((t for t in operands if _float_or_quantized_dtype(t)), None)
+    if first is None and operands and _is_quantized(op.outputs[0]) and not bound.handler.result_dtypes:
         if _computes_real_values(bound, target, opset):
             reason = f"tensor {op.outputs[0]} is {_describe_dtype(op.outputs[0])}, but no operand of {op.code} is float or quantized"
             yield "outputs[0]", reason
         return
-    if first is None or not result:
+    if first is None or not result_dtype:
         return
-    result_dtypes = bound.handler.result_dtypes
-    allowed = result_dtypes.get(_numeric_dtype(first), result_dtypes.get("*", (_numeric_dtype(first),)))
-    if result not in allowed and "*" not in allowed:
+    operand_dtype, result_dtypes = _float_or_quantized_dtype(first), bound.handler.result_dtypes
+    allowed = result_dtypes.get(operand_dtype, result_dtypes.get("*", (operand_dtype,)))
+    if result_dtype not in allowed and "*" not in allowed:
         reason = f"tensor {op.outputs[0]} is {_describe_dtype(op.outputs[0])}, but {op.code} has an operand of {_describe_dtype(first)}"
         yield "outputs[0]", reason
 
 
 def _check_activation_bounds(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, str]]:
-    """Yield an integer result with a fused activation but no scale for its bounds."""
+    """Yield an error if an integer result has no scale, but activation bounds need it."""
     result = bound.op.tensor(~0)
     if (
         result is None
@@ -80,18 +82,18 @@ def _check_activation_bounds(bound: Bound, target: Target, opset: int) -> Iterat
 
 
 def _check_rare_dtypes(bound: Bound) -> Iterator[tuple[str, str]]:
-    """Yield complex results and resources of operators that do not declare them."""
+    """Yield an error for each undeclared output of complex or resource dtype."""
     op, handler = bound.op, bound.handler
     if has_custom_name(op.code) or handler.subgraphs or handler.effects is not None:
         return
     operand_dtypes = {t.dtype for t in op.inputs if t is not None}
     # Only operators with declared dtypes compute float from complex.
-    complex_parts = FLOATS if any(dtype.startswith("complex") for dtype in operand_dtypes) else ()
+    complex_part_dtypes = FLOATS if any(dtype.startswith("complex") for dtype in operand_dtypes) else ()
     for k, tensor in enumerate(op.outputs):
         is_declared = bool(handler.result_dtypes or handler.types)
         is_undeclared_complex = (
             tensor is not None
-            and (tensor.dtype.startswith("complex") or tensor.dtype in complex_parts)
+            and (tensor.dtype.startswith("complex") or tensor.dtype in complex_part_dtypes)
             and not is_declared
         )
         is_rare = is_undeclared_complex or (tensor is not None and tensor.dtype in HANDLES)
@@ -100,10 +102,10 @@ def _check_rare_dtypes(bound: Bound) -> Iterator[tuple[str, str]]:
 
 
 def stale_dtypes(bound: Bound, target: Target, opset: int) -> Iterator[tuple[tuple[int, int], str]]:
-    """Yield result 0 if it is stored as float although its operands are quantized.
+    """Yield (tensor, correct dtype) if output 0 is float, but operands are quantized.
 
-    Old converters stored such results as float with a scale. Kernels that take the result's dtype from the operand,
-    such as ADD (add.cc), compute integers with this scale.
+    A tensor is given as (subgraph, index). Old converters stored such outputs as float with a scale. Kernels that take
+    the result's dtype from the operand, such as ADD (add.cc), compute integers with this scale.
     """
     result = bound.op.tensor(~0)
     if result is None or result.ignored_quantization is None or result.ignored_quantization.per_axis:
@@ -112,7 +114,7 @@ def stale_dtypes(bound: Bound, target: Target, opset: int) -> Iterator[tuple[tup
         return
     if bound.handler.result_dtypes or bound.handler.subgraphs or has_custom_name(bound.op.code):
         return
-    first = next((t for t in _activations(bound, target, opset) if _numeric_dtype(t)), None)
+    first = next((t for t in _non_weight_operands(bound, target, opset) if _float_or_quantized_dtype(t)), None)
     if (
         first is not None
         and _is_quantized(first)
@@ -121,16 +123,19 @@ def stale_dtypes(bound: Bound, target: Target, opset: int) -> Iterator[tuple[tup
         yield (result.subgraph, result.index), first.dtype
 
 
-def _activations(bound: Bound, target: Target, opset: int) -> list[Tensor]:
-    """Return the operands except weights, constants last."""
+def _non_weight_operands(bound: Bound, target: Target, opset: int) -> list[Tensor]:
+    """Return the operands that are not weights; constants come last."""
     behavior = declared_behavior(bound, target, opset) if any(map(_is_quantized, bound.op.inputs)) else None
     weights = () if behavior is None else behavior.weight_slots
-    activations = [t for slot, t in enumerate(bound.op.inputs) if t is not None and slot not in weights]
-    return sorted(activations, key=lambda tensor: tensor.is_constant)
+    operands = [t for slot, t in enumerate(bound.op.inputs) if t is not None and slot not in weights]
+    return sorted(operands, key=lambda tensor: tensor.is_constant)
 
 
 def _check_per_axis(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, str]]:
-    """Yield tensors with per-axis scales that are not weights: kernels read one scale."""
+    """Yield an error for each tensor with per-axis scales that is not a weight.
+
+    For such tensors, kernels read only one scale.
+    """
     op = bound.op
     quantized_sides = any(map(_is_quantized, op.inputs)), any(map(_is_quantized, op.outputs))
     if bound.handler.result_dtypes and quantized_sides[0] != quantized_sides[1]:
@@ -147,14 +152,14 @@ def _check_per_axis(bound: Bound, target: Target, opset: int) -> Iterator[tuple[
     # Constants with per-axis scales may be moved and split, but elementwise kernels read one scale.
     elementwise = isinstance(bound.handler.layout, Transparent) and not bound.handler.result_dtypes
     candidates = [t for t in op.inputs if t is not None and (elementwise or not t.is_constant) and _is_per_axis(t)]
-    for tensor in _activations(bound, target, opset) if candidates else ():
+    for tensor in _non_weight_operands(bound, target, opset) if candidates else ():
         if tensor in candidates:
             where = f"inputs[{op.inputs.index(tensor)}]"
             yield where, f"tensor {tensor} has per-axis scales, but is not a weight"
 
 
 def _check_zero_scales(bound: Bound, target: Target, opset: int) -> Iterator[tuple[str, str]]:
-    """Yield activations with a scale of 0 (no scale) if the kernel needs a scale."""
+    """Yield an error for each runtime tensor with a scale of 0 that the kernel needs."""
     op = bound.op
     sides = (("inputs", op.inputs), ("outputs", op.outputs))
     zero_scaled = [(f"{side}[{k}]", t) for side, tensors in sides for k, t in enumerate(tensors) if _has_zero_scale(t)]
@@ -183,16 +188,15 @@ def _is_quantized(tensor: Tensor | None) -> bool:
     return tensor is not None and tensor.dtype in QUANTIZED and tensor.quantization is not None
 
 
-def _numeric_dtype(tensor: Tensor) -> str:
+def _float_or_quantized_dtype(tensor: Tensor) -> str:
     """Return the dtype of a float or quantized tensor; otherwise ""."""
     return tensor.dtype if tensor.dtype in FLOATS or _is_quantized(tensor) else ""
 
 
-def _unscaled_dtype(bound: Bound, tensor: Tensor, target: Target, opset: int) -> str:
-    """Return a description of an integer result without scale; "" if it is valid.
+def _describe_missing_scale(bound: Bound, tensor: Tensor, target: Target, opset: int) -> str:
+    """Describe an integer tensor that lacks the scale that the kernel needs; else "".
 
-    A result without a scale is invalid if the kernel computes in float32. Stored scales of integers wider than the
-    quantized dtypes are ignored.
+    The kernel needs a scale if it computes on real values. A scale stored for a wider integer, such as int32, is ignored.
     """
     is_integer = "int" in tensor.dtype or tensor.dtype == "bool"
     may_lack_scale = tensor.dtype in QUANTIZED or (is_integer and not bound.handler.result_dtypes)
@@ -208,7 +212,10 @@ def _computes_real_values(bound: Bound, target: Target, opset: int) -> bool:
 
 
 def _rescales(bound: Bound, target: Target, opset: int) -> bool:
-    """True if the kernel multiplies by the operands' scales; a missing scale is 0."""
+    """True if the kernel multiplies by the operands' scales.
+
+    It reads a missing scale as 0.
+    """
     behavior = declared_behavior(bound, target, opset)
     return behavior is not None and behavior.rescales
 

@@ -1,6 +1,6 @@
-"""Constant folding at binding: evaluated results become constant operands.
+"""Constant folding at binding: results that handlers evaluate become constants.
 
-Operators that use such a result get the constant. The operator that computes the result is kept, because the result may
+Operators that use such a result get the constant as operand. The operator that computes the result is kept, because the result may
 be a graph output; otherwise its nodes are removed as unused.
 """
 
@@ -26,13 +26,13 @@ class EvaluatedData(Data):
 
 
 class Evaluation:
-    """Constant results of one subgraph, collected in the order of its operators."""
+    """Constant results of one subgraph, collected in the order of execution."""
 
     def __init__(self) -> None:
         self._constants: dict[Tensor, Tensor] = {}
 
     def substitute(self, op: Operator) -> Operator:
-        """Return the operator with constant results as constant operands."""
+        """Return the operator with each operand replaced that is a constant result."""
         if self._constants.keys().isdisjoint(tensor for tensor in op.inputs if tensor is not None):
             return op
         return replace(op, inputs=tuple(None if t is None else self._constants.get(t, t) for t in op.inputs))
@@ -40,7 +40,7 @@ class Evaluation:
     def add_result(self, bound: Bound, target: Target, opset: int) -> None:
         """Store the result of an operator if its handler evaluates it.
 
-        Raises HandlerError if the result contradicts the file.
+        Raises HandlerError if the handler fails or the result contradicts the file.
         """
         try:
             array = evaluate_output(bound.handler, bound.pack, OperatorInstance(bound.op, target, opset))
@@ -58,7 +58,7 @@ class Evaluation:
 
 
 def widening(source: Tensor, dtype: str) -> Widening:
-    """Return a constant in ``dtype``, dequantized if it is quantized."""
+    """Return the constant ``source`` in ``dtype``; quantized values are dequantized."""
 
     def compute() -> Array:
         array = dequantize_constant(source) if is_quantized(source) else source.array

@@ -20,15 +20,18 @@ from onnx_tflite_plugin.guard import Failed, Mismatch, WrongResult, attribute_er
 from onnx_tflite_plugin.source.model import Operator, Options, Subgraph, Tensor
 
 _MAX_CHAIN = 4
-"""Maximum length of a chain of fusions that match results of other fusions. Packs may refer to each other in a cycle."""
+"""Maximum number of fusions in a chain, each of which matches the result of the one before.
+
+The limit ends cycles: fusions of packs may refer to each other.
+"""
 
 
 @dataclass
 class FusedModel:
     """Result of the fusion stage.
 
-    ``applied``: how often each fusion applied. ``declined``: why matches were declined. ``failed``: fusions that
-    failed, by name; their operators stay unchanged.
+    ``applied``: fusion → number of matches that were fused. ``declined``: a line for each match that was declined, with
+    the reason. ``failed``: error of each fusion that failed, by name; the operators of its matches stay unchanged.
     """
 
     model: BoundModel
@@ -47,8 +50,9 @@ def fuse(
 ) -> FusedModel:
     """Apply every fusion wherever it matches and ``opset`` supports it.
 
-    Later fusions see the results of earlier ones. ``opset``: the requested opset; None for the target's default.
-    ``inexact``: also apply fusions that skip a rounding.
+    Later fusions can match the results of earlier fusions. ``fusions``: (pack, fusion) in the order of registration.
+    ``opset``: the requested opset, or None if the user requested none. ``inexact``: True to apply also fusions that skip a
+    rounding.
     """
     result = FusedModel(model)
     stage = _Stage(target, opset or target.opsets[1], opset or target.opsets[2], result, model.subgraphs, {})
@@ -64,9 +68,9 @@ def fuse(
 def _sort_fusions(fusions: Iterable[tuple[str, Fusion]]) -> list[tuple[str, Fusion]]:
     """Return the fusions in the order in which they are applied.
 
-    Exact fusions come before inexact ones. Among equally exact fusions, those with region functions come first, because
-    they match the structure of the file. A fusion comes after those whose results its patterns contain. Otherwise the
-    order of registration is kept.
+    Exact fusions come before inexact fusions. Within each of these two groups, fusions with region functions come first,
+    because they match operators as they are in the file. A fusion comes after the fusions whose results its patterns
+    contain. Otherwise the order of registration is kept.
     """
     entries = list(fusions)
     dependencies = {fusion.name: _pattern_codes(fusion).union(fusion.after) for _, fusion in entries}
@@ -88,7 +92,8 @@ def _pattern_codes(fusion: Fusion) -> frozenset[str]:
 class _Stage(NamedTuple):
     """Context of the fusion stage.
 
-    ``opset``: the opset of the model. ``highest_opset``: the highest opset that the model might get.
+    ``opset``: the opset that the model gets unless a fusion raises it. ``highest_opset``: the highest opset to which a
+    fusion may raise it.
     """
 
     target: Target
@@ -118,7 +123,7 @@ def _fuse_graph(graph: BoundGraph, pack: str, fusion: Fusion, stage: _Stage) -> 
     removed: set[Bound] = set()
     shared: set[Bound] = set()
     applied = stage.result.applied
-    for root in reversed(graph.operators):  # from the end: the longest match wins
+    for root in reversed(graph.operators):  # from the end, so that the longest match is fused
         if root.handler.code not in roots or root in removed:
             continue
         for pattern in fusion.patterns:
@@ -143,7 +148,11 @@ def _fuse_graph(graph: BoundGraph, pack: str, fusion: Fusion, stage: _Stage) -> 
 def _remaining_operators(
     graph: BoundGraph, operators: Sequence[Bound], removed: set[Bound], shared: set[Bound]
 ) -> tuple[Bound, ...]:
-    """Return the operators after a fusion; ``shared`` operators only if they are used."""
+    """Return the operators that remain after a fusion.
+
+    ``operators``: the graph's operators, with replacements at some positions. Operators in ``removed`` are dropped, and
+    operators in ``shared`` if nothing uses their results.
+    """
     remaining: list[Bound] = []
     used = set(graph.outputs)
     for bound, original in reversed(list(zip(operators, graph.operators, strict=True))):
@@ -157,7 +166,7 @@ def _remaining_operators(
 def _bind_match(
     fusion: Fusion, pack: str, pattern: Call, match: Match, root: Bound, finder: Finder, stage: _Stage
 ) -> Bound | None:
-    """Return the operator that replaces a match; None if it is declined."""
+    """Return the operator that replaces a match, or None if the match is declined."""
     options = (
         _check_types(fusion, pack, match, root, stage)
         or _check_activations(fusion, match, finder, stage)
@@ -176,7 +185,10 @@ def _bind_match(
 def _bind_region(
     fusion: Fusion, pack: str, region: Region, root: Bound, members: Collection[Bound], stage: _Stage
 ) -> Bound | None:
-    """Return the operator that replaces ``members`` at ``root``; None if declined."""
+    """Return the operator that replaces ``members``; None if it cannot be converted.
+
+    It takes the place of the operator ``root``.
+    """
     op = root.op
     intermediates = [tensor for member in sorted(members, key=_index) for tensor in member.op.intermediates]
     fused = Operator(
@@ -198,7 +210,7 @@ def _bind_region(
 
 
 def _source_operators(members: Collection[Bound]) -> tuple[Operator, ...]:
-    """Return the operators of the file that a fusion replaces, in file order."""
+    """Return the operators of the file that ``members`` replace, in file order."""
     operators = dict.fromkeys(op for bound in members for op in bound.members)
     return tuple(sorted(operators, key=lambda op: op.index))
 
@@ -210,7 +222,7 @@ def _index(bound: Bound) -> int:
 def _check_types(fusion: Fusion, pack: str, match: Match, root: Bound, stage: _Stage) -> Decline | None:
     """Return a Decline if an operand dtype is unsupported by the fusion.
 
-    A ``types`` function is called with an operator without options.
+    If ``types`` is a function, it is called before the options are known, with an operator that has none.
     """
     op = root.op
     operands = tuple(match.tensors.get(operand) for operand in fusion.inputs)
@@ -220,9 +232,9 @@ def _check_types(fusion: Fusion, pack: str, match: Match, root: Bound, stage: _S
 
 
 def _check_activations(fusion: Fusion, match: Match, finder: Finder, stage: _Stage) -> Decline | None:
-    """Return a Decline if the fused operator would lose a fused activation.
+    """Return a Decline if the fused activation of a matched operator would be lost.
 
-    The activation is kept if the pattern's call names its option, or if the fusion declares an activation.
+    It is not lost if the call in the pattern requires a value of its option, or if the fusion declares an activation.
     """
     if fusion.handler.activation is not None:
         return None
@@ -238,9 +250,9 @@ def _check_activations(fusion: Fusion, match: Match, finder: Finder, stage: _Sta
 
 
 def _match_options(fusion: Fusion, pack: str, match: Match, root: Bound) -> Mapping[str, Any] | Decline:
-    """Return the result of ``check`` for a match; Refusal becomes a Decline.
+    """Return the result of the fusion's ``check``: options, or a Decline.
 
-    Raises Failed if the function fails.
+    A Refusal becomes a Decline. Raises Failed if the function fails.
     """
     with attribute_errors(f"check of fusion {fusion.name}", pack, fusion.check, root.label):
         try:
@@ -272,7 +284,10 @@ def _fuse_regions(graph: BoundGraph, pack: str, fusion: Fusion, stage: _Stage) -
 
 
 def _fuse_region(graph: BoundGraph, pack: str, fusion: Fusion, region: Region, stage: _Stage) -> BoundGraph:
-    """Return the graph with a region fused; members used elsewhere are kept."""
+    """Return the graph with a region replaced by one operator.
+
+    Operators of the region are kept if operators outside the region use their results.
+    """
     producers = {tensor: bound for bound in graph.operators for tensor in bound.op.outputs if tensor is not None}
     members = _region_members(region, producers)
     if reads_computed_variable((bound.op for bound in members), producers):
@@ -309,9 +324,9 @@ def _fuse_region(graph: BoundGraph, pack: str, fusion: Fusion, region: Region, s
 
 
 def _region_members(region: Region, producers: Mapping[Tensor, Bound]) -> set[Bound]:
-    """Return the operators that compute a region's results from its operands.
+    """Return the operators that compute a region's outputs from its inputs.
 
-    Raises Mismatch if they read other tensors.
+    Raises Mismatch if they also need a tensor that is no input and that no operator computes.
     """
     members, pending = set[Bound](), list(region.outputs)
     while pending:

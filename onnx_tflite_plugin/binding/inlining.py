@@ -1,4 +1,4 @@
-"""Inlining of called subgraphs, whose operators are then planned and fused."""
+"""Inlining of called subgraphs, so that their operators can be planned and fused."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Location = tuple[int, int]
 """(subgraph, operator) in the file."""
 
 MAX_ADDED_OPERATORS = 20_000
-"""Maximum number of operators that inlining may add. Nested calls multiply the number of operators."""
+"""Maximum number of operators that inlining may add. Nested calls can multiply the number of operators."""
 
 
 @dataclass(frozen=True, eq=False)
 class InlinedOperator(Operator):
-    """A copy of a called subgraph's operator.
+    """A copy of an operator of a called subgraph.
 
     ``callers``: locations of the enclosing calls, the outermost first.
     """
@@ -30,7 +30,7 @@ class InlinedOperator(Operator):
 
 @dataclass(frozen=True, eq=False)
 class InlinedTensor(Tensor):
-    """A copy of a called subgraph's tensor, with a distinct ``number`` for hashing."""
+    """A copy of a tensor of a called subgraph. Copies differ in ``number``."""
 
     number: int = 0
 
@@ -39,7 +39,7 @@ class InlinedTensor(Tensor):
 
 
 def call_path(op: Operator) -> tuple[Location, ...]:
-    """Return the locations of enclosing calls, outermost first, then the operator's."""
+    """Return the locations of enclosing calls, outermost first, and of the operator."""
     return (*(op.callers if isinstance(op, InlinedOperator) else ()), (op.subgraph, op.index))
 
 
@@ -57,9 +57,9 @@ class Inlining:
         """Return the operators that replace a call; ``None`` if the call is kept.
 
         A call is kept if its handler does not declare ``inlined_subgraph``, or if the subgraph is stateful or does not
-        compute a result. It is also kept if a tensor of the call has another dtype, shape or quantization in the
-        subgraph, or if the call is recursive. ``enclosing_subgraphs``: the subgraph of the call and the subgraphs that
-        are being inlined into it. Raises TooLarge if calls expand to too many operators.
+        compute one of its outputs. It is also kept if a tensor of the call has another dtype, shape or quantization in
+        the subgraph. A recursive call to one of the ``enclosing_subgraphs``, which contain ``bound``, is kept too. Raises
+        TooLarge if the model expands to too many operators.
         """
         option = bound.handler.inlined_subgraph
         index = bound.op.options.get(option) if option else None
@@ -75,7 +75,10 @@ class Inlining:
         return self._copy_operators(bound.op, graph, tensors)
 
     def _copy_operators(self, call: Operator, graph: Subgraph, tensors: dict[Tensor, Tensor]) -> list[Operator]:
-        """Return copies of the subgraph's operators on the call's tensors."""
+        """Return copies of the subgraph's operators.
+
+        ``tensors`` maps tensors of the subgraph to tensors of the call. Copies of other tensors are added to it.
+        """
 
         def map_tensor(tensor: Tensor | None) -> Tensor | None:
             if tensor is None or tensor.is_constant:
@@ -109,7 +112,7 @@ def _is_expandable(graph: Subgraph) -> bool:
 
 
 def _pair_boundary(op: Operator, graph: Subgraph) -> dict[Tensor, Tensor] | None:
-    """Return the call's tensors by subgraph tensor; None if they do not match."""
+    """Return {subgraph tensor: tensor of the call}; None if the tensors do not match."""
     subgraph_tensors, call_tensors = (*graph.inputs, *graph.outputs), (*op.inputs, *op.outputs)
     if len(graph.inputs) != len(op.inputs) or len(graph.outputs) != len(op.outputs):
         return None

@@ -15,13 +15,13 @@ BIAS_LIMIT = 2**47
 
 
 def find_invalid_parameters(bound: Bound) -> Iterator[tuple[str, str]]:
-    """Yield (field of the operator, reason) of each value that no kernel supports."""
+    """Yield (field of the operator, reason) for each value that no kernel supports."""
     yield from _check_options(bound)
     yield from _check_biases(bound)
 
 
 def _check_options(bound: Bound) -> Iterator[tuple[str, str]]:
-    """Yield options that are NaN, and infinite options of quantized operators."""
+    """Yield an error for each option that is NaN, or infinite in a quantized operator."""
     quantized = any(t is not None and t.dtype in QUANTIZED and t.quantization is not None for t in bound.op.inputs)
     for name, value in bound.op.options.items():
         if isinstance(value, float) and (math.isnan(value) or (quantized and math.isinf(value))):
@@ -29,7 +29,7 @@ def _check_options(bound: Bound) -> Iterator[tuple[str, str]]:
 
 
 def _check_biases(bound: Bound) -> Iterator[tuple[str, str]]:
-    """Yield int64 biases that would overflow the sum."""
+    """Yield an error for each int64 bias that is too large for the kernels' sum."""
     for slot, tensor in enumerate(bound.op.inputs):
         if tensor is None or not tensor.is_constant or tensor.dtype != "int64" or tensor.quantization is None:
             continue

@@ -14,14 +14,15 @@ from onnx_tflite_plugin.source.model import Operator, Subgraph, Tensor
 def reads_computed_variable(operators: Iterable[Operator], producers: Mapping[Tensor, Bound]) -> bool:
     """True if an operator reads a variable that an operator computes.
 
-    Such a variable holds the value of the previous run until it is computed, so operators that read it cannot be moved.
+    Such a variable holds the value of the previous run until an operator computes it. Operators that read it cannot be
+    moved.
     """
     operands = (tensor for op in operators for tensor in op.inputs)
     return any(tensor is not None and tensor.is_variable and tensor in producers for tensor in operands)
 
 
 class Finder:
-    """Search for patterns, upstream from a root operator."""
+    """Search for patterns in one graph, from the last operator of a match upstream."""
 
     def __init__(self, graph: BoundGraph, graphs: Sequence[Subgraph]) -> None:
         self.graphs = graphs
@@ -39,15 +40,16 @@ class Finder:
         return self.by_op[op]
 
     def find(self, pattern: Call, root: Bound, removed: set[Bound]) -> Match | None:
-        """Return the first match that ends in ``root``; None if there is none.
+        """Return the first match whose last operator is ``root``; None if there is none.
 
-        Results inside the match must be unused elsewhere, except those of shared calls.
+        A match must not contain ``removed`` operators. Except for shared calls, no operator outside the match may use a
+        result inside it.
         """
         matches = self._extend_matches(pattern.siblings, self._match_call(pattern, root, Match({}, {}, self.graphs)))
         return next((match for match in matches if self._is_closed(pattern, match, removed)), None)
 
     def _extend_matches(self, calls: Sequence[Call], matches: Iterator[Match]) -> Iterator[Match]:
-        """Yield matches extended by further calls, which may match any operator."""
+        """Yield extensions of the matches by ``calls``, each mapped to any operator."""
         if not calls:
             yield from matches
             return
@@ -76,7 +78,7 @@ class Finder:
         return (user for tensor in op.outputs if tensor is not None for user in self.users.get(tensor, ()))
 
     def insertion_index(self, pattern: Call, match: Match) -> int:
-        """Return the position of a final operator to which all members can move, or -1."""
+        """Return the position of a last operator to which all operators can move, or -1."""
         ends = self._ends(pattern, match)
         producers = (self.producers[tensor].op for tensor in match.tensors.values() if tensor in self.producers)
         earliest = max((self.positions[producer] for producer in producers), default=-1)
@@ -85,7 +87,7 @@ class Finder:
         return max(valid_positions, default=-1)
 
     def _match_call(self, pattern: Call, bound: Bound, match: Match) -> Iterator[Match]:
-        """Yield the extensions of the match that map the pattern to the operator."""
+        """Yield the extensions of the match in which ``pattern`` matches the operator."""
         op = bound.op
         matched_operator = match.calls.get(pattern)
         if matched_operator is not None:
@@ -136,7 +138,7 @@ class Finder:
 
 @cache
 def _operand_codes(pattern: Call) -> frozenset[str]:
-    """Return the operator codes that the pattern requires as producers."""
+    """Return the codes of the operators that must compute operands of the pattern."""
     calls = (operand.call if isinstance(operand, Output) else operand for operand in pattern.operands)
     return frozenset(call.code for call in calls if isinstance(call, Call))
 

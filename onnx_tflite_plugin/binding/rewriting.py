@@ -33,7 +33,7 @@ def rewrite_operator(
 ) -> Iterator[tuple[Operator, Bound | Problem]]:
     """Yield each replacement with its handler, or the problem that prevents it.
 
-    A problem is yielded with the original operator. ``substitute`` inserts the constants known so far.
+    A problem is yielded with the original operator. ``substitute`` replaces operands whose values are known constants.
     """
     bound = site.bound
     try:
@@ -60,7 +60,7 @@ def rewrite_operator(
 def call_rewrite(site: Site) -> Sequence[Replacement]:
     """Return the operators that replace an operator.
 
-    Raises Refusal if there are none, Failed if the function fails.
+    Raises Refusal if no operators can replace it, and Failed if the handler's function fails.
     """
     bound = site.bound
     rewrite = bound.handler.rewrite
@@ -79,7 +79,7 @@ def call_rewrite(site: Site) -> Sequence[Replacement]:
 def final_operator(bound: Bound, target: Target, opset: int) -> Bound:
     """Return the last replacement of an operator.
 
-    Returns the operator itself if its handler declares no ``rewrite``. Raises Failed and Refusal.
+    Return the operator itself if its handler declares no ``rewrite``. Raises Failed and Refusal as ``call_rewrite`` does.
     """
     if bound.handler.rewrite is None:
         return bound

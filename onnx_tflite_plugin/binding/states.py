@@ -13,8 +13,8 @@ from onnx_tflite_plugin.source.model import Tensor
 def state_users(graph: BoundGraph) -> Iterator[tuple[str | None, Bound]]:
     """Yield (key of the state, operator) for every use of a state in a subgraph.
 
-    The key comes from the operator of the same subgraph that creates the resource. It is None for a resource that
-    another subgraph creates, which may be any state.
+    The key is declared by the operator that creates the resource. It is None if another subgraph creates the resource,
+    because the resource may then be any state.
     """
     key_of: dict[Tensor, str] = {}
     for bound in graph.operators:
@@ -28,14 +28,17 @@ def state_users(graph: BoundGraph) -> Iterator[tuple[str | None, Bound]]:
 
 
 class StateUsers(NamedTuple):
-    """Users of each state, by key. ``is_complete``: the states have no further users."""
+    """Operators that use each state, by state key.
+
+    ``is_complete``: True if no other operators can use these states.
+    """
 
     users: Mapping[str, tuple[Bound, ...]]
     is_complete: bool
 
 
 def users_by_key(model: BoundModel) -> StateUsers:
-    """Return the users of each state, and whether these lists are complete.
+    """Return the operators that use each state, and whether these lists are complete.
 
     The lists are incomplete if a subgraph uses a resource that another subgraph creates, or if the file has several
     signatures, which share states.
@@ -50,7 +53,7 @@ def users_by_key(model: BoundModel) -> StateUsers:
 
 
 def state_tensor(bound: Bound) -> Tensor:
-    """Return the tensor with the state's value: a reader's result, a writer's operand."""
+    """Return the tensor with the state's value: a result of a reader, or an operand."""
     return bound.op[state_slot(bound)]
 
 
