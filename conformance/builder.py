@@ -34,7 +34,7 @@ _UNKNOWN_OFFSET = 2  # placeholder until the offset is known; a field with the d
 
 
 class TensorRef(int):
-    """Index of a tensor in its subgraph, with its declared name, shape and dtype."""
+    """Index of a tensor in its subgraph, with the tensor's name, shape and dtype."""
 
     graph: GraphBuilder
     name: str
@@ -50,7 +50,10 @@ def quant(
     minimum: Sequence[float] | None = None,
     maximum: Sequence[float] | None = None,
 ) -> Table:
-    """Return affine quantization; a single zero point applies to all scales."""
+    """Return affine quantization, with one scale or with scales along ``axis``.
+
+    A single zero point applies to all scales. ``minimum`` and ``maximum``: values of the fields min and max.
+    """
     scales = np.atleast_1d(np.asarray(scale, np.float64))
     zero_points = np.broadcast_to(np.asarray(zero_point), scales.shape)
     fields = {"scale": scales, "zero_point": zero_points, "quantized_dimension": axis, "min": minimum, "max": maximum}
@@ -97,7 +100,7 @@ class GraphBuilder:
         quantization: Table | None = None,
         signature: Sequence[int | None] | None = None,
     ) -> TensorRef:
-        """Add a tensor that is also a graph input."""
+        """Add a graph input. Arguments are as for ``tensor``."""
         ref = self.tensor(name, shape, dtype, quantization=quantization, signature=signature)
         self.inputs.append(ref)
         return ref
@@ -122,9 +125,10 @@ class GraphBuilder:
     ) -> TensorRef:
         """Add a tensor that is computed at runtime, or a variable.
 
-        ``None`` or -1 in ``shape`` is a dynamic size (stored as 1, and as -1 in the signature, unless ``signature`` is
-        given); a shape of ``None`` is an unknown rank. ``list_elements``: dtype and shape of the tensors in a list, for
-        dtype "variant". ``listed`` is its old name.
+        ``None`` or -1 in ``shape`` means a dynamic dimension. It is stored as 1 in the shape, and as -1 in the shape
+        signature. A shape of ``None`` means unknown rank. ``signature``: the shape signature to store in place of the one
+        that follows from ``shape``. ``buffer``: index of the buffer with the values; 0 is the empty buffer.
+        ``list_elements``: dtype and shape of the tensors in a list, for dtype "variant". ``listed`` is its old name.
         """
         if listed is not None:
             warn_renamed("tensor(listed=...)", "list_elements=")
@@ -168,8 +172,8 @@ class GraphBuilder:
     ) -> TensorRef:
         """Add a constant tensor.
 
-        ``dtype``: dtype to convert the value to, by default the dtype of the value. ``external`` stores the bytes after
-        the flatbuffer. Strings, int4, uint4 and int2 (ml_dtypes) are packed as the schema requires.
+        ``value`` is converted to ``dtype``, by default the dtype that it has. ``external=True`` stores the bytes after the
+        flatbuffer. ``signature``: the shape signature. Strings, int4, uint4 and int2 (ml_dtypes) are packed as the schema requires.
         """
         array, dtype_name = array_and_dtype(value, dtype)
         buffer = self.model.buffer(buffer_bytes(array, dtype_name), external=external)
@@ -188,7 +192,8 @@ class GraphBuilder:
     ) -> TensorRef:
         """Add a constant in sparse storage.
 
-        ``formats`` has "dense" or "csr" for each dimension, see :func:`conformance.storage.sparse_storage`.
+        ``formats`` has "dense" or "csr" for each dimension. :func:`conformance.storage.sparse_storage` describes the other
+        arguments.
         """
         array, dtype_name = array_and_dtype(value, None)
         sparsity, values = sparse_storage(array, formats, order=order, blocks=blocks, index_dtype=index_dtype)
@@ -213,8 +218,9 @@ class GraphBuilder:
 
         ``code`` is the schema's name, ``CUSTOM.<code>``, ``COMPOSITE.<name>`` or a raw number.
 
-        The code determines the options table; ``options_table=""`` writes no table. A mapping as ``custom_options``
-        becomes a FlexBuffer map. ``mutating``: inputs that the operator changes.
+        The code determines the options table; ``options_table`` selects another table, and "" writes none. A mapping as
+        ``custom_options`` becomes a FlexBuffer map. ``external_custom_options=True`` stores it after the flatbuffer.
+        ``mutating``: inputs that the operator changes.
         """
         builtin, custom, composite = code_parts(code)
         fields: dict[str, Any] = {
@@ -297,7 +303,7 @@ class ModelBuilder:
         return len(self._buffers) - 1
 
     def external(self, data: bytes) -> _External:
-        """Add bytes to store after the FlatBuffer."""
+        """Add bytes that are stored after the flatbuffer; return their placeholder."""
         self._externals.append(_External(data))
         return self._externals[-1]
 
@@ -363,7 +369,7 @@ def _buffer(item: bytes | _External) -> Table:
 
 
 def _resolve_option_offsets(graph: Table) -> Table:
-    """Return the subgraph with external custom options replaced by their offsets."""
+    """Return the subgraph with offsets in place of external custom options."""
     operators = [
         Table(
             table.name,

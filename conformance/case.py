@@ -12,7 +12,7 @@ from onnx_tflite_plugin.api import Kernel
 from onnx_tflite_plugin.checked import check_keywords
 from onnx_tflite_plugin.renamed import CASE, CASE_PROPERTIES, rename_keywords, renames_fields, warn_renamed
 from onnx_tflite_plugin.source.model import Array
-from onnx_tflite_plugin.verify import Tolerance as Tolerance  # packs take it from here
+from onnx_tflite_plugin.verify import Tolerance as Tolerance  # packs import it from here
 
 InputArrays = Mapping[str, Array] | Sequence[Mapping[str, Array]]
 Reference = Callable[[Sequence[Array]], Sequence[Array]]
@@ -24,33 +24,35 @@ EVERY_OPSET = (DEFAULT_OPSET, 13, 17, 21, 26)
 @renames_fields(CASE, CASE_PROPERTIES)
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A small model under test, and the requirements on its conversion.
+    """A small model, and the requirements on its conversion.
 
-    The converted model is compared with LiteRT.
+    The converted model is run and compared with LiteRT.
 
     ``op``: name of the entry point of the handler under test. ``build``: a function that returns the bytes of a .tflite
-    file. ``dtype``: the column of the support table that counts the case. All other fields have defaults.
+    file. ``dtype``: the support table counts the case in this column. All other fields have defaults.
 
-    Inputs. ``input_arrays``: arrays by input name for every run, or one mapping per run. Missing inputs are random;
-    ``input_range``: minimum and maximum of random floats. ``runs``: runs of one session, which carries the states.
-    ``dynamic_sizes``: sizes for further runs of models with dynamic dimensions. In a run with size n, a dynamic axis k
-    has size n + k. Empty if LiteRT accepts no other sizes.
+    Inputs. ``input_arrays``: arrays by input name. Pass one mapping for all runs, or a list with a mapping for each run.
+    Inputs without an array are random; ``input_range``: minimum and maximum of random floats. ``runs``: number of runs in
+    one session; states carry over between runs. ``dynamic_sizes``: sizes for further runs of models with dynamic
+    dimensions. For size n, dynamic axis number k has size n + k. Leave it empty if LiteRT accepts only the default size.
 
-    Conversions. ``opsets``: ``None`` is the target's default. ``options``: further options of ``convert``.
+    Conversions. The case is converted for each opset in ``opsets``, where None is the target's default, and for each of
+    the ``targets``. ``options`` are passed to ``convert``.
 
-    Expected outputs. ``kernel``: a NumPy kernel of the operator if LiteRT has none; by default the kernel that the
-    handler declares. LiteRT runs the rest of the model. ``reference``: computes the outputs of the whole model instead,
-    from all its inputs. ``tolerance`` replaces the default and requires ``tolerance_reason``: why the kernel's results
-    differ. Built-in handlers list exact operators in ``conformance.bounds`` instead.
+    Expected outputs. ``kernel``: a NumPy function that computes the operator if LiteRT has no kernel for it; by default
+    the kernel that the handler declares. LiteRT runs the rest of the model. ``reference``: a function that computes the
+    outputs of the whole model from all its inputs; LiteRT is not used. ``tolerance`` replaces the default tolerance. Give
+    the reason in ``tolerance_reason``. Built-in operators that must match exactly are listed in ``conformance.bounds``.
 
-    Expected models. ``nodes``: ONNX operators that the model of the least-cost plan must have, such as ``Conv`` or
-    ``com.microsoft.Gelu``, optionally with their number. ``fusions``: fusions that must apply. ``max_transposes``:
-    maximum number of Transpose nodes of the least-cost plan; not checked if some are chosen for speed. ``renames``: the
-    names that graph inputs and outputs must have in the ONNX model, by their names in the file.
+    Expected models. ``nodes``: ONNX operators, such as ``Conv`` or ``com.microsoft.Gelu``, that the model converted with
+    the least-cost plan must contain. Pass a mapping to require their numbers. ``fusions``: names of fusions that must
+    apply. ``max_transposes``: maximum number of Transpose nodes in the model converted with the least-cost plan. It is not
+    checked if the plan adds Transposes for speed. ``renames``: name of a graph input or output in the file → name that it
+    must have in the ONNX model.
 
-    Expected errors. ``refusal``: the conversion must fail with this text. ``kernel_refusal``: LiteRT must fail with
-    this text, so nothing is converted; together with ``refusal``, both must fail. ``known_failure``: the reason for a
-    known failure; the case must fail.
+    Expected errors. ``refusal``: the conversion must fail, and the message must contain this text. ``kernel_refusal``:
+    LiteRT must fail with this text, and the conversion is skipped. If ``refusal`` is given too, both LiteRT and the
+    conversion must fail. ``known_failure``: the reason why the case is known to fail; a case that passes is reported.
     """
 
     op: str
@@ -82,7 +84,7 @@ class Case:
                 f"{self.id}: nodes and fusions must be collections of names; for a single name write ({self.nodes or self.fusions!r},)"
             )
         if self.tolerance is not None and not self.tolerance_reason:
-            raise ValueError(f"{self.id}: tolerance= requires tolerance_reason=, why the kernel's results differ")
+            raise ValueError(f"{self.id}: tolerance= requires tolerance_reason=: say why the kernel's results differ")
 
     @property
     def id(self) -> str:
@@ -98,7 +100,7 @@ class Case:
 
 
 OPERATOR_KEYWORDS = ("options", "custom_options", "version")
-"""Keywords of the helpers for one operator, in addition to the fields of a case."""
+"""Keywords that helpers for one operator accept in addition to the fields of a case."""
 
 
 def check_case_keywords(name: str, keywords: Mapping[str, Any], extra_keywords: Collection[str] = ()) -> dict[str, Any]:
@@ -106,7 +108,7 @@ def check_case_keywords(name: str, keywords: Mapping[str, Any], extra_keywords: 
 
     ``extra_keywords``: valid keywords in addition to the fields of a case. Raises TypeError for any other keyword.
     """
-    keywords = rename_keywords(f"the case {name!r}", keywords, CASE, stacklevel=_depth_outside_the_kit())
+    keywords = rename_keywords(f"the case {name!r}", keywords, CASE, stacklevel=_stacklevel_of_caller())
     for keyword in keywords:
         if get_close_matches(keyword, ["quantization", "quantized", "scale", "zero_point"], 1, 0.8):
             raise TypeError(
@@ -117,8 +119,11 @@ def check_case_keywords(name: str, keywords: Mapping[str, Any], extra_keywords: 
     return keywords
 
 
-def _depth_outside_the_kit() -> int:
-    """Return the ``stacklevel`` for a warning that points to the case's definition."""
+def _stacklevel_of_caller() -> int:
+    """Return the ``stacklevel`` of the first caller outside this package's helpers.
+
+    A warning with this level points to the definition of the case.
+    """
     frame, depth = sys._getframe(1), 3  # stacklevel 1 is warn_renamed, 2 rename_keywords, 3 check_case_keywords
     while frame.f_back is not None and frame.f_globals.get("__name__") in (__name__, "conformance.models"):
         frame, depth = frame.f_back, depth + 1

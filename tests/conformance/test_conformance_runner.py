@@ -188,7 +188,7 @@ def test_inputs_are_given_or_random_within_a_span(host: Host) -> None:
 
 def test_custom_tolerance_needs_a_reason() -> None:
     with pytest.raises(
-        ValueError, match="NEG-sample: tolerance= requires tolerance_reason=, why the kernel's results differ"
+        ValueError, match="NEG-sample: tolerance= requires tolerance_reason=: say why the kernel's results differ"
     ):
         unary("NEG", "sample", X, tolerance=Tolerance(steps=2))
 

@@ -1,4 +1,4 @@
-"""Arithmetic with constants after layers, which is folded into their weights.
+"""Arithmetic with constants after a layer, folded into the layer's weights.
 
 Similar patterns must not be folded.
 """
@@ -25,7 +25,7 @@ RESULT_SHAPES = {
     "FULLY_CONNECTED": (70, 4),
 }
 Step = tuple[Any, ...]
-"""(operator, constant) or (operator, constant, fused activation), with a leading "C" if the constant is the first operand.
+"""(operator, constant) or (operator, constant, fused activation), with a leading "first" if the constant is the first operand.
 
 The constant is a number, "positive" for random factors per channel, or the shape of random values, with "C" for the number
 of channels.
@@ -59,7 +59,7 @@ def cases() -> Iterator[Case]:
         )
     for name, steps in NOT_FOLDED.items():
         yield net("CONV_2D", f"not folded, {name}", layer_then_steps("CONV_2D", steps))
-    yield net("CONV_2D", "not folded, constant per row if rows and channels are equally many", constant_per_row)
+    yield net("CONV_2D", "not folded, constant per row, with as many rows as channels", constant_per_row)
     yield from dense_cases()
     yield from quantized_cases()
     yield from consumer_cases()
@@ -72,7 +72,7 @@ FOLDED: Mapping[str, Sequence[Step]] = {
     "ADD": [("ADD", ("C",))],
     "ADD of rank 4": [("ADD", (1, 1, 1, "C"))],
     "SUB": [("SUB", ("C",))],
-    "leading constants": [("C", "MUL", ("C",)), ("C", "ADD", 0.3)],
+    "leading constants": [("first", "MUL", ("C",)), ("first", "ADD", 0.3)],
     "MUL and ADD": [("MUL", ("C",)), ("ADD", ("C",))],
     "ADD and MUL": [("ADD", ("C",)), ("MUL", ("C",))],
     "SUB and MUL": [("SUB", 0.4), ("MUL", ("C",))],
@@ -87,7 +87,7 @@ NOT_FOLDED: Mapping[str, Sequence[Step]] = {
     "constant per row": [("MUL", (5, 1, 1))],
     "constant per column and channel": [("ADD", (7, "C"))],
     "constant of a higher rank": [("MUL", (1, 1, 1, 1, 1))],
-    "constant minuend": [("C", "SUB", ("C",))],
+    "constant minuend": [("first", "SUB", ("C",))],
     "MUL by mixed signs after RELU": [("ADD", ("C",), "RELU"), ("MUL", ("C",))],
     "ADD after RELU": [("MUL", ("C",), "RELU"), ("ADD", ("C",))],
     "MUL per channel after RELU6": [("ADD", ("C",), "RELU6"), ("MUL", "positive")],
@@ -99,7 +99,7 @@ NOT_FOLDED: Mapping[str, Sequence[Step]] = {
 def add_layer(model: Net, op: str, bias_factor: float | None = 1.0, activation: str = "NONE") -> TensorRef:
     """Add a layer on an image of three channels.
 
-    ``bias_factor``: factor of its random bias, or None without bias.
+    ``bias_factor`` multiplies the random bias; None adds no bias.
     """
     x = tensor(*IMAGE)
     w = {"DEPTHWISE_CONV_2D": (1, 3, 2, 6), "FULLY_CONNECTED": (4, 3)}.get(op, (4, 3, 2, 3))
@@ -108,9 +108,9 @@ def add_layer(model: Net, op: str, bias_factor: float | None = 1.0, activation: 
     weights = constant(random_array(*w, seed="w"))
     operands = [constant(list(y.shape)), weights, x, *bias] if op == "TRANSPOSE_CONV" else [x, weights, *bias]
     stride = 2 if op == "TRANSPOSE_CONV" else 1
-    windows = {} if op == "FULLY_CONNECTED" else {"padding": "SAME", "stride_h": stride, "stride_w": stride}
+    conv_options = {} if op == "FULLY_CONNECTED" else {"padding": "SAME", "stride_h": stride, "stride_w": stride}
     multiplier = {"depth_multiplier": 2} if op == "DEPTHWISE_CONV_2D" else {}
-    return model.call(op, operands, y, fused_activation_function=activation, **windows, **multiplier)
+    return model.call(op, operands, y, fused_activation_function=activation, **conv_options, **multiplier)
 
 
 def step_constant(value: Any, channels: int, seed: str) -> Spec:
@@ -124,7 +124,7 @@ def step_constant(value: Any, channels: int, seed: str) -> Spec:
 
 def add_step(model: Net, ref: TensorRef, step: Step, seed: str) -> TensorRef:
     """Add one arithmetic operator on a tensor and a constant."""
-    constant_first = step[0] == "C"
+    constant_first = step[0] == "first"
     code, value, *activation = step[1:] if constant_first else step
     operand_spec = replace(model.spec(ref), name="")
     constant_spec = step_constant(value, operand_spec.shape[-1] or 1, seed)
@@ -151,15 +151,18 @@ def constant_per_row(model: Net) -> None:
     The constant has one factor per row, not per channel.
     """
     weights = constant(random_array(3, 1, 1, 5, seed="w"))
-    size = {"padding": "SAME", "stride_h": 1, "stride_w": 1}
+    conv_options = {"padding": "SAME", "stride_h": 1, "stride_w": 1}
     ref = model.call(
-        "CONV_2D", [tensor(2, 3, 7, 5), weights, constant(random_array(3, seed="b"))], tensor(2, 3, 7, 3), **size
+        "CONV_2D",
+        [tensor(2, 3, 7, 5), weights, constant(random_array(3, seed="b"))],
+        tensor(2, 3, 7, 3),
+        **conv_options,
     )
     model.output(add_step(model, ref, ("MUL", (3, 1, 1)), "0"))
 
 
 def dense_cases() -> Iterator[Case]:
-    """Yield dense layers of rank 3, after a flatten, and with a fused activation."""
+    """Yield cases of a rank-3 dense layer, one after a flatten, and fused activations."""
 
     def rank_3(model: Net) -> None:
         operands = [tensor(2, 5, 3), constant(random_array(4, 3)), constant(random_array(4))]
@@ -186,7 +189,7 @@ def dense_cases() -> Iterator[Case]:
 
 
 def quantized_cases() -> Iterator[Case]:
-    """Yield quantized models, and one with only quantized weights.
+    """Yield quantized models, and one in which only the weights are quantized.
 
     Quantized operators round and must not be folded.
     """
@@ -217,7 +220,7 @@ def quantized_model(dtype: str) -> BuildFunction:
 
 
 def consumer_cases() -> Iterator[Case]:
-    """Yield limits of folding, such as a second consumer or a runtime operand."""
+    """Yield cases at the limits of folding, such as two consumers of a layer."""
 
     def two_consumers(model: Net) -> None:
         ref = add_layer(model, "CONV_2D")

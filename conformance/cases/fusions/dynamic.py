@@ -60,6 +60,8 @@ def dense_layer_cases() -> Iterator[Case]:
         fused: Mapping[str, Any] = {"options": {"fused_activation_function": activation}, "input_range": (-0.05, 0.05)}
         yield dense_case(f"one row of many weights with {activation}", (1, 1031), out=1033, **fused, **HYBRID)
     yield dense_case("many rows after a flatten", (37, 7, 11, 5), depth=385, out=263, **HYBRID)
-    yield dense_case("many rows of rank 3", (5, 7, 257), out=263, keep=True, **HYBRID)
+    yield dense_case("many rows of rank 3", (5, 7, 257), out=263, keep_num_dims=True, **HYBRID)
     runs = [{"x0": random_array(n, m, 257)} for n, m in ((1, 5), (3, 2))]
-    yield dense_case("dynamic rows of rank 3", (None, None, 257), out=4099, keep=True, input_arrays=runs, **HYBRID)
+    yield dense_case(
+        "dynamic rows of rank 3", (None, None, 257), out=4099, keep_num_dims=True, input_arrays=runs, **HYBRID
+    )

@@ -188,21 +188,23 @@ def row_cases() -> Iterator[Case]:
             dense_case(f"rounded per row, {name} weights, one row", (1, 44), **hybrid), fusion, (1, 44)
         )
     int8: Mapping[str, Any] = {"out": 13, "weights": "int8", "per_axis": True}
-    yield exactly_rounded(dense_case("rounded per row, rank 3", (3, 5, 11), keep=True, **int8), fusion, (3, 5, 11))
+    yield exactly_rounded(
+        dense_case("rounded per row, rank 3", (3, 5, 11), keep_num_dims=True, **int8), fusion, (3, 5, 11)
+    )
     yield exactly_rounded(
         dense_case("rounded per row, flattened input", (3, 5, 11), depth=55, **int8), fusion, (3, 5, 11)
     )
     yield exactly_rounded(
         dense_case("rounded per row, dynamic number of rows", (None, 11), **int8), fusion, (3, 11), (1, 11)
     )
-    dynamic = dense_case("rounded per row, two dynamic dimensions", (None, None, 11), keep=True, **int8)
+    dynamic = dense_case("rounded per row, two dynamic dimensions", (None, None, 11), keep_num_dims=True, **int8)
     yield exactly_rounded(dynamic, fusion, (3, 5, 11), (1, 2, 11))
     for name, shape, outputs, size in (
         ("blocks of 32", (3, 96), 7, 32),
         ("blocks of 96", (3, 480), 7, 96),
         ("blocks of 64, rank 3", (3, 5, 320), 11, 64),
     ):
-        case = blockwise_case(f"rounded per row, {name}", shape, outputs, size, keep=len(shape) > 2)
+        case = blockwise_case(f"rounded per row, {name}", shape, outputs, size, keep_num_dims=len(shape) > 2)
         yield exactly_rounded(case, fusion, shape)
     zeros = exactly_rounded(
         dense_case("rounded per row, row of zeros between others", (3, 11), **int8), fusion, (3, 11)

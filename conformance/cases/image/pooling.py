@@ -9,7 +9,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import PLACEMENTS, Placement, in_isolation, random_array, tensor
+from conformance.models import (
+    PLACEMENTS,
+    Placement,
+    between_convolutions,
+    in_isolation,
+    random_array,
+    tensor,
+)
 
 IMAGE = (2, 5, 7, 3)
 
@@ -29,7 +36,7 @@ def cases() -> Iterator[Case]:
                         opsets=opsets if padding == "SAME" else (None,),
                     )
                 yield pool_case(op, f"{dtype} {padding} 2x3 stride 2x1", dtype, padding, (2, 3), (2, 1))
-            yield pool_case(op, f"{dtype} over the whole image", dtype, "VALID", IMAGE[1:3], place=PLACEMENTS[1])
+            yield pool_case(op, f"{dtype} over the whole image", dtype, "VALID", IMAGE[1:3], place=between_convolutions)
             for activation in ("RELU", "RELU6", "RELU_N1_TO_1"):
                 yield pool_case(
                     op, f"{dtype} with {activation}", dtype, "SAME", activation=activation, input_range=(-10.0, 10.0)
@@ -83,7 +90,9 @@ def l2_pool_cases() -> Iterator[Case]:
         yield pool_case(op, f"with {activation}", "float32", "SAME", activation=activation, input_range=(-10.0, 10.0))
     yield pool_case(op, "a window larger than the image", "float32", "SAME", (7, 9))
     yield pool_case(op, "1x1 stride 2", "float32", "VALID", (1, 1), (2, 2))
-    yield pool_case(op, "an image of one row", "float32", "SAME", (1, 3), shape=(2, 1, 7, 3), place=PLACEMENTS[1])
+    yield pool_case(
+        op, "an image of one row", "float32", "SAME", (1, 3), shape=(2, 1, 7, 3), place=between_convolutions
+    )
 
 
 def pool_case(

@@ -17,6 +17,7 @@ from conformance.models import (
     Net,
     Placement,
     Spec,
+    between_convolutions,
     constant,
     in_isolation,
     net,
@@ -77,7 +78,7 @@ def bilinear_cases() -> Iterator[Case]:
                 f"float32 {mode} to {size[0]}x{size[1]}", mode, size, opsets=EVERY_OPSET if size == UP else (None,)
             )
         for size in (UP, DOWN):
-            yield bilinear_case(f"float32 {mode} to {size[0]}x{size[1]}", mode, size, place=PLACEMENTS[1])
+            yield bilinear_case(f"float32 {mode} to {size[0]}x{size[1]}", mode, size, place=between_convolutions)
         for dtype in ("int8", "uint8", "int16"):
             for place in PLACEMENTS:
                 yield bilinear_case(f"{dtype} {mode} to {MIXED[0]}x{MIXED[1]}", mode, MIXED, dtype, place)
@@ -153,7 +154,7 @@ def size_cases() -> Iterator[Case]:
                 yield nearest_case(f"to {size[0]}x{size[1]}", mode, size, place=place)
         for dtype in ("float32", "int8"):
             x = tensor(2, 10, 14, 3, dtype=dtype)
-            yield nearest_case(f"{dtype} to half the size, between pixels", mode, (5, 7), x, PLACEMENTS[1])
+            yield nearest_case(f"{dtype} to half the size, between pixels", mode, (5, 7), x, between_convolutions)
         for before, after in INEXACT_SIZES[mode]:
             for dtype in ("float32", "int8", "int16"):
                 yield nearest_case(
@@ -161,7 +162,7 @@ def size_cases() -> Iterator[Case]:
                     mode,
                     (after, 3),
                     tensor(1, before, 3, 2, dtype=dtype),
-                    PLACEMENTS[1],
+                    between_convolutions,
                 )
                 yield nearest_case(
                     f"{dtype} {before} to {after} columns", mode, (2, after), tensor(1, 2, before, 1, dtype=dtype)
@@ -191,10 +192,20 @@ def large_image_cases() -> Iterator[Case]:
     for dtype, transposes in (("float32", 2), ("int8", 4)):
         x = tensor(1, 16, 16, 32, dtype=dtype)
         yield nearest_case(
-            f"{dtype} of many pixels to twice the size", "legacy", (32, 32), x, PLACEMENTS[1], max_transposes=transposes
+            f"{dtype} of many pixels to twice the size",
+            "legacy",
+            (32, 32),
+            x,
+            between_convolutions,
+            max_transposes=transposes,
         )
         yield nearest_case(
-            f"{dtype} of many pixels to an odd size", "half_pixel_centers", (23, 29), x, PLACEMENTS[1], max_transposes=4
+            f"{dtype} of many pixels to an odd size",
+            "half_pixel_centers",
+            (23, 29),
+            x,
+            between_convolutions,
+            max_transposes=4,
         )
 
 

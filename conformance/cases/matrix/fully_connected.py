@@ -30,7 +30,7 @@ def dense_case(
     *,
     out: int = 4,
     depth: int | None = None,
-    keep: bool = False,
+    keep_num_dims: bool = False,
     dtype: str = "float32",
     weights: str | None = None,
     per_axis: bool = False,
@@ -44,7 +44,7 @@ def dense_case(
 ) -> Case:
     """Return a case of one layer with ``out`` units.
 
-    ``depth``: length of a weight row, by default the size of the input's last axis. ``keep``: the option keep_num_dims.
+    ``depth``: length of a weight row, by default the size of the input's last axis. ``keep_num_dims``: value of this option.
     ``biased``: dtype of the bias, "" for the default dtype, ``None`` for no bias. ``stored``: factor by which the bias
     scale in the file is wrong. ``result``: shape of the result, if it does not follow from the input.
     """
@@ -52,7 +52,7 @@ def dense_case(
     depth = depth or shape[-1] or 1
     w = weight((out, depth), weights or WEIGHTS[dtype], 0 if per_axis else None)
     batch = None if None in shape else prod(1 if size is None else size for size in shape) // depth
-    result = result or ((*shape[:-1], out) if keep else (batch, out))
+    result = result or ((*shape[:-1], out) if keep_num_dims else (batch, out))
     y = product(x, w, [1 if size is None else size for size in result], depth, zero_point).with_shape(*result)
     operands = [x, w] if biased is None else [x, w, bias(x, w, out, biased or BIASES[dtype], depth, stored)]
     return place(
@@ -60,7 +60,7 @@ def dense_case(
         name,
         operands,
         y,
-        options={"keep_num_dims": keep, **(options or {})},
+        options={"keep_num_dims": keep_num_dims, **(options or {})},
         **{"dtype": column_of(dtype, weights), **case_fields},
     )
 
@@ -75,9 +75,9 @@ def row_length_cases() -> Iterator[Case]:
     yield dense_case("rank 3 to rows", (2, 5, 11))
     yield dense_case("rank 3, a row of two axes", (2, 5, 3), depth=15)
     yield dense_case("rank 3, a row across axes", (2, 3, 4), depth=6)
-    yield dense_case("rank 3, rank kept", (2, 5, 11), keep=True, opsets=EVERY_OPSET)
-    yield dense_case("rank 4, rank kept", (2, 5, 7, 11), keep=True)
-    yield dense_case("rank 4, rank kept", IMAGE, keep=True, place=between_convolutions, max_transposes=4)
+    yield dense_case("rank 3, rank kept", (2, 5, 11), keep_num_dims=True, opsets=EVERY_OPSET)
+    yield dense_case("rank 4, rank kept", (2, 5, 7, 11), keep_num_dims=True)
+    yield dense_case("rank 4, rank kept", IMAGE, keep_num_dims=True, place=between_convolutions, max_transposes=4)
     for depth in (3, 21, 105, 210):
         for dtype in ("float32", "int8"):
             yield dense_case(
@@ -91,7 +91,7 @@ def row_length_cases() -> Iterator[Case]:
     for dtype in ("float32", "int8"):
         arrays = [{"x0": random_array(n, m, 11, dtype=dtype)} for n, m in ((1, 5), (3, 2))]
         case_fields: dict[str, Any] = {"dtype": dtype, "input_arrays": arrays, "opsets": EVERY_OPSET}
-        yield dense_case(f"{dtype} of dynamic shape, rank kept", (None, None, 11), keep=True, **case_fields)
+        yield dense_case(f"{dtype} of dynamic shape, rank kept", (None, None, 11), keep_num_dims=True, **case_fields)
     yield dense_case("static input with a result of dynamic shape", (5, 11, 1), depth=1, result=(None, None))
     yield dense_case("one row", (1, 11))
     yield dense_case("no rows", (2, 0, 11))
@@ -161,9 +161,9 @@ def dtype_cases() -> Iterator[Case]:
     for dtype in ("int8", "uint8", "int16"):
         yield dense_case(dtype, dtype=dtype, opsets=EVERY_OPSET if dtype != "int16" else (None, 26))
         yield dense_case(f"{dtype} without bias", dtype=dtype, biased=None)
-        yield dense_case(f"{dtype}, rank kept", (2, 5, 11), dtype=dtype, keep=True)
+        yield dense_case(f"{dtype}, rank kept", (2, 5, 11), dtype=dtype, keep_num_dims=True)
         yield dense_case(
-            f"{dtype}, rank kept", IMAGE, dtype=dtype, keep=True, place=between_convolutions, max_transposes=4
+            f"{dtype}, rank kept", IMAGE, dtype=dtype, keep_num_dims=True, place=between_convolutions, max_transposes=4
         )
         yield dense_case(f"{dtype}, rank 3 to rows", (2, 5, 11), dtype=dtype)
     for dtype in ("int8", "int16"):
@@ -230,14 +230,22 @@ def activation_cases() -> Iterator[Case]:
                 f"{dtype} with {activation}", dtype=dtype, options={"fused_activation_function": activation}
             )
     yield dense_case(
-        "int8 with RELU, rank kept", (2, 5, 11), dtype="int8", keep=True, options={"fused_activation_function": "RELU"}
+        "int8 with RELU, rank kept",
+        (2, 5, 11),
+        dtype="int8",
+        keep_num_dims=True,
+        options={"fused_activation_function": "RELU"},
     )
     for dtype in ("float32", "int8", "int16"):
         options = {"fused_activation_function": "RELU_N1_TO_1"}
-        yield dense_case(f"{dtype} with RELU_N1_TO_1, a vector", (11,), dtype=dtype, keep=True, options=options)
+        yield dense_case(
+            f"{dtype} with RELU_N1_TO_1, a vector", (11,), dtype=dtype, keep_num_dims=True, options=options
+        )
         arrays = [{"x0": random_array(n, m, 11, dtype=dtype)} for n, m in ((2, 5), (7, 1), (0, 3), (0, 0))]
         name = f"{dtype} with RELU_N1_TO_1, dynamic leading axes"
-        yield dense_case(name, (None, None, 11), dtype=dtype, keep=True, options=options, input_arrays=arrays, runs=4)
+        yield dense_case(
+            name, (None, None, 11), dtype=dtype, keep_num_dims=True, options=options, input_arrays=arrays, runs=4
+        )
     arrays = [{"x0": random_array(n, 11)} for n in (5, 2)]
     yield dense_case("all dimensions dynamic", (None, 11), result=(None, None), input_arrays=arrays)
 

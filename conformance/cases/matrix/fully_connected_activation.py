@@ -55,7 +55,7 @@ def hybrid_cases() -> Iterator[Case]:
         zero_points = {"asymmetric_quantize_inputs": True}
         yield activation_case("float32 by int8, with zero points", activation, weights="int8", options=zero_points)
         yield activation_case("float32 by int8 without bias", activation, weights="int8", biased=None)
-        rank_kept: dict[str, Any] = {"keep": True, "weights": "int8", "per_axis": True}
+        rank_kept: dict[str, Any] = {"keep_num_dims": True, "weights": "int8", "per_axis": True}
         yield activation_case("float32 by int8, rank kept", activation, 2, 5, 11, **rank_kept)
         image_options: dict[str, Any] = {"depth": 105, "weights": "int8", "place": between_convolutions}
         yield activation_case("float32 image by int8", activation, 2, 5, 7, 3, **image_options)

@@ -48,7 +48,7 @@ def blockwise_case(
     out: int,
     size: int,
     *,
-    keep: bool = False,
+    keep_num_dims: bool = False,
     biased: bool = True,
     flat: bool = False,
     activation: str = "NONE",
@@ -58,15 +58,15 @@ def blockwise_case(
 
     Each block of ``size`` weights is within a row.
 
-    ``keep``: the option keep_num_dims. ``flat``: the scales are stored as a tensor of rank 1.
+    ``keep_num_dims``: value of this option. ``flat``: the scales are stored as a tensor of rank 1.
     """
 
     def build_layer(model: Net) -> None:
         x = model.add_operand(tensor(*shape))
         b = constant(random_array(out, seed="b", low=-9, high=9)) if biased else None
-        y = tensor(*shape[:-1], out) if keep else tensor(prod(shape[:-1]), out)
+        y = tensor(*shape[:-1], out) if keep_num_dims else tensor(prod(shape[:-1]), out)
         operands = [x, block_weights(model, (out, shape[-1]), size, flat=flat), b]
-        options = {"keep_num_dims": keep, "fused_activation_function": activation}
+        options = {"keep_num_dims": keep_num_dims, "fused_activation_function": activation}
         model.output(model.call(OP, operands, y, **options))
 
     return net(OP, name, build_layer, **{"dtype": "int4 by block", **case_fields})
@@ -81,7 +81,7 @@ def blockwise_cases() -> Iterator[Case]:
     yield blockwise_case("blocks of 11 that end within a byte", (3, 66), 7, 11)
     yield blockwise_case("one block per row", (3, 32), 5, 32)
     yield blockwise_case("blocks, one output", (3, 160), 1, 32)
-    yield blockwise_case("blocks, rank kept", (2, 3, 96), 7, 32, keep=True)
+    yield blockwise_case("blocks, rank kept", (2, 3, 96), 7, 32, keep_num_dims=True)
     yield blockwise_case("blocks, rank 3 to rows", (2, 3, 96), 7, 32)
     yield blockwise_case("blocks with scales of rank 1", (3, 96), 7, 32, flat=True)
     yield blockwise_case("blocks with RELU6", (3, 96), 7, 32, activation="RELU6")

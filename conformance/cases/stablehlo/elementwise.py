@@ -11,7 +11,14 @@ from typing import Any
 import numpy as np
 
 from conformance.case import Case
-from conformance.models import PLACEMENTS, in_isolation, opsets, random_array, tensor
+from conformance.models import (
+    PLACEMENTS,
+    between_convolutions,
+    in_isolation,
+    opsets,
+    random_array,
+    tensor,
+)
 
 IMAGE = (2, 5, 7, 3)
 BITS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
@@ -36,7 +43,7 @@ def cases() -> Iterator[Case]:
                     [x, x.rescale(0.5, 7)],
                     x.rescale(2, -3 if dtype == "int8" else 9),
                 )
-        yield PLACEMENTS[1](op, "float32", [tensor(*IMAGE)] * 2, tensor(*IMAGE))
+        yield between_convolutions(op, "float32", [tensor(*IMAGE)] * 2, tensor(*IMAGE))
         for shape in ((), (0, 3), (1,)):
             yield in_isolation(op, f"shape {list(shape)}", [tensor(*shape)] * 2, tensor(*shape))
         x = tensor(2, 3)

@@ -13,6 +13,7 @@ from conformance.models import (
     PLACEMENTS,
     Placement,
     Spec,
+    between_convolutions,
     constant,
     in_isolation,
     int32_arrays,
@@ -74,11 +75,18 @@ def pad_cases() -> Iterator[Case]:
         yield pad_case(f"{dtype}, edge padding only", x, (1, 0, 2, 0), (0, 3, 1, 2), ZEROS)
     for dtype in ("float32", "int8", "uint8"):
         x = tensor(*IMAGE, dtype=dtype)
-        yield pad_case(f"{dtype} image, height and width", x, (0, 1, 2, 0), (0, 2, 0, 0), ZEROS, place=PLACEMENTS[1])
         yield pad_case(
-            f"{dtype} image, interior padding", x, (0, 1, -1, 0), (0, -2, 1, 0), (0, 2, 1, 0), place=PLACEMENTS[1]
+            f"{dtype} image, height and width", x, (0, 1, 2, 0), (0, 2, 0, 0), ZEROS, place=between_convolutions
         )
-        yield pad_case(f"{dtype} image, cropped", x, (0, -1, -2, 0), (0, -2, 0, -1), ZEROS, place=PLACEMENTS[1])
+        yield pad_case(
+            f"{dtype} image, interior padding",
+            x,
+            (0, 1, -1, 0),
+            (0, -2, 1, 0),
+            (0, 2, 1, 0),
+            place=between_convolutions,
+        )
+        yield pad_case(f"{dtype} image, cropped", x, (0, -1, -2, 0), (0, -2, 0, -1), ZEROS, place=between_convolutions)
     x = tensor(*IMAGE)
     for place in PLACEMENTS:
         yield pad_case("no padding", x, ZEROS, ZEROS, ZEROS, place=place)
@@ -115,11 +123,11 @@ def dilation_cases() -> Iterator[Case]:
         x = tensor(*IMAGE, dtype=dtype, scale=0)
         yield dilation_case(dtype, x, (2, 1, 3, 5), opsets=opsets() if dtype in ("float32", "int8") else (None,))
     for dtype in ("float32", "int8", "uint8"):
-        yield dilation_case(f"{dtype} image", tensor(*IMAGE, dtype=dtype), (1, 2, 3, 1), PLACEMENTS[1])
+        yield dilation_case(f"{dtype} image", tensor(*IMAGE, dtype=dtype), (1, 2, 3, 1), between_convolutions)
     x = tensor(*IMAGE)
-    yield dilation_case("by one", x, (1, 1, 1, 1), PLACEMENTS[1])
-    yield dilation_case("last axis only", x, (1, 1, 1, 3), PLACEMENTS[1])
-    yield dilation_case("runtime pad value", x, (1, 2, 3, 1), PLACEMENTS[1], tensor(name="value"))
+    yield dilation_case("by one", x, (1, 1, 1, 1), between_convolutions)
+    yield dilation_case("last axis only", x, (1, 1, 1, 3), between_convolutions)
+    yield dilation_case("runtime pad value", x, (1, 2, 3, 1), between_convolutions, tensor(name="value"))
     yield dilation_case("one element", tensor(1), (7,))
     yield dilation_case("rank 5", tensor(2, 3, 1, 2, 3), (1, 2, 3, 1, 2))
     steps = tensor(4, dtype="int32", name="steps")

@@ -13,7 +13,6 @@ import numpy as np
 
 from conformance.case import Case
 from conformance.models import (
-    PLACEMENTS,
     Net,
     Placement,
     Spec,
@@ -120,9 +119,13 @@ def cases() -> Iterator[Case]:
             x = tensor(*IMAGE, dtype="bool" if reduction in ("ALL", "ANY") else "float32")
             yield window_case(f"region {code}", reduction, x, IMAGE_WINDOW, code=code)
     for reduction in ("ADD", "MAXIMUM"):
-        yield window_case(f"{reduction} image", reduction, tensor(*IMAGE), IMAGE_WINDOW, place=PLACEMENTS[1])
+        yield window_case(f"{reduction} image", reduction, tensor(*IMAGE), IMAGE_WINDOW, place=between_convolutions)
         yield reduce_window_case(
-            f"{reduction} image", reduction, tensor(*IMAGE), Window((1, 3, 2, 1), (1, 2, 1, 1)), place=PLACEMENTS[1]
+            f"{reduction} image",
+            reduction,
+            tensor(*IMAGE),
+            Window((1, 3, 2, 1), (1, 2, 1, 1)),
+            place=between_convolutions,
         )
     yield window_case("runtime initial value", "ADD", tensor(*IMAGE), ALL_FEATURES, tensor(name="initial"))
     yield window_case(

@@ -18,6 +18,7 @@ from conformance.models import (
     Net,
     Placement,
     Spec,
+    between_convolutions,
     constant,
     in_isolation,
     net,
@@ -72,12 +73,12 @@ def depth_space_cases() -> Iterator[Case]:
             x = tensor(dtype=dtype)
             for place in PLACEMENTS:
                 yield depth_space_case(op, f"{dtype} by 2", x, 2, (2, 3, 5, 3), place, opsets=EVERY_OPSET)
-            yield depth_space_case(op, f"{dtype} by 3", x, 3, (1, 2, 5, 2), PLACEMENTS[1])
+            yield depth_space_case(op, f"{dtype} by 3", x, 3, (1, 2, 5, 2), between_convolutions)
         for dtype in ("int32", "int64"):
             yield depth_space_case(op, dtype, tensor(dtype=dtype), 2, (2, 3, 5, 3), opsets=EVERY_OPSET)
         yield depth_space_case(op, "by 1", tensor(), 1, (2, 3, 5, 3))
-        yield depth_space_case(op, "one channel", tensor(), 2, (2, 3, 5, 1), PLACEMENTS[1])
-        yield depth_space_case(op, "one pixel", tensor(), 2, (2, 1, 1, 3), PLACEMENTS[1])
+        yield depth_space_case(op, "one channel", tensor(), 2, (2, 3, 5, 1), between_convolutions)
+        yield depth_space_case(op, "one pixel", tensor(), 2, (2, 1, 1, 3), between_convolutions)
         before, after = shapes_before_and_after(op, 2, (2, 3, 5, 3))
         x = tensor(*before, dtype="int8")
         for place in PLACEMENTS:
@@ -102,7 +103,7 @@ def depth_space_cases() -> Iterator[Case]:
                 f"{dtype} of many pixels",
                 x,
                 x.with_shape(*large[1]),
-                PLACEMENTS[1],
+                between_convolutions,
                 options={"block_size": 2},
                 max_transposes=transposes,
             )
@@ -150,7 +151,7 @@ def space_to_batch_cases() -> Iterator[Case]:
         x = tensor(2, 5, 7, 3, dtype=dtype)
         targets: dict[str, Any] = {"targets": ("onnxruntime",)} if dtype == "int16" else {}
         for place in PLACEMENTS:
-            transposes: dict[str, Any] = {"max_transposes": 3} if place is PLACEMENTS[1] else {}
+            transposes: dict[str, Any] = {"max_transposes": 3} if place is between_convolutions else {}
             yield space_to_batch_case(
                 f"{dtype} by 2x3", x, (2, 3), [[1, 2], [2, 0]], place, opsets=opsets(dtype), **targets, **transposes
             )
@@ -163,13 +164,13 @@ def space_to_batch_cases() -> Iterator[Case]:
     unscaled = tensor(2, 5, 7, 3, dtype="int16", scale=0)
     yield space_to_batch_case("int16 without scale", unscaled, (2, 3), [[1, 2], [2, 0]], targets=("onnxruntime",))
     yield space_to_batch_case(
-        "height only", tensor(2, 5, 7, 3), (3, 1), [[1, 0], [0, 0]], PLACEMENTS[1], max_transposes=3
+        "height only", tensor(2, 5, 7, 3), (3, 1), [[1, 0], [0, 0]], between_convolutions, max_transposes=3
     )
     yield space_to_batch_case(
-        "by 1 with padding", tensor(2, 5, 7, 3), (1, 1), [[1, 0], [0, 2]], PLACEMENTS[1], max_transposes=3
+        "by 1 with padding", tensor(2, 5, 7, 3), (1, 1), [[1, 0], [0, 2]], between_convolutions, max_transposes=3
     )
     yield space_to_batch_case(
-        "one batch", tensor(1, 4, 6, 3), (2, 2), [[0, 0], [2, 0]], PLACEMENTS[1], max_transposes=3
+        "one batch", tensor(1, 4, 6, 3), (2, 2), [[0, 0], [2, 0]], between_convolutions, max_transposes=3
     )
     runs = [{"x0": random_array(n, 4, 6, 3)} for n in (1, 3)]
     settings = [constant([2, 3]), constant(NO_PADDING)]
@@ -187,7 +188,7 @@ def space_to_batch_cases() -> Iterator[Case]:
     )
     large = tensor(1, 32, 32, 16)
     yield space_to_batch_case(
-        "many pixels, channels last for speed", large, (2, 2), NO_PADDING, PLACEMENTS[1], max_transposes=5
+        "many pixels, channels last for speed", large, (2, 2), NO_PADDING, between_convolutions, max_transposes=5
     )
 
 
@@ -211,7 +212,7 @@ def batch_to_space_cases() -> Iterator[Case]:
     for dtype in ("float32", "int8", "uint8", "int16"):
         x = tensor(12, 5, 3, 7, dtype=dtype)
         for place in PLACEMENTS:
-            transposes: dict[str, Any] = {"max_transposes": 3} if place is PLACEMENTS[1] else {}
+            transposes: dict[str, Any] = {"max_transposes": 3} if place is between_convolutions else {}
             yield batch_to_space_case(
                 f"{dtype} by 2x3", x, (2, 3), [[1, 3], [2, 0]], place, opsets=opsets(dtype), **transposes
             )
@@ -220,10 +221,10 @@ def batch_to_space_cases() -> Iterator[Case]:
     for dtype in ("int32", "int64", "bool"):
         yield batch_to_space_case(dtype, tensor(12, 5, 3, 7, dtype=dtype), (2, 3), [[1, 3], [2, 0]])
     yield batch_to_space_case(
-        "width only", tensor(6, 5, 3, 7), (1, 3), [[0, 0], [0, 4]], PLACEMENTS[1], max_transposes=3
+        "width only", tensor(6, 5, 3, 7), (1, 3), [[0, 0], [0, 4]], between_convolutions, max_transposes=3
     )
     yield batch_to_space_case(
-        "result of one batch", tensor(4, 5, 3, 7), (2, 2), [[0, 0], [1, 0]], PLACEMENTS[1], max_transposes=3
+        "result of one batch", tensor(4, 5, 3, 7), (2, 2), [[0, 0], [1, 0]], between_convolutions, max_transposes=3
     )
     runs = [{"x0": random_array(n, 5, 3, 7)} for n in (6, 12)]
     settings = [constant([2, 3]), constant([[1, 3], [2, 0]])]
@@ -250,7 +251,7 @@ def runtime_setting_cases() -> Iterator[Case]:
             name = f"runtime {' and '.join(labels[operand] for operand in runtime_names)}"
             for dtype in ("float32", "int8", "uint8", "int16"):
                 yield runtime_setting_case(op, f"{dtype}, {name}", tensor(*shape, dtype=dtype), settings, runtime_names)
-            yield runtime_setting_case(op, name, tensor(*shape), settings, runtime_names, PLACEMENTS[1])
+            yield runtime_setting_case(op, name, tensor(*shape), settings, runtime_names, between_convolutions)
             yield runtime_setting_case(
                 op, f"{name}, rank 3", tensor(shape[0] * 3, 5, 7), rank_3_settings, runtime_names
             )

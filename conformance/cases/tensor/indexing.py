@@ -14,6 +14,7 @@ from conformance.models import (
     Net,
     Placement,
     Spec,
+    between_convolutions,
     constant,
     in_isolation,
     net,
@@ -25,7 +26,7 @@ from onnx_tflite_plugin.verify import Tolerance
 
 IMAGE = (2, 5, 7, 3)
 AXES = (0, 1, 2, 3, -1, -2, -3, -4)
-REAL = ("float32", "int8", "uint8", "int16")
+FLOAT_OR_QUANTIZED = ("float32", "int8", "uint8", "int16")
 READ_BACK: dict[str, Any] = {
     "tolerance": Tolerance(of_range=1e-6),
     "tolerance_reason": "the result is dequantized, because neither runtime can return int4",
@@ -77,7 +78,7 @@ def axis_cases() -> Iterator[Case]:
                 tensor(*IMAGE),
                 (4,),
                 axis,
-                place=PLACEMENTS[1],
+                place=between_convolutions,
                 constant_indices=constant_indices,
             )
         for index_shape in ((), (2, 3), (2, 1, 3)):
@@ -88,17 +89,21 @@ def axis_cases() -> Iterator[Case]:
             tensor(*IMAGE),
             index_shape,
             3,
-            place=PLACEMENTS[1],
+            place=between_convolutions,
         )
         yield gather_case(f"{index_shape}, known at runtime", tensor(*IMAGE), index_shape, 1, constant_indices=False)
-    yield gather_case("all elements", tensor(*IMAGE), (3,), 3, place=PLACEMENTS[1])
+    yield gather_case("all elements", tensor(*IMAGE), (3,), 3, place=between_convolutions)
     for axis in (1, 3):
-        yield gather_case(f"equal dimensions, along axis {axis}", tensor(3, 3, 3, 3), (3,), axis, place=PLACEMENTS[1])
-    yield gather_case("many pixels, channels first for speed", tensor(1, 32, 32, 16), (16,), 3, place=PLACEMENTS[1])
+        yield gather_case(
+            f"equal dimensions, along axis {axis}", tensor(3, 3, 3, 3), (3,), axis, place=between_convolutions
+        )
+    yield gather_case(
+        "many pixels, channels first for speed", tensor(1, 32, 32, 16), (16,), 3, place=between_convolutions
+    )
 
 
 def dtype_cases() -> Iterator[Case]:
-    for dtype in REAL:
+    for dtype in FLOAT_OR_QUANTIZED:
         x = tensor(*IMAGE, dtype=dtype)
         for place in PLACEMENTS:
             yield gather_case(dtype, x, (4,), 2, place=place, opsets=opsets(dtype))
@@ -119,7 +124,7 @@ def dtype_cases() -> Iterator[Case]:
                 tensor(*IMAGE),
                 (4,),
                 1,
-                place=PLACEMENTS[1],
+                place=between_convolutions,
                 index_dtype=index_dtype,
                 constant_indices=constant_indices,
             )
@@ -178,7 +183,7 @@ def batch_cases() -> Iterator[Case]:
         for axis in (1, 3):
             name = f"one batch axis, {'constant' if constant_indices else 'runtime'} indices along axis {axis}"
             yield gather_case(
-                name, x, (2, 4), axis, 1, PLACEMENTS[1], constant_indices=constant_indices, max_transposes=4
+                name, x, (2, 4), axis, 1, between_convolutions, constant_indices=constant_indices, max_transposes=4
             )
     for dtype in ("int8", "uint8", "int16", "int32", "bool"):
         yield gather_case(f"{dtype} of one batch axis", tensor(*IMAGE, dtype=dtype), (2, 4), 2, 1, opsets=opsets(dtype))
@@ -290,7 +295,7 @@ def gather_nd_cases() -> Iterator[Case]:
     for depth in (1, 2, 3, 4):
         yield gather_nd_case(f"the first {depth} axes", (11,), depth, opsets=EVERY_OPSET)
         yield gather_nd_case(f"indices of rank 3, {depth} axes", (3, 2), depth)
-    yield gather_nd_case("indices of rank 3, 2 axes", (3, 2), 2, place=PLACEMENTS[-1], max_transposes=4)
+    yield gather_nd_case("indices of rank 3, 2 axes", (3, 2), 2, place=between_convolutions, max_transposes=4)
     for dtype in ("int8", "uint8", "int16", "int32", "int64", "bool", "string"):
         yield gather_nd_case(dtype, (11,), 2, dtype=dtype)
     for index_dtype in ("int16", "int64"):

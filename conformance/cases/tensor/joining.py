@@ -13,6 +13,7 @@ from conformance.models import (
     Net,
     Placement,
     Spec,
+    between_convolutions,
     in_isolation,
     net,
     opsets,
@@ -23,7 +24,7 @@ from conformance.models import (
 
 IMAGE = (2, 5, 7, 3)
 AXES = (0, 1, 2, 3, -1, -2, -3, -4)
-REAL = ("float32", "int8", "uint8", "int16")
+FLOAT_OR_QUANTIZED = ("float32", "int8", "uint8", "int16")
 
 
 def cases() -> Iterator[Case]:
@@ -61,32 +62,32 @@ def concatenation_cases() -> Iterator[Case]:
         shape = list(IMAGE)
         shape[axis] += 1
         x = tensor(*IMAGE)
-        yield concatenation_case(f"float32 axis {axis}", [x, x.with_shape(*shape)], axis, PLACEMENTS[1])
-    for dtype in (*REAL, "float16", "int32", "int64", "uint32", "bool"):
+        yield concatenation_case(f"float32 axis {axis}", [x, x.with_shape(*shape)], axis, between_convolutions)
+    for dtype in (*FLOAT_OR_QUANTIZED, "float16", "int32", "int64", "uint32", "bool"):
         x = tensor(*IMAGE, dtype=dtype)
         yield concatenation_case(dtype, [x, x.with_shape(2, 5, 7, 4), x], 3, opsets=opsets(dtype))
-    for dtype in REAL:
+    for dtype in FLOAT_OR_QUANTIZED:
         x = tensor(*IMAGE, dtype=dtype)
-        yield concatenation_case(f"{dtype} along channels", [x, x.with_shape(2, 5, 7, 4)], -1, PLACEMENTS[1])
+        yield concatenation_case(f"{dtype} along channels", [x, x.with_shape(2, 5, 7, 4)], -1, between_convolutions)
         yield concatenation_case(
-            f"{dtype} with a constant", [x, random_constant(x.with_shape(2, 5, 2, 3))], 2, PLACEMENTS[1]
+            f"{dtype} with a constant", [x, random_constant(x.with_shape(2, 5, 2, 3))], 2, between_convolutions
         )
         yield concatenation_case(
-            f"{dtype}, leading constant", [random_constant(x.with_shape(2, 5, 7, 2)), x], 3, PLACEMENTS[1]
+            f"{dtype}, leading constant", [random_constant(x.with_shape(2, 5, 7, 2)), x], 3, between_convolutions
         )
     x = tensor(*IMAGE, dtype="uint8")
     operands = [x, x.rescale(0.5, 3), x.rescale(2.0, 200)]
     for place in PLACEMENTS:
         yield concatenation_case(
-            "uint8 of different scales, which are requantized", operands, 3, place, x.rescale(1.3, 90)
+            "uint8 with different scales, which are requantized", operands, 3, place, x.rescale(1.3, 90)
         )
     unscaled = Spec(IMAGE, "uint8")
     yield concatenation_case("uint8, one operand without scale", [x, unscaled], 3, refusal="has no scale")
     yield concatenation_case("uint8 without scales", [unscaled, unscaled.with_shape(2, 5, 7, 4)], 3)
     y = tensor(*IMAGE, dtype="int8")
-    yield concatenation_case("int8 of different scales", [y, y.rescale(2)], 3, kernel_refusal="params.scale")
+    yield concatenation_case("int8 with different scales", [y, y.rescale(2)], 3, kernel_refusal="params.scale")
     options = {"fused_activation_function": "RELU"}
-    refusal = "LiteRT refuses a fused RELU here, or XNNPACK ignores it"
+    refusal = "LiteRT refuses a fused RELU for this operator"
     yield concatenation_case(
         "RELU", [tensor(*IMAGE)], 3, options=options, refusal=refusal, kernel_refusal="kTfLiteActNone"
     )
@@ -115,14 +116,14 @@ def pack_case(name: str, operands: Sequence[Spec], axis: int, **case_fields: Any
 
 
 def pack_cases() -> Iterator[Case]:
-    """Yield PACK.
+    """Yield cases of PACK.
 
     A negative axis counts from the end of the result, which has one more axis.
     """
     for axis in (*AXES, 4, -5):
         yield pack_case(f"axis {axis}", [tensor(*IMAGE), tensor(*IMAGE)], axis)
         yield net("PACK", f"axis {axis} between convolutions", swap_images(axis, "float32"), max_transposes=4)
-    for dtype in REAL:
+    for dtype in FLOAT_OR_QUANTIZED:
         x = tensor(*IMAGE, dtype=dtype)
         yield pack_case(dtype, [x, x, x], -2, opsets=opsets(dtype))
         yield pack_case(f"{dtype} with a constant", [x, random_constant(x)], 2, dtype=dtype)
@@ -140,11 +141,11 @@ def pack_cases() -> Iterator[Case]:
     yield pack_case("bool", [tensor(5, dtype="bool")] * 2, 0, kernel_refusal="not supported by pack")
     x = tensor(5, dtype="int8")
     kernel_refusal = "params.zero_point"
-    yield pack_case("int8 of different zero points", [x, x.rescale(1, 40)], 0, kernel_refusal=kernel_refusal)
+    yield pack_case("int8 with different zero points", [x, x.rescale(1, 40)], 0, kernel_refusal=kernel_refusal)
 
 
 def swap_images(axis: int, dtype: str) -> Callable[[Net], None]:
-    """Return a model between convolutions that packs, unpacks and swaps two images.
+    """Return a build function: pack, unpack and swap two images, between convolutions.
 
     RELU is applied to the packed images.
     """

@@ -15,6 +15,7 @@ from conformance.models import (
     Net,
     Placement,
     Spec,
+    between_convolutions,
     constant,
     in_isolation,
     int32_arrays,
@@ -77,7 +78,9 @@ def topk_cases() -> Iterator[Case]:
         few_values = {"x0": random_array(5, 13, dtype="int32", low=0, high=2).astype(dtype)}
         yield topk_case(f"{dtype} with duplicates", tensor(5, 13, dtype=dtype, scale=0), 6, input_arrays=few_values)
         if dtype in ("float32", "int8", "uint8", "int16"):
-            yield topk_case(f"{dtype} along channels", tensor(*IMAGE, dtype=dtype), 2, PLACEMENTS[1], max_transposes=3)
+            yield topk_case(
+                f"{dtype} along channels", tensor(*IMAGE, dtype=dtype), 2, between_convolutions, max_transposes=3
+            )
     x = tensor(3, 11)
     for k_dtype in ("int32", "int16"):
         for index_dtype in ("int32", "int16"):
@@ -135,7 +138,7 @@ def reverse_cases() -> Iterator[Case]:
     for axes in ([0], [1], [2], [3], [-1], [-3], [1, 2], [2, 1], [-2, 3], [0, 1, 2, 3]):
         for constant_axes in (True, False):
             suffix = "" if constant_axes else " at runtime"
-            yield reverse_case(f"axes {axes}{suffix}", x, axes, PLACEMENTS[1], constant_axes)
+            yield reverse_case(f"axes {axes}{suffix}", x, axes, between_convolutions, constant_axes)
     axes_operand = tensor(None, dtype="int32", name="axes")
     axes_runs = [int32_arrays(axes=axes) for axes in ([1], [1, 2], [-3, -2, -1])]
     for place in PLACEMENTS:
@@ -218,11 +221,11 @@ def reverse_sequence_cases() -> Iterator[Case]:
                 length_dtype=length_dtype,
                 constant_lengths=constant_lengths,
             )
-    yield reverse_sequence_case("width by batch", x, 2, 0, [3, 7], PLACEMENTS[1], max_transposes=4)
+    yield reverse_sequence_case("width by batch", x, 2, 0, [3, 7], between_convolutions, max_transposes=4)
     for dtype in ("uint8", "int16", "int32", "int64"):
         yield reverse_sequence_case(dtype, tensor(2, 5, 7, 3, dtype=dtype), 1, 0, [3, 0])
     yield reverse_sequence_case(
-        "uint8, width by batch", tensor(2, 5, 7, 3, dtype="uint8"), 2, 0, [3, 7], PLACEMENTS[1], max_transposes=4
+        "uint8, width by batch", tensor(2, 5, 7, 3, dtype="uint8"), 2, 0, [3, 7], between_convolutions, max_transposes=4
     )
     yield reverse_sequence_case("lengths of 1", tensor(3, 5), 1, 0, [1, 1, 1])
     runs = [{"x0": random_array(n, 5), **int32_arrays(lengths=[4, 2, 5][:n])} for n in (3, 1)]

@@ -17,6 +17,7 @@ from conformance.models import (
     Net,
     Placement,
     Spec,
+    between_convolutions,
     constant,
     in_bfloat16,
     in_isolation,
@@ -27,7 +28,7 @@ from conformance.models import (
 )
 
 IMAGE = (2, 5, 7, 3)
-REAL = ("float32", "int8", "uint8", "int16")
+FLOAT_OR_QUANTIZED = ("float32", "int8", "uint8", "int16")
 PADDINGS = [[0, 1], [2, 0], [1, 3], [0, 2]]
 HEIGHT_AND_WIDTH = [[0, 0], [1, 2], [2, 1], [0, 0]]
 MODES = ("REFLECT", "SYMMETRIC")
@@ -59,14 +60,16 @@ def pad_case(
 
 def pad_cases() -> Iterator[Case]:
     """Yield padding of integers with the zero point, which dequantizes to 0."""
-    for dtype in (*REAL, "float16", "int32", "int64", "bool"):
+    for dtype in (*FLOAT_OR_QUANTIZED, "float16", "int32", "int64", "bool"):
         x = tensor(*IMAGE, dtype=dtype)
         # ONNX Runtime has no Pad of int16, but the generic target may emit it.
         targets: dict[str, Any] = {"targets": ("onnxruntime",)} if dtype == "int16" else {}
         yield pad_case(dtype, x, PADDINGS, opsets=opsets(dtype), **targets)
-        if dtype in REAL:
-            yield pad_case(dtype, x, PADDINGS, PLACEMENTS[1], **targets)
-            yield pad_case(f"{dtype}, height and width", x, [[0, 0], [1, 2], [2, 1], [0, 0]], PLACEMENTS[1], **targets)
+        if dtype in FLOAT_OR_QUANTIZED:
+            yield pad_case(dtype, x, PADDINGS, between_convolutions, **targets)
+            yield pad_case(
+                f"{dtype}, height and width", x, [[0, 0], [1, 2], [2, 1], [0, 0]], between_convolutions, **targets
+            )
     sizes = [size + sum(pads) for size, pads in zip(IMAGE, PADDINGS, strict=True)]
     paddings_constant = constant(np.asarray(PADDINGS, np.int32))
     yield in_bfloat16("PAD", [tensor(*IMAGE), paddings_constant], tensor(*sizes))
@@ -74,8 +77,8 @@ def pad_cases() -> Iterator[Case]:
     for dtype in ("int8", "uint8"):
         x = tensor(*IMAGE, dtype=dtype)
         yield pad_case(f"{dtype} to a different zero point", x, PADDINGS, y=x.rescale(1.0, 40))
-    yield pad_case("int64 paddings", tensor(*IMAGE), PADDINGS, PLACEMENTS[1], padding_dtype="int64")
-    yield pad_case("paddings of 0", tensor(*IMAGE), [[0, 0]] * 4, PLACEMENTS[1])
+    yield pad_case("int64 paddings", tensor(*IMAGE), PADDINGS, between_convolutions, padding_dtype="int64")
+    yield pad_case("paddings of 0", tensor(*IMAGE), [[0, 0]] * 4, between_convolutions)
     for shape in ((5,), (3, 5), (2, 3, 5), (2, 3, 5, 2, 3)):
         yield pad_case(f"rank {len(shape)}", tensor(*shape), [[i, 2 - i % 3] for i in range(len(shape))])
     paddings = tensor(4, 2, dtype="int32", name="rows")
@@ -154,7 +157,7 @@ def padv2_case(
 
 def padding_value_cases() -> Iterator[Case]:
     """Yield padding values of quantized tensors, which are quantized values."""
-    for dtype in REAL:
+    for dtype in FLOAT_OR_QUANTIZED:
         x = tensor(*IMAGE, dtype=dtype)
         for place in PLACEMENTS:
             yield padv2_case(dtype, x, padding_value(x, 17), PADDINGS, place, opsets=opsets(dtype))
@@ -170,7 +173,7 @@ def padding_value_cases() -> Iterator[Case]:
     x = tensor(*IMAGE)
     for padding_dtype in ("int64", "int16", "int8"):
         yield padv2_case(f"{padding_dtype} paddings", x, padding_value(x, 17), padding_dtype=padding_dtype)
-    yield padv2_case("paddings of 0", x, padding_value(x, 17), [[0, 0]] * 4, PLACEMENTS[1])
+    yield padv2_case("paddings of 0", x, padding_value(x, 17), [[0, 0]] * 4, between_convolutions)
     for shape in ((5,), (3, 5), (2, 3, 5), (2, 3, 5, 2, 3)):
         x = tensor(*shape)
         yield padv2_case(f"rank {len(shape)}", x, padding_value(x, 17), [[i, 2 - i % 3] for i in range(len(shape))])
@@ -219,7 +222,7 @@ def mirror_pad_case(
 def mirror_cases() -> Iterator[Case]:
     """Yield REFLECT, which omits the edge, and SYMMETRIC, which repeats it."""
     for mode in MODES:
-        for dtype in REAL:
+        for dtype in FLOAT_OR_QUANTIZED:
             for place in PLACEMENTS:
                 x = tensor(*IMAGE, dtype=dtype)
                 yield mirror_pad_case(dtype, x, mode, PADDINGS, place, opsets=opsets(dtype))
@@ -227,11 +230,11 @@ def mirror_cases() -> Iterator[Case]:
             x = tensor(*IMAGE, dtype=dtype, scale=0)
             yield mirror_pad_case(f"{dtype} without scale", x, mode, PADDINGS)
         x = tensor(*IMAGE)
-        yield mirror_pad_case("by one", x, mode, [[0, 0], [1, 0], [1, 1], [0, 1]], PLACEMENTS[1])
-        yield mirror_pad_case("no padding", x, mode, [[0, 0]] * 4, PLACEMENTS[1])
+        yield mirror_pad_case("by one", x, mode, [[0, 0], [1, 0], [1, 1], [0, 1]], between_convolutions)
+        yield mirror_pad_case("no padding", x, mode, [[0, 0]] * 4, between_convolutions)
         excluded_edge = MODES.index(mode) - 1
         yield mirror_pad_case("maximum padding", x, mode, [[n + excluded_edge, n + excluded_edge] for n in IMAGE])
-        yield mirror_pad_case("height and width", x, mode, HEIGHT_AND_WIDTH, PLACEMENTS[1])
+        yield mirror_pad_case("height and width", x, mode, HEIGHT_AND_WIDTH, between_convolutions)
         yield mirror_pad_case("int64 paddings", x, mode, PADDINGS, padding_dtype="int64")
         for shape in ((5,), (3, 5), (3, 3, 5), (3, 3, 5, 3, 3)):
             yield mirror_pad_case(
@@ -240,7 +243,12 @@ def mirror_cases() -> Iterator[Case]:
         large = tensor(1, 32, 32, 16)
         max_transposes = 4 if mode == "SYMMETRIC" else 2  # Gather is faster channels last
         yield mirror_pad_case(
-            "many pixels", large, mode, [[0, 0], [2, 2], [2, 2], [0, 0]], PLACEMENTS[1], max_transposes=max_transposes
+            "many pixels",
+            large,
+            mode,
+            [[0, 0], [2, 2], [2, 2], [0, 0]],
+            between_convolutions,
+            max_transposes=max_transposes,
         )
         x = tensor(*IMAGE, dtype="int8")
         y, options, kernel_refusal = pad_shape(x, HEIGHT_AND_WIDTH).rescale(2), {"mode": mode}, "params.scale"

@@ -12,10 +12,20 @@ from typing import Any
 import numpy as np
 
 from conformance.case import EVERY_OPSET, Case
-from conformance.models import PLACEMENTS, Placement, Spec, constant, in_isolation, int32_arrays, opsets, tensor
+from conformance.models import (
+    PLACEMENTS,
+    Placement,
+    Spec,
+    between_convolutions,
+    constant,
+    in_isolation,
+    int32_arrays,
+    opsets,
+    tensor,
+)
 
 IMAGE = (2, 5, 7, 3)
-REAL = ("float32", "int8", "uint8", "int16")
+FLOAT_OR_QUANTIZED = ("float32", "int8", "uint8", "int16")
 TEXT = {"x0": np.array([[b"a", b"bc", b""], [b"d", b"e", b"fgh"]], object)}
 
 
@@ -46,16 +56,16 @@ def tile_case(
 
 
 def tile_cases() -> Iterator[Case]:
-    for dtype in REAL:
+    for dtype in FLOAT_OR_QUANTIZED:
         for place in PLACEMENTS:
             yield tile_case(dtype, tensor(*IMAGE, dtype=dtype), (1, 2, 3, 4), place, opsets=opsets(dtype))
     for axis in range(4):
-        yield tile_case(f"axis {axis}", tensor(*IMAGE), [3 if k == axis else 1 for k in range(4)], PLACEMENTS[1])
+        yield tile_case(f"axis {axis}", tensor(*IMAGE), [3 if k == axis else 1 for k in range(4)], between_convolutions)
     for dtype in ("int32", "int64", "bool"):
         yield tile_case(dtype, tensor(5, 3, dtype=dtype), (2, 3))
     yield tile_case("string", tensor(2, 3, dtype="string"), (2, 1), input_arrays=TEXT)
-    yield tile_case("int64 multiples", tensor(*IMAGE), (2, 1, 2, 1), PLACEMENTS[1], multiple_dtype="int64")
-    yield tile_case("multiples of 1", tensor(*IMAGE), (1, 1, 1, 1), PLACEMENTS[1])
+    yield tile_case("int64 multiples", tensor(*IMAGE), (2, 1, 2, 1), between_convolutions, multiple_dtype="int64")
+    yield tile_case("multiples of 1", tensor(*IMAGE), (1, 1, 1, 1), between_convolutions)
     yield tile_case("multiples of 0", tensor(5, 3), (2, 0))
     for shape in ((3,), (3, 1, 5), (2, 3, 1, 5, 2), (2, 1, 3, 1, 2, 1)):
         yield tile_case(f"rank {len(shape)}", tensor(*shape), [1 + k % 3 for k in range(len(shape))])
@@ -119,7 +129,7 @@ def broadcast_cases() -> Iterator[Case]:
         yield broadcast_to_case(f"{shape_text} to an image", input_shape, IMAGE, opsets=EVERY_OPSET)
     for place in PLACEMENTS:
         yield broadcast_to_case("height and width of an image", (2, 1, 1, 3), IMAGE, place=place)
-    yield broadcast_to_case("batches of an image between convolutions", (1, 5, 7, 3), IMAGE, place=PLACEMENTS[-1])
+    yield broadcast_to_case("batches of an image between convolutions", (1, 5, 7, 3), IMAGE, place=between_convolutions)
     for dtype in ("int8", "uint8", "int16", "int32", "int64", "bool"):
         yield broadcast_to_case(dtype, (5, 1, 3), IMAGE, dtype=dtype)
     yield broadcast_to_case("int64 shape", (5, 1, 3), IMAGE, shape_dtype="int64")

@@ -11,7 +11,6 @@ import numpy as np
 from conformance.case import EVERY_OPSET, Case
 from conformance.copies import Copy, copy_cases, refused_copy_cases
 from conformance.models import (
-    PLACEMENTS,
     Net,
     Placement,
     Spec,
@@ -28,7 +27,7 @@ from conformance.models import (
 
 IMAGE = (2, 5, 7, 3)
 AXES = (0, 1, 2, 3, -1, -2, -3, -4)
-REAL = ("float32", "int8", "uint8", "int16")
+FLOAT_OR_QUANTIZED = ("float32", "int8", "uint8", "int16")
 TEXT = {"x0": np.array([[b"a", b"bc", b""], [b"d", b"e", b"fgh"]], object)}
 
 
@@ -64,7 +63,7 @@ def reshape_cases() -> Iterator[Case]:
         yield reshape_case(dtype, IMAGE, (2, 105), dtype, opsets=EVERY_OPSET if dtype != "int16" else (None, 26))
     for after in ((2, 105), (10, 21), (70, 3), (210,), (2, 35, 3), (2, 5, 21), (1, 2, 5, 7, 3), (6, 35)):
         for dtype in ("float32", "int8"):
-            yield reshape_case(f"{dtype} to {after}", IMAGE, after, dtype, PLACEMENTS[1])
+            yield reshape_case(f"{dtype} to {after}", IMAGE, after, dtype, between_convolutions)
     # No permutation of axes gives these images: a row takes elements of several rows.
     images = (
         ((2, 5, 7, 3), (2, 7, 5, 3)),
@@ -77,7 +76,7 @@ def reshape_cases() -> Iterator[Case]:
         ((2, 5, 7, 3), (1, 10, 7, 3)),
     )
     for before, reshaped in images:
-        yield reshape_case(f"{before} to {reshaped}", before, reshaped, place=PLACEMENTS[1], max_transposes=None)
+        yield reshape_case(f"{before} to {reshaped}", before, reshaped, place=between_convolutions, max_transposes=None)
     for shape in ((), (1,), (1, 1, 1)):
         yield reshape_case(f"one element to rank {len(shape)}", (1, 1), shape)
     yield reshape_case("no elements", (2, 0, 3), (0, 6))
@@ -207,9 +206,9 @@ def squeeze_cases() -> Iterator[Case]:
         ("two axes", [0, -2], (5, 3)),
     ):
         for dtype in ("float32", "int8"):
-            yield squeeze(f"{dtype} {name}", (1, 5, 1, 3), dims, after, dtype, PLACEMENTS[1])
-    yield squeeze("pooled image", (2, 1, 1, 3), [1, 2], (2, 3), place=PLACEMENTS[1], max_transposes=1)
-    yield squeeze("no axis dropped", (2, 5, 7, 3), [], (2, 5, 7, 3), place=PLACEMENTS[1])
+            yield squeeze(f"{dtype} {name}", (1, 5, 1, 3), dims, after, dtype, between_convolutions)
+    yield squeeze("pooled image", (2, 1, 1, 3), [1, 2], (2, 3), place=between_convolutions, max_transposes=1)
+    yield squeeze("no axis dropped", (2, 5, 7, 3), [], (2, 5, 7, 3), place=between_convolutions)
     yield squeeze("scalar result", (1, 1), [], ())
     yield squeeze("image result", (2, 5, 1, 7, 3), [2], IMAGE)
     input_arrays = [{"x0": random_array(n, 1, m, 3)} for n, m in ((1, 5), (7, 2))]
@@ -257,7 +256,7 @@ def expand_dims_cases() -> Iterator[Case]:
             expand_and_squeeze(axis, "float32"),
             max_transposes=2,
         )
-    for dtype in REAL:
+    for dtype in FLOAT_OR_QUANTIZED:
         x = tensor(*IMAGE, dtype=dtype)
         yield expand_dims_case(dtype, x, -2, opsets=opsets(dtype))
         yield net(

@@ -9,10 +9,10 @@ from typing import Any
 from conformance.case import EVERY_OPSET, Case
 from conformance.copies import Copy, copy_cases
 from conformance.models import (
-    PLACEMENTS,
     Net,
     Placement,
     Spec,
+    between_convolutions,
     constant,
     in_isolation,
     int32_arrays,
@@ -49,9 +49,13 @@ def constant_perm_cases() -> Iterator[Case]:
         opsets = EVERY_OPSET if dtype != "int16" else (None, 26)
         yield transpose(dtype, IMAGE, (1, 3, 0, 2), dtype, opsets=opsets, kernel_refusal=kernel_refusal)
     for perm in permutations(range(4)):
-        yield transpose(f"axes {perm}", IMAGE, perm, place=PLACEMENTS[1], max_transposes=2 + (perm != (0, 1, 2, 3)))
+        yield transpose(
+            f"axes {perm}", IMAGE, perm, place=between_convolutions, max_transposes=2 + (perm != (0, 1, 2, 3))
+        )
     for dtype in ("int8", "uint8", "int16"):
-        yield transpose(f"{dtype} axes (0, 2, 3, 1)", IMAGE, (0, 2, 3, 1), dtype, PLACEMENTS[1], max_transposes=3)
+        yield transpose(
+            f"{dtype} axes (0, 2, 3, 1)", IMAGE, (0, 2, 3, 1), dtype, between_convolutions, max_transposes=3
+        )
     for shape, perm in (
         ((11,), (0,)),
         ((3, 11), (1, 0)),
@@ -79,7 +83,11 @@ def runtime_perm_cases() -> Iterator[Case]:
     for dtype in ("int8", "uint8", "int16", "int32", "int64", "bool"):
         yield runtime_perm_case(f"{dtype}, runtime perm", tensor(2, 5, 7, dtype=dtype), (2, 0, 1))
     yield runtime_perm_case(
-        "runtime perm, height and width swapped", tensor(2, 5, 7, 3), (0, 2, 1, 3), PLACEMENTS[1], max_transposes=4
+        "runtime perm, height and width swapped",
+        tensor(2, 5, 7, 3),
+        (0, 2, 1, 3),
+        between_convolutions,
+        max_transposes=4,
     )
     runs = [{"x0": random_array(n, 5, 7), **int32_arrays(perm=[1, 2, 0])} for n in (2, 3)]
     operands = [tensor(None, 5, 7), tensor(3, dtype="int32", name="perm")]

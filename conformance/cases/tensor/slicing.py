@@ -27,7 +27,7 @@ from conformance.models import (
 from onnx_tflite_plugin.verify import Tolerance
 
 IMAGE = (2, 5, 7, 3)
-REAL = ("float32", "int8", "uint8", "int16")
+FLOAT_OR_QUANTIZED = ("float32", "int8", "uint8", "int16")
 TEXT = {"x0": np.array([[b"a", b"bc", b""], [b"d", b"e", b"fgh"]], object)}
 READ_BACK: dict[str, Any] = {
     "tolerance": Tolerance(of_range=1e-6),
@@ -64,19 +64,21 @@ def slice_case(
 
 def slice_cases() -> Iterator[Case]:
     """Yield SLICE with sizes, some of them -1: from the begin to the end of the axis."""
-    for dtype in REAL:
+    for dtype in FLOAT_OR_QUANTIZED:
         for place in PLACEMENTS:
             yield slice_case(
                 dtype, tensor(*IMAGE, dtype=dtype), (1, 0, 2, 1), (1, 4, -1, -1), place, opsets=opsets(dtype)
             )
     for axis in range(4):
         begin, size = [int(k == axis) for k in range(4)], [1 if k == axis else -1 for k in range(4)]
-        yield slice_case(f"axis {axis}", tensor(*IMAGE), begin, size, PLACEMENTS[1])
+        yield slice_case(f"axis {axis}", tensor(*IMAGE), begin, size, between_convolutions)
     for dtype in ("int32", "int64", "bool"):
         yield slice_case(dtype, tensor(5, 3, dtype=dtype), (1, 1), (3, -1))
-    yield slice_case("int64 operands", tensor(*IMAGE), (1, 0, 2, 1), (1, 4, -1, 2), PLACEMENTS[1], bound_dtype="int64")
-    yield slice_case("equal dimensions", tensor(4, 4, 4, 4), (0, 1, 2, 0), (2, 2, 2, 2), PLACEMENTS[1])
-    yield slice_case("full slice", tensor(*IMAGE), (0, 0, 0, 0), (2, -1, 7, -1), PLACEMENTS[1])
+    yield slice_case(
+        "int64 operands", tensor(*IMAGE), (1, 0, 2, 1), (1, 4, -1, 2), between_convolutions, bound_dtype="int64"
+    )
+    yield slice_case("equal dimensions", tensor(4, 4, 4, 4), (0, 1, 2, 0), (2, 2, 2, 2), between_convolutions)
+    yield slice_case("full slice", tensor(*IMAGE), (0, 0, 0, 0), (2, -1, 7, -1), between_convolutions)
     yield slice_case("empty", tensor(5, 3), (2, 0), (0, -1))
     for shape in ((5,), (3, 5, 2), (2, 3, 2, 5, 2), (2, 3, 2, 3, 2, 3)):
         yield slice_case(
@@ -186,7 +188,7 @@ def strided_slice_cases() -> Iterator[Case]:
         "stride beyond the size": s[:, ::99, 1::99, :],
     }
     for name, index in rank_keeping_indices.items():
-        yield strided_slice_case(f"float32 {name}", index, place=PLACEMENTS[1])
+        yield strided_slice_case(f"float32 {name}", index, place=between_convolutions)
         yield strided_slice_case(f"int8 {name}", index, tensor(*IMAGE, dtype="int8"))
     rank_changing_indices = {
         "one row": s[:, 2],
@@ -201,10 +203,10 @@ def strided_slice_cases() -> Iterator[Case]:
     }
     for name, index in rank_changing_indices.items():
         yield strided_slice_case(f"float32 {name}", index)
-        yield strided_slice_case(f"float32 {name}", index, place=PLACEMENTS[1], max_transposes=None)
-    yield strided_slice_case("new axis restores rank 4", s[:, 2, None], place=PLACEMENTS[1])
-    yield strided_slice_case("dropped and new axis keep rank 4", s[:, :, 1, None, ::-1], place=PLACEMENTS[1])
-    for dtype in (*REAL, "float16", "int32", "int64", "bool", "string"):
+        yield strided_slice_case(f"float32 {name}", index, place=between_convolutions, max_transposes=None)
+    yield strided_slice_case("new axis restores rank 4", s[:, 2, None], place=between_convolutions)
+    yield strided_slice_case("dropped and new axis keep rank 4", s[:, :, 1, None, ::-1], place=between_convolutions)
+    for dtype in (*FLOAT_OR_QUANTIZED, "float16", "int32", "int64", "bool", "string"):
         yield strided_slice_case(
             f"{dtype}, all kinds of entries",
             s[1, 4:1:-2, ..., None, ::2],
@@ -213,7 +215,7 @@ def strided_slice_cases() -> Iterator[Case]:
         )
     for dtype in ("uint8", "int16"):
         yield strided_slice_case(
-            f"{dtype} backwards", s[:, ::-1, 1:-1:2, :], tensor(*IMAGE, dtype=dtype), PLACEMENTS[1]
+            f"{dtype} backwards", s[:, ::-1, 1:-1:2, :], tensor(*IMAGE, dtype=dtype), between_convolutions
         )
     yield strided_slice_case("rank 1", s[-2:0:-3], tensor(11))
     yield strided_slice_case("rank 5", s[:, 1, ..., ::-1, None], tensor(2, 3, 5, 2, 7))
@@ -350,21 +352,23 @@ def runtime_strided_cases() -> Iterator[Case]:
         "begin and end", [s[0:1, 1:4, 2:6, 1:3], s[1:2, 0:3, -5:-1, -2:99]], image, (1, 3, 4, 2), opsets=EVERY_OPSET
     )
     yield runtime_slice_case(
-        "begin and end", [s[0:1, 1:4, 2:6, 1:3], s[1:2, 0:3, -5:-1, -2:99]], image, (1, 3, 4, 2), PLACEMENTS[1]
+        "begin and end", [s[0:1, 1:4, 2:6, 1:3], s[1:2, 0:3, -5:-1, -2:99]], image, (1, 3, 4, 2), between_convolutions
     )
-    yield runtime_slice_case("masked", [s[:, 1:4, :6, 1:], s[:, 0:3, :-1, -2:]], image, (2, 3, 6, 2), PLACEMENTS[1])
+    yield runtime_slice_case(
+        "masked", [s[:, 1:4, :6, 1:], s[:, 0:3, :-1, -2:]], image, (2, 3, 6, 2), between_convolutions
+    )
     yield runtime_slice_case(
         "int8, masked",
         [s[:, 1:4, :6, 1:], s[:, 0:3, :-1, -2:]],
         tensor(*IMAGE, dtype="int8"),
         (2, 3, 6, 2),
-        PLACEMENTS[1],
+        between_convolutions,
     )
     yield runtime_slice_case("backwards", [s[4:1:-1, ::-1], s[3:0:-1, ::-1], s[99:-4:-1, ::-1]], tensor(5, 7), (3, 7))
     yield runtime_slice_case("one row", [s[2], s[0], s[-1]], tensor(5, 7), (7,))
-    yield runtime_slice_case("one row", [s[:, 2], s[:, 0], s[:, -1]], image, (2, 7, 3), PLACEMENTS[1])
+    yield runtime_slice_case("one row", [s[:, 2], s[:, 0], s[:, -1]], image, (2, 7, 3), between_convolutions)
     yield runtime_slice_case("dynamic result shape", [s[1:4], s[0:1], s[-99:99]], tensor(5, 7), (None, 7))
-    yield runtime_slice_case("ellipsis", [s[..., 1:3], s[..., 0:2]], image, (2, 5, 7, 2), PLACEMENTS[1])
+    yield runtime_slice_case("ellipsis", [s[..., 1:3], s[..., 0:2]], image, (2, 5, 7, 2), between_convolutions)
     # LiteRT's Python interface cannot return a result that is empty at runtime.
     empty_result: dict[str, Any] = {"reference": lambda arrays: [np.zeros(0, np.float32)]}
     yield runtime_slice_case("empty", [s[3:2], s[9:12], s[-1:1]], tensor(5), (None,), **empty_result)

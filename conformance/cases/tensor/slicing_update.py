@@ -14,6 +14,7 @@ from conformance.models import (
     Net,
     Placement,
     Spec,
+    between_convolutions,
     constant,
     in_isolation,
     int32_arrays,
@@ -69,7 +70,7 @@ def constant_start_cases() -> Iterator[Case]:
         yield update_case("at the start", x, (2, 2, 7, 3), (0, 0, 0, 0), place)
     yield update_case("after the end", x, (2, 2, 3, 3), (0, 4, 6, 0))
     yield update_case("before the start", x, (2, 2, 3, 3), (0, -4, -1, 0))
-    yield update_case("full update", x, IMAGE, (1, 2, 3, 1), PLACEMENTS[1])
+    yield update_case("full update", x, IMAGE, (1, 2, 3, 1), between_convolutions)
 
 
 def runtime_start_cases() -> Iterator[Case]:
@@ -81,7 +82,7 @@ def runtime_start_cases() -> Iterator[Case]:
             )
     yield update_case("runtime start after the end", x, (2, 2, 3, 3), (1, 4, 9, 0), constant_start=False)
     yield update_case(
-        "runtime start before the start", x, (2, 2, 3, 3), (-1, -4, -1, 0), PLACEMENTS[1], constant_start=False
+        "runtime start before the start", x, (2, 2, 3, 3), (-1, -4, -1, 0), between_convolutions, constant_start=False
     )
     cache = tensor(1, 13, 2, 5)
     runs = [int32_arrays(start=[0, at, 0, 0]) for at in (0, 5, 12)]

@@ -16,6 +16,7 @@ from conformance.models import (
     Net,
     Placement,
     Spec,
+    between_convolutions,
     constant,
     in_bfloat16,
     in_isolation,
@@ -28,7 +29,7 @@ from conformance.models import (
 
 IMAGE = (2, 5, 7, 3)
 AXES = (0, 1, 2, 3, -1, -2, -3, -4)
-REAL = ("float32", "int8", "uint8", "int16")
+FLOAT_OR_QUANTIZED = ("float32", "int8", "uint8", "int16")
 
 
 def cases() -> Iterator[Case]:
@@ -55,11 +56,11 @@ def split_case(name: str, x: Spec, axis: int, parts: int, place: Placement = in_
 def split_cases() -> Iterator[Case]:
     image = (2, 6, 10, 9)
     for axis, parts in ((0, 2), (1, 3), (2, 5), (3, 3), (-1, 3), (-2, 2), (-3, 2), (-4, 2)):
-        yield split_case(f"float32 axis {axis}", tensor(*image), axis, parts, PLACEMENTS[1])
-    for dtype in (*REAL, "float16", "int32", "int64"):
+        yield split_case(f"float32 axis {axis}", tensor(*image), axis, parts, between_convolutions)
+    for dtype in (*FLOAT_OR_QUANTIZED, "float16", "int32", "int64"):
         yield split_case(dtype, tensor(*image, dtype=dtype), 3, 3, opsets=opsets(dtype))
     for dtype in ("int8", "uint8", "int16"):
-        yield split_case(f"{dtype} axis -1", tensor(*image, dtype=dtype), -1, 3, PLACEMENTS[1])
+        yield split_case(f"{dtype} axis -1", tensor(*image, dtype=dtype), -1, 3, between_convolutions)
     yield split_case("one result", tensor(*image), 2, 1)
     yield split_case("axis operand of rank 1", tensor(*image), 1, 2, axis_operand=constant([1]))
     yield split_case("rank 1", tensor(6), 0, 3)
@@ -101,17 +102,17 @@ def split_v_case(
 
 def split_size_cases() -> Iterator[Case]:
     """Yield SPLIT_V of different sizes; one may be -1, for the remaining elements."""
-    for dtype in REAL:
+    for dtype in FLOAT_OR_QUANTIZED:
         for place in PLACEMENTS:
             yield split_v_case(dtype, tensor(*IMAGE, dtype=dtype), (2, 4, 1), 2, place, opsets=opsets(dtype))
     for axis in AXES:
-        yield split_v_case(f"axis {axis}", tensor(*IMAGE), (1, IMAGE[axis] - 1), axis, PLACEMENTS[1])
+        yield split_v_case(f"axis {axis}", tensor(*IMAGE), (1, IMAGE[axis] - 1), axis, between_convolutions)
     for k in range(3):
         sizes = [-1 if i == k else size for i, size in enumerate((1, 4, 2))]
-        yield split_v_case(f"inferred size {k}", tensor(*IMAGE), sizes, -2, PLACEMENTS[1])
+        yield split_v_case(f"inferred size {k}", tensor(*IMAGE), sizes, -2, between_convolutions)
     for dtype in ("int32", "int64"):
         yield split_v_case(dtype, tensor(5, 3, dtype=dtype), (1, 2), 1)
-    yield split_v_case("int64 sizes", tensor(*IMAGE), (2, -1), 1, PLACEMENTS[1], size_dtype="int64")
+    yield split_v_case("int64 sizes", tensor(*IMAGE), (2, -1), 1, between_convolutions, size_dtype="int64")
     yield split_v_case("one result", tensor(*IMAGE), (5,), 1)
     yield split_v_case("empty result", tensor(5, 3), (3, 0, 2), 0)
     yield split_v_case("empty inferred result", tensor(5, 3), (3, -1, 2), 0)
@@ -192,7 +193,7 @@ def unpack_cases() -> Iterator[Case]:
             unpack_and_pack_reversed(axis, axis, "float32"),
             max_transposes=2,
         )
-    for dtype in REAL:
+    for dtype in FLOAT_OR_QUANTIZED:
         yield unpack_case(dtype, tensor(*IMAGE, dtype=dtype), 2, opsets=opsets(dtype))
         yield net(
             "UNPACK",

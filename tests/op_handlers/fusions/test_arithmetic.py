@@ -34,7 +34,7 @@ def test_arithmetic_that_weights_cannot_express_is_kept(name: str) -> None:
     last_step = patterns.NOT_FOLDED[name][-1]
     outcome = report(patterns.layer_then_steps("CONV_2D", patterns.NOT_FOLDED[name]))
     assert {"MUL": "Mul", "ADD": "Add", "SUB": "Sub"}[
-        last_step[1] if last_step[0] == "C" else last_step[0]
+        last_step[1] if last_step[0] == "first" else last_step[0]
     ] in outcome.nodes
 
 

@@ -65,7 +65,7 @@ def test_blockwise_product_equals_folded_weights() -> None:
         dense_case("few weights", (1, 384), out=37, **INT4),
         dense_case("rows of 16 times an odd number", (1, 1040), out=347, **INT4),
         dense_case("int8", (1, 384), out=347, weights="int8", per_axis=True),
-        dense_case("a row without batch", (384,), out=347, keep=True, **INT4),
+        dense_case("a row without batch", (384,), out=347, keep_num_dims=True, **INT4),
     ],
     ids=lambda case: case.name,
 )

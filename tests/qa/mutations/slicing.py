@@ -29,9 +29,9 @@ MUTATIONS = (
         "the axis is not mapped to the layout", "CONCATENATION", ("CONCATENATION-rank_5",), sees={"axis": file_axis}
     ),
     Mutation(
-        "uint8 of different scales is not requantized",
+        "uint8 with different scales is not requantized",
         "CONCATENATION",
-        ("CONCATENATION-uint8_of_different_scales,_which_are_requantized",),
+        ("CONCATENATION-uint8_with_different_scales,_which_are_requantized",),
         fields={"quantization": Raw(onnx="Concat")},
     ),
     Mutation(

@@ -1,4 +1,4 @@
-"""Random numbers, of which only the bounds are checked.
+"""Random number generators, checked only for bounds.
 
 Generators differ in their sequences of numbers.
 """
