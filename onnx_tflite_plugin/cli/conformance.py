@@ -15,7 +15,7 @@ from onnx_tflite_plugin.cli.options import single_value
     "ops",
     metavar="CODE",
     multiple=True,
-    help="Only this operator: its name, CUSTOM.<code> or COMPOSITE.<name>; several are separated by commas. Repeatable.",
+    help="Only this operator: its name, CUSTOM.<code> or COMPOSITE.<name>. Separate several with commas. Repeatable.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print every case's result as JSON, and nothing else.")
 @click.pass_context

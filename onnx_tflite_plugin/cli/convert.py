@@ -100,7 +100,7 @@ def convert(
     if page is not None:
         if not is_single:
             raise UsageProblem("--report writes the page of a single model; convert one model at a time")
-        outputs.register_output(html_path(page), "the report", "name another file for the report")
+        outputs.register_output(html_path(page), "the report", "choose a different file for the report")
     outputs.prepare(folders=not is_single)
     if not is_single:
         if verbosity:

@@ -47,6 +47,6 @@ def _operator_rows(conversion: Conversion) -> Iterator[Row]:
     for node in conversion.model.graph:
         names.setdefault(converted_operators(node.metadata_props), source_name(node.metadata_props))
     for operators, counts in sorted(node_counts.items()):
-        label = f"op {format_ranges(operators)}" if operators else "shared"
+        label = f"op {format_ranges(operators)}" if operators else "no operator"
         source = f"{handlers[operators]} {shorten(names[operators])!r}: " if operators else ""
         yield Row(label, [source + format_counts([*counts.items()], limit=len(counts))])

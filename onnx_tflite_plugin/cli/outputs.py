@@ -53,7 +53,7 @@ class _File(NamedTuple):
 
 
 class Outputs:
-    """All files of a command, collected before anything is converted or written.
+    """All files that a command reads or writes, collected before any work is done.
 
     No two outputs may share a path, and no output may replace an input.
     """
@@ -108,7 +108,7 @@ class Outputs:
                     path.parent.mkdir(parents=True, exist_ok=True)
                 except FileExistsError:
                     raise UsageProblem(
-                        f"{path.parent} is a file, but the models need a folder; name another folder"
+                        f"{path.parent} is a file, but the models need a folder; choose a different folder"
                     ) from None
                 except OSError as error:
                     raise UsageProblem(f"the folder {path.parent} cannot be created: {error.strerror}") from None
@@ -153,7 +153,7 @@ def _is_alias(folder: Path, name: str, alias: str) -> bool:
 
 def _collision_message(first: _File, second: _File, remedy: str) -> str:
     if not first.is_output:
-        return f"{second.path} is {first.description}; name another file to write"
+        return f"{second.path} is {first.description}; choose a different output file"
     if first.path == second.path:
         return f"{first.description} and {second.description} would both be written to {first.path}; {remedy}"
     return (

@@ -107,9 +107,9 @@ def check_writable(path: Path, *, sources: tuple[Path, ...] = ()) -> Path:
     if path.exists() and not path.is_file():
         raise UsageProblem(f"{path} is not a regular file")
     if path.exists() and any(path.samefile(source) for source in sources):
-        raise UsageProblem(f"{path} is the model itself; name another file to write")
+        raise UsageProblem(f"{path} is the model itself; choose a different output file")
     if path.is_file() and os.access(path, os.R_OK) and _is_tflite(path):
-        raise UsageProblem(f"{path} is a TFLite model, which would be replaced; name another file to write")
+        raise UsageProblem(f"{path} is a TFLite model, which would be replaced; choose a different output file")
     if not folder.is_dir():
         raise UsageProblem(
             f"{folder} is not a folder" if folder.exists() else f"there is no folder {folder}; create it first"

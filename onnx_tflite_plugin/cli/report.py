@@ -60,7 +60,7 @@ def report(tflite: Path, onnx: Path, output: Path | None, as_json: bool, **optio
     outputs = Outputs()
     outputs.register_models(tflite, onnx, verify_options.inputs)
     if not as_json:
-        outputs.register_output(output, "the report", "name another file for the report")
+        outputs.register_output(output, "the report", "choose a different file for the report")
         outputs.prepare(folders=False)
         set_failure_output(note=outputs.note)
     wrap = isolate_command()

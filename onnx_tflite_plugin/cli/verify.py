@@ -132,4 +132,4 @@ def _check_bisect_paths(folder: Path | None, tflite: Path, onnx: Path, inputs: P
     outputs = Outputs()
     outputs.register_models(tflite, onnx, inputs)
     for name in SUBMODEL_FILES:
-        outputs.register_output(folder / name, "the submodel", "name another folder for --bisect")
+        outputs.register_output(folder / name, "the submodel", "choose a different folder for --bisect")

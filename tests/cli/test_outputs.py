@@ -103,7 +103,7 @@ def test_rejects_equal_paths_of_model_and_report(
     output = source.parent / "o.html"
     code, _, err = run("convert", source, output, "--report", SPELLINGS[spelling](output))
     assert code == 2
-    assert "name another file for the report" in err
+    assert "choose a different file for the report" in err
     assert files(source.parent) == before
 
 
@@ -151,7 +151,7 @@ def test_rejects_an_output_that_replaces_the_model(run: Run, source: Path, link:
     for arguments in ([source, alias], [source, source], [alias, source], [source, "--report", alias]):
         code, _, err = run("convert", *arguments)
         assert code == 2
-        assert "is the model itself; name another file to write" in err
+        assert "is the model itself; choose a different output file" in err
     assert source.read_bytes() == model()
 
 
@@ -170,7 +170,7 @@ def test_rejects_an_output_that_replaces_input_data(run: Run, source: Path) -> N
     before = data.read_bytes()
     code, _, err = run("convert", source, data, "--inputs", data)
     assert (code, data.read_bytes()) == (2, before)
-    assert "is the data of --inputs; name another file to write" in err
+    assert "is the data of --inputs; choose a different output file" in err
 
 
 def test_rejects_a_report_that_replaces_a_model(run: Run, source: Path) -> None:
@@ -180,7 +180,7 @@ def test_rejects_a_report_that_replaces_a_model(run: Run, source: Path) -> None:
         code, _, err = run("report", source, source.with_suffix(".onnx"), page)
         page.unlink()
         assert code == 2
-        assert f"is {kind}; name another file to write" in err
+        assert f"is {kind}; choose a different output file" in err
 
 
 @pytest.mark.parametrize("name", ["part.tflite", "part.onnx"])
@@ -192,7 +192,7 @@ def test_rejects_a_bisect_output_that_replaces_an_input(run: Run, source: Path, 
         paths = [source, source.parent / name]
     code, _, err = run("verify", *paths, "--bisect", source.parent)
     assert code == 2
-    assert "name another file to write" in err
+    assert "choose a different output file" in err
 
 
 # --- messages ---------------------------------------------------------------------------------
@@ -373,7 +373,7 @@ def test_rejects_a_tflite_model_as_output(run: Run, tmp_path: Path) -> None:
         result = run("convert", first, second)
         assert (result.code, result.out) == (2, "")
         assert second.read_bytes() == model("EXP")
-    assert "is a TFLite model, which would be replaced; name another file" in result.err
+    assert "is a TFLite model, which would be replaced; choose a different output file" in result.err
     result = run("convert", first, tmp_path / "new.tflite")
     assert "has the suffix of a TFLite model" in result.err
     assert not (tmp_path / "new.tflite").exists()
