@@ -1,7 +1,7 @@
 """TensorFlow's tensor lists, lowered to arrays with one more axis.
 
 TensorFlow's converter emits them for recurrent layers. The shape and dtype of elements come from the file
-(``variant_tensors``), or from the operators in files of TensorFlow before 2.13. A dynamic dimension has size 1 until
+(``variant_tensors``), or from the operators in files written by TensorFlow versions before 2.13. A dynamic dimension has size 1 until
 the first tensor is put into the list (tensorflow/core/kernels/list_kernels.h).
 """
 
@@ -18,12 +18,13 @@ from op_handlers.kernels.operands import cast_to_int64
 
 
 def contents(
-    slot: int | None = None, leading_axes: int = 0, shape: int | None = None
+    slot: int | None = None, leading_axes: int = 0, shape_slot: int | None = None
 ) -> Callable[[Instance], ListContents]:
     """Return a function for ``list_contents=`` that describes the list's elements.
 
-    The dtype is read from the NodeDef. ``slot``: a tensor whose shape, without its first ``leading_axes`` axes, is the
-    shape of an element. ``shape``: the slot of an operand with the sizes of an element, -1 for dynamic dimensions.
+    The dtype is read from the NodeDef. The shape of an element is read from one of two tensors. The tensor in ``slot`` has
+    this shape after its first ``leading_axes`` axes. The operand in ``shape_slot`` contains the sizes, and -1 for a
+    dynamic dimension.
     """
 
     def declare_contents(instance: Instance) -> ListContents:
@@ -31,7 +32,7 @@ def contents(
         if slot is not None and (tensor := instance.op.tensor(slot)) is not None:
             dims = tensor.dims[leading_axes:] if tensor.has_rank and tensor.rank >= leading_axes else None
             return ListContents(dtype or tensor.dtype, dims)
-        sizes = None if shape is None else instance.op.constant(shape)
+        sizes = None if shape_slot is None else instance.op.constant(shape_slot)
         if sizes is None or sizes.ndim != 1:  # a scalar -1: unknown rank
             return ListContents(dtype)
         return ListContents(dtype, tuple(int(size) if size >= 0 else None for size in sizes))
@@ -54,7 +55,11 @@ def check_known_contents(slot: int) -> Callable[[Instance], Decline | None]:
 
 
 @handler(
-    RESERVE, max_version=1, layout=Terminate(), accepts=check_known_contents(out(0)), list_contents=contents(shape=0)
+    RESERVE,
+    max_version=1,
+    layout=Terminate(),
+    accepts=check_known_contents(out(0)),
+    list_contents=contents(shape_slot=0),
 )
 def reserve(ctx: Context, shape: Value, count: Value) -> Value:
     """Emit zeros for the reserved elements."""
@@ -69,7 +74,7 @@ def set_item(ctx: Context, items: Value, index: Value, item: Value) -> Value:
     """Emit ScatterND of one row.
 
     Dynamic dimensions of the list get the sizes of the item. A list that may grow is first padded with
-    zeros to the index.
+    zeros up to the index.
     """
     ops = ctx.ops
     if None in ctx.op[0].dims[1:]:

@@ -36,7 +36,7 @@ def multiply(ctx: Context, x: Value, y: Value) -> Value:
     return emit_wrapping(ctx, "Mul", x, y)
 
 
-def emit_std_extreme(ctx: Context, op_type: str, x: Value, y: Value) -> Value:
+def emit_cpp_min_max(ctx: Context, op_type: str, x: Value, y: Value) -> Value:
     """Emit ``std::max`` or ``std::min``.
 
     For floats, the result is the first operand unless the second is greater (or less). The result is therefore NaN
@@ -54,13 +54,13 @@ def emit_std_extreme(ctx: Context, op_type: str, x: Value, y: Value) -> Value:
 @handler("STABLEHLO_MAXIMUM", max_version=1, layout=Transparent(), quantization=Raw())
 def maximum(ctx: Context, x: Value, y: Value) -> Value:
     """Emit Where of a comparison, or Max for integers."""
-    return emit_std_extreme(ctx, "Max", x, y)
+    return emit_cpp_min_max(ctx, "Max", x, y)
 
 
 @handler("STABLEHLO_MINIMUM", max_version=1, layout=Transparent(), quantization=Raw())
 def minimum(ctx: Context, x: Value, y: Value) -> Value:
     """Emit Where of a comparison, or Min for integers."""
-    return emit_std_extreme(ctx, "Min", x, y)
+    return emit_cpp_min_max(ctx, "Min", x, y)
 
 
 @handler(

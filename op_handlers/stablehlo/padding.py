@@ -29,7 +29,7 @@ from op_handlers.kernels.operands import (
 
 
 def padding_layout(at: Instance) -> Attribute:
-    """Return a layout in which axes without padding or cropping are unordered."""
+    """Return a layout that may permute elements along axes without padding."""
     o = at.op.options
     amounts = zip(o.edge_padding_low, o.edge_padding_high, o.interior_padding, strict=True)
     return unordered_layout((axis for axis, axis_amounts in enumerate(amounts) if not any(axis_amounts)))
@@ -68,7 +68,7 @@ def emit_dilated_pad(
 ) -> Value:
     """Emit padding before, after and between the elements of each axis.
 
-    Axes are in planned layout. Negative amounts remove elements. For interior padding, one padding value is appended
+    Axes are in the planned layout. Negative amounts remove elements. For interior padding, one padding value is appended
     to the axis, and a Gather inserts it between elements.
     """
     dilated_axes = [axis for axis, count in enumerate(interior) if count]

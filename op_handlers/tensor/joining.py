@@ -66,7 +66,7 @@ def concat_shape(at: Instance) -> Dims:
     sizes=concat_shape,
 )
 def concatenation(ctx: Context, *xs: Value) -> Value:
-    """Emit Concat; uint8 operands of another scale are requantized, as in the kernel."""
+    """Emit Concat; requantize uint8 operands with a different scale, as the kernel does."""
     return ctx.ops.Concat(*xs, axis=ctx.axis(ctx.options.axis))
 
 
@@ -85,6 +85,9 @@ def pack_axes(at: Instance) -> str:
     types="T...",
 )
 def pack(ctx: Context, *xs: Value) -> Value:
-    """Emit Unsqueeze and Concat along the new axis, which is an axis of the result."""
+    """Emit Unsqueeze and Concat along the new axis.
+
+    The option ``axis`` counts axes of the result.
+    """
     axis = ctx.axis(ctx.options.axis, out(0))
     return ctx.ops.Concat(*(ctx.ops.Unsqueeze(x, [axis]) for x in xs), axis=axis)

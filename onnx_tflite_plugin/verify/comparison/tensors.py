@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """The first tensor, in execution order, of a submodel that differs.
+    """First tensor of a submodel, in execution order, whose values differ.
 
-    ``others``: codes of the submodel's other operators; the ONNX model has no value for their results. ``weights``: weight
-    variant that was compared, if it is not this processor's; empty otherwise.
+    ``others``: codes of the operators that were compared together with ``operator``, because the ONNX model has no value
+    for their results. ``weight_variant``: description of the compared weights if this processor would select others;
+    otherwise "".
     """
 
     tensor: Tensor
@@ -32,14 +33,14 @@ class Divergence:
     value: str
     comparison: Comparison
     others: tuple[str, ...] = ()
-    weights: str = ""
+    weight_variant: str = ""
 
     @property
     def text(self) -> str:
         where = f"operator {self.operator.index} {self.operator.code}"
         facts = [] if self.value == self.tensor.name else [f"ONNX value {self.value!r}"]
         facts += [f"compared together with {list_first(self.others, 3)}"] if self.others else []
-        facts += [self.weights] if self.weights else []
+        facts += [self.weight_variant] if self.weight_variant else []
         details = f" ({'; '.join(facts)})" if facts else ""
         return f"tensor {self.tensor} of {where}{details}: {self.comparison.text}"
 
