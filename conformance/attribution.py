@@ -1,6 +1,6 @@
 """Find the declaration or function that causes a failure of a case.
 
-A cause is tested where possible: without the fusion, or in float arithmetic, the case would pass.
+Where possible, a cause is tested by converting the case without the fusion, or in float arithmetic.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from onnx_tflite_plugin.verify import Tolerance
 from onnx_tflite_plugin.verify.criteria import DEQUANTIZED_INT16_STEPS, DEQUANTIZED_STEPS
 
 _FLOAT_TOLERANCE = Tolerance(of_range=2e-2, steps=DEQUANTIZED_STEPS, int16_steps=DEQUANTIZED_INT16_STEPS)
-"""Tolerance of a conversion to float arithmetic, which does not round where the kernel does."""
+"""Tolerance for a conversion to float arithmetic, because it does not round where the kernel rounds."""
 
 
 def find_causes(
@@ -36,10 +36,11 @@ def find_causes(
     failed_conversions: Mapping[Variant, Conversion | None],
     plan_differences: Mapping[Variant, int],
 ) -> Failures:
-    """Return messages on the causes of a case's failures, only the most certain one.
+    """Return messages on the most certain cause of a case's failures.
 
-    ``outputs``: those of variants that run. ``failed_conversions``: the variants that fail; None if one does not convert.
-    ``plan_differences``: number of operators whose layout in a variant differs from that of the plan "local".
+    ``outputs``: outputs of each variant that runs. ``failed_conversions``: conversion of each variant that fails; None if
+    the variant does not convert. ``plan_differences``: for each variant, the number of operators that its plan and the plan
+    "local" give different layouts.
     """
     causes = Failures()
     if outputs:
@@ -67,7 +68,7 @@ def find_causes(
 
 
 def _messages_on_values(trial: ComparableCase, variant: Variant, actual: Runs) -> Iterator[str]:
-    """Yield messages if results differ in every variant: how they differ, and the likely cause."""
+    """Yield how results differ and the likely cause, if they differ in every variant."""
     if wrong_table := explain_wrong_table(trial):
         yield wrong_table
         return
@@ -94,7 +95,7 @@ def _messages_on_values(trial: ComparableCase, variant: Variant, actual: Runs) -
 
 
 def _describe(trial: ComparableCase, actual: Runs) -> Difference | None:
-    """Return the pattern of the first output that differs."""
+    """Return how the first wrong output differs; None if the pattern is unknown."""
     expected = trial.reference_outputs
     for k, comparison in enumerate(trial.compare(actual, expected)):
         if comparison.ok or comparison.nearest not in expected:
@@ -108,7 +109,7 @@ def _describe(trial: ComparableCase, actual: Runs) -> Difference | None:
 
 
 def _agrees_in_float(trial: ComparableCase, variant: Variant) -> bool:
-    """True if a quantized model agrees with the reference when it is converted to floats."""
+    """True if a quantized model, converted to floats, agrees with the reference."""
     is_quantized = any(
         isinstance(tensor.quantization, Quantization)
         for op in find_operators(trial.source, trial.case.op)
@@ -123,7 +124,10 @@ def _agrees_in_float(trial: ComparableCase, variant: Variant) -> bool:
 
 
 def _sides(trial: ComparableCase) -> str:
-    """Return the functions of which one is wrong: the lowering, and the kernel if it is the reference."""
+    """Return the names of functions and declarations, one of which is wrong.
+
+    The reference kernel is named only if the case compares with it.
+    """
     has_kernel = any("reference" in name for name in trial.reference_outputs)
     declared = [declarations_of(op, trial.host) for op in find_operators(trial.source, trial.case.op)]
     behaviors = dict.fromkeys(

@@ -1,7 +1,7 @@
 """Operators whose results must equal the kernel's exactly.
 
-By default, a float output may differ by 1e-5 of its range, an integer of 8 or 16 bits by one step, and other dtypes not
-at all. On average, quantized values may not be off by more than ``ROUNDING_BIAS``. This detects a lowering that
+By default, a float output may differ by 1e-5 of its range, and an integer of 8 or 16 bits by one step. Outputs of other
+dtypes must be equal. On average, quantized values may not be off by more than ``ROUNDING_BIAS``. This detects a lowering that
 truncates or rounds down, which is never off by more than one step. In a model with float activations on integer
 weights, outputs may differ by 2e-2 of the range. Operators that only move or select elements must be exact, and so must
 those of ``EXACT_DTYPES`` in the listed dtypes.
@@ -17,7 +17,7 @@ from onnx_tflite_plugin.source.model import Model
 from onnx_tflite_plugin.verify import Tolerance
 from onnx_tflite_plugin.verify.criteria import ROUNDING_BIAS
 
-OPERATOR_TOLERANCE = 1e-5  # of the range; the convolutions around an operator add no rounding
+OPERATOR_TOLERANCE = 1e-5  # of the range; convolutions before and after an operator do not round
 
 # These operators move, select, cast or round elements: not even the last bit may differ.
 EXACT_OPERATORS = frozenset(
@@ -123,7 +123,7 @@ EXACT_DTYPES: Mapping[str, frozenset[str]] = {
 
 
 def tolerance_of(case: Case, model: Model) -> Tolerance:
-    """Return the tolerance of the case, of an exact operator, or the default."""
+    """Return the case's own tolerance, 0 for exact operators, or the default."""
     if case.tolerance is not None:
         return case.tolerance
     is_quantized = case.options.get("quantization") != "float"

@@ -20,9 +20,9 @@ from onnx_tflite_plugin.errors import PackError
 
 
 def run(pack: str | None = None, ops: Sequence[str] = (), *, as_json: bool = False) -> int:
-    """Run the cases of a pack, of some operators, or of all packs; return the exit code.
+    """Run cases and return the exit code: those of a pack, of operators, or all.
 
-    ``ops``: operators, or lists of operators separated by commas.
+    ``ops``: each text is one operator, or several operators separated by commas.
 
     Raises ConversionError if a pack cannot be loaded and UsageProblem if there are no cases.
     """
@@ -52,9 +52,9 @@ def run(pack: str | None = None, ops: Sequence[str] = (), *, as_json: bool = Fal
 
 
 def _split_codes(texts: Sequence[str], pack: str | None) -> tuple[str, ...]:
-    """Return the operators in texts, each one operator or several separated by commas.
+    """Return the operators in ``texts``, which are separated by commas within a text.
 
-    The code of a custom operator may contain a comma.
+    A text is not split if it is the code of a known operator, because the code of a custom operator may contain a comma.
     """
     known = _known_operators(pack) if any("," in text for text in texts) else set()
     codes = (code.strip() for text in texts for code in ([text] if text in known else text.split(",")))
@@ -62,12 +62,12 @@ def _split_codes(texts: Sequence[str], pack: str | None) -> tuple[str, ...]:
 
 
 def _suggest_operator(op: str, pack: str | None) -> str:
-    """Return the end of a message: a similar operator name, or the command for a list."""
+    """Return the end of a message: a similar name, or a command that lists operators."""
     return did_you_mean(op, sorted(_known_operators(pack))) or "; the command `handlers` lists the operators"
 
 
 def _known_operators(pack: str | None) -> set[str]:
-    """Return the operators with a handler or a case."""
+    """Return the operators of the pack that have a handler or a case."""
     full_suite = select_suite(pack)
     return {case.op for case in full_suite.cases} | {code for code, _ in full_suite.handlers}
 
@@ -143,7 +143,10 @@ def _print_texts(console: Console, heading: str, texts: Sequence[str], style: st
 
 
 def _failures(results: Sequence[CaseResult]) -> Iterator[str]:
-    """Yield the text of each failed case; cases with known causes share a line."""
+    """Yield the text of each failed case.
+
+    Cases with the causes of an earlier case are listed in one line.
+    """
     reported, repeated_cases = ReportedCauses(), defaultdict[str, list[str]](list)
     for result in results:
         if result.status == "failed":

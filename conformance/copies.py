@@ -1,6 +1,6 @@
-"""Cases of data-movement operators: the results differ in scale from the input.
+"""Cases of data-movement operators whose results have other scales than the input.
 
-The kernels either copy the quantized values without rescaling them, or refuse.
+The kernels either copy the quantized values without rescaling them, or refuse the operator.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ IMAGE = (2, 5, 7, 3)
 class Copy:
     """Shapes of an operator's input and results, and its constant operands.
 
-    ``operands_before``, ``operands_after``: operands before and after the input.
+    ``operands_before`` and ``operands_after`` are passed before and after the input.
     """
 
     result_shapes: Sequence[Sequence[int]]
@@ -54,7 +54,7 @@ def copy_cases(op: str, copy: Copy) -> Iterator[Case]:
 
 
 def refused_copy_cases(op: str, copy: Copy) -> Iterator[Case]:
-    """Yield cases that the kernel refuses, because input and result differ in scale."""
+    """Yield cases that the kernel refuses because input and result differ in scale."""
     for dtype in ("int8", "uint8"):
         name, results = f"{dtype}, input and output with different scales", copy.results(dtype)
         yield in_isolation(

@@ -31,9 +31,9 @@ from onnx_tflite_plugin.verify.runtimes import structure
 class Coverage:
     """The operators that LiteRT registers, grouped by how completely they convert.
 
-    ``full``: every kernel dtype has a passing case, and the handler supports the newest version. ``partial``: operators
-    with their missing dtypes or versions. ``missing``: operators without a handler. ``refused``: operators that ONNX
-    cannot express.
+    ``full``: operators with a passing case for every dtype of the kernel, and a handler for the newest version.
+    ``partial``: other operators with a handler → missing dtypes or versions. ``missing``: operators without a handler.
+    ``refused``: operators that ONNX cannot express.
     """
 
     full: tuple[str, ...]
@@ -58,7 +58,7 @@ class Coverage:
 
 
 def coverage(handlers: Mapping[str, Handler], cases: Sequence[Case]) -> Coverage:
-    """Return how far handlers and cases cover the operators that LiteRT registers."""
+    """Group the operators that LiteRT registers by the handlers and cases they have."""
     passing_dtypes: dict[str, set[str]] = {}
     for case in cases:
         if case.expects_success:
@@ -80,18 +80,19 @@ def coverage(handlers: Mapping[str, Handler], cases: Sequence[Case]) -> Coverage
 
 
 def inexpressible_operators(handlers: Mapping[str, Handler]) -> dict[str, str]:
-    """Return the operators that ONNX cannot express, with the reason.
+    """Return {operator that ONNX cannot express: reason}.
 
-    Their handlers decline every model.
+    The handlers of these operators decline every instance.
     """
     return {code: handler.accepts.reason for code, handler in handlers.items() if isinstance(handler.accepts, Decline)}
 
 
 def gaps(suite: Suite) -> Iterator[str]:
-    """Yield a line per gap of a handler or fusion.
+    """Yield a line for each handler, declaration or fusion that no case tests.
 
-    Not checked: built-in fusions, which have their own tests; handlers that do not load, which are problems of the
-    suite; and operators with a case that cannot be built or planned, because that case fails when it runs.
+    Three things are not checked: built-in fusions, which have their own tests; handlers that do not load, which are
+    problems of the suite; and operators with a case that cannot be built or planned, because this case fails when it
+    runs.
     """
     host = suite.host
     codes = {code for code, _ in suite.handlers}
@@ -114,7 +115,7 @@ def gaps(suite: Suite) -> Iterator[str]:
             continue  # complex tensors keep the layout of the file
         elif not (_keeps_source_layout(loaded.get((op, pack))) or _has_transposed_case(op_cases, host)):
             yield f"{op} of {pack} has no case that passes in a layout other than the file's; add a case with between_convolutions"
-        # Built-in handlers are compared with LiteRT's registrations instead.
+        # The support table compares built-in handlers with LiteRT's registrations.
         if pack != BUILTIN and op_cases and (op, pack) in loaded:
             yield from (
                 f"{op} of {pack} has no case {text}" for text in _untested_declarations(op, loaded[op, pack], op_cases)
@@ -139,7 +140,7 @@ def _can_be_built(case: Case) -> bool:
 
 
 def _untested_declarations(op: str, handler: Handler, cases: Sequence[Case]) -> Iterator[str]:
-    """Yield a text for each declared dtype or quantization that no case has."""
+    """Yield the end of a message for each declared dtype or behavior without a case."""
     operators = [operator for case in cases for operator in find_operators(read(case.build()), op)]
     for slot, dtypes in ({} if callable(handler.types) else dtypes_by_slot(handler.types)).items():
         present = {tensor.dtype for operator in operators if (tensor := operator.tensor(slot)) is not None}
@@ -167,7 +168,7 @@ def _keeps_source_layout(handler: Handler | None) -> bool:
 
 
 def _has_transposed_case(cases: Sequence[Case], host: Host) -> bool:
-    """True if a plan of a case transposes the operator, or if none can."""
+    """True if a case runs the operator in a transposed layout, or if no case can."""
     cases_without_fusions_first = sorted(cases, key=lambda case: bool(case.fusions))
     try:
         return any(_changes_layout(case, host) for case in cases_without_fusions_first) or all(
@@ -182,9 +183,9 @@ def _terminates(case: Case, host: Host) -> bool:
 
 
 def _changes_layout(case: Case, host: Host) -> bool:
-    """True if the operator is planned in a layout other than the file's.
+    """True if a layout plan gives the operator a layout other than the file's.
 
-    The case is planned with graph inputs and outputs in the file's layout, and with channels first.
+    Two plans are made: with graph inputs and outputs in the file's layout, and with channels first.
     """
     data = case.build()
     model = read(data)

@@ -14,15 +14,15 @@ from onnx_tflite_plugin.targets import target_named
 
 
 def find_operators(model: Model, code: str) -> Iterator[Operator]:
-    """Yield the operators whose code, or whose builtin code in the file, is ``code``."""
+    """Yield the operators of all subgraphs whose code or builtin code is ``code``."""
     return (op for graph in model.subgraphs for op in graph.operators if code in (op.code, op.builtin))
 
 
 def declarations_of(op: Operator, host: Host) -> Declared | None:
     """Return the handler's declarations for an operator.
 
-    The result is None if no handler accepts the operator, or if a rank is known only after the conversion. Raises
-    Failed or Refusal if the handler's declarations fail.
+    Return None if no handler accepts the operator, or if the rank of an operand or result is known only after the
+    conversion. Raises Failed or Refusal if the handler's declarations fail.
     """
     if any(not t.has_rank and t.dtype not in HANDLES for t in (*op.inputs, *op.outputs) if t is not None):
         return None

@@ -1,6 +1,6 @@
-"""Describe how results differ: by rounding, an offset, a factor, or their positions.
+"""Describe how results differ: by rounding, an offset, a factor or positions.
 
-Each pattern has one likely cause, which an error of a wrong layout would not have.
+Each of these patterns has one likely cause. A wrong layout causes only wrong positions.
 """
 
 from __future__ import annotations
@@ -14,19 +14,22 @@ from onnx_tflite_plugin.checked import plural
 from onnx_tflite_plugin.source.model import Array
 
 _MIN_DISTINCT = 6
-"""Heuristic: number of distinct expected values below which a pattern may be a coincidence."""
+"""Heuristic: with fewer distinct expected values, a pattern may be a coincidence."""
 _MIN_FACTOR_ERROR = 1e-3
-"""Heuristic: relative error of a factor below which it may be due to float32."""
+"""Heuristic: a factor that is nearer to 1 may be due to rounding in float32."""
 _FACTOR_STEPS = 1.5
-"""Error in steps of quantized values that are a multiple of the expected ones: both sides round, and the factor is fitted."""
+"""Maximum error in steps if quantized values count as a multiple of the expected values.
+
+Both sides round, and the factor is fitted.
+"""
 _MAX_HALFWAY_FRACTION = 0.1
-"""Heuristic: fraction of differing elements up to which only halfway values are rounded differently."""
+"""Heuristic: if fewer elements differ, the two sides round only halfway values differently."""
 _FACTOR_TOLERANCE = 1e-4
-"""Relative error of a float32 result that is a multiple of the expected one."""
+"""Maximum error, relative to the range, if float results count as shifted or multiplied."""
 
 
 class Difference(NamedTuple):
-    """A pattern of the differences. ``is_layout``: the values are right, their positions are wrong."""
+    """Description of a difference. ``is_layout``: True if only positions are wrong."""
 
     text: str
     is_layout: bool = False
@@ -35,10 +38,10 @@ class Difference(NamedTuple):
 def describe_difference(
     name: str, actual: Sequence[Array], expected: Sequence[Array], reference: str, zero_point: int | None
 ) -> Difference | None:
-    """Return the pattern of an output's differences over all runs; None if there is none.
+    """Return how an output differs in all runs; None if the pattern is unknown.
 
-    ``reference``: name of the side that computed ``expected``. ``zero_point``: that of a quantized output;
-    None for others.
+    ``name``: name of the output. ``reference``: name of what computed ``expected``, for the text. ``zero_point``: zero
+    point of the output, or None if it is not quantized.
     """
     if any(
         a.shape != e.shape or a.dtype != e.dtype or a.dtype.kind not in "iuf"
@@ -48,18 +51,18 @@ def describe_difference(
     ours, theirs = (np.concatenate([array.reshape(-1) for array in arrays]) for arrays in (actual, expected))
     is_float = ours.dtype.kind == "f"
     keeps = np.isfinite(ours) & np.isfinite(theirs) if is_float else _is_unsaturated(ours) & _is_unsaturated(theirs)
-    values, right = ours[keeps].astype(np.float64), theirs[keeps].astype(np.float64)
-    if len(np.unique(right)) < _MIN_DISTINCT or np.array_equal(values, right):
+    ours, theirs = ours[keeps].astype(np.float64), theirs[keeps].astype(np.float64)
+    if len(np.unique(theirs)) < _MIN_DISTINCT or np.array_equal(ours, theirs):
         return None
     if all(_is_permuted(a, e) for a, e in zip(actual, expected, strict=True)):
         return Difference(f"{name} has the right values in the wrong positions", is_layout=True)
     if zero_point is None:
-        return _describe_numbers(name, values, right, reference)
-    return _describe_steps(name, values - zero_point, right - zero_point, reference)
+        return _describe_numbers(name, ours, theirs, reference)
+    return _describe_steps(name, ours - zero_point, theirs - zero_point, reference)
 
 
 def _describe_numbers(name: str, ours: Array, theirs: Array, reference: str) -> Difference | None:
-    """Return the pattern of numbers that are not quantized."""
+    """Return how numbers differ that are not quantized."""
     span = float(np.ptp(theirs))
     if (offset := float(np.median(ours - theirs))) and np.abs(ours - theirs - offset).max() <= _FACTOR_TOLERANCE * span:
         side = "higher" if offset > 0 else "lower"
@@ -75,7 +78,7 @@ def _describe_numbers(name: str, ours: Array, theirs: Array, reference: str) -> 
 
 
 def _describe_steps(name: str, ours: Array, theirs: Array, reference: str) -> Difference | None:
-    """Return the pattern of quantized values minus the zero point."""
+    """Return how quantized values differ; both are given minus the zero point."""
     steps = ours - theirs
     if np.all(steps == steps[0]):
         count, side = plural(int(abs(steps[0])), "quantization step"), "higher" if steps[0] > 0 else "lower"
@@ -95,7 +98,10 @@ def _describe_steps(name: str, ours: Array, theirs: Array, reference: str) -> Di
 
 
 def _describe_rounding(name: str, steps: Array, theirs: Array, reference: str) -> str:
-    """Return the direction of errors of one step; ``theirs`` is relative to the zero point."""
+    """Describe errors of one step by their direction.
+
+    ``steps``: error of each element in steps. ``theirs``: expected values minus the zero point.
+    """
     outward = steps * np.sign(theirs)
     if np.all(steps <= 0) or np.all(steps >= 0):
         side = "lower" if steps.min() < 0 else "higher"
@@ -114,7 +120,7 @@ def _describe_rounding(name: str, steps: Array, theirs: Array, reference: str) -
 
 
 def _factor(ours: Array, theirs: Array) -> float:
-    """Return the factor of least squared error; 1 for zeros."""
+    """Return the factor of ``theirs`` that fits ``ours`` best; 1 if ``theirs`` is 0."""
     energy = float(theirs @ theirs)
     return float(ours @ theirs) / energy if energy else 1.0
 

@@ -1,4 +1,4 @@
-"""Recognize equivalent models, so that equivalent variants of a case run once."""
+"""Keys of equivalent models, so that variants with equivalent models run once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnx.defs import get_schema, has
 def equivalence_key(proto: ModelProto) -> bytes:
     """Return a key that is equal for models with equal graphs and operator versions.
 
-    Two opsets are interchangeable if they have the same version of every operator in a model.
+    Two opsets are interchangeable for a model if they define the same version of each of its operators.
     """
     without_versions = ModelProto()
     without_versions.CopyFrom(proto)
@@ -38,8 +38,8 @@ def _operators(proto: ModelProto) -> Iterator[tuple[str, str]]:
 
 @cache
 def _first_opset(domain: str, op_type: str, opset: int) -> int:
-    """Return the first opset with the version that an operator has in ``opset``.
+    """Return the opset that introduced the version of an operator in ``opset``.
 
-    For operators that ONNX does not define, return ``opset``.
+    Return ``opset`` for an operator that ONNX does not define.
     """
     return int(get_schema(op_type, opset, domain).since_version) if has(op_type, opset, domain) else opset

@@ -25,7 +25,7 @@ from onnx_tflite_plugin.verify.runtimes.structure import Entry
 Runs = Sequence[Run]
 
 _MAX_DIFFERING_SHARE = 0.5
-"""If more elements differ, the kernel probably interprets its operands differently from the handler."""
+"""If a larger share of elements differs, the kernel probably reads its operands as something else than the handler."""
 
 
 class ComparableCase(Protocol):
@@ -50,7 +50,7 @@ class ComparableCase(Protocol):
 
 
 def explain_wrong_table(trial: ComparableCase) -> str:
-    """Return a message if a lookup table is rotated, else ""."""
+    """Return a message if a lookup table begins with the lowest value; else ""."""
     if not any(has_rotated_table(op, trial) for op in find_operators(trial.source, trial.case.op)):
         return ""
     return (
@@ -60,7 +60,7 @@ def explain_wrong_table(trial: ComparableCase) -> str:
 
 
 def explain_values(trial: ComparableCase, actual: Runs) -> Iterator[str]:
-    """Yield the element with the largest error, and the functions that may be wrong."""
+    """Yield a text on the element with the largest error, and a hint on its cause."""
     expected = trial.reference_outputs
     for k, comparison in enumerate(trial.compare(actual, expected)):
         if comparison.ok or comparison.nearest not in expected:
@@ -74,7 +74,7 @@ def explain_values(trial: ComparableCase, actual: Runs) -> Iterator[str]:
 def _hint_on_quantized_kernel(trial: ComparableCase) -> Iterator[str]:
     """Yield a hint if a pack's reference kernel gets quantized values.
 
-    The kernel may treat them as real numbers.
+    A kernel that treats them as real numbers is a likely mistake.
     """
     for op in find_operators(trial.source, trial.case.op):
         handlers = trial.host.registered_handlers(op.code)
@@ -90,9 +90,9 @@ def _hint_on_quantized_kernel(trial: ComparableCase) -> Iterator[str]:
 def _describe_largest_error(
     comparison: Comparison, output: int, actual: Runs, expected: Runs, fusions: Collection[str]
 ) -> Iterator[str]:
-    """Yield the values of the element with the largest error in any run.
+    """Yield a text with both values of the element with the largest error in any run.
 
-    ``output``: index of the output. ``fusions``: the fusions that the case requires.
+    ``output``: index of the compared output. ``fusions``: names of the fusions that the case requires.
     """
     largest_error, text = 0.0, ""
     output_pairs = ((np.asarray(a[output]), np.asarray(e[output])) for a, e in zip(actual, expected, strict=True))
@@ -112,7 +112,7 @@ def _describe_largest_error(
 
 
 def has_rotated_table(op: Operator, trial: ComparableCase) -> bool:
-    """True if the expected outputs are those of the table with its halves exchanged."""
+    """True if the table would give the expected outputs with its halves exchanged."""
     declared = declarations_of(op, trial.host)
     function = None if declared is None else declared.quantization.lookup_table
     x, y = op.tensor(0), op.tensor(~0)

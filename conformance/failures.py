@@ -10,7 +10,7 @@ from onnx_tflite_plugin.errors import AttributedProblem, ConversionError
 from onnx_tflite_plugin.guard import TRACEBACK_HINT, Failed, format_error, format_error_outside, is_debugging
 
 _KIT = ("conformance", "onnx_tflite_plugin", "numpy", "onnx", "onnx_ir", "flatbuffers")
-"""Packages whose traceback frames are skipped: the error is in the author's code."""
+"""Packages whose traceback frames are skipped, because the error is in the code of the pack's author."""
 
 
 class Failures:
@@ -23,10 +23,10 @@ class Failures:
         for text in texts:
             self._by_text.setdefault(text, []).append(variant.text)
 
-    def followed_by(self, others: Failures) -> Failures:
-        """Return these failures, followed by the others."""
+    def followed_by(self, later: Failures) -> Failures:
+        """Return these failures and then ``later``."""
         joined = Failures()
-        joined._by_text = {**self._by_text, **others._by_text}
+        joined._by_text = {**self._by_text, **later._by_text}
         return joined
 
     @property
@@ -39,7 +39,7 @@ class Failures:
 
 
 def describe_case_error(error: BaseException) -> str:
-    """Return the text of an exception in a case, its reference or its kernel.
+    """Describe an exception that a case, its reference or its kernel raised.
 
     The text contains the location in the author's code.
     """

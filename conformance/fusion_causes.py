@@ -16,7 +16,10 @@ from onnx_tflite_plugin.source.model import Model
 
 
 class Applied(NamedTuple):
-    """A fusion of a pack in a converted model. ``operators``: those that it replaced, such as ``op 0 ABS``."""
+    """A fusion of a pack that applied in a converted model.
+
+    ``operators``: text that lists the replaced operators, such as ``op 0 ABS, op 1 ADD``.
+    """
 
     fusion: Fusion
     pack: str
@@ -35,7 +38,10 @@ class Applied(NamedTuple):
 
 
 def messages_on_fusions(trial: ComparableCase, variant: Variant, conversion: Conversion) -> Iterator[str]:
-    """Yield a message on each fusion that applied, if the case passes without fusions of packs."""
+    """Yield a message on each fusion that applied, if the case passes without them.
+
+    Only fusions of packs are considered.
+    """
     applied_fusions = [*applied_pack_fusions(conversion, trial.source, trial.host)]
     if not applied_fusions or not trial.replaced(trial.case, trial.host.without_pack_fusions()).passes(variant):
         return

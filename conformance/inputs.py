@@ -1,4 +1,4 @@
-"""Inputs of a case: its arrays or random values, also for other dynamic sizes."""
+"""Inputs of a case: its own arrays or random values, for all dynamic sizes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def inputs_of_runs(case: Case, entry: Entry) -> list[list[Array]]:
 def _options_at_other_sizes(case: Case, entry: Entry, arrays: Mapping[str, Array]) -> Iterator[dict[str, Any]]:
     """Yield the options of ``generate_inputs`` for each size of ``dynamic_sizes``.
 
-    The dynamic axes of one input differ in size. Axis k of every input has the same size, so that inputs broadcast.
+    Dynamic axis k has size + k, so that the axes of an input differ, but axis k of all inputs agrees and inputs broadcast.
     """
     dynamic_dims = {
         name: tensor.dims for tensor, name in zip(entry.inputs, entry.input_names, strict=True) if not tensor.is_static
@@ -45,7 +45,10 @@ def _options_at_other_sizes(case: Case, entry: Entry, arrays: Mapping[str, Array
 
 
 def _inputs_by_run(case: Case, entry: Entry) -> Any:
-    """Return the case's inputs for each run, completed with random floats."""
+    """Return the case's arrays for each run.
+
+    If the case has an ``input_range``, random floats in this range are added for inputs without an array.
+    """
     arrays_by_run, bounds = case.input_arrays, case.input_range
     if arrays_by_run is None or isinstance(arrays_by_run, Mapping):
         arrays_by_run = [arrays_by_run or {}] * case.runs

@@ -2,9 +2,9 @@
 
 It has a signature for a prompt and one for a single token.
 
-The caches have one of two layouts. ``rows``: the axes are batch, slot, group, element, and masks come from a constant
-table. ``columns``: groups come before slots, and values are transposed; masks are inputs, and queries that share keys
-are rows of one product.
+There are two variants. ``rows``: a cache has the axes batch, slot, group, element, and the mask is read from a constant
+table. ``columns``: groups come before slots, and the cache of values is transposed. The mask is an input, and queries
+that share keys are rows of one product.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ FORBIDDEN = -1e4
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of a model.
+    """Sizes and variant of a model.
 
-    ``length``: number of tokens of a prompt. ``slots``: number of tokens that a cache holds. ``window``: number of
-    tokens that each token attends to, itself included; 0 for all. ``groups``: number of groups of heads with shared
-    keys and values. ``depth``: size of a head. ``simplify_decode``: the signature for one token omits operators that
-    change nothing, as some converters do.
+    ``cache_layout``: "rows" or "columns". ``length``: number of tokens of a prompt. ``slots``: number of tokens that a
+    cache holds. ``window``: number of tokens that a token attends to, itself included; 0 for all earlier tokens.
+    ``groups``: number of groups of heads with shared keys and values. ``depth``: size of a head. ``simplify_decode``:
+    True to omit operators that change nothing from the signature for one token, as some converters do.
     """
 
     cache_layout: str = "rows"
@@ -62,7 +62,7 @@ def language_model(sizes: Sizes = Sizes()) -> bytes:
 
 
 def weights(name: str, *shape: int) -> Spec:
-    """Return random weights that keep the scale of activations."""
+    """Return random weights, scaled so that activations keep their magnitude."""
     return constant(random_array(*shape, seed=name) / np.float32(np.sqrt(shape[-1])))
 
 
@@ -129,9 +129,9 @@ class _Signature:
 
 
 def table_mask(net: Net, sizes: Sizes, count: int, positions: TensorRef, *, allowed: Array | None = None) -> TensorRef:
-    """Return the attention mask of the positions, gathered from a constant table.
+    """Return the attention mask for ``positions``, gathered from a constant table.
 
-    ``allowed``: for each position, the slots that it attends to; causal by default.
+    ``allowed``: boolean matrix [position, slot], True if the position attends to the slot; causal by default.
     """
     if allowed is None:
         query_positions, slots = np.indices((sizes.slots, sizes.slots))
@@ -143,7 +143,7 @@ def table_mask(net: Net, sizes: Sizes, count: int, positions: TensorRef, *, allo
 
 
 class Attention:
-    """Builds writes into caches, and attention over them, for one signature."""
+    """Builds writes into caches, and attention over these caches, for one signature."""
 
     def __init__(self, net: Net, sizes: Sizes, count: int, positions: TensorRef, mask: TensorRef) -> None:
         self.net, self.sizes, self.count, self.mask = net, sizes, count, mask
@@ -156,9 +156,9 @@ class Attention:
         self._starts: dict[int, TensorRef] = {}
 
     def write(self, cache: TensorRef, new: TensorRef, cache_index: int) -> TensorRef:
-        """Write new keys or values of shape [1, count, groups * depth] into a cache.
+        """Write new keys or values into a cache; return the new cache.
 
-        ``cache_index``: 0 for keys, 1 for values.
+        ``new`` has the shape [1, count, groups * depth]. ``cache_index``: 0 for keys, 1 for values.
         """
         sizes, count = self.sizes, self.count
         shape = tensor(1, count, sizes.groups, sizes.depth)
@@ -171,16 +171,16 @@ class Attention:
         return self.net.call("DYNAMIC_UPDATE_SLICE", [cache, update, self.start(axis)], result)
 
     def transpose(self, x: TensorRef, perm: list[int], shape: tuple[int, ...]) -> TensorRef:
-        """Transpose ``x`` to a result of this shape.
+        """Transpose ``x`` by ``perm``; the result has the shape ``shape``.
 
-        Emits a RESHAPE if there is only one token and ``simplify_decode`` is set.
+        If there is only one token and ``simplify_decode`` is True, add a RESHAPE in place of the TRANSPOSE.
         """
         if self.count == 1 and self.sizes.simplify_decode:
             return self.net.call("RESHAPE", [x, constant(list(shape))], tensor(*shape))
         return self.net.call("TRANSPOSE", [x, constant(perm)], tensor(*shape))
 
     def start(self, axis: int) -> TensorRef:
-        """Return the start indices of a write along an axis."""
+        """Return the start indices of a write: the first position along ``axis``, else 0."""
         if axis not in self._starts:
             parts = [self.first_position if k == axis else constant(np.zeros((), np.int32)) for k in range(4)]
             self._starts[axis] = self.net.call("PACK", parts, tensor(4, dtype="int32"), values_count=4)
@@ -202,7 +202,7 @@ class Attention:
         return call("RESHAPE", [y, constant(list(flat))], tensor(*flat))
 
     def _attend_repeated(self, q: TensorRef, keys: TensorRef, values: TensorRef) -> TensorRef:
-        """Repeat keys and values for the heads of each group, and return the attention."""
+        """Return attention outputs; keys and values are repeated for each head of a group."""
         sizes, count, call = self.sizes, self.count, self.net.call
         k, v = (self._repeat_heads(cache) for cache in (keys, values))
         scores = tensor(1, sizes.heads, count, sizes.slots)
@@ -225,7 +225,7 @@ class Attention:
         )
 
     def _attend_shared(self, q: TensorRef, keys: TensorRef, values: TensorRef) -> TensorRef:
-        """Return attention, with the queries of a group as rows of one matrix product."""
+        """Return attention outputs, with the queries of a group as rows of one product."""
         sizes, count, call = self.sizes, self.count, self.net.call
         groups, heads_per_group = sizes.groups, sizes.heads // sizes.groups
         rows = heads_per_group * count
@@ -241,13 +241,13 @@ class Attention:
 
 
 def causal_mask(sizes: Sizes, start: int, count: int) -> Array:
-    """Return the mask input for ``count`` tokens from position ``start`` on."""
+    """Return the mask input for ``count`` tokens, the first of them at ``start``."""
     allowed = np.arange(sizes.slots) <= start + np.arange(count)[:, None]
     return np.where(allowed, 0, FORBIDDEN).astype(np.float32).reshape(1, 1, count, sizes.slots)
 
 
 def feeds(sizes: Sizes, tokens: Mapping[str, Array], start: int) -> dict[str, Array]:
-    """Return the inputs of a signature: tokens, positions and, if needed, the mask."""
+    """Return the inputs of a signature; for "columns", they include the mask."""
     count = tokens["tokens"].shape[1]
     mask = {"mask": causal_mask(sizes, start, count)} if sizes.cache_layout == "columns" else {}
     return {**tokens, "input_pos": np.arange(start, start + count, dtype=np.int32), **mask}

@@ -23,10 +23,11 @@ SUGGESTIONS = {
 
 
 def wrong_layout_message(code: str, model: Model, host: Host, conversion: Conversion | None) -> str:
-    """Return a message on a layout declaration that fails outside the file's layout.
+    """Return a message on the layout declaration of an operator, or "".
 
-    The case fails only in layouts other than the file's. ``model``: the model as read from the file. ``conversion``:
-    None if the conversion failed. The result is empty if the conversion used only the file's layout.
+    Call it if a case fails only in layouts other than the file's. ``model``: the model as read from the file.
+    ``conversion``: the failing conversion, or None if the model did not convert. The result is "" if the conversion used
+    only the file's layout for the operator.
     """
     for op in find_operators(model, code):
         declarations = declarations_of(op, host)
@@ -47,10 +48,10 @@ def wrong_layout_message(code: str, model: Model, host: Host, conversion: Conver
 
 
 def messages_for_every_layout(code: str, model: Model, host: Host, symptom: str = "") -> Iterator[str]:
-    """Yield a message if results of a pack's operator differ in every layout.
+    """Yield a message on the axes of a pack's operator that differs in every layout.
 
-    The message is on the Implicit declaration, or on the groups of axes. ``symptom``: how the results show a wrong layout;
-    empty if they do not show it.
+    Only an Implicit layout and groups of axes can be wrong in every layout. ``symptom``: text that describes how the results
+    show a wrong layout, or "" if they do not show it.
     """
     for op in find_operators(model, code):
         declared = declarations_of(op, host)
@@ -72,7 +73,7 @@ def messages_for_every_layout(code: str, model: Model, host: Host, symptom: str 
 
 
 def messages_on_axis_sizes(code: str, model: Model, host: Host) -> Iterator[str]:
-    """Yield a message if a pack's axes give one letter to axes of different sizes.
+    """Yield a message if a pack's axes use one letter for axes of different sizes.
 
     Axes of size 1 are not compared, because they may be broadcast. Operators with Attribute or Terminate are not
     checked, because they may change the size of an axis, as a slice or a pad does.
@@ -97,7 +98,7 @@ def messages_on_axis_sizes(code: str, model: Model, host: Host) -> Iterator[str]
 
 
 def _sizes_of_letters(groups: Sequence[Sequence[str]] | None, tensor: Tensor | None) -> Iterator[tuple[str, int]]:
-    """Yield the letters of ungrouped axes with their static sizes above 1."""
+    """Yield (letter, size) for each ungrouped axis with a static size above 1."""
     if groups is None or tensor is None or ("...",) in groups or len(groups) != tensor.rank:
         return
     for group, size in zip(groups, tensor.dims, strict=True):
@@ -119,7 +120,7 @@ def _is_builtin(op: Operator, host: Host) -> bool:
 
 
 def _transposed_layouts(op: Operator, conversion: Conversion) -> Iterator[str]:
-    """Yield the transposed layouts of the operator's tensors in the ONNX model."""
+    """Yield the layouts of the operator's tensors that the ONNX model transposes."""
     tensor_indices = {t.index for t in (*op.inputs, *op.outputs) if t is not None}
     for value in tensor_values(conversion.proto):
         if value.subgraph == op.subgraph and value.tensor in tensor_indices and value.order is not None:

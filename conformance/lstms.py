@@ -20,9 +20,9 @@ STATE_QUANTIZATION = (0.0081, -3)
 
 
 def initialize_state(graph: GraphBuilder, state: TensorRef, dtype: str) -> None:
-    """Compute the initial value of a state from a constant, as in float16 files.
+    """Add a DEQUANTIZE of a constant that computes the initial value of a state.
 
-    ``dtype``: dtype of the constant.
+    Float16 files define initial values in this way. ``dtype``: dtype of the constant.
     """
     value = random_array(*state.shape, seed=state.name, low=-0.7, high=0.7).astype(dtype)
     graph.operator("DEQUANTIZE", [graph.constant(f"{state.name}:begun", value)], [state])
@@ -32,21 +32,22 @@ def initialize_state(graph: GraphBuilder, state: TensorRef, dtype: str) -> None:
 class Lstm:
     """One LSTM operator with constant random weights.
 
-    Every field adds or changes one feature.
+    Every field adds or changes one feature. A field that is True has the effect that is described here.
 
     ``dtype``: dtype of activations. ``weights``: dtype of matrices. ``projection_size``: size of the projection, or 0
-    for none. ``coupled``: 1 minus the forget gate replaces the input gate. ``omit_norm_operands``: the operator has 20
-    operands instead of 24. ``float16_constants``: constants are stored as float16 and dequantized.
+    for none. ``coupled``: the input gate is 1 minus the forget gate. ``omit_norm_operands``: the operator has 20 operands,
+    without the four of layer normalization. ``float16_constants``: constants are stored as float16 and dequantized.
     ``weights_as_inputs``: matrices are graph inputs. ``diagonal_weights``: recurrent weights are vectors.
 
-    ``variable``: states are variable tensors, otherwise graph inputs. ``flat_states``: states have rank 1.
-    ``initial_dtype``: dtype of the constants that initialize the states, "" for none. ``hidden_quantization``,
-    ``output_quantization``: quantization of the output before the projection, and of the result.
+    ``variable``: states are variable tensors; if False, they are graph inputs. ``flat_states``: states have rank 1.
+    ``initial_dtype``: dtype of the constants that initialize the states, or "" for no constants.
+    ``hidden_quantization``: (scale, zero point) of the output before the projection. ``output_quantization``: (scale, zero
+    point) of the result.
 
-    ``gate_bias``: added to the biases of the input and forget gates, so that cells accumulate. ``hold_cells``: these
-    biases nearly close the input gate and open the forget gate, so that cells change little. ``output_gate_closing``:
-    magnitude of negative weights with which positive inputs close the output gate. ``weight_factor``: factor of all
-    matrices; with many cells and large weights, differences grow in each time step.
+    ``gate_bias`` is added to the biases of the input and forget gates, so that cells accumulate. ``hold_cells``: the biases
+    nearly close the input gate and open the forget gate, so that cells change little. ``output_gate_closing``: magnitude
+    of the negative weights with which positive inputs close the output gate. ``weight_factor`` multiplies all matrices;
+    with many cells and large weights, differences grow in each time step.
     """
 
     op: str = SEQUENCE
@@ -128,9 +129,9 @@ class Lstm:
         )
 
     def bias(self, size: int, name: str, scale: float, bound: float = 0.6) -> Spec:
-        """Return a bias: random values up to ``bound``, plus the offset of the gate.
+        """Return a bias: random values up to ``bound``, plus an offset of the gate.
 
-        The bias is float32 or, for int8 activations, int32 in units of ``scale``.
+        The bias is float32. If activations are int8, it is int32 with the scale ``scale``.
         """
         offsets = {
             "b input": -4.0 if self.hold_cells else self.gate_bias,
@@ -142,13 +143,16 @@ class Lstm:
         return constant((values / scale).astype("int32"), "int32", scale)
 
     def coefficients(self, size: int, name: str) -> Spec:
-        """Return normalization coefficients: int16 for int8 activations, else float32."""
+        """Return normalization coefficients: int16 if activations are int8, else float32."""
         if self.dtype == "int8":
             return constant(random_array(size, dtype="int16", seed=name), None, 2.1e-5)
         return constant(0.5 * random_array(size, seed=self.seed + name))
 
     def peephole_weights(self, name: str) -> Spec:
-        """Return peephole weights: int16 for int8 activations, else the matrices' dtype."""
+        """Return peephole weights.
+
+        They are int16 if activations are int8; otherwise they have the dtype of the matrices.
+        """
         if self.dtype == "int8" or self.weights == "float32":
             return self.coefficients(self.cells, name)
         return constant(
@@ -208,7 +212,7 @@ class Lstm:
         return state
 
     def intermediate_tensors(self, model: Net) -> Sequence[TensorRef]:
-        """Return the intermediate tensors, which hold only scales."""
+        """Return the intermediate tensors. They only store scales and zero points."""
         if self.dtype != "int8":
             return ()
         dtypes_and_scales: list[tuple[str, Table | None]] = [
@@ -222,16 +226,16 @@ class Lstm:
         ]
 
     def add_weights(self, model: Net, spec: Spec) -> TensorRef:
-        """Add weights, or a float16 constant and DEQUANTIZE as in converted files."""
+        """Add weights, either as they are or as a float16 constant and a DEQUANTIZE."""
         if not self.float16_constants or spec.value is None or spec.dtype != "float32":
             return model.add_operand(spec)
         weights = constant(spec.value.astype("float16"), "float16")
         return model.call("DEQUANTIZE", [weights], tensor(*spec.shape))
 
     def call(self, model: Net, x: TensorRef | None = None, name: str = "") -> TensorRef:
-        """Add the operator; its input is ``x``, or a new graph input.
+        """Add the operator on ``x``, or on a new graph input if ``x`` is None.
 
-        ``name``: prefix of the states' names.
+        ``name`` is a prefix of the names of the states.
         """
         specs = self.operands()
         refs = [None if spec is None else self.add_weights(model, spec) for spec in (specs if x is None else specs[1:])]

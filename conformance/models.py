@@ -32,7 +32,7 @@ _EXTRA_CHANNELS = 2  # channels that convolutions drop before the operator and a
 
 
 FIRST_VERSION = {"BROADCAST_TO": 2}
-"""The first versions of operators that LiteRT registers, where it is not version 1."""
+"""Operator → first version that LiteRT registers, for operators without version 1."""
 
 
 class Net:
@@ -73,7 +73,10 @@ class Net:
         self, code: str, inputs: Sequence[Spec | TensorRef | None], *outputs: Spec,
         custom_options: Any = None, version: Any = None, **options: Any,
     ) -> TensorRef:  # fmt: skip
-        """Add an operator on existing tensors or on new specs; return its first output."""
+        """Add an operator; return its first output.
+
+        A Spec in ``inputs`` becomes a new constant or graph input; a TensorRef is an existing tensor.
+        """
         return next(
             iter(
                 self.call_multi_output(
@@ -97,7 +100,7 @@ class Net:
     def input_through_conv(self, spec: Spec) -> TensorRef:
         """Add a graph input and a convolution; return the convolution's result.
 
-        The result has the spec, and is channels first in ONNX.
+        The result has the shape, dtype and quantization of ``spec``, and is channels first in ONNX.
         """
         *_, channels = spec.shape
         channel_count = (channels or 1) + _EXTRA_CHANNELS
@@ -173,7 +176,8 @@ class Net:
 def net(op: str, name: str, build_net: Callable[[Net], Any], **case_fields: Any) -> Case:
     """Return a case of a model that ``build_net`` builds.
 
-    Raises TypeError for an unknown keyword.
+    ``build_net`` gets an empty Net and adds the operators. ``case_fields`` are fields of :class:`Case`. Raises TypeError for
+    an unknown keyword.
     """
     case_fields = check_case_keywords(name, case_fields)
 
@@ -191,9 +195,9 @@ def in_isolation(
 ) -> Case:  # fmt: skip
     """Return a case of one operator.
 
-    Operands that are not constant are graph inputs, and results are graph outputs. ``custom_options``: options of a
-    custom operator, as bytes or as a mapping that becomes a FlexBuffer. ``version``: by default the first that LiteRT
-    registers.
+    Operands that are not constant are graph inputs, and results are graph outputs. ``options``: options of the operator,
+    by name. ``custom_options``: options of a custom operator, as bytes or as a mapping that becomes a FlexBuffer.
+    ``version``: version of the operator, by default the first that LiteRT registers.
     """
     case_fields = check_case_keywords(name, case_fields, OPERATOR_KEYWORDS)
 
@@ -248,7 +252,7 @@ def is_image(spec: Spec | None) -> bool:
 
 
 def _dtype(inputs: Sequence[Spec | None]) -> str:
-    """Return the dtype of the first operand that is not constant, else of the first."""
+    """Return the dtype of the first runtime operand, or else of the first operand."""
     specs = [spec for spec in inputs if spec is not None]
     return next((spec.dtype for spec in specs if spec.value is None), specs[0].dtype if specs else "float32")
 
@@ -260,7 +264,7 @@ PLACEMENTS: tuple[Placement, Placement] = (in_isolation, between_convolutions)
 def in_bfloat16(
     op: str, operands: Sequence[Spec | None], *results: Spec, name: str = "bfloat16", **case_fields: Any
 ) -> Case:
-    """Return a case of one operator on bfloat16, cast from and to float32.
+    """Return a case of one operator on bfloat16, with casts from and to float32.
 
     The casts are needed because ONNX Runtime's Python API has no bfloat16 inputs. Every float32 operand and result
     becomes bfloat16. The keyword ``options`` has the options of the operator, not those of ``convert``.
@@ -286,7 +290,10 @@ def in_bfloat16(
 def unary(
     op: str, name: str, x: Spec, y: Spec | None = None, place: Placement = in_isolation, **case_fields: Any
 ) -> Case:
-    """Return a case of ``y = op(x)``; by default the result is like ``x``."""
+    """Return a case of ``y = op(x)``.
+
+    By default the result has the shape, dtype and quantization of ``x``.
+    """
     return place(op, name, [x], y or replace(x, name=""), **case_fields)
 
 
@@ -295,7 +302,7 @@ def binary(
 ) -> Case:
     """Return a case of ``z = op(x, y)``.
 
-    By default the result is like the operand that is not constant, in the broadcast shape.
+    By default the result has the dtype and quantization of ``x``, or of ``y`` if ``x`` is constant, and the broadcast shape.
     """
     result = z or replace(x if x.value is None else y, name="", value=None)
     result = result if z else result.with_shape(*_broadcast_shape(x.shape, y.shape))
@@ -303,21 +310,21 @@ def binary(
 
 
 def _broadcast_shape(*shapes: tuple[int | None, ...]) -> list[int | None]:
-    """Return the broadcast shape; sizes that depend on dynamic sizes are dynamic."""
+    """Return the broadcast shape; None for a size that depends on a dynamic dimension."""
     static = np.broadcast_shapes(*(tuple(1 if size is None else size for size in shape) for shape in shapes))
     dynamic = {k - len(shape) for shape in shapes for k, size in enumerate(shape) if size is None}
     return [None if size == 1 and k - len(static) in dynamic else size for k, size in enumerate(static)]
 
 
 def opsets(dtype: str = "float32", place: Placement = in_isolation) -> tuple[int | None, ...]:
-    """Return the opsets to test; between convolutions only the default."""
+    """Return the opsets to test. Between convolutions, only the default is tested."""
     return (
         (DEFAULT_OPSET,) if place is between_convolutions else (DEFAULT_OPSET, 26) if dtype == "int16" else EVERY_OPSET
     )
 
 
 def int32_arrays(**arrays: Any) -> dict[str, Array]:
-    """Return runtime values of int32 operands by name, for a case's ``input_arrays``."""
+    """Return keyword arguments as int32 arrays, for the ``input_arrays`` of a case."""
     return {name: np.asarray(array, np.int32) for name, array in arrays.items()}
 
 

@@ -1,4 +1,4 @@
-"""Convert one handler's operator without a file, and print the emitted ONNX.
+"""Convert one operator with a handler, without a file, and print the emitted ONNX.
 
 Example: ``convert_one(relu9, [tensor(1, 5, 7, 3)], alpha=9.0)``.
 """
@@ -32,12 +32,13 @@ def convert_one(
 
     Args:
         handler: the handler, as decorated with ``@handler``; it need not be installed.
-        inputs: ``tensor(...)``, ``constant(...)``, or None for an absent operand.
-        options: options of the operator; for a custom operator bytes, or a mapping that becomes a FlexBuffer.
-        outputs: results as ``tensor(...)``; by default one result like the first input that is not constant.
-        between: place convolutions before and after the operator, so that its images are channels first.
-        show: print the model in ONNX's text format.
-        conversion: options of ``onnx_tflite_plugin.convert``.
+        inputs: the operands: ``tensor(...)``, ``constant(...)``, or None for an absent operand.
+        options: options of the operator, by name. For a custom operator, pass bytes, or a mapping that becomes a FlexBuffer.
+        outputs: the results, as ``tensor(...)``. By default there is one result, with the shape, dtype and quantization of
+            the first input that is not constant.
+        between: True to add convolutions before and after the operator, so that its images are channels first.
+        show: True to print the model in ONNX's text format.
+        conversion: options that are passed to ``onnx_tflite_plugin.convert``.
 
     Returns:
         The conversion: ``.model``, ``.proto``, ``.report``.

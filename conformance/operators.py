@@ -1,4 +1,4 @@
-"""Translate an operator's name and options into the fields of a file."""
+"""Translate an operator's name and options into fields of a .tflite file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ from onnx_tflite_plugin.codes import COMPOSITE, CUSTOM, name_in_file
 
 
 def code_parts(code: str | int) -> tuple[int, str, str]:
-    """Return builtin code, custom code and composite name of an operator's name."""
+    """Return (builtin code, custom code, composite name) for the name of an operator.
+
+    A name that does not apply is "". A number is returned as the builtin code.
+    """
     if not isinstance(code, str):
         return code, "", ""
     if code.startswith(CUSTOM):
@@ -36,9 +39,10 @@ def code_parts(code: str | int) -> tuple[int, str, str]:
 
 
 def options_fields(builtin: int, options: Mapping[str, Any], table: str | None) -> dict[str, Any]:
-    """Return the fields with an operator's options: the table's type and the table.
+    """Return the fields of an operator that hold its options: the table and its type.
 
-    Raises BuilderError for unknown options.
+    ``table``: name of the options table; None for the table of the operator, "" for no table. Raises BuilderError for
+    unknown options.
     """
     name = next((name for name, value in enum("BuiltinOperator").items() if value == builtin), f"operator {builtin}")
     if table is None:

@@ -30,9 +30,9 @@ GROUP = "onnx_tflite_plugin.cases"
 class Suite:
     """A host, the handlers and fusions under test, and their cases.
 
-    ``handlers``: pairs (operator, pack). ``fusions``: pairs (name, pack). ``packs``: the pack of each operator's
-    handler, or of its cases if it has no handler. ``problems``: handlers under test, and their cases, that do not load.
-    ``skipped_cases``: messages on other cases that do not load.
+    ``handlers``: pairs (operator, pack). ``fusions``: pairs (name, pack). ``packs``: operator → pack of its handler, or of
+    its cases if it has no handler. ``problems``: problems of handlers under test, and of their cases, that do not load.
+    ``skipped_cases``: messages on other cases that do not load or are not run.
     """
 
     host: Host
@@ -45,7 +45,7 @@ class Suite:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return warnings about installed packs, except those among the problems."""
+        """Return warnings that ``problems`` does not contain, and ``skipped_cases``."""
         reported = {problem.reason for problem in self.problems}
         return (*(text for text in self.host.warnings if text not in reported), *self.skipped_cases)
 
@@ -53,9 +53,10 @@ class Suite:
 def select_suite(pack: str | None = None, ops: Collection[str] = ()) -> Suite:
     """Select the cases of a run: everything installed, or one pack and some operators.
 
-    A pack that overrides a built-in handler must pass the built-in cases too. If one pack is selected, the host's
-    warnings about it are problems. Cases that do not load are a problem if their pack handles one of ``ops``,
-    otherwise a note. Raises PackError if the pack is not installed or its cases do not load.
+    ``pack``: name of a pack, or None for all. ``ops``: operators, empty for all. A pack that overrides a built-in handler
+    must pass the built-in cases too. If one pack is selected, the host's warnings about it are problems. Cases that do
+    not load are a problem if their pack handles one of ``ops``, otherwise a note. Raises PackError if the selected pack is
+    not installed or its cases do not load.
     """
     pack_key = canonical(pack or "")
     host = _host_of(pack)
@@ -145,7 +146,7 @@ def _missing_pack_problem(pack: str) -> Problem:
 def _handler_problems(
     host: Host, tested_handlers: Sequence[tuple[str, str]], cases: Sequence[Case]
 ) -> dict[str, Problem]:
-    """Return the reason why the handler of an operator cannot be tested, by operator.
+    """Return {operator: problem} for the operators whose handler cannot be tested.
 
     Either the handler does not load, or several packs have a handler for the operator.
     """
@@ -165,10 +166,10 @@ def _handler_problems(
 
 
 def _cases_without_fusion(host: Host, pack: str, cases: Sequence[Case]) -> dict[str, list[Case]]:
-    """Return the cases whose model does not load the required fusion, by fusion.
+    """Return {fusion: cases that require the fusion but do not load it}.
 
-    The entry point of such a fusion lists none of the model's operators. The host warns about the entry point, so these
-    cases are not run.
+    The entry point of such a fusion lists none of the operators in the case. The host warns about the entry point, so
+    these cases are not run.
     """
     cases_by_fusion: dict[str, list[Case]] = {}
     for offer in host.offers:
@@ -194,7 +195,7 @@ def _has_operator(case: Case, codes: Collection[str]) -> bool:
 
 
 def _pack_problems(host: Host, pack: str, handler_problems: Collection[Problem]) -> list[Problem]:
-    """Return the warnings of a host of one pack, and targets that do not load.
+    """Return problems of a pack: warnings of its host, and targets that do not load.
 
     Warnings that repeat one of ``handler_problems`` are omitted.
     """
@@ -209,7 +210,7 @@ def _pack_problems(host: Host, pack: str, handler_problems: Collection[Problem])
 
 
 def loading_problems(pack: str) -> list[Problem]:
-    """Return the parts of a pack that do not load, and the host's warnings about it."""
+    """Return problems of a pack: handlers and targets that do not load, and warnings."""
     host = _host_of(pack)
     pack_handlers = [(code, dist) for code, dist in host.handler_names() if canonical(dist) == canonical(pack)]
     host.fusions()  # adds warnings to host.warnings
@@ -231,7 +232,7 @@ def describe_unregistered_pack(pack: str) -> str:
 
 
 def pack_summaries() -> dict[str, tuple[int, str]]:
-    """Return, by pack, the number of cases and the reason why some do not load, or ""."""
+    """Return pack → (number of cases, reason why some cases do not load, or "")."""
     summaries: dict[str, tuple[int, str]] = {}
     for dist, entry in _entries():
         count, failure = summaries.get(dist, (0, ""))
@@ -243,7 +244,7 @@ def pack_summaries() -> dict[str, tuple[int, str]]:
 
 
 def _entries() -> Iterator[tuple[str, EntryPoint]]:
-    """Yield pairs (pack, entry point) without duplicates."""
+    """Yield each pair (pack, entry point of its cases) once."""
     seen = set()  # a distribution may be on the path twice
     for distribution in iterate_distributions():
         try:
@@ -258,7 +259,7 @@ def _entries() -> Iterator[tuple[str, EntryPoint]]:
 
 
 def _load_cases(dist: str, entry: EntryPoint) -> list[Case]:
-    """Return the cases of an entry point. Raises Failed."""
+    """Return the cases of an entry point. Raises Failed if they do not load."""
     value = Offer(entry.name, dist, GROUP, entry).load()
     with attribute_errors(f"entry point {entry.name} = {entry.value}", dist, entry.value.partition(":")[0]):
         cases = value() if callable(value) else value

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def add_items(session: pytest.Session, pack_names: Sequence[str], items: list[pytest.Item]) -> None:
     """Add the cases of packs to ``items``.
 
-    Cases that are already parameters of tests are omitted.
+    Cases that are already parameters of tests in ``items`` are not added again.
     """
     parametrized = {
         value.id
@@ -31,10 +31,10 @@ def add_items(session: pytest.Session, pack_names: Sequence[str], items: list[py
 
 
 class Pack(pytest.Collector):
-    """Collector of a pack's cases, of handlers that do not load, and of gaps."""
+    """Collector of tests of a pack: its cases, handlers that do not load, and gaps."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        """Yield the items.
+        """Yield the tests of the pack.
 
         Raises UsageError if the pack is not installed or its cases do not load.
         """
@@ -84,7 +84,7 @@ class LoadItem(ReportItem):
 
 
 class GapsItem(ReportItem):
-    """A test that fails if the cases have gaps."""
+    """A test that fails if the cases of a pack leave gaps."""
 
     def __init__(self, *, suite: Suite, **item_options: Any) -> None:
         super().__init__(**item_options)

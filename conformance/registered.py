@@ -1,7 +1,7 @@
 """Operators that LiteRT's resolver registers: newest version and dtypes.
 
-Source: register.cc. Operators that only move elements accept every dtype of a supported size; the dtypes found in
-models are listed.
+Source: register.cc. Operators that only move elements accept every dtype of a supported size. For them, only dtypes that
+occur in models are listed.
 """
 
 from __future__ import annotations

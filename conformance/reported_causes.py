@@ -14,20 +14,23 @@ _CAUSES = (
         r"axes '[^']*' of \w+ \d+ do not fit|axes='[^']*': axis .*|the declaration of \S+ in .*|the case cannot be run: .*"
     ),
 )
-"""Patterns of a cause within a reason: the failing function or declaration, without the operator and the variants."""
+"""Each pattern matches the part of a reason that names the failing function or declaration.
+
+This part contains neither the operator nor the variants.
+"""
 
 _EXPLANATION = re.compile(
     r"layout=\w+ is wrong: |axes='[^']*': axis |the result differs in every layout: |the table of Lookup is"
     r"|wrong (?:rounding|integer arithmetic): |wrong factor: .*? is [^ ]+ times|has the right values in the wrong positions"
     r"|without it the case passes|the lowering of \S+ does not read its operand"
 )
-"""Reasons about a wrong declaration or function. Numerical differences in the same case are its consequences."""
+"""Matches a reason that names a wrong declaration or function, which also causes the numerical differences of the case."""
 
 
 def _cause(reason: str) -> str:
     """Return the part of a reason that is equal in all cases with the same cause.
 
-    The result is empty if the reason is a numerical error.
+    Return "" if the reason is only a numerical difference.
     """
     if explanation := _EXPLANATION.search(reason):
         return explanation[0]
@@ -44,7 +47,7 @@ class ReportedCauses:
     def record(self, result: CaseResult) -> str:
         """Record the causes of a failed case; return an earlier case with the same causes.
 
-        The result is empty if the case has a new cause or an unexplained numerical error.
+        Return "" if the case has a new cause, or a numerical difference that no cause explains.
         """
         causes = [cause for reason in result.reasons if (cause := _cause(reason))]
         is_explained = any(_EXPLANATION.search(reason) for reason in result.reasons)

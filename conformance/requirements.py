@@ -1,6 +1,6 @@
-"""Check the nodes, fusions and number of Transposes that a case requires.
+"""Check the nodes, fusions, names and number of Transposes that a case requires.
 
-The requirements are on the model of the least-cost plan.
+The model converted with the least-cost plan must meet these requirements.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def describe_unmet_requirements(case: Case, conversion: Conversion, model: Model
 
 
 def _wrong_names(case: Case, conversion: Conversion) -> Iterator[str]:
-    """Yield a message per graph input or output with another name than the case expects."""
+    """Yield a message for each graph input or output without the expected name."""
     renames = read_renames(conversion.model.metadata_props)
     for old, expected in case.renames.items():
         actual = renames.get(old, old)
@@ -56,7 +56,7 @@ def _declared_layouts(case: Case, model: Model, host: Host) -> Iterator[str]:
 
 
 def _missing_nodes_and_fusions(case: Case, conversion: Conversion, model: Model, host: Host) -> Iterator[str]:
-    """Yield a message per node and fusion that the conversion lacks."""
+    """Yield a message for each required node and fusion that the conversion lacks."""
     report = conversion.report
     nodes = case.nodes if isinstance(case.nodes, Mapping) else dict.fromkeys(case.nodes)
     for name, expected in nodes.items():
@@ -64,8 +64,8 @@ def _missing_nodes_and_fusions(case: Case, conversion: Conversion, model: Model,
         if count != expected and (expected is not None or not count):
             all_nodes_text = ", ".join(f"{node} ({number})" for node, number in report.nodes.items())
             fusions_text = "".join(f"; {applied.text}" for applied in applied_pack_fusions(conversion, model, host))
-            wanted = "at least 1" if expected is None else expected
-            yield f"expected {wanted} {name} nodes, found {count}; all nodes: {all_nodes_text}{fusions_text}"
+            expected_text = "at least 1" if expected is None else expected
+            yield f"expected {expected_text} {name} nodes, found {count}; all nodes: {all_nodes_text}{fusions_text}"
     for name in case.fusions:
         if name not in report.fused:
             declined_reasons = "; ".join(text for text in report.fusions_declined if text.startswith(f"{name} "))

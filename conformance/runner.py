@@ -56,8 +56,8 @@ _REFERENCE = "the reference kernel"
 class CaseResult:
     """Outcome of a case.
 
-    ``reasons``: a line per failure with its variants, or the reason why the case was skipped. ``variants``: number of
-    conversions.
+    ``reasons``: a line for each failure, with the variants that have it, or the reason why the case was skipped.
+    ``variants``: number of conversions.
     """
 
     case: Case
@@ -82,12 +82,11 @@ class CaseResult:
 def run_case(
     case: Case, host: Host | None = None, variants: Sequence[Variant] | None = None, *, position: int | None = None
 ) -> CaseResult:
-    """Return the outcome of one case.
+    """Run one case and return the outcome.
 
-    Errors in the case make it fail and are not raised.
-
-    The case runs in ``variants``, by default all. ``position``: number of the case among the cases of its kind, which
-    selects a sample of the variants; by default no variant is omitted.
+    An exception in the case's code is not raised; the case fails. The case runs in ``variants``, by default in all.
+    ``position``: number of the case among the cases of its kind. It selects a sample of the variants; with None, the case
+    runs in all of them.
     """
     start = time.perf_counter()
     host = host or Host()
@@ -115,9 +114,9 @@ def run_case(
 
 
 def mismatches(case: Case, host: Host, **options: Any) -> list[str]:
-    """Return the mismatches of one conversion with these options.
+    """Convert a case with additional options; return messages on wrong outputs.
 
-    Raises ConversionError if the conversion is refused.
+    Raises ConversionError if the conversion fails.
     """
     trial = CaseTrial(replace(case, options={**case.options, **options}), host)
     return trial.problems(Variant("onnxruntime", None, "least"))
@@ -130,7 +129,7 @@ def _as_known_failure(case: Case, status: Status, reasons: Sequence[str]) -> tup
 
 
 class Outcome(NamedTuple):
-    """Outputs of a converted model in each run, and messages on their mismatches."""
+    """Outputs of a converted model in each run, and messages on wrong outputs."""
 
     outputs: Runs
     mismatches: tuple[str, ...]
@@ -156,7 +155,7 @@ class CaseTrial:
 
     @cached_property
     def runs(self) -> list[list[Array]]:
-        """Return the inputs of each run; runs with other dynamic sizes come last."""
+        """Return the inputs of each run. Runs with the case's ``dynamic_sizes`` come last."""
         return inputs_of_runs(self.case, self.entry)
 
     @cached_property
@@ -164,9 +163,9 @@ class CaseTrial:
         return Trial(self.data, self.model, self.entry, self.tolerance, substitutes=self._substitutes())
 
     def _substitutes(self) -> Substitutes:
-        """Return kernels of the case or the handlers for operators that LiteRT lacks.
+        """Return NumPy kernels for the operators that LiteRT has no kernel for.
 
-        Raises LiteRTError if an operator has no kernel.
+        The case or the handlers define them. Raises LiteRTError if an operator has no kernel at all.
         """
         if self.case.reference is not None:
             return Substitutes()
@@ -191,9 +190,10 @@ class CaseTrial:
 
     @cached_property
     def reference_outputs(self) -> Mapping[str, Runs]:
-        """Return the outputs of each run, by kernel set or from the case's reference.
+        """Return {source: expected outputs of each run}.
 
-        States are reset in every run if the case has the option ``state="reset"``.
+        A source is a set of LiteRT's kernels, or the reference of the case. States are reset before every run if the case
+        has the option ``state="reset"``.
         """
         if self.case.reference is not None:
             reference = self.case.reference
@@ -213,7 +213,7 @@ class CaseTrial:
     # --- the three kinds of case --------------------------------------------------------------
 
     def check_kernel_refusal(self) -> tuple[Status, list[str]]:
-        """Return the status of a case that LiteRT must refuse, with the reasons."""
+        """Return status and reasons of a case that LiteRT must refuse."""
         try:
             _ = self.reference_outputs
         except LiteRTError as error:
@@ -225,7 +225,7 @@ class CaseTrial:
         return "failed", [f"LiteRT runs the model, but must refuse it with {self.case.kernel_refusal!r}"]
 
     def check_refusal(self, variants: Sequence[Variant]) -> tuple[Status, list[str]]:
-        """Return the status of a case that the converter must refuse, with the reasons."""
+        """Return status and reasons of a case that the converter must refuse."""
         failures = Failures()
         for variant in variants:
             if variant.plan == "channels-first":
@@ -246,7 +246,7 @@ class CaseTrial:
         return failures.status, failures.lines
 
     def check_conversion(self, variants: Sequence[Variant]) -> tuple[Status, list[str]]:
-        """Return the status of a case that must convert, with the reasons."""
+        """Return status and reasons of a case that must convert."""
         expected = self.reference_outputs
         failures = Failures()
         outputs: dict[Variant, Runs] = {}
@@ -326,25 +326,31 @@ class CaseTrial:
         return channels_first(self.entry)
 
     def problems(self, variant: Variant) -> list[str]:
-        """Return the problems of one variant. Raises ConversionError if it is refused."""
+        """Return messages on wrong outputs of one variant.
+
+        Raises ConversionError if the variant does not convert.
+        """
         return list(self.mismatches(self.run(self.convert(variant)), self.reference_outputs))
 
     def passes(self, variant: Variant) -> bool:
-        """True if a variant converts to the expected results."""
+        """True if the case, converted in a variant, gives the expected outputs."""
         try:
             return not self.problems(variant)
         except ConversionError:
             return False
 
     def _skipped_hooks(self, before: Collection[str]) -> Iterator[str]:
-        """Yield a message per hook of a pack under test that was skipped after ``before``."""
+        """Yield a message for each hook of a tested pack that the last conversion skipped.
+
+        ``before``: messages on packs that were skipped before this conversion.
+        """
         tested = {*self.host.prefer, *(self.host.allowed_packs or ())} - {BUILTIN}
         for pack, failures in self.host.hooks.failures.items() if tested else ():
             if canonical(pack) in tested:
                 yield from (failed.reason for failed in failures if not any(failed.reason in text for text in before))
 
     def replaced(self, case: Case, host: Host) -> CaseTrial:
-        """Return a trial of another case or host."""
+        """Return a trial of ``case`` with ``host``."""
         return CaseTrial(case, host)
 
     def run(self, conversion: Conversion) -> Runs:
@@ -360,7 +366,7 @@ class CaseTrial:
             raise
 
     def run_in(self, session: Session) -> Runs:
-        """Return the outputs of each run of a session of the converted model."""
+        """Return the outputs of each run in a session of the converted model."""
         return self.trial.onnx_outputs(session, self.runs)
 
     def mismatches(self, actual: Runs, expected: Mapping[str, Runs]) -> Iterator[str]:

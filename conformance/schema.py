@@ -23,7 +23,7 @@ import tflite
 class Field:
     """Slot, type and default of a field in a table.
 
-    ``number_type``: type of the scalar or of the vector's elements, "" for text and tables.
+    ``number_type``: type of a scalar, or of the elements of a vector; "" for strings and tables.
     """
 
     slot: int
@@ -122,14 +122,14 @@ _SHARED_TABLES = {
 
 
 class BuilderError(ValueError):
-    """A name or value that the schema does not have; the message lists the valid ones."""
+    """A name or value is not in the schema. The message lists the valid names."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table to write, with the names of the schema.
+    """A table to write. Names of tables and fields are those of the schema.
 
-    Enum values are names, and child tables are nested.
+    Give an enum value by its name, and a child table as a nested Table.
     """
 
     name: str
@@ -137,7 +137,7 @@ class Table:
 
 
 class _Recorder:
-    """Replaces a flatbuffers builder and records the one call of a generated function."""
+    """Stands in for a flatbuffers builder and records a call of a generated function."""
 
     def __init__(self) -> None:
         self.call: tuple[str, tuple[Any, ...]] = ("", ())
@@ -152,7 +152,7 @@ class _Recorder:
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
     """Return the end of a message about a wrong name: the valid names.
 
-    The closest name comes first; if there are many, only similar ones are listed.
+    The closest name comes first. If there are many names, only similar names are listed.
     """
     names = list(known)
     closest = difflib.get_close_matches(wrong, names, n=1)
@@ -188,9 +188,9 @@ def fields_of(table: str) -> Mapping[str, Field]:
 
 
 def _element_type(table: str, camel_case_name: str) -> str:
-    """Return the number type of a vector's elements; "" for tables.
+    """Return the number type of a vector's elements; "" for strings and tables.
 
-    The type follows from names in the generated reader.
+    The type is derived from names that the generated reader function uses.
     """
     names = getattr(getattr(tflite, table), camel_case_name).__code__.co_names
     flags = [name.removesuffix("Flags") for name in names if name.endswith("Flags") and name != "UOffsetTFlags"]
@@ -205,7 +205,7 @@ def enum(name: str) -> Mapping[str, int]:
 
 
 def enum_value(name: str, value: str | int) -> int:
-    """Return the number of an enum value, given by name (in any case) or by number."""
+    """Return the number of the enum value ``value``: a name in any case, or a number."""
     if not isinstance(value, str):
         return int(value)
     values = enum(name)
@@ -271,7 +271,10 @@ def _integer_bounds(number_type: str) -> tuple[int, int]:
 
 
 def _slot_content(builder: flatbuffers.Builder, table: str, name: str, entry: Field, value: Any) -> Any:
-    """Return the content of a slot: a checked number or a written child's offset."""
+    """Return the content of a slot: a number, or the offset of a child.
+
+    Numbers are checked, and children are written.
+    """
     if entry.kind == "vector":
         return _write_vector(builder, table, name, entry, value)
     if entry.kind == "offset":

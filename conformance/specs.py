@@ -1,4 +1,4 @@
-"""Tensors to create in small models, and random values for them."""
+"""Descriptions of tensors in small models, and random values for them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ _SUB_BYTE_BOUNDS = {"int4": (-8, 7), "int2": (-2, 1), "uint4": (0, 15)}
 
 @dataclass(frozen=True, eq=False)
 class Spec:
-    """A tensor to create: a graph input, a result, or a constant.
+    """Description of a tensor to create: a graph input, a result or a constant.
 
-    It is a constant if it has a ``value``, and quantized if it has a ``scale``.
+    The tensor is a constant if ``value`` is not None, and quantized if ``scale`` is not None. ``axis``: the axis of several
+    scales. ``name``: name of the tensor, or "" for a generated name.
     """
 
     shape: tuple[int | None, ...]
@@ -43,7 +44,10 @@ class Spec:
         return None if self.scale is None else quant(self.scale, self.zero_point, self.axis)
 
     def rescale(self, factor: float, zero_point: int | None = None) -> Spec:
-        """Return the spec with other quantization parameters, if it is quantized."""
+        """Return the spec with its scale multiplied by ``factor``, if it is quantized.
+
+        ``zero_point`` replaces the zero point.
+        """
         if self.scale is None:
             return self
         new_zero_point = self.zero_point if zero_point is None else zero_point
@@ -63,9 +67,10 @@ def tensor(
     zero_point: int | None = None,
     name: str = "",
 ) -> Spec:
-    """Return the spec of an activation.
+    """Return the spec of a graph input or a result.
 
-    8-bit and 16-bit integers are quantized unless ``scale`` is 0.
+    8-bit and 16-bit integers are quantized with a default scale and zero point. Pass ``scale=0`` for integers without
+    quantization.
     """
     if dtype not in NAMES:
         raise TypeError(f"tensor(dtype={dtype!r}): it is not a dtype{did_you_mean(dtype, NAMES)}")
@@ -87,7 +92,10 @@ def constant(
     zero_point: int | Sequence[int] = 0,
     axis: int = 0,
 ) -> Spec:
-    """Return the spec of a constant operand; Python numbers become float32 or int32."""
+    """Return the spec of a constant operand.
+
+    Without ``dtype``, arrays keep their dtype, and Python numbers become float32 or int32.
+    """
     array = np.asarray(value)
     if dtype is None and not isinstance(value, np.ndarray):
         dtype = {"float64": "float32", "int64": "int32"}.get(array.dtype.name)
@@ -100,8 +108,8 @@ def random_array(
 ) -> Array:
     """Return random values that depend only on the arguments.
 
-    Floats are normal, or uniform between ``low`` and ``high``. Integers are uniform between the bounds, ends included;
-    by default over the range of the dtype, and from -100 to 100 for 32 and 64 bits.
+    Floats are normally distributed, or uniform from ``low`` to ``high`` if both are given. Integers are uniform from ``low``
+    to ``high``, both included. By default their bounds are those of the dtype, or -100 and 100 for 32 and 64 bits.
     """
     generator = np.random.default_rng(crc32(f"{seed}{shape}{dtype}".encode()))
     numpy_dtype = _numpy(dtype)

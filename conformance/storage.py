@@ -18,7 +18,7 @@ _INDEX_VECTORS = {"uint8": "Uint8Vector", "uint16": "Uint16Vector", "int32": "In
 
 
 def buffer_bytes(value: Array, dtype: str) -> bytes:
-    """Return the bytes of a constant in a TFLite buffer."""
+    """Return the bytes that a TFLite buffer stores for a constant."""
     if dtype == "string":
         return pack_strings(value)
     if dtype in PACKED_BITS:
@@ -41,7 +41,10 @@ def pack_bits(value: Array, bits: int) -> bytes:
 
 
 def pack_strings(value: Array) -> bytes:
-    """Return TFLite's string buffer: count, count + 1 offsets from its start, bytes."""
+    """Return a TFLite string buffer.
+
+    It has the number of strings, the offsets of each string and of the end, and then the bytes of all strings.
+    """
     items = [item if isinstance(item, bytes) else str(item).encode() for item in value.reshape(-1)]
     offsets = 4 * (len(items) + 2) + np.cumsum([0, *(len(item) for item in items)], dtype=np.int64)
     return np.array([len(items), *offsets], "<i4").tobytes() + b"".join(items)
@@ -97,7 +100,10 @@ def sparse_storage(
 
 
 def _split_blocks(dense: Array, blocks: Sequence[tuple[int, int]]) -> Array:
-    """Return the array with blocked dimensions split; the axes in blocks come last."""
+    """Return the array with each blocked dimension split into blocks.
+
+    The axes within blocks come last.
+    """
     for dimension, size in blocks:
         shape = dense.shape
         if shape[dimension] % size:
@@ -110,7 +116,10 @@ def _split_blocks(dense: Array, blocks: Sequence[tuple[int, int]]) -> Array:
 
 
 def array_and_dtype(value: Any, dtype: str | None) -> tuple[Array, str]:
-    """Return the array and its dtype; Python numbers become float32 and int32."""
+    """Return the value as an array, and the name of its dtype.
+
+    Without ``dtype``, Python numbers become float32 or int32.
+    """
     array = np.asarray(value)
     if dtype == "string" or (dtype is None and array.dtype.kind in "OSU"):
         return np.asarray(value, object), "string"

@@ -27,10 +27,10 @@ from onnx_tflite_plugin.source import read
 
 ROOT = Path(__file__).parent.parent
 FILE, README = ROOT / "docs" / "reference" / "operators.md", ROOT / "README.md"
-COVERAGE_MARK = "<!-- coverage -->"  # precedes the line of the README that is generated here
+COVERAGE_MARK = "<!-- coverage -->"  # the next line of the README is generated
 QUANTIZED_DTYPES = {"int8", "uint8", "int16", "uint16"}
 SUB_BYTE_DTYPES = {"int4", "int2", "uint4"}
-FOUR_BIT_OPSET = 21  # first opset with 4-bit dtypes; from here on, newer runtimes than the oldest are needed
+FOUR_BIT_OPSET = 21  # first opset with 4-bit dtypes; it needs a newer runtime than the oldest supported
 COLUMNS = ("float32", "float16", "int8", "uint8", "int16", "int4")
 
 INTRODUCTION = """\
@@ -105,7 +105,7 @@ def _coverage_lines(covered: Coverage, refused: Mapping[str, str]) -> Iterator[s
 
 
 def readme(host: Host | None = None) -> str:
-    """Return the README with its coverage line updated."""
+    """Return the text of the README with an updated coverage line."""
     host = host or Host(packs="builtin")
     handlers = {code: handler for code, _, handler in host.handlers() if isinstance(handler, Handler)}
     before, mark, rest = README.read_text(encoding="utf-8").partition(f"{COVERAGE_MARK}\n")
@@ -134,9 +134,9 @@ def handler_row(code: str, handler: Handler, cases: Sequence[Case], host: Host) 
 
 
 def _differences(code: str, cases: Sequence[Case]) -> str:
-    """Return the allowed differences by dtype, without the default of floats.
+    """Return a text with the allowed difference of each quantized dtype.
 
-    Dtypes with the same difference share an entry.
+    Dtypes with the same difference share an entry. The default of floats is omitted.
     """
     if code in EXACT_OPERATORS:
         return "equal"
@@ -155,9 +155,9 @@ def _differences(code: str, cases: Sequence[Case]) -> str:
 
 
 def _operators_of(case: Case) -> list[Operator]:
-    """Return the tested operators of a case's model.
+    """Return the operators under test in a case's model.
 
-    The model has none if a fusion creates the tested operator.
+    The result is empty if a fusion creates the operator under test.
     """
     return list(find_operators(read(case.build()), case.op))
 
@@ -173,9 +173,9 @@ def _difference(case: Case) -> str:
 
 
 def _declared_kinds(handler: Handler, cases: Sequence[Case], host: Host) -> list[str]:
-    """Return the names of a handler's layouts and of its quantization behaviors.
+    """Return two cells: the names of a handler's layouts, and of its behaviors.
 
-    Declarations that depend on the model are evaluated for all cases.
+    Declarations that are functions are called for all cases.
     """
     depends_on_model = callable(handler.layout) or callable(handler.quantization)
     declared = [entry for case in cases for entry in declarations(case, host)] if depends_on_model else []
@@ -187,9 +187,9 @@ def _declared_kinds(handler: Handler, cases: Sequence[Case], host: Host) -> list
 
 
 def _versions(handlers: Mapping[str, Handler], cases: Sequence[Case], host: Host) -> Iterator[str]:
-    """Yield a line per operator whose models the oldest ONNX Runtime does not load.
+    """Yield a line for each operator with models that need a newer ONNX Runtime.
 
-    The models have the default opset.
+    The models are converted in the default opset.
     """
     targets_by_version: dict[tuple[str, str, str], set[str]] = {}
     for case in cases:
@@ -208,7 +208,7 @@ def _versions(handlers: Mapping[str, Handler], cases: Sequence[Case], host: Host
 
 
 def _may_need_newer_runtime(case: Case, handler: Handler, host: Host) -> bool:
-    """True if the oldest ONNX Runtime may not load the case's model.
+    """True if the case's model may need a newer ONNX Runtime than the oldest.
 
     Such a case has a 4-bit or 2-bit dtype, or needs a newer opset.
     """
@@ -220,7 +220,7 @@ def _may_need_newer_runtime(case: Case, handler: Handler, host: Host) -> bool:
 
 
 def _limit_sections(cases: Sequence[Case], codes: set[str], host: Host) -> Iterator[tuple[str, list[str]]]:
-    """Yield title and lines of each section on cases that do not pass."""
+    """Yield (title, lines) of each section on cases that differ or are refused."""
     sorted_cases = sorted((case for case in cases if case.op in codes), key=lambda case: (case.op, case.name))
     yield (
         "Known differences",
@@ -236,7 +236,10 @@ def _limit_sections(cases: Sequence[Case], codes: set[str], host: Host) -> Itera
 
 
 def _by_operator(cases: Sequence[tuple[Case, str]], line_format: str) -> Iterator[str]:
-    """Yield a line for all cases of an operator with the same text."""
+    """Yield a line for each operator and text, with the names of all such cases.
+
+    ``cases``: pairs (case, text). ``line_format``: format of a line, with the fields op, names and text.
+    """
     names: dict[tuple[str, str], list[str]] = {}
     for case, text in cases:
         names.setdefault((case.op, text), []).append(case.name)

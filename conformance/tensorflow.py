@@ -1,6 +1,6 @@
-"""Cases of TensorFlow's select operators, with stored results of its kernels.
+"""Cases of select operators, with stored results of TensorFlow's kernels.
 
-LiteRT's package has no kernels for select operators; ``python -m tools.tensorflow_cases`` stores TensorFlow's results.
+LiteRT's package has no kernels for select operators. ``python -m tools.tensorflow_cases`` stores TensorFlow's results.
 Each case is converted with static and with dynamic shapes.
 """
 
@@ -28,7 +28,7 @@ PREFIX = "CUSTOM.Flex"
 class StoredCase:
     """One operator with its operands and TensorFlow's results.
 
-    ``constant``: for each operand, True if it is a constant.
+    ``node``: the serialized NodeDef. ``constant``: for each operand, True if it is a constant.
     """
 
     op: str
@@ -42,7 +42,7 @@ class StoredCase:
     def options(self) -> bytes:
         """Return the operator's options as stored in a file.
 
-        The options are a FlexBuffer vector of the operator's name and its NodeDef.
+        They are a FlexBuffer vector with the operator's name and its NodeDef.
         """
         return select_options(self.op, self.node)
 
@@ -65,7 +65,7 @@ DTYPES = {"float32": 1, "float64": 2, "int32": 3, "int64": 9, "bool": 10, "float
 def node(op: str, attributes: Mapping[str, Any] | None = None, name: str = "op") -> bytes:
     """Return a serialized NodeDef.
 
-    Attributes are numbers, booleans, lists of integers, texts, or names of dtypes.
+    ``attributes``: numbers, booleans, lists of integers, texts or names of dtypes, by attribute name.
     """
     entries = [
         _field(5, _field(1, key.encode()) + _field(2, _attribute(value))) for key, value in (attributes or {}).items()
@@ -134,8 +134,8 @@ def tensorflow_cases(
 ) -> Iterator[Case]:
     """Yield the stored cases of operators, with static and with dynamic shapes.
 
-    ``static_only``: cases that need static shapes, as "operator, name". ``dtypes``: allowed dtypes of the first
-    operand, by default all.
+    ``static_only``: "operator, name" of cases to yield only with static shapes. ``dtypes``: yield only cases whose first
+    operand has one of these dtypes; by default all. ``options``: fields of the cases.
     """
     for stored in stored_cases():
         if stored.op not in operators or (dtypes and stored.operands[0].dtype.name not in dtypes):

@@ -1,4 +1,4 @@
-"""Helpers for the tests of an op pack: a host that prefers the pack, a case check."""
+"""Helpers for the tests of an op pack: a host that prefers the pack, and a check."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _REPORTED = ReportedCauses()
 
 
 def pack_host(pack: str) -> Host:
-    """Return a host of all installed packs that prefers this one.
+    """Return a host of all installed packs that prefers the handlers of ``pack``.
 
-    The test module fails if the pack is not installed or does not load.
+    The calling test fails if the pack is not installed or does not load.
     """
     if problems := loading_problems(pack):
         pytest.fail("\n".join(map(str, problems)), pytrace=False)
@@ -30,9 +30,9 @@ def pack_host(pack: str) -> Host:
 
 
 def check_case(case: Case, host: Host) -> None:
-    """Run a case as a test; skip the test if the case cannot run here.
+    """Run a case as a test: fail or skip the test if the case fails or cannot run.
 
-    If several cases fail for one reason, only the first reports the reason.
+    If several cases fail for the same reason, only the first of them reports the reason.
     """
     result = run_case(case, host)
     if result.status == "known" or (result.status == "skipped" and not case.kernel_refusal):

@@ -18,11 +18,11 @@ from onnx_tflite_plugin.source.model import Model, Tensor
 from onnx_tflite_plugin.targets import target_named
 
 Progress = tuple[int, str]
-"""The number of operators that matched, and the reason why the next one does not; "" if the match is complete."""
+"""(number of operators that matched, reason why the next operator does not match); "" if the match is complete."""
 
 
 def explain_unloaded(name: str, source: Model, host: Host) -> str:
-    """Return the reason why a fusion was not loaded for a file, or "" if it was."""
+    """Return the reason why a fusion was not loaded for a model; "" if it was loaded."""
     fusion_names = {offer: fusion.name for offer in host.offers if offer.group == FUSIONS and (fusion := _load(offer))}
     offers = [offer for offer, fusion_name in fusion_names.items() if fusion_name == name]
     if not offers:
@@ -44,9 +44,9 @@ def _load(offer: Offer) -> Fusion | None:
 
 
 def explain_unmatched(name: str, source: Model, host: Host) -> str:
-    """Return the reason why a fusion applies nowhere in a file.
+    """Return the reason why a fusion does not apply to any operators of a model.
 
-    The operators are compared as they are before any fusion.
+    Patterns are compared with the operators as they are before any fusion.
     """
     fusion = next((entry for _, entry in host.fusions() if entry.name == name), None)
     if fusion is None:
@@ -59,7 +59,7 @@ def explain_unmatched(name: str, source: Model, host: Host) -> str:
 def describe_mismatch(model: BoundModel, fusion: Fusion) -> str:
     """Return the reason why no operator of a model matches a fusion's patterns.
 
-    The result is empty if the fusion matches regions.
+    Return "" if the fusion has a region function instead of patterns.
     """
     if fusion.regions is not None:
         return ""
@@ -89,7 +89,10 @@ def _match_root(graph: BoundGraph, bound: Bound, pattern: Call) -> Progress:
 def _match(
     pattern: Call, bound: Bound, producers: Mapping[Tensor, Bound], bindings: Mapping[Operand, Tensor]
 ) -> tuple[Progress, Mapping[Operand, Tensor]]:
-    """Return how far an operator matches a call, and the bound tensors by operand."""
+    """Return the progress of matching a call with an operator, and tensors by operand.
+
+    ``bindings``: tensors that earlier operands of the pattern matched.
+    """
     if bound.handler.code != pattern.code:
         return (0, f"the pattern has {pattern.code} where the model has {bound.label}"), bindings
     input_tensors = [tensor for tensor in bound.op.inputs if tensor is not None]

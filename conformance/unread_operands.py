@@ -1,6 +1,6 @@
-"""Find operands that neither the lowering nor the reference kernel reads.
+"""Find operands that the lowering or the reference kernel does not read.
 
-A comparison of the two cannot find such a mistake, for example a bias that both forget.
+Comparing their results cannot reveal an operand that both forget, such as a bias.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any
 from onnx_tflite_plugin.api import Handler
 
 _CONTEXT_READS = frozenset({"array", "constant", "constant_array", "inputs", "quantized_values", "require_constant"})
-"""Members through which a lowering may read an operand without its parameter."""
+"""Members of a context through which a lowering can read an operand that its parameters do not name."""
 _POSITIONAL = 0x04  # CO_VARARGS of the flags of a code object: the function has a parameter *args
 
 
 def unread_operands(handler: Handler) -> Iterator[str]:
-    """Yield the name of each parameter that stands for an operand and is never read.
+    """Yield the names of operands that neither the lowering nor the kernel reads.
 
-    A name that begins with an underscore states that the operand is ignored.
+    Operands whose parameter begins with an underscore are ignored on purpose and not included.
     """
     for name, is_lowered, is_computed in _operands(handler):
         if not (is_lowered or is_computed):
@@ -28,9 +28,9 @@ def unread_operands(handler: Handler) -> Iterator[str]:
 
 
 def operands_that_only_the_kernel_reads(handler: Handler) -> Iterator[str]:
-    """Yield the operands that the kernel reads and the lowering does not.
+    """Yield the names of operands that the kernel reads and the lowering does not.
 
-    A lowering may read a constant operand through its context, so such lowerings are left out.
+    Nothing is yielded for a lowering that may read operands through its context.
     """
     code = getattr(handler.lower, "__code__", None)
     if code is None or not _CONTEXT_READS.isdisjoint(code.co_names):
@@ -41,7 +41,7 @@ def operands_that_only_the_kernel_reads(handler: Handler) -> Iterator[str]:
 
 
 def _operands(handler: Handler) -> Iterator[tuple[str, bool, bool]]:
-    """Yield the name of each operand, and whether lowering and kernel read it."""
+    """Yield (name, lowering reads it, kernel reads it) for each operand."""
     kernel: Any = handler.kernel
     if kernel is None:
         return
@@ -55,7 +55,7 @@ def _operands(handler: Handler) -> Iterator[tuple[str, bool, bool]]:
 
 
 def _parameters(code: CodeType) -> Iterator[tuple[str, bool]]:
-    """Yield the parameters of a function, and whether its code reads them."""
+    """Yield (name, code reads it) for each parameter of a function."""
     inner_codes = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
     loaded = {
         name

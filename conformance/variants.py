@@ -1,13 +1,13 @@
 """Select the variants in which a case is converted: all, or a sample.
 
 A variant is a target, an opset, a layout plan and the layout of graph inputs and outputs. Not all combinations are
-tried, because these four hardly interact. One target each is combined with other opsets, with transposed graph inputs
-and outputs, and with the local plan (if it differs from the least-cost plan). Every second case tries its second target
-only with transposed graph inputs and outputs.
+tried, because these four hardly interact. Each further opset is combined with one target. So are transposed graph inputs
+and outputs, and the local plan (if it differs from the least-cost plan). Every second case tries its second target only
+with transposed graph inputs and outputs.
 
-The ``conformance`` command tries all of these. The test suite tries all with the first case of each operator, dtype and
-list of targets or opsets. Other cases are tried in their first variant and share the rest: each variant runs with every
-sixth case, because an error of an opset, target or layout shows in many cases. ``pytest --thorough`` tries all.
+The ``conformance`` command runs each case in all of these variants. The test suite runs all variants only for the first
+case of each kind (operator, dtype, targets and opsets). Another case runs in its first variant; each other variant runs
+for every sixth case, because an error of an opset, target or layout shows in many cases. ``pytest --thorough`` runs all.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Variant(NamedTuple):
 
 
 def variants_of(case: Case, *, can_transpose: bool = True) -> Iterator[Variant]:
-    """Yield all variants.
+    """Yield all variants of a case.
 
-    The runner skips the local plan if the least-cost plan is the same. ``can_transpose``: graph inputs and outputs can
-    be transposed. If they are transposed with the second target, that target has no other variant, unless the
-    case must be refused or requires nodes or fusions.
+    The runner skips the local plan if the least-cost plan is the same. ``can_transpose``: True if the case has graph
+    inputs or outputs that can be transposed. If they are transposed for the second target, this target has no other
+    variant, unless the case must be refused or requires nodes or fusions.
     """
     targets, seed = case.targets, crc32(case.id.encode())
     transposed_target, local_target = targets[seed % len(targets)], targets[(seed + 1) % len(targets)]
@@ -56,11 +56,11 @@ def variants_of(case: Case, *, can_transpose: bool = True) -> Iterator[Variant]:
     yield Variant(transposed_target, case.opsets[0], "channels-first")
 
 
-SAMPLE_INTERVAL = 6  # each variant but the first runs with one of this many cases of a kind
+SAMPLE_INTERVAL = 6  # each variant except the first runs for one in this number of cases of a kind
 
 
 def number_cases(cases: Iterable[Case]) -> Iterator[tuple[Case, int]]:
-    """Yield each case with its number among the cases of its kind.
+    """Yield each case with its number, from 0, among the cases of its kind.
 
     Cases of one kind have the same operator, dtype, targets and opsets.
     """
@@ -72,9 +72,10 @@ def number_cases(cases: Iterable[Case]) -> Iterator[tuple[Case, int]]:
 
 
 def select_variants(case: Case, position: int, variants: Sequence[Variant]) -> Sequence[Variant]:
-    """Return the variants to try for the case at position ``position`` of its kind.
+    """Return the variants for a case that has number ``position`` of its kind.
 
-    If the case requires nodes or fusions, all least-cost plans are included: only those plans are checked for them.
+    If the case requires nodes or fusions, all variants with the least-cost plan are included, because only they are
+    checked for nodes and fusions.
     """
     if position == 0 or case.known_failure or case.refusal:
         return variants
@@ -91,10 +92,10 @@ def select_variants(case: Case, position: int, variants: Sequence[Variant]) -> S
 
 
 def channels_first(signature: Entry) -> dict[str, str]:
-    """Return ``--layout`` options that move the last axis to position 1.
+    """Return options of ``--layout`` for graph inputs and outputs of rank 3 or more.
 
-    The options cover all graph inputs and outputs of rank 3 and more. Complex tensors are omitted, because the axis of
-    their real and imaginary parts exists only in the ONNX model.
+    Each option moves the last axis to position 1. Complex tensors are omitted, because the axis of their real and
+    imaginary parts exists only in the ONNX model.
     """
     layouts = {}
     for tensor, name in (

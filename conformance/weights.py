@@ -18,14 +18,14 @@ ROUNDED = (
     "kernels round float activations to 8 bits before they multiply integer weights, but some targets do not. The error grows "
     "with the terms of a sum, so it may exceed 0.02 of the range if terms cancel or an activation clips the sum"
 )
-"""Reason for the known differences of results on integer weights."""
+"""Reason for known differences of results that are computed with integer weights."""
 BIASES = {"float32": "float32", "int8": "int32", "uint8": "int32", "int16": "int64"}
 
 
 def column_of(dtype: str, weights: str | None) -> str:
-    """Return the dtype that counts a layer in the support table.
+    """Return the column of the support table that counts a layer.
 
-    It is the dtype of int4 or int2 weights, else ``dtype``, the dtype of the activations.
+    It is the dtype of the weights if they are int4 or int2, otherwise the dtype of the activations.
     """
     return weights if weights in ("int4", "int2") else dtype
 
@@ -33,7 +33,8 @@ def column_of(dtype: str, weights: str | None) -> str:
 def weight(shape: Sequence[int], dtype: str, per_axis: int | None = None, seed: str = "w") -> Spec:
     """Return random weights.
 
-    Integers have one scale or, along the axis ``per_axis``, scales that differ by up to a factor of four.
+    Integers have one scale. If ``per_axis`` is an axis, they have scales along this axis, which differ by up to a factor of
+    four.
     """
     if dtype == "float32":
         return constant(random_array(*shape, seed=seed))
@@ -47,7 +48,10 @@ def weight(shape: Sequence[int], dtype: str, per_axis: int | None = None, seed: 
 
 
 def product(x: Spec, w: Spec, shape: Sequence[int | None], depth: int, zero_point: int | None = None) -> Spec:
-    """Return the spec of a layer's result; its scale fits sums of ``depth`` products."""
+    """Return the spec of the result of a layer with input ``x`` and weights ``w``.
+
+    Its scale is chosen for sums of ``depth`` products.
+    """
     if x.scale is None:
         return Spec(tuple(shape))
     deviation = SUB_BYTE_DEVIATIONS.get(w.dtype, INT8_DEVIATION)
@@ -58,9 +62,10 @@ def product(x: Spec, w: Spec, shape: Sequence[int | None], depth: int, zero_poin
 
 
 def bias(x: Spec, w: Spec, channels: int, dtype: str, depth: int, stored: float = 1.0) -> Spec:
-    """Return a random bias of the magnitude of the sums.
+    """Return a random bias with the magnitude of a sum of ``depth`` products.
 
-    ``stored``: factor by which the scale in the file is wrong; the kernels ignore that scale.
+    ``dtype``: dtype of an integer bias. ``stored``: the scale in the file is multiplied by this factor, and therefore wrong
+    unless it is 1. The kernels ignore the scale in the file.
     """
     if x.scale is None:
         return constant(random_array(channels, seed="b"))
@@ -77,9 +82,9 @@ def bias(x: Spec, w: Spec, channels: int, dtype: str, depth: int, stored: float 
 
 
 def block_weights(model: Net, shape: Sequence[int], size: int, dtype: str = "int4", flat: bool = False) -> TensorRef:
-    """Return random blockwise weights: one scale per ``size`` elements of a row.
+    """Add random blockwise weights: each ``size`` elements of a row have one scale.
 
-    ``flat``: the tensor of scales has one axis.
+    ``flat``: True to store the scales as a tensor of rank 1.
     """
     *outer, depth = shape
     block_scales = random_array(*outer, depth // size, dtype="float16", seed="scales", low=0.05, high=0.2)
@@ -88,7 +93,10 @@ def block_weights(model: Net, shape: Sequence[int], size: int, dtype: str = "int
 
 
 def fold_weights(case: Case) -> Case:
-    """Return the case with weights folded to floats, which every opset supports."""
+    """Return the case, converted with weights folded to floats.
+
+    Every opset supports such models.
+    """
     return replace(case, name=f"{case.name}, folded", options={"weights": "fold"}, opsets=(None, 13))
 
 
