@@ -85,7 +85,7 @@ REFUSED: list[tuple[str, list[Change], str]] = [
         "more than ONNX Runtime can index",
     ),
     (
-        "SPLIT_V-int8_copied_to_different_quantization_parameters,_which_the_kernel_ignores",
+        "SPLIT_V-int8,_input_and_output_with_different_quantization_parameters,_which_the_kernel_ignores",
         [tensor(2, shape=[3, 0])],
         "reads a scalar",
     ),

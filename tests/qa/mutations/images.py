@@ -19,7 +19,9 @@ MUTATIONS = (
     Mutation(
         "the result is rescaled to a different output scale",
         "RESIZE_NEAREST_NEIGHBOR",
-        ("RESIZE_NEAREST_NEIGHBOR-int8_copied_to_different_quantization_parameters,_which_the_kernel_ignores",),
+        (
+            "RESIZE_NEAREST_NEIGHBOR-int8,_input_and_output_with_different_quantization_parameters,_which_the_kernel_ignores",
+        ),
         fields={"quantization": Dequantized()},
     ),
     Mutation(

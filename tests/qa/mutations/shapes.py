@@ -69,7 +69,7 @@ MUTATIONS = (
         Mutation(
             "the result is rescaled to a different output scale",
             code,
-            (f"{code}-int8_copied_to_different_quantization_parameters,_which_the_kernel_ignores",),
+            (f"{code}-int8,_input_and_output_with_different_quantization_parameters,_which_the_kernel_ignores",),
             fields={"quantization": Dequantized()},
         )
         for code in ("RESHAPE", "SQUEEZE", "TRANSPOSE")
