@@ -40,7 +40,7 @@ def test_quantized_operators_are_between_dq_and_q_and_correct(op: str) -> None:
         try:
             trial = CaseTrial(case, host)
             proto = trial.convert(Variant("qnn", None, "least")).proto
-        except ConversionError as refusal:  # kernels that copy bytes of another scale; 16 bits at an old opset
+        except ConversionError as refusal:  # kernels that copy bytes with a different scale; 16 bits at an old opset
             refusals.append(str(refusal))
             continue
         assert integer_consumers(proto) <= {"DequantizeLinear"}, case.id

@@ -72,7 +72,7 @@ def cases() -> Iterator[Case]:
 
 
 def older_file_cases() -> Iterator[Case]:
-    """Yield files as TensorFlow wrote them before 2.13.
+    """Yield cases of files as TensorFlow wrote them before 2.13.
 
     Only the operators store the dtype of the elements.
     """

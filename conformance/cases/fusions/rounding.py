@@ -122,7 +122,7 @@ def pixel_cases() -> Iterator[Case]:
 
 
 def nonnegative_pixels() -> Iterator[Case]:
-    """Yield 1 x 1 convolutions of pixels that are known to be nonnegative.
+    """Yield cases with 1 x 1 convolutions of pixels that are known to be nonnegative.
 
     These need no ReduceMin. Similar pixels need one.
     """

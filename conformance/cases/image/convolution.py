@@ -110,7 +110,7 @@ def litert_reference(equivalent: Case) -> Reference:
 
 
 def geometry_cases(op: str = "CONV_2D", **fields: Any) -> Iterator[Case]:
-    """Yield padding, stride and dilation.
+    """Yield cases with padding, stride and dilation.
 
     SAME pads an odd row at the end; VALID drops rows after the last full stride.
     """
@@ -155,7 +155,7 @@ def dynamic_size_cases(op: str = "CONV_2D", **fields: Any) -> Iterator[Case]:
 
 
 def group_cases() -> Iterator[Case]:
-    """Yield grouped convolutions.
+    """Yield cases of grouped convolutions.
 
     Their filters have fewer input channels than the image has channels.
     """
@@ -275,7 +275,7 @@ def activation_cases(op: str = "CONV_2D", **fields: Any) -> Iterator[Case]:
 
 
 def chain_cases() -> Iterator[Case]:
-    """Yield consecutive convolutions, which need no Transpose between them."""
+    """Yield cases of consecutive convolutions, which need no Transpose between them."""
 
     def chain_of_four(dtype: str) -> Callable[[Net], None]:
         def build(model: Net) -> None:

@@ -180,7 +180,7 @@ def runtime_size_cases() -> Iterator[Case]:
 
 
 def dynamic_size_cases() -> Iterator[Case]:
-    """Yield dynamic sizes, and weights that are graph inputs."""
+    """Yield cases with dynamic sizes, and weights that are graph inputs."""
     arrays = [{"x0": random_array(n, 3, 5, 7, 2)} for n in (1, 3)]
     x, y = tensor(None, 3, 5, 7, 2), tensor(None, 3, 5, 7, 3)
     w = constant(random_array(3, 3, 3, 2, 3))

@@ -35,7 +35,7 @@ def kernel_cases() -> Iterator[Case]:
 
 
 def refusal_cases() -> Iterator[Case]:
-    """Yield files that LiteRT runs silently although it misreads the weights."""
+    """Yield cases of files that LiteRT runs silently although it misreads the weights."""
     unpacked = "which LiteRT's kernel does not unpack"
     yield conv_case("uint8 by int4", dtype="uint8", weights="int4", refusal=f"int4 with uint8 activations, {unpacked}")
     yield conv_case("float32 by int2", weights="int2", refusal=f"int2 with float32 activations, {unpacked}")

@@ -66,7 +66,7 @@ def cases() -> Iterator[Case]:
 
 
 def rank_4_bias_cases() -> Iterator[Case]:
-    """Yield transposed convolutions followed by a bias of rank 4.
+    """Yield cases of transposed convolutions followed by a bias of rank 4.
 
     This is how litert-torch writes a batch normalization.
     """
@@ -88,7 +88,7 @@ def rank_4_bias_cases() -> Iterator[Case]:
 
 
 def weight_zero_point_cases() -> Iterator[Case]:
-    """Yield computed weights with a zero point, which the kernels ignore."""
+    """Yield cases of computed weights with a zero point, which the kernels ignore."""
     for dtype in ("int8", "int16"):
         x, w = tensor(*IMAGE, dtype=dtype, zero_point=0), tensor(4, 3, 3, 3, dtype="int8", scale=0.01, zero_point=7)
         operands, y = [constant([2, 10, 14, 4]), w, x], x.with_shape(2, 10, 14, 4).rescale(0.5)

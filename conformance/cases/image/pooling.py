@@ -66,7 +66,7 @@ def cases() -> Iterator[Case]:
 
 
 def dynamic_size_cases(op: str) -> Iterator[Case]:
-    """Yield dynamic height and width, odd and even."""
+    """Yield cases with dynamic height and width, odd and even."""
     for dtype in ("float32",) if op == "L2_POOL_2D" else ("float32", "int8", "uint8", "int16"):
         arrays = [{"x0": random_array(2, h, w, 3, dtype=dtype)} for h, w in ((5, 7), (8, 11), (6, 6))]
         case_fields: dict[str, Any] = {"shape": (2, None, None, 3), "input_arrays": arrays}
@@ -79,7 +79,7 @@ def dynamic_size_cases(op: str) -> Iterator[Case]:
 
 
 def l2_pool_cases() -> Iterator[Case]:
-    """Yield L2_POOL_2D, the root of the mean of squares without padding."""
+    """Yield cases of L2_POOL_2D, the root of the mean of squares without padding."""
     op = "L2_POOL_2D"
     for place in PLACEMENTS:
         for padding in ("SAME", "VALID"):

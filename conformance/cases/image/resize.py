@@ -185,7 +185,7 @@ def dtype_cases() -> Iterator[Case]:
 
 
 def large_image_cases() -> Iterator[Case]:
-    """Yield large images, whose layout depends on dtype and operator.
+    """Yield cases of large images, whose layout depends on dtype and operator.
 
     Floats stay channels first. Integers, and images whose pixels are gathered, become channels last.
     """
@@ -210,7 +210,7 @@ def large_image_cases() -> Iterator[Case]:
 
 
 def runtime_size_cases() -> Iterator[Case]:
-    """Yield int16 RESIZE_BILINEAR to runtime sizes.
+    """Yield cases of int16 RESIZE_BILINEAR to runtime sizes.
 
     Coordinates are multiples of 1/1024, as in the kernel.
     """
@@ -230,7 +230,7 @@ def runtime_size_cases() -> Iterator[Case]:
 
 
 def nearest_runtime_size_cases() -> Iterator[Case]:
-    """Yield RESIZE_NEAREST_NEIGHBOR to runtime sizes.
+    """Yield cases of RESIZE_NEAREST_NEIGHBOR to runtime sizes.
 
     The result has the same pixels as with constant sizes.
     """
@@ -300,7 +300,7 @@ def requantization_cases() -> Iterator[Case]:
 
 
 def tie_cases() -> Iterator[Case]:
-    """Yield results halfway between integers.
+    """Yield cases with results halfway between integers.
 
     XNNPACK rounds them up (xnn_s8_ibilinear), the builtin kernel away from 0, QuantizeLinear to even.
     """

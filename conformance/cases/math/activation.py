@@ -53,7 +53,7 @@ def cases() -> Iterator[Case]:
 
 
 def activation_cases() -> Iterator[Case]:
-    """Yield RELU and RELU6.
+    """Yield cases of RELU and RELU6.
 
     Integers are clamped, and also rescaled if the output has another scale.
     """
@@ -80,7 +80,7 @@ def activation_cases() -> Iterator[Case]:
 
 
 def output_range_cases() -> Iterator[Case]:
-    """Yield LOGISTIC and HARD_SWISH.
+    """Yield cases of LOGISTIC and HARD_SWISH.
 
     LOGISTIC requires a fixed output scale and zero point; HARD_SWISH rescales.
     """
@@ -125,7 +125,7 @@ def output_range_cases() -> Iterator[Case]:
 
 
 def hard_swish_cases() -> Iterator[Case]:
-    """Yield HARD_SWISH of every 8-bit value.
+    """Yield cases of HARD_SWISH of every 8-bit value.
 
     The kernel's 16-bit fixed-point rounding affects one result in a hundred.
     """
@@ -172,7 +172,7 @@ def rescaled_result(x: Spec, factor: float, shift: int) -> Spec:
 
 
 def clamp_cases() -> Iterator[Case]:
-    """Yield RELU_N1_TO_1 and RELU_0_TO_1, whose bounds every dtype contains."""
+    """Yield cases of RELU_N1_TO_1 and RELU_0_TO_1, whose bounds every dtype contains."""
     for op in ("RELU_N1_TO_1", "RELU_0_TO_1"):
         for dtype in ("float32", *EIGHT_BIT_DTYPES):
             x = tensor(*IMAGE, dtype=dtype)
@@ -186,7 +186,7 @@ def clamp_cases() -> Iterator[Case]:
 
 
 def leaky_relu_cases() -> Iterator[Case]:
-    """Yield alpha of either sign and above 1.
+    """Yield cases with alpha of either sign and above 1.
 
     For a negative alpha or one above 1, max(x, alpha * x) would be wrong.
     """
@@ -288,7 +288,7 @@ def build_float_between_quantized(model: Net) -> None:
 
 
 def lookup_cases() -> Iterator[Case]:
-    """Yield functions whose kernels look up 8-bit integers in a table."""
+    """Yield cases of functions whose kernels look up 8-bit integers in a table."""
     output_parameters = {"ELU": (1.0, 0), "GELU": (1.0, -90), "TANH": (1 / 128 / 0.047, 5)}
     for op, dtypes in (("ELU", ("int8",)), ("GELU", EIGHT_BIT_DTYPES), ("TANH", EIGHT_BIT_DTYPES)):
         for options in [{"approximate": False}, {"approximate": True}] if op == "GELU" else [{}]:

@@ -56,7 +56,7 @@ def operands_and_result(op: str, dtype: str) -> tuple[Spec, Spec, Spec]:
 
 
 def arithmetic_cases(op: str) -> Iterator[Case]:
-    """Yield every dtype with constants, fused activations and wrap-around."""
+    """Yield cases for every dtype with constants, fused activations and wrap-around."""
     for dtype in QUANTIZABLE:
         x, y, z = operands_and_result(op, dtype)
         for place in PLACEMENTS:
@@ -128,7 +128,7 @@ def multiplication_cases() -> Iterator[Case]:
 
 
 def shapeless_result_cases() -> Iterator[Case]:
-    """Yield results without a stored shape, as old converters write them.
+    """Yield cases of results without a stored shape, as old converters write them.
 
     The converter has to infer the broadcast shape of the operands.
     """
@@ -166,7 +166,7 @@ def power_of_two_scale_cases() -> Iterator[Case]:
 
 
 def tie_cases() -> Iterator[Case]:
-    """Yield pixels plus or minus a constant, as in ``x / 127.5 - 1``.
+    """Yield cases of pixels plus or minus a constant, as in ``x / 127.5 - 1``.
 
     Every result is halfway between two integers.
     """
@@ -199,7 +199,7 @@ def round_half_up_reference(sign: int, lowest: int, zero_point: int) -> Callable
 
 
 def broadcast_cases() -> Iterator[Case]:
-    """Yield operands of lower rank, which broadcast from the last axis.
+    """Yield cases with operands of lower rank, which broadcast from the last axis.
 
     In a channels-first layout, ONNX would align them with the wrong axes.
     """
@@ -240,7 +240,7 @@ def broadcast_cases() -> Iterator[Case]:
 
 
 def squared_difference_cases() -> Iterator[Case]:
-    """Yield float32, int32 that wraps around, and int8.
+    """Yield cases with float32, int32 that wraps around, and int8.
 
     The int8 kernel rounds the operand with the smaller scale.
     """
@@ -280,7 +280,7 @@ def rescaled_operands_and_result(dtype: str, result_factor: float) -> tuple[Spec
 
 
 def add_n_cases() -> Iterator[Case]:
-    """Yield two or more operands of one shape."""
+    """Yield cases with two or more operands of one shape."""
     for dtype in ("float32", "int32"):
         for count in (2, 3, 7):
             x = tensor(*IMAGE, dtype=dtype)

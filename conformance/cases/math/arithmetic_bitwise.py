@@ -25,7 +25,7 @@ def cases() -> Iterator[Case]:
 
 
 def shift_cases() -> Iterator[Case]:
-    """Yield RIGHT_SHIFT, which rounds down, also below zero.
+    """Yield cases of RIGHT_SHIFT, which rounds down, also below zero.
 
     Shifts are limited to the number of bits of the dtype.
     """
@@ -55,7 +55,7 @@ def shift_cases() -> Iterator[Case]:
 
 
 def xor_cases() -> Iterator[Case]:
-    """Yield BITWISE_XOR of every integer dtype of the kernel.
+    """Yield cases of BITWISE_XOR of every integer dtype of the kernel.
 
     ONNX has the operator from opset 18 on.
     """

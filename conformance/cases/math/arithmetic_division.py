@@ -35,7 +35,7 @@ def cases() -> Iterator[Case]:
 
 
 def division_cases() -> Iterator[Case]:
-    """Yield DIV on floats and on int32, which is truncated toward zero."""
+    """Yield cases of DIV on floats and on int32, which is truncated toward zero."""
     positive: dict[str, Any] = {"input_range": (0.5, 3.0)}
     for place in PLACEMENTS:
         yield binary(
@@ -68,7 +68,7 @@ def division_cases() -> Iterator[Case]:
 
 
 def quotient_cases() -> Iterator[Case]:
-    """Yield quantized DIV.
+    """Yield cases of quantized DIV.
 
     Operands are not close to 0, because the kernel is inaccurate for quotients below one step.
     """

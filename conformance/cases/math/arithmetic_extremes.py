@@ -39,9 +39,14 @@ def maximum_cases() -> Iterator[Case]:
     for dtype in ("int8", "uint8"):
         x, y, z = operands_and_result("ADD", dtype)
         for place in PLACEMENTS:
-            yield binary("MAXIMUM", f"{dtype} of different scales, which the kernel ignores", x, y, z, place)
+            yield binary("MAXIMUM", f"{dtype} with different scales, which the kernel ignores", x, y, z, place)
             yield binary(
-                "MAXIMUM", f"{dtype} and a constant of different scale", x, random_constant(y.with_shape(3)), z, place
+                "MAXIMUM",
+                f"{dtype} and a constant with a different scale",
+                x,
+                random_constant(y.with_shape(3)),
+                z,
+                place,
             )
         yield binary(
             "MAXIMUM", f"{dtype} without scale", tensor(*IMAGE, dtype=dtype, scale=0), tensor(3, dtype=dtype, scale=0)
@@ -51,7 +56,7 @@ def maximum_cases() -> Iterator[Case]:
 
 
 def minimum_cases() -> Iterator[Case]:
-    """Yield MINIMUM, and both operators for special dtypes.
+    """Yield cases of MINIMUM, and both operators for special dtypes.
 
     The special dtypes are int16 with different scales, integers without a scale, and 16-bit floats.
     """
@@ -65,12 +70,12 @@ def minimum_cases() -> Iterator[Case]:
     for dtype in EIGHT_BIT_DTYPES:
         x, y, z = rescaled_operands_and_result(dtype, 1.5)
         for place in PLACEMENTS:
-            yield binary("MINIMUM", f"{dtype} of different scales, which the kernel ignores", x, y, z, place)
+            yield binary("MINIMUM", f"{dtype} with different scales, which the kernel ignores", x, y, z, place)
     for op in ("MINIMUM", "MAXIMUM"):
         x = tensor(*IMAGE, dtype="int16")
         for place in PLACEMENTS:
             y, z = x.rescale(0.6), x.rescale(1.5)
-            yield binary(op, "int16 of different scales, which the kernel ignores", x, y, z, place)
+            yield binary(op, "int16 with different scales, which the kernel ignores", x, y, z, place)
         for dtype in (*EIGHT_BIT_DTYPES, "int16", "int32", "int64"):
             x = tensor(*IMAGE, dtype=dtype, scale=0)
             yield binary(op, f"{dtype} without scale, broadcast", x, x.with_shape(5, 1, 1), opsets=EVERY_OPSET)

@@ -30,7 +30,7 @@ def cases() -> Iterator[Case]:
 
 
 def power_cases() -> Iterator[Case]:
-    """Yield POW of floats, and of int32, which wraps around."""
+    """Yield cases of POW of floats, and of int32, which wraps around."""
     positive: dict[str, Any] = {"input_range": (0.1, 3.0)}
     for place in PLACEMENTS:
         yield binary(
@@ -64,7 +64,7 @@ def integers_between(dtype: str, low: int, high: int, *shape: int, seed: str = "
 
 
 def angle_cases() -> Iterator[Case]:
-    """Yield ATAN2 in every quadrant, of both zeros, infinities and NaN."""
+    """Yield cases of ATAN2 in every quadrant, of both zeros, infinities and NaN."""
     values = [0.0, -0.0, 1.0, -1.0, 2.5, -1e-3, 1e30, -1e30, 1e-30, np.inf, -np.inf, np.nan]
     grid = np.array(list(product(values, values))).T
     for dtype in ("float32", "float64", "float16"):

@@ -86,7 +86,7 @@ def limit_values(dtype: str) -> Array:
 
 
 def sub_byte_cases() -> Iterator[Case]:
-    """Yield bfloat16, and integers below one byte, which saturate too.
+    """Yield cases with bfloat16, and integers below one byte, which saturate too.
 
     NumPy has none of these dtypes.
     """
@@ -139,7 +139,7 @@ def add_cast_constant(dtype: str) -> Callable[[Net], None]:
 
 
 def complex_cases() -> Iterator[Case]:
-    """Yield casts from and to complex64.
+    """Yield cases of casts from and to complex64.
 
     The real part is kept, and the axis of (real, imaginary) stays last.
     """
@@ -169,7 +169,7 @@ def quantized_cases() -> Iterator[Case]:
             yield unary("CAST", f"float32 to quantized {dtype}", tensor(*IMAGE), x, place, input_range=(-400.0, 400.0))
         x, y = tensor(*IMAGE, dtype="int8"), tensor(*IMAGE, dtype="uint8")
         yield unary("CAST", "quantized int8 to quantized uint8", x, y, place)
-        yield unary("CAST", "int8 to int8 of different scale", x, x.rescale(3.0, 40), place)
+        yield unary("CAST", "int8 to int8 with a different scale", x, x.rescale(3.0, 40), place)
     yield unary("CAST", "float32 to bool", tensor(*IMAGE), tensor(*IMAGE, dtype="bool"), between_convolutions)
     x, y = tensor(None, 7), tensor(None, 7, dtype="int32")
     yield unary(

@@ -33,7 +33,7 @@ def cases() -> Iterator[Case]:
     yield bitcast_case("int32", "uint16", (0, 3), (0, 3, 2))
     x = tensor(2, 5, 7, 3, dtype="int8")
     yield unary(
-        "BITCAST", "int8 of different scale, which the kernel ignores", x, x.rescale(3, 40), between_convolutions
+        "BITCAST", "int8 with a different scale, which the kernel ignores", x, x.rescale(3, 40), between_convolutions
     )
     refusal = "which ONNX does not define"
     yield unary("BITCAST", "int8 to bool", tensor(3, dtype="int8", scale=0), tensor(3, dtype="bool"), refusal=refusal)

@@ -106,7 +106,7 @@ def integer_cases(op: str) -> Iterator[Case]:
 
 
 def quantized_cases(op: str) -> Iterator[Case]:
-    """Yield int8, uint8 and int16.
+    """Yield cases with int8, uint8 and int16.
 
     The kernel rounds 8-bit operands to multiples of 1/256, so distinct numbers may be equal.
     """
@@ -115,10 +115,10 @@ def quantized_cases(op: str) -> Iterator[Case]:
         zero_point = int(np.asarray(x.zero_point))
         for place in PLACEMENTS:
             yield comparison_case(op, dtype, x, x, place)
-            yield comparison_case(op, f"{dtype} of different scales", x, x.rescale(1.5, zero_point + 3), place)
+            yield comparison_case(op, f"{dtype} with different scales", x, x.rescale(1.5, zero_point + 3), place)
             y = x.with_shape(7, 1).rescale(0.5, zero_point - 2)
             yield comparison_case(
-                op, f"{dtype} and a constant of different scale", x, replace(y, value=values_near_zero(y)), place
+                op, f"{dtype} and a constant with a different scale", x, replace(y, value=values_near_zero(y)), place
             )
             yield comparison_case(
                 op,
@@ -141,7 +141,7 @@ def quantized_cases(op: str) -> Iterator[Case]:
     unscaled = tensor(*IMAGE, dtype="int16", scale=0)
     for name, y in (
         ("without scale", unscaled),
-        ("of different scales, which the kernel ignores", tensor(*IMAGE, dtype="int16")),
+        ("with different scales, which the kernel ignores", tensor(*IMAGE, dtype="int16")),
     ):
         x = y.rescale(0.3)
         for place in PLACEMENTS if y.scale else PLACEMENTS[:1]:
@@ -161,7 +161,7 @@ def every_pair_case(op: str, dtype: str, x_scale: float, y_scale: float) -> Case
 
 
 def int16_cases() -> Iterator[Case]:
-    """Yield int16, which EQUAL and NOT_EQUAL rescale.
+    """Yield cases with int16, which EQUAL and NOT_EQUAL rescale.
 
     EQUAL also supports it without a scale.
     """
@@ -199,7 +199,7 @@ def string_cases() -> Iterator[Case]:
 
 
 def unsupported_scale_cases() -> Iterator[Case]:
-    """Yield refusals of scales outside (0, 1).
+    """Yield cases with scales outside (0, 1), which are refused.
 
     LiteRT aborts at 0 and 1, and shifts by a negative number of bits above 1.
     """

@@ -21,7 +21,7 @@ def cases() -> Iterator[Case]:
 
 
 def local_response_cases() -> Iterator[Case]:
-    """Yield LOCAL_RESPONSE_NORMALIZATION.
+    """Yield cases of LOCAL_RESPONSE_NORMALIZATION.
 
     Alpha multiplies the sum of squares of neighboring channels, not their mean.
     """
@@ -44,7 +44,7 @@ def local_response_cases() -> Iterator[Case]:
 
 
 def l2_normalization_cases() -> Iterator[Case]:
-    """Yield rows with a norm below 1e-6, and long integer rows.
+    """Yield cases of rows with a norm below 1e-6, and long integer rows.
 
     The kernel divides the former by 1e-6, and rounds the latter.
     """

@@ -133,7 +133,7 @@ def quantized_cases(dtype: str, keep_dims: bool) -> Iterator[Case]:
 
 
 def runtime_axes_cases(dtype: str) -> Iterator[Case]:
-    """Yield runtime axes.
+    """Yield cases with runtime axes.
 
     The kernel's multiplier depends on the number of factors, and a single factor is copied.
     """

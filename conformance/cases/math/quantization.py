@@ -40,7 +40,7 @@ def opsets(dtype: str) -> tuple[int | None, ...]:
 
 
 def quantize_cases() -> Iterator[Case]:
-    """Yield QUANTIZE of floats, among them halves and values beyond 32 bits.
+    """Yield cases of QUANTIZE of floats, among them halves and values beyond 32 bits.
 
     Some results are 4-bit integers, or have per-axis scales.
     """
@@ -106,7 +106,7 @@ def quantize_and_dequantize(dtype: str, preceding_op: str = "") -> Callable[[Net
 
 
 def requantize_cases() -> Iterator[Case]:
-    """Yield QUANTIZE of integers, whose results are rounded half up."""
+    """Yield cases of QUANTIZE of integers, whose results are rounded half up."""
     pairs = [
         ("uint8", "int8"),
         ("int8", "uint8"),
@@ -186,7 +186,7 @@ def round_half_up_reference(x: Spec, y: Spec) -> Callable[[Sequence[Any]], list[
 
 
 def dequantize_cases() -> Iterator[Case]:
-    """Yield DEQUANTIZE of graph inputs and of constants.
+    """Yield cases of DEQUANTIZE of graph inputs and of constants.
 
     Some of the constants are used channels first.
     """

@@ -15,7 +15,7 @@ RANGES = ((-1.0, 1.0), (0.0, 6.0), (-6.0, 0.0), (-0.1, 5.3), (-1e-3, 2e-3), (-12
 
 
 def cases() -> Iterator[Case]:
-    """Yield ranges that the kernel shifts until 0 is a quantization step.
+    """Yield cases with ranges that the kernel shifts until 0 is a quantization step.
 
     The kernel rounds half up.
     """

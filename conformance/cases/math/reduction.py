@@ -179,7 +179,7 @@ def reduce_case(
 
 
 def axes_cases(op: str) -> Iterator[Case]:
-    """Yield axes: constant or not, repeated, negative, in any order, none."""
+    """Yield cases with constant, runtime, repeated, negative, unordered and no axes."""
     for keep_dims in (True, False):
         for axes in ([0], [1], [2], [3], [1, 2], [1, 3], [2, 3], [0, 1, 2], [0, 1, 2, 3]):
             for place in PLACEMENTS:
@@ -318,7 +318,7 @@ def extreme_cases() -> Iterator[Case]:
 
 
 def empty_axis_cases() -> Iterator[Case]:
-    """Yield reductions over empty axes."""
+    """Yield cases of reductions over empty axes."""
     yield reduce_case("SUM", "no elements", [1], shape=(2, 0, 3))
     yield reduce_case("SUM", "no results", [1], shape=(0, 5, 3))
     for keep_dims in (True, False):
@@ -343,7 +343,7 @@ def empty_axis_cases() -> Iterator[Case]:
 
 
 def arg_max_cases() -> Iterator[Case]:
-    """Yield ARG_MAX, which returns the first of equal values."""
+    """Yield cases of ARG_MAX, which returns the first of equal values."""
     for axis in (0, 1, 2, 3, -1, -2):
         for place in PLACEMENTS:
             yield arg_case("ARG_MAX", f"axis {axis}", axis, place=place)

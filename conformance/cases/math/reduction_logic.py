@@ -117,7 +117,7 @@ def runtime_axis_cases(op: str) -> Iterator[Case]:
 
 
 def cumsum_cases() -> Iterator[Case]:
-    """Yield running sums along every axis, exclusive and in reverse."""
+    """Yield cases of running sums along every axis, exclusive and in reverse."""
     for axis in (0, 1, 2, 3, -1, -3):
         for exclusive in (False, True):
             for reverse in (False, True):

@@ -45,7 +45,7 @@ def selection_case(
 
 
 def select_cases() -> Iterator[Case]:
-    """Yield conditions per element.
+    """Yield cases with conditions per element.
 
     The kernels copy quantized values regardless of their scales.
     """
@@ -56,7 +56,7 @@ def select_cases() -> Iterator[Case]:
             for place in PLACEMENTS if dtype in ("float32", *EIGHT_BIT_DTYPES, "int16") else (in_isolation,):
                 yield selection_case(op, f"{dtype}", flags, x, x, place=place)
                 if x.scale is not None:
-                    name = f"{dtype} of different scales, which the kernel ignores"
+                    name = f"{dtype} with different scales, which the kernel ignores"
                     yield selection_case(op, name, flags, x, x.rescale(0.6, 0), x.rescale(1.5, 0), place)
         for dtype in (*EIGHT_BIT_DTYPES, "int16"):
             unscaled = tensor(*IMAGE, dtype=dtype, scale=0)
@@ -154,7 +154,7 @@ def select_rows_of_images(dtype: str) -> Callable[[Net], None]:
 
 
 def single_element_cases() -> Iterator[Case]:
-    """Yield operands of one element.
+    """Yield cases with operands of one element.
 
     The result has the rank that the file stores, whatever the ranks of the operands.
     """

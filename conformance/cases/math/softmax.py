@@ -71,7 +71,7 @@ def dynamic_size_case(op: str, dtype: str) -> Case:
 
 
 def int16_softmax_cases() -> Iterator[Case]:
-    """Yield int16, for which the kernel uses tables.
+    """Yield cases with int16, for which the kernel uses tables.
 
     Dominant classes are next to tiny probabilities, and sums have every magnitude.
     """
@@ -130,7 +130,7 @@ def log_softmax_cases() -> Iterator[Case]:
 
 
 def unit_axis_cases() -> Iterator[Case]:
-    """Yield axes of size 1, where the result is 1."""
+    """Yield cases with axes of size 1, where the result is 1."""
     for op in ("SOFTMAX", "LOG_SOFTMAX"):
         for dtype in ("float32", "int8", "uint8", "int16") if op == "SOFTMAX" else ("float32", "int8", "uint8"):
             x = tensor(2, 5, 7, 1, dtype=dtype)

@@ -34,14 +34,14 @@ def negation_cases() -> Iterator[Case]:
     x = tensor(*IMAGE, dtype="int8")
     for place in PLACEMENTS:
         yield unary("NEG", "int8 with a zero point, which the kernel ignores", x, place=place)
-        yield unary("NEG", "int8 of different scale, which the kernel ignores", x, x.rescale(3, 40), place=place)
+        yield unary("NEG", "int8 with a different scale, which the kernel ignores", x, x.rescale(3, 40), place=place)
     arrays = {"x0": np.array([-128, 127, 0, -1], np.int8)}
     yield unary("NEG", "int8 with the minimum value", tensor(4, dtype="int8", zero_point=0), input_arrays=arrays)
     yield unary("NEG", "uint8", tensor(*IMAGE, dtype="uint8"), kernel_refusal="Neg only currently supports")
 
 
 def floor_cases() -> Iterator[Case]:
-    """Yield FLOOR, which rounds down, also below zero.
+    """Yield cases of FLOOR, which rounds down, also below zero.
 
     Signed zeros and infinities do not change.
     """
@@ -101,7 +101,7 @@ def exp_cases() -> Iterator[Case]:
 
 
 def log_cases() -> Iterator[Case]:
-    """Yield LOG.
+    """Yield cases of LOG.
 
     For quantized arguments of 0 or less, kernels return the lowest value of the dtype.
     """
@@ -129,7 +129,7 @@ def log_cases() -> Iterator[Case]:
 
 
 def sqrt_cases() -> Iterator[Case]:
-    """Yield SQRT and RSQRT of arguments at or above their zero point.
+    """Yield cases of SQRT and RSQRT of arguments at or above their zero point.
 
     Kernels refuse roots of negative quantized values.
     """

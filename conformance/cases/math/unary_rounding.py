@@ -24,7 +24,7 @@ def cases() -> Iterator[Case]:
 
 
 def ceil_cases() -> Iterator[Case]:
-    """Yield CEIL, which rounds up, also below zero."""
+    """Yield cases of CEIL, which rounds up, also below zero."""
     yield unary("CEIL", "float32 at its edge cases", tensor(14), input_arrays={"x0": EDGE_VALUES}, opsets=EVERY_OPSET)
     yield unary("CEIL", "float32", tensor(*IMAGE), place=between_convolutions, input_range=(-9.0, 9.0))
     yield unary("CEIL", "a scalar", tensor())
@@ -32,7 +32,7 @@ def ceil_cases() -> Iterator[Case]:
 
 
 def round_cases() -> Iterator[Case]:
-    """Yield ROUND, which rounds half to even."""
+    """Yield cases of ROUND, which rounds half to even."""
     halves = np.arange(-9, 9, dtype=np.float32) / 2
     for dtype in ("float32", "float16"):
         arrays = {"x0": halves.astype(dtype)}

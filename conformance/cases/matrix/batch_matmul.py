@@ -171,7 +171,7 @@ def two_roundings_cases() -> Iterator[Case]:
 
 
 def unscaled_int32_cases() -> Iterator[Case]:
-    """Yield int8 to int32, for which zero points and scales are ignored."""
+    """Yield cases with int8 to int32, for which zero points and scales are ignored."""
     for scale in (None, 0):
         suffix = "" if scale is None else " without scales"
         x, w = tensor(2, 5, 7, dtype="int8", scale=scale), tensor(2, 7, 3, dtype="int8", scale=scale)
@@ -195,7 +195,7 @@ def unscaled_int32_cases() -> Iterator[Case]:
 
 
 def hybrid_cases() -> Iterator[Case]:
-    """Yield float32 by int8.
+    """Yield cases with float32 by int8.
 
     The kernel quantizes the floats at runtime; the converter dequantizes the weights instead.
     """

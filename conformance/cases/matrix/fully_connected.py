@@ -66,7 +66,7 @@ def dense_case(
 
 
 def row_length_cases() -> Iterator[Case]:
-    """Yield inputs of any rank.
+    """Yield cases with inputs of any rank.
 
     A row is as long as a row of the weights, and the result has rank 2 by default.
     """
@@ -254,7 +254,7 @@ def activation_cases() -> Iterator[Case]:
 
 
 def flatten_cases() -> Iterator[Case]:
-    """Yield flattened channels-first images.
+    """Yield cases of flattened channels-first images.
 
     The converter permutes weight columns instead of transposing the image.
     """

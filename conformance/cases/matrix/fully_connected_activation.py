@@ -40,7 +40,7 @@ def activation_case(
 
 
 def hybrid_cases() -> Iterator[Case]:
-    """Yield activations of float32 on integer weights.
+    """Yield cases with activations of float32 on integer weights.
 
     The builtin kernels apply the activations, and XNNPACK refuses them.
     """
@@ -86,7 +86,7 @@ def build_two_layers(model: Net) -> None:
 
 
 def refusal_cases() -> Iterator[Case]:
-    """Yield activations that the kernel refuses, and blockwise weights.
+    """Yield cases with activations that the kernel refuses, and blockwise weights.
 
     For blockwise weights, XNNPACK and the builtin kernels disagree.
     """

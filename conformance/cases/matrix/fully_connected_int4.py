@@ -106,7 +106,7 @@ def build_shared_weights(model: Net) -> None:
 
 
 def refusal_cases() -> Iterator[Case]:
-    """Yield files that LiteRT runs silently although it misreads the weights."""
+    """Yield cases of files that LiteRT runs silently although it misreads the weights."""
     unpacked = "which LiteRT's kernel does not unpack"
     for weights in ("int4", "int2"):
         yield dense_case(

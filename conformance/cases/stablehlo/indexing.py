@@ -51,7 +51,7 @@ def gather_index_cases(
     dtype: str = "float32",
     **options: Any,
 ) -> Iterator[Case]:
-    """Yield a gather with runtime indices, and one with constant indices.
+    """Yield cases of a gather with runtime indices, and one with constant indices.
 
     Some indices are out of bounds.
 
@@ -217,7 +217,7 @@ def scatter_index_cases(
     index_dtype: str = "int32",
     **options: Any,
 ) -> Iterator[Case]:
-    """Yield a scatter with runtime indices, and one with constant indices.
+    """Yield cases of a scatter with runtime indices, and one with constant indices.
 
     Some indices are out of bounds.
     """

@@ -143,7 +143,7 @@ def space_to_batch_case(
 
 
 def space_to_batch_cases() -> Iterator[Case]:
-    """Yield blocks of different height and width.
+    """Yield cases with blocks of different height and width.
 
     Integers are padded with the zero point.
     """

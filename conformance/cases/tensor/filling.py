@@ -110,7 +110,7 @@ SEQUENCES = ((0, 7, 1), (3, 20, 5), (3, 18, 5), (-4, -11, -2), (5, 5, 3), (5, 5,
 
 
 def range_cases() -> Iterator[Case]:
-    """Yield RANGE of constants and runtime values.
+    """Yield cases of RANGE of constants and runtime values.
 
     A float is the rounded sum of the previous element and the step.
     """
@@ -159,7 +159,7 @@ def range_case(
 
 
 def one_hot_cases() -> Iterator[Case]:
-    """Yield ONE_HOT; negative and too large indices give the off value."""
+    """Yield cases of ONE_HOT; negative and too large indices give the off value."""
     for axis in (-1, 0, 1, 2):
         yield one_hot_case(f"axis {axis}", (2, 5), axis)
     yield one_hot_case("int16", (2, 5), 1, dtype="int16", kernel_refusal="failed to invoke")

@@ -170,7 +170,7 @@ def gather_from_int4_table(model: Net) -> None:
 
 
 def batch_cases() -> Iterator[Case]:
-    """Yield GATHER with batch axes; the indices may have no other axes."""
+    """Yield cases of GATHER with batch axes; the indices may have no other axes."""
     x = tensor(*IMAGE)
     for axis in (1, 2, 3, -1):
         for index_shape in ((2,), (2, 4), (2, 4, 3)):
@@ -190,7 +190,7 @@ def batch_cases() -> Iterator[Case]:
 
 
 def scalar_index_cases() -> Iterator[Case]:
-    """Yield scalar indices, which remove an axis.
+    """Yield cases with scalar indices, which remove an axis.
 
     The remaining axes must keep their layout between convolutions.
     """

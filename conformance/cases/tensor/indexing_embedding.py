@@ -93,7 +93,7 @@ def block_table_case(name: str, dtype: str, block_size: int, result_dtype: str, 
 
 
 def refused_table_cases() -> Iterator[Case]:
-    """Yield tables that LiteRT refuses, or reads beyond the end of a row."""
+    """Yield cases with tables that LiteRT refuses, or reads beyond the end of a row."""
     yield embedding_case(
         "int4 rows of 13",
         weight((7, 13), "int4"),

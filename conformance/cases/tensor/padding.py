@@ -180,7 +180,7 @@ def padding_value_cases() -> Iterator[Case]:
     x = tensor(*IMAGE, dtype="int8")
     rescaled_value = replace(padding_value(x, 17), scale=0.5)
     yield padv2_case(
-        "int8 with a pad value of different scale", x, rescaled_value, kernel_refusal="constant_values->params.scale"
+        "int8, pad value with a different scale", x, rescaled_value, kernel_refusal="constant_values->params.scale"
     )
     paddings, value = tensor(4, 2, dtype="int32", name="rows"), tensor(name="value")
     runtime_paddings = {"rows": np.asarray(PADDINGS, np.int32)}
@@ -220,7 +220,7 @@ def mirror_pad_case(
 
 
 def mirror_cases() -> Iterator[Case]:
-    """Yield REFLECT, which omits the edge, and SYMMETRIC, which repeats it."""
+    """Yield cases of REFLECT, which omits the edge, and SYMMETRIC, which repeats it."""
     for mode in MODES:
         for dtype in FLOAT_OR_QUANTIZED:
             for place in PLACEMENTS:

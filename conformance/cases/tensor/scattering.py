@@ -89,7 +89,7 @@ def many_updates(model: Net) -> None:
 
 
 def dtype_cases() -> Iterator[Case]:
-    """Yield sums of each dtype: integers wrap, and bool is a logical or."""
+    """Yield cases with sums of each dtype: integers wrap, and bool is a logical or."""
     for dtype in ("int8", "uint8", "int32", "int64", "bool"):
         for constant_indices in (True, False):
             index_source = "constant" if constant_indices else "runtime"

@@ -380,7 +380,7 @@ def quantized_copy_cases() -> Iterator[Case]:
 
 
 def rank_cases() -> Iterator[Case]:
-    """Yield RANK, which becomes a constant."""
+    """Yield cases of RANK, which becomes a constant."""
     for dtype in ("float32", "int8", "uint8", "int16", "int32", "int64", "bool", "string"):
         for shape in ((), (7,), (2, 0, 3), IMAGE):
             yield unary("RANK", f"{dtype} of shape {list(shape)}", tensor(*shape, dtype=dtype), tensor(dtype="int32"))

@@ -319,7 +319,7 @@ def masked_slice_case(
 
 
 def runtime_strided_cases() -> Iterator[Case]:
-    """Yield runtime begin and end; strides and masks are always constant."""
+    """Yield cases with runtime begin and end; strides and masks are always constant."""
 
     def runtime_slice_case(
         name: str,

@@ -76,7 +76,7 @@ def storage_case(name: str, formats: Sequence[str], dtype: str = "float32", **st
 
 
 def weight_cases() -> Iterator[Case]:
-    """Yield sparse weights, which must convert like constant weights.
+    """Yield cases with sparse weights, which must convert like constant weights.
 
     The weights need no Transpose and no work at runtime.
     """

@@ -69,7 +69,7 @@ MUTATIONS = (
     Mutation(
         "operands are dequantized",
         "MINIMUM",
-        ("MINIMUM-uint8_of_different_scales,_which_the_kernel_ignores",),
+        ("MINIMUM-uint8_with_different_scales,_which_the_kernel_ignores",),
         fields={"quantization": Dequantized()},
     ),
     Mutation(
@@ -150,7 +150,7 @@ MUTATIONS = (
     Mutation(
         "operands are dequantized",
         "MAXIMUM",
-        ("MAXIMUM-int8_of_different_scales,_which_the_kernel_ignores",),
+        ("MAXIMUM-int8_with_different_scales,_which_the_kernel_ignores",),
         fields={"quantization": Dequantized()},
     ),
     Mutation(

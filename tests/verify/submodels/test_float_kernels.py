@@ -42,7 +42,7 @@ def shifted_weights() -> bytes:
 
 
 def halfway_sums() -> bytes:
-    """Return a sum with a constant of another scale.
+    """Return a sum with a constant that has a different scale.
 
     Channel 0 lies halfway between two int16 steps.
     """
