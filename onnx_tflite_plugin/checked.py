@@ -279,7 +279,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
         equal_without_case
         or get_close_matches(name, names, 1)
         or sorted(filter(partial(_is_abbreviation, name), names), key=len)[-1:]
-        or [candidate for candidate in names if _has_letters(candidate, name)]
+        or [candidate for candidate in names if has_letters(candidate, name)]
     )
     return f"; did you mean {similar[0]!r}?" if similar else ""
 
@@ -296,7 +296,7 @@ def _is_abbreviation(name: str, known: str) -> bool:
     return len(known) >= 3 and name.lower().startswith(known.lower())
 
 
-def _has_letters(known: str, name: str) -> bool:
+def has_letters(known: str, name: str) -> bool:
     """True if ``known`` has the letters of ``name`` in order, as tensorrt has trt.
 
     The name must have three letters or more, and both must begin with the same letter.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -26,17 +25,16 @@ class ConversionError(Exception):
         super().__init__("\n".join([message, *self._problem_lines()]))
 
     def _problem_lines(self) -> Iterator[str]:
-        """Yield a line per problem. A hint of several problems follows the last problem."""
-        counts = Counter(problem.hint for problem in self.problems if problem.hint)
-        remaining = counts.copy()
-        for problem in self.problems:
-            if counts[problem.hint] < 2:
-                yield f"  {problem}"
+        """Yield a line per problem. Problems with one hint are adjacent, and the hint follows the last one."""
+        groups: dict[tuple[str, int], list[Problem]] = {}
+        for number, problem in enumerate(self.problems):
+            groups.setdefault((problem.hint, 0 if problem.hint else number), []).append(problem)
+        for (hint, _), problems in groups.items():
+            if len(problems) == 1:
+                yield f"  {problems[0]}"
                 continue
-            yield f"  {replace(problem, hint='')}"
-            remaining[problem.hint] -= 1
-            if not remaining[problem.hint]:
-                yield f"    hint to these {counts[problem.hint]}: {problem.hint}"
+            yield from (f"  {replace(problem, hint='')}" for problem in problems)
+            yield f"    hint to the {len(problems)} problems above: {hint}"
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ def describe_wrong_suffix(path: str | Path) -> str:
     """Return why an ONNX model should not have the suffix of a path; empty if it may."""
     suffix = Path(path).suffix.lower()
     if suffix in _TFLITE_SUFFIXES:  # an unquoted *.tflite names a second source, which would be overwritten
-        return f"the output {path} has the suffix of a TFLite model; name an .onnx file, or a folder for several models"
+        return f"{path} has the suffix of a TFLite model; name an .onnx file"
     if suffix in _OTHER_SUFFIXES:  # tools would take the ONNX model for that format
         return f"{path}: the suffix {suffix} belongs to another format; name an .onnx file"
     return ""
@@ -60,7 +60,7 @@ def resolve_output_path(path: str | Path) -> Path:
         raise FileNotFoundError(errno.ENOENT, "the path is empty; name the file to write", "")
     resolved = Path(os.path.realpath(path)) if Path(path).is_symlink() else Path(path)
     if resolved.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "the path is a folder; name the file to write", str(path))
+        raise IsADirectoryError(errno.EISDIR, "this is a folder; name the file to write", str(path))
     if not resolved.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(resolved.parent))
     return resolved

@@ -225,7 +225,7 @@ def _group_problems(error: ConversionError) -> list[str]:
 def with_hints(problems: Iterable[tuple[str, list[str]]]) -> list[str]:
     """Return the lines of problems with their hints.
 
-    A shared hint is printed once, after the last problem that has it.
+    Problems with one hint are adjacent, and the hint follows the last one.
     """
     groups: dict[tuple[str, int], list[list[str]]] = {}
     for number, (hint, lines) in enumerate(problems):
@@ -233,7 +233,11 @@ def with_hints(problems: Iterable[tuple[str, list[str]]]) -> list[str]:
     result: list[str] = []
     for (hint, _), line_groups in groups.items():
         result += [line for lines in line_groups for line in lines]
-        result += [f"  hint{f' to these {len(line_groups)}' if len(line_groups) > 1 else ''}: {hint}"] if hint else []
+        result += (
+            [f"  hint{f' to the {len(line_groups)} problems above' if len(line_groups) > 1 else ''}: {hint}"]
+            if hint
+            else []
+        )
     return result
 
 

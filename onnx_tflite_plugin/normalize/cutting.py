@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from onnx_tflite_plugin.checked import has_letters, list_first
 from onnx_tflite_plugin.errors import UnsupportedOption
 from onnx_tflite_plugin.graph.model_metadata import Part
 from onnx_tflite_plugin.graph.names import expand_name
@@ -14,6 +15,7 @@ from onnx_tflite_plugin.normalize.changes import with_main
 from onnx_tflite_plugin.source.model import Model, Operator, Subgraph, Tensor
 
 _MAX_EXAMPLES, _MAX_NAME_LENGTH = 6, 60  # tensor names in a message
+_MAX_SIMILAR_NAMES = 3
 
 
 def cut(
@@ -99,11 +101,9 @@ def _find_tensor(main: Subgraph, by_name: dict[str, Tensor], name: str, flag: st
         raise UnsupportedOption(
             f"{flag} {name}: {len(tensors)} tensors have this name; select one by its index: {indices}"
         )
-    similar_names = difflib.get_close_matches(
-        name, {*by_name, *(tensor.name for tensor in main.tensors if not tensor.is_constant)}
-    )
+    similar_names = _similar_names(name, by_name, (t.name for t in main.tensors if not t.is_constant))
     if similar_names:
-        hint = f"; did you mean {' or '.join(map(repr, similar_names))}?"
+        hint = f"; did you mean {' or '.join(map(repr, similar_names))}?{_list_outputs(main, by_name) if flag == '--outputs' else ''}"
     elif name.endswith(".onnx"):
         hint = "; the file to write is an argument: convert MODEL MODEL.onnx"
     else:
@@ -114,6 +114,25 @@ def _find_tensor(main: Subgraph, by_name: dict[str, Tensor], name: str, flag: st
         examples = ", ".join([*names][:_MAX_EXAMPLES])
         hint = f"; some names: {examples}; Netron shows all names, and #12 selects tensor 12"
     raise UnsupportedOption(f"{flag} {name}: no tensor has this name{hint}")
+
+
+def _similar_names(name: str, interface_names: Iterable[str], tensor_names: Iterable[str]) -> list[str]:
+    """Return up to three similar names.
+
+    Names that begin with the given text come first, then names of the interface that it abbreviates.
+    """
+    inputs_and_outputs = [*interface_names]
+    names = dict.fromkeys([*inputs_and_outputs, *tensor_names])
+    extended = [known for known in names if name and known.lower().startswith(name.lower())]
+    abbreviated = [known for known in inputs_and_outputs if has_letters(known, name)]
+    similar = dict.fromkeys([*extended, *abbreviated, *(() if extended else difflib.get_close_matches(name, names))])
+    return [*similar][:_MAX_SIMILAR_NAMES]
+
+
+def _list_outputs(main: Subgraph, by_name: Mapping[str, Tensor]) -> str:
+    """Return a text that lists the model's outputs."""
+    outputs = [name for name, tensor in by_name.items() if tensor in main.outputs]
+    return f" The model's outputs are {list_first(outputs, _MAX_EXAMPLES)}" if outputs else ""
 
 
 def operators_between(main: Subgraph, starts: Collection[Tensor], ends: Collection[Tensor]) -> Iterator[Operator]:

@@ -86,7 +86,7 @@ class ShapeDerivation:
                 problems = error.problems if isinstance(error, ConversionError) else ()
                 reason = _describe_broadcast(problems[0].reason if problems else str(error), op, dims)
                 hint = next((problem.hint for problem in problems if problem.hint), f"{self.remedy}, {_OTHER_REMEDY}")
-                problem = self._describe_state_batch(op, reason) or Problem(label(op), reason, hint)
+                problem = self._describe_state_batch(op, reason, dims) or Problem(label(op), reason, hint)
                 raise UnsupportedOperator(self.message, [problem]) from error
             is_resized = any(tensor in dims for tensor in op.inputs if tensor is not None)
             for tensor, (sizes, value) in results.items():
@@ -98,13 +98,34 @@ class ShapeDerivation:
             dims |= shapes
         return dims
 
-    def _describe_state_batch(self, op: Operator, reason: str) -> Problem | None:
+    def _describe_state_batch(self, op: Operator, reason: str, dims: Mapping[Tensor, Dims]) -> Problem | None:
         """Return the problem of a state that fixes the batch; None for other reasons."""
-        state = next((tensor for tensor in op.inputs if tensor is not None and tensor.is_variable), None)
-        if not self.batches or state is None or not state.dims or f"state {state.name!r}" not in reason:
+        if not self.batches:
             return None
-        text = f"state {state.name!r} of shape {list(state.dims)} fixes the batch at {state.dims[0]}"
-        return Problem(label(op), text, _STATE_REMEDY)
+        state = next((tensor for tensor in op.inputs if tensor is not None and tensor.is_variable), None)
+        if state is not None and state.dims and f"state {state.name!r}" in reason:
+            text = f"state {state.name!r} of shape {list(state.dims)} fixes the batch at {state.dims[0]}"
+            return Problem(label(op), text, _STATE_REMEDY)
+        for operand in op.inputs:
+            if operand is None or operand in dims or not operand.dims or operand.dims[0] not in self.batches.values():
+                continue
+            if (name := self._find_state(operand)) is not None:
+                fact = f"operand {operand.name!r} of shape {list(operand.dims)} is read from state {name!r}"
+                return Problem(label(op), f"{fact}, which fixes the batch at {operand.dims[0]}", _STATE_REMEDY)
+        return None
+
+    def _find_state(self, tensor: Tensor) -> str | None:
+        """Return the name of the state that a tensor is computed from; None without one."""
+        producers = {result: op for op in self.model.main.operators for result in op.outputs if result is not None}
+        pending, visited = [tensor], set[Tensor]()
+        while pending:
+            current = pending.pop()
+            if current.is_variable or current.dtype in HANDLES:
+                return current.name
+            visited.add(current)
+            operator = producers.get(current)
+            pending += [t for t in (operator.inputs if operator else ()) if t is not None and t not in visited]
+        return None
 
     def _results_at_stored_rank(
         self, op: Operator, dims: Mapping[Tensor, Dims], size_values: Mapping[Tensor, Array]

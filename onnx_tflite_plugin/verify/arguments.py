@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from onnx_tflite_plugin.checked import describe, find_mismatch, format_shape, has_type, plural
-from onnx_tflite_plugin.errors import InvalidInputs
+from onnx_tflite_plugin.errors import InvalidInputs, InvalidOnnx
 from onnx_tflite_plugin.options import positions_as_text
 from onnx_tflite_plugin.source import Source, check_format, check_source, read_bytes
+from onnx_tflite_plugin.source.schema import IDENTIFIER
 from onnx_tflite_plugin.verify.inputs.user_data import describe_unknown_input
 from onnx_tflite_plugin.verify.model_pair import ModelPair
 
@@ -35,6 +36,21 @@ def read_tflite(tflite: Source) -> bytes:
     check_source(tflite)
     check_format(tflite)
     return read_bytes(tflite)
+
+
+def check_order(tflite: object, onnx: object) -> None:
+    """Raise InvalidOnnx if the two models are swapped."""
+    if _is_tflite(onnx) and _is_tflite(tflite) is False:
+        name = "the second model" if isinstance(onnx, bytes) else onnx
+        raise InvalidOnnx(f"{name} is a TFLite model; give the TFLite model first and the ONNX model second")
+
+
+def _is_tflite(model: object) -> bool | None:
+    """True if a file or content begins like a TFLite model; None if it is neither."""
+    if isinstance(model, str | os.PathLike) and os.path.isfile(model):
+        with open(model, "rb") as file:
+            model = file.read(8)
+    return model[4:8] == IDENTIFIER if isinstance(model, bytes) else None
 
 
 def onnx_source(onnx: Any) -> ModelProto | bytes | Path:

@@ -28,6 +28,7 @@ from onnx_tflite_plugin.verify.arguments import (
     affordable_runs,
     check_arguments,
     check_fit,
+    check_order,
     check_shapes,
     onnx_source,
     read_tflite,
@@ -134,6 +135,7 @@ def verify(
     requested_shapes = check_shapes(shapes)
     start_stage = progress or (lambda stage: None)
     start_stage("loading both models")
+    check_order(tflite, onnx)
     data = read_tflite(tflite)
     model = onnx_source(onnx)
     origin_note = check_origin(data, name_source(tflite), model)

@@ -62,5 +62,5 @@ def test_problems_without_a_hint_keep_their_position() -> None:
 
 def test_shared_hint_follows_its_last_problem() -> None:
     assert with_hints([("h", ["a"]), ("", ["b"]), ("h", ["c"]), ("", ["d"]), ("i", ["e"])]) == [
-        "a", "c", "  hint to these 2: h", "b", "d", "e", "  hint: i",
+        "a", "c", "  hint to the 2 problems above: h", "b", "d", "e", "  hint: i",
     ]  # fmt: skip

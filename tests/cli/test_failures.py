@@ -31,7 +31,7 @@ def test_problems_that_differ_only_in_names_are_grouped() -> None:
         "op 1: tensor 'a' is 3 wide",
         "  and in 1 more places (--json lists them)",
         "op 4: tensor 'a' is 3 high",
-        "  hint to these 2: do it",
+        "  hint to the 2 problems above: do it",
         "op 3: tensor 'a' is 3 wide",
         "  hint: do another",
     ]

@@ -164,7 +164,7 @@ def test_shared_hint_is_printed_once(run: Run, tmp_path: Path) -> None:
     for out in (run("inspect", path)[1], run("convert", path)[2]):
         hints = [line.strip() for line in out.splitlines() if line.strip().startswith("hint")]
         assert len(hints) == 1
-        assert hints[0].startswith("hint to these 3: an op pack can convert them")
+        assert hints[0].startswith("hint to the 3 problems above: an op pack can convert them")
         assert "--op CUSTOM.FlexLgamma" in hints[0]
 
 

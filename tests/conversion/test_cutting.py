@@ -115,7 +115,7 @@ def test_submodel_keeps_a_variable_that_it_writes() -> None:
     ("options", "text"),
     [
         ({"outputs": ["q"]}, r"outputs=\['q'\]: no tensor has this name"),
-        ({"outputs": ["yy"]}, "did you mean 'y'"),
+        ({"outputs": ["yy"]}, r"did you mean 'y'\? The model's outputs are y"),
         ({"outputs": ["#6"]}, "no tensor has this name"),
         ({"inputs_at": ["y"]}, "is also an output"),
         ({"inputs_at": ["a"], "outputs": ["a"]}, "is also an output"),
@@ -125,6 +125,18 @@ def test_submodel_keeps_a_variable_that_it_writes() -> None:
 def test_rejects_empty_submodels(options: dict[str, list[str]], text: str) -> None:
     with pytest.raises(UnsupportedOption, match=text):
         otp.convert(chain(), **options)  # type: ignore[arg-type]
+
+
+def test_suggests_names_that_the_given_text_abbreviates() -> None:
+    for name, suggestion in (("probs", r"'probabilities' or 'parts'\?"), ("Prob", r"'probabilities'\?")):
+        model = ModelBuilder()
+        g = model.main
+        x, parts, y = g.input("x", (2, 3)), g.tensor("parts", (2, 3)), g.tensor("probabilities", (2, 3))
+        g.operator("NEG", [x], [parts])
+        g.operator("ABS", [parts], [y])
+        g.output(y)
+        with pytest.raises(UnsupportedOption, match=f"did you mean {suggestion}"):
+            otp.convert(model.build(), outputs=[name])
 
 
 def test_a_shortened_name_gives_the_output_its_full_name() -> None:

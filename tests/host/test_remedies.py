@@ -73,7 +73,7 @@ def test_error_prints_a_shared_hint_once() -> None:
     with pytest.raises(otp.ConversionError) as caught:
         otp.convert(chain("CUSTOM.A", "CUSTOM.B", "CUSTOM.FlexErfinv"))
     assert str(caught.value).count("new-pack") == 1
-    assert "hint to these 3: an op pack can convert them" in str(caught.value)
+    assert "hint to the 3 problems above: an op pack can convert them" in str(caught.value)
     assert len({problem.hint for problem in caught.value.problems}) == 1
 
 

@@ -205,6 +205,22 @@ def test_state_fixes_the_batch() -> None:
     assert caught.value.problems[0].hint == "keep the stored batch: omit dynamic_batch=True"
 
 
+def test_operand_read_from_a_state_fixes_the_batch() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x, handle = g.input("x", (1, 5)), g.tensor("h", (), "resource")
+    g.operator("VAR_HANDLE", [], [handle], {"container": "", "shared_name": "h"})
+    g.operator("READ_VARIABLE", [handle], [state := g.tensor("state", (1, 5))])
+    g.operator("NEG", [state], [old := g.tensor("old", (1, 5))])
+    g.operator("CONCATENATION", [old, x], [y := g.tensor("y", (1, 10))], {"axis": 1})
+    g.operator("ASSIGN_VARIABLE", [handle, x], [])
+    g.output(y)
+    reason = r"operand 'old' of shape \[1, 5\] is read from state 'h', which fixes the batch at 1"
+    with pytest.raises(UnsupportedOperator, match=reason) as caught:
+        otp.convert(model.build(), dynamic_batch=True)
+    assert caught.value.problems[0].hint == "keep the stored batch: omit dynamic_batch=True"
+
+
 def test_failing_handler_is_named_with_its_function() -> None:
     def draw(g: GraphBuilder) -> None:
         g.operator("CUSTOM.Mine", [g.input("x", (2, 3))], [y := g.tensor("y", (2, 3))])

@@ -26,6 +26,7 @@ from onnx_tflite_plugin.errors import (
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import LiteRT, OrtError, Tolerance, verify
 from onnx_tflite_plugin.verify.comparison import trial
+from onnx_tflite_plugin.verify.times.bench import bench
 from tests.helpers.control_flow import count_to_three_million
 from tests.helpers.verify_pairs import (
     FLOAT,
@@ -387,3 +388,13 @@ def test_shapes_of_no_input_are_refused(shapes: Any, error: type[Exception], tex
 def test_models_in_the_wrong_order_are_named() -> None:
     with pytest.raises(TypeError, match="not Conversion; it is an ONNX model, give the TFLite model"):
         verify(convert(DIGITS), DIGITS)  # type: ignore[arg-type]
+
+
+def test_swapped_files_are_named(tmp_path: Path) -> None:
+    onnx = tmp_path / "d.onnx"
+    convert(DIGITS).save(onnx)
+    for function in (verify, bench):
+        with pytest.raises(
+            InvalidOnnx, match="tflite is a TFLite model; give the TFLite model first and the ONNX model second"
+        ):
+            function(onnx, DIGITS)

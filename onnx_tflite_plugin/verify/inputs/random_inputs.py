@@ -120,6 +120,22 @@ def check_ranges(entry: Entry, ranges: Mapping[str, tuple[float, float]]) -> Non
             raise InvalidInputs(f"input {name!r} is {dtype}, so --range does not apply")
         if not low <= high:
             raise InvalidInputs(f"input {name!r}: the range {low:g} to {high:g} is empty")
+        if "float" not in dtype:
+            minimum, maximum = _integer_limits(dtype)
+            if low < minimum or high > maximum:
+                raise InvalidInputs(
+                    f"input {name!r} is {dtype}, whose values are {minimum} to {maximum}; "
+                    f"the range {low:g} to {high:g} exceeds them"
+                )
+
+
+def _integer_limits(dtype: str) -> tuple[int, int]:
+    """Return the minimum and maximum of an integer dtype."""
+    if dtype in _NIBBLES:
+        _, low, end = _NIBBLES[dtype]
+        return low, end - 1
+    limits = np.iinfo(dtype)
+    return int(limits.min), int(limits.max)
 
 
 def _random_array(

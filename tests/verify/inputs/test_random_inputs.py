@@ -274,6 +274,18 @@ class TestRanges:
         with pytest.raises(InvalidInputs, match="is empty"):
             draw_input(slot(0, shape=MANY), ranges={"t0": value_range})
 
+    @pytest.mark.parametrize(
+        ("dtype", "value_range", "limits"),
+        [
+            ("int8", (0, 1000), "-128 to 127"),
+            ("uint4", (-1, 3), "0 to 15"),
+            ("int32", (0, 2**31), "-2147483648 to 2147483647"),
+        ],
+    )
+    def test_rejects_ranges_beyond_the_dtype(self, dtype: str, value_range: tuple[float, float], limits: str) -> None:
+        with pytest.raises(InvalidInputs, match=f"is {dtype}, whose values are {limits}; the range .* exceeds them"):
+            draw_input(slot(0, dtype, MANY), ranges={"t0": value_range})
+
 
 def test_given_runs_determine_the_number_of_runs() -> None:
     entry = entry_of(subgraph(inputs=[slot(0), slot(1)]))
