@@ -12,15 +12,21 @@ from onnx_tflite_plugin.errors import ConversionError
 from onnx_tflite_plugin.host import Host as Host  # public here: packs do not import onnx_tflite_plugin.host
 
 _REPORTED = ReportedCauses()
+_REPORTED_PACKS: dict[str, str] = {}  # the reason, by pack that does not load
 
 
 def pack_host(pack: str) -> Host:
     """Return a host of all installed packs that prefers the handlers of ``pack``.
 
-    The calling test fails if the pack is not installed or does not load.
+    The calling test fails if the pack is not installed or does not load. If several test modules fail for one reason,
+    only the first reports the reason.
     """
     if problems := loading_problems(pack):
-        pytest.fail("\n".join(map(str, problems)), pytrace=False)
+        reason = "\n".join(map(str, problems))
+        if _REPORTED_PACKS.get(pack) == reason:
+            pytest.fail(f"{pack} does not load, for the reason that an earlier test module reports", pytrace=False)
+        _REPORTED_PACKS[pack] = reason
+        pytest.fail(reason, pytrace=False)
     problem = ""
     try:
         return Host(prefer=[pack])

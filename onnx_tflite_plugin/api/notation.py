@@ -89,15 +89,28 @@ def describe_wrong_order(slot: int, order: str, axes: Sequence[str], text: str, 
     squeezable_letters = {letter for letters_together in squeezable for letter in letters_together.split()}
     if len(required) == len({*required}) and {*axes} <= {*required} <= {*axes} | squeezable_letters:
         return ""
+    if "" in axes:
+        letter = next(letter for letter in "mqrstuvxyzabcdefghijklnop" if letter not in letters_of(text))
+        return (
+            f"slot {slot}: {order!r} cannot permute the axis that {text!r} writes as 1, because a 1 has no letter; give this axis "
+            f"a letter, such as {letter}, in axes and in onnx"
+        )
     unknown = sorted({*required} - {*axes} - squeezable_letters)
     missing = sorted({*axes} - {*required})
     faults = [
         f"{' '.join(letters)} is {kind}" for letters, kind in ((unknown, "unknown"), (missing, "missing")) if letters
     ]
+    remedy = suggest_spaces(required)
     return (
         f"slot {slot}: {order!r} does not reorder the axes declared in {text!r}"
-        f"{': ' if faults else ''}{', '.join(faults)}"
+        f"{': ' if faults else ''}{', '.join(faults)}{remedy and f'; {remedy}'}"
     )
+
+
+def suggest_spaces(names: Sequence[str]) -> str:
+    """Return a remedy if several letters are written as one name, such as ``nhwc``; else ""."""
+    name = names[0] if len(names) == 1 else ""
+    return f"separate letters by spaces: {' '.join(name)!r}" if name.isalpha() and len({*name}) == len(name) > 1 else ""
 
 
 def describe_unknown_letter(text: str, letters_by_field: Mapping[str, str]) -> str:

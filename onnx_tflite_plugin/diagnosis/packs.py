@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
+from inspect import isfunction
 
 from onnx_tflite_plugin.api.behavior import Behavior
 from onnx_tflite_plugin.api.layouts import Layout
@@ -38,12 +39,13 @@ def pack_declarations(model: BoundModel) -> PackDeclarations:
 def _describe_missing_bias(op: Operator, declared: Declared) -> str:
     """Return a remedy if an operand may be a bias that the behavior does not declare.
 
-    Such an operand is an int32 vector of constants after two quantized operands.
+    Such an operand is an int32 vector of constants after two quantized operands. If a declared bias is int32, the
+    behavior declares the right slot.
     """
     behavior = declared.quantization
     if (
         not isinstance(behavior, Dequantized)
-        or behavior.bias
+        or any(slot < len(op.inputs) and op[slot].dtype == "int32" for slot in behavior.bias)
         or affine(op.tensor(0)) is None
         or affine(op.tensor(1)) is None
     ):
@@ -89,5 +91,5 @@ def _format_declaration(value: Layout | Behavior) -> str:
     for field in fields(value):
         default = field.default_factory() if field.default_factory is not MISSING else field.default
         if (current := getattr(value, field.name)) != default:
-            arguments.append(f"{field.name}={current!r}")
+            arguments.append(f"{field.name}={current.__name__ if isfunction(current) else repr(current)}")
     return f"{type(value).__name__}({', '.join(arguments)})"

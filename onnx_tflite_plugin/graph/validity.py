@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from onnx_tflite_plugin.checked import append_clause
@@ -143,6 +143,8 @@ def _describe_operands(text: str, node: ir.Node, *, declared: bool) -> str:
         for dtype, source in zip(dtypes, narrow_dtypes, strict=True)
     ]
     fact = f"the operands of {node.op_type} are {' and '.join(descriptions)}, but must have one dtype"
+    if remedy := _suggest_integer(operands, dtypes):
+        return f"{fact}; {remedy}"
     if any(source in QUANTIZED for source in (*dtypes, *narrow_dtypes)) and any(
         dtype.startswith("float") for dtype in dtypes
     ):
@@ -158,6 +160,17 @@ def _describe_operands(text: str, node: ir.Node, *, declared: bool) -> str:
         if integer_constants and has_floats
         else fact
     )
+
+
+def _suggest_integer(operands: Sequence[ir.Value], dtypes: Sequence[str]) -> str:
+    """Return a remedy for a whole float that is combined with computed int32 or int64 values; else ""."""
+    computed = {dtype for value, dtype in zip(operands, dtypes, strict=True) if value.const_value is None}
+    constants = [value.const_value.numpy() for value in operands if value.const_value is not None]
+    if len(computed) != 1 or not computed <= {"int32", "int64"}:
+        return ""
+    scalars = (float(array.item()) for array in constants if array.size == 1 and array.dtype.kind == "f")
+    number = next((number for number in scalars if number.is_integer()), None)
+    return "" if number is None else f"write np.{computed.pop()}({number:.0f}) instead of {number} for an integer"
 
 
 def _dtype_before_cast(value: ir.Value) -> str:

@@ -83,7 +83,7 @@ class Offer:
             if isinstance(loaded, ModuleType):
                 raise Mismatch(_describe_module_without_attribute(loaded))
             if not isinstance(loaded, Handler):
-                raise Mismatch(f"it is {describe(loaded)}, not a handler; decorate it with @handler(...)")
+                raise Mismatch(f"it is {describe(loaded)}, not a handler; {_suggest_group(loaded, 'handler')}")
             if self.code not in (loaded.code, *loaded.aliases):
                 remedy = f"name the entry point {loaded.code}, or declare aliases=({self.code!r},) in @handler"
                 raise Mismatch(f"it is a handler of {loaded.code!r}; {remedy}")
@@ -94,7 +94,7 @@ class Offer:
         loaded = self.load()
         with attribute_errors(self.description, self.pack, loaded.check if isinstance(loaded, Fusion) else None):
             if not isinstance(loaded, Fusion):
-                raise Mismatch(f"it is {describe(loaded)}, not a fusion; decorate it with @fusion(...)")
+                raise Mismatch(f"it is {describe(loaded)}, not a fusion; {_suggest_group(loaded, 'fusion')}")
             traits = Target.__dataclass_fields__
             if loaded.trait and loaded.trait not in traits:
                 raise Mismatch(f"targets have no trait {loaded.trait!r}{did_you_mean(loaded.trait, traits)}")
@@ -105,7 +105,7 @@ class Offer:
         loaded = self.load()
         with attribute_errors(self.description, self.pack, self.entry.value.partition(":")[0].strip()):
             if not isinstance(loaded, Target):
-                raise Mismatch(f"it is {describe(loaded)}, not a Target")
+                raise Mismatch(f"it is {describe(loaded)}, not a Target; {_suggest_group(loaded)}")
             if loaded.name != self.code:
                 raise Mismatch(
                     f"its target is named {loaded.name!r}; the entry point and the target must have the same name"
@@ -176,6 +176,17 @@ def _describe_module_without_attribute(module: ModuleType) -> str:
     names = [name for name, value in vars(module).items() if isinstance(value, Handler)] or ["FUNCTION"]
     examples = " or ".join(f"{module.__name__}:{name}" for name in names)
     return f"it is a module, not a handler; write {examples}, and install the pack again (pip install -e)"
+
+
+def _suggest_group(loaded: object, decorator: str = "") -> str:
+    """Return the remedy for an object that its entry-point group does not accept.
+
+    ``decorator``: the decorator that makes a function acceptable; "" for groups of other objects.
+    """
+    groups: dict[type, str] = {Handler: HANDLERS, Fusion: FUSIONS, Target: TARGETS}
+    if group := groups.get(type(loaded)):
+        return f"move the entry point to {group} in setup.cfg, and install the pack again (pip install -e)"
+    return f"decorate it with @{decorator}(...)" if decorator else _REINSTALL
 
 
 _REINSTALL = "correct the entry point, and install the pack again (pip install -e)"

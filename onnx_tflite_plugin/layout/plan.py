@@ -199,7 +199,7 @@ def _misfit_problem(bound: Bound, error: Exception) -> Problem:
     axes_text = "" if axes in str(error) else f", axes={axes}"
     source = bound.handler.axes if callable(bound.handler.axes) else bound.handler.lower
     declared = f"{declaration}{axes_text}, at {definition(source)}"
-    remedy = "; write a letter for each axis, or ... for any number of them" if isinstance(error, RankError) else ""
+    remedy = f"; {error.remedy}" if isinstance(error, RankError) else ""
     return Failed(bound.pack, f"{error}{remedy} ({declared})").problem(bound.label)
 
 

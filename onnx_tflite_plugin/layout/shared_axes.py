@@ -14,7 +14,7 @@ from itertools import pairwise
 from math import prod
 from typing import NamedTuple
 
-from onnx_tflite_plugin.api.notation import AxesError, Group
+from onnx_tflite_plugin.api.notation import AxesError, Group, suggest_spaces
 from onnx_tflite_plugin.layout.tensor_layout import INSERTED, AxisPart, TensorLayout, coalesce, has_adjacent_parts
 from onnx_tflite_plugin.source.model import Dims
 
@@ -35,11 +35,18 @@ OperatorLayout = tuple[LetterPart, ...]
 UNIT = "unit "  # prefix of the letters of axes written as 1
 
 
+RANK_REMEDY = "write a letter for each axis, or ... for any number of them"
+
+
 class RankError(AxesError):
     """The rank of an operand differs from its declared axes.
 
     The file is at fault if the declaration fits other operators.
     """
+
+    def __init__(self, text: str, remedy: str = RANK_REMEDY) -> None:
+        super().__init__(text)
+        self.remedy = remedy
 
 
 class SlotAxes(NamedTuple):
@@ -222,7 +229,9 @@ def _expand_groups(groups: Sequence[Group], dims: Dims, slot: int) -> list[Group
             group[0] if len(group) == 1 else f"({' '.join(group)})" if group else "1" for group in groups
         )
         tensor = f"operand {slot}" if slot >= 0 else f"output {~slot}"
-        raise RankError(f"axes {declared!r} of {tensor} do not fit a tensor of rank {len(dims)}")
+        names = [name for group in groups for name in group]
+        remedy = suggest_spaces(names) if [len(name) for name in names] == [len(dims)] else ""
+        raise RankError(f"axes {declared!r} of {tensor} do not fit a tensor of rank {len(dims)}", remedy or RANK_REMEDY)
     return result
 
 

@@ -11,10 +11,13 @@ import numpy as np
 import pytest
 
 from onnx_tflite_plugin.api import (
+    Array,
     Attribute,
     Dequantized,
     Effects,
     Implicit,
+    Instance,
+    Lookup,
     SameScale,
     Terminate,
     out,
@@ -32,6 +35,10 @@ from tests.binding.test_graphs import bind_operator, tensor
 
 X, Y, Z = tensor(0), tensor(1), tensor(2)
 TARGET = TARGETS["generic"]
+
+
+def table(at: Instance) -> Array:
+    return np.arange(256, dtype=np.int8)
 
 
 def read(options: Mapping[str, Any] | None = None, **declarations: Any) -> Declared:
@@ -132,6 +139,7 @@ def test_valid_declarations_are_returned_unchanged() -> None:
             {"layout": Attribute(), "quantization": Dequantized(weights=(1,))},
             "layout=Attribute(), quantization=Dequantized(weights=(1,))",
         ),
+        ({"quantization": Lookup(table)}, "layout=Transparent(), quantization=Lookup(table=table)"),
     ],
 )
 def test_declarations_are_formatted_as_written(declared: dict[str, Any], text: str) -> None:

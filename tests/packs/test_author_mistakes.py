@@ -337,6 +337,14 @@ def test_unknown_hook_argument_gets_a_suggestion(failing_output: FailingOutput) 
             "slot 2 is int32: if it is a bias, declare Dequantized(bias={2: (0, 1)})",
         ),
         (
+            "conv", "Dequantized(bias={2: (0, 1)})", "Dequantized(bias={1: (0, 2)})",
+            "slot 2 is int32: if it is a bias, declare Dequantized(bias={2: (0, 1)})",
+        ),
+        (
+            "behavior", "np.int32(before.zero_point[0])", "5.0",
+            "int32 (cast from int8) and float32, but must have one dtype; write np.int32(5) instead of 5.0 for an integer",
+        ),
+        (
             "behavior", "def choose_arithmetic", "needs_scales = True\n\n    def choose_arithmetic",
             "Offsets.needs_scales is not a trait of behaviors; did you mean 'needs_scale'?",
         ),

@@ -54,6 +54,15 @@ from onnx_tflite_plugin.verify.causes import describe_pack_fusions
             "layout=Implicit(onnx={0: 'n q h w'}), axes='n h w c -> n h w c'",
             "slot 0: 'n q h w' does not reorder the axes declared in 'n h w c -> n h w c': q is unknown, c is missing",
         ),
+        (
+            "layout=Implicit(onnx={0: 'c 1 j k'}), axes='1 j k c -> n c'",
+            "slot 0: 'c 1 j k' cannot permute the axis that '1 j k c -> n c' writes as 1, because a 1 has no letter; "
+            "give this axis a letter, such as m,",
+        ),
+        (
+            "layout=Implicit(onnx={0: 'nchw'}), axes='nhwc -> nhwc'",
+            "nchw is unknown, nhwc is missing; separate letters by spaces: 'n c h w'",
+        ),
     ],
 )
 def test_declaration_that_matches_nothing_is_an_error(declared: str, text: str) -> None:
@@ -67,6 +76,12 @@ def test_axes_of_the_files_layout_must_have_its_rank() -> None:
     rolled = handler("CUSTOM.Acme", max_version=1, layout=Terminate(), axes="n h -> n h")(lambda ctx, x: x)
     with pytest.raises(HandlerError, match="axes 'n h' of operand 0 do not fit a tensor of rank 3"):
         convert_one(rolled, [tensor(2, 5, 7)], show=False)
+
+
+def test_axes_without_spaces_are_reported_with_their_letters() -> None:
+    rolled = handler("CUSTOM.Acme", max_version=1, layout=Terminate(), axes="nhwc -> nhwc")(lambda ctx, x: x)
+    with pytest.raises(HandlerError, match="rank 4; separate letters by spaces: 'n h w c'"):
+        convert_one(rolled, [tensor(2, 5, 7, 3)], show=False)
 
 
 def test_trait_of_a_wrong_type_is_an_error() -> None:

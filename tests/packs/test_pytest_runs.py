@@ -38,6 +38,15 @@ def test_pytest_reports_a_load_error_in_one_failure(
     assert "failed: ModuleNotFoundError: No module named 'numpyy'" in output
 
 
+def test_load_error_is_printed_once_for_all_test_modules(tmp_path: Path, write_pack: Callable[..., Path]) -> None:
+    folder = write_pack((HANDLER, "import numpy as np", "import numpyy as np"))
+    text = (folder / "tests" / "test_author.py").read_text(encoding="utf-8")
+    (folder / "tests" / "test_other.py").write_text(text, encoding="utf-8")
+    options = ["-q", "-p", "no:cacheprovider", "-rN"]
+    output = run_python(folder, tmp_path / "site", "-m", "pytest", *options, str(folder / "tests")).stdout
+    assert output.count("No module named 'numpyy'") == 1, output
+
+
 def test_tests_of_a_missing_pack_print_the_pip_command(tmp_path: Path, write_pack: Callable[..., Path]) -> None:
     folder = write_pack()
     (tmp_path / "site" / "author-0.1.0.dist-info").rename(tmp_path / "gone")

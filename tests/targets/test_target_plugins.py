@@ -25,7 +25,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
 SOURCE = """
 from dataclasses import replace
 
-from onnx_tflite_plugin.api import Target, builtin_target
+from onnx_tflite_plugin.api import Call, Target, Transparent, builtin_target, fusion, operands
 
 NPU = replace(
     builtin_target("generic"),
@@ -178,6 +178,10 @@ def test_target_named_like_a_built_in_one_is_skipped_and_reported(site: Path, na
     ("target", "reason"),
     [
         ("3", "the int 3, not a Target"),
+        (
+            "fusion('IT', pattern=Call('ABS', (x := operands('x'))[0]), inputs=x, layout=Transparent())(lambda ctx, x: x)",
+            "it is a Fusion, not a Target; move the entry point to onnx_tflite_plugin.fusions",
+        ),
         (
             "builtin_target('generic')",
             "its target is named 'generic'; the entry point and the target must have the same name",

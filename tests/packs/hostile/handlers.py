@@ -214,7 +214,10 @@ OFFERED = (
         "fusion entry point is a handler",
         handler(),
         {**FUSION, "fusions": "evil = evil_pack:evil"},
-        ("entry point evil = evil_pack:evil", "it is a Handler, not a fusion"),
+        (
+            "entry point evil = evil_pack:evil",
+            "it is a Handler, not a fusion; move the entry point to onnx_tflite_plugin.handlers",
+        ),
         converts=True,
         warns_always=True,
         has_location=False,
