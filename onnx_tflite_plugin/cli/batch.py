@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -122,7 +122,7 @@ def _print_outcomes(
     results = [outcome.result for outcome in outcomes]
     converted_count = sum("error" not in result for result in results)
     folders = {job.output.parent for job in jobs}
-    location = str(*folders) if len(folders) == 1 else f"{len(folders)} folders in {output_root}"
+    location = "" if folders == {Path()} else f", in {_describe_folders(folders, output_root)}"
     verdicts = _verdict_counts(results) if converted_count and verified else ""
     weight_rows = [
         Row("weights", [f"{path.name}: {format_size(path.stat().st_size)}, shared"]) for path in weight_files
@@ -134,9 +134,13 @@ def _print_outcomes(
             *weight_rows,
             warning_row(_merge_notes(jobs, [outcome.warnings for outcome in outcomes])),
             hint_row(_merge_notes(jobs, [outcome.hints for outcome in outcomes])),
-            Row("converted", [f"{converted_count} of {plural(len(jobs), 'model')}, in {location}{verdicts}"], "bold"),
+            Row("converted", [f"{converted_count} of {plural(len(jobs), 'model')}{location}{verdicts}"], "bold"),
         ]
     )
+
+
+def _describe_folders(folders: Collection[Path], output_root: str) -> str:
+    return str(*folders) if len(folders) == 1 else f"{len(folders)} folders in {output_root}"
 
 
 def _print_problems(jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> None:

@@ -175,7 +175,8 @@ def _token_count(model: Model, decode: Signature, signature: Signature) -> int:
         }
     if len(sizes) != 1 or min(sizes) < 2:
         raise Misaligned(
-            f"{decode.key!r} and {signature.key!r} are not for one token and for several tokens, as in a language model"
+            "only the signatures of a language model can be joined, one for a single token and one for several; "
+            f"the inputs of {decode.key!r} and {signature.key!r} do not differ in this way"
         )
     return sizes.pop()
 

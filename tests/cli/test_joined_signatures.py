@@ -49,8 +49,20 @@ def test_reports_why_signatures_cannot_be_joined(tmp_path: Path, run: Run) -> No
     assert code == 0
     assert onnx_files(tmp_path) == ["m.first_one.onnx", "m.second.onnx"]
     reason = " ".join(out.split())
-    assert "signatures the signatures cannot be joined into one model: '" in reason
-    assert "' are not for one token and for several tokens, as in a language model" in reason
+    assert (
+        "the signatures cannot be joined into one model: only the signatures of a language model can be joined"
+        in reason
+    )
+    assert "do not differ in this way" in reason
+
+
+def test_no_folder_is_named_for_files_in_the_current_one(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "m.tflite").write_bytes(model(signatures=2))
+    monkeypatch.chdir(tmp_path)
+    _, out, _ = run("convert", "m.tflite", "--signature", "all")
+    assert out.splitlines()[-1] == "converted    2 of 2 models"
 
 
 def test_logits_last_needs_joined_signatures(tmp_path: Path, run: Run) -> None:

@@ -150,8 +150,8 @@ def test_reductions_that_keep_an_axis_in_one_signature_are_joined() -> None:
             two_signatures("NEG", "EXP"),
             "op 0 NEG v1 'decode_y': the corresponding operator in 'prefill' is subgraph 1 op 0 EXP v1 'prefill_y'",
         ),
-        (two_signatures("NEG", "NEG", rows=(2, 5)), "are not for one token and for several tokens"),
-        (two_signatures("NEG", "NEG", rows=(5, 5)), "are not for one token and for several tokens"),
+        (two_signatures("NEG", "NEG", rows=(2, 5)), "only the signatures of a language model can be joined"),
+        (two_signatures("NEG", "NEG", rows=(5, 5)), "only the signatures of a language model can be joined"),
     ],
     ids=["another operator", "two tokens", "equal sizes"],
 )
