@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 
 from onnx_tflite_plugin.checked import list_first
 from onnx_tflite_plugin.graph.selection import selecting_operators
@@ -10,6 +11,7 @@ from onnx_tflite_plugin.source.dtypes import INTEGER_RANGE
 from onnx_tflite_plugin.source.model import Operator, Tensor
 from onnx_tflite_plugin.verify.comparison.compare import Comparison
 from onnx_tflite_plugin.verify.comparison.tensors import is_dequantized, quantizes_values
+from onnx_tflite_plugin.verify.comparison.trial import Run
 from onnx_tflite_plugin.verify.model_pair import ModelPair
 from onnx_tflite_plugin.verify.runtimes.dequantized import is_quantized
 from onnx_tflite_plugin.verify.runtimes.structure import producers
@@ -20,12 +22,18 @@ _RANDOM_INPUTS = "the inputs were random; compare on your own data with --inputs
 
 
 def explain_errors(
-    pair: ModelPair, outputs: Sequence[Comparison], accepted: Sequence[Comparison], *, has_data: bool
+    pair: ModelPair,
+    outputs: Sequence[Comparison],
+    accepted: Sequence[Comparison],
+    litert_outputs: Mapping[str, Sequence[Run]],
+    *,
+    has_data: bool,
 ) -> tuple[str, ...]:
     """Return lines about outputs that differ: the error, the cause, the next step.
 
     There is no next step if all errors are small. ``outputs``: the end-to-end comparisons. ``accepted``: the
-    comparisons of the verdict. ``has_data``: the user gave inputs.
+    comparisons of the verdict. ``litert_outputs``: the outputs of each run, by kernel set. ``has_data``: the user gave
+    inputs.
     """
     exceeding_outputs = _exceeding_outputs(outputs, accepted)
     if not exceeding_outputs:
@@ -33,7 +41,8 @@ def explain_errors(
     verb = "differs" if len(exceeding_outputs) == 1 else "differ"
     names = list_first([repr(output.name) for output in exceeding_outputs], _MAX_NAMES)
     subject = f"{'output' if len(exceeding_outputs) == 1 else 'outputs'} {names} {verb}{describe_error(pair, outputs, accepted)}"
-    causes = "; ".join(_causes(pair, {output.name for output in exceeding_outputs}))
+    output_names = {output.name for output in exceeding_outputs}
+    causes = "; ".join([*_causes(pair, output_names), *_kernel_differences(pair, output_names, litert_outputs)])
     lines = [f"{subject} end to end, although every operator agrees: {_VERDICT}", f"cause: {causes}"]
     if not all(output.is_small for output in exceeding_outputs):
         accuracy = "measure the accuracy of both models on labeled data"
@@ -96,6 +105,21 @@ def _causes(pair: ModelPair, outputs: set[str]) -> Iterator[str]:
     if codes:
         verbs = "compares or selects" if len(codes) == 1 else "compare or select"
         yield f"{list_first(codes, _MAX_NAMES)} {verbs} values, so a small difference can change the whole result"
+
+
+def _kernel_differences(
+    pair: ModelPair, output_names: set[str], litert_outputs: Mapping[str, Sequence[Run]]
+) -> Iterator[str]:
+    """Yield the largest error between two kernel sets of LiteRT, if both ran and differ."""
+    if len(litert_outputs) < 2:
+        return
+    (first, first_outputs), (second, second_outputs), *_ = litert_outputs.items()
+    comparisons = pair.trial.compare_outputs(first_outputs, {second: second_outputs})
+    differing = [output for output in comparisons if output.name in output_names and 0 < output.max_error < math.inf]
+    if differing:
+        worst_output = max(differing, key=lambda output: output.max_error)
+        amount = worst_output.in_unit(worst_output.max_error)
+        yield f"LiteRT's own {first} and {second} kernels differ by up to {amount}"
 
 
 def _upstream_selections(pair: ModelPair, outputs: set[str]) -> list[Operator]:

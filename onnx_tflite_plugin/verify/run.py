@@ -266,7 +266,9 @@ def _run_and_compare(pair: ModelPair, request: _Request, progress: Progress) -> 
             *notes,
         )
     agrees, accepted = verification.verdict == "agrees", verification.comparisons
-    error_lines = explain_errors(pair, outputs, accepted, has_data=request.inputs is not None) if agrees else ()
+    error_lines = (
+        explain_errors(pair, outputs, accepted, expected, has_data=request.inputs is not None) if agrees else ()
+    )
     return replace(
         verification,
         tensors=compared_tensors(pair, decision),

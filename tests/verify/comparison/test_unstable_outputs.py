@@ -100,6 +100,7 @@ def test_compares_per_operator_if_litert_kernel_sets_differ() -> None:
     verification = verify(data, after)
     assert verification.ok, verification.text
     assert "although every operator agrees" in verification.text
+    assert "LiteRT's own xnnpack and builtin kernels differ by up to " in verification.end_to_end[1]
     data, _, after = PlantedError(
         rounding_sensitive, combine(perturb(3e-7), change_nodes("Neg", replace_by_abs))
     ).models()
