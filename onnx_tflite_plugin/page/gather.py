@@ -124,11 +124,13 @@ def gather(
     ]
     seconds = measurements.seconds if measurements else {}
     operators = list(_operator_rows(model, source_operators, groups, seconds, errors, dtypes))
+    unowned, unowned_inner = unowned_nodes(onnx)
     facts = {
         **_facts(tflite, onnx, len(source_operators)),
         "line": report.line if report else "",
         "provenance": describe_provenance(onnx, onnx_name, report, uses_runtimes=measurements is not None),
-        "unowned": _count_names(unowned_nodes(onnx)),
+        "unowned": _count_names(unowned),
+        "unowned_inner": _count_names(unowned_inner),
         "unowned_microseconds": round(1e6 * (measurements.unowned_seconds if measurements else 0.0), 2),
     }
     names = {row["tensor"]: row["name"] for side in ("inputs", "outputs") for row in facts[side] if row.get("tensor")}

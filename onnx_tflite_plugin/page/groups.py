@@ -77,8 +77,7 @@ def group_operators(operators: Sequence[Operator], onnx: onnx.ModelProto) -> lis
         members[sets.representative(op.index)].append(op)
     for index, node in nodes_by_source:
         nodes[sets.representative(index)].append(node.op_type)
-        inner_nodes = (pair for subgraph in node_subgraphs(node) for pair in nodes_with_container(subgraph))
-        inner[sets.representative(index)] += [inner_node.op_type for inner_node, _ in inner_nodes]
+        inner[sets.representative(index)] += _inner_nodes(node)
     groups = []
     for representative, ops in members.items():
         handler = next((handlers[op.index] for op in ops if op.index in handlers), "")
@@ -86,9 +85,15 @@ def group_operators(operators: Sequence[Operator], onnx: onnx.ModelProto) -> lis
     return sorted(groups, key=lambda group: group.operators[-1].index)
 
 
-def unowned_nodes(onnx: onnx.ModelProto) -> list[str]:
-    """Return the types of the nodes that were lowered from no operator."""
-    return [node.op_type for node in onnx.graph.node if not converted_operators(props(node.metadata_props))]
+def unowned_nodes(onnx: onnx.ModelProto) -> tuple[list[str], list[str]]:
+    """Return the types of the nodes that were lowered from no operator, and of the nodes inside these."""
+    nodes = [node for node in onnx.graph.node if not converted_operators(props(node.metadata_props))]
+    return [node.op_type for node in nodes], [op_type for node in nodes for op_type in _inner_nodes(node)]
+
+
+def _inner_nodes(node: NodeProto) -> list[str]:
+    """Return the types of all nodes in the inner graphs of a node."""
+    return [inner.op_type for subgraph in node_subgraphs(node) for inner, _ in nodes_with_container(subgraph)]
 
 
 def nodes_with_container(graph: onnx.GraphProto, container: str = "") -> Iterator[tuple[onnx.NodeProto, str]]:

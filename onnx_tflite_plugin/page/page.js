@@ -239,7 +239,7 @@ function showDetails(index) {
     ["operators", fusedOperators.join(", ")],
     ["output", op.name],
     ["type", `${op.dtype} ${formatShape(op.shape)}${tfliteDtype}`],
-    ["ONNX nodes", op.nodes.join(", ") || "none: computed at conversion, or part of another"],
+    ["ONNX nodes", op.nodes.join(", ") || describeMissingNodes(op)],
     ["nodes inside these", (op.inner || []).join(", ")],
     ["layout category", op.layout === "Fused" ? "" : op.layout],
     ["quantization", op.quantization],
@@ -252,6 +252,13 @@ function showDetails(index) {
     make("dt", name, list);
     make("dd", text, list);
   }
+}
+
+/** Why an operator has no node. */
+function describeMissingNodes(op) {
+  return op.constant
+    ? "none: the result is a constant, computed at conversion"
+    : "none: nodes of neighboring operators include the operator";
 }
 
 function formatTime(op) {
@@ -293,7 +300,6 @@ function showOperators() {
   const groups = groupOperators();
   const isModelTimed = page.operators.some((op) => op.microseconds !== null);
   const rows = groups.map((group) => {
-    const inner = group.inner.size ? ` (${formatCounts(group.inner)})` : "";
     let time = "";
     if (group.microseconds) time = group.microseconds.toFixed(1);
     else if (isModelTimed && group.nodes.size) time = group.timedCount ? "too short" : "fused";
@@ -301,18 +307,24 @@ function showOperators() {
       group.op.code,
       group.count,
       group.op.layout,
-      formatCounts(group.nodes) + inner || "no node",
+      formatNodes(group.nodes, group.inner) || "no node",
       time,
     ];
   });
   const unowned = page.facts.unowned || [];
-  if (unowned.length) rows.push(["no operator", "", "", formatCounts(addCounts(new Map(), unowned)), ""]);
+  const unownedInner = addCounts(new Map(), page.facts.unowned_inner || []);
+  if (unowned.length) rows.push(["no operator", "", "", formatNodes(addCounts(new Map(), unowned), unownedInner), ""]);
   const headings = ["operator", "count", "layout category", "becomes", "µs per run"];
   const operatorTable = makeTable(element("operators"), headings, rows, [1, 4]);
   linkRows(
     operatorTable,
     groups.map((group) => group.op.index),
   );
+}
+
+/** Nodes of an operator, with the nodes of inner graphs in brackets. */
+function formatNodes(nodes, inner) {
+  return formatCounts(nodes) + (inner.size ? ` (${formatCounts(inner)})` : "");
 }
 
 /** Operators grouped by code and layout category, largest group first. */

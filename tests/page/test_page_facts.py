@@ -28,7 +28,7 @@ from onnx_tflite_plugin.page.gather import (
     _subgraph_of,
     gather,
 )
-from onnx_tflite_plugin.page.groups import group_operators
+from onnx_tflite_plugin.page.groups import group_operators, unowned_nodes
 from onnx_tflite_plugin.page.measurements import Measurements
 from onnx_tflite_plugin.page.stored_dtypes import worst_errors
 from onnx_tflite_plugin.page.transposes import transpose_rows
@@ -266,6 +266,20 @@ def test_time_of_a_fusion_is_that_of_its_group(monkeypatch: pytest.MonkeyPatch) 
     node_count = sum(int(text.split()[0]) if " " in text else 1 for row in page.operators for text in row["nodes"])
     assert node_count + len(page.facts["unowned"]) == page.facts["nodes"]
     assert not any(edge["from"] == edge["to"] for edge in page.edges)
+
+
+def test_nodes_inside_an_unowned_if_are_listed_with_it() -> None:
+    inner = helper.make_graph([helper.make_node("Neg", ["d"], ["e"])], "inner", [], [info("e", 1)])
+    graph = helper.make_graph(
+        [
+            helper.make_node("If", ["f"], ["g"], then_branch=inner, else_branch=inner),
+            helper.make_node("Abs", ["g"], ["h"]),
+        ],
+        "main",
+        [],
+        [info("h", 1)],
+    )
+    assert unowned_nodes(helper.make_model(graph)) == (["If", "Abs"], ["Neg", "Neg"])
 
 
 def calls() -> bytes:
