@@ -80,6 +80,8 @@ if TYPE_CHECKING:
 
 _CAUSAL_ATTENTION = "attends_causally"
 """Trait of targets with an operator for attention over a cache."""
+_DYNAMIC_QUANTIZATION = "fast_dynamic_quantization"
+"""Trait of targets in which dynamic quantization makes products faster."""
 
 
 class Pipeline:
@@ -163,7 +165,7 @@ class Pipeline:
             *input_hints(report.inputs, dict(zip(names.inputs, file_main.inputs, strict=True))),
             *output_hints(report.outputs, dict(zip(names.outputs, file_main.outputs, strict=True))),
             *attention_hints(report.inputs, report.outputs, self.options, self.target),
-            *table_hints(finished),
+            *table_hints(finished, planned.model, quantizes_dynamically=_DYNAMIC_QUANTIZATION in self.traits),
             *readable_hints(self.options, self.target, planned.model, report.nodes),
         ]
         report = replace(report, warnings=(*report.warnings, *warnings), hints=tuple(hints))

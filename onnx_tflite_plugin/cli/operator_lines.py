@@ -32,17 +32,32 @@ _AUXILIARY = frozenset(
 def decomposed_lines(conversion: Conversion) -> Iterator[str]:
     """Yield a line for each kind of decomposed operator: its count and its ONNX nodes.
 
-    Auxiliary nodes are neither counted nor listed.
+    Auxiliary nodes are neither counted nor listed. A line ends with the handler's reason, if it explains its nodes.
     """
     kinds: Counter[tuple[str, tuple[tuple[str, int], ...]]] = Counter()
     node_counts, handlers = count_nodes(conversion)
+    reasons = _decomposition_reasons(conversion)
     for operators, counts in node_counts.items():
         handler = handlers[operators]
         compute_nodes = tuple((kind, count) for kind, count in counts.items() if kind not in _AUXILIARY)
         if handler and sum(count for _, count in compute_nodes) >= _MIN_NODES:
             kinds[handler.upper(), compute_nodes] += 1
     for (code, compute_nodes), count in kinds.most_common():
-        yield f"{count} {code}: {format_counts(compute_nodes)}{' each' if count > 1 else ''}"
+        reason = f"; {reasons[code]}" if code in reasons else ""
+        yield f"{count} {code}: {format_counts(compute_nodes)}{' each' if count > 1 else ''}{reason}"
+
+
+def _decomposition_reasons(conversion: Conversion) -> dict[str, str]:
+    """Return the first sentence of each handler's explanation of its nodes, by operator code."""
+    from onnx_tflite_plugin.graph.node_metadata import source_handler
+    from onnx_tflite_plugin.lowering.emitter import NOTE
+
+    reasons: dict[str, str] = {}
+    for node in conversion.model.graph:
+        if note := node.meta.get(NOTE):
+            handler = source_handler(node.metadata_props)[0].rpartition(":")[2]
+            reasons.setdefault(handler.upper(), str(note).partition(". ")[0].removesuffix("."))
+    return reasons
 
 
 def count_nodes(

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.checked import plural
 from onnx_tflite_plugin.cli.interface_lines import brief_interface, interface_lines
+from onnx_tflite_plugin.cli.layout_lines import describe_inner, layout_lines
 from onnx_tflite_plugin.cli.operator_lines import decomposed_lines
 from onnx_tflite_plugin.cli.output import (
     Row,
     format_counts,
     format_seconds,
-    format_size,
     limit_lines,
-    limit_names,
     shorten,
 )
 from onnx_tflite_plugin.cli.size_lines import constant_lines, files_row, has_grown
@@ -28,7 +27,7 @@ from onnx_tflite_plugin.rewrite.weights import dtypes as weight_dtypes
 
 if TYPE_CHECKING:
     from onnx_tflite_plugin.conversion import Conversion
-    from onnx_tflite_plugin.report import Report, Transposed
+    from onnx_tflite_plugin.report import Report
     from onnx_tflite_plugin.verify import Verification
 
 BUILTIN = "onnx-tflite-plugin"
@@ -40,12 +39,6 @@ _MAX_WARNINGS = 7
 _MAX_HINTS = 4
 _MAX_STATES, _MAX_BRIEF_STATES = 8, 2  # maximum numbers of listed states, with -v and without
 _SLOW_SECONDS = 10  # duration above which the slowest stage of a verification is printed
-_BYTES_PER_MICROSECOND = 8000  # unit of the plan's prices
-_PLANS = {
-    "least": "optimal",
-    "heuristic": "heuristic, not proven optimal",
-    "local": "the file's layout everywhere (--layout-plan local)",
-}
 
 
 def brief_summary(
@@ -152,10 +145,10 @@ def summary(conversion: Conversion, files: Sequence[Path], seconds: float) -> li
         Row("operators", [f"{sum(report.operators.values())}: {format_counts(list(report.operators.items()))}"]),
         Row(
             "nodes",
-            [f"{sum(report.nodes.values())}{_describe_inner(report)}: {format_counts(list(report.nodes.items()))}"],
+            [f"{sum(report.nodes.values())}{describe_inner(report)}: {format_counts(list(report.nodes.items()))}"],
         ),
         Row("constants", constant_lines(report)),
-        Row("layout", list(_layout_lines(report))),
+        Row("layout", list(layout_lines(report))),
     ]
     rows += [
         Row(
@@ -169,7 +162,8 @@ def summary(conversion: Conversion, files: Sequence[Path], seconds: float) -> li
     rows += [Row("states", _state_lines(report))]
     rows += [Row("packs", list(_pack_lines(report)))]
     if conversion.verification is not None:
-        rows.append(_with_time(verification_row(conversion.verification), conversion))
+        row = _with_time(verification_row(conversion.verification), conversion)
+        rows.append(row._replace(lines=[*row.lines, *_uncompared_lines(conversion.verification, report)]))
     rows += [warning_row(report.warnings), hint_row(report.hints)]
     return [row for row in rows if row.lines]
 
@@ -209,6 +203,15 @@ def _with_time(row: Row, conversion: Conversion) -> Row:
     return row._replace(lines=[f"{first}, in {format_seconds(conversion.verification_seconds)}{slowest}", *more])
 
 
+def _uncompared_lines(verification: Verification, report: Report) -> list[str]:
+    """Return a line about the operators without a compared result, if every result agrees."""
+    count = sum(report.operators.values()) - verification.operators
+    if verification.verdict != "agrees" or not verification.operators or count <= 0:
+        return []
+    operators = "1 other operator has" if count == 1 else f"{count} other operators have"
+    return [f"  {operators} no result to compare: constants, access to states, or operators of inner subgraphs"]
+
+
 def verification_exit_code(verification: Verification | None) -> int:
     """Return the exit code of a verification: 0, 3 or 4.
 
@@ -226,18 +229,6 @@ def verification_lines(verification: Verification, limit: int = 5) -> list[str]:
     return [verdict, *end_to_end, *limit_lines([line for line in detail_lines if line not in end_to_end], limit)]
 
 
-def _describe_inner(report: Report, kind: str | None = None) -> str:
-    """Return the number of nodes in inner graphs as text; empty if there are none.
-
-    ``kind``: count only nodes of this type.
-    """
-    count = report.inner_nodes.get(kind, 0) if kind else sum(report.inner_nodes.values())
-    if not count:
-        return ""
-    containers = [name for name in ("If", "Loop", "Scan") if name in report.nodes] or ["inner graphs"]
-    return f", {count} of them inside {' and '.join(containers)}"
-
-
 def _signature_lines(report: Report) -> Iterator[str]:
     """Yield lines about the converted signature if the file has several."""
     if report.signature_lengths:
@@ -247,63 +238,6 @@ def _signature_lines(report: Report) -> Iterator[str]:
         others = ", ".join(limit_lines([repr(key) for key in report.other_signatures], 4))
         yield f"{converted}; not converted: {others}"
         yield "--signature KEY converts another signature, --signature all converts all signatures"
-
-
-def _layout_lines(report: Report) -> Iterator[str]:
-    """Yield lines about the layout plan and the origin of the Transpose nodes.
-
-    The numbers add up to the number of Transpose nodes in the model.
-    """
-    inserted_count = min(len(report.transposed), report.transposes)
-    added_by_rewrites = report.nodes.get("Transpose", 0) - report.transposes
-    sources = [f"{plural(inserted_count, 'Transpose')} inserted" if inserted_count else "no Transpose"]
-    sources[0] += " inserted" if not inserted_count and report.nodes.get("Transpose") else ""
-    if report.transposes > inserted_count:
-        operators = limit_names([_shorten_label(label) for label in report.operator_transposes], 2) or "operators"
-        sources.append(f"{report.transposes - inserted_count} from {operators}")
-    sources += (
-        [f"{added_by_rewrites} added by rewrites for speed"]
-        if added_by_rewrites > 0
-        else [f"{-added_by_rewrites} removed by rewrites"]
-        if added_by_rewrites < 0
-        else []
-    )
-    inner = _describe_inner(report, "Transpose")
-    in_file = report.operators.get("Transpose".upper(), 0)  # the TFLite operator has the name of the ONNX operator
-    file_text = f"; the file has {in_file}" if in_file else ""
-    yield f"{_PLANS.get(report.layout, report.layout)}: {', '.join(sources)}{inner}{file_text}"
-    yield from (
-        f"  {line}" for line in limit_lines([_transpose_line(transposed) for transposed in report.transposed], 5)
-    )
-    if report.transposed_for_speed:
-        gains = [
-            f"{_shorten_label(label)} saves about {_format_gain(gain)}" for label, gain in report.transposed_for_speed
-        ]
-        yield f"  larger tensors transposed to save time: {', '.join(limit_lines(gains, 2))}"
-
-
-def _format_gain(gain: int) -> str:
-    """Return a gain in the plan's price units as a duration."""
-    microseconds = gain / _BYTES_PER_MICROSECOND
-    return f"{microseconds:.2g} µs" if microseconds < 99.5 else f"{microseconds / 1000:.2g} ms"
-
-
-def _transpose_line(transposed: Transposed) -> str:
-    consumers = [_shorten_label(label) for label in transposed.consumers]
-    users = limit_names(consumers, 2)
-    perm = transposed.perm.replace("->", "→")
-    between = f"{_shorten_label(transposed.producer)} → {users}"
-    kind = "sizes" if perm.startswith("[") else "axes"
-    return f"{between}: {kind} {perm}, {format_size(transposed.bytes)}, {shorten(transposed.tensor)!r}"
-
-
-def _shorten_label(label: str) -> str:
-    """Return ``op 12 CONV_2D v3 'name'`` without version and name."""
-    operator, separator, _ = label.partition(" '")
-    words = operator.split()
-    if separator and words[-1].startswith("v") and words[-1][1:].isdigit():
-        words = words[:-1]
-    return shorten(" ".join(words))
 
 
 _WEIGHT_TEXTS = {
@@ -331,7 +265,8 @@ def _runtime_lines(report: Report) -> list[str]:
 _ROUNDING = {
     "rounds_activations": "products in float, with activations rounded to 8 bits as in LiteRT; --optimize speed omits the "
     "rounding, which is faster and closer to the float network",
-    "fast_dynamic_quantization": "dynamic quantization with one activation scale per tensor; LiteRT uses one per row or image",
+    "fast_dynamic_quantization": "dynamic quantization with one activation scale per tensor; LiteRT uses one per row or image, "
+    "which is the same for a single row or image",
 }
 """Texts about operators of dynamic quantization, by the trait of the target that they require."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from onnx_tflite_plugin.checked import list_first
 from onnx_tflite_plugin.graph.decoder import Decoder, GraphInput, recognize_decoder
-from onnx_tflite_plugin.graph.node_metadata import source_handler
+from onnx_tflite_plugin.graph.node_metadata import source_operators
 from onnx_tflite_plugin.presentation.graph_io import GraphValue
 from onnx_tflite_plugin.rewrite.weights.dtypes import ONNX_RUNTIME_DOMAIN
 from onnx_tflite_plugin.source.affine import affine
@@ -113,15 +113,20 @@ def readable_hints(options: ConvertOptions, target: Target, model: BoundModel, n
     ]
 
 
-def table_hints(model: ir.Model) -> Iterator[str]:
-    """Yield a hint if 16-bit lookup tables or constant indices fill most of the file."""
+def table_hints(model: ir.Model, source: BoundModel, *, quantizes_dynamically: bool) -> Iterator[str]:
+    """Yield a hint if 16-bit lookup tables or constant indices fill most of the file.
+
+    ``source``: the bound operators. ``quantizes_dynamically``: the target's dynamic quantization was used.
+    """
+    codes = {(op.subgraph, op.index): op.code for bound in source.operators() for op in (bound.op, *bound.members)}
     tables: dict[ir.Value, str] = {}
     indices: dict[ir.Value, str] = {}
     for node in model.graph.all_nodes():
         if node.op_type not in ("Gather", "GatherElements"):
             continue
         table, index = node.inputs[0], node.inputs[1]
-        handler = source_handler(node.metadata_props)[0].rpartition(":")[2]
+        *_, location = source_operators(node.metadata_props) or [(-1, -1)]
+        code = codes.get(location, node.op_type)
         entries = None if table is None else table.const_value
         if (
             table is not None
@@ -129,21 +134,22 @@ def table_hints(model: ir.Model) -> Iterator[str]:
             and entries.size >= _MIN_TABLE_ENTRIES
             and entries.size in entries.shape
         ):
-            tables[table] = handler
+            tables[table] = code
         elif index is not None and index.const_value is not None and index.const_value.size >= _MIN_INDICES:
-            indices[index] = handler
+            indices[index] = code
     total = _constant_bytes(model.graph.initializers.values())
     size = _constant_bytes(tables)
     if size > total / 2:
         yield (
             f"{size / 1000:.0f} of {total / 1000:.0f} kB are lookup tables, because ONNX has no operators for these int16 kernels: "
-            f"{_list_handlers(tables)}; --quantization float needs none"
+            f"{_list_codes(tables)}; --quantization float needs none"
         )
     size = _constant_bytes(indices)
+    remedy = "; --target generic and --weights fold use convolutions without indices" if quantizes_dynamically else ""
     if size > total / 2:
         yield (
             f"{size / 1000:.0f} of {total / 1000:.0f} kB of constants are indices, not weights, because these operators "
-            f"gather their operands in ONNX: {_list_handlers(indices)}"
+            f"gather their operands in ONNX: {_list_codes(indices)}{remedy}"
         )
 
 
@@ -151,8 +157,8 @@ def _constant_bytes(values: Iterable[ir.Value]) -> int:
     return sum(value.const_value.nbytes for value in values if value.const_value)
 
 
-def _list_handlers(handlers: Mapping[ir.Value, str]) -> str:
-    return list_first([*dict.fromkeys(handlers.values())], _MAX_NAMES)
+def _list_codes(codes: Mapping[ir.Value, str]) -> str:
+    return list_first([*dict.fromkeys(codes.values())], _MAX_NAMES)
 
 
 def find_decoder(inputs: Sequence[GraphValue], outputs: Sequence[GraphValue]) -> Decoder | None:

@@ -115,6 +115,10 @@ def emit_blocked_prelu(ctx: Context, x: Value, slopes: Array) -> Value:
     kernels, because it fuses Relu and Add into the convolutions. Six 3x3 convolutions of 16 channels with slopes
     between them run 2.3 times as fast as with PRelu.
     """
+    ctx.explain(
+        "These nodes are faster than PRelu between convolutions. PRelu reads channels-last or channels-first values, so the "
+        "runtime would reorder the blocked channels of the convolutions before and after it."
+    )
     ops = ctx.ops
 
     def scale_channels(value: Value, factors: Array) -> Value:

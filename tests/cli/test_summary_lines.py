@@ -20,6 +20,7 @@ from onnx_tflite_plugin.cli.summary import (
     warning_row,
 )
 from onnx_tflite_plugin.graph.node_metadata import node_props
+from onnx_tflite_plugin.lowering.emitter import NOTE
 from onnx_tflite_plugin.report import Transposed
 from onnx_tflite_plugin.rewrite import RULES
 from onnx_tflite_plugin.rewrite.weights.dtypes import describe_runtime
@@ -83,7 +84,13 @@ def test_sources_of_transposes_add_up_to_the_nodes(
 
 def test_layout_line_counts_the_transposes_of_the_file(tmp_path: Path) -> None:
     lines = rows(tmp_path, operators={"ADD": 1, "TRANSPOSE": 3})
-    assert lines["layout"] == ["optimal: no Transpose; the file has 3"]
+    assert lines["layout"] == ["optimal: no Transpose, in place of the TFLite file's 3"]
+
+
+def test_split_axes_are_listed_by_shape_and_permutation(tmp_path: Path) -> None:
+    change = Transposed("t", "[1, 2, 3] -> 0,2,1", 24, "op 1 X v1 'n'", ("op 2 Y v1 'm'",))
+    lines = rows(tmp_path, nodes={"Transpose": 1}, transposes=1, transposed=(change,))["layout"]
+    assert lines[1] == "  op 1 X → op 2 Y: as [1, 2, 3], axes 0,1,2 → 0,2,1, 24 bytes, 't'"
 
 
 @pytest.mark.parametrize(
@@ -125,11 +132,12 @@ def test_rewrites_are_counted_by_rule(tmp_path: Path) -> None:
 
 
 def test_decomposed_operators_are_listed_with_their_nodes() -> None:
-    """Reshape and Cast do not count; a kind is listed once, the most frequent first."""
+    """Reshape and Cast do not count; a kind is listed once, with the handler's reason, the most frequent first."""
 
     def nodes(k: int, *op_types: str, handler: str = "prelu") -> list[Any]:
         metadata = node_props([(0, k)], f"pack:{handler}", "", "")
-        return [SimpleNamespace(op_type=op_type, metadata_props=metadata) for op_type in op_types]
+        meta = {NOTE: "Faster in this runtime. More text."} if handler == "prelu" else {}
+        return [SimpleNamespace(op_type=op_type, metadata_props=metadata, meta=meta) for op_type in op_types]
 
     decomposed = ("Conv", "Relu", "Cast", "Conv", "Add")
     groups = [
@@ -138,7 +146,7 @@ def test_decomposed_operators_are_listed_with_their_nodes() -> None:
     ]  # fmt: skip
     conversion: Any = SimpleNamespace(model=SimpleNamespace(graph=[*chain.from_iterable(groups)]))
     assert [*decomposed_lines(conversion)] == [
-        "2 PRELU: 2 Conv, 1 Relu, 1 Add each", "1 GELU: 1 Add, 1 Mul, 1 Exp",
+        "2 PRELU: 2 Conv, 1 Relu, 1 Add each; Faster in this runtime", "1 GELU: 1 Add, 1 Mul, 1 Exp",
     ]  # fmt: skip
 
 
@@ -259,3 +267,14 @@ def test_details_are_on_stderr_if_stdout_has_json(run: Run, tmp_path: Path) -> N
     assert "times" not in run("convert", path, "--json").err
     folder = run("convert", tmp_path, "-v")
     assert folder.err.startswith("-v prints details of a single model only")
+
+
+@pytest.mark.parametrize(("compared", "verdict", "count"), [(2, "agrees", 1), (3, "agrees", 0), (2, "inconclusive", 0)])
+def test_operators_without_a_compared_result_are_counted(
+    tmp_path: Path, compared: int, verdict: str, count: int
+) -> None:
+    verification: Any = SimpleNamespace(text="agree", verdict=verdict, end_to_end=(), operators=compared)
+    (row,) = (
+        row for row in summarize(tmp_path, verification=verification) if row.label in ("verified", "inconclusive")
+    )
+    assert sum("1 other operator has no result to compare" in line for line in row.lines) == count

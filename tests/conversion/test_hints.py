@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from html import escape
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
+from onnx_tflite_plugin.graph.node_metadata import node_props
 from onnx_tflite_plugin.presentation.graph_io import GraphValue
 from onnx_tflite_plugin.presentation.hints import input_hints, table_hints
 from onnx_tflite_plugin.source.model import Quantization, Tensor
@@ -83,16 +85,24 @@ def softmax(dtype: str) -> bytes:
 @pytest.mark.parametrize(("dtype", "count"), [("int16", 1), ("int8", 0)])
 def test_tables_that_make_a_file_large_are_a_hint(dtype: str, count: int) -> None:
     hints = otp.convert(softmax(dtype)).report.hints
-    assert sum("kB are lookup tables" in hint and ": softmax;" in hint for hint in hints) == count
+    assert sum("kB are lookup tables" in hint and ": SOFTMAX;" in hint for hint in hints) == count
 
 
 @pytest.mark.parametrize(("index_count", "hint_count"), [(1 << 14, 1), (1 << 13, 0)])
-def test_constant_indices_that_make_a_file_large_are_a_hint(index_count: int, hint_count: int) -> None:
+@pytest.mark.parametrize("quantizes_dynamically", [False, True])
+def test_constant_indices_that_make_a_file_large_are_a_hint(
+    index_count: int, hint_count: int, *, quantizes_dynamically: bool
+) -> None:
+    """The hint names the TFLite operator; options help only if dynamic quantization gathers."""
     indices = ir.Value(name="indices", const_value=ir.tensor(np.zeros(index_count, np.int32)))
     data = ir.Value(name="data")
-    gather = ir.node("Gather", [data, indices], metadata_props={"onnx_tflite_plugin.handler": "pack.module:patches"})
+    gather = ir.node("Gather", [data, indices], metadata_props=node_props([(0, 7)], "pack.module:patches", "", ""))
     graph = ir.Graph([data], gather.outputs, nodes=[gather], initializers=[indices], name="g")
-    hints = [*table_hints(ir.Model(graph, ir_version=10))]
+    op = SimpleNamespace(subgraph=0, index=7, code="PATCHES")
+    source: Any = SimpleNamespace(operators=lambda: [SimpleNamespace(op=op, members=())])
+    model = ir.Model(graph, ir_version=10)
+    hints = [*table_hints(model, source, quantizes_dynamically=quantizes_dynamically)]
     assert len(hints) == hint_count
     assert all("66 of 66 kB of constants are indices, not weights" in hint for hint in hints)
-    assert all(hint.endswith(": patches") for hint in hints)
+    assert all(": PATCHES" in hint for hint in hints)
+    assert all(("; --target generic and --weights fold" in hint) == quantizes_dynamically for hint in hints)

@@ -19,12 +19,14 @@ PLAIN = Report(
 EMPTY = SimpleNamespace(graph=())
 
 
-def summarize(folder: Path, **changes: Any) -> list[Row]:
+def summarize(folder: Path, *, verification: Any = None, **changes: Any) -> list[Row]:
     file = folder / "m.onnx"
     file.write_bytes(bytes(3))
     conversion: Any = SimpleNamespace(
         report=replace(PLAIN, **changes),
-        verification=None,
+        verification=verification,
+        verification_stages={},
+        verification_seconds=1.0,
         snippet=lambda path: f"run {path}",
         model=EMPTY,
         source=SimpleNamespace(size=0),

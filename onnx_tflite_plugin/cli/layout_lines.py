@@ -1,0 +1,91 @@
+"""Lines about the layout plan and the Transposes of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from onnx_tflite_plugin.checked import plural
+from onnx_tflite_plugin.cli.output import format_size, limit_lines, limit_names, shorten
+
+if TYPE_CHECKING:
+    from onnx_tflite_plugin.report import Report, Transposed
+
+_BYTES_PER_MICROSECOND = 8000  # unit of the plan's prices
+_PLANS = {
+    "least": "optimal",
+    "heuristic": "heuristic, not proven optimal",
+    "local": "the file's layout everywhere (--layout-plan local)",
+}
+
+
+def describe_inner(report: Report, kind: str | None = None) -> str:
+    """Return the number of nodes in inner graphs as text; empty if there are none.
+
+    ``kind``: count only nodes of this type.
+    """
+    count = report.inner_nodes.get(kind, 0) if kind else sum(report.inner_nodes.values())
+    if not count:
+        return ""
+    containers = [name for name in ("If", "Loop", "Scan") if name in report.nodes] or ["inner graphs"]
+    return f", {count} of them inside {' and '.join(containers)}"
+
+
+def layout_lines(report: Report) -> Iterator[str]:
+    """Yield lines about the layout plan and the origin of the Transpose nodes.
+
+    The numbers add up to the number of Transpose nodes in the model.
+    """
+    inserted_count = min(len(report.transposed), report.transposes)
+    added_by_rewrites = report.nodes.get("Transpose", 0) - report.transposes
+    sources = [f"{plural(inserted_count, 'Transpose')} inserted" if inserted_count else "no Transpose"]
+    sources[0] += " inserted" if not inserted_count and report.nodes.get("Transpose") else ""
+    if report.transposes > inserted_count:
+        operators = limit_names([_shorten_label(label) for label in report.operator_transposes], 2) or "operators"
+        sources.append(f"{report.transposes - inserted_count} from {operators}")
+    sources += (
+        [f"{added_by_rewrites} added by rewrites for speed"]
+        if added_by_rewrites > 0
+        else [f"{-added_by_rewrites} removed by rewrites"]
+        if added_by_rewrites < 0
+        else []
+    )
+    inner = describe_inner(report, "Transpose")
+    in_file = report.operators.get("Transpose".upper(), 0)  # the TFLite operator has the name of the ONNX operator
+    file_text = f", in place of the TFLite file's {in_file}" if in_file else ""
+    yield f"{_PLANS.get(report.layout, report.layout)}: {', '.join(sources)}{inner}{file_text}"
+    yield from (
+        f"  {line}" for line in limit_lines([_transpose_line(transposed) for transposed in report.transposed], 5)
+    )
+    if report.transposed_for_speed:
+        gains = [
+            f"{_shorten_label(label)} saves about {_format_gain(gain)}" for label, gain in report.transposed_for_speed
+        ]
+        yield f"  larger tensors transposed to save time: {', '.join(limit_lines(gains, 2))}"
+
+
+def _format_gain(gain: int) -> str:
+    """Return a gain in the plan's price units as a duration."""
+    microseconds = gain / _BYTES_PER_MICROSECOND
+    return f"{microseconds:.2g} µs" if microseconds < 99.5 else f"{microseconds / 1000:.2g} ms"
+
+
+def _transpose_line(transposed: Transposed) -> str:
+    consumers = [_shorten_label(label) for label in transposed.consumers]
+    users = limit_names(consumers, 2)
+    start, _, end = transposed.perm.partition(" -> ")
+    shape_text = ""
+    if start.startswith("["):  # the shape in which split axes are transposed
+        shape_text, start = f"as {start}, ", ",".join(str(axis) for axis in range(start.count(",") + 1))
+    between = f"{_shorten_label(transposed.producer)} → {users}"
+    change = f"{shape_text}axes {start} → {end}"
+    return f"{between}: {change}, {format_size(transposed.bytes)}, {shorten(transposed.tensor)!r}"
+
+
+def _shorten_label(label: str) -> str:
+    """Return ``op 12 CONV_2D v3 'name'`` without version and name."""
+    operator, separator, _ = label.partition(" '")
+    words = operator.split()
+    if separator and words[-1].startswith("v") and words[-1][1:].isdigit():
+        words = words[:-1]
+    return shorten(" ".join(words))
