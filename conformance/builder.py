@@ -172,8 +172,9 @@ class GraphBuilder:
     ) -> TensorRef:
         """Add a constant tensor.
 
-        ``value`` is converted to ``dtype``, by default the dtype that it has. ``external=True`` stores the bytes after the
-        flatbuffer. ``signature``: the shape signature. Strings, int4, uint4 and int2 (ml_dtypes) are packed as the schema requires.
+        ``value`` is converted to ``dtype``, by default the dtype that it has. ``external=True`` stores the bytes after
+        the flatbuffer. ``signature``: the shape signature to store. Strings, int4, uint4 and int2 (ml_dtypes) are
+        packed as the schema requires.
         """
         array, dtype_name = array_and_dtype(value, dtype)
         buffer = self.model.buffer(buffer_bytes(array, dtype_name), external=external)

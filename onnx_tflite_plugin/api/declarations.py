@@ -127,11 +127,11 @@ class Handler(Checked):
     code: str
     """Code of the operator: the schema's name, ``CUSTOM.<code>`` or ``COMPOSITE.<name>``."""
     lower: Callable[..., Any]
-    """Function ``lower(ctx, *inputs)``: returns one value per TFLite output; a single value for one output."""
+    """Function ``lower(ctx, *inputs)``: emits nodes and returns one value per TFLite output, or a single value for one output."""
     max_version: int
     """Highest version of the operator that the handler supports."""
     layout: LayoutOrFunction
-    """Layouts in which the lowering accepts its operands."""
+    """Layouts in which the lowering accepts its operands. The plan chooses one of them."""
     axes: AxesOrFunction = None
     """Axes of operands and results, as text: ``"n h w c -> n c"``."""
     axis_price: AxisPriceOrFunction = None
@@ -141,19 +141,19 @@ class Handler(Checked):
     axis_number_slots: Collection[int] = ()
     """Slots that hold axis numbers, which are remapped to the planned layout."""
     reshapes: ShapesOrFunction = field(default_factory=dict)
-    """Slot → shape of the operand or result in the lowering, if it differs from the slot's shape. One size may be None.
+    """Slot → shape in which the lowering gets the operand or returns the result, if it is not the slot's shape.
 
-    The host inserts the Reshape, before dequantization if the slot is quantized.
+    One size may be None. The host inserts the Reshape, before dequantization if the slot is quantized.
     """
     requires_constant: Collection[int] = ()
-    """Slots of operands that must be constant."""
+    """Slots of operands that must be constant. An operator with a runtime value in such a slot is refused."""
     assumes: Collection[int] = ()
     """Slots whose values have a property that the fusion's ``check`` found, such as equal halves.
 
     The lowering relies on this property. Comparisons use the model's own values for these slots, never random ones.
     """
     quantization: BehaviorOrFunction = _NOT_QUANTIZABLE
-    """Treatment of quantized tensors by the kernel."""
+    """Behavior that describes what the kernel does with quantized tensors."""
     output_quantization: OutputBehaviorsOrFunction = field(default_factory=dict)
     """Slot of an output to which ``quantization`` does not apply → its behavior: ``{out(1): Dequantized()}``.
 
@@ -169,7 +169,7 @@ class Handler(Checked):
     min_opset: OpsetOrFunction = 1
     """Lowest opset that the lowering supports."""
     subgraphs: tuple[str, ...] = ()
-    """Options that hold subgraph indices."""
+    """Options that hold the indices of subgraphs that the operator calls."""
     boundary: SubgraphBoundary | None = None
     """Operands and results shared with subgraphs. They have one layout inside and outside; ``layout`` does not apply to them."""
     inlined_subgraph: str = ""
@@ -192,13 +192,13 @@ class Handler(Checked):
     evaluate: Evaluate | None = None
     """Function of the instance: returns output 0 if it is constant, otherwise None.
 
-    Consumers then see a constant that is stored in the ONNX file. Return a ``WidenedConstant`` to store the operand
-    instead. If output 0 is a variable tensor, the constant is its initial value.
+    Consumers then see a constant, which the ONNX file stores. Return a ``WidenedConstant`` if the file should store only
+    the operand. If output 0 is a variable tensor, the constant is its initial value.
     """
     sizes: ShapeFunction | None = None
     """Function of the instance: returns the shape of output 0. Raises Refusal if the operands have no valid shape.
 
-    Required if the lowering takes this shape from the file instead of deriving it from its operands. Useful if the function is
+    Required if the lowering takes this shape from the file instead of deriving it from its operands. Also useful if the function is
     cheaper than lowering the operator in isolation.
     """
     dynamic_batch_values: Mapping[int | str, int] = field(default_factory=dict)
@@ -214,7 +214,7 @@ class Handler(Checked):
     result_dtypes: Mapping[str, Collection[str]] = field(default_factory=dict)
     """dtype of the first non-constant operand → dtypes of output 0, if both are float or quantized; ``"*"`` is any dtype.
 
-    A dtype that is not listed stays unchanged; a file that changes it is refused.
+    If the operand's dtype is not listed, output 0 must have the same dtype. A file with another dtype is refused.
     """
     aliases: tuple[str, ...] = ()
     """Entry-point names that are valid in addition to ``code``. Entry points with any other name are rejected."""
@@ -232,13 +232,13 @@ class Handler(Checked):
     of a list is merged, and the list becomes an array with one more axis.
     """
     overrides_kernel: Callable[[Instance], bool] | None = None
-    """Function of the instance: True if comparisons call ``kernel``, because LiteRT's kernel fails on the instance."""
+    """Function of the instance: returns True if LiteRT's kernel fails on it, so that comparisons call ``kernel``."""
     rewrite: Rewrite | None = None
     """Function of the instance: returns operators that replace the operator before planning, in order.
 
-    Raises Refusal if no operators can replace it.
-    The last operator computes the results. Layout, quantization and fusions see these operators, and their handlers lower them.
-    ``lower``, ``layout``, ``quantization`` and ``evaluate`` of this handler are then only descriptive.
+    The last one computes the results. Raises Refusal if no operators can replace it. Layout, quantization and fusions see
+    the new operators, and the handlers of these operators lower them. ``lower``, ``layout``, ``quantization`` and
+    ``evaluate`` of this handler are then only descriptive.
     """
 
     def __post_init__(self) -> None:

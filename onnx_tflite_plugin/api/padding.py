@@ -25,7 +25,7 @@ def conv_pads(
 ) -> list[int]:
     """Return the ONNX pads ``[begin of each axis..., end of each axis...]``.
 
-    ``padding``: "SAME" or "VALID". All other arguments have one entry per spatial axis; ``size`` is that of the input.
+    ``padding``: "SAME" or "VALID". All other arguments have one entry per spatial axis; ``size`` contains the sizes of the input.
     Raises Refusal for SAME with
     dynamic dimensions, and for windows, strides or dilations that are not positive.
     """

@@ -89,10 +89,10 @@ class Dequantized(_RealValued):
 class SameScale(Behavior):
     """Pass quantized values through if all quantization parameters are equal.
 
-    ``unequal`` says what happens if the parameters differ. With ``"dequantize"``, the handler computes in float, because
-    the kernel rescales. With ``"refuse"``, the operator is refused, because the kernel fails. ``slots``: slots whose
-    parameters are compared, by default all quantized ones. ``onnx``: the emitted ONNX operator. If the target has no
-    integer kernel for it, the handler computes in float.
+    ``unequal`` says what happens if the parameters differ. With ``"dequantize"``, the handler computes in float,
+    because the kernel rescales. With ``"refuse"``, the operator is refused, because the kernel fails. ``slots``: slots
+    whose parameters are compared, by default all quantized ones. ``onnx``: name of the ONNX operator that the lowering
+    emits. If the target has no integer kernel for it, the handler computes in float.
     """
 
     unequal: Literal["dequantize", "refuse"] = "dequantize"
@@ -143,9 +143,10 @@ class FixedOutputRange(_RealValued):
 class Raw(Behavior):
     """Compute on the stored bytes without rescaling.
 
-    ``shift_safe``: True if the operator commutes with an offset that is added to all quantized values, as maximum and copy
-    do. The values may then be stored with an offset. ``onnx``: the emitted ONNX operator. If the target has no integer
-    kernel for it, the handler computes in float, but only if it is shift-safe and all parameters are equal.
+    ``shift_safe``: True if the operator commutes with an offset that is added to all quantized values, as maximum and
+    copy do. The values may then be stored with an offset. ``onnx``: name of the ONNX operator that the lowering emits.
+    If the target has no integer kernel for it, the handler computes in float, but only if it is shift-safe and all
+    parameters are equal.
     """
 
     shift_safe: bool = False

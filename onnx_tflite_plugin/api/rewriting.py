@@ -38,7 +38,7 @@ class Rewriter:
     def call(self, handler: Handler, inputs: Sequence[Tensor | None], dtype: str, dims: Dims, **options: Any) -> Tensor:
         """Append an operator that ``handler`` lowers, and return its result.
 
-        ``dtype`` and ``dims``: dtype and shape of the result. ``options`` become the options of the operator.
+        The result has the dtype ``dtype`` and the shape ``dims``. ``options`` become the options of the operator.
         """
         result = self._new_tensor(dtype, dims)
         self._append(handler, inputs, [result], options)

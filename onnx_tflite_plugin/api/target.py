@@ -191,7 +191,7 @@ class Target(Checked):
     def refusal(self, dtype: str, zero_points: Iterable[int]) -> str:
         """Return why the target does not support a QuantizeLinear; empty if it does.
 
-        ``dtype`` and ``zero_points``: dtype and zero points of the QuantizeLinear.
+        ``dtype`` and ``zero_points`` are those of the QuantizeLinear.
         """
         if dtype not in self.quantizes:
             dtypes = ", ".join(sorted(self.quantizes))

@@ -73,7 +73,7 @@ def state_slot(bound: Bound) -> int:
 def overwritten_variables(operators: Iterable[Bound]) -> frozenset[Tensor]:
     """Return the variable tensors that operators compute before they are read.
 
-    Their value from the previous run is never used. ``operators``: in the order of execution.
+    Their value from the previous run is never used. Pass ``operators`` in the order of execution.
     """
     read, overwritten = set[Tensor](), set[Tensor]()
     for bound in operators:
