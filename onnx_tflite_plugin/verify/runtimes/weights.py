@@ -77,9 +77,9 @@ def _add_constant(schema: Any, model: Any, graph: Any, index: int, dtype_names: 
 
 
 def _as_int8(schema: Any, tensor: Any) -> Any:
-    """Return uint8 weights as int8 without zero point, as the kernels of dynamic-range operators read them.
+    """Return uint8 weights as int8 without zero point.
 
-    The kernels are EvalHybrid in kernels/fully_connected.cc and conv.cc.
+    Kernels of dynamic-range operators read them in this way (EvalHybrid, kernels/fully_connected.cc and conv.cc).
     """
     int8_tensor = copy(tensor)
     int8_tensor.quantization = copy(tensor.quantization)

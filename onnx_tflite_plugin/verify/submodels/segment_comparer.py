@@ -79,7 +79,7 @@ class Settings:
 
     @cached_property
     def substituted(self) -> frozenset[int]:
-        """Indices of operators that LiteRT lacks; kernels of packs or the ONNX model compute them."""
+        """Indices of operators that kernels of packs or the ONNX model compute."""
         return frozenset({*self.trial.substitutes.pack_kernels, *self.trial.substitutes.from_onnx})
 
     @cached_property

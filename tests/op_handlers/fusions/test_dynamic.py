@@ -146,7 +146,10 @@ def test_activations_are_rounded_by_default_but_not_for_speed(options: dict[str,
 @pytest.mark.parametrize("asymmetric", [False, True])
 @pytest.mark.parametrize("weights", ["int8", "uint8"])
 def test_rows_are_rounded_with_a_zero_point_as_in_litert(weights: str, asymmetric: bool) -> None:
-    """LiteRT's builtin kernel follows the option; XNNPACK, which runs int8 weights, always uses a zero point."""
+    """LiteRT's builtin kernel follows the option.
+
+    XNNPACK runs layers with int8 weights, and always uses a zero point.
+    """
     model = ModelBuilder()
     g = model.main
     x, y = g.input("x", (3, 101)), g.tensor("y", (3, 7))

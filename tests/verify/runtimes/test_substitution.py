@@ -395,7 +395,7 @@ def test_compares_pack_kernels_per_operator() -> None:
 
 
 def dynamic_range_after_shrink() -> bytes:
-    """Return the operator before a layer with int8 weights, whose rounding of activations adds up."""
+    """Return the operator before a layer with int8 weights and large rounding errors."""
     model = ModelBuilder()
     g = model.main
     x, shrunk, y = g.input("x", (1, 1009)), g.tensor("shrunk", (1, 1009)), g.tensor("y", (1, 7))

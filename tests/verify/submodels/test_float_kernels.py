@@ -127,7 +127,7 @@ def test_wrong_constant_after_an_omitted_quantization_is_an_error() -> None:
 
 
 def clipped_cells() -> tuple[bytes, onnx.ModelProto]:
-    """Return an int8 LSTM that clips its cells to -1 to 1, and its float32 conversion, which does not clip them."""
+    """Return an int8 LSTM that clips its cells, and a float32 conversion that does not."""
     net = Net()
     Lstm(dtype="int8", weights="int8", gate_bias=2.0, cells_scale=2.0**-15).build(net)
     data = net.build()
@@ -149,7 +149,7 @@ def test_wrong_recurrent_weights_are_an_error() -> None:
 
 
 def rounded_stream() -> tuple[bytes, onnx.ModelProto]:
-    """Return a model whose next state is coarsely quantized, and its float32 conversion."""
+    """Return a model that quantizes its next state, and its float32 conversion."""
     model, shape = ModelBuilder(), (3, 5)
     init, g = model.subgraph("init"), model.main
     g.operator("CALL_ONCE", [], [], {"init_subgraph_index": init.index})
