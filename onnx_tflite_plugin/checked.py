@@ -234,12 +234,16 @@ def check_keywords(
 
 
 def with_checked_keywords(
-    title: str, known: Iterable[str], examples: Mapping[str, str] = MappingProxyType({})
+    title: str,
+    known: Iterable[str],
+    examples: Mapping[str, str] = MappingProxyType({}),
+    remedies: Mapping[str, str] = MappingProxyType({}),
 ) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
     """Return a decorator that reports unknown keywords before missing keywords.
 
     One misspelled keyword is both unknown and missing. ``known``: keywords that the function takes besides its named
-    parameters. ``examples``: values of required keywords, for the message if one is missing.
+    parameters. ``examples``: values of required keywords, for the message if one is missing. ``remedies``: remedies for
+    keywords that belong to a different function.
     """
 
     def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
@@ -249,7 +253,7 @@ def with_checked_keywords(
 
         @wraps(function)
         def checked(*arguments: Parameters.args, **keywords: Parameters.kwargs) -> Result:
-            check_keywords(title, keywords, accepted)
+            check_keywords(title, keywords, accepted, remedies)
             for name in required:
                 if name not in keywords:
                     example = f", such as {examples[name]}" if name in examples else ""

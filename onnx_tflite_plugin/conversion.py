@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import gc
 import io
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Unpack
+from typing import TYPE_CHECKING, BinaryIO, Unpack
 
 from onnx_tflite_plugin import files
 from onnx_tflite_plugin.api.budget import budget
-from onnx_tflite_plugin.checked import check_keywords, describe
+from onnx_tflite_plugin.checked import describe, with_checked_keywords
 from onnx_tflite_plugin.diagnosis.attribution import Records, attribute_failure
 from onnx_tflite_plugin.errors import ConversionError, SignaturesDiffer
+from onnx_tflite_plugin.garbage import pause_garbage_collection
 from onnx_tflite_plugin.graph.load_check import check_opens, should_open
 from onnx_tflite_plugin.graph.model_metadata import write_digest
 from onnx_tflite_plugin.graph.serialized import to_proto
@@ -31,6 +29,7 @@ from onnx_tflite_plugin.keywords import adapt_texts, document_keywords, name_key
 from onnx_tflite_plugin.normalize.stage import join_all, normalize
 from onnx_tflite_plugin.options import (
     ALL,
+    ByInput,
     ConvertKeywords,
     ConvertOptions,
     VerifyOptions,
@@ -48,7 +47,8 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
-    from onnx_tflite_plugin.verify import Verification
+    from onnx_tflite_plugin.verify import Tolerance, Verification
+    from onnx_tflite_plugin.verify.inputs.user_data import InputData
 
 
 _DIFFERENCE_ADVICE = (
@@ -86,10 +86,25 @@ class Conversion:
         notes = [*(f"warning: {text}" for text in report.warnings), *(f"hint: {text}" for text in report.hints)]
         return as_html(report.line, report.inputs, report.outputs, self.snippet("model.onnx"), notes)
 
-    def verify(self, *misplaced: object, **options: Any) -> Verification:
+    @with_checked_keywords("verify", (), remedies=misplaced_keyword_remedies("verify", ()))
+    def verify(
+        self,
+        *misplaced: object,
+        inputs: InputData = None,
+        seed: int = VerifyOptions.seed,
+        runs: int = VerifyOptions.runs,
+        tolerance: Tolerance | float | None = None,
+        ranges: ByInput[tuple[float, float]] | None = None,
+        signature: str | None = None,
+        shapes: ByInput[Sequence[int]] | None = None,
+        bisect: str | os.PathLike[str] | None = None,
+        partial: bool = False,
+        host: Host | None = None,
+        progress: Progress | None = None,
+    ) -> Verification:
         """Compare the model with LiteRT on the file that it was converted from.
 
-        Options are as in ``otp.verify``. Raises VerificationError if a model does not run, MissingExtra without LiteRT
+        Keywords are as in ``otp.verify``. Raises VerificationError if a model does not run, MissingExtra without LiteRT
         or ONNX Runtime, ValueError if the conversion has no file.
         """
         from onnx_tflite_plugin.verify import verify
@@ -101,9 +116,10 @@ class Conversion:
             )
         if self.file is None:
             raise ValueError("the model was not read from a file, so LiteRT cannot run it; pass the file to otp.verify")
-        known = [*signature(verify).parameters][2:]
-        check_keywords("verify", options, known, misplaced_keyword_remedies("verify", known))
-        return verify(self.file, self.proto, **options)
+        return verify(
+            self.file, self.proto, inputs=inputs, seed=seed, runs=runs, tolerance=tolerance, ranges=ranges,
+            signature=signature, shapes=shapes, bisect=bisect, partial=partial, host=host, progress=progress,
+        )  # fmt: skip
 
     def snippet(self, path: str | os.PathLike[str]) -> str:
         """Return Python code that runs the model saved at ``path``."""
@@ -213,7 +229,7 @@ def describe_signature_difference(
     host = _create_host(merged)
     merged = apply_target_defaults(merged, host)
     try:
-        with budget(), _pause_garbage_collection():
+        with budget(), pause_garbage_collection():
             join_all(read(_immutable_source(source)), merged, host, target_of(merged, host))
     except SignaturesDiffer as error:
         return error.reason
@@ -244,7 +260,7 @@ def _convert(
     """
     records = Records(options, model, source)
     try:
-        with budget(), _pause_garbage_collection():
+        with budget(), pause_garbage_collection():
             stages("binding operators to handlers")
             records.normalized = normalize(model, host, options, target)
             return _run_with_fallback(records, host, target, stages)
@@ -316,18 +332,6 @@ def _check(conversion: Conversion, options: ConvertOptions, target: Target) -> N
             return
         with tempfile.TemporaryDirectory() as folder:  # external weights are mapped, not copied
             check_opens(model, str(files.write_external(model, Path(folder) / "model.onnx")[0]), opsets)
-
-
-@contextmanager
-def _pause_garbage_collection() -> Iterator[None]:
-    """Pause garbage collection, which would take a tenth of a conversion's time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _create_host(options: ConvertOptions) -> Host:

@@ -83,6 +83,8 @@ class VerifyOptions(CheckedOptions):
         "Your data: an .npz with arrays by input name, an .npy, an image, or a folder of these. Several inputs may be stacked "
         "along the first axis.",
         metavar="PATH",
+        python="Your data: an array, arrays by input name, a list of these, or the path of an .npz with such arrays, an .npy, an "
+        "image, or a folder. Several inputs may be stacked along the first axis.",
     )  # fmt: skip
     ranges: InputField[tuple[float, float]] = _option(
         VERIFICATION, dict, "Minimum and maximum of the random values of an input.",
@@ -93,14 +95,12 @@ class VerifyOptions(CheckedOptions):
         VERIFICATION, 3, "Number of successive runs; states are carried from run to run.", metavar="N", minimum=1
     )
     tolerance: float | None = _option(
-        VERIFICATION,
-        None,
+        VERIFICATION, None,
         "Maximum error of float outputs, as a fraction of their range. An output beyond it fails, even if every operator "
         "agrees. By default, the verdict depends only on the per-operator comparison.",
-        metavar="FRACTION",
-        minimum=0,
-    )
-    partial: bool = _option(VERIFICATION, False, "Accept an inconclusive verdict: exit with 0, not 4.")
+        metavar="FRACTION", minimum=0,
+    )  # fmt: skip
+    partial: bool = _option(VERIFICATION, False, "Accept an inconclusive verdict as a success.")
 
 
 @dataclass(frozen=True, repr=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -22,6 +23,7 @@ from onnx_tflite_plugin.options import BenchOptions, ConvertKeywords, ConvertOpt
 from tests.helpers.command import Run
 from tools.command_page import PAGE, page
 
+PYTHON_PAGE = PAGE.with_name("python.md")
 DIGITS = Path(__file__).parents[2] / "examples" / "digits_int8.tflite"
 CONVERT = options_of(ConvertOptions)
 DATA = [option for option in options_of(VerifyOptions) if option.name != "partial"]
@@ -71,6 +73,17 @@ def test_typed_keywords_match_the_fields() -> None:
     """Mapping options may also be None."""
     expected = {option.name: option.type | None if option.default == {} else option.type for option in CONVERT}
     assert get_type_hints(ConvertKeywords) == expected
+
+
+def test_method_verify_has_the_keywords_of_the_function() -> None:
+    expected = [*inspect.signature(otp.verify).parameters.values()][2:]
+    parameters = inspect.signature(otp.Conversion.verify).parameters.values()
+    assert [p for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY] == expected
+
+
+def test_page_names_only_fields_of_graph_values() -> None:
+    (row,) = re.findall(r"^\| `otp\.GraphValue` \|(.*)", PYTHON_PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert {*re.findall(r"`(\w+)`", row)} <= {field.name for field in fields(otp.GraphValue)}
 
 
 def test_keywords_override_equal_options() -> None:

@@ -29,6 +29,7 @@ IMPORT_ORDER = (
     "options",
     "installed",
     "keywords",
+    "garbage",
     "progress",
     "source",
     "api",
