@@ -305,6 +305,16 @@ def test_unlisted_operator_of_a_fusion_is_reported_once(failing_output: FailingO
     assert "has no case that requires the fusion" not in printed
 
 
+def test_fusion_cases_detect_a_check_that_ignores_shapes(failing_output: FailingOutput) -> None:
+    edit = (
+        "author/acme.py",
+        "value.size != 1 or value.ndim > match[x].rank or value.item() != 1",
+        "(value != 1).any()",
+    )
+    printed = failing_output(edit, op="ACME", like="fusion")
+    assert "DIV-ACME_with_a_result_larger_than_x" in printed
+
+
 def test_failing_target_fails_conformance_of_its_pack(failing_output: FailingOutput) -> None:
     printed = failing_output(
         ("author/my_npu.py", "missing_operators=", "missing_operator="), op="my-npu", like="target"
