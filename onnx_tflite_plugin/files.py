@@ -38,11 +38,26 @@ _TFLITE_SUFFIXES = (".tflite", ".lite", ".task", ".litertlm")
 _OTHER_SUFFIXES = (".pb", ".h5", ".keras", ".pt", ".pth", ".mlmodel", ".engine")
 
 
+class _NamesPathFirst(OSError):
+    """An unusable output path. The message begins with the path."""
+
+    def __str__(self) -> str:
+        return f"{self.filename}: {self.strerror}"
+
+
+class OutputIsFolder(_NamesPathFirst, IsADirectoryError):
+    """A folder in place of the file to write."""
+
+
+class MissingFolder(_NamesPathFirst, FileNotFoundError):
+    """The folder of the file to write does not exist."""
+
+
 def describe_wrong_suffix(path: str | Path) -> str:
     """Return why an ONNX model should not have the suffix of a path; empty if it may."""
     suffix = Path(path).suffix.lower()
     if suffix in _TFLITE_SUFFIXES:  # an unquoted *.tflite names a second source, which would be overwritten
-        return f"{path} has the suffix of a TFLite model; name an .onnx file"
+        return f"{path}: the suffix {suffix} belongs to a TFLite model; name an .onnx file"
     if suffix in _OTHER_SUFFIXES:  # tools would take the ONNX model for that format
         return f"{path}: the suffix {suffix} belongs to another format; name an .onnx file"
     return ""
@@ -60,9 +75,9 @@ def resolve_output_path(path: str | Path) -> Path:
         raise FileNotFoundError(errno.ENOENT, "the path is empty; name the file to write", "")
     resolved = Path(os.path.realpath(path)) if Path(path).is_symlink() else Path(path)
     if resolved.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "this is a folder; name the file to write", str(path))
+        raise OutputIsFolder(errno.EISDIR, "this is a folder; name the file to write", str(path))
     if not resolved.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(resolved.parent))
+        raise MissingFolder(errno.ENOENT, "there is no such folder", str(resolved.parent))
     return resolved
 
 

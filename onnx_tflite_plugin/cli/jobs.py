@@ -82,7 +82,7 @@ def collect_jobs(
         if job.output != STREAM:
             outputs.register_output(job.output, f"{job.name!r}", remedy)
         if problem := describe_wrong_suffix(job.output):
-            raise UsageProblem(problem)
+            raise UsageProblem(f"{problem}, or a folder for several models")
     return expanded_jobs, is_single and len(expanded_jobs) == 1 and expanded_jobs[0].output == source_jobs[0].output
 
 

@@ -375,7 +375,7 @@ def test_rejects_a_tflite_model_as_output(run: Run, tmp_path: Path) -> None:
         assert second.read_bytes() == model("EXP")
     assert "is a TFLite model, which would be replaced; choose a different output file" in result.err
     result = run("convert", first, tmp_path / "new.tflite")
-    assert "has the suffix of a TFLite model" in result.err
+    assert "the suffix .tflite belongs to a TFLite model; name an .onnx file, or a folder" in result.err
     assert not (tmp_path / "new.tflite").exists()
     (tmp_path / "folder.tflite").mkdir()
     assert run("convert", first, tmp_path / "folder.tflite").code == 0

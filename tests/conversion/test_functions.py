@@ -103,8 +103,8 @@ def test_session_accepts_a_conversion_path_or_bytes(tmp_path: Path) -> None:
         (lambda c: otp.verify(DIGITS, c, runs=0), ValueError, "runs is 0; give 1 or more"),
         (lambda c: otp.verify(DIGITS, c, inputs=[1, 2]), TypeError, "inputs must be a mapping from input name"),
         (lambda c: otp.verify(DIGITS, c, inputs=3), TypeError, "not int"),
-        (lambda c: c.save(DIGITS.parent), IsADirectoryError, "name the file to write"),
-        (lambda c: c.save(DIGITS.parent / "nowhere" / "x.onnx"), FileNotFoundError, "there is no such folder"),
+        (lambda c: c.save(DIGITS.parent), IsADirectoryError, "examples: this is a folder; name the file to write"),
+        (lambda c: c.save(DIGITS.parent / "nowhere" / "x.onnx"), FileNotFoundError, "nowhere: there is no such folder"),
         (lambda c: otp.Session(None), TypeError, "not NoneType"),
         (
             lambda c: otp.Session(c).run([1]),

@@ -81,7 +81,7 @@ class Samples:
     def _command(self, words: Sequence[str], status: int) -> None:
         name, *arguments = words
         match [Path(name).name, *arguments]:
-            case ["python3", "-m", "venv", *_] | ["source", _]:
+            case ["python3", "-m", "venv", *_] | ["", ".venv/bin/activate"]:  # the name of "." is empty
                 pass  # the environment of the tests is used
             case ["pip", "install", *rest]:
                 self._install(rest[-1])
