@@ -11,9 +11,17 @@ from dataclasses import replace
 import numpy as np
 
 from conformance.bias_scales import bias_scale_messages
-from conformance.declared import declarations_of, find_operators
+from conformance.declared import find_operators
 from conformance.differences import Difference, describe_difference
-from conformance.explanation import ComparableCase, Runs, explain_values, explain_wrong_table
+from conformance.explanation import (
+    ComparableCase,
+    Runs,
+    describe_sides,
+    explain_values,
+    explain_wrong_table,
+    has_quantized_activations,
+    reference_name,
+)
 from conformance.failures import Failures
 from conformance.fusion_causes import messages_on_fusions
 from conformance.layout_errors import messages_for_every_layout, messages_on_axis_sizes, wrong_layout_message
@@ -43,8 +51,9 @@ def find_causes(
     "local" give different layouts.
     """
     causes = Failures()
+    for variant in [*outputs, *failed_conversions][:1]:
+        causes.add(variant, *messages_on_axis_sizes(trial.case.op, trial.source, trial.host))
     if outputs:
-        causes.add(next(iter(outputs)), *messages_on_axis_sizes(trial.case.op, trial.source, trial.host))
         causes.add(next(iter(outputs)), *bias_scale_messages(trial.case.op, trial.source, trial.host))
     conversions = {
         variant: conversion for variant, conversion in failed_conversions.items() if conversion and variant in outputs
@@ -74,12 +83,12 @@ def _messages_on_values(trial: ComparableCase, variant: Variant, actual: Runs) -
         return
     difference = _describe(trial, actual)
     if difference is not None and not difference.is_layout:
-        yield f"{difference.text}; correct {_sides(trial)}"
+        yield f"{difference.text}; correct {describe_sides(trial)}"
         return
     if difference is None and _agrees_in_float(trial, variant):
         yield (
             "wrong integer arithmetic: with --quantization float the result agrees, so layout and axes are right; correct what "
-            f"computes quantized values (rounding, zero points, scales) in {_sides(trial)}"
+            f"computes quantized values (rounding, zero points, scales) in {describe_sides(trial)}"
         )
         yield from explain_values(trial, actual)
         return
@@ -103,35 +112,16 @@ def _describe(trial: ComparableCase, actual: Runs) -> Difference | None:
         quantization = trial.entry.outputs[k].quantization
         zero_point = int(quantization.zero_point[0]) if isinstance(quantization, Quantization) else None
         ours, theirs = ([np.asarray(arrays[k]) for arrays in runs] for runs in (actual, expected[comparison.nearest]))
-        reference = comparison.nearest.partition(",")[0]
+        reference = reference_name(comparison.nearest.partition(",")[0])
         return describe_difference(comparison.name, ours, theirs, reference, zero_point)
     return None
 
 
 def _agrees_in_float(trial: ComparableCase, variant: Variant) -> bool:
     """True if a quantized model, converted to floats, agrees with the reference."""
-    is_quantized = any(
-        isinstance(tensor.quantization, Quantization)
-        for op in find_operators(trial.source, trial.case.op)
-        for tensor in (*op.inputs, *op.outputs)
-        if tensor is not None and not tensor.is_constant
-    )
-    if not is_quantized or "quantization" in trial.case.options:
+    operators = find_operators(trial.source, trial.case.op)
+    if not any(map(has_quantized_activations, operators)) or "quantization" in trial.case.options:
         return False
     options = {**trial.case.options, "quantization": "float"}
     case = replace(trial.case, options=options, tolerance=_FLOAT_TOLERANCE, tolerance_reason="float arithmetic")
     return trial.replaced(case, trial.host).passes(variant)
-
-
-def _sides(trial: ComparableCase) -> str:
-    """Return the names of functions and declarations, one of which is wrong.
-
-    The reference kernel is named only if the case compares with it.
-    """
-    has_kernel = any("reference" in name for name in trial.reference_outputs)
-    declared = [declarations_of(op, trial.host) for op in find_operators(trial.source, trial.case.op)]
-    behaviors = dict.fromkeys(
-        f"the declared quantization={type(d.quantization).__name__}" for d in declared if d is not None
-    )
-    sides = ["the lowering", *(["the reference kernel"] if has_kernel else []), *behaviors]
-    return f"{', '.join(sides[:-1])} or {sides[-1]}" if len(sides) > 1 else sides[0]

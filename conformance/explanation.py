@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -12,14 +12,14 @@ import onnx_ir as ir
 from conformance.case import Case
 from conformance.declared import declarations_of, find_operators
 from conformance.variants import Variant
-from onnx_tflite_plugin.api import Operator
+from onnx_tflite_plugin.api import Lookup, Operator, Quantization
 from onnx_tflite_plugin.binding.declared import OperatorInstance
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host import BUILTIN, Host
 from onnx_tflite_plugin.source.model import Array, Model
 from onnx_tflite_plugin.targets import target_named
 from onnx_tflite_plugin.verify import Comparison
-from onnx_tflite_plugin.verify.comparison.trial import Run
+from onnx_tflite_plugin.verify.comparison.trial import KERNELS, Run
 from onnx_tflite_plugin.verify.runtimes.structure import Entry
 
 Runs = Sequence[Run]
@@ -65,7 +65,7 @@ def explain_values(trial: ComparableCase, actual: Runs) -> Iterator[str]:
     for k, comparison in enumerate(trial.compare(actual, expected)):
         if comparison.ok or comparison.nearest not in expected:
             continue
-        yield from _describe_largest_error(comparison, k, actual, expected[comparison.nearest], trial.case.fusions)
+        yield from _describe_largest_error(comparison, k, actual, expected[comparison.nearest], trial)
         if comparison.unit == "step" and comparison.differing > _MAX_DIFFERING_SHARE:
             yield from _hint_on_quantized_kernel(trial)
         return
@@ -88,11 +88,11 @@ def _hint_on_quantized_kernel(trial: ComparableCase) -> Iterator[str]:
 
 
 def _describe_largest_error(
-    comparison: Comparison, output: int, actual: Runs, expected: Runs, fusions: Collection[str]
+    comparison: Comparison, output: int, actual: Runs, expected: Runs, trial: ComparableCase
 ) -> Iterator[str]:
     """Yield a text with both values of the element with the largest error in any run.
 
-    ``output``: index of the compared output. ``fusions``: names of the fusions that the case requires.
+    ``output``: index of the compared output.
     """
     largest_error, text = 0.0, ""
     output_pairs = ((np.asarray(a[output]), np.asarray(e[output])) for a, e in zip(actual, expected, strict=True))
@@ -104,11 +104,72 @@ def _describe_largest_error(
         if errors[index] > largest_error:
             element = ", ".join(map(str, index))
             largest_error = float(errors[index])
-            text = f"{comparison.name}[{element}] is {ours[index]:.6g} in the ONNX model and {theirs[index]:.6g} in {comparison.nearest}"
+            text = (
+                f"{comparison.name}[{element}] is {ours[index]:.6g} in the ONNX model and {theirs[index]:.6g} in "
+                f"{reference_name(comparison.nearest)}"
+            )
     if text:
-        lowering = f"the lowering of fusion {' or '.join(fusions)}" if fusions else "the lowering"
-        possible_causes = f"{lowering} or the reference kernel" if "reference" in comparison.nearest else lowering
-        yield f"{text}; {possible_causes} may be wrong"
+        yield f"{text}; {_join(_wrong_functions(trial))} may be wrong"
+
+
+def describe_sides(trial: ComparableCase) -> str:
+    """Return what may be wrong: the lowering or table, the reference kernel, and behaviors of quantized operators."""
+    declared = [
+        declarations_of(op, trial.host)
+        for op in find_operators(trial.source, trial.case.op)
+        if has_quantized_activations(op) and not _is_looked_up(op, trial)
+    ]
+    behaviors = [f"the declared quantization={type(d.quantization).__name__}" for d in declared if d is not None]
+    return _join([*_wrong_functions(trial), *dict.fromkeys(behaviors)])
+
+
+def _wrong_functions(trial: ComparableCase) -> list[str]:
+    """Return the functions of which one is wrong.
+
+    A table of Lookup replaces the lowering. The kernel is one of them if it is the reference.
+    """
+    fusions = trial.case.fusions
+    looked_up = [_is_looked_up(op, trial) for op in find_operators(trial.source, trial.case.op)]
+    functions = []
+    if fusions or not looked_up or not all(looked_up):
+        functions.append(f"the lowering of fusion {' or '.join(fusions)}" if fusions else "the lowering")
+    if any(looked_up):
+        functions.append(
+            "the table of Lookup (its values, or their order: results of 0 and positive values come first)"
+        )
+    if any(name.startswith(("the reference kernel", "reference function")) for name in trial.reference_outputs):
+        functions.append("the reference kernel")
+    return functions
+
+
+def _join(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else names[0]
+
+
+def reference_name(kernels: str) -> str:
+    """Return the name of the side that computes the expected outputs, for a message.
+
+    ``kernels``: the reference kernel or function, or one of LiteRT's kernel sets.
+    """
+    return f"LiteRT ({kernels} kernels)" if kernels in KERNELS else kernels
+
+
+def has_quantized_activations(op: Operator) -> bool:
+    """True if an operand that is not constant, or a result, is quantized."""
+    return any(
+        isinstance(tensor.quantization, Quantization)
+        for tensor in (*op.inputs, *op.outputs)
+        if tensor is not None and not tensor.is_constant
+    )
+
+
+def _is_looked_up(op: Operator, trial: ComparableCase) -> bool:
+    """True if results come from a declared table, so that the lowering is not called."""
+    declared, x = declarations_of(op, trial.host), op.tensor(0)
+    behavior = None if declared is None else declared.quantization
+    return (
+        isinstance(behavior, Lookup) and x is not None and x.dtype in behavior.dtypes and has_quantized_activations(op)
+    )
 
 
 def has_rotated_table(op: Operator, trial: ComparableCase) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import permutations
 
 from conformance.declared import declarations_of, find_operators
 from onnx_tflite_plugin.api import Attribute, Implicit, Operator, Tensor, Terminate, Transparent
@@ -73,16 +74,20 @@ def messages_for_every_layout(code: str, model: Model, host: Host, symptom: str 
 
 
 def messages_on_axis_sizes(code: str, model: Model, host: Host) -> Iterator[str]:
-    """Yield a message if a pack's axes use one letter for axes of different sizes.
+    """Yield a message if declared axes contradict the sizes of an operator's tensors.
 
-    Axes of size 1 are not compared, because they may be broadcast. Operators with Attribute or Terminate are not
-    checked, because they may change the size of an axis, as a slice or a pad does.
+    Axes with one letter must have one size, except axes of size 1, which may be broadcast. Operators with Attribute or
+    Terminate may change the size of an axis, as a slice or a pad does. For these, and for built-in operators, a message
+    is yielded only if the result has the size of an operand's axis that it is declared to lack.
     """
     for op in find_operators(model, code):
         declared = declarations_of(op, host)
-        if declared is None or declared.axes is None or _is_builtin(op, host):
+        if declared is None or declared.axes is None:
             continue
-        if not isinstance(declared.layout, Implicit | Transparent):
+        if _is_builtin(op, host) or not isinstance(declared.layout, Implicit | Transparent):
+            if conflict := _replaced_letter(op, declared.axes):
+                yield f"axes={declared.axes!r}: {conflict}{_declaration_locations(op, host)}"
+                return
             continue
         sizes: dict[str, tuple[str, int]] = {}
         inputs, outputs = parse_axes(declared.axes)
@@ -92,9 +97,56 @@ def messages_on_axis_sizes(code: str, model: Model, host: Host) -> Iterator[str]
                 first_slot, first_size = sizes.setdefault(letter, (slot_name, size))
                 if size != first_size:
                     conflict = f"axis {letter!r} has size {first_size} in {first_slot} but {size} in {slot_name}"
-                    remedy = "use different letters for axes of different sizes"
-                    yield f"axes={declared.axes!r}: {conflict}; {remedy} ({_declaration_locations(op, host)})"
+                    remedy = "use different letters for axes of different sizes, or correct the shapes in the case"
+                    yield f"axes={declared.axes!r}: {conflict}; {remedy}{_declaration_locations(op, host)}"
                     return
+
+
+def _replaced_letter(op: Operator, axes: str) -> str:
+    """Return a message if a result seems to have other axes of an operand than those declared; else "".
+
+    Its sizes do not fit the declared letters, but fit exactly one choice among the letters of the operand, which includes
+    a letter that the declared result lacks.
+    """
+    inputs, outputs = parse_axes(axes)
+    operand_sizes = [dict(_sizes_of_letters(groups, op.tensor(slot))) for slot, groups in enumerate(inputs)]
+    for slot, result in enumerate(outputs):
+        result_sizes = dict(_sizes_of_letters(result, op.tensor(~slot)))
+        result_letters = {letter for group in result or () for letter in group}
+        for operand, sizes in enumerate(operand_sizes):
+            changed = {
+                letter: size for letter, size in result_sizes.items() if letter in sizes and sizes[letter] != size
+            }
+            lacking = {letter for other in operand_sizes for letter in other} - result_letters
+            if not changed or any(other.get(letter) == n for letter, n in changed.items() for other in operand_sizes):
+                continue
+            candidates = [*changed, *(letter for letter in lacking if letter in sizes)]
+            choices = [
+                dict(zip(changed, choice, strict=True))
+                for choice in permutations(candidates, len(changed))
+                if all(sizes[new] == n for new, n in zip(choice, changed.values(), strict=True))
+            ]
+            in_other_operands = any(
+                size in changed.values()
+                for other in operand_sizes
+                for letter, size in other.items()
+                if letter not in sizes
+            )
+            if len(choices) != 1 or in_other_operands or not lacking & {*choices[0].values()}:
+                continue
+            old, new = next((old, new) for old, new in choices[0].items() if new in lacking)
+            right = " ".join(
+                _group_text([choices[0].get(letter, letter) for letter in group]) for group in result or ()
+            )
+            return (
+                f"letter {old} is {sizes[old]} in operand {operand} and {changed[old]} in result {slot}, the size of {new}, "
+                f"which the declared result lacks; if so, declare {right!r} for result {slot}"
+            )
+    return ""
+
+
+def _group_text(group: Sequence[str]) -> str:
+    return "1" if not group else group[0] if len(group) == 1 else f"({' '.join(group)})"
 
 
 def _sizes_of_letters(groups: Sequence[Sequence[str]] | None, tensor: Tensor | None) -> Iterator[tuple[str, int]]:
@@ -107,12 +159,13 @@ def _sizes_of_letters(groups: Sequence[Sequence[str]] | None, tensor: Tensor | N
 
 
 def _declaration_locations(op: Operator, host: Host) -> str:
-    """Return the locations where packs declare their handlers for an operator."""
-    return ", ".join(
+    """Return the locations where packs declare their handlers for an operator, in brackets; "" if none do."""
+    locations = ", ".join(
         f"the declaration of {handler.name} in {pack}, at {definition(handler.lower)}"
         for pack, handler in host.registered_handlers(op.code)
         if pack != BUILTIN
     )
+    return f" ({locations})" if locations else ""
 
 
 def _is_builtin(op: Operator, host: Host) -> bool:

@@ -11,7 +11,7 @@ _CAUSES = (
     re.compile(rf"{_FUNCTION}(?:(?!{_FUNCTION}).)* failed: .*"),
     re.compile(r"[\w.:]+ of \S+ failed: .*"),
     re.compile(
-        r"axes '[^']*' of \w+ \d+ do not fit|axes='[^']*': axis .*|the declaration of \S+ in .*|the case cannot be run: .*"
+        r"axes '[^']*' of \w+ \d+ do not fit|axes='[^']*': (?:axis|letter) .*|the declaration of \S+ in .*|the case cannot be run: .*"
     ),
 )
 """Each pattern matches the part of a reason that names the failing function or declaration.
@@ -20,7 +20,7 @@ This part contains neither the operator nor the variants.
 """
 
 _EXPLANATION = re.compile(
-    r"layout=\w+ is wrong: |axes='[^']*': axis |the result differs in every layout: |the table of Lookup is"
+    r"layout=\w+ is wrong: |axes='[^']*': (?:axis|letter) |the result differs in every layout: |the table of Lookup is"
     r"|wrong (?:rounding|integer arithmetic): |wrong factor: .*? is [^ ]+ times|has the right values in the wrong positions"
     r"|without it the case passes|the lowering of \S+ does not read its operand"
 )

@@ -43,7 +43,13 @@ def _excess_transposes(case: Case, conversion: Conversion, model: Model, host: H
     limit, report = case.max_transposes, conversion.report
     if limit is not None and report.transposes > limit and not report.transposed_for_speed:
         layouts = "; ".join(dict.fromkeys(_declared_layouts(case, model, host)))
-        yield f"the least-cost plan has {report.transposes} Transposes; the case allows {limit}{layouts and f'; {layouts}'}"
+        remedy = (
+            f"if the lowering emits a Transpose itself, give the case max_transposes={report.transposes}; otherwise the axes may be "
+            "declared in the wrong order, or the layout is stricter than necessary"
+        )
+        yield (
+            f"the least-cost plan has {report.transposes} Transposes; the case allows {limit}{layouts and f'; {layouts}; {remedy}'}"
+        )
 
 
 def _declared_layouts(case: Case, model: Model, host: Host) -> Iterator[str]:
@@ -52,7 +58,8 @@ def _declared_layouts(case: Case, model: Model, host: Host) -> Iterator[str]:
         packs = [pack for pack, _ in host.registered_handlers(op.code) if pack != BUILTIN]
         declared = declarations_of(op, host) if packs else None
         if declared is not None:
-            yield f"the handler of {packs[0]} declares layout={declared.layout!r}"
+            axes = "" if declared.axes is None else f", axes={declared.axes!r}"
+            yield f"the handler of {packs[0]} declares layout={declared.layout!r}{axes}"
 
 
 def _missing_nodes_and_fusions(case: Case, conversion: Conversion, model: Model, host: Host) -> Iterator[str]:

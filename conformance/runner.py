@@ -21,6 +21,7 @@ from conformance.equivalence import equivalence_key
 from conformance.explanation import explain_missing_kernel
 from conformance.failures import Failures, describe_case_error, format_on_one_line
 from conformance.inputs import inputs_of_runs
+from conformance.layout_errors import messages_on_axis_sizes
 from conformance.requirements import describe_unmet_requirements
 from conformance.variants import Variant, channels_first, select_variants, variants_of
 from onnx_tflite_plugin import source
@@ -29,7 +30,7 @@ from onnx_tflite_plugin.conversion import Conversion, convert_model
 from onnx_tflite_plugin.diagnosis.litert import check_with_litert
 from onnx_tflite_plugin.errors import ConversionError, MissingExtra, OnnxTooOld, TargetRefusal
 from onnx_tflite_plugin.graph.kernels import describe_old_runtime
-from onnx_tflite_plugin.guard import Terminated, debug
+from onnx_tflite_plugin.guard import Failed, Terminated, debug
 from onnx_tflite_plugin.host import BUILTIN, Host
 from onnx_tflite_plugin.host.missing_operators import NO_HANDLER_REASON
 from onnx_tflite_plugin.host.offers import canonical
@@ -107,7 +108,8 @@ def run_case(
         raise
     except BaseException as error:  # a case or its reference may raise anything
         debug(error)
-        status, reasons = "failed", [f"the case cannot be run: {describe_case_error(error)}"]
+        causes = trial.contradictory_axes() if trial else []
+        status, reasons = "failed", [*causes, f"the case cannot be run: {describe_case_error(error)}"]
     if case.known_failure:
         status, reasons = _as_known_failure(case, status, reasons)
     return CaseResult(case, status, tuple(reasons), trial.conversions if trial else 0, time.perf_counter() - start)
@@ -305,6 +307,13 @@ class CaseTrial:
         if version_reasons and not outputs and failures.status == "passed":
             return "skipped", [*version_reasons]
         return failures.status, failures.lines
+
+    def contradictory_axes(self) -> list[str]:
+        """Return messages on declared axes that contradict the shapes in the case; none if declarations fail."""
+        try:
+            return [*messages_on_axis_sizes(self.case.op, self.source, self.host)]
+        except (Failed, ConversionError):
+            return []
 
     # --- one variant --------------------------------------------------------------------------
 

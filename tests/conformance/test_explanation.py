@@ -109,6 +109,31 @@ def test_table_in_the_wrong_order_is_explained(turn: bool, status: str) -> None:
     assert any("the table of Lookup is in the wrong order" in reason for reason in result.reasons) is not turn
 
 
+@pytest.mark.parametrize("place", PLACEMENTS)
+@pytest.mark.parametrize("is_ordered", [True, False])
+def test_wrong_table_is_named_instead_of_the_lowering(place: Any, is_ordered: bool) -> None:
+    def wrong(at: Instance) -> Array:
+        return np.roll(table(at), 128) // 2 if is_ordered else table(at)
+
+    negated = host(lambda ctx, x: ctx.ops.Neg(x), lambda op, x: -x, quantization=Lookup(wrong, dtypes=("int8",)))
+    text = run_case(unary(CODE, "int8", tensor(2, 5, 7, 3, dtype="int8"), place=place), negated).text
+    assert "the table of Lookup" in text
+    assert "the lowering" not in text
+
+
+def test_quantization_is_not_named_for_float_operators() -> None:
+    wrong = host(lambda ctx, x: ctx.ops.Mul(x, 2.0), lambda op, x: x)
+    reason = run_case(unary(CODE, "float32", tensor(2, 5, 7)), wrong).reasons[0]
+    assert reason.endswith("; correct the lowering or the reference kernel")
+
+
+def test_kernel_set_of_litert_is_named_as_such() -> None:
+    wrong: Handler = handler("ABS", max_version=5, layout=Transparent())(lambda ctx, x: ctx.ops.Mul(x, x))
+    text = run_case(unary("ABS", "float32", tensor(2, 5, 7)), Host(handlers={"ABS": wrong})).text
+    assert " in LiteRT (" in text
+    assert " kernels); the lowering may be wrong" in text
+
+
 @pytest.mark.parametrize(
     ("lower", "dtype", "declared", "text"),
     [

@@ -340,7 +340,7 @@ def test_unknown_hook_argument_gets_a_suggestion(failing_output: FailingOutput) 
     [
         (
             "conv", "n h w c, o j k c, o -> n y x o", "n h w c, o j k c, o -> n h w o",
-            "axis 'h' has size 7 in operand 0 but 3 in result 0; use different letters for axes of different sizes (the declaration of",
+            "size 7 in operand 0 but 3 in result 0; use different letters for axes of different sizes, or correct the shapes in the ",
         ),
         (
             "conv", "Dequantized(bias={2: (0, 1)})", "Dequantized()",
