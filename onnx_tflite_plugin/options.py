@@ -114,7 +114,7 @@ class ConvertOptions(CheckedOptions):
     optimize: Optimize = _option(
         COMMON, "faithful",
         "faithful: rewrites that do not change results. speed: also rewrites and fusions that skip a rounding. none: no "
-        "rewrites. readable: no rewrites, and a plain graph for a viewer such as Netron: weights need no If or Cast, and "
+        "rewrites. readable: no rewrites for speed, and a plain graph for a viewer such as Netron: weights need no If or Cast, and "
         "constants are named after their use. Combine readable with --target generic, which keeps int8 activations and uses "
         "only standard operators. Fusions that do not change results apply in every mode.",
     )  # fmt: skip

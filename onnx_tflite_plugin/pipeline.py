@@ -59,7 +59,7 @@ from onnx_tflite_plugin.quantization.symmetric import make_symmetric
 from onnx_tflite_plugin.report import SPARSE, constant_bytes, node_counts
 from onnx_tflite_plugin.report_builder import build_report, count_operator_transposes
 from onnx_tflite_plugin.rewrite import RULES, find_rule
-from onnx_tflite_plugin.rewrite.fold_casts import FoldCasts
+from onnx_tflite_plugin.rewrite.fold_constants import FoldConstants
 from onnx_tflite_plugin.rewrite.name_constants import NameConstants
 from onnx_tflite_plugin.rewrite.name_values import NameValues
 from onnx_tflite_plugin.rewrite.notes import write_notes
@@ -283,6 +283,8 @@ class Pipeline:
         transposes = node_counts(model).get("Transpose", 0)
         operator_transposes = count_operator_transposes(model, planned.model)
         rules = [find_rule(name, self.host.targets.pack_of(target.name)) for name in target.passes]
+        if level == "readable":
+            outcomes |= apply_rules([RULES["merge_reshapes"]], model, options)
         selected = [rule for rule in rules if level == "speed" or (rule.exact and level == "faithful")]
         outcomes |= apply_rules(selected, model, options)
         if target.quantizes_weights:
@@ -293,7 +295,7 @@ class Pipeline:
         declined = {name: reasons for name, outcome in outcomes.items() if (reasons := outcome.reasons())}
         product_counts = self._assign_weight_dtypes(model)
         if level == "readable":
-            run_passes(model, [FoldCasts(), NameValues(outer_scopes(planned.model.source)), NameConstants()])
+            run_passes(model, [FoldConstants(), NameValues(outer_scopes(planned.model.source)), NameConstants()])
             notes = write_notes(model)
         nodes = node_counts(model)
         if runtime := describe_runtime(product_counts, nodes):

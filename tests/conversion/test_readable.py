@@ -119,6 +119,41 @@ def test_float16_weights_are_float32_under_their_name() -> None:
     assert [node.op_type for node in default_graph.node] == ["Cast", "Add"]
 
 
+def padded(*, shared: bool = False) -> bytes:
+    """Return a model that pads with a value of shape [1]; ``shared``: the value is also an addend."""
+    model = ModelBuilder()
+    g = model.main
+    x, value = g.input("x", (2, 3)), g.constant("padding_value", np.full(1, 7, np.float32))
+    paddings = g.constant("paddings", np.full((2, 2), 1, np.int32))
+    g.operator("PADV2", [x, paddings, value], [y := g.tensor("y", (4, 5))])
+    if shared:
+        g.operator("ADD", [y, value], [y := g.tensor("z", (4, 5))])
+    g.output(y)
+    return model.build()
+
+
+@pytest.mark.parametrize(("shared", "operators"), [(False, ["Pad"]), (True, ["Pad", "Add"])])
+def test_constant_is_reshaped_during_the_conversion(*, shared: bool, operators: list[str]) -> None:
+    graph = otp.convert(padded(shared=shared), optimize="readable", target="generic", verify=True).proto.graph
+    assert [node.op_type for node in graph.node] == operators
+    assert {initializer.name for initializer in graph.initializer} <= names(graph)
+
+
+def test_channel_shuffle_is_one_transpose_between_reshapes() -> None:
+    model = ModelBuilder()
+    g = model.main
+    x = g.input("x", (1, 4, 3, 6))
+    split = g.tensor("split", (1, 4, 3, 2, 3))
+    g.operator("RESHAPE", [x, g.constant("a", np.array([1, 4, 3, 2, 3], np.int32))], [split])
+    swapped = g.tensor("swapped", (1, 4, 3, 3, 2))
+    g.operator("TRANSPOSE", [split, g.constant("perm", np.array([0, 1, 2, 4, 3], np.int32))], [swapped])
+    y = g.tensor("y", (1, 4, 3, 6))
+    g.operator("RESHAPE", [swapped, g.constant("b", np.array([1, 4, 3, 6], np.int32))], [y])
+    g.output(y)
+    graph = otp.convert(model.build(), optimize="readable", target="generic", verify=True).proto.graph
+    assert [node.op_type for node in graph.node] == ["Reshape", "Transpose", "Reshape"]
+
+
 def test_float16_output_stays() -> None:
     graph = otp.convert(float16_weights(shared=True), optimize="readable", verify=True).proto.graph
     assert {output.type.tensor_type.elem_type for output in graph.output} == {
