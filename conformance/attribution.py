@@ -20,6 +20,7 @@ from conformance.explanation import (
     explain_values,
     explain_wrong_table,
     has_quantized_activations,
+    is_looked_up,
     reference_name,
 )
 from conformance.failures import Failures
@@ -86,9 +87,15 @@ def _messages_on_values(trial: ComparableCase, variant: Variant, actual: Runs) -
         yield f"{difference.text}; correct {describe_sides(trial)}"
         return
     if difference is None and _agrees_in_float(trial, variant):
+        is_table = any(is_looked_up(op, trial) for op in find_operators(trial.source, trial.case.op))
+        order = (
+            "; the table begins with the results of 0 and positive values, then those of negative values"
+            if is_table
+            else ""
+        )
         yield (
             "wrong integer arithmetic: with --quantization float the result agrees, so layout and axes are right; correct what "
-            f"computes quantized values (rounding, zero points, scales) in {describe_sides(trial)}"
+            f"computes quantized values (rounding, zero points, scales) in {describe_sides(trial)}{order}"
         )
         yield from explain_values(trial, actual)
         return

@@ -112,9 +112,9 @@ def _describe_rounding(name: str, steps: Array, theirs: Array, reference: str) -
     fraction = np.count_nonzero(steps) / steps.size
     direction = "toward zero" if side.endswith("zero point") else "down or up"
     reason = (
-        f"the lowering and {reference} round halfway values differently"
+        f"the ONNX model and {reference} round halfway values differently"
         if fraction < _MAX_HALFWAY_FRACTION
-        else f"either the lowering or {reference} rounds {direction}, and the other rounds to nearest"
+        else f"either the ONNX model or {reference} rounds {direction}, and the other rounds to nearest"
     )
     return f"where {name} differs from {reference}, it is one step {side}, so {reason}"
 

@@ -123,12 +123,12 @@ EXPECTED = np.arange(-30, 30, dtype=np.int8)
 @pytest.mark.parametrize(
     ("actual", "text"),
     [
-        (EXPECTED + (EXPECTED % 2), "it is one step higher, so either the lowering or the kernel rounds down or up"),
+        (EXPECTED + (EXPECTED % 2), "it is one step higher, so either the ONNX model or the kernel rounds down or up"),
         (
             EXPECTED - np.sign(EXPECTED) * (EXPECTED % 2),
-            "one step nearer to the zero point, so either the lowering or the kernel rounds toward zero",
+            "one step nearer to the zero point, so either the ONNX model or the kernel rounds toward zero",
         ),
-        (EXPECTED + (np.abs(EXPECTED) == 7), "so the lowering and the kernel round halfway values differently"),
+        (EXPECTED + (np.abs(EXPECTED) == 7), "so the ONNX model and the kernel round halfway values differently"),
         (EXPECTED + EXPECTED % 3 - 1, "no element of y is off by more than one step"),
     ],
 )
