@@ -45,7 +45,7 @@ def _describe_missing_bias(op: Operator, declared: Declared) -> str:
     behavior = declared.quantization
     if (
         not isinstance(behavior, Dequantized)
-        or any(slot < len(op.inputs) and op[slot].dtype == "int32" for slot in behavior.bias)
+        or any(tensor is not None and tensor.dtype == "int32" for tensor in map(op.tensor, behavior.bias))
         or affine(op.tensor(0)) is None
         or affine(op.tensor(1)) is None
     ):
