@@ -55,7 +55,7 @@ class Decoder(NamedTuple):
 
 
 def cache_pairs(inputs: Iterable[str], outputs: Iterable[str]) -> dict[str, str]:
-    """Return, by input, the output with its next value, such as the output of a cache."""
+    """Return {input: output that holds its next value}, for example for caches."""
     output_names = set(outputs)
     return {name: name + NEXT for name in inputs if name + NEXT in output_names}
 

@@ -25,7 +25,7 @@ _MAX_OPERATION = 16
 Scopes get the remaining characters, so that the names of all tensors of a layer begin alike.
 """
 _MAX_SUFFIXED_NAME = 120
-"""Characters of a name with suffixes, without the number that makes it unique."""
+"""Maximum length of a name with suffixes, without the number that makes it unique."""
 _MIN_SCOPE_SHARE = 0.6
 """Share of the limit that whole scopes must fill. Otherwise a shortened name begins at a word within a scope."""
 _PYTHON_MODULE = re.compile(r"(?<![^/])(?:[A-Za-z_]\w*\.)+(?=_*[A-Z])")
@@ -180,9 +180,9 @@ def resolve_keys(
 ) -> dict[str, T]:
     """Return ``values`` with their keys resolved to names; unknown keys are unchanged.
 
-    A key is a name, the name of the TFLite tensor, or a position. The middle of a name may be omitted.
-    ``names`` and ``stored``: the name and the TFLite name of each graph input or output. ``positions``: how many names,
-    from the first, have a position; by default all. ``flag``: the option, for messages. Raises UnsupportedOption if two
+    A key is a name, the name of the TFLite tensor, or a position. The middle of a name may be omitted. ``names`` and
+    ``stored``: the name and the TFLite name of each graph input or output. ``positions``: the number of leading names
+    that may be given by position; by default all. ``flag``: the option, for messages. Raises UnsupportedOption if two
     keys resolve to the same name.
     """
     resolved: dict[str, T] = {}

@@ -34,7 +34,7 @@ _DTYPE = re.compile(r"has unsupported type: tensor\((?P<dtype>\w+)\)")
 class DeclaredHandler(NamedTuple):
     """Facts on the handler of a pack, for messages.
 
-    ``label``: its first operator. ``declarations``: those that determine the layout and dtype of its tensors.
+    ``label``: its first operator. ``declarations``: its declarations that determine the layout and dtype of tensors.
     ``location``: file and line of the lowering's result.
     """
 

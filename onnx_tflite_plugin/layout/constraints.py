@@ -67,16 +67,16 @@ class LayoutConstraint(NamedTuple):
     def _ordered_letters(self, layout: OperatorLayout) -> list[list[str]]:
         """Return the letters of each slot, with ``*`` for a run of unordered letters."""
         assert self.shared_axes is not None
-        letters_by_slot = []
+        ordered_by_slot = []
         for axes in self.shared_axes.slots.values():
             letters = {letter for group in axes.groups for letter in group}
             ordered = [
                 "*" if p.letter in self.shared_axes.unordered else p.letter for p in layout if p.letter in letters
             ]
-            letters_by_slot.append(
+            ordered_by_slot.append(
                 [letter for i, letter in enumerate(ordered) if letter != "*" or i == 0 or ordered[i - 1] != "*"]
             )
-        return letters_by_slot
+        return ordered_by_slot
 
 
 def present_slots(bound: Bound) -> list[int]:

@@ -1,4 +1,4 @@
-"""Dataflow edges of a model: wires of the layout problem, planned transposes."""
+"""Dataflow edges of a model, which become wires of the layout problem."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Edge(NamedTuple):
     executions: int = 1
 
     def wires(self, bytes_of: TensorBytes) -> Iterable[labeling.Wire]:
-        """Yield a wire for transposes, and one or two for reshapes of unit axes."""
+        """Yield a wire that prices transposes, and one or two that price reshapes."""
         keys: list[tuple[int, Callable[[TensorLayout], object]]] = [
             (bytes_of(self.tensor) + TRANSPOSE_COST, drop_unit_axes),
             (RESHAPE_COST, layout_axes),

@@ -56,7 +56,7 @@ def elimination_order(
 def eliminate(sizes: Mapping[int, int], order: Sequence[int], tables: Iterable[Table]) -> dict[int, int]:
     """Return the labeling that minimizes the sum of ``tables``.
 
-    Ties go to lower labels, last variable first.
+    Among equal sums, lower labels are preferred, beginning with the last variable of ``order``.
     """
     position = {variable: index for index, variable in enumerate(order)}
     pending: dict[int, list[Table]] = {

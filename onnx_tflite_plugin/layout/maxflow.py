@@ -17,7 +17,7 @@ class WorkLimitReached(Exception):
 
 
 class Work:
-    """Limit on elementary operations, the same on every machine, unlike a time limit."""
+    """Limit on elementary operations; unlike a time limit, equal on every machine."""
 
     __slots__ = ("remaining",)
 
@@ -89,7 +89,7 @@ class Network:
             patience += patience // 2
 
     def _distances(self, work: Work) -> list[int]:
-        """Return per node the fewest residual arcs to a node with capacity to the sink."""
+        """Return each node's distance in arcs to a node that has capacity to the sink."""
         arcs, head, residual, unreachable = self.arcs, self.head, self.residual, self.unreachable
         distance = [0 if amount < 0 else unreachable for amount in self.excess]
         queue = [node for node, steps in enumerate(distance) if not steps]

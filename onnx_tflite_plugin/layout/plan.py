@@ -1,8 +1,8 @@
 """Layout plan: one layout per operator slot, at minimum cost.
 
 The plan is chosen before anything is emitted. In the labeling problem (:mod:`.solver`), operators are variables and
-tensors are wires. Each layout in which a tensor is read, other than the layout in which it is produced, costs the
-tensor's bytes and a constant. A difference only in axes of size 1 costs a small constant.
+tensors are wires. If consumers read a tensor in layouts other than the producer's, each of these layouts costs the
+tensor's bytes and a constant, or only a small constant if it differs only in axes of size 1.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class LayoutPlan(NamedTuple):
 
     ``exact``: the cost is proven minimal. ``chosen_for_speed``: operators that a plan of fewest transposed bytes would
     make slower, with the saved time in byte equivalents. ``differences``: the number of operators, graph inputs and
-    outputs, and boundary values whose layout may differ from the local plan. If it is 0, both plans are equal.
+    outputs, and boundary values whose layout may differ from the local plan. If it is 0, the plan equals the local
+    plan.
     """
 
     operator_layouts: Mapping[Bound, OperatorLayout]

@@ -42,9 +42,9 @@ def propagate_layouts(
     """Return candidate layouts of flexible operators and of free interfaces.
 
     A free interface is a graph input or output that may follow the plan. An operator that no layout reaches keeps the
-    file's layout. This layout is also a candidate if any other candidate has an operator cost. All users of one state
-    share the candidates of ``representatives[user]``. New permutations are appended to ``boundaries``. Candidates are
-    sorted, because the solver prefers the first of equal cost: layouts with unit axes in all slots or in none come
+    file's layout. The file's layout is also a candidate if any other candidate has an operator cost. All users of one
+    state share the candidates of ``representatives[user]``. New permutations are appended to ``boundaries``. Candidates
+    are sorted, because the solver prefers the first of equal cost: layouts with unit axes in all slots or in none come
     first, and among these the file's layout.
     """
     flexible_operators = [

@@ -48,7 +48,7 @@ def roof_dual(costs: Sequence[int], terms: Terms, ties: Sequence[int], work: Wor
     copies = len(literals) // (len(costs) // 2 - 1)
     bound = costs[TRUE] + sum(map(min, costs[2::2], costs[3::2])) - (-flow // (2 * copies))
     tie_surplus = [ties[literal ^ 1] - ties[literal] for literal in literals]
-    if min(tie_surplus) < 0:  # else the smallest sink side already prefers them
+    if min(tie_surplus) < 0:  # otherwise the smallest sink side already decides the ties
         allowance = min(work.remaining, 10_000 + 4 * (work_before - work.remaining))
         tie_work = Work(allowance)
         network.rescale(len(costs) ** 2, tie_surplus)
@@ -86,7 +86,7 @@ def _arcs(terms: Terms, node: Sequence[int], excess: list[int]) -> dict[tuple[in
     arcs: dict[tuple[int, int], int] = {}
     for (any_of, none_of), cost in terms.items():
         shared = 0
-        if none_of and len(any_of) == 2:  # with its complement, the term is "not all three equal": a sum over pairs
+        if none_of and len(any_of) == 2:  # term and complement together mean "not all three equal", a sum over pairs
             shared = min(cost, terms.get(((any_of[0] ^ 1, any_of[1] ^ 1), none_of ^ 1), 0))
         rest = 2 * (cost - shared)
         for mirror in (0, 1):

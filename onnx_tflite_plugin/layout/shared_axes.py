@@ -114,8 +114,8 @@ class SharedAxes:
     def operator_layout(self, layout: TensorLayout, slot: int) -> OperatorLayout | None:
         """Return the operator layout for which the slot has ``layout``.
 
-        A letter that the slot lacks follows its predecessor. A unit axis that the layout omits is not restored. Return
-        ``None`` if the layout splits a letter that must not be split.
+        A letter that the slot lacks is placed after its predecessor in ``letters``. A unit axis that the layout omits
+        is not restored. Return ``None`` if the layout splits a letter that must not be split.
         """
         axes = self.slots[slot]
         letters = {letter for group in axes.groups for letter in group}

@@ -63,7 +63,8 @@ def _letters(tensor: Tensor) -> str:
 def _channel_axes(main: BoundGraph) -> Mapping[Tensor, int]:
     """Return the channel axis of each image that has channels last in the file.
 
-    The axis is known from operators that require channels as the second axis, also across elementwise operators.
+    The axis is known from operators that require channels as the second axis. Elementwise operators pass it on to
+    tensors of equal shape.
     """
     axes: dict[Tensor, int] = {}
     for bound in main.operators:

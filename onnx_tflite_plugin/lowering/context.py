@@ -176,7 +176,7 @@ class Context:
 
     @property
     def folds_weights(self) -> bool:
-        """True if quantized and float16 constants are to be float32 in the file."""
+        """True if quantized and float16 constants are to be float32 in the ONNX file."""
         return self.scope.storage.fold
 
     def storage(self, slot: int) -> Storage:
@@ -192,7 +192,7 @@ class Context:
         return self.storage(slot).dtype
 
     def quantized_values(self, slot: int) -> ir.Value:
-        """Return the quantized values of an operand; other operands unchanged.
+        """Return an operand's quantized values; an unquantized operand unchanged.
 
         On a target without integer kernels the result is float, which ``dequantize`` and ``quantize`` return unchanged.
         """

@@ -116,7 +116,7 @@ class Conversions:
     def _dequantize_blocks(self, value: ir.Value, blocks: BlockwiseQuantization, layout: TensorLayout) -> ir.Value:
         """Return values dequantized with one scale per block of the last axis.
 
-        The blocks are split into a size that the target fuses.
+        Each block is split into smaller blocks of a size that the target fuses.
         """
         perm, sizes = layout_axes(layout), dict(zip(layout_axes(layout), physical_shape(layout), strict=True))
         size = self.target.fused_block_size(blocks.block_size)
@@ -149,7 +149,10 @@ class Conversions:
         return set_type(stored, storage.dtype, None)
 
     def fake_quantize(self, value: ir.Value, quantization: Quantization, layout: TensorLayout) -> ir.Value:
-        """Return floats quantized to int8 or the target's dtype for it, then dequantized."""
+        """Return floats, rounded by quantizing and dequantizing them.
+
+        The dtype is int8, or the dtype in which the target stores int8.
+        """
         if self._fake_quantized.get(value) == quantization:
             return value
         dtype, shift = self.target.storage.get("int8", ("int8", 0))

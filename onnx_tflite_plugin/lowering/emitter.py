@@ -38,16 +38,22 @@ layout plan.
 Operand = ir.Value | Array | bool | int | float | Sequence[int] | Sequence[float] | None
 
 _VERSIONS = {"ai.onnx.ml": 3}
-"""Opsets of domains other than ``ai.onnx`` that have several. All supported runtimes have them."""
+"""Opset by domain, for domains other than ``ai.onnx`` with several opsets.
+
+All supported runtimes have these opsets.
+"""
 
 _PREFIX_BYTES = 256
-"""Number of leading bytes by which equal constants are looked up before a full comparison."""
+"""Number of leading bytes by which equal constants are found.
+
+The constants are then compared in full.
+"""
 
 
 class Emitter:
     """Collects the nodes of one ONNX model, or of its inner graphs.
 
-    ``wider_dtypes``: wider dtype by operator and dtype, for operators without a kernel for that dtype.
+    ``wider_dtypes``: {operator: {dtype: wider dtype}}, for dtypes without a kernel of the operator.
     """
 
     outer_scopes = ""
@@ -218,7 +224,7 @@ class Emitter:
     def _widening_for(
         self, schema: onnx.defs.OpSchema, values: Sequence[ir.Value | None], attributes: Mapping[str, Any]
     ) -> tuple[str, str, str]:
-        """Return the operands' dtype, the wider dtype, and the schema's type name.
+        """Return the dtype of the operands to widen, the wider dtype, and their type name.
 
         The wider dtype is empty if the operator has a kernel for the operands.
         """

@@ -42,12 +42,12 @@ def select_signature(model: Model, key: str | None) -> Signature | None:
 
 
 def apply_signature(model: Model, signature: Signature | None) -> tuple[Model, InterfaceNames]:
-    """Return the model with the signature's subgraph as main subgraph, and its names.
+    """Return the model with the signature's subgraph as main, and the interface names.
 
-    Inputs and outputs have the positions of the subgraph, as in ``get_input_details()`` and ``get_output_details()``.
-    Outputs that only the signature has come last. Names come from the signature, or else from the tensor. An output with
-    the name of an input, such as a cache of a language model, becomes ``NAME:next``, like a state. ``#index`` is
-    appended to an empty or repeated name.
+    Inputs and outputs are in the subgraph's order, as in ``get_input_details()`` and ``get_output_details()``. Outputs
+    that are in the signature but not in the subgraph come last. Names come from the signature, or else from the tensor.
+    An output with the name of an input, such as a cache of a language model, becomes ``NAME:next``, like a state.
+    ``#index`` is appended to an empty or repeated name.
     """
     if signature is None:
         sides = [[(None, tensor) for tensor in tensors] for tensors in (model.main.inputs, model.main.outputs)]
@@ -83,7 +83,7 @@ NamedTensor = tuple[str | None, Tensor]
 
 
 def _name_by_signature(graph: Subgraph, tensors: Sequence[Tensor], names: Mapping[str, int]) -> list[NamedTensor]:
-    """Return each tensor once per name in the signature; None stands for no name."""
+    """Return (name, tensor) for each name in the signature; None for unnamed tensors."""
     by_index: dict[int, list[str]] = {}
     for name, index in names.items():
         by_index.setdefault(graph.tensors[index].index, []).append(name)
@@ -93,8 +93,8 @@ def _name_by_signature(graph: Subgraph, tensors: Sequence[Tensor], names: Mappin
 def _signature_outputs(graph: Subgraph, names: Mapping[str, int]) -> list[NamedTensor]:
     """Return the outputs of the subgraph, then the signature's other outputs.
 
-    Quantizers write signatures whose outputs are intermediate tensors. Of any subgraph but the first, only outputs that
-    the signature names are returned.
+    Quantizers write signatures whose outputs are intermediate tensors. For subgraphs other than the first, only outputs
+    named in the signature are returned.
     """
     signature_outputs = dict.fromkeys(graph.tensors[index] for index in names.values())
     outputs = list(dict.fromkeys([*graph.outputs, *signature_outputs]))
@@ -132,8 +132,8 @@ def _interface_names(inputs: Sequence[NamedTensor], outputs: Sequence[NamedTenso
 def rename_interface(names: InterfaceNames, main: BoundGraph, renames: Mapping[str, str], flag: str) -> InterfaceNames:
     """Return the names of graph inputs and outputs after renames.
 
-    A key is a graph name, the name of the TFLite tensor, or a position. Raises UnsupportedOption for a name that the
-    model does not have, and for a new name that is empty or used.
+    A key of ``renames`` is the name of a graph input or output, the name of its TFLite tensor, or a position. Raises
+    UnsupportedOption for a name that the model does not have, and for a new name that is empty or used.
     """
     all_names = (*names.inputs, *names.outputs)
     new_names = resolve_keys(renames, all_names, [tensor.name for tensor in (*main.inputs, *main.outputs)], flag)
@@ -163,8 +163,9 @@ def interface_layouts(
 
     ``layouts``: requested layouts by name. All other tensors keep the file's layout, or follow the layout plan if
     ``free`` is True. ``free_caches``: the inputs and outputs of caches follow the plan. ``channels_first``: the last
-    axis of a tensor of rank 4 becomes its second, unless a layout is requested for the tensor. Raises UnsupportedOption
-    for a name that the model does not have, and for letters that are not a permutation of the tensor's axes.
+    axis of each rank-4 tensor becomes its second axis; a layout requested by name takes precedence. Raises
+    UnsupportedOption for a name that the model does not have, and for letters that are not a permutation of the
+    tensor's axes.
     """
     file_layouts = {tensor: source_layout(tensor.dims) for tensor in (*main.inputs, *main.outputs)}
     tensors = (*main.inputs, *main.outputs)

@@ -39,8 +39,9 @@ def lower(
 ) -> ir.Model:
     """Return the ONNX model, without unused nodes and constants.
 
-    ``names``: names of graph inputs and outputs. ``reset``: states are not exposed. Raises HandlerError with every
-    operator that failed, InvalidModel if all failures are contradictions in the file.
+    ``names``: names of graph inputs and outputs. ``reset``: every run starts from the initial states, so states are not
+    inputs and outputs. Raises HandlerError with every operator that failed, InvalidModel if all failures are
+    contradictions in the file.
     """
     emitter.outer_scopes = outer_scopes(model.source)
     states = States(emitter, layout, storage, reset)
@@ -123,7 +124,7 @@ def _graph_output(
 ) -> ir.Value:
     """Return the graph output: the tensor in ``layout`` and the file's dtype.
 
-    ``earlier``: the graph outputs before it, which have names of their own.
+    ``earlier``: the graph outputs before this one. They keep their names, so a value among them is copied by Identity.
     """
     value = scope.values.get(tensor, layout, FILE)
     producer = value.producer()

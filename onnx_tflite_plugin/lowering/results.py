@@ -43,7 +43,7 @@ class ResultContradiction(Refusal):
 def finish_output(ctx: Context, k: int, value: ValueOrResource | None) -> ir.Value | None:
     """Post-process, check and assign an output, and return its value.
 
-    Post-processing applies the activation, the quantization and the axis order of per-axis entries.
+    Post-processing applies the activation, quantizes, and restores the file's axis order in per-axis entries.
     """
     tensor = ctx.op.tensor(~k)
     if tensor is None:
@@ -113,7 +113,7 @@ def _restore_axis_order(ctx: Context, slot: int, value: ir.Value) -> ir.Value:
 def _check_quantizable(ctx: Context, value: ir.Value, tensor: Tensor, k: int) -> None:
     """Raise WrongResult if a pack's output must be quantized but is not.
 
-    Only float32 is quantized, unless the declaration requires quantized values.
+    The host quantizes float32 outputs, but not if the declaration requires quantized values.
     """
     dtype = None if value.type is None else value.type.dtype
     if ctx.bound.pack == BUILTIN or dtype is None or affine(tensor) is None:
@@ -230,9 +230,9 @@ def clamp_integers(ctx: Context, value: ir.Value, clamp: Clamp, storage: Storage
 
 
 def emit_table_lookup(ctx: Context, table: Callable[[Instance], Array]) -> ir.Value:
-    """Return output 0, looked up by the quantized values of input 0.
+    """Return output 0: the table entry for each quantized value of input 0.
 
-    Raises Failed if the table fails, or is invalid.
+    Raises Failed if ``table`` fails or returns an invalid table.
     """
     function = f"table of Lookup declared by handler {ctx.bound.handler.name}"
     with attribute_errors(function, ctx.bound.pack, table, ctx.bound.label, expected=(Refusal,)):
@@ -243,7 +243,7 @@ def emit_table_lookup(ctx: Context, table: Callable[[Instance], Array]) -> ir.Va
 def _table_entries(ctx: Context, table: Callable[[Instance], Array]) -> Array:
     """Return the entries of a lookup table, converted to the planned dtypes.
 
-    Raises WrongResult for a table of the wrong size, or with values that the dtype of output 0 does not have.
+    Raises WrongResult if the table has a wrong size, or values outside the range of output 0's dtype.
     """
     table_result = table(ctx)
     if not isinstance(table_result, np.ndarray | list | tuple):

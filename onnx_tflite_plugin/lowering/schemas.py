@@ -22,8 +22,7 @@ from onnx_tflite_plugin.checked import did_you_mean
 def schema_of(op_type: str, opset: int, domain: str) -> onnx.defs.OpSchema | None:
     """Return the schema of a node; ``None`` in a domain for which ONNX has no schemas.
 
-    Raises Refusal if only a newer opset has the operator, LookupError with the opset if the domain has no such
-    operator.
+    Raises Refusal if only a newer opset has the operator, LookupError if the domain does not have it.
     """
     try:
         return onnx.defs.get_schema(op_type, opset, domain)
@@ -47,7 +46,7 @@ def _describe_missing_operator(op_type: str, opset: int, domain: str) -> str:
 def decomposition(op_type: str, opset: int, domain: str) -> onnx.FunctionProto | None:
     """Return the function that ONNX defines for an operator of a newer opset.
 
-    Return None if this opset lacks an operator of the function.
+    Return None if there is no such function, or if it uses an operator that this opset lacks.
     """
     newest = _newest_schema(op_type, domain)
     for version in range(opset + 1, (newest.since_version if newest else 0) + 1):
@@ -90,7 +89,7 @@ def schema_attributes(schema: onnx.defs.OpSchema) -> Mapping[str, ir.AttributeTy
 
 
 class Signature(NamedTuple):
-    """Operands and outputs of a schema, of which the last may repeat.
+    """Operands and outputs of a schema; the last operand or output may repeat.
 
     ``min_inputs`` and ``max_inputs``: number of operands. ``inputs`` and ``outputs``: type names. ``homogeneous``: True
     for variadic outputs of one dtype. ``single_dtypes``: the dtype of each type name that allows only one.

@@ -39,7 +39,7 @@ class Job:
     ``after``: function called with each lowered operator. ``lower_operators``: function that lowers all operators of a
     scope. ``problems``, ``causes``: failures and their exceptions. ``placeholders``: results of operators that failed.
     ``uses_placeholders``: True while an operator with a placeholder as operand is lowered. ``downstream``: refusals of
-    such operators. ``inlined``: number of operators in inlined subgraphs.
+    operators with a placeholder as operand. ``inlined``: number of operators in inlined subgraphs.
     """
 
     model: BoundModel
@@ -107,9 +107,9 @@ class Scope:
         self.put(tensor, value, layout, STORED if encoding is FLOAT else encoding)
 
     def put(self, tensor: Tensor, value: ir.Value, layout: TensorLayout, encoding: Encoding) -> None:
-        """Set the value of a tensor, which is also the next value of a state.
+        """Set a tensor's value; for a variable tensor, also the next value of its state.
 
-        A tensor without readers is not a state, nor is a variable tensor that every run writes before reading it.
+        A variable tensor has no state if nothing reads it, or if every run writes it before reading it.
         """
         self.values.put(tensor, value, layout, encoding)
         if tensor.is_variable and tensor in self.used and tensor not in self.overwritten_variables:

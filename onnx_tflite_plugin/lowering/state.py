@@ -147,9 +147,9 @@ class States:
     def states_of_subgraphs(self, model: BoundModel, subgraphs: Iterable[int]) -> list[State]:
         """Return the states that the subgraphs or their callees may read or write.
 
-        The dtype and shape of the states are declared. A resource that is an input of the subgraph may be any state
-        used so far. Variable tensors are reset, because LiteRT allocates the tensors of a called subgraph at each run
-        (Eval, kernels/while.cc).
+        Declares the dtype and shape of these states. A resource that is an input of a subgraph may be any state used so
+        far, so all of these are returned. Variable tensors are reset, because LiteRT allocates the tensors of a called
+        subgraph at each run (Eval, kernels/while.cc).
         """
         states: dict[str, State] = {}
         for key, bound in _state_users_recursively(model, subgraphs, set()):

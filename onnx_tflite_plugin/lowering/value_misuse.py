@@ -1,4 +1,4 @@
-"""Messages on Python and NumPy code that computes with values of the model.
+"""Messages for lowerings that compute with values of the model in Python or NumPy.
 
 The error that Python or NumPy raises does not say what to write instead.
 """
@@ -68,7 +68,7 @@ _FUNCTIONS = {
     "sum": "ReduceSum",
     "T": "Transpose",
 }
-"""ONNX operator of each NumPy function and method whose name differs in more than capitals."""
+"""ONNX operator of each NumPy function or method whose name in ONNX differs."""
 
 _EXAMPLE = "emit operators with ctx.ops, such as ctx.ops.Add(x, y)"
 _RUNTIME = "if the operand must be a constant, read it with ctx.require_constant(slot)"
@@ -85,12 +85,12 @@ _NOTHING_TO_EMIT = {
 
 
 _VALUE_CLASS = re.compile(r"'Value'|\bValue (?:object|\.__)|\bof type Value\b|\bto Value\.")
-"""Names of the class in messages of Python and NumPy."""
+"""Matches mentions of the class ``Value`` in messages of Python and NumPy."""
 _OWN_MODULES = ("onnx_tflite_plugin", "onnx_ir", "onnx")
 
 
 class _ArithmeticError(TypeError):
-    """Use of one of Python's operators on a value."""
+    """Raised if a lowering applies one of Python's operators to a value."""
 
 
 class _RefusedArithmetic:
@@ -148,7 +148,7 @@ def _failing_frame(error: Exception) -> tuple[FrameType, int] | None:
         frames.append((trace.tb_frame, trace.tb_lasti))
         trace = trace.tb_next
     if isinstance(error, _ArithmeticError):
-        frames.pop()  # the function that refuses
+        frames.pop()  # the frame of ``refuse``
     called_package = "onnx_ir" if isinstance(error, _ArithmeticError) else "numpy"
     while frames and _package(frames[-1][0]) == called_package:
         frames.pop()
@@ -212,7 +212,7 @@ def _calls_builtin(function: ast.expr, frame: FrameType) -> bool:
 
 
 def _find_expression(frame: FrameType, instruction: int) -> ast.expr | None:
-    """Return the expression that an instruction computes; None without its source."""
+    """Return the expression that an instruction computes; None if it has no source."""
     positions = list(frame.f_code.co_positions())[instruction // 2]
     first, last, start, end = positions
     if first is None or last is None or start is None or end is None:

@@ -22,7 +22,10 @@ Unpacking = tuple[ast.expr, str, int | None]
 
 
 def find_unpacking(error: Exception, frame: FrameType, instruction: int) -> Unpacking | None:
-    """Return what an instruction unpacks; None for other errors, or without source."""
+    """Return what an instruction unpacks.
+
+    Return None for other errors, and if the source is missing.
+    """
     if not _UNPACKED.search(str(error)):
         return None
     first, last, start, end = list(frame.f_code.co_positions())[instruction // 2]
@@ -51,9 +54,9 @@ def find_unpacking(error: Exception, frame: FrameType, instruction: int) -> Unpa
 
 
 def suggest_outputs(value: ast.expr, count: int | None, frame: FrameType) -> str:
-    """Return how to emit several values in place of the one that the code unpacks.
+    """Return advice on how to emit the several values that the code expects.
 
-    ``count``: the number of values that the code expects; None if unknown. The result is empty if there is no advice.
+    ``count``: the number of these values; None if unknown. The result is empty if there is no advice.
     """
     if not isinstance(value, ast.Name | ast.Call):
         return ""

@@ -129,7 +129,7 @@ class Values:
         return derived[layout, encoding]
 
     def _canonical_encoding(self, tensor: Tensor, encoding: Encoding) -> Encoding:
-        """Return STORED if both encodings are equal for this tensor, else ``encoding``."""
+        """Return STORED if it equals ``encoding`` for this tensor, else ``encoding``."""
         if not is_quantized(tensor) or (encoding is FILE and self.plan.storage(tensor).dtype == tensor.dtype):
             return STORED
         return encoding
@@ -155,8 +155,8 @@ class Values:
         elif encoding is produced_encoding:
             derived = self._derived[tensor]
             layouts = [derived_layout for derived_layout, derived_encoding in derived if derived_encoding is encoding]
-            reshapable = (start for start in layouts if drop_unit_axes(start) == drop_unit_axes(layout))
-            start = next(reshapable, produced_layout)
+            reshapable_layouts = (known for known in layouts if drop_unit_axes(known) == drop_unit_axes(layout))
+            start = next(reshapable_layouts, produced_layout)
             value = self.conversions.convert_layout(
                 derived[start, encoding], add_pair_axis(start, tensor.dtype), add_pair_axis(layout, tensor.dtype)
             )

@@ -102,7 +102,7 @@ class SignatureGraph:
 
 
 class Alignment:
-    """Comparison of a signature with the prompt's, tensor by tensor.
+    """Comparison of a signature with the prompt signature, tensor by tensor.
 
     ``tensors``: tensors of the prompt, by the location of the matching tensor of the signature. ``operators``:
     operators of the prompt, by the location of the matching operator. ``input_pairs``: locations of matching inputs of

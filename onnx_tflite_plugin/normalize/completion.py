@@ -81,7 +81,7 @@ class Completion:
         return with_graph(self.prompt.sized.model, graph), outputs
 
     def _missing_operators(self, outputs: Iterable[Tensor]) -> list[Operator]:
-        """Return the decode operators of these outputs that the prompt lacks, in order."""
+        """Return the decode operators that compute ``outputs`` and that the prompt lacks."""
         needed = {location_of(tensor) for tensor in outputs}
         missing: list[Operator] = []
         for op in reversed(self.decode.subgraph.operators):

@@ -24,7 +24,7 @@ def cut(
     """Return the submodel between named tensors of the main subgraph, and its names.
 
     ``inputs_at``: tensors that become inputs; the operators that compute them are left out. Graph inputs that the
-    submodel still needs are kept. ``outputs``: tensors that become outputs; without them, the model's outputs. Names
+    submodel still needs are kept. ``outputs``: tensors that become outputs; by default, the model's outputs. Names
     may be joined by commas, and a name may have "…" in place of its middle. Raises UnsupportedOption for an unknown or
     ambiguous name, and for a tensor that cannot be an input.
     """
@@ -88,7 +88,7 @@ def _check_computed(
 
 
 def _find_tensor(main: Subgraph, by_name: dict[str, Tensor], name: str, flag: str) -> Tensor:
-    """Return the tensor with a name: of the interface, ``#index``, or of the file."""
+    """Return the tensor with an interface name, a name in the file, or ``#index``."""
     if name in by_name:
         return by_name[name]
     if name.startswith("#") and name[1:].isdigit() and int(name[1:]) < len(main.tensors):

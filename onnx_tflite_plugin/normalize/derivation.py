@@ -348,7 +348,11 @@ def is_consistent(stored: Dims, derived: Dims) -> bool:
 
 
 def _result_rank(tensor: Tensor, op: Operator, operands: Mapping[Tensor, Tensor]) -> int:
-    """Return a result's rank: operand 0's new rank if their stored ranks are equal."""
+    """Return the rank of a result for the new ranks of its operands.
+
+    This is the new rank of operand 0 if the stored ranks of operand 0 and the result are equal. Otherwise, it is the
+    stored rank of the result.
+    """
     first = next((t for t in op.inputs if t is not None), None)
     return operands[first].rank if first is not None and first.rank == tensor.rank else tensor.rank
 

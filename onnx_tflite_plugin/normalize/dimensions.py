@@ -15,7 +15,7 @@ from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.normalize.inference import infer, skeleton
 from onnx_tflite_plugin.source.model import Dims
 
-# Two sample sizes for each number of dynamic dimensions, because a constant of the file could be equal to a single sample.
+# Pairs of sample sizes, by the number of dynamic dimensions. A single sample could be equal to a constant of the file.
 # The sizes are small, because inference stores the values of vectors, whose length may be the product of all sizes.
 SAMPLES = ((101, 1009), (101, 1009), (31, 97))
 MANY_NAMES_SAMPLES = (11, 29)
@@ -104,7 +104,7 @@ def _has_size(outputs: list[Dims | None] | None, index: int, axis: int, size: in
 
 
 def _merge_names(infer_outputs: _InferenceCache, names: Mapping[InputAxis, str]) -> dict[InputAxis, str]:
-    """Return names with one name for dimensions that must be equal.
+    """Return the names after merging those of dimensions that must be equal.
 
     Dimensions must be equal if shape inference fails with different sizes. Only dimensions of the same axis are merged,
     and only if all of them can change together; otherwise they depend on another axis.

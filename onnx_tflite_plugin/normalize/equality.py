@@ -1,4 +1,4 @@
-"""Keys that identify operators with equal result shapes: one is lowered for all."""
+"""Keys of operators; operators with equal keys have equal result shapes."""
 
 from __future__ import annotations
 

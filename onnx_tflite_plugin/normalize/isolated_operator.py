@@ -30,7 +30,7 @@ def lower_in_isolation(op: Operator, model: Model, host: Host, target: Target) -
     inputs = tuple(dict.fromkeys(t for t in op.inputs if t is not None and not t.is_constant))
     outputs = tuple(t for t in op.outputs if t is not None)
     opset = target.opsets[2]
-    if reads_no_subgraph(op):  # without the subgraphs, which would be bound for each operator
+    if reads_no_subgraph(op):  # leave out the subgraphs, which would be bound again for each operator
         isolated = replace(model, subgraphs=(Subgraph(0, "", (), inputs, outputs, (op,)),), root=0)
     else:
         isolated = with_main(model, Subgraph(model.root, "", (), inputs, outputs, (op,)))

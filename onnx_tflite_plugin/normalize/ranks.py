@@ -30,7 +30,7 @@ def complete_shapes(model: Model, host: Host) -> Model:
 def missing_shapes(derivation: ShapeDerivation) -> dict[Tensor, Dims]:
     """Return derived shapes of results with missing ranks or dynamic sizes.
 
-    Tools that insert QUANTIZE and DEQUANTIZE may store observed sizes, and not mark the dynamic sizes.
+    Tools that insert QUANTIZE and DEQUANTIZE may store the sizes of one run without marking dynamic sizes.
     """
     dims: dict[Tensor, Dims] = {}
     size_values: dict[Tensor, Array] = {}

@@ -66,7 +66,7 @@ _NO_OUTPUT = "name tensors that become the outputs with --outputs, or export the
 
 
 def normalize(model: Model, host: Host, options: ConvertOptions, target: Target) -> Normalized:
-    """Return the part of a model that is converted, repaired and resized as requested.
+    """Return the part of the model to convert, repaired and resized as requested.
 
     Raises ConversionError with all contradictions of the file or of the requested sizes.
     """

@@ -84,7 +84,7 @@ def _replace(op: Operator, handler: Handler, find_entry: Callable[[Array], int |
 def _with_entry(sizes: Array, k: int, op: Operator, any_size: int) -> Array:
     """Return the sizes with ``any_size`` as entry ``k`` only.
 
-    Other entries with this value become the result's stored sizes.
+    Other entries equal to ``any_size`` are replaced by the result's stored sizes.
     """
     if len(sizes) == op[~0].rank:
         sizes = np.where(sizes == any_size, np.asarray(op[~0].shape, sizes.dtype), sizes)

@@ -82,8 +82,8 @@ class ModelDequantizer:
 
     def dequantize_bound(self, bound: Bound) -> Bound:
         op = bound.op
-        activations = [t for t in (*op.inputs, *op.outputs) if t is not None and not t.is_constant]
-        if any(t.dtype == "float32" for t in activations) and not any(affine(t) for t in activations):
+        runtime_tensors = [t for t in (*op.inputs, *op.outputs) if t is not None and not t.is_constant]
+        if any(t.dtype == "float32" for t in runtime_tensors) and not any(affine(t) for t in runtime_tensors):
             return bound  # only the weights are quantized, and the handler dequantizes them
         behavior = bound.declared.quantization
         biases = behavior.biases
@@ -103,7 +103,7 @@ class ModelDequantizer:
         return replace(bound, op=float_op, members=members, resolved=None)
 
     def dequantize_op(self, op: Operator) -> Operator:
-        """Return an operator, without fusions, with float32 instead of quantized tensors."""
+        """Return an operator before fusion, with float32 in place of quantized tensors."""
         return replace(
             op,
             inputs=tuple(map(self.dequantize_tensor, op.inputs)),

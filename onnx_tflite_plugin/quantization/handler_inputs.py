@@ -26,8 +26,8 @@ def storage_of_slot(plan: StoragePlan, bound: Bound, slot: int) -> Storage:
     if uses_file_integers(plan, bound, slot):
         return file_storage(tensor)
     planned, result = plan.storage(tensor), _integer_result(plan, bound)
-    has_own_behavior = slot in bound.declared.output_quantization
-    if has_own_behavior or result is None or affine(tensor) is None or tensor.dtype != result.dtype:
+    has_own_quantization = slot in bound.declared.output_quantization
+    if has_own_quantization or result is None or affine(tensor) is None or tensor.dtype != result.dtype:
         return planned
     result_storage = plan.storage(result)
     if planned.shift == result_storage.shift:

@@ -44,12 +44,12 @@ def choose_opset(model: BoundModel, storage: StoragePlan, requested: int | None,
         min_opset = max([bound.declared.min_opset, *dtype_opsets.values()])
         required = max(required, min_opset)
         if min_opset > (requested or high):
-            folds = all(tensor.is_constant for tensor, opset in dtype_opsets.items() if opset == min_opset)
+            folding_helps = all(tensor.is_constant for tensor, opset in dtype_opsets.items() if opset == min_opset)
             is_dtype_limit = min_opset in dtype_opsets.values()
             opset_remedy = (
                 f"--opset {min_opset}" if min_opset <= high else f"target {target.name} has opsets up to {high}"
             )
-            remedy = opset_remedy + (" or --weights fold" if folds and is_dtype_limit else "")
+            remedy = opset_remedy + (" or --weights fold" if folding_helps and is_dtype_limit else "")
             problems.append(Problem(bound.label, f"needs opset {min_opset}", remedy))
     if problems:
         raise UnsupportedOperator(f"operators that are not available in opset {requested or high}:", problems)

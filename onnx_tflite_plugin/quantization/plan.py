@@ -75,8 +75,8 @@ class StoragePlan(NamedTuple):
         storage = self.storage(tensor)
         if storage.quantization is None or self.target.refusal(storage.dtype, storage.quantization.zero_point):
             return WeightConversion.FOLDED
-        activations = [t for t in (*bound.op.inputs, *bound.op.outputs) if t is not None and not t.is_constant]
-        dtypes = {self.storage(t).dtype for t in activations if affine(t) is not None}
+        runtime_tensors = [t for t in (*bound.op.inputs, *bound.op.outputs) if t is not None and not t.is_constant]
+        dtypes = {self.storage(t).dtype for t in runtime_tensors if affine(t) is not None}
         if not dtypes <= self.target.cast_mul_dtypes:
             return WeightConversion.DEQUANTIZED
         if self.fold:

@@ -33,7 +33,7 @@ def plan_shifted_storage(model: BoundModel, target: Target) -> dict[Tensor, Stor
 
 
 def _mixed_state_tensors(states: StateUsers, shifted: Mapping[Tensor, Storage]) -> set[Tensor]:
-    """Return the tensors of each state that would have tensors of different storage."""
+    """Return all tensors of each state whose tensors would differ in storage."""
     groups, complete = states
     state_tensors = [{state_tensor(bound) for bound in group} for group in groups.values()]
     if not complete:
@@ -67,7 +67,7 @@ def _tensors_in_file_dtype(model: BoundModel) -> set[Tensor]:
 
 
 def _interface_only_tensors(model: BoundModel, weights: set[Tensor], states: StateUsers, target: Target) -> set[Tensor]:
-    """Return the tensors of operators that use only graph inputs, outputs, constants.
+    """Return tensors of operators that use only graph inputs, outputs and constants.
 
     Shifting the storage of these tensors gains nothing. Operators with weights are excluded, because they are fused
     only in the target's dtype.

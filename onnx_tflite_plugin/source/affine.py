@@ -39,8 +39,8 @@ def dequantize_constant(tensor: Tensor) -> Array:
 def bias_scale(op: Operator, factors: tuple[int, int | float]) -> Array | None:
     """Return the scale of an integer bias as float64; None if a slot is not quantized.
 
-    The first factor is a slot: its operand's scale. The second factor is a slot (int) or the factor itself (float). The
-    operand in the second slot may have per-channel scales.
+    The scale is the product of two factors. The first factor is a slot and stands for its operand's scale. The second
+    factor is a slot (int), whose operand may have per-channel scales, or a number (float).
     """
     first_slot, factor = factors
     first = affine(op[first_slot])
