@@ -3,7 +3,7 @@
 By default, graphs have 1,000 and 10,000 operators. There are six kinds of graphs: a chain, a residual network, blocks
 that resemble recurrent steps, composites with a common subgraph, one tensor with many readers, and one operator with
 many operands. If the time per operator rises with the number of operators, some code is not linear. Times are processor
-seconds. Every conversion runs in a separate process, whose peak memory is reported; it includes the imports.
+seconds. Every conversion runs in a separate process, whose peak memory, including the imports, is reported.
 """
 
 from __future__ import annotations

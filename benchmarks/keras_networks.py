@@ -1,6 +1,7 @@
 """Convert networks of keras.applications: ``python keras_networks.py FOLDER``.
 
-Requires TensorFlow. Kinds may follow the folder: ``float`` and ``int8`` (the default), ``dynamic`` and ``int16x8``.
+Requires TensorFlow. Arguments after the folder select kinds: ``float``, ``int8``, ``dynamic``, ``int16x8``. The default
+is ``float`` and ``int8``.
 
 Images are 96 x 96, so that each network takes some milliseconds. Weights are random, which does not change the time.
 The batch normalization statistics are random too; otherwise the converter would have nothing to fold.

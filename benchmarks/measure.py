@@ -18,12 +18,11 @@ PIECES_PER_SAMPLE = 5
 MAX_SAMPLE_SECONDS = 0.06  # for samples of several pieces; otherwise 25 rounds of a large network take minutes
 _WARM_UP_RUNS = 3
 
-# Processor time excludes other processes, and adds up all threads, so that extra threads give no advantage.
-# Other processes can still evict caches, which slows down the runtime that uses more memory. Caches are rarely evicted
-# during every piece of a sample; therefore the fastest piece counts. A longer effect, such as a falling clock rate, affects
-# all runtimes of a round; therefore ratios are computed per round. With two busy processes on two cores, the median ratio
-# of the most sensitive network rose by up to 50 %, but the ratio of its fastest rounds mostly by less than 10 %.
-# Therefore the ratio of the fastest rounds is reported too.
+# Processor time excludes other processes. It adds up all threads, so that extra threads give no advantage.
+# Other processes can still evict caches, but rarely during every piece of a sample; therefore the fastest piece counts.
+# A longer effect, such as a falling clock rate, affects all runtimes of a round; therefore ratios are computed per round.
+# With two busy processes on two cores, the median ratio of the most sensitive network rose by up to 50 %, but the ratio
+# of its fastest rounds mostly by less than 10 %. Therefore the ratio of the fastest rounds is reported too.
 clock = time.process_time
 
 

@@ -60,7 +60,7 @@ def models(rows: Sequence[Row]) -> Table:
 
 
 def reasons(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield each problem once, with its models."""
+    """Yield each problem once, with the models that have it."""
     models_by_problem: dict[str, list[str]] = {}
     for row in rows:
         problems = [(LITERT, row.problem), *((outcome.converter, outcome.problem) for outcome in row.outcomes)]

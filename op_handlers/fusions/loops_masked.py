@@ -48,8 +48,8 @@ class MaskedLayer:
     - "count": the final value of a counter.
     - "carried": the slot of the operand that is returned unchanged.
     - "state": the index of a final state among the states of the cell.
-    - "last_output", "last", "all": the slot. The result is the last output, the last output with a leading axis of size 1,
-      or the outputs of all time steps.
+    - "last_output", "last", "all": the slot. The results are, in this order, the last output, the last output with
+      a leading axis of size 1, and the outputs of all time steps.
     """
 
     stage: Stage

@@ -1,7 +1,7 @@
 """Rounding of float32 activations to 8 bits before products with integer weights.
 
 LiteRT's kernels round such activations. In networks with few such layers, the fusions round them as well. Each image of
-a convolution, or each row of a matrix product, has a scale. It divides the range of values, extended to zero, into 255
+a convolution, or each row of a matrix product, has a scale. The scale divides the range of values, extended to zero, into 255
 steps (XNNPACK's qd8 operators; AsymmetricQuantizeFloats, kernels/internal/reference/portable_tensor_utils.cc). If
 XNNPACK does not run the operator, the scale divides the largest magnitude into 127 steps (SymmetricQuantizeFloats). The
 product of rounded values is computed in float32, and equals the kernels' integer sum times the scales.

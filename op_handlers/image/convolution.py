@@ -179,7 +179,7 @@ def strides_and_dilations(options: Options, letters: str) -> tuple[list[int], li
 def requested_shape(at: Instance) -> Dims:
     """Return the shape in operand 0.
 
-    Raises Refusal if it is a runtime value or has another batch size than the input.
+    Raises Refusal if it is a runtime value or its batch size differs from the input.
     """
     op = at.op
     sizes = op.constant(0)

@@ -47,11 +47,11 @@ class CountedLoop:
         return int(initial_value) if any(constant_scalar(addend) == 1 for addend in addends) else None
 
     def overwritten_slots(self) -> dict[int, int]:
-        """Return slots to which the kernel copies a wrong value: later → earlier slot.
+        """Return {later slot: earlier slot} for later slots that get a wrong value.
 
-        They occur if the body returns the input of an earlier slot as the output of a later slot. The kernel copies
+        The body returns the input of the earlier slot as the output of the later slot. The kernel copies
         outputs to inputs in slot order (Eval_static, kernels/while.cc). The later slot therefore gets the new value of
-        the earlier slot instead of the old one.
+        the earlier slot instead of the old value.
         """
         input_slots = {tensor: slot for slot, tensor in enumerate(self.graph.inputs) if slot not in self.forwarded}
         returned_slots = {slot: input_slots.get(tensor, slot) for slot, tensor in enumerate(self.graph.outputs)}
@@ -204,7 +204,7 @@ class CountedLoop:
         return row if is_at_counter else None
 
     def rows(self) -> dict[int, Tensor]:
-        """Return the row written to each array that the loop only writes, by slot.
+        """Return the written row of each write-only array, by slot.
 
         The leading axis of size 1 is removed if possible. Iteration ``t`` writes row ``t``.
         """
@@ -234,7 +234,7 @@ class CountedLoop:
         return rows_by_slot
 
     def _use_count(self, tensor: Tensor) -> int:
-        """Return how often operators of the body read a tensor, or the body returns it."""
+        """Return how often the body reads or returns a tensor."""
         operands = [x for op in self.graph.operators for x in op.inputs]
         return sum(tensor is operand for operand in (*operands, *self.graph.outputs))
 

@@ -39,9 +39,9 @@ def is_hybrid(op: Operator) -> bool:
 
 
 def has_small_blocks(weights: Tensor) -> bool:
-    """True for few blockwise weights, in blocks that all kernels support.
+    """True for a small matrix of blockwise weights whose blocks all kernels support.
 
-    Products of more weights use an operator that rounds activations per block.
+    Products with larger matrices use an operator that rounds activations per block.
     """
     return (
         weights.blocks is not None
@@ -77,13 +77,13 @@ def cache_per_subgraph(compute: Callable[[Subgraph], T]) -> Callable[[Subgraph],
 
 @cache_per_subgraph
 def rounding_layers(graph: Subgraph) -> tuple[int, int]:
-    """Return the number of layers that round activations, and of rounded elements."""
+    """Return two counts: layers that round activations, and elements they round."""
     layers = [op for op in graph.operators if is_hybrid(op)]
     return len(layers), sum(map(activation_elements, layers))
 
 
 def is_shallow(graph: Subgraph) -> bool:
-    """True if so few layers round activations that results reproduce the rounding."""
+    """True if few layers round activations, so that results reproduce the rounding."""
     layers, elements = rounding_layers(graph)
     return layers <= MAX_LAYERS or elements <= MAX_ELEMENTS
 

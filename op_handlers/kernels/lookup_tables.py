@@ -71,7 +71,7 @@ def sample_function(
     """Return samples of a function at the ends of 512 segments.
 
     Half of the interpolation error in the middle of the segment is subtracted from each sample. ``low``, ``high``: the
-    bounds, whose dtype is that of the computation. ``output_span``: maximum minus minimum of the output.
+    bounds; their dtype is the dtype of the computation. ``output_span``: maximum minus minimum of the output.
     """
     step = (high - low) / np.float32(SEGMENTS)
     per_unit = np.float32(65536) / output_span

@@ -42,7 +42,7 @@ def attention_window(mask: Tensor, position: Tensor, producers: Producers, token
         allowed = scores == 0
         if not (allowed | (scores <= MAX_FORBIDDEN)).all():
             return None
-        if window is None:  # at the largest start, which comes first, a window forbids slots
+        if window is None:  # the first evaluation is at the largest start, where a window forbids slots
             count = int(allowed[-1].sum())
             window = 0 if count == last_start + tokens else count
         expected = causal if not window else causal & (np.arange(slots) > positions[:, None] - window)
@@ -65,7 +65,7 @@ def position_input(position: Tensor, producers: Producers) -> Tensor | None:
 class _Evaluation(NamedTuple):
     """Values of tensors. ``causal``: value of a mask that is a graph input.
 
-    This is not a closure, because a closure would keep the large values alive.
+    This is a class because a closure would keep the large values alive.
     """
 
     producers: Producers

@@ -204,7 +204,7 @@ def require_quantization(tensor: Tensor) -> Quantization:
 
 
 def reinterpret_scale(ctx: Context, y: Value) -> Value:
-    """Return ``y`` changed so that it is quantized as if with the operand's scale.
+    """Return ``y`` adjusted as if the output had the operand's scale.
 
     The kernel averages quantized values, and does not rescale the mean ``y`` to the scale of the output.
     """

@@ -360,8 +360,8 @@ def join_gates(
 def strided_slice_positions(op: Operator) -> list[list[int]] | None:
     """Return the positions that a STRIDED_SLICE selects along each axis, or ``None``.
 
-    Its operands must be constant. A dynamic dimension must be selected completely; its positions are those of the
-    size in the file.
+    Its operands must be constant. A dynamic dimension must be selected completely; its positions are
+    computed from the size in the file.
     """
     operands, options = [op.constant(slot) for slot in (1, 2, 3)], op.options
     if any(array is None or array.shape != (op[0].rank,) for array in operands):

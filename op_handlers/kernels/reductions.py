@@ -96,7 +96,7 @@ def fill_result(ctx: Context, x: Value, fill_value: Array, reduced_axes: Sequenc
 
 
 def constant_reduced_axes(ctx: Context) -> list[int] | None:
-    """Return the distinct reduced axes in planned layout; None if not constant."""
+    """Return the distinct reduced axes in the planned layout; None if not constant."""
     constant = ctx.constant(1) if ctx.op[0].rank else np.zeros(0, np.int64)
     return None if constant is None else sorted({int(axis) for axis in constant.reshape(-1)})
 

@@ -21,8 +21,8 @@ TABLE_UNIT = 12288  # table index units per 1.0
 def sigmoid_quantization(at: Instance) -> FixedOutputRange | Lookup:
     """Return Lookup if float arithmetic is too inexact, else FixedOutputRange.
 
-    Float arithmetic is too inexact if it differs from the int16 kernel by more than one quantization step: at scale
-    2^-12 by up to 6 steps, and at 1 of 50 other scales by 2. Tables for all scales would make the file of an
+    Float arithmetic is too inexact if it differs from the int16 kernel by more than one quantization step. The difference
+    is up to 6 steps at scale 2^-12, and 2 steps at 1 of 50 other scales. Tables for all scales would make the file of an
     EfficientNet 2.7 times as large, and the model 18 % slower.
     """
     scale = input_scale(at.op)

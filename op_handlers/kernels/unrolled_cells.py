@@ -79,7 +79,7 @@ class Unrolled(Body):
             yield from self._make_chain(chain)
 
     def _make_chain(self, steps: Sequence[Step]) -> Iterator[Chain]:
-        """Yield the chain of ``steps``, and of the first step on zero states if found."""
+        """Yield the chain of ``steps``, preceded by a step on zero states if there is one."""
         cell, x, initial_states = steps[0].cell, steps[0].x.tensor, steps[0].old_states
         rows, states = [step.x.numbers for step in steps], [step.new_states for step in steps]
         first_rows = self.rows_of_first_step(initial_states, cell)
@@ -131,7 +131,7 @@ class Unrolled(Body):
                 yield factor if difference is None else difference[0]
 
     def _row_factors(self, tensor: Tensor) -> Iterator[tuple[Rows, Rows]]:
-        """Yield both factors of the nearest sums of two products, in either order."""
+        """Yield the factors in the nearest upstream sum of two products, in either order."""
         candidates, visited = [tensor], {tensor}
         for _ in range(MAX_DEPTH + 1):
             candidate_sums = [self.sums(candidate) for candidate in candidates]
@@ -278,7 +278,7 @@ class Unrolled(Body):
 def is_row_wise(op: Operator) -> bool:
     """True if each result row depends only on the same row of both operands.
 
-    Constants may have any number of rows, which are equal.
+    Constants may have any number of rows if all rows are equal.
     """
     row_count = prod(op[~0].shape[:-1])
     return all(
@@ -288,7 +288,7 @@ def is_row_wise(op: Operator) -> bool:
 
 
 def is_whole_tensor(rows: Rows) -> bool:
-    """True if the row numbers are those of all rows of the tensor, in order."""
+    """True if these are all rows of the tensor, in order."""
     count = prod(rows.tensor.shape[:-1])
     return len(rows.numbers) == count and rows.numbers == tuple(range(count))
 

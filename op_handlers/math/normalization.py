@@ -45,7 +45,7 @@ AWAY_FROM_ZERO = 1 + 2.0**-12
 def l2_normalization(ctx: Context, x: Value) -> Value:
     """Emit division by the vector length along the last axis.
 
-    A length is at least 1e-6 (l2normalization.h).
+    Lengths below 1e-6 are replaced by 1e-6 (l2normalization.h).
     """
     ops, quantization = ctx.ops, ctx.op[0].quantization
     length = ops.Max(ops.ReduceL2(x, [ctx.axis(-1)]), 1e-6)
@@ -64,9 +64,9 @@ def l2_normalization(ctx: Context, x: Value) -> Value:
 
 
 def halving_count(op: Operator) -> int:
-    """Return how often the precision of the longest possible vector is halved.
+    """Return the maximum number of times that a vector's precision is halved.
 
-    The result is 4 for a dynamic size.
+    Longer vectors are halved more often. The result is 4 for a dynamic size.
     """
     depth = op[0].dims[-1] if op[0].dims else 1
     return 4 if depth is None else max(0, math.floor(math.log2(max(depth, 1) * 255**2) / 2 - HALVING_START) + 1)

@@ -137,7 +137,7 @@ def equals_axis(ctx: Context, axis_numbers: Value, axis: int) -> Value:
 
 
 def multiply_elements(ctx: Context, x: Value, axis: int) -> Value:
-    """Emit products along an axis with a dynamic number of elements, or with none."""
+    """Emit products along an axis with a dynamic number of elements or no elements."""
     return multiply_parts(ctx, x, axis, ctx.ops.Gather(ctx.ops.Shape(x), np.asarray(axis)), np.int64(1))
 
 

@@ -1,7 +1,7 @@
 """SVDF: a dense layer with a state that contains its recent outputs.
 
 The outputs in the state are weighted by age (internal/reference/svdf.h). Sizes: B batches, I inputs, F filters, M
-runs in the state, U units of F / U filters each.
+runs whose outputs are in the state, U units of F / U filters each.
 
 Integers with an 8-bit state are computed as in TensorFlow Lite for Microcontrollers (micro/kernels/svdf_common.cc).
 LiteRT's kernel reads an 8-bit state as 16 bits and writes beyond its end.

@@ -39,7 +39,7 @@ def multiply(ctx: Context, x: Value, y: Value) -> Value:
 def emit_cpp_min_max(ctx: Context, op_type: str, x: Value, y: Value) -> Value:
     """Emit ``std::max`` or ``std::min``.
 
-    For floats, the result is the first operand unless the second is greater (or less). The result is therefore NaN
+    For floats, the result is the second operand if it is greater (or less), otherwise the first. The result is NaN
     only if the first operand is NaN.
     """
     dtype, ops = ctx.op[0].dtype, ctx.ops

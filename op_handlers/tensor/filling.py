@@ -100,7 +100,7 @@ def range_(ctx: Context, start: Value, limit: Value, delta: Value) -> Value:
 
 
 def one_hot_axes(at: Instance) -> str | None:
-    """Return the axes with the class axis inserted, last if it is negative."""
+    """Return the axes with the class axis inserted; a negative axis is the last."""
     names = axis_names(at.op[0].rank)
     return format_axes([names, None, None, None], insert_axis(names, int(at.op.options.axis)))
 

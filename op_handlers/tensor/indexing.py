@@ -49,7 +49,7 @@ def check_axes(at: Instance) -> Decline | None:
 
 
 def gather_axes(at: Instance) -> str | None:
-    """Return the axes, in which those of the indices replace the gathered axis.
+    """Return the axes: in the result, axes of the indices replace the gathered axis.
 
     Batch axes that input and indices share are not repeated.
     """
@@ -182,7 +182,7 @@ def embedding_lookup(ctx: Context, ids: Value, rows: Value) -> Value:
 def look_up_scales(ctx: Context, scales: Array, ids: Value) -> Value:
     """Return the scales of the looked-up rows, with a trailing axis.
 
-    Block scales have no trailing axis in the constant, so that products with the same table can share it.
+    Block scales have no trailing axis in the constant, so that products with the same table can share the constant.
     """
     if scales.ndim < 3:
         return ctx.ops.Gather(scales, ids, axis=0)

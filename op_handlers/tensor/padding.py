@@ -101,7 +101,7 @@ def onnx_pads(ctx: Context, paddings: Value) -> Value | Array:
 def mirror_price(at: Instance) -> AxisPrice | None:
     """Return the price of a Gather along padded axes.
 
-    Such a Gather is slow along the innermost axis.
+    The Gather is slow along the innermost axis.
     """
     op = at.op
     amounts = constant_integers(op, 1)

@@ -1,6 +1,6 @@
 """STABLEHLO_COMPOSITE: its decomposition is inlined, or called as a function.
 
-Decompositions whose tensors differ from the operands and results are called.
+A decomposition is called if its inputs or outputs differ from the operands or results of the composite.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def composite_between_convs(model: Net) -> None:
 
 
 def two_calls(model: Net) -> None:
-    """Build two calls of one decomposition, whose names of tensors must not collide."""
+    """Build two calls of one decomposition, whose tensor names must not collide."""
     x = tensor(2, 3)
     index = add_decomposition(model, [x, x], add_operands)
     ref = model.input(x)

@@ -154,7 +154,7 @@ def rotate_and_negate(body: GraphBuilder, values: Sequence[TensorRef]) -> list[T
 
 
 def shift_values(body: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
-    """Return the sum of two values, then these two: each moves by one position.
+    """Return the sum of two values, then both values, each moved by one position.
 
     A kernel that copies the results in order overwrites values that it has yet to copy.
     """
@@ -283,7 +283,7 @@ def rnn_state_in_body(model: Net) -> None:
 
 
 def layer_in_loop(model: Net) -> None:
-    """Build a body that computes the state of an RNN, its only reader."""
+    """Build a body that computes a state, which only an RNN reads."""
 
     def body(graph: GraphBuilder, values: Sequence[TensorRef]) -> list[TensorRef]:
         (x,) = values

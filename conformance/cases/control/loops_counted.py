@@ -139,7 +139,7 @@ class RowLoop:
     def _replace_row(
         self, graph: GraphBuilder, array: TensorRef, row: TensorRef, row_index: TensorRef, next_index: TensorRef
     ) -> TensorRef:
-        """Return the rows before the written one, the written one, and those after it."""
+        """Return the rows before the written row, the written row, and the rows after it."""
         dynamic_rows = replace(self.row, shape=(None, SIZE))
         flat, pair = Spec((1,), "int32"), Spec((2,), "int32")
         head_sizes = add_operator(graph, "RESHAPE", [row_index, int32_constant(graph, [1])], flat)

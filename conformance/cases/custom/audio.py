@@ -126,16 +126,17 @@ def cepstrum_cases() -> Iterator[Case]:
 
 
 def powers_outside_filters() -> Array:
-    """Return powers, partly infinite, of only those frequencies that no filter uses."""
+    """Return powers, some infinite, at frequencies that no filter uses."""
     powers = np.zeros((1, FRAMES, BINS), np.float32)
     powers[..., 0], powers[..., 129:] = np.inf, -3
     return powers
 
 
 def signal_cases() -> Iterator[Case]:
-    """Yield silence, and tones whose quiet frequencies affect the logarithm.
+    """Yield cases of silence, and of tones with quiet frequencies.
 
-    The short tone is exact in float32: its quiet frequencies are below the floor unless a value is rounded to float32.
+    The short tone is exact in float32. Its quiet frequencies exceed the floor of the logarithm only if a value is rounded
+    to float32.
     """
     time = np.arange(1601, dtype=np.float64)[:, np.newaxis]
     inputs = {"a tone": np.sin(0.3 * time), "a short tone": np.round(np.sin(np.pi / 2 * time)), "silence": 0 * time}

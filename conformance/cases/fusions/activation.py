@@ -190,7 +190,7 @@ def with_intermediate_output(term: Term) -> Callable[[Net], None]:
 
 
 def write_term(model: Net, term: Term, image: Spec, variables: Mapping[str, TensorRef]) -> TensorRef:
-    """Add the operators of a term, whose results are like ``image``.
+    """Add the operators of a term; all results have the spec ``image``.
 
     ``variables``: tensors by name.
     """

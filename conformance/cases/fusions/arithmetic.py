@@ -189,7 +189,7 @@ def dense_cases() -> Iterator[Case]:
 
 
 def quantized_cases() -> Iterator[Case]:
-    """Yield quantized models, and one in which only the weights are quantized.
+    """Yield cases of quantized models, and one with only quantized weights.
 
     Quantized operators round and must not be folded.
     """

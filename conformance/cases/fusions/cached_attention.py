@@ -61,7 +61,7 @@ def standard_cases() -> Iterator[Case]:
 
 
 def standard_attention(name: str, sizes: Sizes, count: int, **case_fields: Any) -> Case:
-    """Return a case of attention for ``generic``, which has only standard operators."""
+    """Return a case of attention in standard operators, for the target ``generic``."""
     nodes = {"TensorScatter": 2, "Attention": 1, "Softmax": 0}
     return attention(
         f"{name}, standard operators", sizes, count, **{"targets": ("generic",), "nodes": nodes, **case_fields}
@@ -83,7 +83,7 @@ def attention(
     For ONNX Runtime, the graph becomes one fused operator.
 
     ``allowed``: constant mask, True where a position may attend to another. ``write_only_cache``: a further cache is
-    written but not read. ``different_positions``: values are written at other positions than keys.
+    written but not read. ``different_positions``: values and keys are written at different positions.
     """
 
     def build(model: Net) -> None:

@@ -41,8 +41,8 @@ class Conv:
     bias: Literal["random", "zero", "none"] = "random"
     per_axis: bool = False  # the weights have a scale per output channel
     weights: str = ""  # dtype; "" for the default of ``dtype``
-    pads: Pads = ((1, 2), (2, 0))  # start and end per spatial axis; a sequence has one
-    block: Sequence[int] = ()  # of SPACE_TO_BATCH_ND and BATCH_TO_SPACE_ND; () pads by ``pad_operator``
+    pads: Pads = ((1, 2), (2, 0))  # start and end per spatial axis; a sequence has one spatial axis
+    block: Sequence[int] = ()  # of SPACE_TO_BATCH_ND and BATCH_TO_SPACE_ND; if empty, ``pad_operator`` pads
     crops: Pads = ()  # start and end per spatial axis of BATCH_TO_SPACE_ND
     all_pads: Pads | None = None  # start and end of every axis, instead of ``pads``
     pad_operator: str = "PAD"  # PAD or PADV2
@@ -50,7 +50,7 @@ class Conv:
     padded_scale_factor: float = 1.0  # scale of the padded image divided by the scale of the input
     to_image: str = "RESHAPE"  # operator that converts a sequence to an image
     to_sequence: str = "SQUEEZE"  # operator that converts the image back
-    unit_axis: int = 1  # axis of size 1 of the image of a sequence
+    unit_axis: int = 1  # axis of size 1 in the image that a sequence becomes
     second_consumer: Literal["", "RELU", "CONV_2D"] = ""  # another operator that reads the padded image or its blocks
 
     def __call__(self, model: Net) -> None:

@@ -187,7 +187,7 @@ class Step:
         return self.graph.constant(f"k{len(self.graph.tensors)}", array)
 
     def length(self, x: TensorRef) -> TensorRef:
-        """Return the size of an axis: the first, unless the defect is another axis."""
+        """Return the size of the first axis, or of a wrong axis as a defect."""
         first = 1 if self.layer.defect == "axis" else 0
         bounds = [self.vector(first), self.vector(first + 1), self.vector(1)]
         return self.call(

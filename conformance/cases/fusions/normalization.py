@@ -85,7 +85,7 @@ def litert_torch_case(
     A mean without the reduced axes is followed by RESHAPE.
 
     ``axes``: the reduced axes. ``minuend``: constant from which the scaled mean is subtracted, 0 in a normalization.
-    ``fused``: the graph becomes one node. ``leading``: sizes of the scale and the offset before the last; the result has as many axes.
+    ``fused``: the graph becomes one node. ``leading``: leading sizes of scale and offset; the result has the same rank.
     """
     reduced_axes = {axis % len(shape) for axis in axes}
     mean_shape = tuple(n for k, n in enumerate(shape) if k not in reduced_axes)
@@ -242,7 +242,7 @@ def rms_case(
 ) -> Case:
     """Return a case of a normalization by the root of the mean square.
 
-    ``square``: the operator that computes squares. ``power``: of POW. ``quotient``: DIV by SQRT instead of MUL by RSQRT.
+    ``square``: the operator that computes squares. ``power``: the exponent of POW. ``quotient``: DIV by SQRT instead of MUL by RSQRT.
     ``scale``: shape of the scale, () for none. ``axis``: the normalized axis. ``reshaped``: the value that is reshaped to
     restore this axis, "" if MEAN keeps it. ``squares_another_tensor``: the mean square is that of a second input.
     """

@@ -37,7 +37,7 @@ def cases() -> Iterator[Case]:
 
 
 def table_cases() -> Iterator[Case]:
-    """Yield embeddings that use tables of cosines and sines, and similar patterns.
+    """Yield cases of embeddings with tables of cosines and sines.
 
     An embedding is x times a cosine table, plus x with swapped halves times a sine table.
     """

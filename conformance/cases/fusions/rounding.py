@@ -103,7 +103,7 @@ def image_cases() -> Iterator[Case]:
 
 
 def sequence_cases() -> Iterator[Case]:
-    """Yield convolutions on sequences, whose padding adds zeros to the rounded rows."""
+    """Yield cases of convolutions on sequences, which are padded after rounding."""
     row = replace(ROW, weights="int8", per_axis=True)
     for setting in (row, depthwise(row), replace(row, kernel=(3, 1), unit_axis=2)):
         image_kind = "row" if setting.unit_axis == 1 else "column"
@@ -112,7 +112,7 @@ def sequence_cases() -> Iterator[Case]:
 
 
 def pixel_cases() -> Iterator[Case]:
-    """Yield 1 x 1 convolutions, which XNNPACK computes with a scale per pixel."""
+    """Yield cases of 1 x 1 convolutions. XNNPACK computes a scale per pixel."""
     hybrid: Mapping[str, Any] = {"kernel": (1, 1), "out": 13, "weights": "int8", "per_axis": True}
     for name, shape in {"rounded per pixel": (3, 5, 7, 11), "rounded per pixel, batch of 1": (1, 5, 7, 11)}.items():
         yield exactly_rounded(conv_case(name, shape=shape, **hybrid), "CONV_2D_ROUNDED", shape)

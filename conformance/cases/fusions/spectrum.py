@@ -2,7 +2,7 @@
 
 Similar graphs must not be fused.
 
-A transform over two rows is not fused. If there are more filters than frequencies, they remain a product of their own,
+A transform over two rows is not fused. If there are more filters than frequencies, they remain a separate product,
 because a merged product would take more multiplications.
 """
 

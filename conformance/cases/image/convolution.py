@@ -138,7 +138,10 @@ def geometry_cases(op: str = "CONV_2D", **fields: Any) -> Iterator[Case]:
 
 
 def dynamic_size_cases(op: str = "CONV_2D", **fields: Any) -> Iterator[Case]:
-    """Yield dynamic height and width, odd and even, on which SAME padding depends."""
+    """Yield cases of dynamic height and width, odd and even.
+
+    SAME padding depends on the sizes.
+    """
     kernels = {"3x2 stride 2x1": ((3, 2), (2, 1)), "4x3 stride 2": ((4, 3), (2, 2)), "1x1 stride 3": ((1, 1), (3, 3))}
     shape = (2, None, None, fields.get("shape", IMAGE)[3])
     fields = {key: value for key, value in fields.items() if key != "shape"}
@@ -251,7 +254,10 @@ def build_runtime_weights(model: Net) -> None:
 
 
 def activation_cases(op: str = "CONV_2D", **fields: Any) -> Iterator[Case]:
-    """Yield activations that clip, because the zero point is inside the dtype's range."""
+    """Yield cases of activations that clip quantized values.
+
+    They clip because the zero point is inside the dtype's range.
+    """
     for dtype in ("float32", "int8", "uint8", "int16"):
         for activation in FUSED:
             yield conv_case(

@@ -128,7 +128,7 @@ def add_conv_3d(model: Net, op: str, x: Any, channels: int, shape: Sequence[int]
 
 
 def network_cases(op: str) -> Iterator[Case]:
-    """Yield convolutions around other operators, all of which must run channels first."""
+    """Yield cases of other operators between convolutions, all run channels first."""
     shape = VOLUME[:-1]
 
     def build_two(model: Net) -> None:
@@ -162,7 +162,10 @@ def network_cases(op: str) -> Iterator[Case]:
 
 
 def runtime_size_cases() -> Iterator[Case]:
-    """Yield CONV_3D_TRANSPOSE with runtime sizes, on which SAME padding depends."""
+    """Yield cases of CONV_3D_TRANSPOSE with runtime sizes.
+
+    SAME padding depends on the sizes.
+    """
     volumes = ((1, 5, 7, 11), (2, 7, 6, 13))
     for padding in ("SAME", "VALID"):
         for kernel, stride, dilation in (*WINDOWS, *DILATED_STRIDED):

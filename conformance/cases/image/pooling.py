@@ -1,4 +1,4 @@
-"""AVERAGE_POOL_2D, MAX_POOL_2D and L2_POOL_2D, none of which counts padding.
+"""AVERAGE_POOL_2D, MAX_POOL_2D and L2_POOL_2D, which all exclude padding.
 
 The fused activations clip integers.
 """

@@ -294,7 +294,10 @@ TENSORS_WITHOUT_SHAPE = (
 
 
 def requantization_cases() -> Iterator[Case]:
-    """Yield results with other quantization than the image; the kernels ignore it."""
+    """Yield cases of results whose scale differs from the image's.
+
+    The kernels ignore both scales.
+    """
     yield from copy_cases(NEAREST, Copy([(2, 10, 14, 3)], [constant([10, 14])]))
     yield from copy_cases("RESIZE_BILINEAR", Copy([(2, 4, 9, 3)], [constant([4, 9])]))
 

@@ -201,9 +201,9 @@ def leaky_relu_cases() -> Iterator[Case]:
 
 
 def prelu_cases() -> Iterator[Case]:
-    """Yield slopes of various shapes, which TFLite broadcasts from the last axis.
+    """Yield cases of PRELU with slopes of various shapes.
 
-    Between convolutions, that axis is the second in ONNX.
+    TFLite aligns the last axes of slopes and operand. Between convolutions, the last axis is the second axis in ONNX.
     """
     for dtype in ("float32", *EIGHT_BIT_DTYPES, "int16"):
         x, y = tensor(*IMAGE, dtype=dtype), rescaled_result(tensor(*IMAGE, dtype=dtype), 1.3, 9)
@@ -325,7 +325,7 @@ def lookup_cases() -> Iterator[Case]:
 
 
 def int16_cases() -> Iterator[Case]:
-    """Yield int16 TANH, LOGISTIC and GELU, and the same functions on bfloat16."""
+    """Yield cases of TANH, LOGISTIC and GELU on int16 and on bfloat16."""
     x = tensor(*IMAGE, dtype="int16")
     required_output = replace(x, scale=1 / 32768)
     for place in PLACEMENTS:

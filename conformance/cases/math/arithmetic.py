@@ -102,7 +102,7 @@ def arithmetic_cases(op: str) -> Iterator[Case]:
 
 
 def multiplication_cases() -> Iterator[Case]:
-    """Yield the dtypes that only MUL accepts: uint32 and complex64."""
+    """Yield cases of dtypes that only MUL accepts: uint32 and complex64."""
     unsigned = tensor(3, 5, dtype="uint32")
     options = {"fused_activation_function": "RELU_N1_TO_1"}
     refusal = "the lower bound -1 of a fused RELU_N1_TO_1 as the highest integer"
@@ -154,9 +154,9 @@ def shapeless_result_cases() -> Iterator[Case]:
 
 
 def power_of_two_scale_cases() -> Iterator[Case]:
-    """Yield ``pot_scale_int16``, which the first int16 files set.
+    """Yield cases of ``pot_scale_int16``, an option of the first int16 files.
 
-    Results differ by one additional rounding at most.
+    The option adds at most one rounding.
     """
     for op in ("ADD", "SUB"):
         y = tensor(*IMAGE, dtype="int16", scale=2.0**-11)
@@ -304,10 +304,10 @@ def add_n_cases() -> Iterator[Case]:
 
 
 def unscaled_integer_cases() -> Iterator[Case]:
-    """Yield quantizable dtypes without a scale, and activations that kernels ignore.
+    """Yield cases of integers without a scale, and of activations that kernels ignore.
 
-    ADD and MUL treat int16 as plain integers that wrap around. SUB's kernel crashes on it, and other dtypes are
-    refused.
+    ADD and MUL treat int16 as plain integers that wrap around. SUB's kernel crashes on int16. The kernels refuse
+    the other dtypes.
     """
     for op in ("ADD", "MUL"):
         x = tensor(4, 3, dtype="int16", scale=0)

@@ -113,9 +113,9 @@ def away_from_zero_point(x: Spec) -> Array:
 
 
 def floor_division_cases() -> Iterator[Case]:
-    """Yield FLOOR_DIV and FLOOR_MOD, whose results have the sign of the divisor.
+    """Yield cases of FLOOR_DIV and FLOOR_MOD.
 
-    The kernels refuse division by 0.
+    Results of FLOOR_MOD have the sign of the divisor. The kernels refuse division by 0.
     """
     dtypes_by_op = {"FLOOR_DIV": ["float32", "int32", "int16", "int8"]}
     dtypes_by_op["FLOOR_MOD"] = [*dtypes_by_op["FLOOR_DIV"], "int64"]

@@ -160,7 +160,7 @@ def build_complex_image(model: Net) -> None:
 
 
 def quantized_cases() -> Iterator[Case]:
-    """Yield quantized operands and results, which the kernel treats as plain integers."""
+    """Yield cases of quantized tensors, which the kernel casts as plain integers."""
     for place in PLACEMENTS:
         for dtype in ("int8", "uint8", "int16"):
             x = tensor(*IMAGE, dtype=dtype)

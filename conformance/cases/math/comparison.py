@@ -71,7 +71,7 @@ def values_near_zero(spec: Spec, place: Placement = in_isolation, seed: str = ""
 def opsets(place: Placement, x: Spec) -> tuple[int | None, ...]:
     """Return every supported opset for single operators.
 
-    Quantized int16 needs 21. Between convolutions, only the default is returned.
+    Quantized int16 needs opset 21. Between convolutions, only the default opset is returned.
     """
     quantized_int16 = x.dtype == "int16" and x.scale is not None
     return (None,) if place is between_convolutions else (None, 26) if quantized_int16 else EVERY_OPSET
@@ -163,7 +163,7 @@ def every_pair_case(op: str, dtype: str, x_scale: float, y_scale: float) -> Case
 def int16_cases() -> Iterator[Case]:
     """Yield cases with int16, which EQUAL and NOT_EQUAL rescale.
 
-    EQUAL also supports it without a scale.
+    EQUAL also supports int16 without a scale.
     """
     for op in EQUALITY:
         for scale in (0.0003, 0.0091, 0.3):

@@ -46,7 +46,7 @@ def local_response_cases() -> Iterator[Case]:
 def l2_normalization_cases() -> Iterator[Case]:
     """Yield cases of rows with a norm below 1e-6, and long integer rows.
 
-    The kernel divides the former by 1e-6, and rounds the latter.
+    The kernel divides rows with a small norm by 1e-6, and rounds long integer rows.
     """
     output_parameters = {"int8": (1 / 128, 0), "uint8": (1 / 128, 128)}
     yield from rank_cases("L2_NORMALIZATION", output_parameters)
@@ -63,7 +63,7 @@ def l2_normalization_cases() -> Iterator[Case]:
         "tolerance": Tolerance(steps=0),
         "tolerance_reason": "the kernel rounds long rows to integers and halves these",
     }
-    for largest in (3, 127):  # the kernel halves these rows at most once, or up to twice
+    for largest in (3, 127):  # the kernel halves small rows at most once, and large rows up to twice
         rows = random_array(3, 577, dtype="int8", low=-largest - 1, high=largest)
         rows[0] = np.where(rows[0] < 0, -largest - 1, largest)
         name = f"int8, long rows up to {largest}, the longest of which the kernel rounds twice"

@@ -108,7 +108,7 @@ def nonzero_values(dtype: str, *shape: int) -> Array:
 
 
 def quantized_cases(dtype: str, keep_dims: bool) -> Iterator[Case]:
-    """Yield products of values around 1, which neither vanish nor exceed the range."""
+    """Yield cases of factors around 1, so that products stay in the dtype's range."""
     for axes, shape in (
         ([1], (5, 3)),
         ([0], (5, 3)),

@@ -59,7 +59,10 @@ WITHOUT_TOLERANCE: Mapping[str, Any] = {
 
 
 def fixed_point_mean_cases() -> Iterator[Case]:
-    """Yield int16 means, rounded twice; a product may wrap around for scale 1e-8."""
+    """Yield cases of int16 means, which the kernel rounds twice.
+
+    At scale 1e-8, the product of a sum and the multiplier may wrap around.
+    """
     for factor in (0.3, 0.7, 5.0, 1e-8, 1e-5, 1e9):
         for axes in ([1, 2], [3], [3, 3, -1], [0, 1, 2, 3], []):
             yield mean_case(

@@ -91,7 +91,7 @@ def select_cases() -> Iterator[Case]:
 
 
 def row_condition_cases() -> Iterator[Case]:
-    """Yield conditions of rank 1, which SELECT applies to axis 0 instead of the last."""
+    """Yield cases of conditions of rank 1, which SELECT applies to axis 0."""
     flags = Spec((), "bool")
     for dtype in ("float32", "int8", "int16", "bool", "complex64"):
         for shape in ((3, 5, 3), (5, 7), (2, 5, 7, 3), (7,), (3, 3)):

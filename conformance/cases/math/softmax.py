@@ -103,7 +103,10 @@ def required_output(x: Spec) -> Spec:
 
 
 def rank_cases(op: str, output_parameters: dict[str, tuple[float, int]]) -> Iterator[Case]:
-    """Yield every dtype and rank, with the output parameters that the kernel requires."""
+    """Yield cases of every dtype and rank.
+
+    Outputs have the quantization parameters that the kernel requires.
+    """
     for dtype in ("float32", *output_parameters):
         x = tensor(*IMAGE, dtype=dtype)
         for place in PLACEMENTS:

@@ -31,7 +31,7 @@ def cases() -> Iterator[Case]:
 
 
 def bucketize_cases() -> Iterator[Case]:
-    """Yield BUCKETIZE; a value equal to a boundary belongs to the bucket above it."""
+    """Yield cases of BUCKETIZE, some with values equal to a boundary."""
     values = [-np.inf, -1.5, -1.49, -0.25, 0.0, 0.5, 99.99, 100.0, np.inf, np.nan]
     for dtype in ("float32", "float64"):
         yield bucketize_case(

@@ -117,7 +117,7 @@ def adjoint_cases() -> Iterator[Case]:
 
 
 def broadcast_cases() -> Iterator[Case]:
-    """Yield batches that are aligned from the right; a size of 1 is repeated."""
+    """Yield cases of batch shapes that broadcast."""
     pairs = (
         ((2, 3, 5, 7), (7, 3)),
         ((5, 7), (2, 3, 7, 3)),
@@ -158,9 +158,10 @@ def quantized_cases() -> Iterator[Case]:
 
 
 def two_roundings_cases() -> Iterator[Case]:
-    """Yield int8 sums that the kernel rounds to fractions of a step, then to steps.
+    """Yield cases of int8 sums, which the kernel rounds twice.
 
-    If the scale ratio is a power of two, both roundings may start halfway between two integers.
+    The kernel rounds to fractions of a step, and then to steps. If the scale ratio is a power of two, both roundings may
+    be ties.
     """
     reason = "the kernel multiplies and rounds in fixed point"
     exact: dict[str, Any] = {"tolerance": Tolerance(steps=0), "tolerance_reason": reason, "targets": ("onnxruntime",)}
@@ -232,7 +233,7 @@ def hybrid_cases() -> Iterator[Case]:
 
 
 def image_cases() -> Iterator[Case]:
-    """Yield products along the channels of an image, which must be transposed."""
+    """Yield cases of products along the channels of an image."""
     for dtype in ("float32", "int8", "int16"):
         x = tensor(*IMAGE, dtype=dtype)
         second_image = replace(tensor(2, 5, 11, 3, dtype=dtype), zero_point=0)
@@ -264,7 +265,7 @@ def image_cases() -> Iterator[Case]:
 
 
 def transpose_limit(place: Placement, transposes: int) -> dict[str, Any]:
-    """Return the limit of Transpose nodes between convolutions; none in isolation."""
+    """Return the limit of Transpose nodes between convolutions; no limit in isolation."""
     return {"max_transposes": transposes} if place is between_convolutions else {}
 
 
@@ -278,7 +279,7 @@ def chain_cases() -> Iterator[Case]:
 
 
 def build_swapped_batches(model: Net) -> None:
-    """Build a product between swaps of two batch axes, all of which must go."""
+    """Build a product between swaps of two batch axes, which must all be removed."""
     x, w = (
         model.call("TRANSPOSE", [tensor(3, 2, *matrix), constant([1, 0, 2, 3])], tensor(2, 3, *matrix))
         for matrix in ((5, 7), (7, 11))
@@ -338,7 +339,7 @@ def swap_sequence_and_heads(model: Net, ref: Any) -> Any:
 
 
 def several_scales_cases() -> Iterator[Case]:
-    """Yield operands with several scales, which the kernel treats as a scale of 0."""
+    """Yield cases of several scales, which the kernel treats as a scale of 0."""
     for dtype in ("int8", "int16"):
         x = tensor(2, 5, 7, dtype=dtype, zero_point=0)
         name = f"{dtype} by int8 constants with scales per column, which count as 0"

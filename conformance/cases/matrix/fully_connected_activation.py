@@ -1,6 +1,6 @@
 """FULLY_CONNECTED with fused activations.
 
-Float32 on integer weights supports all of them, other operands only clamps.
+Kernels for float32 on integer weights support all activations. Other kernels support only clamps.
 
 Sums are a few units in magnitude, so that results still differ after a tanh or a clamp.
 """

@@ -1,1 +1,1 @@
-"""Cases of several operators, which correspond to no module of ``op_handlers``."""
+"""Cases of networks of several operators."""

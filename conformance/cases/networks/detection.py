@@ -29,7 +29,7 @@ def cases() -> Iterator[Case]:
 def detector(regular_nms: bool, dtype: str) -> Case:
     """Return a case of a detector that finds the maximum number of boxes.
 
-    The kernel leaves further results undefined.
+    With fewer boxes, the kernel would leave the remaining results undefined.
 
     ``regular_nms``: suppression runs once per class, otherwise once on the best class of each anchor.
     """

@@ -1,4 +1,4 @@
-"""Operators that are refused with a reason of their own in every model."""
+"""Operators that are refused in every model, each with a specific reason."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def carried(graph: GraphBuilder) -> Sequence[TensorRef]:
 def recurrent_layer(write: Writer, *, is_late: bool = False) -> Callable[[Net], None]:
     """Return a builder of a layer whose state ``write`` computes from an input.
 
-    ``is_late``: after the layer and the last reader of the state, so that the next run uses the value.
+    ``is_late``: the state is written after its last reader, so that the next run uses the value.
     """
 
     def build(model: Net) -> None:

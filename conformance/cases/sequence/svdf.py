@@ -163,9 +163,9 @@ def cases() -> Iterator[Case]:
 
 
 def int8_state_cases() -> Iterator[Case]:
-    """Yield 8-bit states, compared with TensorFlow Lite for Microcontrollers.
+    """Yield cases of 8-bit states.
 
-    LiteRT itself writes beyond the end of such states.
+    The reference is TensorFlow Lite for Microcontrollers. LiteRT writes beyond the end of 8-bit states.
     """
     compared_with_micro = {
         "kernel": run_micro,

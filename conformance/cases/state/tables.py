@@ -167,7 +167,7 @@ def two_tables(keys: Array, values: Array) -> Callable[[Net], None]:
 def table_size(keys: Array, values: Array) -> Callable[[Net], None]:
     """Return a model of the table's size plus a graph input.
 
-    With the sum, LiteRT has an operator to run.
+    Without the sum, LiteRT would have no operator to run.
     """
 
     def build(model: Net) -> None:

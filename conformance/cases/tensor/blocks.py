@@ -50,7 +50,7 @@ def cases() -> Iterator[Case]:
 def shapes_before_and_after(op: str, size: int, shape: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the shapes of input and result.
 
-    ``shape`` has the batch, the lower height and width, and the lower number of channels of the two.
+    ``shape``: the batch, the smaller height and width, and the smaller number of channels.
     """
     n, h, w, d = shape
     wide, deep = (n, h * size, w * size, d), (n, h, w, d * size * size)
@@ -110,7 +110,7 @@ def depth_space_cases() -> Iterator[Case]:
 
 
 def inverse_pair_cases() -> Iterator[Case]:
-    """Yield an operator, an activation on the deeper side, and the inverse operator."""
+    """Yield cases of an operator, an activation, and the inverse operator."""
 
     def build(model: Net) -> None:
         x = model.input_through_conv(tensor(2, 6, 4, 3))
@@ -303,7 +303,7 @@ def dynamic_size_cases() -> Iterator[Case]:
 
 
 def refusal_cases() -> Iterator[Case]:
-    """Yield models that the kernels refuse."""
+    """Yield cases that the kernels refuse."""
     settings = [constant([2, 2]), constant(NO_PADDING)]
     x = tensor(1, 4, 6, 3, dtype="int8")
     yield in_isolation(

@@ -1,4 +1,4 @@
-"""MATRIX_DIAG and MATRIX_SET_DIAG: batches, other shapes than squares, zeros.
+"""MATRIX_DIAG and MATRIX_SET_DIAG: batches, shapes that are not square, zeros.
 
 The stored values outside the diagonal are 0, whatever the zero point.
 """

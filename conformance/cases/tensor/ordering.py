@@ -69,7 +69,7 @@ def topk_case(
 
 
 def topk_cases() -> Iterator[Case]:
-    """Yield 8-bit integers with duplicates; among equals, the lower index comes first."""
+    """Yield cases of TOPK_V2. Of equal elements, the lower index comes first."""
     for dtype in ("float32", "int8", "uint8", "int16", "int32", "int64"):
         x = tensor(3, 311, dtype=dtype)
         yield topk_case(f"{dtype}, 7 of 311", x, 7, opsets=opsets(dtype))
@@ -193,7 +193,7 @@ def reverse_sequence_case(
 
 
 def reverse_sequence_cases() -> Iterator[Case]:
-    """Yield every pair of sequence and batch axes, with lengths from 0 to the size."""
+    """Yield cases of every pair of sequence axis and batch axis."""
     x = tensor(2, 5, 7, 3)
     for sequence_axis in range(4):
         for batch_axis in range(4):

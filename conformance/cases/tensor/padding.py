@@ -59,7 +59,7 @@ def pad_case(
 
 
 def pad_cases() -> Iterator[Case]:
-    """Yield padding of integers with the zero point, which dequantizes to 0."""
+    """Yield cases of PAD, which pads quantized tensors with the zero point."""
     for dtype in (*FLOAT_OR_QUANTIZED, "float16", "int32", "int64", "bool"):
         x = tensor(*IMAGE, dtype=dtype)
         # ONNX Runtime has no Pad of int16, but the generic target may emit it.
@@ -86,7 +86,7 @@ def pad_cases() -> Iterator[Case]:
         x = tensor(*IMAGE, dtype=dtype)
         padded = x.with_shape(3, 7, 11, 5)
         for place in PLACEMENTS:
-            # Pairs become begins and ends by a Transpose of 8 numbers.
+            # A Transpose of 8 numbers converts pairs to begins and ends.
             runtime_paddings = {"rows": np.asarray(PADDINGS, np.int32)}
             yield place(
                 "PAD",
@@ -156,7 +156,7 @@ def padv2_case(
 
 
 def padding_value_cases() -> Iterator[Case]:
-    """Yield padding values of quantized tensors, which are quantized values."""
+    """Yield cases of PADV2. Padding values of quantized tensors are quantized values."""
     for dtype in FLOAT_OR_QUANTIZED:
         x = tensor(*IMAGE, dtype=dtype)
         for place in PLACEMENTS:

@@ -41,8 +41,8 @@ def scatter_add_case(
 ) -> Case:  # fmt: skip
     """Return a SCATTER_ND of random updates.
 
-    ``index_shape`` and ``depth``: sizes of the indices, without and along the last axis. ``update_spec``: dtype and
-    scale.
+    ``index_shape``: sizes of the indices without the last axis. ``depth``: size of the last axis. ``update_spec``: dtype
+    and scale.
     """
     indices = coordinates(index_shape, SHAPE[:depth], name) if indices is None else np.asarray(indices, np.int32)
     shape = np.asarray(SHAPE, np.int32)

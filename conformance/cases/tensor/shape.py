@@ -131,7 +131,10 @@ def reshape_cases() -> Iterator[Case]:
 
 
 def runtime_shape_cases() -> Iterator[Case]:
-    """Yield runtime shapes, for which the file stores at most the rank of the result."""
+    """Yield cases of runtime shapes.
+
+    The file stores at most the rank of the result.
+    """
     x = tensor(2, 15)
     shape = tensor(2, dtype="int32", name="shape")
     runs = [{"shape": np.array(shape, np.int32)} for shape in ([5, 6], [3, 10], [30, 1], [-1, 2])]
@@ -247,7 +250,7 @@ def expand_dims_case(name: str, x: Spec, axis: int, axis_dtype: str = "int32", *
 
 
 def expand_dims_cases() -> Iterator[Case]:
-    """Yield EXPAND_DIMS; a negative axis counts from the end of the longer result."""
+    """Yield cases of EXPAND_DIMS. A negative axis counts from the end of the result."""
     for axis in (*AXES, 4, -5):
         yield expand_dims_case(f"axis {axis}", tensor(*IMAGE), axis)
         yield net(
@@ -308,7 +311,7 @@ def expand_and_squeeze(axis: int, dtype: str) -> Callable[[Net], None]:
 
 
 def shape_cases() -> Iterator[Case]:
-    """Yield SHAPE, which must be the file's shape even if the image is channels first."""
+    """Yield cases of SHAPE, also of an image that is channels first in ONNX."""
     for dtype in ("int8", "uint8", "int16", "int32", "int64", "bool"):
         x, y = tensor(*IMAGE, dtype=dtype), tensor(4, dtype="int32")
         yield unary("SHAPE", f"static, {dtype} input", x, y, options={"out_type": "INT32"})

@@ -63,7 +63,7 @@ def slice_case(
 
 
 def slice_cases() -> Iterator[Case]:
-    """Yield SLICE with sizes, some of them -1: from the begin to the end of the axis."""
+    """Yield cases of SLICE. A size of -1 selects to the end of the axis."""
     for dtype in FLOAT_OR_QUANTIZED:
         for place in PLACEMENTS:
             yield slice_case(

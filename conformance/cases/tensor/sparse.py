@@ -174,7 +174,7 @@ def sparse_matmul(model: Net) -> None:
 
 
 def other_consumer_cases() -> Iterator[Case]:
-    """Yield DENSIFY with two consumers, or before an operand with a planned layout."""
+    """Yield cases of DENSIFY with two consumers, and of a consumer in planned layout."""
 
     def add_densified_operand(model: Net) -> None:
         x = model.input_through_conv(tensor(*IMAGE))

@@ -101,7 +101,7 @@ def split_v_case(
 
 
 def split_size_cases() -> Iterator[Case]:
-    """Yield SPLIT_V of different sizes; one may be -1, for the remaining elements."""
+    """Yield cases of SPLIT_V. A size of -1 stands for the remaining elements."""
     for dtype in FLOAT_OR_QUANTIZED:
         for place in PLACEMENTS:
             yield split_v_case(dtype, tensor(*IMAGE, dtype=dtype), (2, 4, 1), 2, place, opsets=opsets(dtype))

@@ -289,9 +289,9 @@ class Cell:
         return self.clip_steps(hidden, self.op.intermediates[4] if self.op.intermediates else None, 1)
 
     def clip_steps(self, value: Value, tensor: Tensor | None, sign: int) -> Value:
-        """Return values clipped to the range of int8 at the scale of ``stored``.
+        """Return values clipped to the range of int8 at the scale of ``tensor``.
 
-        The range is shifted by the zero point of ``stored`` times ``sign``.
+        The range is shifted by the zero point of ``tensor`` times ``sign``.
         """
         quantization = tensor.quantization if tensor is not None else None
         if self.op[0].dtype != "int8" or not isinstance(quantization, Quantization):

@@ -1,7 +1,7 @@
 """One LSTM step with 8-bit activations and 16-bit cells, exactly as in the kernel.
 
 Nothing is approximated, because states carry any difference to all later steps. Sums of products are rescaled in float64
-with the kernel's two roundings. Sigmoid and tanh are tables of its fixed-point functions (LstmStepInteger8x8_16,
+with the kernel's two roundings. Sigmoid and tanh are tables of the kernel's fixed-point functions (LstmStepInteger8x8_16,
 kernels/lstm_eval.cc).
 """
 

@@ -100,7 +100,7 @@ def emit_lstm(
 def emit_projected(layers: Sequence[Cell], x: Value, initial_states: InitialStates) -> Sequence[Sequence[Value]]:
     """Emit one LSTM per direction, followed by one projection for all time steps.
 
-    Recurrent weights are those of the file times those of the projection. The initial state is already projected, so
+    The recurrent weights of the file are multiplied by the projection weights. The initial state is already projected, so
     it becomes an additional input of the first time step. It is concatenated to x, with zeros for the other steps.
     """
     return [

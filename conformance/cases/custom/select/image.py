@@ -48,7 +48,7 @@ def cases() -> Iterator[Case]:
 
 
 def channels_first_cases() -> Iterator[Case]:
-    """Yield the stored channels-last cases with permuted axes.
+    """Yield the stored channels-last cases, permuted to channels first.
 
     TensorFlow has channels-first kernels only for GPUs.
     """
