@@ -21,7 +21,7 @@ MEANING = "meaning"
 class Checked:
     """A frozen dataclass that checks its fields against their annotations.
 
-    Raises TypeError for a value of a wrong type, with field and type, and for an unknown keyword, with a similar field.
+    Raises TypeError for a value of a wrong type, and for an unknown keyword. The message suggests a similar field.
     """
 
     def __new__(cls, *args: Any, **keywords: Any) -> Self:
@@ -241,7 +241,7 @@ def with_checked_keywords(
 ) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
     """Return a decorator that reports unknown keywords before missing keywords.
 
-    One misspelled keyword is both unknown and missing. ``known``: keywords that the function takes besides its named
+    A misspelled required keyword is both unknown and missing. ``known``: keywords that the function takes besides its named
     parameters. ``examples``: values of required keywords, for the message if one is missing. ``remedies``: remedies for
     keywords that belong to a different function.
     """

@@ -277,8 +277,7 @@ def _convert(
 def _run_with_fallback(records: Records, host: Host, target: Target, stages: Progress) -> Conversion:
     """Run the pipeline, and repeat it without fusions if it fails with fusions.
 
-    A fusion must not end a conversion that succeeds without it. No other function catches the error of a stage to run
-    stages again. With ``on_fusion_error="raise"``, the pipeline is not repeated.
+    A fusion must not end a conversion that succeeds without it. With ``on_fusion_error="raise"``, the pipeline is not repeated.
     """
     options = records.options
     try:

@@ -25,7 +25,10 @@ class ConversionError(Exception):
         super().__init__("\n".join([message, *self._problem_lines()]))
 
     def _problem_lines(self) -> Iterator[str]:
-        """Yield a line per problem. Problems with one hint are adjacent, and the hint follows the last one."""
+        """Yield a line per problem.
+
+        Problems with the same hint are adjacent, and the hint follows the last problem.
+        """
         groups: dict[tuple[str, int], list[Problem]] = {}
         for number, problem in enumerate(self.problems):
             groups.setdefault((problem.hint, 0 if problem.hint else number), []).append(problem)

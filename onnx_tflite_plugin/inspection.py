@@ -238,7 +238,7 @@ def _describe_tensor(tensor: Tensor) -> dict[str, Any]:
 
 
 def _parameters(tensor: Tensor) -> dict[str, Any] | None:
-    """Return the fields of a quantization, with the scales of blocks as an index."""
+    """Return the quantization parameters; blockwise scales as a tensor index."""
     if tensor.blocks is not None:
         return {"scales": tensor.blocks.scales.index, "block_size": tensor.blocks.block_size}
     return None if tensor.quantization is None else asdict(tensor.quantization)

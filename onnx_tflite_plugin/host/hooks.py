@@ -232,8 +232,7 @@ class Hooks:
     def finish(self, model: ir.Model, used: Collection[str], check: Check = lambda before, after: "") -> ir.Model:
         """Return the finished model, changed by the hook of every pack.
 
-        Changes of failed hooks are undone.
-        Raises HandlerError if the model is already invalid, or if a pack that the model uses fails.
+        Changes of failed hooks are undone. Raises HandlerError if the model is already invalid, or if a pack that the model uses fails.
         """
         hooks = self._implementations("finish")
         if not hooks:
@@ -296,8 +295,8 @@ def _is_handler_of(handler: Handler, op: Operator) -> bool:
 def _check_renames(renames: object, names: Sequence[str], taken: Set[str]) -> dict[str, str]:
     """Return the new names that differ from the old ones.
 
-    Raises Mismatch unless a hook renamed existing names to unused ones, and WrongResult for a result that is neither None
-    nor a mapping of names.
+    Raises Mismatch if an old name does not exist or a new name is in use, and WrongResult for a result that is neither
+    None nor a mapping of names.
     """
     if renames is None:
         return {}

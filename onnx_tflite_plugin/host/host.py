@@ -210,11 +210,11 @@ class Host:
         return host
 
     def handler_names(self) -> list[tuple[str, str]]:
-        """Return (code, pack) of every discovered handler by code, without loading any."""
+        """Return (code, pack) of every discovered handler, sorted. No handler is loaded."""
         return sorted((offer.code, offer.pack) for offer in self.offers if offer.group == HANDLERS)
 
     def handlers(self, codes: Collection[str] | None = None) -> Iterator[tuple[str, str, Handler | Failed]]:
-        """Yield (code, pack, handler or Failed) of discovered handlers, by code.
+        """Yield (code, pack, handler or Failed) of discovered handlers, sorted by code.
 
         ``codes``: only handlers of these operators; None for all.
         """
@@ -229,7 +229,10 @@ class Host:
                 yield offer.code, offer.pack, failed
 
     def registered_handlers(self, code: str) -> list[tuple[str, Handler]]:
-        """Return (pack, handler) of an operator; built-in only if no other pack has one."""
+        """Return each (pack, handler) of an operator.
+
+        The built-in handler is included only if no other pack has one.
+        """
         self._load_handlers(code)
         handlers = [
             (pack, plugin.handler)

@@ -35,7 +35,7 @@ class Targets:
         ]
 
     def __iter__(self) -> Iterator[tuple[str, str, Target | Failed]]:
-        """Yield name, pack and target, or the failure that makes it unusable, by name."""
+        """Yield (name, pack, target), or (name, pack, failure) for an unusable target."""
         for name, offers in sorted(self._by_name.items()):
             for offer in offers:
                 try:

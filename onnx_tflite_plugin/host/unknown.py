@@ -44,7 +44,10 @@ def _lower(ctx: Any, *inputs: Any) -> Any:
 
 
 def _attributes(op: Operator) -> dict[str, Any]:
-    """Return the options that can be attributes, else ``custom_options`` too."""
+    """Return the options that can be attributes.
+
+    If some cannot, the bytes of ``custom_options`` are included.
+    """
     composite_options = [value for value in op.options.values() if isinstance(value, Options)]
     options = {
         name: value

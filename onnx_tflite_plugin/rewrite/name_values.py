@@ -42,8 +42,8 @@ _Origin = tuple[str, tuple[tuple[int, int], ...]]
 class NameValues(InPlacePass):
     """Rename computed values, and number nodes in their order.
 
-    Graph inputs and outputs keep their names. Another value of the same TFLite tensor is named after the graph input or
-    output: ``x:float``, not ``serving_default_x:0:float``. A value that holds no TFLite tensor is named after the next
+    Graph inputs and outputs keep their names. If another value holds the TFLite tensor of the graph input ``x``, it is
+    named after ``x``: ``x:float``, not ``serving_default_x:0:float``. A value that holds no TFLite tensor is named after the next
     tensor that is computed from it, or after the tensor that it reshapes or transposes. Otherwise its name consists of its
     operator, and the role that the handler states or the name of its node.
     """

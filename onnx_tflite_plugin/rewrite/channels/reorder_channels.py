@@ -2,10 +2,11 @@
 
 Processors without VNNI add the products of two neighboring input channels in 16 bits (see ``products``). Another order of
 the channels may avoid an overflow of such sums. The convolutions that compute the channels then write them in the new order,
-and the weights stay int8 on every processor. uint8 weights take 1.1 to 1.6 times as long with AVX2. Results do not change.
+and the weights stay int8 on every processor. Results do not change. Without the rule, the weights become uint8, with which
+a convolution takes 1.1 to 1.6 times as long (AVX2).
 
-Networks trained with quantization have few large weights. In other networks, a suitable order is mostly found for convolutions
-with more input than output channels, for example after a depthwise convolution.
+Networks trained with quantization have few large weights, so a suitable order often exists. In other networks, one is mostly
+found for convolutions with more input than output channels, for example after a depthwise convolution.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule
 from onnx_tflite_plugin.rewrite.weights.products import INT8_MIN, MAX_PAIR_SUM, overflows
 from onnx_tflite_plugin.source.model import Array
 
-_MAX_COMPATIBLE = MAX_PAIR_SUM // 2  # two weights of at most this magnitude never overflow; other weights are large
+_MAX_COMPATIBLE = MAX_PAIR_SUM // 2  # two weights up to this magnitude never overflow; weights above it are "large"
 _SAMPLE_COLUMNS = 256  # number of columns for which an order is searched first, to fail fast
 _FIRST_BATCH = 4  # rows in the first batch to compare; each further batch is this many times as large
 
@@ -35,7 +36,7 @@ _FIRST_BATCH = 4  # rows in the first batch to compare; each further batch is th
 class Reordering(NamedTuple):
     """A new channel order of ``shared``.
 
-    ``improved_count``: number of convolutions that become exact.
+    ``improved_count``: number of convolutions that become exact: none of their sums overflows.
     """
 
     shared: SharedChannels

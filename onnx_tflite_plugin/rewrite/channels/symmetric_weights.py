@@ -3,7 +3,7 @@
 Kernels for such weights take a fifth to a half of the time of other kernels.
 
 Networks trained with quantization have uint8 weights, which range from -z to 255 - z around their zero point z. Usually only
-one weight in thousands exceeds int8.
+one weight in thousands, minus z, exceeds int8.
 
 If all weights fit int8, they are stored with a zero point of 0. Otherwise the input channels with larger weights are
 duplicated. The convolutions that compute these channels get copies of output channels, and each weight is split between the
@@ -248,8 +248,8 @@ class NewWeights:
     def with_channels(self, copied_channels: list[int], size: int, split: bool) -> NewWeights:
         """Return the weights with additional input channels for the copies.
 
-        ``split``: the copies get the excess of the weights over
-        ``MAX_WEIGHT``; otherwise their weights are zero. Zeros are appended up to ``size`` channels.
+        ``split``: the copies get the excess of the weights over ``MAX_WEIGHT``; otherwise their weights are zero. Zeros are
+        appended up to ``size`` channels.
         """
         remainder = _subtract_zero_point(self.weights)
         extended = np.zeros((remainder.shape[0], size, *remainder.shape[2:]), np.int64)

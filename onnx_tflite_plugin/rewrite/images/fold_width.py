@@ -5,7 +5,7 @@ few channels and many positions. M adjacent columns of C channels become one col
 reshaped to ``[N, H, W/M, M * C]`` without a copy. A convolution with stride s then computes M/s result columns at once. Its
 weights are zero for columns that a result column does not read. The sums and the results are the same.
 
-Most multiplications of the folded convolution are by 0. Without VNNI, they cost more time than the saved positions. With
+Most multiplications of the folded convolution are by 0. Without VNNI, they take more time than folding saves. With
 ``--weights-dtype auto``, weights may be int8 only on processors that compute exact sums (see ``weights``). An ``If`` on the processor
 probe then contains the folded convolution for these processors and the original convolution for other processors. With other
 ``--weights-dtype``, one convolution is emitted. Weights that become uint8 are folded only if folding is faster for uint8.

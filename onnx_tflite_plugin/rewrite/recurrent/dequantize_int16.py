@@ -4,8 +4,8 @@ Cast and Mul pass the tensor through memory twice.
 
 ONNX Runtime changes other operators next to a DequantizeLinear with a single scale. It rounds float weights of a Conv or Gemm between
 a DequantizeLinear and a QuantizeLinear to 8 bits (WeightBiasQuantization). It also moves a DequantizeLinear across Reshape and
-Transpose. It changes neither elementwise operators, for which it has no 16-bit kernels, nor nodes with per-axis scales. Unless the
-reader is elementwise, the scale is therefore repeated along an axis.
+Transpose. These changes do not affect elementwise operators, which have no 16-bit kernels, or nodes with per-axis scales. If the
+reader is not elementwise, the single scale is therefore repeated along an axis.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class Comparison:
 
     ``max_error``, ``mean_error`` and ``tolerance`` are in ``unit``: shares of the range, quantization steps, or plain values.
     ``max_error`` is the maximum error, ``mean_error`` the mean absolute error, ``differing`` the share of elements that
-    differ. ``nearest``: the kernel set with the smallest error, to which these numbers belong. ``problem``: a reason
+    differ. ``nearest``: the kernel set with the smallest error; the other fields describe this error. ``problem``: a reason
     why the output is wrong, whatever its error is. ``end_to_end``: the error of an output of the whole network, if this
     comparison concerns only the operator that computes the output.
     """

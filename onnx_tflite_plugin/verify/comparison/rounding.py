@@ -14,8 +14,8 @@ from onnx_tflite_plugin.verify.runtimes.dequantized import is_quantized
 from onnx_tflite_plugin.verify.runtimes.structure import is_dynamic_range, operands
 
 _SMALLEST_NORMAL = 2.0**-126  # of float32
-_UNDEFINED_FACTOR = 2.0**31  # smallest rescaling factor of a 32-bit integer that exceeds the kernel's shift
-_UNDEFINED_SUM_FACTOR = 2.0**19  # smallest such factor for an operand of a sum
+_UNDEFINED_FACTOR = 2.0**31  # from this rescaling factor on, the kernel's shift of a 32-bit integer is undefined
+_UNDEFINED_SUM_FACTOR = 2.0**19  # the same limit for an operand of a sum
 
 
 def weight_scale(operator: Operator, block_scales: Mapping[int, float]) -> float:
@@ -116,7 +116,7 @@ def inherited_step(
 def measure_summation(operand: Array, result: Array) -> float:
     """Return the rounding error of a float32 sum or mean that is added term by term.
 
-    LiteRT's reductions add like this, so the mean of a large image with many equal values is wrong by 1e-4. Return 0 if
+    LiteRT's reductions add term by term, so the mean of a large image with many equal values is wrong by 1e-4. Return 0 if
     the result is not a reduction of the operand.
     """
     axes = _reduced_axes(operand.shape, result.shape)

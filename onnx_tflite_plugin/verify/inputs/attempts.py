@@ -11,7 +11,7 @@ from onnx_tflite_plugin.verify.inputs.sizes import InputSizes
 
 _IMAGE_SIZE = 64  # for dynamic sizes that the file stores as 1, if the model does not run with the stored sizes
 _AUDIO_SIZE = 2048  # for dynamic sizes of audio, because models need a window of at least some 500 samples
-_MAX_ELEMENTS = 2**23  # of an input of these sizes: allows two dynamic dimensions, not three
+_MAX_ELEMENTS = 2**23  # maximum of an input; allows two dynamic dimensions of these sizes, but not three
 
 
 class Attempt(NamedTuple):

@@ -98,8 +98,8 @@ def condition_names(entry: Entry) -> list[str]:
 def _random_condition(shape: tuple[int, ...], run: int, run_pair: int, position: int) -> Array:
     """Return a boolean that alternates between runs.
 
-    Neighboring conditions have opposite values. Each pair of runs inverts different conditions, so that n runs have n
-    different combinations. ``position``: position among the conditions.
+    In the first two runs, neighboring conditions have opposite values. Each further pair of runs inverts other conditions,
+    so that every run has a new combination. ``position``: position among the conditions.
     """
     inverted = position > 0 and bool(run_pair >> (position - 1) & 1)
     return np.full(shape, (run % 2 == position % 2) != inverted)

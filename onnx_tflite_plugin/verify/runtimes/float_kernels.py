@@ -23,7 +23,7 @@ class FloatKernels:
     """Session of LiteRT's float kernels for quantized operators.
 
     States are carried from run to run. ``operands``: tensors that the caller passes. ``result``: tensor to return.
-    ``symmetric``: round 8-bit weights with other zero points to symmetric int8, with a scale per output channel. Raises
+    ``symmetric``: round asymmetric 8-bit weights to symmetric int8, with a scale per output channel. Raises
     LiteRTError if LiteRT does not load the operators with float tensors.
     """
 

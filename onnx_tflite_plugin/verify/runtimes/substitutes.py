@@ -31,7 +31,7 @@ from onnx_tflite_plugin.verify.runtimes.substitution import (
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-_MAX_REASONS = 2  # operators without a kernel whose reason is reported
+_MAX_REASONS = 2  # maximum number of operators for which a reason is reported
 
 
 def find_substitutes(

@@ -29,7 +29,7 @@ from onnx_tflite_plugin.verify.runtimes.structure import Entry, constant_produce
 
 ReadResults = Callable[[Sequence[Array]], Mapping[int, Array]]
 
-_FROM_ONNX, _HANDLE = -1, -2  # users of a state that are not the position of a step
+_FROM_ONNX, _HANDLE = -1, -2  # stored as users of a state in place of the position of a step
 _NO_RESULT = np.empty(0, np.float32)  # an output that is neither computed nor compared
 
 
@@ -172,7 +172,7 @@ def find_pack_kernels(
 ) -> tuple[dict[int, PackKernel], dict[int, str]]:
     """Return the reference kernels of operators, and reasons for missing kernels.
 
-    Both are by operator index. ``model``: as the converter's reader returns it. ``overrides``: kernels by operator
+    Both results have operator indices as keys. ``model``: as the converter's reader returns it. ``overrides``: kernels by operator
     code, in place of those that handlers declare.
     """
     target = target_named("onnxruntime")
@@ -182,7 +182,7 @@ def find_pack_kernels(
         bound = host.bind_operator(op, target, target.opsets[2])
         if not isinstance(bound, Bound):
             facts = "; ".join((bound.reason, *host.skipped_packs()))
-            # hints of other kinds of problems advise users, not authors
+            # other problems have hints for users, not for the pack's author
             remedy = f" ({bound.hint})" if bound.hint and type(bound) is Problem else ""
             reasons[index] = f"{facts}{remedy}"
             continue

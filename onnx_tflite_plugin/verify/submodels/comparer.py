@@ -193,7 +193,7 @@ class SubmodelComparer:
     def _compare_random(self, comparer: SegmentComparer, observed: OperandSet | None) -> None:
         """Compare submodels on random operands with the shapes of ``observed``.
 
-        Submodels that read other tensors in the ONNX model are skipped. Nothing is compared if operators are substituted, if
+        Submodels that read different tensors in the two models are skipped. Nothing is compared if operators are substituted, if
         masks were declared causal, or if the ONNX model has floats in place of quantized tensors, which do not saturate.
         """
         causal = is_causal(props(self.session.proto.metadata_props))

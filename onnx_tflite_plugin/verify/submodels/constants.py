@@ -23,7 +23,7 @@ from onnx_tflite_plugin.verify.runtimes.structure import Entry, StoredConstant
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
-_MIN_OVERLAP = 0.75  # share of equal values, from which an array is considered the same weight with an error
+_MIN_OVERLAP = 0.75  # minimum share of equal values in an array that counts as a wrong copy of a weight
 _MIN_VALUES = 8  # for a meaningful overlap
 _DTYPES = ("int8", "uint8")
 

@@ -68,7 +68,7 @@ def decide(pair: ModelPair, runs: Sequence[Run], *, is_random: bool, has_default
         time_limit=time_limit_after(pair.seconds),
     )
     decision = comparer.compare_runs(runs)
-    # report the first operator that differs in any run; differences on LiteRT's operands precede those on random ones
+    # differences on LiteRT's operands come first; then in execution order
     decision.differing.sort(key=lambda finding: (finding.operands.kind != "observed", finding.submodel.last_operator))
     decision.constants = constants
     return decision
@@ -154,7 +154,7 @@ def compared_tensors(pair: ModelPair, decision: Decision) -> tuple[tuple[TensorV
 def save_submodels(pair: ModelPair, decision: Decision, folder: Path, *, has_known_cause: bool) -> tuple[str, ...]:
     """Write the submodels that differ, and return notes on their files and errors.
 
-    The first submodel is that of the first difference. ``has_known_cause``: the difference needs no bug report.
+    The submodel of the first difference comes first. ``has_known_cause``: the difference needs no bug report.
     """
     findings: dict[str, Finding] = {}
     for finding in decision.differing:
@@ -194,7 +194,8 @@ def _describe_operators(operators: Sequence[Operator]) -> str:
 def _extract(pair: ModelPair, finding: Finding) -> SavedSubmodel | None:
     """Return a submodel in both formats; None if it cannot be extracted.
 
-    The submodel begins at the operands of the compared operators, or else at the tensors that the ONNX model reads.
+    The submodel begins at the operands of the compared operators. If that fails, it begins at the tensors that the ONNX
+    model reads.
     """
     submodel = finding.submodel
     for leaves in dict.fromkeys((submodel.leaves, submodel.onnx_leaves)):

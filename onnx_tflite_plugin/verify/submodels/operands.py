@@ -21,7 +21,7 @@ to 8 times the range.
 _SPECIAL_VALUES = (-1.5, -0.5, 0.0, 0.5, 1.0, 3.0, 6.0)
 _SPECIAL_SHARE = 0.5  # fraction of special values
 _REPEATED_SHARE = 0.25  # fraction of elements equal to the previous element
-_MIN_OBSERVED = 16  # number of elements that show that a tensor, such as the result of a RELU, is never negative
+_MIN_OBSERVED = 16  # minimum number of elements to conclude that a tensor, such as a RELU's result, is never negative
 _PEAK_SHARE = 0.1  # fraction of elements above the minimum
 _RANGE_FACTOR = 8.0  # multiple of the observed range
 _QUANTIZED = ("int8", "uint8", "int16")

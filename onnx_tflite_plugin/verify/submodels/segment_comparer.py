@@ -216,8 +216,8 @@ class SegmentComparer:
     ) -> Comparison | None:
         """Return the comparison with the first LiteRT result that matches; None if none.
 
-        ``actual``: the result without saturated elements. ``unmasked``: the result with
-        them, for float kernels, which do not saturate either.
+        ``actual``: the result, with LiteRT's values in place of saturated elements. ``unmasked``: the unchanged result, which
+        is compared with float kernels, since these do not saturate.
         """
         substituted = self.settings.substituted
         if substituted and (self.settings.stateful or submodel not in self.segment.litert_submodels):

@@ -27,7 +27,7 @@ from onnx_tflite_plugin.verify.times.profile import OperatorTime, profile
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-TURN_SECONDS = 0.02  # time for which one runtime runs before the other
+TURN_SECONDS = 0.02  # duration of a turn, in which only one runtime runs
 WARM_UP_RUNS = 2  # runs before the first measurement
 
 

@@ -85,7 +85,7 @@ def _profile_nodes(
         name, suffix, _ = event["name"].partition("_kernel_time")
         if event.get("cat") == "Node" and suffix:
             durations[name].append(event["dur"])
-    seconds = {name: _trimmed_mean(times[-runs:]) / 1e6 for name, times in durations.items()}  # the first run allocates
+    seconds = {name: _trimmed_mean(times[-runs:]) / 1e6 for name, times in durations.items()}  # without the first run
     return seconds, {name: len(times) / (runs + 1) for name, times in durations.items()}
 
 
