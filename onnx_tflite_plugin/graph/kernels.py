@@ -69,15 +69,15 @@ def _dtypes(node: ir.Node, schema: onnx.defs.OpSchema) -> dict[str, set[str]]:
     """Return the dtypes per type parameter of the operator: ``T: {tensor(int8)}``."""
     sides = ((node.inputs, schema.inputs), (node.outputs, schema.outputs))
     dtypes: dict[str, set[str]] = {}
-    for values, formals in sides:
-        for value, formal in zip(values, formals, strict=False):
+    for values, parameters in sides:
+        for value, parameter in zip(values, parameters, strict=False):
             if value is not None and value.type is not None:
-                dtypes.setdefault(formal.type_str, set()).add(f"tensor({value.type.dtype.name.lower()})")
+                dtypes.setdefault(parameter.type_str, set()).add(f"tensor({value.type.dtype.name.lower()})")
     return dtypes
 
 
 OLDEST_RUNTIME = "1.22"
-"""Oldest supported ONNX Runtime, which also loads converted models; equal to the version in setup.cfg."""
+"""Oldest supported ONNX Runtime; setup.cfg has the same version."""
 LOADED_FROM = {23: "1.23", 24: "1.24", 25: "1.24", 26: "1.25"}
 """First ONNX Runtime that loads an opset; older opsets load in 1.22. Measured by opening a model in each version."""
 INT4_CASTS_FROM = "1.23"

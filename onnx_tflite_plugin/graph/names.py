@@ -55,8 +55,8 @@ def shorten_name(name: str, limit: int = MAX_INTERNAL_NAME, outer_scopes: str = 
 
 def common_scopes(names: Iterable[str]) -> list[str]:
     """Return the scopes with which all names begin."""
-    columns = zip(*(name.split("/") for name in names), strict=False)
-    return [column[0] for column in itertools.takewhile(lambda column: len({*column}) == 1, columns)]
+    scopes_by_depth = zip(*(name.split("/") for name in names), strict=False)
+    return [scopes[0] for scopes in itertools.takewhile(lambda scopes: len({*scopes}) == 1, scopes_by_depth)]
 
 
 def _clean_name(name: str) -> str:

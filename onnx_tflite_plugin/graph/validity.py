@@ -34,8 +34,8 @@ _DTYPE = re.compile(r"has unsupported type: tensor\((?P<dtype>\w+)\)")
 class DeclaredHandler(NamedTuple):
     """Facts on the handler of a pack, for messages.
 
-    ``label``: its first operator. ``declarations``: its declarations that determine the layout and dtype of tensors.
-    ``location``: file and line of the lowering's result.
+    ``label``: the handler's first operator in the model. ``declarations``: its declarations that determine the layout
+    and dtype of tensors. ``location``: file and line of the lowering's result.
     """
 
     label: str
@@ -106,10 +106,7 @@ def check_valid(
 
 
 def _missing_dtype_problem(dtype: str, node: ir.Node | None, text: str) -> Problem:
-    """Return the problem that ONNX does not define an operator for a dtype.
-
-    Quantized tensors could be float instead.
-    """
+    """Return the problem that ONNX does not define an operator for a dtype."""
     hint = "--quantization float" if dtype in QUANTIZED else ""
     if node is None or not source_operators(node.metadata_props):
         return Problem("the model", text, hint)

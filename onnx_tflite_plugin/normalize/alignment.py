@@ -145,7 +145,7 @@ class Alignment:
             raise Misaligned(f"{keys}: {min(self.differences)[1]}")
 
     def _add(self, tensor: Tensor, prompt_tensor: Tensor) -> None:
-        """Queue two tensors for comparison once. Views before the tensors are skipped."""
+        """Queue two tensors for comparison, if not done yet; skip the views before them."""
         pair = self.signature.viewed_tensor(tensor), self.prompt.viewed_tensor(prompt_tensor)
         key = location_of(pair[0]), location_of(pair[1])
         if key not in self.compared:
@@ -156,7 +156,9 @@ class Alignment:
         """Compare two tensors and the operators that compute them."""
         producer, prompt_producer = self.signature.producer(tensor), self.prompt.producer(prompt_tensor)
         main = self.signature.sized.signature.subgraph
-        position = producer.index if producer is not None and producer.subgraph == main else 1 << 30
+        after_all_operators = 1 << 30
+        is_in_main = producer is not None and producer.subgraph == main
+        position = producer.index if producer is not None and is_in_main else after_all_operators
         if not self._have_equal_sizes(tensor, prompt_tensor):
             pairs = (self.signature.sized, tensor), (self.prompt.sized, prompt_tensor)
             descriptions = [f"{list(sized.sizes(t))} of {t.dtype}" for sized, t in pairs]
@@ -178,7 +180,7 @@ class Alignment:
             self.tensors.setdefault(location_of(tensor), prompt_tensor)
 
     def _have_equal_sizes(self, tensor: Tensor, prompt_tensor: Tensor) -> bool:
-        """True if tensors have equal dtypes, quantizations, and sizes other than 1."""
+        """True if dtypes, quantizations and sizes are equal, except for axes of size 1."""
         if (tensor.dtype, tensor.quantization) != (prompt_tensor.dtype, prompt_tensor.quantization):
             return False
         return squeeze(self.signature.sized.sizes(tensor)) == squeeze(self.prompt.sized.sizes(prompt_tensor))

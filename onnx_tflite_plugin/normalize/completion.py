@@ -56,8 +56,8 @@ class Completion:
         """
         decode_outputs = self.decode.sized.tensors_by_name(self.decode.sized.signature.outputs)
         prompt_outputs = self.prompt.sized.signature.outputs
-        missing = {name: tensor for name, tensor in decode_outputs.items() if name not in prompt_outputs}
-        for op in self._missing_operators(missing.values()):
+        missing_outputs = {name: tensor for name, tensor in decode_outputs.items() if name not in prompt_outputs}
+        for op in self._missing_operators(missing_outputs.values()):
             if self.decode.is_view_of(op):
                 continue  # copied together with its user
             if self._copy_similar(op):
@@ -66,7 +66,7 @@ class Completion:
                 raise Misaligned(
                     f"{label(op)} is only in {self.decode.key!r}, and its counterpart for several tokens is unknown"
                 )
-        counterparts = {name: self.counterparts.get(location_of(tensor)) for name, tensor in missing.items()}
+        counterparts = {name: self.counterparts.get(location_of(tensor)) for name, tensor in missing_outputs.items()}
         unmatched = next((name for name, tensor in counterparts.items() if tensor is None), None)
         if unmatched is not None:
             raise Misaligned(f"output {unmatched!r} of {self.decode.key!r} has no counterpart for several tokens")
@@ -97,7 +97,7 @@ class Completion:
     # --- copies of operators of earlier layers --------------------------------------------------
 
     def _pattern(self, op: Operator) -> Hashable:
-        """Return a key that is equal for decode operators of different layers."""
+        """Return a key that is equal for corresponding operators of different layers."""
         handler = self.handler_of(op)
         subgraph_options = set() if handler is None else {*handler.subgraphs}
         options = repr(sorted((name, value) for name, value in op.options.items() if name not in subgraph_options))

@@ -147,9 +147,9 @@ def operators_between(main: Subgraph, starts: Collection[Tensor], ends: Collecti
             selected.add(op)
             needed |= {t for t in op.inputs if t is not None and not t.is_constant and t not in starts}
     available = {*starts, *main.inputs, *(t for op in selected for t in op.outputs if t is not None)}
-    handles = {t: op for op in main.operators if not op.inputs for t in op.outputs if t is not None}
+    handle_producers = {t: op for op in main.operators if not op.inputs for t in op.outputs if t is not None}
     for op in main.operators:
         operands = [t for t in op.inputs if t is not None and not t.is_constant]
-        if not any(op.outputs) and all(t in available or t in handles for t in operands):
-            selected |= {op, *(handles[t] for t in operands if t in handles)}
+        if not any(op.outputs) and all(t in available or t in handle_producers for t in operands):
+            selected |= {op, *(handle_producers[t] for t in operands if t in handle_producers)}
     return (op for op in main.operators if op in selected)

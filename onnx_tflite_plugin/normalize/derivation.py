@@ -68,7 +68,7 @@ class ShapeDerivation:
     ) -> dict[Tensor, Dims]:
         """Return the shapes of the resized inputs and of tensors that depend on them.
 
-        ``batches``: the stored size of a dynamic axis 0, by the sample size that replaces it. Raises
+        ``batches``: for each sample size of axis 0, the stored size that it replaces. Raises
         UnsupportedOperator for the first operator whose output shapes cannot be derived.
         """
         self.batches, self.subgraph_shapes = batches or {}, {}

@@ -120,8 +120,8 @@ def _find_shared_items(alignment: Alignment, joined: Model) -> SharedItems:
         if signature.is_view_of(op):
             views.setdefault((location_of(signature.viewed_tensor(op[~0])), signature.sized.sizes(op[~0])), op)
     for (prompt_location, sizes), location in sized_locations.items():
-        graph, index = location
-        if signature.sized.sizes(signature.sized.model.subgraphs[graph].tensors[index]) == sizes:
+        subgraph_index, tensor_index = location
+        if signature.sized.sizes(signature.sized.model.subgraphs[subgraph_index].tensors[tensor_index]) == sizes:
             tensors.setdefault(prompt_location, location)
     for op in joined.main.operators:
         viewed = viewed_locations.get(location_of(prompt.viewed_tensor(op[~0]))) if prompt.is_view_of(op) else None

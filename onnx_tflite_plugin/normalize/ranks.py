@@ -70,12 +70,12 @@ def _mark_dynamic(tensor: Tensor, derived: Dims) -> Dims:
 
 def _broadcast_dims(tensor: Tensor, operands: Sequence[Tensor]) -> Dims:
     """Return the broadcast shape; stored sizes that contradict it are kept."""
-    dims, stored = broadcast_shape([t.dims for t in operands]), broadcast_shape([t.shape for t in operands])
+    dims, expected = broadcast_shape([t.dims for t in operands]), broadcast_shape([t.shape for t in operands])
     if len(dims) != tensor.rank:
         return tensor.dims if tensor.has_rank else dims
     return tuple(
         size if expected_size == stored_size else stored_size
-        for size, expected_size, stored_size in zip(dims, stored, tensor.dims, strict=True)
+        for size, expected_size, stored_size in zip(dims, expected, tensor.dims, strict=True)
     )
 
 

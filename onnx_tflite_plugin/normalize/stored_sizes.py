@@ -50,8 +50,8 @@ def entry_of_axis(
 ) -> int | None:
     """Return the index of the entry of ``sizes`` for an axis; None if there is none.
 
-    If ``sizes`` reshape the tensor, the entry is a multiple of the axis, or the only factor of the axis that is in
-    ``named_sizes``. Otherwise, ``sizes`` are the sizes of the last axes.
+    If ``sizes`` are the new shape in a reshape, the entry is a multiple of the axis, or the only factor of the axis
+    that is in ``named_sizes``. Otherwise, ``sizes`` are the sizes of the last axes.
     """
     if prod(sizes) != prod(dims):
         k = axis + len(sizes) - len(dims)
