@@ -132,15 +132,15 @@ def write_external(model: ir.Model, path: Path) -> list[Path]:
     _remove_leftovers(path)
     with _temporary_folder(path) as folder:
         ir.save(model, folder / path.name, external_data="weights.data")
-        data = _data_name(path.name, _digest(folder / "weights.data"))
-        os.replace(folder / "weights.data", folder / data)
+        weights_name = _data_name(path.name, _digest(folder / "weights.data"))
+        os.replace(folder / "weights.data", folder / weights_name)
         proto = onnx.load(folder / path.name, load_external_data=False)
         remove_constant_infos(proto.graph)
         for location in _locations(proto.graph):
-            location.value = data
+            location.value = weights_name
         onnx.save(proto, folder / path.name)
-        _publish(path, folder, data)
-    return [path, path.with_name(data)]
+        _publish(path, folder, weights_name)
+    return [path, path.with_name(weights_name)]
 
 
 @contextmanager

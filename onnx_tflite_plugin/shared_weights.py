@@ -72,19 +72,19 @@ def _move_weights(paths: Sequence[Path], stem: str) -> tuple[Path, dict[Path, by
 
     Return the path of the file, and the content of the models that refer to it.
     """
-    descriptor, temporary = tempfile.mkstemp(dir=paths[0].parent, prefix=f".{stem[:60]}.")
+    descriptor, temporary_path = tempfile.mkstemp(dir=paths[0].parent, prefix=f".{stem[:60]}.")
     try:
         with os.fdopen(descriptor, "wb") as file:
             offsets = _Offsets(file)
             models = {path: _make_weights_external(path, offsets) for path in paths}
-        data = paths[0].with_name(f"{stem}.{offsets.digest}.data")
-        os.chmod(temporary, 0o666 & ~files.umask())
-        os.replace(temporary, data)
+        weights_path = paths[0].with_name(f"{stem}.{offsets.digest}.data")
+        os.chmod(temporary_path, 0o666 & ~files.umask())
+        os.replace(temporary_path, weights_path)
     except BaseException:
         with suppress(FileNotFoundError):
-            os.unlink(temporary)
+            os.unlink(temporary_path)
         raise
-    return data, {path: _with_location(model, data.name) for path, model in models.items()}
+    return weights_path, {path: _with_location(model, weights_path.name) for path, model in models.items()}
 
 
 def _make_weights_external(path: Path, offsets: _Offsets) -> bytes:

@@ -59,17 +59,17 @@ def _describe_submodels(unsupported: Sequence[Operator], main: Subgraph) -> Iter
             if (submodel := _submodel_between(unsupported[:k], unsupported[k:], main))
         ]
         submodels = [*sorted(inner_submodels, key=lambda item: -len(item[1].operators))[:1]]
-    these = "it" if count == 1 else "all of them"
+    pronoun = "it" if count == 1 else "all of them"
     for k, submodel in submodels:
         number = len(submodel.operators)
-        operators = "operator" if number == 1 else f"{number} operators"
-        place = f"after {these}" if k == count else f"before {these}" if k == 0 else "between them"
+        operators_text = "operator" if number == 1 else f"{number} operators"
+        place = f"after {pronoun}" if k == count else f"before {pronoun}" if k == 0 else "between them"
         options = [
             _option(flag, tensors, main)
             for flag, tensors in (("--inputs-at", submodel.starts), ("--outputs", submodel.ends))
             if tensors
         ]
-        yield f"to convert the {operators} {place}: {(' ' if FROM_COMMAND.get() else ', ').join(options)}"
+        yield f"to convert the {operators_text} {place}: {(' ' if FROM_COMMAND.get() else ', ').join(options)}"
 
 
 def _submodel_between(before: Sequence[Operator], after: Sequence[Operator], main: Subgraph) -> _Submodel | None:

@@ -105,7 +105,7 @@ def _measure_finite(actual: Array, expected: Array) -> ErrorStatistics:
 def comparable(array: Array) -> Array:
     """Return the array in a dtype that NumPy can compare.
 
-    Complex numbers become pairs, int4 and int2 become int8, small floats float32, and text bytes.
+    Complex numbers become pairs, int4 and int2 become int8, small floats become float32, and texts become bytes.
     """
     array = np.asarray(array)
     name = array.dtype.name
