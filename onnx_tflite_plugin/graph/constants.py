@@ -21,7 +21,7 @@ class NotConstant(LookupError):
 
 
 def evaluate_constant(value: ir.Value, opsets: Mapping[str, int], purpose: str) -> Array:
-    """Compute a value that depends only on constants with the reference evaluator.
+    """Compute, with the reference evaluator, a value that depends only on constants.
 
     ``opsets``: opset by domain. ``purpose``: the use of the value, for the message of OverBudget. Raises NotConstant if
     the value depends on a graph input, and OverBudget if its arrays would take too much memory.

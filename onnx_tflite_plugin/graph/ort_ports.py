@@ -13,7 +13,7 @@ from onnx_tflite_plugin.graph.ort_values import UNKNOWN_TO_NUMPY, dtype_of
 from onnx_tflite_plugin.source.model import Array
 
 RUNTIME_DTYPES = {"float": "float32", "double": "float64", "string": "object"}
-"""NumPy's names of dtypes by ONNX Runtime's, where they differ."""
+"""NumPy's dtype name for each ONNX Runtime dtype name that differs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ def check_array(value: Any, port: Port, kind: str = "input") -> Array:
     subject = f"{kind} {port.name!r}"
     array = to_array(value, subject)
     if array.dtype == port.dtype and port.type != "string" and _fits_shape(array, port):
-        return array  # before the texts below, which take longer than a run of a small model
+        return array  # return early, because formatting the texts below takes longer than a run of a small model
     array = match_dtype(array, port, f"{subject} is {port}", is_array=hasattr(value, "dtype"))
     if not _fits_shape(array, port):
         raise ValueError(f"{subject} is {port}; the array has shape {list(array.shape)}")

@@ -42,12 +42,12 @@ def _implementation_choices(graph: GraphProto) -> set[str]:
     """
     producers = {name: node for node in graph.node for name in node.output}
     choices: set[str] = set()
-    for branch in (node for node in graph.node if node.op_type == "If"):
-        pending = [branch.input[0]]
+    for if_node in (node for node in graph.node if node.op_type == "If"):
+        pending = [if_node.input[0]]
         while pending:
             name = pending.pop()
             node = producers.get(name)
-            if node is not None and node.op_type in _CONDITIONS and _operators(node) == _operators(branch):
+            if node is not None and node.op_type in _CONDITIONS and _operators(node) == _operators(if_node):
                 choices.add(name)
                 pending += node.input
     return choices

@@ -21,8 +21,8 @@ DECODED_RATIO = 256
 def read_span(table: Table, inline: str, offset: str, size: str) -> Span:
     """Return the span of bytes in field ``inline`` or at ``offset``.
 
-    Bytes at ``offset`` follow the FlatBuffer, in files over 2 GB. As in LiteRT, an offset above 1 counts as set, and is
-    read only if ``inline`` is missing.
+    In files over 2 GB, the bytes at ``offset`` follow the FlatBuffer. As in LiteRT, an offset above 1 counts as set,
+    and is read only if ``inline`` is missing.
     """
     if table.has(inline) or table.number(offset) <= 1:
         return table.vector(inline, 1)

@@ -4,7 +4,7 @@ The format is described at ``SparsityParameters`` in the schema (a variant of TA
 LiteRT's ``FormatConverter::SparseToDense``, the checks with ``VerifyAndCountSparseElements``. A tensor of rank n
 with k blocked dimensions has n + k levels. ``traversal_order[level]`` is the dimension d of a level: an axis if d < n,
 otherwise the position inside a block of axis ``block_map[d - n]``. A dense level has all coordinates. A CSR level has
-only listed ones: entry p of the level above has the coordinates ``indices[segments[p] : segments[p + 1]]``.
+only the listed ones: entry p of the level above has the coordinates ``indices[segments[p] : segments[p + 1]]``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from onnx_tflite_plugin.source.schema import DENSE, DIMENSION, INDEX_VECTORS, SP
 class Level(NamedTuple):
     """One dimension of the tree of coordinates.
 
-    ``size``: the number of coordinates of a dense level. ``segments`` and ``indices``: those of a CSR level.
+    ``size``: the number of coordinates of a dense level. ``segments`` and ``indices``: set only for a CSR level.
     """
 
     size: int
@@ -92,10 +92,10 @@ class Sparsity:
 
 
 def read_sparsity(table: Table, shape: tuple[int, ...]) -> Sparsity:
-    """Return the sparsity parameters, checked except for coordinates.
+    """Return the sparsity parameters; all except the coordinates are checked.
 
     Raises InvalidModel for inconsistent parameters, such as a level with too few entries for the level above.
-    The checks guarantee that no intermediate of ``dense`` is larger than the stored values.
+    The checks guarantee that no intermediate array of ``dense`` is larger than the stored values.
     """
     order, block_map = table.numbers("traversal_order"), table.numbers("block_map")
     rank, level_count = len(shape), len(order)
@@ -118,7 +118,7 @@ def read_sparsity(table: Table, shape: tuple[int, ...]) -> Sparsity:
             reason = f"{len(level.segments)} segments, but the previous dimensions need {count + 1}"
             raise metadata.invalid("array_segments", reason, DAMAGED)
         else:
-            # A level without entries leaves none for the levels below.
+            # If a level has no entries, the levels below it have none either.
             count = len(level.indices) if count else 0
         if depth >= rank and not level.size:
             raise metadata.invalid("dense_size", "a block must be dense and have a size", DAMAGED)

@@ -55,9 +55,10 @@ class _RawOperator(NamedTuple):
 
 
 class _Origins(NamedTuple):
-    """Origin of each tensor: ``available`` before any operator runs, or computed.
+    """Origin of each tensor's value.
 
-    ``producers``: the index of the operator that computes a tensor, by tensor index.
+    ``available``: True for a tensor that has a value before any operator runs. ``producers``: the index of the operator
+    that computes a tensor, by tensor index.
     """
 
     tensors: tuple[Tensor, ...]

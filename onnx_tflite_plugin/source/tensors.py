@@ -40,19 +40,19 @@ def read_tensors(
         if dtype in HANDLES and table.number("buffer") and buffers.span(table.number("buffer"), table)[1]:
             raise table.invalid("buffer", f"a {dtype} tensor cannot hold stored data", DAMAGED)
         dtype, shape, dims = _read_tensor_list(table, dtype) or (dtype, shape, dims)
-        variable = table.flag("is_variable")
+        is_variable = table.flag("is_variable")
         data = _read_data(table, dtype, shape, buffers)
-        if data is not None and variable:
+        if data is not None and is_variable:
             raise table.invalid("buffer", "a variable tensor cannot hold stored data", REFUSED)
-        if data is None and 0 in dims and None not in dims and not variable and index not in runtime_tensors:
+        if data is None and 0 in dims and None not in dims and not is_variable and index not in runtime_tensors:
             # A tensor without elements needs no stored data, and is a constant if nothing computes it.
             data = buffers.constant((0, 0), table, dtype, shape) if dtype not in HANDLES else None
         if data is not None:
             dims = shape  # LiteRT never resizes stored tensors
         predates_has_rank = not stores_ranks and index not in computed
-        ranked = bool(shape) or data is not None or predates_has_rank or table.flag("has_rank")
+        has_rank = bool(shape) or data is not None or predates_has_rank or table.flag("has_rank")
         tensors.append(
-            Tensor(subgraph, index, table.text("name"), dtype, shape, dims, data, None, variable, has_rank=ranked)
+            Tensor(subgraph, index, table.text("name"), dtype, shape, dims, data, None, is_variable, has_rank=has_rank)
         )
     parameters = [
         read_quantization(table.table("quantization", QUANTIZATION), tensor.dtype, tensor.shape, tensors)
