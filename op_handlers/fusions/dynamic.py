@@ -88,7 +88,7 @@ def emit_dynamic_product(
 # --- dense layers -----------------------------------------------------------------------------
 
 MIN_PRODUCTS = 2**20
-"""Minimum multiplications for which MatMulInteger of several rows, or a convolution, is faster than a float product."""
+"""Minimum multiplications for which MatMulInteger is faster than a convolution or a float product of several rows."""
 MIN_WEIGHTS = 2**17
 """Minimum number of weights for which MatMulInteger is faster than a float product of one row.
 

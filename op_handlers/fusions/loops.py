@@ -218,17 +218,17 @@ class Directions:
         values_by_slot = {
             k: self.forwarded_operand(result) for k, result in used_results.items() if result.kind == "carried"
         }
-        computed = {k: result for k, result in used_results.items() if k not in values_by_slot}
-        if trips is None or not self.fails_without_steps(computed.values()):
-            values: Sequence[Value] = self.emit_layers(computed)
+        computed_results = {k: result for k, result in used_results.items() if k not in values_by_slot}
+        if trips is None or not self.fails_without_steps(computed_results.values()):
+            values: Sequence[Value] = self.emit_layers(computed_results)
         else:
             values = ctx.ops.If(
                 ctx.ops.Greater(self.operands[self.offsets[0] + trips], ctx.scalar(0, self.offsets[0] + trips)),
-                then_branch=ctx.graph(lambda: self.emit_layers(computed)),
-                else_branch=ctx.graph(lambda: [self.initial_value(result) for result in computed.values()]),
-                outputs=len(computed),
+                then_branch=ctx.graph(lambda: self.emit_layers(computed_results)),
+                else_branch=ctx.graph(lambda: [self.initial_value(result) for result in computed_results.values()]),
+                outputs=len(computed_results),
             )
-        values_by_slot.update(zip(computed, values, strict=True))
+        values_by_slot.update(zip(computed_results, values, strict=True))
         return tuple(values_by_slot.get(k) for k in range(len(self.results)))
 
     def forwarded_operand(self, result: Result) -> Value:

@@ -90,7 +90,8 @@ def emit_bilinear(ctx: Context, x: Value, size: Value) -> Value:
             x = interpolate_axis(ctx, x, 1 + k, emit_interpolation(ctx, input_size, output_size))
         return reinterpret_scale(ctx, x)
     offset = half_up_offset(ctx.op)
-    adds_offset_first = math.prod(ctx.op[0].shape) <= math.prod(ctx.op[out(0)].shape)  # to the smaller tensor
+    # The smaller tensor gets the offset.
+    adds_offset_first = math.prod(ctx.op[0].shape) <= math.prod(ctx.op[out(0)].shape)
     if offset and adds_offset_first:
         x = ctx.ops.Add(x, offset)
     y = emit_linear_resize(ctx, x, size)
@@ -100,8 +101,8 @@ def emit_bilinear(ctx: Context, x: Value, size: Value) -> Value:
 def emit_linear_resize(ctx: Context, x: Value, size: Value) -> Value:
     """Emit Resize of height and width, which must be adjacent for ONNX Runtime.
 
-    If they are not adjacent, a dynamic shape is transposed to channels first. A static shape is not, because ONNX
-    Runtime would move the Transpose past the Resize and then could not run it. Instead, height and width are resized
+    If they are not adjacent, a dynamic shape is transposed to channels first. A static shape is not transposed, because
+    ONNX Runtime would move the Transpose past the Resize and then could not run the model. Instead, height and width are resized
     one after the other.
     """
     perm, mode = ctx.perm(), coordinate_mode(ctx)

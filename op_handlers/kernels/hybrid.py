@@ -16,7 +16,7 @@ from onnx_tflite_plugin.api import Operator, Quantization, Subgraph, Tensor
 T = TypeVar("T")
 WEIGHT_DTYPES = ("int8", "uint8", "int4", "int2")
 MAX_LAYERS, MAX_ELEMENTS = 24, 2**17
-"""Limits for rounding activations as in LiteRT: number of layers, and of elements of their activations.
+"""Limits for rounding activations as in LiteRT: the number of layers, and the number of elements of their activations.
 
 Kernels add the terms of a float32 sum in different orders, so an activation is occasionally rounded differently. After
 about 50 convolutions, results differ as much as without rounding, and as much as between LiteRT's own kernels.
@@ -25,7 +25,7 @@ MAX_BLOCKWISE_WEIGHTS = 2**17
 """Maximum number of blockwise weights that are multiplied as floats, with rounded activations.
 
 ONNX Runtime's blockwise operator rounds activations per block. A float product takes 1.0 to 1.3 times as long
-with 2**17 weights and 1.7 times with 2**19 weights; the weights in the file are eight times as large.
+with 2**17 weights and 1.7 times with 2**19 weights; its weights take eight times as much space in the file.
 """
 
 

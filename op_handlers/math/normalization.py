@@ -24,7 +24,9 @@ from onnx_tflite_plugin.api import (
 from op_handlers.kernels.operands import operand_shape
 
 HALVING_START = 10.5
-"""Binary logarithm of the vector length above which the int8 kernel halves its precision, once per doubling.
+"""Binary logarithm of the vector length above which the int8 kernel halves the precision.
+
+The kernel halves the precision again each time the length doubles.
 
 Source: GetInvSqrtQuantizedMultiplierExp, internal/common.h; integer_ops/l2normalization.h.
 """

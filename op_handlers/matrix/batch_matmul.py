@@ -101,7 +101,7 @@ def batch_matmul(ctx: Context, x: Value, w: Value) -> Value:
 
 
 MAX_FRACTION_BITS = 12
-"""Maximum fraction bits for which the correction is added; with more bits, 1 in 10,000 results differs without it."""
+"""Maximum fraction bits for which the correction is added; with more bits, 1 in 10,000 results differs without a correction."""
 
 
 def correct_double_rounding(ctx: Context, product: Value) -> Value:
@@ -126,7 +126,7 @@ def correct_double_rounding(ctx: Context, product: Value) -> Value:
 MARGIN = 2.0**-8
 """Fraction by which the correction is reduced for negative products and increased for positive ones.
 
-If the multiplier is a power of two, a sum can be a tie in both roundings. The first one rounds ties up.
+If the multiplier is a power of two, a sum can be a tie in both roundings. The first rounding rounds ties up.
 """
 
 

@@ -214,7 +214,7 @@ def reduce_windows(
 def reduce_at_once(ctx: Context, x: Value, indices_by_axis: dict[int, Array], reduction: str) -> Value:
     """Emit one reduction over the elements of all windows.
 
-    The gathered tensor has an axis of windows and then an axis of their elements, for each axis of ``indices_by_axis``.
+    In the gathered tensor, each axis of ``indices_by_axis`` becomes two axes: the windows, and the elements of a window.
     """
     element_axes = [k + shift + 1 for shift, k in enumerate(indices_by_axis)]
     if not element_axes:

@@ -121,7 +121,7 @@ def slice_shape(at: Instance) -> Dims:
 def check_bounds(at: Instance) -> Decline | None:
     """Return a Decline for entries beyond the end of begin, end or strides.
 
-    The kernel would read them.
+    The kernel would read beyond the end.
     """
     op = at.op
     lengths = {op[slot].shape for slot in (1, 2, 3) if op[slot].is_static}
@@ -198,7 +198,7 @@ def strided_slice(ctx: Context, x: Value, begin: Value, end: Value, _strides: Va
 
 
 def update_axes(at: Instance) -> str:
-    """Return the axes; the update has those of the operand, with different sizes."""
+    """Return the axes; the update has the operand's axes, with different sizes."""
     names = axis_names(at.op[0].rank)
     return format_axes([names, names, None], names)
 

@@ -192,7 +192,7 @@ CARRIED: dict[str, RowLoop] = {
     "array read in the condition": RowLoop(in_condition=True),
     "array updated as a whole": RowLoop(updates_array=True),
 }
-"""Loops that carry the whole array, because more than the written row depends on it."""
+"""Loops that carry the whole array, because they use the array for more than writing one row per iteration."""
 
 
 def cases() -> Iterator[Case]:

@@ -96,7 +96,7 @@ def depth_space_cases() -> Iterator[Case]:
         )
         large = shapes_before_and_after(op, 2, (1, 16, 16, 16))
         for dtype, transposes in (("float32", 2), ("int8", 5)):
-            # Channels last is faster for many integers, even with two Transposes (it replaces one).
+            # Channels last is faster for many integers, even with two Transposes.
             x = tensor(*large[0], dtype=dtype)
             yield unary(
                 op,

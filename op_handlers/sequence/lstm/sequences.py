@@ -14,9 +14,9 @@ from op_handlers.sequence.lstm.cell import FORGET, INPUT, OUTPUT, PROJECTION, PR
 InitialStates = Sequence[tuple[Value, Value]]
 """Output and cells before the first step, per direction."""
 Emitter = Callable[[Sequence[Cell], Value, InitialStates], Sequence[Sequence[Value]]]
-"""Function of a cell per direction, their input and initial states.
+"""Function that emits a sequence, given the cell of each direction, the input and the initial states.
 
-It returns all outputs, the last output and the last cells of each direction.
+The function returns all outputs, the last output and the last cells of each direction.
 """
 ONNX_ACTIVATIONS: Mapping[str, Sequence[str] | None] = {"TANH": None, "RELU": ("Sigmoid", "Relu", "Relu")}
 """ONNX's activations of gates, update and cells; ``None`` is the default."""

@@ -25,7 +25,7 @@ STATIC_ONLY = (
     "Prod, int32",
     "Prod, int64",
 )
-"""Cases that need static sizes, because ONNX or the equivalent built-in operator does."""
+"""Cases that need static sizes, because ONNX or the equivalent built-in operator needs them."""
 
 
 def cases() -> Iterator[Case]:

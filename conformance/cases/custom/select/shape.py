@@ -27,7 +27,7 @@ OPERATORS = (
     "Transpose",
 )
 STATIC_ONLY = ("Squeeze, every axis",)
-"""Cases that need static shapes, because ONNX or the equivalent built-in operator does."""
+"""Cases that need static shapes, because ONNX or the equivalent built-in operator needs them."""
 
 
 def cases() -> Iterator[Case]:
