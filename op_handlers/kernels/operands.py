@@ -175,8 +175,12 @@ def reinterpret_uint8_weights(ctx: Context, slot: int, weight: Value, *, by_row:
         or not isinstance(quantization, Quantization)
     ):
         return weight
+    integers: Array = constant.view(np.int8)
     scales = np.asarray(quantization.scale if by_row else quantization.scale[:1], np.float32)
-    return constant.view(np.int8).astype(np.float32) * scales.reshape([-1] + [1] * (constant.ndim - 1))
+    scales = scales.reshape([-1] + [1] * (constant.ndim - 1))
+    if ctx.folds_weights:
+        return integers.astype(np.float32) * scales
+    return ctx.ops.Mul(ctx.ops.Cast(integers, to="float32"), scales)
 
 
 def drop_weight_zero_point(ctx: Context, weight: Value, image_slot: int) -> Value:

@@ -10,6 +10,7 @@ from collections import Counter
 import numpy as np
 import onnxruntime
 import pytest
+from onnx import numpy_helper
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder, quant
@@ -92,3 +93,17 @@ def test_int8_activations_always_keep_dequantize_linear() -> None:
     counted = [operators(otp.convert(model.build(), weights=option)) for option in ("keep", "fold")]
     assert counted[0] == counted[1]
     assert counted[0]["DequantizeLinear"] >= 2
+
+
+@pytest.mark.parametrize(("weights", "dtype"), [("keep", np.int8), ("fold", np.float32)])
+def test_uint8_weights_are_stored_as_the_int8_that_kernels_read(weights: str, dtype: type) -> None:
+    model = ModelBuilder()
+    g = model.main
+    stored = np.random.default_rng(0).integers(-127, 128, (37, 31)).astype(np.int8)
+    x, y = g.input("x", (3, 31)), g.tensor("y", (3, 37))
+    w = g.constant("w", stored.view(np.uint8), quantization=quant(0.01, 0))
+    g.operator("FULLY_CONNECTED", [x, w], [y], {"fused_activation_function": "RELU"})
+    g.output(y)
+    conversion = otp.convert(model.build(), weights=weights, verify=True)
+    (array,) = (numpy_helper.to_array(t) for t in conversion.proto.graph.initializer if 31 in t.dims)
+    assert array.dtype == dtype
