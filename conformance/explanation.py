@@ -113,7 +113,7 @@ def _describe_largest_error(
 
 
 def describe_sides(trial: ComparableCase) -> str:
-    """Return what may be wrong: the lowering or table, the reference kernel, and behaviors of quantized operators."""
+    """Return the parts that may be wrong: lowering or table, kernel, and behavior."""
     declared = [
         declarations_of(op, trial.host)
         for op in find_operators(trial.source, trial.case.op)

@@ -103,7 +103,7 @@ def messages_on_axis_sizes(code: str, model: Model, host: Host) -> Iterator[str]
 
 
 def _replaced_letter(op: Operator, axes: str) -> str:
-    """Return a message if a result seems to have other axes of an operand than those declared; else "".
+    """Return a message if other axes than the declared ones fit a result; else "".
 
     Its sizes do not fit the declared letters, but fit exactly one choice among the letters of the operand, which includes
     a letter that the declared result lacks.
@@ -159,7 +159,7 @@ def _sizes_of_letters(groups: Sequence[Sequence[str]] | None, tensor: Tensor | N
 
 
 def _declaration_locations(op: Operator, host: Host) -> str:
-    """Return the locations where packs declare their handlers for an operator, in brackets; "" if none do."""
+    """Return where packs declare handlers of an operator, in brackets; "" if nowhere."""
     locations = ", ".join(
         f"the declaration of {handler.name} in {pack}, at {definition(handler.lower)}"
         for pack, handler in host.registered_handlers(op.code)

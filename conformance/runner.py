@@ -309,7 +309,7 @@ class CaseTrial:
         return failures.status, failures.lines
 
     def contradictory_axes(self) -> list[str]:
-        """Return messages on declared axes that contradict the shapes in the case; none if declarations fail."""
+        """Return messages on declared axes that contradict the shapes in the case."""
         try:
             return [*messages_on_axis_sizes(self.case.op, self.source, self.host)]
         except (Failed, ConversionError):

@@ -108,7 +108,7 @@ def describe_wrong_order(slot: int, order: str, axes: Sequence[str], text: str, 
 
 
 def suggest_spaces(names: Sequence[str]) -> str:
-    """Return a remedy if several letters are written as one name, such as ``nhwc``; else ""."""
+    """Return a remedy for letters written without spaces, such as ``nhwc``; else ""."""
     name = names[0] if len(names) == 1 else ""
     return f"separate letters by spaces: {' '.join(name)!r}" if name.isalpha() and len({*name}) == len(name) > 1 else ""
 

@@ -162,7 +162,7 @@ def convert(
 def _detailed_rows(
     conversion: Conversion, files: Sequence[Path], seconds: float, stages: Stages, verbosity: int
 ) -> list[Row]:
-    """Return the rows of -v and -vv, the latter with complete lists; none without these options."""
+    """Return the rows of -v or -vv; the lists of -vv are complete."""
     from onnx_tflite_plugin.cli.details import detail_rows
     from onnx_tflite_plugin.cli.summary import summary
 

@@ -48,7 +48,7 @@ def decomposed_lines(conversion: Conversion) -> Iterator[str]:
 
 
 def _decomposition_reasons(conversion: Conversion) -> dict[str, str]:
-    """Return the first sentence of each handler's explanation of its nodes, by operator code."""
+    """Return the first sentence of each handler's explanation, by operator code."""
     from onnx_tflite_plugin.graph.node_metadata import source_handler
     from onnx_tflite_plugin.lowering.emitter import NOTE
 

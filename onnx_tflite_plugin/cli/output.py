@@ -230,7 +230,7 @@ _IS_UNLIMITED: ContextVar[bool] = ContextVar("_IS_UNLIMITED", default=False)
 
 @contextmanager
 def unlimited_lists(active: bool = True) -> Iterator[None]:
-    """Make lists complete in rows that are created in the block, unless ``active`` is False."""
+    """Make lists complete in rows created in the block, unless ``active`` is False."""
     token = _IS_UNLIMITED.set(active)
     try:
         yield

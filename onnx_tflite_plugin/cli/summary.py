@@ -204,7 +204,7 @@ def _with_time(row: Row, conversion: Conversion) -> Row:
 
 
 def _uncompared_lines(verification: Verification, report: Report) -> list[str]:
-    """Return a line about the operators without a compared result, if every result agrees."""
+    """Return a line about operators without a compared result, if all results agree."""
     count = sum(report.operators.values()) - verification.operators
     if verification.verdict != "agrees" or not verification.operators or count <= 0:
         return []

@@ -160,7 +160,7 @@ def _describe_operands(text: str, node: ir.Node, *, declared: bool) -> str:
 
 
 def _suggest_integer(operands: Sequence[ir.Value], dtypes: Sequence[str]) -> str:
-    """Return a remedy for a whole float that is combined with computed int32 or int64 values; else ""."""
+    """Return a remedy for a whole float combined with computed integers; else ""."""
     computed = {dtype for value, dtype in zip(operands, dtypes, strict=True) if value.const_value is None}
     constants = [value.const_value.numpy() for value in operands if value.const_value is not None]
     if len(computed) != 1 or not computed <= {"int32", "int64"}:

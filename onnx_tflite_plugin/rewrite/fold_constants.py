@@ -25,7 +25,7 @@ class _Conversion(NamedTuple):
 
 
 class FoldConstants(InPlacePass):
-    """Replace each Cast of a half-precision constant to float32, and each Reshape of a constant, by a constant."""
+    """Replace Casts of half-precision constants and Reshapes of constants by constants."""
 
     def call(self, model: ir.Model) -> PassResult:
         graph = model.graph
@@ -58,7 +58,7 @@ def _remove_if_unused(constant: ir.Value) -> None:
 
 
 def _find_conversion(node: ir.Node, graph: ir.Graph) -> _Conversion | None:
-    """Return the conversion that a node computes, if its operand is a constant of the main graph."""
+    """Return the conversion of a node whose operand is a constant of the main graph."""
     if node.domain or node.op_type not in ("Cast", "Reshape"):
         return None
     constant = node.inputs[0]

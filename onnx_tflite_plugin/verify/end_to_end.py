@@ -110,7 +110,7 @@ def _causes(pair: ModelPair, outputs: set[str]) -> Iterator[str]:
 def _kernel_differences(
     pair: ModelPair, output_names: set[str], litert_outputs: Mapping[str, Sequence[Run]]
 ) -> Iterator[str]:
-    """Yield the largest error between two kernel sets of LiteRT, if both ran and differ."""
+    """Yield the largest error between two kernel sets of LiteRT, if they differ."""
     if len(litert_outputs) < 2:
         return
     (first, first_outputs), (second, second_outputs), *_ = litert_outputs.items()

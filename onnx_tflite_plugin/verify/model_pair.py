@@ -253,7 +253,7 @@ class ModelPair:
         ) from refusal
 
     def _check_preparation(self) -> None:
-        """Raise InconclusiveError if no kernel set can prepare the file, whatever its inputs."""
+        """Raise InconclusiveError if no kernel set can prepare the file."""
         has_static_inputs = all(None not in tensor.dims for tensor in self.entry.inputs)
         if not has_static_inputs or self.entry.subgraph.index != self.trial.model.main.index:
             return

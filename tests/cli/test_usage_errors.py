@@ -41,7 +41,7 @@ def test_swapped_models_are_reported(run: Run, folder: Path, command: str) -> No
 
 
 def test_report_states_that_models_differ(run: Run, folder: Path) -> None:
-    """The command ``report`` prints the verdict, and refuses a model with different inputs."""
+    """The command ``report`` prints the verdict, and refuses a model of other inputs."""
     run("convert", folder / "a.tflite")
     run("convert", folder / "inner" / "b.tflite")
     old = folder / "old.onnx"

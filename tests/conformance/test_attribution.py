@@ -31,7 +31,7 @@ def kernel(op: Any, x: Array) -> Array:
 
 
 def halve(factor: int = 1, rounding: int = 1, offset: int = 0, scale: float = 0.5) -> Host:
-    """Return a host with a handler that computes the kernel, except for its parameters."""
+    """Return a host whose handler computes the kernel, except for its parameters."""
 
     def lower(ctx: Any, x: Any) -> Any:
         if not ctx.uses_integers:

@@ -18,7 +18,7 @@ def subtract(model: Net) -> None:
 
 
 def run_with_hook(folder: Path, monkeypatch: pytest.MonkeyPatch, returned: str, renames: dict[str, str]) -> CaseResult:
-    """Return the result of a case of a pack whose hook ``rename`` returns an expression."""
+    """Return the result of a case for a pack with a hook ``rename``."""
     source = f"""
         from onnx_tflite_plugin.api import hookimpl
         @hookimpl

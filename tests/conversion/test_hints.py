@@ -93,7 +93,7 @@ def test_tables_that_make_a_file_large_are_a_hint(dtype: str, count: int) -> Non
 def test_constant_indices_that_make_a_file_large_are_a_hint(
     index_count: int, hint_count: int, *, quantizes_dynamically: bool
 ) -> None:
-    """The hint names the TFLite operator; options help only if dynamic quantization gathers."""
+    """The hint names options only if dynamic quantization gathers."""
     indices = ir.Value(name="indices", const_value=ir.tensor(np.zeros(index_count, np.int32)))
     data = ir.Value(name="data")
     gather = ir.node("Gather", [data, indices], metadata_props=node_props([(0, 7)], "pack.module:patches", "", ""))

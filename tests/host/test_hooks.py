@@ -25,7 +25,7 @@ INSTANCE = OperatorInstance(OPERATOR, SimpleNamespace(name="t"), 21)  # type: ig
 
 
 class ClaimPlugin:
-    """Plugin with a hook ``claim`` that declines with the reason, or returns None without one."""
+    """Plugin whose hook ``claim`` declines with the reason, if there is one."""
 
     def __init__(self, reason: str = "") -> None:
         self.reason = reason

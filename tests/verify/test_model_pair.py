@@ -116,7 +116,7 @@ def test_rejected_random_inputs_are_inconclusive() -> None:
 
 @pytest.mark.parametrize("inputs", [None, {"x0": np.ones((1, 5, 5, 3), np.float32)}], ids=["random", "given"])
 def test_file_that_litert_cannot_prepare_is_inconclusive(inputs: Any) -> None:
-    """LiteRT computes float activations only with int8 weights; other inputs do not help."""
+    """LiteRT computes float activations only with int8 weights."""
     net = Net()
     weights = constant(np.full((4, 3, 3, 3), 7, np.uint8), scale=0.1)
     result = net.call(

@@ -21,7 +21,7 @@ ROWS, SIZE = 5, 3
 
 @dataclass(frozen=True)
 class RowLoop:
-    """Loop that computes row ``t`` of an array as the maximum of the rows of x up to ``t``.
+    """Loop that computes the running maximum of the rows of x.
 
     Some field values make a similar loop that must not be replaced.
     """

@@ -151,7 +151,7 @@ class Trial:
         return expected
 
     def preparation_failure(self) -> str:
-        """Return LiteRT's reason if no kernel set can prepare the file at its stored shapes.
+        """Return LiteRT's reason if no kernel set can prepare the file.
 
         No input is set, so that other inputs fail too. The text is empty if a kernel set can prepare the file, or if
         operators are replaced, because the file then runs in parts.

@@ -175,7 +175,7 @@ def test_first_difference_is_the_first_operator_in_any_run(tmp_path: Path) -> No
 
 
 def test_submodel_begins_where_the_onnx_model_reads_its_operands(tmp_path: Path) -> None:
-    """The wrong node reads a copy of ABS, so no ONNX submodel begins at the result of ABS."""
+    """The wrong node reads a copy of ABS, so no submodel begins at its result."""
     model = ModelBuilder()
     g = model.main
     x, y, z = g.input("x", (1, 3)), g.tensor("y", (1, 3)), g.tensor("z", (1, 3))

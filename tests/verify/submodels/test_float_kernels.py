@@ -127,7 +127,7 @@ def test_wrong_constant_after_an_omitted_quantization_is_an_error() -> None:
 
 
 def clipped_cells() -> tuple[bytes, onnx.ModelProto]:
-    """Return an int8 LSTM that clips its cells, and a float32 conversion that does not."""
+    """Return an int8 LSTM that clips its cells, and its float32 conversion."""
     net = Net()
     Lstm(dtype="int8", weights="int8", gate_bias=2.0, cells_scale=2.0**-15).build(net)
     data = net.build()
