@@ -177,10 +177,12 @@ def reinterpret_uint8_weights(ctx: Context, slot: int, weight: Value, *, by_row:
         return weight
     integers: Array = constant.view(np.int8)
     scales = np.asarray(quantization.scale if by_row else quantization.scale[:1], np.float32)
-    scales = scales.reshape([-1] + [1] * (constant.ndim - 1))
-    if ctx.folds_weights:
-        return integers.astype(np.float32) * scales
-    return ctx.ops.Mul(ctx.ops.Cast(integers, to="float32"), scales)
+    scale_shape = [-1] + [1] * (constant.ndim - 1)
+    if ctx.folds_weights or ctx.target.refusal("int8", (0,)):
+        return integers.astype(np.float32) * scales.reshape(scale_shape)
+    if ctx.target.cast_mul_weights:
+        return ctx.ops.Mul(ctx.ops.Cast(integers, to="float32"), scales.reshape(scale_shape))
+    return ctx.ops.DequantizeLinear(integers, np.broadcast_to(scales, len(integers)), axis=0)
 
 
 def drop_weight_zero_point(ctx: Context, weight: Value, image_slot: int) -> Value:
