@@ -76,12 +76,12 @@ class SubmodelComparer:
                 try:
                     segments = [Segment(points, self.writer, group, whole_model=False) for group in groups]
                     self._compare_segments(segments, runs)
-                    return self._add_count(points)
-                except (_Unreadable, InvalidModel):
+                    return self._finish(points)
+                except (_Unreadable, InvalidModel):  # the whole model runs instead
                     self.decision = Decision()
-        return self._add_count(self._compare_whole_model(points, runs))
+        return self._finish(self._compare_whole_model(points, runs))
 
-    def _add_count(self, points: CutPoints) -> Decision:
+    def _finish(self, points: CutPoints) -> Decision:
         """Set the number of compared operators, and return the decision."""
         self.decision.operators = len({op.index for submodel in points.submodels for op in submodel.operators})
         return self.decision

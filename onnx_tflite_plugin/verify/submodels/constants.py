@@ -23,7 +23,7 @@ from onnx_tflite_plugin.verify.runtimes.structure import Entry, StoredConstant
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
-_MIN_OVERLAP = 0.75  # minimum share of equal values in an array that counts as a wrong copy of a weight
+_MIN_OVERLAP = 0.75  # an array with at least this fraction of a weight's values is a copy, though a wrong one
 _MIN_VALUES = 8  # for a meaningful overlap
 _DTYPES = ("int8", "uint8")
 
@@ -81,7 +81,7 @@ def _nonzero(values: Array) -> Array:
 
 
 def _overlap(values: Array, other_values: Array) -> float:
-    """Return the share of common values of two arrays; 0 for different sizes."""
+    """Return the fraction of common values of two arrays; 0 for different sizes."""
     if values.size != other_values.size:  # for example because values beyond int8 are split
         return 0.0
     distinct_values, inverse = np.unique(np.concatenate([values, other_values]), return_inverse=True)

@@ -68,7 +68,7 @@ def decide(pair: ModelPair, runs: Sequence[Run], *, is_random: bool, has_default
         time_limit=time_limit_after(pair.seconds),
     )
     decision = comparer.compare_runs(runs)
-    # differences on LiteRT's operands come first; then in execution order
+    # first those on LiteRT's operands, then those on random operands; each in execution order
     decision.differing.sort(key=lambda finding: (finding.operands.kind != "observed", finding.submodel.last_operator))
     decision.constants = constants
     return decision
@@ -91,42 +91,22 @@ def conclude(
     agreeing_outputs = {
         name: decision.agreed[value] for name, value in values.items() if value in decision.agreed and accept_errors
     }
-    if decision.differing:
-        finding = decision.differing[0]
-        submodel = finding.submodel
-        *other_operators, last_operator = submodel.operators
-        codes = tuple(dict.fromkeys(op.code for op in other_operators))
-        diverging = Divergence(
-            submodel.tensor, last_operator, submodel.value.name, finding.comparison, codes, finding.weights
-        )
-        return Verification((*outputs, finding.comparison), (), 0, diverging=diverging)
-    if decision.constants:
-        operator, comparison = decision.constants[0]
-        (tensor,) = [t for t in operator.outputs if t is not None][:1]
-        diverging = Divergence(tensor, operator, tensor.name, comparison)
-        return Verification((*outputs, comparison), (), 0, diverging=diverging)
-    if not outputs:
+    if (divergence := _first_divergence(decision)) is not None:
+        return Verification((*outputs, divergence.comparison), kernels=(), runs=0, diverging=divergence)
+    if not outputs:  # the model draws random numbers
         outputs = tuple(replace(comparison, name=name) for name, comparison in agreeing_outputs.items())
-    if decision.undecided:
-        pair.reasons = (*pair.reasons, *decision.undecided[:2])
+    pair.reasons += tuple(decision.undecided[:2])
     if decision.error and pair.has_rounding and not all(output.ok for output in outputs):
-        reason = f"{NOT_COMPARED}: {decision.error}; the error of the outputs may be accumulated rounding"
-        pair.reasons = (*pair.reasons, reason)
-        failed_outputs = [output for output in outputs if not output.ok]
-        errors = tuple(f"output {output.name!r} end to end: {output.text}" for output in failed_outputs[:_MAX_NOTES])
-        return Verification(tuple(output for output in outputs if output.ok), (), 0, notes=errors)
-    pair.reasons = (
-        *pair.reasons,
-        *(
-            f"output {output.name!r} end to end: {output.problem}, although every operator agrees; {_INPUTS_HINT}"
-            for output in outputs
-            if AT_OTHER_POSITIONS in output.problem and output.name in agreeing_outputs
-        ),
+        return _conclude_without_submodels(pair, outputs, decision.error)
+    pair.reasons += tuple(
+        f"output {output.name!r} end to end: {output.problem}, although every operator agrees; {_INPUTS_HINT}"
+        for output in outputs
+        if AT_OTHER_POSITIONS in output.problem and output.name in agreeing_outputs
     )
     comparisons = tuple(
-        output
-        if output.ok or output.name not in agreeing_outputs or (output.unit == "range" and not has_default_tolerance)
-        else replace(agreeing_outputs[output.name], name=output.name, end_to_end=output.error)
+        replace(agreeing_outputs[output.name], name=output.name, end_to_end=output.error)
+        if not output.ok and output.name in agreeing_outputs and (has_default_tolerance or output.unit != "range")
+        else output
         for output in outputs
     )
     has_no_comparison = (
@@ -136,13 +116,42 @@ def conclude(
     notes = (f"{NOT_COMPARED}: {reason}",) if reason else ()
     if any(not output.ok and output.unit == "range" and output.name in agreeing_outputs for output in comparisons):
         notes = (*notes, _USER_TOLERANCE)
-    return Verification(comparisons, (), 0, notes=notes, operators=decision.operators)
+    return Verification(comparisons, kernels=(), runs=0, notes=notes, operators=decision.operators)
+
+
+def _first_divergence(decision: Decision) -> Divergence | None:
+    """Return the first submodel that differs, or else the first weight; None if none differs."""
+    if decision.differing:
+        finding = decision.differing[0]
+        submodel = finding.submodel
+        *other_operators, last_operator = submodel.operators
+        codes = tuple(dict.fromkeys(op.code for op in other_operators))
+        return Divergence(
+            submodel.tensor, last_operator, submodel.value.name, finding.comparison, codes, finding.weight_variant
+        )
+    if decision.constants:
+        operator, comparison = decision.constants[0]
+        tensor = next(t for t in operator.outputs if t is not None)
+        return Divergence(tensor, operator, tensor.name, comparison)
+    return None
+
+
+def _conclude_without_submodels(pair: ModelPair, outputs: Sequence[Comparison], error: str) -> Verification:
+    """Return the verdict if outputs exceed their tolerance and no submodel was compared.
+
+    The errors may be accumulated rounding, so the verdict is inconclusive. ``error``: the reason why no submodel was
+    compared.
+    """
+    pair.reasons += (f"{NOT_COMPARED}: {error}; the error of the outputs may be accumulated rounding",)
+    failed_outputs = [output for output in outputs if not output.ok]
+    errors = tuple(f"output {output.name!r} end to end: {output.text}" for output in failed_outputs[:_MAX_NOTES])
+    return Verification(tuple(output for output in outputs if output.ok), kernels=(), runs=0, notes=errors)
 
 
 def compared_tensors(pair: ModelPair, decision: Decision) -> tuple[tuple[TensorValue, Comparison], ...]:
     """Return the comparison of each tensor, in execution order.
 
-    If a tensor differs, its comparison is that of the first operands on which it differs.
+    A tensor that differs has the comparison on the first operands that show the difference.
     """
     values = {value.name: value for values in values_by_tensor(pair.entry, pair.session).values() for value in values}
     differing = {finding.submodel.value.name: finding.comparison for finding in reversed(decision.differing)}

@@ -19,10 +19,10 @@ to 8 times the range.
 """
 
 _SPECIAL_VALUES = (-1.5, -0.5, 0.0, 0.5, 1.0, 3.0, 6.0)
-_SPECIAL_SHARE = 0.5  # fraction of special values
-_REPEATED_SHARE = 0.25  # fraction of elements equal to the previous element
+_SPECIAL_FRACTION = 0.5  # of special values
+_REPEATED_FRACTION = 0.25  # of elements equal to the previous element
 _MIN_OBSERVED = 16  # minimum number of elements to conclude that a tensor, such as a RELU's result, is never negative
-_PEAK_SHARE = 0.1  # fraction of elements above the minimum
+_PEAK_FRACTION = 0.1  # of elements above the minimum
 _RANGE_FACTOR = 8.0  # multiple of the observed range
 _QUANTIZED = ("int8", "uint8", "int16")
 
@@ -32,7 +32,7 @@ def random_operands(
 ) -> dict[int, Array]:
     """Return a random array of the observed shape for each tensor, by index.
 
-    Possible indices keep their observed values. ``kind``: one of KINDS. ``observed``: arrays of a run, by tensor index.
+    Integer tensors that may be indices keep their observed values. ``kind``: one of KINDS. ``observed``: arrays of a run, by tensor index.
     ``loop_bounds``: indices of loop bounds. They are 0 in special operands, so that loops run zero times.
     """
     generator = np.random.default_rng(KINDS.index(kind))
@@ -67,12 +67,12 @@ def _random_integers(generator: np.random.Generator, kind: str, tensor: Tensor, 
     low, high = (int(array.min()), int(array.max())) if array.dtype.itemsize > 1 and kind == "uniform" else bounds
     values = np.asarray(generator.integers(low, high, array.shape, array.dtype, endpoint=True))
     if kind == "wide":  # a few large values among small ones, as upstream of a softmax
-        return np.where(generator.random(array.shape) < _PEAK_SHARE, values, limits.min)
+        return np.where(generator.random(array.shape) < _PEAK_FRACTION, values, limits.min)
     if kind == "uniform":
         return values
     zero_point = tensor.quantization.zero_point[0]  # type: ignore[union-attr]
     special = generator.choice(np.array([*bounds, zero_point], array.dtype), array.shape)
-    return np.where(generator.random(array.shape) < _SPECIAL_SHARE, special, array)
+    return np.where(generator.random(array.shape) < _SPECIAL_FRACTION, special, array)
 
 
 def _random_floats(generator: np.random.Generator, kind: str, array: Array, thresholds: Array) -> Array:
@@ -101,19 +101,19 @@ def _random_floats(generator: np.random.Generator, kind: str, array: Array, thre
     return _with_extremes(generator, values, low, high)
 
 
-def _with_special(generator: np.random.Generator, array: Array, values: Array) -> Array:
+def _with_special(generator: np.random.Generator, array: Array, special_values: Array) -> Array:
     """Return the array with half of the elements replaced by special values.
 
-    Another quarter of the elements repeats the previous element. Every special value occurs if there is room. The
-    positions are the same in all operands of one shape, so that special values are combined.
+    Another quarter of the elements repeats the previous element. Every special value occurs if there is room. All
+    operands of one shape have special values at the same positions, so that special values are combined.
     """
     selection = np.random.default_rng(0).random(array.size, np.float32)
     previous_elements = np.roll(array.reshape(-1), 1)
-    flat_values = np.where(selection < _SPECIAL_SHARE + _REPEATED_SHARE, previous_elements, array.reshape(-1))
-    positions = np.flatnonzero(selection < _SPECIAL_SHARE)
-    special = generator.choice(values, positions.size)
-    special[: len(values)] = generator.permutation(values)[: positions.size]
-    flat_values[positions] = special
+    flat_values = np.where(selection < _SPECIAL_FRACTION + _REPEATED_FRACTION, previous_elements, array.reshape(-1))
+    positions = np.flatnonzero(selection < _SPECIAL_FRACTION)
+    replacements = generator.choice(special_values, positions.size)
+    replacements[: len(special_values)] = generator.permutation(special_values)[: positions.size]
+    flat_values[positions] = replacements
     return flat_values.reshape(array.shape)
 
 

@@ -21,7 +21,7 @@ from onnx_tflite_plugin.verify.runtimes.float_kernels import FloatKernels, as_sy
 from onnx_tflite_plugin.verify.submodels.operands import perturbed_operands, rounded_operands
 from onnx_tflite_plugin.verify.submodels.points import Submodel
 from onnx_tflite_plugin.verify.submodels.segment import Segment
-from onnx_tflite_plugin.verify.submodels.ties import session_without_ties, sorted_operands
+from onnx_tflite_plugin.verify.submodels.ties import runner_without_ties, sorted_operands
 
 FLOAT_WEIGHTS, ROUNDED, PERTURBED = "float weights", "rounded operands", "perturbed operands"
 
@@ -48,7 +48,7 @@ class References:
     They come from XNNPACK, from float weights (also on rounded operands), from operands without equal values, from
     perturbed operands, and from float kernels. ``dynamic_range``: the model has operators whose kernels quantize
     activations. ``symmetric``: the ONNX model has symmetric int8 weights and inputs, so float kernels get weights and
-    inputs that are rounded in this way. ``stateful``: states depend on earlier operand sets, which are therefore kept.
+    inputs that are rounded to symmetric int8. ``stateful``: states depend on earlier operand sets, which are therefore kept.
     ``resets_states``: each set begins with the initial states.
     """
 
@@ -130,7 +130,7 @@ class References:
 
     def _open_session(self, name: str) -> _RunFunction:
         if name in self._reordered_tensors:
-            run_without_ties = session_without_ties(self.segment, self._reordered_tensors[name])
+            run_without_ties = runner_without_ties(self.segment, self._reordered_tensors[name])
             return lambda operand_set: run_without_ties(operand_set.operands)
         kernels = "xnnpack" if name == "xnnpack" else "builtin"
         session = self.segment.litert(kernels, floats=name in (FLOAT_WEIGHTS, ROUNDED))

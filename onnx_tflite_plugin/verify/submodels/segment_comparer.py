@@ -36,13 +36,13 @@ from onnx_tflite_plugin.verify.submodels.segment import Segment
 class Finding(NamedTuple):
     """The comparison of a submodel, and the operands that it was compared on.
 
-    ``weights``: weight variant that was compared, if it is not this processor's; empty otherwise.
+    ``weight_variant``: description of the compared weights if this processor would select others; otherwise "".
     """
 
     submodel: Submodel
     comparison: Comparison
     operands: OperandSet
-    weights: str = ""
+    weight_variant: str = ""
 
 
 @dataclass
@@ -83,7 +83,7 @@ class Settings:
         return frozenset({*self.trial.substitutes.pack_kernels, *self.trial.substitutes.from_onnx})
 
     @cached_property
-    def is_dynamic_range(self) -> bool:
+    def has_dynamic_range(self) -> bool:
         """True if the model has dynamic-range operators."""
         return any(is_dynamic_range(op) for graph in self.trial.model.subgraphs for op in graph.operators)
 
@@ -91,6 +91,37 @@ class Settings:
     def block_scales(self) -> dict[int, float]:
         """Largest scale of each blockwise quantized tensor, by index."""
         return block_scales(self.trial.data, self.trial.entry.subgraph.index)
+
+
+@dataclass(frozen=True)
+class _Result:
+    """Result of a submodel in ONNX Runtime on one set of operands.
+
+    ``array``: the result, with LiteRT's values in place of saturated elements. ``unmasked``: the unchanged result.
+    """
+
+    submodel: Submodel
+    operand_set: OperandSet
+    array: Array
+    unmasked: Array
+
+    @property
+    def expected(self) -> Array:
+        """Return LiteRT's result with builtin kernels."""
+        return self.operand_set.expected[self.submodel.tensor.index]
+
+    @cached_property
+    def largest_operand(self) -> float:
+        """Return the largest magnitude of operands that may be summed; 0 without sums."""
+        if all(len(op.inputs) <= 1 for op in self.submodel.operators):
+            return 0.0
+        return criteria.largest_magnitude(self.operands)
+
+    @cached_property
+    def operands(self) -> list[Array]:
+        """Return the operands of the submodel."""
+        operands = self.operand_set.operands
+        return [operands[index] for index in self.submodel.leaves if index in operands]
 
 
 class SegmentComparer:
@@ -102,7 +133,7 @@ class SegmentComparer:
         self._has_compared_saturating = False  # True: the weights for saturating processors were compared
         self.references = References(
             segment,
-            dynamic_range=settings.is_dynamic_range,
+            dynamic_range=settings.has_dynamic_range,
             symmetric=settings.dequantized and quantizes_values(segment.points.session.proto.graph),
             stateful=settings.stateful and not settings.resets_states,
             resets_states=settings.resets_states,
@@ -140,27 +171,32 @@ class SegmentComparer:
         self._compare_results(operand_set, submodels, actual)
 
     def _compare_results(
-        self, operand_set: OperandSet, submodels: Sequence[Submodel], actual: Mapping[str, Array], weights: str = ""
+        self,
+        operand_set: OperandSet,
+        submodels: Sequence[Submodel],
+        actual: Mapping[str, Array],
+        weight_variant: str = "",
     ) -> None:
         """Compare results of the ONNX model, and record the comparisons.
 
-        ``weights``: the weight variant that was compared, for messages.
+        ``weight_variant``: as in ``Finding``.
         """
         for submodel in submodels:
             name = submodel.value.name
             if name not in actual or submodel.tensor.index not in operand_set.expected:
                 continue
             expected = operand_set.expected[submodel.tensor.index]
-            result = self._without_saturated(submodel, actual[name], expected)
-            comparison = self._compare_with(submodel, operand_set, result, expected, "builtin")
-            match = comparison if comparison.ok else self._find_match(submodel, operand_set, result, actual[name])
+            masked = self._without_saturated(submodel, actual[name], expected)
+            result = _Result(submodel, operand_set, array=masked, unmasked=actual[name])
+            comparison = self._compare_with(result, expected, "builtin")
+            match = comparison if comparison.ok else self._find_match(result)
             if match is not None:
                 self.decision.agreed.setdefault(name, match)
             else:
-                self._record_mismatch(submodel, operand_set, comparison, weights)
+                self._record_mismatch(submodel, operand_set, comparison, weight_variant)
 
     def _without_saturated(self, submodel: Submodel, actual: Array, expected: Array) -> Array:
-        """Replace elements by LiteRT's where LiteRT saturated an inner tensor."""
+        """Return the result with LiteRT's elements where LiteRT saturated an inner tensor."""
         mask = self._saturation_masks.get(submodel)
         if mask is None or actual.shape != expected.shape or actual.shape != mask.shape:
             return actual
@@ -168,34 +204,29 @@ class SegmentComparer:
 
     def _compare_with(
         self,
-        submodel: Submodel,
-        operand_set: OperandSet,
-        actual: Array,
+        result: _Result,
         expected: Array,
         kernels: str,
-        allowed: Tolerance | None = None,
-        *,
-        change: float = 0.0,
-        summation_error: float = 0.0,
+        tolerance: Tolerance | None = None,
+        unstable_errors: Sequence[float] = (),
     ) -> Comparison:
         """Compare a result with one result of LiteRT.
 
-        ``allowed``: tolerance in place of the default. ``change``: the change in LiteRT's result if the last bits of
-        the operands change. ``summation_error``: the rounding error of LiteRT's sums.
+        ``tolerance``: replaces the default. ``unstable_errors``: further absolute errors that are allowed.
         """
-        tolerance = allowed or self.settings.user_tolerance or self._default_tolerance(submodel)
-        if operand_set.kind != "observed" or actual.dtype == np.int16:
-            actual, expected = criteria.without_overflow(actual, expected, wide=operand_set.kind == "wide")
-        points, largest_operand = self.segment.points, _largest_operand(submodel, operand_set)
+        submodel, kind, actual = result.submodel, result.operand_set.kind, result.array
+        tolerance = tolerance or self.settings.user_tolerance or self._default_tolerance(submodel)
+        if kind != "observed" or actual.dtype == np.int16:
+            actual, expected = criteria.without_overflow(actual, expected, wide=kind == "wide")
+        points = self.segment.points
         absolute_errors = [
-            criteria.CANCELLATION * largest_operand,
-            min(criteria.PERTURBED * change, criteria.MAX_PERTURBED * largest_operand),
-            criteria.SUMMED * summation_error,
+            criteria.CANCELLATION * result.largest_operand,
+            *unstable_errors,
             *(points.kernel_errors.get(op.index, 0.0) for op in submodel.operators),
             inherited_step(submodel.tensor, points.producers, tolerance, points.input_tensors),
         ]
         if kernels != FLOAT_WEIGHTS:
-            absolute_errors.append(self._dynamic_quantization_error(submodel, largest_operand))
+            absolute_errors.append(self._dynamic_quantization_error(result))
         return compare(str(submodel.tensor), [actual], {kernels: [expected]}, tolerance, floor=max(absolute_errors))
 
     def _default_tolerance(self, submodel: Submodel) -> Tolerance:
@@ -206,88 +237,69 @@ class SegmentComparer:
             dequantized=self.settings.dequantized,
         )
 
-    def _dynamic_quantization_error(self, submodel: Submodel, largest_operand: float) -> float:
+    def _dynamic_quantization_error(self, result: _Result) -> float:
         """Return the absolute error of activations that LiteRT rounds to 8 bits."""
-        scale = max(weight_scale(op, self.settings.block_scales) for op in submodel.operators)
-        return criteria.ROUNDED * _merged_results(submodel) * largest_operand * scale
+        scale = max(weight_scale(op, self.settings.block_scales) for op in result.submodel.operators)
+        return criteria.ROUNDED * _merged_results(result.submodel) * result.largest_operand * scale
 
-    def _find_match(
-        self, submodel: Submodel, operand_set: OperandSet, actual: Array, unmasked: Array
-    ) -> Comparison | None:
-        """Return the comparison with the first LiteRT result that matches; None if none.
-
-        ``actual``: the result, with LiteRT's values in place of saturated elements. ``unmasked``: the unchanged result, which
-        is compared with float kernels, since these do not saturate.
-        """
+    def _find_match(self, result: _Result) -> Comparison | None:
+        """Return the comparison with the first LiteRT result that matches; None if none."""
         substituted = self.settings.substituted
-        if substituted and (self.settings.stateful or submodel not in self.segment.litert_submodels):
+        if substituted and (self.settings.stateful or result.submodel not in self.segment.litert_submodels):
             return None
-        index = submodel.tensor.index
-        expected = operand_set.expected[index]
+        index = result.submodel.tensor.index
         lacks_float_kernel = False
         for name, results in self.references.results():
             lacks_float_kernel |= name == FLOAT_WEIGHTS and index not in results
             if index not in results:
                 continue
             if name == PERTURBED:
-                change = _largest_change(results[index], expected)
-                summation_error = self._summation_error(submodel, operand_set, expected)
-                comparison = self._compare_with(
-                    submodel, operand_set, actual, expected, "builtin", change=change, summation_error=summation_error
-                )
+                errors = _unstable_errors(result, results[index])
+                comparison = self._compare_with(result, result.expected, "builtin", unstable_errors=errors)
             else:
-                comparison = self._compare_with(submodel, operand_set, actual, results[index], name)
+                comparison = self._compare_with(result, results[index], name)
             if comparison.ok:
                 return comparison
-        if (match := self._match_float_kernels(submodel, operand_set, unmasked)) is not None:
+        if (match := self._match_float_kernels(result)) is not None:
             return match
         if not lacks_float_kernel:
             return None
         # without a float kernel, as for a fused TANH, allow the error of dynamic quantization in a whole network
-        allowed = self.settings.trial.tolerance
-        comparison = self._compare_with(submodel, operand_set, actual, expected, "builtin", allowed)
+        comparison = self._compare_with(result, result.expected, "builtin", self.settings.trial.tolerance)
         return comparison if comparison.ok else None
 
-    def _match_float_kernels(self, submodel: Submodel, operand_set: OperandSet, actual: Array) -> Comparison | None:
+    def _match_float_kernels(self, result: _Result) -> Comparison | None:
         """Return the comparison with LiteRT's float kernels; None if they differ."""
-        expected = operand_set.expected[submodel.tensor.index]
-        is_comparable = self.settings.dequantized or is_quantized(submodel.tensor)
-        if not is_comparable or actual.shape != expected.shape:
+        result = replace(result, array=result.unmasked)  # float kernels do not saturate
+        tensor, shape = result.submodel.tensor, result.expected.shape
+        if not (self.settings.dequantized or is_quantized(tensor)) or result.array.shape != shape:
             return None
-        result = self.references.float_result(submodel)
-        if result is None or result.shape != expected.shape:
+        float_array = self.references.float_result(result.submodel)
+        if float_array is None or float_array.shape != shape:
             return None
         if not self.settings.dequantized:
-            return self._match_rounded(submodel, operand_set, actual, result)
-        quantized_result = as_stored(submodel.tensor, result)
-        comparison = self._compare_with(submodel, operand_set, actual, quantized_result, "float kernels")
+            return self._match_rounded(result, float_array)
+        comparison = self._compare_with(result, as_stored(tensor, float_array), "float kernels")
         return comparison if comparison.ok else None
 
-    def _match_rounded(
-        self, submodel: Submodel, operand_set: OperandSet, actual: Array, float_array: Array
-    ) -> Comparison | None:
+    def _match_rounded(self, result: _Result, float_array: Array) -> Comparison | None:
         """Return the comparison if the result of one operator is correctly rounded.
 
         It then equals the float result rounded to the nearest step, and differs from the builtin result by at most one
         step. LiteRT may round an element halfway between two steps either way. Return None otherwise.
         """
-        expected = operand_set.expected[submodel.tensor.index]
-        error = float(np.abs(actual.astype(np.int64) - expected).max(initial=0))
-        rounding = np.abs(as_steps(submodel.tensor, float_array) - actual).max(initial=0)
+        submodel = result.submodel
+        error = float(np.abs(result.array.astype(np.int64) - result.expected).max(initial=0))
+        rounding = np.abs(as_steps(submodel.tensor, float_array) - result.array).max(initial=0)
         if len(submodel.operators) > 1 or error > criteria.STEPS or rounding > criteria.NEAREST:
             return None
-        comparison = self._compare_with(submodel, operand_set, actual, expected, "builtin")
+        comparison = self._compare_with(result, result.expected, "builtin")
         if undecided_reason(submodel.operators, comparison):
             return None
         return replace(comparison, problem="", max_error=error)
 
-    def _summation_error(self, submodel: Submodel, operand_set: OperandSet, expected: Array) -> float:
-        """Return the rounding error of LiteRT's sum; 0 if the result is not a sum."""
-        leaves = [operand_set.operands[index] for index in submodel.leaves if index in operand_set.operands]
-        return measure_summation(leaves[0], expected) if len(leaves) == 1 else 0.0
-
     def _record_mismatch(
-        self, submodel: Submodel, operand_set: OperandSet, comparison: Comparison, weights: str
+        self, submodel: Submodel, operand_set: OperandSet, comparison: Comparison, weight_variant: str
     ) -> None:
         """Record a submodel as differing, or as undecided with the reason.
 
@@ -298,17 +310,18 @@ class SegmentComparer:
             if operand_set.kind == "observed":
                 self.decision.undecided.append(f"{submodel.tensor.name!r} of {codes}: {reason}")
             return
-        name = f"{submodel.tensor.name} of {codes} with LiteRT's values as inputs{', ' * bool(weights)}{weights}"
+        suffix = f", {weight_variant}" if weight_variant else ""
+        name = f"{submodel.tensor.name} of {codes} with LiteRT's values as inputs{suffix}"
         leaves = submodel.leaves | submodel.onnx_leaves
         operands = {index: array for index, array in operand_set.operands.items() if index in leaves}
         submodel_set = operand_set._replace(operands=operands)
-        self.decision.differing.append(Finding(submodel, replace(comparison, name=name), submodel_set, weights))
+        self.decision.differing.append(Finding(submodel, replace(comparison, name=name), submodel_set, weight_variant))
 
 
 def _saturated_elements(submodel: Submodel, tensors: Mapping[int, Array]) -> Array:
     """Return a mask of the result's elements that an inner tensor saturates.
 
-    The element of the inner tensor at the same position is at a limit of its range.
+    An element is saturated if the inner tensor is at a limit of its dtype's range at the same position.
     """
     shape = submodel.tensor.shape if submodel.tensor.index not in tensors else tensors[submodel.tensor.index].shape
     saturated = np.zeros(shape, np.bool_)
@@ -320,13 +333,18 @@ def _saturated_elements(submodel: Submodel, tensors: Mapping[int, Array]) -> Arr
     return saturated
 
 
-def _largest_operand(submodel: Submodel, operand_set: OperandSet) -> float:
-    """Return the largest magnitude of operands that may be summed; 0 without sums."""
-    if all(len(op.inputs) <= 1 for op in submodel.operators):
-        return 0.0
-    return criteria.largest_of(
-        [operand_set.operands[index] for index in submodel.leaves if index in operand_set.operands]
-    )
+def _unstable_errors(result: _Result, perturbed: Array) -> list[float]:
+    """Return the errors that float32 rounding in LiteRT may cause.
+
+    ``perturbed``: LiteRT's result if the last bits of the operands change.
+    """
+    change = _largest_change(perturbed, result.expected)
+    operands = result.operands
+    summation_error = measure_summation(operands[0], result.expected) if len(operands) == 1 else 0.0
+    return [
+        min(criteria.PERTURBED * change, criteria.MAX_PERTURBED * result.largest_operand),
+        criteria.SUMMED * summation_error,
+    ]
 
 
 def _merged_results(submodel: Submodel) -> int:
@@ -346,4 +364,4 @@ def _largest_change(result: Array, expected: Array) -> float:
     if result.dtype.kind != "f" or result.shape != expected.shape:
         return 0.0
     with np.errstate(invalid="ignore", over="ignore"):
-        return criteria.largest_of([result - expected])
+        return criteria.largest_magnitude([result - expected])

@@ -1,7 +1,7 @@
 """Operands without equal values, for operators that may reorder equal values.
 
-A heap, for example, takes boxes of equal score in an order that depends on the other scores. If LiteRT computes the ONNX
-model's result from operands without equal values, the two runtimes differ only in that order.
+A heap, for example, takes boxes of equal score in an order that depends on the other scores. If the results agree once equal
+values are made distinct, the two runtimes differ only in that order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def sorted_operands(segment: Segment) -> list[int]:
     return sorted({tensor.index for tensor in tensors if tensor.dtype == "float32"})
 
 
-def session_without_ties(segment: Segment, index: int) -> Callable[[Mapping[int, Array]], Mapping[int, Array]]:
+def runner_without_ties(segment: Segment, index: int) -> Callable[[Mapping[int, Array]], Mapping[int, Array]]:
     """Return a function that runs LiteRT with distinct elements in one tensor.
 
     The first of several equal elements becomes the largest. The function takes operands and returns results by tensor

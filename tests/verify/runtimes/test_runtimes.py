@@ -34,7 +34,7 @@ from onnx_tflite_plugin.verify.runtimes.substitution import (
     Partition,
     PartitionedLiteRT,
     Substitutes,
-    _check_states,
+    _initial_states,
     find_pack_kernels,
 )
 from onnx_tflite_plugin.verify.times.profile import OperatorTime
@@ -189,17 +189,17 @@ def test_users_of_a_state_must_be_in_one_submodel(
     ]
     entry, substitutes = entry_of(subgraph(*operators)), Substitutes(from_onnx={k: operators[k] for k in substituted})
     if not is_shared:
-        _check_states(entry, steps, substitutes)
+        _initial_states(entry, steps, substitutes)
         return
     with pytest.raises(InconclusiveError, match="the parts cannot share state 't9'"):
-        _check_states(entry, steps, substitutes)
+        _initial_states(entry, steps, substitutes)
 
 
 def test_variable_of_a_pack_kernel_starts_as_in_litert() -> None:
     state = slot(9, "int8", (2,), 0.5, zero_point=-7, variable=True)
     op = operator([slot(0), state], [slot(1)])
     substitutes = Substitutes(pack_kernels={0: PackKernel(op, lambda op, x, state: x, "inline", False, {})})
-    assert _check_states(entry_of(subgraph(op)), [0], substitutes)[9].tolist() == [-7, -7]
+    assert _initial_states(entry_of(subgraph(op)), [0], substitutes)[9].tolist() == [-7, -7]
 
 
 @pytest.mark.parametrize(("takes_floats", "scale"), [(False, 1.0), (True, 0.5)])
