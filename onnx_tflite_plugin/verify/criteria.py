@@ -19,14 +19,14 @@ from onnx_tflite_plugin.verify.runtimes.structure import is_dynamic_range
 # --- a submodel with LiteRT's values as inputs ------------------------------------------------------
 
 OPERATOR = 5e-5
-"""One float32 operator: share of the range.
+"""One float32 operator: fraction of the range.
 
 Measured maximum: 1.9e-5 between ONNX Runtime and LiteRT, and 1e-5 between LiteRT's own kernel sets.
 """
 GROUP = 1e-4
-"""Several float32 operators between two cut values: share of the range. Measured maximum: 7.3e-5."""
+"""Several float32 operators between two cut values: fraction of the range. Measured maximum: 7.3e-5."""
 RECURRENT = 1e-3
-"""Loops and recurrent layers, whose rounding errors accumulate: share of the range. Measured maximum: 9.6e-4."""
+"""Loops and recurrent layers, whose rounding errors accumulate: fraction of the range. Measured maximum: 9.6e-4."""
 KERNELS = {"Sigmoid": 3 * 2.0**-24}
 """Float32 kernels of ONNX Runtime with a fixed absolute error.
 
@@ -36,8 +36,8 @@ units in the last place of 0.5. Below -18 the result is 0 (MlasComputeLogistic, 
 ROUNDED = 2
 """Dynamic quantization: number of activations per result that may be rounded to a neighboring step.
 
-A value halfway between two steps is rounded up or down by the last bit of the scale. The number is allowed once more for each
-operator of a submodel that combines two computed tensors. Measured maximum, for a rotary embedding: 1.05 steps.
+A value halfway between two steps is rounded up or down by the last bit of the scale. A submodel allows this number once, and once
+more for each of its operators that combines two computed tensors. Measured maximum, for a rotary embedding: 1.05 steps.
 """
 CANCELLATION = 2.0**-18
 """Float32 sums whose terms cancel out: absolute error as a fraction of the largest operand."""
@@ -59,7 +59,7 @@ SUMMED = 2
 ONNX Runtime's error is smaller.
 """
 PRODUCT = 2**-23
-"""Two products of an integer and a scale: share of the range. Each product is off by half a unit in the last place."""
+"""Two products of an integer and a scale: fraction of the range. Each product is off by half a unit in the last place."""
 STEPS = 1
 """One operator that rounds to quantized values: quantization steps.
 
@@ -92,14 +92,14 @@ of the built-in cases: 0.16, for an int16 RESIZE_BILINEAR with many halfway valu
 DEQUANTIZED_STEPS = 3
 """Float32 in place of quantized tensors: steps. The errors are those of LiteRT's kernels, which rescale in fixed point."""
 DEQUANTIZED_RECURRENT = 5e-2
-"""Float32 in place of loops that round to 8 bits: share of the range. Measured for an LSTM of 67 cells after 7 time steps: 0.022."""
+"""Float32 in place of loops that round to 8 bits: fraction of the range. Measured for an LSTM of 67 cells after 7 time steps: 0.022."""
 DEQUANTIZED_INT16_STEPS = 200
 """Float32 in place of int16: steps. LiteRT's kernels read some functions from tables."""
 
 # --- a whole model, end to end ----------------------------------------------------------------
 
 NETWORK = 1e-3
-"""Float outputs: share of the range."""
+"""Float outputs: fraction of the range."""
 NETWORK_INT16_STEPS = 16
 """Outputs of int16: steps. Measured maximum, for a ResNet50: 15 steps.
 
@@ -107,7 +107,7 @@ LiteRT's kernels round a convolution's multiplier to 16 bits, which changes one 
 (MultiplyByQuantizedMultiplier, internal/common.cc).
 """
 DYNAMIC_RANGE = 2e-2
-"""Float outputs of models whose kernels round activations to 8 bits: share of the range."""
+"""Float outputs of models whose kernels round activations to 8 bits: fraction of the range."""
 
 STEPPED = {"int8", "uint8", "int16", "uint16"}
 """The dtypes of quantized activations, which are compared in quantization steps."""
@@ -120,12 +120,12 @@ _OVERFLOWING = 2.0**100  # magnitude beyond which products of float32 may overfl
 class Tolerance:
     """Allowed error by the dtype of an output.
 
-    of_range: share of the range of a float output.
+    of_range: fraction of the range of a float output.
     steps: quantization steps of int8, uint8, int16 and uint16.
     int16_steps: steps of int16 and uint16, if larger than ``steps``.
     mean_steps: mean absolute error in steps.
     int16_mean_steps: mean absolute error of int16 and uint16, if larger than ``mean_steps``.
-    integers: difference of wider integers, booleans and text.
+    integers: maximum difference of wider integers, booleans and text.
     by_channel: check each channel too. ``of_range`` is then also a fraction of the channel's range, and an 8-bit channel
         may have less bias than a tensor.
     rounding_bias: mean signed error in steps of the quantized values on each side of the zero point. Checked only if one
@@ -171,14 +171,14 @@ def submodel_tolerance(
     ``roundings``: number of operators that round to quantized values. ``recurrent``: the submodel has loops or recurrent
     layers. ``dequantized``: the ONNX model has float32 in place of quantized tensors.
     """
-    share = RECURRENT if recurrent else GROUP if operator_count > 1 else OPERATOR
+    of_range = RECURRENT if recurrent else GROUP if operator_count > 1 else OPERATOR
     if dequantized:
-        share = DEQUANTIZED_RECURRENT if recurrent else RECURRENT
-        return Tolerance(of_range=share, steps=DEQUANTIZED_STEPS, int16_steps=DEQUANTIZED_INT16_STEPS)
+        of_range = DEQUANTIZED_RECURRENT if recurrent else RECURRENT
+        return Tolerance(of_range=of_range, steps=DEQUANTIZED_STEPS, int16_steps=DEQUANTIZED_INT16_STEPS)
     steps = STEPS * max(roundings, 1)
     has_several_roundings = steps > STEPS
     return Tolerance(
-        of_range=share,
+        of_range=of_range,
         steps=steps,
         int16_steps=GROUP_STEPS_INT16 * steps if has_several_roundings else STEPS,
         mean_steps=GROUP_MEAN if has_several_roundings else math.inf,
@@ -207,7 +207,7 @@ def without_overflow(actual: Array, expected: Array, *, wide: bool) -> tuple[Arr
     )
 
 
-def largest_of(arrays: Sequence[Array]) -> float:
+def largest_magnitude(arrays: Sequence[Array]) -> float:
     """Return the largest finite magnitude in float arrays; 0 if there is none."""
     return max((_finite_magnitude(array) for array in arrays if array.dtype.kind == "f"), default=0.0)
 

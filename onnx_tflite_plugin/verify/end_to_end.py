@@ -32,7 +32,7 @@ def explain_errors(
     """Return lines about outputs that differ: the error, the cause, the next step.
 
     There is no next step if all errors are small. ``outputs``: the end-to-end comparisons. ``accepted``: the
-    comparisons of the verdict. ``litert_outputs``: the outputs of each run, by kernel set. ``has_data``: the user gave
+    comparisons that the verdict is based on. ``litert_outputs``: the outputs of each run, by kernel set. ``has_data``: the user gave
     inputs.
     """
     exceeding_outputs = _exceeding_outputs(outputs, accepted)
@@ -79,7 +79,7 @@ def _exceeding_outputs(outputs: Sequence[Comparison], accepted: Sequence[Compari
 
 
 def _describe_steps(pair: ModelPair, output: Comparison) -> str:
-    """Return an error in steps, the dtype's range, and the share that differs."""
+    """Return an error in steps, the dtype's range, and the fraction that differs."""
     tensors = dict(zip(pair.entry.output_names, pair.entry.outputs, strict=True))
     low, high = INTEGER_RANGE[tensors[output.name].dtype] if output.name in tensors else (0, 0)
     amount = (

@@ -128,9 +128,9 @@ def verify(
     check_host(host)
     check_progress(progress)
     check_arguments(signature, bisect, seed, runs)
-    range_share = None if isinstance(tolerance, Tolerance) else tolerance
+    of_range = None if isinstance(tolerance, Tolerance) else tolerance
     options = VerifyOptions(
-        ranges=positions_as_text(ranges or {}), seed=seed, runs=runs, tolerance=range_share, partial=partial
+        ranges=positions_as_text(ranges or {}), seed=seed, runs=runs, tolerance=of_range, partial=partial
     )
     requested_shapes = check_shapes(shapes)
     start_stage = progress or (lambda stage: None)
@@ -158,7 +158,7 @@ def _add_note(verification: Verification, note: str) -> Verification:
 
 
 def _adapt_texts(verification: Verification) -> Verification:
-    """Replace command options by Python keywords in the texts of a verification."""
+    """Return the verification with Python keywords in place of command options in its texts."""
     return replace(
         verification,
         notes=adapt_texts(verification.notes),
@@ -168,7 +168,7 @@ def _adapt_texts(verification: Verification) -> Verification:
 
 
 def _shared_items(data: bytes, host: Host | None) -> Mapping[str, SharedItems]:
-    """Return the items that each signature shares with a joined model, by key.
+    """Return the items that a joined model shares with each signature, by signature key.
 
     Return an empty mapping if the signatures cannot be joined.
     """
@@ -255,16 +255,7 @@ def _run_and_compare(pair: ModelPair, request: _Request, progress: Progress) -> 
     if depends_on_processor(pair.session.proto):
         notes = (*notes, _PROCESSOR_NOTE)
     if verification.verdict == "differs":
-        known_causes = explain_requantization(pair)
-        if request.bisect is not None and decision.differing:
-            folder = Path(request.bisect)
-            notes = (*save_submodels(pair, decision, folder, has_known_cause=bool(known_causes)), *notes)
-        notes = (*(known_causes or processor_hints(pair, input_runs, expected)), *notes)
-        differing = {index for finding in decision.differing for index in finding.submodel.onnx_operators}
-        notes = (
-            *describe_pack_fusions(pair.session.proto, differing, lambda: (request.host or Host()).fusions()),
-            *notes,
-        )
+        notes = (*_explain_difference(pair, request, decision, input_runs, expected), *notes)
     agrees, accepted = verification.verdict == "agrees", verification.comparisons
     error_lines = (
         explain_errors(pair, outputs, accepted, expected, has_data=request.inputs is not None) if agrees else ()
@@ -279,6 +270,24 @@ def _run_and_compare(pair: ModelPair, request: _Request, progress: Progress) -> 
         pack_kernel_operators=len(pair.trial.substitutes.pack_kernels),
         notes=(*verification.notes, *notes),
     )
+
+
+def _explain_difference(
+    pair: ModelPair,
+    request: _Request,
+    decision: Decision,
+    input_runs: Sequence[Run],
+    expected: Mapping[str, Sequence[Run]],
+) -> tuple[str, ...]:
+    """Return notes on the causes of a difference, and on the submodels that are written."""
+    known_causes = explain_requantization(pair)
+    saved_files: tuple[str, ...] = ()
+    if request.bisect is not None and decision.differing:
+        saved_files = save_submodels(pair, decision, Path(request.bisect), has_known_cause=bool(known_causes))
+    causes = known_causes or processor_hints(pair, input_runs, expected)
+    differing = {index for finding in decision.differing for index in finding.submodel.onnx_operators}
+    fusions = describe_pack_fusions(pair.session.proto, differing, lambda: (request.host or Host()).fusions())
+    return (*fusions, *causes, *saved_files)
 
 
 def _add_builtin_outputs(

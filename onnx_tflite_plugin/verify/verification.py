@@ -26,7 +26,7 @@ OTHER_SIZES = "with other sizes of dynamic dimensions"
 class Verification:
     """Verdict on a conversion, with the comparisons that it is based on.
 
-    ``comparisons``: one per output, in the model's order. ``kernels``: the kernel sets of LiteRT that ran.
+    ``comparisons``: one per output, in the order of the model. ``kernels``: the kernel sets of LiteRT that ran.
     ``processor``: the processor that both runtimes ran on. ``diverging``: the first tensor that differs. ``operators``:
     number of operators that were compared with LiteRT's values as inputs. ``pack_kernel_operators``: number of compared
     operators whose expected results are from reference kernels of packs. ``reasons``: reasons why the verdict is
@@ -126,7 +126,7 @@ class Verification:
         for output in sorted(self.comparisons, key=lambda output: output.max_error):
             if output.max_error:
                 worst_by_unit[output.unit] = output
-        errors = [output.in_unit(output.max_error, "their") for output in worst_by_unit.values()]
+        errors = [output.in_unit(output.max_error, "their range") for output in worst_by_unit.values()]
         return f"; outputs within {' and '.join(errors)}" if errors else "; outputs equal"
 
 

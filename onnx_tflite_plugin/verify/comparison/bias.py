@@ -42,11 +42,14 @@ def describe_bias(
         and mean > criteria.FEW_STEPS_MEAN
     ):
         return f"off by {mean:.2g} quantization steps on average, in a tensor with few distinct values"
-    channels = {error.shape[-1] for error in errors if error.ndim > 1}
-    if len(channels) != 1 or len(flat_errors) // min(channels) < _MIN_ELEMENTS:
+    channel_counts = {error.shape[-1] for error in errors if error.ndim > 1}
+    if len(channel_counts) != 1:
+        return ""
+    (channel_count,) = channel_counts
+    if len(flat_errors) // channel_count < _MIN_ELEMENTS:
         return ""
     limit = criteria.CHANNEL_BIAS if checks_8_bit_channels else criteria.BIAS
-    biases = _biases(flat_errors.reshape(-1, min(channels)), values.reshape(-1, min(channels)))
+    biases = _biases(flat_errors.reshape(-1, channel_count), values.reshape(-1, channel_count))
     channel = int(np.abs(biases).argmax())
     return (
         f"off by {biases[channel]:+.2f} quantization steps on average in channel {channel}"
@@ -80,8 +83,8 @@ def _biases(errors: Array, values: Array) -> Array:
     """Return the mean error of each column, in which each distinct value counts once.
 
     Kernels round values that lie halfway between two steps differently. The most frequent value, for example the bound of a
-    clip, may lie halfway. In a column with little variation or few distinct values, all of them may lie halfway; its mean
-    is therefore 0.
+    clip, may lie halfway. If a column has little variation or few distinct values, all of them may lie halfway. The mean
+    of such a column is therefore 0.
     """
     offsets = values.astype(np.int64) - int(values.min())
     span = int(offsets.max()) + 1
@@ -98,11 +101,12 @@ def _biases(errors: Array, values: Array) -> Array:
     return np.where(has_variation, np.bincount(column, mean_errors) / distinct_counts, 0.0)
 
 
-def describe_channel_error(actual: Sequence[Array], expected: Sequence[Array], share: float, floor: float) -> str:
-    """Describe the first float32 channel whose error exceeds a share of its own range.
+def describe_channel_error(
+    actual: Sequence[Array], expected: Sequence[Array], allowed_fraction: float, floor: float
+) -> str:
+    """Describe the first float32 channel whose error exceeds a fraction of its range.
 
-    Return an empty text if there is none. ``share``: the allowed share. ``floor``: absolute error that is always
-    allowed.
+    Return an empty text if there is none. ``floor``: absolute error that is always allowed.
     """
     if (
         any(array.ndim < 2 or array.dtype != np.float32 for array in expected)
@@ -118,7 +122,7 @@ def describe_channel_error(actual: Sequence[Array], expected: Sequence[Array], s
         return ""
     errors, ranges = np.abs(results - references).max(0), np.ptp(references, 0)
     floor = max(floor, criteria.RESIDUE * float(np.abs(references).max()))
-    exceeding_channels = np.flatnonzero(errors > np.maximum(share * ranges, floor))
+    exceeding_channels = np.flatnonzero(errors > np.maximum(allowed_fraction * ranges, floor))
     if not exceeding_channels.size:
         return ""
     channel = int(exceeding_channels[0])

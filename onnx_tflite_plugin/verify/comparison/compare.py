@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -28,8 +28,8 @@ _SMALL_ERRORS = {"range": 0.02, "step": 5.0}
 class Comparison:
     """Comparison of one output, or one intermediate tensor, with LiteRT.
 
-    ``max_error``, ``mean_error`` and ``tolerance`` are in ``unit``: shares of the range, quantization steps, or plain values.
-    ``max_error`` is the maximum error, ``mean_error`` the mean absolute error, ``differing`` the share of elements that
+    ``max_error``, ``mean_error`` and ``tolerance`` are in ``unit``: fractions of the range, quantization steps, or plain values.
+    ``max_error`` is the maximum error, ``mean_error`` the mean absolute error, ``differing`` the fraction of elements that
     differ. ``nearest``: the kernel set with the smallest error; the other fields describe this error. ``problem``: a reason
     why the output is wrong, whatever its error is. ``end_to_end``: the error of an output of the whole network, if this
     comparison concerns only the operator that computes the output.
@@ -67,14 +67,14 @@ class Comparison:
             return self.problem
         if not self.max_error:
             return f"equal (tolerance {self.in_unit(self.tolerance)})"
-        share = "" if self.unit == "range" else f", {self.differing_text}"
+        differing = "" if self.unit == "range" else f", {self.differing_text}"
         tolerance = f"{self.tolerance:{'.2g' if self.unit == 'range' else 'g'}}"
         nearest = "" if self.ok else f", compared with {self.nearest}"
-        return f"max {self.in_unit(self.max_error)}{share} (tolerance {tolerance}{nearest})"
+        return f"max {self.in_unit(self.max_error)}{differing} (tolerance {tolerance}{nearest})"
 
     @property
     def differing_text(self) -> str:
-        """Return the share of elements that differ, such as ``0.2 % of elements differ``."""
+        """Return the percentage of differing elements, such as ``0.2 % of elements differ``."""
         return f"{_percent(self.differing)} of elements differ"
 
     @property
@@ -82,15 +82,15 @@ class Comparison:
         """Return the error without the tolerance, such as ``max 1 quantization step``."""
         return self.problem or f"max {self.in_unit(self.max_error)}"
 
-    def in_unit(self, amount: float, whose: str = "the output's") -> str:
+    def in_unit(self, amount: float, range_name: str = "the output's range") -> str:
         """Return an error with its unit.
 
         Examples: ``2 quantization steps`` for a quantized output, ``1.2e-06 of the output's range`` for a float output,
-        or a plain number. ``whose``: the words before "range".
+        or a plain number. ``range_name``: words for the range.
         """
         if self.unit == "step":
             return f"{amount:g} quantization step{'' if amount == 1 else 's'}"
-        return f"{amount:.2g} of {whose} range" if self.unit == "range" else f"{amount:g}"
+        return f"{amount:.2g} of {range_name}" if self.unit == "range" else f"{amount:g}"
 
     if not TYPE_CHECKING:
         __getattr__ = renamed_attributes(COMPARISON)
@@ -111,50 +111,59 @@ def compare(
     set. ``floor``: absolute error that is allowed for a float output, for example one step of the quantized values from
     which the output is computed. ``zero_point``: zero point of a quantized output, for ``tolerance.rounding_bias``.
     """
+    allowed = _Allowed(tolerance, floor, zero_point)
     comparisons = [
-        _compare_with(name, kernels, actual, arrays, tolerance, floor, zero_point)
-        for kernels, arrays in expected.items()
+        replace(_compare_runs(name, actual, arrays, allowed), nearest=kernels) for kernels, arrays in expected.items()
     ]
     return min(comparisons, key=lambda c: (not c.ok, bool(c.problem), c.max_error, c.mean_error))
 
 
-def _compare_with(
-    name: str,
-    kernels: str,
-    actual: Sequence[Array],
-    expected: Sequence[Array],
-    tolerance: Tolerance,
-    floor: float,
-    zero_point: int,
-) -> Comparison:
-    """Compare one output over all runs with one kernel set."""
+class _Allowed(NamedTuple):
+    """Errors that ``compare`` allows; its parameters of the same names."""
+
+    tolerance: Tolerance
+    floor: float
+    zero_point: int
+
+
+def _compare_runs(name: str, actual: Sequence[Array], expected: Sequence[Array], allowed: _Allowed) -> Comparison:
+    """Compare one output over all runs with the results of one kernel set."""
     error = measure_runs(actual, expected)
-    unit = _unit(expected)
-    span = _span(expected) if unit == "range" else 1.0
-    if unit == "range":
-        floor_share = floor / span + PRODUCT if floor and span else 0.0
-        allowed = max(tolerance.of_range, _rounding_error(expected), floor_share) if span else floor
-        unit, span = ("range", span) if span else ("value", 1.0)  # an output of zeros has no range
-    else:
-        allowed = tolerance.of_dtype(comparable(expected[0]).dtype.name) if unit == "step" else tolerance.integers
+    unit, unit_size, max_allowed = _choose_unit(expected, allowed)
     comparison = Comparison(
         name=name,
         unit=unit,
-        max_error=error.worst / span,
+        max_error=error.worst / unit_size,
         differing=error.differing / error.elements if error.elements else 0.0,
-        tolerance=allowed,
-        nearest=kernels,
+        tolerance=max_allowed,
         problem=error.problem,
-        mean_error=error.mean / span,
+        mean_error=error.mean / unit_size,
     )
     if comparison.ok and comparison.max_error:
         problem = ""
         if unit == "step":
-            problem = describe_bias(actual, expected, comparison.mean_error, tolerance, zero_point)
-        elif unit == "range" and tolerance.by_channel:
-            problem = describe_channel_error(actual, expected, tolerance.of_range, floor)
+            problem = describe_bias(
+                actual, expected, comparison.mean_error, allowed.tolerance, zero_point=allowed.zero_point
+            )
+        elif unit == "range" and allowed.tolerance.by_channel:
+            problem = describe_channel_error(actual, expected, allowed.tolerance.of_range, allowed.floor)
         comparison = replace(comparison, problem=problem)
     return replace(comparison, max_error=math.inf) if comparison.problem else comparison
+
+
+def _choose_unit(expected: Sequence[Array], allowed: _Allowed) -> tuple[Unit, float, float]:
+    """Return the unit of the error, its size, and the allowed error in this unit."""
+    tolerance, floor = allowed.tolerance, allowed.floor
+    unit = _unit(expected)
+    if unit == "step":
+        return unit, 1.0, tolerance.of_dtype(comparable(expected[0]).dtype.name)
+    if unit == "value":
+        return unit, 1.0, tolerance.integers
+    span = _span(expected)
+    if not span:  # an output of zeros has no range
+        return "value", 1.0, floor
+    floor_of_range = floor / span + PRODUCT if floor else 0.0
+    return unit, span, max(tolerance.of_range, _rounding_error(expected), floor_of_range)
 
 
 def _unit(arrays: Sequence[Array]) -> Unit:
@@ -187,5 +196,5 @@ def _rounding_error(arrays: Sequence[Array]) -> float:
     return {"float16": 2**-10, "bfloat16": 2**-7, "float8_e4m3fn": 2**-3, "float8_e5m2": 2**-2}.get(name, 0.0)
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %" if share >= 0.0005 else "under 0.1 %"
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:.1f} %" if fraction >= 0.0005 else "under 0.1 %"

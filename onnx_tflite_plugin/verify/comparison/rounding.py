@@ -67,9 +67,9 @@ def _parameters(tensor: Tensor) -> tuple[object, ...]:
 def _has_undefined_shift(operator: Operator) -> bool:
     """True if a rescaling factor exceeds the kernel's shift.
 
-    The limit is 2^31, which for example a quantized mask of -1e36 reaches (MultiplyByQuantizedMultiplier, internal/common.cc).
-    For a difference it is 2^19, which is reached if the difference was zero on the calibration data
-    (MultiplyByQuantizedMultiplierSmallerThanOneExp, internal/optimized/integer_ops/sub.h).
+    The limit is 2^31 (MultiplyByQuantizedMultiplier, internal/common.cc). A quantized attention mask of -1e36 exceeds it.
+    For an operand of a sum or difference, the limit is 2^19 (MultiplyByQuantizedMultiplierSmallerThanOneExp,
+    internal/optimized/integer_ops/sub.h). A difference that was zero on the calibration data exceeds it.
     """
     operand_scales, result_scales = (
         [t.quantization.scale[0] for t in tensors if t is not None and isinstance(t.quantization, Quantization)]
@@ -98,7 +98,8 @@ def inherited_step(
     """Return the step of the quantized tensor upstream of a tensor; 0 if none.
 
     The error of a dequantized result cannot be smaller than one step. The search goes upstream through operators with a
-    single computed operand. It ends at ``exact_tensors``, by index, which both runtimes read as inputs.
+    single computed operand. It ends at tensors that both runtimes read as inputs
+    (``exact_tensors``, by index).
     """
     visited = set()
     while tensor.index not in visited:
@@ -133,18 +134,19 @@ def measure_summation(operand: Array, result: Array) -> float:
     return error * largest if np.isfinite((error, largest)).all() else 0.0
 
 
-def _reduced_axes(shape: Sequence[int], result: Sequence[int]) -> list[int]:
+def _reduced_axes(shape: Sequence[int], result_shape: Sequence[int]) -> list[int]:
     """Return the axes of an operand that a result lacks, or has with size 1.
 
     Return an empty list if the result is not a reduction of the operand.
     """
-    if len(shape) == len(result):
-        is_reduction = all(size in (old_size, 1) for old_size, size in zip(shape, result, strict=True))
-        return [axis for axis, size in enumerate(result) if size != shape[axis]] if is_reduction else []
-    unmatched_sizes = [*result]
-    axes = [
-        axis
-        for axis, size in enumerate(shape)
-        if not (unmatched_sizes and unmatched_sizes[0] == size and unmatched_sizes.pop(0))
-    ]
+    if len(shape) == len(result_shape):
+        is_reduction = all(size in (old_size, 1) for old_size, size in zip(shape, result_shape, strict=True))
+        return [axis for axis, size in enumerate(result_shape) if size != shape[axis]] if is_reduction else []
+    unmatched_sizes = [*result_shape]
+    axes = []
+    for axis, size in enumerate(shape):
+        if unmatched_sizes and unmatched_sizes[0] == size:
+            unmatched_sizes.pop(0)
+        else:
+            axes.append(axis)
     return [] if unmatched_sizes else axes

@@ -153,7 +153,7 @@ class Trial:
     def preparation_failure(self) -> str:
         """Return LiteRT's reason if no kernel set can prepare the file.
 
-        No input is set, so that other inputs fail too. The text is empty if a kernel set can prepare the file, or if
+        The inputs are not set, so the failure does not depend on them. The text is empty if a kernel set can prepare the file, or if
         operators are replaced, because the file then runs in parts.
         """
         failures: dict[str, str] = {}
@@ -178,7 +178,7 @@ class Trial:
             yield arrays
 
     def smallest_error(self, tensor: Tensor, producers: Mapping[int, Operator]) -> float:
-        """Return the error that a float tensor inherits: one step of quantized values."""
+        """Return the error of a float tensor that is due to quantized tensors upstream of it."""
         return inherited_step(
             tensor, producers, self.tolerance, {graph_input.index for graph_input in self.entry.inputs}
         )

@@ -62,26 +62,23 @@ def generate_inputs(
     Raises InvalidInputs if the user's arrays or the ranges do not match the model.
     """
     array_runs = input_runs(entry, user_inputs, metadata, nan=nan) or [{}]
-    check_ranges(entry, ranges or {})
+    ranges = ranges or {}
+    check_ranges(entry, ranges)
     conditions = {name: k for k, name in enumerate(condition_names(entry))}
-    return [
-        [
-            user_arrays[name]
-            if name in user_arrays
-            else _random_condition(shape_of(tensor, name, shapes), seed + run, run // 2, conditions[name])
-            if name in conditions and name not in (ranges or {}) and restriction not in _CONSTANTS
-            else _random_array(
-                entry.subgraph,
-                tensor,
-                shape_of(tensor, name, shapes),
-                (seed, run, k),
-                restriction,
-                (ranges or {}).get(name),
-            )
-            for k, (tensor, name) in enumerate(zip(entry.inputs, entry.input_names, strict=True))
-        ]
-        for run, user_arrays in enumerate(array_runs * runs if len(array_runs) == 1 else array_runs)
-    ]
+    generated_runs = []
+    for run, user_arrays in enumerate(array_runs * runs if len(array_runs) == 1 else array_runs):
+        arrays = []
+        for k, (tensor, name) in enumerate(zip(entry.inputs, entry.input_names, strict=True)):
+            shape = shape_of(tensor, name, shapes)
+            if name in user_arrays:
+                array = user_arrays[name]
+            elif name in conditions and name not in ranges and restriction not in _CONSTANTS:
+                array = _random_condition(shape, seed + run, run // 2, conditions[name])
+            else:
+                array = _random_array(entry.subgraph, tensor, shape, (seed, run, k), restriction, ranges.get(name))
+            arrays.append(array)
+        generated_runs.append(arrays)
+    return generated_runs
 
 
 def shape_of(tensor: Tensor, name: str, shapes: Mapping[str, Sequence[int]] | None) -> tuple[int, ...]:
@@ -281,7 +278,9 @@ def is_arithmetic(graph: Subgraph, tensor: Tensor) -> bool:
     """True if integers are not indices: operands of arithmetic, or cast to float."""
     readers = [op for op in graph.operators if any(t is not None and t.index == tensor.index for t in op.inputs)]
     results = [[t for t in op.outputs if t is not None] for op in readers if len(op.inputs) == 1]
-    are_casts = all(len(ts) == 1 and ts[0].dtype == "float32" and ts[0].shape == tensor.shape for ts in results)
+    are_casts = all(
+        len(outputs) == 1 and outputs[0].dtype == "float32" and outputs[0].shape == tensor.shape for outputs in results
+    )
     return _integer_range(graph, tensor)[0] < 0 or (len(readers) == len(results) and are_casts)
 
 

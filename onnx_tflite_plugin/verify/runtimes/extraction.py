@@ -77,12 +77,12 @@ class SubmodelWriter:
         model, index = copy(self._model), self._subgraph.index
         submodel = copy(model.subgraphs[index])
         submodel.operators = [copy(submodel.operators[operator.index]) for operator in operators]
-        copies = {tensor: len(submodel.tensors) + k for k, tensor in enumerate(extra_inputs)}
+        copy_indices = {tensor: len(submodel.tensors) + k for k, tensor in enumerate(extra_inputs)}
         submodel.tensors = [*submodel.tensors, *(_as_input(submodel.tensors[tensor]) for tensor in extra_inputs)]
         for operator in submodel.operators:
             if operator.inputs is not None:
-                operator.inputs = [copies.get(int(tensor), int(tensor)) for tensor in operator.inputs]
-        submodel.inputs, submodel.outputs = [*inputs, *copies.values()], list(outputs)
+                operator.inputs = [copy_indices.get(int(tensor), int(tensor)) for tensor in operator.inputs]
+        submodel.inputs, submodel.outputs = [*inputs, *copy_indices.values()], list(outputs)
         callees = _called_subgraphs(model.subgraphs, submodel)
         subgraphs = [
             _copy_graph(subgraph) if k in callees else self._empty_subgraph()

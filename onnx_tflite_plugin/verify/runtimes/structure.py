@@ -109,27 +109,26 @@ def entry(model: Model, signature: str | None = None) -> Entry:
     graph = model.subgraphs[selected_signature.subgraph]
     signature_outputs = tuple(graph.tensors[index] for index in {*selected_signature.outputs.values()})
     all_outputs = (*graph.outputs, *(tensor for tensor in signature_outputs if tensor not in graph.outputs))
-    (inputs, input_names), (outputs, output_names) = (
-        _signature_side(graph, side, names)
-        for side, names in ((graph.inputs, selected_signature.inputs), (all_outputs, selected_signature.outputs))
-    )
+    inputs, input_names = _signature_side(graph, graph.inputs, selected_signature.inputs)
+    outputs, output_names = _signature_side(graph, all_outputs, selected_signature.outputs)
     return Entry(graph, inputs, outputs, input_names, output_names)
 
 
 def _signature_side(
-    graph: Subgraph, side: tuple[Tensor, ...], names: Mapping[str, int]
+    graph: Subgraph, tensors: tuple[Tensor, ...], names: Mapping[str, int]
 ) -> tuple[tuple[Tensor, ...], tuple[str, ...]]:
     """Return the tensors and names of a signature's inputs or outputs.
 
-    Tensors that the signature does not name are included only for the main graph.
+    ``tensors``: those of the subgraph. ``names``: their indices by name in the signature. Tensors that the signature does
+    not name are included only for the main graph.
     """
     by_index: dict[int, list[str]] = {}
     for name, index in names.items():
         by_index.setdefault(index, []).append(name)
-    file_names = dict(zip((t.index for t in side), _names(side), strict=True)) if graph.index == 0 else {}
+    file_names = dict(zip((t.index for t in tensors), _names(tensors), strict=True)) if graph.index == 0 else {}
     pairs = [
         (tensor, name)
-        for tensor in dict.fromkeys(side)
+        for tensor in dict.fromkeys(tensors)
         for name in by_index.get(tensor.index, [file_names[tensor.index]] if tensor.index in file_names else [])
     ]
     return tuple(tensor for tensor, _ in pairs), tuple(name for _, name in pairs)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +30,7 @@ from onnx_tflite_plugin.verify.runtimes.structure import Entry, constant_produce
 
 ReadResults = Callable[[Sequence[Array]], Mapping[int, Array]]
 
-_FROM_ONNX, _HANDLE = -1, -2  # stored as users of a state in place of the position of a step
+_FROM_ONNX = -1  # in place of the position of a step, for operators whose results come from the ONNX model
 _NO_RESULT = np.empty(0, np.float32)  # an output that is neither computed nor compared
 
 
@@ -99,16 +100,7 @@ class PackKernel:
                 ]
                 if problem := describe_arity_mismatch(self.kernel, len(operands), "kernel"):
                     raise Mismatch(problem)
-                returned_value = self.kernel(self.op, *operands)
-                if returned_value is None:
-                    raise WrongResult("it returned None, not an array; is a `return` missing?")
-                results = (
-                    [returned_value] if isinstance(returned_value, np.ndarray | np.generic) else list(returned_value)
-                )
-                if len(results) != len(self.op.outputs):
-                    raise WrongResult(
-                        f"it returned {plural(len(results), 'array')}, but the operator has {plural(len(self.op.outputs), 'output')}"
-                    )
+                results = _list_results(self.kernel(self.op, *operands), len(self.op.outputs))
                 is_resized = any(
                     t is not None and a is not None and not agree(t.dims, a.shape)
                     for t, a in zip(self.op.inputs, operands, strict=True)
@@ -139,6 +131,18 @@ class PackKernel:
         return as_float(tensor, array)
 
 
+def _list_results(returned_value: Any, output_count: int) -> list[Any]:
+    """Return the arrays that a kernel returned. Raises WrongResult for a wrong number."""
+    if returned_value is None:
+        raise WrongResult("it returned None, not an array; is a `return` missing?")
+    results = [returned_value] if isinstance(returned_value, np.ndarray | np.generic) else list(returned_value)
+    if len(results) != output_count:
+        raise WrongResult(
+            f"it returned {plural(len(results), 'array')}, but the operator has {plural(output_count, 'output')}"
+        )
+    return results
+
+
 def _as_stored(tensor: Tensor, k: int, array: Array, *, resized: bool, takes_floats: bool = False) -> Array:
     """Return a result in the dtype of the TFLite file.
 
@@ -152,10 +156,14 @@ def _as_stored(tensor: Tensor, k: int, array: Array, *, resized: bool, takes_flo
             f"output {k} of the kernel has shape {list(array.shape)}, but {tensor.name!r} has {format_shape(tensor.dims)} in the model; "
             "correct the kernel, or the shape of the model or case"
         )
-    is_quantized, is_integer = isinstance(tensor.quantization, Quantization), _is_integer(array.dtype.name)
-    has_wrong_kind = tensor.dtype not in QUANTIZED and is_integer != _is_integer(tensor.dtype)
-    if (takes_floats and is_integer and array.dtype != tensor.dtype) if is_quantized else has_wrong_kind:
-        allowed_dtypes = f"float32, or of quantized values in {tensor.dtype}" if is_quantized else tensor.dtype
+    is_integer = _is_integer(array.dtype.name)
+    if isinstance(tensor.quantization, Quantization):
+        has_wrong_dtype = takes_floats and is_integer and array.dtype != tensor.dtype
+        allowed_dtypes = f"float32, or of quantized values in {tensor.dtype}"
+    else:
+        has_wrong_dtype = tensor.dtype not in QUANTIZED and is_integer != _is_integer(tensor.dtype)
+        allowed_dtypes = tensor.dtype
+    if has_wrong_dtype:
         raise WrongResult(
             f"output {k} of the kernel is {array.dtype}, but {tensor.name!r} is {tensor.dtype} in the model; "
             f"return an array of {allowed_dtypes}"
@@ -244,7 +252,7 @@ class PartitionedLiteRT:
     ) -> None:
         self.kernels, self.entry, self.substitutes = kernels, entry, substitutes
         self.steps = list(_split(data, entry, {*substitutes.pack_kernels, *substitutes.from_onnx}))
-        self.states = _check_states(entry, self.steps, substitutes)
+        self.states = _initial_states(entry, self.steps, substitutes)
         self.sessions = {
             step: LiteRT(step.data, kernels if step.inputs else "builtin", preserve=preserve)
             for step in self.steps
@@ -275,28 +283,29 @@ class PartitionedLiteRT:
         return tensors
 
 
-def _check_states(entry: Entry, steps: Sequence[Partition | int], substitutes: Substitutes) -> dict[int, Array]:
+def _initial_states(entry: Entry, steps: Sequence[Partition | int], substitutes: Substitutes) -> dict[int, Array]:
     """Return the initial values of variables of pack kernels, by tensor index.
 
-    Raises InconclusiveError for a state that several steps use. Operators whose results come from the ONNX model may
-    share states.
+    Raises InconclusiveError for a variable that several steps use, and for every resource. Operators whose results come
+    from the ONNX model may use any state.
     """
-    users: dict[Tensor, set[int]] = {}
+    users: dict[Tensor, set[int]] = {}  # positions of the steps that use a state
     initial_values: dict[int, Array] = {}
     for k, step in enumerate(steps):
         indices = step.operators if isinstance(step, Partition) else {step}
+        position = _FROM_ONNX if step in substitutes.from_onnx else k
         for op in (entry.subgraph.operators[index] for index in indices):
             states = {t for t in (*op.inputs, *op.outputs) if t is not None and (t.is_variable or t.dtype in HANDLES)}
             for tensor in states:
-                user = k if tensor.is_variable else _HANDLE
-                users.setdefault(tensor, set()).add(_FROM_ONNX if step in substitutes.from_onnx else user)
+                users.setdefault(tensor, set()).add(position)
                 if step in substitutes.pack_kernels and tensor.is_variable:
                     initial_values[tensor.index] = _initial_value(tensor)
-    shared_state = next((t for t, positions in users.items() if len(positions) > 1 or _HANDLE in positions), None)
-    if shared_state is not None:
-        raise InconclusiveError(
-            f"LiteRT has no kernel for an operator, so the model runs in parts; the parts cannot share state {shared_state.name!r}"
-        )
+    for tensor, positions in users.items():
+        is_resource = not tensor.is_variable
+        if len(positions) > 1 or (is_resource and positions != {_FROM_ONNX}):
+            raise InconclusiveError(
+                f"LiteRT has no kernel for an operator, so the model runs in parts; the parts cannot share state {tensor.name!r}"
+            )
     return initial_values
 
 

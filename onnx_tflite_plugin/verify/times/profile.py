@@ -147,9 +147,9 @@ def format_names(names: Sequence[str]) -> list[str]:
 def group_operators(operators: Sequence[Operator], proto: ModelProto, times: Sequence[NodeTime]) -> Iterator[Group]:
     """Yield the operators of a subgraph in groups that share no node, in order.
 
-    One node may be lowered from several operators. If ONNX Runtime fused all nodes of an operator into other nodes, the
-    operator belongs to the only reader of its result, provided that the reader has a new node of the same type. Otherwise
-    it belongs to the producer of its operand.
+    Operators that were lowered to a common node are one group. If ONNX Runtime fused all nodes of an operator into other
+    nodes, it joins the group of another operator: the only reader of its result, if the reader now has a node of its
+    type; otherwise the producer of its operand.
     """
     node_types: _NodeTypes = defaultdict(set)
     sets = DisjointSets()
@@ -199,7 +199,7 @@ def _join_fused(operators: Sequence[Operator], node_types: _NodeTypes, nodes: _N
 
 
 def _has_gained_nodes(op_types: set[str], users: Iterable[int], node_types: _NodeTypes, nodes: _Nodes) -> bool:
-    """True if a user has a node of these types only in ONNX Runtime's graph.
+    """True if a user has a node of these types in ONNX Runtime's graph, but not before.
 
     The type may be part of the node's type: a ``Conv`` may become a ``QLinearConv``.
     """
