@@ -10,7 +10,7 @@ import onnx_ir as ir
 from onnx import TensorProto, helper, numpy_helper
 
 from onnx_tflite_plugin.rewrite.weights.assign_dtypes import AssignWeightDtypes
-from onnx_tflite_plugin.rewrite.weights.products import Product, products
+from onnx_tflite_plugin.rewrite.weights.int8_operands import Int8Operand, int8_operands
 from onnx_tflite_plugin.source.model import Array
 
 U8, I8, I32, F32 = TensorProto.UINT8, TensorProto.INT8, TensorProto.INT32, TensorProto.FLOAT
@@ -64,9 +64,9 @@ def build_model(
     return ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8))
 
 
-def only_product(model: ir.Model) -> Product:
-    (product,) = products(model)
-    return product
+def only_int8_operand(model: ir.Model) -> Int8Operand:
+    (operand,) = int8_operands(model)
+    return operand
 
 
 def build_float_product(

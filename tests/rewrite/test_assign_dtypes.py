@@ -20,7 +20,7 @@ from conformance.cases.image.convolution import conv_case
 from conformance.models import random_array
 from onnx_tflite_plugin.rewrite.weights.assign_dtypes import check_overflow
 from onnx_tflite_plugin.rewrite.weights.dtypes import PROBE
-from onnx_tflite_plugin.rewrite.weights.products import products
+from onnx_tflite_plugin.rewrite.weights.int8_operands import int8_operands
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify.runtimes.processor import multiplies_exactly
 from tests.helpers.passes_networks import Network, build_model, image, numpy_dtype_name
@@ -270,7 +270,7 @@ def test_no_product_overflows_with_optimize_speed() -> None:
     for data in (conv_case("", **HYBRID).build(), build_model(convolutions)):
         model = otp.convert(data, optimize="speed").model
         check_overflow(model)
-        assert all(product.exact or product.on_exact_branch for product in products(model))
+        assert all(operand.exact or operand.on_exact_branch for operand in int8_operands(model))
 
 
 def test_large_weight_shared_by_products_is_stored_once_as_uint8() -> None:

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 
 from onnx_tflite_plugin.errors import TargetRefusal
 from onnx_tflite_plugin.rewrite.weights.assign_dtypes import check_overflow
-from onnx_tflite_plugin.rewrite.weights.products import products
+from onnx_tflite_plugin.rewrite.weights.int8_operands import int8_operands
 from onnx_tflite_plugin.source.model import Array
 from tests.rewrite.product_models import (
     F32,
@@ -104,6 +104,6 @@ def test_auto_and_uint8_pass_check_overflow(make_model: object, option: str) -> 
     assigned_model = make_model()  # type: ignore[operator]
     assign_weight_dtypes(assigned_model, option)
     check_overflow(assigned_model)
-    assert len(list(products(assigned_model))) == (
+    assert len(list(int8_operands(assigned_model))) == (
         0 if option == "uint8" or "w" in {v.name for v in assigned_model.graph.inputs} else 1
     )

@@ -17,7 +17,7 @@ import pytest
 import onnx_tflite_plugin as otp
 from conformance.builder import TensorRef
 from conformance.models import constant
-from onnx_tflite_plugin.rewrite.weights.products import products
+from onnx_tflite_plugin.rewrite.weights.int8_operands import int8_operands
 from onnx_tflite_plugin.source.model import Array
 from tests.helpers.passes_networks import BuildNetwork, Network, RewriteTrial, build_model, image
 
@@ -85,7 +85,7 @@ def test_convolutions_in_both_branches_count_as_one() -> None:
     for option, expected in (("auto", {"chosen": 1}), ("uint8", {"uint8": 1})):
         conversion = otp.convert(data, weights_dtype=option)
         assert conversion.report.weights == expected
-        int8 = [product for product in products(ir.from_proto(conversion.proto)) if product.weights is not None]
+        int8 = [operand for operand in int8_operands(ir.from_proto(conversion.proto)) if operand.weights is not None]
         assert [product.on_exact_branch for product in int8] == [True] * (option == "auto")
 
 

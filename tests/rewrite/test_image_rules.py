@@ -14,7 +14,7 @@ from conformance.models import Spec, constant, random_array
 from conformance.weights import bias, product, weight
 from onnx_tflite_plugin.rewrite.images.conv_transpose_to_conv import Axis
 from onnx_tflite_plugin.rewrite.images.scale_offset_to_conv import depthwise_constants
-from onnx_tflite_plugin.rewrite.weights.products import products
+from onnx_tflite_plugin.rewrite.weights.int8_operands import int8_operands
 from onnx_tflite_plugin.source.model import Array
 from tests.helpers.passes_networks import BuildNetwork, Network, RewriteTrial, image
 from tests.rewrite.harness import SCALE_AND_ZERO_POINT, Case, declines, graph, rule_test
@@ -240,7 +240,9 @@ def test_folded_products_do_not_overflow() -> None:
     trial = RewriteTrial("fold_depthwise", depthwise(7))
     producer_conv, dense = trial.nodes("Conv")
     assert trial.constant_values(dense, 1).shape[:2] == (4 * trial.constant_values(producer_conv, 1).shape[0],) * 2
-    assert all(product.exact for product in products(ir.from_proto(trial.after)) if product.node.name == dense.name)
+    assert all(
+        operand.exact for operand in int8_operands(ir.from_proto(trial.after)) if operand.node.name == dense.name
+    )
 
 
 # --- conv_transpose_to_conv -------------------------------------------------------------------

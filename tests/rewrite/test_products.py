@@ -12,7 +12,7 @@ from onnx.reference import ReferenceEvaluator
 
 from onnx_tflite_plugin.rewrite.weights.assign_dtypes import check_overflow
 from onnx_tflite_plugin.rewrite.weights.dtypes import PROBE
-from onnx_tflite_plugin.rewrite.weights.products import overflows, products
+from onnx_tflite_plugin.rewrite.weights.int8_operands import int8_operands, overflows
 from tests.helpers.passes_networks import parse_model
 from tests.rewrite.product_models import (
     I32,
@@ -20,7 +20,7 @@ from tests.rewrite.product_models import (
     build_float_product,
     build_model,
     dequantize,
-    only_product,
+    only_int8_operand,
     saturates,
     tensor_proto,
 )
@@ -66,16 +66,16 @@ def test_conv_weights_are_paired_along_channels_per_kernel_position(
     for index in pair:
         weights[index] = 65
     product_model = build_float_product("Conv", weights, [1, shape[1], *[7] * (len(shape) - 2)])
-    assert only_product(product_model).exact == exact
+    assert only_int8_operand(product_model).exact == exact
 
 
 def test_depthwise_convolution_is_exact_without_minus_128() -> None:
     weights = np.full((7, 1, 3, 3), 127, np.int8)
-    assert only_product(build_float_product("Conv", weights, [1, 7, 11, 11], group=7)).exact
+    assert only_int8_operand(build_float_product("Conv", weights, [1, 7, 11, 11], group=7)).exact
     two_outputs_per_channel = np.full((14, 1, 3, 3), 127, np.int8)
-    assert not only_product(build_float_product("Conv", two_outputs_per_channel, [1, 7, 11, 11], group=7)).exact
+    assert not only_int8_operand(build_float_product("Conv", two_outputs_per_channel, [1, 7, 11, 11], group=7)).exact
     weights[3, 0, 1, 1] = -128
-    assert not only_product(build_float_product("Conv", weights, [1, 7, 11, 11], group=7)).exact
+    assert not only_int8_operand(build_float_product("Conv", weights, [1, 7, 11, 11], group=7)).exact
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_matrix_weights_are_paired_along_the_summed_axis(
         weights[:2, 0] = 65
         weights = weights if axis == 0 else weights.T
         product_model = build_float_product(op_type, weights, [5, 4], **attributes)
-        assert only_product(product_model).exact == (axis != summed_axis)
+        assert only_int8_operand(product_model).exact == (axis != summed_axis)
 
 
 def test_any_two_transposed_weights_may_be_adjacent() -> None:
@@ -100,14 +100,14 @@ def test_any_two_transposed_weights_may_be_adjacent() -> None:
     ]  # fmt: skip
     weights = np.zeros((3, 4), np.int8)
     weights[0, 0], weights[2, 3] = 65, 64
-    assert not only_product(build_model(nodes, weights, [5, 4])).exact
+    assert not only_int8_operand(build_model(nodes, weights, [5, 4])).exact
     weights[0, 0] = 64
-    assert only_product(build_model(nodes, weights, [5, 4])).exact
+    assert only_int8_operand(build_model(nodes, weights, [5, 4])).exact
 
 
 def test_computed_int8_operand_is_not_exact() -> None:
-    assert not only_product(build_float_product("MatMul", None, [5, 3])).exact
-    assert not only_product(
+    assert not only_int8_operand(build_float_product("MatMul", None, [5, 3])).exact
+    assert not only_int8_operand(
         build_model([helper.make_node("MatMulInteger", ["x", "w"], ["y"])], None, [5, 3], I32)
     ).exact
 
@@ -116,7 +116,7 @@ def test_product_of_two_int8_operands_becomes_uint8() -> None:
     """ARM64 without dotprod wraps -128 times -128, twice."""
     nodes = [helper.make_node("MatMulInteger", ["w", "other"], ["y"])]
     product_model = build_model(nodes, None, [5, 3], I32, [tensor_proto("other", np.full((2, 3), -128, np.int8))])
-    assert {product.slot for product in products(product_model)} == {0, 1}
+    assert {operand.slot for operand in int8_operands(product_model)} == {0, 1}
     assign_weight_dtypes(product_model, "auto")
     check_overflow(product_model)
     inputs = [{"x": np.zeros((5, 3), np.uint8), "w": np.full((3, 2), value, np.int8)} for value in (-128, 127)]
@@ -162,19 +162,19 @@ def test_gemm_operands_are_paired_along_the_shared_axis(slot: int, transposed: i
         weights = array if transposed == slot else array.T
         nodes = f"c = DequantizeLinear (k, s) y = Gemm <{('transA', 'transB')[slot]} = {transposed}> ({('c, x', 'x, c')[slot]})"
         model = parse_model(f"(float[2,2] x) => (float[2,2] y) {{ {nodes} }}", k=weights, s=np.float32(1))
-        assert [product.exact for product in products(model)] == [exact]
+        assert [operand.exact for operand in int8_operands(model)] == [exact]
 
 
 def test_empty_weights_do_not_overflow() -> None:
     nodes = "c = DequantizeLinear (k, s) y = MatMul (x, c)"
     model = parse_model(f"(float[3,0] x) => (float[3,5] y) {{ {nodes} }}", k=np.zeros((0, 5), np.int8), s=np.float32(1))
-    assert [product.exact for product in products(model)] == [True]
+    assert [operand.exact for operand in int8_operands(model)] == [True]
 
 
 def test_product_of_blockwise_weights_is_not_an_integer_product() -> None:
     nodes = "c = DequantizeLinear <axis = 0, block_size = 2> (k, s) y = MatMul (x, c)"
     stored = {"k": np.full((4, 5), 127, np.int8), "s": np.ones((2, 5), np.float32)}
-    assert [*products(parse_model(f"(float[3,4] x) => (float[3,5] y) {{ {nodes} }}", **stored))] == []
+    assert [*int8_operands(parse_model(f"(float[3,4] x) => (float[3,5] y) {{ {nodes} }}", **stored))] == []
 
 
 def test_qlinear_conv_weights_and_zero_point_become_uint8() -> None:
@@ -196,7 +196,7 @@ def test_group_of_two_channels_may_overflow() -> None:
     nodes = "c = DequantizeLinear (k, s) y = Conv <group = 2> (x, c)"
     stored = {"k": np.full((2, 2, 1, 1), 100, np.int8), "s": np.float32(1)}
     model = parse_model(f"(float[1,4,3,5] x) => (float[1,2,3,5] y) {{ {nodes} }}", **stored)
-    assert [product.exact for product in products(model)] == [False]
+    assert [operand.exact for operand in int8_operands(model)] == [False]
 
 
 def if_output_counts(model: ir.Model) -> list[int]:
@@ -256,4 +256,4 @@ def test_repeated_split_and_concat_is_traced_in_linear_time() -> None:
         17,
         **stored,
     )
-    assert [(product.is_rearranged, product.stored.name) for product in products(model)] == [(True, "k")]
+    assert [(operand.is_rearranged, operand.stored.name) for operand in int8_operands(model)] == [(True, "k")]

@@ -16,7 +16,7 @@ from conformance.models import constant
 from onnx_tflite_plugin.graph.metadata import PREFIX
 from onnx_tflite_plugin.graph.value_metadata import read_tensor
 from onnx_tflite_plugin.rewrite.channels.reorder_channels import pair_rows
-from onnx_tflite_plugin.rewrite.weights.products import overflows, products
+from onnx_tflite_plugin.rewrite.weights.int8_operands import int8_operands, overflows
 from onnx_tflite_plugin.source.model import Array
 from tests.helpers.passes_networks import BuildNetwork, Network, RewriteTrial, apply, image
 from tests.rewrite.harness import declines, rule_test
@@ -90,7 +90,7 @@ def conv_added_to_its_operand(net: Network) -> TensorRef:
 
 def inexact_nodes(proto: onnx.ModelProto) -> list[str]:
     """Return the names of nodes whose int8 weights overflow on some processors."""
-    return [str(product.node.name) for product in products(ir.from_proto(proto)) if not product.exact]
+    return [str(operand.node.name) for operand in int8_operands(ir.from_proto(proto)) if not operand.exact]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Reorder channels so that sums of neighboring int8 products do not overflow.
 
-Processors without VNNI add the products of two neighboring input channels in 16 bits (see ``products``). Another order of
-the channels may avoid an overflow of such sums. The convolutions that compute the channels then write them in the new order,
+Processors without VNNI add the products of two neighboring input channels in 16 bits (see ``int8_operands``). Another order
+of the channels may avoid an overflow of such sums. The convolutions that compute the channels then write them in the new order,
 and the weights stay int8 on every processor. Results do not change. Without the rule, the weights become uint8, with which
 a convolution takes 1.1 to 1.6 times as long (AVX2).
 
@@ -25,7 +25,7 @@ from onnx_tflite_plugin.rewrite.channels.shared_channels import SharedChannels
 from onnx_tflite_plugin.rewrite.editor import Editor
 from onnx_tflite_plugin.rewrite.matching import QuantizedConv, nodes_of
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule
-from onnx_tflite_plugin.rewrite.weights.products import INT8_MIN, MAX_PAIR_SUM, overflows
+from onnx_tflite_plugin.rewrite.weights.int8_operands import INT8_MIN, MAX_PAIR_SUM, overflows
 from onnx_tflite_plugin.source.model import Array
 
 _MAX_COMPATIBLE = MAX_PAIR_SUM // 2  # two weights up to this magnitude never overflow; weights above it are "large"
@@ -47,7 +47,7 @@ class Reordering(NamedTuple):
 def pattern(model: ir.Model, _: RewriteOptions) -> Iterator[tuple[ir.Value, Mapping[ir.Node, Layer], set[ir.Value]]]:
     """Yield inputs of convolutions that a different channel order may make exact.
 
-    Each input comes with all layers, and with the set of values tried so far, to which ``check`` adds.
+    Each input comes with all layers, and with the set of values tried so far, which ``check`` extends.
     """
     layers = {node: layer for node in nodes_of(model.graph, "Conv") if (layer := Layer.of(node))}
     tried: set[ir.Value] = set()
@@ -218,7 +218,7 @@ class _Matching:
     """Pairs of rows of ``magnitudes``.
 
     ``partner``: the partner of each row, or -1. ``restricted_count``: the number of rows with large weights, which come first.
-    ``original_order``: the indices of the rows in their original order.
+    ``original_order``: the index in ``magnitudes`` of each original row.
     """
 
     def __init__(self, magnitudes: Array, restricted_count: int, original_order: Array) -> None:

@@ -18,7 +18,7 @@ from onnx_tflite_plugin.rewrite.editor import Editor
 from onnx_tflite_plugin.rewrite.images.fold_width import Folding, Image, Match, Window, emit_folded, image_of
 from onnx_tflite_plugin.rewrite.matching import BLOCK, CHANNELS_LAST, QuantizedConv, nodes_of, producer, sizes
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require, require_match
-from onnx_tflite_plugin.rewrite.weights.products import INT8_MIN
+from onnx_tflite_plugin.rewrite.weights.int8_operands import INT8_MIN
 
 _MAX_CHANNELS = 8
 _MIN_POSITIONS = 500  # heuristic: for fewer positions, the Reshapes take more time than folding saves
@@ -32,7 +32,7 @@ def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[QuantizedConv]:
 def check(unit: QuantizedConv) -> Match:
     """Return the match with dense weights.
 
-    The value of its image is None if the rewrite must emit a Transpose to channels last.
+    ``match.image.value`` is None if the rewrite must emit a Transpose to channels last.
     """
     dense_unit = _dense_unit(unit)
     shape = require_match(sizes(unit.data.inputs[0]), "the rank of the image is unknown")

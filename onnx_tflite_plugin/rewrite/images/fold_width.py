@@ -6,7 +6,7 @@ reshaped to ``[N, H, W/M, M * C]`` without a copy. A convolution with stride s t
 weights are zero for columns that a result column does not read. The sums and the results are the same.
 
 Most multiplications of the folded convolution are by 0. Without VNNI, they take more time than folding saves. With
-``--weights-dtype auto``, weights may be int8 only on processors that compute exact sums (see ``weights``). An ``If`` on the processor
+``--weights-dtype auto``, weights may be int8 only on processors that compute exact sums (see ``assign_dtypes``). An ``If`` on the processor
 probe then contains the folded convolution for these processors and the original convolution for other processors. With other
 ``--weights-dtype``, one convolution is emitted. Weights that become uint8 are folded only if folding is faster for uint8.
 """
@@ -34,8 +34,8 @@ from onnx_tflite_plugin.rewrite.matching import (
     sizes,
 )
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require, require_match
+from onnx_tflite_plugin.rewrite.weights.int8_operands import INT8_MIN, overflows
 from onnx_tflite_plugin.rewrite.weights.processor_probe import emit_choice, emit_probe
-from onnx_tflite_plugin.rewrite.weights.products import INT8_MIN, overflows
 from onnx_tflite_plugin.source.model import Array
 
 MAX_CHANNELS, MAX_COLUMNS = 4, 16

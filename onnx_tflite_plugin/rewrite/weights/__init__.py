@@ -1,6 +1,6 @@
-"""Rules for the weights of products, and the pass that assigns weight dtypes.
+"""Rules for the weights of convolutions and matrix multiplications.
 
-The assigned dtypes give exact sums on every processor.
+The pass ``assign_dtypes`` assigns weight dtypes that give exact sums on every processor.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ RULES = (
     RuleDeclaration(
         __name__,
         "tie_tables",
-        "a 4-bit table that is also the weights of a product is stored once",
+        "a 4-bit table that is also the weights of a MatMul is stored once",
         Needed("without the rule, the table of a language model (a fifth of the file) is stored twice"),
         frozenset({"BitShift", "DequantizeLinear"}),
     ),
     RuleDeclaration(
         __name__,
         "block_products",
-        "products by 4-bit weights in blocks become MatMulNBits with packed weights",
+        "multiplications by 4-bit weights in blocks become MatMulNBits with packed weights",
         Needed(
             "without the rule, ONNX Runtime packs the weights of a language model itself, which doubles the load time"
         ),
@@ -36,7 +36,7 @@ RULES = (
     RuleDeclaration(
         __name__,
         "keep_float_weights",
-        "before a product with float weights, activations are dequantized by DequantizeLinear and Mul",
+        "before a Conv or MatMul with float weights, activations are dequantized by DequantizeLinear and Mul",
         Needed("since 1.21, ONNX Runtime quantizes float weights between quantized operators, which changes results"),
     ),
 )

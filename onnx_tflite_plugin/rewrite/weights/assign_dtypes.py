@@ -3,9 +3,9 @@
 Weights whose sums overflow on no processor stay int8. Other weights become uint8 (128 is added to values and zero point), or the model
 selects their dtype at load time.
 
-For this selection, one product of constants, the probe, tests whether the processor adds products exactly. The weights of a graph are
-dequantized in one ``If`` on the probe. ONNX Runtime computes the probe while it loads the model, keeps one branch, and constant-folds
-it. Only int8 or only uint8 weights remain.
+For this selection, the model multiplies two constant matrices: the probe. Its result shows whether the processor computes exact sums.
+The weights of a graph are dequantized in one ``If`` on the probe. ONNX Runtime computes the probe while it loads the model, keeps one
+branch, and constant-folds it. Only int8 or only uint8 weights remain.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from onnx_tflite_plugin.lowering.ir_values import tensor_value
 from onnx_tflite_plugin.rewrite.editor import Editor, remove_unused_outputs
 from onnx_tflite_plugin.rewrite.matching import constant, label_of
 from onnx_tflite_plugin.rewrite.weights.dtypes import CHOSEN, DEPENDENT, INT8, PROBE, UINT8
+from onnx_tflite_plugin.rewrite.weights.int8_operands import Int8Operand, int8_operands
 from onnx_tflite_plugin.rewrite.weights.processor_probe import Emit, emit_choice, emit_probe
-from onnx_tflite_plugin.rewrite.weights.products import Product, products
 
 SHIFT = 128  # from int8 to uint8
-MAX_GROWTH = 2**20  # maximum bytes of the copies of one weight that several products share
+MAX_GROWTH = 2**20  # maximum bytes of the copies of one constant that several nodes read
 
 
 class AssignWeightDtypes(InPlacePass):
-    """Assign a dtype to all int8 weights of products.
+    """Assign a dtype to all int8 operands of Conv, Gemm, MatMul and their integer variants.
 
     ``option``: the value of ``--weights-dtype``, which applies to weights whose sums overflow on some processors.
     ``"auto"`` selects their dtype at load time, ``"uint8"`` converts them, ``"int8"`` and ``"keep"`` leave them unchanged,
     so that results depend on the processor. ``is_uniform``: if any weights become uint8, all constant weights do, for
-    graphs that people read. ``dtypes``: after the pass, the number of products by dtype.
+    graphs that people read. ``dtypes``: after the pass, the number of operands by dtype.
     """
 
     def __init__(self, option: str, *, is_uniform: bool = False) -> None:
@@ -47,20 +47,21 @@ class AssignWeightDtypes(InPlacePass):
         return PassResult(model, bool(self.dtypes))
 
     def ensures(self, model: ir.Model) -> None:
-        """Raise TargetRefusal if a product overflows, unless the option allows this."""
+        """Raise TargetRefusal if a sum may overflow, unless the option allows this."""
         if self.option in ("auto", "uint8"):
             check_overflow(model)
 
 
 def _assign(model: ir.Model, option: str, *, is_uniform: bool) -> dict[str, int]:
+    """Assign a dtype to each int8 operand, and return the number of operands by dtype."""
     assignment = _DtypeAssignment(model)
     dtypes: Counter[str] = Counter()
-    all_products = list(products(model))
-    use_counts = Counter(product.stored for product in all_products)
+    operands = list(int8_operands(model))
+    use_counts = Counter(operand.stored for operand in operands)
     dtype_of = {
-        product: _dtype(product, option, (use_counts[product.stored] - 1) * product.weights.nbytes)
-        for product in all_products
-        if product.weights is not None
+        operand: _dtype(operand, option, (use_counts[operand.stored] - 1) * operand.weights.nbytes)
+        for operand in operands
+        if operand.weights is not None
     }
     if is_uniform and UINT8 in dtype_of.values():
         dtype_of = dict.fromkeys(dtype_of, UINT8)
@@ -70,65 +71,65 @@ def _assign(model: ir.Model, option: str, *, is_uniform: bool) -> dict[str, int]
         UINT8: assignment.widen,
         CHOSEN: assignment.choose,
     }
-    for product in all_products:
-        if product.weights is None:
-            assignment.convert_at_runtime(product)
+    for operand in operands:
+        if operand.weights is None:
+            assignment.convert_at_runtime(operand)
             continue
-        dtype = dtype_of[product]
-        assign_by_dtype[dtype](product)
-        if not product.on_exact_branch:  # otherwise the product of the other branch is counted
-            dtypes[CHOSEN if product.on_else_branch and option == "auto" else dtype] += 1
+        dtype = dtype_of[operand]
+        assign_by_dtype[dtype](operand)
+        if not operand.on_exact_branch:  # otherwise the operand on the other branch is counted
+            dtypes[CHOSEN if operand.on_else_branch and option == "auto" else dtype] += 1
     assignment.finish()
     return dict(dtypes)
 
 
-def _dtype(product: Product, option: str, growth: int) -> str:
-    """Return the dtype to assign to a product's weights.
+def _dtype(operand: Int8Operand, option: str, growth: int) -> str:
+    """Return the dtype to assign to constant weights.
 
-    ``growth``: bytes by which the file grows if each product gets a copy of the weights.
+    ``growth``: bytes by which the file grows if each reader of the weights gets a copy.
     """
     if option in ("int8", "keep"):
-        return INT8 if product.exact else DEPENDENT
+        return INT8 if operand.exact else DEPENDENT
     if growth > MAX_GROWTH:
         return UINT8
-    if product.exact or (product.on_exact_branch and option == "auto"):
+    if operand.exact or (operand.on_exact_branch and option == "auto"):
         return INT8
-    return UINT8 if option == "uint8" or product.has_int8_min or product.on_else_branch else CHOSEN
+    return UINT8 if option == "uint8" or operand.has_int8_min or operand.on_else_branch else CHOSEN
 
 
 def check_overflow(model: ir.Model) -> None:
-    """Raise TargetRefusal if a product overflows on some processors.
+    """Raise TargetRefusal if sums of a node may overflow on a processor that runs it.
 
-    A product that runs only if the probe is true may overflow on the other processors.
+    A node that runs only if the probe is true may overflow on processors where the probe is false.
     """
     problems = [
         Problem(
-            f"node {product.node.name!r}",
-            f"operand {product.slot} is int8, and sums overflow on processors that add products in 16 bits",
+            f"node {operand.node.name!r}",
+            f"operand {operand.slot} is int8, and sums overflow on processors that add products in 16 bits",
             "--weights-dtype uint8, or report the problem to the author of the handler",
         )
-        for product in products(model)
-        if product.has_int8_min or not (product.on_exact_branch or product.exact)
+        for operand in int8_operands(model)
+        if operand.has_int8_min or not (operand.on_exact_branch or operand.exact)
     ]
     if problems:
-        raise TargetRefusal("products that are not exact on every processor:", problems)
+        raise TargetRefusal("multiplications that are not exact on every processor:", problems)
 
 
 class _Choice(NamedTuple):
-    """A product whose weight dtype is selected at load time.
+    """An operand whose dtype is selected at load time.
 
-    ``operands``: the integers and, if they are dequantized, scale and zero point.
+    ``inputs``: the integers and, if they are dequantized, scale and zero point.
     """
 
-    product: Product
-    operands: Sequence[ir.Value]
+    operand: Int8Operand
+    inputs: Sequence[ir.Value]
 
 
 class _DtypeAssignment:
-    """Assigns weight dtypes, one product at a time.
+    """Assigns dtypes, one operand at a time.
 
-    :meth:`finish` emits the common ``If`` of each graph. Products share neither integers nor scales nor zero points, because
-    ONNX Runtime replaces these one product at a time under ``session.x64quantprecision``.
+    :meth:`finish` emits the common ``If`` of each graph. Each operand gets its own integers, scale and zero point, because
+    ONNX Runtime converts them node by node under ``session.x64quantprecision``.
     """
 
     def __init__(self, model: ir.Model) -> None:
@@ -139,47 +140,47 @@ class _DtypeAssignment:
 
     # --- dtypes -------------------------------------------------------------------------------
 
-    def keep(self, product: Product) -> None:
-        """Keep the weights of a product in int8."""
-        if product.dequantize is not None:
-            self._replace(product, lambda: self._emit_as_int8(product, *self._unshared_operands(product)))
+    def keep(self, operand: Int8Operand) -> None:
+        """Keep the weights in int8."""
+        if operand.dequantize is not None:
+            self._replace(operand, lambda: self._emit_as_int8(operand, *self._unshared_inputs(operand)))
 
-    def widen(self, product: Product) -> None:
-        """Store the weights of a product as uint8."""
-        assert product.weights is not None
-        integers = self.editor.store((product.weights.astype(np.int16) + SHIFT).astype(np.uint8), like=product.stored)
-        self._replace(product, lambda: self._emit_as_uint8(product, integers))
+    def widen(self, operand: Int8Operand) -> None:
+        """Store the weights as uint8."""
+        assert operand.weights is not None
+        integers = self.editor.store((operand.weights.astype(np.int16) + SHIFT).astype(np.uint8), like=operand.stored)
+        self._replace(operand, lambda: self._emit_as_uint8(operand, integers))
 
-    def choose(self, product: Product) -> None:
-        """Select the dtype of a product's weights at load time.
+    def choose(self, operand: Int8Operand) -> None:
+        """Select the dtype of the weights at load time.
 
-        If the probe is false, uint8 weights are computed from the int8 weights. :meth:`finish` emits dequantized weights. For an
-        integer operator, the whole product is emitted in both branches, since its operand dtypes differ.
+        If the probe is false, uint8 weights are computed from the int8 weights. Dequantized weights are emitted by
+        :meth:`finish`. An integer operator such as MatMulInteger is emitted in both branches, each with its weight dtype.
         """
-        if product.dequantize is None:
-            choice = _Choice(product, self._unshared_operands(product))
+        if operand.dequantize is None:
+            choice = _Choice(operand, self._unshared_inputs(operand))
             self._emit_probe()
-            self._replace(product, lambda: self._emit_choice([choice])[0])
+            self._replace(operand, lambda: self._emit_choice([choice])[0])
             return
-        graph = product.insertion_point.graph
+        graph = operand.insertion_point.graph
         assert isinstance(graph, ir.Graph)
         pending = self._pending[graph]
-        key = product.insertion_point, -1 if product.is_rearranged else product.slot
-        if key not in pending:  # one choice is enough for all products of the same rearranged weights
-            pending[key] = _Choice(product, self._unshared_operands(product))
+        key = operand.insertion_point, -1 if operand.is_rearranged else operand.slot
+        if key not in pending:  # all readers of the same rearranged weights share one choice
+            pending[key] = _Choice(operand, self._unshared_inputs(operand))
 
-    def convert_at_runtime(self, product: Product) -> None:
-        """Convert integers that are not constant to uint8 at runtime."""
-        node = product.node
-        if product.dequantize is not None:
-            self._replace(product, lambda: self._emit_as_uint8(product, self._emit_uint8(product.stored)))
+    def convert_at_runtime(self, operand: Int8Operand) -> None:
+        """Convert computed integers to uint8 at runtime."""
+        node = operand.node
+        if operand.dequantize is not None:
+            self._replace(operand, lambda: self._emit_as_uint8(operand, self._emit_uint8(operand.stored)))
             return
-        assert product.zero_point is not None
+        assert operand.zero_point_slot is not None
         with self.editor.replacing(node):
-            shifted, zero_point = self._emit_uint8(product.stored), self._emit_zero_point(product)
-        node.resize_inputs(max(len(node.inputs), product.zero_point + 1))
-        node.replace_input_with(product.slot, shifted)
-        node.replace_input_with(product.zero_point, zero_point)
+            shifted, zero_point = self._emit_uint8(operand.stored), self._emit_zero_point(operand)
+        node.resize_inputs(max(len(node.inputs), operand.zero_point_slot + 1))
+        node.replace_input_with(operand.slot, shifted)
+        node.replace_input_with(operand.zero_point_slot, zero_point)
 
     def finish(self) -> None:
         """Emit one ``If`` for the pending weights of each graph, and remove unused nodes."""
@@ -190,56 +191,58 @@ class _DtypeAssignment:
             with self.editor.replacing(probe if has_probe else graph[0], after=has_probe, label=PROBE, props={}):
                 values = self._emit_choice(choices)
             for choice, value in zip(choices, values, strict=True):
-                self._replace_operand(choice.product, value)
+                self._replace_operand(choice.operand, value)
         self.editor.remove_unused()
         remove_unused_outputs(self.editor.graph, self.editor.graph.opset_imports[""])
 
-    # --- operands and products ----------------------------------------------------------------
+    # --- emitted values -----------------------------------------------------------------------
 
-    def _emit_as_int8(self, product: Product, integers: ir.Value, *parameters: ir.Value) -> ir.Value:
-        """Emit the int8 operand, or the whole product if its operator takes integers."""
-        if product.dequantize is None:
-            return self._emit_product(product, integers, _input(product.node, product.zero_point))
-        return self._emit_dequantize(product, integers, *parameters)
+    def _emit_as_int8(self, operand: Int8Operand, integers: ir.Value, *parameters: ir.Value) -> ir.Value:
+        """Emit the dequantized int8 weights, or the integer operator with int8 weights."""
+        if operand.dequantize is None:
+            return self._emit_integer_operator(operand, integers, _input(operand.node, operand.zero_point_slot))
+        return self._emit_dequantize(operand, integers, *parameters)
 
-    def _emit_as_uint8(self, product: Product, integers: ir.Value) -> ir.Value:
-        """Emit the uint8 operand, or the whole product if its operator takes integers."""
-        zero_point = self._emit_zero_point(product)
-        if product.dequantize is None:
-            return self._emit_product(product, integers, zero_point)
-        scale = product.dequantize.inputs[1]
+    def _emit_as_uint8(self, operand: Int8Operand, integers: ir.Value) -> ir.Value:
+        """Emit the dequantized uint8 weights, or the integer operator with uint8 weights."""
+        zero_point = self._emit_zero_point(operand)
+        if operand.dequantize is None:
+            return self._emit_integer_operator(operand, integers, zero_point)
+        scale = operand.dequantize.inputs[1]
         assert scale is not None
-        return self._emit_dequantize(product, integers, scale, zero_point)
+        return self._emit_dequantize(operand, integers, scale, zero_point)
 
-    def _emit_zero_point(self, product: Product) -> ir.Value:
+    def _emit_zero_point(self, operand: Int8Operand) -> ir.Value:
         """Return the constant zero point for the integers as uint8.
 
         Raises TargetRefusal if the zero point for int8 is computed.
         """
         zero_point = (
-            _input(product.node, product.zero_point) if product.dequantize is None else _input(product.dequantize, 2)
+            _input(operand.node, operand.zero_point_slot)
+            if operand.dequantize is None
+            else _input(operand.dequantize, 2)
         )
         array = np.asarray(0, np.int8) if zero_point is None else constant(zero_point)
         if array is None:
             problem = Problem(
-                f"node {product.node.name!r}", "the int8 weights cannot be converted to uint8", "--weights-dtype int8"
+                f"node {operand.node.name!r}", "the int8 weights cannot be converted to uint8", "--weights-dtype int8"
             )
             raise TargetRefusal("weights with a zero point that is not constant:", [problem])
         return self.editor.store((array.astype(np.int16) + SHIFT).astype(np.uint8), like=None)
 
-    def _emit_dequantize(self, product: Product, *operands: ir.Value) -> ir.Value:
-        value = self.editor.emit("DequantizeLinear", *operands, like=product.dequantize)
+    def _emit_dequantize(self, operand: Int8Operand, *inputs: ir.Value) -> ir.Value:
+        value = self.editor.emit("DequantizeLinear", *inputs, like=operand.dequantize)
         # From opset 23 on, the dtype of the result is not inferred from the scale.
-        value.type, value.shape = operands[1].type, product.stored.shape
+        value.type, value.shape = inputs[1].type, operand.stored.shape
         return value
 
-    def _emit_product(self, product: Product, integers: ir.Value, zero_point: ir.Value | None) -> ir.Value:
-        inputs = [*product.node.inputs]
-        assert product.zero_point is not None
-        inputs += [None] * (product.zero_point + 1 - len(inputs))
-        inputs[product.slot], inputs[product.zero_point] = integers, zero_point
-        value = self.editor.emit(product.node.op_type, *inputs, like=product.node)
-        value.shape = product.node.outputs[0].shape
+    def _emit_integer_operator(self, operand: Int8Operand, integers: ir.Value, zero_point: ir.Value | None) -> ir.Value:
+        inputs = [*operand.node.inputs]
+        assert operand.zero_point_slot is not None
+        inputs += [None] * (operand.zero_point_slot + 1 - len(inputs))
+        inputs[operand.slot], inputs[operand.zero_point_slot] = integers, zero_point
+        value = self.editor.emit(operand.node.op_type, *inputs, like=operand.node)
+        value.shape = operand.node.outputs[0].shape
         return value
 
     def _emit_uint8(self, integers: ir.Value) -> ir.Value:
@@ -249,34 +252,34 @@ class _DtypeAssignment:
 
     def _emit_choice(self, choices: Sequence[_Choice]) -> list[ir.Value]:
         """Emit one ``If`` on the probe, and name its results after their readers."""
-        exact = self._emit_all(choices, lambda choice: self._emit_as_int8(choice.product, *choice.operands))
+        exact = self._emit_all(choices, lambda choice: self._emit_as_int8(choice.operand, *choice.inputs))
         fallback = self._emit_all(
-            choices, lambda choice: self._emit_as_uint8(choice.product, self._emit_uint8(choice.operands[0]))
+            choices, lambda choice: self._emit_as_uint8(choice.operand, self._emit_uint8(choice.inputs[0]))
         )
         values = emit_choice(self.editor, self._emit_probe(), exact, fallback)
         for choice, value in zip(choices, values, strict=True):
-            value.name = self.editor.emitter.names.unique(f"{label_of(choice.product.insertion_point)}/If:out")
+            value.name = self.editor.emitter.names.unique(f"{label_of(choice.operand.insertion_point)}/If:out")
         return values
 
     def _emit_all(self, choices: Sequence[_Choice], emit: Callable[[_Choice], ir.Value]) -> Emit:
         """Return a function that calls ``emit`` for each choice.
 
-        Emitted nodes get name and metadata of the choice's product or DequantizeLinear.
+        Emitted nodes get name and metadata of the node that they replace.
         """
 
         def values() -> Iterator[ir.Value]:
             for choice in choices:
-                with self.editor.within_node(choice.product.insertion_point):
+                with self.editor.within_node(choice.operand.insertion_point):
                     yield emit(choice)
 
         return lambda: [*values()]
 
-    def _unshared_operands(self, product: Product) -> list[ir.Value]:
-        """Return integers, scale and zero point, as copies if another product uses them."""
-        operands = [product.stored] if product.dequantize is None else product.dequantize.inputs[:3]
-        return [self._copy(value, product.stored) for value in operands if value is not None]
+    def _unshared_inputs(self, operand: Int8Operand) -> list[ir.Value]:
+        """Return integers, scale and zero point; copies if an earlier operand uses them."""
+        inputs = [operand.stored] if operand.dequantize is None else operand.dequantize.inputs[:3]
+        return [self._copy_if_used(value, operand.stored) for value in inputs if value is not None]
 
-    def _copy(self, value: ir.Value, stored: ir.Value) -> ir.Value:
+    def _copy_if_used(self, value: ir.Value, stored: ir.Value) -> ir.Value:
         array = constant(value)
         if array is None or value not in self._used_constants:
             self._used_constants.add(value)
@@ -290,23 +293,23 @@ class _DtypeAssignment:
         self._probe = self._probe or emit_probe(self.editor)
         return self._probe
 
-    def _replace(self, product: Product, emit: Callable[[], ir.Value]) -> None:
-        """Emit a value before the product, and replace the product or its operand by it."""
-        if not product.is_rearranged or (product.dequantize is not None and product.dequantize.outputs[0].uses()):
-            with self.editor.replacing(product.insertion_point):
+    def _replace(self, operand: Int8Operand, emit: Callable[[], ir.Value]) -> None:
+        """Call ``emit`` at the insertion point, and replace the operand or node by its value."""
+        # Rearranged weights are replaced for all their readers at once; after that, their DequantizeLinear is unused.
+        if not operand.is_rearranged or (operand.dequantize is not None and operand.dequantize.outputs[0].uses()):
+            with self.editor.replacing(operand.insertion_point):
                 value = emit()
-            self._replace_operand(product, value)
+            self._replace_operand(operand, value)
 
-    def _replace_operand(self, product: Product, value: ir.Value) -> None:
-        """Replace a product or its operand by ``value``.
+    def _replace_operand(self, operand: Int8Operand, value: ir.Value) -> None:
+        """Replace an operand, or an integer operator, by ``value``.
 
-        A product of integers is replaced itself. A dequantized operand is replaced where the product reads it, or at its
-        DequantizeLinear if it is rearranged.
+        Rearranged weights are replaced at their DequantizeLinear; other dequantized weights only in ``operand.node``.
         """
-        if product.dequantize is not None and not product.is_rearranged:
-            product.node.replace_input_with(product.slot, value)
+        if operand.dequantize is not None and not operand.is_rearranged:
+            operand.node.replace_input_with(operand.slot, value)
         else:
-            self.editor.replace_value(product.insertion_point.outputs[0], value)
+            self.editor.replace_value(operand.insertion_point.outputs[0], value)
 
 
 def _input(node: ir.Node, slot: int | None) -> ir.Value | None:

@@ -1,6 +1,6 @@
-"""Names of weight dtypes of 8-bit products, and constants of the processor probe.
+"""Names of the weight dtypes of 8-bit operators, and constants of the processor probe.
 
-This package writes them into a model. The summary and ``verify`` read them.
+The pass that assigns dtypes writes the names into the model. The summary and ``verify`` read them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CHOSEN = "chosen"  # int8 or uint8, selected at load time
 UINT8 = "uint8"
 DEPENDENT = "int8, processor-dependent"
 PROBE = "int8_products_are_exact"
-"""Name of the value that is True if the processor that loads the model adds products in 32 bits."""
+"""Name of the value that is True if the processor that loads the model sums 8-bit products in 32 bits."""
 
 
 def describe_runtime(weights: Collection[str], nodes: Collection[str]) -> str:
@@ -48,4 +48,4 @@ def probe_operands() -> tuple[Array, Array]:
 
 
 EXACT_SUM = 64 * 255 * 127
-"""Exact value of each sum in the product of :func:`probe_operands`. Saturation makes sums lower."""
+"""Exact value of each element when the :func:`probe_operands` are multiplied. Saturation lowers it."""

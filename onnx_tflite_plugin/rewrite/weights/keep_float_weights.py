@@ -1,9 +1,9 @@
-"""Prevent ONNX Runtime from quantizing float weights of products.
+"""Prevent ONNX Runtime from quantizing the float weights of Conv, Gemm and MatMul.
 
-Since 1.21, ONNX Runtime quantizes float weights of a product between a DequantizeLinear and a QuantizeLinear to int8, with one scale
-for all channels (WeightBiasQuantization). It does not do so if the product reads the result of a Mul. The activations are therefore
-dequantized with a scale of 1 and multiplied by their scale, which yields the same floats. ONNX Runtime would remove a multiplication
-by 1, so activations with a scale of 1 are dequantized with a scale of 2 and halved.
+Since 1.21, ONNX Runtime quantizes float weights of such a node to int8 if the node is between a DequantizeLinear and a QuantizeLinear.
+All channels then share one scale (WeightBiasQuantization). It does not quantize the weights if the node reads the result of a Mul. The
+activations are therefore dequantized with a scale of 1 and multiplied by their scale, which yields the same floats. ONNX Runtime would
+remove a multiplication by 1, so activations with a scale of 1 are dequantized with a scale of 2 and halved.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ _MOVEMENTS = ("MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"
 class Match(NamedTuple):
     """A DequantizeLinear, and the ``reader`` of its result.
 
-    The reader is the product, or the first of several data-movement nodes before the product.
+    The reader is the node with the float weights, or the first of the data-movement nodes before it.
     """
 
     reader: ir.Node
     dequantize: ir.Node
 
 
-def check(product: ir.Node) -> Match:
-    """Return the match if ONNX Runtime would quantize the weights of a product."""
-    reader = product
+def check(node: ir.Node) -> Match:
+    """Return the match if ONNX Runtime would quantize the weights of a node."""
+    reader = node
     while (movement := producer(reader.inputs[0], *_MOVEMENTS)) is not None:
         reader = movement
     dequantize = require_match(producer(reader.inputs[0], "DequantizeLinear"))
     scale = constant(dequantize.inputs[1])
     per_tensor = sizes(dequantize.inputs[1]) in ([], [1]) if scale is None else scale.size == 1
-    weights = product.inputs[1]
+    weights = node.inputs[1]
     require(producer(weights, "DequantizeLinear") is None, "the weights are quantized already")
     require(constant_shape(weights) is not None, "the weights are not constant")
     require(per_tensor, "the activations have per-axis scales")
-    require(_is_quantized(product), "the result is not quantized")
+    require(_is_quantized(node), "the result is not quantized")
     return Match(reader, dequantize)
 
 
 def rewrite(editor: Editor, match: Match) -> None:
-    """Emit another DequantizeLinear and a Mul for this product.
+    """Emit a separate DequantizeLinear, and a Mul, for the reader.
 
     Other nodes keep the original DequantizeLinear, since ONNX Runtime may compute them by integer kernels.
     """
@@ -66,16 +66,14 @@ keep_float_weights = RewriteRule(nodes_of_all_graphs("Conv", "ConvTranspose", "G
 
 
 def _is_quantized(node: ir.Node) -> bool:
-    """True if a product's result is quantized, perhaps after an activation.
+    """True if a node's result is quantized, directly or after an activation.
 
     An Add may follow a MatMul, because ONNX Runtime fuses MatMul and Add to a Gemm.
     """
-    passthrough = (*_ACTIVATIONS, *_MOVEMENTS)
-    user = _only_reader(
-        node.outputs[0], "QuantizeLinear", *passthrough, *(("Add",) if node.op_type == "MatMul" else ())
-    )
+    op_types = ("QuantizeLinear", *_ACTIVATIONS, *_MOVEMENTS)
+    user = _only_reader(node.outputs[0], *op_types, *(("Add",) if node.op_type == "MatMul" else ()))
     while user is not None and user.op_type != "QuantizeLinear":
-        user = _only_reader(user.outputs[0], "QuantizeLinear", *passthrough)
+        user = _only_reader(user.outputs[0], *op_types)
     return user is not None
 
 

@@ -1,6 +1,6 @@
 """The processor probe, and the If nodes that depend on it.
 
-The probe is a product of constants that tests whether a processor adds products exactly. ONNX Runtime constant-folds the probe and
+The probe multiplies two constant matrices to test whether the processor computes exact sums. ONNX Runtime constant-folds the probe and
 each ``If`` on it when it loads a model.
 """
 
@@ -21,7 +21,7 @@ Emit = Callable[[], Sequence[ir.Value]]
 def emit_probe(editor: Editor) -> ir.Value:
     """Return the probe of the model, which is emitted on the first call.
 
-    The probe is True if sums of products of the largest uint8 and int8 values are exact.
+    The probe is True if 255 * 127 + ... + 255 * 127 is exact. It multiplies matrices of the largest uint8 and int8 values.
     """
     values = (value for node in editor.graph for value in node.outputs)
     probe = next((value for value in values if value.name == PROBE), None)
@@ -37,7 +37,7 @@ def emit_probe(editor: Editor) -> ir.Value:
 def emit_choice(editor: Editor, probe: ir.Value, exact: Emit, fallback: Emit) -> list[ir.Value]:
     """Emit an ``If`` that selects one of two branches by the probe.
 
-    ``exact`` emits the branch for processors that add products in 32 bits. ``fallback`` emits the branch for other processors. Both
+    ``exact`` emits the branch for processors that sum in 32 bits, ``fallback`` the branch for other processors. Both functions
     must emit the same number of values, with the same shapes.
     """
     then_branch = _branch(editor, "int8", exact)

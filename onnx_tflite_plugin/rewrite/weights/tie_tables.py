@@ -1,8 +1,8 @@
 """Store the 4-bit embedding table of a language model only once.
 
-In many language models, the embedding table also contains the weights of the product that computes the scores. ONNX Runtime's
+In many language models, the embedding table is also the weights of the MatMul that computes the scores. ONNX Runtime's
 MatMulNBits can read the bytes of the table as its weights. A model of 134 million weights, 28 million of them in the table, then takes
-86 MB instead of 104 MB. If the table has per-row scales, a block axis is added to it, and the scales are repeated for the product.
+86 MB instead of 104 MB. If the table has per-row scales, a block axis is added to it, and the scales are repeated for the matmul.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ import onnx_ir as ir
 from onnx_tflite_plugin.rewrite.editor import Editor
 from onnx_tflite_plugin.rewrite.matching import constant, integer, nodes_of, sizes
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require, require_match
-from onnx_tflite_plugin.rewrite.weights.block_products import BlockProduct, find_block_product
+from onnx_tflite_plugin.rewrite.weights.block_products import BlockMatMul, find_block_matmul
 from onnx_tflite_plugin.source.model import Array
 
 
 class Match(NamedTuple):
-    """A product whose packed weights have the same bytes as ``table``.
+    """A MatMul or Gemm whose packed weights have the same bytes as ``table``.
 
-    ``scales``: the stored scales of the table, or an array of scales to store for the product.
+    ``scales``: the stored scales of the table, or an array of scales to store for the MatMulNBits.
     """
 
-    product: BlockProduct
+    matmul: BlockMatMul
     table: ir.Value
     scales: ir.Value | Array
 
 
 class Place(NamedTuple):
-    """A product, and all tables of the model."""
+    """A MatMul or Gemm, and all tables of the model."""
 
-    product: ir.Node
+    node: ir.Node
     tables: list[ir.Value]
 
 
@@ -50,26 +50,42 @@ def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[Place]:
 
 
 def check(place: Place) -> Match:
-    """Return the match if weights and scales of the product equal those of a table."""
-    product, tables = find_block_product(place.product), place.tables
-    (depth, rows), block_size, scales = product.weights.shape, product.block_size, product.scales
-    shape = (rows, depth // block_size, block_size // 2)
-    for table in tables:
-        array = require_match(constant(table))
-        if array.shape not in (shape, (rows, depth // 2)):
-            continue
-        if not np.array_equal(array.reshape(shape), product.packed_weights()):
-            continue
-        for scale_table in _tables_with_same_indices(table):
-            stored_scales = constant(scale_table)
-            if stored_scales is None:
-                continue
-            if stored_scales.shape == (rows, depth // block_size) and np.array_equal(stored_scales, scales.T):
-                return Match(product, table, scale_table)
-            if array.ndim == 2 and stored_scales.shape == (rows, 1) and (stored_scales == scales.T).all():
-                require(all(_is_row_lookup(use.node) for use in table.uses()), "the table has other users")
-                return Match(product, table, np.ascontiguousarray(scales.T))
+    """Return the match if a table has the same weights and scales as the node."""
+    matmul = find_block_matmul(place.node)
+    for table in place.tables:
+        scales = _shared_scales(table, matmul) if _has_packed_weights(table, matmul) else None
+        if scales is not None:
+            return Match(matmul, table, scales)
     return require_match(None, "no table has the same values and scales")
+
+
+def _has_packed_weights(table: ir.Value, matmul: BlockMatMul) -> bool:
+    """True if a table, with or without a block axis, contains the packed weights."""
+    (depth, rows), block_size = matmul.weights.shape, matmul.block_size
+    packed_shape = (rows, depth // block_size, block_size // 2)
+    array = require_match(constant(table))
+    if array.shape not in (packed_shape, (rows, depth // 2)):
+        return False
+    return np.array_equal(array.reshape(packed_shape), matmul.packed_weights())
+
+
+def _shared_scales(table: ir.Value, matmul: BlockMatMul) -> ir.Value | Array | None:
+    """Return the scales for MatMulNBits if the table has the same scales as the weights.
+
+    Return the table's stored scales if they are per block, or the scales of the weights if the table's are per row.
+    """
+    (depth, rows), scales = matmul.weights.shape, matmul.scales.T
+    for scale_table in _tables_with_same_indices(table):
+        stored_scales = constant(scale_table)
+        if stored_scales is None:
+            continue
+        if stored_scales.shape == (rows, depth // matmul.block_size) and np.array_equal(stored_scales, scales):
+            return scale_table
+        has_block_axis = require_match(constant(table)).ndim == 3
+        if not has_block_axis and stored_scales.shape == (rows, 1) and (stored_scales == scales).all():
+            require(all(_is_row_lookup(use.node) for use in table.uses()), "the table has other users")
+            return np.ascontiguousarray(scales)
+    return None
 
 
 def _is_row_lookup(node: ir.Node) -> bool:
@@ -86,11 +102,11 @@ def _tables_with_same_indices(table: ir.Value) -> list[ir.Value]:
 
 def rewrite(editor: Editor, match: Match) -> None:
     """Emit MatMulNBits with the table as packed weights."""
-    product, table, scales = match
+    matmul, table, scales = match
     stored = require_match(constant(table))
     if stored.ndim == 2:
-        table = _replace_by_blocks(editor, table, stored.reshape(len(stored), -1, product.block_size // 2))
-    product.emit(editor, table, scales)
+        table = _replace_by_blocks(editor, table, stored.reshape(len(stored), -1, matmul.block_size // 2))
+    matmul.emit(editor, table, scales)
 
 
 def _replace_by_blocks(editor: Editor, table: ir.Value, blocks: Array) -> ir.Value:

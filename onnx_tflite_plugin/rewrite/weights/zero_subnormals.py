@@ -19,25 +19,25 @@ from onnx_tflite_plugin.rewrite.matching import constant, nodes_of
 from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule, require, require_match
 from onnx_tflite_plugin.source.model import Array
 
-_PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+_MULTIPLICATIONS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _BLOCK = 1 << 20  # number of weights tested at once, which limits the memory of the test
 _NORMAL = np.finfo(np.float32).smallest_normal
 
 Uses = tuple[ir.Value, Sequence[tuple[ir.Node, int]]]
-"""A constant, and the products that read it, with the operand slot."""
+"""A constant, and the convolutions and multiplications that read it, with the operand slot."""
 
 
 class Match(NamedTuple):
-    """A constant with its uses. ``flushed``: its array with zeros for subnormals."""
+    """A constant with its uses. ``flushed``: its array, with subnormals set to zero."""
 
     uses: Uses
     flushed: Array
 
 
 def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[Uses]:
-    """Return the float constants that are operands of products, with their uses."""
+    """Return the float constants that convolutions and multiplications read."""
     weights: dict[ir.Value, list[tuple[ir.Node, int]]] = {}
-    for node in nodes_of(model.graph.all_nodes(), *_PRODUCTS):
+    for node in nodes_of(model.graph.all_nodes(), *_MULTIPLICATIONS):
         for slot, value in enumerate(node.inputs[:2]):
             if value is not None and value.dtype == ir.DataType.FLOAT and constant(value) is not None:
                 weights.setdefault(value, []).append((node, slot))
@@ -58,7 +58,7 @@ def _is_subnormal(array: Array) -> Array:
 
 
 def rewrite(editor: Editor, match: Match) -> None:
-    """Replace the constant by its flushed array in the products."""
+    """Replace the constant by its flushed array for the nodes in its uses."""
     value, users = match.uses
     flushed = editor.store(match.flushed, like=value)
     for node, slot in users:

@@ -1,11 +1,13 @@
-"""Products that a runtime may compute in integers, and the overflow of their sums.
+"""Int8 operands of convolutions and matrix multiplications, and the overflow of sums.
+
+Each element of a result is a sum of products. Each product is an activation times a weight.
 
 x86 processors without VNNI multiply uint8 by int8 with the instruction ``vpmaddubsw``. It adds two neighboring products in int16, and
 saturates if they overflow. MLAS, the kernel library of ONNX Runtime, pairs elements 2i and 2i + 1 along the summed axis. In a
 convolution, this axis consists of the kernel axes and the input channels of the group.
 
-ARM64 kernels add two products of int8 by int8 in int16 if the processor has no dot-product instructions; some depthwise kernels always
-do. There, only -128 * -128 + -128 * -128 overflows.
+ARM64 kernels without dot-product instructions, and some depthwise kernels on all ARM64 processors, add two products of int8 by int8 in
+int16. There, only -128 * -128 + -128 * -128 overflows.
 """
 
 from __future__ import annotations
@@ -47,12 +49,12 @@ def _kernel_rows(conv: ir.Node, weights: Array) -> Array | None:
 
 
 def _second_operand_rows(_node: ir.Node, matrix: Array) -> Array:
-    """Return the rows of the second operand of a product, [..., k, n]."""
+    """Return the rows of the second operand of a matrix multiplication, [..., k, n]."""
     return matrix if matrix.ndim == 1 else np.swapaxes(matrix, -1, -2)
 
 
 def _first_operand_rows(_node: ir.Node, matrix: Array) -> Array:
-    """Return the rows of the first operand of a product, [..., m, k]."""
+    """Return the rows of the first operand of a matrix multiplication, [..., m, k]."""
     return matrix
 
 
@@ -66,14 +68,14 @@ def _gemm_rows(slot: int) -> Rows:
     return rows
 
 
-# Float operator -> slot -> function of rows. Operands count only if they are dequantized.
-FLOAT_PRODUCTS: dict[str, dict[int, Rows]] = {
+# Float operator -> slot -> function that returns the rows. Only dequantized operands are considered.
+FLOAT_OPERATORS: dict[str, dict[int, Rows]] = {
     "Conv": {1: _kernel_rows},
     "Gemm": {0: _gemm_rows(0), 1: _gemm_rows(1)},
     "MatMul": {0: _first_operand_rows, 1: _second_operand_rows},
 }
-# Integer operator -> slot -> (function of rows, slot of the zero point).
-INTEGER_PRODUCTS: dict[str, dict[int, tuple[Rows, int]]] = {
+# Integer operator -> slot -> (function that returns the rows, slot of the zero point).
+INTEGER_OPERATORS: dict[str, dict[int, tuple[Rows, int]]] = {
     "ConvInteger": {1: (_kernel_rows, 3)},
     "MatMulInteger": {0: (_first_operand_rows, 2), 1: (_second_operand_rows, 3)},
     "QLinearConv": {3: (_kernel_rows, 5)},
@@ -82,14 +84,14 @@ INTEGER_PRODUCTS: dict[str, dict[int, tuple[Rows, int]]] = {
 
 
 @dataclass(frozen=True)
-class Product:
-    """A product with an int8 operand: operand ``slot`` of ``node``.
+class Int8Operand:
+    """The int8 operand ``slot`` of ``node``, which is a convolution or matrix multiplication.
 
     ``stored``: the quantized operand. ``dequantize``: the DequantizeLinear between ``stored`` and ``node``, if any.
     ``rows``: the function that returns the operand as rows. ``weights``: the array of ``stored`` if it is constant.
-    ``zero_point``: the slot of the zero point if ``node`` has one. ``is_rearranged``: data-movement nodes permute or slice the
-    operand before the product. ``on_exact_branch``: the operand is int8 only if the probe is true. ``on_else_branch``: the
-    product is computed only if the probe is false.
+    ``zero_point_slot``: the slot of the zero point if ``node`` has one. ``is_rearranged``: data-movement nodes between
+    ``stored`` and ``node`` permute or slice the operand. ``on_exact_branch``: the operand is int8 only if the probe is true.
+    ``on_else_branch``: ``node`` runs only if the probe is false.
     """
 
     node: ir.Node
@@ -97,7 +99,7 @@ class Product:
     stored: ir.Value
     dequantize: ir.Node | None
     rows: Rows
-    zero_point: int | None = None
+    zero_point_slot: int | None = None
     is_rearranged: bool = False
     on_exact_branch: bool = False
     on_else_branch: bool = False
@@ -106,8 +108,7 @@ class Product:
     def insertion_point(self) -> ir.Node:
         """The node before which new operands are emitted.
 
-        It is the first node whose dtype changes with the weights: the DequantizeLinear of rearranged weights, otherwise the
-        product.
+        It is the DequantizeLinear if the weights are rearranged, otherwise ``node``.
         """
         return self.dequantize if self.is_rearranged and self.dequantize is not None else self.node
 
@@ -120,7 +121,7 @@ class Product:
         """True if sums overflow on no processor, whatever the values of the other operand."""
         if self.weights is None or self.has_int8_min:
             return False
-        if self.is_rearranged or not self.weights.size:  # it is unknown which weights are neighbors
+        if self.is_rearranged or not self.weights.size:  # any two weights may be neighbors
             return 2 * int(np.abs(self.weights).max(initial=0)) <= MAX_PAIR_SUM
         rows = self.rows(self.node, self.weights)
         return rows is None or not overflows(rows)
@@ -149,10 +150,10 @@ def overflows(rows: Array) -> bool:
     return False
 
 
-def products(model: ir.Model) -> Iterator[Product]:
-    """Yield the products of all graphs of a model, once for each int8 operand.
+def int8_operands(model: ir.Model) -> Iterator[Int8Operand]:
+    """Yield the int8 operands of convolutions and matrix multiplications in all graphs.
 
-    A product of two int8 operands is yielded for both, because the sum of two products -128 * -128 overflows on ARM64.
+    Both operands of a node may be int8: the sum of two products -128 * -128 overflows on ARM64.
     """
     choices = [node for node in model.graph.all_nodes() if is_choice(node)]
     exact_graphs, else_graphs = (
@@ -162,20 +163,20 @@ def products(model: ir.Model) -> Iterator[Product]:
         if node.domain or _is_probe(node):
             continue
         on_exact_branch, on_else_branch = node.graph in exact_graphs, node.graph in else_graphs
-        for slot, rows in FLOAT_PRODUCTS.get(node.op_type, {}).items():
+        for slot, rows in FLOAT_OPERATORS.get(node.op_type, {}).items():
             for source in _sources(node.inputs[slot]):
                 stored = source.dequantize.inputs[0]
                 if stored is not None:
-                    yield Product(
+                    yield Int8Operand(
                         node, slot, stored, source.dequantize, rows,
                         is_rearranged=source.is_rearranged, on_exact_branch=on_exact_branch or source.on_exact_branch,
                         on_else_branch=on_else_branch,
                     )  # fmt: skip
-        for slot, (rows, zero_point) in INTEGER_PRODUCTS.get(node.op_type, {}).items():
+        for slot, (rows, zero_point_slot) in INTEGER_OPERATORS.get(node.op_type, {}).items():
             stored = node.inputs[slot]
             if stored is not None and _is_int8(stored):
-                yield Product(
-                    node, slot, stored, None, rows, zero_point,
+                yield Int8Operand(
+                    node, slot, stored, None, rows, zero_point_slot,
                     on_exact_branch=on_exact_branch, on_else_branch=on_else_branch,
                 )  # fmt: skip
 
@@ -196,7 +197,7 @@ def is_choice(node: ir.Node) -> bool:
 class _Source(NamedTuple):
     """A DequantizeLinear of int8 from which an operand may originate.
 
-    The other fields are those of :class:`Product`.
+    The other fields are those of :class:`Int8Operand`.
     """
 
     dequantize: ir.Node
