@@ -1,6 +1,7 @@
 """Rewrite rules for a finished ONNX model.
 
-A target lists the rules that are applied for it. Without some rules, ONNX Runtime fails or computes inexact results.
+Each target lists the rules to apply. Most rules only make the model faster; without the others, a runtime fails or computes inexact
+results.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ PACK_PASS = ":"
 
 def declare_pack_pass(name: str, pack: str) -> RuleDeclaration:
     """Return the declaration of the pass ``module:attribute`` of a pack's target."""
-    return RuleDeclaration(pack, name, f"pass {name}", Needed("the target names it"))
+    return RuleDeclaration(pack, name, f"pass {name}", Needed("the target lists it"))
 
 
 def sort_rules(rules: Iterable[RuleDeclaration]) -> list[RuleDeclaration]:

@@ -23,18 +23,18 @@ _COLLECTION_THRESHOLD = 1 << 27
 
 
 class Editor:
-    """Emitter of nodes into a finished model.
+    """Inserts, replaces and removes nodes and constants of a finished model.
 
     New nodes are inserted at the position of the node that they replace, and get its name and metadata.
     """
 
     def __init__(self, model: ir.Model) -> None:
         self.model, self.graph = model, model.graph
-        self._released = 0
+        self._released_bytes = 0
 
     @cached_property
     def emitter(self) -> Emitter:
-        """The emitter of nodes, created on first use because it collects all names."""
+        """The emitter of nodes, created on first use because creation reads all names."""
         return Emitter(self.graph.opset_imports[""], _collect_names(self.model))
 
     @contextmanager
@@ -101,9 +101,9 @@ class Editor:
         self.replace_uses(old, new, [(use.node, use.idx) for use in old.uses()])
 
     def replace_uses(self, old: ir.Value, new: ir.Value, users: Iterable[tuple[ir.Node, int]]) -> None:
-        """Replace ``old`` by ``new`` for some users and among the graph outputs.
+        """Replace ``old`` by ``new`` as operand of ``users``, and as graph output.
 
-        ``new`` gets the name and metadata of ``old``.
+        ``users``: pairs of node and operand index. ``new`` gets the name and metadata of ``old``.
         """
         new.shape, new.type = old.shape, old.type
         new.metadata_props.update(old.metadata_props)
@@ -140,8 +140,8 @@ class Editor:
     def _release(self, value: ir.Value) -> None:
         """Remove a constant if it is unused.
 
-        Prompt removal avoids that old and new weights are in memory at the same time. Replaced nodes and their values form
-        reference cycles, so garbage is collected whenever removed constants exceed ``_COLLECTION_THRESHOLD``.
+        If old weights were removed only at the end, old and new weights would be in memory together. Replaced nodes and their
+        values form reference cycles, so garbage is collected whenever removed constants exceed ``_COLLECTION_THRESHOLD``.
         """
         constants = self.graph.initializers
         if constants.get(value.name or "") is not value or value.uses() or value.is_graph_input():
@@ -149,12 +149,13 @@ class Editor:
         if value.is_graph_output() or value.const_value is None:
             return
         del constants[value.name or ""]
-        self._released += value.const_value.nbytes
-        if self._released > _COLLECTION_THRESHOLD:
-            self._released = 0
+        self._released_bytes += value.const_value.nbytes
+        if self._released_bytes > _COLLECTION_THRESHOLD:
+            self._released_bytes = 0
             gc.collect()
 
     def _rebuild(self, user: ir.Node, value: ir.Value, transform: Callable[[Array, float], Array]) -> ir.Value:
+        """Return the transformed constant, and emit the nodes that dequantize it before ``user``."""
         array, node = constant(value), value.producer()
         if array is not None:
             return self.store(transform(array, 0), like=value)
@@ -168,10 +169,9 @@ class Editor:
             if not parameters.per_tensor:  # runtimes require a bias to have the weights' scales
                 scale, zero_point = transform(scale, float(scale[0])), transform(zero_point, 0)
             integers = transform(parameters.integers, float(parameters.zero_point.reshape(-1)[0]))
-            old_values = node.inputs
             operands = [
                 self.store(new_array, like=old_value)
-                for new_array, old_value in zip((integers, scale, zero_point), old_values, strict=True)
+                for new_array, old_value in zip((integers, scale, zero_point), node.inputs, strict=True)
             ]
         with self.replacing(user):
             return self.emit(node.op_type, *operands, like=node)
@@ -186,39 +186,34 @@ class Editor:
 
 
 def clear_metadata(value: ir.Value) -> None:
-    """Remove the metadata of a value, after a change of its content."""
+    """Remove the metadata of a value, which no longer holds the tensor that the metadata names."""
     remove_own_entries(value.metadata_props)
 
 
 def copy_tensor_metadata(value: ir.Value, shape: Sequence[int | None] | None, reshaped: ir.Value) -> None:
-    """Copy the tensor metadata of ``reshaped`` to ``value``, if the shapes match.
+    """Copy tensor metadata from ``reshaped``, if only leading axes of size 1 differ.
 
-    ``value`` has the same elements, without leading axes of size 1. ``shape``: the shape of ``value``, with None or -1
-    for a dynamic dimension.
+    For example, ``value`` has shape [3, 4] and ``reshaped`` [1, 3, 4]. ``shape``: the shape of ``value``, with None or -1 for
+    a dynamic dimension.
     """
-    source, full_shape = read_tensor("", reshaped.metadata_props), sizes(reshaped)
-    if source is None or full_shape is None or shape is None or holds_tensor(value.metadata_props):
+    tensor, full_shape = read_tensor("", reshaped.metadata_props), sizes(reshaped)
+    if tensor is None or full_shape is None or shape is None or holds_tensor(value.metadata_props):
         return
     leading_count = len(full_shape) - len(shape)
-    is_dynamic = [size in (None, -1) for size in shape]
+    has_leading_ones = leading_count > 0 and full_shape[:leading_count] == [1] * leading_count
     has_same_sizes = all(
-        dynamic or size == full_size
-        for dynamic, size, full_size in zip(is_dynamic, shape, full_shape[leading_count:], strict=False)
+        size in (None, -1, full_size) for size, full_size in zip(shape, full_shape[leading_count:], strict=False)
     )
-    if (
-        leading_count > 0
-        and full_shape[:leading_count] == [1] * leading_count
-        and has_same_sizes
-        and sum(is_dynamic) < 2
-    ):
-        perm = ",".join(map(str, (source.order or range(len(full_shape)))[leading_count:]))
+    dynamic_count = sum(size in (None, -1) for size in shape)
+    if has_leading_ones and has_same_sizes and dynamic_count < 2:
+        perm = ",".join(map(str, (tensor.order or range(len(full_shape)))[leading_count:]))
         write_tensor(
             value.metadata_props,
-            source.subgraph,
-            source.tensor,
-            encoding=source.encoding,
+            tensor.subgraph,
+            tensor.tensor,
+            encoding=tensor.encoding,
             order=perm,
-            shift=source.shift,
+            shift=tensor.shift,
         )
 
 

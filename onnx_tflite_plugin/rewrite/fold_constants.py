@@ -15,7 +15,7 @@ _HALF = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 
 class _Conversion(NamedTuple):
-    """A conversion of a constant: to float32, or to a shape.
+    """A conversion of a constant to float32 or to a different shape.
 
     ``shape``: the target of a Reshape; None for a Cast.
     """

@@ -95,7 +95,7 @@ def integer(node: ir.Node, name: str, default: int) -> int:
 def sizes(value: ir.Value | None) -> list[int | None] | None:
     """Return a value's shape with ``None`` for dynamic dimensions.
 
-    Return ``None`` if the rank is unknown.
+    If the value has no shape, infer it from the operand of an operator such as Relu. Return ``None`` if the rank is unknown.
     """
     if value is None or value.shape is None:
         node = producer(value, "Clip", "DequantizeLinear", "GlobalAveragePool", "QuantizeLinear", "Relu")
@@ -134,7 +134,7 @@ class Affine(NamedTuple):
         return self.scale.size == 1
 
     def tile(self, repeats: int, integers: Array | None = None) -> Affine:
-        """Return the constant, repeated along the first axis with its parameters.
+        """Return the constant with its first axis repeated, and per-axis parameters likewise.
 
         ``integers``: if given, the quantized values of the result.
         """

@@ -42,7 +42,7 @@ _ROLE_WORDS = {"weight": re.compile("weight|kernel|filter|embed", re.I), "bias":
 _NUMBERED = re.compile(r"op\d+/DequantizeLinear(#\d+)?:out$")
 """Names that this converter gives to dequantized constants."""
 _ROLES = {"W": "weight", "R": "recurrence", "A": "operand", "B": "operand", "C": "operand"}
-"""Roles of operands by their name in ONNX's schema, for names of one letter."""
+"""Roles of operands that have a one-letter name in ONNX's schema."""
 _ROLES_BY_OPERATOR = {
     **{(operator, "B"): "bias" for operator in ("Conv", "ConvTranspose", "LSTM", "GRU", "RNN")},
     **{(operator, "B"): "weight" for operator in ("Gemm", "MatMul", "MatMulInteger")},
@@ -56,7 +56,7 @@ _ROLES_BY_OPERATOR = {
     ("Gather", "data"): "table",
     ("GatherElements", "data"): "table",
     ("Concat", "inputs"): "values",
-    ("Max", "data_0"): "min",
+    ("Max", "data_0"): "min",  # the constant of a Max is a lower bound
     ("Min", "data_0"): "max",
 }
 """Roles of operands by operator and name in ONNX's schema, which take precedence over ``_ROLES``."""
@@ -169,7 +169,7 @@ def _add_roles(graph: ir.Graph) -> bool:
 
 
 def _hides_role(name: str, base: str, role: str) -> bool:
-    """True if a scoped name does not state the role.
+    """True if a scoped name lacks a word for the role, such as "kernel" for weights.
 
     Such a name is the name of an operation.
     """
@@ -261,7 +261,7 @@ def _shared_name(node_slots: Sequence[tuple[ir.Node, int]], opset: int) -> str |
 
 
 def _name_by_result(node: ir.Node, slot: int, opset: int) -> str:
-    """Return the name of a constant operand, from the result of its node and its role.
+    """Return a name from the result of the node and the role: ``attention/Slice#1/starts``.
 
     If the result has the name of the operator, the constant's name includes the node's type. Scales are named
     ``pool/operand_scale`` or ``pool/result_scale``.
@@ -277,7 +277,7 @@ def _name_by_result(node: ir.Node, slot: int, opset: int) -> str:
 def _role_of_use(node: ir.Node, slot: int, opset: int) -> str:
     """Return the role of a constant operand.
 
-    A constant that is dequantized, reshaped or transposed has the role of the result.
+    A constant that is dequantized, reshaped or transposed has the role of the converted value.
     """
     operand = node.inputs[slot]
     has_role = operand is not None and ROLE in operand.meta

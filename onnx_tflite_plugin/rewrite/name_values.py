@@ -59,7 +59,7 @@ class NameValues(InPlacePass):
         _name_operators(graph, tensor_names, self._outer_scopes)
         _number_nodes(graph)
         names = UniqueNames()
-        for name in (*(value.name for value in fixed_values), *graph.initializers, *_parameter_names(graph)):
+        for name in (*(value.name for value in fixed_values), *graph.initializers, *_inner_input_names(graph)):
             names.claim(name or "")
         computed = {value.name for value in fixed_values}
         stems = {value: stem for value, (stem, _) in tensor_names.items()}
@@ -124,13 +124,14 @@ def _name_tensors(graph: ir.Graph, fixed_values: set[ir.Value]) -> dict[ir.Value
 
 
 def _suffix(value: ir.Value, node: ir.Node, variant: str, graph_value: ir.Value | None) -> str:
-    """Return the suffix that distinguishes a value from other values of its tensor.
+    """Return the suffix that distinguishes a value from other values of the same tensor.
 
     ``graph_value``: the graph input or output of the same tensor, if any.
     """
     if variant == "float":
         return ":float"
-    if variant == "file" if graph_value is None else value.dtype != graph_value.dtype:
+    has_other_dtype = variant == "file" if graph_value is None else value.dtype != graph_value.dtype
+    if has_other_dtype:
         return "" if value.dtype is None else f":{value.dtype.name.lower()}"
     return f":{_layout(value, node) or _movement(node)}" if variant or graph_value is not None else ""
 
@@ -223,20 +224,22 @@ def _describe_intermediate(
         return name_before_tensor
     if node.op_type in MOVES and stem is not None:
         return stem, f":{_movement(node)}"
-    return operator_name(
-        node
-    ), f"/{(node.name or node.op_type).rpartition('/')[2]}{_describe_output(node, value, opsets)}"
+    node_name = (node.name or node.op_type).rpartition("/")[2]
+    return operator_name(node), f"/{node_name}{_describe_output(node, value, opsets)}"
 
 
 def _describe_requantization(node: ir.Node, stem: str, tensor_names: dict[ir.Value, tuple[str, str]]) -> str:
-    """Return a suffix such as ``:int8_to_uint8`` between dtypes of a tensor, else ""."""
-    users, start = [use.node for use in node.outputs[0].uses()], quantized_operand(node)
-    if len(users) != 1 or users[0].op_type != "QuantizeLinear" or start is None:
+    """Return a suffix such as ``:int8_to_uint8``, else "".
+
+    A tensor is dequantized by ``node``, and then quantized to a different dtype.
+    """
+    users, old_value = [use.node for use in node.outputs[0].uses()], quantized_operand(node)
+    if len(users) != 1 or users[0].op_type != "QuantizeLinear" or old_value is None:
         return ""
-    end = users[0].outputs[0]
-    dtypes = [value.dtype.name.lower() for value in (start, end) if value.dtype is not None]
-    is_one_tensor = end in tensor_names and tensor_names[end][0] == stem and len({*dtypes}) == 2
-    return f":{'_to_'.join(dtypes)}" if is_one_tensor else ""
+    new_value = users[0].outputs[0]
+    dtypes = [value.dtype.name.lower() for value in (old_value, new_value) if value.dtype is not None]
+    is_same_tensor = new_value in tensor_names and tensor_names[new_value][0] == stem and len({*dtypes}) == 2
+    return f":{'_to_'.join(dtypes)}" if is_same_tensor else ""
 
 
 def _has_unit_scale(node: ir.Node) -> bool:
@@ -254,18 +257,19 @@ def _describe_output(node: ir.Node, value: ir.Value, opsets: Mapping[str, int]) 
         return ""
     index = node.outputs.index(value)
     schema = schema_of(node.op_type, opsets.get(node.domain, 1), node.domain)
-    parameters = schema.outputs if schema is not None else ()
-    is_list = len(parameters) < len(node.outputs) or len(parameters) == 1
-    return f"/output{index}" if is_list else f"/{parameters[index].name.lower()}"
+    schema_outputs = schema.outputs if schema is not None else ()
+    is_list = len(schema_outputs) < len(node.outputs) or len(schema_outputs) == 1
+    return f"/output{index}" if is_list else f"/{schema_outputs[index].name.lower()}"
 
 
 def _name_before(
     node: ir.Node, value: ir.Value, tensor_names: dict[ir.Value, tuple[str, str]]
 ) -> tuple[str, str] | None:
-    """Return stem and suffix for a value from which its only user computes a tensor.
+    """Return stem and suffix of a value whose only user computes a TFLite tensor from it.
 
-    The stem is the stem of the tensor. The suffix names the user, such as ``:unquantized``. Between value and tensor, there
-    may be activations, reshapes or a QuantizeLinear. Return None if the tensor belongs to another TFLite operator.
+    The stem is the tensor's. The suffix depends on the user: ``:unquantized`` before a QuantizeLinear. Between value and
+    tensor, there may be several activations, reshapes or QuantizeLinear nodes. Return None if the tensor belongs to another
+    TFLite operator.
     """
     users = [*value.uses()]
     if len(users) != 1 or not users[0].node.outputs or users[0].node.graph is not node.graph:
@@ -280,8 +284,8 @@ def _name_before(
     if result in tensor_names:
         return tensor_names[result][0], _suffix_before(user)
     is_step = user.op_type in _ACTIVATIONS | MOVES | {"Max", "Min", "QuantizeLinear"}
-    following = _name_before(user, result, tensor_names) if is_step else None
-    return None if following is None else (following[0], _suffix_before(user))
+    name_of_result = _name_before(user, result, tensor_names) if is_step else None
+    return None if name_of_result is None else (name_of_result[0], _suffix_before(user))
 
 
 def _suffix_before(user: ir.Node) -> str:
@@ -290,7 +294,7 @@ def _suffix_before(user: ir.Node) -> str:
     return ":before_activation" if user.op_type in _ACTIVATIONS else f":before_{user.op_type.lower()}"
 
 
-def _parameter_names(graph: ir.Graph) -> Iterator[str]:
+def _inner_input_names(graph: ir.Graph) -> Iterator[str]:
     """Yield the names of the inputs of inner graphs."""
     for node in graph.all_nodes():
         for attribute in node.attributes.values():

@@ -1,4 +1,4 @@
-"""Explanations of operators that become many nodes, for models that people read."""
+"""Notes on operators that are lowered to many nodes, for models that people read."""
 
 from __future__ import annotations
 

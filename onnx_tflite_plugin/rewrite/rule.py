@@ -61,7 +61,7 @@ class RewriteRule(Generic[Place, Match]):
     """A rewrite of a finished model: pattern, check and rewrite, as in ``@fusion``.
 
     ``pattern`` yields the places of a model that may be rewritten. ``check`` returns the match at a place, or a Decline
-    with a reason for the log. The reason is empty for places where nobody expects the rewrite. ``check`` may also
+    with a reason for the log. The reason is empty if the mismatch is not worth reporting. ``check`` may also
     raise Refusal instead of returning a Decline (see :func:`require`). ``rewrite`` changes the model and returns the
     number of changes; None counts as one change.
     """
@@ -140,7 +140,7 @@ class RewritePass(InPlacePass):
                 self.outcome = Outcome(rule.apply(model, self.options.check))
             else:
                 self.outcome = rule.apply(model, self.options)
-            for line in _report(self.rule.name, self.outcome):
+            for line in _log_lines(self.rule.name, self.outcome):
                 LOG.debug("%s", line)
         return PassResult(model, bool(self.outcome.applied))
 
@@ -175,7 +175,7 @@ def operators(model: ir.Model) -> Set[str]:
     return {node.op_type for node in model.graph}
 
 
-def _report(name: str, outcome: Outcome) -> Iterator[str]:
+def _log_lines(name: str, outcome: Outcome) -> Iterator[str]:
     if outcome.applied:
         yield f"rewrite {name}: applied ({outcome.applied}x)"
     for reason, count in outcome.reasons().items():

@@ -40,9 +40,9 @@ def check_model(model: ir.Model, target: Target, opset: int) -> None:
         if node.domain and _is_missing(node, target)
     ]
     if opset >= target.no_int8_moves_opset:
-        hint = f"--opset {target.no_int8_moves_opset - 1}, or --target onnxruntime"
+        remedy = f"--opset {target.no_int8_moves_opset - 1}, or --target onnxruntime"
         problems += [
-            Problem(f"node {name!r}", f"ONNX Runtime does not load int8 {op_type} at opset {opset}", hint)
+            Problem(f"node {name!r}", f"ONNX Runtime does not load int8 {op_type} at opset {opset}", remedy)
             for name, op_type in _int8_movements(model, target.no_int8_moves)
         ]
     if problems:

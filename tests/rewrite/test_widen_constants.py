@@ -83,7 +83,7 @@ test_float_constant_is_repeated_along_a_row = rule_test(
     declines("a long row", scale((1, 5, 8209, 2)), "too large"),
     declines("a matrix", scale((667, 3)), "not per channel"),
     declines("as many axes already", scale((667, 1), factor=(1, 1))),
-    declines("the bias of a product", add_bias, "fused with a product"),
+    declines("the bias of a product", add_bias, "fused with a matrix multiplication"),
     declines("64 bits", constant_graph("y = Mul (x, per_channel)", "double")),
     declines("a constant per column", constant_graph("y = Mul (x, columns)"), "not per channel"),
     declines(

@@ -54,10 +54,9 @@ def check(place: tuple[ir.Graph, Mapping[ir.Node, Convolution]]) -> PaddingFlow 
         return Decline("every channel count already has a fast path, or padding would waste too much")
     flow = PaddingFlow(convolutions)
     flow.propagate(graph, widened)
-    useful = flow.connected_convolutions(flow.blockwise | {node for node in widened if _is_slow(convolutions[node])})
-    useful &= flow.connected_convolutions(
-        {node for node in widened if convolutions[node].multiplications() >= MIN_MULTIPLICATIONS}
-    )
+    slow = {node for node in widened if _is_slow(convolutions[node])}
+    large = {node for node in widened if convolutions[node].multiplications() >= MIN_MULTIPLICATIONS}
+    useful = flow.connected_convolutions(flow.far_reaching | slow) & flow.connected_convolutions(large)
     while rejected := (widened.keys() - useful) | _costly_convolutions(flow):
         widened = {node: features for node, features in widened.items() if node not in rejected}
         flow.propagate(graph, widened)

@@ -46,7 +46,7 @@ class Padding(NamedTuple):
         return (self.positions, self.size, self.rank) == (other.positions, other.size, other.rank)
 
     def pad(self, array: Array, axis: int, fill: float = 0) -> Array:
-        """Return the array padded by ``fill`` along an axis, unless the axis is broadcast."""
+        """Return the array padded by ``fill`` along an axis, unless that axis has size 1."""
         if array.shape[axis] == 1 < len(self.positions):
             return array
         shape = list(array.shape)
@@ -112,24 +112,24 @@ class PaddingFlow:
     """The paddings of a graph's values, propagated from widened convolutions.
 
     ``convolutions``: all convolutions of the graph. ``widened``: the new number of output channels of each widened
-    convolution. ``padded``: the padding of each padded value. ``blockwise``: widened convolutions whose padding a
-    depthwise convolution or a Concat propagates.
+    convolution. ``padded``: the padding of each padded value. ``far_reaching``: widened convolutions
+    whose padding propagates through a depthwise convolution or a Concat.
     """
 
     convolutions: Mapping[ir.Node, Convolution]
     widened: Mapping[ir.Node, int] = field(default_factory=dict)
     padded: dict[ir.Value, Padding] = field(default_factory=dict)
-    blockwise: set[ir.Node] = field(default_factory=set)
+    far_reaching: set[ir.Node] = field(default_factory=set)
 
     def propagate(self, graph: ir.Graph, widened: Mapping[ir.Node, int]) -> None:
         """Set the paddings that result from the ``widened`` convolutions."""
-        self.widened, self.padded, self.blockwise = widened, {}, set()
+        self.widened, self.padded, self.far_reaching = widened, {}, set()
         for node in graph:
             padding = self._result_padding(node, self.operands(node), widened)
             if padding is not None:
                 self.padded[node.outputs[0]] = padding
                 if node in self.convolutions or node.op_type == "Concat":
-                    self.blockwise |= padding.origins - {node}
+                    self.far_reaching |= padding.origins - {node}
 
     def connected_convolutions(self, nodes: set[ir.Node]) -> set[ir.Node]:
         """Return ``nodes`` and all convolutions that must be padded together with them.

@@ -1,11 +1,11 @@
-"""Compute a quantized average by a depthwise convolution or a product of matrices.
+"""Compute a quantized average by a depthwise convolution or a matrix multiplication.
 
 Integer kernels of AveragePool take 2 to 3 ns per element of each window, ten times as long as those of a convolution. If every
 window lies inside the image, the average is a depthwise convolution with weights of 1.
 
-If windows include padding, the number of averaged elements depends on the window. A row of averages is then the product of a
-matrix of integer factors with the image rows that the windows cover. All factors have one denominator, the least common
-multiple of the numbers of averaged elements.
+If windows include padding, the number of averaged elements depends on the window. A row of averages is then a matrix of integer
+factors times the image rows that the windows cover. All factors have one denominator, the least common multiple of the numbers
+of averaged elements.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ from onnx_tflite_plugin.source.model import Array
 _MAX_TAPS = 256  # heuristic: for larger windows, float32 scales may round ties incorrectly
 # Heuristics: femtoseconds per tap of a window and per multiplication, measured with AVX2 (with VNNI: 3000 and 40).
 _TAP_TIME, _MULTIPLICATION_TIME = 1700, 40
-_OTHER_NODES_TIME = 10_000_000  # femtoseconds of the nodes around the product
+_OTHER_NODES_TIME = 10_000_000  # femtoseconds of the nodes around the matrix multiplication
 
 
 def check(pool: ir.Node) -> Average | Decline:
-    """Return the quantized average if a convolution or matrix product is faster."""
+    """Return the quantized average if a convolution or matrix multiplication is faster."""
     average = Average.of(pool)
-    is_faster = average.is_inside or average.is_product_faster
-    return average if is_faster else Decline("a product of matrices is not faster, or its factors exceed 8 bits")
+    is_faster = average.is_inside or average.is_matmul_faster
+    return average if is_faster else Decline("a matrix multiplication is not faster, or its factors exceed 8 bits")
 
 
 def rewrite(editor: Editor, average: Average) -> None:
-    """Emit the convolution, or the product of matrices."""
+    """Emit the convolution, or the matrix multiplication."""
     with editor.replacing(average.pool):
         if average.is_inside:
             editor.replace_value(average.pool.outputs[0], average.emit_convolution(editor))
         else:
-            editor.replace_value(average.quantize.outputs[0], average.emit_product(editor))
+            editor.replace_value(average.quantize.outputs[0], average.emit_matmul(editor))
 
 
 average_pool_to_conv = RewriteRule(nodes("AveragePool"), check, rewrite)
@@ -120,12 +120,12 @@ class Average:
         return rows, (width + left + right - kernel_width) // stride_x + 1
 
     @property
-    def is_product_faster(self) -> bool:
-        """True if the product takes less time, and its factors fit 8 bits."""
+    def is_matmul_faster(self) -> bool:
+        """True if the matrix multiplication takes less time, and its factors fit 8 bits."""
         (channels, _, width), positions = self.image, math.prod(self._result_size)
-        product_time = positions * channels * self.kernel[0] * width * _MULTIPLICATION_TIME + _OTHER_NODES_TIME
+        matmul_time = positions * channels * self.kernel[0] * width * _MULTIPLICATION_TIME + _OTHER_NODES_TIME
         pool_time = positions * channels * self.taps * _TAP_TIME
-        return product_time < pool_time and int(self._factors.max()) <= 255
+        return matmul_time < pool_time and int(self._factors.max()) <= 255
 
     def emit_convolution(self, editor: Editor) -> ir.Value:
         """Emit the average as a depthwise convolution."""
@@ -135,8 +135,8 @@ class Average:
             "Conv", self.pool.inputs[0], editor.dequantize(ones), kernel_shape=self.kernel, strides=self.strides, group=channels
         )  # fmt: skip
 
-    def emit_product(self, editor: Editor) -> ir.Value:
-        """Emit the average as a batched product of matrices, one for each result row y.
+    def emit_matmul(self, editor: Editor) -> ir.Value:
+        """Emit the average as a batched MatMul, with one matrix for each result row y.
 
         The factors have shape [y, result columns, window rows * image columns]. The image rows that the windows cover
         have shape [y, window rows * image columns, channels].

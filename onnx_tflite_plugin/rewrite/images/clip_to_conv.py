@@ -1,8 +1,8 @@
 """Insert a depthwise convolution with weights of 1 before a Clip, Max or Min.
 
 ONNX Runtime computes convolutions, and sums and activations between them, in a blocked layout. It does not support Clip, Max and
-Min in this layout: the tensor is converted to the plain layout and back. A Clip right after a convolution is fused with the
-convolution, so the tensor stays in the blocked layout.
+Min in this layout, and converts the tensor to the plain layout and back. The rule emits a Clip right after the new convolution. ONNX
+Runtime fuses both, so the tensor stays in the blocked layout.
 """
 
 from __future__ import annotations

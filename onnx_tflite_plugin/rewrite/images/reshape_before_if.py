@@ -32,7 +32,7 @@ def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[tuple[ir.Node, Owner
 def check(place: tuple[ir.Node, Owners]) -> ir.Value:
     """Return the convolution's result if its only reader is a node with inner graphs.
 
-    An Add or Mul that ONNX Runtime folds into the convolution is part of the convolution.
+    If ONNX Runtime folds an Add or Mul into the convolution, return the result of the Add or Mul instead.
     """
     conv, owners = place
     value, nodes_with_graphs = conv.outputs[0], {*owners.values()}

@@ -131,11 +131,11 @@ def _is_float(value: ir.Value | None) -> bool:
 def _activated_convolution(value: ir.Value | None) -> ir.Node | None:
     """Return the convolution that computes a value, with or without an activation.
 
-    The activation may be SiLU: a product with a Sigmoid.
+    The activation may be SiLU: x * Sigmoid(x).
     """
-    product = producer(value, "Mul")
-    if product is not None:
-        value = next((x for x, factor in permutations(product.inputs) if _is_sigmoid(factor, x)), None)
+    mul = producer(value, "Mul")
+    if mul is not None:
+        value = next((x for x, factor in permutations(mul.inputs) if _is_sigmoid(factor, x)), None)
         return producer(value, "Conv")
     activation = producer(value, *_FUSED_WITH_CONV)
     return producer(activation.inputs[0] if activation else value, "Conv")

@@ -30,7 +30,7 @@ _MAX_CHANNELS = 64  # heuristic: for more channels, a row is hardly faster
 _MAX_ROW_ELEMENTS = 2**13  # maximum elements of a repeated constant, which increases the file size
 _MIN_PIXELS = 64
 _FUSED_WITH_ADD = ("Gemm", "If", "MatMul", "MatMulInteger")  # operators that are fused with a subsequent Add
-_BEFORE_BIAS = ("Cast", "Mul")  # operators between an integer product and its bias
+_BEFORE_BIAS = ("Cast", "Mul")  # operators between an integer multiplication and its bias
 
 
 class Match(NamedTuple):
@@ -54,7 +54,7 @@ def check(node: ir.Node) -> Match:
         "the constant is not per channel, or there are not enough pixels",
     )
     require(sizes(node.outputs[0]) in (None, shape), "the image is broadcast")
-    require(not _is_fused(image), "the Add is fused with a product or a normalization")
+    require(not _is_fused(image), "the Add is fused with a matrix multiplication or a normalization")
     *_, width, channels = shape
     if channels == 1:
         require(array.ndim < len(shape))
@@ -93,7 +93,7 @@ def _is_per_channel(array: Array, shape: list[int | None]) -> bool:
 def _is_fused(value: ir.Value) -> bool:
     """True if ONNX Runtime fuses the producer of a value with an Add after it.
 
-    The Add is the bias of a product, or adds the epsilon of a normalization.
+    The Add is the bias of a matrix multiplication, or adds the epsilon of a normalization.
     """
     node = value.producer()
     while node is not None and node.op_type in _BEFORE_BIAS:

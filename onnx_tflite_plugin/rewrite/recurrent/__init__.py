@@ -21,14 +21,14 @@ RULES = (
     RuleDeclaration(
         __name__,
         "add_to_gemm",
-        "an Add after a product of matrices becomes the bias of that product",
+        "an Add after a matrix multiplication becomes its bias",
         Gain(2, 11.8, 12.2, 11.3),
         frozenset({"Add", "Gemm"}),
     ),
     RuleDeclaration(
         __name__,
         "merge_step_gemms",
-        "quantized products of all time steps with one matrix become one product, exact on every processor",
+        "quantized multiplications of all time steps by one matrix become one multiplication, exact on every processor",
         Gain(6, 18.7, 34.6, 11.0),
         frozenset({"Gather", "Gemm", "QuantizeLinear"}),
     ),

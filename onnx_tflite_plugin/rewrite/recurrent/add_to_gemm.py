@@ -1,4 +1,4 @@
-"""Replace an Add after a float product of matrices by the bias of that product.
+"""Replace an Add after a float Gemm by the bias of the Gemm.
 
 Unrolled recurrent layers multiply the input and the previous output by matrices, and add both products and a bias in separate
 nodes. In small networks, most of a node's time is the overhead of the kernel call.
@@ -23,8 +23,8 @@ Depths = Mapping[ir.Node | None, int]
 class Match(NamedTuple):
     """An Add of ``value`` and ``addend``.
 
-    ``value``: the sum of the products ``gemms``. ``addend`` becomes the bias of ``gemms[-1]``. ``is_constant``: the addend
-    is a constant; otherwise it is computed, for example by another product.
+    ``gemms``: the Gemms that compute ``value``; each is the bias of the one before it. ``addend`` becomes the bias of
+    ``gemms[-1]``. ``is_constant``: the addend is a constant; otherwise it is computed, for example by another Gemm.
     """
 
     add: ir.Node
@@ -44,26 +44,16 @@ def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[tuple[ir.Node, Depth
 
 
 def check(place: tuple[ir.Node, Depths]) -> Match | Decline:
-    """Return the match if an operand is a matrix product with the shape of the sum."""
+    """Return the match if an operand is a Gemm without bias, with the shape of the sum."""
     add, depths = place
-    for value, addend in _operands(add):
-        if constant(addend) is not None and _fits(addend, value, add):
-            chain = [*_gemm_chain(value)]
-            if chain and len(chain[-1].inputs) == 2:
-                return Match(add, value, addend, chain, is_constant=True)
-    matches: list[tuple[int, Match]] = []
-    for value, addend in _operands(add):
-        reshape = producer(value, "Reshape") if only_user(value, "Add") else None
-        rows = value if reshape is None else reshape.inputs[0]
-        if rows is None or not only_user(rows, "Add", "Reshape") or not _fits(addend, rows, add):
-            continue
-        gemm = _plain_gemm(rows)
-        if gemm is not None and len(gemm.inputs) == 2:
-            matches.append((depths.get(gemm, 0), Match(add, value, addend, [gemm], is_constant=False)))
+    match = _match_constant_addend(add)
+    if match is not None:
+        return match
+    matches = [*_matches_of_computed_addend(add)]
     if not matches:
         return Decline("no operand is a float matrix product without a bias and with the shape of the sum")
-    # The product at the end of the longer path gets the bias, so that products of the input are computed early.
-    return max(matches, key=lambda candidate: candidate[0])[1]
+    # The Gemm at the end of the longer path gets the bias, so that a Gemm of the layer's input is computed early.
+    return max(matches, key=lambda match: depths.get(match.gemms[0], 0))
 
 
 def rewrite(editor: Editor, match: Match) -> None:
@@ -72,8 +62,8 @@ def rewrite(editor: Editor, match: Match) -> None:
     if match.is_constant:
         gemm.resize_inputs(3)
         gemm.replace_input_with(2, match.addend)
-        for gemm_before in match.gemms:
-            clear_metadata(gemm_before.outputs[0])
+        for changed_gemm in match.gemms:
+            clear_metadata(changed_gemm.outputs[0])
         editor.replace_value(add.outputs[0], match.value)
         return
     with editor.replacing(add):
@@ -86,6 +76,27 @@ def rewrite(editor: Editor, match: Match) -> None:
 add_to_gemm = RewriteRule(pattern, check, rewrite)
 
 
+def _match_constant_addend(add: ir.Node) -> Match | None:
+    for value, addend in _operands(add):
+        if constant(addend) is not None and _fits(addend, value, add):
+            gemms = [*_gemm_chain(value)]
+            if gemms and len(gemms[-1].inputs) == 2:
+                return Match(add, value, addend, gemms, is_constant=True)
+    return None
+
+
+def _matches_of_computed_addend(add: ir.Node) -> Iterator[Match]:
+    """Yield a match for each operand that is a Gemm without bias, perhaps reshaped."""
+    for value, addend in _operands(add):
+        reshape = producer(value, "Reshape") if only_user(value, "Add") else None
+        rows = value if reshape is None else reshape.inputs[0]
+        if rows is None or not only_user(rows, "Add", "Reshape") or not _fits(addend, rows, add):
+            continue
+        gemm = _plain_gemm(rows)
+        if gemm is not None and len(gemm.inputs) == 2:
+            yield Match(add, value, addend, [gemm], is_constant=False)
+
+
 def _operands(add: ir.Node) -> Iterator[tuple[ir.Value, ir.Value]]:
     """Yield the two operands of a node in both orders."""
     left, right = add.inputs
@@ -94,9 +105,9 @@ def _operands(add: ir.Node) -> Iterator[tuple[ir.Value, ir.Value]]:
 
 
 def _gemm_chain(value: ir.Value) -> Iterator[ir.Node]:
-    """Yield the Gemm that computes a value, the Gemm that is its bias, and so on.
+    """Yield the Gemm that computes a value, the Gemm that computes its bias, and so on.
 
-    The results of all of them have only one user.
+    Each result must have only one user.
     """
     while only_user(value, "Add", "Gemm") and (gemm := _plain_gemm(value)) is not None:
         yield gemm

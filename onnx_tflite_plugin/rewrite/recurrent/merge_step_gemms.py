@@ -1,7 +1,7 @@
-"""Merge the quantized products that multiply each time step by the same matrix.
+"""Merge the Gemms that multiply each time step by the same quantized matrix.
 
-Each time step of an unrolled recurrent layer multiplies a different row of quantized values by the same matrix, and quantizes the
-product with a different scale. After merging, one kernel call multiplies all rows, and another quantizes them with per-row scales.
+Each time step of an unrolled recurrent layer multiplies its row of quantized values by the same matrix, and quantizes the product with
+its own scale. After merging, one kernel call multiplies all rows, and another quantizes them with per-row scales.
 
 For 8 bits, the merged product multiplies integers in float32, which is exact for sums of at most 2^24. It rescales them with the
 factors of ONNX Runtime's integer kernel, so that results are equal on all processors.

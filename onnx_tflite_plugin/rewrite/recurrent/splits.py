@@ -34,7 +34,7 @@ _SLICE_NODES = 2  # heuristic: the Slice for a part with other operators takes a
 
 @dataclass(frozen=True)
 class Path:
-    """A part of a Split, and the chain of elementwise nodes after it."""
+    """An output of a Split, and the chain of elementwise nodes after it."""
 
     part: ir.Value
     nodes: Sequence[ir.Node]
@@ -165,10 +165,7 @@ class Grid(NamedTuple):
 
 
 def check_grid(row_split: ir.Node) -> Grid:
-    """Return the match if all rows have equal columns.
-
-    There must be fewer columns than rows.
-    """
+    """Return the match if all rows are split into the same columns, fewer than rows."""
     require(integer(row_split, "axis", 0) == 0)
     splits = [
         require_match(only_user(part, "Split"), "a part of the Split is not split again") for part in row_split.outputs

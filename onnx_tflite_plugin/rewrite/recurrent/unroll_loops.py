@@ -99,7 +99,10 @@ def _body(node: ir.Node) -> ir.Graph:
 
 
 def _unroll(editor: Editor, node: ir.Node, trips: int) -> None:
-    """Emit the body for each iteration, and concatenate the scan outputs."""
+    """Emit the body for each iteration, and stack the scan outputs.
+
+    ``values``: the loop-carried values. ``sequences``: the scan inputs, of which each iteration reads one element.
+    """
     body, is_loop = _body(node), node.op_type == "Loop"
     scan_count = 0 if is_loop else integer(node, "num_scan_inputs", 0)
     inputs = [value for value in node.inputs[2 if is_loop else 0 :] if value is not None]
@@ -119,17 +122,20 @@ def _unroll(editor: Editor, node: ir.Node, trips: int) -> None:
         for scan_output, result in zip(scan_outputs, results[len(values) :], strict=True):
             scan_output.append(result)
     with editor.replacing(node):
-        stacked_outputs = []
-        for sequence, is_reversed in zip(scan_outputs, reversed_outputs, strict=True):
-            rows = [
-                editor.emit("Unsqueeze", element, np.array([0])) for element in sequence[:: -1 if is_reversed else 1]
-            ]
-            stacked_outputs.append(editor.emit("Concat", *rows, axis=0))
+        stacked_outputs = [
+            _emit_stack(editor, elements[::-1] if is_reversed else elements)
+            for elements, is_reversed in zip(scan_outputs, reversed_outputs, strict=True)
+        ]
         final_values = [editor.emit("Identity", value) for value in values]
     for old, new in zip(node.outputs, [*final_values, *stacked_outputs], strict=True):
         editor.replace_value(old, new)
     assert isinstance(node.graph, ir.Graph)
     node.graph.remove(node, safe=True)
+
+
+def _emit_stack(editor: Editor, elements: Sequence[ir.Value]) -> ir.Value:
+    rows = [editor.emit("Unsqueeze", element, np.array([0])) for element in elements]
+    return editor.emit("Concat", *rows, axis=0)
 
 
 def _directions(node: ir.Node, name: str, count: int) -> Sequence[int]:

@@ -1,4 +1,4 @@
-"""Reduction of a language model's output to the scores of the last token."""
+"""Restriction of a language model's output to the scores of the last token."""
 
 from __future__ import annotations
 

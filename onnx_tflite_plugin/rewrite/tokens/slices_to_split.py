@@ -1,7 +1,7 @@
 """Merge adjacent Slices that cover a tensor into one Split.
 
-The parts may be the queries, keys and values of one product, or the halves that a rotary embedding exchanges. In small networks, most
-of a node's time is the overhead of the kernel call.
+The parts may be the queries, keys and values of an attention layer, or the halves that a rotary embedding exchanges. In small networks,
+most of a node's time is the overhead of the kernel call.
 """
 
 from __future__ import annotations
