@@ -1,4 +1,4 @@
-"""Values at subgraph boundaries, which have one layout on both sides."""
+"""Values that cross subgraph boundaries. Each has the same layout on both sides."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOOP_ITERATIONS = 8  # heuristic: assumed number of iterations of a loop
 class BoundaryValue:
     """A value at all places where it crosses a subgraph boundary.
 
-    ``perms``: candidate permutations of whole axes; the first is that of the file.
+    ``perms``: candidate permutations of whole axes. The first is the file's layout, 0, 1, 2, ...
     """
 
     places: tuple[Place, ...]
@@ -76,7 +76,10 @@ def _place_pairs(model: BoundModel, bound: Bound) -> Iterator[tuple[Place, Place
 
 
 def _file_layout_subgraphs(model: BoundModel) -> set[int]:
-    """Return the root and the subgraphs of operators without a declared boundary."""
+    """Return the subgraphs that keep the file's layout at their boundary.
+
+    These are the root, and the subgraphs of operators without a declared boundary.
+    """
     undeclared = [bound for bound in model.operators() if bound.declared.boundary is None]
     return {model.source.root, *(index for bound in undeclared for index in bound.declared.subgraphs)}
 

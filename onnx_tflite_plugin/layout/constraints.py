@@ -97,9 +97,8 @@ def layout_constraint(bound: Bound, squeeze: bool = False) -> LayoutConstraint:
         if axes is None:
             raise AxesError("layout=Implicit requires axes=, such as axes='n h w c -> n h w c'")
         fixed = implicit_layouts(op, declaration, axes)
-        return (_squeeze_constraint(bound, declaration, axes) if squeeze else None) or LayoutConstraint(
-            bound, declaration, None, fixed
-        )
+        squeezed = _squeeze_constraint(bound, declaration, axes) if squeeze else None
+        return squeezed or LayoutConstraint(bound, declaration, None, fixed)
     if isinstance(declaration, Terminate) and not declaration.unordered:
         if axes is not None:
             check_ranks({slot: (groups, op[slot].dims) for slot, groups in _axis_groups(op, axes).items()})
@@ -110,16 +109,19 @@ def layout_constraint(bound: Bound, squeeze: bool = False) -> LayoutConstraint:
     groups = default_axes(bound) if axes is None else _axis_groups(op, axes)
     if aligned:
         _check_result_ranks(op, groups)
-    unordered = (
-        "*"
-        if isinstance(declaration, Transparent)
-        else declaration.unordered
-        if isinstance(declaration, Attribute | Terminate)
-        else ""
+    shared_axes = resolve_shared_axes(
+        {slot: (slot_groups, op[slot].dims) for slot, slot_groups in groups.items()},
+        _unordered_letters(declaration),
+        every_unit=isinstance(declaration, Transparent) and bound.declared.effects is None,
     )
-    units = isinstance(declaration, Transparent) and bound.declared.effects is None
-    shared_axes = resolve_shared_axes({slot: (g, op[slot].dims) for slot, g in groups.items()}, unordered, units=units)
     return LayoutConstraint(bound, declaration, shared_axes, {}, aligned)
+
+
+def _unordered_letters(declaration: Layout) -> str:
+    """Return the declared unordered letters; ``*`` stands for all letters."""
+    if isinstance(declaration, Transparent):
+        return "*"
+    return declaration.unordered if isinstance(declaration, Attribute | Terminate) else ""
 
 
 def _check_result_ranks(op: Operator, groups: Collection[int]) -> None:
@@ -153,14 +155,13 @@ def implicit_layouts(op: Operator, declaration: Implicit, axes: str) -> dict[int
     letters = _implicit_letters(op, declaration, axes)
     layouts: dict[int, TensorLayout] = {}
     for slot, slot_letters in letters.items():
-        required = declaration.onnx[slot].split()
-        order = declaration.onnx[slot]
-        if error := describe_wrong_order(slot, order, slot_letters, axes, declaration.squeezable):
+        required = declaration.onnx[slot]
+        if error := describe_wrong_order(slot, required, slot_letters, axes, declaration.squeezable):
             raise AxesError(error)
         sizes = dict(zip(slot_letters, op[slot].dims, strict=True))
         layouts[slot] = tuple(
             AxisPart(slot_letters.index(letter), 1, sizes[letter]) if letter in sizes else AxisPart(INSERTED, 1, 1)
-            for letter in required
+            for letter in required.split()
         )
     perm = [part.axis for part in layouts.get(0, ())]
     for k, tensor in enumerate(op.outputs):
@@ -190,29 +191,31 @@ def _implicit_letters(op: Operator, declaration: Implicit, axes: str) -> dict[in
 def _squeeze_constraint(bound: Bound, declaration: Implicit, axes: str) -> LayoutConstraint | None:
     """Return a constraint that allows leaving out squeezable axes of size 1.
 
-    Return ``None`` if there are no such axes. All letters of such an axis are mapped to its first letter. An image of one
-    position preferably remains an image; an image of one row preferably becomes a sequence.
+    Return ``None`` if there are no such axes. A squeezable axis may have several letters, such as ``h j y`` for the heights
+    of image, kernel and result; all are mapped to the first. An image of one position preferably remains an image; an image
+    of one row preferably becomes a sequence.
     """
     letters = _implicit_letters(bound.op, declaration, axes)
     sizes_by_slot = {
         slot: dict(zip(slot_letters, bound.op[slot].dims, strict=True)) for slot, slot_letters in letters.items()
     }
-    unit_groups = [
-        unit.split()
-        for unit in declaration.squeezable
-        if all(sizes.get(a, 1) == 1 for a in unit.split() for sizes in sizes_by_slot.values())
+    unit_axes = [
+        axis_letters.split()
+        for axis_letters in declaration.squeezable
+        if all(sizes.get(letter, 1) == 1 for letter in axis_letters.split() for sizes in sizes_by_slot.values())
     ]
-    unit_letter = {letter: unit[0] for unit in unit_groups for letter in unit}
+    first_letter = {letter: axis_letters[0] for axis_letters in unit_axes for letter in axis_letters}
     slots = {
-        slot: ([(unit_letter.get(a, a),) for a in slot_letters], bound.op[slot].dims)
+        slot: ([(first_letter.get(letter, letter),) for letter in slot_letters], bound.op[slot].dims)
         for slot, slot_letters in letters.items()
     }
     shared_axes = resolve_shared_axes(slots, "")
-    if not unit_groups or shared_axes is None:
+    if not unit_axes or shared_axes is None:
         return None
-    units = frozenset(unit_letter.values())
-    sequences = [[unit_letter.get(a, a) for a in declaration.onnx[slot].split()] for slot in letters]
-    image = tuple(LetterPart(a, size=1 if a in units else None) for a in merge_letters(sequences))
+    units = frozenset(first_letter.values())
+    onnx_letters = [[first_letter.get(letter, letter) for letter in declaration.onnx[slot].split()] for slot in letters]
+    image = tuple(LetterPart(letter, size=1 if letter in units else None) for letter in merge_letters(onnx_letters))
     squeezed = [tuple(part for part in image if part.letter != unit) for unit in sorted(units)]
-    allowed = (*squeezed, image) if len(unit_groups) < len(declaration.squeezable) else (image, *squeezed)
+    is_one_position = len(unit_axes) == len(declaration.squeezable)
+    allowed = (image, *squeezed) if is_one_position else (*squeezed, image)
     return LayoutConstraint(bound, declaration, replace(shared_axes, units=units), {}, allowed=allowed)

@@ -51,7 +51,10 @@ class Endpoint(NamedTuple):
     label: str
 
     def pin(self, numbers: Mapping[TensorLayout, int]) -> labeling.Pin:
-        """Return the solver's pin. ``numbers``: the key of each layout."""
+        """Return the solver's pin.
+
+        ``numbers``: the key of each layout, as a number.
+        """
         return labeling.Pin(self.variable, tuple(numbers[layout] for layout in self.layouts))
 
     def layout(self, labels: Sequence[int]) -> TensorLayout:
@@ -71,15 +74,18 @@ class Edge(NamedTuple):
     executions: int = 1
 
     def wires(self, bytes_of: TensorBytes) -> Iterable[labeling.Wire]:
-        """Yield a wire that prices transposes, and one or two that price reshapes."""
-        keys: list[tuple[int, Callable[[TensorLayout], object]]] = [
+        """Yield a wire that prices transposes, and one or two that price reshapes.
+
+        Each wire has its own key function: layouts with equal keys need no such node between them.
+        """
+        weighted_keys: list[tuple[int, Callable[[TensorLayout], object]]] = [
             (bytes_of(self.tensor) + TRANSPOSE_COST, drop_unit_axes),
             (RESHAPE_COST, layout_axes),
         ]
         layouts = dict.fromkeys(layout for endpoint in (self.producer, *self.consumers) for layout in endpoint.layouts)
         if len({*map(axis_set, layouts)}) > 1:
-            keys.append((RESHAPE_COST, axis_set))
-        for weight, key in keys:
+            weighted_keys.append((RESHAPE_COST, axis_set))
+        for weight, key in weighted_keys:
             numbers = _number_by_key(layouts, key)
             consumers = tuple(consumer.pin(numbers) for consumer in self.consumers)
             yield labeling.Wire(weight * self.executions, self.producer.pin(numbers), consumers)
@@ -110,7 +116,12 @@ def _number_by_key(layouts: Iterable[TensorLayout], key: Callable[[TensorLayout]
 
 
 class EndpointLookup(NamedTuple):
-    """Lookup of producers and consumers of tensors."""
+    """Lookup of the endpoints of tensors.
+
+    ``candidates`` and ``variables``: candidate layouts and solver variables of flexible operators. ``representatives``: the
+    operator that stands for all users of a state. ``interface_endpoints``: graph inputs and outputs that may follow the plan.
+    ``boundaries``: endpoints at subgraph boundaries.
+    """
 
     constraints: Mapping[Bound, LayoutConstraint]
     candidates: Mapping[Bound, Sequence[OperatorLayout]]

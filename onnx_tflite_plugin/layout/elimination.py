@@ -59,9 +59,8 @@ def eliminate(sizes: Mapping[int, int], order: Sequence[int], tables: Iterable[T
     Among equal sums, lower labels are preferred, beginning with the last variable of ``order``.
     """
     position = {variable: index for index, variable in enumerate(order)}
-    pending: dict[int, list[Table]] = {
-        variable: [] for variable in order
-    }  # tables by their first variable in the order
+    # tables by their first variable in the order
+    pending: dict[int, list[Table]] = {variable: [] for variable in order}
     for table in tables:
         pending[min(table[0], key=position.__getitem__)].append(table)
     decisions = []

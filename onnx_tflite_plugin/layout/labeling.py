@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 
 class Pin(NamedTuple):
-    """One end of a wire, with a key per label of the variable.
+    """One end of a wire, with a key for each label of the variable.
 
-    A pin without a variable has exactly one key.
+    Layouts that need no conversion between them have equal keys. A pin without a variable has exactly one key.
     """
 
     variable: int | None
@@ -28,7 +28,7 @@ class Wire(NamedTuple):
 
 
 class LabelingProblem(NamedTuple):
-    """Labeling problem: ``prices[i][x]`` is the cost of label x at variable i itself."""
+    """Labeling problem. ``prices[i][x]``: the cost of label x at variable i, without wires."""
 
     prices: tuple[tuple[int, ...], ...]
     wires: tuple[Wire, ...]

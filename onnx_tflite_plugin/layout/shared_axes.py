@@ -171,12 +171,12 @@ class SharedAxes:
 
 
 def resolve_shared_axes(
-    slots: Mapping[int, tuple[Sequence[Group], Dims]], unordered: str, *, units: bool = False
+    slots: Mapping[int, tuple[Sequence[Group], Dims]], unordered: str, *, every_unit: bool = False
 ) -> SharedAxes | None:
     """Return the shared axes; ``None`` if the sizes of a group cannot be derived.
 
-    Axes written as ``1`` are units; with ``units``, every letter of size 1 is a unit. Raises AxesError if the declaration
-    does not fit the operands' ranks or sizes.
+    Axes written as ``1`` are units. ``every_unit``: so is every letter of size 1. Raises AxesError if the declaration does not
+    fit the operands' ranks or sizes.
     """
     expanded = {slot: _expand_groups(groups, dims, slot) for slot, (groups, dims) in slots.items()}
     sizes_by_letter: dict[str, set[int | None]] = {}
@@ -202,7 +202,10 @@ def resolve_shared_axes(
     }
     unit_letters = {a for a in equal_size_letters if all(slot.sizes.get(a, 1) == 1 for slot in slot_axes.values())}
     return SharedAxes(
-        letters, slot_axes, frozenset(splittable), frozenset(a for a in unit_letters if units or a.startswith(UNIT))
+        letters,
+        slot_axes,
+        frozenset(splittable),
+        frozenset(a for a in unit_letters if every_unit or a.startswith(UNIT)),
     )
 
 
@@ -225,14 +228,19 @@ def _expand_groups(groups: Sequence[Group], dims: Dims, slot: int) -> list[Group
         else:
             result.append(group or (f"{UNIT}{slot}:{axis}",))
     if len(result) != len(dims):
-        declared = " ".join(
-            group[0] if len(group) == 1 else f"({' '.join(group)})" if group else "1" for group in groups
-        )
+        declared = " ".join(map(_format_group, groups))
         tensor = f"operand {slot}" if slot >= 0 else f"output {~slot}"
         names = [name for group in groups for name in group]
         remedy = suggest_spaces(names) if [len(name) for name in names] == [len(dims)] else ""
         raise RankError(f"axes {declared!r} of {tensor} do not fit a tensor of rank {len(dims)}", remedy or RANK_REMEDY)
     return result
+
+
+def _format_group(group: Group) -> str:
+    """Return a group as in a declaration: a letter, letters in parentheses, or 1."""
+    if not group:
+        return "1"
+    return group[0] if len(group) == 1 else f"({' '.join(group)})"
 
 
 def _solve_sizes(

@@ -118,8 +118,7 @@ class _Component:
     def solve(self, labels: list[int], work: Work, table_limit: int) -> str:
         """Set the labels by the first method that ends; return the method's name.
 
-        The greedy method is not tried.
-        Raises WorkLimitReached at the work limit; the labels found so far remain.
+        The greedy method is not tried. Raises WorkLimitReached at the work limit; the labels found so far remain.
         """
         if all(len(self.prices[variable]) == 2 for variable in self.variables):
             _, bound = self._fuse(labels, dict.fromkeys(self.variables, 1), self.wires, work)
@@ -306,10 +305,10 @@ class _Component:
         return [self.wires[number] for number in numbers]
 
     def _proposals(self, work: Work) -> Iterator[dict[int, int]]:
-        """Yield labelings of some variables, each propagated from one label by equal keys.
+        """Yield labelings of some variables: one label, and the labels that fit it.
 
-        Together they contain every label. Proposals do not depend on the current labels, so they are cached; their work
-        is counted every time.
+        Labels fit if their keys along a wire are equal. Together the proposals contain every label. Proposals do not depend on
+        the current labels, so they are cached; their work is counted every time.
         """
         computed, remaining = self._lazy_proposals
         for index in count():
@@ -350,7 +349,7 @@ class _Component:
             yield proposal, proposal_work
 
     def _labels_by_key(self, wire: Wire) -> dict[Hashable, list[tuple[int, int]]]:
-        """Return, for each key of a wire, its variables and the first label with the key."""
+        """Return the variables that have each key of a wire, with their first such label."""
         by_key = defaultdict[Hashable, list[tuple[int, int]]](list)
         for variable, keys in (wire.producer, *wire.consumers):
             if variable in self._pins_by_variable:

@@ -15,7 +15,7 @@ Groups = Mapping[str, tuple[Bound, ...]]
 def state_groups(
     model: BoundModel, constraints: Mapping[Bound, LayoutConstraint], keeps_source_layout: Callable[[Tensor], bool]
 ) -> tuple[Groups, frozenset[Bound]]:
-    """Return the users of each state whose layout is planned, and all other users.
+    """Return the users of each state with a planned layout, and the users of other states.
 
     A state keeps the file's layout if its shape differs between users, or if ``keeps_source_layout`` is true for one of
     its tensors. If the users of some state are not all known, every state keeps the file's layout.

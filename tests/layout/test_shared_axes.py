@@ -26,7 +26,7 @@ def resolve_axes(axes: str, *dims: Dims, unordered: str = "", units: bool = Fals
     inputs, outputs = parse_axes(axes)
     groups = {**dict(enumerate(inputs)), **{~k: g for k, g in enumerate(outputs)}}
     slots = {slot: (g or [], sizes) for (slot, g), sizes in zip(groups.items(), dims, strict=True)}
-    return resolve_shared_axes(slots, unordered, units=units)
+    return resolve_shared_axes(slots, unordered, every_unit=units)
 
 
 def shared_axes(axes: str, *dims: Dims, unordered: str = "", units: bool = False) -> SharedAxes:
