@@ -51,7 +51,7 @@ def layout_lines(report: Report) -> Iterator[str]:
         else []
     )
     inner = describe_inner(report, "Transpose")
-    in_file = report.operators.get("Transpose".upper(), 0)  # the TFLite operator has the name of the ONNX operator
+    in_file = report.operators.get("TRANSPOSE", 0)
     file_text = f", in place of the TFLite file's {in_file}" if in_file else ""
     yield f"{_PLANS.get(report.layout, report.layout)}: {', '.join(sources)}{inner}{file_text}"
     yield from (
