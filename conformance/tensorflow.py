@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib.resources import files
@@ -130,22 +130,27 @@ def stored_cases() -> tuple[StoredCase, ...]:
 
 
 def tensorflow_cases(
-    *operators: str, static_only: Sequence[str] = (), dtypes: Sequence[str] = (), **options: Any
+    *operators: str,
+    static_only: Sequence[str] = (),
+    static_axes: Collection[int] = (),
+    dtypes: Sequence[str] = (),
+    **options: Any,
 ) -> Iterator[Case]:
     """Yield the stored cases of operators, with static and with dynamic shapes.
 
-    ``static_only``: "operator, name" of cases to yield only with static shapes. ``dtypes``: yield only cases whose first
-    operand has one of these dtypes; by default all. ``options``: fields of the cases.
+    ``static_only``: "operator, name" of cases to yield only with static shapes. ``static_axes``: axes of all tensors
+    whose sizes are never dynamic; negative axes count from the last. ``dtypes``: yield only cases whose first operand
+    has one of these dtypes; by default all. ``options``: fields of the cases.
     """
     for stored in stored_cases():
         if stored.op not in operators or (dtypes and stored.operands[0].dtype.name not in dtypes):
             continue
         yield case(stored, stored.name, static=True, **options)
         if f"{stored.op}, {stored.name}" not in static_only and not all(stored.constant):
-            yield case(stored, f"{stored.name}, dynamic sizes", static=False, **options)
+            yield case(stored, f"{stored.name}, dynamic sizes", static=False, static_axes=static_axes, **options)
 
 
-def case(stored: StoredCase, name: str, *, static: bool, **options: Any) -> Case:
+def case(stored: StoredCase, name: str, *, static: bool, static_axes: Collection[int] = (), **options: Any) -> Case:
     """Return a case of the operator in isolation, with static or dynamic shapes."""
     runtime_operands = [array for array, constant in zip(stored.operands, stored.constant, strict=True) if not constant]
     inputs = {f"x{k}": array for k, array in enumerate(runtime_operands)}
@@ -153,18 +158,20 @@ def case(stored: StoredCase, name: str, *, static: bool, **options: Any) -> Case
     return net(
         PREFIX + stored.op,
         name,
-        partial(build_model, stored=stored, static=static),
+        partial(build_model, stored=stored, static=static, static_axes=static_axes),
         input_arrays=inputs,
         reference=lambda arrays: stored.results,
         **{"dtype": dtype, "runs": 1, "dynamic_sizes": (), **options},
     )
 
 
-def build_model(model: Net, stored: StoredCase, static: bool) -> None:
+def build_model(model: Net, stored: StoredCase, static: bool, static_axes: Collection[int]) -> None:
     """Build the model of a stored case: one operator on constants and graph inputs."""
 
     def spec(array: Array, value: Array | None = None) -> Spec:
-        shape = array.shape if static or value is not None else (None,) * array.ndim
+        is_static = static or value is not None
+        axes = range(array.ndim) if is_static else {axis % array.ndim for axis in static_axes if axis < array.ndim}
+        shape = tuple(size if axis in axes else None for axis, size in enumerate(array.shape))
         return Spec(shape, array.dtype.name, value=value)
 
     operands = [spec(a, a if c else None) for a, c in zip(stored.operands, stored.constant, strict=True)]

@@ -52,6 +52,9 @@ def node_of(row: Row) -> Any:
             attribute.type = tf.as_dtype(value).as_datatype_enum
         elif attribute_type.startswith("list("):
             attribute.list.i.extend(value)
+        elif attribute_type == "shape":
+            for size in value:
+                attribute.shape.dim.add(size=size)
         elif attribute_type == "string":
             attribute.s = value.encode()
         else:

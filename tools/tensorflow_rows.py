@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tools.tensorflow_detection_rows import bounds, combined_detection, detection, scattering
 from tools.tensorflow_image_rows import bitwise, color, counting, crops, sums_and_diagonals
 from tools.tensorflow_operands import Constant, Row, complex_numbers, constant, flags, numbers, positive, real, scalar
 
@@ -384,5 +385,6 @@ def patches() -> Iterator[Row]:
 def every_row() -> list[Row]:
     """Return all cases in the order in which they are stored."""
     operator_families = (unary, activation, arithmetic, comparison, shape, joining, slicing, reduction, matrix, fourier, image,
-                volumes, normalization, patches, bitwise, counting, color, crops, sums_and_diagonals)  # fmt: skip
+                volumes, normalization, patches, bitwise, counting, color, crops, sums_and_diagonals,
+                detection, combined_detection, scattering, bounds)  # fmt: skip
     return [row for family in operator_families for row in family()]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from onnx_tflite_plugin.api import Array, Context, Refusal, Value, ValueLike
+from onnx_tflite_plugin.api import Array, Context, Operator, Refusal, Value, ValueLike
 
 OUT_OF_RANGE = np.iinfo(np.int64).max
 """Row index out of range of any tensor: ONNX Runtime fails, as LiteRT does for the original index."""
@@ -22,6 +22,14 @@ def scatter_rows(ctx: Context, base: Value, rows: Value | Array, updates: Value,
     """
     indices = ctx.ops.Expand(ctx.ops.Unsqueeze(rows, [1]), ctx.ops.Shape(updates))
     return ctx.ops.ScatterElements(base, indices, updates, axis=0, reduction=reduction)
+
+
+def index_size(op: Operator, slot: int) -> int:
+    """Return the number of coordinates of each index in ``[..., size]``. Raises Refusal if the size is dynamic."""
+    size = op[slot].dims[-1]
+    if size is None:
+        raise Refusal(f"the last axis of the indices {op[slot].name!r} is dynamic; set its size with --input-shape")
+    return size
 
 
 def flatten_indices(ctx: Context, indices: Value | Array, sizes: Value | Array, depth: int) -> Value | Array:

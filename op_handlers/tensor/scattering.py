@@ -6,7 +6,7 @@ import numpy as np
 
 from onnx_tflite_plugin.api import Array, Context, Operator, Raw, Refusal, Terminate, Value, handler, out
 from op_handlers.kernels.operands import cast_to_int64, sizes_from_operand
-from op_handlers.kernels.scattering import flatten_indices, scatter_rows
+from op_handlers.kernels.scattering import flatten_indices, index_size, scatter_rows
 
 
 def has_unique_indices(op: Operator) -> bool:
@@ -35,7 +35,7 @@ def scatter_nd(ctx: Context, indices: Value, updates: Value, shape: Value) -> Va
     Quantized values wrap around (ScatterNd, reference_ops.h).
     """
     positions, sizes = cast_to_int64(ctx, 0, indices), cast_to_int64(ctx, 2, shape)
-    depth = ctx.op[0].shape[-1]
+    depth = index_size(ctx.op, 0)
     zeros = ctx.ops.Expand(ctx.scalar(0, 1), sizes)
     if not depth:
         raise Refusal("the indices have no coordinates; use REDUCE_SUM and RESHAPE instead")
@@ -55,7 +55,7 @@ def sparse_to_dense(ctx: Context, indices: Value, shape: Value, values: Value, d
     The last value of an index is kept (sparse_to_dense.cc).
     """
     positions, sizes = cast_to_int64(ctx, 0, indices), cast_to_int64(ctx, 1, shape)
-    depth = ctx.op[0].shape[-1] if ctx.op[0].rank == 2 else 1
+    depth = index_size(ctx.op, 0) if ctx.op[0].rank == 2 else 1
     if ctx.op[1].is_static and ctx.op[1].shape != (depth,):
         raise Refusal(f"index vectors have {depth} entries, but the result has {list(ctx.op[1].shape)} axes")
     if ctx.op[0].rank < 2:

@@ -107,6 +107,9 @@ def refused_sum_cases() -> Iterator[Case]:
     yield scatter_add_case("negative index", (1,), 2, indices=[[-1, 2]], kernel_refusal=kernel_refusal)
     kernel_refusal = "not supported by scatter_nd"
     yield scatter_add_case("float16", (3,), 1, "float16", kernel_refusal=kernel_refusal)
+    operands = [tensor(5, None, dtype="int32", name="places"), tensor(5, 3), constant(SHAPE[:2])]
+    refusal = "the last axis of the indices 'places' is dynamic"
+    yield in_isolation(ADD, "dynamic number of coordinates", operands, tensor(*SHAPE[:2]), refusal=refusal)
 
 
 # --- SPARSE_TO_DENSE --------------------------------------------------------------------------

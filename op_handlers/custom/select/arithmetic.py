@@ -42,6 +42,13 @@ def floor_divide(rewriter: Rewriter, node: NodeDef) -> Any:
     return rewriter.finish(builtin_floor, [quotient])
 
 
+def clip_by_value(rewriter: Rewriter, node: NodeDef) -> Any:
+    """Emit MINIMUM with the upper bound, and MAXIMUM with the lower bound."""
+    x, low, high = (rewriter.op[slot] for slot in range(3))
+    limited = rewriter.call(builtin.minimum, [x, high], x.dtype, rewriter.op[out(0)].dims)
+    return rewriter.finish(builtin.maximum, [limited, low])
+
+
 def sum_operands(op: Any, *operands: Array) -> Array:
     """Return the sum of all operands."""
     return np.asarray(sum(operands[1:], operands[0]))
@@ -51,6 +58,14 @@ add = rewrite_to("Add", builtin.add, make_kernel(np.add), operands=2, options=NO
 add_v2 = rewrite_to("AddV2", builtin.add, make_kernel(np.add), operands=2, options=NO_ACTIVATION, types=REAL_PAIRS)
 add_n = rewrite_to(
     "AddN", builtin.add_n, sum_operands, operands=None, types=tuple(f"{dtype}..." for dtype in REAL.split())
+)
+clip = rewrite_to(
+    "ClipByValue",
+    builtin.minimum,
+    make_kernel(lambda x, low, high: np.maximum(np.minimum(x, high), low)),
+    operands=3,
+    rewrite=clip_by_value,
+    types=uniform_types(REAL, 3),
 )
 sub = rewrite_to("Sub", builtin.sub, make_kernel(np.subtract), operands=2, options=NO_ACTIVATION, types=REAL_PAIRS)
 mul = rewrite_to(

@@ -1,9 +1,8 @@
-"""Scattering with a maximum or minimum, InTopK, and counts of values."""
+"""InTopK, counts of values and the largest values."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -11,53 +10,28 @@ from onnx_tflite_plugin.api import (
     Array,
     Context,
     Decline,
-    Handler,
     Instance,
     Operator,
+    Replacement,
+    Rewriter,
     Terminate,
     Value,
     handler,
     out,
 )
-from op_handlers.custom.select.nodedef import PREFIX, node_of
-from op_handlers.custom.select.rewriting import acceptance_check, element_count_check, make_kernel, rank_check
-from op_handlers.kernels.operands import cast_to_int64, reshape_to_scalar
+from op_handlers.custom.select.nodedef import PREFIX, NodeDef, node_of
+from op_handlers.custom.select.rewriting import (
+    acceptance_check,
+    as_int32,
+    element_count_check,
+    make_kernel,
+    rank_check,
+    rewrite_to,
+)
+from op_handlers.kernels.operands import reshape_to_scalar
+from op_handlers.tensor import ordering
 
 INDICES = "int32 int64"
-
-# --- scattering -------------------------------------------------------------------------------
-
-
-def scatter_handler(name: str, reduction: str, function: Any, dtypes: str) -> Handler:
-    """Return the handler of an operator that updates a tensor at indices.
-
-    ``reduction``: the attribute of ScatterND. ``function``: the NumPy function of an element and its update.
-    """
-
-    def kernel(op: Operator, x: Array, indices: Array, updates: Array) -> Array:
-        result = x.copy()
-        function.at(result, tuple(np.moveaxis(indices, -1, 0)), updates)
-        return result
-
-    def lower(ctx: Context, x: Value, indices: Value, updates: Value) -> Value:
-        result: Value = ctx.ops.ScatterND(x, cast_to_int64(ctx, 1, indices), updates, reduction=reduction)
-        return result
-
-    lower.__name__, lower.__doc__ = name, f"Emit ScatterND with the reduction {reduction!r}."
-    return handler(
-        PREFIX + name,
-        max_version=1,
-        layout=Terminate(),
-        min_opset=18,
-        types=tuple(f"{dtype}, {INDICES}, {dtype} -> {dtype}" for dtype in dtypes.split()),
-        accepts=acceptance_check(3),
-        kernel=kernel,
-    )(lower)
-
-
-tensor_scatter_max = scatter_handler("TensorScatterMax", "max", np.maximum, "float32 float64 int32 int64")
-tensor_scatter_min = scatter_handler("TensorScatterMin", "min", np.minimum, "float32 float64 int32 int64")
-
 
 # --- ranks and counts -------------------------------------------------------------------------
 
@@ -168,3 +142,36 @@ def unique_with_counts(ctx: Context, x: Value) -> tuple[Value, Value, Value]:
     ops = ctx.ops
     values, _, indices, counts = ops.Unique(x, sorted=0, outputs=4)
     return values, ops.Cast(indices, to=ctx.op[out(1)].dtype), ops.Cast(counts, to=ctx.op[out(2)].dtype)
+
+
+def top_k_kernel(op: Operator, x: Array, k: Array) -> Sequence[Array]:
+    indices = np.argsort(-x, axis=-1, kind="stable")[..., : int(k)]
+    return [np.take_along_axis(x, indices, -1), indices.astype(op[out(1)].dtype)]
+
+
+def rewrite_top_k(rewriter: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+    """Emit TOPK_V2 with an int32 k."""
+    return rewriter.finish(ordering.topk_v2, [rewriter.op[0], as_int32(rewriter, rewriter.op[1])])
+
+
+def check_sorted(instance: Instance) -> Decline | None:
+    """Return a Decline if the result may have any order."""
+    return (
+        None
+        if node_of(instance.op).flag("sorted", True)
+        else Decline("attribute sorted is false, so the order of the results is undefined")
+    )
+
+
+top_k_v2 = rewrite_to(
+    "TopKV2",
+    ordering.topk_v2,
+    top_k_kernel,
+    operands=2,
+    rewrite=rewrite_top_k,
+    types=tuple(
+        f"{dtype}, int16 int32 int64 -> {dtype}, int16 int32 int64"
+        for dtype in ("float32", "float64", "int32", "int64")
+    ),
+    accepts=element_count_check(check_sorted, slot=1, count=1),
+)

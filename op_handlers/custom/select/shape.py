@@ -88,6 +88,9 @@ stop_gradient = rewrite_to(
 snapshot = rewrite_to(
     "Snapshot", cast, make_kernel(lambda x: x), rewrite=rewrite_identity, types=SAME_TYPES, moves=True
 )
+ensure_shape = rewrite_to(
+    "EnsureShape", cast, make_kernel(lambda x: x), rewrite=rewrite_identity, types=SAME_TYPES, moves=True
+)
 
 expand_dims = rewrite_to(
     "ExpandDims",

@@ -13,6 +13,7 @@ OPERATORS = (
     "AddN",
     "AddV2",
     "Atan2",
+    "ClipByValue",
     "Div",
     "DivNoNan",
     "FloorDiv",

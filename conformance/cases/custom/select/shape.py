@@ -12,6 +12,7 @@ from conformance.tensorflow import node, select_options, tensorflow_cases
 
 OPERATORS = (
     "BroadcastTo",
+    "EnsureShape",
     "ExpandDims",
     "Identity",
     "PreventGradient",

@@ -1,0 +1,163 @@
+"""TensorFlow's scattering of updates and sums of segments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from onnx_tflite_plugin.api import Array, Context, Handler, Operator, Replacement, Rewriter, Terminate, Value, handler
+from op_handlers.custom.select.nodedef import PREFIX, NodeDef
+from op_handlers.custom.select.rewriting import (
+    acceptance_check,
+    as_int32,
+    element_count_check,
+    make_kernel,
+    rank_check,
+    rewrite_to,
+)
+from op_handlers.kernels.operands import cast_to_int64
+from op_handlers.kernels.scattering import flatten_indices, index_size, scatter_rows
+from op_handlers.tensor import scattering as builtin
+from op_handlers.tensor import segments
+
+INDICES = "int32 int64"
+NUMBERS = ("float32", "float64", "int32", "int64")
+
+
+# --- updates at indices -----------------------------------------------------------------------
+
+
+def assign(x: Array, indices: Any, updates: Array) -> None:
+    x[indices] = updates
+
+
+def scatter_handler(
+    name: str, reduction: str, update: Any, *, min_opset: int = 18, is_negative: bool = False
+) -> Handler:
+    """Return the handler of an operator that updates a tensor at indices.
+
+    ``reduction``: the attribute of ScatterElements. ``update``: function that applies updates to a NumPy array at indices.
+    ``is_negative``: negate the updates.
+    """
+
+    def kernel(op: Operator, x: Array, indices: Array, updates: Array) -> Array:
+        result = x.copy()
+        update(result, tuple(np.moveaxis(indices, -1, 0)), -updates if is_negative else updates)
+        return result
+
+    def lower(ctx: Context, x: Value, indices: Value, updates: Value) -> Value:
+        ops, size, sizes = ctx.ops, index_size(ctx.op, 1), ctx.ops.Shape(x)
+        rows = flatten_indices(ctx, cast_to_int64(ctx, 1, indices), sizes, size)
+        values = ops.Flatten(ops.Neg(updates) if is_negative else updates, axis=ctx.op[1].rank - 1)
+        return ops.Reshape(scatter_rows(ctx, ops.Flatten(x, axis=size), rows, values, reduction or None), sizes)
+
+    lower.__name__, lower.__doc__ = name, f"Emit ScatterElements with the reduction {reduction or 'none'!r}."
+    return handler(
+        PREFIX + name,
+        max_version=1,
+        layout=Terminate(),
+        min_opset=min_opset,
+        types=tuple(f"{dtype}, {INDICES}, {dtype} -> {dtype}" for dtype in NUMBERS),
+        accepts=acceptance_check(3),
+        kernel=kernel,
+    )(lower)
+
+
+tensor_scatter_max = scatter_handler("TensorScatterMax", "max", np.maximum.at)
+tensor_scatter_min = scatter_handler("TensorScatterMin", "min", np.minimum.at)
+tensor_scatter_add = scatter_handler("TensorScatterAdd", "add", np.add.at, min_opset=16)
+tensor_scatter_sub = scatter_handler("TensorScatterSub", "add", np.add.at, min_opset=16, is_negative=True)
+tensor_scatter_update = scatter_handler("TensorScatterUpdate", "", assign, min_opset=11)
+
+
+def scatter_array(indices: Array, updates: Array, shape: Array) -> Array:
+    result = np.zeros([int(size) for size in shape], updates.dtype)
+    np.add.at(result, tuple(np.moveaxis(indices, -1, 0)), updates)
+    return result
+
+
+def rewrite_scatter(rewriter: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+    """Emit SCATTER_ND with int32 indices and sizes."""
+    indices, updates, shape = (rewriter.op[slot] for slot in range(3))
+    return rewriter.finish(builtin.scatter_nd, [as_int32(rewriter, indices), updates, as_int32(rewriter, shape)])
+
+
+scatter_nd = rewrite_to(
+    "ScatterNd",
+    builtin.scatter_nd,
+    make_kernel(scatter_array),
+    operands=3,
+    rewrite=rewrite_scatter,
+    types=tuple(f"{indices}, {dtype}, {indices} -> {dtype}" for dtype in NUMBERS for indices in INDICES.split()),
+)
+
+
+# --- segments ---------------------------------------------------------------------------------
+
+
+def segment_handler(name: str, base: Handler, function: Any, initial: Any) -> Handler:
+    """Return the handler of an operator that combines the slices of each segment.
+
+    ``function``: NumPy function of two slices. ``initial``: function of a dtype that returns the value of a segment
+    without slices.
+    """
+
+    def kernel(op: Operator, x: Array, ids: Array, count: Array) -> Array:
+        result = np.full((int(count), *x.shape[ids.ndim :]), initial(x.dtype), x.dtype)
+        slices = x.reshape(-1, *x.shape[ids.ndim :])
+        is_used = ids.reshape(-1) >= 0  # TensorFlow drops slices with a negative id
+        function.at(result, ids.reshape(-1)[is_used], slices[is_used])
+        return result
+
+    def rewrite(rewriter: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+        x, ids, count = (rewriter.op[slot] for slot in range(3))
+        return rewriter.finish(base, [x, as_int32(rewriter, ids), as_int32(rewriter, count)])
+
+    return rewrite_to(
+        name,
+        base,
+        kernel,
+        operands=3,
+        rewrite=rewrite,
+        types=tuple(f"{dtype}, {INDICES}, {INDICES} -> {dtype}" for dtype in ("float32", "int32")),
+        accepts=element_count_check(slot=2, count=1),
+    )
+
+
+def lowest(dtype: np.dtype[Any]) -> Any:
+    return np.finfo(dtype).min if dtype.kind == "f" else np.iinfo(dtype).min
+
+
+def highest(dtype: np.dtype[Any]) -> Any:
+    return np.finfo(dtype).max if dtype.kind == "f" else np.iinfo(dtype).max
+
+
+unsorted_segment_sum = segment_handler("UnsortedSegmentSum", segments.unsorted_segment_sum, np.add, lambda dtype: 0)
+unsorted_segment_prod = segment_handler(
+    "UnsortedSegmentProd", segments.unsorted_segment_prod, np.multiply, lambda dtype: 1
+)
+unsorted_segment_max = segment_handler("UnsortedSegmentMax", segments.unsorted_segment_max, np.maximum, lowest)
+unsorted_segment_min = segment_handler("UnsortedSegmentMin", segments.unsorted_segment_min, np.minimum, highest)
+
+
+def segment_sums(x: Array, ids: Array) -> Array:
+    result = np.zeros((int(ids[-1]) + 1 if len(ids) else 0, *x.shape[1:]), x.dtype)
+    np.add.at(result, ids, x)
+    return result
+
+
+def rewrite_segment_sum(rewriter: Rewriter, node: NodeDef) -> Sequence[Replacement]:
+    return rewriter.finish(segments.segment_sum, [rewriter.op[0], as_int32(rewriter, rewriter.op[1])])
+
+
+segment_sum = rewrite_to(
+    "SegmentSum",
+    segments.segment_sum,
+    make_kernel(segment_sums),
+    operands=2,
+    rewrite=rewrite_segment_sum,
+    types=tuple(f"{dtype}, {INDICES} -> {dtype}" for dtype in ("float32", "int32")),
+    accepts=rank_check({1: 1}),
+)
