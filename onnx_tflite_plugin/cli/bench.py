@@ -140,13 +140,7 @@ def _microseconds(litert: float | None, onnxruntime: float) -> tuple[str, str, s
 
 def _rows(benchmark: Benchmark) -> list[Row]:
     ratio = benchmark.ratio
-    verdict = "faster" if ratio.high < 1 else "slower" if ratio.low > 1 else "equal, within the spread"
-    if ratio.low <= 1 <= ratio.high and ratio.high > NOISY * ratio.low:
-        verdict = f"undecided, because the spread includes 1; --rounds {4 * benchmark.rounds} narrows it"
-        verdict += "" if benchmark.operators else ", --profile lists slower operators"
     is_small_model = ratio.low > 1 and benchmark.litert.median < _SMALL_MODEL_SECONDS
-    if verdict == "slower" and not benchmark.operators:
-        verdict += "; --profile lists the slower operators"
     method = (
         f"{benchmark.clock}, {plural(benchmark.threads, 'thread')}, medians and quartiles of {benchmark.rounds} rounds"
     )
@@ -155,7 +149,7 @@ def _rows(benchmark: Benchmark) -> list[Row]:
         Row("ONNX Runtime", [_format_spread(benchmark.onnxruntime)]),
         Row(
             "ratio",
-            [f"ONNX Runtime / LiteRT {ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f}): {verdict}"],
+            [f"ONNX Runtime / LiteRT {ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f}): {_verdict(benchmark)}"],
             "bold",
         ),
         Row("reason", [_SMALL_REASON] if is_small_model else []),
@@ -163,6 +157,19 @@ def _rows(benchmark: Benchmark) -> list[Row]:
         Row("measured", [method, benchmark.processor]),
         Row("warning", [*benchmark.notes, *_warnings(benchmark)], "yellow"),
     ]
+
+
+def _verdict(benchmark: Benchmark) -> str:
+    """Return whether ONNX Runtime is faster, and the option that shows more."""
+    ratio, is_profiled = benchmark.ratio, bool(benchmark.operators)
+    if ratio.high < 1:
+        return "faster"
+    if ratio.low > 1:
+        return "slower" if is_profiled else "slower; --profile lists the slower operators"
+    if ratio.high <= NOISY * ratio.low:
+        return "equal, within the spread"
+    text = f"undecided, because the spread includes 1; --rounds {4 * benchmark.rounds} narrows it"
+    return text if is_profiled else f"{text}, --profile lists slower operators"
 
 
 def _input_lines(benchmark: Benchmark) -> list[str]:

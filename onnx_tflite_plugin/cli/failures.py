@@ -233,11 +233,9 @@ def with_hints(problems: Iterable[tuple[str, list[str]]]) -> list[str]:
     result: list[str] = []
     for (hint, _), line_groups in groups.items():
         result += [line for lines in line_groups for line in lines]
-        result += (
-            [f"  hint{f' to the {len(line_groups)} problems above' if len(line_groups) > 1 else ''}: {hint}"]
-            if hint
-            else []
-        )
+        if hint:
+            scope = f" to the {len(line_groups)} problems above" if len(line_groups) > 1 else ""
+            result.append(f"  hint{scope}: {hint}")
     return result
 
 

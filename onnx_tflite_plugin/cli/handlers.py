@@ -46,65 +46,88 @@ def handlers(ctx: click.Context, pack: str | None, details: bool, as_json: bool)
         installed = _select_pack(installed, pack)
     if as_json:
         print_json(installed)
-        _exit_if_problems(ctx, installed, pack)
-        return
-    rows = installed["handlers"]
-    packs = {row["pack"] for kind in _KINDS for row in installed[kind]}
-    pack_heading = ("pack",) if packs - {BUILTIN} else ()
-    if rows:
-        headings = ("operator", "version", *pack_heading, *(("layout", "quantization") if details else ("summary",)))
-        print_table(headings, (_row(row, details, bool(pack_heading)) for row in rows), numeric=(1,))
-        click.echo()
-    if installed["fusions"]:
-        condition_heading = () if all(row["exact"] for row in installed["fusions"]) else ("applies",)
-        print_table(
-            ("fusion", *pack_heading, *condition_heading, "last operator", "summary"),
-            (
-                [
-                    row["name"],
-                    *([_pack_label(row["pack"])] if pack_heading else ()),
-                    *([_condition(row)] if condition_heading else ()),
-                    ", ".join(row["roots"]) or _NO_LAST_OPERATOR,
-                    row["summary"],
-                ]
-                for row in installed["fusions"]
-            ),
-        )
-        click.echo()
-    if installed["hooks"]:
-        print_table(("hook", "pack"), ([row["hook"], row["pack"]] for row in installed["hooks"]))
-        click.echo()
-    if installed["targets"]:
-        targets = (
-            [
-                row["name"],
-                *([_pack_label(row["pack"])] if pack_heading else ()),
-                _format_opsets(row),
-                row["error"] or "-",
-            ]
-            for row in installed["targets"]
-        )
-        print_table(("target", *pack_heading, "opsets", "wrong"), targets)
-        click.echo()
-    if installed["commands"]:
-        print_table(("command", "pack"), ([row["command"], row["pack"]] for row in installed["commands"]))
-        click.echo()
-    print_table(
-        _PACK_COLUMNS,
-        ([_cell(row, name) for name in _PACK_COLUMNS] for row in installed["packs"]),
-        numeric=_NUMERIC_COLUMNS,
+    else:
+        _print_tables(installed, details=details)
+        _print_totals(installed)
+    _exit_if_problems(ctx, installed, pack)
+
+
+def _print_tables(installed: dict[str, Any], *, details: bool) -> None:
+    """Print a table of each kind of entry, then the table of packs.
+
+    The column of packs is left out of tables with only built-in entries.
+    """
+    show_pack = bool(_pack_names(installed) - {BUILTIN})
+    pack_heading = ("pack",) if show_pack else ()
+    _print_block(
+        ("operator", "version", *pack_heading, *(("layout", "quantization") if details else ("summary",))),
+        [_handler_cells(row, details, show_pack) for row in installed["handlers"]],
+        numeric=(1,),
     )
-    click.echo()
+    _print_fusions(installed["fusions"], show_pack)
+    _print_block(("hook", "pack"), [[row["hook"], row["pack"]] for row in installed["hooks"]])
+    _print_block(
+        ("target", *pack_heading, "opsets", "wrong"),
+        [
+            [row["name"], *_pack_name_cell(row, show_pack), _format_opsets(row), row["error"] or "-"]
+            for row in installed["targets"]
+        ],
+    )
+    _print_block(("command", "pack"), [[row["command"], row["pack"]] for row in installed["commands"]])
+    pack_rows = [[_pack_cell(row, name) for name in _PACK_COLUMNS] for row in installed["packs"]]
+    _print_block(_PACK_COLUMNS, pack_rows, numeric=_NUMERIC_COLUMNS)
+
+
+def _print_block(headings: Sequence[str], rows: Sequence[Sequence[object]], *, numeric: Sequence[int] = ()) -> None:
+    """Print a table and an empty line, if there are rows."""
+    if rows:
+        print_table(headings, rows, numeric=numeric)
+        click.echo()
+
+
+def _print_fusions(fusions: Sequence[dict[str, Any]], show_pack: bool) -> None:
+    """Print the table of fusions.
+
+    The column ``applies`` is left out if all fusions always apply.
+    """
+    show_condition = not all(row["exact"] for row in fusions)
+    headings = [
+        "fusion",
+        *(["pack"] if show_pack else []),
+        *(["applies"] if show_condition else []),
+        "last operator",
+        "summary",
+    ]
+    rows = [
+        [
+            row["name"],
+            *_pack_name_cell(row, show_pack),
+            *([_condition(row)] if show_condition else []),
+            ", ".join(row["roots"]) or _NO_LAST_OPERATOR,
+            row["summary"],
+        ]
+        for row in fusions
+    ]
+    _print_block(headings, rows)
+
+
+def _print_totals(installed: dict[str, Any]) -> None:
+    """Print the number of handlers, fusions and packs, then problems and warnings."""
+    rows = installed["handlers"]
     unusable_count = sum(bool(row["error"]) for row in rows)
     unusable = f" ({unusable_count} more cannot be used)" if unusable_count else ""
     total = (
         f"{plural(len(rows) - unusable_count, 'handler')}{unusable} and {plural(len(installed['fusions']), 'fusion')} "
-        f"of {plural(len(packs), 'pack')}"
+        f"of {plural(len(_pack_names(installed)), 'pack')}"
     )
     problems = _unlisted(installed, [text for row in installed["packs"] for text in row["wrong"]])
     warnings = [text for text in _unlisted(installed, installed["warnings"]) if text not in problems]
     print_rows(row for row in (Row("total", [total]), problem_row(problems), warning_row(warnings)) if row.lines)
-    _exit_if_problems(ctx, installed, pack)
+
+
+def _pack_names(installed: dict[str, Any]) -> set[str]:
+    """Return the names of the packs that register anything."""
+    return {row["pack"] for kind in _KINDS for row in installed[kind]}
 
 
 def _exit_if_problems(ctx: click.Context, installed: dict[str, Any], pack: str | None) -> None:
@@ -226,14 +249,15 @@ def _pack_rows(
     for pack in sorted({offer.pack for offer in offers} | {*cases} | {row["pack"] for row in commands}):
         pack_handlers = [row for row in handlers if row["pack"] == pack]
         usable_codes = [row["code"] for row in pack_handlers if row not in failures]
-        count, failure = cases.get(pack, (0, ""))
-        errors = [row["error"] for row in failures if row["pack"] == pack]
-        problems = [f"{row['code']}: {row['error']}" for row in failures if row["pack"] == pack != BUILTIN]
-        warnings = [text for text in (*host.warnings, failure) if pack != BUILTIN and _is_about(text, pack)]
-        problems += [text for text in warnings if not any(error in text for error in errors)]
-        problems += [] if pack == BUILTIN else _target_problems(host, pack)
-        problems += [f"{pack}: {o.scope_problem}" for o in offers if o.pack == pack != BUILTIN and o.scope_problem]
-        problems += [] if pack == BUILTIN else [*_competing_handlers(pack, handlers), *_unreported_problems(host, pack)]
+        case_count, case_problem = cases.get(pack, (0, ""))
+        problems: list[str] = []
+        if pack != BUILTIN:
+            problems += _loading_problems(pack, failures, [*host.warnings, case_problem])
+            problems += _target_problems(host, pack)
+            problems += [
+                f"{pack}: {offer.scope_problem}" for offer in offers if offer.pack == pack and offer.scope_problem
+            ]
+            problems += [*_competing_handlers(pack, handlers), *_unreported_problems(host, pack)]
         yield {
             "pack": pack,
             "version": version(pack),
@@ -241,10 +265,20 @@ def _pack_rows(
             "fusions": sum(row["pack"] == pack for row in fusions),
             "hooks": [name for owner, name in hooks if owner == pack],
             "commands": [row["command"] for row in commands if row["pack"] == pack],
-            "cases": count,
+            "cases": case_count,
             "overrides": [code for code in usable_codes if pack != BUILTIN and code in builtin_codes],
             "wrong": list(dict.fromkeys(problems)),
         }
+
+
+def _loading_problems(pack: str, failures: Sequence[dict[str, Any]], warnings: Sequence[str]) -> list[str]:
+    """Return the errors of a pack's handlers, and the warnings about it that do not repeat them."""
+    pack_failures = [row for row in failures if row["pack"] == pack]
+    errors = [row["error"] for row in pack_failures]
+    return [
+        *(f"{row['code']}: {row['error']}" for row in pack_failures),
+        *(text for text in warnings if _is_about(text, pack) and not any(error in text for error in errors)),
+    ]
 
 
 def _target_problems(host: Host, pack: str) -> list[str]:
@@ -289,16 +323,17 @@ def _unreported_problems(host: Host, pack: str) -> list[str]:
     return [problem for problem in problems if problem]
 
 
-def _cell(row: dict[str, Any], name: str) -> object:
+def _pack_cell(row: dict[str, Any], name: str) -> object:
+    """Return a cell of the table of packs."""
     value = row[name]
     if name == "wrong":
         return plural(len(value), "problem") if value else "-"
     return (", ".join(limit_lines(value, 4)) or "-") if isinstance(value, list) else value or "-"
 
 
-def _row(row: dict[str, Any], details: bool, show_pack: bool) -> list[object]:
-    """Return the row of a handler; the last cell of an unusable handler is the reason."""
-    pack = [_pack_label(row["pack"])] if show_pack else []
+def _handler_cells(row: dict[str, Any], details: bool, show_pack: bool) -> list[object]:
+    """Return the cells of a handler; the last cell of an unusable handler is the reason."""
+    pack = _pack_name_cell(row, show_pack)
     if row["error"]:
         return [row["code"], "-", *pack, *(("-",) if details else ()), f"unusable: {row['error']}"]
     return [
@@ -309,8 +344,10 @@ def _row(row: dict[str, Any], details: bool, show_pack: bool) -> list[object]:
     ]
 
 
-def _pack_label(pack: str) -> str:
-    return "built-in" if pack == BUILTIN else pack
+def _pack_name_cell(row: dict[str, Any], show_pack: bool) -> list[object]:
+    """Return the cell of the column ``pack``; no cell if the table lacks the column."""
+    label = "built-in" if row["pack"] == BUILTIN else row["pack"]
+    return [label] if show_pack else []
 
 
 def _condition(row: dict[str, Any]) -> str:

@@ -36,24 +36,10 @@ def layout_lines(report: Report) -> Iterator[str]:
 
     The numbers add up to the number of Transpose nodes in the model.
     """
-    inserted_count = min(len(report.transposed), report.transposes)
-    added_by_rewrites = report.nodes.get("Transpose", 0) - report.transposes
-    sources = [f"{plural(inserted_count, 'Transpose')} inserted" if inserted_count else "no Transpose"]
-    sources[0] += " inserted" if not inserted_count and report.nodes.get("Transpose") else ""
-    if report.transposes > inserted_count:
-        operators = limit_names([_shorten_label(label) for label in report.operator_transposes], 2) or "operators"
-        sources.append(f"{report.transposes - inserted_count} from {operators}")
-    sources += (
-        [f"{added_by_rewrites} added by rewrites for speed"]
-        if added_by_rewrites > 0
-        else [f"{-added_by_rewrites} removed by rewrites"]
-        if added_by_rewrites < 0
-        else []
-    )
     inner = describe_inner(report, "Transpose")
     in_file = report.operators.get("TRANSPOSE", 0)
     file_text = f", in place of the TFLite file's {in_file}" if in_file else ""
-    yield f"{_PLANS.get(report.layout, report.layout)}: {', '.join(sources)}{inner}{file_text}"
+    yield f"{_PLANS.get(report.layout, report.layout)}: {', '.join(_transpose_sources(report))}{inner}{file_text}"
     yield from (
         f"  {line}" for line in limit_lines([_transpose_line(transposed) for transposed in report.transposed], 5)
     )
@@ -62,6 +48,23 @@ def layout_lines(report: Report) -> Iterator[str]:
             f"{_shorten_label(label)} saves about {_format_gain(gain)}" for label, gain in report.transposed_for_speed
         ]
         yield f"  larger tensors transposed to save time: {', '.join(limit_lines(gains, 2))}"
+
+
+def _transpose_sources(report: Report) -> Iterator[str]:
+    """Yield the origins of the Transpose nodes with their numbers."""
+    total = report.nodes.get("Transpose", 0)
+    inserted_count = min(len(report.transposed), report.transposes)
+    if inserted_count:
+        yield f"{plural(inserted_count, 'Transpose')} inserted"
+    else:
+        yield "no Transpose inserted" if total else "no Transpose"
+    if report.transposes > inserted_count:
+        operators = limit_names([_shorten_label(label) for label in report.operator_transposes], 2) or "operators"
+        yield f"{report.transposes - inserted_count} from {operators}"
+    if total > report.transposes:
+        yield f"{total - report.transposes} added by rewrites for speed"
+    elif total < report.transposes:
+        yield f"{report.transposes - total} removed by rewrites"
 
 
 def _format_gain(gain: int) -> str:

@@ -107,8 +107,7 @@ def print_json(value: Any) -> None:
 def show_progress(text: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
     """Show a spinner with the current stage on stderr, if that is a terminal.
 
-    The spinner appears after one second.
-    Yields a function that takes the name of each stage when it begins.
+    The spinner appears after one second. Yields a function that takes the name of each stage when it begins.
     """
     line, status = clean(shorten(text)), None
 
@@ -217,6 +216,7 @@ def shorten(name: str, max_length: int = MAX_NAME_LENGTH) -> str:
         return name
     head_length = (max_length - 1) // 2
     head, tail = name[:head_length], name[len(name) - (max_length - 1 - head_length) :]
+    # for each kind of separator: the position after its last one in the head, and of its first one in the tail
     ends = (max((k + 1 for k in range(head_length) if head[k] in separators), default=0) for separators in _SEPARATORS)
     starts = (next((k for k, c in enumerate(tail) if c in separators), len(tail)) for separators in _SEPARATORS)
     end = next((end for end in ends if end >= max(1, head_length - _MAX_DROPPED)), head_length)

@@ -117,11 +117,12 @@ def _other_signatures(report: Report) -> Iterator[str]:
     if report.other_signatures:
         names = ", ".join(limit_lines([repr(shorten(key)) for key in report.other_signatures], 4, "inspect lists all"))
         converted_name = "the main subgraph" if report.signature is None else f"signature {shorten(report.signature)!r}"
-        missing_scores_text = (
+        consequence = (
             ": the signature fills the key-value cache and returns no logits, so the model cannot generate text"
-            * _lacks_scores(report)
+            if _lacks_scores(report)
+            else ""
         )
-        yield f"only {converted_name} was converted{missing_scores_text}; --signature all also converts {names}"
+        yield f"only {converted_name} was converted{consequence}; --signature all also converts {names}"
 
 
 def _lacks_scores(report: Report) -> bool:

@@ -256,9 +256,8 @@ def _count_names(names: Sequence[str]) -> list[str]:
 def _interface_rows(graph: Subgraph, names: Mapping[str, str], dtypes: Mapping[int, str]) -> Iterator[dict[str, Any]]:
     """Yield a row for each input and output.
 
-    The indices are texts such as ``input0``, to differ from those of operators.
-
-    ``names``: names in the ONNX model by name in the file, if they differ. ``dtypes``: as for :func:`_operator_rows`.
+    The indices are texts such as ``input0``, to differ from those of operators. ``names``: names in the ONNX
+    model by name in the file, if they differ. ``dtypes``: as for :func:`_operator_rows`.
     """
     for side, tensors in (("input", graph.inputs), ("output", graph.outputs)):
         for k, tensor in enumerate(tensors):

@@ -102,5 +102,5 @@ def worst_errors(errors: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, A
 
 def _severity(error: Mapping[str, Any]) -> tuple[bool, float]:
     """Return a sort key that grows with failure, then with the error per tolerance."""
-    share = float("inf") if error["max_error"] is None else error["max_error"] / (error["tolerance"] or 1.0)
-    return not error["ok"], share
+    relative_error = float("inf") if error["max_error"] is None else error["max_error"] / (error["tolerance"] or 1.0)
+    return not error["ok"], relative_error

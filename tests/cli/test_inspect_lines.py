@@ -22,9 +22,9 @@ def test_problem_of_a_pack_is_printed_once() -> None:
 
 def test_empty_cells_of_the_pack_table_are_dashes() -> None:
     row = {"hooks": ["a", "b"], "fusions": 0, "cases": 7, "overrides": [], "wrong": ["x", "y"], "version": "1.0"}
-    assert [handlers._cell(row, name) for name in row] == ["a, b", "-", 7, "-", "2 problems", "1.0"]
-    assert handlers._cell({"wrong": []}, "wrong") == "-"
-    assert handlers._cell({"hooks": list("abcdefg")}, "hooks") == "a, b, c, d, … and 3 more (--json shows all)"
+    assert [handlers._pack_cell(row, name) for name in row] == ["a, b", "-", 7, "-", "2 problems", "1.0"]
+    assert handlers._pack_cell({"wrong": []}, "wrong") == "-"
+    assert handlers._pack_cell({"hooks": list("abcdefg")}, "hooks") == "a, b, c, d, … and 3 more (--json shows all)"
 
 
 @pytest.mark.parametrize(
@@ -40,8 +40,8 @@ def test_handler_row_has_summary_or_declarations(details: bool, packs: bool, cel
         "code": "A", "pack": "p", "error": "", "max_version": 3, "summary": "does it", "layout": "Implicit",
         "quantization": "Raw",
     }  # fmt: skip
-    assert handlers._row(row, details, packs) == cells
-    unusable = handlers._row({**row, "pack": "onnx-tflite-plugin", "error": "why"}, details, packs)
+    assert handlers._handler_cells(row, details, packs) == cells
+    unusable = handlers._handler_cells({**row, "pack": "onnx-tflite-plugin", "error": "why"}, details, packs)
     assert unusable == ["A", "-", *(["built-in"] if packs else []), *(["-"] if details else []), "unusable: why"]
 
 
