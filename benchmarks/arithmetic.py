@@ -29,7 +29,7 @@ def minimum_seconds(model: Model) -> float | None:
 
 def multiplications(op: Operator) -> int:
     """Return the number of multiplications in a convolution or matrix product, else 0."""
-    result, weights = op.tensor(~0), op.tensor(1)
+    result, weights = op.tensor(~0), op.tensor(1)  # ~0: output 0
     if result is None or weights is None:
         return 0
     result_size = _elements(result)

@@ -65,7 +65,7 @@ def _count_unfused(graph: GraphProto) -> int:
             case "Mul" if "cast" in operand_kinds:
                 kind = "float"
             case op_type if operand_kinds and _DATA_MOVEMENT.fullmatch(op_type):
-                kind = min(operand_kinds)
+                kind = min(operand_kinds)  # a fixed choice if the operands differ
             case _ if "float" in operand_kinds and not _is_fused(node):
                 float_nodes.append(node)
                 kind = "float"

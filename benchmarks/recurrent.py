@@ -46,7 +46,7 @@ DTYPES: Mapping[str, Mapping[str, Any]] = {
     "dynamic": {"weights": "int8"},
     "int8": {"dtype": "int8", "weights": "int8"},
 }
-SHARE_OF_RANGE = " of the output's range"  # unit of float errors in `verify`
+RANGE_UNIT = " of the output's range"  # unit of float errors in `verify`
 RECURRENT = ("LSTM", "GRU", "RNN", "Scan", "Loop", "If")
 
 
@@ -54,11 +54,9 @@ RECURRENT = ("LSTM", "GRU", "RNN", "Scan", "Loop", "If")
 class Row:
     """Nodes, errors and time of one converted model.
 
-    ``nodes``: the number of ONNX nodes, and in brackets of recurrent operators. ``error_after_one_run``,
-    ``error_after_several_runs``: the errors as text. Several runs are :data:`SEVERAL_RUNS`.
-
-    ``microseconds``: LiteRT's time. ``ratio``: ONNX Runtime's time divided by LiteRT's. ``problem``: the reason for
-    missing results.
+    ``nodes``: the number of ONNX nodes, and in brackets of recurrent operators. ``error_after_one_run`` and
+    ``error_after_several_runs``: the errors as text; several runs are :data:`SEVERAL_RUNS`. ``microseconds``: LiteRT's
+    time. ``ratio``: ONNX Runtime's time divided by LiteRT's. ``problem``: the reason for missing results.
     """
 
     name: str
@@ -113,12 +111,11 @@ def measure_file(path: Path, rounds: int) -> Row:
 def describe_errors(verification: Verification) -> str:
     """Return the largest errors as text, marked if one exceeds its tolerance.
 
-    A number without a unit is a share of the output's range.
+    A number without a unit is a fraction of the output's range.
     """
     texts = dict.fromkeys(comparison.text.partition(" (")[0] for comparison in verification.comparisons)
     errors = [
-        text.removeprefix("max ").removesuffix(SHARE_OF_RANGE) if text.endswith(SHARE_OF_RANGE) else text
-        for text in texts
+        text.removeprefix("max ").removesuffix(RANGE_UNIT) if text.endswith(RANGE_UNIT) else text for text in texts
     ]
     return "; ".join(errors) + ("" if verification.ok else " (exceeds tolerance)")
 

@@ -16,7 +16,7 @@ _EXPRESSION = re.compile(r"\{[^{}]*\}")
 _NAME = re.compile(r"[a-z]|[b-df-hj-np-tv-xz]{2,3}|_|bool|u?int\d+|float\d+|complex\d+|string|\w*_\w*|[\w.]+:\S+")
 """A word that may belong to a list of names: axis letters, a dtype, a name with underscores, an entry point."""
 _REGULAR_EXPRESSION = re.compile(r"\\[bdwsSWD(\[)]|\(\?|\.\*(?!\*)|\[\^")
-_MAX_NAME_SHARE = 0.75  # texts with a larger share of such words are lists of names
+_MAX_NAME_FRACTION = 0.75  # texts with a larger fraction of such words are lists of names
 
 
 def main(folders: list[str]) -> None:
@@ -34,7 +34,7 @@ def is_message(text: Text) -> bool:
     if text.is_docstring or " -> " in text.text or _REGULAR_EXPRESSION.search(text.text):
         return False
     words = [word.strip(",;") for word in _EXPRESSION.sub("", text.text).split()]
-    return sum(bool(_NAME.fullmatch(word)) for word in words) <= _MAX_NAME_SHARE * len(words)
+    return sum(bool(_NAME.fullmatch(word)) for word in words) <= _MAX_NAME_FRACTION * len(words)
 
 
 if __name__ == "__main__":

@@ -76,8 +76,8 @@ PICTURES: dict[str, tuple[str, Sequence[Row]]] = {
         (),
     ),
     "reshape": (
-        "A reshape that keeps what stands side by side forces a Transpose; a flatten into a dense layer does not, for the "
-        "columns of its weight are permuted instead",
+        "A Reshape whose result needs the file's order of elements forces a Transpose; a flatten before a dense layer does not, "
+        "because the columns of the weight are permuted instead",
         (
             (
                 "detector head",

@@ -13,6 +13,7 @@ import click
 from click.core import ParameterSource
 
 from onnx_tflite_plugin.cli.batch import convert_all
+from onnx_tflite_plugin.cli.command_files import CommandFiles
 from onnx_tflite_plugin.cli.failures import UsageProblem, set_failure_output
 from onnx_tflite_plugin.cli.isolation import isolate_command, pass_through
 from onnx_tflite_plugin.cli.jobs import STREAM, collect_jobs
@@ -26,7 +27,6 @@ from onnx_tflite_plugin.cli.output import (
     show_progress,
     unlimited_lists,
 )
-from onnx_tflite_plugin.cli.outputs import Outputs
 from onnx_tflite_plugin.cli.paths import FilePath, OutputPath, check_readable
 from onnx_tflite_plugin.cli.report import html_path, no_comparison_rows, write_page
 from onnx_tflite_plugin.options import ConvertOptions, VerifyOptions
@@ -87,21 +87,21 @@ def convert(
     options["verify"] = _verification(ctx, options)
     if model != STREAM:
         _check_model_exists(model)
-    outputs = Outputs()
-    set_failure_output(as_json=as_json, note=outputs.note)
+    command_files = CommandFiles()
+    set_failure_output(as_json=as_json, note=command_files.note)
     verify_options = options["verify"] if isinstance(options["verify"], VerifyOptions) else None
     if verify_options is not None:
-        outputs.register_data(verify_options.inputs)
+        command_files.register_data(verify_options.inputs)
     jobs, is_single = collect_jobs(
-        model, output, signature, outputs, lambda source: _signature_difference(source, options)
+        model, output, signature, command_files, lambda source: _signature_difference(source, options)
     )
     if is_single and OutputPath.MISSING_FOLDER in ctx.meta:
         raise UsageProblem(f"there is no folder {output}; create it first, or leave out the slash to name a file")
     if page is not None:
         if not is_single:
             raise UsageProblem("--report writes the page of a single model; convert one model at a time")
-        outputs.register_output(html_path(page), "the report", "choose a different file for the report")
-    outputs.prepare(folders=not is_single)
+        command_files.register_output(html_path(page), "the report", "choose a different file for the report")
+    command_files.prepare(folders=not is_single)
     if not is_single:
         if verbosity:
             click.echo("-v prints details of a single model only; convert one model at a time to see them", err=True)

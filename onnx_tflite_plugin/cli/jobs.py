@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from onnx_tflite_plugin.cli.command_files import CommandFiles
 from onnx_tflite_plugin.cli.failures import UsageProblem
-from onnx_tflite_plugin.cli.outputs import Outputs
 from onnx_tflite_plugin.cli.paths import bundle_of, check_readable
 from onnx_tflite_plugin.files import describe_wrong_suffix
 from onnx_tflite_plugin.options import ALL, EACH
@@ -64,30 +64,30 @@ def collect_jobs(
     source: Path,
     output: Path | None,
     signature: str | None,
-    outputs: Outputs | None = None,
+    command_files: CommandFiles | None = None,
     describe_difference: DescribeDifference = lambda source: "they were not compared",
 ) -> tuple[list[Job], bool]:
     """Return the models of a source, and True if the source is a single model.
 
     The ONNX models of a folder are written next to the TFLite models, or into ``output`` with the same subfolders.
     Those of a bundle are written into a folder with the bundle's name. A model keeps its name if ``output`` is a
-    folder. Every output is registered in ``outputs``; none is created yet. Raises UsageProblem and InvalidModel.
+    folder. Every output is registered in ``command_files``; none is created yet. Raises UsageProblem and InvalidModel.
     """
-    outputs = outputs or Outputs()
-    source_jobs, is_single, remedy = _source_jobs(source, output, signature, outputs)
+    command_files = command_files or CommandFiles()
+    source_jobs, is_single, remedy = _source_jobs(source, output, signature, command_files)
     expanded_jobs = _expand_signatures(source_jobs, signature, describe_difference)
     if len(expanded_jobs) > len(source_jobs):
         remedy = _BY_KEY_REMEDY
     for job in expanded_jobs:
         if job.output != STREAM:
-            outputs.register_output(job.output, f"{job.name!r}", remedy)
+            command_files.register_output(job.output, f"{job.name!r}", remedy)
         if problem := describe_wrong_suffix(job.output):
             raise UsageProblem(f"{problem}, or a folder for several models")
     return expanded_jobs, is_single and len(expanded_jobs) == 1 and expanded_jobs[0].output == source_jobs[0].output
 
 
 def _source_jobs(
-    source: Path, output: Path | None, signature: str | None, outputs: Outputs
+    source: Path, output: Path | None, signature: str | None, command_files: CommandFiles
 ) -> tuple[list[Job], bool, str]:
     """Return the models of a source, True for a single model, and a remedy.
 
@@ -102,7 +102,7 @@ def _source_jobs(
             )
         folder_jobs = _folder_jobs(source, output)
         for job in folder_jobs:
-            outputs.register_input(source / job.name, "a model of the folder itself")
+            command_files.register_input(source / job.name, "a model of the folder itself")
         return folder_jobs, False, _BY_NAME_REMEDY
     from onnx_tflite_plugin.source.bundle import is_bundle
     from onnx_tflite_plugin.source.reader import check_format
@@ -112,7 +112,7 @@ def _source_jobs(
         if output is None:
             raise UsageProblem("name the file to write, or - for stdout: the model on stdin has no name")
         return [Job("stdin", content, output, signature)], True, _BY_KEY_REMEDY
-    outputs.register_input(check_readable(source), "the model itself")
+    command_files.register_input(check_readable(source), "the model itself")
     bundle = bundle_of(source)
     if bundle != source or is_bundle(source):
         return _bundle_jobs(source, bundle, output)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onnx_tflite_plugin import files
+from onnx_tflite_plugin.cli.command_files import CommandFiles
 from onnx_tflite_plugin.cli.failures import UsageProblem, set_failure_output, shorten_names
 from onnx_tflite_plugin.cli.isolation import isolate_command
 from onnx_tflite_plugin.cli.options import (
@@ -26,7 +27,6 @@ from onnx_tflite_plugin.cli.output import (
     redirect_stdout_to_stderr,
     show_progress,
 )
-from onnx_tflite_plugin.cli.outputs import Outputs
 from onnx_tflite_plugin.cli.paths import FilePath, check_pair
 from onnx_tflite_plugin.cli.summary import DIFFERS, INCONCLUSIVE
 from onnx_tflite_plugin.options import VerifyOptions
@@ -57,12 +57,12 @@ def report(tflite: Path, onnx: Path, output: Path | None, as_json: bool, **optio
     check_exists(options["inputs"])
     verify_options = VerifyOptions(**options)
     output = html_path(output or onnx.with_suffix(".html"))
-    outputs = Outputs()
-    outputs.register_models(tflite, onnx, verify_options.inputs)
+    command_files = CommandFiles()
+    command_files.register_models(tflite, onnx, verify_options.inputs)
     if not as_json:
-        outputs.register_output(output, "the report", "choose a different file for the report")
-        outputs.prepare(folders=False)
-        set_failure_output(note=outputs.note)
+        command_files.register_output(output, "the report", "choose a different file for the report")
+        command_files.prepare(folders=False)
+        set_failure_output(note=command_files.note)
     wrap = isolate_command()
     from onnx_tflite_plugin.graph.serialized import read_onnx
     from onnx_tflite_plugin.page.gather import gather

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from onnx_tflite_plugin.cli.command_files import CommandFiles
 from onnx_tflite_plugin.cli.failures import set_failure_output, shorten_names
 from onnx_tflite_plugin.cli.isolation import isolate_command
 from onnx_tflite_plugin.cli.options import (
@@ -20,7 +21,6 @@ from onnx_tflite_plugin.cli.options import (
     repeat_options,
 )
 from onnx_tflite_plugin.cli.output import Row, print_json, print_rows, redirect_stdout_to_stderr, show_progress
-from onnx_tflite_plugin.cli.outputs import Outputs
 from onnx_tflite_plugin.cli.paths import FilePath, check_pair
 from onnx_tflite_plugin.options import ConvertOptions, VerifyOptions
 
@@ -129,7 +129,7 @@ def _check_bisect_paths(folder: Path | None, tflite: Path, onnx: Path, inputs: P
         return
     from onnx_tflite_plugin.verify.submodels.saving import SUBMODEL_FILES
 
-    outputs = Outputs()
-    outputs.register_models(tflite, onnx, inputs)
+    command_files = CommandFiles()
+    command_files.register_models(tflite, onnx, inputs)
     for name in SUBMODEL_FILES:
-        outputs.register_output(folder / name, "the submodel", "choose a different folder for --bisect")
+        command_files.register_output(folder / name, "the submodel", "choose a different folder for --bisect")

@@ -17,10 +17,10 @@ import pytest
 
 from conformance.builder import ModelBuilder
 from onnx_tflite_plugin.cli import batch
+from onnx_tflite_plugin.cli.command_files import CommandFiles
 from onnx_tflite_plugin.cli.failures import UsageProblem
 from onnx_tflite_plugin.cli.jobs import STREAM, Job, collect_jobs
 from onnx_tflite_plugin.cli.options import _parse_range, _parse_sizes, _split_names, pair_callback
-from onnx_tflite_plugin.cli.outputs import Outputs
 from onnx_tflite_plugin.cli.paths import check_pair, check_readable, check_writable
 from onnx_tflite_plugin.errors import VerificationError
 from tests.helpers.command import Run
@@ -153,7 +153,7 @@ def test_folder_that_cannot_be_created_is_reported(neg_path: Path, tmp_path: Pat
     (tmp_path / "models").mkdir()
     neg_path.rename(tmp_path / "models" / "a.tflite")
     (tmp_path / "file").touch()
-    outputs = Outputs()
+    outputs = CommandFiles()
     collect_jobs(tmp_path / "models", tmp_path / "file" / "out", None, outputs)
     with pytest.raises(UsageProblem, match=r"the folder .*out cannot be created: Not a directory"):
         outputs.prepare(folders=True)
@@ -163,7 +163,7 @@ def test_file_in_place_of_the_output_folder_is_reported(neg_path: Path, tmp_path
     (tmp_path / "models").mkdir()
     neg_path.rename(tmp_path / "models" / "a.tflite")
     (file := tmp_path / "file.onnx").touch()
-    outputs = Outputs()
+    outputs = CommandFiles()
     collect_jobs(tmp_path / "models", file, None, outputs)
     with pytest.raises(UsageProblem, match=r"file\.onnx is a file, but the models need a folder"):
         outputs.prepare(folders=True)

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from conformance.builder import ModelBuilder
-from onnx_tflite_plugin.cli import outputs as outputs_module
+from onnx_tflite_plugin.cli import command_files
+from onnx_tflite_plugin.cli.command_files import CommandFiles
 from onnx_tflite_plugin.cli.failures import UsageProblem
-from onnx_tflite_plugin.cli.outputs import Outputs
 from onnx_tflite_plugin.source import formats
 from onnx_tflite_plugin.source.content import Content
 from tests.helpers.command import Run
@@ -113,9 +113,9 @@ def test_names_collide_on_case_insensitive_file_systems(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, str], folds: bool
 ) -> None:
     """This includes folders that do not exist yet."""
-    monkeypatch.setattr(outputs_module, "_is_alias", lambda folder, name, alias: folds)
+    monkeypatch.setattr(command_files, "_is_alias", lambda folder, name, alias: folds)
     for paths in ([tmp_path / f"{name}.onnx" for name in names], [tmp_path / name / "m.onnx" for name in names]):
-        run = Outputs()
+        run = CommandFiles()
         run.register_output(paths[0], "one", "rename it")
         if not folds:
             run.register_output(paths[1], "two", "rename it")
@@ -128,8 +128,8 @@ def test_names_collide_on_case_insensitive_file_systems(
 
 def test_detects_case_sensitivity_of_the_file_system(tmp_path: Path) -> None:
     (tmp_path / "case").touch()
-    assert outputs_module._is_alias(tmp_path, "a.onnx", "A.onnx") is (tmp_path / "CASE").exists()
-    assert outputs_module._is_alias(tmp_path, "a.onnx", "a.onnx")
+    assert command_files._is_alias(tmp_path, "a.onnx", "A.onnx") is (tmp_path / "CASE").exists()
+    assert command_files._is_alias(tmp_path, "a.onnx", "a.onnx")
     assert files(tmp_path) == ["case"]
 
 
@@ -200,7 +200,7 @@ def test_rejects_a_bisect_output_that_replaces_an_input(run: Run, source: Path, 
 
 def test_note_lists_written_files(tmp_path: Path) -> None:
     (old := tmp_path / "old").write_bytes(b"old")
-    run = Outputs()
+    run = CommandFiles()
     assert run.note() == "nothing was written"
     for path in (old, tmp_path / "new", tmp_path / "none"):
         run.register_output(path, path.name, "rename it")

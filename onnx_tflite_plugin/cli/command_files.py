@@ -52,7 +52,7 @@ class _File(NamedTuple):
         return all(name == alias or _is_alias(self.folder, name, alias) for name, alias in pairs)
 
 
-class Outputs:
+class CommandFiles:
     """All files that a command reads or writes, collected before any work is done.
 
     No two outputs may share a path, and no output may replace an input.
