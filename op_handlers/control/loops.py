@@ -70,11 +70,12 @@ def while_loop(ctx: Context, *inputs: Value) -> list[Value]:
         if trips is None:
             go_on = emit_condition(step_operands(count, step_results[:carried_count]))
         next_values = dict(zip(carried, step_results[:carried_count], strict=True))
-        for k, j in loop.overwritten_slots().items():
-            next_count = (
-                None if j in next_values else counter_value(ctx, j, ctx.ops.Add(count, np.int64(1)), counters[j])
-            )
-            next_values[k] = next_count or next_values[j]
+        for slot, earlier_slot in loop.overwritten_slots().items():
+            if earlier_slot in next_values:
+                next_values[slot] = next_values[earlier_slot]
+            else:
+                next_count = ctx.ops.Add(count, np.int64(1))
+                next_values[slot] = counter_value(ctx, earlier_slot, next_count, counters[earlier_slot])
         return [go_on, *next_values.values(), *state_values(states), *step_results[carried_count:]]
 
     initial_condition = emit_condition(inputs) if trips is None and not emits_condition_once else np.asarray(True)

@@ -184,12 +184,12 @@ def emit_fast(ctx: Context, boxes: Value, scores: Value, options: dict[str, Any]
 
     A selected box is returned with its best classes.
     """
-    ops, rows, width = ctx.ops, options["max_detections"], options["max_classes_per_detection"]
-    classes = min(width, options["num_classes"])
+    ops, detections, max_classes = ctx.ops, options["max_detections"], options["max_classes_per_detection"]
+    classes = min(max_classes, options["num_classes"])
     best_scores, labels = ops.TopK(scores, [classes], axis=1, outputs=2)
     best_score = named(ops.Slice(named(best_scores, "best_scores"), [0], [1], [1]), "best_score")
     top_scores = named(ops.Transpose(best_score, perm=[1, 0]), "best_score_as_row")
-    indices = emit_suppression(ctx, boxes, top_scores, rows, options)
+    indices = emit_suppression(ctx, boxes, top_scores, detections, options)
     selected = named(ops.Gather(indices, named(np.asarray(2), "column_of_boxes"), axis=1), "selected")
     count = named(ops.Shape(selected), "count")
     selected_boxes = named(
@@ -201,12 +201,13 @@ def emit_fast(ctx: Context, boxes: Value, scores: Value, options: dict[str, Any]
         "labels": named(ops.Cast(named(labels, "labels_int64"), to="float32"), "labels"),
         "scores": best_scores,
     }
+    padded_sizes, total = (detections, max_classes), detections * max_classes
     return (
-        ops.Reshape(pad_to_sizes(ctx, repeated, (rows, width), "boxes", trailing_axes=1), [1, rows * width, 4]),
+        ops.Reshape(pad_to_sizes(ctx, repeated, padded_sizes, "boxes", trailing_axes=1), [1, total, 4]),
         *(
             ops.Reshape(
-                pad_to_sizes(ctx, named(ops.Gather(values, selected, axis=0), f"selected_{name}"), (rows, width), name),
-                [1, rows * width],
+                pad_to_sizes(ctx, named(ops.Gather(values, selected, axis=0), f"selected_{name}"), padded_sizes, name),
+                [1, total],
             )
             for name, values in named_values.items()
         ),

@@ -24,8 +24,10 @@ from op_handlers.math.activation import prelu as prelu_handler
 
 (x,) = operands("x")
 (slopes,) = operands("slopes", constant=True)
-half, one, three, six, sixth, cubed, slope = operands("1/2 1 3 6 1/6 cubed slope")
-CONSTANTS = {half: 0.5, one: 1.0, three: 3.0, six: 6.0, sixth: 1 / 6, cubed: 0.044715, slope: sqrt(2 / pi)}
+half, one, three, six, sixth, cube_factor, tanh_factor = operands("1/2 1 3 6 1/6 0.044715 sqrt(2/pi)")
+CONSTANTS = {
+    half: 0.5, one: 1.0, three: 3.0, six: 6.0, sixth: 1 / 6, cube_factor: 0.044715, tanh_factor: sqrt(2 / pi),
+}  # fmt: skip
 
 
 def binary_call(code: str, left: Call | Operand, right: Call | Operand, activation: str = "NONE") -> Call:
@@ -64,11 +66,15 @@ def check_constants(match: Match) -> Decline | None:
 def gelu_patterns() -> Iterator[Call]:
     """Yield patterns of the decompositions of the approximate GELU."""
     square = binary_call("MUL", x, x)
-    cubics = [binary_call("MUL", cube, cubed) for cube in (Call("POW", x, three), binary_call("MUL", square, x))]
-    arguments = [binary_call("MUL", binary_call("ADD", x, cubic), slope) for cubic in cubics]
-    for squared in (binary_call("MUL", square, cubed), binary_call("MUL", binary_call("MUL", x, cubed), x)):
+    cubes = (Call("POW", x, three), binary_call("MUL", square, x))
+    cubic_terms = [binary_call("MUL", cube, cube_factor) for cube in cubes]
+    arguments = [binary_call("MUL", binary_call("ADD", x, cubic_term), tanh_factor) for cubic_term in cubic_terms]
+    for square_term in (
+        binary_call("MUL", square, cube_factor),
+        binary_call("MUL", binary_call("MUL", x, cube_factor), x),
+    ):
         # x * sqrt(2/pi) * (1 + 0.044715 x^2)
-        arguments.extend(product_patterns(x, slope, binary_call("ADD", squared, one)))
+        arguments.extend(product_patterns(x, tanh_factor, binary_call("ADD", square_term, one)))
     for argument in arguments:
         yield from product_patterns(x, half, binary_call("ADD", Call("TANH", argument), one))
 

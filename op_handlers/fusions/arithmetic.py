@@ -1,7 +1,7 @@
-"""Constant arithmetic after a convolution or dense layer, folded into constants.
+"""Constant arithmetic after a convolution or dense layer, folded into its weights.
 
-The results differ in rounding: weights and biases are rounded once, and elements of the result are no longer rounded
-between operators. Quantized operators are not fused, because they round to integers in between.
+The results of the layer are then no longer rounded between the operators, so they differ slightly. Quantized operators
+are not fused, because LiteRT rounds to integers between them.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def fold_arithmetic(ctx: Context, w: Value, channel: int) -> tuple[Value | Array
 
 
 def clip_scaled(ctx: Context, y: Value) -> Value:
-    """Return values clipped to the bounds of a scaled activation, if there is one."""
+    """Clip ``y`` if a bounded activation was scaled: to [0, 12] for ``2 * RELU6``."""
     return y if ctx.options.upper_bound is None else ctx.ops.Clip(y, 0.0, ctx.options.upper_bound)
 
 

@@ -57,6 +57,21 @@ class Queries(NamedTuple):
     letters: str
 
 
+class CacheProduct(NamedTuple):
+    """A BATCH_MATMUL whose right operand is a view of a cache.
+
+    ``rows``, ``matrices``: the operands [batches, rows, depth] and [batches, depth, columns], as positions of elements
+    in the sources of the views ``left`` and ``right``.
+    """
+
+    op: Operator
+    left: View
+    rows: Array
+    right: View
+    matrices: Array
+    cache: Cache
+
+
 class RowIndices(NamedTuple):
     """The head and the token of each row of scores, as arrays [batches, rows]."""
 
@@ -92,14 +107,14 @@ class _Finder:
     def find(self) -> Region | None:
         """Return the region, or None if the SOFTMAX is not part of attention over a cache."""
         for scores, mask in self._masked_scores():
-            product = self.producers.get(scores.source)
-            if product is None or product.code != "BATCH_MATMUL" or not has_distinguishable_sizes(product[out(0)]):
+            op = self.producers.get(scores.source)
+            key_product = None if op is None or not scores.is_unscaled else self._match_product(op)
+            if key_product is None:
                 continue
             value_product = next(filter(None, map(self._match_value_product, self.operators)), None)
-            query_view, query_matrices, keys, key_matrices = self._product_operands(product)
-            if value_product is None or keys is None or not scores.is_unscaled:
+            if value_product is None:
                 continue
-            region = self._match_attention(query_view, query_matrices, keys, key_matrices, scores, mask, value_product)
+            region = self._match_attention(key_product, scores, mask, value_product)
             if region is not None:
                 return region
         return None
@@ -112,15 +127,16 @@ class _Finder:
         for slot in (0, 1):
             yield view_of(add[slot], self.producers), add[1 - slot]
 
-    def _product_operands(self, product: Operator) -> tuple[View, Array, Cache | None, Array]:
-        """Return the operands of a product: a view and its rows, a cache and its matrices.
-
-        Rows [batches, rows, depth] and matrices [batches, depth, columns] are arrays of element positions. The cache is
-        None if the right operand is not a cache.
-        """
-        left, right = (view_of(product[slot], self.producers) for slot in (0, 1))
-        rows = _matrices(left.positions, bool(product.options.adj_x))
-        return left, rows, self._match_cache(right), _matrices(right.positions, bool(product.options.adj_y))
+    def _match_product(self, op: Operator) -> CacheProduct | None:
+        """Return a product with a cache, or None for other operators."""
+        if op.code != "BATCH_MATMUL" or not has_distinguishable_sizes(op[out(0)]):
+            return None
+        left, right = (view_of(op[slot], self.producers) for slot in (0, 1))
+        cache = self._match_cache(right)
+        if cache is None:
+            return None
+        rows, matrices = _matrices(left.positions, op.options.adj_x), _matrices(right.positions, op.options.adj_y)
+        return CacheProduct(op, left, rows, right, matrices, cache)
 
     def _match_cache(self, view: View) -> Cache | None:
         """Return the cache that a view reads, else None.
@@ -143,38 +159,27 @@ class _Finder:
         letters = dict(zip((0, written_axes[0], *other_axes), "bsgh", strict=True))
         return Cache(write, "".join(letters[axis] for axis in range(4)), position)
 
-    def _match_value_product(self, op: Operator) -> tuple[Array, Cache, Array, Operator] | None:
-        """Return the operands of a product of the SOFTMAX and cached values, else None."""
-        if op.code != "BATCH_MATMUL" or not has_distinguishable_sizes(op[out(0)]):
+    def _match_value_product(self, op: Operator) -> CacheProduct | None:
+        """Return a product of the SOFTMAX and cached values, or None for other operators."""
+        if op.code != "BATCH_MATMUL" or view_of(op[0], self.producers).source is not self.softmax[out(0)]:
             return None
-        if view_of(op[0], self.producers).source is not self.softmax[out(0)]:
-            return None
-        probabilities, rows, cache, matrices = self._product_operands(op)
-        if cache is None or not probabilities.is_unscaled:
-            return None
-        return rows, cache, matrices, op
+        product = self._match_product(op)
+        is_unscaled = product is not None and product.left.is_unscaled and product.right.is_unscaled
+        return product if is_unscaled else None
 
     def _match_attention(
-        self,
-        query_view: View,
-        query_matrices: Array,
-        keys: Cache,
-        key_matrices: Array,
-        scores: View,
-        mask: Tensor,
-        value_product: tuple[Array, Cache, Array, Operator],
+        self, key_product: CacheProduct, scores: View, mask: Tensor, value_product: CacheProduct
     ) -> Region | None:
         """Return the region if all elements are arranged as in grouped attention."""
-        probability_rows, values, value_matrices, product = value_product
-        queries = _queries(query_view.source, query_matrices, keys.size("t"), keys.size("g"))
-        value_view = view_of(product[1], self.producers)
-        if queries is None or keys.position is not values.position or not value_view.is_unscaled:
+        query_view, keys, values = key_product.left, key_product.cache, value_product.cache
+        queries = _queries(query_view.source, key_product.rows, keys.size("t"), keys.size("g"))
+        if queries is None or keys.position is not values.position:
             return None
         (attention_queries, query_rows), groups = queries, keys.size("g")
         heads = prod(attention_queries.tensor.shape) // keys.size("t") // keys.size("h")
         heads_per_group, slots = heads // groups, keys.size("s")
         if heads % groups or not _reads_groups(
-            keys, key_matrices, query_rows.heads // heads_per_group, transposed=True
+            keys, key_product.matrices, query_rows.heads // heads_per_group, transposed=True
         ):
             return None
         # Positions of scores are flat indices of [head, token, slot]. Each row must have all slots in order.
@@ -188,15 +193,15 @@ class _Finder:
         if (np.broadcast_to(mask_view.positions, score_positions.shape) != mask_positions).any():
             return None
         # The product with the values must read complete rows.
-        row_positions = score_positions.reshape(-1)[probability_rows][..., 0] // slots
-        if (score_positions.reshape(-1)[probability_rows] != row_positions[..., None] * slots + np.arange(slots)).any():
+        probability_positions = score_positions.reshape(-1)[value_product.rows]
+        row_positions = probability_positions[..., 0] // slots
+        if (probability_positions != row_positions[..., None] * slots + np.arange(slots)).any():
             return None
-        if not _reads_groups(
-            values, value_matrices, row_positions // keys.size("t") // heads_per_group, transposed=False
-        ):
+        value_groups = row_positions // keys.size("t") // heads_per_group
+        if not _reads_groups(values, value_product.matrices, value_groups, transposed=False):
             return None
         window = self._window(mask_view.source, keys)
-        result = self._attention_result(product, row_positions, heads, keys)
+        result = self._attention_result(value_product.op, row_positions, heads, keys)
         if window is None or result is None:
             return None
         options: dict[str, Any] = {
@@ -205,7 +210,7 @@ class _Finder:
             "groups": groups,
             "tokens": keys.write[1].dims[keys.update_letters.index("t")],
             "depth": keys.size("h"),
-            "scale": query_view.scale * view_of(self.producers[scores.source][1], self.producers).scale,
+            "scale": query_view.scale * key_product.right.scale,
             "window": window,
         }
         caches = [keys.write[1], values.write[1], keys.tensor, values.tensor]

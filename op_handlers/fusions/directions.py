@@ -38,10 +38,10 @@ forward, backward = (
 
 def operand_variants() -> Iterator[tuple[int, ...]]:
     """Yield the operand slots of LSTMs with and without input gate and peepholes."""
-    for coupled, has_peepholes in product((False, True), repeat=2):
+    for lacks_input_gate, has_peepholes in product((False, True), repeat=2):
         absent = {
             *UNSUPPORTED_SLOTS,
-            *(INPUT_GATE_SLOTS if coupled else ()),
+            *(INPUT_GATE_SLOTS if lacks_input_gate else ()),
             *(() if has_peepholes else PEEPHOLE_SLOTS),
         }
         yield tuple(slot for slot in range(1, SLOT_COUNT) if slot not in absent)
@@ -139,8 +139,8 @@ def bidirectional_operands() -> list[Operand]:
         for lstm_operands, lstm_slots in ((forward, FORWARD_SLOTS), (backward, BACKWARD_SLOTS))
         for k, slot in enumerate(lstm_slots[:SLOT_COUNT])
     }
-    missing = Operand("missing")
-    return [slots.get(slot, missing) for slot in range(48)]
+    absent = Operand("absent")  # occurs in no pattern, so its slots stay empty
+    return [slots.get(slot, absent) for slot in range(48)]
 
 
 @fusion(

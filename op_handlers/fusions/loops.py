@@ -59,6 +59,8 @@ class Result:
     - "state": the index of a final state among the states of all stages.
     - "last": the index of the state that is the output of the last time step.
     - "all": unused, for the outputs of all time steps.
+    - "reversed", "batch_first": unused, for the outputs of all time steps of a backward layer, in reverse order or
+      with the batch as first axis (see ``loops_directions``).
     """
 
     kind: str

@@ -1,7 +1,7 @@
 """Recurrent loops with a mask of time steps, as Keras exports them.
 
-A time step with a false mask keeps the states and repeats the previous output. One node processes the sequence of all
-other time steps.
+A time step with a false mask keeps the states and repeats the previous output. The emitted node therefore processes only
+the time steps with a true mask.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def match_repetition(match: Match) -> Mapping[str, Any] | Decline:
         (last_reshape, (n, new_h, new_w, c)),
     )
     if any(op[out(0)].dims != dims for op, dims in expected_results):
-        return Decline("RESHAPE regroups axes other than height and width")  # these shapes allow no other result
+        return Decline("RESHAPE regroups axes other than height and width")
     return {"times": (row_repetitions[2], column_repetitions[3])}
 
 

@@ -1,8 +1,8 @@
 """Decomposed rotary embeddings.
 
-A rotary embedding rotates pairs of elements, one from each half of a row, by angles that depend on the position. One
-decomposition multiplies the halves of rows by cosines and sines. Another multiplies rows, and rows with swapped halves,
-by tables that contain each angle twice.
+A rotary embedding rotates pairs of elements, one from each half of a row, by angles that depend on the position. For a
+row x with the halves a and b, one decomposition is ``(a cos - b sin, b cos + a sin)``. Another is
+``x cos + (-b, a) sin``, with tables that contain each angle twice.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ def operators_by_code(match: Match) -> dict[str, Operator]:
 def check_part(match: Match) -> Mapping[str, Any] | Decline:
     """Return the options of one part of the spectra, or a Decline.
 
-    ``part``: "real" or "imaginary". ``width`` and ``points``: samples and points of each row. ``squeezed``: the axis of
-    rows is removed.
+    ``part``: "real" or "imaginary". ``width``: samples of each row. ``points``: length of the transform. ``squeezed``:
+    True if the axis of rows is removed.
     """
     op_by_code = operators_by_code(match)
     sizes = row_transform(op_by_code["RFFT2D"])

@@ -79,11 +79,11 @@ def recurrent_layers(operators: Sequence[Operator]) -> Iterator[Region]:
 
 def sequence_outputs(chain: Chain, joins: Sequence[Operator]) -> Iterator[tuple[Tensor, AllOutputs]]:
     """Yield the tensors that join the outputs of all steps, with their arrangement."""
-    step_of = {states[0]: k for k, states in enumerate(chain.states)}
+    step_by_output = {states[0]: k for k, states in enumerate(chain.states)}
     steps, batch = chain.rows.shape
     row_numbers = np.arange(steps * batch).reshape(steps, batch)
     for op in joins:
-        steps_of_operands = [step_of.get(tensor) for tensor in op.inputs if tensor is not None]
+        steps_of_operands = [step_by_output.get(tensor) for tensor in op.inputs if tensor is not None]
         axis = op.options.axis % op[out(0)].rank
         if (
             len(steps_of_operands) != steps

@@ -77,12 +77,9 @@ def emit_bilinear(ctx: Context, x: Value, size: Value) -> Value:
     """
     coordinates = rounded_coordinates(ctx.op) if ctx.op[0].dtype == "int16" else None
     if coordinates is not None:
-        return reinterpret_scale(
-            ctx,
-            interpolate_axis(
-                ctx, interpolate_axis(ctx, x, 1, interpolation_at(coordinates[0])), 2, interpolation_at(coordinates[1])
-            ),
-        )
+        for k in (0, 1):
+            x = interpolate_axis(ctx, x, 1 + k, interpolation_at(coordinates[k]))
+        return reinterpret_scale(ctx, x)
     if ctx.op[0].dtype == "int16" and (None in ctx.op[0].dims[1:3] or not ctx.op[1].is_constant):
         for k in (0, 1):
             output_size = ctx.ops.Gather(cast_to_int64(ctx, 1, size), np.asarray(k))

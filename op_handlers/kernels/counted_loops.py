@@ -22,9 +22,9 @@ class CountedLoop:
     """Analysis of the dataflow in condition and body of a WHILE.
 
     ``outer``: the subgraph of the WHILE. ``counters``: initial value of each carried slot that grows by one per
-    iteration. ``forwarded``: carried slots that the body returns unchanged. Raises Refusal if an output of another slot
-    is omitted, because the kernel cannot keep its value for the next iteration (SetupUnconsumedOutputs,
-    kernels/while.cc).
+    iteration. ``forwarded``: carried slots that the body returns unchanged. Raises Refusal if the WHILE omits the output
+    of a slot that the body changes: the kernel then cannot pass the new value to the next iteration
+    (SetupUnconsumedOutputs, kernels/while.cc).
     """
 
     def __init__(self, op: Operator, cond: Subgraph, body: Subgraph, outer: Subgraph) -> None:
@@ -49,9 +49,8 @@ class CountedLoop:
     def overwritten_slots(self) -> dict[int, int]:
         """Return {later slot: earlier slot} for later slots that get a wrong value.
 
-        The body returns the input of the earlier slot as the output of the later slot. The kernel copies
-        outputs to inputs in slot order (Eval_static, kernels/while.cc). The later slot therefore gets the new value of
-        the earlier slot instead of the old value.
+        Example: a body returns ``(a + 1, a)`` for the slots ``(a, b)``. The kernel copies outputs to inputs in slot
+        order (Eval_static, kernels/while.cc), so ``b`` becomes the new ``a``; the result is {1: 0}.
         """
         input_slots = {tensor: slot for slot, tensor in enumerate(self.graph.inputs) if slot not in self.forwarded}
         returned_slots = {slot: input_slots.get(tensor, slot) for slot, tensor in enumerate(self.graph.outputs)}

@@ -112,9 +112,9 @@ def exp_near_zero(x: Array) -> Array:
 
 
 def reciprocal_of_mean(x: Array) -> Array:
-    """Return 2 / (1 + x) with 2 integer bits.
+    """Return 1 / mean(1, x), which is 2 / (1 + x), with 2 integer bits.
 
-    The result is computed by three Newton steps from 48/17 - 32/17 * (1 + x) / 2.
+    Three Newton steps start at 48/17 - 32/17 * mean.
     """
     mean = x + INT16_MAX + 1 >> 1
     result = to_fixed_point(48 / 17, 2) + multiply_fixed_point(mean, to_fixed_point(-32 / 17, 2))

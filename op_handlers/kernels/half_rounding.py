@@ -14,8 +14,8 @@ from onnx_tflite_plugin.api import Array, Operator, Quantization, out
 OFFSET_LSB = 2.0**-11
 """Offset in LSB that moves results away from a tie.
 
-The offset exceeds the float32 rounding errors in sums and means of 8-bit values. It is less than the distance of any
-other result from a tie. This also holds for means at coordinates in multiples of 1/32.
+The offset exceeds the float32 rounding errors in sums and means of 8-bit values. It is too small to move any other
+result across a tie. This also holds for bilinear interpolation at coordinates that are multiples of 1/32.
 """
 
 

@@ -19,7 +19,7 @@ MAX_LAYERS, MAX_ELEMENTS = 24, 2**17
 """Limits for rounding activations as in LiteRT: the number of layers, and the number of elements of their activations.
 
 Kernels add the terms of a float32 sum in different orders, so an activation is occasionally rounded differently. After
-about 50 convolutions, results differ as much as without rounding, and as much as between LiteRT's own kernels.
+about 50 convolutions these differences are as large as those from not rounding at all.
 """
 MAX_BLOCKWISE_WEIGHTS = 2**17
 """Maximum number of blockwise weights that are multiplied as floats, with rounded activations.
@@ -34,12 +34,12 @@ def is_hybrid(op: Operator) -> bool:
     weights = op.tensor(1)
     if weights is None or weights.dtype not in WEIGHT_DTYPES or not weights.is_constant:
         return False
-    has_scales = has_small_blocks(weights) if weights.blocks else isinstance(weights.quantization, Quantization)
+    has_scales = is_small_block_matrix(weights) if weights.blocks else isinstance(weights.quantization, Quantization)
     return has_scales and bool(float_activations(op))
 
 
-def has_small_blocks(weights: Tensor) -> bool:
-    """True for a small matrix of blockwise weights whose blocks all kernels support.
+def is_small_block_matrix(weights: Tensor) -> bool:
+    """True for at most ``MAX_BLOCKWISE_WEIGHTS`` weights in blocks of a multiple of 32.
 
     Products with larger matrices use an operator that rounds activations per block.
     """
@@ -83,7 +83,7 @@ def rounding_layers(graph: Subgraph) -> tuple[int, int]:
 
 
 def is_shallow(graph: Subgraph) -> bool:
-    """True if few layers round activations, so that results reproduce the rounding."""
+    """True if so few layers round activations that the rounding can be reproduced."""
     layers, elements = rounding_layers(graph)
     return layers <= MAX_LAYERS or elements <= MAX_ELEMENTS
 

@@ -129,8 +129,8 @@ def reshape_to_scalar(ctx: Context, slot: int, value: Value) -> Value:
 def check_packed_weights(op: Operator, unpacked: Mapping[str, Collection[str]]) -> Decline | None:
     """Return a Decline for 4-bit or 2-bit weights that the kernel does not unpack.
 
-    The weights are in slot 1. ``unpacked``: supported weight dtypes, by input dtype. Other kernels read one weight
-    per byte, beyond the end of the data.
+    The weights are in slot 1. ``unpacked``: the weight dtypes that the kernel unpacks, by input dtype. For others, the
+    kernel reads one weight per byte, and so reads beyond the end of the data.
     """
     x, w = op[0], op[1]
     if w.dtype not in ("int4", "int2", "uint4"):
@@ -203,16 +203,20 @@ def drop_weight_zero_point(ctx: Context, weight: Value, image_slot: int) -> Valu
 
 
 def require_quantization(tensor: Tensor) -> Quantization:
-    """Return scale and zero point. Raises Refusal if there are none, or one per block."""
+    """Return scale and zero point of a tensor.
+
+    Raises Refusal if the tensor has no scale, or one scale per block.
+    """
     if not isinstance(tensor.quantization, Quantization):
         raise Refusal(f"the {tensor.dtype} operand {tensor.name!r} has no scale")
     return tensor.quantization
 
 
 def reinterpret_scale(ctx: Context, y: Value) -> Value:
-    """Return ``y`` adjusted as if the output had the operand's scale.
+    """Return ``y`` with the error of a kernel that does not rescale its result.
 
-    The kernel averages quantized values, and does not rescale the mean ``y`` to the scale of the output.
+    The kernel stores the mean of the operand's quantized values. If the output has a different scale and zero point,
+    that integer stands for a different real value than ``y``, the exact mean.
     """
     source, result = ctx.op[0].quantization, ctx.op[out(0)].quantization
     if source == result or not isinstance(source, Quantization) or not isinstance(result, Quantization):

@@ -36,7 +36,7 @@ def check_symmetric_weights(op: Operator, slots: Iterable[int]) -> Decline | Non
 
 
 def check_float_operands(op: Operator) -> Decline | None:
-    """Return a Decline for operands other than weights that are not float32."""
+    """Return a Decline if a tensor is not float32; constant weights may be 8-bit."""
     for tensor in (*op.inputs, *op.outputs):
         is_weight = tensor is not None and tensor.is_constant and not tensor.is_variable
         if tensor is not None and tensor.dtype not in (("float32", "int8", "uint8") if is_weight else ("float32",)):

@@ -138,9 +138,9 @@ class Body:
     # --- sums -----------------------------------------------------------------------------
 
     def sums(self, tensor: Tensor) -> Sums | None:
-        """Return the sums of products with constants that compute a tensor.
+        """Return a tensor as a sum of products with constant matrices.
 
-        Return ``None`` if other operators than products, additions and splits of the last axis compute it.
+        Return ``None`` if an operator that is not a product, an addition or a split of the last axis contributes.
         """
         if tensor not in self._sums:
             self._sums[tensor] = self._read_sums(tensor)

@@ -17,11 +17,11 @@ It moves a number by less than 2^-31, so it does not change the rounding of numb
 
 
 def emit_fixed_point_product(ctx: Context, numbers: Value, mantissa: int, exponent: int) -> Value:
-    """Emit int32 numbers times a mantissa and a power of two, rounded twice.
+    """Emit ``numbers * mantissa / 2**31 * 2**exponent``, rounded as in the kernel.
 
-    The product with the 31-bit mantissa is rounded half up, then its product with ``2 ** exponent`` half away from
-    zero. A positive exponent is applied first, in 32 bits that wrap around. The result is float64. Raises Refusal for
-    an exponent over 30. Source: MultiplyByQuantizedMultiplier (internal/common.cc).
+    A positive exponent is applied first, in int32 that wraps around. The product with the mantissa is rounded half up.
+    A negative exponent is applied last, rounded half away from zero. The result is float64. Raises Refusal for an
+    exponent over 30. Source: MultiplyByQuantizedMultiplier (internal/common.cc).
     """
     ops = ctx.ops
     if exponent > 30:

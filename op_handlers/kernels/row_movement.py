@@ -1,4 +1,7 @@
-"""Source rows of data-movement operators, numbered over all axes but the last."""
+"""Data-movement operators as copies of rows.
+
+The rows of a tensor lie along its last axis, and are numbered in C order through all other axes.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from op_handlers.kernels.recurrent_cells import strided_slice_positions
 
 
 class RowMovement(NamedTuple):
-    """Source row of ``tensor`` for each result row, and the columns that are copied."""
+    """Result row ``i`` is a copy of row ``rows[i]`` of ``tensor``, restricted to ``columns``."""
 
     tensor: Tensor
     rows: Array

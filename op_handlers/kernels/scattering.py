@@ -1,4 +1,4 @@
-"""Scatter of rows in sequence, as in the kernels.
+"""Scatter of rows, one update after the other as in the kernels.
 
 ONNX Runtime's ScatterElements is sequential. Its ScatterND splits updates among threads: sums at one index lose terms,
 and one of several values for an index is selected at random.
@@ -11,7 +11,7 @@ import numpy as np
 from onnx_tflite_plugin.api import Array, Context, Operator, Refusal, Value, ValueLike
 
 OUT_OF_RANGE = np.iinfo(np.int64).max
-"""Row index out of range of any tensor: ONNX Runtime fails, as LiteRT does for the original index."""
+"""Row index that is out of range for every tensor, so that ONNX Runtime fails where LiteRT fails."""
 
 
 def scatter_rows(ctx: Context, base: Value, rows: Value | Array, updates: Value, reduction: str | None = None) -> Value:

@@ -14,7 +14,7 @@ from op_handlers.kernels.operands import require_quantization
 
 INT16_OUTPUT = {"int16": (1 / 32768, 0)}
 _MAX_ERROR_OF_ONE_STEP = 1.49
-"""Error in steps that is always rounded to one step, even if float32 rounds ties differently."""
+"""Largest error that still rounds to one step. At 1.5 steps, the result would depend on how float32 rounds ties."""
 TABLE_UNIT = 12288  # table index units per 1.0
 
 
@@ -95,9 +95,10 @@ def power_of_two_exponent(scale: float) -> int | None:
 
 
 def scale_to_table_units(scale: float) -> Array:
-    """Return the quantized values times a 15-bit multiplier, rounded half up.
+    """Return all int16 values times ``scale`` in units of ``1 / TABLE_UNIT``.
 
-    Raises Refusal if 32 bits overflow.
+    As in the kernel, the multiplier has 15 bits, and the result is rounded half up. Raises Refusal if the multiplier
+    exceeds 32 bits.
     """
     multiplier, shift = scale * TABLE_UNIT, 0
     if multiplier >= 2**31:

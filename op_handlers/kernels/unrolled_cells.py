@@ -18,9 +18,10 @@ from op_handlers.kernels.recurrent_cells import DEFAULTS, Body, Cell, Matrix, Su
 from op_handlers.kernels.row_movement import row_movement
 
 UNUSED_GATE = Sums({}, np.empty(0))
-"""Gate that multiplies only zeros in a first step: an LSTM's forget gate, or a GRU's reset gate before the product."""
+"""Gate that multiplies only zeros in a first step.
 
-
+It is the forget gate of an LSTM, or the reset gate of a GRU if the gate multiplies the state before the product.
+"""
 ELEMENTWISE = ("ADD", "MUL", "SUB", "LOGISTIC", "TANH", "RELU")
 """Operators between the sums of a cell and its states."""
 MAX_DEPTH = 4
@@ -61,7 +62,7 @@ class Chain(NamedTuple):
 
 
 class Unrolled(Body):
-    """Operators of a whole graph."""
+    """Operators of a graph, to search for unrolled recurrent layers."""
 
     def chains(self) -> Iterator[Chain]:
         """Yield the longest chains of two or more steps."""
@@ -131,7 +132,10 @@ class Unrolled(Body):
                 yield factor if difference is None else difference[0]
 
     def _row_factors(self, tensor: Tensor) -> Iterator[tuple[Rows, Rows]]:
-        """Yield the factors in the nearest upstream sum of two products, in either order."""
+        """Yield candidates for (input, hidden state) of a cell.
+
+        They are the two factors in the nearest upstream sum of two products, in either order.
+        """
         candidates, visited = [tensor], {tensor}
         for _ in range(MAX_DEPTH + 1):
             candidate_sums = [self.sums(candidate) for candidate in candidates]

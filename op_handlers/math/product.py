@@ -163,7 +163,7 @@ def multiply_parts(ctx: Context, x: Value, axis: int, count: Value, length: Valu
 def emit_quantized_product(ctx: Context, x: Value, axes: Value) -> Value:
     """Emit a Scan of products that are rescaled and rounded in each step.
 
-    The factor contains a root of the output's scale (QuantizedReduceProd, reduce.h).
+    Each step multiplies by ``x_scale / y_scale ** (1 / count)`` (QuantizedReduceProd, reduce.h).
     """
     ops, reduced_axes = ctx.ops, constant_reduced_axes(ctx)
     x_quantization, y_quantization = ctx.quantization(0), ctx.quantization(out(0))
@@ -212,7 +212,7 @@ def emit_quantized_product_along(
 ) -> Value:
     """Emit products along runtime axes.
 
-    Tables contain the parameters of each set of axes.
+    Each of the 2 ** rank possible sets of reduced axes has an entry in tables of rescaling factors, strides and shapes.
     """
     sizes = [size for size in ctx.shape(0) if size]
     rank = len(ctx.shape(0))

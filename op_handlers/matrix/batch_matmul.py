@@ -42,9 +42,10 @@ def batch_matmul_axes(at: Instance) -> str:
 
 
 def matmul_layout(at: Instance) -> Implicit | Terminate:
-    """Return a layout in which an adjoint is a permutation of its operand.
+    """Return the layout of operands and result.
 
-    Without adjoints, batch axes are unordered.
+    An adjoint operand is stored as ``k m`` and required as ``m k``, so the host transposes it. Without adjoints, batch
+    axes may have any order.
     """
     op = at.op
     if op.options.adj_x or op.options.adj_y:

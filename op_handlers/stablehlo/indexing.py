@@ -286,29 +286,23 @@ def flat_positions(ctx: Context, indices: Value) -> tuple[Any, bool]:
     spend_budget(4 * prod(updates.shape), 8, "the indices of scattered elements")
     positions: Any = np.zeros(updates.shape, np.int64)
     in_range: Any = np.ones(updates.shape, bool)
+
+    def window_offsets(axis: int) -> Array:
+        """Return the offset of each update in its window, along an axis of the operand."""
+        if axis not in operand_axes:
+            return np.zeros([1] * updates.rank, np.int64)
+        window_axis = window_axes[operand_axes.index(axis)]
+        return np.arange(updates.shape[window_axis]).reshape(
+            [-1 if k == window_axis else 1 for k in range(updates.rank)]
+        )
+
     for axis in range(x.rank):
-        offsets: Any = np.zeros([1] * updates.rank, np.int64)
-        if axis in operand_axes:
-            window_axis = window_axes[operand_axes.index(axis)]
-            offsets = np.arange(updates.shape[window_axis]).reshape(
-                [-1 if k == window_axis else 1 for k in range(updates.rank)]
-            )
         if axis not in o.scatter_dims_to_operand_dims:
+            offsets = window_offsets(axis)
             positions, in_range = positions + offsets * strides[axis], in_range & (offsets < x.shape[axis])
     runtime_positions: list[tuple[Any, int]] = []
     for k, axis in enumerate(o.scatter_dims_to_operand_dims):
-        start = vector_component(ctx, starts, k)
-        offsets = (
-            np.arange(updates.shape[window_axes[operand_axes.index(axis)]])
-            if axis in operand_axes
-            else np.zeros(1, np.int64)
-        )
-        offsets = offsets.reshape(
-            [
-                -1 if axis in operand_axes and d == window_axes[operand_axes.index(axis)] else 1
-                for d in range(updates.rank)
-            ]
-        )
+        start, offsets = vector_component(ctx, starts, k), window_offsets(axis)
         if isinstance(start, np.ndarray):
             offsets = np.expand_dims(start, tuple(window_axes)) + offsets
             positions, in_range = (

@@ -42,8 +42,8 @@ REDUCTIONS = {
     "STABLEHLO_OR": "ANY",
 }
 REDUCE_OPERATORS = {"ADD": "ReduceSum", "MAXIMUM": "ReduceMax", "MINIMUM": "ReduceMin"}
-# Reductions that ONNX Runtime computes wrongly: sums and products that wrap around, int64 minima and maxima beyond 32 bits.
-# They are computed with one binary operator per element of the window.
+# Reductions that ONNX Runtime computes wrongly, by dtype: sums and products that wrap around, int64 minima and maxima
+# beyond 32 bits. They are computed with one binary operator per element of the window.
 ELEMENTWISE_REDUCTIONS: Mapping[str, Sequence[str]] = defaultdict(
     lambda: ("MUL",),
     **dict.fromkeys(("int32", "uint32", "uint64"), ("MUL", "ADD")),

@@ -28,7 +28,7 @@ from op_handlers.tensor.padding import emit_pad, padding_value
 def rearrangement_price(op_type: str) -> Callable[[Instance], AxisPrice | None]:
     """Return an ``axis_price`` function.
 
-    For integers, channels first is slower than channels last, even with a Transpose before and after it.
+    For integers, channels last is faster than channels first, even if it needs a Transpose before and after.
     """
     return lambda at: AxisPrice(f"{op_type}/integers", "h w") if at.op[0].dtype in ("int8", "uint8") else None
 

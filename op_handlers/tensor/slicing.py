@@ -233,29 +233,27 @@ def dynamic_update_slice(ctx: Context, x: Value, update: Value, start: Value) ->
         (axis,) = axes
         update_start, _ = update_bounds(ctx, starts, axis, sizes[axis] or 0, lengths[axis] or 0)
         return ctx.ops.ScatterND(x, row_indices(ctx, axis, update_start), update)
-    operand = x
 
-    def insert(x: Value, axes: list[int]) -> Value:
-        if not axes:
+    def insert_update(region: Value, remaining_axes: list[int]) -> Value:
+        """Return a region of x with the update inserted along the remaining axes."""
+        if not remaining_axes:
             return update
-        axis, *remaining_axes = axes
+        axis, *later_axes = remaining_axes
         update_start, update_end = update_bounds(
-            ctx, starts, axis, extent(ctx, operand, axis, sizes), extent(ctx, update, axis, lengths)
+            ctx, starts, axis, extent(ctx, x, axis, sizes), extent(ctx, update, axis, lengths)
         )
         parts = []
         if not isinstance(update_start, int) or update_start > 0:
-            parts.append(ctx.ops.Slice(x, [0], as_vector(update_start), [axis]))
-        parts.append(
-            insert(
-                ctx.ops.Slice(x, as_vector(update_start), as_vector(update_end), [axis]) if remaining_axes else x,
-                remaining_axes,
-            )
-        )
+            parts.append(ctx.ops.Slice(region, [0], as_vector(update_start), [axis]))
+        inner_region = region
+        if later_axes:
+            inner_region = ctx.ops.Slice(region, as_vector(update_start), as_vector(update_end), [axis])
+        parts.append(insert_update(inner_region, later_axes))
         if not isinstance(update_end, int) or update_end != sizes[axis]:
-            parts.append(ctx.ops.Slice(x, as_vector(update_end), [INT64.max], [axis]))
+            parts.append(ctx.ops.Slice(region, as_vector(update_end), [INT64.max], [axis]))
         return ctx.ops.Concat(*parts, axis=axis)
 
-    return insert(x, axes)
+    return insert_update(x, axes)
 
 
 MAX_SCATTERED_ROWS = 256

@@ -64,11 +64,11 @@ def compute_hue(x: Array) -> Array:
     return np.asarray(np.where(hue < 0, hue + 1, hue), np.float32)
 
 
-def saturated_shares(hue: Array) -> Array:
+def saturated_rgb(hue: Array) -> Array:
     """Return red, green and blue of the saturated color of a hue, from 0 to 1."""
     h = hue * 6
-    shares = np.stack([np.abs(h - 3) - 1, 2 - np.abs(h - 2), 2 - np.abs(h - 4)], -1)
-    return np.asarray(np.clip(shares, 0, 1), np.float32)
+    channels = np.stack([np.abs(h - 3) - 1, 2 - np.abs(h - 2), 2 - np.abs(h - 4)], -1)
+    return np.asarray(np.clip(channels, 0, 1), np.float32)
 
 
 def to_hsv(x: Array) -> Array:
@@ -79,8 +79,8 @@ def to_hsv(x: Array) -> Array:
 
 def to_rgb(x: Array) -> Array:
     hue, saturation, value = (x[..., k] for k in range(3))
-    shares = (1 - saturation)[..., None] + saturation[..., None] * saturated_shares(hue)
-    return np.asarray(shares * value[..., None], np.float32)
+    channels = (1 - saturation)[..., None] + saturation[..., None] * saturated_rgb(hue)
+    return np.asarray(channels * value[..., None], np.float32)
 
 
 def scale_saturation(x: Array, scale: Array) -> Array:
@@ -92,7 +92,7 @@ def scale_saturation(x: Array, scale: Array) -> Array:
 def rotate_hue(x: Array, delta: Array) -> Array:
     hue = np.mod(compute_hue(x) + delta.reshape(()), 1)
     smallest, largest = x.min(-1, keepdims=True), x.max(-1, keepdims=True)
-    return np.asarray(smallest + (largest - smallest) * saturated_shares(hue), np.float32)
+    return np.asarray(smallest + (largest - smallest) * saturated_rgb(hue), np.float32)
 
 
 def scale_contrast(x: Array, factor: Array) -> Array:
@@ -142,18 +142,18 @@ def emit_saturation(ctx: Context, color: _Color) -> Value:
     return ops.Where(is_black, zero, ops.Div(color.extent, ops.Where(is_black, one, color.largest)))
 
 
-def emit_saturated_shares(ctx: Context, hue: Value) -> Value:
+def emit_saturated_rgb(ctx: Context, hue: Value) -> Value:
     """Return red, green and blue of the saturated color of a hue, from 0 to 1."""
     ops = ctx.ops
     distance = ops.Abs(ops.Sub(ops.Mul(hue, np.float32(6)), np.asarray([3, 2, 4], np.float32)))
-    shares = ops.Add(ops.Mul(distance, np.asarray([1, -1, -1], np.float32)), np.asarray([-1, 2, 2], np.float32))
-    return ops.Clip(shares, np.float32(0), np.float32(1))
+    channels = ops.Add(ops.Mul(distance, np.asarray([1, -1, -1], np.float32)), np.asarray([-1, 2, 2], np.float32))
+    return ops.Clip(channels, np.float32(0), np.float32(1))
 
 
 def emit_rgb(ctx: Context, hue: Value, saturation: Value, value: Value) -> Value:
     ops = ctx.ops
-    shares = ops.Add(ops.Sub(np.float32(1), saturation), ops.Mul(saturation, emit_saturated_shares(ctx, hue)))
-    return ops.Mul(shares, value)
+    channels = ops.Add(ops.Sub(np.float32(1), saturation), ops.Mul(saturation, emit_saturated_rgb(ctx, hue)))
+    return ops.Mul(channels, value)
 
 
 @color_operator("RGBToHSV", 1, to_hsv)
@@ -183,8 +183,8 @@ def adjust_hue(ctx: Context, x: Value, delta: Value) -> Value:
     """Emit the colors with hue + delta, modulo 1, and unchanged extreme channels."""
     ops, color = ctx.ops, emit_color(ctx, x)
     hue_sum = ops.Add(color.hue, reshape_to_scalar(ctx, 1, delta))
-    shares = emit_saturated_shares(ctx, ops.Sub(hue_sum, ops.Floor(hue_sum)))
-    return ops.Add(color.smallest, ops.Mul(color.extent, shares))
+    channels = emit_saturated_rgb(ctx, ops.Sub(hue_sum, ops.Floor(hue_sum)))
+    return ops.Add(color.smallest, ops.Mul(color.extent, channels))
 
 
 @color_operator("AdjustContrastv2", 2, scale_contrast, check_image_rank)

@@ -21,7 +21,7 @@ ACTIVATION_SCALE, CELL_SCALE = 1 / 128, 2.0**-11
 
 
 def basic_quantization(op: Operator) -> Dequantized:
-    """Return the behavior: all products have the scale of the bias, as in the kernel."""
+    """Return the quantization behavior, in which products have the scale of the bias."""
     slots_as_in_file = (WEIGHTS, BIAS, CELLS) if op[X].dtype == "uint8" else ()
     return Dequantized(bias={BIAS: (X, WEIGHTS)}, weights=(WEIGHTS,), as_in_file=slots_as_in_file)
 

@@ -40,7 +40,7 @@ from op_handlers.sequence.lstm.integers import IntegerCell
 from op_handlers.sequence.lstm.sequences import choose_emitter
 
 NORMALIZED_BIAS_SCALE = 2.0**-10
-"""Scale of the bias of a normalized gate, in units of its coefficients' scale."""
+"""Scale of the bias of a normalized gate, in units of the scale of its normalization weights."""
 DTYPE_PAIRS = {("float32", "float32"), ("float32", "int8"), ("float32", "uint8"), ("int8", "int8")}
 
 
@@ -173,7 +173,7 @@ CELL_ACTIVATION = FusedActivation(cell_activation, in_lowering=True)
     sizes=sequence_sizes,
 )
 def unidirectional_sequence_lstm(ctx: Context, *operands: Value | None) -> Value:
-    """Emit LSTM if its results are equal, else a Scan of decomposed steps."""
+    """Emit LSTM if it computes the kernel's results, else a Scan of decomposed steps."""
     y = emit_sequence(ctx, present_operands(operands))
     transposed = ctx.op[out(0)].rank != 3 and not ctx.options.time_major
     return ctx.ops.Transpose(y, perm=[1, 0, 2]) if transposed else y

@@ -15,7 +15,7 @@ from op_handlers.sequence.lstm.integer_checks import scale_and_zero_point
 INT16_MIN, INT16_MAX = -32768.0, 32767.0
 HALF_AWAY = 1 + 2.0**-36  # moves ties away from zero, since Round rounds them to even
 SINGLE_ROUNDING_SHIFT = 20
-"""Minimum shift for a single rounding: the kernel's first rounding then changes one result in 2 ** 21."""
+"""Minimum right shift for which one rounding replaces the kernel's two. One result in 2 ** 21 then differs."""
 
 
 class IntegerArithmetic(Cell):
@@ -41,9 +41,9 @@ class IntegerArithmetic(Cell):
         return "float32" if self.max_sum(slots) <= 2**24 else "float64"
 
     def max_sum(self, slots: Sequence[int]) -> int:
-        """Return an upper bound of the sums of products of matrix rows.
+        """Return an upper bound of the sum of a matrix row times 8-bit values.
 
-        The other factors are 8-bit values minus a zero point.
+        The 8-bit values have their zero point subtracted, so they are at most 255.
         """
         return 255 * max(
             int(np.abs(self.quantized_constant(slot).astype(np.int64)).sum(axis=1).max(initial=0)) for slot in slots

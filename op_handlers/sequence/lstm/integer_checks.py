@@ -32,8 +32,8 @@ def scale_and_zero_point(tensor: Tensor | None) -> tuple[float, int]:
 def check_integer_lstm(op: Operator) -> Decline | None:
     """Return a Decline for operands that the integer kernel refuses or misreads."""
     if len(op.intermediates) != 5:
-        problem = f"{len(op.intermediates)} intermediate tensors; the kernel with 16-bit gates has 5"
-        return Decline(f"{problem}; the kernel with 8-bit gates (12) confuses the gates' scales; quantize again")
+        fact = f"{len(op.intermediates)} intermediate tensors; the kernel with 16-bit gates has 5"
+        return Decline(f"{fact}; the kernel with 8-bit gates, which has 12, confuses the gates' scales; quantize again")
     for slot, dtype in {HIDDEN: "int8", CELLS: "int16", out(0): "int8"}.items():
         if op[slot].dtype != dtype:
             return Decline(f"{op[slot].name!r} has dtype {op[slot].dtype}; the integer kernel reads {dtype}")

@@ -272,7 +272,7 @@ class IntegerCell(IntegerArithmetic):
         return self.repeat_per_cell([zero_index + length * (gate is UPDATE) for gate in self.early_gates])
 
     def rescale_first(self, hidden: Value) -> Value:
-        """Emit the recurrent products after the first rounding."""
+        """Emit the recurrent products after the first of the kernel's two roundings."""
         if self.is_small:
             return self.ops.Floor(self.ops.Gemm(hidden, self.recurrent, named(np.float64(0.5), "half"), transB=1))
         sums = self.emit_integer_gemm(hidden, [gate.recurrent for gate in self.gates], self.recurrent)

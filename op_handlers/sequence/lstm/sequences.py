@@ -1,4 +1,4 @@
-"""LSTMs on sequences: ONNX's LSTM if its results are equal, else a Scan of steps."""
+"""LSTMs on sequences: ONNX's LSTM if it computes the kernel's results, else a Scan."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def choose_emitter(cell: Cell) -> Emitter:
 
     ONNX's LSTM requires float32, and its ``clip`` bounds gate inputs, not cells.
 
-    Quantized states are not reshaped for ONNX's LSTM. At opset 21, which 16-bit states need, ONNX Runtime moves
+    For int8, ONNX's LSTM would need reshaped states. At opset 21, which 16-bit states need, ONNX Runtime moves
     QuantizeLinear and DequantizeLinear past the reshapes and then does not load the model.
     """
     options, activation = cell.ctx.options, cell.ctx.options.fused_activation_function
@@ -229,7 +229,8 @@ def is_initial_below(ctx: Context, cells: Value, limit: float) -> bool:
 def is_unclipped(cell: Cell, x: Value, hidden: Value, y: Value) -> Value:
     """Emit the condition that every cell of the sequence stays below ``SAFE_CELL``.
 
-    An output is its gate times the tanh of its cell. All gates are computed at once from the outputs.
+    An output is gate * tanh(cell), so a cell is below ``SAFE_CELL`` if ``|output| < gate * tanh(SAFE_CELL)``. The output
+    gates of all time steps are computed at once from the outputs.
     """
     ops = cell.ops
     initial_output = ops.Unsqueeze(hidden, [0])
