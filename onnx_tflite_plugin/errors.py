@@ -110,7 +110,7 @@ class PackError(ConversionError):
 
 
 class NoSuchPart(InvalidModel):
-    """A path names no model of a bundle, or does not name one of several models."""
+    """A path names a model that the bundle lacks, or none of its several models."""
 
     exit_code = 2
 

@@ -38,18 +38,18 @@ _TFLITE_SUFFIXES = (".tflite", ".lite", ".task", ".litertlm")
 _OTHER_SUFFIXES = (".pb", ".h5", ".keras", ".pt", ".pth", ".mlmodel", ".engine")
 
 
-class _NamesPathFirst(OSError):
+class _OutputPathError(OSError):
     """An unusable output path. The message begins with the path."""
 
     def __str__(self) -> str:
         return f"{self.filename}: {self.strerror}"
 
 
-class OutputIsFolder(_NamesPathFirst, IsADirectoryError):
+class OutputIsFolder(_OutputPathError, IsADirectoryError):
     """A folder in place of the file to write."""
 
 
-class MissingFolder(_NamesPathFirst, FileNotFoundError):
+class MissingFolder(_OutputPathError, FileNotFoundError):
     """The folder of the file to write does not exist."""
 
 
@@ -184,7 +184,7 @@ def _publish(path: Path, folder: Path, data: str | None) -> None:
 
 
 def _has_equal_size(new: Path, existing: Path) -> bool:
-    """True if ``existing``, of equal digest, exists and has the size of ``new``."""
+    """True if ``existing``, whose name has the digest of ``new``, exists in equal size."""
     return existing.exists() and new.stat().st_size == existing.stat().st_size
 
 

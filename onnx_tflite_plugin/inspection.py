@@ -141,9 +141,9 @@ def _count_operators(
     """Return one row per group of operators with equal code and handler.
 
     Unsupported operators come first, then frequent operators. ``signature_keys``: the signatures that reach each
-    subgraph. A row counts the operators of all signatures. For operators without a handler, the operators that the main
-    subgraph reaches have their own row, in which "called" is true. The row of the remaining operators lists the
-    "signatures" that reach them.
+    subgraph. A row counts the operators of all signatures. Unsupported operators of one code may have two rows: one for
+    those that the main subgraph reaches ("called" is true), and one for the others, with the "signatures" that reach
+    them.
     """
     rows: dict[tuple[object, ...], dict[str, Any]] = {}
     for op, binding in bindings.items():

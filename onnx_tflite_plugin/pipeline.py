@@ -263,7 +263,7 @@ class Pipeline:
             emitter,
             names=names,
             reset=self.options.state == "reset",
-            after=lambda bound, outputs: hooks.after_lowering(bound.op, outputs, packs),
+            after_operator=lambda bound, outputs: hooks.after_lowering(bound.op, outputs, packs),
         )
         self.warnings = emitter.warnings
         declared = pack_declarations(planned.model)

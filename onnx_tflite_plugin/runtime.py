@@ -226,17 +226,17 @@ class Session:
         names = [port.name for port in self.outputs]
         results: Sequence[Array]
         if self._arrays is not None:
-            results = returned = self._arrays.run(checked, states)
+            results = all_results = self._arrays.run(checked, states)
         elif self._uses_ort_values:
             values = {
                 name: value if isinstance(value, self._ort_value) else to_value(value, self._ports[name].type)
                 for name, value in {**states, **checked}.items()
             }
-            returned = self._session.run_with_ort_values([port.name for port in self._results], values)
-            results = [from_value(value, port.type) for value, port in zip(returned, self.outputs, strict=False)]
+            all_results = self._session.run_with_ort_values([port.name for port in self._results], values)
+            results = [from_value(value, port.type) for value, port in zip(all_results, self.outputs, strict=False)]
         else:
-            results = returned = self._session.run([port.name for port in self._results], {**states, **checked})
-        self._states.update(zip(self._next_states.values(), returned[len(names) :], strict=True))
+            results = all_results = self._session.run([port.name for port in self._results], {**states, **checked})
+        self._states.update(zip(self._next_states.values(), all_results[len(names) :], strict=True))
         return dict(zip(names, results, strict=False))
 
     def generate(

@@ -64,7 +64,7 @@ def target_of(options: ConvertOptions, host: Host) -> Target:
         )
     target = replace(target, attends_causally=options.attention == "causal")
     if options.weights_dtype == "keep":
-        # No integer kernel of ONNX Runtime loads int2 weights.
+        # int2 weights are still widened, because no integer kernel of ONNX Runtime loads them.
         target = replace(
             target, weights={dtype: storage for dtype, storage in target.weights.items() if dtype == "int2"}
         )

@@ -147,21 +147,24 @@ def _assign_factors(before: Dims, after: Dims, before_axes: range, after_axes: r
         before_factors[before_axes[0]].append(name)
         after_factors[after_axes[0]].append(name)
         return True
-    cuts = sorted({1, *_strides(before, before_axes), *_strides(after, after_axes)}, reverse=True)
-    if any(high % low for high, low in pairwise(cuts)):
+    # [2, 12] -> [6, 4] has the suffix products 24, 12 and 24, 4, so the factors are 24 / 12, 12 / 4 and 4 / 1.
+    products = sorted({1, *_suffix_products(before, before_axes), *_suffix_products(after, after_axes)}, reverse=True)
+    if any(upper % lower for upper, lower in pairwise(products)):
         return False
-    named_factors = [(high, low, next(names)) for high, low in pairwise(cuts)]
+    named_factors = [(upper, lower, next(names)) for upper, lower in pairwise(products)]
     for dims, axes, factors in ((before, before_axes, before_factors), (after, after_axes, after_factors)):
-        bounds = [*_strides(dims, axes), 1]
-        for axis, (high, low) in zip(axes, pairwise(bounds), strict=True):
-            factors[axis].extend(name for top, bottom, name in named_factors if top <= high and bottom >= low)
+        axis_products = pairwise([*_suffix_products(dims, axes), 1])
+        for axis, (axis_upper, axis_lower) in zip(axes, axis_products, strict=True):
+            factors[axis].extend(
+                name for upper, lower, name in named_factors if upper <= axis_upper and lower >= axis_lower
+            )
     return True
 
 
-def _strides(dims: Dims, axes: range) -> list[int]:
+def _suffix_products(dims: Dims, axes: range) -> list[int]:
     """Return, per axis of the block, the size of the axis times all inner sizes."""
-    strides, stride = [], 1
+    products, product = [], 1
     for axis in reversed(axes):
-        stride *= dims[axis] or 1
-        strides.append(stride)
-    return strides[::-1]
+        product *= dims[axis] or 1
+        products.append(product)
+    return products[::-1]

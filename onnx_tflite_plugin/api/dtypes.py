@@ -97,7 +97,7 @@ def refusal(op: Operator, types: str | Collection[str], subject: str) -> str:
 
 
 def _is_variable(name: str) -> bool:
-    """True if the name stands for one dtype at several places of a row."""
+    """True for a dtype variable such as ``T``, and for ``_``."""
     return len(name) == 1
 
 
@@ -111,7 +111,8 @@ def _matches(op: Operator, row: Row) -> bool:
         dtype = _dtype(op, slot)
         if dtype == "none" or names == "_":
             continue
-        if dtype != bound_variables.setdefault(names, dtype) if _is_variable(names) else dtype not in names.split():
+        allowed = [bound_variables.setdefault(names, dtype)] if _is_variable(names) else names.split()
+        if dtype not in allowed:
             return False
     return True
 

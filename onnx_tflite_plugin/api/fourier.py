@@ -4,8 +4,8 @@ ONNX Runtime's DFT is slower at most lengths, inaccurate unless the length is a 
 ONNX Runtime 1.32, AMD EPYC (Zen 4, AVX-512); milliseconds for DFT, one product, and two products:
 511 rows of 2048: 19.6, 45.3, 8.2; 511 of 1024: 9.3, 11.4, 3.2; 96 of 512: 0.75, 0.46, 0.28; 96 of 256: 0.35, 0.13, 0.15.
 
-Two products follow the Cooley-Tukey factorization ``points = first * second``. A sample has the number
-``second * a + b``, and a frequency the number ``f + first * g``. Samples are real, so frequencies with
+Two products follow the Cooley-Tukey factorization ``points = first * second``. Samples have the indices
+``second * a + b``, and frequencies the indices ``f + first * g``. Samples are real, so frequencies with
 ``f > first / 2`` are complex conjugates of computed frequencies and are not computed.
 """
 
@@ -66,7 +66,7 @@ def emit_projected_rfft(ctx: Context, x: Value, width: int, points: int, part: P
 def emit_rfft(ctx: Context, x: Value, dims: Dims, points: int, part: Part = "pairs", dtype: str = "float32") -> Value:
     """Return the spectra of rows ``[..., width]``, zero-padded to ``points``.
 
-    ``dims``: the shape of ``x``; its last dimension is static and at most ``points``. ``part`` selects what is returned of
+    ``dims``: the shape of ``x``; its last dimension is static and at most ``points``. ``part`` selects what is returned for
     each frequency from 0 to ``points // 2``. The result is ``[..., points // 2 + 1]``, with a last axis of 2 for pairs. Raises
     ValueError unless :func:`can_emit_rfft`.
     """

@@ -86,14 +86,14 @@ def describe_wrong_order(slot: int, order: str, axes: Sequence[str], text: str, 
     that ``order`` may contain although the slot lacks them, such as ``["h j y"]``.
     """
     required = order.split()
-    squeezable_letters = {letter for letters_together in squeezable for letter in letters_together.split()}
+    squeezable_letters = {letter for group in squeezable for letter in group.split()}
     if len(required) == len({*required}) and {*axes} <= {*required} <= {*axes} | squeezable_letters:
         return ""
     if "" in axes:
-        letter = next(letter for letter in "mqrstuvxyzabcdefghijklnop" if letter not in letters_of(text))
+        unused = next(letter for letter in "mqrstuvxyzabcdefghijklnop" if letter not in letters_of(text))
         return (
             f"slot {slot}: {order!r} cannot permute the axis that {text!r} writes as 1, because a 1 has no letter; give this axis "
-            f"a letter, such as {letter}, in axes and in onnx"
+            f"a letter, such as {unused}, in axes and in onnx"
         )
     unknown = sorted({*required} - {*axes} - squeezable_letters)
     missing = sorted({*axes} - {*required})

@@ -25,9 +25,9 @@ def conv_pads(
 ) -> list[int]:
     """Return the ONNX pads ``[begin of each axis..., end of each axis...]``.
 
-    ``padding``: "SAME" or "VALID". All other arguments have one entry per spatial axis; ``size`` contains the sizes of the input.
-    Raises Refusal for SAME with
-    dynamic dimensions, and for windows, strides or dilations that are not positive.
+    ``padding``: "SAME" or "VALID". All other arguments have one entry per spatial axis; ``size`` contains the sizes of
+    the input. Raises Refusal for SAME with dynamic dimensions, and for windows, strides or dilations that are not
+    positive.
     """
     if min((*kernel, *stride, *dilation), default=1) < 1:
         raise Refusal(

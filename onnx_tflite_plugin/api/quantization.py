@@ -264,9 +264,9 @@ OutputBehavior = Dequantized | FixedOutputRange
 
 
 def _check_channels(operator: QuantizedOperator, weight: int) -> None:
-    """Raise Refusal if weights have scales along another axis than output channels.
+    """Raise Refusal if weights with a bias have scales that are not per output channel.
 
-    This is checked for weights with a bias. Kernels read the scales as scales of the output channels, whatever axis the file names
+    Kernels read the scales as scales of the output channels, whatever axis the file names
     (PopulateConvolutionQuantizationParams, kernel_util.cc).
     """
     scales, letters, result = affine(operator.op.tensor(weight)), operator.letters(weight), operator.letters(~0)

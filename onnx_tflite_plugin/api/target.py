@@ -81,7 +81,7 @@ class Target(Checked):
     packed_int4_lookups: bool = False
     """True: rows of large 4-bit tables are looked up as bytes and then unpacked."""
     stores_tables: bool = False
-    """True: the file stores the entries of lookup tables, not differences of entries, which are added up at load time."""
+    """True: the file stores the entries of lookup tables. False: it stores differences, which are added up at load time."""
     fast_dynamic_quantization: bool = False
     """True: dynamic quantization makes products faster."""
     rounds_activations: bool = False

@@ -295,7 +295,7 @@ def _check_subgraph_boundaries(bound: Bound, model: Model) -> Iterator[Contradic
     graphs = [model.subgraphs[index] for index in subgraph_indices(handler.subgraphs, op)]
     first_slot, loops = (handler.boundary.first_slot, handler.boundary.loops) if handler.boundary else (0, False)
     for graph in graphs:
-        results = op.outputs if graph is graphs[-1] or not loops else ()
+        results = op.outputs if graph is graphs[-1] or not loops else ()  # a loop's condition returns only a boolean
         for side, call_tensors, subgraph_tensors in (
             ("inputs", op.inputs[first_slot:], graph.inputs),
             ("outputs", results, graph.outputs),

@@ -150,9 +150,7 @@ class _Reader(NamedTuple):
 
 
 def check_acceptance(handler: Handler, pack: str, at: Instance) -> Decline | None:
-    """Return a Decline if a declaration rejects the operator.
-
-    These declarations are ``types``, ``accepts`` and ``activation``.
+    """Return a Decline if ``types``, ``accepts`` or ``activation`` rejects an operator.
 
     Return None if the handler accepts the operator. Raises Failed if a declaration fails.
     """
@@ -316,7 +314,7 @@ def _check_options(names: tuple[str, ...], at: OperatorInstance) -> str:
 
 
 def _check_price(axis_price: AxisPrice | None, at: OperatorInstance) -> str:
-    """Return an error if no price is found for the operator, which then would cost 0."""
+    """Return an error if neither the declaration nor any target has the price."""
     if axis_price is None or axis_price.price is not None:
         return ""
     if axis_price.price_key in PRICED or axis_price.price_key in at.target.prices:

@@ -36,14 +36,15 @@ def _check_result_dtype(bound: Bound, target: Target, opset: int) -> Iterator[tu
     op = bound.op
     if has_custom_name(op.code) or bound.handler.subgraphs or not op.outputs or op.outputs[0] is None:
         return
+    # An integer result without the scale that it needs gets a description, which equals no allowed dtype.
     result_dtype = _float_or_quantized_dtype(op.outputs[0]) or _describe_missing_scale(
         bound, op.outputs[0], target, opset
     )
     operands = _non_weight_operands(bound, target, opset)
     has_scaled_operand = any(map(_is_quantized, operands)) and not _rescales(bound, target, opset)
-    computes_integers = bound.handler.result_dtypes or (_is_quantized(op.outputs[0]) and not has_scaled_operand)
+    needs_operand_scale = bound.handler.result_dtypes or (_is_quantized(op.outputs[0]) and not has_scaled_operand)
     unscaled = next((t for t in operands if not _float_or_quantized_dtype(t) and t.dtype in QUANTIZED), None)
-    if computes_integers and unscaled is not None and _describe_missing_scale(bound, unscaled, target, opset):
+    if needs_operand_scale and unscaled is not None and _describe_missing_scale(bound, unscaled, target, opset):
         yield (
             f"inputs[{op.inputs.index(unscaled)}]",
             f"tensor {unscaled} is {_describe_dtype(unscaled)}, but {op.code} computes with real values",
@@ -87,7 +88,7 @@ def _check_rare_dtypes(bound: Bound) -> Iterator[tuple[str, str]]:
     if has_custom_name(op.code) or handler.subgraphs or handler.effects is not None:
         return
     operand_dtypes = {t.dtype for t in op.inputs if t is not None}
-    # Only operators with declared dtypes compute float from complex.
+    # An operator that computes float from complex must declare its dtypes.
     complex_part_dtypes = FLOATS if any(dtype.startswith("complex") for dtype in operand_dtypes) else ()
     for k, tensor in enumerate(op.outputs):
         is_declared = bool(handler.result_dtypes or handler.types)

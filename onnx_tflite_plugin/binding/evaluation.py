@@ -32,7 +32,7 @@ class Evaluation:
         self._constants: dict[Tensor, Tensor] = {}
 
     def substitute(self, op: Operator) -> Operator:
-        """Return the operator with each operand replaced that is a constant result."""
+        """Return the operator, with constants in place of operands that were evaluated."""
         if self._constants.keys().isdisjoint(tensor for tensor in op.inputs if tensor is not None):
             return op
         return replace(op, inputs=tuple(None if t is None else self._constants.get(t, t) for t in op.inputs))

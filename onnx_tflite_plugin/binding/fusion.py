@@ -115,8 +115,8 @@ class _Stage(NamedTuple):
 
 
 def _fuse_graph(graph: BoundGraph, pack: str, fusion: Fusion, stage: _Stage) -> BoundGraph:
-    roots = {pattern.code for pattern in fusion.patterns}
-    if not any(bound.handler.code in roots for bound in graph.operators):
+    root_codes = {pattern.code for pattern in fusion.patterns}
+    if not any(bound.handler.code in root_codes for bound in graph.operators):
         return graph
     finder = stage.finder(graph)
     operators = list(graph.operators)
@@ -124,7 +124,7 @@ def _fuse_graph(graph: BoundGraph, pack: str, fusion: Fusion, stage: _Stage) -> 
     shared: set[Bound] = set()
     applied = stage.result.applied
     for root in reversed(graph.operators):  # from the end, so that the longest match is fused
-        if root.handler.code not in roots or root in removed:
+        if root.handler.code not in root_codes or root in removed:
             continue
         for pattern in fusion.patterns:
             match = finder.find(pattern, root, removed) if pattern.code == root.handler.code else None
@@ -234,18 +234,21 @@ def _check_types(fusion: Fusion, pack: str, match: Match, root: Bound, stage: _S
 def _check_activations(fusion: Fusion, match: Match, finder: Finder, stage: _Stage) -> Decline | None:
     """Return a Decline if the fused activation of a matched operator would be lost.
 
-    It is not lost if the call in the pattern requires a value of its option, or if the fusion declares an activation.
+    The activation is kept if the call in the pattern requires a value of the activation option, or if the fusion declares
+    an activation itself.
     """
     if fusion.handler.activation is not None:
         return None
     for call, op in match.calls.items():
         bound = finder.bound_of(op)
         declared = activation_declaration(bound.handler)
-        if declared is None or declared.option in call.options:  # RELU and its like are operators, not options
+        if declared is None or declared.option in call.options:
             continue
         activation = fused_activation(bound, stage.target, stage.highest_opset)
         if activation != "NONE":
-            return Decline(f"op {op.index} {op.code} has the fused activation {activation}, which it does not compute")
+            return Decline(
+                f"op {op.index} {op.code} has the fused activation {activation}, which the fusion does not compute"
+            )
     return None
 
 
@@ -306,11 +309,12 @@ def _fuse_region(graph: BoundGraph, pack: str, fusion: Fusion, region: Region, s
         return graph
     positions = {bound: position for position, bound in enumerate(graph.operators)}
     users = (bound for bound in remaining if not results.isdisjoint(bound.op.inputs))
-    latest = min((positions[bound] for bound in users), default=len(positions))
-    earliest = max((positions[producers[tensor]] for tensor in region.inputs if tensor in producers), default=-1)
+    first_user = min((positions[bound] for bound in users), default=len(positions))
+    last_producer = max((positions[producers[tensor]] for tensor in region.inputs if tensor in producers), default=-1)
     removed = members.difference(remaining)
-    root = max(removed, key=lambda bound: (earliest < positions[bound] < latest, positions[bound]), default=None)
-    if root is None or not earliest < positions[root] < latest:
+    candidates = [bound for bound in removed if last_producer < positions[bound] < first_user]
+    root = max(candidates, key=lambda bound: positions[bound], default=None)
+    if root is None:
         stage.result.declined.append(
             f"{fusion.name}: an operator reads a result of the region before all operands of the region are computed"
         )

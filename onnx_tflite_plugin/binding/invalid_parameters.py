@@ -1,4 +1,4 @@
-"""Refuse options and quantization parameters whose effect is undefined."""
+"""Options and quantization parameters whose effect is undefined."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Finder:
         return next((match for match in matches if self._is_closed(pattern, match, removed)), None)
 
     def _extend_matches(self, calls: Sequence[Call], matches: Iterator[Match]) -> Iterator[Match]:
-        """Yield extensions of the matches by ``calls``, each mapped to any operator."""
+        """Yield the matches extended by ``calls``, each of which may match any operator."""
         if not calls:
             yield from matches
             return
@@ -58,32 +58,39 @@ class Finder:
                 yield from self._extend_matches(calls[1:], self._match_call(calls[0], candidate, match))
 
     def _is_closed(self, pattern: Call, match: Match, removed: set[Bound]) -> bool:
+        """True if one operator can replace the match, because its inner results are unused elsewhere."""
         members, ends = {*match.calls.values()}, self._ends(pattern, match)
         inner_operators = {op for call, op in match.calls.items() if op not in ends and not call.shared}
         inner_results = {tensor for op in inner_operators for tensor in op.outputs if tensor is not None}
         users = {user for tensor in inner_results for user in self.users.get(tensor, ())}
+        # With siblings, the result of one end must not be an operand of another.
+        is_cyclic = len(ends) > 1 and any(user in members for op in ends for user in self._users(op))
         return (
             users <= members
             and not reads_computed_variable(members, self.producers)
             and self.outputs.isdisjoint(inner_results)
             and not any(self.by_op[op] in removed for op in members)
-            and not any(user in members for op in ends for user in self._users(op) if len(ends) > 1)
+            and not is_cyclic
             and self.insertion_index(pattern, match) >= 0
         )
 
     def _ends(self, pattern: Call, match: Match) -> set[Operator]:
+        """Return the operators that compute the results of the match."""
         return {match.calls[call] for call in (pattern, *pattern.siblings)}
 
     def _users(self, op: Operator) -> Iterator[Operator]:
         return (user for tensor in op.outputs if tensor is not None for user in self.users.get(tensor, ()))
 
     def insertion_index(self, pattern: Call, match: Match) -> int:
-        """Return the position of a last operator to which all operators can move, or -1."""
+        """Return the position at which one operator can replace the match, or -1.
+
+        It is the position of an end of the match, after all producers of operands and before all users of results.
+        """
         ends = self._ends(pattern, match)
         producers = (self.producers[tensor].op for tensor in match.tensors.values() if tensor in self.producers)
-        earliest = max((self.positions[producer] for producer in producers), default=-1)
-        latest = min((self.positions[user] for op in ends for user in self._users(op)), default=len(self.positions))
-        valid_positions = (self.positions[op] for op in ends if earliest < self.positions[op] < latest)
+        last_producer = max((self.positions[producer] for producer in producers), default=-1)
+        first_user = min((self.positions[user] for op in ends for user in self._users(op)), default=len(self.positions))
+        valid_positions = (self.positions[op] for op in ends if last_producer < self.positions[op] < first_user)
         return max(valid_positions, default=-1)
 
     def _match_call(self, pattern: Call, bound: Bound, match: Match) -> Iterator[Match]:

@@ -66,7 +66,7 @@ def _run_node(node: onnx.NodeProto, arrays: Mapping[str, Array], opset: int) -> 
 
 
 def producing_nodes(value: ir.Value) -> tuple[list[ir.Node], dict[str, ir.Value]]:
-    """Return the sorted nodes that compute a value, and the constants of these nodes.
+    """Return the nodes that compute a value, sorted topologically, and their constants.
 
     Raises NotConstant if the value depends on a graph input.
     """
@@ -94,7 +94,7 @@ def producing_nodes(value: ir.Value) -> tuple[list[ir.Node], dict[str, ir.Value]
 
 
 def _spend_on_evaluation(model: onnx.ModelProto, purpose: str) -> None:
-    """Subtract the bytes of an evaluation's arrays of known size from the budget."""
+    """Deduct all arrays of known size in an evaluation from the budget."""
     for info in (*model.graph.value_info, *model.graph.output):
         dims = [dim.dim_value for dim in info.type.tensor_type.shape.dim]
         spend_budget(prod(dims), 8, f"{purpose}, with {info.name!r} of shape {dims},")

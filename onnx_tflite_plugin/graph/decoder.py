@@ -31,8 +31,8 @@ class GraphInput(NamedTuple):
 class Decoder(NamedTuple):
     """Names of the inputs and outputs of a language model.
 
-    ``caches``: the output with the next value, for each cache input. ``length``: the number of tokens in a run; None if
-    dynamic. ``slots``: the number of tokens in a full cache.
+    ``caches``: {cache input: output with its next value}. ``length``: the number of tokens in a run; None if dynamic.
+    ``slots``: the number of tokens in a full cache.
     """
 
     tokens: str

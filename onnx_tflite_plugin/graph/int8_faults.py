@@ -34,7 +34,7 @@ def describe_int8_fault(onnxruntime: Any) -> str:
 
 
 def _multiplies_exactly(onnxruntime: Any) -> bool:
-    """True if a product of the affected size, whose elements all differ, is right."""
+    """True if a product of an affected size is right in every run."""
     x = np.arange(_ROWS * _DEPTH).astype(np.uint8).reshape(_ROWS, _DEPTH)
     w = np.arange(_DEPTH * _COLUMNS).astype(np.int8).reshape(_DEPTH, _COLUMNS)
     expected = x.astype(np.int32) @ w.astype(np.int32)

@@ -26,7 +26,7 @@ def suggest_options(model: ir.Model, reason: str, opsets: tuple[int, int]) -> st
     missing_kernel = _MISSING_KERNEL.search(reason)
     op_type = "" if missing_kernel is None else missing_kernel[1]
     nodes = [node for node in model.graph.all_nodes() if node.op_type == op_type]
-    versions = sorted(set.intersection(*(_opsets(node, opsets) for node in nodes))) if nodes else []
+    versions = sorted(set.intersection(*(_supported_opsets(node, opsets) for node in nodes))) if nodes else []
     if versions:
         hints.append(f"--opset {versions[-1]} may help")
     elif "opset" in reason:
@@ -36,7 +36,7 @@ def suggest_options(model: ir.Model, reason: str, opsets: tuple[int, int]) -> st
     return "; ".join([*hints, _OTHER_RUNTIME_HINT if missing_kernel else _VIEWER_HINT])
 
 
-def _opsets(node: ir.Node, opsets: tuple[int, int]) -> set[int]:
+def _supported_opsets(node: ir.Node, opsets: tuple[int, int]) -> set[int]:
     """Return the opsets in which a node has a kernel for its operand dtypes."""
     import onnx
     from onnxruntime.capi import onnxruntime_pybind11_state as runtime
@@ -89,7 +89,7 @@ SCATTERS_FROM = "1.25"
 
 
 def first_runtime(opset: int, casts: Iterable[str]) -> str:
-    """Return the first ONNX Runtime with an opset and casts; "" if all versions do."""
+    """Return the first ONNX Runtime that has an opset and casts; "" if all have them."""
     cast_runtime = INT4_CASTS_FROM if {"int4", "uint4"} & {*casts} else ""
     return max(LOADED_FROM.get(opset, ""), cast_runtime)
 

@@ -34,7 +34,7 @@ _QUANTIZER = re.compile(r"(?<=[^/])/FakeQuantWithMinMaxVars(PerChannel)?$")
 """The operation that rounds a tensor during training."""
 _NUMBERED = re.compile(r"(.+)#\d+$", re.DOTALL)
 _BOUNDARIES = (r"[/;:]+(?=.*[A-Za-z])(.*[^/;:].*)", r"_(?=[A-Za-z])(.+)")
-"""Beginnings of a shortened name: after a scope, after a word."""
+"""Patterns of the places where a shortened name may begin: after a scope, or after a word."""
 
 
 def shorten_name(name: str, limit: int = MAX_INTERNAL_NAME, outer_scopes: str = "") -> str:

@@ -14,7 +14,8 @@ from onnx_tflite_plugin.source.model import Array
 class BoundArrays:
     """Preallocated outputs and states of a session, which each run overwrites.
 
-    ``states``: inputs; an input that is not fed has the value of its initializer, if any. All shapes are static.
+    ``states``: the inputs that are states; without a value, ONNX Runtime uses the input's initializer. All shapes are
+    static.
     """
 
     def __init__(self, session: Any, states: Sequence[Port], outputs: Sequence[Port]) -> None:

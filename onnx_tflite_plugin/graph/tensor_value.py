@@ -72,6 +72,6 @@ class TensorValue(NamedTuple):
                 return None
             axes = sorted(axis for axis in self.order if axis >= 0)
             array = np.transpose(array, np.argsort(self.order, kind="stable"))
-            array = array.reshape(array.shape[array.ndim - len(axes) :])
+            array = array.reshape(array.shape[array.ndim - len(axes) :])  # without the added axes, which come first
             array = np.expand_dims(array, tuple({*range(max(axes, default=0))} - {*axes}))
         return array

@@ -100,8 +100,8 @@ def check_valid(
     fact = conflict or text
     declared_facts = declarations and f"{' ' if fact.endswith('?') else '; '}it declares {declarations}"
     reason = f"{fact}{declared_facts}{remedy}"
-    text = append_clause(f"handler {handler}{of_pack(pack)} failed: {reason}", location and f"at {location}")
-    failed = Failed(pack, text)
+    failure = append_clause(f"handler {handler}{of_pack(pack)} failed: {reason}", location and f"at {location}")
+    failed = Failed(pack, failure)
     raise HandlerError(message, [failed.problem(f"{invalid_node.op_type} {invalid_node.name!r}")])
 
 
@@ -160,7 +160,7 @@ def _describe_operands(text: str, node: ir.Node, *, declared: bool) -> str:
 
 
 def _suggest_integer(operands: Sequence[ir.Value], dtypes: Sequence[str]) -> str:
-    """Return a remedy for a whole float combined with computed integers; else ""."""
+    """Return a remedy for a float such as 2.0 beside computed integers; else ""."""
     computed = {dtype for value, dtype in zip(operands, dtypes, strict=True) if value.const_value is None}
     constants = [value.const_value.numpy() for value in operands if value.const_value is not None]
     if len(computed) != 1 or not computed <= {"int32", "int64"}:

@@ -17,10 +17,10 @@ from onnx_tflite_plugin.host.offers import (
 
 
 class Fusions:
-    """Fusions by entry point.
+    """Fusions of packs, each loaded once.
 
-    ``offers``: their entry points. ``handler_codes``: operators of all handlers, which patterns may contain. ``warn``:
-    reports a warning about a pack.
+    ``offers``: the entry points of the fusions. ``handler_codes``: operators of all handlers, which patterns may contain.
+    ``warn``: function that reports a warning about a pack.
     """
 
     def __init__(self, offers: Sequence[Offer], handler_codes: Collection[str], warn: Callable[[str], None]) -> None:

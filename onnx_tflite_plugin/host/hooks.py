@@ -99,7 +99,7 @@ class Hooks:
     def add(self, plugin: object, code: str, pack: str) -> None:
         """Register and configure the hooks of a pack; warn about misspelled ones.
 
-        Raises Failed.
+        Raises Failed for a hook with an unknown argument, and if ``configure`` fails.
         """
         with attribute_errors(f"hooks {code}", pack, plugin):
             if wrong := _find_wrong_argument(plugin):
@@ -156,10 +156,10 @@ class Hooks:
     def claims(
         self, at: OperatorInstance, has_pack_handler: bool = False
     ) -> Iterator[tuple[str, Handler | Decline | Failed]]:
-        """Yield (pack, handler, Decline or Failed) for every pack that knows the operator.
+        """Yield (pack, answer) of each pack: a handler, a Decline or a Failed.
 
-        The hook of a pack is not called if the pack has an entry point for the operator. ``has_pack_handler``: a pack
-        other than the built-in one has such an entry point; the built-in pack's hook is then not called either.
+        The hook of a pack is not called if the pack has an entry point for the operator. ``has_pack_handler``: True if
+        a pack other than the built-in one has such an entry point; the built-in pack's hook is then not called either.
         """
         hooks = self._implementations("claim", at.op.code)
         packs_with_handler = {hook.pack for hook in hooks if _is_internal(hook.plugin)} | (
@@ -268,7 +268,7 @@ class Hooks:
 def _call_claim(hook: Hook, at: OperatorInstance) -> Handler | Decline | None:
     """Return the result of a ``claim`` hook, or the Decline of the returned handler.
 
-    Raises Failed.
+    Raises Failed if the hook fails or returns anything else.
     """
     with hook.attribute_errors(label(at.op)):
         try:

@@ -1,7 +1,6 @@
 """Host: finds handlers, resolves competing claims, and reports missing operators.
 
-A host is an object; tests build one with their own handlers. Entry points are read once, loaded only if a
-model has their operator, and registered with pluggy as ``CODE@pack``.
+Entry points are read once, loaded only if a model has their operator, and registered with pluggy as ``CODE@pack``.
 """
 
 from __future__ import annotations
@@ -120,9 +119,10 @@ class Host:
             )
         admitted = [o for o in installed if self._is_admitted(o.pack)]
         self.offers = [offer for offer in admitted if not offer.unmet]
-        builtin = [o for o in (installed if offers is None else discover()) if _is_builtin_target(o)]
-        pack_offers = [o for o in self.offers if not _is_builtin_target(o)]
-        self.targets = Targets([*pack_offers, *builtin], self.prefer)  # the built-in ones cannot be replaced or blocked
+        # Built-in targets cannot be replaced or blocked.
+        builtin_targets = [o for o in (installed if offers is None else discover()) if _is_builtin_target(o)]
+        other_offers = [o for o in self.offers if not _is_builtin_target(o)]
+        self.targets = Targets([*other_offers, *builtin_targets], self.prefer)
         self.overrides: dict[str, str] = {}
         self.hooks = Hooks(dict(options or {}), self.warn)
         self._by_code: dict[str, list[Offer]] = defaultdict(list)
@@ -154,7 +154,7 @@ class Host:
     # --- loading ------------------------------------------------------------------------------
 
     def _warn_about_packs(self, offers: Iterable[Offer]) -> None:
-        """Warn about packs for another converter version, and unused entry points."""
+        """Warn about unused entry points, and packs for a different converter version."""
         for offer in offers:
             if offer.unmet:
                 self.warn(f"{offer.pack} is skipped: {_version_reason(offer)}")
@@ -326,19 +326,19 @@ class Host:
         return claims, declined
 
     def _choose_claim(self, op: Operator, claims: list[tuple[str, Handler]]) -> tuple[str, Handler] | Problem:
-        """Return the claim of a preferred pack, a third party, or the built-in pack.
+        """Return the claim to use: of a preferred pack, another pack, or the built-in pack.
 
-        If several third parties claim the operator, return a problem that names them.
+        If several packs claim the operator and none is preferred, return a problem that names them.
         """
         for preferred in self.prefer:
             for pack, handler in claims:
                 if canonical(pack) == preferred:
                     self._record_override(op, pack, claims)
                     return pack, handler
-        third_party = [(pack, handler) for pack, handler in claims if canonical(pack) != canonical(BUILTIN)]
-        if len({pack for pack, _ in third_party}) > 1:
-            return competing_claims_problem(op, sorted({pack for pack, _ in third_party}))
-        pack, handler = (third_party or claims)[0]
+        pack_claims = [(pack, handler) for pack, handler in claims if canonical(pack) != canonical(BUILTIN)]
+        if len({pack for pack, _ in pack_claims}) > 1:
+            return competing_claims_problem(op, sorted({pack for pack, _ in pack_claims}))
+        pack, handler = (pack_claims or claims)[0]
         self._record_override(op, pack, claims)
         return pack, handler
 

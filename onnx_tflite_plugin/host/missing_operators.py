@@ -31,8 +31,8 @@ def missing_handler_problem(
 ) -> Problem:
     """Return the problem that no pack accepts an operator, with reasons and remedies.
 
-    ``similar``: a remedy that names a similar handler, or "". ``is_registered``: a handler of the operator is installed,
-    but does not accept it.
+    ``similar``: a remedy that names a similar handler, or "". ``is_registered``: True if a handler of the operator is
+    installed, but does not accept it.
     """
     arity_decline = next(
         (answer for pack, answer in answers if isinstance(answer, ArityDecline) and pack == BUILTIN), None
@@ -75,7 +75,7 @@ def competing_claims_problem(op: Operator, packs: Sequence[str]) -> Problem:
 
 
 def with_remedies(problems: Mapping[Operator, Problem], main: Subgraph) -> dict[Operator, Problem]:
-    """Return the problems with the remedies shared by operators without a handler.
+    """Add the shared remedies to the problems of operators without a handler.
 
     ``main``: the converted subgraph.
     """

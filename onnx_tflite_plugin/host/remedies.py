@@ -18,7 +18,10 @@ _MAX_NAME_LENGTH = 80
 
 
 class _Submodel(NamedTuple):
-    """Operators from ``starts`` to ``ends``, or to the model's outputs if no ``ends``."""
+    """Operators from the tensors ``starts`` to the tensors ``ends``.
+
+    Empty ``ends`` stand for the model's outputs.
+    """
 
     operators: tuple[Operator, ...]
     starts: tuple[Tensor, ...]
@@ -48,6 +51,7 @@ def _describe_submodels(unsupported: Sequence[Operator], main: Subgraph) -> Iter
     if not {*main.operators}.issuperset(unsupported):
         return
     count = len(unsupported)
+    # First after all unsupported operators and before all of them, then between each two.
     submodels = [
         (k, submodel) for k in (count, 0) if (submodel := _submodel_between(unsupported[:k], unsupported[k:], main))
     ]

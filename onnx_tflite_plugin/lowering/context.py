@@ -235,7 +235,7 @@ class Context:
     def is_used(self, k: int) -> bool:
         """True if anything uses output ``k``; only an unused output may be None."""
         tensor = self.op.tensor(~k)
-        return tensor is not None and tensor in self.scope.used
+        return tensor is not None and tensor in self.scope.used_tensors
 
     def reshape_to_slot(self, value: Value, slot: int) -> ir.Value:
         """Return the value reshaped to the slot's planned shape."""

@@ -44,10 +44,7 @@ All supported runtimes have these opsets.
 """
 
 _PREFIX_BYTES = 256
-"""Number of leading bytes by which equal constants are found.
-
-The constants are then compared in full.
-"""
+"""Number of leading bytes by which candidates for an equal constant are found, before all bytes are compared."""
 
 
 class Emitter:
@@ -224,7 +221,7 @@ class Emitter:
     def _widening_for(
         self, schema: onnx.defs.OpSchema, values: Sequence[ir.Value | None], attributes: Mapping[str, Any]
     ) -> tuple[str, str, str]:
-        """Return the dtype of the operands to widen, the wider dtype, and their type name.
+        """Return (narrow dtype, wider dtype, type name in the schema) of operands to cast.
 
         The wider dtype is empty if the operator has a kernel for the operands.
         """

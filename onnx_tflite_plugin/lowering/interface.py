@@ -56,8 +56,8 @@ def apply_signature(model: Model, signature: Signature | None) -> tuple[Model, I
     main = model.main
     inputs = _name_by_signature(main, list(dict.fromkeys(main.inputs)), signature.inputs)
     outputs = _signature_outputs(main, signature.outputs)
-    ordered = replace(main, inputs=tuple(t for _, t in inputs), outputs=tuple(t for _, t in outputs))
-    subgraphs = tuple(ordered if graph is main else graph for graph in model.subgraphs)
+    new_main = replace(main, inputs=tuple(t for _, t in inputs), outputs=tuple(t for _, t in outputs))
+    subgraphs = tuple(new_main if graph is main else graph for graph in model.subgraphs)
     return replace(model, subgraphs=subgraphs), _interface_names(inputs, outputs)
 
 

@@ -19,7 +19,7 @@ from onnx_tflite_plugin.lowering.emitter import Emitter
 from onnx_tflite_plugin.lowering.interface import InterfaceNames
 from onnx_tflite_plugin.lowering.ir_values import set_type
 from onnx_tflite_plugin.lowering.operators import initialize_variable, label_nodes, lower_operators
-from onnx_tflite_plugin.lowering.scope import AfterLowering, Job, Scope
+from onnx_tflite_plugin.lowering.scope import AfterOperator, Job, Scope
 from onnx_tflite_plugin.lowering.state import States
 from onnx_tflite_plugin.lowering.values import FILE, outer_scopes
 from onnx_tflite_plugin.quantization.plan import StoragePlan
@@ -35,19 +35,19 @@ def lower(
     *,
     names: InterfaceNames,
     reset: bool = False,
-    after: AfterLowering = lambda bound, outputs: (),
+    after_operator: AfterOperator = lambda bound, outputs: (),
 ) -> ir.Model:
     """Return the ONNX model, without unused nodes and constants.
 
     ``names``: names of graph inputs and outputs. ``reset``: every run starts from the initial states, so states are not
-    inputs and outputs. Raises HandlerError with every operator that failed, InvalidModel if all failures are
-    contradictions in the file.
+    inputs and outputs. ``after_operator``: called with each lowered operator and its outputs; returns problems. Raises
+    HandlerError with every operator that failed, InvalidModel if all failures are contradictions in the file.
     """
     emitter.outer_scopes = outer_scopes(model.source)
     states = States(emitter, layout, storage, reset)
     for name in (*names.inputs, *names.outputs):
         emitter.names.unique(name)
-    job = Job(model, layout, storage, target, emitter, states, after, lower_operators)
+    job = Job(model, layout, storage, target, emitter, states, after_operator, lower_operators)
     scope = Scope(job, model.source.root)
     inputs = [
         _graph_input(scope, tensor, name, layout.interface_layout(tensor))
@@ -57,7 +57,7 @@ def lower(
     if job.problems and all(isinstance(problem, Contradiction) for problem in job.problems):
         raise InvalidModel(CONTRADICTION, job.problems)
     if job.problems:
-        raise HandlerError(REFUSED, [*job.problems, *job.downstream]) from next(iter(job.causes), None)
+        raise HandlerError(REFUSED, [*job.problems, *job.downstream_refusals]) from next(iter(job.causes), None)
     outputs: dict[ir.Value, None] = {}
     producers = {tensor: bound for bound in model.main.operators for tensor in bound.op.outputs}
     for tensor, name in zip(model.main.outputs, names.outputs, strict=True):
@@ -65,7 +65,7 @@ def lower(
         producer = producers.get(tensor)
         with nullcontext() if producer is None else label_nodes(scope, producer):
             outputs[_graph_output(scope, tensor, name, layout.interface_layout(tensor), outputs)] = None
-    state_inputs, state_outputs, defaults, state_metadata = states.interface(outputs)
+    state_inputs, state_outputs, initial_states, state_metadata = states.interface(outputs)
     nodes = _reachable_nodes(emitter.nodes, [*outputs, *state_outputs])
     _detach(set(emitter.nodes).difference(nodes))
     graph = ir.Graph(
@@ -75,7 +75,7 @@ def lower(
         opset_imports=dict(emitter.domains),
         name=model.main.subgraph.name or "main",
     )
-    for value in [*defaults, *_constants_in_use(graph)]:
+    for value in [*initial_states, *_constants_in_use(graph)]:
         graph.register_initializer(value)
     result = ir.Model(graph, ir_version=ir_version(emitter.opset), producer_name="onnx-tflite-plugin")
     write_states(result.metadata_props, state_metadata, reset=reset)
@@ -88,8 +88,8 @@ def lower(
 def _infer_missing_shapes(model: ir.Model) -> None:
     """Set the missing shapes of graph inputs and outputs, which ONNX requires.
 
-    If shape inference finds no shape, the value is a scalar: files that do not store ranks have ``[]`` both for scalars
-    and for unknown shapes.
+    An output whose shape cannot be inferred becomes a scalar, because a file that does not store ranks has ``[]`` for
+    scalars as well as for unknown shapes.
     """
     for value in model.graph.inputs:
         value.shape = ir.Shape(()) if value.shape is None else value.shape
@@ -133,7 +133,7 @@ def _graph_output(
         original = value
         value = scope.emitter.emit("Identity", [original], {})[0]
         value.type, value.shape = original.type, original.shape
-    _describe(value, tensor, layout)  # an earlier tensor may share the value in another layout
+    _describe(value, tensor, layout)  # replaces metadata of another tensor that has the same value
     value.name = name
     return value
 

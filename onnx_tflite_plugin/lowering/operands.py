@@ -179,10 +179,10 @@ class Operands:
             raise Refusal(f"the bias is {tensor.dtype}, but the input or weight is not quantized")
         if self.bound.pack != BUILTIN:
             self._warn_of_bias_scale(slot)
-        values, weight = self.scope.values, factors[1]
+        values, weight_factor = self.scope.values, factors[1]
         has_float_weights = (
-            isinstance(weight, float)
-            or self._weight_conversion(self.bound.op[weight]) is not WeightConversion.DEQUANTIZED
+            isinstance(weight_factor, float)
+            or self._weight_conversion(self.bound.op[weight_factor]) is not WeightConversion.DEQUANTIZED
         )
         if tensor.is_constant and (tensor.dtype == "int64" or has_float_weights or self.scope.target.float_biases):
             floats = self._reshape_array(slot, tensor.array).astype(np.float64) * scale

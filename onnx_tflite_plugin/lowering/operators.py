@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -21,7 +23,7 @@ from onnx_tflite_plugin.lowering.arrays import physical_dims
 from onnx_tflite_plugin.lowering.context import Context
 from onnx_tflite_plugin.lowering.ir_values import onnx_dtype, set_type
 from onnx_tflite_plugin.lowering.results import ResultContradiction, emit_table_lookup, finish_output
-from onnx_tflite_plugin.lowering.scope import NotLowered, Scope
+from onnx_tflite_plugin.lowering.scope import MissingOutput, Scope
 from onnx_tflite_plugin.lowering.value_misuse import explain_value_misuse
 from onnx_tflite_plugin.lowering.values import FILE, STORED
 from onnx_tflite_plugin.source.dtypes import HANDLES
@@ -68,9 +70,9 @@ def _lower_or_put_placeholders(scope: Scope, bound: Bound) -> None:
             raise
         outputs = None
     if outputs is not None and not job.uses_placeholders:
-        job.problems.extend(job.after(bound, outputs))
+        job.problems.extend(job.after_operator(bound, outputs))
     elif job.uses_placeholders or not isinstance(job.problems[-1], Contradiction):
-        _put_placeholders(scope, bound)
+        _put_placeholders(scope, bound)  # after a contradiction in the file, operators downstream are skipped
 
 
 def label_nodes(scope: Scope, bound: Bound) -> AbstractContextManager[None]:
@@ -106,7 +108,7 @@ def _lower_guarded(scope: Scope, bound: Bound) -> tuple[ir.Value | None, ...] | 
     with attribute_errors(f"handler {bound.handler.name}", bound.pack, bound.handler.lower, bound.label):
         try:
             return _lower_operator(scope, bound)
-        except NotLowered:
+        except MissingOutput:
             return None
         except ResultContradiction as contradiction:
             if not scope.job.uses_placeholders:
@@ -116,7 +118,7 @@ def _lower_guarded(scope: Scope, bound: Bound) -> tuple[ir.Value | None, ...] | 
                 )
             return None
         except Refusal as refusal:
-            problems = scope.job.downstream if scope.job.uses_placeholders else scope.job.problems
+            problems = scope.job.downstream_refusals if scope.job.uses_placeholders else scope.job.problems
             problems.append(refusal_problem(bound, refusal))
             return None
 
@@ -145,9 +147,11 @@ def _lower_operator(scope: Scope, bound: Bound) -> tuple[ir.Value | None, ...]:
     for operand, before in zip(operands, properties, strict=True):
         if _operand_properties(operand) != before:
             raise Mismatch(f"the lowering changed operand {before[0]!r}, which other operators use")
-    results = (
-        result if isinstance(result, tuple | list) else () if result is None and not bound.op.outputs else (result,)
-    )
+    results: Sequence[Any] = (result,)
+    if isinstance(result, tuple | list):
+        results = result
+    elif result is None and not bound.op.outputs:
+        results = ()
     if len(results) != len(bound.op.outputs):
         if bound.pack == BUILTIN:
             raise ResultContradiction(

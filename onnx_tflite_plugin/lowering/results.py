@@ -1,6 +1,6 @@
 """Post-processing of handler outputs: activation, quantization, and checks.
 
-The output is quantized last, where the target can fuse it.
+Quantization comes last, because targets fuse a final QuantizeLinear into the operator.
 """
 
 from __future__ import annotations
@@ -43,13 +43,14 @@ class ResultContradiction(Refusal):
 def finish_output(ctx: Context, k: int, value: ValueOrResource | None) -> ir.Value | None:
     """Post-process, check and assign an output, and return its value.
 
-    Post-processing applies the activation, quantizes, and restores the file's axis order in per-axis entries.
+    Post-processing applies the activation and quantizes. Outputs with one entry per axis, such as a shape, get the axis
+    order of the file.
     """
     tensor = ctx.op.tensor(~k)
     if tensor is None:
         return None
     if value is None:
-        if tensor in ctx.scope.used:
+        if tensor in ctx.scope.used_tensors:
             raise WrongResult(f"the lowering returned None for output {k}, which is used; is a `return` missing?")
         return None
     if isinstance(value, Resource):
@@ -64,6 +65,7 @@ def finish_output(ctx: Context, k: int, value: ValueOrResource | None) -> ir.Val
         raise WrongResult(f"the lowering returned {value.name!r} for output {k}, which is not a value of this model")
     encoding = FILE if affine(tensor) is not None and uses_file_integers(ctx.scope.storage, ctx.bound, ~k) else STORED
     is_reshaped = ~k in ctx.bound.declared.reshapes
+    # A target that clips integers reshapes the quantized values, so that the activation follows the operator directly.
     if is_reshaped and not ctx.target.clips_integers:
         value = ctx.reshape_to_slot(value, ~k)
     _check_quantizable(ctx, value, tensor, k)
@@ -91,13 +93,13 @@ def _convert_to_planned_storage(ctx: Context, slot: int, value: ir.Value) -> ir.
 
 
 def _is_fake_quantized(ctx: Context, quantization: Quantization) -> bool:
-    """True if the operator only moves values that are rounded to ``quantization``."""
+    """True if the operator moves values that are already rounded to ``quantization``."""
     operands = [ctx.op[slot] for slot in data_slots(ctx.bound) if slot >= 0 and ctx.op[slot].dtype == "float32"]
     return ctx.bound.declared.quantization.moves_values and all(t.fake_quantization == quantization for t in operands)
 
 
 def _restore_axis_order(ctx: Context, slot: int, value: ir.Value) -> ir.Value:
-    """Return an output with per-axis entries in the file's axis order."""
+    """Return an output with one entry per axis, such as a shape, in file order."""
     indexed_slot = ctx.bound.declared.indexed_by_axis.get(slot)
     if indexed_slot is None:
         return value
@@ -203,20 +205,20 @@ def activate_output(ctx: Context, value: ir.Value, k: int) -> ir.Value:
         return clamp_integers(ctx, value, clamp, storage)
     if value.type is not None and value.type.dtype == ir.DataType.BOOL:  # no target quantizes it
         raise _dtype_error(ctx, value.type.dtype, ctx.op[~k], onnx_dtype(storage.dtype), k)
-    clips_after = ctx.target.clips_integers and ctx.target.has_kernel("Clip", storage.dtype)
-    if not clips_after and not clamp.is_idle:
-        # An additional quantization before the clip changes no result, because both are monotonic.
+    clips_quantized = ctx.target.clips_integers and ctx.target.has_kernel("Clip", storage.dtype)
+    if not clips_quantized and not clamp.is_idle:
+        # Some targets need Q and DQ before the activation too. Both are monotonic, so this changes no result.
         if ctx.target.quantizes_moves:
             value = conversions.dequantize(
                 conversions.quantize(value, storage, ctx.layout(~k)), storage, ctx.layout(~k)
             )
         value = apply_activation(ctx.scope, value, activation)
     value = conversions.quantize(value, storage, ctx.layout(~k))
-    return clamp_integers(ctx, value, clamp, storage) if clips_after else value
+    return clamp_integers(ctx, value, clamp, storage) if clips_quantized else value
 
 
 def clamp_integers(ctx: Context, value: ir.Value, clamp: Clamp, storage: Storage) -> ir.Value:
-    """Return quantized values clipped to the clamp."""
+    """Return quantized values clipped to the bounds of ``clamp``."""
     if clamp.is_idle:
         return value
     lowest, highest = INTEGER_RANGE[storage.dtype]
@@ -261,6 +263,7 @@ def _table_entries(ctx: Context, table: Callable[[Instance], Array]) -> Array:
     input_shift, output_shift = ctx.storage(0).shift, ctx.storage(~0).shift
     if input_shift or output_shift:
         first, last = INTEGER_RANGE[ctx.dtype(0)]
+        # The order is 0, 1, ..., -2, -1, so that a negative input indexes the table from its end.
         stored_inputs = np.concatenate([np.arange(0, last + 1), np.arange(first, 0)])
         entries = entries[stored_inputs - input_shift].astype(np.int32) + output_shift
     return entries

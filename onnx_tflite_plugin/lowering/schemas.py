@@ -29,7 +29,7 @@ def schema_of(op_type: str, opset: int, domain: str) -> onnx.defs.OpSchema | Non
     except onnx.defs.SchemaError:
         if domain not in _domains():
             return None
-        require_newer_opset(op_type, domain, opset, op_type, lambda _: True)
+        refuse_if_newer_opset_supports(op_type, domain, opset, op_type, lambda _: True)
         raise LookupError(_describe_missing_operator(op_type, opset, domain)) from None
 
 
@@ -46,7 +46,7 @@ def _describe_missing_operator(op_type: str, opset: int, domain: str) -> str:
 def decomposition(op_type: str, opset: int, domain: str) -> onnx.FunctionProto | None:
     """Return the function that ONNX defines for an operator of a newer opset.
 
-    Return None if there is no such function, or if it uses an operator that this opset lacks.
+    Return None if there is no such function, if its attributes are parameters, or if this opset lacks one of its operators.
     """
     newest = _newest_schema(op_type, domain)
     for version in range(opset + 1, (newest.since_version if newest else 0) + 1):
@@ -64,12 +64,12 @@ def decomposition(op_type: str, opset: int, domain: str) -> onnx.FunctionProto |
     return None
 
 
-def require_newer_opset(
+def refuse_if_newer_opset_supports(
     op_type: str, domain: str, opset: int, description: str, is_supported: Callable[[onnx.defs.OpSchema], bool]
 ) -> None:
     """Raise Refusal if the schema of a newer opset passes ``is_supported``.
 
-    ``description``: the unsupported feature, for the message.
+    ``description``: the feature that the model's opset lacks, for the message.
     """
     if (newest := _newest_schema(op_type, domain)) is None or newest.since_version <= opset:
         return
@@ -134,7 +134,9 @@ def require_dtypes(schema: onnx.defs.OpSchema, opset: int, dtypes: Sequence[ir.D
     for k, dtype in enumerate(dtypes):
         if dtype is not None and not _allows(schema, k, dtype):
             description = f"{schema.name} of {dtype.name.lower()}"
-            require_newer_opset(schema.name, schema.domain, opset, description, partial(_allows, k=k, dtype=dtype))
+            refuse_if_newer_opset_supports(
+                schema.name, schema.domain, opset, description, partial(_allows, k=k, dtype=dtype)
+            )
 
 
 def _has_attribute(schema: onnx.defs.OpSchema, name: str) -> bool:
@@ -204,7 +206,9 @@ def fit_to_opset(
             new_operands[position] = new_attributes.pop(name)
         elif name not in names:
             description = f"{schema.name} with {name}"
-            require_newer_opset(schema.name, schema.domain, opset, description, partial(_has_attribute, name=name))
+            refuse_if_newer_opset_supports(
+                schema.name, schema.domain, opset, description, partial(_has_attribute, name=name)
+            )
     # An empty constant replaces an operand that is optional only in newer opsets, such as the scales of Resize before opset 13.
     required = signature_of(schema).required
     absent = [operand is None and any(required[k : k + 1]) for k, operand in enumerate(new_operands)]
@@ -228,7 +232,9 @@ def _attribute_value(schema: onnx.defs.OpSchema, opset: int, name: str, operand:
     if isinstance(operand, ir.Value):
         if operand.const_value is None:
             description = f"{schema.name} with {name} as a runtime value"
-            require_newer_opset(schema.name, schema.domain, opset, description, partial(_has_operand, name=name))
+            refuse_if_newer_opset_supports(
+                schema.name, schema.domain, opset, description, partial(_has_operand, name=name)
+            )
             raise TypeError(f"{schema.name} takes {name} only as a constant")
         array = operand.const_value.numpy()
     if array is None:

@@ -26,7 +26,7 @@ from onnx_tflite_plugin.quantization.storage import Encoding
 from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.model import Dims, Tensor
 
-AfterLowering = Callable[[Bound, tuple[ir.Value | None, ...]], Sequence[Problem]]
+AfterOperator = Callable[[Bound, tuple[ir.Value | None, ...]], Sequence[Problem]]
 
 
 MAX_DEPTH, MAX_INLINED = 64, 10_000  # limits of nested subgraph calls, and of operators in inlined subgraphs
@@ -36,10 +36,10 @@ MAX_DEPTH, MAX_INLINED = 64, 10_000  # limits of nested subgraph calls, and of o
 class Job:
     """State shared by all scopes of one conversion.
 
-    ``after``: function called with each lowered operator. ``lower_operators``: function that lowers all operators of a
-    scope. ``problems``, ``causes``: failures and their exceptions. ``placeholders``: results of operators that failed.
-    ``uses_placeholders``: True while an operator with a placeholder as operand is lowered. ``downstream``: refusals of
-    operators with a placeholder as operand. ``inlined``: number of operators in inlined subgraphs.
+    ``after_operator``: function called with each lowered operator and its outputs. ``lower_operators``: function that
+    lowers all operators of a scope. ``problems``, ``causes``: failures and their exceptions. ``placeholders``: results
+    of operators that failed. ``uses_placeholders``: True while an operator is lowered that has a placeholder as
+    operand. ``downstream_refusals``: refusals of such operators. ``inlined``: number of operators in inlined subgraphs.
     """
 
     model: BoundModel
@@ -48,17 +48,17 @@ class Job:
     target: Target
     emitter: Emitter
     states: States
-    after: AfterLowering
+    after_operator: AfterOperator
     lower_operators: Callable[[Scope], None]
     problems: list[Problem] = field(default_factory=list)
     causes: list[Exception] = field(default_factory=list)
-    downstream: list[Problem] = field(default_factory=list)
+    downstream_refusals: list[Problem] = field(default_factory=list)
     placeholders: set[Tensor] = field(default_factory=set)
     uses_placeholders: bool = False
     inlined: int = 0
 
 
-class NotLowered(Exception):
+class MissingOutput(Exception):
     """An output of a called subgraph is missing, because its operator failed."""
 
 
@@ -85,8 +85,8 @@ class Scope:
         self.conversions = self.values.conversions
         graph = job.model.graphs[index]
         self.operators = graph.operators if results is None else _required_operators(graph.operators, results)
-        self.used = {t for bound in self.operators for t in bound.op.inputs if t is not None}
-        self.used.update(graph.outputs if results is None else results)
+        self.used_tensors = {t for bound in self.operators for t in bound.op.inputs if t is not None}
+        self.used_tensors.update(graph.outputs if results is None else results)
         self.overwritten_variables = overwritten_variables(self.operators)
 
     # --- values of tensors --------------------------------------------------------------------
@@ -112,7 +112,7 @@ class Scope:
         A variable tensor has no state if nothing reads it, or if every run writes it before reading it.
         """
         self.values.put(tensor, value, layout, encoding)
-        if tensor.is_variable and tensor in self.used and tensor not in self.overwritten_variables:
+        if tensor.is_variable and tensor in self.used_tensors and tensor not in self.overwritten_variables:
             state = self.states.variable_state(tensor, self.values.state_name(tensor))
             state.set(self.values.get(tensor, source_layout(tensor.dims), FILE))
 
@@ -151,10 +151,10 @@ class Scope:
     def output(self, tensor: Tensor) -> ValueOrResource:
         """Return a subgraph's output in planned layout and the file's dtype.
 
-        Raises NotLowered if its operator failed.
+        Raises MissingOutput if the operator that computes it failed.
         """
         if self.job.problems and not self.values.has(tensor):
-            raise NotLowered
+            raise MissingOutput
         return self.values.resource(tensor) or self.values.get(tensor, self.layout.interface_layout(tensor), FILE)
 
     def graph(self, body: Callable[..., Sequence[Value]], inputs: Sequence[tuple[str, str, Dims | None]]) -> ir.Graph:
@@ -172,6 +172,7 @@ class Scope:
             results = [require_value(value) for value in body(*graph_inputs)]
             node_outputs = {output for node in nodes for output in node.outputs}
             for value in results:
+                # ONNX requires each output of an inner graph to come from a node of that graph, under its own name.
                 if value in outputs or value not in node_outputs:
                     original = value
                     value = self.emitter.emit("Identity", [original], {})[0]

@@ -94,7 +94,7 @@ class State:
         """
         if self.initializing and self.current is not None:
             fact = f"the operator sets the initial value of the state {self.name!r} after operators that use it"
-            raise Refusal(f"{fact}; LiteRT uses the initial value there only in the first run")
+            raise Refusal(f"{fact}; LiteRT sets the state at this operator, and only in the first run")
         if self.initializing:
             try:
                 self.initial = evaluate_constant(
@@ -193,7 +193,7 @@ class States:
     def interface(
         self, graph_outputs: Collection[ir.Value]
     ) -> tuple[list[ir.Value], list[ir.Value], list[ir.Value], list[CarriedState]]:
-        """Return inputs, outputs and initial values of states, and metadata."""
+        """Return graph inputs, graph outputs, initializers and metadata of the states."""
         inputs, initializers, metadata = [], [], []
         outputs: dict[ir.Value, None] = {}
         for state in self.by_key.values():

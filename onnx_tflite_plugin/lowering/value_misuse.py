@@ -1,6 +1,6 @@
-"""Messages for lowerings that compute with values of the model in Python or NumPy.
+"""Explanations of errors in lowerings that apply Python or NumPy to values.
 
-The error that Python or NumPy raises does not say what to write instead.
+Python's and NumPy's own messages do not say what to write instead.
 """
 
 from __future__ import annotations
@@ -70,23 +70,23 @@ _FUNCTIONS = {
 }
 """ONNX operator of each NumPy function or method whose name in ONNX differs."""
 
-_EXAMPLE = "emit operators with ctx.ops, such as ctx.ops.Add(x, y)"
-_RUNTIME = "if the operand must be a constant, read it with ctx.require_constant(slot)"
-_READABLE = "a lowering may read only the dtype and shape of a value"
+_EMIT_OPERATORS = "emit operators with ctx.ops, such as ctx.ops.Add(x, y)"
+_READ_CONSTANT = "if the operand must be a constant, read it with ctx.require_constant(slot)"
+_ONLY_DTYPE_AND_SHAPE = "a lowering may read only the dtype and shape of a value"
 _NOTHING_TO_EMIT = {
     "ndim": "write len(ctx.shape(slot))",
     "rank": "write len(ctx.shape(slot))",
     "size": "write ctx.shape(slot)",
     "len": "write ctx.shape(slot)",
-    "float": _RUNTIME,
-    "int": _RUNTIME,
+    "float": _READ_CONSTANT,
+    "int": _READ_CONSTANT,
 }
 """Remedies for functions and attributes that no ONNX operator replaces."""
 
 
 _VALUE_CLASS = re.compile(r"'Value'|\bValue (?:object|\.__)|\bof type Value\b|\bto Value\.")
 """Matches mentions of the class ``Value`` in messages of Python and NumPy."""
-_OWN_MODULES = ("onnx_tflite_plugin", "onnx_ir", "onnx")
+_OWN_PACKAGES = ("onnx_tflite_plugin", "onnx_ir", "onnx")
 
 
 class _ArithmeticError(TypeError):
@@ -94,7 +94,7 @@ class _ArithmeticError(TypeError):
 
 
 class _RefusedArithmetic:
-    """Python's operators +, -, * and / on values, which raise TypeError."""
+    """Implementation of Python's +, -, * and / for values: it raises TypeError."""
 
     def __getattr__(self, name: str) -> Callable[..., NoReturn]:
         def refuse(*operands: object) -> NoReturn:
@@ -152,7 +152,7 @@ def _failing_frame(error: Exception) -> tuple[FrameType, int] | None:
     called_package = "onnx_ir" if isinstance(error, _ArithmeticError) else "numpy"
     while frames and _package(frames[-1][0]) == called_package:
         frames.pop()
-    return frames[-1] if frames and _package(frames[-1][0]) not in _OWN_MODULES else None
+    return frames[-1] if frames and _package(frames[-1][0]) not in _OWN_PACKAGES else None
 
 
 def _package(frame: FrameType) -> str:
@@ -244,11 +244,11 @@ def _find_remedy(expression: ast.expr, frame: FrameType) -> str:
         case ast.Attribute(value=value, attr=name):
             op_type = _operator_of_function(name)
             return _NOTHING_TO_EMIT.get(name) or (
-                f"write ctx.ops.{op_type}({ast.unparse(value)}, ...)" if op_type else _READABLE
+                f"write ctx.ops.{op_type}({ast.unparse(value)}, ...)" if op_type else _ONLY_DTYPE_AND_SHAPE
             )
         case ast.Name() | ast.ListComp() | ast.GeneratorExp():
-            return _RUNTIME
-    return _EXAMPLE
+            return _READ_CONSTANT
+    return _EMIT_OPERATORS
 
 
 def _operator_of_function(name: str) -> str | None:
@@ -260,7 +260,7 @@ def _operator_of_function(name: str) -> str | None:
 def _suggest(op_type: str | None, *operands: ast.expr) -> str:
     """Return the code that emits an operator. Numbers get the dtype of operand 0."""
     if op_type is None:
-        return _EXAMPLE
+        return _EMIT_OPERATORS
     return f"write ctx.ops.{op_type}({', '.join(map(_format_operand, operands))})"
 
 

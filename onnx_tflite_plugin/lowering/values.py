@@ -57,9 +57,10 @@ class Values:
         self.emitter = emitter
         self.plan = storage
         self.prefix = prefix
-        self._derived: dict[Tensor, dict[tuple[TensorLayout, Encoding], ir.Value]] = {}
         self._constants: dict[tuple[Tensor, TensorLayout, Encoding, WeightConversion], ir.Value] = {}
+        # the layout and encoding in which an operator computed a tensor, and all values of the tensor
         self._produced: dict[Tensor, tuple[TensorLayout, Encoding]] = {}
+        self._derived: dict[Tensor, dict[tuple[TensorLayout, Encoding], ir.Value]] = {}
         self._resources: dict[Tensor, Resource] = {}
         self.conversions = Conversions(emitter, storage.target, self.name)
 
@@ -77,7 +78,7 @@ class Values:
         """Set the value of a tensor.
 
         Values derived from an earlier value of the same tensor are dropped. ``outer``: the value belongs to another
-        subgraph and keeps its name and shape.
+        subgraph, which has named it.
         """
         if isinstance(value, Resource):
             self._resources[tensor] = value
@@ -145,16 +146,19 @@ class Values:
         produced_layout, produced_encoding = self._produced[tensor]
         target = self.plan.target
         if encoding is FLOAT and layout != produced_layout and not (target.moves_integers or target.quantizes_moves):
+            # Dequantize first, because the target transposes only floats.
             floats = self.get(tensor, produced_layout, FLOAT)
             value = self.conversions.convert_layout(floats, produced_layout, layout)
         elif encoding is FLOAT:
             value = self.conversions.dequantize(self.get(tensor, layout, STORED), self.plan.storage(tensor), layout)
         elif encoding is STORED and layout != produced_layout and self._lacks_transpose(tensor):
+            # Transpose between DequantizeLinear and QuantizeLinear.
             floats = self.conversions.convert_layout(self.get(tensor, produced_layout, FLOAT), produced_layout, layout)
             value = self.conversions.quantize(floats, self.plan.storage(tensor), layout)
         elif encoding is produced_encoding:
             derived = self._derived[tensor]
             layouts = [derived_layout for derived_layout, derived_encoding in derived if derived_encoding is encoding]
+            # A layout that differs only in axes of size 1 needs no Transpose.
             reshapable_layouts = (known for known in layouts if drop_unit_axes(known) == drop_unit_axes(layout))
             start = next(reshapable_layouts, produced_layout)
             value = self.conversions.convert_layout(

@@ -11,7 +11,7 @@ from onnx_tflite_plugin.api.notation import parse_axes
 from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.api.target import Target
 from onnx_tflite_plugin.binding.bound import Bound, BoundModel
-from onnx_tflite_plugin.checked import describe
+from onnx_tflite_plugin.checked import describe, plural
 from onnx_tflite_plugin.errors import HandlerError, Problem, TargetRefusal
 from onnx_tflite_plugin.guard import BUILTIN, Failed, WrongResult, attribute_errors
 from onnx_tflite_plugin.quantization.shifted_storage import plan_shifted_storage
@@ -111,16 +111,16 @@ def plan_storage(model: BoundModel, target: Target, *, fold: bool = False) -> St
     if problems:
         raise HandlerError("quantized operands that cannot be converted:", problems)
     plan = StoragePlan(target, plan_shifted_storage(model, target), arithmetic, fold)
-    _check_rules(model, plan)
+    _check_target_support(model, plan)
     return plan
 
 
-def _check_rules(model: BoundModel, plan: StoragePlan) -> None:
+def _check_target_support(model: BoundModel, plan: StoragePlan) -> None:
     """Raise TargetRefusal if the target does not support a quantized tensor.
 
-    The error names the first tensor for each violated rule.
+    The error names the first tensor for each reason.
     """
-    violations: dict[str, dict[Tensor, Bound]] = {}
+    refused_tensors: dict[str, dict[Tensor, Bound]] = {}  # by reason; with an operator of each tensor
     for bound in model.operators():
         if plan.arithmetic[bound] is Arithmetic.FLOAT:
             dequantized, requantized_slots = (
@@ -132,26 +132,26 @@ def _check_rules(model: BoundModel, plan: StoragePlan) -> None:
         for tensor in (*dequantized, *quantized_tensors(bound, requantized_slots)):
             storage = plan.storage(tensor)
             zero_point = storage.quantization.zero_point if storage.quantization else ()
-            rule = plan.target.refusal(storage.dtype, zero_point)
-            if rule:
-                violations.setdefault(rule, {}).setdefault(tensor, bound)
-    if violations:
-        problems = [_target_problem(rule, tensors, plan) for rule, tensors in violations.items()]
+            reason = plan.target.refusal(storage.dtype, zero_point)
+            if reason:
+                refused_tensors.setdefault(reason, {}).setdefault(tensor, bound)
+    if refused_tensors:
+        problems = [_target_problem(reason, tensors, plan) for reason, tensors in refused_tensors.items()]
         raise TargetRefusal(f"target {plan.target.name} cannot hold every tensor:", problems)
 
 
-def _target_problem(rule: str, tensors: Mapping[Tensor, Bound], plan: StoragePlan) -> Problem:
-    """Return the problem of tensors that violate a rule of the target."""
+def _target_problem(reason: str, tensors: Mapping[Tensor, Bound], plan: StoragePlan) -> Problem:
+    """Return the problem of tensors that the target does not support for one reason."""
     (tensor, bound), *others = tensors.items()
     quantization = affine(tensor)
     zero_point = f" with zero point {quantization.zero_point[0]}" if quantization else ""
     storage = plan.storage(tensor)
     if storage.quantization and storage.dtype != tensor.dtype:
         zero_point += f", which is {storage.quantization.zero_point[0]} in {storage.dtype}"
-    remainder = f", and {len(others)} more tensors break the rule" if others else ""
+    remainder = f", and {plural(len(others), 'more tensor')} cannot be stored either" if others else ""
     location = f"tensor {tensor} of {bound.label}"
     remedy = "--quantization symmetric changes their parameters, --quantization float drops them"
-    return Problem(location, f"{rule}; the tensor is {tensor.dtype}{zero_point}{remainder}", remedy)
+    return Problem(location, f"{reason}; the tensor is {tensor.dtype}{zero_point}{remainder}", remedy)
 
 
 @dataclass(frozen=True)

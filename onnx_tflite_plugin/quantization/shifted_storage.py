@@ -34,9 +34,8 @@ def plan_shifted_storage(model: BoundModel, target: Target) -> dict[Tensor, Stor
 
 def _mixed_state_tensors(states: StateUsers, shifted: Mapping[Tensor, Storage]) -> set[Tensor]:
     """Return all tensors of each state whose tensors would differ in storage."""
-    groups, complete = states
-    state_tensors = [{state_tensor(bound) for bound in group} for group in groups.values()]
-    if not complete:
+    state_tensors = [{state_tensor(bound) for bound in users} for users in states.users.values()]
+    if not states.is_complete:
         return {tensor for group in state_tensors for tensor in group}
     unshifted: set[Tensor] = set()
 
@@ -75,7 +74,7 @@ def _interface_only_tensors(model: BoundModel, weights: set[Tensor], states: Sta
     interface = {t for t in (*model.main.inputs, *model.main.outputs) if t.dtype in target.quantizes}
     by_operator = {bound: {*quantized_tensors(bound)} for bound in model.operators()}
     # All users of a state share its tensors, even an operator that only assigns a constant.
-    for users in states[0].values():
+    for users in states.users.values():
         state_tensors = {state_tensor(bound) for bound in users if is_quantized(state_tensor(bound))}
         by_operator.update((bound, state_tensors) for bound in users)
     isolated = {
