@@ -1,8 +1,8 @@
 """Layout plan: one layout per operator slot, at minimum cost.
 
 The plan is chosen before anything is emitted. In the labeling problem (:mod:`.solver`), operators are variables and
-tensors are wires. If consumers read a tensor in layouts other than the producer's, each of these layouts costs the
-tensor's bytes and a constant, or only a small constant if it differs only in axes of size 1.
+tensors are wires. Each layout in which consumers read a tensor, other than the producer's, costs the tensor's bytes and a
+constant; if the layouts differ only in axes of size 1, it costs only a small constant.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from onnx_tflite_plugin.binding.bound import Bound, BoundModel
 from onnx_tflite_plugin.errors import CONTRADICTION, Contradiction, HandlerError, InvalidModel, Problem
 from onnx_tflite_plugin.guard import BUILTIN, Failed, definition
 from onnx_tflite_plugin.layout import labeling, solver
-from onnx_tflite_plugin.layout.boundaries import boundary_values, tensor_at
+from onnx_tflite_plugin.layout.boundaries import BoundaryValue, Place, boundary_values, tensor_at
 from onnx_tflite_plugin.layout.constraints import LayoutConstraint, layout_constraint
 from onnx_tflite_plugin.layout.dataflow import Endpoint, EndpointLookup, PlannedTranspose, TensorBytes, dataflow_edges
 from onnx_tflite_plugin.layout.propagation import InterfaceLayouts, propagate_layouts
@@ -39,8 +39,8 @@ class LayoutPlan(NamedTuple):
 
     ``exact``: the cost is proven minimal. ``chosen_for_speed``: operators that a plan of fewest transposed bytes would
     make slower, with the saved time in byte equivalents. ``differences``: the number of operators, graph inputs and
-    outputs, and boundary values whose layout may differ from the local plan. If it is 0, the plan equals the local
-    plan.
+    outputs, and boundary values whose layout may differ from the local plan (see ``plan_layout``). If it is 0, the plans are
+    equal.
     """
 
     operator_layouts: Mapping[Bound, OperatorLayout]
@@ -93,68 +93,78 @@ def plan_layout(
         model, constraints, representatives, interface, local, price, boundaries
     )
     flexible_operators = list(candidates)
-    label_costs = [
-        tuple(price(constraints[bound], layout) for layout in candidates[bound]) for bound in flexible_operators
-    ]
-    free_interface = sorted(interface_candidates, key=lambda tensor: (tensor.subgraph, tensor.index))
-    label_costs += [(0,) * len(interface_candidates[tensor]) for tensor in free_interface]
-    first_boundary_variable = len(label_costs)
-    label_costs += [(0,) * len(boundary.perms) for boundary in boundaries]
-    boundary_endpoints = {
-        place: Endpoint(
-            variable,
-            [layout_of_permutation(tensor_at(place).dims, perm) for perm in boundary.perms],
-            "boundary",
-        )
-        for variable, boundary in enumerate(boundaries, first_boundary_variable)
-        for place in boundary.places
-    }
+    # The solver's variables are the flexible operators, then the free graph inputs and outputs, then the boundary values.
     endpoints = EndpointLookup(
         constraints,
         candidates,
-        variables={bound: i for i, bound in enumerate(flexible_operators)},
+        variables={bound: variable for variable, bound in enumerate(flexible_operators)},
         representatives=representatives,
-        interface_endpoints={
-            tensor: Endpoint(len(flexible_operators) + i, interface_candidates[tensor], "graph input or output")
-            for i, tensor in enumerate(free_interface)
-        },
+        interface_endpoints=_interface_endpoints(interface_candidates, len(flexible_operators)),
         interface=interface,
-        boundaries=boundary_endpoints,
+        boundaries=_boundary_endpoints(boundaries, len(flexible_operators) + len(interface_candidates)),
     )
     edges = list(dataflow_edges(model, endpoints))
-    wires = tuple(wire for edge in edges for wire in edge.wires(bytes_of))
-    solution = solver.solve(labeling.LabelingProblem(tuple(label_costs), wires))
-    transposes = [transpose for edge in edges for transpose in edge.transposes(solution.labels, bytes_of)]
-    operator_layouts = {bound: candidates[bound][solution.labels[i]] for i, bound in enumerate(flexible_operators)}
+    problem = labeling.LabelingProblem(
+        (
+            *(tuple(price(constraints[bound], layout) for layout in candidates[bound]) for bound in flexible_operators),
+            *((0,) * len(endpoint.layouts) for endpoint in endpoints.interface_endpoints.values()),
+            *((0,) * len(boundary.perms) for boundary in boundaries),
+        ),
+        tuple(wire for edge in edges for wire in edge.wires(bytes_of)),
+    )
+    solution = solver.solve(problem)
+    labels = solution.labels
+    transposes = [transpose for edge in edges for transpose in edge.transposes(labels, bytes_of)]
+    operator_layouts = {
+        bound: candidates[bound][label] for bound, label in zip(flexible_operators, labels, strict=False)
+    }
     operator_layouts |= {bound: operator_layouts[representative] for bound, representative in representatives.items()}
+    interface_layouts = {tensor: endpoint.layout(labels) for tensor, endpoint in endpoints.interface_endpoints.items()}
+    boundary_layouts = {place: endpoint.layout(labels) for place, endpoint in endpoints.boundaries.items()}
     return LayoutPlan(
         operator_layouts=operator_layouts,
-        slot_layouts=_slot_layouts(constraints, operator_layouts)
-        | {
-            place: endpoint.layout(solution.labels)
-            for place, endpoint in boundary_endpoints.items()
-            if not isinstance(place, Tensor)
+        slot_layouts={
+            **_slot_layouts(constraints, operator_layouts),
+            **{place: layout for place, layout in boundary_layouts.items() if not isinstance(place, Tensor)},
         },
         interface={
             **interface.fixed,
-            **{tensor: endpoints.interface_endpoints[tensor].layout(solution.labels) for tensor in free_interface},
-            **{
-                place: endpoint.layout(solution.labels)
-                for place, endpoint in boundary_endpoints.items()
-                if isinstance(place, Tensor)
-            },
+            **interface_layouts,
+            **{place: layout for place, layout in boundary_layouts.items() if isinstance(place, Tensor)},
         },
         constraints=constraints,
         transposes=tuple(transposes),
-        chosen_for_speed=_choices_for_speed(flexible_operators, label_costs, wires, solution) if transposes else (),
+        chosen_for_speed=_choices_for_speed(flexible_operators, problem, solution) if transposes else (),
         cost=solution.cost,
         exact=solution.exact and not local,
         method="local" if local else solution.method,
         differences=sum(
             _differs_from_local(constraints[bound], operator_layouts[bound]) for bound in flexible_operators
         )
-        + sum(label > 0 for label in solution.labels[len(flexible_operators) :]),
+        + sum(label > 0 for label in labels[len(flexible_operators) :]),
     )
+
+
+def _interface_endpoints(
+    candidates: Mapping[Tensor, Sequence[TensorLayout]], first_variable: int
+) -> dict[Tensor, Endpoint]:
+    """Return the endpoint of each free graph input and output, in order of their variables."""
+    tensors = sorted(candidates, key=lambda tensor: (tensor.subgraph, tensor.index))
+    return {
+        tensor: Endpoint(variable, candidates[tensor], "graph input or output")
+        for variable, tensor in enumerate(tensors, first_variable)
+    }
+
+
+def _boundary_endpoints(boundaries: Sequence[BoundaryValue], first_variable: int) -> dict[Place, Endpoint]:
+    """Return the endpoint of each boundary value, at each place."""
+    return {
+        place: Endpoint(
+            variable, [layout_of_permutation(tensor_at(place).dims, perm) for perm in boundary.perms], "boundary"
+        )
+        for variable, boundary in enumerate(boundaries, first_variable)
+        for place in boundary.places
+    }
 
 
 def _differs_from_local(constraint: LayoutConstraint, layout: OperatorLayout) -> bool:
@@ -214,8 +224,9 @@ def _layout_cost(
     letters = set(price.letters.split())
     sizes = constraint.shared_axes.slots[price.slot].sizes
     sized_letters = [part.letter for part in layout if sizes.get(part.letter, 1) != 1]
-    innermost = sized_letters[len(sized_letters) - len(letters & set(sized_letters)) :]
-    return prices(price, set(innermost) <= letters, bytes_of(constraint.bound.op[price.slot]))
+    innermost_letters = sized_letters[len(sized_letters) - len(letters & set(sized_letters)) :]
+    is_innermost = set(innermost_letters) <= letters
+    return prices(price, is_innermost, bytes_of(constraint.bound.op[price.slot]))
 
 
 def _slot_layouts(
@@ -235,21 +246,19 @@ def _slot_layouts(
 
 
 def _choices_for_speed(
-    flexible_operators: Sequence[Bound],
-    label_costs: Sequence[Sequence[int]],
-    wires: tuple[labeling.Wire, ...],
-    solution: solver.Solution,
+    flexible_operators: Sequence[Bound], problem: labeling.LabelingProblem, solution: solver.Solution
 ) -> tuple[tuple[str, int], ...]:
     """Return the operators that a plan of fewest transposes would make slower.
 
     Each operator comes with its saving, in byte equivalents.
     """
-    if not any(map(any, label_costs)):
+    if not any(map(any, problem.prices)):
         return ()
-    fewest_transposes = solver.solve(labeling.LabelingProblem(tuple((0,) * len(costs) for costs in label_costs), wires))
+    without_prices = labeling.LabelingProblem(tuple((0,) * len(prices) for prices in problem.prices), problem.wires)
+    fewest_transposes = solver.solve(without_prices)
     savings = [
-        costs[fewest_label] - costs[label]
-        for costs, fewest_label, label in zip(label_costs, fewest_transposes.labels, solution.labels, strict=True)
+        prices[fewest_label] - prices[label]
+        for prices, fewest_label, label in zip(problem.prices, fewest_transposes.labels, solution.labels, strict=True)
     ]
     return tuple(
         (bound.label, saving) for bound, saving in zip(flexible_operators, savings, strict=False) if saving > 0

@@ -39,13 +39,11 @@ def propagate_layouts(
     price: Callable[[LayoutConstraint, OperatorLayout], int],
     boundaries: Sequence[BoundaryValue] = (),
 ) -> tuple[dict[Bound, list[OperatorLayout]], dict[Tensor, list[TensorLayout]]]:
-    """Return candidate layouts of flexible operators and of free interfaces.
+    """Return candidate layouts of flexible operators, and of free graph inputs and outputs.
 
-    A free interface is a graph input or output that may follow the plan. An operator that no layout reaches keeps the
-    file's layout. The file's layout is also a candidate if any other candidate has an operator cost. All users of one
-    state share the candidates of ``representatives[user]``. New permutations are appended to ``boundaries``. Candidates
-    are sorted, because the solver prefers the first of equal cost: layouts with unit axes in all slots or in none come
-    first, and among these the file's layout.
+    An operator that no layout reaches keeps the file's layout. The file's layout is also a candidate if any other candidate
+    has an operator cost. All users of one state share the candidates of ``representatives[user]``. New permutations are
+    appended to ``boundaries``. The solver prefers the first of several candidates of equal cost.
     """
     flexible_operators = [
         bound
@@ -89,15 +87,27 @@ def propagate_layouts(
             not candidates[bound] or any(price(constraints[bound], layout) for layout in candidates[bound])
         ):
             propagation.add_candidate(bound, shared_axes.source)
-    for bound, layouts in candidates.items():
-        shared_axes = constraints[bound].shared_axes
-        if shared_axes is not None and not constraints[bound].allowed:
-            layouts.sort(key=lambda layout, axes=shared_axes: (axes.has_partial_unit(layout), layout != axes.source))  # type: ignore[misc]
-    return candidates, interface_candidates
+    sorted_candidates = {bound: _sort_candidates(constraints[bound], layouts) for bound, layouts in candidates.items()}
+    return sorted_candidates, interface_candidates
+
+
+def _sort_candidates(constraint: LayoutConstraint, layouts: list[OperatorLayout]) -> list[OperatorLayout]:
+    """Return the preferred candidates first.
+
+    Layouts with unit axes in all slots or in none are preferred, and among these the file's layout. The candidates of a
+    constraint with ``allowed`` layouts are in order already.
+    """
+    axes = constraint.shared_axes
+    if axes is None or constraint.allowed:
+        return layouts
+    return sorted(layouts, key=lambda layout: (axes.has_partial_unit(layout), layout != axes.source))
 
 
 class _Propagation(NamedTuple):
-    """State of the propagation. ``visited``: the propagated pairs (tensor, layout)."""
+    """State of the propagation.
+
+    ``members``: the operators that each representative stands for. ``visited``: the propagated pairs (tensor, layout).
+    """
 
     constraints: Mapping[Bound, LayoutConstraint]
     candidates: dict[Bound, list[OperatorLayout]]

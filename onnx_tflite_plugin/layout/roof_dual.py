@@ -89,7 +89,7 @@ def _arcs(terms: Terms, node: Sequence[int], excess: list[int]) -> dict[tuple[in
         if none_of and len(any_of) == 2:  # term and complement together mean "not all three equal", a sum over pairs
             shared = min(cost, terms.get(((any_of[0] ^ 1, any_of[1] ^ 1), none_of ^ 1), 0))
         rest = 2 * (cost - shared)
-        for mirror in (0, 1):
+        for mirror in (0, 1):  # 1: the copy for the complements, with complemented literals and reversed arcs
             tails, head = [node[literal ^ mirror] for literal in any_of], node[none_of ^ mirror]
             if tails[0] < 0:
                 continue

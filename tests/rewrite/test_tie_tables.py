@@ -1,4 +1,4 @@
-"""A 4-bit table that is also the weights of a product is stored once."""
+"""A 4-bit table that is also the weights of a MatMul is stored once."""
 
 from __future__ import annotations
 
