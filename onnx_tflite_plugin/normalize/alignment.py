@@ -33,8 +33,8 @@ class Misaligned(Exception):
 class SizedSignature(NamedTuple):
     """A signature, run with ``length`` tokens.
 
-    ``stored_length``: the number of tokens to which the stored sizes of dynamic dimensions belong; None if all
-    dimensions are static.
+    ``stored_length``: the number of tokens for which the file stores the sizes of dynamic dimensions; None
+    if all dimensions are static.
     """
 
     model: Model
@@ -202,24 +202,32 @@ class Alignment:
         if op.custom_options != prompt_op.custom_options:
             return f"the custom options differ from those in {key!r}"
         for slot, (operand, prompt_operand) in enumerate(zip(op.inputs, prompt_op.inputs, strict=True)):
-            if operand is None or prompt_operand is None or operand.is_constant != prompt_operand.is_constant:
-                if operand is not prompt_operand:
-                    return f"operand {slot} is constant or absent in one signature only"
-            elif operand.is_constant:
-                any_size = handler.dynamic_batch_values.get(slot)
-                values, prompt_values = operand.array, prompt_operand.array
-                if are_equal_constants(operand, prompt_operand):
-                    continue
-                if any_size is None or not _are_equal_except_any_size(values, prompt_values, any_size):
-                    descriptions = _describe_array(values), _describe_array(prompt_values)
-                    return f"operand {slot}, a constant, is {descriptions[0]}, but {descriptions[1]} in {key!r}"
-            elif not self._have_equal_sizes(operand, prompt_operand):
-                sizes, prompt_sizes = self.signature.sized.sizes(operand), self.prompt.sized.sizes(prompt_operand)
-                return f"operand {slot} has sizes {list(sizes)}, but {list(prompt_sizes)} in {key!r}"
-            else:
-                self._add(operand, prompt_operand)
+            any_size = handler.dynamic_batch_values.get(slot)
+            if difference := self._compare_operands(operand, prompt_operand, any_size):
+                return f"operand {slot}{difference}"
         self.operators.setdefault(location_of(op), prompt_op)
         return self._compare_called_subgraphs(handler, op, prompt_op)
+
+    def _compare_operands(self, operand: Tensor | None, prompt_operand: Tensor | None, any_size: int | None) -> str:
+        """Return the difference of two operands, or queue them for comparison.
+
+        ``any_size``: the number that the operator accepts in place of any size; None if it accepts none.
+        """
+        key = self.prompt.key
+        if operand is None or prompt_operand is None or operand.is_constant != prompt_operand.is_constant:
+            return "" if operand is prompt_operand else " is constant or absent in one signature only"
+        if operand.is_constant:
+            values, prompt_values = operand.array, prompt_operand.array
+            if are_equal_constants(operand, prompt_operand) or (
+                any_size is not None and _are_equal_except_any_size(values, prompt_values, any_size)
+            ):
+                return ""
+            return f", a constant, is {_describe_array(values)}, but {_describe_array(prompt_values)} in {key!r}"
+        if not self._have_equal_sizes(operand, prompt_operand):
+            sizes, prompt_sizes = self.signature.sized.sizes(operand), self.prompt.sized.sizes(prompt_operand)
+            return f" has sizes {list(sizes)}, but {list(prompt_sizes)} in {key!r}"
+        self._add(operand, prompt_operand)
+        return ""
 
     def _compare_called_subgraphs(self, handler: Handler, op: Operator, prompt_op: Operator) -> str:
         """Return the difference of two subgraphs' interfaces, or queue their outputs."""

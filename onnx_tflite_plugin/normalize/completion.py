@@ -62,7 +62,7 @@ class Completion:
                 continue  # copied together with its user
             if self._copy_similar(op):
                 self.head = None
-            elif not self._copy_in_place(op):
+            elif not self._copy_tokenwise(op):
                 raise Misaligned(
                     f"{label(op)} is only in {self.decode.key!r}, and its counterpart for several tokens is unknown"
                 )
@@ -109,10 +109,10 @@ class Completion:
             return tensor.dims, tensor.dtype
         return tensor.dims, tensor.dtype, tensor.array.tobytes() if _is_list(tensor) else None
 
-    def _copy_similar(self, op: Operator) -> bool | None:
+    def _copy_similar(self, op: Operator) -> bool:
         """Copy the prompt's counterpart of a similar decode operator.
 
-        Return None if no similar operator has operands of these shapes.
+        Return False if no similar operator has operands of these shapes.
         """
         for similar in reversed(self.aligned_operators.get(self._pattern(op), ())):
             prompt_op = self.alignment.operators[location_of(similar)]
@@ -120,7 +120,7 @@ class Completion:
             if inputs is not None and self._call_equal_subgraphs(op, similar):
                 self._append(replace(prompt_op, inputs=tuple(inputs)), op)
                 return True
-        return None
+        return False
 
     def _operands_of_copy(self, op: Operator, similar: Operator, prompt_op: Operator) -> list[Tensor | None] | None:
         """Return the operands with which a copy of ``prompt_op`` computes ``op``.
@@ -173,33 +173,34 @@ class Completion:
 
     # --- other operators ------------------------------------------------------------------------
 
-    def _copy_in_place(self, op: Operator) -> bool | None:
-        """Copy an operator that keeps the token axis; its other operands are constants.
+    def _copy_tokenwise(self, op: Operator) -> bool:
+        """Copy an operator that computes each token in isolation.
 
-        Return None for other operators.
+        Operand 0 and the result have the token axis at the same position; all other operands are constants. Return False
+        for other operators.
         """
-        variable_operands = [t for t in op.inputs if t is not None and not t.is_constant]
-        if len({*variable_operands}) != 1 or len(op.outputs) != 1 or op[0] is not variable_operands[0]:
-            return None
+        computed_operands = [t for t in op.inputs if t is not None and not t.is_constant]
+        if len({*computed_operands}) != 1 or len(op.outputs) != 1 or op[0] is not computed_operands[0]:
+            return False
         tensor = self.counterparts.get(location_of(op[0]))
         result = op[~0]
         if tensor is None or len(tensor.dims) != len(op[0].dims) or result.rank != tensor.rank:
-            return None
+            return False
         dynamic_axes = [axis for axis, size in enumerate(tensor.dims) if size is None]
         pairs = zip(tensor.dims, op[0].dims, strict=True)
         has_same_shape = all(size in (None, decode_size) for size, decode_size in pairs)
         if len(dynamic_axes) != 1 or not has_same_shape:
-            return None
+            return False
         token_axis = dynamic_axes[0]
         if op[0].dims[: token_axis + 1] != result.dims[: token_axis + 1] or token_axis == result.rank - 1:
-            return None
+            return False
         handler = self.handler_of(op)
         if (
             handler is None
             or handler.subgraphs
             or any(_is_list(t) for t in op.inputs if t is not None and t.is_constant)
         ):
-            return None
+            return False
         dims = tuple(None if axis == token_axis else size for axis, size in enumerate(result.dims))
         shape = tuple(tensor.shape[axis] if axis == token_axis else size for axis, size in enumerate(result.shape))
         inputs = tuple(tensor if t is op[0] else self._constant(t) for t in op.inputs)

@@ -17,11 +17,11 @@ from onnx_tflite_plugin.binding.consistency import declared_rank, may_lack_shape
 from onnx_tflite_plugin.binding.declared import resolve_operator, size_of_output
 from onnx_tflite_plugin.binding.evaluation import EvaluatedData
 from onnx_tflite_plugin.binding.rewriting import final_operator
-from onnx_tflite_plugin.checked import format_shape
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel, Problem, UnsupportedOperator
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.normalize.changes import resize_tensor
+from onnx_tflite_plugin.normalize.derivation_failures import describe_failure
 from onnx_tflite_plugin.normalize.equality import MAX_SIZES, reads_no_subgraph, shape_key
 from onnx_tflite_plugin.normalize.fixed_sizes import check_resizable, check_scales, check_states
 from onnx_tflite_plugin.normalize.inference import infer, skeleton
@@ -33,8 +33,6 @@ from onnx_tflite_plugin.source.model import Array, Dims, Model, Operator, Tensor
 from onnx_tflite_plugin.targets import Target
 
 _REMEDY = "keep the stored size"
-_OTHER_REMEDY = "or leave the operator out with --outputs TENSOR"
-_STATE_REMEDY = "keep the stored batch: omit --dynamic-batch"
 MAX_TRIED_RANK = 6
 
 
@@ -83,10 +81,7 @@ class ShapeDerivation:
             except (ConversionError, Refusal) as error:
                 if not affected:
                     continue
-                problems = error.problems if isinstance(error, ConversionError) else ()
-                reason = _describe_broadcast(problems[0].reason if problems else str(error), op, dims)
-                hint = next((problem.hint for problem in problems if problem.hint), f"{self.remedy}, {_OTHER_REMEDY}")
-                problem = self._describe_state_batch(op, reason, dims) or Problem(label(op), reason, hint)
+                problem = describe_failure(op, error, dims, self.model, self.batches.values(), self.remedy)
                 raise UnsupportedOperator(self.message, [problem]) from error
             is_resized = any(tensor in dims for tensor in op.inputs if tensor is not None)
             for tensor, (sizes, value) in results.items():
@@ -97,35 +92,6 @@ class ShapeDerivation:
         for shapes in self.subgraph_shapes.values():
             dims |= shapes
         return dims
-
-    def _describe_state_batch(self, op: Operator, reason: str, dims: Mapping[Tensor, Dims]) -> Problem | None:
-        """Return the problem of a state that fixes the batch; None for other reasons."""
-        if not self.batches:
-            return None
-        state = next((tensor for tensor in op.inputs if tensor is not None and tensor.is_variable), None)
-        if state is not None and state.dims and f"state {state.name!r}" in reason:
-            text = f"state {state.name!r} of shape {list(state.dims)} fixes the batch at {state.dims[0]}"
-            return Problem(label(op), text, _STATE_REMEDY)
-        for operand in op.inputs:
-            if operand is None or operand in dims or not operand.dims or operand.dims[0] not in self.batches.values():
-                continue
-            if (name := self._find_state(operand)) is not None:
-                fact = f"operand {operand.name!r} of shape {list(operand.dims)} is read from state {name!r}"
-                return Problem(label(op), f"{fact}, which fixes the batch at {operand.dims[0]}", _STATE_REMEDY)
-        return None
-
-    def _find_state(self, tensor: Tensor) -> str | None:
-        """Return the name of the state that a tensor is computed from; None without one."""
-        producers = {result: op for op in self.model.main.operators for result in op.outputs if result is not None}
-        pending, visited = [tensor], set[Tensor]()
-        while pending:
-            current = pending.pop()
-            if current.is_variable or current.dtype in HANDLES:
-                return current.name
-            visited.add(current)
-            operator = producers.get(current)
-            pending += [t for t in (operator.inputs if operator else ()) if t is not None and t not in visited]
-        return None
 
     def _results_at_stored_rank(
         self, op: Operator, dims: Mapping[Tensor, Dims], size_values: Mapping[Tensor, Array]
@@ -218,50 +184,61 @@ class ShapeDerivation:
             for tensor in op.inputs
             if tensor is not None
         }
-        inputs = tuple(None if t is None else operands[t] for t in op.inputs)
-        ranks = [None if t is None else _result_rank(t, op, operands) if t.has_rank else rank or 0 for t in op.outputs]
-        outputs = [
-            None if t is None or result_rank is None else resize_tensor(t, (None,) * result_rank)
-            for t, result_rank in zip(op.outputs, ranks, strict=True)
-        ]
-        isolated = replace(op, inputs=inputs, outputs=tuple(outputs))
+        isolated = _with_dynamic_results(op, operands, rank)
         bound = self.bind(isolated)
         declared_shape = self._declared_shape(bound)
-        has_handle = any(tensor.dtype in HANDLES for tensor in operands)
-        if has_handle and declared_shape is not None:
-            return {op[~0]: (declared_shape, None)}
         resized = [t for t in operands if dims.get(t, t.dims) not in (t.dims, t.shape)]
-        if (has_handle or bound.declared.accesses_states) and not resized:
-            forwarded = {
-                t: forwarded_shape(self.model, bound.declared, t, k) for k, t in enumerate(op.outputs) if t is not None
-            }
-            if all(sizes is not None for sizes in forwarded.values()):
-                return {tensor: (sizes or (), None) for tensor, sizes in forwarded.items()}
-        if resized and bound.declared.subgraphs and not has_handle:
-            return {tensor: (sizes, None) for tensor, sizes in self._results_of_subgraphs(op, bound, dims).items()}
+        known_shapes = self._shapes_without_lowering(op, bound, dims, declared_shape, resized)
+        if known_shapes is not None:
+            return {tensor: (shape, None) for tensor, shape in known_shapes.items()}
         if any(tensor in dims for tensor in operands):
             check_resizable(bound, [tensor for tensor in resized if tensor.shape or bound.declared.accesses_states])
-        if has_handle:
+        if _has_handle(op):
             raise Refusal("the resource has a fixed size")
-        if declared_shape is not None and outputs[0] is not None:
-            outputs[0] = resize_tensor(outputs[0], declared_shape)
-            isolated = replace(isolated, outputs=tuple(outputs))
-        # The outputs of the lowered model begin with these tensors; states follow.
-        tensors = [tensor for tensor in op.outputs if tensor is not None]
+        if declared_shape is not None and isolated.outputs[0] is not None:
+            first_output = resize_tensor(isolated.outputs[0], declared_shape)
+            isolated = replace(isolated, outputs=(first_output, *isolated.outputs[1:]))
         computes_values = with_values and all(_may_hold_sizes(t) for t in op.outputs)
         values, shapes = self._lower_results(isolated, bound, with_values=computes_values, resized=bool(resized))
+        # The outputs of the lowered model begin with these tensors; states follow.
+        tensors = [(slot, tensor) for slot, tensor in enumerate(op.outputs) if tensor is not None]
         results: dict[Tensor, tuple[Dims, Array | None]] = {}
-        for tensor, inferred, value in zip(tensors, shapes, values, strict=False):
-            axes_rank = declared_rank(bound, op.outputs.index(tensor))
-            if inferred is None and not tensor.has_rank and (axes_rank is None or axes_rank != rank):
+        for (slot, tensor), inferred, value in zip(tensors, shapes, values, strict=False):
+            if inferred is None and not tensor.has_rank and (rank is None or declared_rank(bound, slot) != rank):
                 raise Refusal(f"the rank of {tensor.name!r} is known only at runtime")
             shape = (None,) * (tensor.rank if tensor.has_rank else rank or 0) if inferred is None else inferred
-            shape = fill_declared(shape, declared_shape if tensor is op.outputs[0] else None)
+            shape = fill_declared(shape, declared_shape if slot == 0 else None)
             if inferred and tensor.dtype.startswith("complex"):
-                shape = shape[:-1]
+                shape = shape[:-1]  # the last axis has the real and the imaginary part
             check_scales(tensor, shape)
             results[tensor] = shape, value
         return results
+
+    def _shapes_without_lowering(
+        self,
+        op: Operator,
+        bound: Bound,
+        dims: Mapping[Tensor, Dims],
+        declared_shape: Dims | None,
+        resized: Collection[Tensor],
+    ) -> Mapping[Tensor, Dims] | None:
+        """Return the results' shapes if they follow without lowering the operator, else None.
+
+        This is the case for operators that access resources or states, or call subgraphs. ``resized``: operands with new
+        sizes.
+        """
+        has_handle = _has_handle(op)
+        if has_handle and declared_shape is not None:
+            return {op[~0]: declared_shape}
+        if (has_handle or bound.declared.accesses_states) and not resized:
+            outputs = [(k, tensor) for k, tensor in enumerate(op.outputs) if tensor is not None]
+            shapes = {tensor: forwarded_shape(self.model, bound.declared, tensor, k) for k, tensor in outputs}
+            known_shapes = {tensor: shape for tensor, shape in shapes.items() if shape is not None}
+            if len(known_shapes) == len(shapes):
+                return known_shapes
+        if resized and bound.declared.subgraphs and not has_handle:
+            return self._results_of_subgraphs(op, bound, dims)
+        return None
 
     def _lower_results(
         self, op: Operator, bound: Bound, *, with_values: bool, resized: bool
@@ -347,6 +324,26 @@ def is_consistent(stored: Dims, derived: Dims) -> bool:
     return agree(derived, stored) and (0, None) not in zip(stored, derived, strict=True)
 
 
+def _has_handle(op: Operator) -> bool:
+    return any(tensor is not None and tensor.dtype in HANDLES for tensor in op.inputs)
+
+
+def _with_dynamic_results(op: Operator, operands: Mapping[Tensor, Tensor], rank: int | None) -> Operator:
+    """Return the operator with new operands and with results of dynamic shape.
+
+    ``rank``: the rank of results without a stored rank.
+    """
+    outputs: list[Tensor | None] = []
+    for tensor in op.outputs:
+        if tensor is None:
+            outputs.append(None)
+        else:
+            result_rank = _result_rank(tensor, op, operands) if tensor.has_rank else rank or 0
+            outputs.append(resize_tensor(tensor, (None,) * result_rank))
+    inputs = tuple(None if tensor is None else operands[tensor] for tensor in op.inputs)
+    return replace(op, inputs=inputs, outputs=tuple(outputs))
+
+
 def _result_rank(tensor: Tensor, op: Operator, operands: Mapping[Tensor, Tensor]) -> int:
     """Return the rank of a result for the new ranks of its operands.
 
@@ -361,17 +358,6 @@ def candidate_ranks(op: Operator, dims: Mapping[Tensor, Dims]) -> Iterator[int]:
     """Yield ranks to try: the operands' ranks, highest first, then all other ranks."""
     ranks = {len(dims.get(tensor, tensor.dims)) for tensor in op.inputs if tensor is not None}
     yield from dict.fromkeys((*sorted(ranks, reverse=True), *range(MAX_TRIED_RANK + 1)))
-
-
-def _describe_broadcast(reason: str, op: Operator, dims: Mapping[Tensor, Dims]) -> str:
-    """Return the reason, with the operands' shapes if they do not broadcast.
-
-    ONNX's message does not name the shapes.
-    """
-    if reason != "Incompatible dimensions":
-        return reason
-    shapes = [format_shape(dims.get(tensor, tensor.dims)) for tensor in op.inputs if tensor is not None]
-    return f"the operands of shapes {' and '.join(shapes)} do not broadcast"
 
 
 def _may_hold_sizes(tensor: Tensor | None) -> bool:

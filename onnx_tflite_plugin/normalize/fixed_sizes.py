@@ -18,9 +18,9 @@ def check_resizable(bound: Bound, changed: Collection[Tensor]) -> None:
     op, declared = bound.op, bound.declared
     if declared.accesses_states:
         raise Refusal("the operator reads or writes a state, which has a fixed shape")
-    slots_by_axis = {*declared.axis_number_slots, *declared.indexed_by_axis}
+    per_axis_slots = {*declared.axis_number_slots, *declared.indexed_by_axis}
     for slot, tensor in enumerate(op.inputs):
-        if slot in slots_by_axis and any(tensor is not None and tensor.index == resized.index for resized in changed):
+        if slot in per_axis_slots and any(tensor is not None and tensor.index == resized.index for resized in changed):
             raise Refusal(f"operand {slot} has an entry per axis of another operand")
 
 

@@ -8,7 +8,7 @@ that operator is copied. The other operators are copied only if they keep the to
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import prod
 from typing import NamedTuple
@@ -111,26 +111,32 @@ def _find_shared_items(alignment: Alignment, joined: Model) -> SharedItems:
     for location, op in alignment.operators.items():
         operators.setdefault(location_of(op), location)
     tensors: dict[Location, Location] = {}
-    sized_locations = {
+    matching_locations = {
         (location_of(tensor), prompt.sized.sizes(tensor)): location for location, tensor in alignment.tensors.items()
     }
-    viewed_locations = {location_of(tensor): location for location, tensor in alignment.tensors.items()}
+    for (prompt_location, sizes), location in matching_locations.items():
+        subgraph_index, tensor_index = location
+        if signature.sized.sizes(signature.sized.model.subgraphs[subgraph_index].tensors[tensor_index]) == sizes:
+            tensors.setdefault(prompt_location, location)
+    for op, view in _shared_views(alignment, joined):
+        tensors.setdefault(location_of(op[~0]), location_of(view[~0]))
+        operators.setdefault(location_of(op), location_of(view))
+    return SharedItems(tensors, operators)
+
+
+def _shared_views(alignment: Alignment, joined: Model) -> Iterator[tuple[Operator, Operator]]:
+    """Yield pairs of a view in the joined model and an equal view in the signature."""
+    signature, prompt = alignment.signature, alignment.prompt
+    signature_location = {location_of(tensor): location for location, tensor in alignment.tensors.items()}
     views: dict[tuple[Location, tuple[int, ...]], Operator] = {}
     for op in signature.subgraph.operators:
         if signature.is_view_of(op):
             views.setdefault((location_of(signature.viewed_tensor(op[~0])), signature.sized.sizes(op[~0])), op)
-    for (prompt_location, sizes), location in sized_locations.items():
-        subgraph_index, tensor_index = location
-        if signature.sized.sizes(signature.sized.model.subgraphs[subgraph_index].tensors[tensor_index]) == sizes:
-            tensors.setdefault(prompt_location, location)
     for op in joined.main.operators:
-        viewed = viewed_locations.get(location_of(prompt.viewed_tensor(op[~0]))) if prompt.is_view_of(op) else None
-        if viewed is not None:
-            view = views.get((viewed, prompt.sized.sizes(op[~0])))
-            if view is not None:
-                tensors.setdefault(location_of(op[~0]), location_of(view[~0]))
-                operators.setdefault(location_of(op), location_of(view))
-    return SharedItems(tensors, operators)
+        viewed = signature_location.get(location_of(prompt.viewed_tensor(op[~0]))) if prompt.is_view_of(op) else None
+        view = None if viewed is None else views.get((viewed, prompt.sized.sizes(op[~0])))
+        if view is not None:
+            yield op, view
 
 
 def _select_signatures(model: Model) -> tuple[Signature, Signature]:

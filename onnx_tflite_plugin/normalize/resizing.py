@@ -210,11 +210,7 @@ def make_dynamic(model: Model, named_axes: NamedAxes, host: Host, target: Target
     # Samples omit the tensors of a called subgraph whose operands have their stored shapes.
     shapes = {t: [sample.get(t, t.dims) for sample in samples] for t in dict.fromkeys(chain(*samples))}
     for tensor, sampled in shapes.items():
-        if tensor.has_rank and tensor.subgraph == model.root and not agree(sampled[0], tensor.dims):
-            reason = f"the file stores shape {list(tensor.dims)}, but the operator computes {list(sampled[0])}"
-            raise UnsupportedOperator(derivation.message, [Problem(f"tensor {tensor}", reason, f"leave out {flag}")])
-        if len({*map(len, sampled)}) > 1:
-            reason = f"the rank depends on the {kind}: {', '.join(str(list(dims)) for dims in sampled)}"
+        if reason := _describe_bad_samples(tensor, sampled, model, kind):
             raise UnsupportedOperator(derivation.message, [Problem(f"tensor {tensor}", reason, f"leave out {flag}")])
     dynamic_dims = {
         tensor: tuple(axis_sizes[0] if len({*axis_sizes}) == 1 else None for axis_sizes in zip(*sampled, strict=True))
@@ -229,3 +225,15 @@ def make_dynamic(model: Model, named_axes: NamedAxes, host: Host, target: Target
         for tensor, dims in dynamic_dims.items()
     }
     return with_tensors(replace(model, subgraphs=tuple(graphs)), replacements), named_axes
+
+
+def _describe_bad_samples(tensor: Tensor, sampled: Sequence[Dims], model: Model, kind: str) -> str:
+    """Return why a tensor's sampled shapes cannot be one dynamic shape; "" if they can.
+
+    The first sample has the stored sizes.
+    """
+    if tensor.has_rank and tensor.subgraph == model.root and not agree(sampled[0], tensor.dims):
+        return f"the file stores shape {list(tensor.dims)}, but the operator computes {list(sampled[0])}"
+    if len({*map(len, sampled)}) > 1:
+        return f"the rank depends on the {kind}: {', '.join(str(list(dims)) for dims in sampled)}"
+    return ""

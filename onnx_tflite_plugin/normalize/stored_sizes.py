@@ -25,7 +25,7 @@ def replace_batch(op: Operator, handler: Handler, batch_sizes: Collection[int]) 
     def find_entry(sizes: Array) -> int | None:
         return 0 if sizes.ndim == 1 and len(sizes) and int(sizes[0]) in batch_sizes else None
 
-    return _replace(op, handler, find_entry)
+    return _replace_entries(op, handler, find_entry)
 
 
 def replace_axis(op: Operator, handler: Handler, dims: Dims, named_sizes: Collection[int]) -> Operator:
@@ -40,7 +40,7 @@ def replace_axis(op: Operator, handler: Handler, dims: Dims, named_sizes: Collec
     if len(changed) != 1 or len(dims) != len(stored) or None in stored or 0 in stored:
         return op
     stored_sizes = [size or 0 for size in stored]
-    return _replace(
+    return _replace_entries(
         op, handler, lambda sizes: entry_of_axis(sizes.reshape(-1).tolist(), stored_sizes, changed[0], named_sizes)
     )
 
@@ -50,8 +50,9 @@ def entry_of_axis(
 ) -> int | None:
     """Return the index of the entry of ``sizes`` for an axis; None if there is none.
 
-    If ``sizes`` are the new shape in a reshape, the entry is a multiple of the axis, or the only factor of the axis
-    that is in ``named_sizes``. Otherwise, ``sizes`` are the sizes of the last axes.
+    If ``sizes`` are the target of a reshape, they have as many elements as ``dims``. The entry then includes the whole axis, as
+    6 does for both axes of [2, 3], or is the only factor of the axis in ``named_sizes``, as 2 in [2, 3] may be for the axis of
+    [6]. Otherwise, ``sizes`` are the sizes of the last axes.
     """
     if prod(sizes) != prod(dims):
         k = axis + len(sizes) - len(dims)
@@ -65,7 +66,7 @@ def entry_of_axis(
     return entries[0] if len(entries) == 1 else None
 
 
-def _replace(op: Operator, handler: Handler, find_entry: Callable[[Array], int | None]) -> Operator:
+def _replace_entries(op: Operator, handler: Handler, find_entry: Callable[[Array], int | None]) -> Operator:
     inputs, options = list(op.inputs), dict(op.options)
     for key, any_size in handler.dynamic_batch_values.items():
         if isinstance(key, str):

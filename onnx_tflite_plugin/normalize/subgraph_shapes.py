@@ -37,9 +37,9 @@ def subgraph_results(
 
 
 def forwarded_shape(model: Model, declared: Declared, tensor: Tensor, output: int) -> Dims | None:
-    """Return the stored shape of an output, or the shape of the subgraphs' outputs.
+    """Return the stored shape of an output, else the shape of the subgraphs' outputs.
 
-    Return None if neither shape is known.
+    Return None if neither is known.
     """
     loops = declared.boundary is not None and declared.boundary.loops
     indices = declared.subgraphs[-1:] if loops else declared.subgraphs

@@ -67,13 +67,8 @@ def _equal_tensor_pairs(model: Model, candidate: _Candidate) -> Iterator[tuple[T
     """Yield pairs of tensors with equal contents: across a call, or in a loop."""
     op, handler = candidate.op, candidate.handler
     boundary = handler.boundary
-    options = (
-        (handler.inlined_subgraph,)
-        if boundary is None and handler.inlined_subgraph
-        else handler.subgraphs
-        if boundary
-        else ()
-    )
+    inlined = (handler.inlined_subgraph,) if handler.inlined_subgraph else ()
+    options = inlined if boundary is None else handler.subgraphs
     graphs = [model.subgraphs[k] for k in subgraph_indices(options, op) if 0 <= k < len(model.subgraphs)]
     first_slot, loops = (boundary.first_slot, boundary.loops) if boundary else (0, False)
     operands = op.inputs[first_slot:]
