@@ -39,12 +39,12 @@ def dequantize_constant(tensor: Tensor) -> Array:
 def bias_scale(op: Operator, factors: tuple[int, int | float]) -> Array | None:
     """Return the scale of an integer bias as float64; None if a slot is not quantized.
 
-    The scale is the product of two factors. The first factor is a slot and stands for its operand's scale. The second
-    factor is a slot (int), whose operand may have per-channel scales, or a number (float).
+    ``factors``: the bias scale is their product. An int is a slot and stands for its operand's scale, which may be per
+    channel for the second factor. A float is a number.
     """
-    first_slot, factor = factors
+    first_slot, second_factor = factors
     first = affine(op[first_slot])
-    second = affine(op[factor]) if isinstance(factor, int) else None
-    if first is None or (second is None and isinstance(factor, int)):
+    second = affine(op[second_factor]) if isinstance(second_factor, int) else None
+    if first is None or (second is None and isinstance(second_factor, int)):
         return None
-    return first.scale[0] * np.atleast_1d(np.asarray(second.scale if second else factor, np.float64))
+    return first.scale[0] * np.atleast_1d(np.asarray(second.scale if second else second_factor, np.float64))

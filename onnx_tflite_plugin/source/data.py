@@ -62,7 +62,7 @@ class StoredData(Data):
             stored = self._read()
             if stored.nbytes < _MIN_WEAKLY_CACHED_BYTES:
                 self._cached = stored
-            else:
+            else:  # users may keep only a view of the array, and a view keeps its base alive
                 self._weak = weakref.ref(stored if stored.base is None else stored.base)
             return stored
         array = stored.reshape(self._shape)

@@ -43,8 +43,8 @@ _NORMALIZATION, _THRESHOLDING = 1, 3  # types in the union ProcessUnitOptions
 _NORMALIZATION_OPTIONS = Layout.parse("NormalizationOptions", "mean:[float]; std:[float]")
 _THRESHOLDING_OPTIONS = Layout.parse("ScoreThresholdingOptions", "global_score_threshold:float")
 _FILE = Layout.parse("AssociatedFile", "name:string; description:string; type:byte; locale:string; version:string")
-_CONTENTS = ("", "feature", "image", "bounding box", "audio")
-_FILES = ("", "descriptions", "axis labels", "value labels", "score calibration", "vocabulary", "index")
+_CONTENT_KINDS = ("", "feature", "image", "bounding box", "audio")
+_FILE_KINDS = ("", "descriptions", "axis labels", "value labels", "score calibration", "vocabulary", "index")
 
 
 def read_metadata(content: bytes, model: Content) -> Metadata | None:
@@ -105,7 +105,7 @@ def _read_tensor(table: Table, archive_files: _ArchiveFiles) -> TensorMetadata:
     return TensorMetadata(
         table.text("name"),
         table.text("description"),
-        _CONTENTS[kind] if kind < len(_CONTENTS) else "",
+        _CONTENT_KINDS[kind] if kind < len(_CONTENT_KINDS) else "",
         mean,
         std,
         stats.numbers("min") if stats is not None else (),
@@ -133,7 +133,7 @@ class _ArchiveFiles:
             files.append(
                 AssociatedFile(
                     name,
-                    _FILES[kind] if 0 <= kind < len(_FILES) else "",
+                    _FILE_KINDS[kind] if 0 <= kind < len(_FILE_KINDS) else "",
                     table.text("description"),
                     table.text("locale"),
                     self._contents.get(name, b""),

@@ -143,7 +143,7 @@ def _record_layout(table: str) -> Layout | None:
         instance = generated()
         instance._tab = recorder = _Recorder(present=True)
         method(instance, *([0] if vector else []))
-        index, kind = recorder.slot // 2 - 2, recorder.kind
+        index, kind = recorder.slot // 2 - 2, recorder.kind  # slots have 2 bytes and begin at byte 4 of the vtable
         instance._tab = _Recorder(present=False)
         default = 0 if vector else method(instance)
         fields.append(Field(_WORD.sub("_", name).lower(), index, kind, vector, default))

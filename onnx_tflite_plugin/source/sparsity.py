@@ -63,7 +63,7 @@ class Sparsity:
         strides = [math.prod(shape[axis + 1 :]) for axis in range(rank)]
         sizes = {dimension: level.size for dimension, level in zip(self.order, self.levels, strict=True)}
         # The stride of a blocked axis goes from block to block; within a block, the stride is unchanged.
-        stride = dict(enumerate(strides))
+        stride = dict(enumerate(strides))  # by dimension: axes, then blocks
         limit = dict(enumerate(shape))
         for block, axis in enumerate(self.block_map):
             stride[rank + block] = strides[axis]
