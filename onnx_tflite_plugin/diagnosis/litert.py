@@ -86,12 +86,10 @@ def probe_file(source: str | Path | bytes | Section | Member) -> ProbeResult:
         return {}
     resolved_source = resolve_source(source)
     if isinstance(resolved_source, str | os.PathLike):
-        return (
-            _run_probe(Path(resolved_source))
-            if Path(resolved_source).is_file() and Path(resolved_source).stat().st_size <= MAX_FILE_BYTES
-            else {}
-        )
-    if (resolved_source.size if isinstance(resolved_source, Section) else len(resolved_source)) > MAX_FILE_BYTES:
+        path = Path(resolved_source)
+        return _run_probe(path) if path.is_file() and path.stat().st_size <= MAX_FILE_BYTES else {}
+    size = resolved_source.size if isinstance(resolved_source, Section) else len(resolved_source)
+    if size > MAX_FILE_BYTES:
         return {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.tflite"

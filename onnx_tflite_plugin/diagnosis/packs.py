@@ -17,7 +17,7 @@ from onnx_tflite_plugin.source.affine import affine
 from onnx_tflite_plugin.source.model import Operator
 
 PackDeclarations = Mapping[tuple[str, str], DeclaredHandler]
-"""Facts on each handler, by handler and pack."""
+"""Declarations of each handler as text, by the names of handler and pack."""
 
 
 def pack_declarations(model: BoundModel) -> PackDeclarations:

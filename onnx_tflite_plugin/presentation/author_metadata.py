@@ -15,32 +15,36 @@ _MAX_SCALE_ERROR = 0.02  # maximum relative difference between a scale and 1 / s
 
 def metadata_lines(graph_value: GraphValue) -> Iterator[str]:
     """Yield lines that describe the author's metadata of a graph input or output."""
-    facts, takes_pixels = [], False
-    if graph_value.mean and graph_value.std and (any(graph_value.mean) or any(std != 1 for std in graph_value.std)):
-        formula = f"(x - {_format_numbers(graph_value.mean)}) / {_format_numbers(graph_value.std)}"
-        takes_pixels = _takes_pixels(graph_value)
-        facts.append(
-            f"pass pixels 0 to 255: the scale already normalizes them, {formula}"
-            if takes_pixels
-            else f"normalized {formula}"
-        )
-    if graph_value.range is not None and not takes_pixels:
-        low, high = _real_range(graph_value) or graph_value.range
-        facts.append(
-            f"{'values' if (low, high) == graph_value.range else 'real values'} {_format_numbers(low)} to {_format_numbers(high)}"
-        )
-    if graph_value.threshold is not None:
-        facts.append(f"score threshold {graph_value.threshold:g}")
+    facts = [*_value_facts(graph_value)]
     if facts:
-        yield ", ".join([*([graph_value.kind] if graph_value.kind not in ("", "feature") else []), *facts])
+        kind = [] if graph_value.kind in ("", "feature") else [graph_value.kind]
+        yield ", ".join([*kind, *facts])
     if graph_value.labels:
         # separated by semicolons, because a label may contain commas
         first_labels = "; ".join(_shorten_label(label) for label in graph_value.labels[:_MAX_LABELS])
-        yield f"{plural(len(graph_value.labels), 'label')}: {first_labels}" + (
-            "; …" if len(graph_value.labels) > _MAX_LABELS else ""
-        )
+        more = "; …" if len(graph_value.labels) > _MAX_LABELS else ""
+        yield f"{plural(len(graph_value.labels), 'label')}: {first_labels}{more}"
     if graph_value.files:
         yield f"associated files: {list_first(graph_value.files, _MAX_LABELS)}"
+
+
+def _value_facts(graph_value: GraphValue) -> Iterator[str]:
+    """Yield normalization, range and score threshold, as far as they are known."""
+    normalizes = any(graph_value.mean) or any(std != 1 for std in graph_value.std)
+    takes_pixels = False
+    if graph_value.mean and graph_value.std and normalizes:
+        formula = f"(x - {_format_numbers(graph_value.mean)}) / {_format_numbers(graph_value.std)}"
+        takes_pixels = _takes_pixels(graph_value)
+        if takes_pixels:
+            yield f"pass pixels 0 to 255: the scale already normalizes them, {formula}"
+        else:
+            yield f"normalized {formula}"
+    if graph_value.range is not None and not takes_pixels:
+        low, high = _real_range(graph_value) or graph_value.range
+        noun = "values" if (low, high) == graph_value.range else "real values"
+        yield f"{noun} {_format_numbers(low)} to {_format_numbers(high)}"
+    if graph_value.threshold is not None:
+        yield f"score threshold {graph_value.threshold:g}"
 
 
 def _real_range(graph_value: GraphValue) -> tuple[tuple[float], tuple[float]] | None:

@@ -29,7 +29,7 @@ def author_description(description: str) -> str:
 
 
 def facts(model: Model, inputs: Sequence[GraphValue], outputs: Sequence[GraphValue]) -> dict[str, Any]:
-    """Return the known facts about the model, its inputs and outputs."""
+    """Return what the file states about the model, its inputs and outputs."""
     authored = model.authored or Metadata()
     return {
         **{name: value for name in _MODEL_FIELDS if (value := getattr(authored, name))},
@@ -39,7 +39,7 @@ def facts(model: Model, inputs: Sequence[GraphValue], outputs: Sequence[GraphVal
 
 
 def _graph_value(graph_value: GraphValue) -> dict[str, Any]:
-    """Return the facts about an input or output that ONNX itself does not store."""
+    """Return the fields of an input or output that ONNX itself does not store."""
     omitted_keys = {"dtype", "shape"} | (set() if len(graph_value.scale) > 1 else {"axis"})
     if graph_value.tensor == graph_value.name:
         omitted_keys.add("tensor")

@@ -118,6 +118,31 @@ def table_hints(model: ir.Model, source: BoundModel, *, quantizes_dynamically: b
 
     ``source``: the bound operators. ``quantizes_dynamically``: the target's dynamic quantization was used.
     """
+    tables, indices = _large_gather_constants(model, source)
+    total_bytes = _constant_bytes(model.graph.initializers.values())
+    table_bytes, index_bytes = _constant_bytes(tables), _constant_bytes(indices)
+    if table_bytes > total_bytes / 2:
+        yield (
+            f"{table_bytes / 1000:.0f} of {total_bytes / 1000:.0f} kB are lookup tables, because ONNX has no operators for these "
+            f"int16 kernels: {_list_codes(tables)}; --quantization float needs none"
+        )
+    if index_bytes > total_bytes / 2:
+        remedy = (
+            "; --target generic and --weights fold use convolutions without indices" if quantizes_dynamically else ""
+        )
+        yield (
+            f"{index_bytes / 1000:.0f} of {total_bytes / 1000:.0f} kB of constants are indices, not weights, because these "
+            f"operators gather their operands in ONNX: {_list_codes(indices)}{remedy}"
+        )
+
+
+def _large_gather_constants(
+    model: ir.Model, source: BoundModel
+) -> tuple[Mapping[ir.Value, str], Mapping[ir.Value, str]]:
+    """Return the large lookup tables and the large constant indices of Gather nodes.
+
+    Each constant is mapped to the code of the TFLite operator that uses it.
+    """
     codes = {(op.subgraph, op.index): op.code for bound in source.operators() for op in (bound.op, *bound.members)}
     tables: dict[ir.Value, str] = {}
     indices: dict[ir.Value, str] = {}
@@ -127,30 +152,17 @@ def table_hints(model: ir.Model, source: BoundModel, *, quantizes_dynamically: b
         table, index = node.inputs[0], node.inputs[1]
         *_, location = source_operators(node.metadata_props) or [(-1, -1)]
         code = codes.get(location, node.op_type)
-        entries = None if table is None else table.const_value
-        if (
-            table is not None
-            and entries is not None
-            and entries.size >= _MIN_TABLE_ENTRIES
-            and entries.size in entries.shape
-        ):
+        if table is not None and _is_large_vector(table):
             tables[table] = code
         elif index is not None and index.const_value is not None and index.const_value.size >= _MIN_INDICES:
             indices[index] = code
-    total = _constant_bytes(model.graph.initializers.values())
-    size = _constant_bytes(tables)
-    if size > total / 2:
-        yield (
-            f"{size / 1000:.0f} of {total / 1000:.0f} kB are lookup tables, because ONNX has no operators for these int16 kernels: "
-            f"{_list_codes(tables)}; --quantization float needs none"
-        )
-    size = _constant_bytes(indices)
-    remedy = "; --target generic and --weights fold use convolutions without indices" if quantizes_dynamically else ""
-    if size > total / 2:
-        yield (
-            f"{size / 1000:.0f} of {total / 1000:.0f} kB of constants are indices, not weights, because these operators "
-            f"gather their operands in ONNX: {_list_codes(indices)}{remedy}"
-        )
+    return tables, indices
+
+
+def _is_large_vector(table: ir.Value) -> bool:
+    """True for a constant of at least ``_MIN_TABLE_ENTRIES``, all along one axis."""
+    entries = table.const_value
+    return entries is not None and entries.size >= _MIN_TABLE_ENTRIES and entries.size in entries.shape
 
 
 def _constant_bytes(values: Iterable[ir.Value]) -> int:

@@ -19,13 +19,6 @@ def as_html(
     rows = []
     for side, graph_values in (("input", inputs), ("output", outputs)):
         for value in graph_values:
-            scale = (
-                f"{value.scale[0]:.6g}"
-                if len(value.scale) == 1
-                else f"{len(value.scale)} scales"
-                if value.scale
-                else ""
-            )
             zero_point = str(value.zero_point[0]) if len(value.zero_point) == 1 else ""
             labels = plural(len(value.labels), "label") if value.labels else ""
             cells = (
@@ -33,7 +26,7 @@ def as_html(
                 value.name,
                 value.dtype,
                 format_shape(value.shape),
-                scale,
+                _format_scale(value.scale),
                 zero_point,
                 value.description,
                 labels,
@@ -43,3 +36,9 @@ def as_html(
     heading_html = "".join(f"<th>{text}</th>" for text in headings)
     note_html = "".join(f"<p>{escape(text)}</p>" for text in notes)
     return f"<p>{escape(line)}</p>{note_html}<table><tr>{heading_html}</tr>{''.join(rows)}</table><pre>{escape(code)}</pre>"
+
+
+def _format_scale(scale: Sequence[float]) -> str:
+    if len(scale) == 1:
+        return f"{scale[0]:.6g}"
+    return f"{len(scale)} scales" if scale else ""

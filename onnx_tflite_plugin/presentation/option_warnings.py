@@ -33,7 +33,7 @@ def option_warnings(
         unchanged = "--quantization symmetric requantizes nothing: the model has no 8-bit activations"
         yield REQUANTIZED if _is_requantized(bound_model) else unchanged
     if options.weights_dtype in ("int8", "uint8") and not product_counts:
-        yield f"--weights-dtype {options.weights_dtype} has no effect: the model has no products with int8 weights"
+        yield f"--weights-dtype {options.weights_dtype} has no effect: the model has no layers with int8 weights"
     if options.weights == "fold" and options.quantization == "qdq" and (count := _count_quantized_weights(model)):
         yield (
             f"--weights fold keeps {plural(count, 'constant')} quantized, because the activations of the layers are quantized "

@@ -23,9 +23,9 @@ def snippet(path: str, inputs: Sequence[GraphValue], *, states: bool = False, do
     feeds = "{" + ", ".join(f"{name}: {array}" for name, array in arrays) + "}"
     if len(feeds) > _MAX_FEEDS_LENGTH and arrays:
         feeds = "{\n" + "".join(_entry(name, array) for name, array in arrays) + "}"
-    options, options_argument = "", ""
+    options_code, options_argument = "", ""
     if domains:
-        options = (
+        options_code = (
             "options = ort.SessionOptions()\n"
             f"options.register_custom_ops_library('KERNELS.so')  # {', '.join(domains)}\n"
         )
@@ -33,12 +33,12 @@ def snippet(path: str, inputs: Sequence[GraphValue], *, states: bool = False, do
     if states:
         runtime = "import onnxruntime as ort\n" if domains else ""
         return (
-            f"import numpy as np; from onnx_tflite_plugin.runtime import Session\n{runtime}{options}"
+            f"import numpy as np; from onnx_tflite_plugin.runtime import Session\n{runtime}{options_code}"
             f"session = Session({path!r}{options_argument})  # carries the states\n"
             f"out = session.run({feeds})"
         )
     return (
-        f"import numpy as np, onnxruntime as ort\n{options}"
+        f"import numpy as np, onnxruntime as ort\n{options_code}"
         f"session = ort.InferenceSession({path!r}{options_argument and ', options'})\n"
         f"out = session.run(None, {feeds})"
     )
