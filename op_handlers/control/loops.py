@@ -39,7 +39,7 @@ def while_loop(ctx: Context, *inputs: Value) -> list[Value]:
     rows = {} if emits_condition_once else loop.rows()
     counters = {} if trips is None else loop.counters
     carried = [k for k in range(len(inputs)) if k not in (*loop.forwarded, *counters, *rows)]
-    body_results = [*(loop.graph.outputs[k] for k in carried), *rows.values()]
+    body_results = [*(loop.body.outputs[k] for k in carried), *rows.values()]
     carried_count = len(carried)
 
     def step_operands(count: Value, values: Sequence[Value]) -> list[Value | None]:
@@ -83,7 +83,7 @@ def while_loop(ctx: Context, *inputs: Value) -> list[Value]:
     parameters = [
         ("step", "int64", ()),
         ("go_on", "bool", ()),
-        *((f"loop:{loop.graph.inputs[k].name}", ctx.op[k].dtype, None) for k in carried),
+        *((f"loop:{loop.body.inputs[k].name}", ctx.op[k].dtype, None) for k in carried),
         *((f"loop:{state.name}", state.dtype, None) for state in states),
     ]
     loop_body, output_count = ctx.graph(step, parameters), len(initial_values) + len(rows)
@@ -100,7 +100,7 @@ def while_loop(ctx: Context, *inputs: Value) -> list[Value]:
     for (k, row), value in zip(rows.items(), results[len(initial_values) :], strict=True):
         writes_all_rows = trips is not None and loop.has_row_per_step(k, trips)
         initial = None if writes_all_rows else inputs[k]
-        results_by_slot[k] = assemble_array(ctx, loop.graph.outputs, k, row, value, initial)
+        results_by_slot[k] = assemble_array(ctx, loop.body.outputs, k, row, value, initial)
     return [results_by_slot.get(k, value) for k, value in enumerate(inputs)]
 
 

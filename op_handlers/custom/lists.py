@@ -17,7 +17,7 @@ from op_handlers.kernels.counted_loops import RESERVE, SET_ITEM
 from op_handlers.kernels.operands import cast_to_int64
 
 
-def contents(
+def contents_from(
     slot: int | None = None, leading_axes: int = 0, shape_slot: int | None = None
 ) -> Callable[[Instance], ListContents]:
     """Return a function for ``list_contents=`` that describes the list's elements.
@@ -59,7 +59,7 @@ def check_known_contents(slot: int) -> Callable[[Instance], Decline | None]:
     max_version=1,
     layout=Terminate(),
     accepts=check_known_contents(out(0)),
-    list_contents=contents(shape_slot=0),
+    list_contents=contents_from(shape_slot=0),
 )
 def reserve(ctx: Context, shape: Value, count: Value) -> Value:
     """Emit zeros for the reserved elements."""
@@ -69,7 +69,7 @@ def reserve(ctx: Context, shape: Value, count: Value) -> Value:
     return ops.Expand(np.zeros((), ctx.op[out(0)].dtype), ops.Concat(first_size, np.asarray(sizes, np.int64), axis=0))
 
 
-@handler(SET_ITEM, max_version=1, layout=Terminate(), accepts=check_known_contents(0), list_contents=contents(2))
+@handler(SET_ITEM, max_version=1, layout=Terminate(), accepts=check_known_contents(0), list_contents=contents_from(2))
 def set_item(ctx: Context, items: Value, index: Value, item: Value) -> Value:
     """Emit ScatterND of one row.
 
@@ -94,7 +94,7 @@ def set_item(ctx: Context, items: Value, index: Value, item: Value) -> Value:
     max_version=1,
     layout=Terminate(),
     accepts=check_known_contents(0),
-    list_contents=contents(out(0)),
+    list_contents=contents_from(out(0)),
 )
 def get_item(ctx: Context, items: Value, index: Value, shape: Value) -> Value:
     """Emit Gather of one row."""
@@ -106,7 +106,7 @@ def get_item(ctx: Context, items: Value, index: Value, shape: Value) -> Value:
     max_version=1,
     layout=Terminate(),
     accepts=check_known_contents(out(0)),
-    list_contents=contents(0, leading_axes=1),
+    list_contents=contents_from(0, leading_axes=1),
 )
 def from_tensor(ctx: Context, rows: Value, shape: Value) -> Value:
     """Return the rows unchanged."""
@@ -118,7 +118,7 @@ def from_tensor(ctx: Context, rows: Value, shape: Value) -> Value:
     max_version=1,
     layout=Terminate(),
     accepts=check_known_contents(0),
-    list_contents=contents(out(0), leading_axes=1),
+    list_contents=contents_from(out(0), leading_axes=1),
 )
 def stack(ctx: Context, items: Value, shape: Value) -> Value:
     """Return the rows unchanged."""

@@ -20,7 +20,7 @@ from op_handlers.sequence.lstm.handlers import (
     emit_sequence,
     required_opset,
     sequence_axes,
-    time_first,
+    time_first_layout,
     weight_quantization,
 )
 
@@ -89,7 +89,7 @@ def check_reversed_axis(match: Match, options: Options) -> Decline | None:
     pattern=[Call("REVERSE_V2", call, output_time_axis) for call in REVERSED.values()],
     inputs=backward,
     check=match_reversed,
-    layout=time_first,
+    layout=time_first_layout,
     axes=sequence_axes,
     quantization=weight_quantization,
     activation=CELL_ACTIVATION,

@@ -43,7 +43,7 @@ class Stage:
     """
 
     cell: Cell
-    states: tuple[int, ...]
+    state_slots: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -73,14 +73,14 @@ class Result:
 class Layer:
     """A recurrent layer that a loop decomposes.
 
-    ``stages``: consecutive cells. ``sequence``: the slot of the sequence. ``results``: the meaning of each result.
-    ``trip_count``: the slot of the trip count if it is a runtime value.
+    ``stages``: consecutive cells. ``results``: the meaning of each result. ``trip_count_slot``: None if the trip count is
+    constant.
     """
 
     stages: tuple[Stage, ...]
-    sequence: int
+    sequence_slot: int
     results: tuple[Result, ...]
-    trip_count: int | None
+    trip_count_slot: int | None
 
 
 def counted_loop(match: Match) -> CountedLoop:
@@ -102,21 +102,21 @@ def recurrent_layer(loop: CountedLoop) -> Layer | None:
     trips = loop.trip_count()
     if trips is None or (isinstance(trips, int) and trips < 1):
         return None
-    for sequence, x in sequences(loop, trips):
+    for sequence_slot, x in sequences(loop, trips):
         stages = stack_cells(loop, x)
         if stages:
-            results = [classify_result(loop, k, trips, stages) for k in range(len(loop.graph.outputs))]
+            results = [classify_result(loop, k, trips, stages) for k in range(len(loop.body.outputs))]
             classified = tuple(Result(*result, slot) for slot, result in enumerate(results) if result is not None)
             if len(classified) == len(results):
                 return Layer(
-                    stages, sequence, classified, None if isinstance(trips, int) else loop.trip_count_slot(trips)
+                    stages, sequence_slot, classified, None if isinstance(trips, int) else loop.trip_count_slot(trips)
                 )
     return None
 
 
 def sequences(loop: CountedLoop, trips: int | Tensor) -> Iterator[tuple[int, Tensor]]:
     """Yield the slot of each sequence with a row per step, and the row that is read."""
-    for op in loop.graph.operators:
+    for op in loop.body.operators:
         slot = loop.read_slot(op)
         if slot is None or loop.op[slot].rank != 3 or loop.op[slot].dtype != "float32":
             continue
@@ -128,13 +128,13 @@ def stack_cells(loop: CountedLoop, x: Tensor) -> tuple[Stage, ...]:
     """Return consecutive stages. The first reads ``x``, a row of the sequence."""
     used_slots = {*loop.counters, *loop.forwarded}
     stages: list[Stage] = []
-    outputs = loop.graph.outputs
+    outputs = loop.body.outputs
     while stage := next(
         matching_stages(loop, x, {k: tensor for k, tensor in enumerate(outputs) if k not in used_slots}), None
     ):
         stages.append(stage)
-        used_slots.update(stage.states)
-        x = loop.graph.outputs[stage.states[0]]
+        used_slots.update(stage.state_slots)
+        x = loop.body.outputs[stage.state_slots[0]]
     return tuple(stages)
 
 
@@ -143,13 +143,17 @@ def matching_stages(loop: CountedLoop, x: Tensor, new_values: Mapping[int, Tenso
 
     ``new_values``: the value of each slot after the step.
     """
-    old_values, body = loop.graph.inputs, loop.body
+    old_values, dataflow = loop.body.inputs, loop.body_dataflow
     for h in new_values:
         for c in new_values:
-            cell = body.match_lstm(x, new_values[h], old_values[h], new_values[c], old_values[c]) if c != h else None
+            cell = (
+                dataflow.match_lstm(x, new_values[h], old_values[h], new_values[c], old_values[c]) if c != h else None
+            )
             if cell is not None:
                 yield Stage(cell, (h, c))
-        gru_or_rnn = body.match_gru(x, new_values[h], old_values[h]) or body.match_rnn(x, new_values[h], old_values[h])
+        gru_or_rnn = dataflow.match_gru(x, new_values[h], old_values[h]) or dataflow.match_rnn(
+            x, new_values[h], old_values[h]
+        )
         if gru_or_rnn is not None:
             yield Stage(gru_or_rnn, (h,))
 
@@ -167,19 +171,19 @@ def classify_result(
         return ("carried", loop.trip_count_slot(trips)) if loop.counters[slot] == 0 else None
     if slot in loop.forwarded:
         return "carried", slot
-    states = [state_slot for stage in stages for state_slot in stage.states]
+    states = [state_slot for stage in stages for state_slot in stage.state_slots]
     if slot in states:
         return "state", states.index(slot)
-    output = loop.graph.outputs[stages[-1].states[0]]
-    if is_row(loop, loop.graph.outputs[slot], output) or loop.single_element(slot) is output:
-        return "last", states.index(stages[-1].states[0])
+    output = loop.body.outputs[stages[-1].state_slots[0]]
+    if is_row(loop, loop.body.outputs[slot], output) or loop.single_element(slot) is output:
+        return "last", states.index(stages[-1].state_slots[0])
     row = loop.row_written_at(slot) if loop.has_row_per_step(slot, trips) else None
     return ("all", 0) if row is output or (row is not None and is_row(loop, row, output)) else None
 
 
 def is_row(loop: CountedLoop, tensor: Tensor, output: Tensor) -> bool:
     """True if a tensor is the output of a step, reshaped to a row with a leading axis."""
-    return loop.body.operand(tensor, "RESHAPE") is output and tensor.shape == (1, *output.shape)
+    return loop.body_dataflow.operand(tensor, "RESHAPE") is output and tensor.shape == (1, *output.shape)
 
 
 @fusion(
@@ -196,7 +200,7 @@ def while_recurrent(ctx: Context, *carried: Value) -> tuple[Value | None, ...]:
     If the sequence may be empty, the nodes are inside an If.
     """
     layer: Layer = ctx.options.layer
-    return Directions(ctx, [layer], carried, [0], carried[layer.sequence], layer.results).emit_results()
+    return Directions(ctx, [layer], carried, [0], carried[layer.sequence_slot], layer.results).emit_results()
 
 
 @dataclass(frozen=True)
@@ -215,17 +219,18 @@ class Directions:
 
     def emit_results(self) -> tuple[Value | None, ...]:
         """Emit the used results. Return None for each unused result."""
-        ctx, trips = self.ctx, self.layers[0].trip_count
+        ctx, trip_count_slot = self.ctx, self.layers[0].trip_count_slot
         used_results = {k: result for k, result in enumerate(self.results) if ctx.is_used(k)}
         values_by_slot = {
             k: self.forwarded_operand(result) for k, result in used_results.items() if result.kind == "carried"
         }
         computed_results = {k: result for k, result in used_results.items() if k not in values_by_slot}
-        if trips is None or not self.fails_without_steps(computed_results.values()):
+        if trip_count_slot is None or not self.fails_without_steps(computed_results.values()):
             values: Sequence[Value] = self.emit_layers(computed_results)
         else:
+            operand_slot = self.offsets[0] + trip_count_slot
             values = ctx.ops.If(
-                ctx.ops.Greater(self.operands[self.offsets[0] + trips], ctx.scalar(0, self.offsets[0] + trips)),
+                ctx.ops.Greater(self.operands[operand_slot], ctx.scalar(0, operand_slot)),
                 then_branch=ctx.graph(lambda: self.emit_layers(computed_results)),
                 else_branch=ctx.graph(lambda: [self.initial_value(result) for result in computed_results.values()]),
                 outputs=len(computed_results),
@@ -235,7 +240,7 @@ class Directions:
 
     def forwarded_operand(self, result: Result) -> Value:
         """Return the operand that a loop returns unchanged."""
-        if result.number != self.layers[result.direction].sequence:
+        if result.number != self.layers[result.direction].sequence_slot:
             return self.operands[self.offsets[result.direction] + result.number]
         return reverse_time(self.ctx.ops, self.sequence) if result.direction else self.sequence
 
@@ -277,12 +282,10 @@ class Directions:
 
     def initial_states(self, stages: Sequence[Stage]) -> Sequence[Value | None]:
         """Return each initial state of the stages, stacked over directions."""
-        slots = zip(*(stage.states for stage in stages), strict=True)
+        slots_by_state = zip(*(stage.state_slots for stage in stages), strict=True)
         return [
-            initial_state(
-                self.ctx, self.operands, [offset + k for offset, k in zip(self.offsets, state_slots, strict=True)]
-            )
-            for state_slots in slots
+            initial_state(self.ctx, self.operands, [offset + k for offset, k in zip(self.offsets, slots, strict=True)])
+            for slots in slots_by_state
         ]
 
     def to_batch_first(self, y: Value) -> Value:

@@ -60,7 +60,7 @@ def match_directions(match: Match) -> Mapping[str, Any] | Decline:
         forward_call, backward_call = backward_call, forward_call
     layers: tuple[Layer, Layer] = (match.calls[forward_call].options.layer, match.calls[backward_call].options.layer)
     last_slot = len(backward_call.operands) - 1
-    if any(len(layer.stages) != 1 or layer.sequence != last_slot for layer in layers):
+    if any(len(layer.stages) != 1 or layer.sequence_slot != last_slot for layer in layers):
         return Decline("one of the loops has several stages, or reads a different sequence")
     if cell_signature(layers[0]) != cell_signature(layers[1]):
         return Decline("the directions have cells of different kinds or sizes")
@@ -85,7 +85,14 @@ def cell_signature(layer: Layer) -> Sequence[Any]:
         (matrix.values.shape, matrix.values.dtype, matrix.scales is None)
         for matrix in (cell.input_weights, cell.recurrent_weights)
     ]
-    return cell.op_type, cell.linear_before_reset, cell.activations, layer.trip_count, layer.stages[0].states, *weights
+    return (
+        cell.op_type,
+        cell.linear_before_reset,
+        cell.activations,
+        layer.trip_count_slot,
+        layer.stages[0].state_slots,
+        *weights,
+    )
 
 
 def mark_backward(result: Result) -> Result:

@@ -41,7 +41,7 @@ Emitters = Mapping[str, Callable[[int], Value]]
 
 @dataclass(frozen=True)
 class MaskedLayer:
-    """A masked recurrent layer, with the slots of sequence, mask and last output.
+    """A masked recurrent layer.
 
     ``results``: kind and number of the result in each slot:
 
@@ -53,9 +53,9 @@ class MaskedLayer:
     """
 
     stage: Stage
-    sequence: int
-    mask: int
-    last_output: int
+    sequence_slot: int
+    mask_slot: int
+    last_output_slot: int
     results: tuple[tuple[str, int], ...]
 
 
@@ -71,41 +71,44 @@ def find_masked_layer(loop: CountedLoop) -> MaskedLayer | None:
     trips = loop.trip_count()
     if not isinstance(trips, int) or trips < 1:
         return None
-    for op in loop.graph.operators:
+    for op in loop.body.operators:
         mask_slot = loop.read_slot(op)
         if mask_slot is None or loop.op[mask_slot].dtype != "bool" or loop.op[mask_slot].dims != (trips, 1, 1):
             continue
         new_values = {
             k: new_value
-            for k in range(len(loop.graph.outputs))
+            for k in range(len(loop.body.outputs))
             if (new_value := masked_update(loop, k, op[~0])) is not None
         }
-        for sequence, x in sequences(loop, trips):
+        for sequence_slot, x in sequences(loop, trips):
             stage = next(matching_stages(loop, x, new_values), None)
             if stage is None:
                 continue
             output_slots = [
-                k for k in new_values if k not in stage.states and new_values[k] is new_values[stage.states[0]]
+                k
+                for k in new_values
+                if k not in stage.state_slots and new_values[k] is new_values[stage.state_slots[0]]
             ]
-            for last_output in output_slots[:1]:
+            for last_output_slot in output_slots[:1]:
                 results = [
-                    classify_masked_result(loop, k, trips, stage, last_output) for k in range(len(loop.graph.outputs))
+                    classify_masked_result(loop, k, trips, stage, last_output_slot)
+                    for k in range(len(loop.body.outputs))
                 ]
                 classified = tuple(result for result in results if result is not None)
                 if len(classified) == len(results):
-                    return MaskedLayer(stage, sequence, mask_slot, last_output, classified)
+                    return MaskedLayer(stage, sequence_slot, mask_slot, last_output_slot, classified)
     return None
 
 
 def masked_update(loop: CountedLoop, slot: int, mask: Tensor) -> Tensor | None:
     """Return the new value of a slot that the mask updates, or None for other slots."""
-    tensor = loop.graph.outputs[slot]
-    op = loop.body.producer(tensor, "SELECT_V2") or loop.body.producer(tensor, "SELECT")
-    return op[1] if op is not None and op[0] is mask and op[2] is loop.graph.inputs[slot] else None
+    tensor = loop.body.outputs[slot]
+    op = loop.body_dataflow.producer(tensor, "SELECT_V2") or loop.body_dataflow.producer(tensor, "SELECT")
+    return op[1] if op is not None and op[0] is mask and op[2] is loop.body.inputs[slot] else None
 
 
 def classify_masked_result(
-    loop: CountedLoop, slot: int, trips: int, stage: Stage, last_output: int
+    loop: CountedLoop, slot: int, trips: int, stage: Stage, last_output_slot: int
 ) -> tuple[str, int] | None:
     """Return kind and number of the result in ``slot`` (see :class:`MaskedLayer`).
 
@@ -115,12 +118,12 @@ def classify_masked_result(
         return "count", loop.counters[slot] + trips
     if slot in loop.forwarded:
         return "carried", slot
-    if slot in stage.states:
-        return "state", stage.states.index(slot)
-    if slot == last_output:
+    if slot in stage.state_slots:
+        return "state", stage.state_slots.index(slot)
+    if slot == last_output_slot:
         return "last_output", slot
-    step_output = loop.graph.outputs[last_output]
-    if is_row(loop, loop.graph.outputs[slot], step_output):
+    step_output = loop.body.outputs[last_output_slot]
+    if is_row(loop, loop.body.outputs[slot], step_output):
         return "last", slot
     row = loop.row_written_at(slot) if loop.has_row_per_step(slot, trips) else None
     return ("all", slot) if row is not None and is_row(loop, row, step_output) else None
@@ -140,17 +143,17 @@ def while_recurrent_masked(ctx: Context, *carried: Value) -> tuple[Value | None,
     The else branch applies if the mask is false for all time steps.
     """
     ops, layer = ctx.ops, ctx.options.layer
-    mask = ops.Reshape(carried[layer.mask], [-1])
+    mask = ops.Reshape(carried[layer.mask_slot], [-1])
     output_indices = ops.CumSum(ops.Cast(mask, to="int64"), np.int64(0))
-    initial_output = ops.Unsqueeze(carried[layer.last_output], [0])
+    initial_output = ops.Unsqueeze(carried[layer.last_output_slot], [0])
     computed_kinds = {
         k: kind for k, (kind, _) in enumerate(layer.results) if kind not in ("carried", "count") and ctx.is_used(k)
     }
 
     def emit_steps() -> list[Value]:
-        initial_states = [initial_state(ctx, carried, [slot]) for slot in layer.stage.states]
+        initial_states = [initial_state(ctx, carried, [slot]) for slot in layer.stage.state_slots]
         y, *states = emit_layer(
-            ctx, [layer.stage.cell], ops.Compress(carried[layer.sequence], mask, axis=0), initial_states
+            ctx, [layer.stage.cell], ops.Compress(carried[layer.sequence_slot], mask, axis=0), initial_states
         )
         emitters: Emitters = {
             "state": lambda k: ops.Squeeze(states[layer.results[k][1]], [0]),
@@ -163,10 +166,10 @@ def while_recurrent_masked(ctx: Context, *carried: Value) -> tuple[Value | None,
         return [emitters[kind](k) for k, kind in computed_kinds.items()]
 
     def emit_unchanged() -> list[Value]:
-        expanded_shape = np.array([ctx.op[layer.mask].dims[0], 1, 1], np.int64)
+        expanded_shape = np.array([ctx.op[layer.mask_slot].dims[0], 1, 1], np.int64)
         emitters: Emitters = {
-            "state": lambda k: carried[layer.stage.states[layer.results[k][1]]],
-            "last_output": lambda _: carried[layer.last_output],
+            "state": lambda k: carried[layer.stage.state_slots[layer.results[k][1]]],
+            "last_output": lambda _: carried[layer.last_output_slot],
             "last": lambda _: initial_output,
             "all": lambda _: ops.Expand(initial_output, expanded_shape),
         }

@@ -26,7 +26,7 @@ from onnx_tflite_plugin.api import (
 )
 from op_handlers.fusions.loops import emit_layer, reverse_time
 from op_handlers.kernels.recurrent_cells import Cell, fused_activation
-from op_handlers.kernels.unrolled_cells import Chain, Unrolled
+from op_handlers.kernels.unrolled_cells import Chain, UnrolledDataflow
 
 JOIN_CODES = ("CONCATENATION", "PACK")
 
@@ -67,7 +67,7 @@ class Layer(NamedTuple):
 def recurrent_layers(operators: Sequence[Operator]) -> Iterator[Region]:
     """Yield the region of each unrolled recurrent layer of a graph."""
     joins = [op for op in operators if op.code in JOIN_CODES]
-    for chain in Unrolled(operators).chains():
+    for chain in UnrolledDataflow(operators).chains():
         backwards = bool((np.diff(chain.rows[:, 0]) < 0).all())
         rows = chain.rows[::-1] if backwards else chain.rows
         results: dict[Tensor, AllOutputs | StepOutput | FinalCells] = dict(sequence_outputs(chain, joins))

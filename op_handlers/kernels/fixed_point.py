@@ -88,7 +88,8 @@ def logistic(x: Array) -> Array:
 def exponential(x: Array, integer_bits: int) -> Array:
     """Return exp(x) for x <= 0.
 
-    The result is a polynomial of x modulo 1/4, times one constant per set bit of the quotient x / (1/4).
+    x is split into a multiple of 1/4 and a remainder. The exponential of the remainder is a polynomial. It is
+    multiplied by a constant for each set bit of the multiple.
     """
     quarter = 1 << 13 - integer_bits
     remainder = (x & quarter - 1) - quarter

@@ -31,8 +31,9 @@ INT16_VALUES = quantized_values("int16")
 def interpolated_table(function: RealFunction) -> Callable[[Instance], Array]:
     """Return a function that computes the kernel's result of each int16 value.
 
-    Where a function is steep, the interpolation error is thousands of LSB. Infinite results become the minimum or
-    maximum of the output. The output's zero point affects only these bounds; the kernel does not add it to results.
+    The kernel interpolates between samples; where a function is steep, its error is thousands of LSB. Infinite results
+    become the minimum or maximum of the output. The output's zero point affects only these bounds; the kernel does not
+    add it to results.
     Source: LUTPopulateInt16 (internal/common.h).
     """
 

@@ -101,8 +101,11 @@ class Cell:
     activations: tuple[str, ...] = ()
 
 
-class Body:
-    """Operators of one time step, with fused activations as separate operators."""
+class Dataflow:
+    """Operators by the tensors that they produce, with fused activations as separate operators.
+
+    The ``match_`` methods match the operators of one time step.
+    """
 
     def __init__(self, operators: Iterable[Operator]) -> None:
         split_operators = [split_op for op in operators for split_op in split_activation(op)]

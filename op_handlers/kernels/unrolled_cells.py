@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from onnx_tflite_plugin.api import Array, Operator, Tensor
-from op_handlers.kernels.recurrent_cells import DEFAULTS, Body, Cell, Matrix, Sums, is_one_minus
+from op_handlers.kernels.recurrent_cells import DEFAULTS, Cell, Dataflow, Matrix, Sums, is_one_minus
 from op_handlers.kernels.row_movement import row_movement
 
 UNUSED_GATE = Sums({}, np.empty(0))
@@ -61,7 +61,7 @@ class Chain(NamedTuple):
     states: tuple[tuple[Tensor, ...], ...]
 
 
-class Unrolled(Body):
+class UnrolledDataflow(Dataflow):
     """Operators of a graph, to search for unrolled recurrent layers."""
 
     def chains(self) -> Iterator[Chain]:

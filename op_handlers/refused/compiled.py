@@ -1,4 +1,4 @@
-"""Custom operators into which a compiler for one processor puts parts of a model."""
+"""Custom operators that contain parts of a model, compiled for one processor."""
 
 from __future__ import annotations
 

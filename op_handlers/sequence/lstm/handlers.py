@@ -94,7 +94,7 @@ def sequence_sizes(at: Instance) -> Dims:
     return (*at.op[0].dims[:-1], recurrent.dims[-1])
 
 
-def time_first(at: Instance) -> Implicit:
+def time_first_layout(at: Instance) -> Implicit:
     return Implicit({0: "t b i", out(0): "t b o"} if _has_sequence_output(at) else {0: "t b i"})
 
 
@@ -164,7 +164,7 @@ CELL_ACTIVATION = FusedActivation(cell_activation, in_lowering=True)
 @handler(
     "UNIDIRECTIONAL_SEQUENCE_LSTM",
     max_version=4,
-    layout=time_first,
+    layout=time_first_layout,
     axes=sequence_axes,
     quantization=weight_quantization,
     activation=CELL_ACTIVATION,

@@ -69,15 +69,15 @@ class IntegerCell(IntegerArithmetic):
             gates_of(ctx.op)
         )
         self.gate_scales = dict(zip(gates_of(ctx.op), map(np.float32, scales), strict=True))
-        self.exponent = power_of_two_exponent(scale_and_zero_point(ctx.op[CELLS])[0]) or 0
+        self.cell_exponent = power_of_two_exponent(scale_and_zero_point(ctx.op[CELLS])[0]) or 0
         super().__init__(ctx, inputs, reverse)
         self.check_shifts()
         self.state_dtypes = ("float64" if self.is_small else "float32", "float64", "float64")
         self.early_gates = [gate for gate in self.gates if gate is not OUTPUT or not self.has_peepholes]
         self.margin = self.table_margin()
         sigmoid_entries = emit_table(ctx, logistic(ASCENDING), GATE_SCALE)
-        tanh_entries = emit_table(ctx, tanh(ASCENDING), 2.0 ** (-15 - self.exponent))
-        output_entries = emit_table(ctx, tanh(ASCENDING, 15 + self.exponent), 2.0**15 * self.output_factor())
+        tanh_entries = emit_table(ctx, tanh(ASCENDING), 2.0 ** (-15 - self.cell_exponent))
+        output_entries = emit_table(ctx, tanh(ASCENDING, 15 + self.cell_exponent), 2.0**15 * self.output_factor())
         gate_entries = self.concatenate(
             [pad_table(ctx, table, self.margin) for table in (sigmoid_entries, tanh_entries)]
         )
@@ -230,9 +230,9 @@ class IntegerCell(IntegerArithmetic):
             return rescaled
         return self.ops.Reshape(rescaled, [self.step_count, self.batch_size, len(slots) * self.cell_count])
 
-    def factor(self, gate: Gate, weights: int, operand: int) -> np.float32:
-        """Return the factor from products with a matrix to the scale of a gate's input."""
-        return self.scale(weights) * self.scale(operand) / self.gate_scales[gate]
+    def factor(self, gate: Gate, weight_slot: int, operand_slot: int) -> np.float32:
+        """Return the factor from products of two operands to the scale of a gate's input."""
+        return self.scale(weight_slot) * self.scale(operand_slot) / self.gate_scales[gate]
 
     def emit_sums(self, hidden: Value, cells: Value, products: Value) -> Sequence[Value]:
         """Emit the activations of the early gates, and the sums of a late gate.
@@ -240,7 +240,7 @@ class IntegerCell(IntegerArithmetic):
         One lookup computes the activations. The sums of a late gate do not include its peephole.
         """
         powers = self.repeat_per_cell([power for _, power in self.rescaling_factors()])
-        rounded_sums = named(self.rescale_first(hidden), "recurrent_sums")
+        rounded_sums = named(self.emit_recurrent_products(hidden), "recurrent_sums")
         if self.margin:
             positions = self.ops.Add(
                 self.ops.Mul(rounded_sums, named(powers * HALF_AWAY_OF_SUMS, "recurrent_power_of_two")), products
@@ -271,7 +271,7 @@ class IntegerCell(IntegerArithmetic):
         zero_index, length = self.margin - INT16_MIN, 2 * self.margin + len(ASCENDING)
         return self.repeat_per_cell([zero_index + length * (gate is UPDATE) for gate in self.early_gates])
 
-    def rescale_first(self, hidden: Value) -> Value:
+    def emit_recurrent_products(self, hidden: Value) -> Value:
         """Emit the recurrent products after the first of the kernel's two roundings."""
         if self.is_small:
             return self.ops.Floor(self.ops.Gemm(hidden, self.recurrent, named(np.float64(0.5), "half"), transB=1))
@@ -321,7 +321,7 @@ class IntegerCell(IntegerArithmetic):
         """
         if gate.peephole is None or self.op.tensor(gate.peephole) is None:
             return np.zeros(self.cell_count), np.float32(1)
-        scale = 2.0**self.exponent * float(self.scale(gate.peephole)) / float(self.gate_scales[gate])
+        scale = 2.0**self.cell_exponent * float(self.scale(gate.peephole)) / float(self.gate_scales[gate])
         return self.quantized_constant(gate.peephole).astype(np.float64), np.float32(scale)
 
     def emit_layer_norm(self, gates: Sequence[Gate], sums: Value) -> Value:

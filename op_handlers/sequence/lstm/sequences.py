@@ -20,7 +20,7 @@ The function returns all outputs, the last output and the last cells of each dir
 """
 ONNX_ACTIVATIONS: Mapping[str, Sequence[str] | None] = {"TANH": None, "RELU": ("Sigmoid", "Relu", "Relu")}
 """ONNX's activations of gates, update and cells; ``None`` is the default."""
-SAFE_CELL = 5.0  # tanh(5) is 1e-4 below 1, which is more than the relative error of a gate
+SAFE_CELL = 5.0  # tanh(5) is 1 - 1e-4, which differs from 1 by more than the rounding errors of a gate
 ZERO = np.zeros(1, np.int64)
 MAX_BIAS_SUM = 256.0  # in float32, the last bit of this number is 3e-5
 MIN_GATE = 1e-6  # larger than the error of a gate; the output of a smaller gate reveals nothing about its cell

@@ -8,13 +8,13 @@ import pytest
 from conformance.builder import GraphBuilder, ModelBuilder
 from onnx_tflite_plugin.source import read
 from onnx_tflite_plugin.source.model import Subgraph, Tensor
-from op_handlers.kernels.recurrent_cells import MAX_PRODUCTS, Body, Sums
-from op_handlers.kernels.unrolled_cells import Unrolled
+from op_handlers.kernels.recurrent_cells import MAX_PRODUCTS, Dataflow, Sums
+from op_handlers.kernels.unrolled_cells import UnrolledDataflow
 
 SIZE = (3, 8)
 
 
-class Counted(Unrolled):
+class Counted(UnrolledDataflow):
     """Counts how often sums are requested."""
 
     requests = 0
@@ -55,7 +55,7 @@ def test_nested_sums_are_read_once_each() -> None:
     model = ModelBuilder()
     chain(model.main, "ADD", 60)
     main = graph(model)
-    assert Body(main.operators).sums(main.outputs[0]) is None
+    assert Dataflow(main.operators).sums(main.outputs[0]) is None
 
 
 def test_sums_of_too_many_products_are_not_cells() -> None:
@@ -70,7 +70,7 @@ def test_sums_of_too_many_products_are_not_cells() -> None:
         total = product if total is None else sum_
     main = graph(model)
     *_, two, three = (op for op in main.operators if op.code == "ADD")
-    cells = Unrolled(main.operators)
+    cells = UnrolledDataflow(main.operators)
     sums = cells.sums(two[~0])
     assert sums is not None
     assert len(sums.products) == MAX_PRODUCTS
