@@ -108,6 +108,13 @@ class Context(Protocol):
         Raises Refusal if the operand is a runtime value or absent.
         """
 
+    def reinterpret_constant(self, slot: int, dtype: str, quantization: Quantization) -> Value:
+        """Return the float values of a quantized constant whose bytes the kernel reads as another dtype.
+
+        ``dtype``: a dtype of equal size, such as int8 for uint8. ``quantization``: the parameters that the kernel uses; an
+        axis of them is an axis in the TFLite file. The model stores the constant like other weights of this dtype.
+        """
+
     def constant_value(self, array: Array) -> Value:
         """Return an array as a constant value, which the lowering may return as a result."""
 

@@ -7,17 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from onnx_tflite_plugin.api.declarations import Handler, Instance, Replacement
-from onnx_tflite_plugin.source.model import Array, Data, Dims, Operator, Options, Tensor
+from onnx_tflite_plugin.source.model import Array, ArrayData, Dims, Operator, Options, Tensor
 
 NOT_IN_THE_FILE = -1
 """Subgraph index of the tensors that a rewrite creates, because the file does not contain them."""
-
-
-class _Constant(Data):
-    """A constant given as an array."""
-
-    def __init__(self, array: Array) -> None:
-        self.array = array
 
 
 class Rewriter:
@@ -33,7 +26,7 @@ class Rewriter:
 
     def constant(self, array: Array) -> Tensor:
         """Return a constant tensor, to pass as an operand."""
-        return replace(self._new_tensor(array.dtype.name, array.shape), data=_Constant(array))
+        return replace(self._new_tensor(array.dtype.name, array.shape), data=ArrayData(array))
 
     def call(self, handler: Handler, inputs: Sequence[Tensor | None], dtype: str, dims: Dims, **options: Any) -> Tensor:
         """Append an operator that ``handler`` lowers, and return its result.

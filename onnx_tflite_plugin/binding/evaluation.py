@@ -14,15 +14,8 @@ from onnx_tflite_plugin.binding.declared import OperatorInstance, evaluate_outpu
 from onnx_tflite_plugin.errors import REFUSED, HandlerError
 from onnx_tflite_plugin.guard import Failed
 from onnx_tflite_plugin.source.affine import dequantize_constant, is_quantized
-from onnx_tflite_plugin.source.model import Array, Data, Operator, Tensor, Widening, agree
+from onnx_tflite_plugin.source.model import Array, ArrayData, Operator, Tensor, Widening, agree
 from onnx_tflite_plugin.targets import Target
-
-
-class EvaluatedData(Data):
-    """A value computed at conversion time."""
-
-    def __init__(self, array: Array) -> None:
-        self.array = array
 
 
 class Evaluation:
@@ -54,7 +47,7 @@ class Evaluation:
                 dims = narrower.dims if agree(narrower.dims, tensor.dims) else tensor.dims
                 self._constants[tensor] = replace(tensor, dims=dims, data=data)  # a constant has no dynamic dimensions
                 return
-            self._constants[tensor] = replace(tensor, shape=array.shape, dims=array.shape, data=EvaluatedData(array))
+            self._constants[tensor] = replace(tensor, shape=array.shape, dims=array.shape, data=ArrayData(array))
 
 
 def widening(source: Tensor, dtype: str) -> Widening:

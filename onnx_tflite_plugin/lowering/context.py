@@ -129,6 +129,10 @@ class Context:
             raise Refusal(f"operand {slot} {problem}")
         return constant
 
+    def reinterpret_constant(self, slot: int, dtype: str, quantization: Quantization) -> ir.Value:
+        """Return the float values of a quantized constant whose bytes are read as ``dtype``."""
+        return self.operands.reinterpret_constant(slot, dtype, quantization)
+
     def constant_value(self, array: Array) -> ir.Value:
         """Return a constant as a value."""
         value = self.scope.emitter.constant(np.asarray(array))

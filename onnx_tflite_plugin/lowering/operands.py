@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from onnx_tflite_plugin.lowering.values import FILE, FLOAT, STORED, ValueOrResou
 from onnx_tflite_plugin.quantization.handler_inputs import storage_of_slot
 from onnx_tflite_plugin.quantization.storage import Encoding, Storage, WeightConversion, encoding_of
 from onnx_tflite_plugin.source.affine import affine, bias_scale
-from onnx_tflite_plugin.source.model import Array, Dims, Quantization, Tensor
+from onnx_tflite_plugin.source.model import Array, ArrayData, Dims, Quantization, Tensor
 
 
 class Operands:
@@ -84,6 +85,14 @@ class Operands:
         if encoding is STORED and affine(tensor) is not None:
             return self._fetch_integers(tensor, slot)
         return self.scope.values.get(tensor, self.layout(slot), encoding, conversion=self._weight_conversion(tensor))
+
+    def reinterpret_constant(self, slot: int, dtype: str, quantization: Quantization) -> ir.Value:
+        """Return the float values of a constant whose bytes are read as ``dtype``."""
+        tensor = self.bound.op[slot]
+        data = ArrayData(tensor.array.view(dtype))
+        reinterpreted = replace(tensor, dtype=dtype, data=data, quantization=quantization)
+        conversion = self._weight_conversion(reinterpreted)
+        return self.scope.values.get(reinterpreted, self.layout(slot), FLOAT, conversion=conversion)
 
     def constant(self, slot: int) -> Array | None:
         """Return a constant operand in planned order; None if it is not constant.

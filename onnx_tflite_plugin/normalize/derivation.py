@@ -15,7 +15,6 @@ from onnx_tflite_plugin.api.refusal import Refusal
 from onnx_tflite_plugin.binding.bound import Bound, label
 from onnx_tflite_plugin.binding.consistency import declared_rank, may_lack_shape
 from onnx_tflite_plugin.binding.declared import resolve_operator, size_of_output
-from onnx_tflite_plugin.binding.evaluation import EvaluatedData
 from onnx_tflite_plugin.binding.rewriting import final_operator
 from onnx_tflite_plugin.errors import ConversionError, InvalidModel, Problem, UnsupportedOperator
 from onnx_tflite_plugin.guard import Failed
@@ -29,7 +28,7 @@ from onnx_tflite_plugin.normalize.isolated_operator import constant_results, low
 from onnx_tflite_plugin.normalize.stored_sizes import fill_declared, replace_axis, replace_batch
 from onnx_tflite_plugin.normalize.subgraph_shapes import forwarded_shape, subgraph_results
 from onnx_tflite_plugin.source.dtypes import HANDLES
-from onnx_tflite_plugin.source.model import Array, Dims, Model, Operator, Tensor, agree
+from onnx_tflite_plugin.source.model import Array, ArrayData, Dims, Model, Operator, Tensor, agree
 from onnx_tflite_plugin.targets import Target
 
 _REMEDY = "keep the stored size"
@@ -371,4 +370,4 @@ def _may_hold_sizes(tensor: Tensor | None) -> bool:
 
 
 def _with_value(tensor: Tensor, value: Array | None) -> Tensor:
-    return tensor if value is None else replace(tensor, data=EvaluatedData(value))
+    return tensor if value is None else replace(tensor, data=ArrayData(value))

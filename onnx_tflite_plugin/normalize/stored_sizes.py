@@ -12,8 +12,7 @@ from math import prod
 import numpy as np
 
 from onnx_tflite_plugin.api.declarations import Handler
-from onnx_tflite_plugin.binding.evaluation import EvaluatedData
-from onnx_tflite_plugin.source.model import Array, Dims, Operator
+from onnx_tflite_plugin.source.model import Array, ArrayData, Dims, Operator
 
 
 def replace_batch(op: Operator, handler: Handler, batch_sizes: Collection[int]) -> Operator:
@@ -76,7 +75,7 @@ def _replace_entries(op: Operator, handler: Handler, find_entry: Callable[[Array
             continue
         tensor = op.tensor(key)
         if tensor is not None and tensor.is_constant and (k := find_entry(tensor.array)) is not None:
-            inputs[key] = replace(tensor, data=EvaluatedData(_with_entry(tensor.array, k, op, any_size)))
+            inputs[key] = replace(tensor, data=ArrayData(_with_entry(tensor.array, k, op, any_size)))
     if inputs == [*op.inputs] and options == op.options:
         return op
     return replace(op, inputs=tuple(inputs), options=op.options.with_fields(options))

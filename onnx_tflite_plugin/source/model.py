@@ -130,6 +130,13 @@ class Data:
         raise NotImplementedError
 
 
+class ArrayData(Data):
+    """A constant given as an array."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+
+
 class Widening(Data):
     """The values of the constant ``source`` in a wider dtype, computed on first use."""
 

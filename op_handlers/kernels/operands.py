@@ -160,29 +160,21 @@ def check_weight_zero_points(op: Operator, image_slot: int = 0) -> Decline | Non
     )
 
 
-def reinterpret_uint8_weights(ctx: Context, slot: int, weight: Value, *, by_row: bool = False) -> Value | Array:
+def reinterpret_uint8_weights(ctx: Context, slot: int, weight: Value, *, by_row: bool = False) -> Value:
     """Return the weight in ``slot``, with uint8 read as int8 for float32 activations.
 
     The first dynamic-range files store signed weights as uint8, with a zero point that the kernel ignores (EvalHybrid,
     kernels/conv.cc and fully_connected.cc). The kernel uses only the first scale; with ``by_row``, the scale of each
     row of ``[o, k]``.
     """
-    constant, quantization = ctx.constant(slot), ctx.op[slot].quantization
-    if (
-        ctx.op[slot].dtype != "uint8"
-        or ctx.op[0].dtype != "float32"
-        or constant is None
-        or not isinstance(quantization, Quantization)
-    ):
+    tensor = ctx.op[slot]
+    is_constant, quantization = ctx.op.constant(slot) is not None, tensor.quantization
+    if (ctx.op[0].dtype, tensor.dtype) != ("float32", "uint8") or not is_constant:
         return weight
-    integers: Array = constant.view(np.int8)
-    scales = np.asarray(quantization.scale if by_row else quantization.scale[:1], np.float32)
-    scale_shape = [-1] + [1] * (constant.ndim - 1)
-    if ctx.folds_weights or ctx.target.refusal("int8", (0,)):
-        return integers.astype(np.float32) * scales.reshape(scale_shape)
-    if ctx.target.cast_mul_weights:
-        return ctx.ops.Mul(ctx.ops.Cast(integers, to="float32"), scales.reshape(scale_shape))
-    return ctx.ops.DequantizeLinear(integers, np.broadcast_to(scales, len(integers)), axis=0)
+    if not isinstance(quantization, Quantization):
+        return weight
+    scale = quantization.scale if by_row else quantization.scale[:1]
+    return ctx.reinterpret_constant(slot, "int8", Quantization(scale, (0,) * len(scale)))
 
 
 def drop_weight_zero_point(ctx: Context, weight: Value, image_slot: int) -> Value:

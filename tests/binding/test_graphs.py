@@ -16,16 +16,15 @@ from onnx_tflite_plugin.binding import inlining, states
 from onnx_tflite_plugin.binding.bound import Bound, BoundGraph
 from onnx_tflite_plugin.binding.consistency import check_arity, has_empty_tensors
 from onnx_tflite_plugin.binding.dtypes import find_invalid_dtypes, stale_dtypes
-from onnx_tflite_plugin.binding.evaluation import EvaluatedData
 from onnx_tflite_plugin.binding.matching import Finder
 from onnx_tflite_plugin.guard import BUILTIN
-from onnx_tflite_plugin.source.model import Operator, Options, Quantization, Subgraph, Tensor
+from onnx_tflite_plugin.source.model import ArrayData, Operator, Options, Quantization, Subgraph, Tensor
 from onnx_tflite_plugin.targets import target_named
 
 
 def tensor(index: int, dtype: str = "float32", scale: float = 0.0, constant: Any = None, **fields: Any) -> Tensor:
     quantization = Quantization((scale,), (0,)) if scale else None
-    data = None if constant is None else EvaluatedData(np.asarray(constant))
+    data = None if constant is None else ArrayData(np.asarray(constant))
     fields = {"quantization": quantization, "data": data, **fields}
     return Tensor(0, index, f"t{index}", dtype, (2, 3), (2, 3), **fields)
 
@@ -233,7 +232,7 @@ def test_per_axis_scale_is_valid_only_for_weights() -> None:
     per_axis = tensor(4, "int8", quantization=Quantization((0.5, 0.25), (0, 0), 0))
     assert invalid_dtype_fields([INT8], per_axis) == ["outputs[0]"]
     assert invalid_dtype_fields([per_axis], INT8) == ["inputs[0]"]
-    constant = replace(per_axis, data=EvaluatedData(np.ones(2)))
+    constant = replace(per_axis, data=ArrayData(np.ones(2)))
     assert invalid_dtype_fields([constant, INT8], INT8, layout=Terminate()) == []
     assert invalid_dtype_fields([constant, INT8], INT8, layout=Transparent()) == ["inputs[0]"]
     assert invalid_dtype_fields([FLOAT], per_axis, result_dtypes={"*": ("*",)}) == []
@@ -244,7 +243,7 @@ def test_scale_of_0_is_invalid_for_quantized_kernels() -> None:
     assert invalid_dtype_fields([zero_scale], INT8) == ["inputs[0]"]
     assert invalid_dtype_fields([INT8], zero_scale) == ["outputs[0]"]
     assert invalid_dtype_fields([zero_scale], zero_scale, quantization=Raw()) == []
-    assert invalid_dtype_fields([replace(zero_scale, data=EvaluatedData(np.ones(2))), INT8], INT8) == []
+    assert invalid_dtype_fields([replace(zero_scale, data=ArrayData(np.ones(2))), INT8], INT8) == []
 
 
 def test_activation_bounds_of_unscaled_integers_are_invalid() -> None:

@@ -18,6 +18,7 @@ from onnx_tflite_plugin.api import (
     FusedActivation,
     Instance,
     Operator,
+    Quantization,
     Value,
     handler,
 )
@@ -58,6 +59,9 @@ class DirectionContext:
     def constant(self, slot: int) -> Array | None:
         operator_slot = self._slots[slot]
         return None if operator_slot is None else self._ctx.constant(operator_slot)
+
+    def reinterpret_constant(self, slot: int, dtype: str, quantization: Quantization) -> Value:
+        return self._ctx.reinterpret_constant(self._slots[slot] or 0, dtype, quantization)
 
     def assign(self, slot: int, value: Value) -> None:
         self._ctx.assign(self._slots[slot] or 0, value)
