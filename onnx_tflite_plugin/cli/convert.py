@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 from click.core import ParameterSource
@@ -15,8 +15,8 @@ from click.core import ParameterSource
 from onnx_tflite_plugin.cli.batch import convert_all
 from onnx_tflite_plugin.cli.command_files import CommandFiles
 from onnx_tflite_plugin.cli.failures import UsageProblem, set_failure_output
-from onnx_tflite_plugin.cli.isolation import isolate_command, pass_through
-from onnx_tflite_plugin.cli.jobs import STREAM, collect_jobs
+from onnx_tflite_plugin.cli.isolation import ProgressWrapper, isolate_command, pass_through
+from onnx_tflite_plugin.cli.jobs import STREAM, Job, collect_jobs
 from onnx_tflite_plugin.cli.options import DATA_OPTIONS, GroupedCommand, add_options, check_exists, repeat_options
 from onnx_tflite_plugin.cli.output import (
     Row,
@@ -109,13 +109,60 @@ def convert(
     (job,) = jobs
     isolates = options["verify"] or page is not None or job.is_memory_mapped
     wrap = isolate_command() if isolates else pass_through
-    start = time.perf_counter()
+    result = _convert_job(job, page, options, verify_options, wrap, quiet=quiet)
     from onnx_tflite_plugin.cli.summary import verification_exit_code
+
+    exit_code = verification_exit_code(result.conversion.verification)
+    if job.output == STREAM:
+        result.conversion.write(sys.stdout.buffer)
+        with redirect_stdout(sys.stderr):
+            print_rows(_detailed_rows(result, verbosity))
+        ctx.exit(exit_code)
+    set_failure_output(as_json=as_json)
+    from onnx_tflite_plugin.cli.json_report import report_json
+
+    with ignore_broken_pipe():
+        if as_json:
+            print_json(report_json(result.conversion, Path(job.name), result.files, result.seconds))
+            with redirect_stdout(sys.stderr):
+                print_rows(_detailed_rows(result, verbosity))
+        elif not quiet and verbosity:
+            print_rows([*_detailed_rows(result, verbosity), *result.page_rows])
+        elif not quiet:
+            print_rows(_brief_rows(ctx, result))
+    ctx.exit(exit_code)
+
+
+class _Result(NamedTuple):
+    """Result of one job.
+
+    ``files``: the written files; empty if the model is written to stdout. ``page_rows``: rows on the page of ``--report``.
+    """
+
+    conversion: Conversion
+    files: Sequence[Path]
+    seconds: float
+    stages: Stages
+    page_rows: Sequence[Row]
+
+
+def _convert_job(
+    job: Job,
+    page: Path | None,
+    options: dict[str, Any],
+    verify_options: VerifyOptions | None,
+    wrap: ProgressWrapper,
+    *,
+    quiet: bool,
+) -> _Result:
+    """Convert one model, and write its files and its page."""
+    start = time.perf_counter()
     from onnx_tflite_plugin.conversion import convert as run
     from onnx_tflite_plugin.source import read_bytes
 
     page_rows: list[Row] = []
-    activity = f"{'converting and verifying' if options['verify'] else 'converting'} {Path(job.name).name}"
+    name = Path(job.name).name
+    activity = f"{'converting and verifying' if options['verify'] else 'converting'} {name}"
     with show_progress(activity, quiet=quiet) as show_stage, redirect_stdout_to_stderr():
         source = job.load()
         stages = Stages(wrap(show_stage))
@@ -124,51 +171,42 @@ def convert(
         files = [] if job.output == STREAM else conversion.save(job.output)
         seconds = time.perf_counter() - start - conversion.verification_seconds
         if page is not None:
-            name = Path(job.name).name
             onnx_name = Path(job.output).name if files else ""
             tflite, proto, report = read_bytes(source), conversion.proto, conversion.report
             written = write_page(
                 page, tflite, proto, name, report, wrap(show_stage), verify_options, onnx_name=onnx_name
             )
             page_rows = [Row("report", [f"{page}; open it in a browser"]), *no_comparison_rows(written)]
-    exit_code = verification_exit_code(conversion.verification)
-    if job.output == STREAM:
-        conversion.write(sys.stdout.buffer)
-        with redirect_stdout(sys.stderr):
-            print_rows(_detailed_rows(conversion, files, seconds, stages, verbosity))
-        ctx.exit(exit_code)
-    set_failure_output(as_json=as_json)
-    from onnx_tflite_plugin.cli.json_report import report_json
+    return _Result(conversion, files, seconds, stages, page_rows)
+
+
+def _brief_rows(ctx: click.Context, result: _Result) -> list[Row]:
+    """Return the rows to print by default, and the next commands."""
     from onnx_tflite_plugin.cli.summary import brief_summary, next_row
 
-    with ignore_broken_pipe():
-        if as_json:
-            print_json(report_json(conversion, Path(job.name), files, seconds))
-            with redirect_stdout(sys.stderr):
-                print_rows(_detailed_rows(conversion, files, seconds, stages, verbosity))
-        elif not quiet:
-            rows = _detailed_rows(conversion, files, seconds, stages, verbosity)
-            if not verbosity:
-                rows = brief_summary(conversion, files, seconds, given_signature=signature)
-                model_path = None if model == STREAM else model
-                repeated_options = {
-                    command: repeat_options(ctx, names) for command, names in _repeated_parameters(ctx).items()
-                }
-                page_rows.append(next_row(conversion, model_path, files, repeated_options, has_page=page is not None))
-            print_rows([*rows, *page_rows])
-    ctx.exit(exit_code)
+    model, page, signature = (ctx.params[name] for name in ("model", "page", "signature"))
+    repeated_options = {command: repeat_options(ctx, names) for command, names in _repeated_parameters(ctx).items()}
+    return [
+        *brief_summary(result.conversion, result.files, result.seconds, given_signature=signature),
+        *result.page_rows,
+        next_row(
+            result.conversion,
+            None if model == STREAM else model,
+            result.files,
+            repeated_options,
+            has_page=page is not None,
+        ),
+    ]
 
 
-def _detailed_rows(
-    conversion: Conversion, files: Sequence[Path], seconds: float, stages: Stages, verbosity: int
-) -> list[Row]:
+def _detailed_rows(result: _Result, verbosity: int) -> list[Row]:
     """Return the rows of -v or -vv; the lists of -vv are complete."""
     from onnx_tflite_plugin.cli.details import detail_rows
     from onnx_tflite_plugin.cli.summary import summary
 
     with unlimited_lists(verbosity > 1):
-        rows = summary(conversion, files, seconds) if verbosity else []
-        return [*rows, *(detail_rows(conversion, stages.seconds) if verbosity > 1 else [])]
+        rows = summary(result.conversion, result.files, result.seconds) if verbosity else []
+        return [*rows, *(detail_rows(result.conversion, result.stages.seconds) if verbosity > 1 else [])]
 
 
 def _repeated_parameters(ctx: click.Context) -> dict[str, set[str]]:

@@ -58,16 +58,7 @@ def _describe_usage(error: click.UsageError) -> str:
     if isinstance(error, click.MissingParameter):
         return f"{error.format_message().rstrip('. ')}\nhint: {command}"
     if isinstance(error, click.NoSuchOption):
-        options = error.ctx.command.params if error.ctx else ()
-        flags = [flag for option in options if isinstance(option, click.Option) for flag in option.opts]
-        flag = next((option.opts[0] for option in options if error.option_name in getattr(option, "synonyms", ())), "")
-        commands_with_option = _commands_with(error.option_name, error.ctx)
-        if flag:
-            remedy = f"; did you mean {flag!r}?"
-        elif commands_with_option:
-            remedy = f"; it is an option of {' and '.join(commands_with_option)}"
-        else:
-            remedy = did_you_mean(error.option_name, flags)
+        remedy = _unknown_option_remedy(error)
         hint = "" if remedy or not error.ctx else f"\nhint: {error.ctx.command_path} --help lists the options"
         return f"No such option {error.option_name!r}{remedy}{hint}"
     if isinstance(error, click.BadParameter):
@@ -79,6 +70,21 @@ def _describe_usage(error: click.UsageError) -> str:
         hint = "" if similar or not value else _describe_values(value[1], error)
         return f"{parameter}: {message}{similar}{hint}"
     return error.format_message().rstrip(".")
+
+
+def _unknown_option_remedy(error: click.NoSuchOption) -> str:
+    """Return the likely remedy for an unknown option; empty if there is none.
+
+    It names an option for which the unknown one is a synonym, the commands that have the option, or a similar option.
+    """
+    options = error.ctx.command.params if error.ctx else ()
+    flag = next((option.opts[0] for option in options if error.option_name in getattr(option, "synonyms", ())), "")
+    if flag:
+        return f"; did you mean {flag!r}?"
+    if commands_with_option := _commands_with(error.option_name, error.ctx):
+        return f"; it is an option of {' and '.join(commands_with_option)}"
+    flags = [flag for option in options if isinstance(option, click.Option) for flag in option.opts]
+    return did_you_mean(error.option_name, flags)
 
 
 def _describe_values(value: str, error: click.BadParameter) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -86,6 +86,13 @@ def new_pack(folder: Path, op: str, like: str | None, name: str | None, as_json:
     if as_json:
         print_json({"folder": str(folder), "files": list(new_files), "distribution": distribution, "package": package})
         return
+    print_rows(row for row in _result_rows(folder, list(new_files), code, kind, distribution, package) if row.lines)
+
+
+def _result_rows(
+    folder: Path, new_files: Sequence[str], code: str, kind: str, distribution: str, package: str
+) -> list[Row]:
+    """Return the rows that name the written files, and the commands and steps that follow."""
     handler_file, *other_files = (
         file_name for file_name in new_files if re.fullmatch(rf"{package}/(?!__init__).*\.py", file_name)
     )
@@ -104,16 +111,12 @@ def new_pack(folder: Path, op: str, like: str | None, name: str | None, as_json:
     elif other_files:
         next_step = f"write the lowering in {folder / handler_file}, and its cases in {folder / other_files[0]}"
     placeholder = f"until then {code} is converted to a placeholder wherever the pack is installed"
-    print_rows(
-        row
-        for row in [
-            Row("wrote", [f"{folder}: {', '.join(new_files)}"], "bold green"),
-            Row("try it", commands),
-            Row("next", [next_step]),
-            Row("warning", [] if kind in ("wrapped", "fusion", "target", "pass") else [placeholder], "yellow"),
-        ]
-        if row.lines
-    )
+    return [
+        Row("wrote", [f"{folder}: {', '.join(new_files)}"], "bold green"),
+        Row("try it", commands),
+        Row("next", [next_step]),
+        Row("warning", [] if kind in ("wrapped", "fusion", "target", "pass") else [placeholder], "yellow"),
+    ]
 
 
 def _add_operator(pack: Pack, code: str, kind: str) -> Mapping[str, str]:

@@ -115,13 +115,7 @@ def gather(
     producers = {
         tensor.index: group_indices[op.index] for op in source_operators for tensor in op.outputs if tensor is not None
     }
-    differs = measurements is not None and measurements.differs
-    tensor_errors = list(worst_errors(measurements.errors)) if measurements else []
-    first_wrong = next((k for k, error in enumerate(tensor_errors) if not error["ok"]), None) if differs else None
-    errors = [
-        {**error, "operator": producers.get(error["tensor"]), "first_wrong": k == first_wrong}
-        for k, error in enumerate(tensor_errors)
-    ]
+    errors = [] if measurements is None else _error_rows(measurements, producers)
     seconds = measurements.seconds if measurements else {}
     operators = list(_operator_rows(model, source_operators, groups, seconds, errors, dtypes))
     unowned, unowned_inner = unowned_nodes(onnx)
@@ -148,11 +142,25 @@ def gather(
         page,
         compared=_describe_coverage(source_operators, errors, measurements.operators),
         verdict=measurements.verdict,
-        wrong=differs,
+        wrong=measurements.differs,
         outputs=measurements.outputs,
         verification_notes=measurements.notes,
         runtimes=measurements.runtimes,
     )
+
+
+def _error_rows(measurements: Measurements, producers: Mapping[int, int]) -> list[dict[str, Any]]:
+    """Return a row for each compared tensor; the first wrong tensor is marked.
+
+    ``producers``: the index of the group that computes each tensor.
+    """
+    errors = list(worst_errors(measurements.errors))
+    wrong_positions = (k for k, error in enumerate(errors) if not error["ok"])
+    first_wrong = next(wrong_positions, None) if measurements.differs else None
+    return [
+        {**error, "operator": producers.get(error["tensor"]), "first_wrong": k == first_wrong}
+        for k, error in enumerate(errors)
+    ]
 
 
 def _check_operators(operators: Sequence[Operator], onnx: onnx.ModelProto) -> None:

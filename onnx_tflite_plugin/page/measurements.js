@@ -2,10 +2,14 @@
 /* Errors and times of the operators. */
 
 const SVG = "http://www.w3.org/2000/svg";
-const MAX_SHARE = 100; // share of the tolerance for errors that are not finite, or whose tolerance is 0
-const MIN_SHARE = 1e-4; // smaller errors are drawn as equal
+const MAX_RATIO = 100; // error divided by its tolerance, if the error is not finite or the tolerance is 0
+const MIN_RATIO = 1e-4; // smaller ratios are drawn as equal
 
-/** Tolerances of the errors in quantization steps, and whether most errors have such a tolerance, and the same one. */
+/**
+ * Tolerances in quantization steps.
+ *
+ * ``areSteps``: most errors have such a tolerance. ``areOneStep``: and each of these is 1. ``areEqual``: these are equal.
+ */
 function describeTolerances() {
   const tolerances = page.errors.filter((item) => item.unit === "step").map((item) => item.tolerance);
   const areSteps = tolerances.length > page.errors.length / 2;
@@ -34,10 +38,10 @@ function errorsHint({ areSteps, areOneStep }) {
 }
 
 /** Error divided by its tolerance. */
-function shareOfTolerance({ max_error: error, tolerance }) {
-  if (error === null || !isFinite(error)) return MAX_SHARE;
+function ratioToTolerance({ max_error: error, tolerance }) {
+  if (error === null || !isFinite(error)) return MAX_RATIO;
   if (tolerance) return error / tolerance;
-  return error ? MAX_SHARE : 0;
+  return error ? MAX_RATIO : 0;
 }
 
 function limitLabel({ tolerances, areSteps, areOneStep, areEqual }) {
@@ -69,11 +73,11 @@ function showErrors() {
     svg.appendChild(shape);
     return shape;
   };
-  const shares = page.errors.map(shareOfTolerance);
-  const topPower = Math.log10(Math.max(10, ...shares)),
-    bottomPower = Math.log10(MIN_SHARE);
-  const y = (share) => {
-    const power = Math.log10(Math.max(share, MIN_SHARE));
+  const ratios = page.errors.map(ratioToTolerance);
+  const topPower = Math.log10(Math.max(10, ...ratios)),
+    bottomPower = Math.log10(MIN_RATIO);
+  const y = (ratio) => {
+    const power = Math.log10(Math.max(ratio, MIN_RATIO));
     return height - ((height - 10) * (power - bottomPower)) / (topPower - bottomPower);
   };
   for (let power = -4; power <= topPower; power += 1) {
@@ -100,14 +104,14 @@ function showErrors() {
     { x: (left + width) / 2, y: height + 34, "text-anchor": "middle" },
     "tensors in the order of execution",
   );
-  const step = (width - left - 10) / Math.max(1, shares.length);
+  const step = (width - left - 10) / Math.max(1, ratios.length);
   const first = page.errors.findIndex((item) => item.first_wrong);
   const wrongColor = page.wrong ? "#b3261e" : "#d97706";
-  shares.forEach((share, k) => {
+  ratios.forEach((ratio, k) => {
     const { ok, operator, name, text } = page.errors[k];
     const dot = draw("circle", {
       cx: left + (k + 0.5) * step,
-      cy: y(share),
+      cy: y(ratio),
       r: k === first ? 6 : 3,
       fill: ok ? "#3f6fd1" : wrongColor,
       class: k === first ? "first" : "",
@@ -173,8 +177,8 @@ function showTimes() {
   ]);
   const timeTable = makeTable(parent, ["operator", "µs per run", "share", ""], rows, [1, 2]);
   timeTable.querySelectorAll("tbody tr").forEach((row, k) => {
-    const share = (slowest[k].microseconds / slowest[0].microseconds).toFixed(4);
-    make("span", null, row.lastChild, { class: "bar", style: `width:calc(min(300px, 25vw) * ${share})` });
+    const fraction = (slowest[k].microseconds / slowest[0].microseconds).toFixed(4);
+    make("span", null, row.lastChild, { class: "bar", style: `width:calc(min(300px, 25vw) * ${fraction})` });
   });
   linkRows(
     timeTable,

@@ -5,7 +5,7 @@ const LABEL_SIZE = 11,
   OPERATOR_HEIGHT = 38; // pixels at a zoom of 1
 const MAX_LAYOUT = 250; // operators laid out together: dagre recurses as deep as a chain is long
 
-/** Operators and edges to draw. Operators that read only constants, and state handles with their operators, are left out. */
+/** Operators and edges to draw. Constant operators, and state handles with the operators that create them, are left out. */
 function visibleNetwork() {
   const constants = new Set(page.operators.filter((op) => op.constant).map((op) => op.index));
   const isHandle = (edge) => edge.dtype === "resource" || edge.dtype === "variant";
@@ -80,7 +80,7 @@ function arrangeNetwork(operators, edges, widths) {
   return { positions, bends };
 }
 
-/** Bends for cytoscape: shares of the way from source to target, and distances from the line between them. */
+/** Bends for cytoscape: fractions of the way from source to target, and distances from the straight line. */
 function segmentsOfEdge(from, to, points) {
   const [dx, dy] = [to.x - from.x, to.y - from.y];
   const length = Math.hypot(dx, dy);

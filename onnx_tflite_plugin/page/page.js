@@ -254,7 +254,7 @@ function showDetails(index) {
   }
 }
 
-/** Why an operator has no node. */
+/** Reason why an operator has no node. */
 function describeMissingNodes(op) {
   return op.constant
     ? "none: the result is a constant, computed at conversion"
@@ -269,7 +269,7 @@ function formatTime(op) {
   return "none: ONNX Runtime removed the nodes or fused them into a neighbor's";
 }
 
-/** Number of elements that a Transpose moves, or why it is unknown. */
+/** Number of elements that a Transpose moves, or the reason why it is unknown. */
 function formatElements(transpose) {
   if (transpose.elements !== null) return transpose.elements;
   return transpose.shape ? `dynamic shape ${formatShape(transpose.shape)}` : "shape not in the ONNX model";

@@ -88,7 +88,7 @@ def _describe_steps(pair: ModelPair, output: Comparison) -> str:
     return f"{amount} ({output.differing_text})"
 
 
-def _causes(pair: ModelPair, outputs: set[str]) -> Iterator[str]:
+def _causes(pair: ModelPair, output_names: set[str]) -> Iterator[str]:
     """Yield the causes: other arithmetic, accumulated rounding, operators that select."""
     if is_dequantized(pair.trial.model, pair.entry, pair.session):
         is_requantized = quantizes_values(pair.session.proto.graph)
@@ -101,7 +101,7 @@ def _causes(pair: ModelPair, outputs: set[str]) -> Iterator[str]:
         yield "rounding differences of quantized operators add up"
     else:
         yield "rounding differences of floats add up"
-    codes = list(dict.fromkeys(op.code for op in _upstream_selections(pair, outputs)))
+    codes = list(dict.fromkeys(op.code for op in _upstream_selections(pair, output_names)))
     if codes:
         verbs = "compares or selects" if len(codes) == 1 else "compare or select"
         yield f"{list_first(codes, _MAX_NAMES)} {verbs} values, so a small difference can change the whole result"
@@ -122,14 +122,14 @@ def _kernel_differences(
         yield f"LiteRT's own {first} and {second} kernels differ by up to {amount}"
 
 
-def _upstream_selections(pair: ModelPair, outputs: set[str]) -> list[Operator]:
+def _upstream_selections(pair: ModelPair, output_names: set[str]) -> list[Operator]:
     """Return operators upstream of the outputs that compare or select real values.
 
     The operands are computed, not constant. The last operator comes first.
     """
     selecting_indices, producer = selecting_operators(pair.session.proto.graph), producers(pair.entry.subgraph)
     pending = [
-        tensor for name, tensor in zip(pair.entry.output_names, pair.entry.outputs, strict=True) if name in outputs
+        tensor for name, tensor in zip(pair.entry.output_names, pair.entry.outputs, strict=True) if name in output_names
     ]
     visited: dict[int, Operator] = {}
     while pending:

@@ -104,9 +104,8 @@ class ModelPair:
         self.stateful = structure.is_stateful(model)
         self.resets_states = self.stateful and has_reset_states(props(self.session.proto.metadata_props))
         self.host: Host | None = None
-        self.batch: tuple[list[Array], list[list[Array]]] | None = (
-            None  # a batch that LiteRT refuses, and each element as a batch of 1
-        )
+        # a batch that LiteRT refuses, and each of its elements as a batch of 1
+        self.batch: tuple[list[Array], list[list[Array]]] | None = None
         self.reasons: tuple[str, ...] = ()  # why a verdict is inconclusive
         self.notes: tuple[str, ...] = ()  # about inputs that were tried
         self.min_dynamic_size = 0  # minimum of dynamic sizes, except for axis 0
@@ -300,7 +299,7 @@ class ModelPair:
         try:  # XNNPACK does not check all sizes; builtin kernels do
             outputs = {
                 kernels: self.trial.litert_outputs(kernels, [arrays], time_limit=time_limit)[0]
-                for kernels in {**expected, "builtin": ()}
+                for kernels in dict.fromkeys([*expected, "builtin"])
             }
             elements = self.sizes.split_batch(arrays, next(iter(outputs.values())))
         except LiteRTError:

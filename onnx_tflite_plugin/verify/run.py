@@ -222,7 +222,7 @@ class _Request(NamedTuple):
 def _run_and_compare(pair: ModelPair, request: _Request, progress: Progress) -> Verification:
     """Run both models, compare outputs and submodels, and return the verdict."""
     notes = pair.assign_substitutes(request.host or Host)
-    is_random = any(True for _ in random_nodes(pair.session.proto.graph))
+    is_random = next(iter(random_nodes(pair.session.proto.graph)), None) is not None
     runs = affordable_runs(pair.entry, request.runs)
     input_runs, expected = pair.reference_outputs(request.inputs, request.seed, runs, request.shapes, request.ranges)
     notes = (*notes, *pair.notes, *describe_rounding(pair.entry, request.inputs))

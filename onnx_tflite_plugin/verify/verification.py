@@ -19,7 +19,7 @@ CAUSE = "likely cause: "
 NOT_COMPARED = "operators were not compared"
 """Beginning of a note or a reason if only the outputs were compared, end to end."""
 OTHER_SIZES = "with other sizes of dynamic dimensions"
-"""Words after the run's number in a note on the run."""
+"""Words of the note on a run in which dynamic dimensions have other sizes."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -30,7 +30,7 @@ class Verification:
     ``processor``: the processor that both runtimes ran on. ``diverging``: the first tensor that differs. ``operators``:
     number of operators that were compared with LiteRT's values as inputs. ``pack_kernel_operators``: number of compared
     operators whose expected results are from reference kernels of packs. ``reasons``: reasons why the verdict is
-    inconclusive although nothing differs. ``partial``: accept an inconclusive verdict. ``end_to_end``: lines about outputs
+    inconclusive although nothing differs. ``partial``: an inconclusive verdict counts as ok. ``end_to_end``: lines about outputs
     that exceed their tolerance although every operator agrees; ``end_to_end_error``: the largest of these errors, such as
     `` by up to 3 quantization steps``. ``tensors``: the comparison of each tensor with LiteRT's values as inputs, in
     execution order.

@@ -173,23 +173,25 @@ def save_submodels(pair: ModelPair, decision: Decision, folder: Path, *, has_kno
     )
     first_finding = decision.differing[0]
     operator_list = _describe_operators(first_finding.submodel.operators)
-    named_submodels = list(zip(SUBMODEL_NAMES, extracted_submodels, strict=False))
-    if not named_submodels:
+    saved = [
+        (name, submodel, finding)
+        for name, (submodel, finding) in zip(SUBMODEL_NAMES, extracted_submodels, strict=False)  # the first few
+    ]
+    if not saved:
         return (
             f"no submodel was written: the ONNX model has no value for an operand of {operator_list}; {_UNOPTIMIZED_HINT}",
         )
-    _, (_, saved_finding) = named_submodels[0]
-    is_first_missing = saved_finding is not first_finding
-    missing_text = f"the first difference is missing: the ONNX model has no value for an operand of {operator_list}"
     remove_submodels(folder)
-    for name, (submodel, _) in named_submodels:
+    for name, submodel, _ in saved:
         submodel.save(folder, name)
+    is_first_missing = saved[0][2] is not first_finding
+    missing_text = f"the first difference is missing: the ONNX model has no value for an operand of {operator_list}"
     return (
-        f"{plural(len(named_submodels), 'submodel')} in {folder}, each as .tflite, .onnx, .npz (operands) and .onnx.npz (operands in "
+        f"{plural(len(saved), 'submodel')} in {folder}, each as .tflite, .onnx, .npz (operands) and .onnx.npz (operands in "
         f"ONNX layout){'' if has_known_cause else '; attach the folder to a bug report'}",
         *(
             f"  {name:5}  {_describe_operators(submodel.operators)}: {finding.comparison.text}"
-            for name, (submodel, finding) in named_submodels
+            for name, submodel, finding in saved
         ),
         *([f"  {missing_text}"] if is_first_missing else []),
     )
