@@ -37,8 +37,10 @@ def check_source(source: Any) -> None:
     raise TypeError(f"a model must be a path, bytes or a part of a bundle, not {type(source).__name__}{hint}")
 
 
-def read(source: Source) -> Model:
+def read(source: Source, name: str = "") -> Model:
     """Read a TFLite model from a path, from its bytes, or from a section of a file.
+
+    ``name``: the name of the model in errors, if not that of the source.
 
     Constants of a file over 64 MiB are read on first use, which raises InvalidModel if the file has been truncated.
     Constants of a file over 2 GiB are mapped: do not truncate such a file while the model is in use.
@@ -47,7 +49,8 @@ def read(source: Source) -> Model:
         InvalidModel: the file is not a TFLite model, or its fields are inconsistent; one line names the field.
         OSError: the file cannot be opened.
     """
-    return _read_model(File(*open_content(source)))
+    content, source_name = open_content(source)
+    return _read_model(File(content, name or source_name))
 
 
 def check_format(source: Source) -> None:

@@ -41,7 +41,7 @@ from onnx_tflite_plugin.verify.inputs.attempts import attempts
 from onnx_tflite_plugin.verify.inputs.sizes import InputSizes
 from onnx_tflite_plugin.verify.inputs.submodel_sizes import shapes_in_whole_model
 from onnx_tflite_plugin.verify.inputs.user_data import InputData
-from onnx_tflite_plugin.verify.origin import mismatch_without_digest
+from onnx_tflite_plugin.verify.origin import check_signature, mismatch_without_digest, name_onnx
 from onnx_tflite_plugin.verify.runtimes import structure
 from onnx_tflite_plugin.verify.runtimes.child import record_crashes
 from onnx_tflite_plugin.verify.runtimes.extraction import cut_file
@@ -84,6 +84,10 @@ class ModelPair:
         self.has_single_signature = not read_lengths(props(self.session.proto.metadata_props))
         model = structure.read(data)
         converted_signature, submodel = self._origin()
+        converted_keys = [*read_lengths(props(self.session.proto.metadata_props))]
+        if not converted_keys and converted_signature is not None:
+            converted_keys = [converted_signature]
+        check_signature(model, signature, converted_keys, name_onnx(onnx))
         if signature is None and any(item.key == converted_signature for item in model.signatures):
             signature = converted_signature
         self.entry = structure.entry(model, signature)
@@ -258,7 +262,9 @@ class ModelPair:
             return
         with record_crashes():
             if reason := self.trial.preparation_failure():
-                raise InconclusiveError(f"LiteRT cannot run this file, so nothing was compared: {reason}")
+                raise InconclusiveError(
+                    f"LiteRT cannot run this file, so there is no reference to compare with: {reason}"
+                )
 
     def run_count(self, runs: int) -> int:
         """Return the number of runs: ``runs``, or one per combination of conditions."""

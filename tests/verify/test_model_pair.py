@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 
 import onnx_tflite_plugin as otp
+from conformance.builder import ModelBuilder
 from conformance.cases.state.variables import running_sum
 from conformance.models import Net, constant, tensor
+from onnx_tflite_plugin.api import Context, Transparent, Value, handler
 from onnx_tflite_plugin.errors import InconclusiveError, VerificationError
 from onnx_tflite_plugin.graph.model_metadata import Part
+from onnx_tflite_plugin.host import Host
 from onnx_tflite_plugin.source.model import Array
 from onnx_tflite_plugin.verify import LiteRTError, Tolerance
 from onnx_tflite_plugin.verify.comparison.trial import KERNELS, _merge_failures
@@ -126,9 +129,33 @@ def test_file_that_litert_cannot_prepare_is_inconclusive(inputs: Any) -> None:
     verification = otp.verify(net.build(), otp.convert(net.build()), inputs=inputs)
     assert verification.verdict == "inconclusive"
     (reason,) = verification.reasons
-    assert reason.startswith("LiteRT cannot run this file, so nothing was compared: ")
+    assert reason.startswith("LiteRT cannot run this file, so there is no reference to compare with: ")
     assert reason.endswith("(CONV_2D) failed to prepare")
     assert not verification.notes
+
+
+@pytest.mark.parametrize("inputs", [None, {"x": np.ones((7, 100), np.float32)}], ids=["random", "given"])
+def test_preparation_fails_beside_an_operator_without_a_kernel(inputs: Any) -> None:
+    """LiteRT's RFFT2D requires a power of two; the first operator is not in LiteRT."""
+
+    @handler("CUSTOM.vendor.Abs", max_version=1, layout=Transparent())
+    def lower(ctx: Context, x: Value) -> Value:
+        return ctx.ops.Abs(x)
+
+    host = Host(handlers={"CUSTOM.vendor.Abs": lower})
+    model = ModelBuilder()
+    g = model.main
+    x, y, z = g.input("x", (7, 100)), g.tensor("y", (7, 100)), g.tensor("z", (7, 51), "complex64")
+    g.operator("CUSTOM.vendor.Abs", [x], [y])
+    g.operator("RFFT2D", [y, g.constant("lengths", np.array([1, 100], np.int32))], [z])
+    g.output(g.tensor("magnitudes", (7, 51)))
+    g.operator("COMPLEX_ABS", [z], [g.outputs[0]])
+    data = model.build()
+    verification = otp.verify(data, otp.convert(data, host=host), inputs=inputs, host=host)
+    assert verification.verdict == "inconclusive"
+    *_, reason = verification.reasons
+    assert reason.startswith("LiteRT cannot run this file, so there is no reference to compare with: ")
+    assert "(RFFT2D) failed to prepare" in reason
 
 
 def test_crash_during_preparation_is_inconclusive(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 import onnx_tflite_plugin as otp
 from conformance.builder import ModelBuilder
-from onnx_tflite_plugin.errors import MismatchedModels
+from onnx_tflite_plugin.errors import InvalidModel, MismatchedModels
 from onnx_tflite_plugin.graph.metadata import props
 from onnx_tflite_plugin.graph.model_metadata import read_digest
 from onnx_tflite_plugin.page.gather import gather
@@ -103,3 +103,42 @@ def test_submodels_and_shapes_keep_the_digest_of_the_file() -> None:
         proto = otp.convert(ADD_ONE, **options).proto
         assert digest_of(proto) == hashlib.sha256(ADD_ONE).hexdigest()
         assert verify(ADD_ONE, proto).verdict == "agrees"
+
+
+def add_signatures(*pairs: tuple[str, str]) -> bytes:
+    """Return a model with a signature per (key, code), each from its own subgraph."""
+    model = ModelBuilder()
+    for index, (key, code) in enumerate(pairs):
+        g = model.main if index == 0 else model.subgraph(key)
+        x, y = g.input("x", (2, 3)), g.tensor("y", (2, 3))
+        g.operator(code, [x], [y])
+        g.output(y)
+        model.signature(key, {"x": x}, {"y": y}, g.index)
+    model.signature("alias", {"x": x}, {"y": y}, g.index)
+    return model.build()
+
+
+@pytest.mark.parametrize("run", [verify, bench])
+def test_signature_that_was_not_converted_is_a_mismatch(run: Callable[..., Any], tmp_path: Path) -> None:
+    path = tmp_path / "abs.onnx"
+    data = add_signatures(("abs", "ABS"), ("neg", "NEG"))
+    otp.convert(data, signature="abs").save(path)
+    message = (
+        "abs.onnx was converted from signature 'abs', not 'neg', so the two cannot be compared; leave out signature"
+    )
+    with pytest.raises(MismatchedModels, match=message) as caught:
+        run(data, path, signature="neg")
+    assert caught.value.exit_code == 2
+
+
+def test_signatures_of_the_same_tensors_are_equivalent() -> None:
+    data = add_signatures(("abs", "ABS"), ("neg", "NEG"))
+    assert verify(data, otp.convert(data, signature="neg").proto, signature="alias").verdict == "agrees"
+
+
+def test_unreadable_file_is_not_described_as_a_different_file(tmp_path: Path) -> None:
+    path = tmp_path / "cut.tflite"
+    path.write_bytes(ADD_ONE[:-100])
+    with pytest.raises(InvalidModel, match=r"cannot read cut\.tflite") as caught:
+        verify(path, otp.convert(ADD_ONE).proto)
+    assert "damaged or cut short" in str(caught.value)

@@ -275,6 +275,15 @@ class PartitionedLiteRT:
         self.states = {index: self.values[index] for index in self.states}
         return [self.values.get(tensor.index, _NO_RESULT) for tensor in self.entry.outputs]
 
+    def allocate(self) -> None:
+        """Allocate the tensors of each partition at the stored sizes.
+
+        Partitions with inputs of dynamic size are left out. Raises LiteRTError for an operator that LiteRT cannot prepare.
+        """
+        for partition, session in self.sessions.items():
+            if all(None not in self.entry.subgraph.tensors[index].dims for index in partition.inputs):
+                session.allocate()
+
     def tensors(self) -> dict[int, Array]:
         """Return every readable tensor after the last run, by index."""
         tensors = dict(self.values)
