@@ -47,7 +47,7 @@ class Call:
 
     ``siblings``: calls that share operands with this call but do not use its results. Only the last call of a pattern may
     have siblings; their outputs become additional outputs of the fused operator. ``shared``: True if operators outside
-    the match may use the result; the operator is then kept for them.
+    the match may use the result; the operator, and the operators upstream of it, are then kept for them.
     """
 
     code: str

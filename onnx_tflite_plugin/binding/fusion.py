@@ -120,14 +120,15 @@ def _fuse_graph(graph: BoundGraph, pack: str, fusion: Fusion, stage: _Stage) -> 
         return graph
     finder = stage.finder(graph)
     operators = list(graph.operators)
-    removed: set[Bound] = set()
-    shared: set[Bound] = set()
+    replaced: set[Bound] = set()  # the ends of the matches: the replacements compute their results
+    inner: set[Bound] = set()
+    unavailable: set[Bound] = set()  # operators that no further match may contain
     applied = stage.result.applied
     for root in reversed(graph.operators):  # from the end, so that the longest match is fused
-        if root.handler.code not in root_codes or root in removed:
+        if root.handler.code not in root_codes or root in unavailable:
             continue
         for pattern in fusion.patterns:
-            match = finder.find(pattern, root, removed) if pattern.code == root.handler.code else None
+            match = finder.find(pattern, root, unavailable) if pattern.code == root.handler.code else None
             if match is None:
                 continue
             try:
@@ -135,28 +136,31 @@ def _fuse_graph(graph: BoundGraph, pack: str, fusion: Fusion, stage: _Stage) -> 
             except Failed as failed:
                 stage.result.failed[fusion.name] = failed
                 stage.result.declined.append(f"{fusion.name} at {root.label}: {failed.reason}")
-                return graph.with_operators(_remaining_operators(graph, operators, removed, shared))
+                return graph.with_operators(_remaining_operators(graph, operators, replaced, inner))
             if replacement is not None:
-                for call, op in match.calls.items():
-                    (shared if call.shared else removed).add(finder.bound_of(op))
+                ends = {finder.bound_of(match.calls[call]) for call in (pattern, *pattern.siblings)}
+                members = {finder.bound_of(op) for op in match.calls.values()}
+                unavailable |= ends | members - finder.reusable_members(match)
+                replaced |= ends
+                inner |= members - ends
                 operators[finder.insertion_index(pattern, match)] = replacement
                 applied[fusion.name] = applied.get(fusion.name, 0) + 1
             break
-    return graph.with_operators(_remaining_operators(graph, operators, removed, shared)) if removed else graph
+    return graph.with_operators(_remaining_operators(graph, operators, replaced, inner)) if replaced else graph
 
 
 def _remaining_operators(
-    graph: BoundGraph, operators: Sequence[Bound], removed: set[Bound], shared: set[Bound]
+    graph: BoundGraph, operators: Sequence[Bound], replaced: set[Bound], inner: set[Bound]
 ) -> tuple[Bound, ...]:
     """Return the operators that remain after a fusion.
 
-    ``operators``: the graph's operators, with replacements at some positions. Operators in ``removed`` are dropped, and
-    operators in ``shared`` if nothing uses their results.
+    ``operators``: the graph's operators, with replacements at some positions. Operators in ``replaced`` are dropped, and
+    operators in ``inner`` if no remaining operator uses their results.
     """
     remaining: list[Bound] = []
     used = set(graph.outputs)
     for bound, original in reversed(list(zip(operators, graph.operators, strict=True))):
-        if bound is original and (bound in removed or (bound in shared and used.isdisjoint(bound.op.outputs))):
+        if bound is original and (bound in replaced or (bound in inner and used.isdisjoint(bound.op.outputs))):
             continue
         remaining.append(bound)
         used.update(tensor for tensor in bound.op.inputs if tensor is not None)

@@ -39,14 +39,14 @@ class Finder:
     def bound_of(self, op: Operator) -> Bound:
         return self.by_op[op]
 
-    def find(self, pattern: Call, root: Bound, removed: set[Bound]) -> Match | None:
+    def find(self, pattern: Call, root: Bound, unavailable: set[Bound]) -> Match | None:
         """Return the first match whose last operator is ``root``; None if there is none.
 
-        A match must not contain ``removed`` operators. Except for shared calls, no operator outside the match may use a
+        A match must not contain ``unavailable`` operators. Except for shared calls, no operator outside the match may use a
         result inside it.
         """
         matches = self._extend_matches(pattern.siblings, self._match_call(pattern, root, Match({}, {}, self.graphs)))
-        return next((match for match in matches if self._is_closed(pattern, match, removed)), None)
+        return next((match for match in matches if self._is_closed(pattern, match, unavailable)), None)
 
     def _extend_matches(self, calls: Sequence[Call], matches: Iterator[Match]) -> Iterator[Match]:
         """Yield the matches extended by ``calls``, each of which may match any operator."""
@@ -57,7 +57,7 @@ class Finder:
             for candidate in self.by_op.values():
                 yield from self._extend_matches(calls[1:], self._match_call(calls[0], candidate, match))
 
-    def _is_closed(self, pattern: Call, match: Match, removed: set[Bound]) -> bool:
+    def _is_closed(self, pattern: Call, match: Match, unavailable: set[Bound]) -> bool:
         """True if one operator can replace the match, because its inner results are unused elsewhere."""
         members, ends = {*match.calls.values()}, self._ends(pattern, match)
         inner_operators = {op for call, op in match.calls.items() if op not in ends and not call.shared}
@@ -69,10 +69,21 @@ class Finder:
             users <= members
             and not reads_computed_variable(members, self.producers)
             and self.outputs.isdisjoint(inner_results)
-            and not any(self.by_op[op] in removed for op in members)
+            and not any(self.by_op[op] in unavailable for op in members)
             and not is_cyclic
             and self.insertion_index(pattern, match) >= 0
         )
+
+    def reusable_members(self, match: Match) -> set[Bound]:
+        """Return the operators of a match that other matches may contain: those that compute results of shared calls."""
+        reusable: set[Bound] = set()
+        pending = [call for call in match.calls if call.shared]
+        while pending:
+            call = pending.pop()
+            reusable.add(self.by_op[match.calls[call]])
+            operands = (operand.call if isinstance(operand, Output) else operand for operand in call.operands)
+            pending += [operand for operand in operands if isinstance(operand, Call)]
+        return reusable
 
     def _ends(self, pattern: Call, match: Match) -> set[Operator]:
         """Return the operators that compute the results of the match."""

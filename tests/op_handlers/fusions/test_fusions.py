@@ -10,7 +10,7 @@ import pytest
 
 from conformance.builder import ModelBuilder
 from conformance.cases.image.convolution import conv_case
-from conformance.models import Net, tensor
+from conformance.models import Net, constant, tensor
 from onnx_tflite_plugin.api import Call, Context, Fusion, Match, Operator, Refusal, Region, Terminate, fusion, operands
 from onnx_tflite_plugin.binding.bound import BoundModel
 from onnx_tflite_plugin.binding.fusion import FusedModel, fuse
@@ -317,3 +317,24 @@ def test_fusion_is_skipped_if_its_operator_does_not_convert(fails: str) -> None:
     (warning,) = report.warnings
     assert report.nodes == {"Abs": 1}
     assert "without fusions, because the conversion fails with ALMOST: " in warning
+
+
+@pytest.mark.parametrize("roots", [1, 2])
+@pytest.mark.parametrize("is_output", [True, False])
+def test_operators_that_a_shared_operator_needs_are_kept(is_output: bool, roots: int) -> None:
+    """The SUM of squares is the shared operator; the SQUARE feeds only the SUM."""
+    total = Call("SUM", Call("SQUARE", x), w, shared=True)
+
+    @fusion("NORM", pattern=Call("SQRT", total), inputs=[x], layout=Terminate())
+    def norm(ctx: Context, *inputs: Any) -> Any:
+        raise NotImplementedError
+
+    model = Net()
+    squares = model.call("SQUARE", [model.input(tensor(2, 3))], tensor(2, 3))
+    sums = model.call("SUM", [squares, constant(np.int32([1]))], tensor(2), keep_dims=False)
+    norms = [model.call("SQRT", [sums], tensor(2)) for _ in range(roots)]
+    model.output(*norms, *([sums] if is_output else []))
+    bound: BoundModel = Host(packs="builtin").bind(read(model.build()), TARGETS["generic"], 19)
+    result = fuse(bound, [("test", norm)], TARGETS["generic"], opset=19)
+    kept = ["SQUARE", "SUM"] if is_output else []
+    assert [op.handler.code for op in result.model.main.operators] == [*kept, *["NORM"] * roots]
