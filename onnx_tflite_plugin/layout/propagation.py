@@ -53,10 +53,6 @@ def propagate_layouts(
     candidates: dict[Bound, list[OperatorLayout]] = {
         bound: [*constraints[bound].allowed] for bound in flexible_operators
     }
-    users: dict[Tensor, list[tuple[Bound, int]]] = {}
-    for bound in model.operators():
-        for slot in present_slots(bound):
-            users.setdefault(bound.op[slot], []).append((bound, slot))
     interface_candidates = {tensor: [source_layout(tensor.dims)] for tensor in interface.free}
     members: dict[Bound, list[Bound]] = {}
     for bound, representative in representatives.items():
@@ -64,7 +60,7 @@ def propagate_layouts(
     propagation = _Propagation(
         constraints,
         candidates,
-        users,
+        _users_by_tensor(model),
         interface_candidates,
         representatives,
         members,
@@ -72,15 +68,7 @@ def propagate_layouts(
         visited=set(),
     )
     if not local:
-        for bound in model.operators():
-            constraint = constraints[bound]
-            if constraint.shared_axes is None:
-                for slot in present_slots(bound):
-                    propagation.propagate_tensor(bound.op[slot], constraint.layout(slot))
-            for allowed in constraint.allowed:
-                propagation.propagate_operator(bound, allowed)
-        for tensor, layout in interface.fixed.items():
-            propagation.propagate_tensor(tensor, layout)
+        propagation.propagate_fixed_layouts(model, interface)
     for bound in flexible_operators:
         shared_axes = constraints[bound].shared_axes
         if shared_axes is not None and (
@@ -89,6 +77,15 @@ def propagate_layouts(
             propagation.add_candidate(bound, shared_axes.source)
     sorted_candidates = {bound: _sort_candidates(constraints[bound], layouts) for bound, layouts in candidates.items()}
     return sorted_candidates, interface_candidates
+
+
+def _users_by_tensor(model: BoundModel) -> dict[Tensor, list[tuple[Bound, int]]]:
+    """Return the operators that read or compute each tensor, with their slots."""
+    users: dict[Tensor, list[tuple[Bound, int]]] = {}
+    for bound in model.operators():
+        for slot in present_slots(bound):
+            users.setdefault(bound.op[slot], []).append((bound, slot))
+    return users
 
 
 def _sort_candidates(constraint: LayoutConstraint, layouts: list[OperatorLayout]) -> list[OperatorLayout]:
@@ -117,6 +114,18 @@ class _Propagation(NamedTuple):
     members: Mapping[Bound, Sequence[Bound]]
     boundaries: Mapping[Tensor, Sequence[BoundaryValue]]
     visited: set[tuple[Tensor, TensorLayout]]
+
+    def propagate_fixed_layouts(self, model: BoundModel, interface: InterfaceLayouts) -> None:
+        """Propagate the layouts that operators and graph inputs and outputs require."""
+        for bound in model.operators():
+            constraint = self.constraints[bound]
+            if constraint.shared_axes is None:
+                for slot in present_slots(bound):
+                    self.propagate_tensor(bound.op[slot], constraint.layout(slot))
+            for allowed in constraint.allowed:
+                self.propagate_operator(bound, allowed)
+        for tensor, layout in interface.fixed.items():
+            self.propagate_tensor(tensor, layout)
 
     def propagate_tensor(self, tensor: Tensor, layout: TensorLayout) -> None:
         """Propagate a layout of a tensor to the flexible operators that use the tensor."""

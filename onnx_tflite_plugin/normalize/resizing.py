@@ -173,36 +173,8 @@ def make_dynamic(model: Model, named_axes: NamedAxes, host: Host, target: Target
         f"operators that support only the stored {kind}, or whose shapes cannot be derived from the new {kind}:",
         named_sizes={size for name, size in stored.items() if name != BATCH},
     )
-
-    def sample_shapes(sample: int) -> dict[Tensor, Dims]:
-        """Return the shapes at multiples of the stored sizes.
-
-        Factors differ by name, so that no two sizes are equal by chance. Raises UnsupportedOperator with the sizes.
-        """
-        factors = {name: 1 if sample == 0 else SAMPLES[sample - 1] + sample * k for k, name in enumerate(stored)}
-        input_dims = {
-            position: tuple(
-                stored[name] * factors[name] if (name := named_axes.get((position, axis), "")) in stored else size
-                for axis, size in enumerate(inputs[position].dims)
-            )
-            for position, _ in named_axes
-        }
-        batches = {
-            stored[name] * factors[name]: stored[name]
-            for (_, axis), name in named_axes.items()
-            if axis == 0 and name in stored and factors[name] > 1
-        }
-        try:
-            return derivation.propagate({inputs[position]: dims for position, dims in input_dims.items()}, batches)
-        except UnsupportedOperator as error:
-            if not sample:
-                raise
-            sizes = ", ".join(f"{name}={stored[name] * factor}" for name, factor in factors.items())
-            message = f"{error.message.removesuffix(':')} (tried with {sizes}):"
-            raise UnsupportedOperator(message, error.problems) from error.__cause__
-
     try:
-        samples = [sample_shapes(sample) for sample in range(len(SAMPLES) + 1)]
+        samples = [_sample_shapes(derivation, named_axes, stored, factor) for factor in (1, *SAMPLES)]
     except UnsupportedOperator:
         if all(inputs[position].dims[axis] is None for position, axis in named_axes):
             return model, named_axes  # already dynamic in the file
@@ -225,6 +197,38 @@ def make_dynamic(model: Model, named_axes: NamedAxes, host: Host, target: Target
         for tensor, dims in dynamic_dims.items()
     }
     return with_tensors(replace(model, subgraphs=tuple(graphs)), replacements), named_axes
+
+
+def _sample_shapes(
+    derivation: ShapeDerivation, named_axes: NamedAxes, stored: Mapping[str, int], factor: int
+) -> dict[Tensor, Dims]:
+    """Return the shapes at multiples of the ``stored`` sizes of the named axes.
+
+    ``factor``: the factor of the first name; 1 returns the shapes at the stored sizes. Raises UnsupportedOperator with the
+    tried sizes.
+    """
+    # Factors differ by name, so that no two sizes are equal by chance.
+    sizes = {name: size * (factor + (factor - 1) * k) for k, (name, size) in enumerate(stored.items())}
+    inputs = derivation.model.main.inputs
+    input_dims = {
+        inputs[position]: tuple(
+            sizes.get(named_axes.get((position, axis), ""), size) for axis, size in enumerate(inputs[position].dims)
+        )
+        for position, _ in named_axes
+    }
+    batches = {
+        sizes[name]: stored[name]
+        for (_, axis), name in named_axes.items()
+        if axis == 0 and name in stored and factor > 1
+    }
+    try:
+        return derivation.propagate(input_dims, batches)
+    except UnsupportedOperator as error:
+        if factor == 1:
+            raise
+        size_list = ", ".join(f"{name}={size}" for name, size in sizes.items())
+        message = f"{error.message.removesuffix(':')} (tried with {size_list}):"
+        raise UnsupportedOperator(message, error.problems) from error.__cause__
 
 
 def _describe_bad_samples(tensor: Tensor, sampled: Sequence[Dims], model: Model, kind: str) -> str:

@@ -5,8 +5,8 @@ of the channels may avoid an overflow of such sums. The convolutions that comput
 and the weights stay int8 on every processor. Results do not change. Without the rule, the weights become uint8, with which
 a convolution takes 1.1 to 1.6 times as long (AVX2).
 
-Networks trained with quantization have few large weights, so a suitable order often exists. In other networks, one is mostly
-found for convolutions with more input than output channels, for example after a depthwise convolution.
+Networks trained with quantization have few large weights, so a suitable order often exists. In other networks, it mostly
+exists for convolutions with more input than output channels, for example after a depthwise convolution.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Reordering(NamedTuple):
 
 
 def pattern(model: ir.Model, _: RewriteOptions) -> Iterator[tuple[ir.Value, Mapping[ir.Node, Layer], set[ir.Value]]]:
-    """Yield inputs of convolutions that a different channel order may make exact.
+    """Yield the inputs of convolutions whose sums a different channel order may make exact.
 
     Each input comes with all layers, and with the set of values tried so far, which ``check`` extends.
     """

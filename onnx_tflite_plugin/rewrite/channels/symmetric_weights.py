@@ -2,8 +2,8 @@
 
 Kernels for such weights take a fifth to a half of the time of other kernels.
 
-Networks trained with quantization have uint8 weights, which range from -z to 255 - z around their zero point z. Usually only
-one weight in thousands, minus z, exceeds int8.
+Networks trained with quantization have uint8 weights, which range from -z to 255 - z around their zero point z. After z is
+subtracted, usually only one weight in thousands exceeds int8.
 
 If all weights fit int8, they are stored with a zero point of 0. Otherwise the input channels with larger weights are
 duplicated. The convolutions that compute these channels get copies of output channels, and each weight is split between the
@@ -30,7 +30,7 @@ from onnx_tflite_plugin.rewrite.rule import RewriteOptions, RewriteRule
 from onnx_tflite_plugin.source.model import Array
 
 MIN_SPEEDUP = 1.05  # minimum product of the speedups on processors with and without symmetric kernels
-MAX_WEIGHT = 127  # no int8 kernel for ARM64 is exact with -128
+MAX_WEIGHT = 127  # with -128, int8 kernels for ARM64 are not exact
 
 
 def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[Mapping[ir.Node, Layer]]:

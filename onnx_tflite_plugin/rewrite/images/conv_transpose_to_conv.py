@@ -38,8 +38,8 @@ class Axis:
         pad_begin: padding of the transposed convolution at the beginning of the axis.
         kernel_size: size of w.
         block_count: number of blocks in the result.
-        first_offset: smallest offset of an input position, from the block that it contributes to.
-        last_offset: largest offset; also the padding of the new convolution at the beginning of x.
+        first_offset: smallest j.
+        last_offset: largest j; also the padding of the new convolution at the beginning of x.
         end_padding: padding of the new convolution at the end of x.
     """
 

@@ -2,7 +2,7 @@
 
 Adjacent columns are folded into channels, as in ``fold_width``. Integer kernels of depthwise convolutions work on 16 channels at a
 time. A position with 8 channels takes 30 ns; with 16 channels, it takes only 21 ns with VNNI, or 25 ns without. Most weights of the
-dense convolution are 0, so its sums are equal. An output channel never has nonzero weights for two adjacent input channels, so
+dense convolution are 0, so the sums do not change. An output channel never has nonzero weights for two adjacent input channels, so
 sums cannot overflow on any processor.
 """
 

@@ -1,4 +1,4 @@
-"""Compute a scale and an offset per channel by one depthwise 1 x 1 convolution.
+"""Apply a scale and an offset per channel by one depthwise 1 x 1 convolution.
 
 An unfolded batch normalization consists of such a Mul and Add: two kernels that each read and write the whole tensor. A float
 convolution keeps the blocked layout, and is fused with an activation after it. A quantized convolution rounds once instead of twice.

@@ -8,7 +8,7 @@ RULES = (
     RuleDeclaration(
         __name__,
         "fold_captures",
-        "constants computed outside of loop bodies are stored as initializers",
+        "values computed from constants, which loop bodies capture, are stored as initializers",
         Needed("OpenVINO does not load bodies that capture computed values"),
     ),
     RuleDeclaration(
@@ -76,7 +76,7 @@ RULES = (
     RuleDeclaration(
         __name__,
         "columns_before_rows",
-        "equal column Splits of all rows are moved before the Split into rows",
+        "a tensor whose rows are all split into the same columns is split into columns first",
         Gain(1, 2.4, 2.4, 2.4),
         frozenset({"Split"}),
         after=("activations_before_split",),

@@ -1,8 +1,8 @@
 """Copy a dequantized value that an inner graph captures.
 
-ONNX Runtime up to 1.32 moves a DequantizeLinear from before a Reshape, Transpose or similar node to after it (QDQPropagation). It
-looks for the reader among explicit operands, and crashes if an If, Loop or Scan captures the result instead. It does not move a
-DequantizeLinear across a Max of one operand, which this rule emits as a copy.
+ONNX Runtime up to 1.32 moves a DequantizeLinear from before a Reshape, Transpose or similar node to after it (QDQPropagation). It looks
+for an explicit operand that reads the result of that node, and crashes if an If, Loop or Scan captures the result instead. It does not
+move a DequantizeLinear across a Max of one operand, which this rule emits as a copy.
 """
 
 from __future__ import annotations

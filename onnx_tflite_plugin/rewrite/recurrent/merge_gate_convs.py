@@ -62,7 +62,7 @@ def pattern(model: ir.Model, _: RewriteOptions) -> Iterator[Sequence[ir.Node]]:
 def check(convs: Sequence[ir.Node]) -> Sequence[ir.Node] | Decline:
     """Return the convolutions to merge.
 
-    Declines if there are too few, or if the merged convolution would have as many blocks of channels.
+    Declines if there are too few, or if the merged convolution would have as many blocks of channels as the separate ones.
     """
     features = [len(kernel.weights) for kernel in map(Kernel.of, convs) if kernel is not None]
     if len(convs) < _MIN_GATES or _block_count(sum(features)) >= sum(map(_block_count, features)):
@@ -100,7 +100,7 @@ def _stored_constant(value: ir.Value | None) -> Array | None:
     return constant(value if cast is None else cast.inputs[0])
 
 
-# --- sums of their parts ----------------------------------------------------------------------
+# --- sums of the split results ----------------------------------------------------------------
 
 
 class Sums(NamedTuple):

@@ -71,7 +71,7 @@ class Row:
 
 
 def pattern(model: ir.Model, _: RewriteOptions) -> Iterator[Mapping[int, Row]]:
-    """Yield the products of a tensor's rows by one matrix, mapped by row index."""
+    """Yield the rows of each tensor that are multiplied by the same matrix, by row index."""
     rows: dict[tuple[ir.Value, Hashable], dict[int, Row]] = {}
     for node in nodes_of(model.graph, "Gemm"):
         if row := Row.of(node):
