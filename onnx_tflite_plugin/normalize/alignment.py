@@ -77,6 +77,9 @@ class SignatureGraph:
     def subgraph(self) -> Subgraph:
         return self.sized.model.subgraphs[self.sized.signature.subgraph]
 
+    def sizes(self, tensor: Tensor) -> Shape:
+        return self.sized.sizes(tensor)
+
     def producer(self, tensor: Tensor) -> Operator | None:
         return self.producers.get(location_of(tensor))
 
@@ -85,7 +88,7 @@ class SignatureGraph:
         operand, result = op.tensor(0), op.tensor(~0)
         if operand is None or result is None or operand.is_constant:
             return False
-        return self.is_view(op, self.sized.sizes(operand), self.sized.sizes(result))
+        return self.is_view(op, self.sizes(operand), self.sizes(result))
 
     def views_before(self, tensor: Tensor) -> list[Operator]:
         """Return the chain of views whose result is the tensor, the last view first."""
@@ -183,7 +186,7 @@ class Alignment:
         """True if dtypes, quantizations and sizes are equal, except for axes of size 1."""
         if (tensor.dtype, tensor.quantization) != (prompt_tensor.dtype, prompt_tensor.quantization):
             return False
-        return squeeze(self.signature.sized.sizes(tensor)) == squeeze(self.prompt.sized.sizes(prompt_tensor))
+        return squeeze(self.signature.sizes(tensor)) == squeeze(self.prompt.sizes(prompt_tensor))
 
     def _compare_operators(self, op: Operator, prompt_op: Operator, same_slot: bool) -> str:
         """Return the difference of two operators, or queue their operands for comparison."""
@@ -224,7 +227,7 @@ class Alignment:
                 return ""
             return f", a constant, is {_describe_array(values)}, but {_describe_array(prompt_values)} in {key!r}"
         if not self._have_equal_sizes(operand, prompt_operand):
-            sizes, prompt_sizes = self.signature.sized.sizes(operand), self.prompt.sized.sizes(prompt_operand)
+            sizes, prompt_sizes = self.signature.sizes(operand), self.prompt.sizes(prompt_operand)
             return f" has sizes {list(sizes)}, but {list(prompt_sizes)} in {key!r}"
         self._add(operand, prompt_operand)
         return ""

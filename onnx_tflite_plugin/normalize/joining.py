@@ -112,11 +112,11 @@ def _find_shared_items(alignment: Alignment, joined: Model) -> SharedItems:
         operators.setdefault(location_of(op), location)
     tensors: dict[Location, Location] = {}
     matching_locations = {
-        (location_of(tensor), prompt.sized.sizes(tensor)): location for location, tensor in alignment.tensors.items()
+        (location_of(tensor), prompt.sizes(tensor)): location for location, tensor in alignment.tensors.items()
     }
     for (prompt_location, sizes), location in matching_locations.items():
         subgraph_index, tensor_index = location
-        if signature.sized.sizes(signature.sized.model.subgraphs[subgraph_index].tensors[tensor_index]) == sizes:
+        if signature.sizes(signature.sized.model.subgraphs[subgraph_index].tensors[tensor_index]) == sizes:
             tensors.setdefault(prompt_location, location)
     for op, view in _shared_views(alignment, joined):
         tensors.setdefault(location_of(op[~0]), location_of(view[~0]))
@@ -131,10 +131,10 @@ def _shared_views(alignment: Alignment, joined: Model) -> Iterator[tuple[Operato
     views: dict[tuple[Location, tuple[int, ...]], Operator] = {}
     for op in signature.subgraph.operators:
         if signature.is_view_of(op):
-            views.setdefault((location_of(signature.viewed_tensor(op[~0])), signature.sized.sizes(op[~0])), op)
+            views.setdefault((location_of(signature.viewed_tensor(op[~0])), signature.sizes(op[~0])), op)
     for op in joined.main.operators:
         viewed = signature_location.get(location_of(prompt.viewed_tensor(op[~0]))) if prompt.is_view_of(op) else None
-        view = None if viewed is None else views.get((viewed, prompt.sized.sizes(op[~0])))
+        view = None if viewed is None else views.get((viewed, prompt.sizes(op[~0])))
         if view is not None:
             yield op, view
 

@@ -161,7 +161,7 @@ class QuantizedConv(NamedTuple):
     """
 
     data: ir.Node
-    conv: ir.Node
+    node: ir.Node
     quantize: ir.Node
     weights: Affine
     bias: Affine | None

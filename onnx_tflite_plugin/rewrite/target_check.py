@@ -107,7 +107,7 @@ def _int8_movements(model: ir.Model, moves: frozenset[str]) -> Iterator[tuple[st
         if (
             node.op_type in moves
             and _has_quantized_side(node)
-            and (node.op_type != TRANSPOSE or _is_next_to_dq_q_unit(node))
+            and (node.op_type != TRANSPOSE or _is_next_to_quantized_node(node))
         ):
             yield node.name, node.op_type
         elif node.op_type == "MatMul" and _feeds_add(node) and any(_is_dequantized(value) for value in node.inputs):
@@ -118,7 +118,7 @@ def _has_quantized_side(node: ir.Node) -> bool:
     return _is_dequantized(node.inputs[0]) or _is_quantized(node.outputs[0])
 
 
-def _is_next_to_dq_q_unit(node: ir.Node) -> bool:
+def _is_next_to_quantized_node(node: ir.Node) -> bool:
     """True if a node is next to a quantized operator.
 
     Such an operator is between DequantizeLinear and QuantizeLinear. It reads the node's result or computes its operand.

@@ -55,12 +55,12 @@ def read(source: Source, name: str = "") -> Model:
 
 def check_format(source: Source) -> None:
     """Raise InvalidModel if a model does not begin like a TFLite model."""
-    located = resolve_source(source)
-    if isinstance(located, str | os.PathLike):  # only the first bytes are read
-        name = os.fspath(located)
-        _check_identifier(File(FileContent.open(check_file(Path(located)), name), name))
+    resolved = resolve_source(source)
+    if isinstance(resolved, str | os.PathLike):  # only the first bytes are read
+        name = os.fspath(resolved)
+        _check_identifier(File(FileContent.open(check_file(Path(resolved)), name), name))
     else:
-        _check_identifier(File(*open_content(located)))
+        _check_identifier(File(*open_content(resolved)))
 
 
 def _check_identifier(file: File) -> None:

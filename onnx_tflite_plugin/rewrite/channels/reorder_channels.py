@@ -112,14 +112,14 @@ class Layer:
 
     @classmethod
     def of(cls, node: ir.Node) -> Self | None:
-        unit, convolution = QuantizedConv.of(node), Convolution.of(node)
-        if unit is None or convolution is None:
+        quantized_conv, convolution = QuantizedConv.of(node), Convolution.of(node)
+        if quantized_conv is None or convolution is None:
             return None
-        integers = unit.weights.integers
+        integers = quantized_conv.weights.integers
         return cls(
             convolution,
             integers if integers is not None and integers.dtype == np.int8 else None,
-            convolution.multiplications(unit.quantize.outputs[0]),
+            convolution.multiplications(quantized_conv.quantize.outputs[0]),
         )
 
     @cached_property

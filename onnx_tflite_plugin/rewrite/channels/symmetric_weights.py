@@ -78,24 +78,24 @@ def _worthwhile_duplications(layers: Mapping[ir.Node, Layer]) -> Iterator[Channe
 class Layer:
     """A quantized convolution with int8 weights."""
 
-    unit: QuantizedConv
+    quantized_conv: QuantizedConv
     convolution: Convolution
 
     @classmethod
     def of(cls, node: ir.Node) -> Layer | None:
-        unit, convolution = QuantizedConv.of(node), Convolution.of(node)
-        if unit is None or convolution is None or unit.weights.integers is None:
+        quantized_conv, convolution = QuantizedConv.of(node), Convolution.of(node)
+        if quantized_conv is None or convolution is None or quantized_conv.weights.integers is None:
             return None
-        return cls(unit, convolution) if unit.weights.integers.dtype == np.int8 else None
+        return cls(quantized_conv, convolution) if quantized_conv.weights.integers.dtype == np.int8 else None
 
     @cached_property
     def centered_weights(self) -> Array:
         """The weights minus their zero point."""
-        return _subtract_zero_point(self.unit.weights)
+        return _subtract_zero_point(self.quantized_conv.weights)
 
     @property
     def source(self) -> ir.Value:
-        value = self.unit.conv.inputs[0]
+        value = self.quantized_conv.node.inputs[0]
         assert value is not None
         return value
 
@@ -118,7 +118,9 @@ class Layer:
     @property
     def positions(self) -> int:
         """The number of output positions, 0 for a dynamic shape."""
-        shape = sizes(self.unit.conv.outputs[0]) or sizes(self.unit.quantize.outputs[0]) or [None] * 3
+        shape = (
+            sizes(self.quantized_conv.node.outputs[0]) or sizes(self.quantized_conv.quantize.outputs[0]) or [None] * 3
+        )
         return math.prod(size or 0 for size in shape[2:])
 
     def cost(self, channels: int, features: int, symmetric: bool) -> int:
@@ -222,7 +224,7 @@ class NewWeights:
 
     @classmethod
     def of(cls, layer: Layer) -> NewWeights:
-        return cls(layer.unit.weights, layer.unit.bias, layer.convolution.depthwise)
+        return cls(layer.quantized_conv.weights, layer.quantized_conv.bias, layer.convolution.depthwise)
 
     def with_zero_point_0(self, centered: Array | None = None) -> NewWeights:
         """Return these weights with a zero point of 0.

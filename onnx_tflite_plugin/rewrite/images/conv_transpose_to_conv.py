@@ -83,18 +83,18 @@ class Axis:
 class Match(NamedTuple):
     """A quantized transposed convolution with its spatial axes."""
 
-    unit: QuantizedConv
+    conv: QuantizedConv
     rows: Axis
     columns: Axis
 
 
 def check(node: ir.Node) -> Match:
     """Return the match if the transposed convolution is quantized and static in size."""
-    unit = require_match(
+    conv = require_match(
         QuantizedConv.of(node), "the transposed convolution is not quantized, or its weights are not constant"
     )
-    shape = require_match(sizes(unit.data.inputs[0]), "the rank of the image is unknown")
-    weights = require_match(unit.weights.integers)
+    shape = require_match(sizes(conv.data.inputs[0]), "the rank of the image is unknown")
+    weights = require_match(conv.weights.integers)
     require(weights.ndim == 4 and None not in shape[2:], "the operand is not an image, or a size is dynamic")
     require(integer(node, "group", 1) == 1, "the convolution is grouped")
     require({*ints(node, "dilations", [1, 1])} == {1}, "the convolution is dilated")
@@ -109,30 +109,30 @@ def check(node: ir.Node) -> Match:
         )
         for k in range(2)
     )
-    return Match(unit, rows, columns)
+    return Match(conv, rows, columns)
 
 
 def rewrite(editor: Editor, match: Match) -> None:
     """Emit the convolution, and Transposes that interleave its channels."""
-    unit, rows, columns = match
-    weights = convolution_weights(unit.weights, rows, columns)
+    conv, rows, columns = match
+    weights = convolution_weights(conv.weights, rows, columns)
     assert weights.integers is not None
     features, phase_count = len(weights.integers) // (rows.stride * columns.stride), rows.stride * columns.stride
-    with editor.replacing(unit.conv):
+    with editor.replacing(conv.node):
         operands = [editor.dequantize(weights)]
-        if unit.bias is not None:
-            operands.append(editor.dequantize(unit.bias.tile(phase_count)))
+        if conv.bias is not None:
+            operands.append(editor.dequantize(conv.bias.tile(phase_count)))
         value = editor.emit(
-            "Conv", unit.data.outputs[0], *operands, kernel_shape=[rows.taps, columns.taps],
+            "Conv", conv.data.outputs[0], *operands, kernel_shape=[rows.taps, columns.taps],
             pads=[rows.last_offset, columns.last_offset, rows.end_padding, columns.end_padding],
         )  # fmt: skip
-        value = editor.clone_on(unit.quantize, value)
+        value = editor.clone_on(conv.quantize, value)
         value = editor.emit("Transpose", value, perm=CHANNELS_LAST)
         phase_shape = [rows.block_count, columns.block_count, rows.stride, columns.stride, features]
         value = editor.emit("Transpose", editor.emit("Reshape", value, [0, *phase_shape]), perm=[0, 1, 3, 2, 4, 5])
         image_shape = [rows.block_count * rows.stride, columns.block_count * columns.stride, features]
         value = editor.emit("Transpose", editor.emit("Reshape", value, [0, *image_shape]), perm=CHANNELS_FIRST)
-    editor.replace_value(unit.quantize.outputs[0], value)
+    editor.replace_value(conv.quantize.outputs[0], value)
 
 
 conv_transpose_to_conv = RewriteRule(nodes("ConvTranspose"), check, rewrite)

@@ -26,55 +26,55 @@ _MIN_POSITIONS = 500  # heuristic: for fewer positions, the Reshapes take more t
 
 def pattern(model: ir.Model, _: RewriteOptions) -> Iterable[QuantizedConv]:
     """Return the quantized convolutions of the main graph."""
-    return [unit for node in nodes_of(model.graph, "Conv") if (unit := QuantizedConv.of(node))]
+    return [conv for node in nodes_of(model.graph, "Conv") if (conv := QuantizedConv.of(node))]
 
 
-def check(unit: QuantizedConv) -> Match:
+def check(conv: QuantizedConv) -> Match:
     """Return the match with dense weights.
 
     ``match.image.value`` is None if the rewrite must emit a Transpose to channels last.
     """
-    dense_unit = _dense_unit(unit)
-    shape = require_match(sizes(unit.data.inputs[0]), "the rank of the image is unknown")
+    dense_conv = _dense_conv(conv)
+    shape = require_match(sizes(conv.data.inputs[0]), "the rank of the image is unknown")
     channels_last_shape = [shape[0], *shape[2:], shape[1]]
     window = require_match(
-        Window.of(dense_unit, channels_last_shape), "the convolution is dilated, or a size is dynamic"
+        Window.of(dense_conv, channels_last_shape), "the convolution is dilated, or a size is dynamic"
     )
     folding = _folding(window)
-    image = image_of(unit.data)
+    image = image_of(conv.data)
     if image is None:
-        require(_is_convolution_result(unit.data), "the image is not stored channels last")
-        image = Image(None, channels_last_shape, None, [unit.data])
-    return Match(dense_unit, window, folding, image)
+        require(_is_convolution_result(conv.data), "the image is not stored channels last")
+        image = Image(None, channels_last_shape, None, [conv.data])
+    return Match(dense_conv, window, folding, image)
 
 
 def rewrite(editor: Editor, match: Match) -> None:
     """Emit the folded dense convolution."""
-    unit = match.unit
+    conv = match.conv
     if match.image.value is None:
-        with editor.replacing(unit.conv):
-            image = editor.emit("Transpose", unit.data.inputs[0], perm=CHANNELS_LAST)
+        with editor.replacing(conv.node):
+            image = editor.emit("Transpose", conv.data.inputs[0], perm=CHANNELS_LAST)
         match = match._replace(image=match.image._replace(value=image))
-    with editor.replacing(unit.conv):
+    with editor.replacing(conv.node):
         value = emit_folded(editor, match)
-    editor.replace_value(unit.quantize.outputs[0], value)
+    editor.replace_value(conv.quantize.outputs[0], value)
 
 
 fold_depthwise = RewriteRule(pattern, check, rewrite)
 
 
-def _dense_unit(unit: QuantizedConv) -> QuantizedConv:
-    """Return the unit with dense weights [c, c, y, x] instead of [c, 1, y, x].
+def _dense_conv(conv: QuantizedConv) -> QuantizedConv:
+    """Return the convolution with dense weights [c, c, y, x] instead of [c, 1, y, x].
 
     Raises Refusal unless the convolution is depthwise, with symmetric int8 weights and few channels.
     """
-    convolution, weights = require_match(Convolution.of(unit.conv)), require_match(unit.weights.integers)
+    convolution, weights = require_match(Convolution.of(conv.node)), require_match(conv.weights.integers)
     require(convolution.depthwise)
     require(convolution.features <= _MAX_CHANNELS, f"there are more than {_MAX_CHANNELS} channels")
     symmetric = weights.dtype == np.int8 and convolution.symmetric and not (weights == INT8_MIN).any()
     require(symmetric, "the weights are not symmetric int8")
     identity = np.eye(len(weights), dtype=np.int8).reshape(len(weights), len(weights), *[1] * (weights.ndim - 2))
-    return unit._replace(weights=unit.weights._replace(integers=identity * weights))
+    return conv._replace(weights=conv.weights._replace(integers=identity * weights))
 
 
 def _folding(window: Window) -> Folding:

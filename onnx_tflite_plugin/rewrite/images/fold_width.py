@@ -92,25 +92,25 @@ class Window:
     symmetric: bool
 
     @classmethod
-    def of(cls, unit: QuantizedConv, image: Sequence[int | None] | None) -> Self | None:
+    def of(cls, conv: QuantizedConv, image: Sequence[int | None] | None) -> Self | None:
         """Return the window of a convolution.
 
         Return ``None`` if a size is dynamic, or the convolution is dilated or has ``auto_pad``.
         """
-        weights = unit.weights.integers
+        weights = conv.weights.integers
         if image is None or None in image[1:] or weights is None or weights.ndim != 4:
             return None
-        if {*ints(unit.conv, "dilations", [1, 1])} != {1}:
+        if {*ints(conv.node, "dilations", [1, 1])} != {1}:
             return None
-        if "auto_pad" in unit.conv.attributes:
+        if "auto_pad" in conv.node.attributes:
             return None
         _, height, width, channels = (size or 0 for size in image)
         features, _, kernel_height, kernel_width = weights.shape
-        stride_y, stride_x = ints(unit.conv, "strides", [1, 1])
-        top, left, bottom, right = ints(unit.conv, "pads", [0] * 4)
+        stride_y, stride_x = ints(conv.node, "strides", [1, 1])
+        top, left, bottom, right = ints(conv.node, "pads", [0] * 4)
         rows = (height + top + bottom - kernel_height) // stride_y + 1
         columns = (width + left + right - kernel_width) // stride_x + 1
-        symmetric = not unit.weights.zero_point.any()
+        symmetric = not conv.weights.zero_point.any()
         return cls(
             (height, width, channels), (rows, columns, features), (kernel_height, kernel_width), (stride_y, stride_x),
             (top, left, bottom, right), symmetric,
@@ -161,13 +161,13 @@ class Folding:
         work = Work(positions, image_columns * channels, result_columns * features, taps)
         return cls(image_columns, result_columns, first_offset, kernel_width, pads, work)
 
-    def folded_weights(self, unit: QuantizedConv, window: Window) -> Array:
+    def folded_weights(self, conv: QuantizedConv, window: Window) -> Array:
         """Return the weights of the folded convolution.
 
         The original weights have shape [o, c, y, x]. The result has shape
         [result_columns * o, image_columns * c, y, kernel_width].
         """
-        array, zero_point = unit.weights.integers, unit.weights.zero_point
+        array, zero_point = conv.weights.integers, conv.weights.zero_point
         assert array is not None
         features, channels, height, original_width = array.shape
         shape = features, self.image_columns, channels, height, self.kernel_width
@@ -214,7 +214,7 @@ class Match(NamedTuple):
     ``depends_on_processor``: the convolution is folded only on processors with exact int8 products.
     """
 
-    unit: QuantizedConv
+    conv: QuantizedConv
     window: Window
     folding: Folding
     image: Image
@@ -223,38 +223,38 @@ class Match(NamedTuple):
 
 def pattern(model: ir.Model, options: RewriteOptions) -> Iterable[tuple[QuantizedConv, str]]:
     """Return the quantized convolutions, each with the option ``weights_dtype``."""
-    units = [unit for node in nodes_of(model.graph, "Conv") if (unit := QuantizedConv.of(node))]
-    return [(unit, options.weights_dtype) for unit in units]
+    convs = [conv for node in nodes_of(model.graph, "Conv") if (conv := QuantizedConv.of(node))]
+    return [(conv, options.weights_dtype) for conv in convs]
 
 
 def check(place: tuple[QuantizedConv, str]) -> Match | Decline:
     """Return the match if folding an image saves time in a convolution."""
-    unit, weights_dtype = place
-    require(integer(unit.conv, "group", 1) == 1)
-    image = require_match(image_of(unit.data), "the operand is not a channels-last image")
-    window = require_match(Window.of(unit, image.sizes))
+    conv, weights_dtype = place
+    require(integer(conv.node, "group", 1) == 1)
+    image = require_match(image_of(conv.data), "the operand is not a channels-last image")
+    window = require_match(Window.of(conv, image.sizes))
     folding = require_match(cheapest_folding(window), "no number of columns divides the width and saves time")
-    weights = folding.folded_weights(unit, window)
+    weights = folding.folded_weights(conv, window)
     stays_int8 = _is_exact(weights) or (weights.dtype == np.int8 and weights_dtype in ("int8", "keep"))
     if stays_int8 or folding.work.cost_of_uint8 < window.work.cost_of_uint8:
-        return Match(unit, window, folding, image)
+        return Match(conv, window, folding, image)
     if weights.dtype == np.int8 and weights_dtype == "auto" and not (weights == INT8_MIN).any():
-        return Match(unit, window, folding, image, depends_on_processor=True)
+        return Match(conv, window, folding, image, depends_on_processor=True)
     return Decline("the folded weights must be uint8, so folding saves no time")
 
 
 def rewrite(editor: Editor, match: Match) -> None:
     """Emit the folded convolution, or an If on the probe with both convolutions."""
-    unit = match.unit
+    conv = match.conv
     probe = emit_probe(editor) if match.depends_on_processor else None
-    with editor.replacing(unit.conv):
+    with editor.replacing(conv.node):
         if probe is None:
             value = emit_folded(editor, match)
         else:
             [value] = emit_choice(
                 editor, probe, lambda: [emit_folded(editor, match)], lambda: [_emit_unfolded(editor, match)]
             )
-    editor.replace_value(unit.quantize.outputs[0], value)
+    editor.replace_value(conv.quantize.outputs[0], value)
 
 
 fold_width = RewriteRule(pattern, check, rewrite)
@@ -269,20 +269,20 @@ def _is_exact(weights: Array) -> bool:
 
 def emit_folded(editor: Editor, match: Match) -> ir.Value:
     """Emit the folded convolution. Return its quantized result."""
-    unit, window, folding = match.unit, match.window, match.folding
+    conv, window, folding = match.conv, match.window, match.folding
     (height, width, channels), (rows, columns, features) = window.image, window.result
-    weights = folding.folded_weights(unit, window)
+    weights = folding.folded_weights(conv, window)
     shape = [-1, height, width // folding.image_columns, folding.image_columns * channels]
     value = editor.emit("Transpose", editor.emit("Reshape", match.image.value, shape), perm=CHANNELS_FIRST)
     value = _quantize(editor, value, match.image)
-    operands = [editor.dequantize(unit.weights.tile(folding.result_columns, weights))]
-    if unit.bias is not None:
-        operands.append(editor.dequantize(unit.bias.tile(folding.result_columns)))
+    operands = [editor.dequantize(conv.weights.tile(folding.result_columns, weights))]
+    if conv.bias is not None:
+        operands.append(editor.dequantize(conv.bias.tile(folding.result_columns)))
     value = editor.emit(
-        "Conv", value, *operands, like=unit.conv, kernel_shape=weights.shape[2:], strides=[window.strides[0], 1],
+        "Conv", value, *operands, like=conv.node, kernel_shape=weights.shape[2:], strides=[window.strides[0], 1],
         pads=[window.pads[0], folding.pads[0], window.pads[2], folding.pads[1]], group=1,
     )  # fmt: skip
-    value = editor.clone_on(unit.quantize, value)
+    value = editor.clone_on(conv.quantize, value)
     value = editor.emit("Transpose", value, perm=CHANNELS_LAST)
     value = editor.emit("Reshape", value, [-1, rows, columns, features])
     return editor.emit("Transpose", value, perm=CHANNELS_FIRST)
@@ -290,14 +290,14 @@ def emit_folded(editor: Editor, match: Match) -> ir.Value:
 
 def _emit_unfolded(editor: Editor, match: Match) -> ir.Value:
     """Emit the original convolution. Return its quantized result."""
-    unit = match.unit
-    operands = [editor.dequantize(affine) for affine in (unit.weights, unit.bias) if affine is not None]
+    conv = match.conv
+    operands = [editor.dequantize(affine) for affine in (conv.weights, conv.bias) if affine is not None]
     image = match.image
     assert image.channels_first is not None
     assert image.value is not None
     value = editor.clone_on(image.channels_first, image.value)
-    value = editor.emit("Conv", _quantize(editor, value, image), *operands, like=unit.conv)
-    return editor.clone_on(unit.quantize, value)
+    value = editor.emit("Conv", _quantize(editor, value, image), *operands, like=conv.node)
+    return editor.clone_on(conv.quantize, value)
 
 
 def _quantize(editor: Editor, value: ir.Value, image: Image) -> ir.Value:

@@ -84,8 +84,8 @@ class QuantizedMatch(NamedTuple):
     Both constants have shape [channels]. ``scale``: the scale of the data.
     """
 
-    mul_unit: QuantizedElementwise
-    add_unit: QuantizedElementwise
+    quantized_mul: QuantizedElementwise
+    quantized_add: QuantizedElementwise
     factor: Array
     offset: Array
     scale: float
@@ -93,41 +93,41 @@ class QuantizedMatch(NamedTuple):
 
 def check_quantized(mul: ir.Node) -> QuantizedMatch:
     """Return the match if Mul and Add are quantized, with constants per channel."""
-    mul_unit = require_match(QuantizedElementwise.of(mul, "Mul"))
-    dequantize = require_match(only_user(mul_unit.quantize.outputs[0], "DequantizeLinear"))
-    add_unit = require_match(QuantizedElementwise.of(only_user(dequantize.outputs[0], "Add"), "Add"))
-    factor, offset = _per_channel(mul_unit), _per_channel(add_unit)
-    data_affine = require_match(Affine.of(mul_unit.data))
+    quantized_mul = require_match(QuantizedElementwise.of(mul, "Mul"))
+    dequantize = require_match(only_user(quantized_mul.quantize.outputs[0], "DequantizeLinear"))
+    quantized_add = require_match(QuantizedElementwise.of(only_user(dequantize.outputs[0], "Add"), "Add"))
+    factor, offset = _per_channel(quantized_mul), _per_channel(quantized_add)
+    data_affine = require_match(Affine.of(quantized_mul.data))
     require(len(factor) % BLOCK == 0, f"the number of channels is not a multiple of {BLOCK}")
-    return QuantizedMatch(mul_unit, add_unit, factor, offset, float(data_affine.scale.reshape(-1)[0]))
+    return QuantizedMatch(quantized_mul, quantized_add, factor, offset, float(data_affine.scale.reshape(-1)[0]))
 
 
 def rewrite_quantized(editor: Editor, match: QuantizedMatch) -> None:
     """Emit the quantized depthwise convolution."""
-    add_unit = match.add_unit
+    quantized_add = match.quantized_add
     weights, bias = depthwise_constants(match.factor, match.offset, match.scale)
-    with editor.replacing(add_unit.node):
-        operands = match.mul_unit.data.outputs[0], editor.dequantize(weights), editor.dequantize(bias)
+    with editor.replacing(quantized_add.node):
+        operands = match.quantized_mul.data.outputs[0], editor.dequantize(weights), editor.dequantize(bias)
         value = editor.emit("Conv", *operands, kernel_shape=[1, 1], group=len(match.factor))
-        value = editor.clone_on(add_unit.quantize, value)
-    editor.replace_value(add_unit.quantize.outputs[0], value)
+        value = editor.clone_on(quantized_add.quantize, value)
+    editor.replace_value(quantized_add.quantize.outputs[0], value)
 
 
 batch_norm_to_conv = RewriteRule(nodes("Mul"), check_quantized, rewrite_quantized)
 
 
-def _per_channel(unit: QuantizedElementwise) -> Array:
+def _per_channel(elementwise: QuantizedElementwise) -> Array:
     """Return the dequantized constant, broadcast to [channels].
 
     Raises Refusal if the constant is neither per channel nor a scalar, or the tensor is not an image.
     """
-    channels = unit.shape[1] if len(unit.shape) == 4 else None
-    aligned_shape = (1,) * (4 - unit.integers.ndim) + unit.integers.shape
+    channels = elementwise.shape[1] if len(elementwise.shape) == 4 else None
+    aligned_shape = (1,) * (4 - elementwise.integers.ndim) + elementwise.integers.shape
     require(
         channels and aligned_shape in ((1, channels, 1, 1), (1, 1, 1, 1)),
         "a constant is not per channel, or the tensor is not an image",
     )
-    return np.broadcast_to(unit.constant.floats.reshape(-1), channels or 0)
+    return np.broadcast_to(elementwise.constant.floats.reshape(-1), channels or 0)
 
 
 def depthwise_constants(factor: Array, offset: Array, scale: float) -> tuple[Affine, Affine]:

@@ -115,27 +115,34 @@ def check_quantized(node: ir.Node) -> QuantizedElementwise:
 
     The channels must be the last axis. There must be few channels and many pixels.
     """
-    unit = require_match(QuantizedElementwise.of(node, *_OPERATORS))
-    channels, array = unit.shape[-1] or 0, unit.integers
+    elementwise = require_match(QuantizedElementwise.of(node, *_OPERATORS))
+    channels, array = elementwise.shape[-1] or 0, elementwise.integers
     require(1 < array.size == array.shape[-1] == channels, "the constant is not per channel")
     require(channels <= _MAX_QUANTIZED_CHANNELS, f"there are more than {_MAX_QUANTIZED_CHANNELS} channels")
-    require(math.prod(size or 0 for size in unit.shape[1:-1]) >= _MIN_QUANTIZED_PIXELS, "the image has too few pixels")
-    return unit
+    require(
+        math.prod(size or 0 for size in elementwise.shape[1:-1]) >= _MIN_QUANTIZED_PIXELS,
+        "the image has too few pixels",
+    )
+    return elementwise
 
 
-def rewrite_quantized(editor: Editor, unit: QuantizedElementwise) -> None:
+def rewrite_quantized(editor: Editor, elementwise: QuantizedElementwise) -> None:
     """Emit the operator with the repeated constant, between Reshapes."""
-    batch, image = unit.shape[0], [size or 0 for size in unit.shape[1:]]
+    batch, image = elementwise.shape[0], [size or 0 for size in elementwise.shape[1:]]
     rows = _wide_shape(image)
-    repeated = unit.constant._replace(integers=np.tile(unit.integers.reshape(-1), rows[-1] // unit.integers.size))
-    with editor.replacing(unit.node):
-        value = editor.clone_on(unit.data, editor.emit("Reshape", unit.data.inputs[0], [-1, *rows]))
+    repeated = elementwise.constant._replace(
+        integers=np.tile(elementwise.integers.reshape(-1), rows[-1] // elementwise.integers.size)
+    )
+    with editor.replacing(elementwise.node):
+        value = editor.clone_on(elementwise.data, editor.emit("Reshape", elementwise.data.inputs[0], [-1, *rows]))
         operands = [value, editor.dequantize(repeated)]
-        value = editor.emit(unit.node.op_type, *(operands if unit.slot else operands[::-1]), like=unit.node)
-        value = editor.clone_on(unit.quantize, value)
+        value = editor.emit(
+            elementwise.node.op_type, *(operands if elementwise.slot else operands[::-1]), like=elementwise.node
+        )
+        value = editor.clone_on(elementwise.quantize, value)
         value.shape = ir.Shape([batch, *rows])
         value = editor.emit("Reshape", value, [-1, *image])
-    editor.replace_value(unit.quantize.outputs[0], value)
+    editor.replace_value(elementwise.quantize.outputs[0], value)
 
 
 widen_quantized_constants = RewriteRule(nodes(*_OPERATORS), check_quantized, rewrite_quantized)
