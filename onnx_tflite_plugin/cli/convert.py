@@ -217,7 +217,7 @@ def _repeated_parameters(ctx: click.Context) -> dict[str, set[str]]:
 
 
 def _signature_difference(source: Any, options: dict[str, Any]) -> str:
-    """Return why the signatures cannot share one ONNX model; empty if they can.
+    """Return the reason why signatures cannot share one model; empty if they can.
 
     Raises UsageProblem if an option requires a shared model.
     """

@@ -231,7 +231,7 @@ def _group_problems(error: ConversionError) -> list[str]:
 def with_hints(problems: Iterable[tuple[str, list[str]]]) -> list[str]:
     """Return the lines of problems with their hints.
 
-    Problems with one hint are adjacent, and the hint follows the last one.
+    Problems with the same hint are adjacent, and the hint follows the last of them.
     """
     groups: dict[tuple[str, int], list[list[str]]] = {}
     for number, (hint, lines) in enumerate(problems):
@@ -246,15 +246,13 @@ def with_hints(problems: Iterable[tuple[str, list[str]]]) -> list[str]:
 
 
 def _problem_kind(problem: Problem) -> str:
-    """Return the reason without names and numbers, equal for problems of one kind.
+    """Return a key that is equal for problems of one kind.
 
-    For an operator without a handler, return the operator.
+    It is the operator if it has no handler, otherwise the reason without names and numbers.
     """
-    return (
-        problem.where
-        if isinstance(problem, NoHandler)
-        else re.sub(r"\d+", "0", re.sub(r"'[^']*'", "''", problem.reason))
-    )
+    if isinstance(problem, NoHandler):
+        return problem.where
+    return re.sub(r"\d+", "0", re.sub(r"'[^']*'", "''", problem.reason))
 
 
 def problem_lines(where: str, reason: str, more: str = "") -> list[str]:

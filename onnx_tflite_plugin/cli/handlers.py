@@ -140,7 +140,7 @@ def _exit_if_problems(ctx: click.Context, installed: dict[str, Any], pack: str |
 
 
 def _unlisted(installed: dict[str, Any], texts: Sequence[str]) -> list[str]:
-    """Return the texts that repeat no error in the tables of handlers and targets."""
+    """Return the texts, except those that repeat an error in the printed tables."""
     listed_errors = [row["error"] for kind in ("handlers", "targets") for row in installed[kind] if row["error"]]
     return [text for text in dict.fromkeys(texts) if not any(error in text for error in listed_errors)]
 
@@ -272,7 +272,7 @@ def _pack_rows(
 
 
 def _loading_problems(pack: str, failures: Sequence[dict[str, Any]], warnings: Sequence[str]) -> list[str]:
-    """Return the errors of a pack's handlers, and the warnings about it that do not repeat them."""
+    """Return the errors of a pack's handlers, and other warnings about the pack."""
     pack_failures = [row for row in failures if row["pack"] == pack]
     errors = [row["error"] for row in pack_failures]
     return [
@@ -332,7 +332,7 @@ def _pack_cell(row: dict[str, Any], name: str) -> object:
 
 
 def _handler_cells(row: dict[str, Any], details: bool, show_pack: bool) -> list[object]:
-    """Return the cells of a handler; the last cell of an unusable handler is the reason."""
+    """Return the cells of a handler; for an unusable one, the last is the reason."""
     pack = _pack_name_cell(row, show_pack)
     if row["error"]:
         return [row["code"], "-", *pack, *(("-",) if details else ()), f"unusable: {row['error']}"]

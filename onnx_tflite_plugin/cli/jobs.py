@@ -22,7 +22,7 @@ SUFFIXES = (".tflite", ".lite")
 """Suffixes of the model files in a folder."""
 
 DescribeDifference = Callable[["Path | bytes | Section"], str]
-"""Function that returns why a model's signatures cannot share one ONNX model; empty if they can."""
+"""Function that returns the reason why a model's signatures cannot share one ONNX model; empty if they can."""
 
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
 _BY_NAME_REMEDY = "convert one file at a time, by its name"

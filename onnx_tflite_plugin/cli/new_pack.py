@@ -92,7 +92,7 @@ def new_pack(folder: Path, op: str, like: str | None, name: str | None, as_json:
 def _result_rows(
     folder: Path, new_files: Sequence[str], code: str, kind: str, distribution: str, package: str
 ) -> list[Row]:
-    """Return the rows that name the written files, and the commands and steps that follow."""
+    """Return rows with the written files, and the commands and steps that follow."""
     handler_file, *other_files = (
         file_name for file_name in new_files if re.fullmatch(rf"{package}/(?!__init__).*\.py", file_name)
     )

@@ -86,7 +86,7 @@ def group_operators(operators: Sequence[Operator], onnx: onnx.ModelProto) -> lis
 
 
 def unowned_nodes(onnx: onnx.ModelProto) -> tuple[list[str], list[str]]:
-    """Return the types of nodes that were lowered from no operator, and of nodes inside."""
+    """Return the types of nodes of no operator, and of nodes in their inner graphs."""
     nodes = [node for node in onnx.graph.node if not converted_operators(props(node.metadata_props))]
     return [node.op_type for node in nodes], [op_type for node in nodes for op_type in _inner_nodes(node)]
 

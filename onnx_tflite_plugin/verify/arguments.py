@@ -46,7 +46,7 @@ def check_order(tflite: object, onnx: object) -> None:
 
 
 def _is_tflite(model: object) -> bool | None:
-    """True if a file or content begins like a TFLite model; None if it is neither."""
+    """True if a file or content begins like a TFLite model; None for another type."""
     if isinstance(model, str | os.PathLike) and os.path.isfile(model):
         with open(model, "rb") as file:
             model = file.read(8)
@@ -79,7 +79,7 @@ def check_arguments(signature: object, bisect: object, seed: object, runs: objec
 
 
 def check_shapes(shapes: object) -> Mapping[str, Sequence[int]] | None:
-    """Return the shapes, with positions as text.
+    """Return the shapes by input; positions of inputs become text.
 
     Raises TypeError if ``shapes`` is not a mapping of shapes by input.
     """

@@ -101,7 +101,7 @@ def processor_hints(
 
 
 def _agrees(pair: ModelPair, runs: Sequence[Run], litert_outputs: Mapping[str, Sequence[Run]], **options: Any) -> bool:
-    """True if all outputs agree with these options of ONNX Runtime's session."""
+    """True if all outputs agree in a session of ONNX Runtime with these options."""
     try:
         session = OnnxRuntime(pair.onnx, **options, folder=pair.session.folder)
         actual = pair.trial.onnx_outputs(session, runs)

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from onnx_tflite_plugin.errors import InconclusiveError, InvalidModel, MismatchedModels, VerificationError
+from onnx_tflite_plugin.errors import (
+    ConversionError,
+    InconclusiveError,
+    InvalidModel,
+    MismatchedModels,
+    VerificationError,
+)
 from onnx_tflite_plugin.graph.decoder import NEXT
 from onnx_tflite_plugin.graph.metadata import props
 from onnx_tflite_plugin.graph.model_metadata import (
@@ -57,7 +63,7 @@ if TYPE_CHECKING:
 
 Outcome = TypeVar("Outcome")
 
-_MAX_CONDITIONS = 3  # number of boolean inputs, up to which all combinations run
+_MAX_CONDITIONS = 3  # all combinations of up to this many boolean inputs run
 
 
 class ModelPair:
@@ -189,7 +195,7 @@ class ModelPair:
     ) -> tuple[list[list[Array]], dict[str, list[Run]]]:
         """Return the inputs and the expected outputs of each run.
 
-        The outputs are those of the first kernel set that runs, under the name of the set.
+        The mapping of outputs has one key: the first kernel set that runs.
         """
 
         def run_litert(input_runs: list[list[Array]]) -> dict[str, list[Run]]:
@@ -243,17 +249,25 @@ class ModelPair:
                 elif refusal is None:
                     self._check_preparation()
                 refusal = refusal or error
-        if not requested_shapes and (mismatch := self.sizes.mismatch()):
+        raise self._refusal_error(refusal, has_data=inputs is not None, has_shapes=bool(requested_shapes)) from refusal
+
+    def _refusal_error(self, refusal: LiteRTError | None, *, has_data: bool, has_shapes: bool) -> ConversionError:
+        """Return the error to raise if LiteRT accepts no inputs.
+
+        ``has_data``: the user gave inputs. ``has_shapes``: the user gave shapes.
+        """
+        if not has_shapes and (mismatch := self.sizes.mismatch()):
             fact = f"{mismatch}, and LiteRT does not run with the shape of the ONNX model"
             if self.has_digest:
-                raise InconclusiveError(f"{fact}, so there is no reference to compare with: {refusal}") from refusal
-            raise mismatch_without_digest(fact) from refusal
-        if inputs is not None or requested_shapes:
-            hint = "" if inputs is not None else "; if the random inputs are the reason, pass your own with --inputs"
-            raise LiteRTError(f"{refusal}{hint}") from refusal
-        raise InconclusiveError(
+                return InconclusiveError(f"{fact}, so there is no reference to compare with: {refusal}")
+            return mismatch_without_digest(fact)
+        if has_data:
+            return LiteRTError(str(refusal))
+        if has_shapes:
+            return LiteRTError(f"{refusal}; if the random inputs are the reason, pass your own with --inputs")
+        return InconclusiveError(
             f"LiteRT rejects all random inputs, so nothing was compared; pass your own with --inputs: {refusal}"
-        ) from refusal
+        )
 
     def _check_preparation(self) -> None:
         """Raise InconclusiveError if no kernel set can prepare the file."""

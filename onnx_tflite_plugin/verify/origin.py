@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def check_origin(data: bytes, tflite_name: str, onnx: ModelProto | bytes | Path, onnx_name: str = "") -> str:
-    """Raise MismatchedModels if the ONNX model has the digest of a different TFLite file.
+    """Raise MismatchedModels if the ONNX model has the digest of another TFLite file.
 
     Raises InvalidModel instead if the file cannot be read, for example because it is cut short.
     A model without a digest is accepted, because earlier versions and other converters write no digest. Return a note on

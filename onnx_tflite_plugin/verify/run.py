@@ -158,7 +158,7 @@ def _add_note(verification: Verification, note: str) -> Verification:
 
 
 def _adapt_texts(verification: Verification) -> Verification:
-    """Return the verification with Python keywords in place of command options in its texts."""
+    """Return the verification with command options replaced by Python keywords."""
     return replace(
         verification,
         notes=adapt_texts(verification.notes),
@@ -168,9 +168,9 @@ def _adapt_texts(verification: Verification) -> Verification:
 
 
 def _shared_items(data: bytes, host: Host | None) -> Mapping[str, SharedItems]:
-    """Return the items that a joined model shares with each signature, by signature key.
+    """Return the items that a joined model shares with each signature.
 
-    Return an empty mapping if the signatures cannot be joined.
+    Keys are those of signatures. Return an empty mapping if the signatures cannot be joined.
     """
     host = host or Host()
     try:
@@ -279,7 +279,7 @@ def _explain_difference(
     input_runs: Sequence[Run],
     expected: Mapping[str, Sequence[Run]],
 ) -> tuple[str, ...]:
-    """Return notes on the causes of a difference, and on the submodels that are written."""
+    """Return notes on the causes of a difference, and on the written submodels."""
     known_causes = explain_requantization(pair)
     saved_files: tuple[str, ...] = ()
     if request.bisect is not None and decision.differing:

@@ -80,11 +80,11 @@ def _describe_rounding(errors: Array, values: Array, zero_point: int, limit: flo
 
 
 def _biases(errors: Array, values: Array) -> Array:
-    """Return the mean error of each column, in which each distinct value counts once.
+    """Return the mean error of each column; each distinct value counts once.
 
-    Kernels round values that lie halfway between two steps differently. The most frequent value, for example the bound of a
-    clip, may lie halfway. If a column has little variation or few distinct values, all of them may lie halfway. The mean
-    of such a column is therefore 0.
+    Kernels round values halfway between two steps differently. A frequent value, such as the bound of a clip, may lie
+    halfway, and would dominate the mean of all elements. If a column has little variation or few distinct values, all of
+    them may lie halfway; its mean is therefore 0.
     """
     offsets = values.astype(np.int64) - int(values.min())
     span = int(offsets.max()) + 1

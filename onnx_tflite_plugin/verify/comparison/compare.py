@@ -74,7 +74,7 @@ class Comparison:
 
     @property
     def differing_text(self) -> str:
-        """Return the percentage of differing elements, such as ``0.2 % of elements differ``."""
+        """Return the percentage of differing elements: ``0.2 % of elements differ``."""
         return f"{_percent(self.differing)} of elements differ"
 
     @property
@@ -152,7 +152,7 @@ def _compare_runs(name: str, actual: Sequence[Array], expected: Sequence[Array],
 
 
 def _choose_unit(expected: Sequence[Array], allowed: _Allowed) -> tuple[Unit, float, float]:
-    """Return the unit of the error, its size, and the allowed error in this unit."""
+    """Return the unit of the error, the value of one unit, and the allowed units."""
     tolerance, floor = allowed.tolerance, allowed.floor
     unit = _unit(expected)
     if unit == "step":

@@ -35,7 +35,7 @@ def weight_scale(operator: Operator, block_scales: Mapping[int, float]) -> float
 
 
 def undecided_reason(operators: Sequence[Operator], comparison: Comparison) -> str:
-    """Return why a submodel that matches no reference may still be correct.
+    """Return the reason why a submodel that matches no reference may be correct.
 
     Return an empty text if the submodel is wrong.
     """
@@ -53,7 +53,7 @@ def undecided_reason(operators: Sequence[Operator], comparison: Comparison) -> s
 
 
 def is_requantizing(operator: Operator) -> bool:
-    """True if the operator rounds: a result has other scales than the operands."""
+    """True if the operator rounds: no operand has a result's scale and zero point."""
     scales = {_parameters(t) for t in operator.inputs if t is not None and not t.is_constant}
     return any(t is not None and is_quantized(t) and _parameters(t) not in scales for t in operator.outputs)
 

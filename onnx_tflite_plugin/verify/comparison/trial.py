@@ -175,7 +175,7 @@ class Trial:
             yield arrays
 
     def smallest_error(self, tensor: Tensor, producers: Mapping[int, Operator]) -> float:
-        """Return the error of a float tensor that is due to quantized tensors upstream of it."""
+        """Return the error of a float tensor due to quantized tensors upstream of it."""
         return inherited_step(
             tensor, producers, self.tolerance, {graph_input.index for graph_input in self.entry.inputs}
         )

@@ -214,10 +214,10 @@ def _random_wide_integers(
 
 
 def can_reorder(op: Operator) -> bool:
-    """True if kernels may take equal values in different orders.
+    """True if an operator's kernels may order equal values differently.
 
-    Such an operator, for example one that sorts boxes in a heap (non_max_suppression.h), has several results and more than
-    two operands.
+    Heuristic: such operators, for example those that sort boxes in a heap (non_max_suppression.h), have several results and
+    more than two operands.
     """
     return len(op.inputs) > 2 and len(op.outputs) > 1
 
@@ -263,7 +263,7 @@ def _reads(operator: Operator, index: int) -> bool:
 
 
 def _has_uniform_tensors(operator: Operator, tensor: Tensor) -> bool:
-    """True if operands and results have the tensor's dtype, and its shape or no axes."""
+    """True if operands and results have the tensor's dtype, and its shape or rank 0."""
     tensors = (t for t in (*operator.inputs, *operator.outputs) if t is not None)
     return all(t.dtype == tensor.dtype and t.shape in (tensor.shape, ()) for t in tensors)
 

@@ -77,9 +77,8 @@ class InputSizes:
     def split_batch(self, arrays: Run, results: Run | None) -> list[list[Array]]:
         """Return one run per element of a batch that only the ONNX model supports.
 
-        ``results``: LiteRT's outputs for the whole batch; None if LiteRT refuses it. The list is empty if ``results`` have
-        the shapes of the ONNX model or a different rank, if an axis other than the batch axis is dynamic, or if the stored
-        batch size is not 1.
+        ``results``: LiteRT's outputs for the whole batch; None if LiteRT refuses it. Return an empty list if LiteRT's outputs
+        have the shapes of the ONNX model or a different rank, or if dynamic axes are not batch axes (axis 0, stored size 1).
         """
         inputs, outputs = list(self._dims()), list(self._output_dims())
         dynamic_axes = [[axis for axis, size in enumerate(dims) if isinstance(size, str)] for *_, dims in inputs]

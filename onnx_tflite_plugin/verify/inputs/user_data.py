@@ -287,10 +287,10 @@ def _channels_last_permutation(tensor: Tensor, shape: tuple[int, ...]) -> str:
 
 
 def _count_stacked(tensor: Tensor, shape: tuple[int, ...]) -> tuple[int, bool] | None:
-    """Return the number of stacked inputs, and a flag for their axis.
+    """Return the number of stacked inputs, and True if the first axis counts them.
 
-    True: the inputs are stacked along the first axis, which has size 1 in the model. False: they are stacked along an
-    additional axis. Return None if the shape is not a stack.
+    That axis then has size 1 in the model. Otherwise the inputs are stacked along an additional axis. Return None if
+    the shape is not a stack.
     """
     if _fits(tensor, shape[1:]):
         return shape[0], False

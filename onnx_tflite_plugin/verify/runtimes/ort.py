@@ -196,7 +196,7 @@ class OnnxRuntime:
         Slots that a run does not write keep their values.
         """
         binding = self.session.io_binding()
-        arrays = {name: np.array(array, order="C") for name, array in feeds.items()}  # values refer to their memory
+        arrays = {name: np.array(array, order="C") for name, array in feeds.items()}  # memory of the values
         values = {name: to_value(array, self._dtypes[name]) for name, array in arrays.items()}
         caches = {output: values[cache_input] for cache_input, output in self._caches.items()}
         for name, value in values.items():

@@ -120,7 +120,10 @@ def conclude(
 
 
 def _first_divergence(decision: Decision) -> Divergence | None:
-    """Return the first submodel that differs, or else the first weight; None if none differs."""
+    """Return the first submodel or weight that differs; None if none differs.
+
+    Submodels come first.
+    """
     if decision.differing:
         finding = decision.differing[0]
         submodel = finding.submodel
@@ -137,7 +140,7 @@ def _first_divergence(decision: Decision) -> Divergence | None:
 
 
 def _conclude_without_submodels(pair: ModelPair, outputs: Sequence[Comparison], error: str) -> Verification:
-    """Return the verdict if outputs exceed their tolerance and no submodel was compared.
+    """Return the verdict if outputs differ and no submodel was compared.
 
     The errors may be accumulated rounding, so the verdict is inconclusive. ``error``: the reason why no submodel was
     compared.

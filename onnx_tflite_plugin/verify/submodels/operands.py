@@ -135,7 +135,7 @@ def rounded_operands(tensors: Sequence[Tensor], operands: Mapping[int, Array]) -
 
 
 def perturbed_operands(tensors: Sequence[Tensor], operands: Mapping[int, Array]) -> dict[int, Array]:
-    """Return operands with each float32 moved at random by one unit in its last place."""
+    """Return the operands; each float32 changes by one unit in its last place."""
     generator = np.random.default_rng(0)
 
     def perturb(array: Array) -> Array:

@@ -145,7 +145,7 @@ class CutPoints:
         )
 
     def operand_names(self, node: NodeProto) -> Iterator[str]:
-        """Yield the values that a node reads, except states of the node's operator."""
+        """Yield the values that a node reads, except new states of its own operator."""
         operators = converted_operators(props(node.metadata_props))
         for name in read_names(node):
             is_own_result = self._producing_operators.get(name) in operators if operators else self.is_own_state(name)

@@ -29,7 +29,7 @@ FLOAT_WEIGHTS, ROUNDED, PERTURBED = "float weights", "rounded operands", "pertur
 class OperandSet(NamedTuple):
     """Operands of one run of all submodels, and the results of builtin kernels.
 
-    ``kind``: "observed", or a kind of random operands. ``inputs``: of the whole model. ``operands`` and ``expected``:
+    ``kind``: "observed", or a kind of random operands. ``inputs``: inputs of the whole model. ``operands`` and ``expected``:
     arrays by tensor index.
     """
 

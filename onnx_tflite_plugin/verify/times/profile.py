@@ -199,7 +199,7 @@ def _join_fused(operators: Sequence[Operator], node_types: _NodeTypes, nodes: _N
 
 
 def _has_gained_nodes(op_types: set[str], users: Iterable[int], node_types: _NodeTypes, nodes: _Nodes) -> bool:
-    """True if a user has a node of these types in ONNX Runtime's graph, but not before.
+    """True if a user has a node of these types only after optimization.
 
     The type may be part of the node's type: a ``Conv`` may become a ``QLinearConv``.
     """
